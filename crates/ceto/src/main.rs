@@ -1,0 +1,2 @@
+//! The ceto binary.
+fn main() {}

@@ -1,0 +1,1 @@
+//! A shard's log: segments, chunks, group commit, replay.

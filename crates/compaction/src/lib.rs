@@ -1,0 +1,1 @@
+//! Which sstables to merge, and the job that merges them.

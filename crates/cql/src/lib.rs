@@ -1,0 +1,1 @@
+//! The CQL language: text to syntax tree.

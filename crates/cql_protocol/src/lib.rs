@@ -1,0 +1,1 @@
+//! The CQL native protocol: frames, requests, responses, segments and compression.

@@ -1,0 +1,1 @@
+//! The CQL front door: connections, prepared statements, events.

@@ -1,0 +1,1 @@
+//! Writes in memory, ordered by token and key.

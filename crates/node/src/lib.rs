@@ -1,0 +1,1 @@
+//! One node: shards, services, start and drain.

@@ -1,0 +1,1 @@
+//! One shard's tablets: write, read, flush, replay.

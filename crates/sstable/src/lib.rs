@@ -1,0 +1,1 @@
+//! sstable files: the me format, written and read.

@@ -1,0 +1,1 @@
+//! What std lacks: varints, byte cursors, checksums, bounded queues, exact memory accounting.

@@ -1,0 +1,1 @@
+//! CQL types and values: encoding, ordering, text forms, Murmur3 tokens.
