@@ -1,1 +1,360 @@
-//! A shard's log: segments, chunks, group commit, replay.
+//! A shard's log: every write stands in it before it is acknowledged.
+//!
+//! Model. Writes are appended to a chunk in memory ([`Commitlog::append`]); at the end of a batch of requests the chunk
+//! goes to the kernel with one write ([`Commitlog::write`]) and only then are the answers sent. So `kill -9` never loses
+//! an acknowledged write. In `periodic` mode a task makes the segments durable at each period: a power loss costs at
+//! most that. In `batch` mode (and for records that ask for it) the answer waits for [`Commitlog::synced`], and all that
+//! wait share one sync.
+//!
+//! Segments are allocated in full before use, so that a full disk shows when a segment is made, where a write can still
+//! be refused by value, and never in the middle of one. Released segments are used again.
+//!
+//! Invariants: positions only grow; a chunk is written at most once at its place; a record is acknowledged only when its
+//! chunk was written (periodic) or synced (batch); a segment is released only when no memtable needs it or an older one.
+//! After a failed sync nothing more is accepted: what the kernel then holds is unknown.
+//!
+//! Lives on its shard, sees only its shard's files. See docs/dev/commitlog.md.
+
+mod format;
+mod replay;
+mod segment;
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::io;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+
+use runtime::Notify;
+
+pub use format::{Discard, ReplayPosition};
+use format::{ALIGN, CHUNK_HEADER_BYTES, KIND_DISCARD, KIND_MUTATION, RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES};
+pub use replay::{Record, ReplayError, ReplayStats, replay};
+use segment::Segment;
+
+/// Default size of a segment.
+pub const SEGMENT_BYTES_DEFAULT: u64 = 32 << 20;
+/// Released segments kept to be used again.
+const SPARE_SEGMENTS_MAX: usize = 2;
+/// A chunk above this size is written even in the middle of a batch.
+const CHUNK_BYTES_MAX: usize = 1 << 20;
+
+/// When an acknowledged write is durable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SyncMode {
+    /// Acknowledged when the kernel has it; durable at most this much later.
+    Periodic(Duration),
+    /// Acknowledged when durable.
+    Batch,
+}
+
+/// How a shard keeps its log.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The directory that all shards share.
+    pub dir: PathBuf,
+    /// The shard.
+    pub shard: u32,
+    /// Size of a segment in bytes.
+    pub segment_bytes: u64,
+    /// When a write is durable.
+    pub sync: SyncMode,
+    /// The machine's boot, to tell a power loss from a killed process.
+    pub boot_id: u128,
+    /// The first segment id to use: above every id that exists.
+    pub first_segment: u64,
+}
+
+/// Why the log does not take a record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LogError {
+    /// Larger than half a segment.
+    TooLarge {
+        /// Bytes of the record.
+        bytes: usize,
+        /// The most that is taken.
+        bytes_max: usize,
+    },
+    /// A segment could not be made or written; the next attempt may succeed.
+    Io {
+        /// The file.
+        file: PathBuf,
+        /// What the kernel said.
+        kind: io::ErrorKind,
+        /// The same in words.
+        message: String,
+    },
+    /// A sync failed earlier: the node must be restarted.
+    Broken {
+        /// What failed.
+        message: String,
+    },
+}
+
+impl std::fmt::Display for LogError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::TooLarge { bytes, bytes_max } => {
+                write!(f, "Mutation of {bytes} bytes is too large for the maximum size of {bytes_max}")
+            }
+            Self::Io { file, message, .. } => write!(f, "commitlog {}: {message}", file.display()),
+            Self::Broken { message } => {
+                write!(f, "the commitlog stopped after a failed sync ({message}); writes need a restart")
+            }
+        }
+    }
+}
+
+impl std::error::Error for LogError {}
+
+/// One shard's log.
+pub struct Commitlog {
+    options: Options,
+    /// The chunk being built, with room for its header.
+    chunk: RefCell<Vec<u8>>,
+    /// Position behind the last record appended.
+    appended: Cell<ReplayPosition>,
+    /// Position behind the last record that the kernel has.
+    written: Cell<ReplayPosition>,
+    /// Position behind the last record that is durable.
+    synced: Cell<ReplayPosition>,
+    /// Oldest first; the last is being written.
+    segments: RefCell<VecDeque<Rc<Segment>>>,
+    spare: RefCell<Vec<Rc<Segment>>>,
+    next_segment: Cell<u64>,
+    sync_running: Cell<bool>,
+    sync_done: Notify,
+    broken: RefCell<Option<String>>,
+}
+
+impl Commitlog {
+    /// Opens the log for writing; the first segment is made by the first append.
+    pub fn new(options: Options) -> Rc<Self> {
+        let first = options.first_segment;
+        Rc::new(Self {
+            options,
+            chunk: RefCell::new(vec![0; CHUNK_HEADER_BYTES]),
+            appended: Cell::default(),
+            written: Cell::default(),
+            synced: Cell::default(),
+            segments: RefCell::default(),
+            spare: RefCell::default(),
+            next_segment: Cell::new(first),
+            sync_running: Cell::new(false),
+            sync_done: Notify::new(),
+            broken: RefCell::default(),
+        })
+    }
+
+    /// The largest mutation that is taken, in bytes.
+    pub fn mutation_bytes_max(&self) -> usize {
+        usize::try_from(self.options.segment_bytes / 2).unwrap_or(usize::MAX)
+    }
+
+    /// Whether acknowledgements wait for [`Commitlog::synced`].
+    pub fn is_batch(&self) -> bool {
+        self.options.sync == SyncMode::Batch
+    }
+
+    /// Adds a mutation to the chunk being built and returns the position behind it.
+    #[inline]
+    pub fn append(&self, mutation: &[u8]) -> Result<ReplayPosition, LogError> {
+        self.append_record(KIND_MUTATION, mutation)
+    }
+
+    /// Notes that a table's mutations up to a position need no replay. Durable after the next sync.
+    pub fn append_discard(&self, discard: &Discard) -> Result<ReplayPosition, LogError> {
+        self.append_record(KIND_DISCARD, &discard.encode())
+    }
+
+    fn append_record(&self, kind: u8, body: &[u8]) -> Result<ReplayPosition, LogError> {
+        let bytes = RECORD_HEADER_BYTES + body.len();
+        let appended = self.appended.get();
+        let end = appended.offset as usize + bytes;
+        if appended.segment == 0
+            || end + ALIGN > self.options.segment_bytes as usize
+            || self.chunk.borrow().len() > CHUNK_BYTES_MAX
+        {
+            self.make_room(bytes)?;
+        }
+        let mut chunk = self.chunk.borrow_mut();
+        if chunk.len() == CHUNK_HEADER_BYTES {
+            let p = self.appended.get();
+            self.appended.set(ReplayPosition { offset: p.offset + CHUNK_HEADER_BYTES as u32, ..p });
+        }
+        let len = u32::try_from(body.len()).expect("checked against the segment's size");
+        chunk.extend_from_slice(&len.to_le_bytes());
+        chunk.push(kind);
+        chunk.extend_from_slice(body);
+        let p = self.appended.get();
+        let p = ReplayPosition { offset: p.offset + bytes as u32, ..p };
+        self.appended.set(p);
+        Ok(p)
+    }
+
+    /// Writes out the chunk and goes to a new segment where the current one cannot take `bytes` more.
+    #[cold]
+    fn make_room(&self, bytes: usize) -> Result<(), LogError> {
+        if let Some(message) = &*self.broken.borrow() {
+            return Err(LogError::Broken { message: message.clone() });
+        }
+        if bytes > self.mutation_bytes_max() {
+            return Err(LogError::TooLarge { bytes, bytes_max: self.mutation_bytes_max() });
+        }
+        self.write()?;
+        let p = self.appended.get();
+        if p.segment == 0
+            || p.offset as usize + CHUNK_HEADER_BYTES + bytes + ALIGN > self.options.segment_bytes as usize
+        {
+            self.next_segment()?;
+        }
+        Ok(())
+    }
+
+    fn next_segment(&self) -> Result<(), LogError> {
+        let id = self.next_segment.get();
+        let previous = self.segments.borrow().back().map_or_else(ReplayPosition::default, |s| ReplayPosition {
+            segment: s.id(),
+            offset: s.end(),
+        });
+        let spare = self.spare.borrow_mut().pop();
+        let segment = match spare {
+            Some(s) => Segment::reuse(&s, &self.options, id, previous)?,
+            None => Segment::create(&self.options, id, previous)?,
+        };
+        self.next_segment.set(id + 1);
+        self.segments.borrow_mut().push_back(Rc::new(segment));
+        let start = ReplayPosition { segment: id, offset: SEGMENT_HEADER_BYTES as u32 };
+        self.appended.set(start);
+        Ok(())
+    }
+
+    /// Hands everything appended to the kernel. Nothing may be acknowledged before.
+    ///
+    /// On failure what the chunk held is dropped: its writers must be told that their writes failed.
+    pub fn write(&self) -> Result<ReplayPosition, LogError> {
+        let mut chunk = self.chunk.borrow_mut();
+        if chunk.len() == CHUNK_HEADER_BYTES {
+            return Ok(self.written.get());
+        }
+        let segment = self.segments.borrow().back().cloned().expect("a chunk with records has a segment");
+        format::seal_chunk(&mut chunk, segment.id(), self.synced.get());
+        let result = segment.write(&chunk);
+        let written = self.appended.get();
+        chunk.clear();
+        chunk.resize(CHUNK_HEADER_BYTES, 0);
+        let end = segment.end();
+        self.appended.set(ReplayPosition { segment: segment.id(), offset: end });
+        result?;
+        self.written.set(written);
+        Ok(written)
+    }
+
+    /// Position behind the last record appended.
+    pub fn appended(&self) -> ReplayPosition {
+        self.appended.get()
+    }
+
+    /// Waits until everything up to `position` is durable; the waiters share the syncs.
+    pub async fn synced(self: &Rc<Self>, position: ReplayPosition) -> Result<(), LogError> {
+        loop {
+            if let Some(message) = &*self.broken.borrow() {
+                return Err(LogError::Broken { message: message.clone() });
+            }
+            if self.synced.get() >= position {
+                return Ok(());
+            }
+            if self.sync_running.get() {
+                self.sync_done.notified().await;
+            } else {
+                self.sync().await?;
+            }
+        }
+    }
+
+    /// Makes durable everything that was written so far.
+    pub async fn sync(self: &Rc<Self>) -> Result<(), LogError> {
+        while self.sync_running.get() {
+            self.sync_done.notified().await;
+        }
+        let target = self.written.get();
+        if target == self.synced.get() {
+            return Ok(());
+        }
+        self.sync_running.set(true);
+        let _running = Running(self);
+        let dirty: Vec<Rc<Segment>> = self.segments.borrow().iter().filter(|s| s.is_dirty()).cloned().collect();
+        for segment in dirty {
+            if let Err(e) = segment.sync().await {
+                let message = format!("{}: {e}", segment.path().display());
+                log::error!("commitlog sync failed: {message}; no more writes are accepted");
+                *self.broken.borrow_mut() = Some(message.clone());
+                return Err(LogError::Broken { message });
+            }
+        }
+        self.synced.set(self.synced.get().max(target));
+        Ok(())
+    }
+
+    /// Syncs at each period until the node stops; to be spawned in periodic mode.
+    pub async fn run_periodic(self: Rc<Self>) {
+        let SyncMode::Periodic(period) = self.options.sync else { return };
+        loop {
+            runtime::sleep(period).await;
+            if self.sync().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Bytes of all segments that replay would read.
+    pub fn bytes(&self) -> u64 {
+        self.segments.borrow().len() as u64 * self.options.segment_bytes
+    }
+
+    /// The oldest segment, when there is more than the one being written.
+    pub fn oldest_full_segment(&self) -> Option<u64> {
+        let segments = self.segments.borrow();
+        (segments.len() > 1).then(|| segments[0].id())
+    }
+
+    /// Releases the segments below `segment`: nothing in them is needed any more.
+    pub fn release_below(&self, segment: u64) {
+        let mut segments = self.segments.borrow_mut();
+        while segments.len() > 1 && segments[0].id() < segment {
+            let s = segments.pop_front().expect("there is more than one");
+            let mut spare = self.spare.borrow_mut();
+            if spare.len() < SPARE_SEGMENTS_MAX && s.is_quiet() {
+                spare.push(s);
+            } else if let Err(e) = s.remove() {
+                log::warn!("commitlog {}: cannot remove: {e}", s.path().display());
+            }
+        }
+    }
+
+    /// Writes, syncs and removes every segment: all memtables have been flushed. Called when the node drains.
+    pub async fn close(self: &Rc<Self>) -> Result<(), LogError> {
+        self.write()?;
+        self.sync().await?;
+        let segments = std::mem::take(&mut *self.segments.borrow_mut());
+        let spare = std::mem::take(&mut *self.spare.borrow_mut());
+        for s in segments.iter().chain(&spare) {
+            if let Err(e) = s.remove() {
+                log::warn!("commitlog {}: cannot remove: {e}", s.path().display());
+            }
+        }
+        self.appended.set(ReplayPosition::default());
+        Ok(())
+    }
+}
+
+/// Ends a sync however its future ends.
+struct Running<'a>(&'a Commitlog);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.sync_running.set(false);
+        self.0.sync_done.notify_all();
+    }
+}

@@ -1,1 +1,250 @@
-//! Writes in memory, ordered by token and key.
+//! Writes in memory, ordered by token and key, until they are flushed.
+//!
+//! One memtable belongs to one tablet and lives on that tablet's shard. Rows stand packed in blocks in an arena
+//! ([`rows`], [`arena`]); a B+tree finds partitions by token ([`tree`]). Applying a mutation merges each of its rows
+//! with the one of equal key by the rules of `mutation::merge`, so there is one version of everything. Reads are
+//! function calls on the same thread and borrow from the arena; whoever has to wait copies a [`PartitionBlock`] first.
+//! When full it is frozen: the same value behind an `Arc`, never written again, read by the shard and by the flush
+//! thread alike.
+//!
+//! Invariants: partitions are in (token, key) order, rows in clustering order, range tombstones sorted and disjoint;
+//! `bytes()` counts every byte held.
+
+mod arena;
+mod partition;
+mod rows;
+mod tree;
+
+use std::sync::Arc;
+
+use mutation::{Mutation, MutationItem, RangeTombstoneList, RowView, Tombstone, merge};
+use schema::{ClusteringOrder, RowLayout, Table};
+use types::Token;
+
+use arena::{Arena, Handle};
+pub use partition::{PartitionRef, Rows};
+pub use rows::BLOCK_BYTES_MAX;
+use rows::{Blocks, Scratch};
+use tree::Tree;
+
+/// What few partitions have: deletions and a static row.
+#[derive(Debug)]
+pub(crate) struct Extras {
+    pub(crate) tombstone: Tombstone,
+    pub(crate) static_row: Handle,
+    pub(crate) ranges: RangeTombstoneList,
+}
+
+#[derive(Debug)]
+pub(crate) struct Partition {
+    pub(crate) key: Handle,
+    pub(crate) rows: Blocks,
+    pub(crate) extras: Option<Box<Extras>>,
+}
+
+/// Bytes charged for each range tombstone besides its prefixes.
+const RANGE_TOMBSTONE_BYTES: usize = size_of::<mutation::RangeTombstone>();
+
+/// The writes of one tablet that are not yet in an sstable.
+#[derive(Debug)]
+pub struct Memtable {
+    layout: Arc<RowLayout>,
+    order: Arc<ClusteringOrder>,
+    arena: Arena,
+    tree: Tree,
+    partitions: Vec<Partition>,
+    scratch: Scratch,
+    /// Bytes of block lists and extras, which live outside the arena.
+    other_bytes: usize,
+    rows: u64,
+    min_timestamp: i64,
+}
+
+impl Memtable {
+    /// An empty memtable for rows of that table.
+    pub fn new(table: &Table) -> Self {
+        Self {
+            layout: table.layout.clone(),
+            order: table.clustering_order.clone(),
+            arena: Arena::default(),
+            tree: Tree::default(),
+            partitions: Vec::new(),
+            scratch: Scratch::default(),
+            other_bytes: 0,
+            rows: 0,
+            min_timestamp: i64::MAX,
+        }
+    }
+
+    /// Takes over the layout of an altered table; rows already here keep their meaning because column ids are stable.
+    pub fn set_table(&mut self, table: &Table) {
+        self.layout = table.layout.clone();
+        self.order = table.clustering_order.clone();
+    }
+
+    /// All memory held, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.arena.held_bytes() + self.overhead_bytes()
+    }
+
+    /// Memory of living data, in bytes: rows, keys, tree nodes, lists; without the arena's unused space.
+    pub fn used_bytes(&self) -> usize {
+        self.arena.used_bytes() + self.overhead_bytes()
+    }
+
+    fn overhead_bytes(&self) -> usize {
+        self.tree.bytes() + self.partitions.capacity() * size_of::<Partition>() + self.other_bytes
+    }
+
+    /// Whether nothing was written.
+    pub fn is_empty(&self) -> bool {
+        self.partitions.is_empty()
+    }
+
+    /// How many partitions there are.
+    pub fn partition_count(&self) -> usize {
+        self.partitions.len()
+    }
+
+    /// How many rows there are, static rows not counted.
+    pub fn row_count(&self) -> u64 {
+        self.rows
+    }
+
+    /// The smallest write timestamp that was applied: no tombstone at or above it may be forgotten elsewhere.
+    pub fn min_timestamp(&self) -> i64 {
+        self.min_timestamp
+    }
+
+    fn find(&self, token: Token, key: &[u8]) -> Option<u32> {
+        let mut p = self.tree.lower_bound(token.0);
+        loop {
+            let (t, i) = self.tree.get(p)?;
+            if t != token.0 {
+                return None;
+            }
+            if self.arena.get(self.partitions[i as usize].key) == key {
+                return Some(i);
+            }
+            p = self.tree.next(p);
+        }
+    }
+
+    fn find_or_insert(&mut self, token: Token, key: &[u8]) -> u32 {
+        if let Some(i) = self.find(token, key) {
+            return i;
+        }
+        let handle = self.arena.allocate(key.len());
+        self.arena.get_mut(handle).copy_from_slice(key);
+        let number = u32::try_from(self.partitions.len()).expect("fewer than 2^32 partitions");
+        self.partitions.push(Partition { key: handle, rows: Blocks::None, extras: None });
+        let Self { tree, arena, partitions, .. } = self;
+        tree.insert(token.0, number, |other| key < arena.get(partitions[other as usize].key));
+        number
+    }
+
+    /// Merges a mutation in. Its token is the key's; its bytes were validated where they entered the node.
+    pub fn apply(&mut self, token: Token, mutation: &Mutation<'_>) {
+        let number = self.find_or_insert(token, mutation.key) as usize;
+        for item in mutation.items() {
+            match item {
+                MutationItem::Row { clustering, row } => self.apply_row(number, clustering, row),
+                MutationItem::StaticRow(row) => self.apply_static_row(number, row),
+                MutationItem::Partition(t) => {
+                    self.min_timestamp = self.min_timestamp.min(t.timestamp);
+                    let extras = self.extras(number);
+                    extras.tombstone = extras.tombstone.merge(t);
+                }
+                MutationItem::Range(r) => {
+                    self.min_timestamp = self.min_timestamp.min(r.tombstone.timestamp);
+                    let order = self.order.clone();
+                    let extras = self.extras(number);
+                    let before = range_bytes(&extras.ranges);
+                    extras.ranges.add(&order, r);
+                    let after = range_bytes(&extras.ranges);
+                    self.other_bytes = self.other_bytes + after - before;
+                }
+            }
+        }
+    }
+
+    fn apply_row(&mut self, number: usize, clustering: &[u8], row: &[u8]) {
+        let Self { layout, order, arena, partitions, scratch, .. } = self;
+        let view = RowView::new(row).expect("mutations are validated where they enter the node");
+        self.min_timestamp = self.min_timestamp.min(view.timestamp);
+        let rows = &mut partitions[number].rows;
+        let was_list = matches!(rows, Blocks::Many(_));
+        let before = if was_list { rows.list_bytes() } else { 0 };
+        let new = rows.upsert(arena, order, scratch, clustering, row, |old, out| {
+            let old = RowView::new(old).expect("rows in a memtable are well formed");
+            merge::merge_rows(layout, old, view, out);
+        });
+        if was_list || matches!(rows, Blocks::Many(_)) {
+            self.other_bytes = self.other_bytes + rows.list_bytes() - before;
+        }
+        self.rows += u64::from(new);
+    }
+
+    fn apply_static_row(&mut self, number: usize, row: &[u8]) {
+        let view = RowView::new(row).expect("mutations are validated where they enter the node");
+        self.min_timestamp = self.min_timestamp.min(view.timestamp);
+        let have = self.extras(number).static_row;
+        let mut merged = std::mem::take(&mut self.scratch.row);
+        merged.clear();
+        let handle = if have.is_none() {
+            merged.extend_from_slice(row);
+            self.arena.allocate(merged.len())
+        } else {
+            let old = RowView::new(self.arena.get(have)).expect("rows in a memtable are well formed");
+            merge::merge_rows(&self.layout, old, view, &mut merged);
+            self.arena.resize(have, merged.len())
+        };
+        self.arena.get_mut(handle).copy_from_slice(&merged);
+        self.extras(number).static_row = handle;
+        self.scratch.row = merged;
+    }
+
+    fn extras(&mut self, number: usize) -> &mut Extras {
+        let other_bytes = &mut self.other_bytes;
+        self.partitions[number].extras.get_or_insert_with(|| {
+            *other_bytes += size_of::<Extras>();
+            Box::new(Extras {
+                tombstone: Tombstone::NONE,
+                static_row: Handle::NONE,
+                ranges: RangeTombstoneList::default(),
+            })
+        })
+    }
+
+    /// The partition of that key.
+    #[inline]
+    pub fn partition(&self, token: Token, key: &[u8]) -> Option<PartitionRef<'_>> {
+        let number = self.find(token, key)?;
+        Some(PartitionRef::new(self, token, number))
+    }
+
+    /// Partitions from the first whose (token, key) is at or above the given one, in order.
+    pub fn partitions_from(&self, token: Token, key: &[u8]) -> impl Iterator<Item = PartitionRef<'_>> {
+        let mut position = self.tree.lower_bound(token.0);
+        while let Some((t, i)) = self.tree.get(position) {
+            if t != token.0 || self.arena.get(self.partitions[i as usize].key) >= key {
+                break;
+            }
+            position = self.tree.next(position);
+        }
+        std::iter::from_fn(move || {
+            let (token, number) = self.tree.get(position)?;
+            position = self.tree.next(position);
+            Some(PartitionRef::new(self, Token(token), number))
+        })
+    }
+
+    /// All partitions in order.
+    pub fn partitions(&self) -> impl Iterator<Item = PartitionRef<'_>> {
+        self.partitions_from(Token(i64::MIN), &[])
+    }
+}
+
+fn range_bytes(ranges: &RangeTombstoneList) -> usize {
+    ranges.as_slice().iter().map(|r| RANGE_TOMBSTONE_BYTES + r.start.prefix.len() + r.end.prefix.len()).sum()
+}

@@ -1,1 +1,13 @@
-//! Keyspaces, tables, columns and their row layout; DDL text and the rows of system_schema.
+//! Keyspaces, tables, columns and the layout of their rows.
+//!
+//! A [`Schema`] is one immutable value; DDL makes the next one. Whoever executes a statement holds the `Arc` of the
+//! schema it was planned with. Columns carry a [`ColumnId`] that is never given to another column of the same table,
+//! so a packed row written before an ALTER reads the same after it: a dropped column's cells are simply not asked for.
+
+mod layout;
+mod table;
+mod text;
+
+pub use layout::{CellLayout, ClusteringOrder, RowLayout, components, push_component, split_component};
+pub use table::{Column, ColumnId, ColumnKind, DroppedColumn, Keyspace, Schema, Table, TableId, TableOptions};
+pub use text::{describe_keyspace, describe_table, quote_identifier};

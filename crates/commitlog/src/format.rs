@@ -1,0 +1,191 @@
+//! The bytes of a segment.
+//!
+//! ```text
+//! segment: header, chunks; what follows the last chunk is zeros or an older use of the same file
+//! header (64 bytes): "CETOLOG1", u32 format version, u32 shard, u64 segment id, u128 boot id,
+//!        u64 id of the segment before and u32 where it ended, zeros, u32 crc of all that
+//! chunk (begins at a multiple of 8): u64 segment id, u32 payload length, u32 crc of everything else in the chunk,
+//!        u64 and u32 synced: position known durable when it was written, u32 zero, payload
+//! payload: records: u32 length, u8 kind, body
+//!   kind 1 mutation: packed mutation (crate mutation)
+//!   kind 2 discard:  [u8; 16] table id, i64 and i64 token range (start exclusive, end inclusive),
+//!                    u64 and u32 position up to which its mutations are in sstables or truncated
+//! ```
+//!
+//! Little endian. The segment id in each chunk tells it from what an earlier use of a recycled file left behind, the crc
+//! tells a torn write, `synced` tells whether a chunk that is missing was promised to survive a power loss, and the boot
+//! id whether there can have been one. Format version 1 is the first.
+
+use schema::TableId;
+use types::Token;
+use uuid::Uuid;
+
+pub(crate) const MAGIC: &[u8; 8] = b"CETOLOG1";
+pub(crate) const FORMAT_VERSION: u32 = 1;
+pub(crate) const SEGMENT_HEADER_BYTES: usize = 64;
+pub(crate) const CHUNK_HEADER_BYTES: usize = 32;
+pub(crate) const RECORD_HEADER_BYTES: usize = 5;
+pub(crate) const ALIGN: usize = 8;
+pub(crate) const KIND_MUTATION: u8 = 1;
+pub(crate) const KIND_DISCARD: u8 = 2;
+
+/// A place in a shard's log: segment, and offset of the byte behind the record.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash, Default)]
+pub struct ReplayPosition {
+    /// Segment id; ids of one shard only grow.
+    pub segment: u64,
+    /// Byte offset in it.
+    pub offset: u32,
+}
+
+/// A statement that a table's mutations up to a position need no replay.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Discard {
+    /// The table.
+    pub table: TableId,
+    /// Tokens above this one…
+    pub after: Token,
+    /// …up to and including this one.
+    pub up_to_token: Token,
+    /// Mutations at or before this position of the same shard's log.
+    pub position: ReplayPosition,
+}
+
+pub(crate) const DISCARD_BYTES: usize = 16 + 8 + 8 + 8 + 4;
+
+impl Discard {
+    pub(crate) fn encode(&self) -> [u8; DISCARD_BYTES] {
+        let mut out = [0; DISCARD_BYTES];
+        out[..16].copy_from_slice(self.table.0.as_bytes());
+        out[16..24].copy_from_slice(&self.after.0.to_le_bytes());
+        out[24..32].copy_from_slice(&self.up_to_token.0.to_le_bytes());
+        out[32..40].copy_from_slice(&self.position.segment.to_le_bytes());
+        out[40..44].copy_from_slice(&self.position.offset.to_le_bytes());
+        out
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; DISCARD_BYTES] = bytes.try_into().ok()?;
+        let i64_at = |at: usize| i64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        Some(Self {
+            table: TableId(Uuid::from_slice(&bytes[..16]).ok()?),
+            after: Token(i64_at(16)),
+            up_to_token: Token(i64_at(24)),
+            position: ReplayPosition {
+                segment: i64_at(32) as u64,
+                offset: u32::from_le_bytes(bytes[40..44].try_into().expect("four bytes")),
+            },
+        })
+    }
+}
+
+pub(crate) struct SegmentHeader {
+    pub(crate) shard: u32,
+    pub(crate) id: u64,
+    pub(crate) boot_id: u128,
+    /// The segment before this one and where its last chunk ended, so that a missing tail shows.
+    pub(crate) previous: ReplayPosition,
+}
+
+impl SegmentHeader {
+    pub(crate) fn encode(&self) -> [u8; SEGMENT_HEADER_BYTES] {
+        let mut out = [0; SEGMENT_HEADER_BYTES];
+        out[..8].copy_from_slice(MAGIC);
+        out[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        out[12..16].copy_from_slice(&self.shard.to_le_bytes());
+        out[16..24].copy_from_slice(&self.id.to_le_bytes());
+        out[24..40].copy_from_slice(&self.boot_id.to_le_bytes());
+        out[40..48].copy_from_slice(&self.previous.segment.to_le_bytes());
+        out[48..52].copy_from_slice(&self.previous.offset.to_le_bytes());
+        let crc = crc32fast::hash(&out[..60]);
+        out[60..].copy_from_slice(&crc.to_le_bytes());
+        out
+    }
+
+    /// None when it was torn or never written.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let h: &[u8; SEGMENT_HEADER_BYTES] = bytes.first_chunk()?;
+        let crc = u32::from_le_bytes(h[60..].try_into().ok()?);
+        if &h[..8] != MAGIC || crc != crc32fast::hash(&h[..60]) {
+            return None;
+        }
+        Some(Self {
+            shard: u32::from_le_bytes(h[12..16].try_into().ok()?),
+            id: u64::from_le_bytes(h[16..24].try_into().ok()?),
+            boot_id: u128::from_le_bytes(h[24..40].try_into().ok()?),
+            previous: ReplayPosition {
+                segment: u64::from_le_bytes(h[40..48].try_into().ok()?),
+                offset: u32::from_le_bytes(h[48..52].try_into().ok()?),
+            },
+        })
+    }
+}
+
+/// Fills in the header of a chunk whose payload stands behind [`CHUNK_HEADER_BYTES`] of room, and pads it.
+pub(crate) fn seal_chunk(chunk: &mut Vec<u8>, segment: u64, synced: ReplayPosition) {
+    let len = u32::try_from(chunk.len() - CHUNK_HEADER_BYTES).expect("a chunk is smaller than its segment");
+    chunk[..8].copy_from_slice(&segment.to_le_bytes());
+    chunk[8..12].copy_from_slice(&len.to_le_bytes());
+    chunk[16..24].copy_from_slice(&synced.segment.to_le_bytes());
+    chunk[24..28].copy_from_slice(&synced.offset.to_le_bytes());
+    chunk[28..32].fill(0);
+    let crc = chunk_crc(chunk);
+    chunk[12..16].copy_from_slice(&crc.to_le_bytes());
+    chunk.resize(chunk.len().next_multiple_of(ALIGN), 0);
+}
+
+fn chunk_crc(chunk: &[u8]) -> u32 {
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(&chunk[..12]);
+    crc.update(&chunk[16..]);
+    crc.finalize()
+}
+
+/// A chunk that is whole.
+pub(crate) struct Chunk<'a> {
+    pub(crate) synced: ReplayPosition,
+    pub(crate) payload: &'a [u8],
+    /// Offset of the next chunk.
+    pub(crate) next: usize,
+}
+
+/// The chunk at `at`, when it is whole and belongs to this use of the segment.
+pub(crate) fn read_chunk(segment: &[u8], at: usize, id: u64) -> Option<Chunk<'_>> {
+    let rest = segment.get(at..)?;
+    let header: &[u8; CHUNK_HEADER_BYTES] = rest.first_chunk()?;
+    if header[..8] != id.to_le_bytes() {
+        return None;
+    }
+    let len = u32::from_le_bytes(header[8..12].try_into().ok()?) as usize;
+    let whole = rest.get(..CHUNK_HEADER_BYTES.checked_add(len)?)?;
+    if u32::from_le_bytes(header[12..16].try_into().ok()?) != chunk_crc(whole) {
+        return None;
+    }
+    Some(Chunk {
+        synced: ReplayPosition {
+            segment: u64::from_le_bytes(header[16..24].try_into().ok()?),
+            offset: u32::from_le_bytes(header[24..28].try_into().ok()?),
+        },
+        payload: &whole[CHUNK_HEADER_BYTES..],
+        next: (at + whole.len()).next_multiple_of(ALIGN),
+    })
+}
+
+/// The records of a payload: kind, body, and offset of the end in the payload. None stands for a malformed one.
+pub(crate) fn records(payload: &[u8]) -> impl Iterator<Item = Option<(u8, &[u8], usize)>> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        if at == payload.len() {
+            return None;
+        }
+        let record = (|| {
+            let header: &[u8; RECORD_HEADER_BYTES] = payload.get(at..)?.first_chunk()?;
+            let len = u32::from_le_bytes(header[..4].try_into().ok()?) as usize;
+            let from = at + RECORD_HEADER_BYTES;
+            let body = payload.get(from..from.checked_add(len)?)?;
+            Some((header[4], body, from + len))
+        })();
+        at = record.map_or(payload.len(), |r| r.2);
+        Some(record)
+    })
+}

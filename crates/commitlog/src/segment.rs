@@ -1,0 +1,121 @@
+//! One file of the log.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use runtime::fs::{self, File, OpenOptions};
+
+use crate::format::{ReplayPosition, SEGMENT_HEADER_BYTES, SegmentHeader};
+use crate::{LogError, Options};
+
+/// A segment that this process writes.
+pub(crate) struct Segment {
+    id: u64,
+    path: RefCell<PathBuf>,
+    file: File,
+    /// Where the next chunk goes.
+    end: Cell<u32>,
+    /// Written since the last sync began.
+    dirty: Cell<bool>,
+}
+
+/// Name of a segment: `commitlog-SHARD-ID.log`.
+pub(crate) fn file_name(shard: u32, id: u64) -> String {
+    format!("commitlog-{shard}-{id:016}.log")
+}
+
+/// Shard and id from a segment's name.
+pub(crate) fn parse_file_name(name: &str) -> Option<(u32, u64)> {
+    let (shard, id) = name.strip_prefix("commitlog-")?.strip_suffix(".log")?.split_once('-')?;
+    Some((shard.parse().ok()?, id.parse().ok()?))
+}
+
+fn io_error(file: &Path, e: &io::Error) -> LogError {
+    LogError::Io { file: file.to_owned(), kind: e.kind(), message: e.to_string() }
+}
+
+impl Segment {
+    /// A new file with all its space allocated.
+    pub(crate) fn create(options: &Options, id: u64, previous: ReplayPosition) -> Result<Self, LogError> {
+        let path = options.dir.join(file_name(options.shard, id));
+        let make = || -> io::Result<File> {
+            let file = File::open(
+                &path,
+                OpenOptions { read: true, write: true, create: true, truncate: true, ..OpenOptions::default() },
+            )?;
+            file.allocate(options.segment_bytes)?;
+            file.write_all_at_blocking(&header(options, id, previous), 0)?;
+            fs::sync_dir(&options.dir)?;
+            Ok(file)
+        };
+        let file = make().map_err(|e| {
+            // Half a segment is no segment; if it cannot even be removed, replay takes it for empty.
+            let _ = fs::remove_file(&path);
+            io_error(&path, &e)
+        })?;
+        Ok(Self::opened(id, path, file))
+    }
+
+    /// Uses a released segment's file again under a new name and id.
+    pub(crate) fn reuse(old: &Segment, options: &Options, id: u64, previous: ReplayPosition) -> Result<Self, LogError> {
+        let path = options.dir.join(file_name(options.shard, id));
+        let take = || -> io::Result<()> {
+            fs::rename(&*old.path.borrow(), &path)?;
+            old.file.write_all_at_blocking(&header(options, id, previous), 0)?;
+            fs::sync_dir(&options.dir)
+        };
+        take().map_err(|e| io_error(&path, &e))?;
+        Ok(Self::opened(id, path, old.file.clone()))
+    }
+
+    fn opened(id: u64, path: PathBuf, file: File) -> Self {
+        let end = Cell::new(SEGMENT_HEADER_BYTES as u32);
+        Self { id, path: RefCell::new(path), file, end, dirty: Cell::new(true) }
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.path.borrow().clone()
+    }
+
+    pub(crate) fn end(&self) -> u32 {
+        self.end.get()
+    }
+
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.dirty.get()
+    }
+
+    /// Whether nothing of it waits to be synced, so that its file may serve again.
+    pub(crate) fn is_quiet(&self) -> bool {
+        !self.dirty.get()
+    }
+
+    /// Writes a sealed chunk at the end; on failure the place stays free for the next one.
+    pub(crate) fn write(&self, chunk: &[u8]) -> Result<(), LogError> {
+        let at = self.end.get();
+        self.file
+            .write_all_at_blocking(chunk, u64::from(at))
+            .map_err(|e| io_error(&self.path.borrow(), &e))?;
+        self.end.set(at + u32::try_from(chunk.len()).expect("a chunk is smaller than its segment"));
+        self.dirty.set(true);
+        Ok(())
+    }
+
+    pub(crate) async fn sync(&self) -> io::Result<()> {
+        self.dirty.set(false);
+        self.file.sync_data().await
+    }
+
+    pub(crate) fn remove(&self) -> io::Result<()> {
+        fs::remove_file(&*self.path.borrow())
+    }
+}
+
+fn header(options: &Options, id: u64, previous: ReplayPosition) -> [u8; SEGMENT_HEADER_BYTES] {
+    SegmentHeader { shard: options.shard, id, boot_id: options.boot_id, previous }.encode()
+}

@@ -1,0 +1,234 @@
+//! What tombstones and time hide, and what may be forgotten.
+//!
+//! A reader sees the cells that no tombstone covers and that have not expired. A compaction writes the same, but keeps
+//! the tombstones themselves until they can have nothing left to cover: their deletion time is before `gc_before`, and
+//! no data outside the compaction is as old as they are (`max_purgeable_timestamp`). An expired cell becomes a
+//! tombstone, counted as deleted when it was written (expiry minus ttl), as Cassandra does.
+
+use schema::{ClusteringOrder, RowLayout};
+
+use crate::block::PartitionBlock;
+use crate::range_tombstones::RangeTombstoneList;
+use crate::row::{Cell, Column, Complex, Elements, Liveness, RowBuilder, RowView, Shared, needs_mixed};
+use crate::{RangeTombstone, Tombstone};
+
+/// A row as a reader at `now` sees it under the deletions that cover it.
+#[derive(Clone, Copy)]
+pub struct LiveRow<'a> {
+    view: RowView<'a>,
+    layout: &'a RowLayout,
+    deletion: Tombstone,
+    now: u32,
+}
+
+/// A living column of a row.
+pub enum LiveColumn<'a> {
+    /// A cell that lives.
+    Simple(Cell<'a>),
+    /// The elements that live; there is at least one.
+    Complex(LiveElements<'a>),
+}
+
+/// The living elements of a complex column, in path order.
+#[derive(Clone)]
+pub struct LiveElements<'a> {
+    elements: Elements<'a>,
+    deletion: Tombstone,
+    now: u32,
+}
+
+impl<'a> Iterator for LiveElements<'a> {
+    type Item = (&'a [u8], Cell<'a>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (deletion, now) = (self.deletion, self.now);
+        self.elements.find(|(_, c)| c.is_live(now) && !deletion.covers(c.timestamp))
+    }
+}
+
+impl<'a> LiveRow<'a> {
+    /// `deletion` is the strongest of the partition and range tombstones that cover the row; its own is added here.
+    #[inline]
+    pub fn new(view: RowView<'a>, layout: &'a RowLayout, deletion: Tombstone, now: u32) -> Self {
+        Self { view, layout, deletion: deletion.merge(view.tombstone), now }
+    }
+
+    /// Whether an INSERT keeps the row alive even without a living cell.
+    #[inline]
+    pub fn has_live_marker(&self) -> bool {
+        self.view.marker.is_some_and(|m| m.is_live(self.now) && !self.deletion.covers(m.timestamp))
+    }
+
+    /// The living columns in id order.
+    #[inline]
+    pub fn columns(self) -> impl Iterator<Item = (usize, LiveColumn<'a>)> {
+        self.view.columns(self.layout).filter_map(move |(id, column)| match column {
+            Column::Simple(c) => {
+                (c.is_live(self.now) && !self.deletion.covers(c.timestamp)).then_some((id, LiveColumn::Simple(c)))
+            }
+            Column::Complex(c) => {
+                let live = LiveElements {
+                    elements: c.elements(),
+                    deletion: self.deletion.merge(c.tombstone),
+                    now: self.now,
+                };
+                live.clone().next().is_some().then_some((id, LiveColumn::Complex(live)))
+            }
+        })
+    }
+
+    /// Whether a SELECT returns the row.
+    pub fn is_live(self) -> bool {
+        self.has_live_marker() || self.columns().next().is_some()
+    }
+}
+
+/// When a tombstone may be forgotten.
+#[derive(Clone, Copy, Debug)]
+pub struct Purge {
+    /// Seconds since the epoch.
+    pub now: u32,
+    /// Deletions made before this second are old enough.
+    pub gc_before: u32,
+    /// Deletions at or above this write timestamp may still cover data elsewhere. `i64::MIN` forgets nothing.
+    pub max_purgeable_timestamp: i64,
+}
+
+impl Purge {
+    fn forgets(&self, timestamp: i64, deletion_time: u32) -> bool {
+        deletion_time < self.gc_before && timestamp < self.max_purgeable_timestamp
+    }
+
+    fn keep(&self, t: Tombstone) -> Tombstone {
+        if self.forgets(t.timestamp, t.deletion_time) { Tombstone::NONE } else { t }
+    }
+
+    /// What remains of a cell: itself, its tombstone, or nothing.
+    fn cell<'a>(&self, mut c: Cell<'a>, deletion: Tombstone) -> Option<Cell<'a>> {
+        if deletion.covers(c.timestamp) {
+            return None;
+        }
+        if !c.dead && !c.is_live(self.now) {
+            c = Cell { dead: true, deletion_time: c.deletion_time.saturating_sub(c.ttl), ttl: 0, value: &[], ..c };
+        }
+        (!c.dead || !self.forgets(c.timestamp, c.deletion_time)).then_some(c)
+    }
+}
+
+#[derive(Clone)]
+struct KeptElements<'a, 'p> {
+    elements: Elements<'a>,
+    purge: &'p Purge,
+    deletion: Tombstone,
+}
+
+impl<'a> Iterator for KeptElements<'a, '_> {
+    type Item = (&'a [u8], Cell<'a>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (purge, deletion) = (self.purge, self.deletion);
+        self.elements.by_ref().find_map(|(path, c)| purge.cell(c, deletion).map(|c| (path, c)))
+    }
+}
+
+fn kept_complex<'a, 'p>(
+    c: &Complex<'a>,
+    purge: &'p Purge,
+    deletion: Tombstone,
+) -> Option<(Tombstone, KeptElements<'a, 'p>)> {
+    let own = if c.tombstone.supersedes(deletion) { purge.keep(c.tombstone) } else { Tombstone::NONE };
+    let kept = KeptElements { elements: c.elements(), purge, deletion: deletion.merge(c.tombstone) };
+    (!own.is_none() || kept.clone().next().is_some()).then_some((own, kept))
+}
+
+/// Appends what remains of a row to `out`; false (and nothing appended) when nothing does.
+pub fn compact_row(
+    layout: &RowLayout,
+    view: RowView<'_>,
+    deletion: Tombstone,
+    purge: &Purge,
+    out: &mut Vec<u8>,
+) -> bool {
+    let covering = deletion.merge(view.tombstone);
+    let own = if view.tombstone.supersedes(deletion) { purge.keep(view.tombstone) } else { Tombstone::NONE };
+    let marker: Option<Liveness> =
+        view.marker.filter(|m| !covering.covers(m.timestamp) && m.is_live(purge.now));
+    // Nothing changes: the common case of a compaction.
+    if view.is_uniform()
+        && deletion.is_none()
+        && !layout.has_complex()
+        && (view.ttl == 0 || view.expiry > purge.now)
+        && !view.is_empty()
+    {
+        out.extend_from_slice(view.bytes());
+        return true;
+    }
+    let shared = Shared { timestamp: view.timestamp, ttl: view.ttl, expiry: view.expiry };
+    let (mut columns, mut mixed) = (0, false);
+    for (id, column) in view.columns(layout) {
+        match column {
+            Column::Simple(c) => {
+                if let Some(c) = purge.cell(c, covering) {
+                    columns = id + 1;
+                    mixed |= needs_mixed(&c, layout.cell(id), shared.timestamp, shared.ttl, shared.expiry);
+                }
+            }
+            Column::Complex(c) => {
+                if kept_complex(&c, purge, covering).is_some() {
+                    columns = id + 1;
+                }
+            }
+        }
+    }
+    if columns == 0 && marker.is_none() && own.is_none() {
+        return false;
+    }
+    let mut builder = RowBuilder::begin(out, layout, shared, marker, own, mixed, columns);
+    for (id, column) in view.columns(layout) {
+        match column {
+            Column::Simple(c) => {
+                if let Some(c) = purge.cell(c, covering) {
+                    builder.cell(id, &c);
+                }
+            }
+            Column::Complex(c) => {
+                if let Some((own, kept)) = kept_complex(&c, purge, covering) {
+                    builder.complex(id, own, kept);
+                }
+            }
+        }
+    }
+    true
+}
+
+/// What remains of a block. The result may be empty.
+pub fn compact_block(
+    layout: &RowLayout,
+    order: &ClusteringOrder,
+    block: &PartitionBlock,
+    purge: &Purge,
+) -> PartitionBlock {
+    let mut out = PartitionBlock::new(block.token, block.key());
+    out.covered = block.covered.clone();
+    out.tombstone = purge.keep(block.tombstone);
+    let deletions = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
+    let mut packed = Vec::new();
+    if let Some(row) = block.static_row()
+        && compact_row(layout, row, block.tombstone, purge, &mut packed)
+    {
+        out.set_static_row(&packed);
+    }
+    for (key, row) in block.rows() {
+        let deletion =
+            if deletions.is_empty() { block.tombstone } else { block.tombstone.merge(deletions.covering(order, key)) };
+        out.push_row_with(key, |bytes| compact_row(layout, row, deletion, purge, bytes));
+    }
+    out.range_tombstones = deletions
+        .into_vec()
+        .into_iter()
+        .filter(|r: &RangeTombstone| {
+            r.tombstone.supersedes(block.tombstone) && !purge.keep(r.tombstone).is_none()
+        })
+        .collect();
+    out
+}

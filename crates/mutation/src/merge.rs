@@ -1,0 +1,298 @@
+//! Which write wins.
+//!
+//! - The greater write timestamp wins.
+//! - At equal timestamps a tombstone or an expiring cell beats a cell that lives forever, a tombstone beats an expiring
+//!   cell, the later deletion time beats the earlier, and at last the greater value (unsigned bytes) beats the smaller.
+//!   So the outcome depends neither on the order of arrival nor on the clock.
+//! - A tombstone of a row or of a whole collection removes what it covers (timestamps at or below its own).
+//! - Row markers follow the same rules without a value.
+//!
+//! These are Apache Cassandra's rules as its documentation and the running peer show them; the naive model in the
+//! tests restates them cell by cell.
+
+use std::cmp::Ordering;
+
+use schema::{CellLayout, RowLayout};
+
+use crate::row::{Cell, Column, Columns, Complex, Elements, Liveness, RowBuilder, RowView, Shared, needs_mixed};
+use crate::{PartitionBlock, RangeTombstoneList, Tombstone};
+
+/// Greater is the one that wins.
+#[inline]
+pub fn compare_cells(a: &Cell<'_>, b: &Cell<'_>) -> Ordering {
+    a.timestamp.cmp(&b.timestamp).then_with(|| {
+        let mortal = |c: &Cell<'_>| c.dead || c.ttl > 0;
+        mortal(a)
+            .cmp(&mortal(b))
+            .then(a.dead.cmp(&b.dead))
+            .then(a.deletion_time.cmp(&b.deletion_time))
+            .then_with(|| a.value.cmp(b.value))
+            .then(b.ttl.cmp(&a.ttl))
+    })
+}
+
+/// The stronger of two row markers.
+#[inline]
+pub fn merge_markers(a: Option<Liveness>, b: Option<Liveness>) -> Option<Liveness> {
+    let (Some(x), Some(y)) = (a, b) else {
+        return a.or(b);
+    };
+    let order = x.timestamp.cmp(&y.timestamp).then_with(|| {
+        (x.ttl > 0).cmp(&(y.ttl > 0)).then_with(|| if x.ttl > 0 { x.expiry.cmp(&y.expiry) } else { Ordering::Equal })
+    });
+    Some(if order == Ordering::Less { y } else { x })
+}
+
+/// The elements of one complex column in two rows, merged, without those that `tombstone` covers.
+#[derive(Clone)]
+struct MergedElements<'a> {
+    a: Elements<'a>,
+    b: Elements<'a>,
+    next_a: Option<(&'a [u8], Cell<'a>)>,
+    next_b: Option<(&'a [u8], Cell<'a>)>,
+    layout: &'a RowLayout,
+    id: usize,
+    tombstone: Tombstone,
+}
+
+impl<'a> Iterator for MergedElements<'a> {
+    type Item = (&'a [u8], Cell<'a>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let order = match (&self.next_a, &self.next_b) {
+                (None, None) => return None,
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (Some((p, _)), Some((q, _))) => self.layout.compare_paths(self.id, p, q),
+            };
+            let mut best: Option<(&'a [u8], Cell<'a>)> = None;
+            if order != Ordering::Greater {
+                best = std::mem::replace(&mut self.next_a, self.a.next());
+            }
+            if order != Ordering::Less {
+                let b = std::mem::replace(&mut self.next_b, self.b.next());
+                best = match (best, b) {
+                    (Some(x), Some(y)) => Some(if compare_cells(&x.1, &y.1) == Ordering::Less { y } else { x }),
+                    (x, y) => x.or(y),
+                };
+            }
+            if let Some((_, cell)) = &best
+                && self.tombstone.covers(cell.timestamp)
+            {
+                continue;
+            }
+            return best;
+        }
+    }
+}
+
+fn merge_complex<'a>(
+    layout: &'a RowLayout,
+    id: usize,
+    a: Complex<'a>,
+    b: Complex<'a>,
+    row: Tombstone,
+) -> Option<(Tombstone, MergedElements<'a>)> {
+    let own = a.tombstone.merge(b.tombstone);
+    let covering = own.merge(row);
+    let (mut x, mut y) = (a.elements(), b.elements());
+    let merged = MergedElements {
+        next_a: x.next(),
+        next_b: y.next(),
+        a: x,
+        b: y,
+        layout,
+        id,
+        tombstone: covering,
+    };
+    let own = if own.supersedes(row) { own } else { Tombstone::NONE };
+    (!own.is_none() || merged.clone().next().is_some()).then_some((own, merged))
+}
+
+enum Merged<'a> {
+    Simple(Cell<'a>),
+    Complex(Tombstone, MergedElements<'a>),
+}
+
+/// Calls `f` with each column of the merge of two rows, in id order, without what `tombstone` covers.
+fn walk<'a>(
+    layout: &'a RowLayout,
+    mut a: Columns<'a>,
+    mut b: Columns<'a>,
+    tombstone: Tombstone,
+    mut f: impl FnMut(usize, Merged<'a>),
+) {
+    loop {
+        let (x, y) = (a.peek_id(), b.peek_id());
+        let id = match (x, y) {
+            (None, None) => return,
+            (Some(i), None) | (None, Some(i)) => i,
+            (Some(i), Some(j)) => i.min(j),
+        };
+        let left = if x == Some(id) { a.next().map(|(_, c)| c) } else { None };
+        let right = if y == Some(id) { b.next().map(|(_, c)| c) } else { None };
+        match (left, right) {
+            (Some(Column::Simple(c)), Some(Column::Simple(d))) => {
+                let cell = if compare_cells(&c, &d) == Ordering::Less { d } else { c };
+                if !tombstone.covers(cell.timestamp) {
+                    f(id, Merged::Simple(cell));
+                }
+            }
+            (Some(Column::Simple(c)), _) | (_, Some(Column::Simple(c))) => {
+                if !tombstone.covers(c.timestamp) {
+                    f(id, Merged::Simple(c));
+                }
+            }
+            (left, right) => {
+                let part = |c: Option<Column<'a>>| match c {
+                    Some(Column::Complex(c)) => c,
+                    _ => Complex::empty(),
+                };
+                if let Some((own, elements)) = merge_complex(layout, id, part(left), part(right), tombstone) {
+                    f(id, Merged::Complex(own, elements));
+                }
+            }
+        }
+    }
+}
+
+/// Appends the merge of two rows to `out`. The order of the arguments does not matter.
+pub fn merge_rows(layout: &RowLayout, a: RowView<'_>, b: RowView<'_>, out: &mut Vec<u8>) {
+    if supersedes(layout, a, b) {
+        out.extend_from_slice(a.bytes());
+        return;
+    }
+    if supersedes(layout, b, a) {
+        out.extend_from_slice(b.bytes());
+        return;
+    }
+    let tombstone = a.tombstone.merge(b.tombstone);
+    let marker = merge_markers(a.marker, b.marker).filter(|m| !tombstone.covers(m.timestamp));
+    // First pass: which timestamp do most cells share, and does any cell differ from its row?
+    let (mut at_a, mut at_b, mut columns) = (0usize, 0usize, 0usize);
+    walk(layout, a.columns(layout), b.columns(layout), tombstone, |id, merged| {
+        columns = id + 1;
+        let mut count = |t: i64| {
+            at_a += usize::from(t == a.timestamp);
+            at_b += usize::from(t == b.timestamp);
+        };
+        match merged {
+            Merged::Simple(c) => count(c.timestamp),
+            Merged::Complex(_, elements) => elements.for_each(|(_, c)| count(c.timestamp)),
+        }
+    });
+    let base = if at_a >= at_b { a } else { b };
+    let shared = Shared { timestamp: base.timestamp, ttl: base.ttl, expiry: base.expiry };
+    let mut mixed = false;
+    walk(layout, a.columns(layout), b.columns(layout), tombstone, |id, merged| {
+        if let Merged::Simple(c) = merged {
+            mixed |= needs_mixed(&c, layout.cell(id), shared.timestamp, shared.ttl, shared.expiry);
+        }
+    });
+    let mut builder = RowBuilder::begin(out, layout, shared, marker, tombstone, mixed, columns);
+    walk(layout, a.columns(layout), b.columns(layout), tombstone, |id, merged| match merged {
+        Merged::Simple(c) => builder.cell(id, &c),
+        Merged::Complex(own, elements) => builder.complex(id, own, elements),
+    });
+}
+
+/// Whether `new` replaces `old` whole: newer, no deletions involved, and nothing of `old` is missing from it.
+#[inline]
+fn supersedes(layout: &RowLayout, new: RowView<'_>, old: RowView<'_>) -> bool {
+    new.is_uniform()
+        && old.is_uniform()
+        && new.timestamp > old.timestamp
+        && (new.marker.is_some() || old.marker.is_none())
+        && old.presence().len() <= new.presence().len()
+        && old.presence().iter().zip(new.presence()).all(|(o, n)| o & !n == 0)
+        && !has_complex(layout, new.presence())
+}
+
+#[inline]
+fn has_complex(layout: &RowLayout, presence: &[u8]) -> bool {
+    layout.has_complex()
+        && (0..presence.len() * 8)
+            .any(|id| presence[id / 8] & (1 << (id % 8)) != 0 && layout.cell(id) == CellLayout::Complex)
+}
+
+/// Merges blocks of the same partition, all complete up to the same bound (or whole). Rows of equal clustering merge,
+/// range tombstones are laid over each other; what partition or range tombstones cover stays, for the compaction or
+/// the reader to drop.
+pub fn merge_blocks(
+    layout: &RowLayout,
+    order: &schema::ClusteringOrder,
+    blocks: &[&PartitionBlock],
+) -> Option<PartitionBlock> {
+    let first = blocks.first()?;
+    let mut out = PartitionBlock::new(first.token, first.key());
+    out.covered = first.covered.clone();
+    let mut deletions = RangeTombstoneList::default();
+    let mut scratch = Vec::new();
+    let mut static_row: Option<Vec<u8>> = None;
+    for block in blocks {
+        out.tombstone = out.tombstone.merge(block.tombstone);
+        if deletions.is_empty() {
+            deletions = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
+        } else {
+            for r in &block.range_tombstones {
+                deletions.add(order, r.clone());
+            }
+        }
+        if let Some(row) = block.static_row() {
+            static_row = Some(match static_row.take() {
+                None => row.bytes().to_vec(),
+                Some(have) => {
+                    scratch.clear();
+                    let have = RowView::new(&have).expect("a merged row is well formed");
+                    merge_rows(layout, have, row, &mut scratch);
+                    std::mem::take(&mut scratch)
+                }
+            });
+        }
+    }
+    if let Some(row) = static_row {
+        out.set_static_row(&row);
+    }
+    out.range_tombstones = deletions.into_vec();
+    let mut at = vec![0usize; blocks.len()];
+    let mut same: Vec<usize> = Vec::with_capacity(blocks.len());
+    let (mut left, mut right) = (Vec::new(), Vec::new());
+    loop {
+        same.clear();
+        for (i, block) in blocks.iter().enumerate() {
+            if at[i] == block.len() {
+                continue;
+            }
+            let key = block.clustering(at[i]);
+            match same.first().map(|&f: &usize| order.compare(key, blocks[f].clustering(at[f]))) {
+                None | Some(Ordering::Equal) => same.push(i),
+                Some(Ordering::Less) => {
+                    same.clear();
+                    same.push(i);
+                }
+                Some(Ordering::Greater) => {}
+            }
+        }
+        let Some(&f) = same.first() else {
+            return Some(out);
+        };
+        let key = blocks[f].clustering(at[f]);
+        if let [only] = same[..] {
+            out.push_row(key, blocks[only].row(at[only]).bytes());
+        } else {
+            left.clear();
+            left.extend_from_slice(blocks[f].row(at[f]).bytes());
+            for &i in &same[1..] {
+                right.clear();
+                let have = RowView::new(&left).expect("a merged row is well formed");
+                merge_rows(layout, have, blocks[i].row(at[i]), &mut right);
+                std::mem::swap(&mut left, &mut right);
+            }
+            out.push_row(key, &left);
+        }
+        for &i in &same {
+            at[i] += 1;
+        }
+    }
+}

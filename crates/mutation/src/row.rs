@@ -1,0 +1,677 @@
+//! The packed row: one row of a partition, or its static row, as one string of bytes.
+//!
+//! ```text
+//! u8   flags          MARKER 01, TTL 02, TOMBSTONE 04, MIXED 08, MARKER_OWN 10
+//! i64  timestamp      shared by the marker and every cell that does not say otherwise (little endian, as all here)
+//! TTL:        u32 ttl, u32 expiry          shared likewise
+//! MARKER_OWN: vint delta to timestamp (signed), vint ttl, u32 expiry when ttl > 0
+//! TOMBSTONE:  i64 timestamp, u32 deletion time
+//! u8   n, n bytes     presence: bit i of byte j says that column 8j+i has a cell
+//! cells, in column id order:
+//!   simple  MIXED: u8 cell flags, then what they announce; always: value, in place when the type has a fixed width,
+//!           else vint length and bytes
+//!   complex u32 length of what follows, u8 1 when a tombstone (i64, u32) follows, vint count, elements in path order:
+//!           u8 cell flags and what they announce, vint length and path, vint length and value
+//! cell flags: DEAD 01 (u32 deletion time, no value), TTL 02 (u32 ttl, u32 expiry), OWN_TS 04 (signed vint delta),
+//!             EMPTY 08 (a fixed width value that is empty), ROW_TTL 10 (expires with the row)
+//! ```
+//!
+//! A plain INSERT of n blobs costs 10 bytes, n/8 bits and a length byte per cell. Without MIXED every cell is alive
+//! at the shared timestamp and expires with the shared ttl. Widths come from the table's [`RowLayout`], whose column
+//! ids are never reused, so ALTER rewrites nothing. Readers of bytes that come from a disk or a peer call
+//! [`RowView::validate`] once; behind it a malformed row is a bug.
+
+use schema::{CellLayout, RowLayout};
+use stdx::vint;
+
+use crate::Tombstone;
+
+pub(crate) const MARKER: u8 = 0x01;
+pub(crate) const TTL: u8 = 0x02;
+pub(crate) const TOMBSTONE: u8 = 0x04;
+pub(crate) const MIXED: u8 = 0x08;
+pub(crate) const MARKER_OWN: u8 = 0x10;
+const ROW_FLAGS: u8 = 0x1f;
+const HEADER: usize = 9;
+
+/// What distinguishes a cell from its row's shared state.
+pub struct CellFlags;
+
+impl CellFlags {
+    /// A tombstone of one cell.
+    pub const DEAD: u8 = 0x01;
+    /// The cell has its own ttl.
+    pub const TTL: u8 = 0x02;
+    /// The cell has its own timestamp.
+    pub const OWN_TS: u8 = 0x04;
+    /// A value of zero bytes in a column of fixed width.
+    pub const EMPTY: u8 = 0x08;
+    /// The cell expires with the row's ttl.
+    pub const ROW_TTL: u8 = 0x10;
+    const ALL: u8 = 0x1f;
+}
+
+/// Timestamp and expiry of a row marker.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Liveness {
+    /// Client write timestamp, microseconds.
+    pub timestamp: i64,
+    /// Seconds; 0 is forever.
+    pub ttl: u32,
+    /// Seconds since the epoch at which it is no more; meaningful when `ttl > 0`.
+    pub expiry: u32,
+}
+
+impl Liveness {
+    /// Whether it still lives at `now` (seconds).
+    #[inline]
+    pub fn is_live(&self, now: u32) -> bool {
+        self.ttl == 0 || self.expiry > now
+    }
+}
+
+/// One cell, unpacked: borrowed value, absolute times.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Cell<'a> {
+    /// Client write timestamp, microseconds.
+    pub timestamp: i64,
+    /// Seconds; 0 when it does not expire.
+    pub ttl: u32,
+    /// A tombstone's deletion time or an expiring cell's expiry, seconds since the epoch; 0 when neither.
+    pub deletion_time: u32,
+    /// Whether this is a tombstone.
+    pub dead: bool,
+    /// Serialised value, empty for a tombstone.
+    pub value: &'a [u8],
+}
+
+impl Cell<'_> {
+    /// Whether it still lives at `now` (seconds).
+    #[inline]
+    pub fn is_live(&self, now: u32) -> bool {
+        !self.dead && (self.ttl == 0 || self.deletion_time > now)
+    }
+}
+
+/// What a row holds of one column.
+#[derive(Clone, Copy, Debug)]
+pub enum Column<'a> {
+    /// An atomic value.
+    Simple(Cell<'a>),
+    /// The elements of a multi-cell column.
+    Complex(Complex<'a>),
+}
+
+/// The elements of a multi-cell column in one row.
+#[derive(Clone, Copy, Debug)]
+pub struct Complex<'a> {
+    /// Deletes the elements written before.
+    pub tombstone: Tombstone,
+    /// How many elements follow.
+    pub count: usize,
+    elements: &'a [u8],
+    timestamp: i64,
+    ttl: u32,
+    expiry: u32,
+}
+
+impl<'a> Complex<'a> {
+    /// A complex column without elements.
+    pub fn empty() -> Self {
+        Self { tombstone: Tombstone::NONE, count: 0, elements: &[], timestamp: 0, ttl: 0, expiry: 0 }
+    }
+
+    /// The elements in path order: path and cell.
+    pub fn elements(&self) -> Elements<'a> {
+        Elements {
+            cursor: Cursor { bytes: self.elements, at: 0 },
+            left: self.count,
+            timestamp: self.timestamp,
+            ttl: self.ttl,
+            expiry: self.expiry,
+        }
+    }
+}
+
+/// Iterator over the elements of a complex column.
+#[derive(Clone, Debug)]
+pub struct Elements<'a> {
+    cursor: Cursor<'a>,
+    left: usize,
+    timestamp: i64,
+    ttl: u32,
+    expiry: u32,
+}
+
+impl<'a> Iterator for Elements<'a> {
+    type Item = (&'a [u8], Cell<'a>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.left == 0 {
+            return None;
+        }
+        self.left -= 1;
+        let c = &mut self.cursor;
+        let mut cell = c.cell_head(c.peek_flags()?, self.timestamp, self.ttl, self.expiry)?;
+        let path = c.sized()?;
+        if !cell.dead {
+            cell.value = c.sized()?;
+        }
+        Some((path, cell))
+    }
+}
+
+/// Why bytes are not a packed row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RowError {
+    /// Offset inside the row.
+    pub at: usize,
+    /// What was expected there.
+    pub expected: &'static str,
+}
+
+impl std::fmt::Display for RowError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "packed row: expected {} at byte {}", self.expected, self.at)
+    }
+}
+
+impl std::error::Error for RowError {}
+
+/// A cursor whose reads return None past the end.
+#[derive(Clone, Debug)]
+pub(crate) struct Cursor<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    #[inline]
+    fn take(&mut self, n: usize) -> Option<&'a [u8]> {
+        let end = self.at.checked_add(n)?;
+        let piece = self.bytes.get(self.at..end)?;
+        self.at = end;
+        Some(piece)
+    }
+
+    #[inline]
+    fn u8(&mut self) -> Option<u8> {
+        let b = *self.bytes.get(self.at)?;
+        self.at += 1;
+        Some(b)
+    }
+
+    #[inline]
+    fn u32(&mut self) -> Option<u32> {
+        Some(u32::from_le_bytes(self.take(4)?.try_into().ok()?))
+    }
+
+    #[inline]
+    fn i64(&mut self) -> Option<i64> {
+        Some(i64::from_le_bytes(self.take(8)?.try_into().ok()?))
+    }
+
+    #[inline]
+    fn vint(&mut self) -> Option<u64> {
+        let &first = self.bytes.get(self.at)?;
+        if first < 0x80 {
+            self.at += 1;
+            return Some(u64::from(first));
+        }
+        let (v, n) = vint::get_unsigned(&self.bytes[self.at..])?;
+        self.at += n;
+        Some(v)
+    }
+
+    #[inline]
+    fn signed_vint(&mut self) -> Option<i64> {
+        let v = self.vint()?;
+        Some((v >> 1) as i64 ^ -((v & 1) as i64))
+    }
+
+    #[inline]
+    fn sized(&mut self) -> Option<&'a [u8]> {
+        let n = usize::try_from(self.vint()?).ok()?;
+        self.take(n)
+    }
+
+    #[inline]
+    fn peek_flags(&self) -> Option<u8> {
+        self.bytes.get(self.at).copied()
+    }
+
+    /// Reads a cell's flag byte and what it announces, all but the value.
+    #[inline]
+    fn cell_head(&mut self, flags: u8, timestamp: i64, ttl: u32, expiry: u32) -> Option<Cell<'a>> {
+        self.at += 1;
+        let mut cell = Cell { timestamp, ttl: 0, deletion_time: 0, dead: false, value: &[] };
+        if flags & CellFlags::OWN_TS != 0 {
+            cell.timestamp = timestamp.wrapping_add(self.signed_vint()?);
+        }
+        if flags & CellFlags::DEAD != 0 {
+            cell.dead = true;
+            cell.deletion_time = self.u32()?;
+        } else if flags & CellFlags::TTL != 0 {
+            cell.ttl = self.u32()?;
+            cell.deletion_time = self.u32()?;
+        } else if flags & CellFlags::ROW_TTL != 0 {
+            cell.ttl = ttl;
+            cell.deletion_time = expiry;
+        }
+        Some(cell)
+    }
+}
+
+/// A packed row, its header read.
+#[derive(Clone, Copy, Debug)]
+pub struct RowView<'a> {
+    bytes: &'a [u8],
+    flags: u8,
+    /// Shared timestamp.
+    pub timestamp: i64,
+    /// Shared ttl, 0 when none.
+    pub ttl: u32,
+    /// Shared expiry.
+    pub expiry: u32,
+    /// The row marker, left by INSERT.
+    pub marker: Option<Liveness>,
+    /// The row tombstone, [`Tombstone::NONE`] when there is none.
+    pub tombstone: Tombstone,
+    presence: &'a [u8],
+    cells: usize,
+}
+
+impl<'a> RowView<'a> {
+    /// Reads the header. None when the bytes are cut short.
+    #[inline]
+    pub fn new(bytes: &'a [u8]) -> Option<Self> {
+        let flags = *bytes.first()?;
+        let mut c = Cursor { bytes, at: 1 };
+        let timestamp = c.i64()?;
+        let (mut ttl, mut expiry) = (0, 0);
+        if flags & TTL != 0 {
+            ttl = c.u32()?;
+            expiry = c.u32()?;
+        }
+        let mut marker = None;
+        if flags & MARKER != 0 {
+            marker = Some(Liveness { timestamp, ttl, expiry });
+            if flags & MARKER_OWN != 0 {
+                let timestamp = timestamp.wrapping_add(c.signed_vint()?);
+                let ttl = u32::try_from(c.vint()?).ok()?;
+                let expiry = if ttl > 0 { c.u32()? } else { 0 };
+                marker = Some(Liveness { timestamp, ttl, expiry });
+            }
+        }
+        let mut tombstone = Tombstone::NONE;
+        if flags & TOMBSTONE != 0 {
+            tombstone = Tombstone { timestamp: c.i64()?, deletion_time: c.u32()? };
+        }
+        let n = usize::from(c.u8()?);
+        let presence = c.take(n)?;
+        Some(Self { bytes, flags, timestamp, ttl, expiry, marker, tombstone, presence, cells: c.at })
+    }
+
+    /// The bytes it was read from.
+    #[inline]
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// Whether every cell is alive at the shared timestamp and expires with the shared ttl, and no tombstone is here.
+    #[inline]
+    pub fn is_uniform(&self) -> bool {
+        self.flags & (TOMBSTONE | MIXED | MARKER_OWN) == 0
+    }
+
+    /// The bitmap of present columns.
+    #[inline]
+    pub fn presence(&self) -> &'a [u8] {
+        self.presence
+    }
+
+    /// Whether neither marker, tombstone nor cell is here.
+    pub fn is_empty(&self) -> bool {
+        self.marker.is_none() && self.tombstone.is_none() && self.presence.iter().all(|&b| b == 0)
+    }
+
+    /// The present columns in id order.
+    #[inline]
+    pub fn columns(&self, layout: &'a RowLayout) -> Columns<'a> {
+        Columns {
+            cursor: Cursor { bytes: self.bytes, at: self.cells },
+            layout,
+            presence: self.presence,
+            byte: 0,
+            bits: self.presence.first().copied().unwrap_or(0),
+            mixed: self.flags & MIXED != 0,
+            timestamp: self.timestamp,
+            ttl: self.ttl,
+            expiry: self.expiry,
+        }
+    }
+
+    /// Checks that every byte is accounted for. Done once for bytes that come from a disk or a peer.
+    pub fn validate(bytes: &[u8], layout: &RowLayout) -> Result<(), RowError> {
+        let err = |at, expected| Err(RowError { at, expected });
+        if bytes.first().is_some_and(|f| f & !ROW_FLAGS != 0) {
+            return err(0, "known row flags");
+        }
+        let Some(view) = RowView::new(bytes) else {
+            return err(0, "a whole row header");
+        };
+        let mut columns = view.columns(layout);
+        while let Some(id) = columns.peek_id() {
+            let at = columns.cursor.at;
+            if layout.cell(id) == CellLayout::Unknown {
+                return err(at, "a column that the table has or had");
+            }
+            let flags = columns.cursor.peek_flags();
+            if columns.mixed
+                && layout.cell(id) != CellLayout::Complex
+                && flags.is_some_and(|f| f & !CellFlags::ALL != 0)
+            {
+                return err(at, "known cell flags");
+            }
+            match columns.next() {
+                Some((_, Column::Complex(c))) => {
+                    let mut elements = c.elements();
+                    let mut last: Option<&[u8]> = None;
+                    let mut n = 0;
+                    for (path, _) in elements.by_ref() {
+                        if last.is_some_and(|l| layout.compare_paths(id, l, path).is_ge()) {
+                            return err(at, "elements in path order");
+                        }
+                        last = Some(path);
+                        n += 1;
+                    }
+                    if n != c.count || elements.cursor.at != elements.cursor.bytes.len() {
+                        return err(at, "as many elements as counted");
+                    }
+                }
+                Some(_) => {}
+                None => return err(at, "a whole cell"),
+            }
+        }
+        if columns.cursor.at != bytes.len() {
+            return err(columns.cursor.at, "the end of the row");
+        }
+        Ok(())
+    }
+}
+
+/// Iterator over the present columns of a row, in id order.
+#[derive(Clone, Debug)]
+pub struct Columns<'a> {
+    cursor: Cursor<'a>,
+    layout: &'a RowLayout,
+    presence: &'a [u8],
+    byte: usize,
+    bits: u8,
+    mixed: bool,
+    timestamp: i64,
+    ttl: u32,
+    expiry: u32,
+}
+
+impl<'a> Columns<'a> {
+    /// The id of the column that `next` will return.
+    #[inline]
+    pub fn peek_id(&mut self) -> Option<usize> {
+        while self.bits == 0 {
+            self.byte += 1;
+            self.bits = *self.presence.get(self.byte)?;
+        }
+        Some(self.byte * 8 + self.bits.trailing_zeros() as usize)
+    }
+
+    #[inline]
+    fn read(&mut self, id: usize) -> Option<Column<'a>> {
+        let width = self.layout.cell(id);
+        if width == CellLayout::Complex {
+            return self.read_complex();
+        }
+        let c = &mut self.cursor;
+        let mut cell =
+            Cell { timestamp: self.timestamp, ttl: self.ttl, deletion_time: self.expiry, dead: false, value: &[] };
+        let mut empty = false;
+        if self.mixed {
+            let flags = c.peek_flags()?;
+            cell = c.cell_head(flags, self.timestamp, self.ttl, self.expiry)?;
+            empty = flags & CellFlags::EMPTY != 0;
+        }
+        if !cell.dead && !empty {
+            cell.value = match width {
+                CellLayout::Fixed(n) => c.take(usize::from(n))?,
+                _ => c.sized()?,
+            };
+        }
+        Some(Column::Simple(cell))
+    }
+
+    #[cold]
+    fn read_complex(&mut self) -> Option<Column<'a>> {
+        let len = self.cursor.u32()? as usize;
+        let mut body = Cursor { bytes: self.cursor.take(len)?, at: 0 };
+        let mut tombstone = Tombstone::NONE;
+        if body.u8()? != 0 {
+            tombstone = Tombstone { timestamp: body.i64()?, deletion_time: body.u32()? };
+        }
+        let count = usize::try_from(body.vint()?).ok()?;
+        Some(Column::Complex(Complex {
+            tombstone,
+            count,
+            elements: body.bytes.get(body.at..)?,
+            timestamp: self.timestamp,
+            ttl: self.ttl,
+            expiry: self.expiry,
+        }))
+    }
+}
+
+impl<'a> Iterator for Columns<'a> {
+    type Item = (usize, Column<'a>);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        let id = self.peek_id()?;
+        self.bits &= self.bits - 1;
+        let column = self.read(id)?;
+        Some((id, column))
+    }
+}
+
+/// Packs a row into a buffer. Columns come in ascending id order.
+///
+/// `begin` fixes what the whole row shares. A row whose cells all live at that timestamp is packed with
+/// `mixed = false`, and then only [`RowBuilder::value`] may be called; otherwise any cell may be given.
+pub struct RowBuilder<'b> {
+    out: &'b mut Vec<u8>,
+    layout: &'b RowLayout,
+    timestamp: i64,
+    ttl: u32,
+    expiry: u32,
+    mixed: bool,
+    presence: usize,
+}
+
+/// What a row shares among its cells.
+#[derive(Clone, Copy, Debug)]
+pub struct Shared {
+    /// Client write timestamp, microseconds.
+    pub timestamp: i64,
+    /// Seconds; 0 is forever.
+    pub ttl: u32,
+    /// Seconds since the epoch; meaningful when `ttl > 0`.
+    pub expiry: u32,
+}
+
+impl<'b> RowBuilder<'b> {
+    /// Writes the header. `columns` is one more than the largest column id that will be given.
+    #[inline]
+    pub fn begin(
+        out: &'b mut Vec<u8>,
+        layout: &'b RowLayout,
+        shared: Shared,
+        marker: Option<Liveness>,
+        tombstone: Tombstone,
+        mixed: bool,
+        columns: usize,
+    ) -> Self {
+        let Shared { timestamp, ttl, expiry } = shared;
+        let mut flags = 0;
+        let mut own = None;
+        if ttl > 0 {
+            flags |= TTL;
+        }
+        if let Some(m) = marker {
+            flags |= MARKER;
+            if m.timestamp != timestamp || m.ttl != ttl || (m.ttl > 0 && m.expiry != expiry) {
+                flags |= MARKER_OWN;
+                own = Some(m);
+            }
+        }
+        if !tombstone.is_none() {
+            flags |= TOMBSTONE;
+        }
+        if mixed {
+            flags |= MIXED;
+        }
+        out.reserve(HEADER + 32);
+        out.push(flags);
+        out.extend_from_slice(&timestamp.to_le_bytes());
+        if ttl > 0 {
+            out.extend_from_slice(&ttl.to_le_bytes());
+            out.extend_from_slice(&expiry.to_le_bytes());
+        }
+        if let Some(m) = own {
+            vint::put_signed(out, m.timestamp.wrapping_sub(timestamp));
+            vint::put_unsigned(out, u64::from(m.ttl));
+            if m.ttl > 0 {
+                out.extend_from_slice(&m.expiry.to_le_bytes());
+            }
+        }
+        if !tombstone.is_none() {
+            out.extend_from_slice(&tombstone.timestamp.to_le_bytes());
+            out.extend_from_slice(&tombstone.deletion_time.to_le_bytes());
+        }
+        let n = columns.div_ceil(8);
+        out.push(u8::try_from(n).expect("a table has at most 2,040 columns"));
+        let presence = out.len();
+        out.resize(presence + n, 0);
+        Self { out, layout, timestamp, ttl, expiry, mixed, presence }
+    }
+
+    #[inline]
+    fn mark(&mut self, id: usize) {
+        self.out[self.presence + id / 8] |= 1 << (id % 8);
+    }
+
+    /// A live cell at the shared timestamp and ttl.
+    #[inline]
+    pub fn value(&mut self, id: usize, value: &[u8]) {
+        self.mark(id);
+        let layout = self.layout.cell(id);
+        if self.mixed {
+            let mut flags = if self.ttl > 0 { CellFlags::ROW_TTL } else { 0 };
+            if value.is_empty() && matches!(layout, CellLayout::Fixed(_)) {
+                flags |= CellFlags::EMPTY;
+            }
+            self.out.push(flags);
+        }
+        self.put_value(layout, value);
+    }
+
+    #[inline]
+    fn put_value(&mut self, layout: CellLayout, value: &[u8]) {
+        if let CellLayout::Fixed(n) = layout {
+            debug_assert!(value.len() == usize::from(n) || (self.mixed && value.is_empty()));
+        } else {
+            vint::put_unsigned(self.out, value.len() as u64);
+        }
+        self.out.extend_from_slice(value);
+    }
+
+    /// Any simple cell; the row must have been begun as mixed unless the cell shares all of the row's state.
+    pub fn cell(&mut self, id: usize, cell: &Cell<'_>) {
+        self.mark(id);
+        let layout = self.layout.cell(id);
+        if !self.mixed {
+            debug_assert!(!needs_mixed(cell, layout, self.timestamp, self.ttl, self.expiry));
+            self.put_value(layout, cell.value);
+            return;
+        }
+        let empty = matches!(layout, CellLayout::Fixed(_)) && cell.value.is_empty();
+        self.cell_head(cell, empty && !cell.dead);
+        if !cell.dead && !empty {
+            self.put_value(layout, cell.value);
+        }
+    }
+
+    fn cell_head(&mut self, cell: &Cell<'_>, empty: bool) {
+        let mut flags = 0;
+        if empty {
+            flags |= CellFlags::EMPTY;
+        }
+        if cell.timestamp != self.timestamp {
+            flags |= CellFlags::OWN_TS;
+        }
+        if cell.dead {
+            flags |= CellFlags::DEAD;
+        } else if cell.ttl > 0 {
+            let shared = cell.ttl == self.ttl && cell.deletion_time == self.expiry;
+            flags |= if shared { CellFlags::ROW_TTL } else { CellFlags::TTL };
+        }
+        self.out.push(flags);
+        if flags & CellFlags::OWN_TS != 0 {
+            vint::put_signed(self.out, cell.timestamp.wrapping_sub(self.timestamp));
+        }
+        if flags & CellFlags::TTL != 0 {
+            self.out.extend_from_slice(&cell.ttl.to_le_bytes());
+        }
+        if flags & (CellFlags::TTL | CellFlags::DEAD) != 0 {
+            self.out.extend_from_slice(&cell.deletion_time.to_le_bytes());
+        }
+    }
+
+    /// A multi-cell column: `elements` in path order, as many as the iterator gives.
+    pub fn complex<'e>(
+        &mut self,
+        id: usize,
+        tombstone: Tombstone,
+        elements: impl Iterator<Item = (&'e [u8], Cell<'e>)> + Clone,
+    ) {
+        self.mark(id);
+        let len_at = self.out.len();
+        self.out.extend_from_slice(&[0; 4]);
+        if tombstone.is_none() {
+            self.out.push(0);
+        } else {
+            self.out.push(1);
+            self.out.extend_from_slice(&tombstone.timestamp.to_le_bytes());
+            self.out.extend_from_slice(&tombstone.deletion_time.to_le_bytes());
+        }
+        vint::put_unsigned(self.out, elements.clone().count() as u64);
+        for (path, cell) in elements {
+            self.cell_head(&cell, false);
+            vint::put_unsigned(self.out, path.len() as u64);
+            self.out.extend_from_slice(path);
+            if !cell.dead {
+                vint::put_unsigned(self.out, cell.value.len() as u64);
+                self.out.extend_from_slice(cell.value);
+            }
+        }
+        let len = u32::try_from(self.out.len() - len_at - 4).expect("a row is smaller than 4 GiB");
+        self.out[len_at..len_at + 4].copy_from_slice(&len.to_le_bytes());
+    }
+}
+
+/// Whether a cell differs from what its row shares, so that the row must be packed as mixed.
+#[inline]
+pub(crate) fn needs_mixed(cell: &Cell<'_>, layout: CellLayout, timestamp: i64, ttl: u32, expiry: u32) -> bool {
+    cell.dead
+        || cell.timestamp != timestamp
+        || cell.ttl != ttl
+        || (ttl > 0 && cell.deletion_time != expiry)
+        || (cell.value.is_empty() && matches!(layout, CellLayout::Fixed(_)))
+}

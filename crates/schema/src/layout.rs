@@ -1,0 +1,186 @@
+//! What the engine needs of a table: how wide each column's value is, and how rows order.
+//!
+//! A clustering key is serialised as its components one after the other, each a vint length and that many bytes of
+//! the type's own serialisation; a prefix is fewer components. That is also how it stands in memtables and blocks.
+
+use std::cmp::Ordering;
+
+use stdx::vint;
+use types::{Comparator, CqlType};
+
+use crate::table::{ColumnId, ColumnKind, Table};
+
+/// How the cell of one column is stored in a packed row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CellLayout {
+    /// No column ever had this id.
+    Unknown,
+    /// Always this many bytes, without a length.
+    Fixed(u8),
+    /// A vint length, then the bytes.
+    Variable,
+    /// A multi-cell collection or user type: a body of elements, each with a path.
+    Complex,
+    /// A counter: variable, but its value merges by shard instead of by timestamp.
+    Counter,
+}
+
+/// The layout of every column that the table has or had, by column id.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RowLayout {
+    cells: Vec<CellLayout>,
+    paths: Vec<Option<Comparator>>,
+    complex: bool,
+}
+
+impl RowLayout {
+    /// Derived from the living and the dropped columns.
+    pub fn of(table: &Table) -> Self {
+        let mut layout = Self::default();
+        let living = table.columns.iter().filter(|c| matches!(c.kind, ColumnKind::Static | ColumnKind::Regular));
+        for c in living {
+            layout.set(c.id, &c.cql_type);
+        }
+        for c in &table.dropped {
+            layout.set(c.id, &c.cql_type);
+        }
+        layout
+    }
+
+    /// A layout from types by id; for tests and system tables.
+    pub fn from_types(types: &[CqlType]) -> Self {
+        let mut layout = Self::default();
+        for (i, t) in types.iter().enumerate() {
+            layout.set(ColumnId(u16::try_from(i).expect("a table has fewer than 65,535 columns")), t);
+        }
+        layout
+    }
+
+    fn set(&mut self, id: ColumnId, cql_type: &CqlType) {
+        let i = usize::from(id.0);
+        if self.cells.len() <= i {
+            self.cells.resize(i + 1, CellLayout::Unknown);
+            self.paths.resize(i + 1, None);
+        }
+        self.cells[i] = match cql_type {
+            CqlType::Counter => CellLayout::Counter,
+            t if t.is_multi_cell() => CellLayout::Complex,
+            t => match t.fixed_len().and_then(|n| u8::try_from(n).ok()) {
+                Some(n) => CellLayout::Fixed(n),
+                None => CellLayout::Variable,
+            },
+        };
+        self.complex |= self.cells[i] == CellLayout::Complex;
+        self.paths[i] = match cql_type {
+            CqlType::List(_) => Some(CqlType::TimeUuid.comparator()),
+            CqlType::Set(k) | CqlType::Map(k, _) => Some(k.comparator()),
+            CqlType::Udt(_) => Some(CqlType::SmallInt.comparator()),
+            _ => None,
+        };
+    }
+
+    /// The layout of one column.
+    #[inline]
+    pub fn cell(&self, id: usize) -> CellLayout {
+        self.cells.get(id).copied().unwrap_or(CellLayout::Unknown)
+    }
+
+    /// Order of two element paths of a complex column.
+    pub fn compare_paths(&self, id: usize, a: &[u8], b: &[u8]) -> Ordering {
+        match self.paths.get(id) {
+            Some(Some(c)) => c.compare(a, b),
+            _ => a.cmp(b),
+        }
+    }
+
+    /// Whether any column ever was a multi-cell one.
+    #[inline]
+    pub fn has_complex(&self) -> bool {
+        self.complex
+    }
+
+    /// One more than the largest column id.
+    pub fn len(&self) -> usize {
+        self.cells.len()
+    }
+
+    /// Whether the table never had a static or regular column.
+    pub fn is_empty(&self) -> bool {
+        self.cells.is_empty()
+    }
+}
+
+/// The order of a table's rows: a comparator and a direction for each clustering column.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ClusteringOrder {
+    columns: Vec<(Comparator, bool)>,
+}
+
+impl ClusteringOrder {
+    /// Derived from the clustering columns.
+    pub fn of(table: &Table) -> Self {
+        Self { columns: table.clustering().map(|c| (c.cql_type.comparator(), c.descending)).collect() }
+    }
+
+    /// An order from types and directions (true is descending); for tests.
+    pub fn from_types(types: &[(CqlType, bool)]) -> Self {
+        Self { columns: types.iter().map(|(t, d)| (t.comparator(), *d)).collect() }
+    }
+
+    /// How many clustering columns there are.
+    pub fn len(&self) -> usize {
+        self.columns.len()
+    }
+
+    /// Whether a partition has at most one row.
+    pub fn is_empty(&self) -> bool {
+        self.columns.is_empty()
+    }
+
+    /// Compares two serialised clustering prefixes over the components that both have.
+    ///
+    /// Equal means that the shorter one is a prefix of the longer one; bounds add their own weight.
+    #[inline]
+    pub fn compare(&self, mut a: &[u8], mut b: &[u8]) -> Ordering {
+        for (comparator, descending) in &self.columns {
+            let (Some((x, rest_a)), Some((y, rest_b))) = (split_component(a), split_component(b)) else {
+                return Ordering::Equal;
+            };
+            let order = comparator.compare(x, y);
+            if order != Ordering::Equal {
+                return if *descending { order.reverse() } else { order };
+            }
+            (a, b) = (rest_a, rest_b);
+        }
+        Ordering::Equal
+    }
+}
+
+/// Splits the first component off a serialised clustering prefix; None at its end (or where it is cut short).
+#[inline]
+pub fn split_component(prefix: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (&first, rest) = prefix.split_first()?;
+    if first < 0x80 {
+        return (rest.len() >= usize::from(first)).then(|| rest.split_at(usize::from(first)));
+    }
+    let (len, used) = vint::get_unsigned(prefix)?;
+    let rest = &prefix[used..];
+    let len = usize::try_from(len).ok()?;
+    (rest.len() >= len).then(|| rest.split_at(len))
+}
+
+/// Appends one component to a serialised clustering prefix.
+#[inline]
+pub fn push_component(prefix: &mut Vec<u8>, component: &[u8]) {
+    vint::put_unsigned(prefix, component.len() as u64);
+    prefix.extend_from_slice(component);
+}
+
+/// The components of a serialised clustering prefix, in order.
+pub fn components(mut prefix: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let (component, rest) = split_component(prefix)?;
+        prefix = rest;
+        Some(component)
+    })
+}

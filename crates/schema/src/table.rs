@@ -1,0 +1,359 @@
+//! The schema's values: what DDL changes and everyone else reads.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use types::CqlType;
+use uuid::Uuid;
+
+use crate::layout::{ClusteringOrder, RowLayout};
+
+/// A table's identity, unchanged by ALTER and new at each CREATE.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct TableId(pub Uuid);
+
+/// A static or regular column's number inside its table. Never reused, so old rows keep their meaning.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct ColumnId(pub u16);
+
+/// Where a column stands in the primary key, or that it does not.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub enum ColumnKind {
+    /// Component `position` of the partition key.
+    PartitionKey,
+    /// Component `position` of the clustering key.
+    Clustering,
+    /// One value per partition.
+    Static,
+    /// One value per row.
+    Regular,
+}
+
+/// A column as DDL declared it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Column {
+    /// The name as stored: folded to lower case unless it was quoted.
+    pub name: String,
+    /// Its type; `Frozen` is explicit.
+    pub cql_type: CqlType,
+    /// Its role.
+    pub kind: ColumnKind,
+    /// Component number for key columns, 0 for others.
+    pub position: u16,
+    /// True for a clustering column declared DESC.
+    pub descending: bool,
+    /// For static and regular columns: the number that packed rows use. Key columns carry `ColumnId(u16::MAX)`.
+    pub id: ColumnId,
+}
+
+/// A column that was dropped: cells older than `dropped_at_us` in imported files are not its successor's.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct DroppedColumn {
+    /// The name it had.
+    pub name: String,
+    /// The type it had: rows that hold it still need its width.
+    pub cql_type: CqlType,
+    /// Static or regular.
+    pub kind: ColumnKind,
+    /// Its number, never given again.
+    pub id: ColumnId,
+    /// When it was dropped, microseconds since the epoch.
+    pub dropped_at_us: i64,
+}
+
+/// The options of CREATE TABLE … WITH, as `system_schema.tables` shows them.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TableOptions {
+    /// Free text.
+    pub comment: String,
+    /// Wanted share of false positives of the bloom filters.
+    pub bloom_filter_fp_chance: f64,
+    /// `keys` and `rows_per_partition`.
+    pub caching: BTreeMap<String, String>,
+    /// Strategy class and its options.
+    pub compaction: BTreeMap<String, String>,
+    /// Compressor class and its options; `enabled: false` for none.
+    pub compression: BTreeMap<String, String>,
+    /// Probability that a read checks a chunk's checksum (ceto always checks).
+    pub crc_check_chance: f64,
+    /// Seconds; 0 is none.
+    pub default_time_to_live: i32,
+    /// Seconds a tombstone is kept.
+    pub gc_grace_seconds: i32,
+    /// Index summary bounds.
+    pub min_index_interval: i32,
+    /// Index summary bounds.
+    pub max_index_interval: i32,
+    /// Milliseconds; 0 is never.
+    pub memtable_flush_period_in_ms: i32,
+    /// `BLOCKING` or `NONE`.
+    pub read_repair: String,
+    /// `99p`, `50ms`, `ALWAYS`, `NONE`.
+    pub speculative_retry: String,
+    /// Cassandra's option of the same name; kept and shown.
+    pub additional_write_policy: String,
+    /// Change data capture flag as Cassandra spells it.
+    pub cdc: bool,
+    /// Opaque extensions, text of a blob literal by name.
+    pub extensions: BTreeMap<String, String>,
+}
+
+fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+}
+
+impl Default for TableOptions {
+    fn default() -> Self {
+        Self {
+            comment: String::new(),
+            bloom_filter_fp_chance: 0.01,
+            caching: map(&[("keys", "ALL"), ("rows_per_partition", "NONE")]),
+            compaction: map(&[
+                ("class", "org.apache.cassandra.db.compaction.SizeTieredCompactionStrategy"),
+                ("max_threshold", "32"),
+                ("min_threshold", "4"),
+            ]),
+            compression: map(&[
+                ("chunk_length_in_kb", "16"),
+                ("class", "org.apache.cassandra.io.compress.LZ4Compressor"),
+            ]),
+            crc_check_chance: 1.0,
+            default_time_to_live: 0,
+            gc_grace_seconds: 864_000,
+            min_index_interval: 128,
+            max_index_interval: 2048,
+            memtable_flush_period_in_ms: 0,
+            read_repair: "BLOCKING".to_owned(),
+            speculative_retry: "99p".to_owned(),
+            additional_write_policy: "99p".to_owned(),
+            cdc: false,
+            extensions: BTreeMap::new(),
+        }
+    }
+}
+
+/// A table: its columns in declaration order, and what is derived from them.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(from = "StoredTable", into = "StoredTable")]
+pub struct Table {
+    /// Keyspace name.
+    pub keyspace: String,
+    /// Table name.
+    pub name: String,
+    /// Identity.
+    pub id: TableId,
+    /// All living columns: partition key, clustering, then static and regular sorted by name.
+    pub columns: Vec<Column>,
+    /// Columns that once were.
+    pub dropped: Vec<DroppedColumn>,
+    /// The next column number to give.
+    pub next_column_id: u16,
+    /// WITH options.
+    pub options: TableOptions,
+    /// Derived: widths of every column ever, by id.
+    pub layout: Arc<RowLayout>,
+    /// Derived: comparators of the clustering columns.
+    pub clustering_order: Arc<ClusteringOrder>,
+}
+
+/// The durable part of a [`Table`]; the rest is derived from it.
+#[derive(Clone, Serialize, Deserialize)]
+struct StoredTable {
+    keyspace: String,
+    name: String,
+    id: TableId,
+    columns: Vec<Column>,
+    dropped: Vec<DroppedColumn>,
+    next_column_id: u16,
+    options: TableOptions,
+}
+
+impl From<StoredTable> for Table {
+    fn from(s: StoredTable) -> Self {
+        let mut table = Self {
+            keyspace: s.keyspace,
+            name: s.name,
+            id: s.id,
+            columns: s.columns,
+            dropped: s.dropped,
+            next_column_id: s.next_column_id,
+            options: s.options,
+            layout: Arc::default(),
+            clustering_order: Arc::default(),
+        };
+        table.derive();
+        table
+    }
+}
+
+impl From<Table> for StoredTable {
+    fn from(t: Table) -> Self {
+        Self {
+            keyspace: t.keyspace,
+            name: t.name,
+            id: t.id,
+            columns: t.columns,
+            dropped: t.dropped,
+            next_column_id: t.next_column_id,
+            options: t.options,
+        }
+    }
+}
+
+impl Table {
+    /// A table from its declared columns: key columns carry kind, position and order; ids are given here, in name
+    /// order, to the static and regular ones.
+    pub fn new(keyspace: &str, name: &str, id: TableId, columns: Vec<Column>, options: TableOptions) -> Self {
+        let mut table = Self {
+            keyspace: keyspace.to_owned(),
+            name: name.to_owned(),
+            id,
+            columns,
+            dropped: Vec::new(),
+            next_column_id: 0,
+            options,
+            layout: Arc::default(),
+            clustering_order: Arc::default(),
+        };
+        table.sort_columns();
+        for i in 0..table.columns.len() {
+            if matches!(table.columns[i].kind, ColumnKind::Static | ColumnKind::Regular) {
+                table.columns[i].id = ColumnId(table.next_column_id);
+                table.next_column_id += 1;
+            } else {
+                table.columns[i].id = ColumnId(u16::MAX);
+            }
+        }
+        table.derive();
+        table
+    }
+
+    /// Adds a static or regular column and gives it the next id.
+    pub fn add_column(&mut self, name: &str, cql_type: CqlType, kind: ColumnKind) {
+        let id = ColumnId(self.next_column_id);
+        self.next_column_id += 1;
+        self.columns.push(Column { name: name.to_owned(), cql_type, kind, position: 0, descending: false, id });
+        self.sort_columns();
+        self.derive();
+    }
+
+    /// Removes a static or regular column; its id and width stay known.
+    pub fn drop_column(&mut self, name: &str, dropped_at_us: i64) {
+        if let Some(i) = self.columns.iter().position(|c| c.name == name) {
+            let c = self.columns.remove(i);
+            self.dropped.push(DroppedColumn {
+                name: c.name,
+                cql_type: c.cql_type,
+                kind: c.kind,
+                id: c.id,
+                dropped_at_us,
+            });
+            self.derive();
+        }
+    }
+
+    /// Gives a key column another name.
+    pub fn rename_column(&mut self, from: &str, to: &str) {
+        if let Some(c) = self.columns.iter_mut().find(|c| c.name == from) {
+            c.name = to.to_owned();
+        }
+        self.sort_columns();
+        self.derive();
+    }
+
+    fn sort_columns(&mut self) {
+        self.columns.sort_by(|a, b| {
+            let rank = |c: &Column| match c.kind {
+                ColumnKind::PartitionKey => (0, c.position, ""),
+                ColumnKind::Clustering => (1, c.position, ""),
+                ColumnKind::Static => (2, 0, ""),
+                ColumnKind::Regular => (3, 0, ""),
+            };
+            rank(a).cmp(&rank(b)).then_with(|| {
+                if matches!(a.kind, ColumnKind::Static | ColumnKind::Regular) {
+                    a.name.as_bytes().cmp(b.name.as_bytes())
+                } else {
+                    std::cmp::Ordering::Equal
+                }
+            })
+        });
+    }
+
+    fn derive(&mut self) {
+        self.layout = Arc::new(RowLayout::of(self));
+        self.clustering_order = Arc::new(ClusteringOrder::of(self));
+    }
+
+    /// The living column of that name.
+    pub fn column(&self, name: &str) -> Option<&Column> {
+        self.columns.iter().find(|c| c.name == name)
+    }
+
+    /// Partition key columns in key order.
+    pub fn partition_key(&self) -> impl Iterator<Item = &Column> + Clone {
+        self.columns.iter().filter(|c| c.kind == ColumnKind::PartitionKey)
+    }
+
+    /// Clustering columns in key order.
+    pub fn clustering(&self) -> impl Iterator<Item = &Column> + Clone {
+        self.columns.iter().filter(|c| c.kind == ColumnKind::Clustering)
+    }
+
+    /// Static columns by name.
+    pub fn statics(&self) -> impl Iterator<Item = &Column> + Clone {
+        self.columns.iter().filter(|c| c.kind == ColumnKind::Static)
+    }
+
+    /// Regular columns by name.
+    pub fn regulars(&self) -> impl Iterator<Item = &Column> + Clone {
+        self.columns.iter().filter(|c| c.kind == ColumnKind::Regular)
+    }
+
+    /// Whether any column is static.
+    pub fn has_statics(&self) -> bool {
+        self.statics().next().is_some()
+    }
+
+    /// Whether the table counts: all its regular columns are counters.
+    pub fn is_counter(&self) -> bool {
+        self.columns.iter().any(|c| c.cql_type == CqlType::Counter)
+    }
+}
+
+/// A keyspace with its tables by name.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Keyspace {
+    /// Its name.
+    pub name: String,
+    /// `class` and its options, as CREATE KEYSPACE gave them, the class in its full Java spelling.
+    pub replication: BTreeMap<String, String>,
+    /// Whether writes go to the commitlog.
+    pub durable_writes: bool,
+    /// `tablets = {'enabled': …}`; None when not given.
+    pub tablets: Option<BTreeMap<String, String>>,
+    /// Tables by name.
+    pub tables: BTreeMap<String, Arc<Table>>,
+}
+
+/// Everything DDL decides. Immutable; each change is a new value with a new version.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Schema {
+    /// What drivers compare for schema agreement: new at each change, equal for equal schemas on all nodes.
+    pub version: Uuid,
+    /// User and system keyspaces by name.
+    pub keyspaces: BTreeMap<String, Arc<Keyspace>>,
+}
+
+impl Schema {
+    /// The table of that name.
+    pub fn table(&self, keyspace: &str, table: &str) -> Option<&Arc<Table>> {
+        self.keyspaces.get(keyspace)?.tables.get(table)
+    }
+
+    /// The table with that identity.
+    pub fn table_by_id(&self, id: TableId) -> Option<&Arc<Table>> {
+        self.keyspaces.values().flat_map(|k| k.tables.values()).find(|t| t.id == id)
+    }
+}
