@@ -16,7 +16,11 @@ pub struct Truncated {
 
 impl std::fmt::Display for Truncated {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "bytes end too early: {} more wanted at offset {}", self.wanted, self.at)
+        write!(
+            f,
+            "bytes end too early: {} more wanted at offset {}",
+            self.wanted, self.at
+        )
     }
 }
 
@@ -69,7 +73,10 @@ impl<'a> Reader<'a> {
                 self.at += len;
                 Ok(slice)
             }
-            None => Err(Truncated { at: self.at, wanted: len }),
+            None => Err(Truncated {
+                at: self.at,
+                wanted: len,
+            }),
         }
     }
 
@@ -186,8 +193,8 @@ mod tests {
     #[test]
     fn values_come_in_order_and_big_endian() {
         let bytes = [
-            1, 0, 2, 0, 0, 0, 3, 0xff, 0xff, 0xff, 0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xfd, b'a', b'b', 0x80, 0x80,
-            3, 9,
+            1, 0, 2, 0, 0, 0, 3, 0xff, 0xff, 0xff, 0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xfd, b'a', b'b',
+            0x80, 0x80, 3, 9,
         ];
         let mut reader = Reader::new(&bytes);
         assert_eq!(reader.get_u8(), Ok(1));
@@ -208,10 +215,19 @@ mod tests {
         assert_eq!(reader.get_u32(), Err(Truncated { at: 0, wanted: 4 }));
         assert_eq!(reader.get_vint(), Err(Truncated { at: 0, wanted: 4 }));
         assert_eq!(reader.get_slice(4), Err(Truncated { at: 0, wanted: 4 }));
-        assert_eq!(reader.get_slice(usize::MAX), Err(Truncated { at: 0, wanted: usize::MAX }));
+        assert_eq!(
+            reader.get_slice(usize::MAX),
+            Err(Truncated {
+                at: 0,
+                wanted: usize::MAX
+            })
+        );
         assert_eq!(reader.get_slice(3), Ok(&[0xe0, 1, 2][..]));
         assert_eq!(reader.get_vint(), Err(Truncated { at: 3, wanted: 1 }));
-        assert_eq!(reader.get_u8().expect_err("the end").to_string(), "bytes end too early: 1 more wanted at offset 3");
+        assert_eq!(
+            reader.get_u8().expect_err("the end").to_string(),
+            "bytes end too early: 1 more wanted at offset 3"
+        );
         assert!(reader.is_empty());
     }
 }

@@ -84,7 +84,11 @@ fn put_unsigned_long(out: &mut Vec<u8>, value: u64) {
 fn get_unsigned_long(first: u8, bytes: &[u8]) -> Option<(u64, usize)> {
     let extra = first.leading_ones() as usize;
     let tail = bytes.get(1..=extra)?;
-    let head = if extra >= 7 { 0 } else { u64::from(first) & (0xff >> (extra + 1)) };
+    let head = if extra >= 7 {
+        0
+    } else {
+        u64::from(first) & (0xff >> (extra + 1))
+    };
     let value = tail.iter().fold(head, |value, &byte| (value << 8) | u64::from(byte));
     Some((value, extra + 1))
 }
@@ -107,10 +111,22 @@ mod tests {
         let mut out = vec![0xaa];
         put_unsigned(&mut out, value);
         assert_eq!(&out[1..], expected, "{value} is encoded as Cassandra does");
-        assert_eq!(unsigned_len(value), expected.len(), "length of {value} is known before it is written");
-        assert_eq!(get_unsigned(expected), Some((value, expected.len())), "{value} is read back");
+        assert_eq!(
+            unsigned_len(value),
+            expected.len(),
+            "length of {value} is known before it is written"
+        );
+        assert_eq!(
+            get_unsigned(expected),
+            Some((value, expected.len())),
+            "{value} is read back"
+        );
         for cut in 0..expected.len() {
-            assert_eq!(get_unsigned(&expected[..cut]), None, "{value} cut to {cut} bytes is noticed");
+            assert_eq!(
+                get_unsigned(&expected[..cut]),
+                None,
+                "{value} cut to {cut} bytes is noticed"
+            );
         }
     }
 
@@ -147,7 +163,11 @@ mod tests {
             put_signed(&mut out, value);
             assert_eq!(out, expected, "{value} is encoded as Cassandra does");
             assert_eq!(signed_len(value), expected.len(), "length of {value}");
-            assert_eq!(get_signed(expected), Some((value, expected.len())), "{value} is read back");
+            assert_eq!(
+                get_signed(expected),
+                Some((value, expected.len())),
+                "{value} is read back"
+            );
         }
     }
 
