@@ -1,1 +1,4 @@
 //! What std lacks: varints, byte cursors, checksums, bounded queues, exact memory accounting.
+
+pub mod bytes;
+pub mod vint;

@@ -1,1 +1,24 @@
 //! CQL types and values: encoding, ordering, text forms, Murmur3 tokens.
+//!
+//! A *serialised value* is what a client binds, a cell holds and an sstable stores: bytes without their own length or
+//! type. [`CqlType`] gives them meaning: [`CqlType::validate`] says whether they are well-formed, [`Comparator`] orders
+//! them, [`CqlType::deserialize`] makes a [`Value`], [`CqlType::format`] a text. Orders, encodings and error words are
+//! those of Apache Cassandra; the tests hold literals that Cassandra 5.0 produced.
+//!
+//! A null has no bytes and is not a value; an *empty* value (no bytes) is one for most types, for old clients' sake, and
+//! orders before all others.
+
+mod collection;
+mod compare;
+mod cql_type;
+mod marshal;
+mod numeric;
+pub mod token;
+mod type_text;
+
+pub use collection::{CollectionBuilder, CollectionIter, Malformed, MapIter, TupleBuilder, TupleIter, VectorIter};
+pub use compare::Comparator;
+pub use cql_type::{CqlType, UdtType, quote_identifier};
+pub use marshal::{partition_key_from_marshal_name, partition_key_marshal_name};
+pub use token::Token;
+pub use type_text::{NESTING_MAX, TypeNameError, TypeNameProblem};
