@@ -1,1 +1,5 @@
-//! The CQL language: text to syntax tree.
+//! CQL text to syntax tree.
+
+pub mod ast;
+mod ast_auth;
+mod ast_schema;
