@@ -1,1 +1,46 @@
-//! The CQL language: text to syntax tree.
+//! CQL: text to syntax tree and back.
+//!
+//! ```
+//! let parsed = cql::parse("SELECT name FROM users WHERE id = ? AND since > :since").expect("a valid statement");
+//! assert_eq!(parsed.bind_markers, [None, Some("since".to_owned())]);
+//! ```
+//!
+//! The language is that of Apache Cassandra 4.1 to 5.0, with ScyllaDB's `BYPASS CACHE`, `USING TIMEOUT`, local secondary
+//! indexes and `REDUCEFUNC`. A tree says what was written; whether its names exist and its values fit is decided by those
+//! who know the schema. No text makes this crate panic, recurse deeper than [`NESTING_MAX`] levels, or use memory beyond a
+//! small multiple of its length.
+
+pub mod ast;
+mod ast_auth;
+mod ast_schema;
+mod error;
+mod keyword;
+mod lexer;
+mod parser;
+
+pub use error::SyntaxError;
+pub use parser::NESTING_MAX;
+
+use ast::{Statement, TypeName};
+
+/// The longest text that is read at all. Front doors refuse far shorter ones.
+pub const TEXT_BYTES_MAX: usize = 1 << 30;
+
+/// A statement and the bind markers in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parsed {
+    /// The statement.
+    pub statement: Statement,
+    /// The name of each bind marker, in the order of the text; `None` for `?`.
+    pub bind_markers: Vec<Option<String>>,
+}
+
+/// Reads one statement; semicolons may follow it.
+pub fn parse(text: &str) -> Result<Parsed, SyntaxError> {
+    parser::parse_statement(text)
+}
+
+/// Reads a type, such as `map<text, frozen<list<int>>>`.
+pub fn parse_type(text: &str) -> Result<TypeName, SyntaxError> {
+    parser::parse_type(text)
+}

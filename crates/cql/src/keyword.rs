@@ -1,0 +1,156 @@
+//! The words of the language, and which of them may not name anything without quotes.
+//!
+//! A word is found by one probe or two into a table built at compile time, keyed by a hash that the lexer computes while it
+//! scans the word. Words that only ScyllaDB or later Cassandra versions give a meaning to (`BYPASS`, `BETWEEN`) are
+//! unreserved, so that a schema which uses them as names keeps working.
+
+macro_rules! keywords {
+    (reserved { $($reserved:ident = $reserved_text:literal,)* } unreserved { $($free:ident = $free_text:literal,)* }) => {
+        /// A word with a meaning. `None` is any other word.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[repr(u8)]
+        pub(crate) enum Keyword {
+            None,
+            $($reserved,)*
+            $($free,)*
+        }
+
+        const ALL: &[(Keyword, &str, bool)] = &[
+            (Keyword::None, "", false),
+            $((Keyword::$reserved, $reserved_text, true),)*
+            $((Keyword::$free, $free_text, false),)*
+        ];
+    };
+}
+
+keywords! {
+    reserved {
+    Add = "add", Allow = "allow", Alter = "alter", And = "and", Apply = "apply", Asc = "asc", Authorize = "authorize",
+    Batch = "batch", Begin = "begin", By = "by", ColumnFamily = "columnfamily", Create = "create", Delete = "delete",
+    Desc = "desc", Describe = "describe", Drop = "drop", Entries = "entries", Execute = "execute", False = "false",
+    From = "from", Full = "full", Grant = "grant", If = "if", In = "in", Index = "index", Infinity = "infinity",
+    Insert = "insert", Into = "into", Is = "is", Keyspace = "keyspace", Limit = "limit", Materialized = "materialized",
+    Modify = "modify", Nan = "nan", NoRecursive = "norecursive", Not = "not", Null = "null", Of = "of", On = "on", Or = "or",
+    Order = "order", Primary = "primary", Rename = "rename", Revoke = "revoke", Schema = "schema", Select = "select",
+    Set = "set", Table = "table", To = "to", Token = "token", True = "true", Truncate = "truncate", Unlogged = "unlogged",
+    Update = "update", Use = "use", Using = "using", View = "view", Where = "where", With = "with",
+    } unreserved {
+    Access = "access", Aggregate = "aggregate", Aggregates = "aggregates", All = "all", Ann = "ann", As = "as",
+    Ascii = "ascii", Between = "between", BigInt = "bigint", Blob = "blob", Boolean = "boolean", Bypass = "bypass",
+    Cache = "cache", Called = "called", Cast = "cast", Cidrs = "cidrs", Cluster = "cluster", Clustering = "clustering",
+    Compact = "compact", Contains = "contains", Count = "count", Counter = "counter", Custom = "custom",
+    Datacenters = "datacenters", Date = "date", Decimal = "decimal", Default = "default", Distinct = "distinct",
+    Double = "double", Duration = "duration", Exists = "exists", Expr = "expr", Filtering = "filtering",
+    FinalFunc = "finalfunc", Float = "float", Frozen = "frozen", Function = "function", Functions = "functions",
+    Group = "group", Hashed = "hashed", Identity = "identity", Inet = "inet", InitCond = "initcond", Input = "input",
+    Int = "int", Internals = "internals", Json = "json", Key = "key", Keys = "keys", Keyspaces = "keyspaces",
+    Language = "language", Like = "like", List = "list", Login = "login", Map = "map", Masked = "masked", Mbean = "mbean",
+    Mbeans = "mbeans", NoLogin = "nologin", NoSuperuser = "nosuperuser", Only = "only", Options = "options",
+    Partition = "partition", Password = "password", Per = "per", Permission = "permission", Permissions = "permissions",
+    ReduceFunc = "reducefunc", Replace = "replace", Returns = "returns", Role = "role", Roles = "roles",
+    SelectMasked = "select_masked", SFunc = "sfunc", SmallInt = "smallint", Static = "static", Storage = "storage",
+    SType = "stype", Superuser = "superuser", Superusers = "superusers", Tables = "tables", Text = "text", Time = "time",
+    Timeout = "timeout", Timestamp = "timestamp", TimeUuid = "timeuuid", TinyInt = "tinyint", Trigger = "trigger", Ttl = "ttl",
+    Tuple = "tuple", Type = "type", Types = "types", Unmask = "unmask", Unset = "unset", User = "user", Users = "users",
+    Uuid = "uuid", Values = "values", Varchar = "varchar", VarInt = "varint", Vector = "vector",
+    }
+}
+
+const SLOTS: usize = 1024;
+const HASH_START: u32 = 0x811c_9dc5;
+const WORD_LENGTH_MAX: usize = 16;
+
+/// Keyword numbers by hash of the lower-cased word, with linear probing; 0 is an empty slot.
+static TABLE: [u8; SLOTS] = {
+    let mut table = [0_u8; SLOTS];
+    let mut index = 1;
+    while index < ALL.len() {
+        let word = ALL[index].1.as_bytes();
+        assert!(word.len() <= WORD_LENGTH_MAX && index <= u8::MAX as usize);
+        let mut hash = HASH_START;
+        let mut at = 0;
+        while at < word.len() {
+            hash = hash_step(hash, word[at]);
+            at += 1;
+        }
+        let mut slot = slot_of(hash);
+        while table[slot] != 0 {
+            slot = (slot + 1) % SLOTS;
+        }
+        table[slot] = index as u8;
+        index += 1;
+    }
+    table
+};
+
+/// One byte into the hash (FNV-1a).
+const fn hash_step(hash: u32, byte: u8) -> u32 {
+    (hash ^ byte as u32).wrapping_mul(0x0100_0193)
+}
+
+const fn slot_of(hash: u32) -> usize {
+    ((hash ^ (hash >> 13)) as usize) % SLOTS
+}
+
+/// The keyword a word is, in whatever case it is written.
+pub(crate) fn keyword(word: &[u8]) -> Keyword {
+    if word.len() > WORD_LENGTH_MAX {
+        return Keyword::None;
+    }
+    let mut hash = HASH_START;
+    for byte in word {
+        hash = hash_step(hash, byte.to_ascii_lowercase());
+    }
+    let mut slot = slot_of(hash);
+    loop {
+        let (keyword, text, _) = ALL[TABLE[slot] as usize];
+        if keyword == Keyword::None || text.as_bytes().eq_ignore_ascii_case(word) {
+            return keyword;
+        }
+        slot = (slot + 1) % SLOTS;
+    }
+}
+
+impl Keyword {
+    /// Whether the word names things only in quotes.
+    pub(crate) fn is_reserved(self) -> bool {
+        ALL[self as usize].2
+    }
+
+    /// The lower-cased word.
+    pub(crate) fn text(self) -> &'static str {
+        ALL[self as usize].1
+    }
+
+    /// The names Cassandra's messages have for the words: `K_FROM`. `TABLE` and `COLUMNFAMILY` are one token there.
+    pub(crate) fn token_name(self) -> String {
+        match self {
+            Keyword::Table => "K_COLUMNFAMILY".to_owned(),
+            other => format!("K_{}", other.text().to_ascii_uppercase()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_keyword_is_found_in_any_case() {
+        for &(expected, text, _) in &ALL[1..] {
+            assert_eq!(keyword(text.as_bytes()), expected, "{text}");
+            assert_eq!(
+                keyword(text.to_ascii_uppercase().as_bytes()),
+                expected,
+                "{text} in upper case"
+            );
+        }
+    }
+
+    #[test]
+    fn other_words_are_not_keywords() {
+        for word in ["", "a", "selec", "selectt", "writetime", "a_very_long_name_of_a_column"] {
+            assert_eq!(keyword(word.as_bytes()), Keyword::None, "{word}");
+        }
+    }
+}

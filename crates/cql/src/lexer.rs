@@ -1,0 +1,423 @@
+//! Text to tokens.
+//!
+//! The whole text is cut into one vector of 12-byte tokens before parsing, so the parser may look any distance ahead for
+//! free. Every token is a range of the text; nothing is copied. What is no token becomes one of the error kinds, reported
+//! only if the parser gets that far; the unterminated kinds end the text. The last token is always [`TokenKind::End`].
+//!
+//! A minus sign is always a token of its own: the parser folds it into the number that follows.
+
+use crate::keyword::{Keyword, keyword};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Token {
+    pub(crate) kind: TokenKind,
+    /// Of words; `Keyword::None` for all others.
+    pub(crate) keyword: Keyword,
+    pub(crate) start: u32,
+    pub(crate) end: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum TokenKind {
+    /// A letter, then letters, digits and underscores.
+    Word,
+    /// `"…"`, not empty.
+    QuotedName,
+    /// `'…'`
+    String,
+    /// `$$…$$`
+    DollarString,
+    Integer,
+    Float,
+    Uuid,
+    Blob,
+    Duration,
+    LeftParenthesis,
+    RightParenthesis,
+    LeftBracket,
+    RightBracket,
+    LeftBrace,
+    RightBrace,
+    Comma,
+    Semicolon,
+    Colon,
+    Question,
+    Dot,
+    Range,
+    Plus,
+    Minus,
+    Star,
+    Slash,
+    Percent,
+    PlusEqual,
+    MinusEqual,
+    Equal,
+    NotEqual,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+    /// The end of the text.
+    End,
+    /// `""`
+    EmptyName,
+    /// A character that starts no token.
+    BadCharacter,
+    /// A string, quoted name or comment that the text ends in.
+    Unterminated,
+}
+
+impl TokenKind {
+    /// How messages name the token when they expected it.
+    pub(crate) fn expected_name(self) -> &'static str {
+        match self {
+            TokenKind::Word => "IDENT",
+            TokenKind::QuotedName | TokenKind::EmptyName => "QUOTED_NAME",
+            TokenKind::String | TokenKind::DollarString => "STRING_LITERAL",
+            TokenKind::Integer => "INTEGER",
+            TokenKind::Float => "FLOAT",
+            TokenKind::Uuid => "UUID",
+            TokenKind::Blob => "HEXNUMBER",
+            TokenKind::Duration => "DURATION",
+            TokenKind::LeftParenthesis => "'('",
+            TokenKind::RightParenthesis => "')'",
+            TokenKind::LeftBracket => "'['",
+            TokenKind::RightBracket => "']'",
+            TokenKind::LeftBrace => "'{'",
+            TokenKind::RightBrace => "'}'",
+            TokenKind::Comma => "','",
+            TokenKind::Semicolon => "';'",
+            TokenKind::Colon => "':'",
+            TokenKind::Question => "QMARK",
+            TokenKind::Dot => "'.'",
+            TokenKind::Range => "RANGE",
+            TokenKind::Plus => "'+'",
+            TokenKind::Minus => "'-'",
+            TokenKind::Star => "'*'",
+            TokenKind::Slash => "'/'",
+            TokenKind::Percent => "'%'",
+            TokenKind::PlusEqual => "'+='",
+            TokenKind::MinusEqual => "'-='",
+            TokenKind::Equal => "'='",
+            TokenKind::NotEqual => "'!='",
+            TokenKind::Less => "'<'",
+            TokenKind::LessOrEqual => "'<='",
+            TokenKind::Greater => "'>'",
+            TokenKind::GreaterOrEqual => "'>='",
+            TokenKind::End | TokenKind::BadCharacter | TokenKind::Unterminated => "EOF",
+        }
+    }
+}
+
+/// Cuts the text into tokens. The caller has checked that the text is shorter than 4 GiB.
+pub(crate) fn tokenize(text: &str) -> Vec<Token> {
+    let mut tokens = Vec::with_capacity(text.len() / 4 + 8);
+    let mut lexer = Lexer {
+        bytes: text.as_bytes(),
+        position: 0,
+    };
+    loop {
+        let token = lexer.next();
+        tokens.push(token);
+        if matches!(token.kind, TokenKind::Unterminated) {
+            let end = offset(text.len());
+            tokens.push(Token {
+                kind: TokenKind::End,
+                keyword: Keyword::None,
+                start: end,
+                end,
+            });
+            return tokens;
+        }
+        if token.kind == TokenKind::End {
+            return tokens;
+        }
+    }
+}
+
+fn offset(position: usize) -> u32 {
+    u32::try_from(position).expect("texts of 4 GiB are refused before they are read")
+}
+
+struct Lexer<'a> {
+    bytes: &'a [u8],
+    position: usize,
+}
+
+impl Lexer<'_> {
+    fn at(&self, ahead: usize) -> u8 {
+        self.bytes.get(self.position + ahead).copied().unwrap_or(0)
+    }
+
+    fn next(&mut self) -> Token {
+        if let Err(start) = self.skip_blanks() {
+            self.position = self.bytes.len();
+            return self.token(TokenKind::Unterminated, start);
+        }
+        let start = self.position;
+        let Some(&first) = self.bytes.get(start) else {
+            return self.token(TokenKind::End, start);
+        };
+        if first.is_ascii_alphabetic() {
+            return self.word(start);
+        }
+        if first.is_ascii_digit() {
+            let kind = self.number();
+            return self.token(kind, start);
+        }
+        let second = self.at(1);
+        let (kind, length) = match first {
+            b'(' => (TokenKind::LeftParenthesis, 1),
+            b')' => (TokenKind::RightParenthesis, 1),
+            b'[' => (TokenKind::LeftBracket, 1),
+            b']' => (TokenKind::RightBracket, 1),
+            b'{' => (TokenKind::LeftBrace, 1),
+            b'}' => (TokenKind::RightBrace, 1),
+            b',' => (TokenKind::Comma, 1),
+            b';' => (TokenKind::Semicolon, 1),
+            b':' => (TokenKind::Colon, 1),
+            b'?' => (TokenKind::Question, 1),
+            b'.' if second == b'.' => (TokenKind::Range, 2),
+            b'.' => (TokenKind::Dot, 1),
+            b'+' if second == b'=' => (TokenKind::PlusEqual, 2),
+            b'+' => (TokenKind::Plus, 1),
+            b'-' if second == b'=' => (TokenKind::MinusEqual, 2),
+            b'-' => (TokenKind::Minus, 1),
+            b'*' => (TokenKind::Star, 1),
+            b'/' => (TokenKind::Slash, 1),
+            b'%' => (TokenKind::Percent, 1),
+            b'=' => (TokenKind::Equal, 1),
+            b'!' if second == b'=' => (TokenKind::NotEqual, 2),
+            b'<' if second == b'=' => (TokenKind::LessOrEqual, 2),
+            b'<' => (TokenKind::Less, 1),
+            b'>' if second == b'=' => (TokenKind::GreaterOrEqual, 2),
+            b'>' => (TokenKind::Greater, 1),
+            b'\'' => return self.quoted(b'\'', TokenKind::String),
+            b'"' => return self.quoted(b'"', TokenKind::QuotedName),
+            b'$' if second == b'$' => return self.dollar_string(),
+            _ => (TokenKind::BadCharacter, character_length(first)),
+        };
+        self.position += length;
+        self.token(kind, start)
+    }
+
+    fn token(&self, kind: TokenKind, start: usize) -> Token {
+        Token {
+            kind,
+            keyword: Keyword::None,
+            start: offset(start),
+            end: offset(self.position.min(self.bytes.len())),
+        }
+    }
+
+    /// Skips white space and comments. Fails with the start of a comment that does not end.
+    fn skip_blanks(&mut self) -> Result<(), usize> {
+        loop {
+            match self.at(0) {
+                b' ' | b'\t' | b'\n' | b'\r' => self.position += 1,
+                b'-' if self.at(1) == b'-' => self.skip_line(),
+                b'/' if self.at(1) == b'/' => self.skip_line(),
+                b'/' if self.at(1) == b'*' => {
+                    let start = self.position;
+                    let comment = &self.bytes[start + 2..];
+                    match comment.windows(2).position(|pair| pair == b"*/") {
+                        Some(length) => self.position = start + 2 + length + 2,
+                        None => return Err(start),
+                    }
+                }
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    fn skip_line(&mut self) {
+        let rest = &self.bytes[self.position..];
+        let length = rest.iter().position(|&byte| byte == b'\n' || byte == b'\r');
+        self.position += length.unwrap_or(rest.len());
+    }
+
+    fn word(&mut self, start: usize) -> Token {
+        if let Some(end) = self.uuid_end() {
+            self.position = end;
+            return self.token(TokenKind::Uuid, start);
+        }
+        if matches!(self.at(0), b'p' | b'P')
+            && let Some(length) = iso_duration_length(&self.bytes[start..])
+        {
+            self.position += length;
+            return self.token(TokenKind::Duration, start);
+        }
+        let rest = &self.bytes[start..];
+        let length = rest.iter().position(|&byte| !is_word_byte(byte)).unwrap_or(rest.len());
+        self.position += length;
+        Token {
+            keyword: keyword(&rest[..length]),
+            ..self.token(TokenKind::Word, start)
+        }
+    }
+
+    fn uuid_end(&self) -> Option<usize> {
+        let candidate = self.bytes.get(self.position..self.position + 36)?;
+        let shaped = candidate[8] == b'-'
+            && candidate.iter().enumerate().all(|(index, byte)| match index {
+                8 | 13 | 18 | 23 => *byte == b'-',
+                _ => byte.is_ascii_hexdigit(),
+            });
+        shaped.then_some(self.position + 36)
+    }
+
+    fn number(&mut self) -> TokenKind {
+        if let Some(end) = self.uuid_end() {
+            self.position = end;
+            return TokenKind::Uuid;
+        }
+        if self.at(0) == b'0' && matches!(self.at(1), b'x' | b'X') {
+            self.position += 2;
+            while self.at(0).is_ascii_hexdigit() {
+                self.position += 1;
+            }
+            return TokenKind::Blob;
+        }
+        if let Some(length) = duration_length(&self.bytes[self.position..]) {
+            self.position += length;
+            return TokenKind::Duration;
+        }
+        let mut kind = TokenKind::Integer;
+        self.skip_digits();
+        if self.at(0) == b'.' && self.at(1) != b'.' {
+            kind = TokenKind::Float;
+            self.position += 1;
+            self.skip_digits();
+        }
+        if matches!(self.at(0), b'e' | b'E') {
+            let sign = usize::from(matches!(self.at(1), b'+' | b'-'));
+            if self.at(1 + sign).is_ascii_digit() {
+                kind = TokenKind::Float;
+                self.position += 1 + sign;
+                self.skip_digits();
+            }
+        }
+        kind
+    }
+
+    fn skip_digits(&mut self) {
+        while self.at(0).is_ascii_digit() {
+            self.position += 1;
+        }
+    }
+
+    /// A string or name in which the doubled quote stands for one.
+    fn quoted(&mut self, quote: u8, kind: TokenKind) -> Token {
+        let start = self.position;
+        self.position += 1;
+        loop {
+            let rest = &self.bytes[self.position..];
+            let Some(length) = rest.iter().position(|&byte| byte == quote) else {
+                self.position = self.bytes.len();
+                return self.token(TokenKind::Unterminated, start);
+            };
+            self.position += length + 1;
+            if self.at(0) != quote {
+                let empty_name = kind == TokenKind::QuotedName && self.position - start == 2;
+                return self.token(if empty_name { TokenKind::EmptyName } else { kind }, start);
+            }
+            self.position += 1;
+        }
+    }
+
+    fn dollar_string(&mut self) -> Token {
+        let start = self.position;
+        let rest = &self.bytes[start + 2..];
+        match rest.windows(2).position(|pair| pair == b"$$") {
+            Some(length) => {
+                self.position = start + 2 + length + 2;
+                self.token(TokenKind::DollarString, start)
+            }
+            None => {
+                self.position = self.bytes.len();
+                self.token(TokenKind::Unterminated, start)
+            }
+        }
+    }
+}
+
+pub(crate) fn is_word_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_'
+}
+
+/// The length of the UTF-8 character that begins with this byte.
+fn character_length(first: u8) -> usize {
+    match first {
+        0xf0.. => 4,
+        0xe0.. => 3,
+        0xc0.. => 2,
+        _ => 1,
+    }
+}
+
+/// The length of a duration such as `1y2mo3w4d5h6m7s8ms9us10ns`, when the text begins with one.
+fn duration_length(text: &[u8]) -> Option<usize> {
+    let mut position = 0;
+    loop {
+        let digits = digits_length(&text[position..]);
+        if digits == 0 {
+            break;
+        }
+        let unit = &text[position + digits..];
+        let lower = |index: usize| unit.get(index).copied().unwrap_or(0).to_ascii_lowercase();
+        let length = match (lower(0), lower(1)) {
+            (b'm', b'o' | b's') | (b'u' | b'n', b's') => 2,
+            (b'y' | b'w' | b'd' | b'h' | b'm' | b's', _) => 1,
+            // The micro sign, U+00B5.
+            (0xc2, 0xb5) if lower(2) == b's' => 3,
+            _ => return None,
+        };
+        position += digits + length;
+    }
+    let ends = !text.get(position).is_some_and(|&byte| is_word_byte(byte));
+    (position > 0 && ends).then_some(position)
+}
+
+/// The length of an ISO 8601 duration (`P1Y2M3DT4H5M6S`, `P2W`, `P0001-02-03T04:05:06`), when the text begins with one.
+pub(crate) fn iso_duration_length(text: &[u8]) -> Option<usize> {
+    const ALTERNATIVE: &[u8] = b"Pdddd-dd-ddTdd:dd:dd";
+    if text.len() >= ALTERNATIVE.len()
+        && ALTERNATIVE.iter().zip(text).all(|(shape, byte)| match shape {
+            b'd' => byte.is_ascii_digit(),
+            other => byte.eq_ignore_ascii_case(other),
+        })
+    {
+        return Some(ALTERNATIVE.len());
+    }
+    let mut position = 1;
+    let mut parts = 0;
+    let mut in_time = false;
+    let mut units: &[u8] = b"YMWD";
+    loop {
+        let digits = digits_length(&text[position..]);
+        let unit = text.get(position + digits).copied().unwrap_or(0).to_ascii_uppercase();
+        if digits == 0 {
+            if unit == b'T' && !in_time {
+                in_time = true;
+                units = b"HMS";
+                position += 1;
+                continue;
+            }
+            break;
+        }
+        // Units come in falling order.
+        let rank = units.iter().position(|&candidate| candidate == unit)?;
+        units = &units[rank + 1..];
+        parts += 1;
+        position += digits + 1;
+    }
+    let ends = !text.get(position).is_some_and(|&byte| is_word_byte(byte));
+    (parts > 0 && ends).then_some(position)
+}
+
+fn digits_length(text: &[u8]) -> usize {
+    text.iter()
+        .position(|byte| !byte.is_ascii_digit())
+        .unwrap_or(text.len())
+}

@@ -1,0 +1,286 @@
+//! INSERT, UPDATE, DELETE, BATCH, TRUNCATE and USE.
+
+use super::{Parse, Parser};
+use crate::ast::{
+    Assignment, Attributes, Batch, BatchKind, Conditions, Delete, Insert, InsertValues, Modification, Operation,
+    Target, Term, Truncate, Update, Use,
+};
+use crate::keyword::Keyword;
+use crate::lexer::TokenKind;
+
+/// The attributes a USING clause may name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum AttributesOf {
+    /// INSERT and UPDATE.
+    Write,
+    /// DELETE and BATCH, which have no TTL.
+    Delete,
+}
+
+impl Parser<'_> {
+    pub(super) fn insert(&mut self) -> Parse<Insert> {
+        self.expect_words(&[Keyword::Insert, Keyword::Into])?;
+        let table = self.qualified_name()?;
+        let values = match self.kind() {
+            TokenKind::LeftParenthesis => {
+                let columns = self.parenthesized(Self::name)?;
+                self.expect_word(Keyword::Values)?;
+                self.expect(TokenKind::LeftParenthesis)?;
+                let values = self.terms_until(TokenKind::RightParenthesis)?;
+                InsertValues::Columns { columns, values }
+            }
+            _ if self.accept_word(Keyword::Json) => self.json_values()?,
+            _ => return Err(self.no_viable_from(self.position - 1)),
+        };
+        let if_not_exists = self.if_not_exists()?;
+        let attributes = self.attributes(AttributesOf::Write)?;
+        Ok(Insert {
+            table,
+            values,
+            if_not_exists,
+            attributes,
+        })
+    }
+
+    fn json_values(&mut self) -> Parse<InsertValues> {
+        let value = match self.kind() {
+            TokenKind::Question | TokenKind::Colon => Term::BindMarker(self.bind_marker()?),
+            TokenKind::String | TokenKind::DollarString => Term::Literal(self.expect_literal()?),
+            _ => return Err(self.no_viable_here()),
+        };
+        let mut default_unset = false;
+        if self.accept_word(Keyword::Default) {
+            default_unset = self.accept_word(Keyword::Unset);
+            if !default_unset && !self.accept_word(Keyword::Null) {
+                return Err(self.no_viable_here());
+            }
+        }
+        Ok(InsertValues::Json { value, default_unset })
+    }
+
+    /// `USING …`, or no attributes.
+    fn attributes(&mut self, of: AttributesOf) -> Parse<Attributes> {
+        let mut attributes = Attributes::default();
+        if !self.accept_word(Keyword::Using) {
+            return Ok(attributes);
+        }
+        loop {
+            let place = self.position;
+            let repeated = match self.keyword() {
+                Keyword::Timestamp => {
+                    self.advance();
+                    attributes.timestamp.replace(self.integer_or_marker()?).is_some()
+                }
+                Keyword::Timeout => {
+                    self.advance();
+                    attributes.timeout.replace(self.duration_or_marker()?).is_some()
+                }
+                Keyword::Ttl if of == AttributesOf::Write => {
+                    self.advance();
+                    attributes.ttl.replace(self.integer_or_marker()?).is_some()
+                }
+                _ if of == AttributesOf::Delete => return Err(self.mismatched("K_TIMESTAMP")),
+                _ => return Err(self.no_viable_here()),
+            };
+            if repeated {
+                let attribute = self.written(self.tokens[place]);
+                return Err(self.source().at(place, format!("USING names {attribute} twice")));
+            }
+            if !self.accept_word(Keyword::And) {
+                return Ok(attributes);
+            }
+        }
+    }
+
+    pub(super) fn update(&mut self) -> Parse<Update> {
+        self.expect_word(Keyword::Update)?;
+        let table = self.qualified_name()?;
+        if self.keyword() != Keyword::Using && self.keyword() != Keyword::Set {
+            return Err(self.no_viable_from(self.position - 1));
+        }
+        let attributes = self.attributes(AttributesOf::Write)?;
+        self.expect_word(Keyword::Set)?;
+        let assignments = self.comma_separated(Self::assignment)?;
+        self.expect_word(Keyword::Where)?;
+        let relations = self.relations()?;
+        let conditions = self.conditions()?;
+        Ok(Update {
+            table,
+            attributes,
+            assignments,
+            relations,
+            conditions,
+        })
+    }
+
+    fn assignment(&mut self) -> Parse<Assignment> {
+        let start = self.position;
+        let target = self.target()?;
+        if let Target::Column(column) = &target {
+            let operation = match self.kind() {
+                TokenKind::PlusEqual => {
+                    self.advance();
+                    Operation::Add(self.term()?)
+                }
+                TokenKind::MinusEqual => {
+                    self.advance();
+                    Operation::Subtract(self.term()?)
+                }
+                TokenKind::Equal => {
+                    self.advance();
+                    self.column_operation(column)?
+                }
+                _ => return Err(self.no_viable_from(start)),
+            };
+            return Ok(Assignment { target, operation });
+        }
+        self.expect(TokenKind::Equal)?;
+        Ok(Assignment {
+            target,
+            operation: Operation::Set(self.term()?),
+        })
+    }
+
+    /// What follows `column =`.
+    fn column_operation(&mut self, column: &str) -> Parse<Operation> {
+        let signed = matches!(self.ahead(1).kind, TokenKind::Plus | TokenKind::Minus);
+        if signed && self.is_column_reference(0) {
+            self.expect_same_column(column, "+")?;
+            let subtracts = self.kind() == TokenKind::Minus;
+            self.advance();
+            let value = self.term()?;
+            return Ok(if subtracts {
+                Operation::Subtract(value)
+            } else {
+                Operation::Add(value)
+            });
+        }
+        let value = self.term()?;
+        if self.kind() == TokenKind::Plus {
+            self.advance();
+            self.expect_same_column(column, "+")?;
+            return Ok(Operation::Prepend(value));
+        }
+        Ok(Operation::Set(value))
+    }
+
+    /// The assigned column itself, as an operand of its new value.
+    fn expect_same_column(&mut self, column: &str, sign: &str) -> Parse<()> {
+        let place = self.position;
+        if self.name()? == column {
+            return Ok(());
+        }
+        let message = format!("Only expressions of the form X = X {sign}<value> are supported.");
+        Err(self.source().at(place, message))
+    }
+
+    /// A column, element or field.
+    fn target(&mut self) -> Parse<Target> {
+        let column = self.name()?;
+        match self.kind() {
+            TokenKind::LeftBracket => {
+                self.advance();
+                let key = self.term()?;
+                self.expect(TokenKind::RightBracket)?;
+                Ok(Target::Element { column, key })
+            }
+            TokenKind::Dot => {
+                self.advance();
+                Ok(Target::Field {
+                    column,
+                    field: self.name()?,
+                })
+            }
+            _ => Ok(Target::Column(column)),
+        }
+    }
+
+    fn conditions(&mut self) -> Parse<Conditions> {
+        if !self.accept_word(Keyword::If) {
+            return Ok(Conditions::None);
+        }
+        // `exists` may also be a column.
+        if self.keyword() == Keyword::Exists
+            && matches!(
+                self.ahead(1).kind,
+                TokenKind::End | TokenKind::Semicolon | TokenKind::Word
+            )
+            && !matches!(
+                self.ahead(1).keyword,
+                Keyword::In | Keyword::Contains | Keyword::Is | Keyword::Not
+            )
+        {
+            self.advance();
+            return Ok(Conditions::Exists);
+        }
+        Ok(Conditions::All(self.relations()?))
+    }
+
+    pub(super) fn delete(&mut self) -> Parse<Delete> {
+        self.expect_word(Keyword::Delete)?;
+        let targets = match self.keyword() {
+            Keyword::From => Vec::new(),
+            _ => self.comma_separated(Self::target)?,
+        };
+        self.expect_word(Keyword::From)?;
+        let table = self.qualified_name()?;
+        let attributes = self.attributes(AttributesOf::Delete)?;
+        self.expect_word(Keyword::Where)?;
+        let relations = self.relations()?;
+        let conditions = self.conditions()?;
+        Ok(Delete {
+            targets,
+            table,
+            attributes,
+            relations,
+            conditions,
+        })
+    }
+
+    pub(super) fn batch(&mut self) -> Parse<Batch> {
+        self.expect_word(Keyword::Begin)?;
+        let kind = if self.accept_word(Keyword::Unlogged) {
+            BatchKind::Unlogged
+        } else if self.accept_word(Keyword::Counter) {
+            BatchKind::Counter
+        } else {
+            BatchKind::Logged
+        };
+        self.expect_word(Keyword::Batch)?;
+        let attributes = self.attributes(AttributesOf::Delete)?;
+        let mut statements = Vec::new();
+        loop {
+            statements.push(match self.keyword() {
+                Keyword::Insert => Modification::Insert(self.insert()?),
+                Keyword::Update => Modification::Update(self.update()?),
+                Keyword::Delete => Modification::Delete(self.delete()?),
+                _ => break,
+            });
+            self.accept(TokenKind::Semicolon);
+        }
+        self.expect_words(&[Keyword::Apply, Keyword::Batch])?;
+        Ok(Batch {
+            kind,
+            attributes,
+            statements,
+        })
+    }
+
+    pub(super) fn truncate(&mut self) -> Parse<Truncate> {
+        self.expect_word(Keyword::Truncate)?;
+        self.accept_word(Keyword::Table);
+        self.accept_word(Keyword::ColumnFamily);
+        let table = self.qualified_name()?;
+        let mut timeout = None;
+        if self.accept_word(Keyword::Using) {
+            self.expect_word(Keyword::Timeout)?;
+            timeout = Some(self.duration_or_marker()?);
+        }
+        Ok(Truncate { table, timeout })
+    }
+
+    pub(super) fn use_keyspace(&mut self) -> Parse<Use> {
+        self.expect_word(Keyword::Use)?;
+        Ok(Use { keyspace: self.name()? })
+    }
+}
