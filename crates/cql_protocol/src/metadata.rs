@@ -11,8 +11,6 @@
 //!
 //! A type that a version has no code for is sent as custom, with the class name by which Cassandra's drivers know it.
 
-use std::fmt::Write as _;
-
 use types::CqlType;
 
 use crate::codes::{ProtocolVersion, rows_flags};
@@ -171,78 +169,7 @@ pub fn write_column_type(out: &mut Vec<u8>, version: ProtocolVersion, column_typ
         | CqlType::Vector(..)
         | CqlType::Empty => {
             put_short(out, 0x00);
-            let mut class = String::new();
-            append_class_name(&mut class, column_type);
-            put_string(out, &class);
+            put_string(out, &column_type.marshal_name());
         }
-    }
-}
-
-/// The class by which Cassandra names a type, in the form drivers parse.
-fn append_class_name(out: &mut String, cql_type: &CqlType) {
-    out.push_str("org.apache.cassandra.db.marshal.");
-    match cql_type {
-        CqlType::Ascii => out.push_str("AsciiType"),
-        CqlType::BigInt => out.push_str("LongType"),
-        CqlType::Blob => out.push_str("BytesType"),
-        CqlType::Boolean => out.push_str("BooleanType"),
-        CqlType::Counter => out.push_str("CounterColumnType"),
-        CqlType::Date => out.push_str("SimpleDateType"),
-        CqlType::Decimal => out.push_str("DecimalType"),
-        CqlType::Double => out.push_str("DoubleType"),
-        CqlType::Duration => out.push_str("DurationType"),
-        CqlType::Float => out.push_str("FloatType"),
-        CqlType::Inet => out.push_str("InetAddressType"),
-        CqlType::Int => out.push_str("Int32Type"),
-        CqlType::SmallInt => out.push_str("ShortType"),
-        CqlType::Text => out.push_str("UTF8Type"),
-        CqlType::Time => out.push_str("TimeType"),
-        CqlType::Timestamp => out.push_str("TimestampType"),
-        CqlType::TimeUuid => out.push_str("TimeUUIDType"),
-        CqlType::TinyInt => out.push_str("ByteType"),
-        CqlType::Uuid => out.push_str("UUIDType"),
-        CqlType::VarInt => out.push_str("IntegerType"),
-        CqlType::Empty => out.push_str("EmptyType"),
-        CqlType::List(element) => append_class(out, "ListType", &[element]),
-        CqlType::Set(element) => append_class(out, "SetType", &[element]),
-        CqlType::Map(key, value) => append_class(out, "MapType", &[key, value]),
-        CqlType::Frozen(inner) => append_class(out, "FrozenType", &[inner]),
-        CqlType::Tuple(elements) => append_class(out, "TupleType", &elements.iter().collect::<Vec<_>>()),
-        CqlType::Vector(element, dimensions) => {
-            out.push_str("VectorType(");
-            append_class_name(out, element);
-            let _ = write!(out, " , {dimensions})");
-        }
-        CqlType::Udt(udt) => {
-            out.push_str("UserType(");
-            out.push_str(&udt.keyspace);
-            out.push(',');
-            append_hex(out, &udt.name);
-            for (name, field_type) in &udt.fields {
-                out.push(',');
-                append_hex(out, name);
-                out.push(':');
-                append_class_name(out, field_type);
-            }
-            out.push(')');
-        }
-    }
-}
-
-fn append_class(out: &mut String, class: &str, parameters: &[&CqlType]) {
-    out.push_str(class);
-    out.push('(');
-    for (position, parameter) in parameters.iter().enumerate() {
-        if position > 0 {
-            out.push(',');
-        }
-        append_class_name(out, parameter);
-    }
-    out.push(')');
-}
-
-fn append_hex(out: &mut String, name: &str) {
-    for byte in name.bytes() {
-        let _ = write!(out, "{byte:02x}");
     }
 }

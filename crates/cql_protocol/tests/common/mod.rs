@@ -28,7 +28,10 @@ pub fn framing_named(name: &str) -> Framing {
 }
 
 pub fn version_named(name: &str) -> ProtocolVersion {
-    let number = name.strip_prefix('v').and_then(|digits| digits.parse().ok()).expect("a version like v4");
+    let number = name
+        .strip_prefix('v')
+        .and_then(|digits| digits.parse().ok())
+        .expect("a version like v4");
     ProtocolVersion::from_number(number).expect("a version we speak")
 }
 
@@ -36,11 +39,18 @@ type Payload = Vec<(String, Option<Vec<u8>>)>;
 
 /// The payload and the description of the request in a plain frame.
 pub fn decode_one(bytes: &[u8]) -> Result<(Payload, String), ProtocolError> {
-    let header = FrameHeader::parse(bytes, usize::MAX).map_err(|error| error.error)?.expect("a whole header");
-    let frame = Frame { header, body: &bytes[FRAME_HEADER_BYTES..] };
+    let header = FrameHeader::parse(bytes, usize::MAX)
+        .map_err(|error| error.error)?
+        .expect("a whole header");
+    let frame = Frame {
+        header,
+        body: &bytes[FRAME_HEADER_BYTES..],
+    };
     let (payload, request) = decode_request(&frame, Extensions::default())?;
     let payload = payload.map_or_else(Vec::new, |map| {
-        map.iter().map(|(name, value)| (name.to_string(), value.map(<[u8]>::to_vec))).collect()
+        map.iter()
+            .map(|(name, value)| (name.to_string(), value.map(<[u8]>::to_vec)))
+            .collect()
     });
     Ok((payload, describe(&request)))
 }
@@ -55,15 +65,28 @@ pub fn describe(request: &Request<'_>) -> String {
         }
         Request::Options => "OPTIONS".to_string(),
         Request::Register(events) => {
-            let names = cql_protocol::EventType::ALL.into_iter().filter(|event| events.contains(*event));
-            format!("REGISTER {}", names.map(|event| event.name()).collect::<Vec<_>>().join(" "))
+            let names = cql_protocol::EventType::ALL
+                .into_iter()
+                .filter(|event| events.contains(*event));
+            format!(
+                "REGISTER {}",
+                names.map(|event| event.name()).collect::<Vec<_>>().join(" ")
+            )
         }
         Request::AuthResponse(token) => format!("AUTH_RESPONSE 0x{}", to_hex(token)),
         Request::Prepare { text, keyspace } => {
-            format!("PREPARE '{text}'{}", keyspace.map_or_else(String::new, |keyspace| format!(" keyspace={keyspace}")))
+            format!(
+                "PREPARE '{text}'{}",
+                keyspace.map_or_else(String::new, |keyspace| format!(" keyspace={keyspace}"))
+            )
         }
         Request::Query { text, params } => format!("QUERY '{text}' {}", describe_params(params)),
-        Request::Execute { id, result_metadata_id, params, trailing } => {
+        Request::Execute {
+            id,
+            result_metadata_id,
+            params,
+            trailing,
+        } => {
             assert!(trailing.is_empty(), "bytes follow the message: {trailing:?}");
             let metadata = result_metadata_id.map_or_else(String::new, |id| format!(" metadata=0x{}", to_hex(id)));
             format!("EXECUTE 0x{}{metadata} {}", to_hex(id), describe_params(params))
@@ -98,7 +121,11 @@ pub fn describe(request: &Request<'_>) -> String {
 fn describe_params(params: &QueryParams<'_>) -> String {
     let mut out = format!("{} {}", params.consistency, describe_values(params.values));
     append(&mut out, "page_size", params.page_size);
-    append(&mut out, "paging_state", params.paging_state.map(|state| format!("0x{}", to_hex(state))));
+    append(
+        &mut out,
+        "paging_state",
+        params.paging_state.map(|state| format!("0x{}", to_hex(state))),
+    );
     append(&mut out, "serial_consistency", params.serial_consistency);
     append(&mut out, "timestamp", params.timestamp);
     append(&mut out, "keyspace", params.keyspace);
@@ -119,7 +146,10 @@ fn describe_values(values: Values<'_>) -> String {
         Value::Unset => "unset".to_string(),
     };
     let described: Vec<String> = if values.is_named() {
-        values.iter_named().map(|(name, value)| format!("{name}: {}", describe_value(value))).collect()
+        values
+            .iter_named()
+            .map(|(name, value)| format!("{name}: {}", describe_value(value)))
+            .collect()
     } else {
         values.iter().map(describe_value).collect()
     };

@@ -10,6 +10,7 @@ import sys
 import uuid
 
 from cassandra.connection import locally_supported_compressions, segment_codec_lz4, segment_codec_no_compression
+from cassandra.cqltypes import BytesType, Int32Type
 from cassandra.protocol import (_UNSET_VALUE, AuthResponseMessage, BatchMessage, ExecuteMessage, OptionsMessage,
                                 PrepareMessage, ProtocolHandler, QueryMessage, RegisterMessage, ResultMessage,
                                 StartupMessage)
@@ -19,6 +20,9 @@ CONSISTENCY = ["ANY", "ONE", "TWO", "THREE", "QUORUM", "ALL", "LOCAL_QUORUM", "E
                "LOCAL_ONE"]
 LZ4 = locally_supported_compressions["lz4"]
 SNAPPY = locally_supported_compressions["snappy"]
+
+# What a driver remembers of a prepared statement, when it asks to skip the metadata.
+TWO_COLUMNS = [("ks", "t", "k", Int32Type), ("ks", "t", "v", BytesType)]
 
 
 def value(v):
@@ -161,7 +165,7 @@ def seen():
             assert version & 0x80, "not a response"
             decompress = {"lz4": LZ4[1], "snappy": SNAPPY[1]}.get(framing)
             try:
-                m = ProtocolHandler.decode_message(version & 0x7f, {}, stream, flags, opcode, body, decompress, None)
+                m = ProtocolHandler.decode_message(version & 0x7f, {}, stream, flags, opcode, body, decompress, TWO_COLUMNS)
             except Exception as error:
                 print("    stream=%d driver cannot read it: %r" % (stream, error))
                 continue
