@@ -1,0 +1,357 @@
+//! Cuts the bytes that arrive on a connection into request frames.
+//!
+//! The caller owns the input buffer: it appends what the socket gives, calls [`Splitter::next`] until it returns `None`, and
+//! drops the consumed bytes. Bodies are slices of that buffer; only a compressed body, and a frame spread over several
+//! segments, are put together in a buffer of the splitter's own.
+//!
+//! Any error is the end of the connection: the place where the next frame begins is lost.
+
+use std::ops::Range;
+
+use crate::codes::{ProtocolVersion, frame_flags};
+use crate::compression::{Compression, append_decompressed_lz4, decompress_body};
+use crate::error::{FrameError, ProtocolError};
+use crate::frame::{FRAME_HEADER_BYTES, Frame, FrameHeader};
+use crate::segment::{CRC32_BYTES, SegmentHeader, check_payload, segment_header_bytes};
+
+/// The longest frame, as the specification says it. A longer one ends the connection with an error.
+pub const FRAME_BYTES_MAX: usize = 256 * 1024 * 1024;
+
+/// The longest frame of a client that has not said STARTUP: a stranger cannot make us buffer more.
+pub const FRAME_BYTES_MAX_BEFORE_STARTUP: usize = 64 * 1024;
+
+/// The splitter gives back its own buffer beyond this after a large frame.
+const SCRATCH_BYTES_KEPT: usize = 256 * 1024;
+
+/// How much a connection may make us buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of a frame after STARTUP, before and after decompression.
+    pub frame_bytes_max: usize,
+    /// Bytes of a frame before STARTUP.
+    pub frame_bytes_max_before_startup: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            frame_bytes_max: FRAME_BYTES_MAX,
+            frame_bytes_max_before_startup: FRAME_BYTES_MAX_BEFORE_STARTUP,
+        }
+    }
+}
+
+/// What stands between frames and the wire on a connection, in both directions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Framing {
+    /// Nothing: frames follow one another.
+    #[default]
+    Plain,
+    /// Bodies may be compressed (versions 3 and 4).
+    CompressedBodies(Compression),
+    /// Frames are packed into checksummed segments (version 5).
+    Segments {
+        /// Whether segments are compressed.
+        lz4: bool,
+    },
+}
+
+impl Framing {
+    /// What a connection uses after the answer to STARTUP. READY and AUTHENTICATE themselves are still sent plain.
+    pub fn after_startup(version: ProtocolVersion, compression: Option<Compression>) -> Result<Framing, ProtocolError> {
+        match (version, compression) {
+            (ProtocolVersion::V3 | ProtocolVersion::V4, None) => Ok(Framing::Plain),
+            (ProtocolVersion::V3 | ProtocolVersion::V4, Some(compression)) => {
+                Ok(Framing::CompressedBodies(compression))
+            }
+            (ProtocolVersion::V5, None) => Ok(Framing::Segments { lz4: false }),
+            (ProtocolVersion::V5, Some(Compression::Lz4)) => Ok(Framing::Segments { lz4: true }),
+            (ProtocolVersion::V5, Some(Compression::Snappy)) => Err(ProtocolError::NotAllowed {
+                what: "Unsupported compression: protocol version 5 has lz4 only, got snappy",
+            }),
+        }
+    }
+}
+
+/// Cuts the input of one connection into frames.
+#[derive(Debug)]
+pub struct Splitter {
+    limits: Limits,
+    framing: Framing,
+    /// The version of STARTUP, once it has been accepted.
+    version: Option<ProtocolVersion>,
+    /// Bytes of frames that are left of the checked, uncompressed, self-contained segment at the front of the input.
+    segment_left: usize,
+    /// Decompressed bodies or segments, or the beginning of a frame spread over segments.
+    scratch: Vec<u8>,
+    /// How much of `scratch` has been handed out.
+    scratch_at: usize,
+    /// Whether `scratch` holds a frame spread over segments.
+    assembling: bool,
+    wanted_bytes: usize,
+}
+
+/// Where a frame that is ready stands.
+enum Place {
+    Input(Range<usize>),
+    Scratch(Range<usize>),
+}
+
+impl Splitter {
+    /// For a new connection.
+    pub fn new(limits: Limits) -> Splitter {
+        Splitter {
+            limits,
+            framing: Framing::Plain,
+            version: None,
+            segment_left: 0,
+            scratch: Vec::new(),
+            scratch_at: 0,
+            assembling: false,
+            wanted_bytes: FRAME_HEADER_BYTES,
+        }
+    }
+
+    /// STARTUP has been accepted: from the next frame on, this version and framing hold.
+    pub fn start(&mut self, version: ProtocolVersion, framing: Framing) {
+        self.version = Some(version);
+        self.framing = framing;
+    }
+
+    /// The version of STARTUP, once [`Splitter::start`] was called.
+    pub fn version(&self) -> Option<ProtocolVersion> {
+        self.version
+    }
+
+    /// After `None`: how many unconsumed bytes the input must have before another call can yield a frame.
+    pub fn wanted_bytes(&self) -> usize {
+        self.wanted_bytes
+    }
+
+    /// The next frame of `input[*consumed..]`, or `None` until more bytes arrive. Advances `consumed`.
+    pub fn next<'a>(&'a mut self, input: &'a [u8], consumed: &mut usize) -> Result<Option<Frame<'a>>, FrameError> {
+        let ready = match self.framing {
+            Framing::Plain => self.next_plain(input, consumed, None)?,
+            Framing::CompressedBodies(compression) => self.next_plain(input, consumed, Some(compression))?,
+            Framing::Segments { lz4 } => self.next_in_segments(input, consumed, lz4)?,
+        };
+        Ok(ready.map(|(header, place)| {
+            let body = match place {
+                Place::Input(range) => &input[range],
+                Place::Scratch(range) => &self.scratch[range],
+            };
+            Frame { header, body }
+        }))
+    }
+
+    fn frame_bytes_max(&self) -> usize {
+        match self.version {
+            Some(_) => self.limits.frame_bytes_max,
+            None => self.limits.frame_bytes_max_before_startup,
+        }
+    }
+
+    /// The header at the start of `input`, of the connection's version.
+    fn parse_header(&self, input: &[u8]) -> Result<Option<FrameHeader>, FrameError> {
+        let Some(header) = FrameHeader::parse(input, self.frame_bytes_max())? else {
+            return Ok(None);
+        };
+        match self.version {
+            Some(expected) if expected != header.version => Err(FrameError {
+                version: expected,
+                stream: header.stream,
+                error: ProtocolError::ChangedVersion {
+                    expected,
+                    found: header.version,
+                },
+            }),
+            _ => Ok(Some(header)),
+        }
+    }
+
+    #[inline]
+    fn next_plain(
+        &mut self,
+        input: &[u8],
+        consumed: &mut usize,
+        compression: Option<Compression>,
+    ) -> Result<Option<(FrameHeader, Place)>, FrameError> {
+        let at = *consumed;
+        let available = input.get(at..).unwrap_or_default();
+        let Some(header) = self.parse_header(available)? else {
+            self.wanted_bytes = FRAME_HEADER_BYTES;
+            return Ok(None);
+        };
+        if available.len() < header.frame_bytes() {
+            self.wanted_bytes = header.frame_bytes();
+            return Ok(None);
+        }
+        *consumed = at + header.frame_bytes();
+        let body = at + FRAME_HEADER_BYTES..*consumed;
+        if header.flags & frame_flags::COMPRESSION == 0 {
+            return Ok(Some((header, Place::Input(body))));
+        }
+        let fail = |error| FrameError {
+            version: header.version,
+            stream: header.stream,
+            error,
+        };
+        let Some(compression) = compression else {
+            return Err(fail(ProtocolError::NotAllowed {
+                what: "The frame is marked as compressed, but STARTUP agreed on no compression",
+            }));
+        };
+        self.shrink_scratch();
+        decompress_body(
+            compression,
+            &input[body],
+            self.limits.frame_bytes_max,
+            &mut self.scratch,
+        )
+        .map_err(fail)?;
+        Ok(Some((header, Place::Scratch(0..self.scratch.len()))))
+    }
+
+    fn next_in_segments(
+        &mut self,
+        input: &[u8],
+        consumed: &mut usize,
+        lz4: bool,
+    ) -> Result<Option<(FrameHeader, Place)>, FrameError> {
+        loop {
+            if self.segment_left > 0 {
+                return self.next_in_checked_segment(input, consumed);
+            }
+            if self.scratch_at < self.scratch.len()
+                && let Some(ready) = self.next_in_scratch()?
+            {
+                return Ok(Some(ready));
+            }
+            if !self.assembling {
+                self.shrink_scratch();
+                self.scratch.clear();
+                self.scratch_at = 0;
+            }
+            if !self.read_segment(input, consumed, lz4)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// A frame of the segment at the front of the input, whose checksums have been checked.
+    fn next_in_checked_segment(
+        &mut self,
+        input: &[u8],
+        consumed: &mut usize,
+    ) -> Result<Option<(FrameHeader, Place)>, FrameError> {
+        let at = *consumed;
+        let end = at + self.segment_left;
+        let segment = input
+            .get(at..end)
+            .expect("the caller keeps the bytes that were not consumed");
+        let header = match self.parse_header(segment)? {
+            Some(header) if header.frame_bytes() <= segment.len() => header,
+            other => return Err(self.cut_frame(other)),
+        };
+        self.segment_left -= header.frame_bytes();
+        let body = at + FRAME_HEADER_BYTES..at + header.frame_bytes();
+        *consumed = body.end;
+        if self.segment_left == 0 {
+            *consumed += CRC32_BYTES;
+        }
+        Ok(Some((header, Place::Input(body))))
+    }
+
+    /// A frame of the decompressed segment, or the frame put together from segments; `None` when that is not complete.
+    fn next_in_scratch(&mut self) -> Result<Option<(FrameHeader, Place)>, FrameError> {
+        let rest = &self.scratch[self.scratch_at..];
+        let header = match self.parse_header(rest)? {
+            Some(header) if header.frame_bytes() <= rest.len() => header,
+            _ if self.assembling => return Ok(None),
+            other => return Err(self.cut_frame(other)),
+        };
+        if self.assembling && header.frame_bytes() < rest.len() {
+            let what = "A frame spread over several segments is followed by other bytes in its last segment";
+            return Err(self.fail(Some(header), ProtocolError::NotAllowed { what }));
+        }
+        self.assembling = false;
+        let body = self.scratch_at + FRAME_HEADER_BYTES..self.scratch_at + header.frame_bytes();
+        self.scratch_at = body.end;
+        Ok(Some((header, Place::Scratch(body))))
+    }
+
+    /// Takes the next segment from the input, if it is complete.
+    fn read_segment(&mut self, input: &[u8], consumed: &mut usize, lz4: bool) -> Result<bool, FrameError> {
+        let available = input.get(*consumed..).unwrap_or_default();
+        let header_bytes = segment_header_bytes(lz4);
+        let Some((header, rest)) = available.split_at_checked(header_bytes) else {
+            self.wanted_bytes = header_bytes;
+            return Ok(false);
+        };
+        let header = SegmentHeader::parse(header, lz4).map_err(|error| self.fail(None, error))?;
+        let Some((payload, rest)) = rest
+            .split_at_checked(header.payload_bytes)
+            .filter(|(_, rest)| rest.len() >= CRC32_BYTES)
+        else {
+            self.wanted_bytes = header_bytes + header.payload_bytes + CRC32_BYTES;
+            return Ok(false);
+        };
+        check_payload(payload, &rest[..CRC32_BYTES]).map_err(|error| self.fail(None, error))?;
+        if header.self_contained && self.assembling {
+            let what = "A self-contained segment came between the segments of a larger frame";
+            return Err(self.fail(None, ProtocolError::NotAllowed { what }));
+        }
+        if header.self_contained && header.decompressed_bytes.is_none() && !payload.is_empty() {
+            self.segment_left = payload.len();
+            *consumed += header_bytes;
+            return Ok(true);
+        }
+        if self.scratch.len() + header.decompressed_bytes.unwrap_or(payload.len()) > self.limits.frame_bytes_max {
+            let body_bytes = i64::try_from(self.scratch.len() + payload.len()).unwrap_or(i64::MAX);
+            let frame_bytes_max = self.limits.frame_bytes_max;
+            return Err(self.fail(
+                None,
+                ProtocolError::FrameTooLarge {
+                    body_bytes,
+                    frame_bytes_max,
+                },
+            ));
+        }
+        match header.decompressed_bytes {
+            Some(length) => {
+                let result = append_decompressed_lz4(payload, length, &mut self.scratch);
+                result.map_err(|error| self.fail(None, error))?;
+            }
+            None => self.scratch.extend_from_slice(payload),
+        }
+        self.assembling = !header.self_contained;
+        *consumed += header_bytes + header.payload_bytes + CRC32_BYTES;
+        Ok(true)
+    }
+
+    fn shrink_scratch(&mut self) {
+        if self.scratch.capacity() > SCRATCH_BYTES_KEPT {
+            self.scratch = Vec::new();
+        }
+    }
+
+    #[cold]
+    fn cut_frame(&self, header: Option<FrameHeader>) -> FrameError {
+        self.fail(
+            header,
+            ProtocolError::NotAllowed {
+                what: "A self-contained segment ends inside a frame",
+            },
+        )
+    }
+
+    #[cold]
+    fn fail(&self, header: Option<FrameHeader>, error: ProtocolError) -> FrameError {
+        let version = self.version.unwrap_or(ProtocolVersion::HIGHEST);
+        FrameError {
+            version,
+            stream: header.map_or(0, |header| header.stream),
+            error,
+        }
+    }
+}
