@@ -248,7 +248,7 @@ fn is_discarded(discards: &[Discard], position: ReplayPosition, mutation: &[u8])
     let mut token = None;
     discards.iter().any(|d| {
         d.table == m.table && position <= d.position && {
-            let t = *token.get_or_insert_with(|| types::token_of(m.key));
+            let t = *token.get_or_insert_with(|| types::token::token_of(m.key));
             (t > d.after || d.after.0 == i64::MIN) && t <= d.up_to_token
         }
     })

@@ -43,6 +43,20 @@ pub fn put_unsigned(out: &mut Vec<u8>, value: u64) {
     }
 }
 
+/// Writes the shortest encoding of `value` into `out`, which is exactly [`unsigned_len`] long.
+#[inline]
+pub fn write_unsigned(out: &mut [u8], value: u64) {
+    let len = out.len();
+    debug_assert_eq!(len, unsigned_len(value));
+    let mut rest = value;
+    for byte in out.iter_mut().rev() {
+        *byte = rest.to_le_bytes()[0];
+        rest >>= 8;
+    }
+    // As many leading ones as bytes follow; the ninth byte leaves no room for a zero.
+    out[0] |= !(0xff_u16 >> (len - 1)).to_le_bytes()[0];
+}
+
 /// Appends the shortest encoding of the zigzag form of `value`.
 #[inline]
 pub fn put_signed(out: &mut Vec<u8>, value: i64) {
@@ -106,6 +120,20 @@ const fn unzigzag(value: u64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn writing_in_place_equals_appending() {
+        for bits in 0..64 {
+            for value in [1u64 << bits, (1u64 << bits) - 1, u64::MAX >> bits] {
+                let mut appended = Vec::new();
+                put_unsigned(&mut appended, value);
+                let mut placed = vec![0; unsigned_len(value)];
+                write_unsigned(&mut placed, value);
+                assert_eq!(placed, appended, "{value}");
+            }
+        }
+    }
+
 
     fn check(value: u64, expected: &[u8]) {
         let mut out = vec![0xaa];
