@@ -1,0 +1,85 @@
+//! What a statement can end with, other than a result.
+//!
+//! Each variant is an error that clients know by its code; texts are in the words of Cassandra's users. Front doors turn
+//! them into their protocol's bodies.
+
+use std::fmt;
+
+/// Why a statement was not executed, or not wholly.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum QueryError {
+    /// The text is not CQL.
+    Syntax(String),
+    /// The statement is CQL but cannot be meant.
+    Invalid(String),
+    /// The statement's options cannot be had here.
+    Config(String),
+    /// CREATE of what exists; `table` is empty for a keyspace.
+    AlreadyExists {
+        /// Keyspace name.
+        keyspace: String,
+        /// Table name or nothing.
+        table: String,
+    },
+    /// No prepared statement has this id.
+    Unprepared(Vec<u8>),
+    /// The role may not do this.
+    Unauthorized(String),
+    /// The shard refuses work that it has no room for; nothing was written.
+    Overloaded(String),
+    /// TRUNCATE failed.
+    Truncate(String),
+    /// The write failed on the replica; whether it may come back is in the text.
+    WriteFailure(String),
+    /// The read failed on the replica.
+    ReadFailure(String),
+    /// A function raised.
+    Function(String),
+    /// A bug or a broken part of this node.
+    Server(String),
+}
+
+impl QueryError {
+    /// An [`QueryError::Invalid`] from any text.
+    pub fn invalid(text: impl Into<String>) -> Self {
+        Self::Invalid(text.into())
+    }
+
+    /// The text that the client is shown.
+    pub fn message(&self) -> String {
+        match self {
+            Self::Syntax(m)
+            | Self::Invalid(m)
+            | Self::Config(m)
+            | Self::Unauthorized(m)
+            | Self::Overloaded(m)
+            | Self::Truncate(m)
+            | Self::WriteFailure(m)
+            | Self::ReadFailure(m)
+            | Self::Function(m)
+            | Self::Server(m) => m.clone(),
+            Self::AlreadyExists { keyspace, table } if table.is_empty() => {
+                format!("Cannot add existing keyspace \"{keyspace}\"")
+            }
+            Self::AlreadyExists { keyspace, table } => {
+                format!("Cannot add already existing table \"{table}\" to keyspace \"{keyspace}\"")
+            }
+            Self::Unprepared(id) => {
+                let hex: String = id.iter().map(|b| format!("{b:02x}")).collect();
+                format!(
+                    "Prepared query with ID {hex} not found (either the query was not prepared on this host (maybe the \
+                     host has been restarted?) or you have prepared too many queries and it has been evicted from the \
+                     internal cache)"
+                )
+            }
+        }
+    }
+}
+
+impl fmt::Display for QueryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message())
+    }
+}
+
+impl std::error::Error for QueryError {}

@@ -1,0 +1,82 @@
+//! A row as selectors and filters see it: serialised values by column.
+
+use schema::Table;
+
+/// Where a value stands in the row's buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Slot {
+    start: u32,
+    /// Length plus one; 0 is null.
+    len_plus_one: u32,
+}
+
+/// The values of one row, by position in `table.columns`. Reused from row to row.
+///
+/// Multi-cell collections are serialised here as one value. Timestamps and ttls are kept only when a selector asks
+/// (`writetime`, `ttl`); those of collections are per element and not kept.
+#[derive(Clone, Debug, Default)]
+pub struct Row {
+    bytes: Vec<u8>,
+    slots: Vec<Slot>,
+    timestamps: Vec<i64>,
+    ttls: Vec<i32>,
+}
+
+/// A timestamp that stands for none.
+pub const NO_TIMESTAMP: i64 = i64::MIN;
+
+impl Row {
+    /// A row of that table with every column null.
+    pub fn new(table: &Table) -> Self {
+        let n = table.columns.len();
+        Self { bytes: Vec::new(), slots: vec![Slot::default(); n], timestamps: vec![NO_TIMESTAMP; n], ttls: vec![0; n] }
+    }
+
+    /// Makes every column null again.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.slots.fill(Slot::default());
+        self.timestamps.fill(NO_TIMESTAMP);
+        self.ttls.fill(0);
+    }
+
+    /// Sets a column's value.
+    #[inline]
+    pub fn set(&mut self, column: usize, value: &[u8]) {
+        self.set_with(column, |out| out.extend_from_slice(value));
+    }
+
+    /// Sets a column to what `write` appends.
+    #[inline]
+    pub fn set_with(&mut self, column: usize, write: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.bytes.len();
+        write(&mut self.bytes);
+        let len = self.bytes.len() - start;
+        let fit = |n: usize| u32::try_from(n).expect("a row is smaller than 4 GiB");
+        self.slots[column] = Slot { start: fit(start), len_plus_one: fit(len + 1) };
+    }
+
+    /// Notes when and for how long a column was written.
+    pub fn set_times(&mut self, column: usize, timestamp: i64, ttl_left: i32) {
+        self.timestamps[column] = timestamp;
+        self.ttls[column] = ttl_left;
+    }
+
+    /// A column's value; None is null.
+    #[inline]
+    pub fn get(&self, column: usize) -> Option<&[u8]> {
+        let s = self.slots[column];
+        let len = s.len_plus_one.checked_sub(1)?;
+        Some(&self.bytes[s.start as usize..s.start as usize + len as usize])
+    }
+
+    /// A column's write timestamp, microseconds.
+    pub fn timestamp(&self, column: usize) -> Option<i64> {
+        Some(self.timestamps[column]).filter(|&t| t != NO_TIMESTAMP)
+    }
+
+    /// The seconds a column still has to live.
+    pub fn ttl(&self, column: usize) -> Option<i32> {
+        Some(self.ttls[column]).filter(|&t| t != 0)
+    }
+}
