@@ -1,0 +1,238 @@
+//! Threads for what would block a shard: a small pool for short blocking work ([`offload`]), one for long background jobs at lower
+//! priority ([`spawn_job`]), and one for file operations where io_uring is not there.
+//!
+//! Threads are started when there is work, up to the pool's limit, and end after a while without. The queue of a pool is as long as
+//! the callers make it: each entry of `offload` is a task that waits, and jobs are few by nature.
+
+use crate::executor;
+use crate::start::AbortOnPanic;
+use crate::task::JoinHandle;
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Duration;
+
+/// How long a thread of a pool waits for work before it ends.
+const IDLE: Duration = Duration::from_secs(10);
+
+/// Jobs that run at once unless [`set_jobs_max`] says otherwise: this many for each shard, and at least one.
+const JOBS_PER_SHARD: u32 = 1;
+
+/// Threads for short blocking work.
+const OFFLOAD_THREADS: usize = 4;
+
+/// Threads for file operations of the epoll backend: near the knee of most disks.
+const FILE_THREADS: usize = 16;
+
+type Work = Box<dyn FnOnce() + Send>;
+
+/// The pools of a node.
+pub(crate) struct Pools {
+    offload: Pool,
+    jobs: Pool,
+    files: Pool,
+}
+
+impl Pools {
+    pub(crate) fn start(shards: u32) -> Self {
+        let jobs = (shards * JOBS_PER_SHARD).max(1) as usize;
+        Self {
+            offload: Pool::new("offload", OFFLOAD_THREADS, false),
+            jobs: Pool::new("job", jobs, true),
+            files: Pool::new("file", FILE_THREADS, false),
+        }
+    }
+
+    /// Nothing that has not started will start; what runs is not waited for.
+    pub(crate) fn close(&self) {
+        for pool in [&self.offload, &self.jobs, &self.files] {
+            pool.close();
+        }
+    }
+}
+
+/// Runs short blocking work on a thread of a small pool: password hashes, name lookups, directory syncs.
+pub async fn offload<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (work, handle) = JoinHandle::for_job(work);
+    executor::with(|executor| executor.node.pools.offload.submit("offload".to_owned(), work));
+    handle.await
+}
+
+/// Runs a blocking file operation where the kernel offers no asynchronous one.
+pub(crate) async fn run_file_operation<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (work, handle) = JoinHandle::for_job(work);
+    executor::with(|executor| executor.node.pools.files.submit("file".to_owned(), work));
+    handle.await
+}
+
+/// Runs long background work (flush, compaction) on a thread of its own with lower priority. At most [`jobs_max`] run at once; the
+/// others wait in order. Jobs may use `fs` and `now`; they are no shard. When the node ends, running jobs are not waited for.
+pub fn spawn_job<T: Send + 'static>(name: &str, work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+    let (work, handle) = JoinHandle::for_job(work);
+    executor::with(|executor| executor.node.pools.jobs.submit(name.to_owned(), work));
+    handle
+}
+
+/// Jobs of this node that may run at once.
+#[must_use]
+pub fn jobs_max() -> usize {
+    executor::with(|executor| executor.node.pools.jobs.shared.lock().limit)
+}
+
+/// Changes how many jobs may run at once, at least one. Jobs that run already are not stopped.
+pub fn set_jobs_max(limit: usize) {
+    executor::with(|executor| executor.node.pools.jobs.set_limit(limit.max(1)));
+}
+
+struct Pool {
+    shared: Arc<PoolShared>,
+}
+
+struct PoolShared {
+    state: Mutex<PoolState>,
+    changed: Condvar,
+    low_priority: bool,
+    name: &'static str,
+}
+
+struct PoolState {
+    queue: VecDeque<(String, Work)>,
+    threads: usize,
+    idle: usize,
+    limit: usize,
+    closed: bool,
+}
+
+impl PoolShared {
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
+        self.state.lock().expect("no code panics while it holds a pool's state")
+    }
+}
+
+impl Pool {
+    fn new(name: &'static str, limit: usize, low_priority: bool) -> Self {
+        let state = PoolState {
+            queue: VecDeque::new(),
+            threads: 0,
+            idle: 0,
+            limit,
+            closed: false,
+        };
+        let shared = PoolShared {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            low_priority,
+            name,
+        };
+        Self {
+            shared: Arc::new(shared),
+        }
+    }
+
+    fn submit(&self, name: String, work: Work) {
+        let mut state = self.shared.lock();
+        if state.closed {
+            return;
+        }
+        state.queue.push_back((name, work));
+        if state.idle >= state.queue.len() {
+            self.shared.changed.notify_one();
+        } else if state.threads < state.limit {
+            state.threads += 1;
+            drop(state);
+            self.start_thread();
+        }
+    }
+
+    fn start_thread(&self) {
+        let shared = Arc::clone(&self.shared);
+        let started = std::thread::Builder::new()
+            .name(shared.name.to_owned())
+            .spawn(move || work(&shared));
+        if let Err(error) = started {
+            log::error!("runtime: cannot start a thread for pool {}: {error}", self.shared.name);
+            self.shared.lock().threads -= 1;
+        }
+    }
+
+    fn set_limit(&self, limit: usize) {
+        let mut state = self.shared.lock();
+        state.limit = limit;
+        let missing = state.queue.len().min(limit.saturating_sub(state.threads));
+        state.threads += missing;
+        drop(state);
+        self.shared.changed.notify_all();
+        for _ in 0..missing {
+            self.start_thread();
+        }
+    }
+
+    fn close(&self) {
+        let mut state = self.shared.lock();
+        state.closed = true;
+        let unstarted = std::mem::take(&mut state.queue);
+        drop(state);
+        drop(unstarted);
+        self.shared.changed.notify_all();
+    }
+}
+
+/// The life of a pool's thread.
+fn work(shared: &PoolShared) {
+    let _bomb = AbortOnPanic("a job or offloaded work");
+    if shared.low_priority {
+        lower_priority();
+    }
+    while let Some((name, work)) = next_work(shared) {
+        if shared.low_priority {
+            name_thread(&name);
+        }
+        work();
+    }
+}
+
+fn next_work(shared: &PoolShared) -> Option<(String, Work)> {
+    let mut state = shared.lock();
+    loop {
+        if state.closed || state.threads > state.limit {
+            break;
+        }
+        if let Some(work) = state.queue.pop_front() {
+            return Some(work);
+        }
+        state.idle += 1;
+        let (woken, waited) = shared
+            .changed
+            .wait_timeout(state, IDLE)
+            .expect("no code panics while it holds a pool's state");
+        state = woken;
+        state.idle -= 1;
+        if waited.timed_out() && state.queue.is_empty() {
+            break;
+        }
+    }
+    state.threads -= 1;
+    None
+}
+
+/// Nice 10 and the batch policy, for this thread only: the shards come first. Failure is harmless.
+fn lower_priority() {
+    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: pid 0 is the calling thread; the parameters are a valid local.
+    let batched = unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameters) };
+    // SAFETY: plain numbers; on Linux PRIO_PROCESS with id 0 means the calling thread.
+    let niced = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 10) };
+    if batched != 0 || niced != 0 {
+        log::debug!(
+            "runtime: background jobs run at normal priority: {}",
+            std::io::Error::last_os_error()
+        );
+    }
+}
+
+fn name_thread(name: &str) {
+    // The kernel keeps 15 bytes and a zero.
+    let mut bytes: Vec<u8> = name.bytes().filter(|&byte| byte != 0).take(15).collect();
+    bytes.push(0);
+    // SAFETY: PR_SET_NAME reads a zero-terminated string of at most 16 bytes, which `bytes` is.
+    unsafe { libc::prctl(libc::PR_SET_NAME, bytes.as_ptr()) };
+}

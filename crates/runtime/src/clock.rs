@@ -1,0 +1,133 @@
+//! Time. Three clocks, never mixed:
+//!
+//! - [`now`]: monotonic, for deadlines and durations; in the simulator the virtual clock.
+//! - [`wall_clock_us`]: microseconds since 1970, for write timestamps and logs; in the simulator virtual, with the node's skew.
+//! - [`ticks`]: a raw counter of the processor, for slices and run times inside the executor; never leaves this crate.
+
+use std::ops::{Add, Sub};
+use std::sync::OnceLock;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// A point on the monotonic clock: nanoseconds since an arbitrary start of this process (or of the simulation).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Instant(u64);
+
+impl Instant {
+    /// Nanoseconds since the arbitrary start.
+    #[must_use]
+    pub fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// The instant `nanos` nanoseconds after the arbitrary start.
+    #[must_use]
+    pub fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Time from `earlier` to `self`; zero when `earlier` is later.
+    #[must_use]
+    pub fn saturating_duration_since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    /// Time that passed since this instant.
+    #[must_use]
+    pub fn elapsed(self) -> Duration {
+        now().saturating_duration_since(self)
+    }
+}
+
+impl Sub for Instant {
+    type Output = Duration;
+    /// Saturates at zero: clocks of the same node do not go back, and no caller wants a panic for it.
+    fn sub(self, earlier: Self) -> Duration {
+        self.saturating_duration_since(earlier)
+    }
+}
+
+impl Add<Duration> for Instant {
+    type Output = Self;
+    fn add(self, duration: Duration) -> Self {
+        Self(
+            self.0
+                .saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)),
+        )
+    }
+}
+
+impl Sub<Duration> for Instant {
+    type Output = Self;
+    fn sub(self, duration: Duration) -> Self {
+        Self(
+            self.0
+                .saturating_sub(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)),
+        )
+    }
+}
+
+/// The current instant of the monotonic clock.
+#[must_use]
+#[inline]
+pub fn now() -> Instant {
+    os_now()
+}
+
+/// Microseconds since 1970 by the wall clock of this node.
+#[must_use]
+pub fn wall_clock_us() -> i64 {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since_epoch.as_micros()).unwrap_or(i64::MAX)
+}
+
+fn os_now() -> Instant {
+    static START: OnceLock<std::time::Instant> = OnceLock::new();
+    let start = START.get_or_init(std::time::Instant::now);
+    Instant(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// The processor's counter. Only differences mean something; [`ticks_in`] converts.
+#[inline]
+pub(crate) fn ticks() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        // SAFETY: RDTSC reads a counter and touches nothing else; every 64-bit x86 has it.
+        unsafe { core::arch::x86_64::_rdtsc() }
+    }
+    #[cfg(target_arch = "aarch64")]
+    {
+        let counter: u64;
+        // SAFETY: CNTVCT_EL0 is the virtual counter, readable by user programs under Linux; the read has no side effect.
+        unsafe { core::arch::asm!("mrs {}, cntvct_el0", out(reg) counter, options(nomem, nostack)) };
+        counter
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    {
+        os_now().as_nanos()
+    }
+}
+
+/// How many ticks a duration has. Measured once against the monotonic clock, to about 0.1 %: good for slices, not for timers.
+pub(crate) fn ticks_in(duration: Duration) -> u64 {
+    let nanos = u128::from(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
+    u64::try_from(nanos * u128::from(ticks_per_ms()) / 1_000_000).unwrap_or(u64::MAX)
+}
+
+/// The duration of a difference of ticks.
+pub(crate) fn ticks_to_duration(ticks: u64) -> Duration {
+    let nanos = u128::from(ticks) * 1_000_000 / u128::from(ticks_per_ms());
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+}
+
+fn ticks_per_ms() -> u64 {
+    static RATE: OnceLock<u64> = OnceLock::new();
+    *RATE.get_or_init(|| {
+        let (start, first) = (os_now(), ticks());
+        let mut elapsed = 0;
+        while elapsed < 2_000_000 {
+            std::hint::spin_loop();
+            elapsed = os_now().0 - start.0;
+        }
+        ((ticks().wrapping_sub(first)) * 1_000_000 / elapsed).max(1)
+    })
+}

@@ -1,0 +1,84 @@
+//! The kernel as one shard sees it. One of the backends; which one is decided once, at start.
+
+pub(crate) mod socket;
+pub(crate) mod uring;
+pub(crate) mod uring_file;
+pub(crate) mod uring_net;
+
+use crate::clock::Instant;
+use crate::gate::Gate;
+use crate::start::Backend;
+use std::io;
+use uring::Uring;
+
+/// How long a visit to the kernel may take.
+#[derive(Clone, Copy)]
+pub(crate) enum Wait {
+    /// Hand over and fetch, do not sleep.
+    No,
+    /// Sleep until something completes, the gate is rung, or the deadline.
+    Until(Option<Instant>),
+}
+
+/// The backend of one shard.
+pub(crate) enum Driver {
+    Uring(Uring),
+}
+
+impl Driver {
+    pub(crate) fn open(backend: Backend, gate: &'static Gate) -> io::Result<Self> {
+        match backend {
+            Backend::IoUring | Backend::Auto => Uring::open(gate).map(Self::Uring),
+            Backend::Epoll => Err(io::Error::from(io::ErrorKind::Unsupported)),
+        }
+    }
+
+    /// Whether the kernel lets us use io_uring with all we need of it.
+    pub(crate) fn probe_io_uring() -> io::Result<()> {
+        Uring::probe()
+    }
+
+    /// Whether [`Driver::completion_waits`] can ever be true.
+    pub(crate) fn signals_completions(&self) -> bool {
+        match self {
+            Self::Uring(_) => true,
+        }
+    }
+
+    /// Whether a completion waits to be fetched: one load.
+    #[inline]
+    pub(crate) fn completion_waits(&self) -> bool {
+        match self {
+            Self::Uring(uring) => uring.completion_waits(),
+        }
+    }
+
+    /// Whether something waits to be handed to the kernel.
+    #[inline]
+    pub(crate) fn has_submissions(&self) -> bool {
+        match self {
+            Self::Uring(uring) => uring.has_submissions(),
+        }
+    }
+
+    /// Hands over what waits, fetches what is done, and wakes its tasks.
+    pub(crate) fn visit(&self, wait: Wait) {
+        match self {
+            Self::Uring(uring) => uring.visit(wait),
+        }
+    }
+
+    /// Called in a loop by a shard that polls before it sleeps.
+    pub(crate) fn visit_while_spinning(&self) {
+        match self {
+            Self::Uring(_) => std::hint::spin_loop(),
+        }
+    }
+
+    /// Ends every operation in flight, after all tasks were dropped.
+    pub(crate) fn shut_down(&self) {
+        match self {
+            Self::Uring(uring) => uring.shut_down(),
+        }
+    }
+}

@@ -1,0 +1,490 @@
+//! The executor of one shard: its loop, and the functions a task calls to reach it.
+//!
+//! One turn of the loop: run groups, for a slice each, until nothing is runnable or the kernel is due; answer the gate (mailboxes,
+//! wake-ups from other threads); fire timers; visit the kernel, or sleep in it when nothing is runnable. Two rules come from
+//! measurements: submissions reach the kernel *between* groups (else each reply waits one background slice), and the loop itself
+//! looks for waiting completions after every background poll (else it polls the task again that has just given way).
+
+use crate::clock::{self, Instant};
+use crate::driver::{Driver, Wait};
+use crate::gate::{Gate, TaskId};
+use crate::group::{GROUPS_MAX, Group, RunQueues};
+use crate::mailbox::{self, Mailboxes};
+use crate::start::Node;
+use crate::task::{self, JoinHandle, TaskFuture, Tasks};
+use crate::timer::Timers;
+use std::any::{Any, TypeId};
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::future::Future;
+use std::mem::ManuallyDrop;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+/// How long a group runs before the next has its turn.
+const SLICE: Duration = Duration::from_micros(500);
+
+/// The same where nothing tells that a completion waits (epoll).
+const SLICE_WITHOUT_SIGNAL: Duration = Duration::from_micros(200);
+
+/// A poll that takes longer is a stall: counted, and logged at most once per second and shard.
+const STALL: Duration = Duration::from_millis(10);
+
+/// A shard of this node: one core, one thread.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct ShardId(pub u32);
+
+impl fmt::Display for ShardId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "shard {}", self.0)
+    }
+}
+
+/// Everything of one shard. Lives on the shard's thread.
+pub(crate) struct Executor {
+    pub(crate) node: Arc<Node>,
+    pub(crate) shard: u32,
+    pub(crate) gate: &'static Gate,
+    pub(crate) driver: Driver,
+    pub(crate) mailboxes: Mailboxes,
+    pub(crate) timers: RefCell<Timers>,
+    pub(crate) terminate_waiters: RefCell<Vec<Waker>>,
+    tasks: RefCell<Tasks>,
+    queues: RefCell<RunQueues>,
+    current_group: Cell<Group>,
+    slice_end: Cell<u64>,
+    slice_ticks: u64,
+    stall_ticks: u64,
+    spin: Duration,
+    locals: RefCell<Vec<(TypeId, Rc<dyn Any>)>>,
+    counters: Counters,
+}
+
+#[derive(Default)]
+struct Counters {
+    polls: Cell<u64>,
+    sleeps: Cell<u64>,
+    kernel_visits: Cell<u64>,
+    stalls: Cell<u64>,
+    last_stall_log: Cell<Option<Instant>>,
+}
+
+/// Figures of one shard since its start.
+#[derive(Clone, Debug, Default)]
+pub struct Metrics {
+    /// Times a task was polled.
+    pub polls: u64,
+    /// Times the shard slept in the kernel.
+    pub sleeps: u64,
+    /// Times the shard went to the kernel for submissions and completions, sleeping or not.
+    pub kernel_visits: u64,
+    /// Polls that took over 10 ms.
+    pub stalls: u64,
+    /// Messages this shard put into other shards' mailboxes, answers included.
+    pub messages_sent: u64,
+    /// Messages this shard took out of its mailboxes, answers included.
+    pub messages_received: u64,
+    /// Messages that found a full mailbox and had to wait.
+    pub messages_overflowed: u64,
+    /// Run time of each scheduling group that ran, by name.
+    pub group_run_times: Vec<(String, Duration)>,
+}
+
+thread_local! {
+    static CURRENT: Cell<*const Executor> = const { Cell::new(std::ptr::null()) };
+}
+
+/// Calls `f` with the executor whose task, message or loop is running on this thread.
+///
+/// # Panics
+/// When this thread runs no shard.
+#[inline]
+pub(crate) fn with<R>(f: impl FnOnce(&Executor) -> R) -> R {
+    try_with(f).expect("this function works only on a shard: inside `run`, a task or a message")
+}
+
+/// The same, or `None` when this thread runs no shard.
+#[inline]
+pub(crate) fn try_with<R>(f: impl FnOnce(&Executor) -> R) -> Option<R> {
+    let current = CURRENT.get();
+    // SAFETY: `Entered` sets the pointer from a reference that it keeps borrowed, and restores the former value when it ends, so a
+    // non-null pointer is to a live executor of this thread; only shared references are ever made from it.
+    unsafe { current.as_ref() }.map(f)
+}
+
+/// While it lives, the executor is the current one of this thread.
+pub(crate) struct Entered<'a> {
+    _executor: &'a Executor,
+    former: *const Executor,
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        CURRENT.set(self.former);
+    }
+}
+
+/// Wakes a task of the current shard; false when the task belongs to another.
+#[inline]
+pub(crate) fn wake_if_current(task: TaskId) -> bool {
+    try_with(|executor| {
+        let own = executor.gate.index() == task.gate();
+        if own {
+            executor.make_ready(task);
+        }
+        own
+    })
+    .unwrap_or(false)
+}
+
+impl Executor {
+    pub(crate) fn new(node: Arc<Node>, shard: u32, driver: Driver, mailboxes: Mailboxes, spin: Duration) -> Self {
+        let slice = if driver.signals_completions() {
+            SLICE
+        } else {
+            SLICE_WITHOUT_SIGNAL
+        };
+        let slice_ticks = clock::ticks_in(slice);
+        Self {
+            gate: node.gates[shard as usize],
+            node,
+            shard,
+            driver,
+            mailboxes,
+            timers: RefCell::default(),
+            terminate_waiters: RefCell::default(),
+            tasks: RefCell::default(),
+            queues: RefCell::new(RunQueues::new(slice_ticks)),
+            current_group: Cell::new(Group::STATEMENT),
+            slice_end: Cell::new(0),
+            slice_ticks,
+            stall_ticks: clock::ticks_in(STALL),
+            spin,
+            locals: RefCell::default(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Makes this the current executor of the thread.
+    pub(crate) fn enter(&self) -> Entered<'_> {
+        Entered {
+            _executor: self,
+            former: CURRENT.replace(self),
+        }
+    }
+
+    /// The loop of a production shard, until `done`.
+    pub(crate) fn run_until(&self, done: impl Fn() -> bool) {
+        loop {
+            self.run_groups();
+            let busy = self.answer_gate();
+            self.fire_timers();
+            if done() {
+                return;
+            }
+            if busy || !self.queues.borrow().is_idle() {
+                self.counters.kernel_visits.set(self.counters.kernel_visits.get() + 1);
+                self.driver.visit(Wait::No);
+            } else {
+                self.idle();
+            }
+        }
+    }
+
+    /// Runs groups by their virtual time until nothing is runnable or somebody waits outside.
+    fn run_groups(&self) {
+        let mut now = clock::ticks();
+        let turn_end = now + self.slice_ticks;
+        loop {
+            let Some(group) = self.queues.borrow().next_group() else {
+                return;
+            };
+            now = self.run_slice(group, now);
+            if now >= turn_end || self.driver.has_submissions() || self.somebody_waits() {
+                return;
+            }
+        }
+    }
+
+    /// Runs one group for at most one slice. The ticks at its end.
+    fn run_slice(&self, group: Group, start: u64) -> u64 {
+        let mut now = start;
+        let end = start + self.slice_ticks;
+        self.current_group.set(group);
+        self.slice_end.set(end);
+        let gives_way = group.gives_way();
+        loop {
+            let next = self.queues.borrow_mut().pop(group);
+            let Some(slot) = next else { break };
+            self.poll_task(slot);
+            let before = now;
+            now = clock::ticks();
+            if now.wrapping_sub(before) > self.stall_ticks {
+                self.note_stall(group, now.wrapping_sub(before));
+            }
+            if now >= end || (gives_way && self.somebody_waits()) {
+                break;
+            }
+        }
+        self.queues.borrow_mut().charge(group, now.saturating_sub(start));
+        self.current_group.set(Group::STATEMENT);
+        now
+    }
+
+    /// Whether a completion, a message or a wake-up from another thread waits: two loads.
+    #[inline]
+    fn somebody_waits(&self) -> bool {
+        self.gate.is_rung() || self.driver.completion_waits()
+    }
+
+    fn poll_task(&self, slot: u32) {
+        let started = self.tasks.borrow_mut().start_poll(slot);
+        let Some((mut future, generation)) = started else {
+            return;
+        };
+        self.counters.polls.set(self.counters.polls.get() + 1);
+        // Not dropped, because dropping a waker of ours does nothing.
+        let waker = ManuallyDrop::new(task::waker(TaskId::new(self.gate.index(), generation, slot)));
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Pending => self.tasks.borrow_mut().put_back(slot, future),
+            Poll::Ready(()) => {
+                drop(future);
+                self.tasks.borrow_mut().end(slot);
+            }
+        }
+    }
+
+    /// Takes in what other threads left. True when there is more to do at once.
+    fn answer_gate(&self) -> bool {
+        let rung = self.gate.answer();
+        if rung {
+            for task in self.gate.take_woken() {
+                self.make_ready(task);
+            }
+            if crate::signal::is_terminating() {
+                for waker in self.terminate_waiters.take() {
+                    waker.wake();
+                }
+            }
+        }
+        mailbox::poll(self, rung)
+    }
+
+    fn fire_timers(&self) {
+        if self.timers.borrow().next_deadline().is_none() {
+            return;
+        }
+        let now = clock::now();
+        loop {
+            let fired = self.timers.borrow_mut().fire(now);
+            match fired {
+                Some(waker) => waker.wake(),
+                None => return,
+            }
+        }
+    }
+
+    /// Nothing is runnable: polls for a while if told so, then sleeps in the kernel until something happens.
+    fn idle(&self) {
+        if !self.spin.is_zero() && self.spin_until_work() {
+            return;
+        }
+        let deadline = self.timers.borrow().next_deadline();
+        self.counters.kernel_visits.set(self.counters.kernel_visits.get() + 1);
+        if self.gate.fall_asleep() {
+            self.counters.sleeps.set(self.counters.sleeps.get() + 1);
+            self.driver.visit(Wait::Until(deadline));
+            self.gate.wake_up();
+        } else {
+            self.driver.visit(Wait::No);
+        }
+    }
+
+    fn spin_until_work(&self) -> bool {
+        let now = clock::now();
+        let end = now + self.spin;
+        let end = self
+            .timers
+            .borrow()
+            .next_deadline()
+            .map_or(end, |deadline| deadline.min(end));
+        self.driver.visit(Wait::No);
+        loop {
+            if self.somebody_waits() || !self.queues.borrow().is_idle() {
+                self.driver.visit(Wait::No);
+                return true;
+            }
+            if clock::now() >= end {
+                return false;
+            }
+            self.driver.visit_while_spinning();
+        }
+    }
+
+    /// Queues a task that can make progress.
+    #[inline]
+    pub(crate) fn make_ready(&self, task: TaskId) {
+        let group = self.tasks.borrow_mut().make_ready(task);
+        if let Some(group) = group {
+            self.queues.borrow_mut().push(group, task.slot());
+        }
+    }
+
+    pub(crate) fn add_task(&self, group: Group, future: TaskFuture) {
+        let (slot, generation) = self.tasks.borrow_mut().insert(group, future);
+        self.make_ready(TaskId::new(self.gate.index(), generation, slot));
+    }
+
+    /// Drops every task and local of the shard, as it must be done while the executor is entered.
+    pub(crate) fn drop_tasks(&self) {
+        loop {
+            let future = self.tasks.borrow_mut().take_any();
+            match future {
+                Some(future) => drop(future),
+                None => break,
+            }
+        }
+        drop(self.locals.take());
+        // Locals may have spawned on their way out.
+        while let Some(future) = { self.tasks.borrow_mut().take_any() } {
+            drop(future);
+        }
+    }
+
+    #[cold]
+    fn note_stall(&self, group: Group, ticks: u64) {
+        self.counters.stalls.set(self.counters.stalls.get() + 1);
+        let now = clock::now();
+        let recently = self
+            .counters
+            .last_stall_log
+            .get()
+            .is_some_and(|last| now - last < Duration::from_secs(1));
+        if !recently {
+            self.counters.last_stall_log.set(Some(now));
+            log::warn!(
+                "stall: {} was kept by one poll of a task in group {} for {:?} ({} stalls so far)",
+                ShardId(self.shard),
+                group.name(),
+                clock::ticks_to_duration(ticks),
+                self.counters.stalls.get(),
+            );
+        }
+    }
+}
+
+/// The shard that runs the caller.
+///
+/// # Panics
+/// When this thread runs no shard.
+#[must_use]
+#[inline]
+pub fn shard() -> ShardId {
+    with(|executor| ShardId(executor.shard))
+}
+
+/// Shards of this node.
+///
+/// # Panics
+/// When this thread runs no shard.
+#[must_use]
+pub fn shard_count() -> u32 {
+    with(|executor| u32::try_from(executor.node.gates.len()).expect("a node has at most 256 shards"))
+}
+
+/// Starts a task on this shard, in the scheduling group of the caller.
+pub fn spawn<F>(future: F) -> JoinHandle<F::Output>
+where
+    F: Future + 'static,
+    F::Output: 'static,
+{
+    let group = with(|executor| executor.current_group.get());
+    spawn_in(group, future)
+}
+
+/// Starts a task on this shard, in this scheduling group.
+pub fn spawn_in<F>(group: Group, future: F) -> JoinHandle<F::Output>
+where
+    F: Future + 'static,
+    F::Output: 'static,
+{
+    let (task, handle) = JoinHandle::for_task(future);
+    with(|executor| executor.add_task(group, task));
+    handle
+}
+
+/// Lets other tasks, and the kernel, have their turn.
+pub async fn yield_now() {
+    let mut yielded = false;
+    std::future::poll_fn(|context| {
+        if yielded {
+            return Poll::Ready(());
+        }
+        yielded = true;
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+/// Whether a long task should call [`yield_now`]: its slice is over, a completion waits, or another shard rang. Cheap enough to
+/// ask every microsecond. False on threads that run no shard (jobs).
+#[must_use]
+#[inline]
+pub fn should_yield() -> bool {
+    try_with(|executor| executor.somebody_waits() || clock::ticks() >= executor.slice_end.get()).unwrap_or(false)
+}
+
+/// Keeps a value for this shard, to be found by tasks and messages with [`local`]; replaces the value of the same type. It is
+/// dropped, on its shard, when the shard ends.
+pub fn set_local<T: 'static>(value: Rc<T>) {
+    let former = with(|executor| {
+        let mut locals = executor.locals.borrow_mut();
+        match locals.iter_mut().find(|(id, _)| *id == TypeId::of::<T>()) {
+            Some((_, known)) => Some(std::mem::replace(known, value)),
+            None => {
+                locals.push((TypeId::of::<T>(), value));
+                None
+            }
+        }
+    });
+    drop(former);
+}
+
+/// The value of this type that [`set_local`] kept for this shard.
+#[must_use]
+pub fn local<T: 'static>() -> Option<Rc<T>> {
+    with(|executor| {
+        let locals = executor.locals.borrow();
+        let (_, value) = locals.iter().find(|(id, _)| *id == TypeId::of::<T>())?;
+        Rc::clone(value).downcast::<T>().ok()
+    })
+}
+
+/// The figures of this shard.
+#[must_use]
+pub fn metrics() -> Metrics {
+    with(|executor| {
+        let run_ticks = executor.queues.borrow().run_ticks();
+        let ran = (0..GROUPS_MAX).filter(|&index| run_ticks[index] > 0);
+        Metrics {
+            polls: executor.counters.polls.get(),
+            sleeps: executor.counters.sleeps.get(),
+            kernel_visits: executor.counters.kernel_visits.get(),
+            stalls: executor.counters.stalls.get(),
+            messages_sent: executor.mailboxes.sent.get(),
+            messages_received: executor.mailboxes.received.get(),
+            messages_overflowed: executor.mailboxes.overflowed.get(),
+            group_run_times: ran
+                .map(|index| {
+                    (
+                        Group::from_index(index).name(),
+                        clock::ticks_to_duration(run_ticks[index]),
+                    )
+                })
+                .collect(),
+        }
+    })
+}

@@ -1,0 +1,280 @@
+//! TCP. Buffers are owned by the operation while it is in flight and come back with the result, so dropping a future is always safe:
+//! a dropped `read` or `accept` loses nothing (the next one gets what it received), a dropped `write_all` leaves an unknown part
+//! written and every later write fails.
+
+use crate::driver::{Driver, socket, uring_net};
+use crate::executor;
+use std::io;
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+
+/// How to listen.
+#[derive(Clone, Copy, Debug)]
+pub struct ListenOptions {
+    /// Several sockets, one for each shard, share the address; the kernel spreads the connections.
+    pub reuse_port: bool,
+    /// Connections the kernel keeps until they are accepted.
+    pub backlog: u32,
+}
+
+impl Default for ListenOptions {
+    fn default() -> Self {
+        Self {
+            reuse_port: false,
+            backlog: 1024,
+        }
+    }
+}
+
+/// A listening socket of this shard.
+pub struct TcpListener(ListenerInner);
+
+enum ListenerInner {
+    Uring(uring_net::Listener),
+}
+
+impl TcpListener {
+    /// Listens at the address; port 0 takes a free one.
+    ///
+    /// # Errors
+    /// As the system says: the address is in use, is not ours, is not permitted.
+    pub fn bind(address: SocketAddr, options: ListenOptions) -> io::Result<Self> {
+        executor::with(|executor| match &executor.driver {
+            Driver::Uring(_) => {
+                let socket = socket::listen(address, options.reuse_port, options.backlog, 0)?;
+                Ok(Self(ListenerInner::Uring(uring_net::Listener::new(socket))))
+            }
+        })
+    }
+
+    /// The address it listens at, with the port that was taken.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        match &self.0 {
+            ListenerInner::Uring(listener) => socket::local_address(listener.socket().as_raw_fd()),
+        }
+    }
+
+    /// The next connection.
+    ///
+    /// # Errors
+    /// As the system says; too many open files is the usual one, and accepting again later may work.
+    pub async fn accept(&self) -> io::Result<TcpStream> {
+        match &self.0 {
+            ListenerInner::Uring(listener) => Ok(TcpStream::on_uring(listener.accept().await?, Vec::new())),
+        }
+    }
+}
+
+/// A connection of this shard.
+pub struct TcpStream {
+    read: ReadHalf,
+    write: WriteHalf,
+}
+
+/// The reading end of a connection.
+pub struct ReadHalf(Receiver);
+
+/// The writing end of a connection. Dropping it does not end the direction; [`WriteHalf::shutdown`] does.
+pub struct WriteHalf {
+    sender: Sender,
+    /// A write was dropped half-way.
+    broken: bool,
+}
+
+enum Receiver {
+    Uring(uring_net::Receiver),
+}
+
+enum Sender {
+    Uring(Arc<OwnedFd>),
+}
+
+impl TcpStream {
+    fn on_uring(socket: Arc<OwnedFd>, leftover: Vec<u8>) -> Self {
+        Self {
+            read: ReadHalf(Receiver::Uring(uring_net::Receiver::new(Arc::clone(&socket), leftover))),
+            write: WriteHalf {
+                sender: Sender::Uring(socket),
+                broken: false,
+            },
+        }
+    }
+
+    /// Connects to the address.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub async fn connect(address: SocketAddr) -> io::Result<Self> {
+        enum On {
+            Uring,
+        }
+        let on = executor::with(|executor| match &executor.driver {
+            Driver::Uring(_) => On::Uring,
+        });
+        match on {
+            On::Uring => Ok(Self::on_uring(uring_net::connect(address).await?, Vec::new())),
+        }
+    }
+
+    /// The other end's address.
+    ///
+    /// # Errors
+    /// As the system says; an end that is gone has no address.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        match &self.write.sender {
+            Sender::Uring(socket) => socket::peer_address(socket.as_raw_fd()),
+        }
+    }
+
+    /// This end's address.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        match &self.write.sender {
+            Sender::Uring(socket) => socket::local_address(socket.as_raw_fd()),
+        }
+    }
+
+    /// Whether small writes are sent at once instead of being collected.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
+        match &self.write.sender {
+            Sender::Uring(socket) => socket::set_option(
+                socket.as_raw_fd(),
+                libc::IPPROTO_TCP,
+                libc::TCP_NODELAY,
+                i32::from(nodelay),
+            ),
+        }
+    }
+
+    /// See [`ReadHalf::read`].
+    pub async fn read(&mut self, buffer: Vec<u8>) -> (io::Result<usize>, Vec<u8>) {
+        self.read.read(buffer).await
+    }
+
+    /// See [`WriteHalf::write_all`].
+    pub async fn write_all(&mut self, buffer: Vec<u8>) -> (io::Result<()>, Vec<u8>) {
+        self.write.write_all(buffer).await
+    }
+
+    /// Ends one or both directions.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        self.write.shutdown(how)
+    }
+
+    /// Two ends that two tasks of this shard can use at once. The connection is closed when both are dropped.
+    #[must_use]
+    pub fn into_split(self) -> (ReadHalf, WriteHalf) {
+        (self.read, self.write)
+    }
+
+    /// Puts the two ends of one connection together again.
+    #[must_use]
+    pub fn from_split(read: ReadHalf, write: WriteHalf) -> Self {
+        Self { read, write }
+    }
+
+    /// Takes the connection off this shard, with what was received and not read, to be sent to another.
+    #[must_use]
+    pub fn detach(self) -> DetachedStream {
+        let broken = self.write.broken;
+        match (self.read.0, self.write.sender) {
+            (Receiver::Uring(receiver), Sender::Uring(socket)) => {
+                let leftover = receiver.into_leftover();
+                DetachedStream {
+                    socket: Detached::Os(socket),
+                    leftover,
+                    broken,
+                }
+            }
+        }
+    }
+}
+
+/// A connection that belongs to no shard, on its way to one.
+pub struct DetachedStream {
+    socket: Detached,
+    leftover: Vec<u8>,
+    broken: bool,
+}
+
+enum Detached {
+    Os(Arc<OwnedFd>),
+}
+
+impl DetachedStream {
+    /// Takes the connection over to this shard.
+    #[must_use]
+    pub fn attach(self) -> TcpStream {
+        let Detached::Os(socket) = self.socket;
+        let mut stream = executor::with(|executor| match &executor.driver {
+            Driver::Uring(_) => TcpStream::on_uring(socket, self.leftover),
+        });
+        stream.write.broken = self.broken;
+        stream
+    }
+}
+
+impl ReadHalf {
+    /// Appends what has arrived, at most the buffer's spare capacity; waits until there is something. `Ok(0)` is the end of the
+    /// stream. Dropping the future loses no bytes, only the buffer.
+    pub async fn read(&mut self, buffer: Vec<u8>) -> (io::Result<usize>, Vec<u8>) {
+        if buffer.len() == buffer.capacity() {
+            return (
+                Err(io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    "a read into a buffer without spare capacity",
+                )),
+                buffer,
+            );
+        }
+        match &mut self.0 {
+            Receiver::Uring(receiver) => receiver.receive(buffer).await,
+        }
+    }
+}
+
+impl WriteHalf {
+    /// Sends the whole buffer. Dropping the future leaves an unknown part sent, and every later write fails.
+    pub async fn write_all(&mut self, buffer: Vec<u8>) -> (io::Result<()>, Vec<u8>) {
+        if self.broken {
+            let error = io::Error::new(io::ErrorKind::BrokenPipe, "an earlier write was abandoned half-way");
+            return (Err(error), buffer);
+        }
+        self.broken = true;
+        let (result, buffer) = match &mut self.sender {
+            Sender::Uring(socket) => uring_net::send_all(socket, buffer).await,
+        };
+        self.broken = result.is_err();
+        (result, buffer)
+    }
+
+    /// Ends one or both directions.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        match &self.sender {
+            Sender::Uring(socket) => socket::shut_down(socket.as_raw_fd(), how),
+        }
+    }
+
+    /// The descriptor, for diagnostics; `None` in the simulator.
+    #[must_use]
+    pub fn raw_fd(&self) -> Option<RawFd> {
+        match &self.sender {
+            Sender::Uring(socket) => Some(socket.as_raw_fd()),
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Randomness. Each thread of a production node has a generator seeded by the kernel; in the simulator everything draws from the
+//! seed of the run. The generator (xoshiro256++ by Blackman and Vigna, public domain) is fast and well spread; it is not for secrets.
+
+use std::cell::RefCell;
+
+/// A number that the other nodes cannot guess better than by chance, but an attacker might: not for keys or passwords.
+#[must_use]
+pub fn random_u64() -> u64 {
+    thread_local! {
+        static GENERATOR: RefCell<Generator> = RefCell::new(Generator::from_seed(seed_from_kernel()));
+    }
+    GENERATOR.with_borrow_mut(Generator::next)
+}
+
+/// xoshiro256++.
+#[derive(Clone, Debug)]
+pub(crate) struct Generator {
+    state: [u64; 4],
+}
+
+impl Generator {
+    /// Spreads the seed over the state by splitmix64, as the authors advise.
+    pub(crate) fn from_seed(seed: u64) -> Self {
+        let mut word = seed;
+        let state = std::array::from_fn(|_| {
+            word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mixed = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            mixed ^ (mixed >> 31)
+        });
+        Self { state }
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        let [a, b, c, d] = &mut self.state;
+        let result = a.wrapping_add(*d).rotate_left(23).wrapping_add(*a);
+        let shifted = *b << 17;
+        *c ^= *a;
+        *d ^= *b;
+        *b ^= *c;
+        *a ^= *d;
+        *c ^= shifted;
+        *d = d.rotate_left(45);
+        result
+    }
+}
+
+fn seed_from_kernel() -> u64 {
+    let mut seed = [0_u8; 8];
+    // SAFETY: the pointer and length describe the local array; getrandom writes at most that many bytes.
+    let filled = unsafe { libc::getrandom(seed.as_mut_ptr().cast(), seed.len(), 0) };
+    assert_eq!(filled, 8, "the kernel always has 8 random bytes once it has booted");
+    u64::from_ne_bytes(seed)
+}

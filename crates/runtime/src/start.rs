@@ -1,0 +1,245 @@
+//! Starting a production node: one thread per shard, the backend chosen by what the kernel allows.
+
+use crate::blocking::Pools;
+use crate::driver::Driver;
+use crate::executor::{Executor, ShardId};
+use crate::gate::{Gate, SHARDS_MAX};
+use crate::group::Group;
+use crate::mailbox::Mailboxes;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// How to start the shards of a node.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Shards, one thread each.
+    pub shards: u32,
+    /// The processors the shards are pinned to, in order; `None` does not pin (for a machine that is shared).
+    pub pin_cpus: Option<Vec<usize>>,
+    /// Which interface of the kernel to use.
+    pub backend: Backend,
+    /// How long an idle shard polls before it sleeps; zero on a shared machine.
+    pub spin: Duration,
+}
+
+/// The kernel interface under a production node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Backend {
+    /// What the environment variable `CETO_RUNTIME` names (`io_uring` or `epoll`), else io_uring if the kernel allows it, else epoll.
+    #[default]
+    Auto,
+    /// io_uring, or an error.
+    IoUring,
+    /// epoll, with a pool for file work.
+    Epoll,
+}
+
+impl Default for Options {
+    /// One shard, neither pinned nor spinning.
+    fn default() -> Self {
+        Self {
+            shards: 1,
+            pin_cpus: None,
+            backend: Backend::Auto,
+            spin: Duration::ZERO,
+        }
+    }
+}
+
+/// What the shards of a node share.
+pub(crate) struct Node {
+    pub(crate) gates: Vec<&'static Gate>,
+    pub(crate) pools: Pools,
+    /// Shards whose main future is not done.
+    mains_left: AtomicU32,
+}
+
+impl Node {
+    pub(crate) fn new(shards: u32, pools: Pools) -> Self {
+        Self {
+            gates: (0..shards).map(|_| Gate::acquire()).collect(),
+            pools,
+            mains_left: AtomicU32::new(shards),
+        }
+    }
+
+    /// One shard's main future is done.
+    pub(crate) fn end_main(&self) {
+        if self.mains_left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            for gate in &self.gates {
+                gate.ring();
+            }
+        }
+    }
+
+    /// Whether all main futures are done.
+    pub(crate) fn is_done(&self) -> bool {
+        self.mains_left.load(Ordering::Acquire) == 0
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        for gate in &self.gates {
+            gate.release();
+        }
+    }
+}
+
+/// Starts one thread per shard, runs `main` on each, and returns when every shard's main future is done. A shard whose main is done
+/// keeps serving the others until then; what tasks are left are dropped.
+///
+/// # Errors
+/// When the options cannot be met: a shard count of zero or above 256, a processor that does not exist, a forbidden backend.
+pub fn run<F>(options: Options, main: F) -> io::Result<()>
+where
+    F: Fn(ShardId) -> Pin<Box<dyn Future<Output = ()>>> + Send + Sync + 'static,
+{
+    check(&options)?;
+    let backend = choose_backend(options.backend)?;
+    let shards = options.shards;
+    log::info!(
+        "runtime: {shards} shards on {}",
+        if backend == Backend::IoUring {
+            "io_uring"
+        } else {
+            "epoll"
+        }
+    );
+    let node = Arc::new(Node::new(shards, Pools::start(shards)));
+    let main: Arc<dyn Fn(ShardId) -> Pin<Box<dyn Future<Output = ()>>> + Send + Sync> = Arc::new(main);
+    let mut threads = Vec::new();
+    for (shard, mailboxes) in (0..shards).zip(Mailboxes::for_shards(shards as usize)) {
+        let (node, main) = (Arc::clone(&node), Arc::clone(&main));
+        let cpu = options.pin_cpus.as_ref().map(|cpus| cpus[shard as usize]);
+        let spin = options.spin;
+        let body = move || run_shard(node, shard, backend, mailboxes, cpu, spin, &*main);
+        threads.push(std::thread::Builder::new().name(format!("shard-{shard}")).spawn(body)?);
+    }
+    let mut result = Ok(());
+    for thread in threads {
+        let ended = thread.join().unwrap_or_else(|_| abort("a shard's thread panicked"));
+        result = result.and(ended);
+    }
+    node.pools.close();
+    result
+}
+
+fn run_shard(
+    node: Arc<Node>,
+    shard: u32,
+    backend: Backend,
+    mailboxes: Mailboxes,
+    cpu: Option<usize>,
+    spin: Duration,
+    main: &(dyn Fn(ShardId) -> Pin<Box<dyn Future<Output = ()>>> + Send + Sync),
+) -> io::Result<()> {
+    let _bomb = AbortOnPanic("a task or message of a shard");
+    let gate = node.gates[shard as usize];
+    let started = cpu.map_or(Ok(()), pin_to).and_then(|()| Driver::open(backend, gate));
+    let driver = match started {
+        Ok(driver) => driver,
+        Err(error) => {
+            // The other shards are not to wait for this one for ever: a shard that cannot start ends the process.
+            abort(&format!("shard {shard} could not start: {error}"))
+        }
+    };
+    let executor = Executor::new(Arc::clone(&node), shard, driver, mailboxes, spin);
+    let entered = executor.enter();
+    let main = main(ShardId(shard));
+    let ending = Arc::clone(&node);
+    executor.add_task(
+        Group::STATEMENT,
+        Box::pin(async move {
+            main.await;
+            ending.end_main();
+        }),
+    );
+    executor.run_until(|| node.is_done());
+    executor.drop_tasks();
+    executor.driver.shut_down();
+    drop(entered);
+    Ok(())
+}
+
+fn check(options: &Options) -> io::Result<()> {
+    let refuse = |message: String| Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+    if options.shards == 0 || options.shards as usize > SHARDS_MAX {
+        return refuse(format!("a node has 1 to {SHARDS_MAX} shards, not {}", options.shards));
+    }
+    if let Some(cpus) = &options.pin_cpus
+        && cpus.len() < options.shards as usize
+    {
+        return refuse(format!(
+            "{} shards cannot be pinned to {} processors",
+            options.shards,
+            cpus.len()
+        ));
+    }
+    Ok(())
+}
+
+fn choose_backend(wanted: Backend) -> io::Result<Backend> {
+    let wanted = match (wanted, std::env::var("CETO_RUNTIME").as_deref()) {
+        (Backend::Auto, Ok("io_uring")) => Backend::IoUring,
+        (Backend::Auto, Ok("epoll")) => Backend::Epoll,
+        (Backend::Auto, Ok(other)) if !other.is_empty() => {
+            let message = format!("CETO_RUNTIME is '{other}', expected 'io_uring' or 'epoll'");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        (wanted, _) => wanted,
+    };
+    match (wanted, Driver::probe_io_uring()) {
+        (Backend::Epoll, _) => Ok(Backend::Epoll),
+        (Backend::IoUring | Backend::Auto, Ok(())) => Ok(Backend::IoUring),
+        (Backend::IoUring, Err(error)) => Err(io::Error::new(
+            error.kind(),
+            format!("io_uring cannot be used here: {error}"),
+        )),
+        (Backend::Auto, Err(error)) => {
+            log::warn!("runtime: io_uring cannot be used here ({error}); falling back to epoll");
+            Ok(Backend::Epoll)
+        }
+    }
+}
+
+fn pin_to(cpu: usize) -> io::Result<()> {
+    // SAFETY: an all-zero cpu_set_t is the empty set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    if cpu >= libc::CPU_SETSIZE as usize {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("processor {cpu} does not exist"),
+        ));
+    }
+    // SAFETY: `cpu` is below CPU_SETSIZE, so the bit is inside the set.
+    unsafe { libc::CPU_SET(cpu, &mut set) };
+    // SAFETY: pid 0 is the calling thread; the set and its size are those of the local.
+    let result = unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set) };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Ends the process when the thread unwinds: a shard that lost a task half-way cannot be trusted with data.
+pub(crate) struct AbortOnPanic(pub(crate) &'static str);
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            abort(&format!("{} panicked", self.0));
+        }
+    }
+}
+
+fn abort(message: &str) -> ! {
+    log::error!("runtime: {message}; ending the process");
+    log::logger().flush();
+    std::process::abort()
+}

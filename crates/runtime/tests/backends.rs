@@ -1,0 +1,64 @@
+//! One suite for all backends: what holds on io_uring holds on epoll and in the simulator.
+
+#[path = "backends/files.rs"]
+mod files;
+#[path = "backends/network.rs"]
+mod network;
+#[path = "backends/shards.rs"]
+mod shards;
+#[path = "backends/tasks.rs"]
+mod tasks;
+
+use runtime::{Backend, Options, ShardId};
+use std::future::Future;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Runs the test on a fresh node with that many shards, once for each backend that this machine allows.
+pub fn on_every_backend<F, Fut>(shards: u32, test: F)
+where
+    F: Fn(ShardId) -> Fut + Clone + Send + Sync + 'static,
+    Fut: Future<Output = ()> + 'static,
+{
+    for backend in [Backend::IoUring] {
+        let test = test.clone();
+        let options = Options {
+            shards,
+            pin_cpus: None,
+            backend,
+            spin: Duration::ZERO,
+        };
+        match runtime::run(options, move |shard| Box::pin(test(shard))) {
+            Ok(()) => {}
+            Err(error) if backend == Backend::IoUring => eprintln!("io_uring is not tested on this machine: {error}"),
+            Err(error) => panic!("a node on {backend:?} did not run: {error}"),
+        }
+    }
+}
+
+/// An empty directory that is removed at the end.
+pub struct Scratch(pub PathBuf);
+
+impl Scratch {
+    /// Makes it; the name helps who finds it after a crash.
+    pub fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!(
+            "ceto-runtime-{}-{name}-{:x}",
+            std::process::id(),
+            runtime::random_u64()
+        ));
+        runtime::fs::create_dir_all(&path).expect("the temporary directory is writable");
+        Self(path)
+    }
+
+    /// A path inside it.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        drop(runtime::fs::remove_dir_all(&self.0));
+    }
+}

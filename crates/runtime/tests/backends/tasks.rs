@@ -1,0 +1,236 @@
+//! Tasks, timers, and waiting for each other.
+
+use crate::on_every_backend;
+use runtime::{Elapsed, Group, Notify, Semaphore, now, offload, sleep, spawn, spawn_in, spawn_job, timeout, yield_now};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+const MS: Duration = Duration::from_millis(1);
+
+#[test]
+fn a_spawned_task_gives_its_output_to_who_awaits_it() {
+    on_every_backend(1, async |_| {
+        let tasks: Vec<_> = (0..1000).map(|number| spawn(async move { number * 2 })).collect();
+        for (number, task) in tasks.into_iter().enumerate() {
+            assert_eq!(task.await, number * 2);
+        }
+    });
+}
+
+#[test]
+fn a_dropped_handle_lets_the_task_go_on() {
+    on_every_backend(1, async |_| {
+        let done = Rc::new(Cell::new(false));
+        let notify = Notify::new();
+        let finished = notify.notified();
+        drop(spawn({
+            let (done, notify) = (Rc::clone(&done), notify.clone());
+            async move {
+                yield_now().await;
+                done.set(true);
+                notify.notify_all();
+            }
+        }));
+        finished.await;
+        assert!(done.get());
+    });
+}
+
+#[test]
+fn tasks_that_are_left_are_dropped_with_their_shard() {
+    struct Witness(std::sync::Arc<std::sync::atomic::AtomicU32>);
+    impl Drop for Witness {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        }
+    }
+    let dropped = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
+    let before = std::sync::Arc::clone(&dropped);
+    on_every_backend(1, move |_| {
+        let dropped = std::sync::Arc::clone(&dropped);
+        async move {
+            dropped.store(0, std::sync::atomic::Ordering::SeqCst);
+            let witness = Witness(dropped);
+            drop(spawn(async move {
+                sleep(Duration::from_secs(3600)).await;
+                drop(witness);
+            }));
+            yield_now().await;
+        }
+    });
+    assert_eq!(
+        before.load(std::sync::atomic::Ordering::SeqCst),
+        1,
+        "the task outlived its shard"
+    );
+}
+
+#[test]
+fn timers_fire_in_the_order_of_their_deadlines() {
+    on_every_backend(1, async |_| {
+        let order = Rc::new(RefCell::new(Vec::new()));
+        let start = now();
+        let tasks: Vec<_> = [5_u32, 1, 3, 2, 4]
+            .into_iter()
+            .map(|delay| {
+                let order = Rc::clone(&order);
+                spawn(async move {
+                    sleep(MS * delay).await;
+                    assert!(now() - start >= MS * delay, "a timer fired early");
+                    order.borrow_mut().push(delay);
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await;
+        }
+        assert_eq!(*order.borrow(), [1, 2, 3, 4, 5]);
+    });
+}
+
+#[test]
+fn a_timeout_ends_what_takes_too_long_and_nothing_else() {
+    on_every_backend(1, async |_| {
+        assert_eq!(timeout(MS, std::future::pending::<()>()).await, Err(Elapsed));
+        assert_eq!(timeout(Duration::from_secs(3600), async { 7 }).await, Ok(7));
+        assert_eq!(
+            timeout(Duration::ZERO, async { 7 }).await,
+            Ok(7),
+            "a ready future wins over a timeout that is due"
+        );
+    });
+}
+
+#[test]
+fn a_background_task_that_asks_does_not_keep_the_others_waiting() {
+    on_every_backend(1, async |_| {
+        let stop = Rc::new(Cell::new(false));
+        let hog = spawn_in(Group::BACKGROUND, {
+            let stop = Rc::clone(&stop);
+            async move {
+                let mut turns = 0_u64;
+                while !stop.get() {
+                    if runtime::should_yield() {
+                        yield_now().await;
+                        turns += 1;
+                    }
+                }
+                turns
+            }
+        });
+        for _ in 0..5 {
+            sleep(MS).await;
+        }
+        stop.set(true);
+        assert!(hog.await > 0, "the hog was never asked to yield");
+    });
+}
+
+#[test]
+fn offloaded_work_and_jobs_come_back_to_their_shard() {
+    on_every_backend(2, async |shard| {
+        let offloaded: Vec<_> = (0..20).map(|number| spawn(offload(move || number * number))).collect();
+        let jobs: Vec<_> = (0..5)
+            .map(|number| spawn_job("test job", move || number + 100))
+            .collect();
+        for (number, task) in offloaded.into_iter().enumerate() {
+            assert_eq!(task.await, number * number);
+        }
+        for (number, job) in jobs.into_iter().enumerate() {
+            assert_eq!(job.await, number + 100);
+        }
+        assert_eq!(runtime::shard(), shard);
+    });
+}
+
+#[test]
+fn at_most_the_allowed_jobs_run_at_once() {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    on_every_backend(1, async |_| {
+        runtime::set_jobs_max(2);
+        assert_eq!(runtime::jobs_max(), 2);
+        let running = Arc::new(AtomicUsize::new(0));
+        let jobs: Vec<_> = (0..20)
+            .map(|_| {
+                let running = Arc::clone(&running);
+                spawn_job("counted", move || {
+                    let now_running = running.fetch_add(1, Ordering::SeqCst) + 1;
+                    std::thread::yield_now();
+                    running.fetch_sub(1, Ordering::SeqCst);
+                    now_running
+                })
+            })
+            .collect();
+        for job in jobs {
+            let running = job.await;
+            assert!(running <= 2, "{running} jobs ran at once, 2 are allowed");
+        }
+    });
+}
+
+#[test]
+fn a_semaphore_serves_in_line_and_a_dropped_waiter_leaves_it() {
+    on_every_backend(1, async |_| {
+        let semaphore = Semaphore::new(3);
+        let held = semaphore.acquire(2).await;
+        let order = Rc::new(RefCell::new(Vec::new()));
+        let waiter = |name: &'static str, units| {
+            let (semaphore, order) = (semaphore.clone(), Rc::clone(&order));
+            spawn(async move {
+                let _permit = semaphore.acquire(units).await;
+                order.borrow_mut().push(name);
+            })
+        };
+        let large = waiter("large", 3);
+        yield_now().await;
+        let small = waiter("small", 1);
+        yield_now().await;
+        assert_eq!(semaphore.waiting(), 2);
+        assert!(
+            semaphore.try_acquire(1).is_none(),
+            "one unit is free, but others are first in line"
+        );
+        assert_eq!(timeout(MS, semaphore.acquire(1)).await.err(), Some(Elapsed));
+        assert_eq!(
+            semaphore.waiting(),
+            2,
+            "the waiter that was dropped still stands in line"
+        );
+        drop(held);
+        large.await;
+        small.await;
+        assert_eq!(*order.borrow(), ["large", "small"]);
+        assert_eq!(semaphore.available(), 3, "units were lost");
+    });
+}
+
+#[test]
+fn a_notification_for_one_is_passed_on_by_a_dropped_waiter() {
+    on_every_backend(1, async |_| {
+        let notify = Notify::new();
+        let (first, second) = (notify.notified(), notify.notified());
+        notify.notify_one();
+        drop(first);
+        second.await;
+        let late = notify.notified();
+        assert_eq!(
+            timeout(MS, late).await,
+            Err(Elapsed),
+            "a notification was kept for who came later"
+        );
+    });
+}
+
+#[test]
+fn a_notification_for_all_reaches_all_who_wait() {
+    on_every_backend(1, async |_| {
+        let notify = Notify::new();
+        let tasks: Vec<_> = (0..10).map(|_| spawn(notify.notified())).collect();
+        notify.notify_all();
+        for task in tasks {
+            task.await;
+        }
+    });
+}
