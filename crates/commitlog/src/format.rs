@@ -3,7 +3,7 @@
 //! ```text
 //! segment: header, chunks; what follows the last chunk is zeros or an older use of the same file
 //! header (64 bytes): "CETOLOG1", u32 format version, u32 shard, u64 segment id, u128 boot id,
-//!        u64 id of the segment before and u32 where it ended, zeros, u32 crc of all that
+//!        u64 id of the segment before and u32 where it ended, u32 shards of the node, zeros, u32 crc of all that
 //! chunk (begins at a multiple of 8): u64 segment id, u32 payload length, u32 crc of everything else in the chunk,
 //!        u64 and u32 synced: position known durable when it was written, u32 zero, payload
 //! payload: records: u32 length, u8 kind, body
@@ -85,6 +85,8 @@ pub(crate) struct SegmentHeader {
     pub(crate) boot_id: u128,
     /// The segment before this one and where its last chunk ended, so that a missing tail shows.
     pub(crate) previous: ReplayPosition,
+    /// How many shards the node had: with as many now, every mutation in it belongs to the same shard still.
+    pub(crate) shards: u32,
 }
 
 impl SegmentHeader {
@@ -97,6 +99,7 @@ impl SegmentHeader {
         out[24..40].copy_from_slice(&self.boot_id.to_le_bytes());
         out[40..48].copy_from_slice(&self.previous.segment.to_le_bytes());
         out[48..52].copy_from_slice(&self.previous.offset.to_le_bytes());
+        out[52..56].copy_from_slice(&self.shards.to_le_bytes());
         let crc = crc32fast::hash(&out[..60]);
         out[60..].copy_from_slice(&crc.to_le_bytes());
         out
@@ -117,6 +120,7 @@ impl SegmentHeader {
                 segment: u64::from_le_bytes(h[40..48].try_into().ok()?),
                 offset: u32::from_le_bytes(h[48..52].try_into().ok()?),
             },
+            shards: u32::from_le_bytes(h[52..56].try_into().ok()?),
         })
     }
 }

@@ -30,7 +30,7 @@ use runtime::Notify;
 
 pub use format::{Discard, ReplayPosition};
 use format::{ALIGN, CHUNK_HEADER_BYTES, KIND_DISCARD, KIND_MUTATION, RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES};
-pub use replay::{Record, ReplayError, ReplayStats, replay};
+pub use replay::{Record, Replay, ReplayError, ReplayStats, last_segment};
 use segment::Segment;
 
 /// Default size of a segment.
@@ -56,6 +56,8 @@ pub struct Options {
     pub dir: PathBuf,
     /// The shard.
     pub shard: u32,
+    /// How many shards the node has.
+    pub shards: u32,
     /// Size of a segment in bytes.
     pub segment_bytes: u64,
     /// When a write is durable.

@@ -74,10 +74,6 @@ pub struct ReplayStats {
     pub discarded: u64,
     /// Unsynced holes that a power loss left.
     pub holes: u64,
-    /// The largest segment id seen, 0 when there is none: new segments begin above it.
-    pub last_segment: u64,
-    /// The files read, to remove once their content is in sstables.
-    pub files: Vec<PathBuf>,
 }
 
 struct Loaded {
@@ -98,62 +94,107 @@ struct Known<'a> {
     discards: &'a [Discard],
 }
 
-/// Replays every segment in `dir`, shard by shard in order of position. `apply` gets each mutation that is still needed;
-/// an error it returns (in words) is reported with the record's file and offset.
-pub fn replay(
-    dir: &Path,
+/// What all segments of one shard's old log say together.
+#[derive(Default)]
+struct ShardLog {
+    synced: ReplayPosition,
+    discards: Vec<Discard>,
+    ends: BTreeMap<u64, u32>,
+}
+
+/// A log being read back, segment by segment, so that the caller can make room between them.
+pub struct Replay {
     boot_id: u128,
-    mut apply: impl FnMut(Record<'_>) -> Result<(), String>,
-) -> Result<ReplayStats, ReplayError> {
-    let mut stats = ReplayStats::default();
-    let mut shards: BTreeMap<u32, Vec<(u64, PathBuf)>> = BTreeMap::new();
+    logs: BTreeMap<u32, ShardLog>,
+    /// Shard, id and path of the segments to come, in order, last first.
+    files: Vec<(u32, u64, PathBuf)>,
+    stats: ReplayStats,
+}
+
+fn list(dir: &Path) -> Result<Vec<(u32, u64, PathBuf)>, ReplayError> {
     let entries = fs::read_dir(dir).map_err(|source| ReplayError::Io { file: dir.to_owned(), source })?;
-    for entry in entries {
-        if let Some((shard, id)) = parse_file_name(&entry.name) {
-            shards.entry(shard).or_default().push((id, dir.join(&entry.name)));
-            stats.last_segment = stats.last_segment.max(id);
-        }
-    }
-    for (shard, mut files) in shards {
-        files.sort();
-        // First look at all segments: how far did each go, how far was the log known to be durable, what was discarded?
-        let mut synced = ReplayPosition::default();
-        let mut discards: Vec<Discard> = Vec::new();
-        let mut ends: BTreeMap<u64, u32> = BTreeMap::new();
-        for (id, path) in &files {
-            let segment = load(path, *id)?;
-            if let Some(h) = &segment.header {
-                ends.insert(h.previous.segment, h.previous.offset);
+    let mut files: Vec<(u32, u64, PathBuf)> = entries
+        .iter()
+        .filter_map(|e| parse_file_name(&e.name).map(|(shard, id)| (shard, id, dir.join(&e.name))))
+        .collect();
+    files.sort();
+    Ok(files)
+}
+
+/// The segments in a directory and the largest segment id among them (0 when there is none).
+pub fn last_segment(dir: &Path) -> Result<(u64, Vec<PathBuf>), ReplayError> {
+    let files = list(dir)?;
+    let last = files.iter().map(|f| f.1).max().unwrap_or(0);
+    Ok((last, files.into_iter().map(|f| f.2).collect()))
+}
+
+impl Replay {
+    /// Looks at every segment in `dir` that may hold mutations of `shard`: its own when the node had as many shards as
+    /// now, all of them when it had not (the caller then takes what is its own).
+    pub fn open(dir: &Path, boot_id: u128, shard: u32, shards: u32) -> Result<Self, ReplayError> {
+        let mut logs: BTreeMap<u32, ShardLog> = BTreeMap::new();
+        let mut files = Vec::new();
+        for (of, id, path) in list(dir)? {
+            let segment = load(&path, id)?;
+            if of != shard && segment.header.as_ref().is_some_and(|h| h.shards == shards) {
+                continue;
             }
-            let (mut at, mut hole) = (SEGMENT_HEADER_BYTES, false);
-            loop {
-                match read_chunk(&segment.bytes, at, segment.id) {
-                    Some(chunk) => {
-                        synced = synced.max(chunk.synced);
-                        for (kind, body, _) in records(chunk.payload).flatten() {
-                            if kind == KIND_DISCARD {
-                                discards.extend(Discard::decode(body));
-                            }
-                        }
-                        at = chunk.next;
-                        hole = false;
-                    }
-                    None if hole => break,
-                    None => {
-                        hole = true;
-                        at = find_chunk(&segment.bytes, at + ALIGN, segment.id).unwrap_or(segment.bytes.len());
-                    }
+            logs.entry(of).or_default().look_at(&segment);
+            files.push((of, id, path));
+        }
+        files.reverse();
+        Ok(Self { boot_id, logs, files, stats: ReplayStats::default() })
+    }
+
+    /// Replays the next segment; false when there was none left. `apply` gets each mutation that is still needed; an
+    /// error it returns (in words) is reported with the file and offset of its chunk.
+    pub fn next_segment(
+        &mut self,
+        mut apply: impl FnMut(Record<'_>) -> Result<(), String>,
+    ) -> Result<bool, ReplayError> {
+        let Some((shard, id, path)) = self.files.pop() else { return Ok(false) };
+        let log = &self.logs[&shard];
+        let known = Known {
+            boot_id: self.boot_id,
+            synced: log.synced,
+            end: log.ends.get(&id).copied().unwrap_or(0),
+            discards: &log.discards,
+        };
+        replay_segment(shard, &load(&path, id)?, &known, &mut self.stats, &mut apply)?;
+        self.stats.segments += 1;
+        Ok(true)
+    }
+
+    /// What was replayed so far.
+    pub fn stats(&self) -> &ReplayStats {
+        &self.stats
+    }
+}
+
+impl ShardLog {
+    /// How far did the log go, how far was it known to be durable, what was discarded?
+    fn look_at(&mut self, segment: &Loaded) {
+        if let Some(h) = &segment.header {
+            self.ends.insert(h.previous.segment, h.previous.offset);
+        }
+        let mut at = SEGMENT_HEADER_BYTES;
+        loop {
+            let Some(chunk) = read_chunk(&segment.bytes, at, segment.id) else {
+                match find_chunk(&segment.bytes, at + ALIGN, segment.id) {
+                    Some(next) => at = next,
+                    None => return,
+                }
+                continue;
+            };
+            self.synced = self.synced.max(chunk.synced);
+            for (kind, body, _) in records(chunk.payload).flatten() {
+                if kind == KIND_DISCARD {
+                    self.discards.extend(Discard::decode(body));
                 }
             }
-        }
-        for (id, path) in &files {
-            let known = Known { boot_id, synced, end: ends.get(id).copied().unwrap_or(0), discards: &discards };
-            replay_segment(shard, &load(path, *id)?, &known, &mut stats, &mut apply)?;
-            stats.segments += 1;
-            stats.files.push(path.clone());
+            at = chunk.next;
         }
     }
-    Ok(stats)
 }
 
 fn load(path: &Path, id: u64) -> Result<Loaded, ReplayError> {

@@ -117,5 +117,5 @@ impl Segment {
 }
 
 fn header(options: &Options, id: u64, previous: ReplayPosition) -> [u8; SEGMENT_HEADER_BYTES] {
-    SegmentHeader { shard: options.shard, id, boot_id: options.boot_id, previous }.encode()
+    SegmentHeader { shard: options.shard, id, boot_id: options.boot_id, previous, shards: options.shards }.encode()
 }
