@@ -8,17 +8,29 @@
 //! A null has no bytes and is not a value; an *empty* value (no bytes) is one for most types, for old clients' sake, and
 //! orders before all others.
 
+mod calendar;
 mod collection;
 mod compare;
 mod cql_type;
+mod duration;
+mod error;
+mod format;
+mod literal;
 mod marshal;
 mod numeric;
+pub mod timeuuid;
 pub mod token;
 mod type_text;
+mod validate;
+mod value;
 
 pub use collection::{CollectionBuilder, CollectionIter, Malformed, MapIter, TupleBuilder, TupleIter, VectorIter};
 pub use compare::Comparator;
 pub use cql_type::{CqlType, UdtType, quote_identifier};
+pub use duration::Duration;
+pub use error::TypeError;
+pub use literal::{LiteralKind, NUMBER_DIGITS_MAX};
 pub use marshal::{partition_key_from_marshal_name, partition_key_marshal_name};
 pub use token::Token;
 pub use type_text::{NESTING_MAX, TypeNameError, TypeNameProblem};
+pub use value::{Decimal, Value};

@@ -1,0 +1,245 @@
+//! Dates, times of day and timestamps as text.
+//!
+//! The calendar is the Gregorian one before its invention too, and has a year 0, as in ISO 8601.
+//!
+//! ```text
+//! date      = [+-] year - month - day                               four digits of year or more
+//! time      = hour : minute : second [. fraction of up to 9 digits]
+//! timestamp = milliseconds | date [ (T | space) hour : minute [: second [. fraction]]] [[space] zone]
+//! zone      = Z | UTC | GMT | [UTC | GMT] (+|-) hour [[:] minute]
+//! ```
+//! A timestamp without a zone is UTC. Zones with names of their own (`CET`, `Europe/Paris`) need the time zone database,
+//! which changes with laws; they are refused, with the same words as any other text that is no timestamp.
+
+use std::fmt::Write as _;
+
+/// The serialised form of 1970-01-01.
+pub(crate) const EPOCH_DAY: i64 = 1 << 31;
+pub(crate) const NANOS_PER_DAY: i64 = 86_400 * NANOS_PER_SECOND;
+const MILLIS_PER_DAY: i64 = 86_400_000;
+const NANOS_PER_SECOND: i64 = 1_000_000_000;
+const OFFSET_MINUTES_MAX: i64 = 18 * 60;
+/// More than any date or timestamp that CQL can hold; keeps the arithmetic far from overflow.
+const YEAR_MAX: i64 = 999_999_999;
+
+/// Days since 1970-01-01. The year begins in March here, so that the day of a leap year comes last.
+const fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let era = year.div_euclid(400);
+    let year_of_era = year.rem_euclid(400);
+    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+    era * 146_097 + day_of_era - 719_468
+}
+
+/// Year, month and day of a count of days since 1970-01-01.
+const fn civil_from_days(days: i64) -> (i64, i64, i64) {
+    let days = days + 719_468;
+    let era = days.div_euclid(146_097);
+    let day_of_era = days.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 {
+        shifted_month + 3
+    } else {
+        shifted_month - 9
+    };
+    let year = year_of_era + era * 400;
+    (if month <= 2 { year + 1 } else { year }, month, day)
+}
+
+const fn days_in_month(year: i64, month: i64) -> i64 {
+    match month {
+        2 if year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) => 29,
+        2 => 28,
+        4 | 6 | 9 | 11 => 30,
+        _ => 31,
+    }
+}
+
+/// Days since 1970-01-01 of an ISO date.
+pub(crate) fn parse_date(text: &str) -> Option<i64> {
+    let mut cursor = Cursor { rest: text };
+    let (year, month, day) = cursor.date()?;
+    (cursor.rest.is_empty() && day <= days_in_month(year, month)).then(|| days_from_civil(year, month, day))
+}
+
+/// Nanoseconds since midnight.
+pub(crate) fn parse_time(text: &str) -> Option<i64> {
+    let mut cursor = Cursor { rest: text };
+    let hour = cursor.number(1, 9)?;
+    cursor.expect(':')?;
+    let minute = cursor.number(1, 9)?;
+    cursor.expect(':')?;
+    let second = cursor.number(1, 9)?;
+    let nanos = match cursor.take('.') {
+        true => cursor.fraction(1)?,
+        false => 0,
+    };
+    let is_time = hour < 24 && minute < 60 && second < 60 && cursor.rest.is_empty();
+    is_time.then(|| ((hour * 60 + minute) * 60 + second) * NANOS_PER_SECOND + nanos)
+}
+
+/// Milliseconds since 1970-01-01 UTC. A day beyond the end of its month is the last of it.
+pub(crate) fn parse_timestamp(text: &str) -> Option<i64> {
+    let mut cursor = Cursor { rest: text };
+    let (year, month, day) = cursor.date()?;
+    let days = days_from_civil(year, month, day.min(days_in_month(year, month)));
+    let has_time = cursor.rest.starts_with('T')
+        || cursor
+            .rest
+            .strip_prefix(' ')
+            .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+    let millis_of_day = if has_time { cursor.time_of_timestamp()? } else { 0 };
+    let offset_minutes = cursor.zone()?;
+    // The first day that a timestamp reaches begins before it does, so the sum is narrowed, not its parts.
+    let millis = i128::from(days) * i128::from(MILLIS_PER_DAY) + i128::from(millis_of_day - offset_minutes * 60_000);
+    i64::try_from(millis).ok()
+}
+
+/// Appends an ISO date: four digits of year, or a sign and more.
+pub(crate) fn write_date(out: &mut String, days: i64) {
+    let (year, month, day) = civil_from_days(days);
+    let _ = match year {
+        0..=9_999 => write!(out, "{year:04}-{month:02}-{day:02}"),
+        10_000.. => write!(out, "+{year}-{month:02}-{day:02}"),
+        _ => write!(out, "-{:04}-{month:02}-{day:02}", year.unsigned_abs()),
+    };
+}
+
+/// Appends a time of day; of nanoseconds that are none, the bare number.
+pub(crate) fn write_time(out: &mut String, nanos: i64) {
+    if !(0..NANOS_PER_DAY).contains(&nanos) {
+        let _ = write!(out, "{nanos}");
+        return;
+    }
+    let (seconds, nanos) = (nanos / NANOS_PER_SECOND, nanos % NANOS_PER_SECOND);
+    let _ = write!(
+        out,
+        "{:02}:{:02}:{:02}.{nanos:09}",
+        seconds / 3_600,
+        seconds / 60 % 60,
+        seconds % 60
+    );
+}
+
+/// Appends date, time and `Z`.
+pub(crate) fn write_timestamp(out: &mut String, millis: i64) {
+    write_date(out, millis.div_euclid(MILLIS_PER_DAY));
+    let millis = millis.rem_euclid(MILLIS_PER_DAY);
+    let seconds = millis / 1_000;
+    let _ = write!(
+        out,
+        "T{:02}:{:02}:{:02}.{:03}Z",
+        seconds / 3_600,
+        seconds / 60 % 60,
+        seconds % 60,
+        millis % 1_000
+    );
+}
+
+struct Cursor<'a> {
+    rest: &'a str,
+}
+
+impl Cursor<'_> {
+    fn take(&mut self, c: char) -> bool {
+        match self.rest.strip_prefix(c) {
+            Some(rest) => {
+                self.rest = rest;
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn expect(&mut self, c: char) -> Option<()> {
+        self.take(c).then_some(())
+    }
+
+    /// The digits here, as many as there are, when that is an allowed count.
+    fn digits(&mut self, len_min: usize, len_max: usize) -> Option<&str> {
+        let len = self.rest.bytes().take_while(u8::is_ascii_digit).count();
+        if !(len_min..=len_max).contains(&len) {
+            return None;
+        }
+        let (digits, rest) = self.rest.split_at(len);
+        self.rest = rest;
+        Some(digits)
+    }
+
+    fn number(&mut self, len_min: usize, len_max: usize) -> Option<i64> {
+        self.digits(len_min, len_max)?.parse().ok()
+    }
+
+    /// A fraction of a second, in nanoseconds.
+    fn fraction(&mut self, len_min: usize) -> Option<i64> {
+        let digits = self.digits(len_min, 9)?;
+        format!("{digits:0<9}").parse().ok()
+    }
+
+    /// Year, month and day; the day may still be beyond the end of the month.
+    fn date(&mut self) -> Option<(i64, i64, i64)> {
+        let sign = match (self.take('-'), self.take('+')) {
+            (true, true) => return None,
+            (true, false) => -1,
+            _ => 1,
+        };
+        let year = self.number(4, 9).filter(|year| *year <= YEAR_MAX)? * sign;
+        self.expect('-')?;
+        let month = self.number(2, 2).filter(|month| (1..=12).contains(month))?;
+        self.expect('-')?;
+        let day = self.number(2, 2).filter(|day| (1..=31).contains(day))?;
+        Some((year, month, day))
+    }
+
+    /// `T04:05:06.789` in milliseconds of the day. 24:00 is the end of it.
+    fn time_of_timestamp(&mut self) -> Option<i64> {
+        self.rest = &self.rest[1..];
+        let hour = self.number(1, 2)?;
+        self.expect(':')?;
+        let minute = self.number(1, 2)?;
+        let (mut second, mut nanos) = (0, 0);
+        if self.take(':') {
+            second = self.number(1, 2)?;
+            if self.take('.') {
+                nanos = self.fraction(0)?;
+            }
+        }
+        let is_time = (hour < 24 && minute < 60 && second < 60) || (hour, minute, second, nanos) == (24, 0, 0, 0);
+        is_time.then(|| ((hour * 60 + minute) * 60 + second) * 1_000 + nanos / 1_000_000)
+    }
+
+    /// What is left is a zone; its offset from UTC in minutes.
+    fn zone(&mut self) -> Option<i64> {
+        let spaced = self.take(' ');
+        if self.rest.is_empty() {
+            return (!spaced).then_some(0);
+        }
+        if matches!(self.rest, "Z" | "UTC" | "GMT" | "UT") {
+            return Some(0);
+        }
+        for name in ["UTC", "GMT"] {
+            self.rest = self.rest.strip_prefix(name).unwrap_or(self.rest);
+        }
+        let sign = match (self.take('+'), self.take('-')) {
+            (true, false) => 1,
+            (false, true) => -1,
+            _ => return None,
+        };
+        let (hours, minutes) = match self.rest.as_bytes() {
+            [_, _] => (self.number(2, 2)?, 0),
+            [_, _, b':', _, _] => {
+                let hours = self.number(2, 2)?;
+                self.expect(':')?;
+                (hours, self.number(2, 2)?)
+            }
+            [_, _, _, _] => self.number(4, 4).map(|both| (both / 100, both % 100))?,
+            _ => return None,
+        };
+        let offset = hours * 60 + minutes;
+        (minutes < 60 && offset <= OFFSET_MINUTES_MAX).then_some(sign * offset)
+    }
+}
