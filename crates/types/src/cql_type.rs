@@ -123,8 +123,6 @@ impl CqlType {
     }
 
     /// The same type with every implied `Frozen` written and every meaningless one removed.
-    ///
-    /// The fields of a user-defined type are left as its declaration has them.
     #[must_use]
     pub fn canonical(&self) -> Self {
         match self {
@@ -134,6 +132,23 @@ impl CqlType {
             Self::Map(key, value) => Self::Map(Arc::new(key.frozen()), Arc::new(value.frozen())),
             Self::Tuple(elements) => Self::Tuple(elements.iter().map(Self::frozen).collect()),
             Self::Vector(element, dimension) => Self::Vector(Arc::new(element.frozen()), *dimension),
+            Self::Udt(udt) => {
+                let fields: Vec<_> = udt
+                    .fields
+                    .iter()
+                    .map(|(name, field)| (name.clone(), field.canonical()))
+                    .collect();
+                // One declaration stays one allocation as long as it says what is meant.
+                Self::Udt(if fields == udt.fields {
+                    Arc::clone(udt)
+                } else {
+                    Arc::new(UdtType {
+                        keyspace: udt.keyspace.clone(),
+                        name: udt.name.clone(),
+                        fields,
+                    })
+                })
+            }
             other => other.clone(),
         }
     }

@@ -76,7 +76,10 @@ pub fn murmur3_x64_128(key: &[u8], seed: u64) -> (u64, u64) {
             .wrapping_add(0x3849_5ab5);
     }
     if let Some((low, high)) = tail.split_first_chunk::<8>() {
-        h2 ^= mix_k2(sign_extend_bytes(load_le(high)));
+        // Nothing mixes to nothing, and keys of eight bytes are common.
+        if !high.is_empty() {
+            h2 ^= mix_k2(sign_extend_bytes(load_le(high)));
+        }
         h1 ^= mix_k1(sign_extend_bytes(u64::from_le_bytes(*low)));
     } else {
         h1 ^= mix_k1(sign_extend_bytes(load_le(tail)));
