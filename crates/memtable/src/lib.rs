@@ -63,9 +63,16 @@ pub struct Memtable {
 impl Memtable {
     /// An empty memtable for rows of that table.
     pub fn new(table: &Table) -> Self {
+        let mut memtable = Self::placeholder();
+        memtable.set_table(table);
+        memtable
+    }
+
+    /// A memtable of no table, holding nothing: what stays behind where one was moved away.
+    pub fn placeholder() -> Self {
         Self {
-            layout: table.layout.clone(),
-            order: table.clustering_order.clone(),
+            layout: Arc::default(),
+            order: Arc::default(),
             arena: Arena::default(),
             tree: Tree::default(),
             partitions: Vec::new(),

@@ -1,1 +1,28 @@
 //! One shard's tablets: write, read, flush, replay.
+//!
+//! A [`Shard`] owns its log and, for every table, the tablets whose token ranges are its own. A [`Tablet`] is a memtable
+//! being written, memtables being flushed, and sstables: together a [`Version`], which readers hold while they wait.
+//! Nothing here knows another shard or node; nothing long runs here: flush and compaction are jobs on background
+//! threads that read frozen memtables and sstables.
+//!
+//! Invariants
+//! - A write is in the log before it is in a memtable; it is acknowledged only after [`Shard::commit`].
+//! - A memtable is frozen, flushed and only then dropped; the log keeps a segment until no memtable needs it.
+//! - Dirty memory has a limit: above half of it the largest memtable is flushed, at the limit writers wait, and those
+//!   that wait too long are refused by value.
+//! - What a read returns is the merge of every source of one version; the active memtable is read in the same step in
+//!   which the answer is made.
+
+mod compact;
+mod flush;
+mod memory;
+mod read;
+mod recovery;
+mod shard;
+mod tablet;
+
+pub use memory::MemoryStats;
+pub use read::{PartitionReader, ReadError, ScanReader, Sources, split_block};
+pub use recovery::{RecoveryError, RecoveryStats};
+pub use shard::{Shard, ShardOptions, WriteError};
+pub use tablet::{TableStore, Tablet, TokenRange, Version};

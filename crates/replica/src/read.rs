@@ -1,0 +1,473 @@
+//! Merged reads over memtables and sstables.
+//!
+//! A partition is read in blocks. Every source that has the partition gives a block that is complete up to some bound;
+//! what lies before the nearest of those bounds is merged and handed out, the rest waits for the next turn. Blocks of
+//! sstables are fetched first, each fetch may suspend; memtables are read last, in the same step as the merge, so that
+//! the answer is of one moment. A block carries everything the sources say, tombstones included: who consumes it
+//! decides what lives (`mutation::compact`).
+
+use std::cmp::Ordering;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use memtable::{Memtable, PartitionRef};
+use mutation::merge::merge_blocks;
+use mutation::{Bound, ClusteringSlice, PartitionBlock};
+use schema::{ClusteringOrder, Table};
+use sstable::ChunkCache;
+use types::Token;
+
+use crate::tablet::{MemtableCell, TokenRange, Version};
+
+/// A file could not be read or is damaged; the text names it and the place.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ReadError(pub String);
+
+impl std::fmt::Display for ReadError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ReadError {}
+
+impl From<sstable::Error> for ReadError {
+    fn from(e: sstable::Error) -> Self {
+        Self(e.to_string())
+    }
+}
+
+/// The memtables of a tablet that hold a partition: the active one and those being flushed.
+pub struct Sources<'a> {
+    parts: [Option<PartitionRef<'a>>; MEMTABLES_MAX],
+    len: usize,
+}
+
+/// A tablet with more memtables than this is read the general way.
+const MEMTABLES_MAX: usize = 4;
+
+impl<'a> Sources<'a> {
+    /// The partitions, one for each memtable that has it.
+    #[inline]
+    pub fn iter(&self) -> impl Iterator<Item = PartitionRef<'a>> + '_ {
+        self.parts[..self.len].iter().flatten().copied()
+    }
+
+    /// How many memtables have the partition.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether none has it.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+impl Version {
+    /// Runs `f` on the memtables' parts of a partition when memory alone can answer for it: no sstable may hold it.
+    #[inline]
+    pub fn read_memory<R>(&self, token: Token, key: &[u8], f: impl FnOnce(&Sources<'_>) -> R) -> Option<R> {
+        if self.frozen.len() >= MEMTABLES_MAX || self.sstables.iter().any(|s| s.may_contain(token, key)) {
+            return None;
+        }
+        let active = self.active.borrow();
+        let mut sources = Sources { parts: [None; MEMTABLES_MAX], len: 0 };
+        for memtable in std::iter::once(&*active).chain(self.frozen.iter().map(|f| &*f.memtable)) {
+            if let Some(p) = memtable.partition(token, key) {
+                sources.parts[sources.len] = Some(p);
+                sources.len += 1;
+            }
+        }
+        Some(f(&sources))
+    }
+}
+
+/// Cuts a block at a bound: what is nearer to the read's beginning stays, the rest is returned.
+pub fn split_block(
+    block: &mut PartitionBlock,
+    bound: &Bound,
+    order: &ClusteringOrder,
+    reversed: bool,
+) -> PartitionBlock {
+    let mut low = PartitionBlock::new(block.token, block.key());
+    let mut high = PartitionBlock::new(block.token, block.key());
+    for (key, row) in block.rows() {
+        let part = if bound.compare_key(order, key) == Ordering::Greater { &mut low } else { &mut high };
+        part.push_row(key, row.bytes());
+    }
+    for r in &block.range_tombstones {
+        if r.start.compare(order, bound) == Ordering::Less {
+            let end = if r.end.compare(order, bound) == Ordering::Greater { bound.clone() } else { r.end.clone() };
+            low.range_tombstones.push(mutation::RangeTombstone { end, ..r.clone() });
+        }
+        if r.end.compare(order, bound) == Ordering::Greater {
+            let start = if r.start.compare(order, bound) == Ordering::Less { bound.clone() } else { r.start.clone() };
+            high.range_tombstones.push(mutation::RangeTombstone { start, ..r.clone() });
+        }
+    }
+    let (mut near, mut far) = if reversed { (high, low) } else { (low, high) };
+    near.tombstone = block.tombstone;
+    far.tombstone = block.tombstone;
+    if let Some(row) = block.static_row() {
+        near.set_static_row(row.bytes());
+        far.set_static_row(row.bytes());
+    }
+    far.covered = block.covered.take();
+    near.covered = Some(bound.clone());
+    *block = near;
+    far
+}
+
+enum Source {
+    Memtable(MemtableSource),
+    Sstable(Box<sstable::PartitionCursor>),
+    /// The blocks of one partition of a scan.
+    Scan(usize),
+}
+
+enum MemtableSource {
+    Cell(Rc<MemtableCell>),
+    Frozen(Arc<Memtable>),
+}
+
+impl MemtableSource {
+    fn with<R>(&self, f: impl FnOnce(&Memtable) -> R) -> R {
+        match self {
+            Self::Cell(c) => f(&c.borrow()),
+            Self::Frozen(m) => f(m),
+        }
+    }
+}
+
+fn memtables(version: &Version) -> impl Iterator<Item = MemtableSource> + '_ {
+    std::iter::once(MemtableSource::Cell(version.active.clone()))
+        .chain(version.frozen.iter().map(|f| MemtableSource::Frozen(f.memtable.clone())))
+}
+
+/// How much of a partition one step reads at most from each source.
+#[derive(Clone, Copy, Debug)]
+pub struct BlockLimits {
+    /// Rows.
+    pub rows: usize,
+    /// Bytes, about.
+    pub bytes: usize,
+}
+
+/// What one source has ready.
+struct Feed {
+    source: Source,
+    pending: Option<PartitionBlock>,
+    /// It has nothing behind `pending`.
+    exhausted: bool,
+}
+
+/// Reads slices of one partition, block by block.
+pub struct PartitionReader {
+    table: Arc<Table>,
+    token: Token,
+    key: Vec<u8>,
+    /// The slices to come, in reading order, last first.
+    slices: Vec<ClusteringSlice>,
+    slice: Option<ClusteringSlice>,
+    reversed: bool,
+    limits: BlockLimits,
+    version: Rc<Version>,
+    cache: Rc<ChunkCache>,
+    feeds: Vec<Feed>,
+}
+
+impl PartitionReader {
+    /// Reads `slices` (in clustering order and disjoint) of a partition, forwards or backwards.
+    pub fn new(
+        table: Arc<Table>,
+        version: Rc<Version>,
+        cache: Rc<ChunkCache>,
+        token: Token,
+        key: &[u8],
+        mut slices: Vec<ClusteringSlice>,
+        reversed: bool,
+        limits: BlockLimits,
+    ) -> Self {
+        if !reversed {
+            slices.reverse();
+        }
+        Self {
+            table,
+            token,
+            key: key.to_vec(),
+            slices,
+            slice: None,
+            reversed,
+            limits,
+            version,
+            cache,
+            feeds: Vec::new(),
+        }
+    }
+
+    async fn begin_slice(&mut self, slice: ClusteringSlice) -> Result<(), ReadError> {
+        self.feeds.clear();
+        for reader in &self.version.sstables {
+            if !reader.may_contain(self.token, &self.key) {
+                continue;
+            }
+            let limits = sstable::ReadLimits { rows: self.limits.rows, bytes: self.limits.bytes };
+            let slices = std::slice::from_ref(&slice);
+            let cursor =
+                reader.read_partition(&self.cache, self.token, &self.key, slices, self.reversed, limits).await?;
+            if let Some(cursor) = cursor {
+                self.feeds.push(Feed { source: Source::Sstable(Box::new(cursor)), pending: None, exhausted: false });
+            }
+        }
+        for m in memtables(&self.version) {
+            self.feeds.push(Feed { source: Source::Memtable(m), pending: None, exhausted: false });
+        }
+        self.slice = Some(slice);
+        Ok(())
+    }
+
+    /// The next merged block; None when every slice is read. `covered` of a block says where it ends; a block that
+    /// ends its slice has none.
+    pub async fn next_block(&mut self) -> Result<Option<PartitionBlock>, ReadError> {
+        loop {
+            if self.slice.is_none() {
+                let Some(next) = self.slices.pop() else { return Ok(None) };
+                self.begin_slice(next).await?;
+            }
+            for feed in &mut self.feeds {
+                if let (Source::Sstable(cursor), None, false) = (&mut feed.source, &feed.pending, feed.exhausted) {
+                    feed.pending = cursor.next_block().await?;
+                    feed.exhausted = feed.pending.as_ref().is_none_or(|b| b.covered.is_none());
+                }
+            }
+            // From here to the merge nothing suspends.
+            let slice = self.slice.clone().expect("a slice is being read");
+            let (token, reversed, limits) = (self.token, self.reversed, self.limits);
+            for feed in &mut self.feeds {
+                if let (Source::Memtable(m), None, false) = (&feed.source, &feed.pending, feed.exhausted) {
+                    let key = &self.key;
+                    feed.pending = m.with(|m| {
+                        m.partition(token, key).map(|p| p.block(&slice, reversed, limits.rows, limits.bytes))
+                    });
+                    // What is written behind this block later is read later: a memtable is asked again each time.
+                    feed.exhausted = false;
+                }
+            }
+            let order = self.table.clustering_order.clone();
+            let ready = merge_ready(&self.table, &order, &mut self.feeds, reversed);
+            let Some(block) = ready else {
+                self.slice = None;
+                continue;
+            };
+            match &block.covered {
+                Some(b) if reversed => self.slice = Some(ClusteringSlice { end: b.clone(), ..slice }),
+                Some(b) => self.slice = Some(ClusteringSlice { start: b.clone(), ..slice }),
+                None => self.slice = None,
+            }
+            // Memtables are read again from the new bound: what they had ready may be outdated by then.
+            for feed in &mut self.feeds {
+                if matches!(feed.source, Source::Memtable(_)) {
+                    feed.pending = None;
+                }
+            }
+            return Ok(Some(block));
+        }
+    }
+}
+
+/// Merges what all feeds have up to the nearest bound. None when no feed has anything.
+fn merge_ready(
+    table: &Table,
+    order: &ClusteringOrder,
+    feeds: &mut [Feed],
+    reversed: bool,
+) -> Option<PartitionBlock> {
+    let mut nearest: Option<Bound> = None;
+    for block in feeds.iter().filter_map(|f| f.pending.as_ref()) {
+        if let Some(b) = &block.covered {
+            let nearer = nearest.as_ref().is_none_or(|n| {
+                let order = b.compare(order, n);
+                if reversed { order == Ordering::Greater } else { order == Ordering::Less }
+            });
+            if nearer {
+                nearest = Some(b.clone());
+            }
+        }
+    }
+    let mut blocks: Vec<PartitionBlock> = Vec::with_capacity(feeds.len());
+    for feed in feeds {
+        let Some(mut block) = feed.pending.take() else { continue };
+        if let Some(bound) = &nearest
+            && block.covered.as_ref() != Some(bound)
+        {
+            feed.pending = Some(split_block(&mut block, bound, order, reversed));
+        }
+        blocks.push(block);
+    }
+    if blocks.len() == 1 {
+        return blocks.pop();
+    }
+    let refs: Vec<&PartitionBlock> = blocks.iter().collect();
+    merge_blocks(&table.layout, order, &refs)
+}
+
+/// Reads all partitions of a token range, in order, block by block.
+pub struct ScanReader {
+    table: Arc<Table>,
+    version: Rc<Version>,
+    range: TokenRange,
+    /// The first partition to come.
+    position: (Token, Vec<u8>),
+    scans: Vec<(sstable::ScanCursor, Option<PartitionBlock>)>,
+    /// The partition being read.
+    current: Option<(Token, Vec<u8>, ClusteringSlice, Vec<Feed>)>,
+    limits: BlockLimits,
+    started: bool,
+    cache: Rc<ChunkCache>,
+}
+
+impl ScanReader {
+    /// Reads the partitions of `range` whose (token, key) is at or above `from`.
+    pub fn new(
+        table: Arc<Table>,
+        version: Rc<Version>,
+        cache: Rc<ChunkCache>,
+        range: TokenRange,
+        from: (Token, Vec<u8>),
+        limits: BlockLimits,
+    ) -> Self {
+        Self {
+            table,
+            version,
+            range,
+            position: from,
+            scans: Vec::new(),
+            current: None,
+            limits,
+            started: false,
+            cache,
+        }
+    }
+
+    async fn start(&mut self) -> Result<(), ReadError> {
+        for reader in &self.version.sstables {
+            let limits = sstable::ReadLimits { rows: self.limits.rows, bytes: self.limits.bytes };
+            let mut cursor =
+                reader.scan(&self.cache, self.position.0, &self.position.1, self.range.to, limits).await?;
+            let head = cursor.next_block().await?;
+            self.scans.push((cursor, head));
+        }
+        self.started = true;
+        Ok(())
+    }
+
+    /// The next merged block; None at the end of the range. Consecutive blocks of one partition have the same key, all
+    /// but its last say in `covered` how far they go.
+    pub async fn next_block(&mut self) -> Result<Option<PartitionBlock>, ReadError> {
+        if !self.started {
+            self.start().await?;
+        }
+        loop {
+            if self.current.is_none() && !self.choose() {
+                return Ok(None);
+            }
+            let (token, key, slice, feeds) = self.current.as_mut().expect("a partition was chosen");
+            for feed in feeds.iter_mut() {
+                let Source::Scan(n) = feed.source else { continue };
+                if feed.pending.is_some() || feed.exhausted {
+                    continue;
+                }
+                let (cursor, head) = &mut self.scans[n];
+                if head.as_ref().is_some_and(|b| b.token == *token && b.key() == key) {
+                    feed.pending = head.take();
+                    *head = cursor.next_block().await?;
+                }
+                feed.exhausted = feed.pending.as_ref().is_none_or(|b| b.covered.is_none());
+            }
+            for feed in feeds.iter_mut() {
+                if let (Source::Memtable(m), None) = (&feed.source, &feed.pending) {
+                    let limits = self.limits;
+                    feed.pending = m.with(|m| {
+                        m.partition(*token, key).map(|p| p.block(slice, false, limits.rows, limits.bytes))
+                    });
+                }
+            }
+            let order = self.table.clustering_order.clone();
+            let Some(block) = merge_ready(&self.table, &order, feeds, false) else {
+                self.finish_partition();
+                continue;
+            };
+            for feed in feeds.iter_mut() {
+                if matches!(feed.source, Source::Memtable(_)) {
+                    feed.pending = None;
+                }
+            }
+            match &block.covered {
+                Some(b) => slice.start = b.clone(),
+                None => self.finish_partition(),
+            }
+            return Ok(Some(block));
+        }
+    }
+
+    /// Leaves the rest of the current partition unread.
+    pub async fn skip_partition(&mut self) -> Result<(), ReadError> {
+        let Some((token, key, _, _)) = self.current.take() else { return Ok(()) };
+        for (cursor, head) in &mut self.scans {
+            while head.as_ref().is_some_and(|b| b.token == token && b.key() == key) {
+                *head = cursor.next_block().await?;
+            }
+        }
+        self.position = (token, successor(&key));
+        Ok(())
+    }
+
+    fn finish_partition(&mut self) {
+        if let Some((token, key, _, _)) = self.current.take() {
+            self.position = (token, successor(&key));
+        }
+    }
+
+    /// Chooses the least partition that any source has; false when there is none in the range.
+    fn choose(&mut self) -> bool {
+        let mut least: Option<(Token, Vec<u8>)> = None;
+        let mut offer = |token: Token, key: &[u8]| {
+            let less = least.as_ref().is_none_or(|(t, k)| (token, key) < (*t, &k[..]));
+            if less {
+                least = Some((token, key.to_vec()));
+            }
+        };
+        for (_, head) in &self.scans {
+            if let Some(b) = head {
+                offer(b.token, b.key());
+            }
+        }
+        for m in memtables(&self.version) {
+            m.with(|m| {
+                if let Some(p) = m.partitions_from(self.position.0, &self.position.1).next() {
+                    offer(p.token(), p.key());
+                }
+            });
+        }
+        let Some((token, key)) = least.filter(|(t, _)| *t <= self.range.to) else { return false };
+        let mut feeds: Vec<Feed> = Vec::new();
+        for (n, (_, head)) in self.scans.iter().enumerate() {
+            if head.as_ref().is_some_and(|b| b.token == token && b.key() == key) {
+                feeds.push(Feed { source: Source::Scan(n), pending: None, exhausted: false });
+            }
+        }
+        for m in memtables(&self.version) {
+            feeds.push(Feed { source: Source::Memtable(m), pending: None, exhausted: false });
+        }
+        self.current = Some((token, key, ClusteringSlice::all(), feeds));
+        true
+    }
+}
+
+/// The least key above `key`.
+fn successor(key: &[u8]) -> Vec<u8> {
+    let mut next = key.to_vec();
+    next.push(0);
+    next
+}

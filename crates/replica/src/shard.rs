@@ -1,0 +1,231 @@
+//! The shard: its tables, its log, its memory.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use commitlog::{Commitlog, LogError, ReplayPosition};
+use mutation::Mutation;
+use runtime::ShardId;
+use schema::{Table, TableId};
+use types::Token;
+
+use crate::memory::{DirtyMemory, MemoryStats};
+use crate::tablet::{TableStore, Tablet, TokenRange};
+
+/// How long a write waits for memory before it is refused.
+const ROOM_WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// What a shard is made of.
+pub struct ShardOptions {
+    /// Which of how many.
+    pub shard: ShardId,
+    /// How many.
+    pub shards: u32,
+    /// Where the tables' directories are.
+    pub data_dir: PathBuf,
+    /// Most bytes of memtables.
+    pub dirty_bytes_max: usize,
+    /// Most bytes of cached sstable blocks.
+    pub cache_bytes_max: usize,
+    /// Most bytes of log before the oldest memtables are flushed to release it.
+    pub log_bytes_max: u64,
+    /// The next sstable generation of the node, shared by its shards.
+    pub generation: Arc<AtomicU64>,
+    /// The node's identity, written into sstables.
+    pub host_id: uuid::Uuid,
+}
+
+/// Why a write was not taken.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum WriteError {
+    /// The memtables are full; wait with [`Shard::room`] and try again.
+    MemoryFull,
+    /// The log does not take it.
+    Log(LogError),
+}
+
+impl std::fmt::Display for WriteError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::MemoryFull => f.write_str("memtables are full and flushing does not keep up"),
+            Self::Log(e) => e.fmt(f),
+        }
+    }
+}
+
+/// One shard's data. Lives on its shard behind an `Rc`.
+pub struct Shard {
+    pub(crate) options: ShardOptions,
+    /// The log.
+    pub log: Rc<Commitlog>,
+    pub(crate) tables: RefCell<HashMap<TableId, Rc<TableStore>, foldhash::fast::FixedState>>,
+    pub(crate) dirty: DirtyMemory,
+    /// Blocks of sstables.
+    pub cache: Rc<sstable::ChunkCache>,
+    /// While files of an earlier run's log exist, a crash replays them: tombstones must outlive them.
+    pub(crate) old_log: Cell<bool>,
+    pub(crate) failed_flushes: Cell<u64>,
+}
+
+impl Shard {
+    /// A shard without tables.
+    pub fn new(options: ShardOptions, log: Rc<Commitlog>) -> Rc<Self> {
+        Rc::new(Self {
+            dirty: DirtyMemory::new(options.dirty_bytes_max),
+            cache: Rc::new(sstable::ChunkCache::new(options.cache_bytes_max)),
+            options,
+            log,
+            tables: RefCell::default(),
+            old_log: Cell::new(false),
+            failed_flushes: Cell::new(0),
+        })
+    }
+
+    /// Which shard this is.
+    pub fn id(&self) -> ShardId {
+        self.options.shard
+    }
+
+    /// The tokens of this shard: an equal, contiguous part of the ring.
+    pub fn token_range(&self) -> TokenRange {
+        shard_range(self.options.shard.0, self.options.shards)
+    }
+
+    /// The directory of a table's sstables.
+    pub fn table_dir(&self, table: &Table) -> PathBuf {
+        let id = table.id.0.simple().to_string();
+        self.options.data_dir.join(&table.keyspace).join(format!("{}-{id}", table.name))
+    }
+
+    /// The table's part here.
+    #[inline]
+    pub fn store(&self, id: TableId) -> Option<Rc<TableStore>> {
+        self.tables.borrow().get(&id).cloned()
+    }
+
+    /// All tables' parts.
+    pub fn stores(&self) -> Vec<Rc<TableStore>> {
+        self.tables.borrow().values().cloned().collect()
+    }
+
+    /// Adds a table, or takes over its altered form.
+    pub fn set_table(&self, table: &Arc<Table>, sstables: Vec<Arc<sstable::Reader>>) {
+        let mut tables = self.tables.borrow_mut();
+        if let Some(store) = tables.get(&table.id) {
+            *store.table.borrow_mut() = table.clone();
+            for tablet in &store.tablets {
+                tablet.with_version(|v| v.active.write(|m| m.set_table(table)));
+            }
+            return;
+        }
+        let tablets = vec![Tablet::new(table, self.token_range(), sstables)];
+        let store = TableStore {
+            table: RefCell::new(table.clone()),
+            tablets,
+            dir: self.table_dir(table),
+            dropped: Cell::new(false),
+        };
+        tables.insert(table.id, Rc::new(store));
+    }
+
+    /// Writes a mutation of one of this shard's tokens: log first, then memtable. Acknowledge only after
+    /// [`Shard::commit`].
+    #[inline]
+    pub fn write(
+        self: &Rc<Self>,
+        store: &TableStore,
+        token: Token,
+        mutation: &Mutation<'_>,
+    ) -> Result<ReplayPosition, WriteError> {
+        if self.dirty.is_full() {
+            return Err(WriteError::MemoryFull);
+        }
+        let position = self.log.append(mutation.bytes()).map_err(WriteError::Log)?;
+        let tablet = store.tablet(token).expect("the caller routes writes to the shard that owns the token");
+        self.apply(tablet, token, mutation, position.segment);
+        Ok(position)
+    }
+
+    /// Applies a mutation that is in the log already.
+    #[inline]
+    pub(crate) fn apply(self: &Rc<Self>, tablet: &Rc<Tablet>, token: Token, mutation: &Mutation<'_>, segment: u64) {
+        if tablet.first_segment.get() == 0 {
+            tablet.first_segment.set(segment);
+        }
+        let (before, after) = tablet.with_version(|v| {
+            v.active.write(|m| {
+                let before = m.bytes();
+                m.apply(token, mutation);
+                (before, m.bytes())
+            })
+        });
+        if before != after {
+            self.dirty.change(before, after);
+            if self.dirty.wants_flush() {
+                self.flush_for_memory();
+            }
+        }
+    }
+
+    /// Hands the log of everything written so far to the kernel; with it periodic mode may acknowledge.
+    #[inline]
+    pub fn commit(&self) -> Result<ReplayPosition, LogError> {
+        self.log.write()
+    }
+
+    /// Waits until memtables have room. Err when that takes too long.
+    pub async fn room(&self) -> Result<(), WriteError> {
+        let deadline = runtime::now() + ROOM_WAIT_MAX;
+        while self.dirty.is_full() {
+            let left = deadline.saturating_duration_since(runtime::now());
+            if left.is_zero() || runtime::timeout(left, self.dirty.released()).await.is_err() {
+                return Err(WriteError::MemoryFull);
+            }
+        }
+        Ok(())
+    }
+
+    /// What the memtables hold.
+    pub fn memory(&self) -> MemoryStats {
+        self.dirty.stats()
+    }
+}
+
+/// The part of the ring that shard `shard` of `shards` owns: the tokens that `types::token::shard_of` with no ignored
+/// bits gives it.
+pub fn shard_range(shard: u32, shards: u32) -> TokenRange {
+    let boundary = |s: u32| -> i64 {
+        // The first biased token of shard s is ceil(s * 2^64 / shards); the last of the one before is one less.
+        let first = (u128::from(s) << 64).div_ceil(u128::from(shards));
+        let last_before = (first.wrapping_sub(1) & u128::from(u64::MAX)) as u64;
+        last_before.wrapping_sub(1 << 63) as i64
+    };
+    let after = if shard == 0 { Token(i64::MIN) } else { Token(boundary(shard)) };
+    let to = if shard + 1 == shards { Token(i64::MAX) } else { Token(boundary(shard + 1)) };
+    TokenRange { after, to }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_those_that_drivers_compute() {
+        for shards in [1, 2, 3, 7, 16] {
+            for shard in 0..shards {
+                let range = shard_range(shard, shards);
+                let probes = [range.after.0.saturating_add(1), range.to.0, range.to.0 / 2 + range.after.0 / 2];
+                for t in probes.into_iter().map(Token) {
+                    assert_eq!(types::token::shard_of(t, shards, 0), shard, "token {t:?} of {shards} shards");
+                    assert!(range.contains(t));
+                    assert_eq!((0..shards).filter(|&s| shard_range(s, shards).contains(t)).count(), 1);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! A table's part on one shard, and the sources that make it up.
+
+use std::cell::{Cell, Ref, RefCell};
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use commitlog::ReplayPosition;
+use memtable::Memtable;
+use schema::Table;
+use types::Token;
+
+/// Tokens above `after` up to and including `to`. The lowest range begins at the lowest token of all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TokenRange {
+    /// Exclusive start; `Token(i64::MIN)` is before every key's token.
+    pub after: Token,
+    /// Inclusive end.
+    pub to: Token,
+}
+
+impl TokenRange {
+    /// Every token.
+    pub const ALL: Self = Self { after: Token(i64::MIN), to: Token(i64::MAX) };
+
+    /// Whether a token is inside.
+    #[inline]
+    pub fn contains(self, token: Token) -> bool {
+        (token > self.after || self.after.0 == i64::MIN) && token <= self.to
+    }
+}
+
+/// A memtable that may be frozen while readers hold it.
+#[derive(Debug)]
+pub(crate) enum MemtableState {
+    Active(Box<Memtable>),
+    Frozen(Arc<Memtable>),
+}
+
+/// The place of a memtable: written until it is frozen, then shared.
+#[derive(Debug)]
+pub struct MemtableCell(RefCell<MemtableState>);
+
+impl MemtableCell {
+    pub(crate) fn new(table: &Table) -> Rc<Self> {
+        Rc::new(Self(RefCell::new(MemtableState::Active(Box::new(Memtable::new(table))))))
+    }
+
+    /// The memtable, to read.
+    #[inline]
+    pub fn borrow(&self) -> Ref<'_, Memtable> {
+        Ref::map(self.0.borrow(), |state| match state {
+            MemtableState::Active(m) => m,
+            MemtableState::Frozen(m) => m,
+        })
+    }
+
+    /// Runs `f` on the memtable, which must be active.
+    #[inline]
+    pub(crate) fn write<R>(&self, f: impl FnOnce(&mut Memtable) -> R) -> R {
+        match &mut *self.0.borrow_mut() {
+            MemtableState::Active(m) => f(m),
+            MemtableState::Frozen(_) => unreachable!("only the tablet's active memtable is written"),
+        }
+    }
+
+    pub(crate) fn freeze(&self) -> Arc<Memtable> {
+        let mut state = self.0.borrow_mut();
+        if let MemtableState::Active(m) = &mut *state {
+            // An empty stand-in for the moment of the move.
+            let table = std::mem::replace(&mut **m, Memtable::placeholder());
+            *state = MemtableState::Frozen(Arc::new(table));
+        }
+        match &*state {
+            MemtableState::Frozen(m) => m.clone(),
+            MemtableState::Active(_) => unreachable!("it was frozen just now"),
+        }
+    }
+}
+
+/// A memtable on its way to an sstable.
+#[derive(Clone, Debug)]
+pub struct Frozen {
+    /// Its content.
+    pub memtable: Arc<Memtable>,
+    /// The first log segment that holds any of it; 0 when none does.
+    pub first_segment: u64,
+    /// Where the log was when it was frozen.
+    pub position: ReplayPosition,
+}
+
+/// All sources of a tablet at one moment. Immutable but for the writes that the active memtable still receives.
+#[derive(Clone, Debug)]
+pub struct Version {
+    /// Receives writes until frozen.
+    pub active: Rc<MemtableCell>,
+    /// Being flushed, oldest first.
+    pub frozen: Vec<Frozen>,
+    /// On disk.
+    pub sstables: Vec<Arc<sstable::Reader>>,
+}
+
+/// One tablet of a table on its shard.
+pub struct Tablet {
+    /// Its tokens.
+    pub range: TokenRange,
+    version: RefCell<Rc<Version>>,
+    /// The first log segment with writes of the active memtable; 0 when it is empty.
+    pub(crate) first_segment: Cell<u64>,
+    pub(crate) flushing: Cell<bool>,
+    pub(crate) compacting: Cell<bool>,
+    /// Set when the table was dropped or truncated under a running job: its output is thrown away.
+    pub(crate) epoch: Cell<u64>,
+}
+
+impl Tablet {
+    pub(crate) fn new(table: &Table, range: TokenRange, sstables: Vec<Arc<sstable::Reader>>) -> Rc<Self> {
+        let version = Version { active: MemtableCell::new(table), frozen: Vec::new(), sstables };
+        Rc::new(Self {
+            range,
+            version: RefCell::new(Rc::new(version)),
+            first_segment: Cell::new(0),
+            flushing: Cell::new(false),
+            compacting: Cell::new(false),
+            epoch: Cell::new(0),
+        })
+    }
+
+    /// The sources as they are now.
+    #[inline]
+    pub fn version(&self) -> Rc<Version> {
+        self.version.borrow().clone()
+    }
+
+    /// Borrows the sources for the length of a call.
+    #[inline]
+    pub fn with_version<R>(&self, f: impl FnOnce(&Version) -> R) -> R {
+        f(&self.version.borrow())
+    }
+
+    pub(crate) fn update(&self, f: impl FnOnce(&mut Version)) {
+        let mut next = (**self.version.borrow()).clone();
+        f(&mut next);
+        *self.version.borrow_mut() = Rc::new(next);
+    }
+}
+
+/// A table's tablets on one shard.
+pub struct TableStore {
+    /// The table as last altered.
+    pub table: RefCell<Arc<Table>>,
+    /// In token order.
+    pub tablets: Vec<Rc<Tablet>>,
+    /// Where its sstables are.
+    pub dir: PathBuf,
+    pub(crate) dropped: Cell<bool>,
+}
+
+impl TableStore {
+    /// The tablet that owns a token; None when another shard does.
+    #[inline]
+    pub fn tablet(&self, token: Token) -> Option<&Rc<Tablet>> {
+        let i = self.tablets.partition_point(|t| t.range.to < token);
+        self.tablets.get(i).filter(|t| t.range.contains(token))
+    }
+
+    /// The table as last altered.
+    pub fn table(&self) -> Arc<Table> {
+        self.table.borrow().clone()
+    }
+}
