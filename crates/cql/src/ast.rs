@@ -599,7 +599,7 @@ pub struct Delete {
 pub struct Batch {
     /// Logged, unlogged or of counters.
     pub kind: BatchKind,
-    /// `USING`, for all statements of the batch; the TTL is always `None`.
+    /// `USING`, for all statements of the batch; a TTL here is valid syntax but has no meaning.
     pub attributes: Attributes,
     /// The statements; may be empty.
     pub statements: Vec<Modification>,

@@ -267,8 +267,8 @@ pub struct CreateIndex {
     pub custom: bool,
     /// `IF NOT EXISTS`
     pub if_not_exists: bool,
-    /// The index, when named.
-    pub name: Option<QualifiedName>,
+    /// The index, when named; its keyspace is the table's.
+    pub name: Option<String>,
     /// The indexed table.
     pub table: QualifiedName,
     /// What is indexed; may be empty for a custom index. ScyllaDB's local index has its partition key here as

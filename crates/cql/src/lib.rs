@@ -13,15 +13,19 @@
 pub mod ast;
 mod ast_auth;
 mod ast_schema;
+mod display;
 mod error;
 mod keyword;
 mod lexer;
 mod parser;
-
-pub use error::SyntaxError;
-pub use parser::NESTING_MAX;
+mod quote;
+mod script;
 
 use ast::{Statement, TypeName};
+pub use error::SyntaxError;
+pub use parser::NESTING_MAX;
+pub use quote::{quote_identifier, quote_string};
+pub use script::split_statements;
 
 /// The longest text that is read at all. Front doors refuse far shorter ones.
 pub const TEXT_BYTES_MAX: usize = 1 << 30;
@@ -38,6 +42,11 @@ pub struct Parsed {
 /// Reads one statement; semicolons may follow it.
 pub fn parse(text: &str) -> Result<Parsed, SyntaxError> {
     parser::parse_statement(text)
+}
+
+/// Reads a script: statements separated by semicolons. Places of errors are those in the whole text.
+pub fn parse_many(text: &str) -> Result<Vec<Parsed>, SyntaxError> {
+    parser::parse_many(text)
 }
 
 /// Reads a type, such as `map<text, frozen<list<int>>>`.

@@ -276,7 +276,7 @@ impl Parser<'_> {
             }
             K::Table | K::ColumnFamily => {
                 self.advance();
-                return Ok(Resource::Table(self.qualified_name()?));
+                return Ok(Resource::Table(self.table_name()?));
             }
             K::Role if self.is_name(next) || next.kind == TokenKind::String => {
                 self.advance();
@@ -300,7 +300,7 @@ impl Parser<'_> {
             }
             _ => {}
         }
-        Ok(Resource::Table(self.qualified_name()?))
+        Ok(Resource::Table(self.table_name()?))
     }
 
     /// `ALL things`, behind those words.

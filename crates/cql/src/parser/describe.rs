@@ -55,7 +55,7 @@ impl Parser<'_> {
             K::Type if named => return self.describe_named(DescribeSubject::Type),
             K::Function if named => return self.describe_named(DescribeSubject::Function),
             K::Aggregate if named => return self.describe_named(DescribeSubject::Aggregate),
-            _ => return Ok(DescribeSubject::Any(self.qualified_name()?)),
+            _ => return Ok(DescribeSubject::Any(self.table_name()?)),
         };
         self.advance();
         Ok(subject)
@@ -63,7 +63,7 @@ impl Parser<'_> {
 
     fn describe_named(&mut self, subject: fn(QualifiedName) -> DescribeSubject) -> Parse<DescribeSubject> {
         self.advance();
-        Ok(subject(self.qualified_name()?))
+        Ok(subject(self.table_name()?))
     }
 
     fn describe_keyspace(&mut self, only: bool) -> Parse<DescribeSubject> {

@@ -16,6 +16,8 @@ mod table;
 mod term;
 mod type_name;
 
+pub(crate) use type_name::native_type;
+
 use crate::ast::{QualifiedName, Statement, TypeName};
 use crate::error::{Source, SyntaxError};
 use crate::keyword::Keyword;
@@ -45,6 +47,25 @@ pub(crate) fn parse_statement(text: &str) -> Parse<Parsed> {
         statement,
         bind_markers: parser.bind_markers,
     })
+}
+
+/// Reads statements separated by semicolons.
+pub(crate) fn parse_many(text: &str) -> Parse<Vec<Parsed>> {
+    let mut parser = Parser::new(text)?;
+    let mut statements = Vec::new();
+    while parser.accept(TokenKind::Semicolon) {}
+    while parser.kind() != TokenKind::End {
+        let statement = parser.statement()?;
+        if parser.kind() != TokenKind::Semicolon {
+            parser.expect_end()?;
+        }
+        while parser.accept(TokenKind::Semicolon) {}
+        statements.push(Parsed {
+            statement,
+            bind_markers: std::mem::take(&mut parser.bind_markers),
+        });
+    }
+    Ok(statements)
 }
 
 pub(crate) fn parse_type(text: &str) -> Parse<TypeName> {
@@ -184,27 +205,12 @@ impl<'a> Parser<'a> {
         Ok(found)
     }
 
-    /// What follows a statement must be nothing. After a name Cassandra sees no viable alternative where after anything
-    /// else it misses the end.
     fn expect_end(&self) -> Parse<()> {
-        let token = self.token();
-        if token.kind == TokenKind::End {
-            return Ok(());
+        if self.kind() == TokenKind::End {
+            Ok(())
+        } else {
+            Err(self.mismatched("EOF"))
         }
-        let continues = token.kind == TokenKind::Word && !self.begins_clause(token.keyword);
-        let after_name = self.position > 0 && self.is_name(self.tokens[self.position - 1]);
-        if continues && after_name {
-            return Err(self.no_viable_from(self.position - 1));
-        }
-        Err(self.mismatched("EOF"))
-    }
-
-    fn begins_clause(&self, keyword: Keyword) -> bool {
-        use Keyword as K;
-        matches!(
-            keyword,
-            K::Per | K::Limit | K::Group | K::Order | K::Where | K::With | K::As | K::Allow | K::If | K::Using
-        )
     }
 
     // --- Names -------------------------------------------------------------------------------------------------------
@@ -248,6 +254,24 @@ impl<'a> Parser<'a> {
             keyspace: None,
             name: first,
         })
+    }
+
+    /// `[keyspace.]name` of a table, view or type. Cassandra decides between the two forms by looking at the token behind the
+    /// first name, and complains there about one that can follow neither.
+    fn table_name(&mut self) -> Parse<QualifiedName> {
+        let name = self.qualified_name()?;
+        let token = self.token();
+        let follows = match token.kind {
+            TokenKind::Word => follows_table(token.keyword),
+            TokenKind::End | TokenKind::Semicolon | TokenKind::LeftParenthesis => true,
+            TokenKind::BadCharacter | TokenKind::Unterminated => true,
+            _ => false,
+        };
+        if follows {
+            Ok(name)
+        } else {
+            Err(self.no_viable_from(self.position - 1))
+        }
     }
 
     /// `'text'` or `$$text$$`.
@@ -340,6 +364,37 @@ impl<'a> Parser<'a> {
     fn no_viable_from(&self, start: usize) -> SyntaxError {
         self.source().no_viable(start, self.position)
     }
+}
+
+/// Whether some statement goes on with this word behind the name of a table.
+fn follows_table(keyword: Keyword) -> bool {
+    use Keyword as K;
+    matches!(
+        keyword,
+        K::Add
+            | K::Allow
+            | K::Alter
+            | K::And
+            | K::Apply
+            | K::As
+            | K::Bypass
+            | K::Drop
+            | K::From
+            | K::Group
+            | K::Json
+            | K::Limit
+            | K::NoRecursive
+            | K::Of
+            | K::Order
+            | K::Per
+            | K::Primary
+            | K::Rename
+            | K::Set
+            | K::To
+            | K::Using
+            | K::Where
+            | K::With
+    )
 }
 
 /// The content of a quoted string or name.

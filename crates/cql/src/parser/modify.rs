@@ -13,14 +13,14 @@ use crate::lexer::TokenKind;
 enum AttributesOf {
     /// INSERT and UPDATE.
     Write,
-    /// DELETE and BATCH, which have no TTL.
+    /// DELETE, which has no TTL.
     Delete,
 }
 
 impl Parser<'_> {
     pub(super) fn insert(&mut self) -> Parse<Insert> {
         self.expect_words(&[Keyword::Insert, Keyword::Into])?;
-        let table = self.qualified_name()?;
+        let table = self.table_name()?;
         let values = match self.kind() {
             TokenKind::LeftParenthesis => {
                 let columns = self.parenthesized(Self::name)?;
@@ -94,15 +94,12 @@ impl Parser<'_> {
 
     pub(super) fn update(&mut self) -> Parse<Update> {
         self.expect_word(Keyword::Update)?;
-        let table = self.qualified_name()?;
-        if self.keyword() != Keyword::Using && self.keyword() != Keyword::Set {
-            return Err(self.no_viable_from(self.position - 1));
-        }
+        let table = self.table_name()?;
         let attributes = self.attributes(AttributesOf::Write)?;
         self.expect_word(Keyword::Set)?;
         let assignments = self.comma_separated(Self::assignment)?;
         self.expect_word(Keyword::Where)?;
-        let relations = self.relations()?;
+        let relations = self.where_relations()?;
         let conditions = self.conditions()?;
         Ok(Update {
             table,
@@ -145,7 +142,7 @@ impl Parser<'_> {
     fn column_operation(&mut self, column: &str) -> Parse<Operation> {
         let signed = matches!(self.ahead(1).kind, TokenKind::Plus | TokenKind::Minus);
         if signed && self.is_column_reference(0) {
-            self.expect_same_column(column, "+")?;
+            self.expect_same_column(column, "X +<value>")?;
             let subtracts = self.kind() == TokenKind::Minus;
             self.advance();
             let value = self.term()?;
@@ -158,19 +155,19 @@ impl Parser<'_> {
         let value = self.term()?;
         if self.kind() == TokenKind::Plus {
             self.advance();
-            self.expect_same_column(column, "+")?;
+            self.expect_same_column(column, "<value> + X")?;
             return Ok(Operation::Prepend(value));
         }
         Ok(Operation::Set(value))
     }
 
     /// The assigned column itself, as an operand of its new value.
-    fn expect_same_column(&mut self, column: &str, sign: &str) -> Parse<()> {
+    fn expect_same_column(&mut self, column: &str, form: &str) -> Parse<()> {
         let place = self.position;
         if self.name()? == column {
             return Ok(());
         }
-        let message = format!("Only expressions of the form X = X {sign}<value> are supported.");
+        let message = format!("Only expressions of the form X = {form} are supported.");
         Err(self.source().at(place, message))
     }
 
@@ -218,15 +215,18 @@ impl Parser<'_> {
 
     pub(super) fn delete(&mut self) -> Parse<Delete> {
         self.expect_word(Keyword::Delete)?;
-        let targets = match self.keyword() {
-            Keyword::From => Vec::new(),
-            _ => self.comma_separated(Self::target)?,
+        let targets = match self.is_name(self.token()) {
+            true => self.comma_separated(Self::target)?,
+            false => Vec::new(),
         };
+        if matches!(targets.last(), Some(Target::Column(_))) && self.keyword() != Keyword::From {
+            return Err(self.no_viable_from(self.position - 1));
+        }
         self.expect_word(Keyword::From)?;
-        let table = self.qualified_name()?;
+        let table = self.table_name()?;
         let attributes = self.attributes(AttributesOf::Delete)?;
         self.expect_word(Keyword::Where)?;
-        let relations = self.relations()?;
+        let relations = self.where_relations()?;
         let conditions = self.conditions()?;
         Ok(Delete {
             targets,
@@ -247,7 +247,7 @@ impl Parser<'_> {
             BatchKind::Logged
         };
         self.expect_word(Keyword::Batch)?;
-        let attributes = self.attributes(AttributesOf::Delete)?;
+        let attributes = self.attributes(AttributesOf::Write)?;
         let mut statements = Vec::new();
         loop {
             statements.push(match self.keyword() {
@@ -270,7 +270,7 @@ impl Parser<'_> {
         self.expect_word(Keyword::Truncate)?;
         self.accept_word(Keyword::Table);
         self.accept_word(Keyword::ColumnFamily);
-        let table = self.qualified_name()?;
+        let table = self.table_name()?;
         let mut timeout = None;
         if self.accept_word(Keyword::Using) {
             self.expect_word(Keyword::Timeout)?;

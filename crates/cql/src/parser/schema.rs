@@ -64,12 +64,9 @@ impl Parser<'_> {
             K::Materialized => {
                 self.expect_word(K::View)?;
                 let if_exists = self.if_exists()?;
-                let name = self.qualified_name()?;
-                let properties = if self.accept_word(K::With) {
-                    self.and_separated(Self::property)?
-                } else {
-                    Vec::new()
-                };
+                let name = self.table_name()?;
+                self.expect_word(K::With)?;
+                let properties = self.and_separated(Self::property)?;
                 Statement::AlterMaterializedView(AlterMaterializedView {
                     if_exists,
                     name,
@@ -117,19 +114,19 @@ impl Parser<'_> {
             }),
             K::Table | K::ColumnFamily => Statement::DropTable(DropTable {
                 if_exists,
-                table: self.qualified_name()?,
+                table: self.table_name()?,
             }),
             K::Type => Statement::DropType(DropType {
                 if_exists,
-                name: self.qualified_name()?,
+                name: self.table_name()?,
             }),
             K::Index => Statement::DropIndex(DropIndex {
                 if_exists,
-                name: self.qualified_name()?,
+                name: self.table_name()?,
             }),
             K::Materialized => Statement::DropMaterializedView(DropMaterializedView {
                 if_exists,
-                name: self.qualified_name()?,
+                name: self.table_name()?,
             }),
             K::Function => Statement::DropFunction(DropFunction {
                 if_exists,
@@ -145,7 +142,7 @@ impl Parser<'_> {
                 Statement::DropTrigger(DropTrigger {
                     if_exists,
                     name,
-                    table: self.qualified_name()?,
+                    table: self.table_name()?,
                 })
             }
             _ => self.drop_of_roles(word, if_exists)?,
@@ -161,7 +158,7 @@ impl Parser<'_> {
 
     fn create_type(&mut self) -> Parse<CreateType> {
         let if_not_exists = self.if_not_exists()?;
-        let name = self.qualified_name()?;
+        let name = self.table_name()?;
         let mut fields = Vec::new();
         self.expect(TokenKind::LeftParenthesis)?;
         loop {
@@ -189,7 +186,7 @@ impl Parser<'_> {
 
     fn alter_type(&mut self) -> Parse<AlterType> {
         let if_exists = self.if_exists()?;
-        let name = self.qualified_name()?;
+        let name = self.table_name()?;
         let change = match self.keyword() {
             Keyword::Add => {
                 self.advance();
@@ -232,10 +229,10 @@ impl Parser<'_> {
         let name = if self.keyword() == Keyword::On {
             None
         } else {
-            Some(self.qualified_name()?)
+            Some(self.name()?)
         };
         self.expect_word(Keyword::On)?;
-        let table = self.qualified_name()?;
+        let table = self.table_name()?;
         self.expect(TokenKind::LeftParenthesis)?;
         let targets = match self.kind() {
             TokenKind::RightParenthesis => Vec::new(),
@@ -274,7 +271,7 @@ impl Parser<'_> {
             Keyword::Full => IndexTarget::Full,
             _ => return Ok(IndexTarget::Column(self.name()?)),
         };
-        if self.ahead(1).kind != TokenKind::LeftParenthesis {
+        if self.ahead(1).kind != TokenKind::LeftParenthesis && !self.keyword().is_reserved() {
             return Ok(IndexTarget::Column(self.name()?));
         }
         self.advance();
@@ -286,13 +283,13 @@ impl Parser<'_> {
 
     fn create_view(&mut self) -> Parse<CreateMaterializedView> {
         let if_not_exists = self.if_not_exists()?;
-        let name = self.qualified_name()?;
+        let name = self.table_name()?;
         self.expect_words(&[Keyword::As, Keyword::Select])?;
         let selection = self.selection()?;
         self.expect_word(Keyword::From)?;
-        let base_table = self.qualified_name()?;
+        let base_table = self.table_name()?;
         let relations = if self.accept_word(Keyword::Where) {
-            self.relations()?
+            self.where_relations()?
         } else {
             Vec::new()
         };
@@ -407,7 +404,7 @@ impl Parser<'_> {
         let if_not_exists = self.if_not_exists()?;
         let name = self.name()?;
         self.expect_word(Keyword::On)?;
-        let table = self.qualified_name()?;
+        let table = self.table_name()?;
         self.expect_word(Keyword::Using)?;
         Ok(CreateTrigger {
             if_not_exists,

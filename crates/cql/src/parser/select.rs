@@ -16,9 +16,9 @@ impl Parser<'_> {
         let distinct = self.accept_select_modifier(Keyword::Distinct);
         let selection = self.selection()?;
         self.expect_from()?;
-        let table = self.qualified_name()?;
+        let table = self.table_name()?;
         let relations = if self.accept_word(Keyword::Where) {
-            self.relations()?
+            self.where_relations()?
         } else {
             Vec::new()
         };
@@ -428,6 +428,40 @@ impl Parser<'_> {
             return Ok(Term::Literal(literal));
         }
         Err(self.no_viable_here())
+    }
+
+    /// The relations of WHERE. Behind them Cassandra sees no viable alternative where elsewhere it misses the end.
+    pub(super) fn where_relations(&mut self) -> Parse<Vec<Relation>> {
+        use Keyword as K;
+        let relations = self.and_separated(|parser| {
+            let start = parser.position;
+            let relation = parser.relation()?;
+            if let Subject::Field { .. } = relation.subject {
+                parser.position = start + 1;
+                return Err(parser.no_viable_from(start));
+            }
+            Ok(relation)
+        })?;
+        let goes_on = matches!(
+            self.keyword(),
+            K::Allow
+                | K::Apply
+                | K::Bypass
+                | K::Delete
+                | K::Group
+                | K::If
+                | K::Insert
+                | K::Limit
+                | K::Order
+                | K::Per
+                | K::Primary
+                | K::Update
+                | K::Using
+        );
+        if self.kind() == TokenKind::Word && !goes_on {
+            return Err(self.no_viable_here());
+        }
+        Ok(relations)
     }
 
     /// `relation AND …`

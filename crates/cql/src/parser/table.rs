@@ -78,6 +78,9 @@ impl Parser<'_> {
         }
         loop {
             let key = self.expect_literal()?;
+            if entries.is_empty() && self.kind() != TokenKind::Colon {
+                return Err(self.no_viable_here());
+            }
             self.expect(TokenKind::Colon)?;
             entries.push((key, self.expect_literal()?));
             if !self.accept(TokenKind::Comma) {
@@ -129,7 +132,7 @@ impl Parser<'_> {
 
     pub(super) fn create_table(&mut self) -> Parse<CreateTable> {
         let if_not_exists = self.if_not_exists()?;
-        let table = self.qualified_name()?;
+        let table = self.table_name()?;
         let mut columns = Vec::new();
         let mut primary_keys = Vec::new();
         self.expect(TokenKind::LeftParenthesis)?;
@@ -217,7 +220,7 @@ impl Parser<'_> {
 
     pub(super) fn alter_table(&mut self) -> Parse<AlterTable> {
         let if_exists = self.if_exists()?;
-        let table = self.qualified_name()?;
+        let table = self.table_name()?;
         let change = match self.keyword() {
             Keyword::Alter => self.alter_column()?,
             Keyword::Add => {

@@ -79,7 +79,7 @@ impl Parser<'_> {
     }
 }
 
-pub(super) fn native_type(keyword: Keyword) -> Option<NativeType> {
+pub(crate) fn native_type(keyword: Keyword) -> Option<NativeType> {
     Some(match keyword {
         Keyword::Ascii => NativeType::Ascii,
         Keyword::BigInt => NativeType::BigInt,
