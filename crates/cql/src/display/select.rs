@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use super::term::FunctionName;
+use super::term::{FunctionName, SelectedName};
 use super::{Name, clause, list, maybe, names, separated, when};
 use crate::ast::{
     AliasedSelector, ArithmeticOperator, ComparisonOperator, Direction, InValues, Literal, LiteralKind, Ordering,
@@ -61,11 +61,7 @@ impl Display for AliasedSelector {
 impl Display for Selector {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Selector::Column(name) => match name.as_str() {
-                // Bare, these could be words of the grammar.
-                "json" | "distinct" | "as" => f.write_str(&quoted(name)),
-                _ => Name(name).fmt(f),
-            },
+            Selector::Column(name) => SelectedName(name).fmt(f),
             Selector::Term(term) => term.fmt(f),
             Selector::CountRows => f.write_str("count(*)"),
             Selector::FunctionCall { name, arguments } => {
@@ -93,7 +89,11 @@ impl Display for Selector {
                 }
                 f.write_str("]")
             }
-            Selector::Field { value, field } => write!(f, "{}.{}", Primary(value), Name(field)),
+            Selector::Field { value, field } => {
+                // `5.x` would begin with the number `5.`.
+                let space = when(matches!(**value, Selector::Term(_)), " ");
+                write!(f, "{}{space}.{}", Primary(value), Name(field))
+            }
             Selector::List(elements) => {
                 f.write_str("[")?;
                 list(f, elements)?;
@@ -138,7 +138,7 @@ impl Display for Selector {
             }
             Selector::Negation(selector) => {
                 f.write_str("- ")?;
-                let number = matches!(&**selector, Selector::Term(Term::Literal(_)));
+                let number = begins_with_number(selector);
                 parenthesized_when(f, selector, number || operator_of(selector).is_some())
             }
         }
@@ -147,6 +147,23 @@ impl Display for Selector {
 
 fn is_one(selector: &Selector) -> bool {
     matches!(selector, Selector::Term(Term::Literal(Literal { kind: LiteralKind::Integer, text })) if text == "1")
+}
+
+/// Whether a minus sign before the selector would become part of a number.
+fn begins_with_number(selector: &Selector) -> bool {
+    match selector {
+        Selector::Term(Term::Literal(literal)) => {
+            let number = matches!(
+                literal.kind,
+                LiteralKind::Integer | LiteralKind::Float | LiteralKind::Duration
+            );
+            number && !literal.text.starts_with('-')
+        }
+        Selector::Element { collection, .. }
+        | Selector::Slice { collection, .. }
+        | Selector::Field { value: collection, .. } => begins_with_number(collection),
+        _ => false,
+    }
 }
 
 fn operator_of(selector: &Selector) -> Option<ArithmeticOperator> {
@@ -178,7 +195,7 @@ impl Display for Primary<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let loose = matches!(
             self.0,
-            Selector::Arithmetic { .. } | Selector::Negation(_) | Selector::TypeHint { .. } | Selector::Term(_)
+            Selector::Arithmetic { .. } | Selector::Negation(_) | Selector::TypeHint { .. }
         );
         parenthesized_when(f, self.0, loose)
     }

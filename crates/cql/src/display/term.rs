@@ -81,13 +81,29 @@ pub(super) struct FunctionName<'a>(pub(super) &'a QualifiedName);
 
 impl Display for FunctionName<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        // Bare, these would be CONTAINS KEY and the CAST of the grammar.
+        let write = |f: &mut Formatter<'_>, name: &str| match name {
+            "key" | "cast" => f.write_str(&quoted(name)),
+            _ => SelectedName(name).fmt(f),
+        };
         if let Some(keyspace) = &self.0.keyspace {
-            write!(f, "{}.", Name(keyspace))?;
+            write(f, keyspace)?;
+            f.write_str(".")?;
         }
         match self.0.name.as_str() {
             "token" => f.write_str("token"),
-            // Only in quotes is this a function and not the CAST of the grammar.
-            "cast" => f.write_str("\"cast\""),
+            name => write(f, name),
+        }
+    }
+}
+
+/// A name at the beginning of a selector, where the words behind SELECT or a selector must be quoted.
+pub(super) struct SelectedName<'a>(pub(super) &'a str);
+
+impl Display for SelectedName<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            "json" | "distinct" | "as" | "per" | "bypass" => f.write_str(&quoted(self.0)),
             name => Name(name).fmt(f),
         }
     }

@@ -77,7 +77,7 @@ impl Parser<'_> {
                 let alias = next.keyword == Keyword::As
                     && !matches!(self.ahead(2).kind, TokenKind::Comma)
                     && self.ahead(2).keyword != Keyword::From;
-                (!next.keyword.is_reserved() && !alias) || next.keyword == Keyword::Token
+                !alias && begins_selector(next.keyword)
             }
             TokenKind::Star => self.ahead(2).keyword == Keyword::From,
             TokenKind::QuotedName => true,
@@ -319,17 +319,7 @@ impl Parser<'_> {
                     // After a bare name these may also go on with an expression: `(a) [1]`, `(a) (b)` is an error anyway.
                     TokenKind::LeftBracket => !matches!(type_name, TypeName::UserType(_)),
                     TokenKind::Word | TokenKind::QuotedName => {
-                        next.keyword != Keyword::As
-                            && (self.is_name(next)
-                                || matches!(
-                                    next.keyword,
-                                    Keyword::Token
-                                        | Keyword::Null
-                                        | Keyword::True
-                                        | Keyword::False
-                                        | Keyword::Nan
-                                        | Keyword::Infinity
-                                ))
+                        begins_selector(next.keyword) && !self.begins_clause_behind_selector()
                     }
                     // `(a) - 1` is a subtraction, `(int) -1` a hint.
                     TokenKind::Minus => !matches!(type_name, TypeName::UserType(_)),
@@ -340,6 +330,16 @@ impl Parser<'_> {
             self.position = start;
         }
         hint
+    }
+
+    /// Whether an unreserved word stands here that continues the statement behind a selector.
+    fn begins_clause_behind_selector(&self) -> bool {
+        match self.keyword() {
+            Keyword::As => true,
+            Keyword::Per => self.ahead(1).keyword == Keyword::Partition,
+            Keyword::Bypass => self.ahead(1).keyword == Keyword::Cache,
+            _ => false,
+        }
     }
 
     /// A set, map or user-defined type of selectors.
@@ -665,4 +665,10 @@ impl Parser<'_> {
             _ => Err(self.no_viable_from(start)),
         }
     }
+}
+
+/// Whether a selector may begin with this word: any name, and the reserved words that are values or functions.
+fn begins_selector(keyword: Keyword) -> bool {
+    use Keyword as K;
+    !keyword.is_reserved() || matches!(keyword, K::Token | K::Null | K::True | K::False | K::Nan | K::Infinity)
 }

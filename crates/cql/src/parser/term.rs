@@ -224,7 +224,9 @@ impl Parser<'_> {
         let inner = self.ahead(1);
         match inner.kind {
             TokenKind::String | TokenKind::DollarString => {
-                self.ahead(2).kind == TokenKind::RightParenthesis && begins_value(self.ahead(3).kind)
+                let next = self.ahead(3).kind;
+                // A colon makes it the key of a map: `{('a'): 1}`.
+                self.ahead(2).kind == TokenKind::RightParenthesis && next != TokenKind::Colon && begins_value(next)
             }
             _ => (self.is_name(inner) || inner.keyword == Keyword::Set) && !self.is_function_call_at(1),
         }
