@@ -436,3 +436,23 @@ fn every_way_to_nest_is_bounded() {
         );
     }
 }
+
+/// Looking ahead and speculating must not read the text again and again: each of these would take minutes if they did.
+#[test]
+fn long_statements_are_read_once() {
+    let repeated = [
+        ("SELECT ", "(1), ", "a FROM t"),
+        ("SELECT ", "(a), ", "a FROM t"),
+        ("SELECT ", "(int)a, ", "a FROM t"),
+        ("SELECT ", "f(a)[1].b, ", "a FROM t"),
+        ("SELECT * FROM t WHERE a IN (", "(1, 'x'), ", "1)"),
+        ("SELECT * FROM t WHERE a = 1", " AND (a, b) > (1, 2)", ""),
+        ("BEGIN BATCH ", "INSERT INTO t (a) VALUES (?); ", "APPLY BATCH"),
+        ("INSERT INTO t (a) VALUES ({", "'key': {a: 1}, ", "'': 1})"),
+    ];
+    for (before, step, after) in repeated {
+        let text = format!("{before}{}{after}", step.repeat(100_000));
+        assert!(cql::parse(&text).is_ok(), "{before}{step}…{after}");
+        assert_eq!(cql::split_statements(&text).len(), 1, "{before}{step}…{after}");
+    }
+}

@@ -142,8 +142,8 @@ impl Parser<'_> {
     fn column_operation(&mut self, column: &str) -> Parse<Operation> {
         let signed = matches!(self.ahead(1).kind, TokenKind::Plus | TokenKind::Minus);
         if signed && self.is_column_reference(0) {
-            self.expect_same_column(column, "X +<value>")?;
-            let subtracts = self.kind() == TokenKind::Minus;
+            let subtracts = self.ahead(1).kind == TokenKind::Minus;
+            self.expect_same_column(column, if subtracts { "X - <value>" } else { "X +<value>" })?;
             self.advance();
             let value = self.term()?;
             return Ok(if subtracts {

@@ -307,6 +307,11 @@ impl Parser<'_> {
 
     /// Reads `(type)` when a selector follows it, and otherwise nothing.
     fn type_hint(&mut self) -> Option<TypeName> {
+        let inner = self.ahead(1);
+        let names_type = self.is_name(inner) || inner.keyword == Keyword::Set || inner.kind == TokenKind::String;
+        if !names_type {
+            return None;
+        }
         let start = self.position;
         self.advance();
         let hint = self
