@@ -232,7 +232,7 @@ pub fn wide_blocks(table: &Table) -> Vec<PartitionBlock> {
     ));
     let map = vec![
         (b"a".to_vec(), live(NOW_US, &one)),
-        (b"b".to_vec(), expiring(NOW_US, 1000, NOW + 1_000_000_000, &two)),
+        (b"b".to_vec(), expiring(NOW_US, 1000, NOW + 300_000_000, &two)),
         (b"c".to_vec(), dead(NOW_US + 5, NOW + 5)),
     ];
     let list = vec![
@@ -280,7 +280,7 @@ pub fn wide_blocks(table: &Table) -> Vec<PartitionBlock> {
     let ttl = Liveness {
         timestamp: NOW_US,
         ttl: 3600,
-        expiry: NOW + 1_000_003_600,
+        expiry: NOW + 300_003_600,
     };
     b.push_row(
         &wide_clustering("b", 1),
@@ -291,11 +291,11 @@ pub fn wide_blocks(table: &Table) -> Vec<PartitionBlock> {
             &[
                 (
                     "b_int",
-                    Value::Cell(expiring(NOW_US, 3600, NOW + 1_000_003_600, &three)),
+                    Value::Cell(expiring(NOW_US, 3600, NOW + 300_003_600, &three)),
                 ),
                 (
                     "c_text",
-                    Value::Cell(expiring(NOW_US, 60, NOW + 1_000_000_060, b"soon")),
+                    Value::Cell(expiring(NOW_US, 60, NOW + 300_000_060, b"soon")),
                 ),
                 ("h_tinyint", Value::Cell(live(NOW_US, &[1]))),
             ],
@@ -313,20 +313,11 @@ pub fn wide_blocks(table: &Table) -> Vec<PartitionBlock> {
     );
     blocks.push(b);
 
-    // Empty clustering values sort first.
+    // Empty clustering values sort first, or last where the order descends.
     let mut b = new(wide_key(2, ""));
-    b.push_row(
-        &clustering(&[b"", b""]),
-        &row(table, marker(NOW_US), Tombstone::NONE, &[]),
-    );
-    b.push_row(
-        &wide_clustering("", 1),
-        &row(table, marker(NOW_US), Tombstone::NONE, &[]),
-    );
-    b.push_row(
-        &clustering(&[b"x", b""]),
-        &row(table, marker(NOW_US), Tombstone::NONE, &[]),
-    );
+    b.push_row(&wide_clustering("", 1), &row(table, marker(NOW_US), Tombstone::NONE, &[]));
+    b.push_row(&clustering(&[b"", b""]), &row(table, marker(NOW_US), Tombstone::NONE, &[]));
+    b.push_row(&clustering(&[b"x", b""]), &row(table, marker(NOW_US), Tombstone::NONE, &[]));
     blocks.push(b);
 
     // A partition tombstone alone, and one with a row behind it.
