@@ -1,0 +1,256 @@
+//! The files of an sstable and their names.
+//!
+//! `me-7-big-Data.db` is component Data of generation 7 in version `me`. TOC.txt lists the components, one a line; it
+//! is written under a temporary name and renamed last, so an sstable with a TOC is whole, and one without is a leftover.
+//! Deleting begins with the TOC.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use crate::error::Error;
+use crate::io;
+
+/// One file of an sstable.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Component {
+    /// The partitions.
+    Data,
+    /// Where each partition starts, and the promoted index of the large ones.
+    Index,
+    /// A sample of the index.
+    Summary,
+    /// Bloom filter of the keys.
+    Filter,
+    /// Bounds, histograms and the serialisation header.
+    Statistics,
+    /// Where each compressed chunk is.
+    CompressionInfo,
+    /// Checksums of the chunks of uncompressed data.
+    Crc,
+    /// Checksum of the whole of Data.db.
+    Digest,
+    /// Checksums of the components that have none of their own. Written by ceto only; others ignore it.
+    Checksums,
+    /// The list of components.
+    Toc,
+}
+
+impl Component {
+    /// Every component that ceto knows.
+    pub const ALL: [Self; 10] = [
+        Self::Data,
+        Self::Index,
+        Self::Summary,
+        Self::Filter,
+        Self::Statistics,
+        Self::CompressionInfo,
+        Self::Crc,
+        Self::Digest,
+        Self::Checksums,
+        Self::Toc,
+    ];
+
+    /// The end of the file name, as TOC.txt has it.
+    #[must_use]
+    pub const fn suffix(self) -> &'static str {
+        match self {
+            Self::Data => "Data.db",
+            Self::Index => "Index.db",
+            Self::Summary => "Summary.db",
+            Self::Filter => "Filter.db",
+            Self::Statistics => "Statistics.db",
+            Self::CompressionInfo => "CompressionInfo.db",
+            Self::Crc => "CRC.db",
+            Self::Digest => "Digest.crc32",
+            Self::Checksums => "Checksums.db",
+            Self::Toc => "TOC.txt",
+        }
+    }
+
+    /// The component whose file name ends so.
+    #[must_use]
+    pub fn from_suffix(suffix: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|c| c.suffix() == suffix)
+    }
+}
+
+/// Which version of the format. All three are Cassandra 3's "big" format; they differ in what Statistics.db means.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Version {
+    /// Cassandra 3.0.8.
+    Mc,
+    /// Cassandra 3.11.4: minimum and maximum clustering are right.
+    Md,
+    /// Cassandra 3.11.11: names the host that wrote it.
+    Me,
+}
+
+impl Version {
+    /// The two letters.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Mc => "mc",
+            Self::Md => "md",
+            Self::Me => "me",
+        }
+    }
+
+    fn parse(name: &str) -> Option<Self> {
+        [Self::Mc, Self::Md, Self::Me].into_iter().find(|v| v.name() == name)
+    }
+}
+
+/// What tells the sstables of one table apart.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Generation {
+    /// A counter; what ceto writes.
+    Number(u64),
+    /// A time-UUID in the spelling of file names; what others may write.
+    Uuid(String),
+}
+
+impl fmt::Display for Generation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(n) => n.fmt(f),
+            Self::Uuid(text) => f.write_str(text),
+        }
+    }
+}
+
+impl Generation {
+    fn parse(text: &str) -> Option<Self> {
+        if let Ok(n) = text.parse() {
+            return Some(Self::Number(n));
+        }
+        let is_uuid = text.len() == 28
+            && text
+                .bytes()
+                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
+        is_uuid.then(|| Self::Uuid(text.to_owned()))
+    }
+}
+
+/// Names an sstable: where it is and how its files are called.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Descriptor {
+    /// The table's directory.
+    pub dir: PathBuf,
+    /// Version of the format.
+    pub version: Version,
+    /// Which of the table's sstables.
+    pub generation: Generation,
+}
+
+impl Descriptor {
+    /// The path of a component.
+    #[must_use]
+    pub fn path(&self, component: Component) -> PathBuf {
+        self.dir.join(format!(
+            "{}-{}-big-{}",
+            self.version.name(),
+            self.generation,
+            component.suffix()
+        ))
+    }
+
+    pub(crate) fn toc_tmp(&self) -> PathBuf {
+        self.dir
+            .join(format!("{}-{}-big-TOC.txt.tmp", self.version.name(), self.generation))
+    }
+
+    /// The sstable that a component's path belongs to.
+    ///
+    /// # Errors
+    /// When the file name is not that of a component of a version that can be read.
+    pub fn of_path(path: &Path) -> Result<Self, Error> {
+        let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+        let dir = match path.parent() {
+            Some(p) if !p.as_os_str().is_empty() => p.to_owned(),
+            _ => PathBuf::from("."),
+        };
+        match parse_name(name) {
+            Some((version, generation, _)) => Ok(Self {
+                dir,
+                version,
+                generation,
+            }),
+            None => Err(Error::unsupported(
+                path,
+                "the name is not that of a component of version mc, md or me, such as me-1-big-Data.db",
+            )),
+        }
+    }
+}
+
+fn parse_name(name: &str) -> Option<(Version, Generation, &str)> {
+    let mut parts = name.splitn(4, '-');
+    let version = Version::parse(parts.next()?)?;
+    let generation = Generation::parse(parts.next()?)?;
+    if parts.next()? != "big" {
+        return None;
+    }
+    Some((version, generation, parts.next()?))
+}
+
+/// The sealed sstables of a directory, by generation. Blocks.
+///
+/// # Errors
+/// When the directory cannot be read.
+pub fn list(dir: &Path) -> Result<Vec<Descriptor>, Error> {
+    let mut found: Vec<Descriptor> = io::list_names(dir)?
+        .iter()
+        .filter_map(|name| parse_name(name))
+        .filter(|(_, _, suffix)| *suffix == Component::Toc.suffix())
+        .map(|(version, generation, _)| Descriptor {
+            dir: dir.to_owned(),
+            version,
+            generation,
+        })
+        .collect();
+    found.sort_by(|a, b| (&a.generation, a.version).cmp(&(&b.generation, b.version)));
+    Ok(found)
+}
+
+/// Deletes an sstable, its TOC first: if power fails between, the rest is an unsealed leftover. Blocks.
+///
+/// # Errors
+/// When a file that exists cannot be removed.
+pub fn delete(descriptor: &Descriptor) -> Result<(), Error> {
+    io::remove_if_exists(&descriptor.path(Component::Toc))?;
+    io::sync_dir(&descriptor.dir)?;
+    for name in io::list_names(&descriptor.dir)? {
+        let ours = parse_name(&name).is_some_and(|(version, generation, _)| {
+            version == descriptor.version && generation == descriptor.generation
+        });
+        if ours {
+            io::remove_if_exists(&descriptor.dir.join(name))?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes the files of sstables that were never sealed, or whose deletion did not finish; their names. Blocks.
+///
+/// For a directory that nobody writes to yet: at start.
+///
+/// # Errors
+/// When the directory cannot be read or a file not be removed.
+pub fn remove_unsealed(dir: &Path) -> Result<Vec<String>, Error> {
+    let sealed = list(dir)?;
+    let mut removed = Vec::new();
+    for name in io::list_names(dir)? {
+        let Some((version, generation, suffix)) = parse_name(&name) else {
+            continue;
+        };
+        let is_sealed = sealed
+            .iter()
+            .any(|d| d.version == version && d.generation == generation);
+        if !is_sealed || suffix == "TOC.txt.tmp" {
+            io::remove_if_exists(&dir.join(&name))?;
+            removed.push(name);
+        }
+    }
+    Ok(removed)
+}

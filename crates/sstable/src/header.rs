@@ -1,0 +1,397 @@
+//! The serialisation header: which columns the rows have, of which types, and what their times are relative to.
+//!
+//! ```text
+//! vint minimum timestamp - epoch, vint minimum deletion time - epoch, vint minimum ttl
+//! sized partition key type, vint n, n x sized clustering type
+//! twice (static, regular): vint n, n x {sized name, sized type}           sized: vint length and bytes
+//! ```
+//! Types are Java class names. Whatever order the columns are listed in, rows have them in one order: atomic columns
+//! before multi-cell ones, each by the bytes of the name.
+
+use mutation::{Column, PartitionBlock, RowView, Tombstone};
+use schema::{CellLayout, ColumnKind, RowLayout, Table};
+use stdx::bytes::Reader;
+use stdx::vint;
+use types::{CqlType, partition_key_from_marshal_name, partition_key_marshal_name};
+
+use crate::error::Damage;
+
+/// Seconds of 2015-09-22, which the header's minima count from.
+const EPOCH_SECONDS: i64 = 1_442_880_000;
+const EPOCH_MICROSECONDS: i64 = EPOCH_SECONDS * 1_000_000;
+
+/// The last deletion time or expiry that the format can hold: the next one means none.
+pub(crate) const DELETION_TIME_MAX: u32 = i32::MAX as u32 - 1;
+/// How the format says "no deletion time".
+pub(crate) const NO_DELETION_TIME: u32 = i32::MAX as u32;
+
+/// What times in rows are relative to. Any value is right; the minima of the data make the file small.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct EncodingBase {
+    /// Microseconds.
+    pub timestamp: i64,
+    /// Seconds since the epoch.
+    pub deletion_time: u32,
+    /// Seconds.
+    pub ttl: u32,
+}
+
+impl Default for EncodingBase {
+    fn default() -> Self {
+        Self {
+            timestamp: EPOCH_MICROSECONDS,
+            deletion_time: EPOCH_SECONDS as u32,
+            ttl: 0,
+        }
+    }
+}
+
+impl EncodingBase {
+    /// The base of data with these minima; None where there is nothing of the kind.
+    #[must_use]
+    pub fn of_minima(timestamp: Option<i64>, deletion_time: Option<u32>, ttl: Option<u32>) -> Self {
+        let default = Self::default();
+        Self {
+            timestamp: timestamp.unwrap_or(default.timestamp),
+            deletion_time: deletion_time.map_or(default.deletion_time, |d| {
+                d.clamp(default.deletion_time, DELETION_TIME_MAX)
+            }),
+            ttl: ttl.map_or(default.ttl, |t| t.min(i32::MAX as u32)),
+        }
+    }
+
+    /// The base of these blocks.
+    #[must_use]
+    pub fn of_blocks<'a>(layout: &RowLayout, blocks: impl IntoIterator<Item = &'a PartitionBlock>) -> Self {
+        let (mut timestamp, mut deletion_time, mut ttl) = (None::<i64>, None::<u32>, None::<u32>);
+        let mut see = |ts: Option<i64>, dt: Option<u32>, t: Option<u32>| {
+            timestamp = ts.map_or(timestamp, |v| Some(timestamp.map_or(v, |m| m.min(v))));
+            deletion_time = dt.map_or(deletion_time, |v| Some(deletion_time.map_or(v, |m| m.min(v))));
+            ttl = t.map_or(ttl, |v| Some(ttl.map_or(v, |m| m.min(v))));
+        };
+        let deletion = |t: Tombstone| (!t.is_none()).then_some((t.timestamp, t.deletion_time));
+        for block in blocks {
+            let tombstones = std::iter::once(block.tombstone).chain(block.range_tombstones.iter().map(|r| r.tombstone));
+            for (ts, dt) in tombstones.filter_map(deletion) {
+                see(Some(ts), Some(dt), None);
+            }
+            let rows = block.static_row().into_iter().chain(block.rows().map(|(_, row)| row));
+            for row in rows {
+                see_row(layout, &row, &mut see);
+            }
+        }
+        Self::of_minima(timestamp, deletion_time, ttl)
+    }
+
+    /// Wrapping, so that any timestamp can be written against any base.
+    #[inline]
+    pub(crate) fn delta_timestamp(&self, timestamp: i64) -> u64 {
+        timestamp.wrapping_sub(self.timestamp).cast_unsigned()
+    }
+
+    #[inline]
+    pub(crate) fn delta_deletion_time(&self, deletion_time: u32) -> u64 {
+        (i64::from(deletion_time) - i64::from(self.deletion_time)).cast_unsigned()
+    }
+
+    #[inline]
+    pub(crate) fn delta_ttl(&self, ttl: u32) -> u64 {
+        (i64::from(ttl) - i64::from(self.ttl)).cast_unsigned()
+    }
+
+    #[inline]
+    pub(crate) fn timestamp(&self, delta: u64) -> i64 {
+        self.timestamp.wrapping_add(delta.cast_signed())
+    }
+
+    /// None when it is not a time.
+    #[inline]
+    pub(crate) fn deletion_time(&self, delta: u64) -> Option<u32> {
+        u32::try_from(i64::from(self.deletion_time).wrapping_add(delta.cast_signed())).ok()
+    }
+
+    /// None when it is not a time to live.
+    #[inline]
+    pub(crate) fn ttl(&self, delta: u64) -> Option<u32> {
+        u32::try_from(i64::from(self.ttl).wrapping_add(delta.cast_signed()))
+            .ok()
+            .filter(|&t| t <= i32::MAX as u32)
+    }
+}
+
+fn see_row(layout: &RowLayout, row: &RowView<'_>, see: &mut impl FnMut(Option<i64>, Option<u32>, Option<u32>)) {
+    if let Some(m) = row.marker {
+        let expires = m.ttl > 0;
+        see(Some(m.timestamp), expires.then_some(m.expiry), expires.then_some(m.ttl));
+    }
+    if !row.tombstone.is_none() {
+        see(Some(row.tombstone.timestamp), Some(row.tombstone.deletion_time), None);
+    }
+    let mut see_cell = |c: &mutation::Cell<'_>| {
+        let mortal = c.dead || c.ttl > 0;
+        see(
+            Some(c.timestamp),
+            mortal.then_some(c.deletion_time),
+            (!c.dead && c.ttl > 0).then_some(c.ttl),
+        );
+    };
+    for (_, column) in row.columns(layout) {
+        match column {
+            Column::Simple(c) => see_cell(&c),
+            Column::Complex(complex) => {
+                if !complex.tombstone.is_none() {
+                    let t = complex.tombstone;
+                    see_cell(&mutation::Cell {
+                        timestamp: t.timestamp,
+                        ttl: 0,
+                        deletion_time: t.deletion_time,
+                        dead: true,
+                        value: &[],
+                    });
+                }
+                complex.elements().for_each(|(_, c)| see_cell(&c));
+            }
+        }
+    }
+}
+
+/// A static or regular column as the file has it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HeaderColumn {
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    pub cql_type: CqlType,
+}
+
+/// The serialisation header. Columns are in the order that rows have them in.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SerializationHeader {
+    /// What times are relative to.
+    pub base: EncodingBase,
+    /// Types of the partition key's columns.
+    pub partition_key: Vec<CqlType>,
+    /// Types of the clustering columns, and whether they descend.
+    pub clustering: Vec<(CqlType, bool)>,
+    /// Static columns.
+    pub statics: Vec<HeaderColumn>,
+    /// Regular columns.
+    pub regulars: Vec<HeaderColumn>,
+}
+
+fn sort_columns(columns: &mut [HeaderColumn]) {
+    columns.sort_by(|a, b| {
+        (a.cql_type.is_multi_cell(), a.name.as_bytes()).cmp(&(b.cql_type.is_multi_cell(), b.name.as_bytes()))
+    });
+}
+
+fn put_sized(out: &mut Vec<u8>, bytes: &[u8]) {
+    vint::put_unsigned(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+fn get_sized<'a>(r: &mut Reader<'a>) -> Result<&'a str, Damage> {
+    let at = r.at();
+    let len = usize::try_from(r.get_vint()?).unwrap_or(usize::MAX);
+    std::str::from_utf8(r.get_slice(len)?).map_err(|_| Damage::new(at, "text in UTF-8"))
+}
+
+fn get_type(r: &mut Reader<'_>) -> Result<(CqlType, bool), Damage> {
+    let at = r.at();
+    let text = get_sized(r)?;
+    CqlType::from_marshal_name(text).map_err(|e| Damage::new(at, format!("the class of a type of CQL: {e}")))
+}
+
+impl SerializationHeader {
+    /// The header of a file that is written for `table`.
+    #[must_use]
+    pub fn of_table(table: &Table, base: EncodingBase) -> Self {
+        let columns = |kind: ColumnKind| {
+            let of_kind = table.columns.iter().filter(|c| c.kind == kind);
+            let mut columns: Vec<HeaderColumn> = of_kind
+                .map(|c| HeaderColumn {
+                    name: c.name.clone(),
+                    cql_type: c.cql_type.clone(),
+                })
+                .collect();
+            sort_columns(&mut columns);
+            columns
+        };
+        Self {
+            base,
+            partition_key: table.partition_key().map(|c| c.cql_type.clone()).collect(),
+            clustering: table.clustering().map(|c| (c.cql_type.clone(), c.descending)).collect(),
+            statics: columns(ColumnKind::Static),
+            regulars: columns(ColumnKind::Regular),
+        }
+    }
+
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        vint::put_unsigned(
+            out,
+            self.base.timestamp.wrapping_sub(EPOCH_MICROSECONDS).cast_unsigned(),
+        );
+        vint::put_unsigned(
+            out,
+            (i64::from(self.base.deletion_time) - EPOCH_SECONDS).cast_unsigned(),
+        );
+        vint::put_unsigned(out, u64::from(self.base.ttl));
+        put_sized(out, partition_key_marshal_name(&self.partition_key).as_bytes());
+        vint::put_unsigned(out, self.clustering.len() as u64);
+        for (t, descending) in &self.clustering {
+            put_sized(
+                out,
+                if *descending {
+                    t.marshal_name_reversed()
+                } else {
+                    t.marshal_name()
+                }
+                .as_bytes(),
+            );
+        }
+        for columns in [&self.statics, &self.regulars] {
+            vint::put_unsigned(out, columns.len() as u64);
+            for c in columns {
+                put_sized(out, c.name.as_bytes());
+                put_sized(out, c.cql_type.marshal_name().as_bytes());
+            }
+        }
+    }
+
+    pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self, Damage> {
+        let timestamp = EPOCH_MICROSECONDS.wrapping_add(r.get_vint()?.cast_signed());
+        let at = r.at();
+        // Others add in 32 bits: a minimum before the epoch is stored as a negative number of either width.
+        #[expect(clippy::cast_possible_truncation, reason = "the low 32 bits are the number")]
+        let seconds = EPOCH_SECONDS + i64::from(r.get_vint()? as u32 as i32);
+        let deletion_time = u32::try_from(seconds).map_err(|_| Damage::new(at, "a deletion time"))?;
+        let at = r.at();
+        let ttl = u32::try_from(r.get_vint()?).map_err(|_| Damage::new(at, "a time to live"))?;
+        let base = EncodingBase {
+            timestamp,
+            deletion_time,
+            ttl,
+        };
+        let at = r.at();
+        let partition_key = partition_key_from_marshal_name(get_sized(r)?)
+            .map_err(|e| Damage::new(at, format!("the class of a partition key: {e}")))?;
+        let mut clustering = Vec::new();
+        for _ in 0..r.get_vint()? {
+            clustering.push(get_type(r)?);
+        }
+        let mut both = [Vec::new(), Vec::new()];
+        for columns in &mut both {
+            for _ in 0..r.get_vint()? {
+                let name = get_sized(r)?.to_owned();
+                let (cql_type, _) = get_type(r)?;
+                columns.push(HeaderColumn { name, cql_type });
+            }
+            sort_columns(columns);
+        }
+        let [statics, regulars] = both;
+        Ok(Self {
+            base,
+            partition_key,
+            clustering,
+            statics,
+            regulars,
+        })
+    }
+}
+
+/// Where a cell of the file goes in the table's rows, or comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Slot {
+    /// The table's column; None: it does not have it, the cell is skipped.
+    pub(crate) id: Option<u16>,
+    /// How the table's rows hold it.
+    pub(crate) layout: CellLayout,
+    /// Cells at or below this timestamp are of a dropped column.
+    pub(crate) dropped_at: i64,
+    /// Values have this length and no length prefix.
+    pub(crate) fixed_len: Option<usize>,
+    /// A multi-cell column.
+    pub(crate) is_complex: bool,
+}
+
+/// The columns of one kind of row (static or regular) in file order.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Slots {
+    pub(crate) slots: Vec<Slot>,
+    /// Column ids ascend in file order, so a row can be converted in one pass.
+    pub(crate) are_ids_ascending: bool,
+    /// Any of them is multi-cell.
+    pub(crate) has_complex: bool,
+}
+
+impl Slots {
+    fn new(slots: Vec<Slot>) -> Self {
+        let known: Vec<u16> = slots.iter().filter_map(|s| s.id).collect();
+        Self {
+            are_ids_ascending: known.windows(2).all(|w| w[0] < w[1]),
+            has_complex: slots.iter().any(|s| s.is_complex),
+            slots,
+        }
+    }
+
+    /// Matches the file's columns with the table's. Err says which do not fit.
+    pub(crate) fn of(columns: &[HeaderColumn], kind: ColumnKind, table: &Table) -> Result<Self, String> {
+        let mut slots = Vec::with_capacity(columns.len());
+        for c in columns {
+            let living = table.columns.iter().find(|t| t.kind == kind && t.name == c.name);
+            let dropped_at = table
+                .dropped
+                .iter()
+                .filter(|d| d.kind == kind && d.name == c.name)
+                .map(|d| d.dropped_at_us)
+                .max()
+                .unwrap_or(i64::MIN);
+            if let Some(t) = living
+                && !fits(&c.cql_type, &t.cql_type)
+            {
+                // A column of the name and another type that was dropped since: all cells here are its.
+                let was_dropped = table
+                    .dropped
+                    .iter()
+                    .any(|d| d.name == c.name && fits(&c.cql_type, &d.cql_type));
+                if !was_dropped {
+                    return Err(format!(
+                        "column {} is {} in the file, {} in the table",
+                        c.name, c.cql_type, t.cql_type
+                    ));
+                }
+            }
+            let target = living.filter(|t| fits(&c.cql_type, &t.cql_type));
+            slots.push(Slot {
+                id: target.map(|t| t.id.0),
+                layout: target.map_or(CellLayout::Unknown, |t| table.layout.cell(usize::from(t.id.0))),
+                dropped_at,
+                fixed_len: c.cql_type.fixed_len(),
+                is_complex: c.cql_type.is_multi_cell(),
+            });
+        }
+        Ok(Self::new(slots))
+    }
+}
+
+/// Whether values of type `file` can stand in a column of type `table`.
+pub(crate) fn fits(file: &CqlType, table: &CqlType) -> bool {
+    match (file, table) {
+        (CqlType::Frozen(a), CqlType::Frozen(b))
+        | (CqlType::List(a), CqlType::List(b))
+        | (CqlType::Set(a), CqlType::Set(b)) => fits(a, b),
+        (CqlType::Map(a, x), CqlType::Map(b, y)) => fits(a, b) && fits(x, y),
+        (CqlType::Tuple(a), CqlType::Tuple(b)) => a.iter().zip(b.iter()).all(|(a, b)| fits(a, b)),
+        // ALTER TYPE adds and renames fields.
+        (CqlType::Udt(a), CqlType::Udt(b)) => a.name == b.name,
+        (CqlType::Vector(a, n), CqlType::Vector(b, m)) => n == m && fits(a, b),
+        (CqlType::Empty, _) | (_, CqlType::Empty) => file == table,
+        (f, CqlType::Blob) => !f.is_multi_cell() && !f.is_counter(),
+        (CqlType::Ascii, CqlType::Text)
+        | (CqlType::TimeUuid, CqlType::Uuid)
+        | (CqlType::Int | CqlType::BigInt | CqlType::Timestamp, CqlType::VarInt)
+        | (CqlType::Timestamp, CqlType::BigInt)
+        | (CqlType::BigInt, CqlType::Timestamp) => true,
+        (a, b) => a == b,
+    }
+}

@@ -1,0 +1,746 @@
+//! An open sstable.
+//!
+//! Summary, filter, statistics and the places of chunks are in memory; Index.db and Data.db are read as needed. A
+//! reader is immutable and shared by all shards and jobs; caches are the caller's.
+
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use mutation::{Bound, BoundKind, ClusteringSlice};
+use schema::{Table, push_component};
+use stdx::bytes::Reader as Bytes;
+use types::Token;
+use types::token::token_of;
+
+use crate::cache::ChunkCache;
+use crate::chunks::{Chunks, Cut};
+use crate::component::{Component, Descriptor, Generation, Version, list};
+use crate::compression::CompressionInfo;
+use crate::cursor::PartitionCursor;
+use crate::encode::Format;
+use crate::error::{Damage, Error};
+use crate::filter::{self, Filter};
+use crate::index::Entry;
+use crate::io::{self, InputFile};
+use crate::scan::{BlockingScan, ScanCursor};
+use crate::statistics::Statistics;
+use crate::summary::Summary;
+use crate::window::{ReadLimits, Shape};
+use crate::writer::INDEX_PAGE;
+
+/// What is known of an sstable without reading its data.
+#[derive(Clone, Debug)]
+pub struct Meta {
+    /// Where it is and how its files are called.
+    pub descriptor: Descriptor,
+    /// Of its statistics.
+    pub statistics: Arc<Statistics>,
+    /// Serialised partition keys, in (token, key) order.
+    pub first_key: Box<[u8]>,
+    /// The last of them.
+    pub last_key: Box<[u8]>,
+    /// The first key's token.
+    pub first_token: Token,
+    /// The last key's token.
+    pub last_token: Token,
+    /// Partitions; an estimate for files that were not written in this process.
+    pub partitions: u64,
+    /// Bytes of data before compression.
+    pub data_len: u64,
+    /// Bytes of all components.
+    pub disk_len: u64,
+}
+
+impl Meta {
+    pub(crate) fn new(
+        descriptor: &Descriptor,
+        statistics: Statistics,
+        summary: &Summary,
+        partitions: u64,
+        data_len: u64,
+        disk_len: u64,
+    ) -> Self {
+        Self {
+            descriptor: descriptor.clone(),
+            statistics: Arc::new(statistics),
+            first_token: token_of(&summary.first_key),
+            last_token: token_of(&summary.last_key),
+            first_key: summary.first_key.clone(),
+            last_key: summary.last_key.clone(),
+            partitions,
+            data_len,
+            disk_len,
+        }
+    }
+
+    /// The bounds between which all rows and range tombstones are; None where they are not certain.
+    #[must_use]
+    pub fn clustering_bounds(&self) -> (Option<Bound>, Option<Bound>) {
+        let bound = |components: &[Vec<u8>], kind: BoundKind| {
+            let is_certain = !components.is_empty() && self.descriptor.version >= Version::Md;
+            is_certain.then(|| {
+                let mut prefix = Vec::new();
+                components.iter().for_each(|c| push_component(&mut prefix, c));
+                Bound {
+                    prefix: prefix.into(),
+                    kind,
+                }
+            })
+        };
+        (
+            bound(&self.statistics.min_clustering, BoundKind::Before),
+            bound(&self.statistics.max_clustering, BoundKind::After),
+        )
+    }
+}
+
+/// Checksums.db, ceto's own component: what makes damage visible in the files that the format leaves unprotected.
+///
+/// ```text
+/// u32 version 1, u64 length of Index.db, u32 pages, u32 CRC-32 of each 16 KiB page of it,
+/// u32 n, n x {u16 length and name of a component, u64 length, u32 CRC-32}, u32 CRC-32 of all before
+/// ```
+#[derive(Debug)]
+pub(crate) struct Checksums {
+    pub(crate) index_len: u64,
+    pub(crate) index: Vec<u32>,
+    pub(crate) components: Vec<(Component, u64, u32)>,
+}
+
+impl Checksums {
+    const VERSION: u32 = 1;
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(256 + self.index.len() * 4);
+        let count = |n: usize| u32::try_from(n).expect("fewer than 2^32 checksums").to_be_bytes();
+        out.extend_from_slice(&Self::VERSION.to_be_bytes());
+        out.extend_from_slice(&self.index_len.to_be_bytes());
+        out.extend_from_slice(&count(self.index.len()));
+        self.index.iter().for_each(|c| out.extend_from_slice(&c.to_be_bytes()));
+        out.extend_from_slice(&count(self.components.len()));
+        for (component, len, crc) in &self.components {
+            let name = component.suffix().as_bytes();
+            out.extend_from_slice(&u16::try_from(name.len()).expect("short names").to_be_bytes());
+            out.extend_from_slice(name);
+            out.extend_from_slice(&len.to_be_bytes());
+            out.extend_from_slice(&crc.to_be_bytes());
+        }
+        let crc = crc32fast::hash(&out);
+        out.extend_from_slice(&crc.to_be_bytes());
+        out
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, Damage> {
+        let Some((body, crc)) = bytes.split_last_chunk::<4>() else {
+            return Err(Damage::new(bytes.len(), "checksums"));
+        };
+        if u32::from_be_bytes(*crc) != crc32fast::hash(body) {
+            return Err(Damage::new(
+                body.len(),
+                format!("checksum {:08x} of this file", crc32fast::hash(body)),
+            ));
+        }
+        let mut r = Bytes::new(body);
+        if r.get_u32()? != Self::VERSION {
+            return Err(Damage::new(0, "version 1 of this file"));
+        }
+        let index_len = r.get_u64()?;
+        let pages = r.get_u32()?;
+        let mut index = Vec::new();
+        for _ in 0..pages {
+            index.push(r.get_u32()?);
+        }
+        let mut components = Vec::new();
+        for _ in 0..r.get_u32()? {
+            let len = usize::from(r.get_u16()?);
+            let name = r.get_slice(len)?;
+            let (len, crc) = (r.get_u64()?, r.get_u32()?);
+            if let Some(component) = std::str::from_utf8(name).ok().and_then(Component::from_suffix) {
+                components.push((component, len, crc));
+            }
+        }
+        Ok(Self {
+            index_len,
+            index,
+            components,
+        })
+    }
+
+    fn check(&self, component: Component, path: &Path, bytes: &[u8]) -> Result<(), Error> {
+        let Some((_, len, crc)) = self.components.iter().find(|(c, ..)| *c == component) else {
+            return Ok(());
+        };
+        if *len != bytes.len() as u64 {
+            return Err(Error::damaged(
+                path,
+                bytes.len() as u64,
+                format!("a file of {len} bytes"),
+            ));
+        }
+        if *crc != crc32fast::hash(bytes) {
+            return Err(Error::damaged(path, 0, format!("a file with checksum {crc:08x}")));
+        }
+        Ok(())
+    }
+}
+
+/// An open sstable.
+pub struct Reader {
+    meta: Meta,
+    pub(crate) shape: Shape,
+    pub(crate) summary: Summary,
+    filter: Option<Filter>,
+    pub(crate) data: Chunks,
+    pub(crate) index: Chunks,
+    components: Vec<Component>,
+}
+
+impl std::fmt::Debug for Reader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reader")
+            .field("descriptor", &self.meta.descriptor)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The small files of an sstable, as they were read.
+struct Small<'d> {
+    descriptor: &'d Descriptor,
+    listed: Vec<Component>,
+    checksums: Option<Checksums>,
+}
+
+impl<'d> Small<'d> {
+    fn open(descriptor: &'d Descriptor) -> Result<Self, Error> {
+        let path = descriptor.path(Component::Toc);
+        let toc = io::read_all(&path)?;
+        let text = std::str::from_utf8(&toc).map_err(|e| Error::damaged(&path, e.valid_up_to() as u64, "text"))?;
+        let mut listed: Vec<Component> = Vec::new();
+        let mut offset = 0;
+        for line in text.split_inclusive('\n') {
+            let name = line.trim();
+            // Unknown components are someone else's business; what is no file name is damage.
+            if name.is_empty() || name.bytes().any(|b| !b.is_ascii_graphic() || b == b'/') {
+                return Err(Error::damaged(&path, offset, "the name of a component"));
+            }
+            listed.extend(Component::from_suffix(name));
+            offset += line.len() as u64;
+        }
+        for needed in [Component::Data, Component::Index, Component::Statistics] {
+            if !listed.contains(&needed) {
+                return Err(Error::damaged(
+                    &path,
+                    offset,
+                    format!("a line with {}", needed.suffix()),
+                ));
+            }
+        }
+        let mut small = Self {
+            descriptor,
+            listed,
+            checksums: None,
+        };
+        if let Some((path, bytes)) = small.read(Component::Checksums)? {
+            small.checksums = Some(Checksums::decode(&bytes).map_err(|d| d.in_file(&path, 0))?);
+        }
+        Ok(small)
+    }
+
+    /// A listed component's bytes, checked if there is a checksum.
+    fn read(&self, component: Component) -> Result<Option<(PathBuf, Vec<u8>)>, Error> {
+        if !self.listed.contains(&component) {
+            return Ok(None);
+        }
+        let path = self.descriptor.path(component);
+        let bytes = io::read_all(&path)?;
+        if let Some(checksums) = &self.checksums {
+            checksums.check(component, &path, &bytes)?;
+        }
+        Ok(Some((path, bytes)))
+    }
+
+    fn decode<T>(
+        &self,
+        component: Component,
+        decode: impl FnOnce(&[u8]) -> Result<T, Damage>,
+    ) -> Result<Option<T>, Error> {
+        let Some((path, bytes)) = self.read(component)? else {
+            return Ok(None);
+        };
+        decode(&bytes).map(Some).map_err(|d| d.in_file(&path, 0))
+    }
+}
+
+fn decode_crc(bytes: &[u8]) -> Result<Cut, Damage> {
+    let mut r = Bytes::new(bytes);
+    let chunk_len = r.get_u32()?;
+    if chunk_len == 0 || chunk_len > 1 << 30 {
+        return Err(Damage::new(0, "a chunk length of at most 1 GiB"));
+    }
+    let (checksums, rest) = r.rest().as_chunks::<4>();
+    if !rest.is_empty() {
+        return Err(Damage::new(bytes.len(), "whole checksums of four bytes"));
+    }
+    Ok(Cut::Checked {
+        chunk_len,
+        checksums: checksums.iter().map(|c| u32::from_be_bytes(*c)).collect(),
+    })
+}
+
+impl Reader {
+    /// Opens generation `generation` of a table's directory. Blocks.
+    ///
+    /// # Errors
+    /// When there is none, it is damaged, or it is not of the table.
+    pub fn open(dir: &Path, generation: u64, table: &Table) -> Result<Arc<Self>, Error> {
+        for version in [Version::Me, Version::Md, Version::Mc] {
+            let descriptor = Descriptor {
+                dir: dir.to_owned(),
+                version,
+                generation: Generation::Number(generation),
+            };
+            if runtime::fs::exists(descriptor.path(Component::Toc)) {
+                return Self::open_descriptor(&descriptor, table);
+            }
+        }
+        Err(Error::unsupported(
+            dir,
+            format!("there is no sealed sstable of generation {generation} in a version that can be read"),
+        ))
+    }
+
+    /// Opens every sealed sstable of a table's directory. Blocks.
+    ///
+    /// # Errors
+    /// As [`Self::open`], of the first that fails.
+    pub fn open_all(dir: &Path, table: &Table) -> Result<Vec<Arc<Self>>, Error> {
+        list(dir)?.iter().map(|d| Self::open_descriptor(d, table)).collect()
+    }
+
+    /// Opens an sstable. Blocks.
+    ///
+    /// # Errors
+    /// When it is damaged or not of the table.
+    pub fn open_descriptor(descriptor: &Descriptor, table: &Table) -> Result<Arc<Self>, Error> {
+        let small = Small::open(descriptor)?;
+        let statistics = Self::statistics_of(&small)?;
+        Self::open_with(&small, statistics, table)
+    }
+
+    /// Opens an sstable with a table made from its own header. Blocks.
+    ///
+    /// # Errors
+    /// When it is damaged.
+    pub fn open_self_described(
+        descriptor: &Descriptor,
+        table: impl FnOnce(&Statistics) -> Table,
+    ) -> Result<(Arc<Self>, Table), Error> {
+        let small = Small::open(descriptor)?;
+        let statistics = Self::statistics_of(&small)?;
+        let table = table(&statistics);
+        Ok((Self::open_with(&small, statistics, &table)?, table))
+    }
+
+    fn statistics_of(small: &Small<'_>) -> Result<Statistics, Error> {
+        let version = small.descriptor.version;
+        let statistics = small.decode(Component::Statistics, |bytes| Statistics::decode(bytes, version))?;
+        Ok(statistics.expect("the TOC lists statistics"))
+    }
+
+    fn open_with(small: &Small<'_>, statistics: Statistics, table: &Table) -> Result<Arc<Self>, Error> {
+        let descriptor = small.descriptor;
+        let format = Format::of(&statistics.header, table)
+            .map_err(|what| Error::schema(&descriptor.path(Component::Statistics), what))?;
+        let data = Self::data_of(small)?;
+        let index_file = InputFile::open(descriptor.path(Component::Index))?;
+        let chunk_len = u32::try_from(INDEX_PAGE).expect("a small page");
+        let cut = match &small.checksums {
+            Some(own) if own.index_len == index_file.len() => Cut::Checked {
+                chunk_len,
+                checksums: own.index.clone(),
+            },
+            Some(own) => {
+                let expected = format!("a file of {} bytes", own.index_len);
+                return Err(Error::damaged(index_file.path(), index_file.len(), expected));
+            }
+            None => Cut::Plain { chunk_len },
+        };
+        let index = Chunks::new(index_file, cut)?;
+        let summary = match small.decode(Component::Summary, Summary::decode)? {
+            Some(summary) => summary,
+            // Others may leave it out, or write it late; it can be made from the index.
+            None => crate::scan::summarize(&index, u32::try_from(table.options.min_index_interval).unwrap_or(128))?,
+        };
+        let filter = small.decode(Component::Filter, Filter::decode)?;
+        Self::check_consistency(descriptor, &summary, &index, &data)?;
+        let disk_len = data.file_len() + index.file_len();
+        let samples = summary.samples.len() as u64;
+        let counted = statistics.partition_size.count();
+        let partitions = if counted > 0 {
+            counted
+        } else {
+            samples * u64::from(summary.interval)
+        };
+        let meta = Meta::new(descriptor, statistics, &summary, partitions, data.len(), disk_len);
+        let shape = Shape {
+            format: Arc::new(format),
+            layout: Arc::clone(&table.layout),
+            order: Arc::clone(&table.clustering_order),
+        };
+        Ok(Arc::new(Self {
+            meta,
+            shape,
+            summary,
+            filter,
+            data,
+            index,
+            components: small.listed.clone(),
+        }))
+    }
+
+    fn data_of(small: &Small<'_>) -> Result<Chunks, Error> {
+        let file = InputFile::open(small.descriptor.path(Component::Data))?;
+        let cut = if let Some(info) = small.decode(Component::CompressionInfo, CompressionInfo::decode)? {
+            Cut::Compressed(info)
+        } else if let Some(cut) = small.decode(Component::Crc, decode_crc)? {
+            cut
+        } else {
+            Cut::Plain { chunk_len: 64 << 10 }
+        };
+        Chunks::new(file, cut)
+    }
+
+    fn check_consistency(
+        descriptor: &Descriptor,
+        summary: &Summary,
+        index: &Chunks,
+        data: &Chunks,
+    ) -> Result<(), Error> {
+        let path = descriptor.path(Component::Summary);
+        if let Some(last) = summary.samples.last()
+            && last.position >= index.len()
+        {
+            return Err(Error::damaged(
+                &path,
+                0,
+                format!("positions inside the {} bytes of Index.db", index.len()),
+            ));
+        }
+        if summary.samples.is_empty() || summary.samples[0].position != 0 {
+            return Err(Error::damaged(
+                &path,
+                0,
+                "the first entry of Index.db among the samples",
+            ));
+        }
+        let (first, last) = (&summary.first_key, &summary.last_key);
+        if (token_of(first), first) > (token_of(last), last) {
+            return Err(Error::damaged(&path, 0, "a last key behind the first"));
+        }
+        if data.len() == 0 {
+            return Err(Error::damaged(data.path(), 0, "partitions"));
+        }
+        Ok(())
+    }
+
+    /// What is known without reading data.
+    #[must_use]
+    pub fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    /// Where it is and how its files are called.
+    #[must_use]
+    pub fn descriptor(&self) -> &Descriptor {
+        &self.meta.descriptor
+    }
+
+    /// The components that its TOC lists and ceto knows.
+    #[must_use]
+    pub fn components(&self) -> &[Component] {
+        &self.components
+    }
+
+    /// The serialised key of the first partition.
+    #[must_use]
+    pub fn first_key(&self) -> &[u8] {
+        &self.meta.first_key
+    }
+
+    /// The serialised key of the last partition.
+    #[must_use]
+    pub fn last_key(&self) -> &[u8] {
+        &self.meta.last_key
+    }
+
+    /// Tokens of the first and the last partition.
+    #[must_use]
+    pub fn tokens(&self) -> (Token, Token) {
+        (self.meta.first_token, self.meta.last_token)
+    }
+
+    /// Bytes it holds in memory.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        self.filter.as_ref().map_or(0, Filter::memory)
+            + self.summary.memory()
+            + self.data.memory()
+            + self.index.memory()
+            + size_of::<Self>()
+    }
+
+    /// False: no partition with this key is in the file.
+    #[inline]
+    #[must_use]
+    pub fn may_contain(&self, token: Token, key: &[u8]) -> bool {
+        self.covers(token) && self.filter.as_ref().is_none_or(|f| f.may_contain(filter::hash(key)))
+    }
+
+    /// The same, of a key whose Murmur3 hash is known.
+    #[inline]
+    #[must_use]
+    pub fn may_contain_hash(&self, token: Token, hash: (u64, u64)) -> bool {
+        self.covers(token) && self.filter.as_ref().is_none_or(|f| f.may_contain(hash))
+    }
+
+    #[inline]
+    fn covers(&self, token: Token) -> bool {
+        token >= self.meta.first_token && token <= self.meta.last_token
+    }
+
+    /// Forgets the cached chunks of this file, when it is deleted or moves away.
+    pub fn evict_from(&self, cache: &ChunkCache) {
+        cache.forget(self.data.id());
+        cache.forget(self.index.id());
+    }
+
+    /// Prepares to read `slices` (sorted and disjoint) of a partition; None when it is not in the file.
+    ///
+    /// # Errors
+    /// When the index cannot be read or is damaged.
+    pub async fn read_partition(
+        self: &Arc<Self>,
+        cache: &Rc<ChunkCache>,
+        token: Token,
+        key: &[u8],
+        slices: &[ClusteringSlice],
+        reversed: bool,
+        limits: ReadLimits,
+    ) -> Result<Option<PartitionCursor>, Error> {
+        let Some((position, promoted)) = self.find(cache, token, key).await? else {
+            return Ok(None);
+        };
+        PartitionCursor::new(
+            Arc::clone(self),
+            Rc::clone(cache),
+            (token, key),
+            (position, promoted),
+            slices,
+            reversed,
+            limits,
+        )
+        .map(Some)
+    }
+
+    /// Prepares to read all partitions from (`from`, `from_key`) on whose token is at most `to`.
+    ///
+    /// # Errors
+    /// When the index cannot be read or is damaged.
+    pub async fn scan(
+        self: &Arc<Self>,
+        cache: &Rc<ChunkCache>,
+        from: Token,
+        from_key: &[u8],
+        to: Token,
+        limits: ReadLimits,
+    ) -> Result<ScanCursor, Error> {
+        let start = self.first_at(cache, from, from_key).await?;
+        Ok(ScanCursor::new(Arc::clone(self), start, to, limits))
+    }
+
+    /// Reads all partitions whose token is greater than `after` and at most `to`; `Token::MIN` and `Token::MAX` for
+    /// all. Blocks.
+    ///
+    /// # Errors
+    /// When the index cannot be read or is damaged.
+    pub fn scan_blocking(self: &Arc<Self>, after: Token, to: Token, limits: ReadLimits) -> Result<BlockingScan, Error> {
+        let start = if after < self.meta.first_token {
+            Some(0)
+        } else {
+            self.first_behind_blocking(after)?
+        };
+        Ok(BlockingScan::new(Arc::clone(self), start, to, limits))
+    }
+
+    /// The bytes of Index.db between two samples.
+    fn page(&self, page: usize) -> (u64, u64) {
+        let samples = &self.summary.samples;
+        let start = samples.get(page).map_or(0, |s| s.position);
+        let end = samples.get(page + 1).map_or(self.index.len(), |s| s.position);
+        (start, end)
+    }
+
+    async fn index_bytes(&self, start: u64, end: u64, cache: &ChunkCache) -> Result<IndexBytes, Error> {
+        let chunk_len = self.index.chunk_len();
+        let (first, last) = (start / chunk_len, end.saturating_sub(1) / chunk_len);
+        let at = usize::try_from(start - first * chunk_len).expect("inside a chunk");
+        let len = usize::try_from(end - start).unwrap_or(usize::MAX);
+        let bytes = if first == last {
+            self.index.chunk(first, Some(cache)).await?
+        } else {
+            let mut bytes = Vec::with_capacity(len + at);
+            for chunk in first..=last {
+                bytes.extend_from_slice(&self.index.chunk(chunk, Some(cache)).await?);
+            }
+            Rc::new(bytes)
+        };
+        if bytes.len() < at + len {
+            return Err(Error::damaged(self.index.path(), end, "more of the index"));
+        }
+        Ok(IndexBytes { bytes, at, len })
+    }
+
+    /// Position and promoted index of a partition.
+    async fn find(&self, cache: &ChunkCache, token: Token, key: &[u8]) -> Result<Option<(u64, Vec<u8>)>, Error> {
+        let Some(page) = self.summary.page_of(token, key) else {
+            return Ok(None);
+        };
+        let (mut at, end) = self.page(page);
+        // Promoted indexes may make a page long; most pages are read whole, by the chunk.
+        while at < end {
+            let stretch_end = end.min((at / self.index.chunk_len() + 1) * self.index.chunk_len());
+            let mut stretch = self.index_bytes(at, stretch_end, cache).await?;
+            loop {
+                let bytes = stretch.get();
+                if bytes.is_empty() {
+                    break;
+                }
+                let entry = match Entry::read(bytes) {
+                    Ok(entry) => entry,
+                    Err(_) => {
+                        // The entry goes on in the next chunk: its key is at most 64 KiB.
+                        let longer = end.min(at + (2 << 16));
+                        if longer <= at + bytes.len() as u64 {
+                            return Err(Error::damaged(self.index.path(), at, "an index entry"));
+                        }
+                        stretch = self.index_bytes(at, longer, cache).await?;
+                        match Entry::read(stretch.get()) {
+                            Ok(_) => continue,
+                            Err(_) => return Err(Error::damaged(self.index.path(), at, "an index entry")),
+                        }
+                    }
+                };
+                let (head, promoted_len) = entry.promoted;
+                let promoted_at = at + head as u64;
+                let next = promoted_at.checked_add(promoted_len as u64).filter(|n| *n <= end);
+                let Some(next) = next else {
+                    return Err(Error::damaged(self.index.path(), at, "an index entry inside its page"));
+                };
+                if entry.key == key {
+                    let position = entry.position;
+                    if position >= self.data.len() {
+                        return Err(Error::damaged(self.index.path(), at, "a position inside Data.db"));
+                    }
+                    let promoted = if promoted_len == 0 {
+                        Vec::new()
+                    } else {
+                        self.index_bytes(promoted_at, next, cache).await?.get().to_vec()
+                    };
+                    return Ok(Some((position, promoted)));
+                }
+                let step = usize::try_from(next - at).unwrap_or(usize::MAX);
+                at = next;
+                if step >= stretch.len {
+                    break;
+                }
+                stretch.skip(step);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Where the first partition at or behind (token, key) is; None when there is none.
+    async fn first_at(&self, cache: &ChunkCache, token: Token, key: &[u8]) -> Result<Option<u64>, Error> {
+        let mut page = self.summary.page_of(token, key).unwrap_or(0);
+        while page < self.summary.samples.len() {
+            let (start, end) = self.page(page);
+            let bytes = self.index_bytes(start, end, cache).await?;
+            let found = self.first_entry(start, bytes.get(), |t, k| (t, k) >= (token, key))?;
+            if found.is_some() {
+                return Ok(found);
+            }
+            page += 1;
+        }
+        Ok(None)
+    }
+
+    fn first_behind_blocking(&self, token: Token) -> Result<Option<u64>, Error> {
+        let mut page = self.summary.page_behind(token);
+        let mut raw = Vec::new();
+        while page < self.summary.samples.len() {
+            let (start, end) = self.page(page);
+            let chunk_len = self.index.chunk_len();
+            let mut bytes = Vec::new();
+            let first = start / chunk_len;
+            let mut chunk = first;
+            while chunk * chunk_len < end {
+                chunk += self.index.read_blocking(chunk, chunk_len, &mut raw, &mut bytes)?;
+            }
+            let base = first * chunk_len;
+            let piece = bytes.get((start - base) as usize..(end - base) as usize);
+            let piece = piece.ok_or_else(|| Error::damaged(self.index.path(), end, "more of the index"))?;
+            let found = self.first_entry(start, piece, |t, _| t > token)?;
+            if found.is_some() {
+                return Ok(found);
+            }
+            page += 1;
+        }
+        Ok(None)
+    }
+
+    /// The position of the first entry of a page that is wanted.
+    fn first_entry(
+        &self,
+        start: u64,
+        page: &[u8],
+        is_wanted: impl Fn(Token, &[u8]) -> bool,
+    ) -> Result<Option<u64>, Error> {
+        let mut at = 0;
+        while at < page.len() {
+            let wrong = || Error::damaged(self.index.path(), start + at as u64, "an index entry");
+            let entry = Entry::read(&page[at..]).map_err(|_| wrong())?;
+            if is_wanted(token_of(entry.key), entry.key) {
+                if entry.position >= self.data.len() {
+                    return Err(wrong());
+                }
+                return Ok(Some(entry.position));
+            }
+            at = entry
+                .promoted
+                .0
+                .checked_add(entry.promoted.1)
+                .and_then(|n| n.checked_add(at))
+                .ok_or_else(wrong)?;
+        }
+        Ok(None)
+    }
+}
+
+/// A stretch of Index.db: a part of a cached chunk, or a copy of several.
+struct IndexBytes {
+    bytes: Rc<Vec<u8>>,
+    at: usize,
+    len: usize,
+}
+
+impl IndexBytes {
+    fn get(&self) -> &[u8] {
+        &self.bytes[self.at..self.at + self.len]
+    }
+
+    fn skip(&mut self, n: usize) {
+        self.at += n;
+        self.len -= n;
+    }
+}

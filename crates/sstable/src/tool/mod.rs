@@ -1,0 +1,1 @@
+//! What `ceto sstable` does: dump, verify and metadata of files, without a schema.

@@ -1,0 +1,377 @@
+//! What is written is read back: by scans, by reads of slices, forwards and backwards, through every compressor.
+
+mod common;
+
+use std::cmp::Ordering;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use common::{TempDir, describe, join, long_partition, long_table, wide_blocks, wide_table};
+use mutation::{Bound, ClusteringSlice, PartitionBlock, RangeTombstoneList};
+use schema::Table;
+use sstable::{ChunkCache, Compression, Compressor, EncodingBase, ReadLimits, Reader, Writer, WriterOptions};
+use types::Token;
+
+fn write(dir: &Path, table: &Table, blocks: &[PartitionBlock], compression: Compression) -> Arc<Reader> {
+    let base = EncodingBase::of_blocks(&table.layout, blocks);
+    let mut options = WriterOptions::of_table(table, blocks.len() as u64, base).expect("known options");
+    options.compression = compression;
+    options.column_index_size_bytes = 4096;
+    options.min_index_interval = 4;
+    let mut writer = Writer::create(dir, 1, table, options).expect("an empty directory");
+    for block in blocks {
+        writer.append(block).expect("room on the disk");
+    }
+    writer.finish().expect("room on the disk");
+    Reader::open(dir, 1, table).expect("what was just written")
+}
+
+fn lz4() -> Compression {
+    Compression { compressor: Some(Compressor::Lz4), chunk_len: 4096 }
+}
+
+fn scan_all(reader: &Arc<Reader>, after: Token, to: Token, limits: ReadLimits) -> Vec<PartitionBlock> {
+    let mut scan = reader.scan_blocking(after, to, limits).expect("a readable index");
+    let mut blocks = Vec::new();
+    while let Some(block) = scan.next_block().expect("undamaged data") {
+        blocks.push(block);
+    }
+    blocks
+}
+
+/// Joins consecutive blocks of one partition.
+fn joined(table: &Table, blocks: &[PartitionBlock]) -> Vec<PartitionBlock> {
+    blocks.chunk_by(|a, b| a.key() == b.key()).map(|parts| join(table, parts)).collect()
+}
+
+fn texts(table: &Table, blocks: &[PartitionBlock]) -> Vec<String> {
+    blocks.iter().map(|b| describe(table, b)).collect()
+}
+
+#[test]
+fn every_kind_of_cell_row_and_deletion_survives_every_compressor() {
+    let table = wide_table();
+    let blocks = wide_blocks(&table);
+    let zstd = Compression { compressor: Some(Compressor::Zstd(1)), chunk_len: 256 };
+    let snappy = Compression { compressor: Some(Compressor::Snappy), chunk_len: 128 };
+    let deflate = Compression { compressor: Some(Compressor::Deflate), chunk_len: 1 << 16 };
+    for compression in [lz4(), zstd, snappy, deflate, Compression::none()] {
+        let dir = TempDir::new("kinds");
+        let reader = write(&dir.0, &table, &blocks, compression.clone());
+        let read = scan_all(&reader, Token::MIN, Token::MAX, ReadLimits::NONE);
+        assert_eq!(texts(&table, &read), texts(&table, &blocks), "{compression:?}");
+        for limits in [ReadLimits { rows: 1, bytes: usize::MAX }, ReadLimits { rows: usize::MAX, bytes: 1 }] {
+            let read = scan_all(&reader, Token::MIN, Token::MAX, limits);
+            assert_eq!(texts(&table, &joined(&table, &read)), texts(&table, &blocks), "cut by {limits:?}");
+        }
+        for block in &blocks {
+            assert!(reader.may_contain(block.token, block.key()));
+        }
+        assert!(!reader.may_contain(Token::MAX, b"not here"));
+    }
+}
+
+#[test]
+fn a_partition_appended_in_parts_is_the_same_file_as_in_one() {
+    let table = wide_table();
+    let blocks = wide_blocks(&table);
+    let whole = TempDir::new("whole");
+    let reader = write(&whole.0, &table, &blocks, lz4());
+    for limits in [1, 2, 3].map(|rows| ReadLimits { rows, bytes: 200 }) {
+        let parts = scan_all(&reader, Token::MIN, Token::MAX, limits);
+        assert!(parts.len() > blocks.len());
+        let dir = TempDir::new("parts");
+        let base = EncodingBase::of_blocks(&table.layout, &blocks);
+        let mut options = WriterOptions::of_table(&table, 7, base).expect("known options");
+        options.compression = lz4();
+        let mut writer = Writer::create(&dir.0, 1, &table, options).expect("an empty directory");
+        parts.iter().for_each(|b| writer.append(b).expect("room on the disk"));
+        writer.finish().expect("room on the disk");
+        let data = |dir: &Path| runtime::fs::read(dir.join("me-1-big-Data.db")).expect("a data file");
+        assert_eq!(data(&dir.0), data(&whole.0), "cut by {limits:?}");
+    }
+}
+
+#[test]
+fn a_row_of_a_thousand_columns_survives_with_any_number_of_them_missing() {
+    let mut columns = vec![common::column("k", types::CqlType::Text, schema::ColumnKind::PartitionKey, 0, false)];
+    columns.extend((0..1000).map(|i| common::regular(&format!("v{i:04}"), types::CqlType::Int)));
+    let table = common::table("columns", columns);
+    let mut blocks: Vec<PartitionBlock> = [0, 1, 400, 499, 500, 501, 999, 1000]
+        .into_iter()
+        .map(|n| {
+            let key = format!("{n} columns");
+            let mut b = PartitionBlock::new(types::token::token_of(key.as_bytes()), key.as_bytes());
+            let names: Vec<String> = (0..n).map(|i| format!("v{:04}", i * 1000 / n.max(1))).collect();
+            let value = 7i32.to_be_bytes();
+            let cells: Vec<_> = names
+                .iter()
+                .map(|name| (name.as_str(), common::Value::Cell(common::live(common::NOW_US, &value))))
+                .collect();
+            b.push_row(b"", &common::row(&table, common::marker(common::NOW_US), mutation::Tombstone::NONE, &cells));
+            b
+        })
+        .collect();
+    blocks.sort_by(|a, b| (a.token, a.key()).cmp(&(b.token, b.key())));
+    let dir = TempDir::new("columns");
+    let reader = write(&dir.0, &table, &blocks, lz4());
+    assert_eq!(texts(&table, &scan_all(&reader, Token::MIN, Token::MAX, ReadLimits::NONE)), texts(&table, &blocks));
+}
+
+#[test]
+fn a_scan_of_a_token_range_returns_exactly_its_partitions() {
+    let table = long_table();
+    let mut blocks: Vec<_> =
+        (0..200).map(|i| long_partition(&table, format!("key {i}").as_bytes(), i % 7, 30)).collect();
+    blocks.retain(|b| !b.is_empty());
+    blocks.sort_by(|a, b| (a.token, a.key()).cmp(&(b.token, b.key())));
+    let dir = TempDir::new("range");
+    let reader = write(&dir.0, &table, &blocks, lz4());
+    let tokens: Vec<Token> = blocks.iter().map(|b| b.token).collect();
+    let mut edges = vec![Token::MIN, Token(-1), Token(0), Token::MAX];
+    edges.extend(tokens.iter().step_by(17).flat_map(|t| [*t, Token(t.0 - 1), Token(t.0 + 1)]));
+    for after in &edges {
+        for to in &edges {
+            let found: Vec<Token> =
+                scan_all(&reader, *after, *to, ReadLimits::NONE).iter().map(|b| b.token).collect();
+            let wanted: Vec<Token> = tokens.iter().copied().filter(|t| t > after && t <= to).collect();
+            assert_eq!(found, wanted, "({after}, {to}]");
+        }
+    }
+    let reader = &reader;
+    let scanned = on_shard(reader, move |reader, cache| async move {
+        let mut results = Vec::new();
+        for from in [Token::MIN, Token(0), reader.tokens().1] {
+            let mut cursor = reader.scan(&cache, from, b"", Token::MAX, ReadLimits::NONE).await.expect("an index");
+            let mut found = Vec::new();
+            while let Some(block) = cursor.next_block().await.expect("undamaged data") {
+                found.push(block.token);
+            }
+            results.push((from, found));
+        }
+        results
+    });
+    for (from, found) in scanned {
+        let wanted: Vec<Token> = tokens.iter().copied().filter(|t| *t >= from).collect();
+        assert_eq!(found, wanted, "from {from} on");
+    }
+}
+
+/// Runs `body` on a shard.
+fn on_shard<T, B, F>(reader: &Arc<Reader>, body: B) -> T
+where
+    T: Send + 'static,
+    B: Fn(Arc<Reader>, Rc<ChunkCache>) -> F + Send + Sync + Copy + 'static,
+    F: Future<Output = T> + 'static,
+{
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let (reader, sender) = (Arc::clone(reader), std::sync::Mutex::new(sender));
+    runtime::run(runtime::Options::default(), move |_| {
+        let (reader, sender) = (Arc::clone(&reader), sender.lock().expect("nobody panicked").clone());
+        Box::pin(async move {
+            let cache = Rc::new(ChunkCache::new(1 << 20));
+            sender.send(body(reader, cache).await).expect("the test waits");
+        })
+    })
+    .expect("a shard");
+    receiver.recv().expect("the shard has answered")
+}
+
+/// What reading `slices` of a partition must give.
+fn model(table: &Table, block: &PartitionBlock, slices: &[ClusteringSlice]) -> PartitionBlock {
+    let order = &table.clustering_order;
+    let mut out = PartitionBlock::new(block.token, block.key());
+    out.tombstone = block.tombstone;
+    if let Some(s) = block.static_row() {
+        out.set_static_row(s.bytes());
+    }
+    for (key, row) in block.rows() {
+        if slices.iter().any(|s| s.contains(order, key)) {
+            out.push_row(key, row.bytes());
+        }
+    }
+    let all = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
+    let mut inside = RangeTombstoneList::default();
+    for s in slices {
+        all.within(order, s).for_each(|r| inside.add(order, r));
+    }
+    out.range_tombstones = inside.into_vec();
+    out
+}
+
+fn check_stretches(table: &Table, parts: &[PartitionBlock], reversed: bool) {
+    let order = &table.clustering_order;
+    let mut at = if reversed { Bound::top() } else { Bound::bottom() };
+    for (i, part) in parts.iter().enumerate() {
+        let is_last = i + 1 == parts.len();
+        assert_eq!(part.covered.is_none(), is_last, "only the last block ends the partition");
+        assert!(i == 0 || (part.tombstone.is_none() && part.static_row().is_none()), "said once, in the first block");
+        let edge = part.covered.clone().unwrap_or(if reversed { Bound::bottom() } else { Bound::top() });
+        let (start, end) = if reversed { (&edge, &at) } else { (&at, &edge) };
+        let stretch = ClusteringSlice { start: start.clone(), end: end.clone() };
+        assert!(part.rows().all(|(key, _)| stretch.contains(order, key)), "rows inside the stretch");
+        for r in &part.range_tombstones {
+            assert!(r.start.compare(order, start) != Ordering::Less, "range tombstones inside the stretch");
+            assert!(r.end.compare(order, end) != Ordering::Greater, "range tombstones inside the stretch");
+        }
+        at = edge;
+    }
+}
+
+async fn read_parts(
+    reader: &Arc<Reader>,
+    cache: &Rc<ChunkCache>,
+    block: &PartitionBlock,
+    slices: &[ClusteringSlice],
+    reversed: bool,
+    limits: ReadLimits,
+) -> Vec<PartitionBlock> {
+    let cursor = reader.read_partition(cache, block.token, block.key(), slices, reversed, limits).await;
+    let mut cursor = cursor.expect("a readable index").expect("the partition is there");
+    let mut parts = Vec::new();
+    while let Some(part) = cursor.next_block().await.expect("undamaged data") {
+        parts.push(part);
+    }
+    parts
+}
+
+fn check_reads(
+    table: fn() -> Table,
+    blocks: fn(&Table) -> Vec<PartitionBlock>,
+    slices: fn(&Table, &PartitionBlock) -> Vec<Vec<ClusteringSlice>>,
+    name: &str,
+) {
+    let dir = TempDir::new(name);
+    let reader = write(&dir.0, &table(), &blocks(&table()), lz4());
+    let checked = on_shard(&reader, move |reader, cache| async move {
+        let table = table();
+        let mut checked = 0;
+        for block in blocks(&table) {
+            for slices in slices(&table, &block) {
+                let wanted = describe(&table, &model(&table, &block, &slices));
+                for reversed in [false, true] {
+                    for limits in [
+                        ReadLimits::NONE,
+                        ReadLimits { rows: 3, bytes: usize::MAX },
+                        ReadLimits { rows: usize::MAX, bytes: 1500 },
+                    ] {
+                        let mut parts = read_parts(&reader, &cache, &block, &slices, reversed, limits).await;
+                        check_stretches(&table, &parts, reversed);
+                        if reversed {
+                            // The partition's own is said in the first block: the last one in order.
+                            let (tombstone, first) = (parts[0].tombstone, parts.len() - 1);
+                            let static_row = parts[0].static_row().map(|s| s.bytes().to_vec());
+                            parts[first].tombstone = tombstone;
+                            if let Some(s) = static_row {
+                                parts[first].set_static_row(&s);
+                            }
+                            parts.reverse();
+                        }
+                        let found = describe(&table, &join(&table, &parts));
+                        assert_eq!(found, wanted, "slices {slices:?}, reversed {reversed}, {limits:?}");
+                        checked += 1;
+                    }
+                }
+            }
+        }
+        assert!(reader.read_partition(&cache, Token(5), b"none", &[], false, ReadLimits::NONE).await.expect("an index").is_none());
+        checked
+    });
+    assert!(checked > 20, "{checked} reads checked");
+}
+
+#[test]
+fn slices_of_partitions_with_everything_in_them_are_read_forwards_and_backwards() {
+    check_reads(
+        wide_table,
+        wide_blocks,
+        |_, _| {
+            let one = |start: Bound, end: Bound| vec![ClusteringSlice { start, end }];
+            let (a, c) = (common::clustering(&[b"a"]), common::clustering(&[b"c"]));
+            let (a3, b5) = (common::wide_clustering("a", 3), common::wide_clustering("b", 5));
+            vec![
+                vec![ClusteringSlice::all()],
+                vec![],
+                one(Bound::bottom(), Bound::before(&a)),
+                one(Bound::before(&a), Bound::after(&a)),
+                one(Bound::after(&a), Bound::top()),
+                one(Bound::after(&a3), Bound::before(&b5)),
+                one(Bound::before(&a3), Bound::after(&a3)),
+                vec![ClusteringSlice::exactly(&a3), ClusteringSlice::exactly(&b5), ClusteringSlice::exactly(&c)],
+            ]
+        },
+        "wide-slices",
+    );
+}
+
+#[test]
+fn slices_of_a_partition_of_many_index_blocks_are_read_forwards_and_backwards() {
+    check_reads(
+        long_table,
+        |table| {
+            let mut blocks = vec![
+                long_partition(table, b"long", 1_000, 100),
+                long_partition(table, b"short", 5, 10),
+                long_partition(table, b"rows wider than a block", 20, 9_000),
+            ];
+            blocks.sort_by(|a, b| (a.token, a.key()).cmp(&(b.token, b.key())));
+            blocks
+        },
+        |_, block| {
+            let n = i32::try_from(block.len()).expect("few rows");
+            let before = |i: i32| Bound::before(&common::clustering(&[&i.to_be_bytes()]));
+            let after = |i: i32| Bound::after(&common::clustering(&[&i.to_be_bytes()]));
+            let mut cases = vec![vec![ClusteringSlice::all()], vec![]];
+            for i in [-5, 0, 1, 2, 10, n / 3, n / 2, n - 1, n, n + 10] {
+                cases.push(vec![ClusteringSlice { start: before(i), end: after(i) }]);
+                cases.push(vec![ClusteringSlice { start: after(i), end: Bound::top() }]);
+                cases.push(vec![ClusteringSlice { start: Bound::bottom(), end: before(i) }]);
+                cases.push(vec![ClusteringSlice { start: before(i), end: after(i + 40) }]);
+            }
+            cases.push((0..n).step_by(97).map(|i| ClusteringSlice { start: before(i), end: after(i) }).collect());
+            cases.push((0..n).step_by(11).map(|i| ClusteringSlice { start: before(i), end: before(i + 3) }).collect());
+            cases
+        },
+        "long-slices",
+    );
+}
+
+#[test]
+fn an_unfinished_or_refused_sstable_leaves_no_file_behind() {
+    let table = long_table();
+    let dir = TempDir::new("unfinished");
+    let options = || WriterOptions::of_table(&table, 1, EncodingBase::default()).expect("known options");
+    let names = || runtime::fs::read_dir(&dir.0).expect("the directory").len();
+    let block = long_partition(&table, b"a", 3, 10);
+    let mut writer = Writer::create(&dir.0, 1, &table, options()).expect("an empty directory");
+    writer.append(&block).expect("room on the disk");
+    assert!(names() > 0);
+    drop(writer);
+    assert_eq!(names(), 0, "dropped");
+    let mut writer = Writer::create(&dir.0, 1, &table, options()).expect("an empty directory");
+    writer.append(&block).expect("room on the disk");
+    let error = writer.append(&block).expect_err("a partition twice");
+    assert!(error.to_string().contains("does not sort behind"), "{error}");
+    let error = writer.append(&long_partition(&table, b"zz", 1, 1)).expect_err("after an error");
+    assert!(error.to_string().contains("an earlier part"), "{error}");
+    assert!(writer.finish().is_err());
+    assert_eq!(names(), 0, "refused");
+    assert!(Writer::create(&dir.0, 1, &table, options()).expect("an empty directory").finish().is_err());
+    assert_eq!(names(), 0, "empty");
+    assert!(Writer::create(&dir.0.join("missing"), 1, &table, options()).is_err());
+}
+
+#[test]
+fn unsealed_files_are_listed_by_nobody_and_removed_at_start() {
+    let table = long_table();
+    let dir = TempDir::new("unsealed");
+    let reader = write(&dir.0, &table, &[long_partition(&table, b"a", 3, 10)], lz4());
+    runtime::fs::write(dir.0.join("me-2-big-Data.db"), b"half").expect("a file");
+    runtime::fs::write(dir.0.join("other.txt"), b"not ours").expect("a file");
+    assert_eq!(sstable::list(&dir.0).expect("the directory"), vec![reader.descriptor().clone()]);
+    assert_eq!(sstable::remove_unsealed(&dir.0).expect("the directory"), vec!["me-2-big-Data.db".to_owned()]);
+    sstable::delete(reader.descriptor()).expect("the directory");
+    let left: Vec<String> = runtime::fs::read_dir(&dir.0).expect("the directory").into_iter().map(|e| e.name).collect();
+    assert_eq!(left, vec!["other.txt".to_owned()]);
+}
