@@ -22,7 +22,7 @@ mod shard;
 mod tablet;
 
 pub use memory::MemoryStats;
-pub use read::{PartitionReader, ReadError, ScanReader, Sources, split_block};
-pub use recovery::{RecoveryError, RecoveryStats};
+pub use read::{BlockLimits, PartitionReader, ReadError, ScanReader, Sources, split_block};
+pub use recovery::{RecoveryError, RecoveryStats, remove_old_log};
 pub use shard::{Shard, ShardOptions, WriteError};
 pub use tablet::{TableStore, Tablet, TokenRange, Version};

@@ -50,8 +50,8 @@ impl MemtableCell {
     #[inline]
     pub fn borrow(&self) -> Ref<'_, Memtable> {
         Ref::map(self.0.borrow(), |state| match state {
-            MemtableState::Active(m) => m,
-            MemtableState::Frozen(m) => m,
+            MemtableState::Active(m) => &**m,
+            MemtableState::Frozen(m) => &**m,
         })
     }
 

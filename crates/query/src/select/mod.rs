@@ -1,0 +1,52 @@
+//! SELECT: compiled once; answered from memory in one call where that is possible, else page by page.
+
+mod compile;
+mod page;
+mod point;
+
+use std::sync::Arc;
+
+use schema::Table;
+
+use crate::restrict::Restrictions;
+use crate::selection::Selection;
+use crate::term::Operand;
+
+pub use compile::compile_select;
+pub use page::{Consumer, Flow, PageRequest, PagingState, Position};
+
+/// A compiled SELECT.
+#[derive(Debug)]
+pub struct SelectPlan {
+    /// What it reads.
+    pub table: Arc<Table>,
+    /// What it returns of each row.
+    pub selection: Selection,
+    pub(crate) restrictions: Restrictions,
+    pub(crate) limit: Option<Operand>,
+    pub(crate) per_partition_limit: Option<Operand>,
+    /// Rows come in the opposite of their clustering order.
+    pub(crate) reversed: bool,
+    pub(crate) distinct: bool,
+    /// `GROUP BY`: positions in `table.columns` of the columns that make a group.
+    pub(crate) group_by: Vec<usize>,
+    /// By column id: the position in `table.columns` of a column that is needed, or [`NOT_NEEDED`].
+    pub(crate) by_id: Vec<u16>,
+    /// Present when one row is named and only plain columns are returned.
+    pub(crate) point: Option<Vec<PointSource>>,
+    pub(crate) point_clustering: Vec<usize>,
+}
+
+/// In [`SelectPlan::by_id`]: the column is not needed.
+pub(crate) const NOT_NEEDED: u16 = u16::MAX;
+
+/// Where a result column of a point read comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PointSource {
+    /// Component of the partition key.
+    PartitionKey(u16),
+    /// Component of the clustering key.
+    Clustering(u16),
+    /// Regular column id.
+    Cell(u16),
+}

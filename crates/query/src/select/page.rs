@@ -1,0 +1,442 @@
+//! From merged blocks to result rows, and where to go on after a page.
+//!
+//! A [`Consumer`] takes the blocks of a read in order, decides which rows live, filters, counts limits and writes
+//! result cells. It is a value that may travel: a page that begins on one shard goes on on the next with the same
+//! consumer. When its page is full it knows the position behind its last row; that and the limits left are the opaque
+//! paging state.
+//!
+//! ```text
+//! paging state: u8 1, u64 limit left, u64 per partition limit left, u8 position kind:
+//!   0 start; 1 behind a whole partition; 2 behind a row of it (then vint length and clustering key first)
+//!   1 and 2: vint length and partition key
+//! ```
+
+use mutation::compact::{LiveColumn, LiveElements, LiveRow};
+use mutation::{PartitionBlock, RangeTombstoneList};
+use schema::{ColumnKind, components};
+use stdx::vint;
+use types::{CollectionBuilder, CqlType};
+
+use super::point::key_component;
+use super::{NOT_NEEDED, SelectPlan};
+use crate::selection::AggregateState;
+use crate::term::Operand;
+use crate::{BindContext, Evaluated, QueryError, Row};
+
+/// A page ends when its cells reach this size, whatever its number of rows.
+pub const PAGE_BYTES_MAX: usize = 1 << 20;
+
+/// How much a client wants at once.
+#[derive(Clone, Debug, Default)]
+pub struct PageRequest {
+    /// Rows in a page; None for everything.
+    pub rows: Option<u32>,
+    /// What the page before returned.
+    pub state: Option<Vec<u8>>,
+}
+
+/// Where a read goes on.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum Position {
+    /// At the beginning.
+    #[default]
+    Start,
+    /// Behind a partition.
+    BehindPartition {
+        /// Its key.
+        key: Vec<u8>,
+    },
+    /// Behind a row.
+    BehindRow {
+        /// Its partition's key.
+        key: Vec<u8>,
+        /// Its clustering key.
+        clustering: Vec<u8>,
+    },
+}
+
+/// What the server tells itself by way of the client.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PagingState {
+    /// Where to go on.
+    pub position: Position,
+    limit_left: u64,
+    per_partition_left: u64,
+}
+
+impl PagingState {
+    /// As bytes for the client.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![1];
+        out.extend_from_slice(&self.limit_left.to_be_bytes());
+        out.extend_from_slice(&self.per_partition_left.to_be_bytes());
+        let mut put = |kind: u8, parts: &[&[u8]]| {
+            out.push(kind);
+            for p in parts {
+                vint::put_unsigned(&mut out, p.len() as u64);
+                out.extend_from_slice(p);
+            }
+        };
+        match &self.position {
+            Position::Start => put(0, &[]),
+            Position::BehindPartition { key } => put(1, &[key]),
+            Position::BehindRow { key, clustering } => put(2, &[clustering, key]),
+        }
+        out
+    }
+
+    /// From a client's bytes.
+    pub fn decode(bytes: &[u8]) -> Result<Self, QueryError> {
+        let invalid = || QueryError::invalid("Invalid value for the paging state");
+        let mut rest = bytes;
+        let mut take = |n: usize| -> Result<&[u8], QueryError> {
+            let (piece, tail) = rest.split_at_checked(n).ok_or_else(invalid)?;
+            rest = tail;
+            Ok(piece)
+        };
+        if take(1)? != [1] {
+            return Err(invalid());
+        }
+        let limit_left = u64::from_be_bytes(take(8)?.try_into().map_err(|_| invalid())?);
+        let per_partition_left = u64::from_be_bytes(take(8)?.try_into().map_err(|_| invalid())?);
+        let kind = take(1)?[0];
+        let mut sized = || -> Result<Vec<u8>, QueryError> {
+            let (len, used) = vint::get_unsigned(rest).ok_or_else(invalid)?;
+            let end = usize::try_from(len).ok().and_then(|n| used.checked_add(n)).ok_or_else(invalid)?;
+            let piece = rest.get(used..end).ok_or_else(invalid)?.to_vec();
+            rest = &rest[end..];
+            Ok(piece)
+        };
+        let position = match kind {
+            0 => Position::Start,
+            1 => Position::BehindPartition { key: sized()? },
+            2 => {
+                let clustering = sized()?;
+                Position::BehindRow { key: sized()?, clustering }
+            }
+            _ => return Err(invalid()),
+        };
+        if !rest.is_empty() {
+            return Err(invalid());
+        }
+        Ok(Self { position, limit_left, per_partition_left })
+    }
+}
+
+/// What the reader does next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flow {
+    /// Goes on.
+    Continue,
+    /// Nothing more of this partition is wanted.
+    SkipPartition,
+    /// The page is full.
+    PageFull,
+    /// The limit is reached: nothing more is wanted at all.
+    Done,
+}
+
+/// Turns blocks into the cells of result rows.
+#[derive(Debug)]
+pub struct Consumer {
+    /// Cells of the rows so far: each i32 length (-1 is null) and bytes.
+    pub out: Vec<u8>,
+    /// How many rows they are.
+    pub rows: u32,
+    position: Position,
+    rows_max: u32,
+    limit_left: u64,
+    per_partition_max: u64,
+    per_partition_left: u64,
+    /// Whether the current partition had a row.
+    partition_has_rows: bool,
+    in_partition: bool,
+    group: Option<AggregateState>,
+    group_key: Vec<Option<Vec<u8>>>,
+    row: Row,
+}
+
+fn evaluate_limit(operand: Option<&Operand>, what: &str, ctx: &BindContext<'_>) -> Result<u64, QueryError> {
+    let Some(operand) = operand else { return Ok(u64::MAX) };
+    match operand.eval(ctx)? {
+        Evaluated::Unset => Ok(u64::MAX),
+        Evaluated::Null => Err(QueryError::invalid(format!("Invalid null value of {what}"))),
+        Evaluated::Value(v) => {
+            let n = v.as_ref().try_into().map(i32::from_be_bytes).unwrap_or(0);
+            u64::try_from(n)
+                .ok()
+                .filter(|&n| n > 0)
+                .ok_or_else(|| QueryError::invalid(format!("{what} must be strictly positive")))
+        }
+    }
+}
+
+impl Consumer {
+    /// Begins a page.
+    pub fn new(plan: &SelectPlan, ctx: &BindContext<'_>, page: &PageRequest) -> Result<Self, QueryError> {
+        let limit = evaluate_limit(plan.limit.as_ref(), "LIMIT", ctx)?;
+        let per_partition = evaluate_limit(plan.per_partition_limit.as_ref(), "PER PARTITION LIMIT", ctx)?;
+        let aggregate = plan.selection.is_aggregate() || !plan.group_by.is_empty();
+        let mut consumer = Self {
+            out: Vec::new(),
+            rows: 0,
+            position: Position::Start,
+            rows_max: if aggregate { u32::MAX } else { page.rows.unwrap_or(u32::MAX) },
+            limit_left: limit,
+            per_partition_max: if plan.distinct { 1 } else { per_partition },
+            per_partition_left: 0,
+            partition_has_rows: false,
+            in_partition: false,
+            group: None,
+            group_key: Vec::new(),
+            row: Row::new(&plan.table),
+        };
+        if let Some(state) = &page.state {
+            let state = PagingState::decode(state)?;
+            consumer.limit_left = state.limit_left;
+            consumer.per_partition_left = state.per_partition_left;
+            consumer.in_partition = matches!(state.position, Position::BehindRow { .. });
+            consumer.partition_has_rows = consumer.in_partition;
+            consumer.position = state.position;
+        }
+        Ok(consumer)
+    }
+
+    /// Where the read goes on, or begins.
+    pub fn position(&self) -> &Position {
+        &self.position
+    }
+
+    /// The state to go on with after a full page.
+    pub fn paging_state(&self) -> Vec<u8> {
+        PagingState {
+            position: self.position.clone(),
+            limit_left: self.limit_left,
+            per_partition_left: self.per_partition_left,
+        }
+        .encode()
+    }
+
+    /// Begins a partition, unless the page goes on inside it.
+    fn begin_partition(&mut self) {
+        if !self.in_partition {
+            self.in_partition = true;
+            self.partition_has_rows = false;
+            self.per_partition_left = self.per_partition_max;
+        }
+    }
+
+    fn set_partition_columns(&mut self, plan: &SelectPlan, ctx: &BindContext<'_>, block: &PartitionBlock) {
+        self.row.clear();
+        for (i, c) in plan.table.columns.iter().enumerate() {
+            if c.kind != ColumnKind::PartitionKey {
+                break;
+            }
+            if let Some(v) = key_component(&plan.table, block.key(), usize::from(c.position)) {
+                self.row.set(i, v);
+            }
+        }
+        if let Some(view) = block.static_row() {
+            let live = LiveRow::new(view, &plan.table.layout, block.tombstone, now(ctx));
+            set_columns(&mut self.row, plan, live, now(ctx));
+        }
+    }
+
+    /// Takes the rows of a block.
+    pub fn block(
+        &mut self,
+        plan: &SelectPlan,
+        ctx: &BindContext<'_>,
+        block: &PartitionBlock,
+    ) -> Result<Flow, QueryError> {
+        self.begin_partition();
+        let ranges = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
+        let order = &plan.table.clustering_order;
+        let n = block.len();
+        for step in 0..n {
+            let i = if plan.reversed { n - 1 - step } else { step };
+            let (clustering, view) = (block.clustering(i), block.row(i));
+            let deletion = if ranges.is_empty() {
+                block.tombstone
+            } else {
+                block.tombstone.merge(ranges.covering(order, clustering))
+            };
+            let live = LiveRow::new(view, &plan.table.layout, deletion, now(ctx));
+            if !live.is_live() {
+                continue;
+            }
+            self.partition_has_rows = true;
+            self.set_partition_columns(plan, ctx, block);
+            let first = plan.table.partition_key().count();
+            for (c, value) in components(clustering).enumerate() {
+                self.row.set(first + c, value);
+            }
+            set_columns(&mut self.row, plan, live, now(ctx));
+            let flow = self.row(plan, ctx)?;
+            if flow == Flow::PageFull {
+                self.position = if self.per_partition_left == 0 {
+                    self.in_partition = false;
+                    Position::BehindPartition { key: block.key().to_vec() }
+                } else {
+                    Position::BehindRow { key: block.key().to_vec(), clustering: clustering.to_vec() }
+                };
+            }
+            if flow != Flow::Continue {
+                return Ok(flow);
+            }
+        }
+        Ok(Flow::Continue)
+    }
+
+    /// Ends a partition: its static row alone is a row when nothing else was, and the statement asked for the whole
+    /// partition. `block` is any block of it.
+    pub fn end_partition(
+        &mut self,
+        plan: &SelectPlan,
+        ctx: &BindContext<'_>,
+        block: &PartitionBlock,
+    ) -> Result<Flow, QueryError> {
+        self.begin_partition();
+        self.in_partition = false;
+        if self.partition_has_rows || !plan.restrictions.clustering.is_empty() || plan.table.clustering_order.is_empty()
+        {
+            return Ok(Flow::Continue);
+        }
+        let live = block
+            .static_row()
+            .is_some_and(|v| LiveRow::new(v, &plan.table.layout, block.tombstone, now(ctx)).is_live());
+        if !live {
+            return Ok(Flow::Continue);
+        }
+        self.set_partition_columns(plan, ctx, block);
+        let flow = self.row(plan, ctx)?;
+        if flow == Flow::PageFull {
+            self.position = Position::BehindPartition { key: block.key().to_vec() };
+        }
+        Ok(if flow == Flow::SkipPartition { Flow::Continue } else { flow })
+    }
+
+    /// Takes the row that stands in `self.row`.
+    fn row(&mut self, plan: &SelectPlan, ctx: &BindContext<'_>) -> Result<Flow, QueryError> {
+        for f in &plan.restrictions.filters {
+            if !f.passes(&self.row, ctx)? {
+                return Ok(Flow::Continue);
+            }
+        }
+        if plan.selection.is_aggregate() || !plan.group_by.is_empty() {
+            return self.aggregate(plan, ctx);
+        }
+        plan.selection.write_row(&self.row, ctx, &mut self.out)?;
+        self.rows += 1;
+        self.limit_left -= 1;
+        self.per_partition_left = self.per_partition_left.saturating_sub(1);
+        if self.limit_left == 0 {
+            return Ok(Flow::Done);
+        }
+        if self.rows >= self.rows_max || self.out.len() >= PAGE_BYTES_MAX {
+            return Ok(Flow::PageFull);
+        }
+        Ok(if self.per_partition_left == 0 { Flow::SkipPartition } else { Flow::Continue })
+    }
+
+    fn aggregate(&mut self, plan: &SelectPlan, ctx: &BindContext<'_>) -> Result<Flow, QueryError> {
+        let key: Vec<Option<Vec<u8>>> = plan.group_by.iter().map(|&c| self.row.get(c).map(<[u8]>::to_vec)).collect();
+        if self.group.is_some() && key != self.group_key {
+            self.finish_group(plan, ctx)?;
+            if self.limit_left == 0 {
+                return Ok(Flow::Done);
+            }
+        }
+        self.group_key = key;
+        let state = self.group.get_or_insert_with(|| plan.selection.new_group());
+        plan.selection.accumulate(state, &self.row, ctx)?;
+        Ok(Flow::Continue)
+    }
+
+    fn finish_group(&mut self, plan: &SelectPlan, ctx: &BindContext<'_>) -> Result<(), QueryError> {
+        if let Some(state) = self.group.take() {
+            plan.selection.write_group(state, ctx, &mut self.out)?;
+            self.rows += 1;
+            self.limit_left -= 1;
+        }
+        Ok(())
+    }
+
+    /// Ends the read: an aggregate over everything has a row even when there was none to count.
+    pub fn finish(&mut self, plan: &SelectPlan, ctx: &BindContext<'_>) -> Result<(), QueryError> {
+        if plan.selection.is_aggregate() && plan.group_by.is_empty() {
+            self.group.get_or_insert_with(|| plan.selection.new_group());
+        }
+        if self.limit_left > 0 {
+            self.finish_group(plan, ctx)?;
+        }
+        Ok(())
+    }
+
+    /// How many more rows of a partition a reader should fetch at once.
+    pub fn rows_wanted(&self) -> usize {
+        let page = u64::from(self.rows_max - self.rows.min(self.rows_max));
+        usize::try_from(page.min(self.limit_left)).unwrap_or(usize::MAX).clamp(1, 1000)
+    }
+}
+
+fn now(ctx: &BindContext<'_>) -> u32 {
+    u32::try_from(ctx.now_us / 1_000_000).unwrap_or(0)
+}
+
+/// Sets the needed columns of a row or static row.
+fn set_columns(row: &mut Row, plan: &SelectPlan, live: LiveRow<'_>, now: u32) {
+    for (id, column) in live.columns() {
+        let at = plan.by_id.get(id).copied().unwrap_or(NOT_NEEDED);
+        if at == NOT_NEEDED {
+            continue;
+        }
+        let at = usize::from(at);
+        match column {
+            LiveColumn::Simple(c) => {
+                row.set(at, c.value);
+                if plan.selection.needs_times {
+                    let left = if c.ttl > 0 { c.deletion_time.saturating_sub(now) } else { 0 };
+                    row.set_times(at, c.timestamp, i32::try_from(left).unwrap_or(i32::MAX));
+                }
+            }
+            LiveColumn::Complex(elements) => {
+                row.set_with(at, |out| put_collection(out, &plan.table.columns[at].cql_type, elements));
+            }
+        }
+    }
+}
+
+/// Serialises the living elements of a multi-cell column as one value.
+pub(crate) fn put_collection(out: &mut Vec<u8>, cql_type: &CqlType, elements: LiveElements<'_>) {
+    let mut builder = CollectionBuilder::new(out);
+    for (path, cell) in elements {
+        match cql_type {
+            CqlType::Set(_) => builder.push(path),
+            CqlType::Map(..) => builder.push_pair(path, cell.value),
+            _ => builder.push(cell.value),
+        }
+    }
+    builder.finish();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_paging_state_comes_back_and_a_damaged_one_is_refused() {
+        for position in [
+            Position::Start,
+            Position::BehindPartition { key: vec![1; 300] },
+            Position::BehindRow { key: Vec::new(), clustering: vec![4, 5] },
+        ] {
+            let state = PagingState { position, limit_left: 7, per_partition_left: u64::MAX };
+            let bytes = state.encode();
+            assert_eq!(PagingState::decode(&bytes), Ok(state));
+            for cut in 0..bytes.len() {
+                assert!(PagingState::decode(&bytes[..cut]).is_err(), "a state cut to {cut} bytes is refused");
+            }
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! A row named by its whole key, answered from memory in one call.
+//!
+//! This is the shortest way through the engine: key bytes, token, tablet, memtable, row, and its cells straight into the
+//! response. It allocates nothing beyond the buffers that its caller reuses.
+
+use mutation::compact::{LiveColumn, LiveRow};
+use mutation::{RowView, Tombstone, merge};
+use replica::{Sources, TableStore};
+use schema::{components, push_component};
+use smallvec::SmallVec;
+use types::token::token_of;
+
+use super::{PointSource, SelectPlan};
+use crate::restrict::{PartitionRestriction, partition_key_bytes};
+use crate::{BindContext, Evaluated, QueryError};
+
+/// Buffers that point reads reuse.
+#[derive(Debug, Default)]
+pub struct PointScratch {
+    key: Vec<u8>,
+    clustering: Vec<u8>,
+    merged: Vec<u8>,
+    other: Vec<u8>,
+}
+
+/// What came of an attempt to answer from memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PointOutcome {
+    /// So many rows (none or one) were appended.
+    Rows(u32),
+    /// Another shard owns the key.
+    OtherShard(u32),
+    /// An sstable may hold it.
+    NeedsDisk,
+}
+
+#[inline]
+fn put_cell(out: &mut Vec<u8>, value: Option<&[u8]>) {
+    match value {
+        None => out.extend_from_slice(&(-1i32).to_be_bytes()),
+        Some(v) => {
+            let len = u32::try_from(v.len()).expect("a value is smaller than 2 GiB");
+            out.extend_from_slice(&len.to_be_bytes());
+            out.extend_from_slice(v);
+        }
+    }
+}
+
+impl SelectPlan {
+    /// Whether [`SelectPlan::read_point`] may be tried.
+    #[inline]
+    pub fn is_point(&self) -> bool {
+        self.point.is_some()
+    }
+
+    /// Tries to answer from this shard's memory; appends the cells of the row to `out`.
+    #[inline]
+    pub fn read_point(
+        &self,
+        ctx: &BindContext<'_>,
+        store: &TableStore,
+        owner: impl FnOnce(types::Token) -> u32,
+        scratch: &mut PointScratch,
+        out: &mut Vec<u8>,
+    ) -> Result<PointOutcome, QueryError> {
+        let (Some(sources), PartitionRestriction::Key(operands)) = (&self.point, &self.restrictions.partition) else {
+            return Ok(PointOutcome::NeedsDisk);
+        };
+        scratch.key.clear();
+        partition_key_bytes(&self.table, operands, ctx, &mut scratch.key)?;
+        scratch.clustering.clear();
+        let mut bad = None;
+        self.restrictions.clustering.each_single(|operand| match operand.eval(ctx) {
+            Ok(Evaluated::Value(v)) => push_component(&mut scratch.clustering, &v),
+            Ok(Evaluated::Null) => bad = Some(QueryError::invalid("Invalid null value in condition for clustering column")),
+            Ok(Evaluated::Unset) => bad = Some(QueryError::invalid("Invalid unset value for clustering column")),
+            Err(e) => bad = Some(e),
+        });
+        if let Some(e) = bad {
+            return Err(e);
+        }
+        let token = token_of(&scratch.key);
+        let Some(tablet) = store.tablet(token) else { return Ok(PointOutcome::OtherShard(owner(token))) };
+        let now = u32::try_from(ctx.now_us / 1_000_000).unwrap_or(0);
+        let PointScratch { key, clustering, merged, other } = scratch;
+        let rows = tablet.with_version(|v| {
+            v.read_memory(token, key, |parts| self.point_row(sources, parts, key, clustering, now, merged, other, out))
+        });
+        Ok(rows.map_or(PointOutcome::NeedsDisk, PointOutcome::Rows))
+    }
+
+    #[inline]
+    #[expect(clippy::too_many_arguments, reason = "borrowed pieces of one scratch, on the hot path")]
+    fn point_row(
+        &self,
+        sources: &[PointSource],
+        parts: &Sources<'_>,
+        key: &[u8],
+        clustering: &[u8],
+        now: u32,
+        merged: &mut Vec<u8>,
+        other: &mut Vec<u8>,
+        out: &mut Vec<u8>,
+    ) -> u32 {
+        let layout = &*self.table.layout;
+        let mut deletion = Tombstone::NONE;
+        let mut found = 0;
+        let mut row: Option<RowView<'_>> = None;
+        for part in parts.iter() {
+            deletion = deletion.merge(part.deletion_of(clustering));
+            let Some(view) = part.row(clustering) else { continue };
+            found += 1;
+            if found == 1 {
+                row = Some(view);
+                continue;
+            }
+            // Several memtables hold the row: merge into one buffer, then into the other.
+            let have = match row.take() {
+                Some(v) => v,
+                None => RowView::new(merged).expect("a merged row is well formed"),
+            };
+            other.clear();
+            merge::merge_rows(layout, have, view, other);
+            std::mem::swap(merged, other);
+        }
+        let view = match row {
+            Some(v) => v,
+            None if found == 0 => return 0,
+            None => RowView::new(merged).expect("a merged row is well formed"),
+        };
+        let live = LiveRow::new(view, layout, deletion, now);
+        let mut cells: SmallVec<[Option<&[u8]>; 32]> = SmallVec::from_elem(None, layout.len());
+        let mut any = live.has_live_marker();
+        for (id, column) in live.columns() {
+            any = true;
+            if let LiveColumn::Simple(c) = column {
+                cells[id] = Some(c.value);
+            }
+        }
+        if !any {
+            return 0;
+        }
+        for source in sources {
+            match *source {
+                PointSource::Cell(id) => put_cell(out, cells[usize::from(id)]),
+                PointSource::Clustering(i) => put_cell(out, components(clustering).nth(usize::from(i))),
+                PointSource::PartitionKey(i) => put_cell(out, key_component(&self.table, key, usize::from(i))),
+            }
+        }
+        1
+    }
+}
+
+/// Component `i` of a serialised partition key.
+pub(crate) fn key_component<'k>(table: &schema::Table, key: &'k [u8], i: usize) -> Option<&'k [u8]> {
+    if table.partition_key().nth(1).is_none() {
+        return Some(key);
+    }
+    let mut rest = key;
+    for at in 0.. {
+        let (len, tail) = rest.split_first_chunk::<2>()?;
+        let (part, tail) = tail.split_at_checked(usize::from(u16::from_be_bytes(*len)))?;
+        if at == i {
+            return Some(part);
+        }
+        rest = tail.get(1..)?;
+    }
+    None
+}

@@ -1,0 +1,345 @@
+//! From syntax tree to write plan.
+
+use std::sync::Arc;
+
+use cql::ast::{
+    Attributes, Conditions, Delete, Insert, InsertValues, Operation, Target as AstTarget, Update,
+};
+use schema::{Column, ColumnKind, Table};
+use types::CqlType;
+
+use super::{Assignment, Change, Target, WritePlan};
+use crate::QueryError;
+use crate::restrict::{self, PartitionRestriction, Restrictions, Scope, StatementKind};
+use crate::term::Operand;
+
+const NO_CONDITIONS: &str = "Conditional statements (IF) are not supported yet";
+
+fn attributes(
+    a: &Attributes,
+    scope: &mut Scope<'_>,
+) -> Result<(Option<Operand>, Option<Operand>), QueryError> {
+    let timestamp = a.timestamp.as_ref().map(|t| scope.term(t, "[timestamp]", &CqlType::BigInt)).transpose()?;
+    let ttl = a.ttl.as_ref().map(|t| scope.term(t, "[ttl]", &CqlType::Int)).transpose()?;
+    Ok((timestamp, ttl))
+}
+
+fn refuse_counters(table: &Table) -> Result<(), QueryError> {
+    if table.is_counter() {
+        return Err(QueryError::invalid("Counter tables cannot be written yet"));
+    }
+    Ok(())
+}
+
+fn finish(
+    table: &Arc<Table>,
+    partition: PartitionRestriction,
+    target: Target,
+    times: (Option<Operand>, Option<Operand>),
+    marker: bool,
+    assignments: Vec<Assignment>,
+) -> WritePlan {
+    let (mut statics, mut regulars): (Vec<_>, Vec<_>) =
+        assignments.into_iter().partition(|a| table.columns[a.column].kind == ColumnKind::Static);
+    statics.sort_by_key(|a| a.id);
+    regulars.sort_by_key(|a| a.id);
+    let columns = statics.iter().chain(&regulars).map(|a| a.id + 1).max().unwrap_or(0);
+    WritePlan {
+        table: table.clone(),
+        partition,
+        target,
+        timestamp: times.0,
+        ttl: times.1,
+        marker,
+        statics,
+        regulars,
+        columns,
+    }
+}
+
+fn assignment(scope: &Scope<'_>, column: usize, change: Change) -> Assignment {
+    Assignment { id: usize::from(scope.table.columns[column].id.0), column, change }
+}
+
+/// The change that `column = term` makes.
+fn set(column: &Column, operand: Operand) -> Change {
+    if column.cql_type.is_multi_cell() { Change::Replace(operand) } else { Change::Set(operand) }
+}
+
+/// Compiles an INSERT.
+pub fn compile_insert(insert: &Insert, table: &Arc<Table>, scope: &mut Scope<'_>) -> Result<WritePlan, QueryError> {
+    if insert.if_not_exists {
+        return Err(QueryError::invalid(NO_CONDITIONS));
+    }
+    refuse_counters(table)?;
+    let InsertValues::Columns { columns, values } = &insert.values else {
+        return Err(QueryError::invalid("INSERT JSON is not supported yet"));
+    };
+    if columns.len() != values.len() {
+        return Err(QueryError::invalid("Unmatched column names/values"));
+    }
+    let mut keys: Vec<(usize, Operand)> = Vec::new();
+    let mut assignments = Vec::new();
+    let mut seen: Vec<usize> = Vec::new();
+    for (name, term) in columns.iter().zip(values) {
+        let (at, column) = scope.column(name)?;
+        let column = column.clone();
+        if seen.contains(&at) {
+            return Err(QueryError::invalid("The column names contains duplicates"));
+        }
+        seen.push(at);
+        let operand = scope.term(term, &column.name, &column.cql_type)?;
+        match column.kind {
+            ColumnKind::PartitionKey | ColumnKind::Clustering => keys.push((at, operand)),
+            _ => assignments.push(assignment(scope, at, set(&column, operand))),
+        }
+    }
+    let times = attributes(&insert.attributes, scope)?;
+    let mut take = |kind: ColumnKind, what: &str| -> Result<Vec<Operand>, QueryError> {
+        let mut out = Vec::new();
+        let mut missing = Vec::new();
+        for (i, c) in table.columns.iter().enumerate().filter(|(_, c)| c.kind == kind) {
+            match keys.iter().position(|(k, _)| *k == i) {
+                Some(p) => out.push(keys.swap_remove(p).1),
+                None => missing.push(c.name.as_str()),
+            }
+        }
+        if missing.is_empty() || (kind == ColumnKind::Clustering && out.is_empty() && what.is_empty()) {
+            return Ok(out);
+        }
+        Err(QueryError::invalid(format!("Some {what} are missing: {}", missing.join(", "))))
+    };
+    let partition = take(ColumnKind::PartitionKey, "partition key parts")?;
+    let only_statics =
+        !assignments.is_empty() && assignments.iter().all(|a| table.columns[a.column].kind == ColumnKind::Static);
+    let clustering = take(ColumnKind::Clustering, if only_statics { "" } else { "clustering keys" })?;
+    let target = if only_statics && clustering.is_empty() && !table.clustering_order.is_empty() {
+        Target::Statics
+    } else {
+        Target::Row(clustering)
+    };
+    let marker = matches!(target, Target::Row(_));
+    Ok(finish(table, PartitionRestriction::Key(partition), target, times, marker, assignments))
+}
+
+/// The list, set or map column of that name, or why it cannot be changed element by element.
+fn collection<'c>(column: &'c Column, what: &str) -> Result<&'c CqlType, QueryError> {
+    match &column.cql_type {
+        t @ (CqlType::List(_) | CqlType::Set(_) | CqlType::Map(..)) => Ok(t),
+        CqlType::Frozen(_) => Err(QueryError::invalid(format!(
+            "Invalid operation ({what}) for frozen collection column {}",
+            column.name
+        ))),
+        _ => {
+            Err(QueryError::invalid(format!("Invalid operation ({what}) for non collection column {}", column.name)))
+        }
+    }
+}
+
+fn compile_assignment(
+    a: &cql::ast::Assignment,
+    scope: &mut Scope<'_>,
+) -> Result<Assignment, QueryError> {
+    let name = match &a.target {
+        AstTarget::Column(c) | AstTarget::Element { column: c, .. } | AstTarget::Field { column: c, .. } => c,
+    };
+    let (at, column) = scope.column(name)?;
+    let column = column.clone();
+    if matches!(column.kind, ColumnKind::PartitionKey | ColumnKind::Clustering) {
+        return Err(QueryError::invalid(format!("PRIMARY KEY part {name} found in SET part")));
+    }
+    let value_name = format!("value({name})");
+    let change = match (&a.target, &a.operation) {
+        (AstTarget::Column(_), Operation::Set(term)) => {
+            let operand = scope.term(term, name, &column.cql_type)?;
+            set(&column, operand)
+        }
+        (AstTarget::Column(_), Operation::Add(term)) => {
+            let t = collection(&column, &format!("{name} = {name} + {term}"))?.clone();
+            Change::Append(scope.term(term, name, &t)?)
+        }
+        (AstTarget::Column(_), Operation::Prepend(term)) => {
+            let t = collection(&column, &format!("{name} = {term} + {name}"))?.clone();
+            match t {
+                CqlType::List(_) => Change::Prepend(scope.term(term, name, &t)?),
+                _ => Change::Append(scope.term(term, name, &t)?),
+            }
+        }
+        (AstTarget::Column(_), Operation::Subtract(term)) => {
+            match collection(&column, &format!("{name} = {name} - {term}"))?.clone() {
+                t @ CqlType::List(_) => Change::Discard(scope.term(term, name, &t)?),
+                CqlType::Map(k, _) => Change::Remove(scope.term(term, name, &CqlType::Set(k))?),
+                t => Change::Remove(scope.term(term, name, &t)?),
+            }
+        }
+        (AstTarget::Element { key, .. }, Operation::Set(term)) => {
+            match collection(&column, &format!("{name}[{key}] = {term}"))?.clone() {
+                CqlType::List(e) => Change::PutAt {
+                    index: scope.term(key, &format!("idx({name})"), &CqlType::Int)?,
+                    value: scope.term(term, &value_name, &e)?,
+                },
+                CqlType::Map(k, v) => Change::Put {
+                    key: scope.term(key, &format!("key({name})"), &k)?,
+                    value: scope.term(term, &value_name, &v)?,
+                },
+                _ => {
+                    return Err(QueryError::invalid(format!(
+                        "Invalid operation ({name}[{key}] = {term}) for set column {name}"
+                    )));
+                }
+            }
+        }
+        (AstTarget::Field { .. }, _) => {
+            return Err(QueryError::invalid(format!("Invalid operation for non user-defined type column {name}")));
+        }
+        (AstTarget::Element { key, .. }, _) => {
+            return Err(QueryError::invalid(format!("Invalid operation on element {name}[{key}]")));
+        }
+    };
+    Ok(assignment(scope, at, change))
+}
+
+/// Two changes of one column contradict each other, unless both change single elements.
+fn refuse_duplicates(assignments: &[Assignment], table: &Table) -> Result<(), QueryError> {
+    for (i, a) in assignments.iter().enumerate() {
+        if assignments[..i].iter().any(|b| b.column == a.column) {
+            return Err(QueryError::invalid(format!(
+                "Multiple assignments to column {} are not supported in one statement",
+                table.columns[a.column].name
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn rows_target(
+    table: &Table,
+    restrictions: Restrictions,
+) -> Result<(PartitionRestriction, Target), QueryError> {
+    let clustering = restrictions.clustering;
+    if !clustering.is_full(table) || clustering.has_bounds() {
+        if clustering.has_bounds() {
+            return Err(QueryError::invalid(
+                "Slice restrictions are not supported on the clustering columns in UPDATE statements",
+            ));
+        }
+        let missing: Vec<&str> =
+            table.clustering().skip(clustering.prefix_columns()).map(|c| c.name.as_str()).collect();
+        return Err(QueryError::invalid(format!("Some clustering keys are missing: {}", missing.join(", "))));
+    }
+    Ok((restrictions.partition, row_or_rows(table, clustering)))
+}
+
+fn row_or_rows(table: &Table, clustering: restrict::ClusteringRestriction) -> Target {
+    match clustering.into_single_row(table) {
+        Ok(operands) => Target::Row(operands),
+        Err(clustering) => Target::Rows(clustering),
+    }
+}
+
+/// Compiles an UPDATE.
+pub fn compile_update(update: &Update, table: &Arc<Table>, scope: &mut Scope<'_>) -> Result<WritePlan, QueryError> {
+    if update.conditions != Conditions::None {
+        return Err(QueryError::invalid(NO_CONDITIONS));
+    }
+    refuse_counters(table)?;
+    let times = attributes(&update.attributes, scope)?;
+    let assignments =
+        update.assignments.iter().map(|a| compile_assignment(a, scope)).collect::<Result<Vec<_>, _>>()?;
+    refuse_duplicates(&assignments, table)?;
+    let restrictions = restrict::compile(&update.relations, StatementKind::Update, scope)?;
+    let only_statics = assignments.iter().all(|a| table.columns[a.column].kind == ColumnKind::Static);
+    let (partition, target) = if only_statics && !table.clustering_order.is_empty() {
+        if !restrictions.clustering.is_empty() {
+            return Err(QueryError::invalid(
+                "Invalid restrictions on clustering columns since the UPDATE statement modifies only static columns",
+            ));
+        }
+        (restrictions.partition, Target::Statics)
+    } else {
+        rows_target(table, restrictions)?
+    };
+    Ok(finish(table, partition, target, times, false, assignments))
+}
+
+fn compile_removal(target: &AstTarget, scope: &mut Scope<'_>) -> Result<Assignment, QueryError> {
+    let name = match target {
+        AstTarget::Column(c) | AstTarget::Element { column: c, .. } | AstTarget::Field { column: c, .. } => c,
+    };
+    let (at, column) = scope.column(name)?;
+    let column = column.clone();
+    if matches!(column.kind, ColumnKind::PartitionKey | ColumnKind::Clustering) {
+        return Err(QueryError::invalid(format!("Invalid identifier {name} for deletion (should not be a PRIMARY KEY part)")));
+    }
+    let change = match target {
+        AstTarget::Column(_) => Change::Delete,
+        AstTarget::Element { key, .. } => {
+            let name_of_key = format!("key({name})");
+            match collection(&column, &format!("{name}[{key}]")).map_err(|_| {
+                QueryError::invalid(format!("Invalid deletion operation for non collection column {name}"))
+            })? {
+                CqlType::List(_) => {
+                    Change::TakeAt(scope.term(key, &format!("idx({name})"), &CqlType::Int)?)
+                }
+                CqlType::Set(e) | CqlType::Map(e, _) => {
+                    let e = (**e).clone();
+                    Change::Take(scope.term(key, &name_of_key, &e)?)
+                }
+                _ => Change::Delete,
+            }
+        }
+        AstTarget::Field { .. } => {
+            return Err(QueryError::invalid(format!("Invalid deletion operation for non-UDT column {name}")));
+        }
+    };
+    Ok(assignment(scope, at, change))
+}
+
+/// Compiles a DELETE.
+pub fn compile_delete(delete: &Delete, table: &Arc<Table>, scope: &mut Scope<'_>) -> Result<WritePlan, QueryError> {
+    if delete.conditions != Conditions::None {
+        return Err(QueryError::invalid(NO_CONDITIONS));
+    }
+    refuse_counters(table)?;
+    let times = attributes(&delete.attributes, scope)?;
+    let assignments = delete.targets.iter().map(|t| compile_removal(t, scope)).collect::<Result<Vec<_>, _>>()?;
+    refuse_duplicates(&assignments, table)?;
+    let restrictions = restrict::compile(&delete.relations, StatementKind::Delete, scope)?;
+    let has_regular = assignments.iter().any(|a| table.columns[a.column].kind == ColumnKind::Regular);
+    let (partition, target) = if assignments.is_empty() {
+        let clustering = restrictions.clustering;
+        let target = if table.clustering_order.is_empty() || clustering.is_empty() {
+            Target::Partition
+        } else if clustering.is_full(table) && !clustering.has_bounds() {
+            Target::WholeRows(clustering)
+        } else {
+            Target::Range(clustering)
+        };
+        (restrictions.partition, target)
+    } else if !has_regular && !table.clustering_order.is_empty() {
+        if !restrictions.clustering.is_empty() {
+            return Err(QueryError::invalid(
+                "Invalid restrictions on clustering columns since the DELETE statement modifies only static columns",
+            ));
+        }
+        (restrictions.partition, Target::Statics)
+    } else {
+        if restrictions.clustering.has_bounds() {
+            return Err(QueryError::invalid("Range deletions are not supported for specific columns"));
+        }
+        if !restrictions.clustering.is_full(table) {
+            let missing: Vec<&str> = table
+                .clustering()
+                .skip(restrictions.clustering.prefix_columns())
+                .map(|c| c.name.as_str())
+                .collect();
+            return Err(QueryError::invalid(if restrictions.clustering.is_empty() {
+                format!("Some clustering keys are missing: {}", missing.join(", "))
+            } else {
+                "Range deletions are not supported for specific columns".to_owned()
+            }));
+        }
+        (restrictions.partition, row_or_rows(table, restrictions.clustering))
+    };
+    Ok(finish(table, partition, target, times, false, assignments))
+}

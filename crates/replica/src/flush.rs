@@ -1,0 +1,225 @@
+//! From memtable to sstable.
+//!
+//! A flush freezes a tablet's memtable, writes it on a background thread, opens the file, and in one step replaces the
+//! frozen memtable by it. Then it tells the log that those writes need no replay and releases the segments that no
+//! memtable needs. A flush that fails (a full disk) leaves the memtable frozen and readable, and is tried again.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use commitlog::Discard;
+use memtable::Memtable;
+use mutation::{ClusteringSlice, PartitionBlock};
+use schema::Table;
+use sstable::{EncodingBase, Reader, Writer, WriterOptions};
+
+use crate::shard::Shard;
+use crate::tablet::{Frozen, MemtableCell, TableStore, Tablet};
+
+/// Bytes of a block handed to the writer at once.
+const BLOCK_BYTES: usize = 256 << 10;
+/// How long a failed flush waits before it is tried again.
+const RETRY_DELAY: Duration = Duration::from_millis(500);
+
+/// The blocks of a memtable's partitions, large partitions in several.
+fn for_each_block<E>(
+    memtable: &Memtable,
+    mut f: impl FnMut(&PartitionBlock) -> Result<(), E>,
+) -> Result<(), E> {
+    for partition in memtable.partitions() {
+        let mut slice = ClusteringSlice::all();
+        loop {
+            let block = partition.block(&slice, false, usize::MAX, BLOCK_BYTES);
+            f(&block)?;
+            match block.covered {
+                Some(bound) => slice.start = bound,
+                None => break,
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Writes a memtable as an sstable. Runs on a background thread; blocks.
+fn write_sstable(
+    memtable: &Memtable,
+    table: &Table,
+    dir: &std::path::Path,
+    generation: u64,
+    host_id: uuid::Uuid,
+) -> Result<Arc<Reader>, String> {
+    let base = EncodingBase::of_minima(Some(memtable.min_timestamp()).filter(|&t| t != i64::MAX), None, None);
+    let mut options = WriterOptions::of_table(table, memtable.partition_count() as u64, base)?;
+    options.host_id = Some(host_id);
+    runtime::fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+    let mut writer = Writer::create(dir, generation, table, options).map_err(|e| e.to_string())?;
+    for_each_block(memtable, |block| writer.append(block)).map_err(|e| e.to_string())?;
+    writer.finish().map_err(|e| e.to_string())?;
+    Reader::open(dir, generation, table).map_err(|e| e.to_string())
+}
+
+impl Shard {
+    /// Freezes the tablet's memtable when it holds anything.
+    fn freeze(&self, store: &TableStore, tablet: &Tablet) {
+        let table = store.table();
+        let position = self.log.appended();
+        tablet.update(|v| {
+            if v.active.borrow().is_empty() {
+                return;
+            }
+            let memtable = v.active.freeze();
+            v.frozen.push(Frozen { memtable, first_segment: tablet.first_segment.get(), position });
+            v.active = MemtableCell::new(&table);
+            tablet.first_segment.set(0);
+        });
+    }
+
+    /// Flushes what a tablet holds in memory now. Err says why it is still there.
+    pub async fn flush(self: &Rc<Self>, store: &Rc<TableStore>, tablet: &Rc<Tablet>) -> Result<(), String> {
+        self.freeze(store, tablet);
+        // One flush of a tablet at a time; whoever comes second finds nothing left, or takes the rest.
+        while tablet.flushing.get() {
+            runtime::sleep(Duration::from_millis(1)).await;
+        }
+        tablet.flushing.set(true);
+        let result = self.flush_frozen(store, tablet).await;
+        tablet.flushing.set(false);
+        result
+    }
+
+    async fn flush_frozen(self: &Rc<Self>, store: &Rc<TableStore>, tablet: &Rc<Tablet>) -> Result<(), String> {
+        loop {
+            let Some(frozen) = tablet.version().frozen.first().cloned() else { return Ok(()) };
+            let table = store.table();
+            let (memtable, dir) = (frozen.memtable.clone(), store.dir.clone());
+            let generation = self.options.generation.fetch_add(1, Ordering::Relaxed) + 1;
+            let (host_id, epoch) = (self.options.host_id, tablet.epoch.get());
+            let job = {
+                let table = table.clone();
+                move || write_sstable(&memtable, &table, &dir, generation, host_id)
+            };
+            let reader = runtime::spawn_job("flush", job).await?;
+            let bytes = frozen.memtable.bytes();
+            if tablet.epoch.get() != epoch {
+                // Truncated or dropped meanwhile: the file is of no use, the memtable is gone already.
+                if let Err(e) = sstable::delete(reader.descriptor()) {
+                    log::warn!("cannot remove {}: {e}", reader.descriptor().path(sstable::Component::Data).display());
+                }
+                continue;
+            }
+            tablet.update(|v| {
+                v.frozen.retain(|f| !Arc::ptr_eq(&f.memtable, &frozen.memtable));
+                v.sstables.push(reader.clone());
+            });
+            self.dirty.release(bytes);
+            self.forget_in_log(&table, tablet, frozen.position).await;
+            self.compact_soon(store, tablet);
+        }
+    }
+
+    /// Notes in the log that a tablet's writes up to a position are in sstables, and releases segments.
+    async fn forget_in_log(&self, table: &Table, tablet: &Tablet, position: commitlog::ReplayPosition) {
+        let discard =
+            Discard { table: table.id, after: tablet.range.after, up_to_token: tablet.range.to, position };
+        let noted = self.log.append_discard(&discard).and_then(|_| self.log.write());
+        if noted.is_err() || self.log.sync().await.is_err() {
+            // Without the note a crash replays writes that are in sstables too, which merges to the same.
+            return;
+        }
+        self.release_log();
+    }
+
+    /// Releases the log segments that no memtable needs.
+    pub(crate) fn release_log(&self) {
+        let mut oldest = u64::MAX;
+        for store in self.tables.borrow().values() {
+            for tablet in &store.tablets {
+                let first = tablet.first_segment.get();
+                if first != 0 {
+                    oldest = oldest.min(first);
+                }
+                tablet.with_version(|v| {
+                    for f in v.frozen.iter().filter(|f| f.first_segment != 0) {
+                        oldest = oldest.min(f.first_segment);
+                    }
+                });
+            }
+        }
+        self.log.release_below(oldest);
+    }
+
+    /// Starts flushing the largest memtable; called when half of the dirty memory is held.
+    #[cold]
+    pub(crate) fn flush_for_memory(self: &Rc<Self>) {
+        let mut largest: Option<(usize, Rc<TableStore>, Rc<Tablet>)> = None;
+        let mut being_flushed = 0;
+        for store in self.tables.borrow().values() {
+            for tablet in &store.tablets {
+                being_flushed +=
+                    tablet.with_version(|v| v.frozen.iter().map(|f| f.memtable.bytes()).sum::<usize>());
+                let bytes = tablet.with_version(|v| v.active.borrow().bytes());
+                if largest.as_ref().is_none_or(|(b, _, _)| bytes > *b) {
+                    largest = Some((bytes, store.clone(), tablet.clone()));
+                }
+            }
+        }
+        let Some((_, store, tablet)) = largest else { return };
+        // What is on its way out makes room already; freeze more only when that will not be enough.
+        let stats = self.dirty.stats();
+        if stats.dirty.saturating_sub(being_flushed) < stats.dirty_max / 2 {
+            return;
+        }
+        self.freeze(&store, &tablet);
+        let shard = self.clone();
+        runtime::spawn_in(runtime::Group::BACKGROUND, async move { shard.flush_until_done(&store, &tablet).await });
+    }
+
+    /// Flushes, and tries again while that fails.
+    async fn flush_until_done(self: &Rc<Self>, store: &Rc<TableStore>, tablet: &Rc<Tablet>) {
+        while let Err(e) = self.flush(store, tablet).await {
+            self.failed_flushes.set(self.failed_flushes.get() + 1);
+            let table = store.table();
+            log::error!("cannot flush {}.{}: {e}; writes will be refused when memory is full", table.keyspace, table.name);
+            runtime::sleep(RETRY_DELAY).await;
+            if store.dropped.get() {
+                return;
+            }
+        }
+    }
+
+    /// Flushes every memtable; the first error is returned after all were tried.
+    pub async fn flush_all(self: &Rc<Self>) -> Result<(), String> {
+        let mut result = Ok(());
+        for store in self.stores() {
+            for tablet in &store.tablets {
+                let flushed = self.flush(&store, tablet).await;
+                result = result.and(flushed);
+            }
+        }
+        result
+    }
+
+    /// Keeps the log inside its limit by flushing the memtables that hold its oldest segments. To be spawned; ends never.
+    pub async fn watch_log(self: Rc<Self>) {
+        loop {
+            runtime::sleep(Duration::from_millis(200)).await;
+            if self.log.bytes() <= self.options.log_bytes_max {
+                continue;
+            }
+            let Some(oldest) = self.log.oldest_full_segment() else { continue };
+            for store in self.stores() {
+                for tablet in &store.tablets {
+                    let first = tablet.first_segment.get();
+                    if first != 0 && first <= oldest && !tablet.flushing.get() {
+                        if let Err(e) = self.flush(&store, tablet).await {
+                            log::error!("cannot flush to release the commitlog: {e}");
+                        }
+                    }
+                }
+            }
+            self.release_log();
+        }
+    }
+}

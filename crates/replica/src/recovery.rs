@@ -1,0 +1,127 @@
+//! A shard's start: the sstables it finds, the log it replays.
+
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use commitlog::{Replay, ReplayError};
+use mutation::Mutation;
+use schema::{Schema, Table};
+use sstable::Reader;
+use types::token::token_of;
+
+use crate::shard::Shard;
+
+/// Why a shard does not start.
+#[derive(Debug)]
+pub enum RecoveryError {
+    /// The log.
+    Log(ReplayError),
+    /// An sstable; the text names file and place.
+    Sstable(String),
+    /// A memtable could not be flushed to make room for the log's writes.
+    Flush(String),
+}
+
+impl std::fmt::Display for RecoveryError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Log(e) => e.fmt(f),
+            Self::Sstable(e) => f.write_str(e),
+            Self::Flush(e) => write!(f, "cannot make room for the commitlog's writes: {e}"),
+        }
+    }
+}
+
+impl std::error::Error for RecoveryError {}
+
+/// What a start found.
+#[derive(Clone, Debug, Default)]
+pub struct RecoveryStats {
+    /// Sstables opened.
+    pub sstables: usize,
+    /// Mutations replayed.
+    pub mutations: u64,
+    /// Log segments read.
+    pub segments: usize,
+}
+
+impl Shard {
+    /// Opens the table's sstables that hold tokens of this shard and adds the table.
+    pub fn open_table(self: &Rc<Self>, table: &Arc<Table>) -> Result<usize, RecoveryError> {
+        let dir = self.table_dir(table);
+        let mut mine: Vec<Arc<Reader>> = Vec::new();
+        if runtime::fs::exists(&dir) {
+            let range = self.token_range();
+            let all = Reader::open_all(&dir, table).map_err(|e| RecoveryError::Sstable(e.to_string()))?;
+            for reader in all {
+                let (first, last) = reader.tokens();
+                if last > range.after && first <= range.to || range.contains(first) || range.contains(last) {
+                    mine.push(reader);
+                }
+            }
+        }
+        let n = mine.len();
+        self.set_table(table, mine);
+        Ok(n)
+    }
+
+    /// Replays the log of earlier runs into memtables, flushing where memory asks for it.
+    pub async fn replay(
+        self: &Rc<Self>,
+        schema: &Schema,
+        dir: &Path,
+        boot_id: u128,
+    ) -> Result<RecoveryStats, RecoveryError> {
+        let shards = self.options.shards;
+        let mut replay = Replay::open(dir, boot_id, self.id().0, shards).map_err(RecoveryError::Log)?;
+        let range = self.token_range();
+        loop {
+            let more = replay
+                .next_segment(|record| {
+                    let Some(m) = Mutation::new(record.mutation) else {
+                        return Err("a whole mutation".to_owned());
+                    };
+                    let Some(store) = self.store(m.table) else {
+                        // A table that was dropped since.
+                        return Ok(());
+                    };
+                    let token = token_of(m.key);
+                    if !range.contains(token) {
+                        return Ok(());
+                    }
+                    m.validate(&store.table.borrow().layout).map_err(|e| e.to_string())?;
+                    let tablet = store.tablet(token).ok_or("a token of this shard")?;
+                    self.apply(tablet, token, &m, 0);
+                    Ok(())
+                })
+                .map_err(RecoveryError::Log)?;
+            if !more {
+                break;
+            }
+            while self.dirty.is_full() {
+                if runtime::timeout(Duration::from_secs(60), self.dirty.released()).await.is_err() {
+                    return Err(RecoveryError::Flush("flushing did not end within a minute".to_owned()));
+                }
+            }
+        }
+        let _ = schema;
+        let stats = replay.stats();
+        Ok(RecoveryStats { sstables: 0, mutations: stats.mutations, segments: stats.segments })
+    }
+
+    /// Says that files of an earlier run's log are still there, or no longer.
+    pub fn set_old_log(&self, there: bool) {
+        self.old_log.set(there);
+    }
+}
+
+/// Removes the log files of earlier runs, once every shard has flushed what it replayed from them.
+pub fn remove_old_log(files: &[PathBuf]) {
+    for file in files {
+        if let Err(e) = runtime::fs::remove_file(file) {
+            log::warn!("cannot remove {}: {e}", file.display());
+        }
+    }
+}
