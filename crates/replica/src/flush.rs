@@ -173,7 +173,8 @@ impl Shard {
         }
         self.freeze(&store, &tablet);
         let shard = self.clone();
-        runtime::spawn_in(runtime::Group::BACKGROUND, async move { shard.flush_until_done(&store, &tablet).await });
+        let flush = async move { shard.flush_until_done(&store, &tablet).await };
+        drop(runtime::spawn_in(runtime::Group::BACKGROUND, flush));
     }
 
     /// Flushes, and tries again while that fails.
@@ -187,6 +188,61 @@ impl Shard {
                 return;
             }
         }
+    }
+
+    /// Forgets everything that was written to a table so far: memory, log and files. New writes are not touched.
+    pub async fn truncate(self: &Rc<Self>, store: &Rc<TableStore>) -> Result<(), String> {
+        for tablet in &store.tablets {
+            self.freeze(store, tablet);
+            let position = self.log.appended();
+            tablet.epoch.set(tablet.epoch.get() + 1);
+            let old = tablet.version();
+            let bytes = old.frozen.iter().map(|f| f.memtable.bytes()).sum();
+            tablet.update(|v| {
+                v.frozen.clear();
+                v.sstables.clear();
+            });
+            self.dirty.release(bytes);
+            // The log must know before the files go, or a crash would bring half of the data back.
+            let table = store.table();
+            let discard =
+                Discard { table: table.id, after: tablet.range.after, up_to_token: tablet.range.to, position };
+            self.log.append_discard(&discard).and_then(|_| self.log.write()).map_err(|e| e.to_string())?;
+            self.log.sync().await.map_err(|e| e.to_string())?;
+            self.delete_sstables(&old.sstables).await?;
+            self.release_log();
+        }
+        Ok(())
+    }
+
+    /// Removes a table and its files from this shard.
+    pub async fn drop_table(self: &Rc<Self>, id: schema::TableId) -> Result<(), String> {
+        let Some(store) = self.tables.borrow_mut().remove(&id) else { return Ok(()) };
+        store.dropped.set(true);
+        for tablet in &store.tablets {
+            self.freeze(&store, tablet);
+            tablet.epoch.set(tablet.epoch.get() + 1);
+            let old = tablet.version();
+            let bytes = old.frozen.iter().map(|f| f.memtable.bytes()).sum();
+            tablet.update(|v| {
+                v.frozen.clear();
+                v.sstables.clear();
+            });
+            self.dirty.release(bytes);
+            self.delete_sstables(&old.sstables).await?;
+        }
+        self.release_log();
+        Ok(())
+    }
+
+    /// Removes files that no version names any more. Readers that still hold them keep their open files.
+    pub(crate) async fn delete_sstables(&self, readers: &[Arc<Reader>]) -> Result<(), String> {
+        for reader in readers {
+            reader.evict_from(&self.cache);
+            let descriptor = reader.descriptor().clone();
+            runtime::offload(move || sstable::delete(&descriptor)).await.map_err(|e| e.to_string())?;
+        }
+        Ok(())
     }
 
     /// Flushes every memtable; the first error is returned after all were tried.

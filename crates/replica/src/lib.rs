@@ -24,5 +24,5 @@ mod tablet;
 pub use memory::MemoryStats;
 pub use read::{BlockLimits, PartitionReader, ReadError, ScanReader, Sources, split_block};
 pub use recovery::{RecoveryError, RecoveryStats, remove_old_log};
-pub use shard::{Shard, ShardOptions, WriteError};
+pub use shard::{Shard, ShardOptions, WriteError, shard_range};
 pub use tablet::{TableStore, Tablet, TokenRange, Version};

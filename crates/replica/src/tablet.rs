@@ -7,8 +7,10 @@ use std::sync::Arc;
 
 use commitlog::ReplayPosition;
 use memtable::Memtable;
+use mutation::Mutation;
 use schema::Table;
 use types::Token;
+use types::token::token_of;
 
 /// Tokens above `after` up to and including `to`. The lowest range begins at the lowest token of all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -157,6 +159,24 @@ pub struct TableStore {
 }
 
 impl TableStore {
+    /// A table that is only in memory and wholly here, made of these packed mutations: a virtual table.
+    pub fn in_memory<'m>(table: &Arc<Table>, mutations: impl Iterator<Item = &'m [u8]>) -> Rc<Self> {
+        let tablet = Tablet::new(table, TokenRange::ALL, Vec::new());
+        tablet.with_version(|v| {
+            v.active.write(|memtable| {
+                for m in mutations.filter_map(Mutation::new) {
+                    memtable.apply(token_of(m.key), &m);
+                }
+            });
+        });
+        Rc::new(Self {
+            table: RefCell::new(table.clone()),
+            tablets: vec![tablet],
+            dir: PathBuf::new(),
+            dropped: Cell::new(false),
+        })
+    }
+
     /// The tablet that owns a token; None when another shard does.
     #[inline]
     pub fn tablet(&self, token: Token) -> Option<&Rc<Tablet>> {
