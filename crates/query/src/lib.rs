@@ -5,8 +5,11 @@
 
 mod bind;
 mod error;
+mod function;
 mod row;
+mod term;
 
 pub use bind::{BindContext, Bound, Evaluated, MarkerSpec, ResultColumn};
 pub use error::QueryError;
 pub use row::Row;
+pub use term::{InOperand, Markers, Operand, Receiver, compile_in, compile_term, compile_term_of_table};

@@ -1,0 +1,313 @@
+//! Functions and operations: which one a call means, and what it makes of its arguments.
+//!
+//! A call is resolved once, at compile time: every signature of the name is tested against the arguments and the
+//! receiver, an exact match wins, a single weak match is taken, several are ambiguous. The result is an [`Operation`]
+//! that knows the types it works on and turns serialised values into a serialised value.
+
+mod aggregate;
+mod arithmetic;
+mod cast;
+mod collection;
+pub(crate) mod json;
+pub(crate) mod literal;
+mod native;
+mod number;
+mod operation;
+mod scalar;
+pub(crate) mod text;
+mod time;
+pub(crate) mod type_name;
+
+use cql::ast::{ArithmeticOperator, QualifiedName};
+use types::CqlType;
+
+use crate::error::QueryError;
+use crate::term::Scope;
+
+pub(crate) use aggregate::{Accumulator, Aggregate};
+pub(crate) use cast::resolve as resolve_cast;
+pub(crate) use operation::Operation;
+pub(crate) use scalar::Scalar;
+
+/// Whether a value may be given to a receiver.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Assignment {
+    /// It is of the receiver's type.
+    Exact,
+    /// It can be taken as one of the receiver's type.
+    Weak,
+    /// It cannot.
+    Not,
+}
+
+impl Assignment {
+    pub(crate) const fn weak_if(is_assignable: bool) -> Self {
+        if is_assignable { Self::Weak } else { Self::Not }
+    }
+
+    pub(crate) const fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Not, _) | (_, Self::Not) => Self::Not,
+            (Self::Exact, Self::Exact) => Self::Exact,
+            _ => Self::Weak,
+        }
+    }
+}
+
+/// Whether a value of one type may be given to a receiver of another.
+pub(crate) fn test_type(from: &CqlType, receiver: &CqlType) -> Assignment {
+    if from.unfrozen() == receiver.unfrozen() {
+        return Assignment::Exact;
+    }
+    Assignment::weak_if(is_value_compatible(receiver, from))
+}
+
+/// Whether every serialised value of `from` is one of `receiver`.
+pub(crate) fn is_value_compatible(receiver: &CqlType, from: &CqlType) -> bool {
+    use CqlType as T;
+    let (receiver, from) = (receiver.unfrozen(), from.unfrozen());
+    if receiver == from {
+        return true;
+    }
+    match (receiver, from) {
+        (T::Blob, _)
+        | (T::Text, T::Ascii)
+        | (T::Uuid, T::TimeUuid)
+        | (T::VarInt, T::TinyInt | T::SmallInt | T::Int | T::BigInt | T::Timestamp)
+        | (T::BigInt | T::Time, T::BigInt | T::Timestamp)
+        | (T::Timestamp, T::BigInt)
+        | (T::Date, T::VarInt) => !matches!(
+            (receiver, from),
+            (T::VarInt, T::TinyInt | T::SmallInt) | (T::Time, T::Timestamp)
+        ),
+        (T::List(a), T::List(b)) | (T::Set(a), T::Set(b)) => is_value_compatible(a, b),
+        (T::Map(ak, av), T::Map(bk, bv)) => ak.unfrozen() == bk.unfrozen() && is_value_compatible(av, bv),
+        (T::Tuple(a), T::Tuple(b)) => {
+            a.len() >= b.len() && a.iter().zip(b.iter()).all(|(a, b)| is_value_compatible(a, b))
+        }
+        _ => false,
+    }
+}
+
+/// What stands in the place of an argument.
+pub(crate) trait Argument {
+    /// Whether it may be given to an argument of that type.
+    fn test(&self, receiver: &CqlType) -> Assignment;
+    /// How it stands in a message.
+    fn text(&self) -> String;
+    /// Whether a bind marker is in it.
+    fn has_marker(&self) -> bool;
+    /// Its type, when it tells its own.
+    fn known_type(&self) -> Option<CqlType>;
+}
+
+/// One signature of a function.
+#[derive(Clone, Debug)]
+pub(crate) struct Resolved {
+    /// The name without keyspace, as it is written in messages.
+    pub(crate) name: String,
+    pub(crate) arguments: Vec<CqlType>,
+    pub(crate) returns: CqlType,
+    /// Whether the signature was made for the types of the arguments.
+    pub(crate) is_generic: bool,
+    pub(crate) what: What,
+}
+
+/// What a function does.
+#[derive(Clone, Debug)]
+pub(crate) enum What {
+    Scalar(Scalar),
+    Aggregate(Aggregate),
+}
+
+impl Resolved {
+    pub(crate) fn scalar(name: &str, arguments: Vec<CqlType>, returns: CqlType, scalar: Scalar) -> Self {
+        Self {
+            name: name.to_owned(),
+            arguments,
+            returns,
+            is_generic: false,
+            what: What::Scalar(scalar),
+        }
+    }
+
+    pub(crate) fn generic(self) -> Self {
+        Self {
+            is_generic: true,
+            ..self
+        }
+    }
+
+    pub(crate) fn is_aggregate(&self) -> bool {
+        matches!(self.what, What::Aggregate(_))
+    }
+
+    /// The name with its keyspace.
+    pub(crate) fn full_name(&self) -> String {
+        format!("system.{}", self.name)
+    }
+
+    /// What it does, called at that place of the statement.
+    pub(crate) fn into_operation(self, site: u64) -> Result<Operation, QueryError> {
+        match self.what {
+            What::Scalar(scalar) => Ok(Operation::Call {
+                name: self.name,
+                scalar: scalar.at_site(site),
+            }),
+            What::Aggregate(_) => Err(QueryError::Server("an aggregate is no operation on one row".to_owned())),
+        }
+    }
+
+    /// The signature as Cassandra lists it; names that are no identifiers are quoted.
+    fn describe(&self) -> String {
+        let arguments: Vec<String> = self.arguments.iter().map(ToString::to_string).collect();
+        let name = types::quote_identifier(&self.name);
+        format!("system.{name} : ({}) -> {}", arguments.join(", "), self.returns)
+    }
+}
+
+fn describe_all(candidates: &[&Resolved]) -> String {
+    candidates.iter().map(|c| c.describe()).collect::<Vec<_>>().join(", ")
+}
+
+fn matches_arguments(candidate: &Resolved, arguments: &[&dyn Argument]) -> Assignment {
+    if candidate.arguments.len() != arguments.len() {
+        return Assignment::Not;
+    }
+    let mut worst = Assignment::Exact;
+    for (argument, cql_type) in arguments.iter().zip(&candidate.arguments) {
+        worst = worst.and(argument.test(cql_type));
+        if worst == Assignment::Not {
+            break;
+        }
+    }
+    worst
+}
+
+/// The function that a call means; `None` when no function has the name.
+pub(crate) fn resolve(
+    name: &QualifiedName,
+    arguments: &[&dyn Argument],
+    receiver: Option<&CqlType>,
+    scope: &Scope<'_>,
+) -> Result<Option<Resolved>, QueryError> {
+    if name.keyspace.as_deref().is_some_and(|keyspace| keyspace != "system") {
+        return Ok(None);
+    }
+    let lower = name.name.to_lowercase();
+    let Some(candidates) = native::candidates(&lower, arguments, scope)? else {
+        return Ok(None);
+    };
+    choose(&lower, candidates, arguments, receiver, None).map(Some)
+}
+
+/// The signature among the candidates that the arguments and the receiver fit.
+pub(crate) fn choose(
+    name: &str,
+    candidates: Vec<Resolved>,
+    arguments: &[&dyn Argument],
+    receiver: Option<&CqlType>,
+    operator: Option<ArithmeticOperator>,
+) -> Result<Resolved, QueryError> {
+    if let [_] = candidates[..] {
+        let only = candidates.into_iter().next().expect("there is one");
+        return check_only(only, arguments);
+    }
+    let mut compatible = Vec::new();
+    for candidate in &candidates {
+        if receiver.is_some_and(|receiver| test_type(&candidate.returns, receiver) == Assignment::Not) {
+            continue;
+        }
+        match matches_arguments(candidate, arguments) {
+            Assignment::Exact => return Ok(candidate.clone()),
+            Assignment::Weak => compatible.push(candidate),
+            Assignment::Not => {}
+        }
+    }
+    match (compatible.as_slice(), operator) {
+        ([only], _) => Ok((*only).clone()),
+        ([], Some(operator)) => Err(QueryError::Invalid(format!(
+            "the '{}' operation is not supported between {} and {}",
+            text::operator_text(operator),
+            arguments[0].text(),
+            arguments[1].text()
+        ))),
+        ([], None) => Err(QueryError::Invalid(format!(
+            "Invalid call to function {name}, none of its type signatures match (known type signatures: {})",
+            describe_all(&candidates.iter().collect::<Vec<_>>())
+        ))),
+        (several, Some(operator)) => {
+            let has_marker = arguments.iter().any(|argument| argument.has_marker());
+            let of_receiver = several.iter().find(|candidate| {
+                receiver.is_some_and(|receiver| candidate.arguments.iter().all(|argument| argument == receiver))
+            });
+            match of_receiver.filter(|_| !has_marker) {
+                Some(found) => Ok((**found).clone()),
+                None => Err(QueryError::Invalid(format!(
+                    "Ambiguous '{}' operation with args {} and {}: use type hint to disambiguate, example '(int) ?'",
+                    text::operator_text(operator),
+                    arguments[0].text(),
+                    arguments[1].text()
+                ))),
+            }
+        }
+        (_, None) if name == NEGATION => Err(QueryError::invalid(
+            "Ambiguous negation: use type casts to disambiguate",
+        )),
+        (several, None) => Err(QueryError::Invalid(format!(
+            "Ambiguous call to function {name} (can be matched by following signatures: {}): use type casts to \
+             disambiguate",
+            describe_all(several)
+        ))),
+    }
+}
+
+/// A name with one signature says what is wrong with the arguments.
+fn check_only(only: Resolved, arguments: &[&dyn Argument]) -> Result<Resolved, QueryError> {
+    if only.arguments.len() != arguments.len() {
+        return Err(QueryError::Invalid(format!(
+            "Invalid number of arguments in call to function {}: {} required but {} provided",
+            only.full_name(),
+            only.arguments.len(),
+            arguments.len()
+        )));
+    }
+    for (index, (argument, cql_type)) in arguments.iter().zip(&only.arguments).enumerate() {
+        if argument.test(cql_type) == Assignment::Not {
+            return Err(QueryError::Invalid(format!(
+                "Type error: {} cannot be passed as argument {index} of function {} of type {cql_type}",
+                argument.text(),
+                only.full_name()
+            )));
+        }
+    }
+    Ok(only)
+}
+
+/// The name under which Cassandra's messages know negation.
+pub(crate) const NEGATION: &str = "_negate";
+
+/// The arithmetic that an operator means between two arguments.
+pub(crate) fn resolve_arithmetic(
+    operator: ArithmeticOperator,
+    arguments: [&dyn Argument; 2],
+    receiver: Option<&CqlType>,
+) -> Result<Resolved, QueryError> {
+    choose(
+        "",
+        arithmetic::candidates(operator),
+        &arguments,
+        receiver,
+        Some(operator),
+    )
+}
+
+/// The negation of an argument.
+pub(crate) fn resolve_negation(argument: &dyn Argument, receiver: Option<&CqlType>) -> Result<Resolved, QueryError> {
+    choose(NEGATION, arithmetic::negations(), &[argument], receiver, None).map_err(|error| match error {
+        QueryError::Invalid(text) => {
+            QueryError::Invalid(text.replace("call to function _negate", "call to function system._negate"))
+        }
+        other => other,
+    })
+}

@@ -1,0 +1,245 @@
+//! Functions of time: the calendar of dates and timestamps, and conversions between the types that hold a moment.
+
+use types::{CqlType, Duration, timeuuid};
+use uuid::Uuid;
+
+use super::number::Problem;
+
+const MILLIS_PER_DAY: i64 = 86_400_000;
+const NANOS_PER_MILLI: i64 = 1_000_000;
+/// The serialised date of 1970-01-01.
+const EPOCH_DAY: i64 = 1 << 31;
+
+/// Days since 1970-01-01 of a day in the Gregorian calendar. The year may be any i32, the month 1 to 12.
+///
+/// Howard Hinnant, "chrono-compatible low-level date algorithms": years begin in March, so that the day that comes and
+/// goes is the last; 400 years have 146,097 days.
+pub(crate) fn days_of(year: i64, month: i64, day: i64) -> i64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let era = year.div_euclid(400);
+    let year_of_era = year.rem_euclid(400);
+    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+    era * 146_097 + day_of_era - 719_468
+}
+
+/// Year, month and day of days since 1970-01-01.
+pub(crate) fn civil_of(days: i64) -> (i64, i64, i64) {
+    let days = days + 719_468;
+    let era = days.div_euclid(146_097);
+    let day_of_era = days.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 {
+        shifted_month + 3
+    } else {
+        shifted_month - 9
+    };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    (year, month, day)
+}
+
+/// The same day some months later; in a shorter month, its last day.
+fn plus_months(days: i64, months: i64) -> i64 {
+    let (year, month, day) = civil_of(days);
+    let count = year * 12 + (month - 1) + months;
+    let (year, month) = (count.div_euclid(12), count.rem_euclid(12) + 1);
+    let next = if month == 12 {
+        days_of(year + 1, 1, 1)
+    } else {
+        days_of(year, month + 1, 1)
+    };
+    let last = next - days_of(year, month, 1);
+    days_of(year, month, day.min(last))
+}
+
+fn signed(duration: Duration, is_taken: bool) -> (i64, i64, i64) {
+    let sign = if is_taken { -1 } else { 1 };
+    (
+        i64::from(duration.months) * sign,
+        i64::from(duration.days) * sign,
+        duration.nanoseconds.wrapping_mul(sign),
+    )
+}
+
+pub(crate) fn add_to_timestamp(bytes: &[u8], duration: Duration, is_taken: bool) -> Result<Vec<u8>, Problem> {
+    let millis = bytes
+        .try_into()
+        .map(i64::from_be_bytes)
+        .map_err(|_| "the timestamp is malformed")?;
+    let (months, days, nanos) = signed(duration, is_taken);
+    let day = plus_months(millis.div_euclid(MILLIS_PER_DAY), months) + days;
+    let sum = day
+        .checked_mul(MILLIS_PER_DAY)
+        .and_then(|sum| sum.checked_add(millis.rem_euclid(MILLIS_PER_DAY)))
+        .and_then(|sum| sum.checked_add(nanos / NANOS_PER_MILLI))
+        .ok_or("the timestamp is out of range")?;
+    Ok(sum.to_be_bytes().to_vec())
+}
+
+pub(crate) fn add_to_date(bytes: &[u8], duration: Duration, is_taken: bool) -> Result<Vec<u8>, Problem> {
+    if duration.nanoseconds != 0 {
+        return Err(format!("The duration must have a day precision. Was: {duration}"));
+    }
+    let date = bytes
+        .try_into()
+        .map(u32::from_be_bytes)
+        .map_err(|_| "the date is malformed")?;
+    let (months, days, _) = signed(duration, is_taken);
+    let day = plus_months(i64::from(date) - EPOCH_DAY, months) + days;
+    let date = u32::try_from(day + EPOCH_DAY).map_err(|_| "the date is out of range")?;
+    Ok(date.to_be_bytes().to_vec())
+}
+
+/// What of a moment another type can hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Moment {
+    TimeUuid,
+    Timestamp,
+    Date,
+    /// Milliseconds since the epoch in a bigint.
+    UnixMillis,
+}
+
+impl Moment {
+    pub(crate) const fn cql_type(self) -> CqlType {
+        match self {
+            Self::TimeUuid => CqlType::TimeUuid,
+            Self::Timestamp => CqlType::Timestamp,
+            Self::Date => CqlType::Date,
+            Self::UnixMillis => CqlType::BigInt,
+        }
+    }
+
+    /// Milliseconds since the epoch; `None` for an empty value.
+    fn read(self, bytes: &[u8]) -> Option<i64> {
+        match self {
+            Self::TimeUuid => Some(timeuuid::unix_millis(&Uuid::from_bytes(bytes.try_into().ok()?))),
+            Self::Timestamp | Self::UnixMillis => Some(i64::from_be_bytes(bytes.try_into().ok()?)),
+            Self::Date => Some((i64::from(u32::from_be_bytes(bytes.try_into().ok()?)) - EPOCH_DAY) * MILLIS_PER_DAY),
+        }
+    }
+
+    fn write(self, millis: i64) -> Vec<u8> {
+        match self {
+            Self::Date => date_of_millis(millis),
+            _ => millis.to_be_bytes().to_vec(),
+        }
+    }
+}
+
+/// The same moment in another type.
+pub(crate) fn convert(from: Moment, to: Moment, bytes: &[u8]) -> Option<Vec<u8>> {
+    from.read(bytes).map(|millis| to.write(millis))
+}
+
+/// The serialised date on which a moment is, the nearest one that there is.
+pub(crate) fn date_of_millis(millis: i64) -> Vec<u8> {
+    let day = (millis.div_euclid(MILLIS_PER_DAY) + EPOCH_DAY).clamp(0, i64::from(u32::MAX));
+    u32::try_from(day).unwrap_or(u32::MAX).to_be_bytes().to_vec()
+}
+
+/// The serialised time of day of a moment.
+pub(crate) fn time_of_micros(micros: i64) -> Vec<u8> {
+    let millis = micros.div_euclid(1_000).rem_euclid(MILLIS_PER_DAY);
+    (millis * NANOS_PER_MILLI).to_be_bytes().to_vec()
+}
+
+/// A timestamp in UTC with milliseconds: `2021-01-02T03:04:05.678Z`.
+pub(crate) fn timestamp_text(millis: i64, separator: char) -> String {
+    let (year, month, day) = civil_of(millis.div_euclid(MILLIS_PER_DAY));
+    let of_day = millis.rem_euclid(MILLIS_PER_DAY);
+    let (hour, minute, second) = (of_day / 3_600_000, of_day / 60_000 % 60, of_day / 1_000 % 60);
+    let milli = of_day % 1_000;
+    let sign = if year < 0 { "-" } else { "" };
+    let year = year.unsigned_abs();
+    format!("{sign}{year:04}-{month:02}-{day:02}{separator}{hour:02}:{minute:02}:{second:02}.{milli:03}Z")
+}
+
+/// The start of the interval of `duration`, counted from `start` or the epoch, in which a moment is.
+pub(crate) fn floor(
+    cql_type: &CqlType,
+    moment: &[u8],
+    duration: &[u8],
+    start: Option<&[u8]>,
+) -> Result<Option<Vec<u8>>, Problem> {
+    let duration = Duration::deserialize(duration).map_err(|error| error.to_string())?;
+    if duration.months < 0 || duration.days < 0 || duration.nanoseconds < 0 {
+        return Err("Negative durations are not supported by the floor function".to_owned());
+    }
+    if *cql_type == CqlType::Time {
+        return floor_time(moment, duration);
+    }
+    let (from, to) = match cql_type {
+        CqlType::TimeUuid => (Moment::TimeUuid, Moment::Timestamp),
+        CqlType::Date => (Moment::Date, Moment::Date),
+        _ => (Moment::Timestamp, Moment::Timestamp),
+    };
+    if *cql_type == CqlType::Date && duration.nanoseconds != 0 {
+        return Err("For this floor on date values, the duration precision cannot be less than 1 day".to_owned());
+    }
+    if duration.nanoseconds % NANOS_PER_MILLI != 0 {
+        return Err(
+            "For this floor on timestamp values, the duration precision cannot be less than 1 millisecond".to_owned(),
+        );
+    }
+    let Some(millis) = from.read(moment) else {
+        return Ok(None);
+    };
+    let start = match start {
+        Some(bytes) => match to.read(bytes) {
+            Some(start) => start,
+            None => return Ok(None),
+        },
+        None => 0,
+    };
+    if start > millis {
+        return Err("The floor function starting time is greater than the provided time".to_owned());
+    }
+    Ok(floor_millis(millis, start, duration).map(|floor| to.write(floor)))
+}
+
+fn floor_time(moment: &[u8], duration: Duration) -> Result<Option<Vec<u8>>, Problem> {
+    if duration.months != 0 || duration.days != 0 || duration.nanoseconds > 86_400_000_000_000 {
+        return Err("For this floor on time values, the duration cannot be greater than 1 day".to_owned());
+    }
+    let Ok(nanos) = moment.try_into().map(i64::from_be_bytes) else {
+        return Ok(None);
+    };
+    let floor = match duration.nanoseconds {
+        0 => nanos,
+        interval => nanos - nanos.rem_euclid(interval),
+    };
+    Ok(Some(floor.to_be_bytes().to_vec()))
+}
+
+/// The last `start + n * duration` that is not after `millis`, by bisection: months have no fixed length.
+fn floor_millis(millis: i64, start: i64, duration: Duration) -> Option<i64> {
+    let step = |n: i64| -> Option<i64> {
+        let months = i64::from(duration.months).checked_mul(n)?;
+        if months.abs() > 12 * 1_000_000_000 {
+            return None;
+        }
+        let day = plus_months(start.div_euclid(MILLIS_PER_DAY), months)
+            .checked_add(i64::from(duration.days).checked_mul(n)?)?;
+        day.checked_mul(MILLIS_PER_DAY)?
+            .checked_add(start.rem_euclid(MILLIS_PER_DAY))?
+            .checked_add((duration.nanoseconds / NANOS_PER_MILLI).checked_mul(n)?)
+    };
+    if duration == Duration::default() {
+        return Some(millis);
+    }
+    let is_within = |n: i64| step(n).is_some_and(|moment| moment <= millis);
+    let (mut low, mut high) = (0, 1_i64);
+    while is_within(high) {
+        low = high;
+        high = high.checked_mul(2)?;
+    }
+    while high - low > 1 {
+        let middle = low + (high - low) / 2;
+        if is_within(middle) { low = middle } else { high = middle }
+    }
+    step(low)
+}
