@@ -4,8 +4,10 @@
 //! key parts by number; execution binds values to it. This crate does not know which protocol asked.
 
 mod bind;
+pub mod ddl;
 mod error;
 mod row;
+pub mod system;
 
 pub use bind::{BindContext, Bound, Evaluated, MarkerSpec, ResultColumn};
 pub use error::QueryError;

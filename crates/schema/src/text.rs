@@ -16,9 +16,25 @@ fn map_literal(map: &BTreeMap<String, String>) -> String {
     format!("{{{}}}", pairs.join(", "))
 }
 
-/// Prints a double as Java does: always with a fraction.
-fn double(v: f64) -> String {
-    if v.fract() == 0.0 { format!("{v:.1}") } else { format!("{v}") }
+/// Prints a double as Java does: always with a fraction, and with an exponent when it is very small or large.
+pub fn java_double(v: f64) -> String {
+    if v == 0.0 || (1e-3..1e7).contains(&v.abs()) {
+        return if v.fract() == 0.0 {
+            format!("{v:.1}")
+        } else {
+            format!("{v}")
+        };
+    }
+    let text = format!("{v:E}");
+    match text.split_once('E') {
+        Some((digits, exponent)) if !digits.contains('.') => format!("{digits}.0E{exponent}"),
+        _ => text,
+    }
+}
+
+/// Whether the tables of that keyspace are computed and shown as such, apart from those that are stored.
+pub fn is_virtual_keyspace(name: &str) -> bool {
+    matches!(name, "system_views" | "system_virtual_schema")
 }
 
 /// `CREATE KEYSPACE …;`
@@ -52,14 +68,21 @@ fn column(c: &Column) -> String {
 
 /// `CREATE TABLE … WITH …;`, with the table's id when `internals` is asked for.
 pub fn describe_table(table: &Table, internals: bool) -> String {
-    let mut text =
-        format!("CREATE TABLE {}.{} (\n", quote_identifier(&table.keyspace), quote_identifier(&table.name));
+    let mut text = format!(
+        "CREATE TABLE {}.{} (\n",
+        quote_identifier(&table.keyspace),
+        quote_identifier(&table.name)
+    );
     let partition: Vec<String> = table.partition_key().map(|c| quote_identifier(&c.name)).collect();
     let clustering: Vec<String> = table.clustering().map(|c| quote_identifier(&c.name)).collect();
     let alone = partition.len() == 1 && clustering.is_empty();
     let mut lines: Vec<String> = Vec::new();
     for c in &table.columns {
-        let tail = if alone && c.kind == ColumnKind::PartitionKey { " PRIMARY KEY" } else { "" };
+        let tail = if alone && c.kind == ColumnKind::PartitionKey {
+            " PRIMARY KEY"
+        } else {
+            ""
+        };
         lines.push(format!("    {}{tail}", column(c)));
     }
     if !alone {
@@ -80,21 +103,27 @@ pub fn describe_table(table: &Table, internals: bool) -> String {
     if table.clustering().next().is_some() {
         let order: Vec<String> = table
             .clustering()
-            .map(|c| format!("{} {}", quote_identifier(&c.name), if c.descending { "DESC" } else { "ASC" }))
+            .map(|c| {
+                format!(
+                    "{} {}",
+                    quote_identifier(&c.name),
+                    if c.descending { "DESC" } else { "ASC" }
+                )
+            })
             .collect();
         options.push(format!("CLUSTERING ORDER BY ({})", order.join(", ")));
     }
     let o = &table.options;
     options.extend([
         format!("additional_write_policy = {}", quote(&o.additional_write_policy)),
-        format!("bloom_filter_fp_chance = {}", double(o.bloom_filter_fp_chance)),
+        format!("bloom_filter_fp_chance = {}", java_double(o.bloom_filter_fp_chance)),
         format!("caching = {}", map_literal(&o.caching)),
         format!("cdc = {}", o.cdc),
         format!("comment = {}", quote(&o.comment)),
         format!("compaction = {}", map_literal(&o.compaction)),
         format!("compression = {}", map_literal(&o.compression)),
         "memtable = 'default'".to_owned(),
-        format!("crc_check_chance = {}", double(o.crc_check_chance)),
+        format!("crc_check_chance = {}", java_double(o.crc_check_chance)),
         format!("default_time_to_live = {}", o.default_time_to_live),
         "extensions = {}".to_owned(),
         format!("gc_grace_seconds = {}", o.gc_grace_seconds),
