@@ -5,6 +5,7 @@
 
 mod bind;
 pub mod ddl;
+pub mod describe;
 mod error;
 mod row;
 pub mod system;

@@ -16,11 +16,21 @@ fn system_tables_have_the_ids_that_cassandra_gives_them() {
         ("system_auth", "roles", "5bc52802-de25-35ed-aeab-188eecebb090"),
         ("system_traces", "events", "8826e8e9-e16a-3728-8753-3bc1fc713c25"),
     ] {
-        let found = keyspaces.iter().find(|k| k.name == keyspace).and_then(|k| k.tables.get(table));
+        let found = keyspaces
+            .iter()
+            .find(|k| k.name == keyspace)
+            .and_then(|k| k.tables.get(table));
         let found = found.unwrap_or_else(|| panic!("there is no table {keyspace}.{table}"));
         assert_eq!(found.id.0.to_string(), id, "{keyspace}.{table}");
-        assert_eq!(system::is_virtual(found.id), matches!(keyspace, "system" | "system_schema"), "{keyspace}.{table}");
+        assert_eq!(
+            system::is_virtual(found.id),
+            matches!(keyspace, "system" | "system_schema"),
+            "{keyspace}.{table}"
+        );
     }
     let foreign = TableId(Uuid::from_u128(0x5a1c_395e_b41f_31e5_9f22_ba0b_e048_3c18));
-    assert!(!system::is_virtual(foreign), "an id that no system table has is not virtual");
+    assert!(
+        !system::is_virtual(foreign),
+        "an id that no system table has is not virtual"
+    );
 }
