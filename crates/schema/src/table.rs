@@ -111,7 +111,10 @@ impl Default for TableOptions {
             bloom_filter_fp_chance: 0.01,
             caching: map(&[("keys", "ALL"), ("rows_per_partition", "NONE")]),
             compaction: map(&[
-                ("class", "org.apache.cassandra.db.compaction.SizeTieredCompactionStrategy"),
+                (
+                    "class",
+                    "org.apache.cassandra.db.compaction.SizeTieredCompactionStrategy",
+                ),
                 ("max_threshold", "32"),
                 ("min_threshold", "4"),
             ]),
@@ -234,7 +237,14 @@ impl Table {
     pub fn add_column(&mut self, name: &str, cql_type: CqlType, kind: ColumnKind) {
         let id = ColumnId(self.next_column_id);
         self.next_column_id += 1;
-        self.columns.push(Column { name: name.to_owned(), cql_type, kind, position: 0, descending: false, id });
+        self.columns.push(Column {
+            name: name.to_owned(),
+            cql_type,
+            kind,
+            position: 0,
+            descending: false,
+            id,
+        });
         self.sort_columns();
         self.derive();
     }
@@ -316,9 +326,22 @@ impl Table {
         self.statics().next().is_some()
     }
 
-    /// Whether the table counts: all its regular columns are counters.
+    /// Whether the table counts: all its static and regular columns are counters, and those it had were.
     pub fn is_counter(&self) -> bool {
-        self.columns.iter().any(|c| c.cql_type == CqlType::Counter)
+        let living = self.columns.iter().map(|c| &c.cql_type);
+        living
+            .chain(self.dropped.iter().map(|c| &c.cql_type))
+            .any(|t| *t == CqlType::Counter)
+    }
+
+    /// Dropped columns in the order of their dropping; of those that had the same name only the last.
+    pub fn last_dropped(&self) -> impl Iterator<Item = &DroppedColumn> {
+        let later = |i: usize, name: &str| self.dropped[i + 1..].iter().any(|d| d.name == name);
+        self.dropped
+            .iter()
+            .enumerate()
+            .filter(move |(i, d)| !later(*i, &d.name))
+            .map(|(_, d)| d)
     }
 }
 
@@ -354,6 +377,9 @@ impl Schema {
 
     /// The table with that identity.
     pub fn table_by_id(&self, id: TableId) -> Option<&Arc<Table>> {
-        self.keyspaces.values().flat_map(|k| k.tables.values()).find(|t| t.id == id)
+        self.keyspaces
+            .values()
+            .flat_map(|k| k.tables.values())
+            .find(|t| t.id == id)
     }
 }

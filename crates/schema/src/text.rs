@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use crate::table::{Column, ColumnKind, Keyspace, Table};
+use types::CqlType;
+
+use crate::table::{Column, ColumnKind, Keyspace, Table, TableOptions};
 
 pub use types::quote_identifier;
 
@@ -16,13 +18,33 @@ fn map_literal(map: &BTreeMap<String, String>) -> String {
     format!("{{{}}}", pairs.join(", "))
 }
 
-/// Prints a double as Java does: always with a fraction.
-fn double(v: f64) -> String {
-    if v.fract() == 0.0 { format!("{v:.1}") } else { format!("{v}") }
+/// Prints a double as Java does: always with a fraction, and with an exponent when it is very small or large.
+pub fn java_double(v: f64) -> String {
+    if v == 0.0 || (1e-3..1e7).contains(&v.abs()) {
+        return if v.fract() == 0.0 {
+            format!("{v:.1}")
+        } else {
+            format!("{v}")
+        };
+    }
+    let text = format!("{v:E}");
+    match text.split_once('E') {
+        Some((digits, exponent)) if !digits.contains('.') => format!("{digits}.0E{exponent}"),
+        _ => text,
+    }
+}
+
+/// Whether the tables of that keyspace are computed and shown as such, apart from those that are stored.
+pub fn is_virtual_keyspace(name: &str) -> bool {
+    matches!(name, "system_views" | "system_virtual_schema")
 }
 
 /// `CREATE KEYSPACE …;`
 pub fn describe_keyspace(keyspace: &Keyspace) -> String {
+    if is_virtual_keyspace(&keyspace.name) {
+        let name = quote_identifier(&keyspace.name);
+        return comment_out("Keyspace", &name, "keyspace", &format!("VIRTUAL KEYSPACE {name};"));
+    }
     // The class comes first, then the other options by name, as Cassandra prints them.
     let mut pairs: Vec<String> = Vec::new();
     if let Some(class) = keyspace.replication.get("class") {
@@ -45,34 +67,112 @@ pub fn describe_keyspace(keyspace: &Keyspace) -> String {
     text
 }
 
-fn column(c: &Column) -> String {
-    let tail = if c.kind == ColumnKind::Static { " static" } else { "" };
-    format!("{} {}{tail}", quote_identifier(&c.name), c.cql_type)
+/// A line of the column list.
+fn column(name: &str, cql_type: &CqlType, kind: ColumnKind) -> String {
+    let tail = if kind == ColumnKind::Static { " static" } else { "" };
+    format!("{} {cql_type}{tail}", quote_identifier(name))
 }
 
-/// `CREATE TABLE … WITH …;`, with the table's id when `internals` is asked for.
-pub fn describe_table(table: &Table, internals: bool) -> String {
-    let mut text =
-        format!("CREATE TABLE {}.{} (\n", quote_identifier(&table.keyspace), quote_identifier(&table.name));
-    let partition: Vec<String> = table.partition_key().map(|c| quote_identifier(&c.name)).collect();
-    let clustering: Vec<String> = table.clustering().map(|c| quote_identifier(&c.name)).collect();
-    let alone = partition.len() == 1 && clustering.is_empty();
-    let mut lines: Vec<String> = Vec::new();
-    for c in &table.columns {
-        let tail = if alone && c.kind == ColumnKind::PartitionKey { " PRIMARY KEY" } else { "" };
-        lines.push(format!("    {}{tail}", column(c)));
+/// The columns in the order they are shown: by role, and in each role multi-cell ones last.
+fn shown_columns(table: &Table, internals: bool) -> Vec<String> {
+    let redefined = |c: &Column| internals && table.last_dropped().any(|d| d.name == c.name);
+    let mut living: Vec<&Column> = table.columns.iter().filter(|c| !redefined(c)).collect();
+    let role = |c: &Column| match c.kind {
+        ColumnKind::PartitionKey => 0,
+        ColumnKind::Clustering => 1,
+        ColumnKind::Static => 2,
+        ColumnKind::Regular => 3,
+    };
+    living.sort_by_key(|c| (role(c), c.cql_type.is_multi_cell()));
+    let alone = table.columns.iter().filter(|c| role(c) < 2).count() == 1;
+    let mut lines: Vec<String> = Vec::with_capacity(living.len());
+    for c in living {
+        let tail = if alone && c.kind == ColumnKind::PartitionKey {
+            " PRIMARY KEY"
+        } else {
+            ""
+        };
+        lines.push(format!("    {}{tail}", column(&c.name, &c.cql_type, c.kind)));
+    }
+    if internals {
+        lines.extend(
+            table
+                .last_dropped()
+                .map(|d| format!("    {}", column(&d.name, &d.cql_type, d.kind))),
+        );
     }
     if !alone {
-        let partition = if partition.len() == 1 {
-            partition[0].clone()
-        } else {
-            format!("({})", partition.join(", "))
+        let names = |columns: &mut dyn Iterator<Item = &Column>| -> Vec<String> {
+            columns.map(|c| quote_identifier(&c.name)).collect()
         };
-        let key: Vec<String> = std::iter::once(partition).chain(clustering).collect();
+        let mut key = names(&mut table.partition_key());
+        if key.len() > 1 {
+            key = vec![format!("({})", key.join(", "))];
+        }
+        key.extend(names(&mut table.clustering()));
         lines.push(format!("    PRIMARY KEY ({})", key.join(", ")));
     }
-    text.push_str(&lines.join(",\n"));
-    text.push_str("\n) WITH ");
+    lines
+}
+
+/// Drops the columns that were dropped, and adds their successors, so that the table becomes what it is.
+fn history(table: &Table, full_name: &str) -> String {
+    let mut text = String::new();
+    for d in table.last_dropped() {
+        let name = quote_identifier(&d.name);
+        let _ = write!(
+            text,
+            "\nALTER TABLE {full_name} DROP {name} USING TIMESTAMP {};",
+            d.dropped_at_us
+        );
+        if let Some(c) = table.column(&d.name) {
+            let _ = write!(
+                text,
+                "\nALTER TABLE {full_name} ADD {};",
+                column(&c.name, &c.cql_type, c.kind)
+            );
+        }
+    }
+    text
+}
+
+fn stored_options(o: &TableOptions) -> [String; 17] {
+    let extensions: Vec<String> = o.extensions.iter().map(|(k, v)| format!("{}: {v}", quote(k))).collect();
+    [
+        format!("additional_write_policy = {}", quote(&o.additional_write_policy)),
+        format!("bloom_filter_fp_chance = {}", java_double(o.bloom_filter_fp_chance)),
+        format!("caching = {}", map_literal(&o.caching)),
+        format!("cdc = {}", o.cdc),
+        format!("comment = {}", quote(&o.comment)),
+        format!("compaction = {}", map_literal(&o.compaction)),
+        format!("compression = {}", map_literal(&o.compression)),
+        "memtable = 'default'".to_owned(),
+        format!("crc_check_chance = {}", java_double(o.crc_check_chance)),
+        format!("default_time_to_live = {}", o.default_time_to_live),
+        format!("extensions = {{{}}}", extensions.join(", ")),
+        format!("gc_grace_seconds = {}", o.gc_grace_seconds),
+        format!("max_index_interval = {}", o.max_index_interval),
+        format!("memtable_flush_period_in_ms = {}", o.memtable_flush_period_in_ms),
+        format!("min_index_interval = {}", o.min_index_interval),
+        format!("read_repair = {}", quote(&o.read_repair)),
+        format!("speculative_retry = {}", quote(&o.speculative_retry)),
+    ]
+}
+
+/// `CREATE TABLE … WITH …;`. With `internals`, also its id and the columns it no longer has, so that running the text
+/// makes a table that reads the files of this one. A computed table is shown in a comment.
+pub fn describe_table(table: &Table, internals: bool) -> String {
+    let is_virtual = is_virtual_keyspace(&table.keyspace);
+    let full_name = format!(
+        "{}.{}",
+        quote_identifier(&table.keyspace),
+        quote_identifier(&table.name)
+    );
+    let verb = if is_virtual { "VIRTUAL" } else { "CREATE" };
+    let mut text = format!(
+        "{verb} TABLE {full_name} (\n{}\n) WITH ",
+        shown_columns(table, internals).join(",\n")
+    );
     let mut options: Vec<String> = Vec::new();
     if internals {
         options.push(format!("ID = {}", table.id.0));
@@ -80,31 +180,37 @@ pub fn describe_table(table: &Table, internals: bool) -> String {
     if table.clustering().next().is_some() {
         let order: Vec<String> = table
             .clustering()
-            .map(|c| format!("{} {}", quote_identifier(&c.name), if c.descending { "DESC" } else { "ASC" }))
+            .map(|c| {
+                format!(
+                    "{} {}",
+                    quote_identifier(&c.name),
+                    if c.descending { "DESC" } else { "ASC" }
+                )
+            })
             .collect();
         options.push(format!("CLUSTERING ORDER BY ({})", order.join(", ")));
     }
-    let o = &table.options;
-    options.extend([
-        format!("additional_write_policy = {}", quote(&o.additional_write_policy)),
-        format!("bloom_filter_fp_chance = {}", double(o.bloom_filter_fp_chance)),
-        format!("caching = {}", map_literal(&o.caching)),
-        format!("cdc = {}", o.cdc),
-        format!("comment = {}", quote(&o.comment)),
-        format!("compaction = {}", map_literal(&o.compaction)),
-        format!("compression = {}", map_literal(&o.compression)),
-        "memtable = 'default'".to_owned(),
-        format!("crc_check_chance = {}", double(o.crc_check_chance)),
-        format!("default_time_to_live = {}", o.default_time_to_live),
-        "extensions = {}".to_owned(),
-        format!("gc_grace_seconds = {}", o.gc_grace_seconds),
-        format!("max_index_interval = {}", o.max_index_interval),
-        format!("memtable_flush_period_in_ms = {}", o.memtable_flush_period_in_ms),
-        format!("min_index_interval = {}", o.min_index_interval),
-        format!("read_repair = {}", quote(&o.read_repair)),
-        format!("speculative_retry = {}", quote(&o.speculative_retry)),
-    ]);
+    if is_virtual {
+        options.push(format!("comment = {}", quote(&table.options.comment)));
+    } else {
+        options.extend(stored_options(&table.options));
+    }
     text.push_str(&options.join("\n    AND "));
     text.push(';');
-    text
+    if internals {
+        text.push_str(&history(table, &full_name));
+    }
+    if is_virtual {
+        comment_out("Table", &full_name, "table", &text)
+    } else {
+        text
+    }
+}
+
+/// What cannot be made by a statement is shown all the same, for reference.
+fn comment_out(what: &str, name: &str, kind: &str, text: &str) -> String {
+    format!(
+        "/*\nWarning: {what} {name} is a virtual {kind} and cannot be recreated with CQL.\nStructure, for \
+         reference:\n{text}\n*/"
+    )
 }

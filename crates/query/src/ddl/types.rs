@@ -1,0 +1,179 @@
+//! From a type as it is written to a type that a column can have.
+
+use std::sync::Arc;
+
+use cql::ast::{NativeType, TypeName};
+use types::CqlType;
+
+use crate::error::QueryError;
+
+/// The type that `name` means in `keyspace`.
+pub(super) fn resolve(keyspace: &str, name: &TypeName) -> Result<CqlType, QueryError> {
+    prepare(keyspace, name, false).map(|t| t.canonical())
+}
+
+/// `frozen`: a `frozen<>` stands around it, near or far.
+fn prepare(keyspace: &str, name: &TypeName, frozen: bool) -> Result<CqlType, QueryError> {
+    let whole = || written(name, frozen);
+    let resolved = match name {
+        TypeName::Native(native) => return Ok(native_type(*native)),
+        TypeName::Custom(class) => return custom(class),
+        TypeName::Frozen(inner) => {
+            if matches!(**inner, TypeName::Native(_) | TypeName::Custom(_)) {
+                return Err(QueryError::Syntax(format!(
+                    "frozen<> is only allowed on collections, tuples, and user-defined types (got {})",
+                    written(inner, false)
+                )));
+            }
+            return prepare(keyspace, inner, true);
+        }
+        TypeName::UserType(user_type) => {
+            let own = user_type.keyspace.as_deref().unwrap_or(keyspace);
+            return Err(QueryError::Invalid(if own == keyspace {
+                format!("Unknown type {keyspace}.{}", user_type.name)
+            } else {
+                format!(
+                    "Statement on keyspace {keyspace} cannot refer to a user type in keyspace {own}; user types can only \
+                     be used in the keyspace they are defined in"
+                )
+            }));
+        }
+        TypeName::List(element) => CqlType::List(Arc::new(inside(keyspace, element, frozen, &whole)?)),
+        TypeName::Set(element) => {
+            let element = inside(keyspace, element, frozen, &whole)?;
+            if element == CqlType::Duration {
+                return Err(QueryError::Invalid(format!(
+                    "Durations are not allowed inside sets: {}",
+                    whole()
+                )));
+            }
+            CqlType::Set(Arc::new(element))
+        }
+        TypeName::Map(key, value) => {
+            let key = inside(keyspace, key, frozen, &whole)?;
+            if key == CqlType::Duration {
+                return Err(QueryError::Invalid(format!(
+                    "Durations are not allowed as map keys: {}",
+                    whole()
+                )));
+            }
+            CqlType::Map(Arc::new(key), Arc::new(inside(keyspace, value, frozen, &whole)?))
+        }
+        TypeName::Tuple(elements) => {
+            let elements = elements.iter().map(|e| {
+                let element = prepare(keyspace, e, true)?;
+                if element == CqlType::Counter {
+                    return Err(QueryError::invalid("Counters are not allowed inside tuples"));
+                }
+                Ok(element)
+            });
+            return Ok(CqlType::Tuple(elements.collect::<Result<_, _>>()?));
+        }
+        TypeName::Vector(element, dimension) => {
+            let element = prepare(keyspace, element, true)?;
+            if element == CqlType::Counter {
+                return Err(QueryError::invalid("Counters are not allowed inside vectors"));
+            }
+            let dimension = u16::try_from(*dimension).ok().filter(|d| *d > 0).ok_or_else(|| {
+                QueryError::Invalid(format!("A vector has 1 to {} dimensions, not {dimension}", u16::MAX))
+            })?;
+            return Ok(CqlType::Vector(Arc::new(element), dimension));
+        }
+    };
+    Ok(if frozen { resolved.frozen() } else { resolved })
+}
+
+/// A type inside the collection `whole`.
+fn inside(keyspace: &str, name: &TypeName, frozen: bool, whole: &dyn Fn() -> String) -> Result<CqlType, QueryError> {
+    if !frozen {
+        match name {
+            TypeName::List(_) | TypeName::Set(_) | TypeName::Map(..) => {
+                return Err(QueryError::Invalid(format!(
+                    "Non-frozen collections are not allowed inside collections: {}",
+                    whole()
+                )));
+            }
+            TypeName::UserType(_) => {
+                return Err(QueryError::Invalid(format!(
+                    "Non-frozen UDTs are not allowed inside collections: {}",
+                    whole()
+                )));
+            }
+            _ => {}
+        }
+    }
+    let element = prepare(keyspace, name, frozen)?;
+    if element == CqlType::Counter {
+        return Err(QueryError::Invalid(format!(
+            "Counters are not allowed inside collections: {}",
+            whole()
+        )));
+    }
+    Ok(element)
+}
+
+fn custom(class: &str) -> Result<CqlType, QueryError> {
+    match CqlType::from_marshal_name(class) {
+        Ok((parsed, _)) => Ok(parsed),
+        Err(e) => Err(QueryError::Syntax(format!("Error setting type {class}: {e}"))),
+    }
+}
+
+/// The name as it was written, with the `frozen<>` that reaches it.
+fn written(name: &TypeName, frozen: bool) -> String {
+    let inner = match name {
+        TypeName::Native(native) => return native_type(*native).to_string(),
+        TypeName::Custom(class) => return format!("'{class}'"),
+        TypeName::Frozen(inner) => return written(inner, true),
+        TypeName::UserType(n) => match &n.keyspace {
+            Some(keyspace) => format!("{keyspace}.{}", n.name),
+            None => n.name.clone(),
+        },
+        TypeName::List(e) => format!("list<{}>", written(e, frozen)),
+        TypeName::Set(e) => format!("set<{}>", written(e, frozen)),
+        TypeName::Map(k, v) => format!("map<{}, {}>", written(k, frozen), written(v, frozen)),
+        TypeName::Tuple(elements) => {
+            let elements: Vec<String> = elements.iter().map(|e| written(e, frozen)).collect();
+            return format!("tuple<{}>", elements.join(", "));
+        }
+        TypeName::Vector(e, dimension) => return format!("vector<{}, {dimension}>", written(e, frozen)),
+    };
+    if frozen { format!("frozen<{inner}>") } else { inner }
+}
+
+fn native_type(native: NativeType) -> CqlType {
+    match native {
+        NativeType::Ascii => CqlType::Ascii,
+        NativeType::BigInt => CqlType::BigInt,
+        NativeType::Blob => CqlType::Blob,
+        NativeType::Boolean => CqlType::Boolean,
+        NativeType::Counter => CqlType::Counter,
+        NativeType::Date => CqlType::Date,
+        NativeType::Decimal => CqlType::Decimal,
+        NativeType::Double => CqlType::Double,
+        NativeType::Duration => CqlType::Duration,
+        NativeType::Float => CqlType::Float,
+        NativeType::Inet => CqlType::Inet,
+        NativeType::Int => CqlType::Int,
+        NativeType::SmallInt => CqlType::SmallInt,
+        NativeType::Text => CqlType::Text,
+        NativeType::Time => CqlType::Time,
+        NativeType::Timestamp => CqlType::Timestamp,
+        NativeType::TimeUuid => CqlType::TimeUuid,
+        NativeType::TinyInt => CqlType::TinyInt,
+        NativeType::Uuid => CqlType::Uuid,
+        NativeType::VarInt => CqlType::VarInt,
+    }
+}
+
+/// Whether a duration is in the type at any depth: such values have no order.
+pub(super) fn has_duration(t: &CqlType) -> bool {
+    match t {
+        CqlType::Duration => true,
+        CqlType::List(e) | CqlType::Set(e) | CqlType::Vector(e, _) | CqlType::Frozen(e) => has_duration(e),
+        CqlType::Map(k, v) => has_duration(k) || has_duration(v),
+        CqlType::Tuple(elements) => elements.iter().any(has_duration),
+        CqlType::Udt(udt) => udt.fields.iter().any(|(_, t)| has_duration(t)),
+        _ => false,
+    }
+}

@@ -1,0 +1,213 @@
+//! One shard's statement engine: what turns plans into results.
+//!
+//! Lives on each shard behind an `Rc` and as the shard's local value, so that messages from other shards find it. It
+//! sees the whole node: a statement whose key another shard owns goes there as a message, with the plan (shared,
+//! immutable) and the bound values (owned). The node's schema is one immutable value; shard 0 changes it, one statement
+//! at a time, makes it durable, and only answers when every shard has taken it over.
+
+mod plan;
+mod prepared;
+mod read;
+mod schema_change;
+mod write;
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+
+use replica::{Shard, TableStore};
+use schema::{Schema, Table, TableId};
+use types::Token;
+use uuid::Uuid;
+
+use crate::ddl::SchemaChange;
+use crate::select::PointScratch;
+use crate::system::{self, NodeInfo};
+use crate::write::WriteClock;
+use crate::{BindContext, Bound, QueryError, ResultColumn};
+
+pub use plan::{BatchPlan, Plan};
+pub use prepared::{Prepared, PreparedId, SharedStatements};
+pub use read::Page;
+pub use write::Written;
+
+/// What the shards of a node share.
+pub struct NodeState {
+    /// Where the schema is kept.
+    pub schema_path: PathBuf,
+    /// Who this node is.
+    pub info: Mutex<NodeInfo>,
+    /// Texts of prepared statements, by id, so that any shard can serve them.
+    pub statements: SharedStatements,
+}
+
+/// What comes with a request besides its values.
+#[derive(Clone, Debug, Default)]
+pub struct Params {
+    /// The keyspace of the connection or of the request.
+    pub keyspace: Option<String>,
+    /// Rows in a page; None for everything.
+    pub page_rows: Option<u32>,
+    /// What the page before returned.
+    pub paging_state: Option<Vec<u8>>,
+    /// The client's write timestamp, microseconds.
+    pub timestamp: Option<i64>,
+    /// The moment to evaluate expiry at, seconds since the epoch, when the client says.
+    pub now_in_seconds: Option<i32>,
+}
+
+/// A bound value that its request owns.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum OwnedBound {
+    /// Serialised bytes.
+    Value(Vec<u8>),
+    /// Null.
+    Null,
+    /// Not given.
+    Unset,
+}
+
+impl OwnedBound {
+    /// Takes a value over.
+    pub fn from(bound: Bound<'_>) -> Self {
+        match bound {
+            Bound::Value(v) => Self::Value(v.to_vec()),
+            Bound::Null => Self::Null,
+            Bound::Unset => Self::Unset,
+        }
+    }
+
+    /// Lends it out.
+    pub fn borrow(&self) -> Bound<'_> {
+        match self {
+            Self::Value(v) => Bound::Value(v),
+            Self::Null => Bound::Null,
+            Self::Unset => Bound::Unset,
+        }
+    }
+}
+
+/// The values and the moment of one execution, owned, so that they can go to another shard.
+#[derive(Clone, Debug)]
+pub struct Execution {
+    /// One for each marker.
+    pub values: Vec<OwnedBound>,
+    /// Microseconds since the epoch.
+    pub now_us: i64,
+    /// Random bits.
+    pub random: u64,
+}
+
+impl Execution {
+    /// Runs `f` with the values lent out.
+    pub fn with<R>(&self, f: impl FnOnce(&BindContext<'_>) -> R) -> R {
+        let values: Vec<Bound<'_>> = self.values.iter().map(OwnedBound::borrow).collect();
+        f(&BindContext { values: &values, now_us: self.now_us, random: self.random })
+    }
+}
+
+/// What a statement ends with.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// Nothing to return.
+    Void,
+    /// Rows.
+    Rows(Page),
+    /// Rows of a statement whose columns are not known before it runs (DESCRIBE).
+    Table(Vec<ResultColumn>, Page),
+    /// The connection's keyspace changes.
+    SetKeyspace(String),
+    /// The schema changed.
+    Schema(SchemaChange),
+}
+
+/// Called on each shard for each change of the schema.
+pub type SchemaListener = Box<dyn Fn(&SchemaChange)>;
+
+/// Where a virtual table's content was computed: schema version and second.
+type VirtualKey = (Uuid, i64);
+
+/// One shard's engine.
+pub struct Engine {
+    /// The shard's data.
+    pub shard: Rc<Shard>,
+    /// What all shards share.
+    pub node: Arc<NodeState>,
+    shards: u32,
+    schema: RefCell<Arc<Schema>>,
+    clock: WriteClock,
+    prepared: prepared::Cache,
+    virtual_tables: RefCell<HashMap<TableId, (VirtualKey, Rc<TableStore>)>>,
+    point: RefCell<PointScratch>,
+    mutation: RefCell<Vec<u8>>,
+    key: RefCell<Vec<u8>>,
+    listener: RefCell<Option<SchemaListener>>,
+    schema_lock: runtime::Semaphore,
+    warned: Cell<bool>,
+}
+
+impl Engine {
+    /// An engine over a shard's data.
+    pub fn new(shard: Rc<Shard>, node: Arc<NodeState>, shards: u32, schema: Arc<Schema>) -> Rc<Self> {
+        Rc::new(Self {
+            shard,
+            node,
+            shards,
+            schema: RefCell::new(schema),
+            clock: WriteClock::default(),
+            prepared: prepared::Cache::default(),
+            virtual_tables: RefCell::default(),
+            point: RefCell::default(),
+            mutation: RefCell::default(),
+            key: RefCell::default(),
+            listener: RefCell::default(),
+            schema_lock: runtime::Semaphore::new(1),
+            warned: Cell::new(false),
+        })
+    }
+
+    /// The engine of the shard that runs this.
+    pub fn local() -> Rc<Self> {
+        runtime::local::<Self>().expect("every shard keeps its engine before it takes messages")
+    }
+
+    /// The schema as it is now.
+    pub fn schema(&self) -> Arc<Schema> {
+        self.schema.borrow().clone()
+    }
+
+    /// Who is told of schema changes on this shard.
+    pub fn set_listener(&self, listener: SchemaListener) {
+        *self.listener.borrow_mut() = Some(listener);
+    }
+
+    /// The shard that owns a token.
+    #[inline]
+    pub fn owner(&self, token: Token) -> u32 {
+        types::token::shard_of(token, self.shards, 0)
+    }
+
+    /// The table's data here: of a real table this shard's part, of a virtual one all of it, computed now.
+    fn store(&self, table: &Arc<Table>, now_us: i64) -> Result<Rc<TableStore>, QueryError> {
+        if let Some(store) = self.shard.store(table.id) {
+            return Ok(store);
+        }
+        if !system::is_virtual(table.id) {
+            return Err(QueryError::invalid(format!("unconfigured table {}", table.name)));
+        }
+        let schema = self.schema();
+        let key = (schema.version, now_us / 1_000_000);
+        if let Some((k, store)) = self.virtual_tables.borrow().get(&table.id)
+            && *k == key
+        {
+            return Ok(store.clone());
+        }
+        let info = self.node.info.lock().expect("nobody panics while holding the node's identity").clone();
+        let contents = system::contents(table, &schema, &info, now_us);
+        let store = TableStore::in_memory(table, contents.iter().map(Vec::as_slice));
+        self.virtual_tables.borrow_mut().insert(table.id, (key, store.clone()));
+        Ok(store)
+    }
+}

@@ -1,0 +1,178 @@
+//! Text to plan.
+
+use std::sync::Arc;
+
+use cql::ast::{self, Modification, Statement};
+use schema::{Schema, Table};
+
+use crate::bind::MarkerSpec;
+use crate::restrict::Scope;
+use crate::select::{SelectPlan, compile_select};
+use crate::term::{Markers, Operand};
+use crate::write::{WritePlan, compile_delete, compile_insert, compile_update};
+use crate::{QueryError, ResultColumn, system};
+
+/// A compiled statement.
+#[derive(Debug)]
+pub enum Plan {
+    /// Reads.
+    Select(Box<SelectPlan>),
+    /// Writes.
+    Write(Box<WritePlan>),
+    /// Several writes.
+    Batch(BatchPlan),
+    /// Empties a table.
+    Truncate(Arc<Table>),
+    /// Changes the connection's keyspace.
+    Use(String),
+    /// Changes the schema.
+    Ddl(Box<Statement>),
+    /// Describes the schema.
+    Describe(ast::Describe),
+}
+
+/// A compiled BATCH.
+#[derive(Debug)]
+pub struct BatchPlan {
+    /// Whether all of it must happen once any of it has.
+    pub logged: bool,
+    pub(crate) timestamp: Option<Operand>,
+    pub(crate) writes: Vec<Arc<WritePlan>>,
+}
+
+/// What compilation finds out.
+#[derive(Debug)]
+pub struct Compiled {
+    /// The plan.
+    pub plan: Arc<Plan>,
+    /// What its markers stand for.
+    pub markers: Vec<MarkerSpec>,
+    /// For each partition key column the marker that it is compared with, when all have one.
+    pub key_markers: Vec<u16>,
+    /// The table that it is about, if one.
+    pub table: Option<Arc<Table>>,
+    /// The columns that it returns.
+    pub columns: Arc<[ResultColumn]>,
+}
+
+fn table_of(
+    name: &ast::QualifiedName,
+    schema: &Schema,
+    keyspace: Option<&str>,
+) -> Result<Arc<Table>, QueryError> {
+    let Some(keyspace) = name.keyspace.as_deref().or(keyspace) else {
+        return Err(QueryError::invalid(
+            "No keyspace has been specified. USE a keyspace, or explicitly specify keyspace.tablename",
+        ));
+    };
+    let Some(k) = schema.keyspaces.get(keyspace) else {
+        return Err(QueryError::invalid(format!("keyspace {keyspace} does not exist")));
+    };
+    k.tables.get(&name.name).cloned().ok_or_else(|| QueryError::invalid(format!("table {} does not exist", name.name)))
+}
+
+fn writable(table: &Table) -> Result<(), QueryError> {
+    if system::is_virtual(table.id) {
+        return Err(QueryError::invalid(format!(
+            "Modification is not supported by table {}.{}",
+            table.keyspace, table.name
+        )));
+    }
+    Ok(())
+}
+
+fn compile_modification(
+    m: &Modification,
+    schema: &Schema,
+    keyspace: Option<&str>,
+    markers: &mut Markers,
+) -> Result<WritePlan, QueryError> {
+    let name = match m {
+        Modification::Insert(i) => &i.table,
+        Modification::Update(u) => &u.table,
+        Modification::Delete(d) => &d.table,
+    };
+    let table = table_of(name, schema, keyspace)?;
+    writable(&table)?;
+    let mut scope = Scope { schema, keyspace: &table.keyspace, table: &table, markers };
+    match m {
+        Modification::Insert(i) => compile_insert(i, &table, &mut scope),
+        Modification::Update(u) => compile_update(u, &table, &mut scope),
+        Modification::Delete(d) => compile_delete(d, &table, &mut scope),
+    }
+}
+
+/// Compiles one statement against a schema.
+pub fn compile(text: &str, schema: &Schema, keyspace: Option<&str>) -> Result<Compiled, QueryError> {
+    let parsed = cql::parse(text).map_err(|e| QueryError::Syntax(e.to_string()))?;
+    let mut markers = Markers::new(parsed.bind_markers.len());
+    let mut columns: Arc<[ResultColumn]> = Arc::from([]);
+    let mut about = None;
+    let mut key_markers = Vec::new();
+    let plan = match parsed.statement {
+        Statement::Select(s) => {
+            let table = table_of(&s.table, schema, keyspace)?;
+            let mut scope = Scope { schema, keyspace: &table.keyspace, table: &table, markers: &mut markers };
+            let plan = compile_select(&s, &table, &mut scope)?;
+            columns = plan.selection.columns.clone().into();
+            key_markers = plan.key_markers();
+            about = Some(table);
+            Plan::Select(Box::new(plan))
+        }
+        Statement::Insert(i) => write_plan(Modification::Insert(i), schema, keyspace, &mut markers, &mut key_markers, &mut about)?,
+        Statement::Update(u) => write_plan(Modification::Update(u), schema, keyspace, &mut markers, &mut key_markers, &mut about)?,
+        Statement::Delete(d) => write_plan(Modification::Delete(d), schema, keyspace, &mut markers, &mut key_markers, &mut about)?,
+        Statement::Batch(b) => {
+            if b.kind == ast::BatchKind::Counter {
+                return Err(QueryError::invalid("Counter tables cannot be written yet"));
+            }
+            let mut writes = Vec::new();
+            for m in &b.statements {
+                let plan = compile_modification(m, schema, keyspace, &mut markers)?;
+                if b.attributes.timestamp.is_some() && plan.timestamp.is_some() {
+                    return Err(QueryError::invalid(
+                        "Timestamp must be set either on BATCH or individual statements",
+                    ));
+                }
+                if about.is_none() {
+                    about = Some(plan.table.clone());
+                    key_markers = plan.key_markers();
+                }
+                writes.push(Arc::new(plan));
+            }
+            let timestamp = match (&b.attributes.timestamp, &about) {
+                (Some(t), Some(table)) => {
+                    let mut scope = Scope { schema, keyspace: &table.keyspace, table, markers: &mut markers };
+                    Some(scope.term(t, "[timestamp]", &types::CqlType::BigInt)?)
+                }
+                _ => None,
+            };
+            Plan::Batch(BatchPlan { logged: b.kind == ast::BatchKind::Logged, timestamp, writes })
+        }
+        Statement::Truncate(t) => {
+            let table = table_of(&t.table, schema, keyspace)?;
+            if system::is_virtual(table.id) {
+                return Err(QueryError::invalid("Cannot truncate virtual tables"));
+            }
+            Plan::Truncate(table)
+        }
+        Statement::Use(u) => Plan::Use(u.keyspace),
+        Statement::Describe(d) => Plan::Describe(d),
+        other => Plan::Ddl(Box::new(other)),
+    };
+    Ok(Compiled { plan: Arc::new(plan), markers: markers.finish()?, key_markers, table: about, columns })
+}
+
+fn write_plan(
+    m: Modification,
+    schema: &Schema,
+    keyspace: Option<&str>,
+    markers: &mut Markers,
+    key_markers: &mut Vec<u16>,
+    about: &mut Option<Arc<Table>>,
+) -> Result<Plan, QueryError> {
+    let plan = compile_modification(&m, schema, keyspace, markers)?;
+    *key_markers = plan.key_markers();
+    *about = Some(plan.table.clone());
+    Ok(Plan::Write(Box::new(plan)))
+}

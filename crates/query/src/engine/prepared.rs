@@ -1,0 +1,164 @@
+//! Prepared statements: compiled once a shard, known to the whole node by their text.
+//!
+//! An id is the MD5 of keyspace and text, as Cassandra's. The node keeps texts by id; a shard that meets an id for the
+//! first time, or after the schema changed, compiles it. Both caches are bounded: when full, the node forgets the text
+//! used longest ago, and its users are told to prepare again.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+
+use schema::{Schema, Table};
+
+use super::plan::{Plan, compile};
+use super::Engine;
+use crate::bind::MarkerSpec;
+use crate::{QueryError, ResultColumn};
+
+/// Prepared statements that a node remembers.
+const STATEMENTS_MAX: usize = 10_000;
+
+/// MD5 of keyspace and text.
+pub type PreparedId = [u8; 16];
+
+/// A statement that is ready to be executed on this shard.
+#[derive(Debug)]
+pub struct Prepared {
+    /// Its id.
+    pub id: PreparedId,
+    /// Names the result's metadata: changes when its columns do.
+    pub metadata_id: [u8; 16],
+    /// The plan.
+    pub plan: Arc<Plan>,
+    /// What its markers stand for.
+    pub markers: Vec<MarkerSpec>,
+    /// For each partition key column its marker, when all have one.
+    pub key_markers: Vec<u16>,
+    /// The table that it is about, if one.
+    pub table: Option<Arc<Table>>,
+    /// The columns that it returns.
+    pub columns: Arc<[ResultColumn]>,
+}
+
+#[derive(Debug, Clone)]
+struct Text {
+    text: Arc<str>,
+    keyspace: Option<Arc<str>>,
+    used: u64,
+}
+
+#[derive(Debug, Default)]
+struct Texts {
+    by_id: HashMap<PreparedId, Text>,
+    uses: u64,
+}
+
+/// The texts of a node's prepared statements, shared by its shards.
+#[derive(Debug, Default)]
+pub struct SharedStatements(Mutex<Texts>);
+
+impl SharedStatements {
+    fn remember(&self, id: PreparedId, text: &str, keyspace: Option<&str>) {
+        let mut texts = self.0.lock().expect("nobody panics while holding the statements");
+        texts.uses += 1;
+        let used = texts.uses;
+        texts.by_id.insert(id, Text { text: text.into(), keyspace: keyspace.map(Into::into), used });
+        if texts.by_id.len() > STATEMENTS_MAX
+            && let Some(oldest) = texts.by_id.iter().min_by_key(|(_, t)| t.used).map(|(id, _)| *id)
+        {
+            texts.by_id.remove(&oldest);
+        }
+    }
+
+    fn find(&self, id: &PreparedId) -> Option<Text> {
+        let mut texts = self.0.lock().expect("nobody panics while holding the statements");
+        texts.uses += 1;
+        let used = texts.uses;
+        let text = texts.by_id.get_mut(id)?;
+        text.used = used;
+        Some(text.clone())
+    }
+}
+
+/// One shard's compiled statements.
+#[derive(Debug, Default)]
+pub(super) struct Cache(RefCell<HashMap<PreparedId, Rc<Prepared>, foldhash::fast::FixedState>>);
+
+impl Cache {
+    pub(super) fn clear(&self) {
+        self.0.borrow_mut().clear();
+    }
+}
+
+fn metadata_id(columns: &[ResultColumn]) -> [u8; 16] {
+    let mut text = String::new();
+    for c in columns {
+        text.push_str(&c.name);
+        text.push('\0');
+        text.push_str(&c.cql_type.to_string());
+        text.push('\0');
+    }
+    md5::compute(text.as_bytes()).0
+}
+
+fn prepare(id: PreparedId, text: &str, schema: &Schema, keyspace: Option<&str>) -> Result<Prepared, QueryError> {
+    let c = compile(text, schema, keyspace)?;
+    Ok(Prepared {
+        id,
+        metadata_id: metadata_id(&c.columns),
+        plan: c.plan,
+        markers: c.markers,
+        key_markers: c.key_markers,
+        table: c.table,
+        columns: c.columns,
+    })
+}
+
+impl Engine {
+    /// Prepares a statement for the node.
+    pub fn prepare(&self, text: &str, keyspace: Option<&str>) -> Result<Rc<Prepared>, QueryError> {
+        let mut named = keyspace.unwrap_or("").to_owned();
+        named.push_str(text);
+        let id = md5::compute(named.as_bytes()).0;
+        if let Some(p) = self.prepared.0.borrow().get(&id) {
+            return Ok(p.clone());
+        }
+        let prepared = Rc::new(prepare(id, text, &self.schema(), keyspace)?);
+        self.node.statements.remember(id, text, keyspace);
+        self.keep(prepared.clone());
+        Ok(prepared)
+    }
+
+    fn keep(&self, prepared: Rc<Prepared>) {
+        let mut cache = self.prepared.0.borrow_mut();
+        if cache.len() >= STATEMENTS_MAX {
+            // Rare and cheap enough: what is in use comes back by its text.
+            cache.clear();
+        }
+        cache.insert(prepared.id, prepared);
+    }
+
+    /// The prepared statement of that id.
+    #[inline]
+    pub fn prepared(&self, id: &[u8]) -> Result<Rc<Prepared>, QueryError> {
+        if let Ok(id) = <&PreparedId>::try_from(id)
+            && let Some(p) = self.prepared.0.borrow().get(id)
+        {
+            return Ok(p.clone());
+        }
+        self.prepare_again(id)
+    }
+
+    #[cold]
+    fn prepare_again(&self, id: &[u8]) -> Result<Rc<Prepared>, QueryError> {
+        let unprepared = || QueryError::Unprepared(id.to_vec());
+        let id: PreparedId = id.try_into().map_err(|_| unprepared())?;
+        let text = self.node.statements.find(&id).ok_or_else(unprepared)?;
+        // A statement that no longer compiles is forgotten: preparing it again tells the client why.
+        let prepared = prepare(id, &text.text, &self.schema(), text.keyspace.as_deref()).map_err(|_| unprepared())?;
+        let prepared = Rc::new(prepared);
+        self.keep(prepared.clone());
+        Ok(prepared)
+    }
+}

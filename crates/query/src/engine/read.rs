@@ -1,0 +1,294 @@
+//! Reads: a point read from memory in one call, everything else page by page over the shards that own the data.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use mutation::{Bound, ClusteringSlice, PartitionBlock};
+use replica::{BlockLimits, PartitionReader, ReadError, ScanReader, TokenRange, shard_range};
+use runtime::ShardId;
+use types::Token;
+use types::token::token_of;
+
+use super::plan::Plan;
+use super::{Engine, Execution, Params};
+use crate::restrict::Partitions;
+use crate::select::{Consumer, Flow, PageRequest, PointOutcome, Position, SelectPlan};
+use crate::{BindContext, QueryError, system};
+
+/// Bytes that one step of a read takes from each source.
+const BLOCK_BYTES: usize = 256 << 10;
+
+/// Rows of a result.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Page {
+    /// How many rows.
+    pub rows: u32,
+    /// Their cells: each i32 length (-1 is null) and bytes.
+    pub cells: Vec<u8>,
+    /// Present when there may be more: how to ask for it.
+    pub paging_state: Option<Vec<u8>>,
+}
+
+/// The part of a read that one shard does.
+#[derive(Debug)]
+enum Part {
+    Partition(Token, Vec<u8>),
+    Tokens(Token, Token),
+}
+
+fn failure(e: ReadError) -> QueryError {
+    QueryError::ReadFailure(format!("The read failed on the replica: {e}"))
+}
+
+impl Engine {
+    /// Tries to answer a point read from this shard's memory, into `out`.
+    #[inline]
+    pub fn read_now(
+        &self,
+        plan: &SelectPlan,
+        ctx: &BindContext<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<PointOutcome, QueryError> {
+        let Some(store) = self.shard.store(plan.table.id) else { return Ok(PointOutcome::NeedsDisk) };
+        let mut scratch = self.point.borrow_mut();
+        plan.read_point(ctx, &store, |t| self.owner(t), &mut scratch, out)
+    }
+
+    /// Reads a page by the general way.
+    pub async fn read(
+        self: &Rc<Self>,
+        plan: &Arc<Plan>,
+        run: &Execution,
+        params: &Params,
+    ) -> Result<Page, QueryError> {
+        let Plan::Select(select) = &**plan else {
+            return Err(QueryError::Server("only a SELECT is read".to_owned()));
+        };
+        let request = PageRequest { rows: params.page_rows, state: params.paging_state.clone() };
+        let mut consumer = run.with(|ctx| Consumer::new(select, ctx, &request))?;
+        let partitions = run.with(|ctx| select.restrictions.partition.partitions(&select.table, ctx))?;
+        let local = system::is_virtual(select.table.id);
+        let mut flow = Flow::Continue;
+        match partitions {
+            Partitions::None => {}
+            Partitions::Keys(keys) => {
+                let from = match consumer.position() {
+                    Position::Start => 0,
+                    Position::BehindPartition { key } => {
+                        keys.iter().position(|(_, k)| k == key).map_or(keys.len(), |i| i + 1)
+                    }
+                    Position::BehindRow { key, .. } => {
+                        keys.iter().position(|(_, k)| k == key).unwrap_or(keys.len())
+                    }
+                };
+                for (token, key) in keys.into_iter().skip(from) {
+                    let owner = if local { self.shard.id().0 } else { self.owner(token) };
+                    (consumer, flow) = self.part_on(owner, plan, run, consumer, Part::Partition(token, key)).await?;
+                    if matches!(flow, Flow::PageFull | Flow::Done) {
+                        break;
+                    }
+                }
+            }
+            Partitions::Tokens(from, to) => {
+                let begin = match consumer.position() {
+                    Position::Start => from,
+                    Position::BehindPartition { key } | Position::BehindRow { key, .. } => from.max(token_of(key)),
+                };
+                let shards = if local { self.shard.id().0..self.shard.id().0 + 1 } else { 0..self.shards };
+                for shard in shards {
+                    let range = if local { TokenRange::ALL } else { shard_range(shard, self.shards) };
+                    if range.to < begin || (range.after >= to && range.after.0 != i64::MIN) {
+                        continue;
+                    }
+                    let part = Part::Tokens(from, to);
+                    (consumer, flow) = self.part_on(shard, plan, run, consumer, part).await?;
+                    if matches!(flow, Flow::PageFull | Flow::Done) {
+                        break;
+                    }
+                }
+            }
+        }
+        let paging_state = (flow == Flow::PageFull).then(|| consumer.paging_state());
+        if paging_state.is_none() {
+            run.with(|ctx| consumer.finish(select, ctx))?;
+        }
+        Ok(Page { rows: consumer.rows, cells: consumer.out, paging_state })
+    }
+
+    async fn part_on(
+        self: &Rc<Self>,
+        shard: u32,
+        plan: &Arc<Plan>,
+        run: &Execution,
+        consumer: Consumer,
+        part: Part,
+    ) -> Result<(Consumer, Flow), QueryError> {
+        if ShardId(shard) == self.shard.id() {
+            return self.part(plan, run, consumer, part).await;
+        }
+        let (plan, run) = (plan.clone(), run.clone());
+        runtime::submit_async_to(ShardId(shard), move || async move {
+            Engine::local().part(&plan, &run, consumer, part).await
+        })
+        .await
+    }
+
+    /// Does this shard's part of a read.
+    async fn part(
+        self: &Rc<Self>,
+        plan: &Arc<Plan>,
+        run: &Execution,
+        mut consumer: Consumer,
+        part: Part,
+    ) -> Result<(Consumer, Flow), QueryError> {
+        let Plan::Select(select) = &**plan else {
+            return Err(QueryError::Server("only a SELECT is read".to_owned()));
+        };
+        let flow = match part {
+            Part::Partition(token, key) => self.partition(select, run, &mut consumer, token, &key).await?,
+            Part::Tokens(from, to) => self.tokens(select, run, &mut consumer, from, to).await?,
+        };
+        Ok((consumer, flow))
+    }
+
+    async fn partition(
+        self: &Rc<Self>,
+        select: &SelectPlan,
+        run: &Execution,
+        consumer: &mut Consumer,
+        token: Token,
+        key: &[u8],
+    ) -> Result<Flow, QueryError> {
+        let store = self.store(&select.table, run.now_us)?;
+        let Some(tablet) = store.tablet(token) else {
+            return Err(QueryError::Server("a token came to a shard that does not own it".to_owned()));
+        };
+        let mut slices = run.with(|ctx| select.restrictions.clustering.slices(&select.table, ctx))?;
+        if let Position::BehindRow { key: k, clustering } = consumer.position()
+            && k == key
+        {
+            cut_slices(&mut slices, select, clustering);
+        }
+        let limits = BlockLimits { rows: consumer.rows_wanted(), bytes: BLOCK_BYTES };
+        let cache = self.shard.cache.clone();
+        let table = select.table.clone();
+        let mut reader =
+            PartitionReader::new(table, tablet.version(), cache, token, key, slices, select.reversed, limits);
+        let mut last: Option<PartitionBlock> = None;
+        while let Some(block) = reader.next_block().await.map_err(failure)? {
+            let flow = run.with(|ctx| consumer.block(select, ctx, &block))?;
+            match flow {
+                Flow::Continue => {}
+                Flow::SkipPartition => {
+                    last = Some(block);
+                    break;
+                }
+                Flow::PageFull | Flow::Done => return Ok(flow),
+            }
+            last = Some(block);
+            yield_if_due().await;
+        }
+        match last {
+            Some(block) => run.with(|ctx| consumer.end_partition(select, ctx, &block)),
+            None => Ok(Flow::Continue),
+        }
+    }
+
+    async fn tokens(
+        self: &Rc<Self>,
+        select: &SelectPlan,
+        run: &Execution,
+        consumer: &mut Consumer,
+        from: Token,
+        to: Token,
+    ) -> Result<Flow, QueryError> {
+        let store = self.store(&select.table, run.now_us)?;
+        let mut start = (from, Vec::new());
+        match consumer.position().clone() {
+            Position::Start => {}
+            Position::BehindPartition { key } => {
+                let token = token_of(&key);
+                if token >= from {
+                    start = (token, successor(key));
+                }
+            }
+            Position::BehindRow { key, .. } => {
+                let token = token_of(&key);
+                if store.tablet(token).is_some() {
+                    let flow = self.partition(select, run, consumer, token, &key).await?;
+                    if flow != Flow::Continue && flow != Flow::SkipPartition {
+                        return Ok(flow);
+                    }
+                }
+                if token >= from {
+                    start = (token, successor(key));
+                }
+            }
+        }
+        consumer.row_slices = if select.restrictions.clustering.is_empty() {
+            None
+        } else {
+            Some(run.with(|ctx| select.restrictions.clustering.slices(&select.table, ctx))?)
+        };
+        for tablet in &store.tablets {
+            if tablet.range.to < start.0 || (tablet.range.after >= to && tablet.range.after.0 != i64::MIN) {
+                continue;
+            }
+            let range = TokenRange { after: tablet.range.after, to: tablet.range.to.min(to) };
+            let limits = BlockLimits { rows: consumer.rows_wanted(), bytes: BLOCK_BYTES };
+            let cache = self.shard.cache.clone();
+            let version = tablet.version();
+            let mut scan = ScanReader::new(select.table.clone(), version, cache, range, start.clone(), limits);
+            while let Some(block) = scan.next_block().await.map_err(failure)? {
+                let mut flow = run.with(|ctx| consumer.block(select, ctx, &block))?;
+                let ends = block.covered.is_none();
+                if flow == Flow::SkipPartition {
+                    scan.skip_partition().await.map_err(failure)?;
+                }
+                if (flow == Flow::Continue && ends) || flow == Flow::SkipPartition {
+                    flow = run.with(|ctx| consumer.end_partition(select, ctx, &block))?;
+                }
+                if matches!(flow, Flow::PageFull | Flow::Done) {
+                    return Ok(flow);
+                }
+                yield_if_due().await;
+            }
+        }
+        Ok(Flow::Continue)
+    }
+}
+
+/// Gives way to others when this task has run long enough.
+async fn yield_if_due() {
+    if runtime::should_yield() {
+        runtime::yield_now().await;
+    }
+}
+
+/// The least key above `key`.
+fn successor(mut key: Vec<u8>) -> Vec<u8> {
+    key.push(0);
+    key
+}
+
+/// Leaves only what comes behind a row in reading order.
+fn cut_slices(slices: &mut Vec<ClusteringSlice>, select: &SelectPlan, clustering: &[u8]) {
+    let order = &select.table.clustering_order;
+    if select.reversed {
+        let end = Bound::before(clustering);
+        slices.retain(|s| s.start.compare(order, &end).is_lt());
+        if let Some(last) = slices.last_mut()
+            && last.end.compare(order, &end).is_gt()
+        {
+            last.end = end;
+        }
+    } else {
+        let start = Bound::after(clustering);
+        slices.retain(|s| s.end.compare(order, &start).is_gt());
+        if let Some(first) = slices.first_mut()
+            && first.start.compare(order, &start).is_lt()
+        {
+            first.start = start;
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! The keyspaces that every node has: what they look like, and what is in those that are computed.
+//!
+//! The definitions stand in `tables.cql` and are those of Cassandra 4.1, so that drivers and cqlsh find what they ask
+//! for. A table's id is the name-based UUID of its keyspace's and its own name, as in Cassandra: the same on every node
+//! and in every release. Tables of [`SystemKeyspace::Local`] keyspaces are *virtual*: nothing of them is stored, and
+//! [`contents`] computes their rows from the schema and the node at the moment of the read. Those of
+//! [`SystemKeyspace::Replicated`] keyspaces are ordinary tables.
+
+mod content;
+mod node;
+mod rows;
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::{Arc, LazyLock};
+
+use cql::ast::Statement;
+use schema::{Keyspace, Table, TableId};
+use uuid::{Builder, Uuid};
+
+use crate::ddl;
+
+pub use content::contents;
+pub use node::{ClientInfo, NodeInfo};
+
+const DEFINITIONS: &str = include_str!("tables.cql");
+
+/// Keyspaces and the replication factor of those that are replicated.
+const KEYSPACES: [(&str, SystemKeyspace, &str); 7] = [
+    ("system", SystemKeyspace::Local, ""),
+    ("system_auth", SystemKeyspace::Replicated, "1"),
+    ("system_distributed", SystemKeyspace::Replicated, "3"),
+    ("system_schema", SystemKeyspace::Local, ""),
+    ("system_traces", SystemKeyspace::Replicated, "2"),
+    ("system_views", SystemKeyspace::Local, ""),
+    ("system_virtual_schema", SystemKeyspace::Local, ""),
+];
+
+/// How a keyspace of the node's own may be touched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SystemKeyspace {
+    /// Each node has its own; nobody may change it.
+    Local,
+    /// Stored as others are; its replication may be altered.
+    Replicated,
+}
+
+/// What kind of system keyspace has this name; None for a user's.
+pub fn kind(keyspace: &str) -> Option<SystemKeyspace> {
+    KEYSPACES
+        .iter()
+        .find(|(name, ..)| *name == keyspace)
+        .map(|(_, kind, _)| *kind)
+}
+
+/// The definitions of all system keyspaces.
+pub fn keyspaces() -> Vec<Keyspace> {
+    let mut tables: BTreeMap<String, BTreeMap<String, Arc<Table>>> = BTreeMap::new();
+    for text in DEFINITIONS.split(';').filter(|t| !t.trim().is_empty()) {
+        let table = define(text);
+        tables
+            .entry(table.keyspace.clone())
+            .or_default()
+            .insert(table.name.clone(), Arc::new(table));
+    }
+    KEYSPACES
+        .iter()
+        .map(|(name, kind, factor)| {
+            let replication: &[(&str, &str)] = match kind {
+                SystemKeyspace::Local => &[("class", "org.apache.cassandra.locator.LocalStrategy")],
+                SystemKeyspace::Replicated => &[
+                    ("class", "org.apache.cassandra.locator.SimpleStrategy"),
+                    ("replication_factor", factor),
+                ],
+            };
+            Keyspace {
+                name: (*name).to_owned(),
+                replication: replication
+                    .iter()
+                    .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+                    .collect(),
+                durable_writes: true,
+                tablets: None,
+                tables: tables.remove(*name).expect("every system keyspace has tables"),
+            }
+        })
+        .collect()
+}
+
+fn define(text: &str) -> Table {
+    let parsed = cql::parse(text).expect("the definitions of system tables are CQL");
+    let Statement::CreateTable(statement) = parsed.statement else {
+        panic!("the definitions of system tables are CREATE TABLE statements, not {text}");
+    };
+    let keyspace = statement
+        .table
+        .keyspace
+        .as_deref()
+        .expect("system tables are named with their keyspace");
+    let id = table_id(keyspace, &statement.table.name);
+    ddl::define(keyspace, &statement, id).expect("the definitions of system tables are valid")
+}
+
+/// The id of a system table.
+fn table_id(keyspace: &str, table: &str) -> TableId {
+    let digest = md5::compute([keyspace.as_bytes(), table.as_bytes()].concat());
+    TableId(Builder::from_md5_bytes(digest.0).into_uuid())
+}
+
+/// Whether the table's content is computed, not stored.
+pub fn is_virtual(table: TableId) -> bool {
+    static VIRTUAL: LazyLock<HashSet<Uuid>> = LazyLock::new(|| {
+        let local = keyspaces()
+            .into_iter()
+            .filter(|k| kind(&k.name) == Some(SystemKeyspace::Local));
+        local.flat_map(|k| k.tables.into_values()).map(|t| t.id.0).collect()
+    });
+    // Only name-based ids can be of system tables: a bit test answers for nearly all others.
+    table.0.get_version_num() == 3 && VIRTUAL.contains(&table.0)
+}
