@@ -11,7 +11,7 @@ mod read;
 mod schema_change;
 mod write;
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -31,6 +31,7 @@ use crate::{BindContext, Bound, QueryError, ResultColumn};
 pub use plan::{BatchPlan, Plan};
 pub use prepared::{Prepared, PreparedId, SharedStatements};
 pub use read::Page;
+pub use schema_change::{load_schema, save_schema};
 pub use write::Written;
 
 /// What the shards of a node share.
@@ -145,7 +146,6 @@ pub struct Engine {
     key: RefCell<Vec<u8>>,
     listener: RefCell<Option<SchemaListener>>,
     schema_lock: runtime::Semaphore,
-    warned: Cell<bool>,
 }
 
 impl Engine {
@@ -164,7 +164,6 @@ impl Engine {
             key: RefCell::default(),
             listener: RefCell::default(),
             schema_lock: runtime::Semaphore::new(1),
-            warned: Cell::new(false),
         })
     }
 

@@ -235,10 +235,16 @@ impl Engine {
                 continue;
             }
             let range = TokenRange { after: tablet.range.after, to: tablet.range.to.min(to) };
+            // An sstable may hold tokens of other shards too: begin no earlier than the tablet does.
+            let start = if start.0 <= range.after && range.after.0 != i64::MIN {
+                (Token(range.after.0 + 1), Vec::new())
+            } else {
+                start.clone()
+            };
             let limits = BlockLimits { rows: consumer.rows_wanted(), bytes: BLOCK_BYTES };
             let cache = self.shard.cache.clone();
             let version = tablet.version();
-            let mut scan = ScanReader::new(select.table.clone(), version, cache, range, start.clone(), limits);
+            let mut scan = ScanReader::new(select.table.clone(), version, cache, range, start, limits);
             while let Some(block) = scan.next_block().await.map_err(failure)? {
                 let mut flow = run.with(|ctx| consumer.block(select, ctx, &block))?;
                 let ends = block.covered.is_none();

@@ -7,7 +7,7 @@ use mutation::{Bound, ClusteringSlice};
 use schema::{Column, Table, push_component};
 use types::{CqlType, TupleIter};
 
-use super::{BoundTerms, NEEDS_FILTERING, Scope, StatementKind, flip};
+use super::{BoundTerms, NEEDS_FILTERING, Scope, StatementKind, flip, single_alternative};
 use crate::term::{InOperand, Operand};
 use crate::{BindContext, Evaluated, QueryError};
 
@@ -199,7 +199,7 @@ fn compile_choice(r: &Relation, columns: &[Column], scope: &mut Scope<'_>) -> Re
         }
         Predicate::Compare(_, term) => {
             let value = scope.term(term, &tuple_name(columns), &tuple_type(columns))?;
-            Ok(Choice::TupleValues(InOperand::single(value), columns.len()))
+            Ok(Choice::TupleValues(single_alternative(&tuple_name(columns), value), columns.len()))
         }
         Predicate::In { values: InValues::Terms(terms), .. }
             if terms.iter().all(|t| matches!(t, Term::Tuple(_))) =>

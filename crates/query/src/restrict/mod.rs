@@ -162,7 +162,8 @@ pub fn compile(
     let (partition, mut residue) = partition::compile(&partition, kind, scope)?;
     let clustering = clustering::compile(&clustering, kind, scope, &mut residue)?;
     residue.extend(others.iter().copied());
-    if !residue.is_empty() && !allow_filtering {
+    let scans_for_rows = !partition.is_keys() && !clustering.is_empty();
+    if (!residue.is_empty() || scans_for_rows) && !allow_filtering {
         return Err(QueryError::invalid(NEEDS_FILTERING));
     }
     let filters = residue.iter().map(|r| filter::compile(r, scope)).collect::<Result<Vec<_>, _>>()?;
@@ -248,6 +249,11 @@ fn operator_text(op: ComparisonOperator) -> &'static str {
         ComparisonOperator::NotContainsKey => "NOT CONTAINS KEY",
         ComparisonOperator::Like => "LIKE",
     }
+}
+
+/// `=` as the IN of one alternative.
+pub(crate) fn single_alternative(receiver: &str, operand: Operand) -> InOperand {
+    InOperand::Terms { receiver: receiver.to_owned(), operands: vec![operand] }
 }
 
 /// The marker of `LIMIT ?` and its like.

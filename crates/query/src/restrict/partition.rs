@@ -5,10 +5,10 @@ use std::cmp::Ordering;
 
 use cql::ast::{ComparisonOperator, Predicate, Relation, Subject};
 use schema::Table;
-use types::token::{Token, token_of};
-use types::{Comparator, CqlType};
+use types::token::token_of;
+use types::{Comparator, CqlType, Token};
 
-use super::{NEEDS_FILTERING, Scope, StatementKind, flip};
+use super::{NEEDS_FILTERING, single_alternative, Scope, StatementKind, flip};
 use crate::term::{InOperand, Operand};
 use crate::{BindContext, Evaluated, QueryError};
 
@@ -132,7 +132,8 @@ pub(super) fn compile<'r>(
     let keys = single
         .into_iter()
         .zip(operands)
-        .filter_map(|(one, many)| many.or_else(|| one.map(InOperand::single)))
+        .zip(&columns)
+        .filter_map(|((one, many), c)| many.or_else(|| one.map(|o| single_alternative(&c.name, o))))
         .collect();
     Ok((PartitionRestriction::Keys(keys), Vec::new()))
 }
@@ -204,6 +205,19 @@ impl PartitionRestriction {
     /// Whether it names single partitions.
     pub fn is_keys(&self) -> bool {
         matches!(self, Self::Key(_) | Self::Keys(_))
+    }
+
+    /// The marker that each partition key column is compared with, when each has one: drivers compute tokens from them.
+    pub fn key_markers(&self) -> Vec<u16> {
+        let Self::Key(operands) = self else { return Vec::new() };
+        let markers: Option<Vec<u16>> = operands
+            .iter()
+            .map(|o| match o {
+                Operand::Marker { index, .. } => u16::try_from(*index).ok(),
+                _ => None,
+            })
+            .collect();
+        markers.unwrap_or_default()
     }
 
     /// The partitions that it means in this execution.

@@ -53,7 +53,6 @@ pub fn compile_select(select: &Select, table: &Arc<Table>, scope: &mut Scope<'_>
         group_by,
         by_id,
         point,
-        point_clustering: Vec::new(),
     })
 }
 

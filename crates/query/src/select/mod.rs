@@ -34,7 +34,6 @@ pub struct SelectPlan {
     pub(crate) by_id: Vec<u16>,
     /// Present when one row is named and only plain columns are returned.
     pub(crate) point: Option<Vec<PointSource>>,
-    pub(crate) point_clustering: Vec<usize>,
 }
 
 /// In [`SelectPlan::by_id`]: the column is not needed.
@@ -49,4 +48,11 @@ pub(crate) enum PointSource {
     Clustering(u16),
     /// Regular column id.
     Cell(u16),
+}
+
+impl SelectPlan {
+    /// For each partition key column the marker that it is compared with, when each has one.
+    pub fn key_markers(&self) -> Vec<u16> {
+        self.restrictions.partition.key_markers()
+    }
 }

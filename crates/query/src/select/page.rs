@@ -12,7 +12,7 @@
 //! ```
 
 use mutation::compact::{LiveColumn, LiveElements, LiveRow};
-use mutation::{PartitionBlock, RangeTombstoneList};
+use mutation::{ClusteringSlice, PartitionBlock, RangeTombstoneList};
 use schema::{ColumnKind, components};
 use stdx::vint;
 use types::{CollectionBuilder, CqlType};
@@ -154,6 +154,8 @@ pub struct Consumer {
     group: Option<AggregateState>,
     group_key: Vec<Option<Vec<u8>>>,
     row: Row,
+    /// Of a scan: only rows inside one of these count.
+    pub(crate) row_slices: Option<Vec<ClusteringSlice>>,
 }
 
 fn evaluate_limit(operand: Option<&Operand>, what: &str, ctx: &BindContext<'_>) -> Result<u64, QueryError> {
@@ -190,6 +192,7 @@ impl Consumer {
             group: None,
             group_key: Vec::new(),
             row: Row::new(&plan.table),
+            row_slices: None,
         };
         if let Some(state) = &page.state {
             let state = PagingState::decode(state)?;
@@ -256,6 +259,9 @@ impl Consumer {
         for step in 0..n {
             let i = if plan.reversed { n - 1 - step } else { step };
             let (clustering, view) = (block.clustering(i), block.row(i));
+            if self.row_slices.as_ref().is_some_and(|s| !s.iter().any(|s| s.contains(order, clustering))) {
+                continue;
+            }
             let deletion = if ranges.is_empty() {
                 block.tombstone
             } else {

@@ -128,3 +128,10 @@ impl WriteClock {
 
 /// The present elements of the lists that a statement changes by index or value: for each, path and value in order.
 pub type ListContents = std::collections::HashMap<(Vec<u8>, usize), Vec<(Vec<u8>, Vec<u8>)>>;
+
+impl WritePlan {
+    /// For each partition key column the marker that it takes its value from, when each has one.
+    pub fn key_markers(&self) -> Vec<u16> {
+        self.partition.key_markers()
+    }
+}

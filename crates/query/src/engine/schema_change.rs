@@ -1,0 +1,201 @@
+//! Changes of the schema, and the statements that are about it.
+//!
+//! Shard 0 changes the schema, one statement at a time: it computes the next value, makes it durable (a file written
+//! beside the old one, synced, renamed over it), hands it to every shard, and only then answers. So a client that saw
+//! its DDL succeed finds the table on any connection, and after any crash.
+
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use cql::ast::Statement;
+use runtime::ShardId;
+use schema::{Schema, Table, TableId};
+use uuid::Uuid;
+
+use super::plan::Plan;
+use super::{Engine, Execution, Outcome, Page, Params};
+use crate::ddl::{self, DdlContext, SchemaChange};
+use crate::describe::{DescribeContext, describe};
+use crate::{QueryError, ResultColumn};
+
+/// Reads the schema file; None when there is none yet.
+pub fn load_schema(path: &Path) -> Result<Option<Schema>, String> {
+    if !runtime::fs::exists(path) {
+        return Ok(None);
+    }
+    let bytes = runtime::fs::read(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let text = unwrap_checksum(&bytes).ok_or_else(|| format!("{}: expected a schema file with a valid checksum", path.display()))?;
+    serde_json::from_slice(text).map(Some).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+/// `CETOSCHEMA1 <crc32 in hex>\n`, then JSON.
+fn wrap_checksum(json: &[u8]) -> Vec<u8> {
+    let mut out = format!("CETOSCHEMA1 {:08x}\n", crc32fast::hash(json)).into_bytes();
+    out.extend_from_slice(json);
+    out
+}
+
+fn unwrap_checksum(bytes: &[u8]) -> Option<&[u8]> {
+    let (head, json) = bytes.split_at_checked(21)?;
+    let head = std::str::from_utf8(head).ok()?;
+    let crc = u32::from_str_radix(head.strip_prefix("CETOSCHEMA1 ")?.strip_suffix('\n')?, 16).ok()?;
+    (crc == crc32fast::hash(json)).then_some(json)
+}
+
+/// Makes a schema durable. Blocks.
+pub fn save_schema(path: &Path, schema: &Schema) -> Result<(), String> {
+    use runtime::fs::{self, File, OpenOptions};
+    let json = serde_json::to_vec(schema).map_err(|e| e.to_string())?;
+    let write = || -> std::io::Result<()> {
+        let dir = path.parent().unwrap_or(Path::new("."));
+        let temporary = path.with_extension("tmp");
+        let file = File::open(
+            &temporary,
+            OpenOptions { write: true, create: true, truncate: true, ..OpenOptions::default() },
+        )?;
+        file.write_all_at_blocking(&wrap_checksum(&json), 0)?;
+        file.sync_all_blocking()?;
+        fs::rename(&temporary, path)?;
+        fs::sync_dir(dir)
+    };
+    write().map_err(|e| format!("{}: {e}", path.display()))
+}
+
+impl Engine {
+    /// Executes any plan by the general way.
+    pub async fn execute(
+        self: &Rc<Self>,
+        plan: &Arc<Plan>,
+        run: &Execution,
+        params: &Params,
+    ) -> Result<Outcome, QueryError> {
+        match &**plan {
+            Plan::Select(_) => self.read(plan, run, params).await.map(Outcome::Rows),
+            Plan::Write(w) => self.write(w, run, params).await.map(|()| Outcome::Void),
+            Plan::Batch(b) => self.write_batch(b, run, params).await.map(|()| Outcome::Void),
+            Plan::Truncate(table) => self.truncate(table).await.map(|()| Outcome::Void),
+            Plan::Use(keyspace) => {
+                if !self.schema().keyspaces.contains_key(keyspace) {
+                    return Err(QueryError::invalid(format!("Keyspace '{keyspace}' does not exist")));
+                }
+                Ok(Outcome::SetKeyspace(keyspace.clone()))
+            }
+            Plan::Ddl(statement) => self.change_schema(statement, run, params).await,
+            Plan::Describe(d) => {
+                let schema = self.schema();
+                let info = self.node.info.lock().expect("nobody panics while holding the node's identity").clone();
+                let ctx = DescribeContext { keyspace: params.keyspace.as_deref(), node: &info };
+                let (columns, rows) = describe(&schema, d, &ctx)?;
+                Ok(table_of(columns, &rows))
+            }
+        }
+    }
+
+    async fn truncate(self: &Rc<Self>, table: &Arc<Table>) -> Result<(), QueryError> {
+        let id = table.id;
+        for shard in 0..self.shards {
+            let done: Result<(), String> = runtime::submit_async_to(ShardId(shard), move || async move {
+                let shard = Engine::local().shard.clone();
+                match shard.store(id) {
+                    Some(store) => shard.truncate(&store).await,
+                    None => Ok(()),
+                }
+            })
+            .await;
+            done.map_err(|e| QueryError::Truncate(format!("Error during truncate: {e}")))?;
+        }
+        Ok(())
+    }
+
+    async fn change_schema(
+        self: &Rc<Self>,
+        statement: &Statement,
+        run: &Execution,
+        params: &Params,
+    ) -> Result<Outcome, QueryError> {
+        let (statement, keyspace, now_us) = (statement.clone(), params.keyspace.clone(), run.now_us);
+        runtime::submit_async_to(ShardId(0), move || async move {
+            Engine::local().change_schema_here(&statement, keyspace.as_deref(), now_us).await
+        })
+        .await
+    }
+
+    async fn change_schema_here(
+        self: &Rc<Self>,
+        statement: &Statement,
+        keyspace: Option<&str>,
+        now_us: i64,
+    ) -> Result<Outcome, QueryError> {
+        let _one_at_a_time = self.schema_lock.acquire(1).await;
+        let new_id = Uuid::from_u64_pair(runtime::random_u64(), runtime::random_u64());
+        let new_id = uuid::Builder::from_random_bytes(*new_id.as_bytes()).into_uuid();
+        let ctx = DdlContext { keyspace, now_us, new_id };
+        let Some(outcome) = ddl::apply(&self.schema(), statement, &ctx)? else { return Ok(Outcome::Void) };
+        let next = Arc::new(outcome.schema);
+        let saved = {
+            let (path, next) = (self.node.schema_path.clone(), next.clone());
+            runtime::offload(move || save_schema(&path, &next)).await
+        };
+        saved.map_err(|e| QueryError::Server(format!("The schema could not be made durable: {e}")))?;
+        for shard in 0..self.shards {
+            let (next, dropped, changes) = (next.clone(), outcome.dropped_tables.clone(), outcome.changes.clone());
+            let taken: Result<(), String> = runtime::submit_async_to(ShardId(shard), move || async move {
+                Engine::local().take_schema(next, dropped, &changes).await
+            })
+            .await;
+            if let Err(e) = taken {
+                log::error!("shard {shard} took over the new schema, but: {e}");
+            }
+        }
+        Ok(outcome.changes.into_iter().next().map_or(Outcome::Void, Outcome::Schema))
+    }
+
+    /// Takes over a schema on this shard.
+    async fn take_schema(
+        self: &Rc<Self>,
+        next: Arc<Schema>,
+        dropped: Vec<TableId>,
+        changes: &[SchemaChange],
+    ) -> Result<(), String> {
+        let former = std::mem::replace(&mut *self.schema.borrow_mut(), next.clone());
+        self.prepared.clear();
+        self.virtual_tables.borrow_mut().clear();
+        for keyspace in next.keyspaces.values() {
+            let before = former.keyspaces.get(&keyspace.name);
+            if before.is_some_and(|b| Arc::ptr_eq(b, keyspace)) {
+                continue;
+            }
+            for table in keyspace.tables.values() {
+                let same = before.and_then(|b| b.tables.get(&table.name)).is_some_and(|t| Arc::ptr_eq(t, table));
+                if !same && !crate::system::is_virtual(table.id) {
+                    self.shard.set_table(table, Vec::new());
+                }
+            }
+        }
+        let mut result = Ok(());
+        for id in dropped {
+            result = result.and(self.shard.drop_table(id).await);
+        }
+        if let Some(listener) = &*self.listener.borrow() {
+            changes.iter().for_each(listener);
+        }
+        result
+    }
+}
+
+/// A result of serialised values.
+fn table_of(columns: Vec<ResultColumn>, rows: &[Vec<Option<Vec<u8>>>]) -> Outcome {
+    let mut page = Page { rows: u32::try_from(rows.len()).unwrap_or(u32::MAX), ..Page::default() };
+    for value in rows.iter().flatten() {
+        match value {
+            None => page.cells.extend_from_slice(&(-1i32).to_be_bytes()),
+            Some(v) => {
+                let len = i32::try_from(v.len()).expect("a value is smaller than 2 GiB");
+                page.cells.extend_from_slice(&len.to_be_bytes());
+                page.cells.extend_from_slice(v);
+            }
+        }
+    }
+    Outcome::Table(columns, page)
+}
