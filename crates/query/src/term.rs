@@ -618,7 +618,7 @@ pub(crate) fn known_type(scope: &Scope<'_>, term: &Term) -> Option<CqlType> {
     }
 }
 
-fn has_marker(term: &Term) -> bool {
+pub(crate) fn has_marker(term: &Term) -> bool {
     match term {
         Term::BindMarker(_) => true,
         Term::Literal(_) => false,

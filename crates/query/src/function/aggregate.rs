@@ -125,6 +125,8 @@ pub(crate) enum Total {
         simple: f64,
     },
     Decimal(Decimal),
+    /// The mean so far, as Cassandra keeps it: each row moves it by its part of the difference.
+    DecimalMean(Decimal),
 }
 
 impl Total {
@@ -143,7 +145,8 @@ impl Total {
         }
     }
 
-    fn add(&mut self, number: &Number) -> Result<(), String> {
+    /// Takes the number of the `row`th row, counted from 1.
+    fn add(&mut self, number: &Number, row: i64) -> Result<(), String> {
         match self {
             Self::Integer(sum) => match number {
                 Number::Integer(n) => *sum += *n,
@@ -159,6 +162,10 @@ impl Total {
             }
             Self::Decimal(sum) => {
                 *sum = arithmetic::in_decimals(ArithmeticOperator::Add, sum, &number.to_decimal()?)?;
+            }
+            Self::DecimalMean(mean) => {
+                let difference = arithmetic::in_decimals(ArithmeticOperator::Subtract, &number.to_decimal()?, mean)?;
+                *mean = arithmetic::in_decimals(ArithmeticOperator::Add, mean, &part_of(difference, row))?;
             }
         }
         Ok(())
@@ -179,24 +186,23 @@ impl Total {
                 let mean = total / rows as f64;
                 Number::Double(mean)
             }
-            Self::Decimal(sum) if rows == 1 => Number::Decimal(sum),
-            Self::Decimal(sum) => Number::Decimal(mean_of(sum, rows)),
+            Self::Decimal(sum) | Self::DecimalMean(sum) => Number::Decimal(sum),
         })
     }
 }
 
-/// The mean with the digits that the sum has, half a digit to the even side, as Cassandra gives it.
-fn mean_of(sum: Decimal, rows: i64) -> Decimal {
-    let rows = BigInt::from(rows);
-    let (mut quotient, remainder) = (&sum.unscaled / &rows, &sum.unscaled % &rows);
+/// A decimal divided by a count, with as many digits behind the point; half a digit goes to the even side.
+fn part_of(decimal: Decimal, count: i64) -> Decimal {
+    let count = BigInt::from(count.max(1));
+    let (mut quotient, remainder) = (&decimal.unscaled / &count, &decimal.unscaled % &count);
     let twice = remainder.abs() * 2;
-    let is_up = twice > rows || (twice == rows && (&quotient % BigInt::from(2)) != BigInt::zero());
-    if is_up {
-        quotient += if sum.unscaled.is_negative() { -1 } else { 1 };
+    let is_odd = !(&quotient % BigInt::from(2)).is_zero();
+    if twice > count || (twice == count && is_odd) {
+        quotient += if decimal.unscaled.is_negative() { -1 } else { 1 };
     }
     Decimal {
         unscaled: quotient,
-        scale: sum.scale,
+        scale: decimal.scale,
     }
 }
 
@@ -224,10 +230,10 @@ impl Accumulator {
                 let Some(number) = value.and_then(|value| Number::read(cql_type, value)) else {
                     return Ok(());
                 };
-                total.add(&number).map_err(QueryError::Function)?;
                 if let Some(rows) = rows {
                     *rows += 1;
                 }
+                total.add(&number, rows.unwrap_or(1)).map_err(QueryError::Function)?;
             }
         }
         Ok(())

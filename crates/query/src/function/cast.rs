@@ -3,7 +3,7 @@
 use types::{CqlType, Value};
 
 use super::arithmetic::numeric_types;
-use super::number::{Number, double_text, float_text};
+use super::number::{Number, decimal_in_java, double_text, float_text};
 use super::time::{self, Moment};
 use super::{Argument, Resolved, Scalar};
 use crate::error::QueryError;
@@ -90,6 +90,7 @@ fn text_of(from: &CqlType, bytes: &[u8]) -> Option<String> {
         Value::Empty => return None,
         Value::Float(x) => float_text(x),
         Value::Double(x) => double_text(x),
+        Value::Decimal(d) => decimal_in_java(&d),
         Value::Timestamp(millis) => time::timestamp_text(millis, 'T'),
         _ => from.format_unquoted(bytes),
     })

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use types::{CollectionIter, CqlType, MapIter, TupleIter, Value, VectorIter};
 
-use super::number::{double_text, float_text};
+use super::number::{decimal_in_java, double_text, float_text};
 use super::time;
 
 /// A value as JSON; `None` is null.
@@ -82,9 +82,9 @@ fn write_native(out: &mut String, cql_type: &CqlType, bytes: &[u8]) {
             | Value::Int(_)
             | Value::BigInt(_)
             | Value::Counter(_)
-            | Value::VarInt(_)
-            | Value::Decimal(_),
+            | Value::VarInt(_),
         ) => out.push_str(&cql_type.format_unquoted(bytes)),
+        Ok(Value::Decimal(d)) => out.push_str(&decimal_in_java(&d)),
         Ok(Value::Text(text) | Value::Ascii(text)) => write_string(out, &text),
         Ok(Value::Timestamp(millis)) => write_string(out, &time::timestamp_text(millis, ' ')),
         Ok(Value::Empty) => out.push_str("\"\""),

@@ -234,3 +234,28 @@ fn scientific(text: &str) -> String {
         None => text.to_owned(),
     }
 }
+
+/// A decimal as Java writes it: with an exponent when it would begin with more than five zeros or end in some that are
+/// not stored.
+pub(crate) fn decimal_in_java(decimal: &Decimal) -> String {
+    let digits = decimal.unscaled.magnitude().to_string();
+    let sign = if decimal.unscaled.is_negative() { "-" } else { "" };
+    let count = i64::try_from(digits.len()).unwrap_or(i64::MAX);
+    let scale = i64::from(decimal.scale);
+    let exponent = count - 1 - scale;
+    if scale == 0 {
+        return format!("{sign}{digits}");
+    }
+    if scale > 0 && exponent >= -6 {
+        return match usize::try_from(count - scale) {
+            Ok(whole) if whole > 0 => format!("{sign}{}.{}", &digits[..whole], &digits[whole..]),
+            _ => {
+                let zeros = usize::try_from(scale - count).unwrap_or(0);
+                format!("{sign}0.{}{digits}", "0".repeat(zeros))
+            }
+        };
+    }
+    let (first, rest) = digits.split_at(1);
+    let point = if rest.is_empty() { "" } else { "." };
+    format!("{sign}{first}{point}{rest}E{exponent:+}")
+}

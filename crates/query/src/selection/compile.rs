@@ -1,0 +1,400 @@
+//! Selectors to expressions.
+
+use cql::ast::{Select, Selection as AstSelection, Selector, Term};
+use schema::{ColumnKind, Schema, Table};
+use types::CqlType;
+
+use super::expression::Expression;
+use super::infer::{Inference, arguments_of};
+use super::names::is_count_of_constant;
+use super::{AggregateCall, Expressions, Group, Selection, SelectionKind, json_column};
+use crate::bind::ResultColumn;
+use crate::error::QueryError;
+use crate::function::{Aggregate, Assignment, Operation, What};
+use crate::term::{Markers, Operand, Receiver, Scope, TermCompiler};
+
+pub(super) fn compile(
+    select: &Select,
+    table: &Table,
+    markers: &mut Markers,
+    schema: &Schema,
+) -> Result<Selection, QueryError> {
+    let selectors = match &select.selection {
+        AstSelection::All => return Ok(all_columns(select.json, table)),
+        AstSelection::Selectors(selectors) => selectors,
+    };
+    let scope = Scope::of_table(schema, table);
+    let inference = Inference::new(&scope, table);
+    let mut compiler = Compiler {
+        inference: &inference,
+        markers,
+        needed: Vec::new(),
+        needs_times: false,
+        aggregates: Vec::new(),
+        is_in_aggregate: false,
+        needs_first: false,
+    };
+    let mut columns = Vec::with_capacity(selectors.len());
+    let mut items = Vec::with_capacity(selectors.len());
+    for aliased in selectors {
+        let cql_type = inference.type_of(&aliased.selector)?;
+        let expression = compiler.expression(&aliased.selector, &cql_type)?;
+        let name = match (&aliased.alias, &aliased.selector) {
+            (Some(alias), _) => alias.clone(),
+            // A cast to the type that the selector has is not there at all.
+            (None, Selector::Cast { selector, .. }) if is_of_type(&inference, selector, &cql_type) => {
+                inference.name(selector)
+            }
+            (None, selector) => inference.name(selector),
+        };
+        columns.push(ResultColumn { name, cql_type });
+        items.push(expression);
+    }
+    let Compiler {
+        mut needed,
+        needs_times,
+        aggregates,
+        needs_first,
+        ..
+    } = compiler;
+    needed.sort_unstable();
+    needed.dedup();
+    let kind = if aggregates.is_empty() {
+        kind_of_rows(items, select.json, &columns)
+    } else {
+        let expressions = Expressions {
+            items,
+            json: select.json.then(|| columns.clone()),
+        };
+        SelectionKind::Aggregate(Group {
+            expressions,
+            aggregates,
+            needs_first,
+        })
+    };
+    let columns = if select.json { vec![json_column()] } else { columns };
+    Ok(Selection {
+        columns,
+        kind,
+        needed,
+        needs_times,
+    })
+}
+
+/// `*`: the table's columns in their order.
+fn all_columns(is_json: bool, table: &Table) -> Selection {
+    let columns: Vec<_> = table
+        .columns
+        .iter()
+        .map(|column| ResultColumn {
+            name: column.name.clone(),
+            cql_type: column.cql_type.clone(),
+        })
+        .collect();
+    let needed: Vec<_> = (0..columns.len()).collect();
+    let items = needed.iter().map(|&column| Expression::Column(column)).collect();
+    let kind = kind_of_rows(items, is_json, &columns);
+    let columns = if is_json { vec![json_column()] } else { columns };
+    Selection {
+        columns,
+        kind,
+        needed,
+        needs_times: false,
+    }
+}
+
+fn kind_of_rows(items: Vec<Expression>, is_json: bool, columns: &[ResultColumn]) -> SelectionKind {
+    let plain = |item: &Expression| match item {
+        Expression::Column(column) => Some(*column),
+        _ => None,
+    };
+    match items.iter().map(plain).collect::<Option<Vec<_>>>() {
+        Some(positions) if !is_json => SelectionKind::Plain(positions),
+        _ => SelectionKind::Computed(Expressions {
+            items,
+            json: is_json.then(|| columns.to_vec()),
+        }),
+    }
+}
+
+fn is_of_type(inference: &Inference<'_>, selector: &Selector, cql_type: &CqlType) -> bool {
+    inference
+        .infer(selector)
+        .is_ok_and(|known| known.exact.is_some_and(|t| t.unfrozen() == cql_type.unfrozen()))
+}
+
+struct Compiler<'a, 'm> {
+    inference: &'a Inference<'a>,
+    markers: &'m mut Markers,
+    needed: Vec<usize>,
+    needs_times: bool,
+    aggregates: Vec<AggregateCall>,
+    /// Whether what is compiled now is an aggregate's argument, which has every row and not the first one.
+    is_in_aggregate: bool,
+    needs_first: bool,
+}
+
+fn refuse<T>(text: String) -> Result<T, QueryError> {
+    Err(QueryError::Invalid(text))
+}
+
+impl Compiler<'_, '_> {
+    /// The expression of a selector that is taken as that type.
+    fn expression(&mut self, selector: &Selector, expected: &CqlType) -> Result<Expression, QueryError> {
+        match selector {
+            Selector::Column(name) => Ok(Expression::Column(self.column(name)?)),
+            Selector::Term(term) => Ok(Expression::Term(
+                self.term(term, &Receiver::new("[selection]", expected.clone()))?,
+            )),
+            Selector::CountRows => self.aggregate(Aggregate::CountRows, None),
+            _ if is_count_of_constant(selector) => self.aggregate(Aggregate::CountRows, None),
+            Selector::FunctionCall { name, arguments }
+                if name.keyspace.is_none() && matches!(name.name.as_str(), "writetime" | "maxwritetime" | "ttl") =>
+            {
+                self.of_cell(&name.name, arguments)
+            }
+            Selector::FunctionCall { .. } | Selector::Arithmetic { .. } | Selector::Negation(_) => self.call(selector),
+            Selector::Cast {
+                selector: inner,
+                type_name,
+            } => {
+                let to = self.inference.scope.resolve_type(type_name)?;
+                match self.inference.resolve_cast(inner, &to)? {
+                    None => self.expression(inner, &to),
+                    Some(found) => {
+                        let argument = self.expression(inner, &found.arguments[0])?;
+                        let operation = found.into_operation(self.markers.next_site())?;
+                        Ok(Expression::Apply {
+                            operation,
+                            arguments: vec![argument],
+                        })
+                    }
+                }
+            }
+            Selector::TypeHint { selector: inner, .. } => {
+                let hint = self.inference.type_of(selector)?;
+                if self.inference.test(inner, &hint) != Assignment::Exact && !self.takes(inner, &hint) {
+                    let text = self.inference.name(selector);
+                    return refuse(format!("Cannot assign value {text} to {text} of type {hint}"));
+                }
+                self.expression(inner, &hint)
+            }
+            Selector::Element { collection, key } => {
+                let cql_type = self.inference.type_of(collection)?;
+                let (is_map, key_type, what) = key_of(&cql_type)?;
+                let receiver = Receiver::new(format!("{what}({})", self.inference.name(collection)), key_type.clone());
+                let key = self.term(key, &receiver)?;
+                let collection = Box::new(self.expression(collection, &cql_type)?);
+                Ok(Expression::Element {
+                    collection,
+                    is_map,
+                    comparator: key_type.comparator(),
+                    key,
+                })
+            }
+            Selector::Slice { collection, from, to } => {
+                let cql_type = self.inference.type_of(collection)?;
+                let (is_map, key_type, what) = key_of(&cql_type)?;
+                let receiver = Receiver::new(format!("{what}({})", self.inference.name(collection)), key_type.clone());
+                let from = from.as_ref().map(|term| self.term(term, &receiver)).transpose()?;
+                let to = to.as_ref().map(|term| self.term(term, &receiver)).transpose()?;
+                let collection = Box::new(self.expression(collection, &cql_type)?);
+                let is_multi_cell = cql_type.is_multi_cell();
+                Ok(Expression::Slice {
+                    collection,
+                    is_map,
+                    comparator: key_type.comparator(),
+                    from,
+                    to,
+                    is_multi_cell,
+                })
+            }
+            Selector::Field { value, field } => {
+                let cql_type = self.inference.type_of(value)?;
+                let CqlType::Udt(udt) = cql_type.unfrozen() else {
+                    return Err(QueryError::Server(
+                        "a field was found in a type without fields".to_owned(),
+                    ));
+                };
+                let index = udt.fields.iter().position(|(name, _)| name == field);
+                let index = index.ok_or_else(|| QueryError::Server("a field was found and lost".to_owned()))?;
+                Ok(Expression::Field {
+                    value: Box::new(self.expression(value, &cql_type)?),
+                    index,
+                })
+            }
+            Selector::List(_) | Selector::Set(_) | Selector::Map(_) | Selector::UserType(_) | Selector::Tuple(_) => {
+                self.literal(selector, expected)
+            }
+        }
+    }
+
+    /// Whether a selector may be taken as a hinted type; a column has its own, which a hint does not change.
+    fn takes(&self, selector: &Selector, hint: &CqlType) -> bool {
+        self.inference.test(selector, hint) != Assignment::Not
+    }
+
+    fn column(&mut self, name: &str) -> Result<usize, QueryError> {
+        let column = self.inference.column(name)?;
+        self.needed.push(column);
+        self.needs_first |= !self.is_in_aggregate;
+        Ok(column)
+    }
+
+    fn term(&mut self, term: &Term, receiver: &Receiver) -> Result<Operand, QueryError> {
+        TermCompiler {
+            scope: self.inference.scope,
+            markers: self.markers,
+        }
+        .compile(term, receiver)
+    }
+
+    fn aggregate(&mut self, aggregate: Aggregate, argument: Option<Expression>) -> Result<Expression, QueryError> {
+        if self.is_in_aggregate {
+            return refuse("aggregate functions cannot be used as arguments of aggregate functions".to_owned());
+        }
+        self.aggregates.push(AggregateCall { aggregate, argument });
+        Ok(Expression::Aggregate(self.aggregates.len() - 1))
+    }
+
+    /// `writetime`, `maxwritetime` and `ttl` of a column that is one cell.
+    fn of_cell(&mut self, function: &str, arguments: &[Selector]) -> Result<Expression, QueryError> {
+        let [argument] = arguments else {
+            return refuse(format!(
+                "Function {function} takes one column, not {} arguments",
+                arguments.len()
+            ));
+        };
+        // An element or field of a frozen value was written with the whole of it.
+        let mut inner = argument;
+        while let Selector::Element { collection, .. } | Selector::Field { value: collection, .. } = inner {
+            self.inference.infer(inner)?;
+            inner = collection;
+        }
+        let Selector::Column(name) = inner else {
+            return refuse(format!(
+                "Cannot use selection function {function} on {}",
+                self.inference.name(argument)
+            ));
+        };
+        let column = self.column(name)?;
+        let declared = &self.inference.table.columns[column];
+        if matches!(declared.kind, ColumnKind::PartitionKey | ColumnKind::Clustering) {
+            return refuse(format!(
+                "Cannot use selection function {function} on PRIMARY KEY part {name}"
+            ));
+        }
+        if declared.cql_type.is_multi_cell() {
+            let what = if declared.cql_type.is_collection() {
+                "collection"
+            } else {
+                "user type"
+            };
+            return refuse(format!(
+                "Cannot use selection function {function} on non-frozen {what} {name}"
+            ));
+        }
+        self.needs_times = true;
+        Ok(if function == "ttl" {
+            Expression::Ttl(column)
+        } else {
+            Expression::WriteTime(column)
+        })
+    }
+
+    fn call(&mut self, selector: &Selector) -> Result<Expression, QueryError> {
+        let found = self.inference.resolve(selector)?;
+        let is_aggregate = found.is_aggregate();
+        if is_aggregate && self.is_in_aggregate {
+            return refuse("aggregate functions cannot be used as arguments of aggregate functions".to_owned());
+        }
+        self.is_in_aggregate |= is_aggregate;
+        let mut arguments = Vec::with_capacity(found.arguments.len());
+        for (argument, cql_type) in arguments_of(selector).into_iter().zip(&found.arguments) {
+            arguments.push(self.expression(argument, cql_type)?);
+        }
+        if is_aggregate {
+            self.is_in_aggregate = false;
+        }
+        match found.what {
+            What::Aggregate(aggregate) => self.aggregate(aggregate, arguments.pop()),
+            What::Scalar(_) => {
+                let operation = found.into_operation(self.markers.next_site())?;
+                Ok(Expression::Apply { operation, arguments })
+            }
+        }
+    }
+
+    /// The literal of a collection, tuple or user-defined type with selectors in it.
+    fn literal(&mut self, selector: &Selector, expected: &CqlType) -> Result<Expression, QueryError> {
+        if self.inference.test(selector, expected) == Assignment::Not {
+            let text = self.inference.name(selector);
+            return refuse(format!("Cannot assign value {text} to {text} of type {expected}"));
+        }
+        let mut parts: Vec<(Option<&Selector>, &CqlType)> = Vec::new();
+        let mut keys = Vec::new();
+        let operation = match (selector, expected.unfrozen()) {
+            (Selector::List(elements), CqlType::List(element)) => {
+                parts.extend(elements.iter().map(|e| (Some(e), &**element)));
+                Operation::List
+            }
+            (Selector::List(elements), CqlType::Vector(element, _)) => {
+                parts.extend(elements.iter().map(|e| (Some(e), &**element)));
+                Operation::Vector {
+                    is_fixed: element.fixed_len().is_some(),
+                }
+            }
+            (Selector::Set(elements), CqlType::Set(element)) => {
+                parts.extend(elements.iter().map(|e| (Some(e), &**element)));
+                Operation::Set(element.comparator())
+            }
+            (Selector::Set(_), CqlType::Map(key, _)) => Operation::Map(key.comparator()),
+            (Selector::Map(pairs), CqlType::Map(key, value)) => {
+                parts.extend(pairs.iter().flat_map(|(k, v)| [(Some(k), &**key), (Some(v), &**value)]));
+                Operation::Map(key.comparator())
+            }
+            (Selector::UserType(fields), CqlType::Map(key, value)) => {
+                // Written like fields, the keys are columns.
+                keys.extend(fields.iter().map(|(name, _)| Selector::Column(name.clone())));
+                let pairs = keys.iter().zip(fields);
+                parts.extend(pairs.flat_map(|(k, (_, v))| [(Some(k), &**key), (Some(v), &**value)]));
+                Operation::Map(key.comparator())
+            }
+            (Selector::UserType(fields), CqlType::Udt(udt)) => {
+                parts.extend(udt.fields.iter().map(|(name, field_type)| {
+                    let given = fields.iter().rev().find(|(field, _)| field == name);
+                    (given.map(|(_, value)| value), field_type)
+                }));
+                Operation::UserType(udt.clone())
+            }
+            (Selector::Tuple(elements), CqlType::Tuple(types)) => {
+                parts.extend(elements.iter().map(Some).zip(types.iter()));
+                Operation::Tuple
+            }
+            _ => {
+                return Err(QueryError::Server(
+                    "a literal was tested against another type".to_owned(),
+                ));
+            }
+        };
+        let arguments = parts
+            .into_iter()
+            .map(|(part, cql_type)| match part {
+                Some(part) => self.expression(part, cql_type),
+                None => Ok(Expression::Term(Operand::Null)),
+            })
+            .collect::<Result<_, _>>()?;
+        Ok(Expression::Apply { operation, arguments })
+    }
+}
+
+/// Whether a collection is a map, the type of its keys, and what a key is called.
+fn key_of(collection: &CqlType) -> Result<(bool, &CqlType, &'static str), QueryError> {
+    match collection.unfrozen() {
+        CqlType::Map(key, _) => Ok((true, key, "key")),
+        CqlType::Set(element) => Ok((false, element, "value")),
+        _ => Err(QueryError::Server(
+            "a key was looked for in a type without keys".to_owned(),
+        )),
+    }
+}

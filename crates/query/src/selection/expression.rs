@@ -1,0 +1,197 @@
+//! Expressions over a row, and their values.
+
+use std::borrow::Cow;
+
+use types::{CollectionBuilder, CollectionIter, Comparator, MapIter, TupleIter};
+
+use crate::bind::{BindContext, Evaluated};
+use crate::error::QueryError;
+use crate::function::Operation;
+use crate::row::Row;
+use crate::term::Operand;
+
+/// What an expression is evaluated over.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Input<'a> {
+    /// The row; none when a group has no rows.
+    pub(super) row: Option<&'a Row>,
+    /// What the aggregates of a group found out.
+    pub(super) group: &'a [Option<Vec<u8>>],
+    pub(super) ctx: &'a BindContext<'a>,
+}
+
+/// An expression.
+#[derive(Clone, Debug)]
+pub(super) enum Expression {
+    /// A column: its position in `table.columns`.
+    Column(usize),
+    /// A term.
+    Term(Operand),
+    /// An operation on other expressions.
+    Apply {
+        operation: Operation,
+        arguments: Vec<Expression>,
+    },
+    /// When a column was written.
+    WriteTime(usize),
+    /// How long a column has to live.
+    Ttl(usize),
+    /// An aggregate: its place in the group.
+    Aggregate(usize),
+    /// The element of a set, or the value of a map, by key.
+    Element {
+        collection: Box<Expression>,
+        is_map: bool,
+        comparator: Comparator,
+        key: Operand,
+    },
+    /// The part of a set or map between two keys, both included.
+    Slice {
+        collection: Box<Expression>,
+        is_map: bool,
+        comparator: Comparator,
+        from: Option<Operand>,
+        to: Option<Operand>,
+        /// Whether there is no empty collection of this type: a multi-cell one without elements is null.
+        is_multi_cell: bool,
+    },
+    /// A field of a user-defined type.
+    Field { value: Box<Expression>, index: usize },
+}
+
+impl Expression {
+    /// The value; `None` is null.
+    pub(super) fn eval<'a>(&'a self, input: &Input<'a>) -> Result<Option<Cow<'a, [u8]>>, QueryError> {
+        Ok(match self {
+            Self::Column(column) => input.row.and_then(|row| row.get(*column)).map(Cow::Borrowed),
+            Self::Term(operand) => eval_term(operand, input)?,
+            Self::Apply { operation, arguments } => {
+                let values = arguments.iter().map(|a| a.eval(input)).collect::<Result<Vec<_>, _>>()?;
+                match operation {
+                    // A list that is only returned may hold nulls; one that is stored may not.
+                    Operation::List if values.iter().any(Option::is_none) => Some(Cow::Owned(list_with_nulls(&values))),
+                    _ => operation.apply(&values, input.ctx)?.map(Cow::Owned),
+                }
+            }
+            Self::WriteTime(column) => {
+                let timestamp = input.row.and_then(|row| row.timestamp(*column));
+                timestamp.map(|timestamp| Cow::Owned(timestamp.to_be_bytes().to_vec()))
+            }
+            Self::Ttl(column) => {
+                let ttl = input.row.and_then(|row| row.ttl(*column));
+                ttl.map(|ttl| Cow::Owned(ttl.to_be_bytes().to_vec()))
+            }
+            Self::Aggregate(place) => input
+                .group
+                .get(*place)
+                .and_then(|value| value.as_deref())
+                .map(Cow::Borrowed),
+            Self::Element {
+                collection,
+                is_map,
+                comparator,
+                key,
+            } => {
+                let (Some(collection), Some(key)) = (collection.eval(input)?, eval_term(key, input)?) else {
+                    return Ok(None);
+                };
+                part(collection, |bytes| element(bytes, *is_map, comparator, &key))
+            }
+            Self::Slice {
+                collection,
+                is_map,
+                comparator,
+                from,
+                to,
+                is_multi_cell,
+            } => {
+                let Some(collection) = collection.eval(input)? else {
+                    return Ok(None);
+                };
+                let bound = |operand: &'a Option<Operand>| match operand {
+                    Some(operand) => eval_term(operand, input),
+                    None => Ok(None),
+                };
+                let (from, to) = (bound(from)?, bound(to)?);
+                let slice = slice(&collection, *is_map, comparator, from.as_deref(), to.as_deref());
+                let is_empty = slice == [0; 4];
+                (!(is_empty && *is_multi_cell)).then_some(Cow::Owned(slice))
+            }
+            Self::Field { value, index } => {
+                let Some(value) = value.eval(input)? else {
+                    return Ok(None);
+                };
+                part(value, |bytes| TupleIter::new(bytes).nth(*index)?.ok()?)
+            }
+        })
+    }
+}
+
+fn eval_term<'a>(operand: &'a Operand, input: &Input<'a>) -> Result<Option<Cow<'a, [u8]>>, QueryError> {
+    match operand.eval(input.ctx)? {
+        Evaluated::Value(bytes) => Ok(Some(bytes)),
+        Evaluated::Null => Ok(None),
+        Evaluated::Unset => Err(QueryError::invalid("Invalid unset value in the selection clause")),
+    }
+}
+
+/// A part of a value, borrowed as the value is.
+fn part<'a>(value: Cow<'a, [u8]>, find: impl Fn(&[u8]) -> Option<&[u8]>) -> Option<Cow<'a, [u8]>> {
+    match value {
+        Cow::Borrowed(bytes) => find(bytes).map(Cow::Borrowed),
+        Cow::Owned(bytes) => find(&bytes).map(|found| Cow::Owned(found.to_vec())),
+    }
+}
+
+fn element<'b>(bytes: &'b [u8], is_map: bool, comparator: &Comparator, key: &[u8]) -> Option<&'b [u8]> {
+    let is_wanted = |candidate: &[u8]| comparator.compare(candidate, key).is_eq();
+    if is_map {
+        let mut pairs = MapIter::new(bytes).ok()?.flatten();
+        pairs
+            .find(|(candidate, _)| is_wanted(candidate))
+            .map(|(_, value)| value)
+    } else {
+        CollectionIter::new(bytes)
+            .ok()?
+            .flatten()
+            .find(|candidate| is_wanted(candidate))
+    }
+}
+
+fn slice(bytes: &[u8], is_map: bool, comparator: &Comparator, from: Option<&[u8]>, to: Option<&[u8]>) -> Vec<u8> {
+    let is_within = |key: &[u8]| {
+        from.is_none_or(|from| comparator.compare(key, from).is_ge())
+            && to.is_none_or(|to| comparator.compare(key, to).is_le())
+    };
+    let mut out = Vec::new();
+    let mut builder = CollectionBuilder::new(&mut out);
+    if is_map {
+        for (key, value) in MapIter::new(bytes)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter(|(key, _)| is_within(key))
+        {
+            builder.push_pair(key, value);
+        }
+    } else {
+        for key in CollectionIter::new(bytes)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter(|key| is_within(key))
+        {
+            builder.push(key);
+        }
+    }
+    builder.finish();
+    out
+}
+
+fn list_with_nulls(values: &[Option<Cow<'_, [u8]>>]) -> Vec<u8> {
+    let count = i32::try_from(values.len()).expect("a statement has fewer than 2^31 terms");
+    let mut out = count.to_be_bytes().to_vec();
+    let mut elements = types::TupleBuilder::new(&mut out);
+    values.iter().for_each(|value| elements.push(value.as_deref()));
+    out
+}
