@@ -1,1 +1,175 @@
 //! The CQL front door: connections, prepared statements, events.
+//!
+//! Each shard accepts connections and serves them wholly: requests of one socket read are executed in a loop, their
+//! answers go into one buffer, the log is committed once, and one write sends them ([`connection`]). What cannot be
+//! answered in one call becomes a task of the connection, bounded in number and bytes. Connections to the shard-aware
+//! port are handed to the shard that their source port names.
+//!
+//! Limits and what happens beyond them: a frame above [`Options::frame_bytes_max`] ends its connection with an error;
+//! [`IN_FLIGHT_MAX`] requests of a connection may wait, then its socket is not read; a client that does not read its
+//! answers is not read from either once [`OUTBOX_BYTES_MAX`] wait for it; connections above
+//! [`Options::connections_max`] are closed at once.
+
+mod connection;
+mod dispatch;
+mod metadata;
+mod respond;
+mod startup;
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::net::SocketAddr;
+use std::rc::{Rc, Weak};
+
+use cql_protocol::{ClusterEvent, EventSet};
+use query::Engine;
+use query::ddl::SchemaChange;
+use runtime::ShardId;
+use runtime::net::{ListenOptions, TcpListener, TcpStream};
+
+use connection::Outbox;
+
+/// Requests of one connection that may wait for disk or other shards.
+pub const IN_FLIGHT_MAX: usize = 1024;
+/// Bytes of answers that may wait for a client to read them.
+pub const OUTBOX_BYTES_MAX: usize = 4 << 20;
+
+/// How the front door is set up.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where CQL listens.
+    pub address: SocketAddr,
+    /// Where the shard-aware port listens, if it does.
+    pub shard_aware_address: Option<SocketAddr>,
+    /// The longest frame, in bytes.
+    pub frame_bytes_max: usize,
+    /// Connections of a shard.
+    pub connections_max: usize,
+    /// How many shards the node has.
+    pub shards: u32,
+    /// The node's identity, told in SUPPORTED.
+    pub host_id: uuid::Uuid,
+    /// The partitioner's class name.
+    pub partitioner: String,
+    /// The CQL version told in SUPPORTED.
+    pub cql_version: String,
+}
+
+/// One shard's front door.
+pub struct Server {
+    pub(crate) engine: Rc<Engine>,
+    pub(crate) options: Options,
+    pub(crate) connections: Cell<usize>,
+    pub(crate) registered: RefCell<Vec<(Weak<Outbox>, EventSet)>>,
+    /// Bytes of requests that wait, over all connections of the shard.
+    pub(crate) request_bytes: runtime::Semaphore,
+    pub(crate) draining: Cell<bool>,
+    pub(crate) requests: Cell<u64>,
+}
+
+/// A shard's listening sockets.
+pub struct Listeners {
+    /// The CQL port.
+    pub cql: TcpListener,
+    /// The shard-aware port.
+    pub shard_aware: Option<TcpListener>,
+}
+
+impl Listeners {
+    /// Listens; every shard of a node listens on the same ports.
+    pub fn bind(options: &Options) -> io::Result<Self> {
+        let listen = |address: SocketAddr| {
+            TcpListener::bind(address, ListenOptions { reuse_port: true, ..ListenOptions::default() })
+                .map_err(|e| io::Error::new(e.kind(), format!("cannot listen for CQL on {address}: {e}")))
+        };
+        Ok(Self {
+            cql: listen(options.address)?,
+            shard_aware: options.shard_aware_address.map(listen).transpose()?,
+        })
+    }
+}
+
+impl Server {
+    /// A front door over an engine. `request_bytes_max` bounds the requests that wait.
+    pub fn new(engine: Rc<Engine>, options: Options, request_bytes_max: usize) -> Rc<Self> {
+        let server = Rc::new(Self {
+            engine: engine.clone(),
+            options,
+            connections: Cell::new(0),
+            registered: RefCell::default(),
+            request_bytes: runtime::Semaphore::new(request_bytes_max),
+            draining: Cell::new(false),
+            requests: Cell::new(0),
+        });
+        let listener = Rc::downgrade(&server);
+        engine.set_listener(Box::new(move |change| {
+            if let Some(server) = listener.upgrade() {
+                server.tell(change);
+            }
+        }));
+        server
+    }
+
+    /// Requests answered so far.
+    pub fn requests(&self) -> u64 {
+        self.requests.get()
+    }
+
+    /// Accepts connections until the node drains; to be spawned for each listener.
+    pub async fn accept(self: Rc<Self>, listener: TcpListener, shard_aware: bool) {
+        while !self.draining.get() {
+            let stream = match listener.accept().await {
+                Ok(stream) => stream,
+                Err(e) => {
+                    // Out of file descriptors, or a client that gave up: go on after a breath.
+                    log::warn!("cannot accept a CQL connection: {e}");
+                    runtime::sleep(std::time::Duration::from_millis(10)).await;
+                    continue;
+                }
+            };
+            let wanted = match stream.peer_addr() {
+                Ok(peer) if shard_aware => u32::from(peer.port()) % self.options.shards,
+                _ => self.engine.shard.id().0,
+            };
+            if ShardId(wanted) == self.engine.shard.id() {
+                self.clone().serve(stream);
+            } else {
+                let stream = stream.detach();
+                drop(runtime::submit_to(ShardId(wanted), move || {
+                    if let Some(server) = runtime::local::<Server>() {
+                        server.serve(stream.attach());
+                    }
+                }));
+            }
+        }
+    }
+
+    fn serve(self: Rc<Self>, stream: TcpStream) {
+        if self.connections.get() >= self.options.connections_max {
+            log::warn!("a CQL connection is closed: there are {} already", self.connections.get());
+            return;
+        }
+        self.connections.set(self.connections.get() + 1);
+        drop(runtime::spawn(async move {
+            connection::run(&self, stream).await;
+            self.connections.set(self.connections.get() - 1);
+        }));
+    }
+
+    /// Tells registered connections of a schema change.
+    fn tell(&self, change: &SchemaChange) {
+        let event = ClusterEvent::Schema(respond::schema_change(change));
+        self.registered.borrow_mut().retain(|(outbox, events)| {
+            let Some(outbox) = outbox.upgrade() else { return false };
+            if events.contains(event.event_type()) {
+                outbox.event(&event);
+            }
+            true
+        });
+    }
+
+    /// Stops accepting and reading requests; what was read is answered.
+    pub fn drain(&self) {
+        self.draining.set(true);
+    }
+}

@@ -23,6 +23,15 @@ pub enum QueryError {
     },
     /// No prepared statement has this id.
     Unprepared(Vec<u8>),
+    /// The consistency level wants more replicas than live.
+    Unavailable {
+        /// The level's name.
+        consistency: String,
+        /// Replicas it wants.
+        required: i32,
+        /// Replicas that live.
+        alive: i32,
+    },
     /// The role may not do this.
     Unauthorized(String),
     /// The shard refuses work that it has no room for; nothing was written.
@@ -58,6 +67,7 @@ impl QueryError {
             | Self::ReadFailure(m)
             | Self::Function(m)
             | Self::Server(m) => m.clone(),
+            Self::Unavailable { consistency, .. } => format!("Cannot achieve consistency level {consistency}"),
             Self::AlreadyExists { keyspace, table } if table.is_empty() => {
                 format!("Cannot add existing keyspace \"{keyspace}\"")
             }

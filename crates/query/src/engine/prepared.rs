@@ -4,7 +4,8 @@
 //! first time, or after the schema changed, compiles it. Both caches are bounded: when full, the node forgets the text
 //! used longest ago, and its users are told to prepare again.
 
-use std::cell::RefCell;
+use std::any::Any;
+use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
@@ -39,6 +40,10 @@ pub struct Prepared {
     pub table: Option<Arc<Table>>,
     /// The columns that it returns.
     pub columns: Arc<[ResultColumn]>,
+    /// How many replicas the keyspace wants of each row; 1 for tables that are the node's own.
+    pub replicas: u32,
+    /// What a front door keeps with the statement, such as its encoded metadata.
+    pub attachment: OnceCell<Box<dyn Any>>,
 }
 
 #[derive(Debug, Clone)]
@@ -102,6 +107,18 @@ fn metadata_id(columns: &[ResultColumn]) -> [u8; 16] {
     md5::compute(text.as_bytes()).0
 }
 
+/// The replication factor of a keyspace on a node that is alone in its data centre.
+fn replicas(schema: &Schema, keyspace: &str) -> u32 {
+    let Some(k) = schema.keyspaces.get(keyspace) else { return 1 };
+    let class = k.replication.get("class").map_or("", String::as_str);
+    if class.ends_with("LocalStrategy") || class.ends_with("EverywhereStrategy") {
+        return 1;
+    }
+    // `replication_factor` of SimpleStrategy, or the factors of the data centres: those of others have no node here.
+    let factors = k.replication.iter().filter(|(name, _)| *name != "class").filter_map(|(_, v)| v.parse::<u32>().ok());
+    factors.max().unwrap_or(1)
+}
+
 fn prepare(id: PreparedId, text: &str, schema: &Schema, keyspace: Option<&str>) -> Result<Prepared, QueryError> {
     let c = compile(text, schema, keyspace)?;
     Ok(Prepared {
@@ -110,12 +127,19 @@ fn prepare(id: PreparedId, text: &str, schema: &Schema, keyspace: Option<&str>) 
         plan: c.plan,
         markers: c.markers,
         key_markers: c.key_markers,
+        replicas: c.table.as_ref().map_or(1, |t| replicas(schema, &t.keyspace)),
         table: c.table,
         columns: c.columns,
+        attachment: OnceCell::new(),
     })
 }
 
 impl Engine {
+    /// Compiles a statement that is executed once.
+    pub fn compile(&self, text: &str, keyspace: Option<&str>) -> Result<Prepared, QueryError> {
+        prepare(PreparedId::default(), text, &self.schema(), keyspace)
+    }
+
     /// Prepares a statement for the node.
     pub fn prepare(&self, text: &str, keyspace: Option<&str>) -> Result<Rc<Prepared>, QueryError> {
         let mut named = keyspace.unwrap_or("").to_owned();

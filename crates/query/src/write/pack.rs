@@ -1,7 +1,7 @@
 //! From a plan and bound values to packed mutations.
 
 use mutation::row::{Cell, Liveness, RowBuilder, Shared};
-use mutation::{Bound, ClusteringSlice, MutationBuilder, RangeTombstone, Tombstone};
+use mutation::{ClusteringSlice, MutationBuilder, RangeTombstone, Tombstone};
 use schema::{CellLayout, push_component};
 use smallvec::SmallVec;
 use types::token::{Token, token_of};

@@ -1,0 +1,197 @@
+//! One connection: a reader that executes, a writer that sends.
+//!
+//! The reader takes what the socket has, executes every whole frame in it, commits the log, and hands the answers to the
+//! outbox; requests that must wait are tasks that hand in their answers when they have them. The writer sends whatever
+//! the outbox holds with one write. Nothing that is not committed ever reaches the outbox.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use cql_protocol::{
+    ClusterEvent, Extensions, Framing, Limits, ProtocolVersion, Splitter, encode_wire, write_event, write_frame_error,
+};
+use runtime::net::{TcpStream, WriteHalf};
+use runtime::{Notify, Semaphore};
+
+use crate::dispatch::Batch;
+use crate::{IN_FLIGHT_MAX, OUTBOX_BYTES_MAX, Server};
+
+/// A read buffer begins with this size and returns to it.
+const INPUT_BYTES: usize = 16 << 10;
+
+/// What a connection agreed on and has set.
+pub(crate) struct Connection {
+    pub(crate) server: Rc<Server>,
+    pub(crate) outbox: Rc<Outbox>,
+    pub(crate) keyspace: RefCell<Option<Rc<str>>>,
+    pub(crate) extensions: Cell<Extensions>,
+    pub(crate) in_flight: Semaphore,
+    pub(crate) started: Cell<bool>,
+}
+
+/// Answers on their way to a client.
+pub(crate) struct Outbox {
+    frames: RefCell<Vec<u8>>,
+    version: Cell<ProtocolVersion>,
+    framing: Cell<Framing>,
+    filled: Notify,
+    drained: Notify,
+    closed: Cell<bool>,
+    /// The reader has ended: the writer ends when everything is sent.
+    finishing: Cell<bool>,
+}
+
+impl Outbox {
+    fn new() -> Rc<Self> {
+        Rc::new(Self {
+            frames: RefCell::default(),
+            version: Cell::new(ProtocolVersion::HIGHEST),
+            framing: Cell::new(Framing::Plain),
+            filled: Notify::new(),
+            drained: Notify::new(),
+            closed: Cell::new(false),
+            finishing: Cell::new(false),
+        })
+    }
+
+    /// Hands over whole answer frames; `frames` is empty afterwards.
+    #[inline]
+    pub(crate) fn push(&self, frames: &mut Vec<u8>) {
+        if frames.is_empty() {
+            return;
+        }
+        let mut waiting = self.frames.borrow_mut();
+        if waiting.is_empty() {
+            std::mem::swap(&mut *waiting, frames);
+        } else {
+            waiting.extend_from_slice(frames);
+        }
+        frames.clear();
+        self.filled.notify_one();
+    }
+
+    pub(crate) fn event(&self, event: &ClusterEvent<'_>) {
+        let mut frame = Vec::new();
+        write_event(&mut frame, self.version.get(), event);
+        self.push(&mut frame);
+    }
+
+    pub(crate) fn version(&self) -> ProtocolVersion {
+        self.version.get()
+    }
+
+    fn close(&self) {
+        self.closed.set(true);
+        self.filled.notify_all();
+        self.drained.notify_all();
+    }
+}
+
+/// Sends what the outbox holds until the connection ends.
+async fn write(outbox: Rc<Outbox>, mut half: WriteHalf) {
+    let (mut buffer, mut scratch) = (Vec::new(), Vec::new());
+    loop {
+        while outbox.frames.borrow().is_empty() {
+            if outbox.closed.get() || outbox.finishing.get() {
+                let _ = half.shutdown(std::net::Shutdown::Both);
+                return;
+            }
+            outbox.filled.notified().await;
+        }
+        std::mem::swap(&mut *outbox.frames.borrow_mut(), &mut buffer);
+        encode_wire(outbox.framing.get(), &mut buffer, &mut scratch);
+        let (result, sent) = half.write_all(buffer).await;
+        buffer = sent;
+        buffer.clear();
+        if buffer.capacity() > OUTBOX_BYTES_MAX {
+            buffer = Vec::new();
+        }
+        outbox.drained.notify_all();
+        if result.is_err() {
+            outbox.close();
+            return;
+        }
+    }
+}
+
+/// Serves a connection to its end.
+pub(crate) async fn run(server: &Rc<Server>, stream: TcpStream) {
+    let _ = stream.set_nodelay(true);
+    let outbox = Outbox::new();
+    let (mut reader, writer) = stream.into_split();
+    let writing = runtime::spawn(write(outbox.clone(), writer));
+    let connection = Rc::new(Connection {
+        server: server.clone(),
+        outbox: outbox.clone(),
+        keyspace: RefCell::default(),
+        extensions: Cell::default(),
+        in_flight: Semaphore::new(IN_FLIGHT_MAX),
+        started: Cell::new(false),
+    });
+    let limits = Limits { frame_bytes_max: server.options.frame_bytes_max, ..Limits::default() };
+    let mut splitter = Splitter::new(limits);
+    let mut input: Vec<u8> = Vec::with_capacity(INPUT_BYTES);
+    let mut batch = Batch::default();
+    loop {
+        // A client that does not read its answers, or asks more than may wait, is not read from.
+        while outbox.frames.borrow().len() > OUTBOX_BYTES_MAX && !outbox.closed.get() {
+            outbox.drained.notified().await;
+        }
+        if connection.in_flight.available() == 0 {
+            drop(connection.in_flight.acquire(1).await);
+        }
+        if outbox.closed.get() || server.draining.get() {
+            break;
+        }
+        let wanted = splitter.wanted_bytes().saturating_sub(input.len()).max(1);
+        if input.capacity() - input.len() < wanted.min(INPUT_BYTES) || input.capacity() - input.len() == 0 {
+            // Room grows with what has arrived, not with what a header promises.
+            input.reserve(wanted.min(input.len().max(INPUT_BYTES)));
+        }
+        let (result, filled) = reader.read(input).await;
+        input = filled;
+        if !matches!(result, Ok(n) if n > 0) || outbox.closed.get() {
+            break;
+        }
+        let mut consumed = 0;
+        let end = loop {
+            match splitter.next(&input, &mut consumed) {
+                Ok(Some(frame)) => match connection.frame(&frame, &mut batch) {
+                    Some((version, framing)) => {
+                        // STARTUP was accepted: its answer is still sent plain, what follows as agreed.
+                        outbox.version.set(version);
+                        connection.finish_batch(&mut batch);
+                        while !outbox.frames.borrow().is_empty() && !outbox.closed.get() {
+                            outbox.drained.notified().await;
+                        }
+                        outbox.framing.set(framing);
+                        splitter.start(version, framing);
+                    }
+                    None if connection.in_flight.available() == 0 => {
+                        connection.finish_batch(&mut batch);
+                        drop(connection.in_flight.acquire(1).await);
+                    }
+                    None => {}
+                },
+                Ok(None) => break None,
+                Err(e) => break Some(e),
+            }
+        };
+        connection.finish_batch(&mut batch);
+        if let Some(error) = end {
+            let mut frame = Vec::new();
+            write_frame_error(&mut frame, &error);
+            outbox.push(&mut frame);
+            break;
+        }
+        input.drain(..consumed);
+        if input.is_empty() && input.capacity() > INPUT_BYTES * 4 {
+            input = Vec::with_capacity(INPUT_BYTES);
+        }
+    }
+    // What was read is answered, if the client still takes it.
+    drop(connection.in_flight.acquire(IN_FLIGHT_MAX).await);
+    outbox.finishing.set(true);
+    outbox.filled.notify_all();
+    writing.await;
+}

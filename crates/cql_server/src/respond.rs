@@ -1,0 +1,134 @@
+//! From outcomes and errors to answer frames.
+
+use cql_protocol::{
+    Consistency, ErrorBody, Extras, Opcode, ProtocolVersion, SchemaChangeKind, SchemaTarget, WriteType, begin_response,
+    begin_rows, finish_response, finish_rows, write_error, write_schema_change, write_set_keyspace, write_void,
+};
+use query::ddl::{ChangeKind, SchemaChange};
+use query::{Outcome, Page, Prepared, QueryError};
+
+use crate::metadata;
+
+/// A schema change in the protocol's words.
+pub(crate) fn schema_change(change: &SchemaChange) -> cql_protocol::SchemaChange<'_> {
+    let kind = |c: &ChangeKind| match c {
+        ChangeKind::Created => SchemaChangeKind::Created,
+        ChangeKind::Updated => SchemaChangeKind::Updated,
+        ChangeKind::Dropped => SchemaChangeKind::Dropped,
+    };
+    match change {
+        SchemaChange::Keyspace { change, keyspace } => {
+            cql_protocol::SchemaChange { kind: kind(change), keyspace, target: SchemaTarget::Keyspace }
+        }
+        SchemaChange::Table { change, keyspace, table } => cql_protocol::SchemaChange {
+            kind: kind(change),
+            keyspace,
+            target: SchemaTarget::Table { name: table },
+        },
+    }
+}
+
+/// Where an answer goes and how.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reply {
+    pub(crate) version: ProtocolVersion,
+    pub(crate) stream: i16,
+    pub(crate) tracing_id: Option<[u8; 16]>,
+    pub(crate) consistency: Consistency,
+}
+
+impl Reply {
+    pub(crate) fn extras(&self) -> Extras<'static> {
+        Extras { tracing_id: self.tracing_id, ..Extras::default() }
+    }
+
+    /// Writes an error.
+    #[cold]
+    pub(crate) fn error(&self, out: &mut Vec<u8>, error: &QueryError) {
+        let message = error.message();
+        let consistency = self.consistency;
+        let body = match error {
+            QueryError::Syntax(_) => ErrorBody::Syntax,
+            QueryError::Invalid(_) => ErrorBody::Invalid,
+            QueryError::Config(_) => ErrorBody::Config,
+            QueryError::AlreadyExists { keyspace, table } => ErrorBody::AlreadyExists { keyspace, table },
+            QueryError::Unprepared(id) => ErrorBody::Unprepared { id },
+            QueryError::Unauthorized(_) => ErrorBody::Unauthorized,
+            QueryError::Overloaded(_) => ErrorBody::Overloaded,
+            QueryError::Truncate(_) => ErrorBody::Truncate,
+            QueryError::Unavailable { required, alive, .. } => {
+                ErrorBody::Unavailable { consistency, required: *required, alive: *alive }
+            }
+            QueryError::WriteFailure(_) => ErrorBody::WriteFailure {
+                consistency,
+                received: 0,
+                block_for: 1,
+                failures: &[(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0)],
+                write_type: WriteType::Simple,
+            },
+            QueryError::ReadFailure(_) => ErrorBody::ReadFailure {
+                consistency,
+                received: 0,
+                block_for: 1,
+                failures: &[(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0)],
+                data_present: false,
+            },
+            QueryError::Function(_) => {
+                ErrorBody::FunctionFailure { keyspace: "", function: "", argument_types: &[] }
+            }
+            QueryError::Server(_) => ErrorBody::Server,
+        };
+        write_error(out, self.version, self.stream, &self.extras(), &message, &body);
+    }
+
+    /// Writes a protocol error.
+    #[cold]
+    pub(crate) fn protocol_error(&self, out: &mut Vec<u8>, message: &str) {
+        write_error(out, self.version, self.stream, &self.extras(), message, &ErrorBody::Protocol);
+    }
+
+    /// Writes rows with the metadata given.
+    pub(crate) fn rows(
+        &self,
+        out: &mut Vec<u8>,
+        page: &Page,
+        metadata: &cql_protocol::EncodedMetadata,
+        skip_metadata: bool,
+        new_id: Option<&[u8]>,
+    ) {
+        let mark = begin_response(out, self.version, self.stream, Opcode::Result, &self.extras());
+        let rows = begin_rows(out, metadata, skip_metadata, new_id);
+        out.extend_from_slice(&page.cells);
+        finish_rows(out, rows, page.rows, page.paging_state.as_deref());
+        if let Err(e) = finish_response(out, mark) {
+            self.error(out, &QueryError::invalid(format!("Use paging: {e}")));
+        }
+    }
+
+    /// Writes what a statement ended with.
+    pub(crate) fn outcome(
+        &self,
+        out: &mut Vec<u8>,
+        outcome: &Outcome,
+        prepared: &Prepared,
+        skip_metadata: bool,
+        known_metadata_id: Option<&[u8]>,
+    ) {
+        match outcome {
+            Outcome::Void => write_void(out, self.version, self.stream, &self.extras()),
+            Outcome::SetKeyspace(k) => write_set_keyspace(out, self.version, self.stream, &self.extras(), k),
+            Outcome::Schema(change) => {
+                write_schema_change(out, self.version, self.stream, &self.extras(), &schema_change(change));
+            }
+            Outcome::Rows(page) => {
+                let m = metadata::result(prepared, self.version);
+                let new_id = known_metadata_id.filter(|id| *id != prepared.metadata_id).map(|_| &prepared.metadata_id[..]);
+                self.rows(out, page, m, skip_metadata, new_id);
+            }
+            Outcome::Table(columns, page) => {
+                let m = metadata::of_columns(self.version, "system", "describe", columns);
+                self.rows(out, page, &m, false, None);
+            }
+        }
+    }
+}

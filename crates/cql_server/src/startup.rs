@@ -1,0 +1,58 @@
+//! OPTIONS and STARTUP: what this node offers, and what a connection agrees on.
+
+use cql_protocol::{Compression, Framing, ProtocolVersion, StringMap, write_supported};
+
+use crate::Server;
+
+/// Extension key: EXECUTE carries result metadata ids on version 4 too.
+const USE_METADATA_ID: &str = "SCYLLA_USE_METADATA_ID";
+
+/// What STARTUP agreed on.
+pub(crate) struct Agreed {
+    pub(crate) framing: Framing,
+    pub(crate) result_metadata_id: bool,
+}
+
+impl Server {
+    /// Answers OPTIONS.
+    pub(crate) fn supported(&self, out: &mut Vec<u8>, version: ProtocolVersion, stream: i16) {
+        let o = &self.options;
+        let shard = self.engine.shard.id().0.to_string();
+        let shards = o.shards.to_string();
+        let host_id = o.host_id.to_string();
+        let port = o.shard_aware_address.map(|a| a.port().to_string());
+        let mut options: Vec<(&str, Vec<&str>)> = vec![
+            ("CQL_VERSION", vec![&o.cql_version]),
+            ("COMPRESSION", vec!["lz4", "snappy"]),
+            ("PROTOCOL_VERSIONS", vec!["3/v3", "4/v4", "5/v5"]),
+            ("CLIENT_OPTIONS", vec![""]),
+            ("SCYLLA_HOST_ID", vec![&host_id]),
+            ("SCYLLA_SHARD", vec![&shard]),
+            ("SCYLLA_NR_SHARDS", vec![&shards]),
+            ("SCYLLA_SHARDING_ALGORITHM", vec!["biased-token-round-robin"]),
+            ("SCYLLA_SHARDING_IGNORE_MSB", vec!["0"]),
+            ("SCYLLA_PARTITIONER", vec![&o.partitioner]),
+            (USE_METADATA_ID, vec![""]),
+        ];
+        if let Some(port) = &port {
+            options.push(("SCYLLA_SHARD_AWARE_PORT", vec![port]));
+        }
+        let borrowed: Vec<(&str, &[&str])> = options.iter().map(|(k, v)| (*k, &v[..])).collect();
+        write_supported(out, version, stream, &borrowed);
+    }
+}
+
+/// Checks a STARTUP.
+pub(crate) fn agree(options: &StringMap<'_>, version: ProtocolVersion) -> Result<Agreed, String> {
+    if options.get("CQL_VERSION").is_none() {
+        return Err("Missing value CQL_VERSION in STARTUP message".to_owned());
+    }
+    let compression = match options.get("COMPRESSION") {
+        None | Some("") => None,
+        Some(name) => Some(
+            Compression::from_name(name).ok_or_else(|| format!("Unknown compression algorithm: {name}"))?,
+        ),
+    };
+    let framing = Framing::after_startup(version, compression).map_err(|e| e.to_string())?;
+    Ok(Agreed { framing, result_metadata_id: options.get(USE_METADATA_ID).is_some() })
+}
