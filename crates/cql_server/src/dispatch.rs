@@ -1,0 +1,491 @@
+//! From request frames to answers: at once where memory answers, else as a task.
+
+use std::rc::Rc;
+
+use cql_protocol::{
+    BatchKind, BatchStatement, Consistency, Frame, Framing, Opcode, ProtocolVersion, QueryParams, Request, Value, Values,
+    begin_response, begin_rows, decode_request, finish_response, finish_rows, frame_flags, write_prepared, write_ready,
+    write_void,
+};
+use query::engine::Written;
+use query::select::PointOutcome;
+use query::{BindContext, Bound, Engine, Execution, Outcome, OwnedBound, Params, Plan, Prepared, QueryError};
+use smallvec::SmallVec;
+
+use crate::connection::Connection;
+use crate::respond::Reply;
+use crate::{metadata, startup};
+
+/// A slow request that is larger than the room for such requests takes all of it, and no more.
+const REQUEST_BYTES_CHARGED_MAX: usize = 16 << 20;
+
+/// Answers of one socket read, before its writes are committed.
+#[derive(Default)]
+pub(crate) struct Batch {
+    out: Vec<u8>,
+    /// Acknowledgements of writes in `out`: where each begins and ends, and whom it answers.
+    writes: Vec<(usize, usize, Reply)>,
+    now_us: i64,
+}
+
+type Binds<'a> = SmallVec<[Bound<'a>; 16]>;
+
+fn bound<'a>(value: Value<'a>) -> Bound<'a> {
+    match value {
+        Value::Bytes(b) => Bound::Value(b),
+        Value::Null => Bound::Null,
+        Value::Unset => Bound::Unset,
+    }
+}
+
+/// The values in the order of the statement's markers.
+#[inline]
+fn binds<'a>(prepared: &Prepared, values: &Values<'a>) -> Result<Binds<'a>, QueryError> {
+    if values.is_named() {
+        return named_binds(prepared, values);
+    }
+    if values.len() != prepared.markers.len() {
+        return Err(QueryError::invalid(format!(
+            "there were {} markers(?) in CQL but {} bound variables",
+            prepared.markers.len(),
+            values.len()
+        )));
+    }
+    Ok(values.iter().map(bound).collect())
+}
+
+fn named_binds<'a>(prepared: &Prepared, values: &Values<'a>) -> Result<Binds<'a>, QueryError> {
+    let named: Vec<(&str, Value<'a>)> = values.iter_named().collect();
+    prepared
+        .markers
+        .iter()
+        .map(|m| {
+            // A name that is not given counts as unset, as in Cassandra.
+            let value = named.iter().find(|(name, _)| *name == m.name).map(|(_, v)| *v);
+            Ok(value.map_or(Bound::Unset, bound))
+        })
+        .collect()
+}
+
+/// How many replicas a level needs of `replicas`.
+fn required(consistency: Consistency, replicas: u32) -> u32 {
+    match consistency {
+        Consistency::Any | Consistency::One | Consistency::LocalOne => 1,
+        Consistency::Two => 2,
+        Consistency::Three => 3,
+        Consistency::All => replicas,
+        Consistency::Quorum
+        | Consistency::LocalQuorum
+        | Consistency::EachQuorum
+        | Consistency::Serial
+        | Consistency::LocalSerial => replicas / 2 + 1,
+    }
+}
+
+/// Refuses levels that one node cannot give, before anything is done.
+#[inline]
+fn check_consistency(prepared: &Prepared, consistency: Consistency) -> Result<(), QueryError> {
+    if consistency == Consistency::One || consistency == Consistency::LocalOne {
+        return Ok(());
+    }
+    check_other_consistency(prepared, consistency)
+}
+
+fn check_other_consistency(prepared: &Prepared, consistency: Consistency) -> Result<(), QueryError> {
+    match &*prepared.plan {
+        Plan::Select(_) if consistency == Consistency::Any => {
+            return Err(QueryError::invalid("ANY ConsistencyLevel is only supported for writes"));
+        }
+        Plan::Write(_) | Plan::Batch(_) if consistency.is_serial() => {
+            return Err(QueryError::invalid("You must use conditional updates for serializable writes"));
+        }
+        Plan::Select(_) | Plan::Write(_) | Plan::Batch(_) => {}
+        _ => return Ok(()),
+    }
+    let required = required(consistency, prepared.replicas);
+    if required > 1 {
+        return Err(QueryError::Unavailable {
+            consistency: consistency.name().to_owned(),
+            required: i32::try_from(required).unwrap_or(i32::MAX),
+            alive: 1,
+        });
+    }
+    Ok(())
+}
+
+fn params(p: &QueryParams<'_>, keyspace: Option<&str>) -> Params {
+    Params {
+        keyspace: p.keyspace.or(keyspace).map(str::to_owned),
+        page_rows: p.page_size,
+        paging_state: p.paging_state.map(<[u8]>::to_vec),
+        timestamp: p.timestamp,
+        now_in_seconds: p.now_in_seconds,
+    }
+}
+
+impl Connection {
+    /// Takes one frame. Some: STARTUP was accepted, and from here this version and framing hold.
+    #[inline]
+    pub(crate) fn frame(
+        self: &Rc<Self>,
+        frame: &Frame<'_>,
+        batch: &mut Batch,
+    ) -> Option<(ProtocolVersion, Framing)> {
+        let header = &frame.header;
+        let mut reply = Reply {
+            version: header.version,
+            stream: header.stream,
+            tracing_id: None,
+            consistency: Consistency::One,
+        };
+        if header.flags & frame_flags::TRACING != 0 {
+            let id = uuid::Builder::from_random_bytes(random_bytes()).into_uuid();
+            reply.tracing_id = Some(*id.as_bytes());
+        }
+        self.server.requests.set(self.server.requests.get() + 1);
+        let request = match decode_request(frame, self.extensions.get()) {
+            Ok((_payload, request)) => request,
+            Err(e) => {
+                reply.protocol_error(&mut batch.out, &e.to_string());
+                return None;
+            }
+        };
+        if !self.started.get() {
+            return self.before_startup(&request, reply, batch);
+        }
+        match request {
+            Request::Execute { id, result_metadata_id, params, .. } => {
+                reply.consistency = params.consistency;
+                match self.server.engine.prepared(id) {
+                    Ok(prepared) => self.run(&prepared, &params, result_metadata_id, reply, frame, batch),
+                    Err(e) => reply.error(&mut batch.out, &e),
+                }
+            }
+            Request::Query { text, params } => {
+                reply.consistency = params.consistency;
+                let keyspace = self.keyspace.borrow().clone();
+                match self.server.engine.compile(text, params.keyspace.or(keyspace.as_deref())) {
+                    Ok(prepared) => self.run(&Rc::new(prepared), &params, None, reply, frame, batch),
+                    Err(e) => reply.error(&mut batch.out, &e),
+                }
+            }
+            Request::Prepare { text, keyspace } => self.prepare(text, keyspace, reply, batch),
+            Request::Batch(b) => self.batch(&b, reply, frame.body.len()),
+            Request::Options => self.server.supported(&mut batch.out, reply.version, reply.stream),
+            Request::Register(events) => {
+                let mut registered = self.server.registered.borrow_mut();
+                registered.push((Rc::downgrade(&self.outbox), events));
+                write_ready(&mut batch.out, reply.version, reply.stream);
+            }
+            Request::Startup(_) => {
+                reply.protocol_error(&mut batch.out, "Unexpected message STARTUP, expecting a request: the connection is started");
+            }
+            Request::AuthResponse(_) => {
+                reply.protocol_error(&mut batch.out, "Unexpected message AUTH_RESPONSE: no authentication is going on");
+            }
+        }
+        None
+    }
+
+    fn before_startup(
+        &self,
+        request: &Request<'_>,
+        reply: Reply,
+        batch: &mut Batch,
+    ) -> Option<(ProtocolVersion, Framing)> {
+        match request {
+            Request::Options => {
+                self.server.supported(&mut batch.out, reply.version, reply.stream);
+                None
+            }
+            Request::Startup(options) => match startup::agree(options, reply.version) {
+                Ok(agreed) => {
+                    self.started.set(true);
+                    self.extensions.set(cql_protocol::Extensions { result_metadata_id: agreed.result_metadata_id });
+                    write_ready(&mut batch.out, reply.version, reply.stream);
+                    Some((reply.version, agreed.framing))
+                }
+                Err(e) => {
+                    reply.protocol_error(&mut batch.out, &e);
+                    None
+                }
+            },
+            other => {
+                let name = match other {
+                    Request::Query { .. } => "QUERY",
+                    Request::Prepare { .. } => "PREPARE",
+                    Request::Execute { .. } => "EXECUTE",
+                    Request::Batch(_) => "BATCH",
+                    Request::Register(_) => "REGISTER",
+                    _ => "AUTH_RESPONSE",
+                };
+                let message = format!("Unexpected message {name}, expecting STARTUP or OPTIONS");
+                reply.protocol_error(&mut batch.out, &message);
+                None
+            }
+        }
+    }
+
+    fn prepare(&self, text: &str, keyspace: Option<&str>, reply: Reply, batch: &mut Batch) {
+        let used = self.keyspace.borrow().clone();
+        match self.server.engine.prepare(text, keyspace.or(used.as_deref())) {
+            Ok(prepared) => {
+                let with_id = reply.version >= ProtocolVersion::V5 || self.extensions.get().result_metadata_id;
+                let result = cql_protocol::PreparedResult {
+                    id: &prepared.id,
+                    result_metadata_id: with_id.then_some(&prepared.metadata_id[..]),
+                    variables: metadata::variables(&prepared, reply.version),
+                    partition_key_indexes: &prepared.key_markers,
+                    lwt_mark: None,
+                    result: matches!(&*prepared.plan, Plan::Select(_))
+                        .then(|| metadata::result(&prepared, reply.version)),
+                };
+                let out = &mut batch.out;
+                let mark = begin_response(out, reply.version, reply.stream, Opcode::Result, &reply.extras());
+                write_prepared(out, reply.version, &result);
+                if let Err(e) = finish_response(out, mark) {
+                    reply.error(out, &QueryError::invalid(e.to_string()));
+                }
+            }
+            Err(e) => reply.error(&mut batch.out, &e),
+        }
+    }
+
+    /// Runs a statement: at once if memory answers, else as a task.
+    #[inline]
+    fn run(
+        self: &Rc<Self>,
+        prepared: &Rc<Prepared>,
+        params: &QueryParams<'_>,
+        metadata_id: Option<&[u8]>,
+        reply: Reply,
+        frame: &Frame<'_>,
+        batch: &mut Batch,
+    ) {
+        let engine = &self.server.engine;
+        let values = match check_consistency(prepared, params.consistency).and_then(|()| binds(prepared, &params.values)) {
+            Ok(values) => values,
+            Err(e) => return reply.error(&mut batch.out, &e),
+        };
+        let ctx = BindContext { values: &values, now_us: batch.now(params), random: batch.random() };
+        match &*prepared.plan {
+            Plan::Select(select) if select.is_point() => {
+                let out = &mut batch.out;
+                let mark = begin_response(out, reply.version, reply.stream, Opcode::Result, &reply.extras());
+                let m = metadata::result(prepared, reply.version);
+                let new_id = metadata_id.filter(|id| *id != prepared.metadata_id).map(|_| &prepared.metadata_id[..]);
+                let rows_mark = begin_rows(out, m, params.skip_metadata, new_id);
+                match engine.read_now(select, &ctx, out) {
+                    Ok(PointOutcome::Rows(n)) => {
+                        finish_rows(out, rows_mark, n, None);
+                        if let Err(e) = finish_response(out, mark) {
+                            reply.error(out, &QueryError::invalid(e.to_string()));
+                        }
+                        return;
+                    }
+                    Ok(_) => mark.abandon(out),
+                    Err(e) => {
+                        mark.abandon(out);
+                        return reply.error(out, &e);
+                    }
+                }
+            }
+            Plan::Write(write) => match engine.write_now(write, &ctx, params.timestamp) {
+                Ok(Written::Here(_) | Written::Nothing) => {
+                    let start = batch.out.len();
+                    write_void(&mut batch.out, reply.version, reply.stream, &reply.extras());
+                    batch.writes.push((start, batch.out.len(), reply));
+                    return;
+                }
+                Ok(Written::Later) => {}
+                Err(e) => return reply.error(&mut batch.out, &e),
+            },
+            _ => {}
+        }
+        let run = Execution {
+            values: values.iter().map(|v| OwnedBound::from(*v)).collect(),
+            now_us: ctx.now_us,
+            random: ctx.random,
+        };
+        let keyspace = self.keyspace.borrow().clone();
+        let later = Later {
+            prepared: prepared.clone(),
+            run,
+            params: self::params(params, keyspace.as_deref()),
+            skip_metadata: params.skip_metadata,
+            metadata_id: metadata_id.map(<[u8]>::to_vec),
+            reply,
+        };
+        self.run_later(later, frame.body.len());
+    }
+
+    #[cold]
+    fn run_later(self: &Rc<Self>, later: Later, bytes: usize) {
+        let connection = self.clone();
+        let permit = self.in_flight.try_acquire(1);
+        drop(runtime::spawn(async move {
+            let _permit = permit;
+            let _bytes = connection.server.request_bytes.acquire(bytes.min(REQUEST_BYTES_CHARGED_MAX)).await;
+            let mut out = Vec::new();
+            let result = connection.server.engine.execute(&later.prepared.plan, &later.run, &later.params).await;
+            match result {
+                Ok(outcome) => {
+                    if let Outcome::SetKeyspace(k) = &outcome {
+                        *connection.keyspace.borrow_mut() = Some(k.as_str().into());
+                    }
+                    let known = later.metadata_id.as_deref();
+                    later.reply.outcome(&mut out, &outcome, &later.prepared, later.skip_metadata, known);
+                }
+                Err(e) => later.reply.error(&mut out, &e),
+            }
+            connection.outbox.push(&mut out);
+        }));
+    }
+
+    /// Runs a BATCH message as a task.
+    fn batch(self: &Rc<Self>, b: &cql_protocol::Batch<'_>, mut reply: Reply, bytes: usize) {
+        reply.consistency = b.consistency;
+        let engine = &self.server.engine;
+        let keyspace = b.keyspace.map(Rc::from).or_else(|| self.keyspace.borrow().clone());
+        let now_us = runtime::wall_clock_us();
+        let mut statements: Vec<(Rc<Prepared>, Execution)> = Vec::with_capacity(b.len());
+        let mut collect = || -> Result<(), QueryError> {
+            if b.kind == BatchKind::Counter {
+                return Err(QueryError::invalid("Counter tables cannot be written yet"));
+            }
+            for entry in b.entries() {
+                let prepared = match entry.statement {
+                    BatchStatement::Prepared(id) => engine.prepared(id)?,
+                    BatchStatement::Text(text) => Rc::new(engine.compile(text, keyspace.as_deref())?),
+                };
+                if !matches!(&*prepared.plan, Plan::Write(_)) {
+                    return Err(QueryError::invalid(
+                        "Invalid statement in batch: only UPDATE, INSERT and DELETE statements are allowed.",
+                    ));
+                }
+                check_consistency(&prepared, b.consistency)?;
+                let values = binds(&prepared, &entry.values)?;
+                let values = values.iter().map(|v| OwnedBound::from(*v)).collect();
+                statements.push((prepared, Execution { values, now_us, random: runtime::random_u64() }));
+            }
+            Ok(())
+        };
+        let collected = collect();
+        let params = Params { timestamp: b.timestamp, now_in_seconds: b.now_in_seconds, ..Params::default() };
+        let logged = b.kind == BatchKind::Logged;
+        let connection = self.clone();
+        let permit = self.in_flight.try_acquire(1);
+        drop(runtime::spawn(async move {
+            let _permit = permit;
+            let _bytes = connection.server.request_bytes.acquire(bytes.min(REQUEST_BYTES_CHARGED_MAX)).await;
+            let mut out = Vec::new();
+            let result = match collected {
+                Ok(()) => write_batch(&connection.server.engine, &statements, &params, logged).await,
+                Err(e) => Err(e),
+            };
+            match result {
+                Ok(()) => write_void(&mut out, reply.version, reply.stream, &reply.extras()),
+                Err(e) => reply.error(&mut out, &e),
+            }
+            connection.outbox.push(&mut out);
+        }));
+    }
+
+    /// Commits the writes of a socket read and hands its answers out.
+    #[inline]
+    pub(crate) fn finish_batch(self: &Rc<Self>, batch: &mut Batch) {
+        batch.now_us = 0;
+        if batch.writes.is_empty() {
+            self.outbox.push(&mut batch.out);
+            return;
+        }
+        match self.server.engine.commit() {
+            Ok(_) if !self.server.engine.shard.log.is_batch() => {
+                batch.writes.clear();
+                self.outbox.push(&mut batch.out);
+            }
+            Ok(position) => {
+                // The acknowledgements wait for the sync; other batches share it.
+                let mut answers = std::mem::take(batch);
+                let connection = self.clone();
+                let permit = self.in_flight.try_acquire(1);
+                drop(runtime::spawn(async move {
+                    let _permit = permit;
+                    if let Err(e) = connection.server.engine.acknowledged(position).await {
+                        answers.fail_writes(&e);
+                    }
+                    connection.outbox.push(&mut answers.out);
+                }));
+            }
+            Err(e) => {
+                batch.fail_writes(&e);
+                self.outbox.push(&mut batch.out);
+            }
+        }
+    }
+}
+
+impl Batch {
+    /// The moment of this batch: the clock is asked once for all its requests.
+    #[inline]
+    fn now(&mut self, params: &QueryParams<'_>) -> i64 {
+        if let Some(s) = params.now_in_seconds {
+            return i64::from(s) * 1_000_000;
+        }
+        if self.now_us == 0 {
+            self.now_us = runtime::wall_clock_us();
+        }
+        self.now_us
+    }
+
+    #[inline]
+    fn random(&self) -> u64 {
+        runtime::random_u64()
+    }
+
+    /// Turns the acknowledgements of this batch into errors.
+    #[cold]
+    fn fail_writes(&mut self, error: &QueryError) {
+        let mut out = Vec::with_capacity(self.out.len());
+        let mut at = 0;
+        for (start, end, reply) in self.writes.drain(..) {
+            out.extend_from_slice(&self.out[at..start]);
+            reply.error(&mut out, error);
+            at = end;
+        }
+        out.extend_from_slice(&self.out[at..]);
+        self.out = out;
+    }
+}
+
+fn random_bytes() -> [u8; 16] {
+    let (a, b) = (runtime::random_u64(), runtime::random_u64());
+    ((u128::from(a) << 64) | u128::from(b)).to_be_bytes()
+}
+
+async fn write_batch(
+    engine: &Rc<Engine>,
+    statements: &[(Rc<Prepared>, Execution)],
+    params: &Params,
+    logged: bool,
+) -> Result<(), QueryError> {
+    let mut writes = Vec::with_capacity(statements.len());
+    let mut runs = Vec::with_capacity(statements.len());
+    for (prepared, run) in statements {
+        if let Plan::Write(w) = &*prepared.plan {
+            writes.push(&**w);
+            runs.push(run);
+        }
+    }
+    engine.write_all(&writes, &runs, params, None, logged).await
+}
+
+/// A request that could not be answered at once.
+struct Later {
+    prepared: Rc<Prepared>,
+    run: Execution,
+    params: Params,
+    skip_metadata: bool,
+    metadata_id: Option<Vec<u8>>,
+    reply: Reply,
+}
