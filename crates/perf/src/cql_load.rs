@@ -90,7 +90,10 @@ async fn run_on(options: Options) -> Result<Report, LoadError> {
     let plan = options.load.plan()?;
     let consistency = frames::consistency_number(&options.consistency)?;
     let address = load::resolve(&options.connect)?;
-    let setup = Setup { user: options.user.clone(), password: options.password.clone() };
+    let setup = Setup {
+        user: options.user.clone(),
+        password: options.password.clone(),
+    };
     let mut control = setup.open(address).await?;
     let statements = Statements::of(&options);
     for statement in &statements.create {
@@ -118,7 +121,12 @@ async fn run_on(options: Options) -> Result<Report, LoadError> {
     };
     let keys = connections.keys(&options);
     let clients = connections.into_clients(keys, || Frames::new(frame.clone(), expects_row));
-    load::drive(format!("{name} of {} x {} bytes", options.columns, options.value_bytes), clients, plan).await
+    load::drive(
+        format!("{name} of {} x {} bytes", options.columns, options.value_bytes),
+        clients,
+        plan,
+    )
+    .await
 }
 
 /// The texts of a run.
@@ -133,7 +141,13 @@ impl Statements {
         let keyspace = options.table.split('.').next().unwrap_or("ks");
         let table = &options.table;
         let columns: Vec<String> = (0..options.columns).map(|column| format!("\"C{column}\"")).collect();
-        let list = |each: &str| columns.iter().map(|column| format!("{column}{each}")).collect::<Vec<_>>().join(", ");
+        let list = |each: &str| {
+            columns
+                .iter()
+                .map(|column| format!("{column}{each}"))
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
         let read_columns = columns.join(", ");
         Statements {
             create: vec![
@@ -142,7 +156,10 @@ impl Statements {
                      {{'class': 'NetworkTopologyStrategy', 'replication_factor': {}}}",
                     options.replication_factor
                 ),
-                format!("CREATE TABLE IF NOT EXISTS {table} (\"KEY\" blob PRIMARY KEY, {})", list(" blob")),
+                format!(
+                    "CREATE TABLE IF NOT EXISTS {table} (\"KEY\" blob PRIMARY KEY, {})",
+                    list(" blob")
+                ),
             ],
             read: format!("SELECT {read_columns} FROM {table} WHERE \"KEY\" = ?"),
             write: format!("UPDATE {table} SET {} WHERE \"KEY\" = ?", list(" = ?")),
@@ -164,11 +181,16 @@ impl Connections {
             for _ in 0..wanted {
                 open.push(setup.open(address).await?);
             }
-            return Ok(Connections { open, shard_aware: false });
+            return Ok(Connections {
+                open,
+                shard_aware: false,
+            });
         }
         let first = setup.open(address).await?;
         let Some(sharding) = first.sharding else {
-            return Err(LoadError::Options("--shard-aware: the server announces no shards".to_string()));
+            return Err(LoadError::Options(
+                "--shard-aware: the server announces no shards".to_string(),
+            ));
         };
         let shard_address = match sharding.port {
             Some(port) => std::net::SocketAddr::new(address.ip(), port),
@@ -194,13 +216,22 @@ impl Connections {
             let message = format!("--shard-aware: {wanted} connections did not spread over the shards: {counts:?}");
             return Err(LoadError::Options(message));
         }
-        Ok(Connections { open, shard_aware: true })
+        Ok(Connections {
+            open,
+            shard_aware: true,
+        })
     }
 
     /// Writes every key once.
     async fn populate(self, write: &ExecuteFrame, options: &Options) -> Result<Connections, LoadError> {
         let next = Rc::new(Cell::new(0));
-        let keys = vec![Keys::Sequence { next, end: options.partitions }; self.open.len()];
+        let keys = vec![
+            Keys::Sequence {
+                next,
+                end: options.partitions
+            };
+            self.open.len()
+        ];
         let shard_aware = self.shard_aware;
         let shardings: Vec<_> = self.open.iter().map(|connection| connection.sharding).collect();
         let plan = Plan {
@@ -216,32 +247,65 @@ impl Connections {
         if let Some(first) = report.first_error {
             return Err(LoadError::Refused(format!("filling the table: {first}")));
         }
-        let open = streams.into_iter().zip(shardings).map(|(stream, sharding)| Handshake::again(stream, sharding));
-        Ok(Connections { open: open.collect(), shard_aware })
+        let open = streams
+            .into_iter()
+            .zip(shardings)
+            .map(|(stream, sharding)| Handshake::again(stream, sharding));
+        Ok(Connections {
+            open: open.collect(),
+            shard_aware,
+        })
     }
 
     /// Which keys each connection asks for.
     fn keys(&self, options: &Options) -> Vec<Keys> {
-        let seed = |position: usize| options.load.seed.wrapping_mul(0x1_0000_0001).wrapping_add(position as u64);
-        let all = |position| Keys::Uniform { state: seed(position), below: options.partitions };
-        let Some(sharding) = self.open.first().and_then(|first| first.sharding).filter(|_| self.shard_aware) else {
+        let seed = |position: usize| {
+            options
+                .load
+                .seed
+                .wrapping_mul(0x1_0000_0001)
+                .wrapping_add(position as u64)
+        };
+        let all = |position| Keys::Uniform {
+            state: seed(position),
+            below: options.partitions,
+        };
+        let Some(sharding) = self
+            .open
+            .first()
+            .and_then(|first| first.sharding)
+            .filter(|_| self.shard_aware)
+        else {
             return (0..self.open.len()).map(all).collect();
         };
         let mut of_shard = vec![Vec::new(); sharding.shards as usize];
         for key in 0..options.partitions {
-            let shard = token::shard_of(token::token_of(&key.to_be_bytes()), sharding.shards, sharding.ignore_msb);
+            let shard = token::shard_of(
+                token::token_of(&key.to_be_bytes()),
+                sharding.shards,
+                sharding.ignore_msb,
+            );
             of_shard[shard as usize].push(key);
         }
         let of_shard: Vec<Rc<Vec<u64>>> = of_shard.into_iter().map(Rc::new).collect();
         let one_of = |(position, connection): (usize, &Handshake)| {
             let shard = connection.sharding.map_or(0, |sharding| sharding.shard);
-            Keys::OneOf { state: seed(position), keys: Rc::clone(&of_shard[shard as usize]) }
+            Keys::OneOf {
+                state: seed(position),
+                keys: Rc::clone(&of_shard[shard as usize]),
+            }
         };
         self.open.iter().enumerate().map(one_of).collect()
     }
 
     fn into_clients(self, keys: Vec<Keys>, frames: impl Fn() -> Frames) -> Vec<Client<Frames>> {
         let pairs = self.open.into_iter().zip(keys);
-        pairs.map(|(connection, keys)| Client { stream: connection.stream, protocol: frames(), keys }).collect()
+        pairs
+            .map(|(connection, keys)| Client {
+                stream: connection.stream,
+                protocol: frames(),
+                keys,
+            })
+            .collect()
     }
 }

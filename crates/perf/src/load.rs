@@ -11,6 +11,8 @@
 //! A run has a warm-up, whose answers are not counted, and a measured time. Answers count when they are read in it.
 
 mod connection;
+#[cfg(test)]
+mod tests;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -198,7 +200,11 @@ impl LoadOptions {
             depth: u16::try_from(self.depth.min(DEPTH_MAX)).expect("at most 32,768"),
             rate: self.rate,
             warm_up: seconds("warm-up", self.warm_up)?,
-            duration: if self.operations.is_some() { None } else { Some(seconds("duration", self.duration)?) },
+            duration: if self.operations.is_some() {
+                None
+            } else {
+                Some(seconds("duration", self.duration)?)
+            },
             operations: self.operations,
             server_pid: self.server_pid,
         })
@@ -257,7 +263,11 @@ impl Run {
     /// Counts an answer to a request that was due at `due`.
     fn count(&self, results: &mut Results, due: Instant, now: Instant, outcome: Outcome) {
         self.answered.set(self.answered.get() + 1);
-        let measured = if self.plan.operations.is_some() { due >= self.measure_from } else { now < self.end.get() };
+        let measured = if self.plan.operations.is_some() {
+            due >= self.measure_from
+        } else {
+            now < self.end.get()
+        };
         if now >= self.measure_from && measured {
             results.latency.record(now.as_nanos().saturating_sub(due.as_nanos()));
             results.last_answer = now;
@@ -272,7 +282,6 @@ impl Run {
 
 /// A moment of the run: what had been done, and what it had cost.
 struct Sample {
-    at: Instant,
     answered: u64,
     server_cpu_us: Option<u64>,
     client_cpu_us: u64,
@@ -282,7 +291,11 @@ impl Sample {
     fn take(run: &Run) -> Result<Sample, LoadError> {
         let cpu = |pid: &str| process::cpu_time_us(pid).map_err(|error| LoadError::Io("CPU time".to_string(), error));
         let server_cpu_us = run.plan.server_pid.map(|pid| cpu(&pid.to_string())).transpose()?;
-        Ok(Sample { at: runtime::now(), answered: run.answered.get(), server_cpu_us, client_cpu_us: cpu("self")? })
+        Ok(Sample {
+            answered: run.answered.get(),
+            server_cpu_us,
+            client_cpu_us: cpu("self")?,
+        })
     }
 }
 
@@ -304,7 +317,9 @@ pub(crate) async fn drive_and_keep<P: Protocol>(
     let connections = u32::try_from(clients.len()).unwrap_or(u32::MAX);
     let start = runtime::now();
     let measure_from = later(start, plan.warm_up);
-    let end = plan.duration.map_or_else(|| later(start, FOREVER), |duration| later(measure_from, duration));
+    let end = plan
+        .duration
+        .map_or_else(|| later(start, FOREVER), |duration| later(measure_from, duration));
     let run = Rc::new(Run {
         plan,
         measure_from,
@@ -328,7 +343,9 @@ pub(crate) async fn drive_and_keep<P: Protocol>(
                 Some(rate) => {
                     let interval = f64::from(connections) / rate;
                     let first_due = later(start, Duration::from_secs_f64(f64::from(position) / rate));
-                    connection::open_loop(client, &run, first_due, interval).await.map(|()| None)
+                    connection::open_loop(client, &run, first_due, interval)
+                        .await
+                        .map(|()| None)
                 }
                 None => connection::closed_loop(client, &run).await.map(Some),
             }
@@ -370,8 +387,13 @@ fn later(instant: Instant, duration: Duration) -> Instant {
 
 fn summarize(workload: String, connections: u32, run: &Run, before: &Sample, after: &Sample) -> Report {
     let mut results = run.results.borrow_mut();
-    let last = if run.plan.duration.is_some() { after.at } else { results.last_answer };
-    let seconds = last.saturating_duration_since(before.at).as_secs_f64().max(1e-9);
+    // Latencies are counted between exactly these moments; the samples of CPU time are taken a little later.
+    let last = if run.plan.duration.is_some() {
+        run.end.get()
+    } else {
+        results.last_answer
+    };
+    let seconds = last.saturating_duration_since(run.measure_from).as_secs_f64().max(1e-9);
     let answered = after.answered.saturating_sub(before.answered).max(1) as f64;
     let operations = results.latency.total();
     let server_cpu_us_per_operation = match (before.server_cpu_us, after.server_cpu_us) {
@@ -426,30 +448,7 @@ where
 pub(crate) fn resolve(host_and_port: &str) -> Result<SocketAddr, LoadError> {
     let io_error = |error| LoadError::Io(format!("--connect {host_and_port}"), error);
     let mut addresses = host_and_port.to_socket_addrs().map_err(io_error)?;
-    addresses.next().ok_or_else(|| io_error(io::Error::from(io::ErrorKind::NotFound)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn uniform_keys_are_below_the_bound_and_all_come() {
-        let mut keys = Keys::Uniform { state: 7, below: 10 };
-        let mut seen = [0_u32; 10];
-        for _ in 0..10_000 {
-            let key = keys.next().expect("there is always another");
-            seen[usize::try_from(key).expect("small")] += 1;
-        }
-        assert!(seen.iter().all(|count| (800..1200).contains(count)), "not uniform: {seen:?}");
-    }
-
-    #[test]
-    fn a_sequence_is_shared_and_ends() {
-        let next = Rc::new(Cell::new(0));
-        let mut first = Keys::Sequence { next: Rc::clone(&next), end: 3 };
-        let mut second = Keys::Sequence { next, end: 3 };
-        let keys = [first.next(), second.next(), first.next(), second.next(), first.next()];
-        assert_eq!(keys, [Some(0), Some(1), Some(2), None, None]);
-    }
+    addresses
+        .next()
+        .ok_or_else(|| io_error(io::Error::from(io::ErrorKind::NotFound)))
 }

@@ -52,13 +52,21 @@ async fn run_on(options: Options) -> Result<Report, LoadError> {
     for _ in 0..options.load.connections {
         let stream = TcpStream::connect(address).await;
         let stream = stream.map_err(|error| LoadError::Io(format!("connecting to {address}"), error))?;
-        stream.set_nodelay(true).map_err(|error| LoadError::Io("no delay".to_string(), error))?;
+        stream
+            .set_nodelay(true)
+            .map_err(|error| LoadError::Io("no delay".to_string(), error))?;
         streams.push(stream);
     }
     let set = RequestBytes::set(options.value_bytes as usize);
     if options.workload == Workload::Read && !options.no_populate {
         let next = Rc::new(Cell::new(0));
-        let keys = vec![Keys::Sequence { next, end: options.partitions }; streams.len()];
+        let keys = vec![
+            Keys::Sequence {
+                next,
+                end: options.partitions
+            };
+            streams.len()
+        ];
         let once = Plan {
             rate: None,
             warm_up: Duration::ZERO,
@@ -76,7 +84,10 @@ async fn run_on(options: Options) -> Result<Report, LoadError> {
     let keys = (0..streams.len() as u64)
         .map(|position| {
             let state = options.load.seed.wrapping_mul(0x1_0000_0001).wrapping_add(position);
-            Keys::Uniform { state, below: options.partitions }
+            Keys::Uniform {
+                state,
+                below: options.partitions,
+            }
         })
         .collect();
     let (name, request) = match options.workload {
@@ -89,7 +100,13 @@ async fn run_on(options: Options) -> Result<Report, LoadError> {
 
 fn clients(streams: Vec<TcpStream>, keys: Vec<Keys>, request: &RequestBytes) -> Vec<Client<Resp>> {
     let pairs = streams.into_iter().zip(keys);
-    pairs.map(|(stream, keys)| Client { stream, protocol: Resp::new(request.clone()), keys }).collect()
+    pairs
+        .map(|(stream, keys)| Client {
+            stream,
+            protocol: Resp::new(request.clone()),
+            keys,
+        })
+        .collect()
 }
 
 /// A key is `key:` and 12 digits, as `redis-benchmark` has it.
@@ -134,7 +151,10 @@ struct Resp {
 
 impl Resp {
     fn new(request: RequestBytes) -> Resp {
-        Resp { request, unanswered: VecDeque::new() }
+        Resp {
+            request,
+            unanswered: VecDeque::new(),
+        }
     }
 }
 
@@ -151,17 +171,28 @@ impl Protocol for Resp {
     }
 
     fn next_answer(&mut self, input: &[u8]) -> Result<Option<Answer>, LoadError> {
-        let Some(line_end) = input.windows(2).position(|pair| pair == b"\r\n") else { return Ok(None) };
+        let Some(line_end) = input.windows(2).position(|pair| pair == b"\r\n") else {
+            return Ok(None);
+        };
         let line = &input[..line_end];
-        let strange = || LoadError::Protocol(format!("expected a RESP answer, got '{}'", String::from_utf8_lossy(line)));
+        let strange = || {
+            LoadError::Protocol(format!(
+                "expected a RESP answer, got '{}'",
+                String::from_utf8_lossy(line)
+            ))
+        };
         let (kind, text) = line.split_first().ok_or_else(strange)?;
         let mut bytes = line_end + 2;
         let outcome = match kind {
             b'+' => Outcome::Done,
             b'$' if text == b"-1" => Outcome::Empty,
             b'$' => {
-                let length = std::str::from_utf8(text).ok().and_then(|digits| digits.parse::<usize>().ok());
-                bytes = length.and_then(|length| bytes.checked_add(length)?.checked_add(2)).ok_or_else(strange)?;
+                let length = std::str::from_utf8(text)
+                    .ok()
+                    .and_then(|digits| digits.parse::<usize>().ok());
+                bytes = length
+                    .and_then(|length| bytes.checked_add(length)?.checked_add(2))
+                    .ok_or_else(strange)?;
                 Outcome::Done
             }
             b'-' => {
@@ -201,11 +232,17 @@ mod tests {
         for slot in [5, 3, 9, 1] {
             resp.append_request(&mut ignored, slot, 0);
         }
-        let failed = Outcome::Failed { name: "ERR".to_string(), text: "ERR no".to_string() };
+        let failed = Outcome::Failed {
+            name: "ERR".to_string(),
+            text: "ERR no".to_string(),
+        };
         let mut input: &[u8] = b"+OK\r\n$4\r\na\r\nb\r\n$-1\r\n-ERR no\r\n+OK\r\n";
-        for (slot, bytes, outcome) in
-            [(5, 5, Outcome::Done), (3, 10, Outcome::Done), (9, 5, Outcome::Empty), (1, 9, failed)]
-        {
+        for (slot, bytes, outcome) in [
+            (5, 5, Outcome::Done),
+            (3, 10, Outcome::Done),
+            (9, 5, Outcome::Empty),
+            (1, 9, failed),
+        ] {
             for cut in 0..bytes {
                 assert_eq!(resp.next_answer(&input[..cut]).ok(), Some(None), "cut at {cut}");
             }

@@ -75,7 +75,11 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}: {} connections x {}", self.workload, self.connections, self.depth)?;
+        write!(
+            formatter,
+            "{}: {} connections x {}",
+            self.workload, self.connections, self.depth
+        )?;
         match self.rate_intended {
             Some(rate) => writeln!(formatter, ", {rate:.0}/s intended")?,
             None => writeln!(formatter, ", as fast as answered")?,
@@ -97,7 +101,11 @@ impl fmt::Display for Report {
         if let Some(cpu) = self.server_cpu_us_per_operation {
             writeln!(formatter, "  server CPU {cpu:.2} us per operation")?;
         }
-        writeln!(formatter, "  client CPU {:.2} us per operation", self.client_cpu_us_per_operation)?;
+        writeln!(
+            formatter,
+            "  client CPU {:.2} us per operation",
+            self.client_cpu_us_per_operation
+        )?;
         for (name, count) in &self.errors {
             writeln!(formatter, "  error {name}: {count}")?;
         }
@@ -108,7 +116,11 @@ impl fmt::Display for Report {
             writeln!(formatter, "  {} reads found nothing", self.reads_empty)?;
         }
         if self.unsent > 0 {
-            writeln!(formatter, "  {} requests were due and could not be sent: the server is slower than the rate", self.unsent)?;
+            writeln!(
+                formatter,
+                "  {} requests were due and could not be sent: the server is slower than the rate",
+                self.unsent
+            )?;
         }
         Ok(())
     }

@@ -57,7 +57,9 @@ impl Setup {
     pub(super) async fn open(&self, address: SocketAddr) -> Result<Handshake, LoadError> {
         let stream = TcpStream::connect(address).await;
         let stream = stream.map_err(|error| LoadError::Io(format!("connecting to {address}"), error))?;
-        stream.set_nodelay(true).map_err(|error| LoadError::Io("no delay".to_string(), error))?;
+        stream
+            .set_nodelay(true)
+            .map_err(|error| LoadError::Io("no delay".to_string(), error))?;
         let mut connection = Handshake::again(stream, None);
         let (opcode, body) = connection.ask(OPCODE_OPTIONS, &[]).await?;
         if opcode != OPCODE_SUPPORTED {
@@ -86,7 +88,11 @@ impl Setup {
 impl Handshake {
     /// A connection whose handshake is done.
     pub(super) fn again(stream: TcpStream, sharding: Option<Sharding>) -> Handshake {
-        Handshake { stream, sharding, input: Vec::with_capacity(64 * 1024) }
+        Handshake {
+            stream,
+            sharding,
+            input: Vec::with_capacity(64 * 1024),
+        }
     }
 
     /// Runs a statement whose result does not matter.
@@ -184,7 +190,9 @@ fn append_string(out: &mut Vec<u8>, text: &str) {
 }
 
 fn read_short(bytes: &[u8]) -> Option<(u16, &[u8])> {
-    bytes.split_first_chunk().map(|(number, rest)| (u16::from_be_bytes(*number), rest))
+    bytes
+        .split_first_chunk()
+        .map(|(number, rest)| (u16::from_be_bytes(*number), rest))
 }
 
 fn read_short_bytes(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
@@ -238,21 +246,41 @@ mod tests {
             ("SCYLLA_SHARDING_IGNORE_MSB", &["12"]),
             ("SCYLLA_SHARD_AWARE_PORT", &["19042"]),
         ]);
-        let expected = Sharding { shard: 3, shards: 8, ignore_msb: 12, port: Some(19042) };
+        let expected = Sharding {
+            shard: 3,
+            shards: 8,
+            ignore_msb: 12,
+            port: Some(19042),
+        };
         assert_eq!(sharding(&body), Some(expected));
         for cut in 0..body.len() {
             assert_eq!(sharding(&body[..cut]), None, "cut at {cut}");
         }
-        assert_eq!(sharding(&supported(&[("COMPRESSION", &["lz4"])])), None, "Cassandra has no shards");
-        assert_eq!(sharding(&supported(&[("SCYLLA_SHARD", &["0"]), ("SCYLLA_NR_SHARDS", &["0"])])), None);
+        assert_eq!(
+            sharding(&supported(&[("COMPRESSION", &["lz4"])])),
+            None,
+            "Cassandra has no shards"
+        );
+        assert_eq!(
+            sharding(&supported(&[("SCYLLA_SHARD", &["0"]), ("SCYLLA_NR_SHARDS", &["0"])])),
+            None
+        );
     }
 
     #[test]
     fn the_message_stands_behind_warnings_and_payload() {
         let body = b"\0\x01\0\x04warn\0\x02\0\x01a\0\0\0\x02xy\0\x01b\xff\xff\xff\xffMESSAGE";
-        let frame = ResponseFrame { opcode: OPCODE_RESULT, flags: FLAG_WARNING | FLAG_CUSTOM_PAYLOAD, stream: 0, body };
+        let frame = ResponseFrame {
+            opcode: OPCODE_RESULT,
+            flags: FLAG_WARNING | FLAG_CUSTOM_PAYLOAD,
+            stream: 0,
+            body,
+        };
         assert_eq!(message_of(&frame), Some(b"MESSAGE".as_slice()));
-        let cut = ResponseFrame { body: &body[..10], ..frame };
+        let cut = ResponseFrame {
+            body: &body[..10],
+            ..frame
+        };
         assert_eq!(message_of(&cut), None);
     }
 }

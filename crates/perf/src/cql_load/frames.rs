@@ -34,7 +34,11 @@ impl ExecuteFrame {
         bytes.extend_from_slice(id);
         bytes.extend_from_slice(&consistency.to_be_bytes());
         bytes.push(FLAGS);
-        bytes.extend_from_slice(&u16::try_from(values.len() + 1).expect("at most 1,000 columns").to_be_bytes());
+        bytes.extend_from_slice(
+            &u16::try_from(values.len() + 1)
+                .expect("at most 1,000 columns")
+                .to_be_bytes(),
+        );
         for value in values {
             bytes.extend_from_slice(&u32::try_from(value.len()).expect("at most a megabyte").to_be_bytes());
             bytes.extend_from_slice(value);
@@ -71,7 +75,9 @@ impl Protocol for Frames {
 
     #[inline]
     fn next_answer(&mut self, input: &[u8]) -> Result<Option<Answer>, LoadError> {
-        let Some(frame) = ResponseFrame::parse(input)? else { return Ok(None) };
+        let Some(frame) = ResponseFrame::parse(input)? else {
+            return Ok(None);
+        };
         let outcome = match frame.opcode {
             OPCODE_RESULT if !self.expects_row || frame.row_count() > 0 => Outcome::Done,
             OPCODE_RESULT => Outcome::Empty,
@@ -79,9 +85,17 @@ impl Protocol for Frames {
                 let (name, text) = frame.error();
                 Outcome::Failed { name, text }
             }
-            other => return Err(LoadError::Protocol(format!("opcode {other:#04x} as the answer to EXECUTE"))),
+            other => {
+                return Err(LoadError::Protocol(format!(
+                    "opcode {other:#04x} as the answer to EXECUTE"
+                )));
+            }
         };
-        Ok(Some(Answer { bytes: HEADER_BYTES + frame.body.len(), slot: frame.stream, outcome }))
+        Ok(Some(Answer {
+            bytes: HEADER_BYTES + frame.body.len(),
+            slot: frame.stream,
+            outcome,
+        }))
     }
 }
 
@@ -97,7 +111,9 @@ pub(super) struct ResponseFrame<'a> {
 impl<'a> ResponseFrame<'a> {
     #[inline]
     pub(super) fn parse(input: &'a [u8]) -> Result<Option<ResponseFrame<'a>>, LoadError> {
-        let Some((header, rest)) = input.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };
+        let Some((header, rest)) = input.split_first_chunk::<HEADER_BYTES>() else {
+            return Ok(None);
+        };
         let [version, flags, stream0, stream1, opcode, length @ ..] = *header;
         let length = u32::from_be_bytes(length) as usize;
         if version != RESPONSE_VERSION || length > BODY_BYTES_MAX {
@@ -105,7 +121,12 @@ impl<'a> ResponseFrame<'a> {
             return Err(LoadError::Protocol(message));
         }
         let stream = u16::from_be_bytes([stream0, stream1]);
-        Ok(rest.get(..length).map(|body| ResponseFrame { opcode, flags, stream, body }))
+        Ok(rest.get(..length).map(|body| ResponseFrame {
+            opcode,
+            flags,
+            stream,
+            body,
+        }))
     }
 
     /// Rows in a RESULT whose metadata was left out: kind, flags, columns, count.
@@ -125,9 +146,9 @@ impl<'a> ResponseFrame<'a> {
         let Some((code, rest)) = self.body.split_first_chunk::<4>() else {
             return ("ERROR".to_string(), "without a code".to_string());
         };
-        let text = rest.split_first_chunk::<2>().and_then(|(length, text)| {
-            text.get(..usize::from(u16::from_be_bytes(*length)))
-        });
+        let text = rest
+            .split_first_chunk::<2>()
+            .and_then(|(length, text)| text.get(..usize::from(u16::from_be_bytes(*length))));
         let text = String::from_utf8_lossy(text.unwrap_or_default()).into_owned();
         let code = u32::from_be_bytes(*code);
         let name = match code {
@@ -156,10 +177,21 @@ impl<'a> ResponseFrame<'a> {
 /// The number of a consistency level.
 pub(super) fn consistency_number(name: &str) -> Result<u16, LoadError> {
     const NAMES: [&str; 11] = [
-        "ANY", "ONE", "TWO", "THREE", "QUORUM", "ALL", "LOCAL_QUORUM", "EACH_QUORUM", "SERIAL", "LOCAL_SERIAL", "LOCAL_ONE",
+        "ANY",
+        "ONE",
+        "TWO",
+        "THREE",
+        "QUORUM",
+        "ALL",
+        "LOCAL_QUORUM",
+        "EACH_QUORUM",
+        "SERIAL",
+        "LOCAL_SERIAL",
+        "LOCAL_ONE",
     ];
     let number = NAMES.iter().position(|level| level.eq_ignore_ascii_case(name));
-    let number = number.ok_or_else(|| LoadError::Options(format!("--consistency {name}: expected one of {NAMES:?}")))?;
+    let number =
+        number.ok_or_else(|| LoadError::Options(format!("--consistency {name}: expected one of {NAMES:?}")))?;
     Ok(u16::try_from(number).expect("there are eleven"))
 }
 
@@ -175,7 +207,9 @@ mod tests {
         frames.append_request(&mut out, 0x0102, 0x0304_0506_0708_090a);
         let expected = [
             b"before".as_slice(),
-            &[4, 0, 1, 2, 0x0a, 0, 0, 0, 27, 0, 2, b'i', b'd', 0, 4, 3, 0, 2, 0, 0, 0, 2, b'v', b'v', 0, 0, 0, 8],
+            &[
+                4, 0, 1, 2, 0x0a, 0, 0, 0, 27, 0, 2, b'i', b'd', 0, 4, 3, 0, 2, 0, 0, 0, 2, b'v', b'v', 0, 0, 0, 8,
+            ],
             &[3, 4, 5, 6, 7, 8, 9, 10],
         ];
         assert_eq!(out, expected.concat());
@@ -188,7 +222,10 @@ mod tests {
         let no_row = [0, 0, 0, 2, 0, 0, 0, 4, 0, 0, 0, 1, 0, 0, 0, 0];
         let void = [0, 0, 0, 1];
         let unprepared = [0, 0, 0x25, 0, 0, 2, b'n', b'o', 0, 0];
-        let failed = Outcome::Failed { name: "UNPREPARED".to_string(), text: "no".to_string() };
+        let failed = Outcome::Failed {
+            name: "UNPREPARED".to_string(),
+            text: "no".to_string(),
+        };
         let cases: [(u8, &[u8], Outcome); 4] = [
             (OPCODE_RESULT, &row, Outcome::Done),
             (OPCODE_RESULT, &no_row, Outcome::Empty),
@@ -203,13 +240,29 @@ mod tests {
             }
             input.push(0xff);
             let answer = frames.next_answer(&input).expect("an answer").expect("a whole one");
-            assert_eq!(answer, Answer { bytes: input.len() - 1, slot: 9, outcome });
+            assert_eq!(
+                answer,
+                Answer {
+                    bytes: input.len() - 1,
+                    slot: 9,
+                    outcome
+                }
+            );
         }
         let mut writes = Frames::new(ExecuteFrame::new(b"", 1, &[]), false);
-        let written = writes.next_answer(&[0x84, 0, 0, 0, 8, 0, 0, 0, 4, 0, 0, 0, 1]).expect("an answer");
+        let written = writes
+            .next_answer(&[0x84, 0, 0, 0, 8, 0, 0, 0, 4, 0, 0, 0, 1])
+            .expect("an answer");
         assert_eq!(written.map(|answer| answer.outcome), Some(Outcome::Done));
-        for strange in [b"HTTP/1.1 ".as_slice(), &[0x84, 0, 0, 0, 8, 0xff, 0, 0, 0], &[0x84, 0, 0, 0, 6, 0, 0, 0, 0]] {
-            assert!(writes.next_answer(strange).is_err(), "{strange:?} was taken for an answer");
+        for strange in [
+            b"HTTP/1.1 ".as_slice(),
+            &[0x84, 0, 0, 0, 8, 0xff, 0, 0, 0],
+            &[0x84, 0, 0, 0, 6, 0, 0, 0, 0],
+        ] {
+            assert!(
+                writes.next_answer(strange).is_err(),
+                "{strange:?} was taken for an answer"
+            );
         }
     }
 }

@@ -24,7 +24,11 @@ fn ended(unanswered: usize) -> LoadError {
 
 /// Each answer is followed by the next request. Gives the connection back, with nothing in flight.
 pub(super) async fn closed_loop<P: Protocol>(client: Client<P>, run: &Rc<Run>) -> Result<TcpStream, LoadError> {
-    let Client { mut stream, mut protocol, mut keys } = client;
+    let Client {
+        mut stream,
+        mut protocol,
+        mut keys,
+    } = client;
     let depth = run.plan.depth;
     let mut sent_at = vec![runtime::now(); usize::from(depth)];
     let mut in_flight = 0_usize;
@@ -32,7 +36,9 @@ pub(super) async fn closed_loop<P: Protocol>(client: Client<P>, run: &Rc<Run>) -
     let mut input = Vec::with_capacity(INPUT_BYTES);
     let now = runtime::now();
     for slot in 0..depth {
-        if run.take_operation(now) && let Some(key) = keys.next() {
+        if run.take_operation(now)
+            && let Some(key) = keys.next()
+        {
             protocol.append_request(&mut output, slot, key);
             sent_at[usize::from(slot)] = now;
             in_flight += 1;
@@ -59,7 +65,9 @@ pub(super) async fn closed_loop<P: Protocol>(client: Client<P>, run: &Rc<Run>) -
             let due = *sent_at.get(slot).ok_or_else(|| unknown_slot(answer.slot))?;
             run.count(&mut results, due, now, answer.outcome);
             in_flight -= 1;
-            if run.take_operation(now) && let Some(key) = keys.next() {
+            if run.take_operation(now)
+                && let Some(key) = keys.next()
+            {
                 protocol.append_request(&mut output, answer.slot, key);
                 sent_at[slot] = now;
                 in_flight += 1;
@@ -104,7 +112,11 @@ pub(super) async fn open_loop<P: Protocol>(
     first_due: Instant,
     interval: f64,
 ) -> Result<(), LoadError> {
-    let Client { stream, protocol, mut keys } = client;
+    let Client {
+        stream,
+        protocol,
+        mut keys,
+    } = client;
     let depth = run.plan.depth;
     let pending = Rc::new(Pending {
         protocol: RefCell::new(protocol),
@@ -117,14 +129,14 @@ pub(super) async fn open_loop<P: Protocol>(
     let reader = runtime::spawn(read_answers(read, Rc::clone(&pending), Rc::clone(run)));
     let mut output = Vec::with_capacity(INPUT_BYTES);
     let mut sent = 0_u64;
-    let due_at = |number: u64| {
-        Instant::from_nanos(first_due.as_nanos() + (number as f64 * interval * 1e9) as u64)
-    };
+    let due_at = |number: u64| Instant::from_nanos(first_due.as_nanos() + (number as f64 * interval * 1e9) as u64);
     loop {
         let now = runtime::now();
         let mut exhausted = false;
         while due_at(sent) <= now {
-            let Some(slot) = pending.free.borrow_mut().pop() else { break };
+            let Some(slot) = pending.free.borrow_mut().pop() else {
+                break;
+            };
             let key = if run.take_operation(now) { keys.next() } else { None };
             let Some(key) = key else {
                 pending.free.borrow_mut().push(slot);
@@ -154,12 +166,17 @@ pub(super) async fn open_loop<P: Protocol>(
             }
         }
     }
-    let behind = run.end.get().as_nanos().saturating_sub(due_at(sent).as_nanos()) as f64 / 1e9 / interval;
-    run.unsent.set(run.unsent.get() + behind as u64);
+    if run.plan.duration.is_some() {
+        let behind_nanos = run.end.get().as_nanos().saturating_sub(due_at(sent).as_nanos());
+        run.unsent
+            .set(run.unsent.get() + (behind_nanos as f64 / 1e9 / interval) as u64);
+    }
     pending.all_sent.set(true);
     if pending.free.borrow().len() == usize::from(depth) {
         // Nothing is in flight: the reader waits for an answer that will not come.
-        write.shutdown(Shutdown::Both).map_err(|error| disconnected("closing", error))?;
+        write
+            .shutdown(Shutdown::Both)
+            .map_err(|error| disconnected("closing", error))?;
     }
     reader.await
 }
@@ -171,11 +188,7 @@ async fn write_out(write: &mut WriteHalf, output: Vec<u8>) -> Result<Vec<u8>, Lo
     Ok(buffer)
 }
 
-async fn read_answers<P: Protocol>(
-    mut read: ReadHalf,
-    pending: Rc<Pending<P>>,
-    run: Rc<Run>,
-) -> Result<(), LoadError> {
+async fn read_answers<P: Protocol>(mut read: ReadHalf, pending: Rc<Pending<P>>, run: Rc<Run>) -> Result<(), LoadError> {
     let depth = usize::from(run.plan.depth);
     let mut input = Vec::with_capacity(INPUT_BYTES);
     loop {
