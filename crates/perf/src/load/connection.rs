@@ -103,6 +103,8 @@ struct Pending<P> {
     free: RefCell<Vec<u16>>,
     slot_freed: Notify,
     all_sent: Cell<bool>,
+    /// No more answers will be read.
+    reader_ended: Cell<bool>,
 }
 
 /// Requests leave when they are due, or as soon as a slot is free after that.
@@ -124,9 +126,19 @@ pub(super) async fn open_loop<P: Protocol>(
         free: RefCell::new((0..depth).rev().collect()),
         slot_freed: Notify::new(),
         all_sent: Cell::new(false),
+        reader_ended: Cell::new(false),
     });
     let (read, mut write) = stream.into_split();
-    let reader = runtime::spawn(read_answers(read, Rc::clone(&pending), Rc::clone(run)));
+    let reader = {
+        let (pending, run) = (Rc::clone(&pending), Rc::clone(run));
+        runtime::spawn(async move {
+            let result = read_answers(read, &pending, &run).await;
+            pending.reader_ended.set(true);
+            // The writer may be waiting for a slot that will not become free.
+            pending.slot_freed.notify_all();
+            result
+        })
+    };
     let mut output = Vec::with_capacity(INPUT_BYTES);
     let mut sent = 0_u64;
     let due_at = |number: u64| Instant::from_nanos(first_due.as_nanos() + (number as f64 * interval * 1e9) as u64);
@@ -152,7 +164,7 @@ pub(super) async fn open_loop<P: Protocol>(
             continue;
         }
         let next = due_at(sent);
-        if exhausted || now >= run.end.get() || reader.is_finished() {
+        if exhausted || now >= run.end.get() || pending.reader_ended.get() {
             break;
         }
         if next > now {
@@ -188,7 +200,7 @@ async fn write_out(write: &mut WriteHalf, output: Vec<u8>) -> Result<Vec<u8>, Lo
     Ok(buffer)
 }
 
-async fn read_answers<P: Protocol>(mut read: ReadHalf, pending: Rc<Pending<P>>, run: Rc<Run>) -> Result<(), LoadError> {
+async fn read_answers<P: Protocol>(mut read: ReadHalf, pending: &Pending<P>, run: &Run) -> Result<(), LoadError> {
     let depth = usize::from(run.plan.depth);
     let mut input = Vec::with_capacity(INPUT_BYTES);
     loop {
