@@ -7,4 +7,5 @@ mod process;
 pub mod redis_load;
 mod report;
 
+pub use load::{LoadError, LoadOptions};
 pub use report::{LatencySummary, Report};
