@@ -188,7 +188,8 @@ impl Splitter {
         }
         *consumed = at + header.frame_bytes();
         let body = at + FRAME_HEADER_BYTES..*consumed;
-        if header.flags & frame_flags::COMPRESSION == 0 {
+        // Some clients mark empty bodies as compressed and send nothing.
+        if header.flags & frame_flags::COMPRESSION == 0 || body.is_empty() {
             return Ok(Some((header, Place::Input(body))));
         }
         let fail = |error| FrameError {

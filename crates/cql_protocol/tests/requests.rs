@@ -416,7 +416,7 @@ fn frames_that_end_a_connection() {
         ),
         (
             v4(),
-            b"\x04\x01\0\x01\x05\0\0\0\0",
+            b"\x04\x01\0\x01\x05\0\0\0\x01\0",
             "stream 1: The frame is marked as compressed, but STARTUP agreed on no compression",
         ),
     ];
@@ -434,4 +434,22 @@ fn frames_that_end_a_connection() {
         Ok(None),
         "so is one before STARTUP"
     );
+}
+
+#[test]
+fn an_empty_body_marked_as_compressed_is_empty() {
+    let mut splitter = Splitter::new(Limits::default());
+    splitter.start(ProtocolVersion::V4, framing_named("lz4"));
+    for frame in [
+        b"\x04\x01\0\x01\x05\0\0\0\0".as_slice(),
+        b"\x04\x01\0\x01\x05\0\0\0\x04\0\0\0\0",
+        b"\x04\x01\0\x01\x05\0\0\0\x05\0\0\0\0\0",
+    ] {
+        let found = splitter.next(frame, &mut 0).expect("no error").expect("a whole frame");
+        assert_eq!(
+            (found.header.opcode, found.body),
+            (Opcode::Options, b"".as_slice()),
+            "{frame:?}"
+        );
+    }
 }

@@ -1,0 +1,127 @@
+//! What a run of a load generator measured, for people and for programs.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::histogram::Histogram;
+
+/// Latencies of a run, in microseconds.
+#[derive(Clone, Debug, Serialize)]
+#[expect(missing_docs, reason = "quantiles are called by their names")]
+pub struct LatencySummary {
+    pub mean_us: f64,
+    pub p50_us: f64,
+    pub p90_us: f64,
+    pub p99_us: f64,
+    pub p999_us: f64,
+    pub max_us: f64,
+}
+
+impl LatencySummary {
+    pub(crate) fn of(histogram: &Histogram) -> LatencySummary {
+        let us = |nanoseconds: u64| nanoseconds as f64 / 1000.0;
+        LatencySummary {
+            mean_us: us(histogram.mean()),
+            p50_us: us(histogram.quantile(0.5)),
+            p90_us: us(histogram.quantile(0.9)),
+            p99_us: us(histogram.quantile(0.99)),
+            p999_us: us(histogram.quantile(0.999)),
+            max_us: us(histogram.max()),
+        }
+    }
+}
+
+/// What a run measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// The server's protocol, and what was done.
+    pub workload: String,
+    /// Connections that were open.
+    pub connections: u32,
+    /// Requests in flight on each connection, at most.
+    pub depth: u32,
+    /// Requests per second that were intended; `None` when each answer was followed by the next request at once.
+    pub rate_intended: Option<f64>,
+    /// Seconds measured.
+    pub seconds: f64,
+    /// Answers in that time.
+    pub operations: u64,
+    /// Answers per second.
+    pub rate: f64,
+    /// From the moment a request was to be sent, to the moment its answer was read.
+    pub latency: LatencySummary,
+    /// Answers that were errors, by what the server called them.
+    pub errors: BTreeMap<String, u64>,
+    /// The text of the first error.
+    pub first_error: Option<String>,
+    /// Reads that found nothing.
+    pub reads_empty: u64,
+    /// Requests that were due before the end and could not be sent, because all in flight were unanswered.
+    pub unsent: u64,
+    /// The server's CPU time per answer, in microseconds, if its process id was given.
+    pub server_cpu_us_per_operation: Option<f64>,
+    /// Our own CPU time per answer, in microseconds: at the reciprocal of the rate, it is we who are the limit.
+    pub client_cpu_us_per_operation: f64,
+}
+
+impl Report {
+    /// Answers that were errors.
+    pub fn errors_total(&self) -> u64 {
+        self.errors.values().sum()
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            formatter,
+            "{}: {} connections x {}",
+            self.workload, self.connections, self.depth
+        )?;
+        match self.rate_intended {
+            Some(rate) => writeln!(formatter, ", {rate:.0}/s intended")?,
+            None => writeln!(formatter, ", as fast as answered")?,
+        }
+        writeln!(
+            formatter,
+            "  {:.0} operations/s ({} in {:.2} s), {} errors",
+            self.rate,
+            self.operations,
+            self.seconds,
+            self.errors_total()
+        )?;
+        let latency = &self.latency;
+        writeln!(
+            formatter,
+            "  latency us: mean {:.0}  p50 {:.0}  p90 {:.0}  p99 {:.0}  p99.9 {:.0}  max {:.0}",
+            latency.mean_us, latency.p50_us, latency.p90_us, latency.p99_us, latency.p999_us, latency.max_us
+        )?;
+        if let Some(cpu) = self.server_cpu_us_per_operation {
+            writeln!(formatter, "  server CPU {cpu:.2} us per operation")?;
+        }
+        writeln!(
+            formatter,
+            "  client CPU {:.2} us per operation",
+            self.client_cpu_us_per_operation
+        )?;
+        for (name, count) in &self.errors {
+            writeln!(formatter, "  error {name}: {count}")?;
+        }
+        if let Some(first) = &self.first_error {
+            writeln!(formatter, "  first error: {first}")?;
+        }
+        if self.reads_empty > 0 {
+            writeln!(formatter, "  {} reads found nothing", self.reads_empty)?;
+        }
+        if self.unsent > 0 {
+            writeln!(
+                formatter,
+                "  {} requests were due and could not be sent: the server is slower than the rate",
+                self.unsent
+            )?;
+        }
+        Ok(())
+    }
+}
