@@ -437,6 +437,11 @@ pub fn should_yield() -> bool {
     try_with(|executor| executor.somebody_waits() || clock::ticks() >= executor.slice_end.get()).unwrap_or(false)
 }
 
+/// Whether the slice of the running group is over.
+pub(crate) fn is_slice_over() -> bool {
+    with(|executor| clock::ticks() >= executor.slice_end.get())
+}
+
 /// Keeps a value for this shard, to be found by tasks and messages with [`local`]; replaces the value of the same type. It is
 /// dropped, on its shard, when the shard ends.
 pub fn set_local<T: 'static>(value: Rc<T>) {

@@ -2,11 +2,13 @@
 //! a dropped `read` or `accept` loses nothing (the next one gets what it received), a dropped `write_all` leaves an unknown part
 //! written and every later write fails.
 
-use crate::driver::{Driver, socket, uring_net};
+use crate::driver::epoll::Source;
+use crate::driver::{Driver, epoll_net, socket, uring_net};
 use crate::executor;
 use std::io;
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// How to listen.
@@ -32,6 +34,7 @@ pub struct TcpListener(ListenerInner);
 
 enum ListenerInner {
     Uring(uring_net::Listener),
+    Epoll(Source),
 }
 
 impl TcpListener {
@@ -45,6 +48,10 @@ impl TcpListener {
                 let socket = socket::listen(address, options.reuse_port, options.backlog, 0)?;
                 Ok(Self(ListenerInner::Uring(uring_net::Listener::new(socket))))
             }
+            Driver::Epoll(_) => {
+                let socket = socket::listen(address, options.reuse_port, options.backlog, libc::SOCK_NONBLOCK)?;
+                Ok(Self(ListenerInner::Epoll(Source::new(Arc::new(socket))?)))
+            }
         })
     }
 
@@ -55,6 +62,7 @@ impl TcpListener {
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         match &self.0 {
             ListenerInner::Uring(listener) => socket::local_address(listener.socket().as_raw_fd()),
+            ListenerInner::Epoll(source) => socket::local_address(source.socket.as_raw_fd()),
         }
     }
 
@@ -65,6 +73,7 @@ impl TcpListener {
     pub async fn accept(&self) -> io::Result<TcpStream> {
         match &self.0 {
             ListenerInner::Uring(listener) => Ok(TcpStream::on_uring(listener.accept().await?, Vec::new())),
+            ListenerInner::Epoll(source) => Ok(TcpStream::on_epoll(epoll_net::accept(source).await?, Vec::new())),
         }
     }
 }
@@ -87,10 +96,21 @@ pub struct WriteHalf {
 
 enum Receiver {
     Uring(uring_net::Receiver),
+    Epoll(epoll_net::Receiver),
 }
 
 enum Sender {
     Uring(Arc<OwnedFd>),
+    Epoll(Rc<Source>),
+}
+
+impl Sender {
+    fn socket(&self) -> &Arc<OwnedFd> {
+        match self {
+            Self::Uring(socket) => socket,
+            Self::Epoll(source) => &source.socket,
+        }
+    }
 }
 
 impl TcpStream {
@@ -104,6 +124,17 @@ impl TcpStream {
         }
     }
 
+    fn on_epoll(source: Source, leftover: Vec<u8>) -> Self {
+        let source = Rc::new(source);
+        Self {
+            read: ReadHalf(Receiver::Epoll(epoll_net::Receiver::new(Rc::clone(&source), leftover))),
+            write: WriteHalf {
+                sender: Sender::Epoll(source),
+                broken: false,
+            },
+        }
+    }
+
     /// Connects to the address.
     ///
     /// # Errors
@@ -111,12 +142,15 @@ impl TcpStream {
     pub async fn connect(address: SocketAddr) -> io::Result<Self> {
         enum On {
             Uring,
+            Epoll,
         }
         let on = executor::with(|executor| match &executor.driver {
             Driver::Uring(_) => On::Uring,
+            Driver::Epoll(_) => On::Epoll,
         });
         match on {
             On::Uring => Ok(Self::on_uring(uring_net::connect(address).await?, Vec::new())),
+            On::Epoll => Ok(Self::on_epoll(epoll_net::connect(address).await?, Vec::new())),
         }
     }
 
@@ -125,9 +159,7 @@ impl TcpStream {
     /// # Errors
     /// As the system says; an end that is gone has no address.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        match &self.write.sender {
-            Sender::Uring(socket) => socket::peer_address(socket.as_raw_fd()),
-        }
+        socket::peer_address(self.write.sender.socket().as_raw_fd())
     }
 
     /// This end's address.
@@ -135,9 +167,7 @@ impl TcpStream {
     /// # Errors
     /// As the system says.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        match &self.write.sender {
-            Sender::Uring(socket) => socket::local_address(socket.as_raw_fd()),
-        }
+        socket::local_address(self.write.sender.socket().as_raw_fd())
     }
 
     /// Whether small writes are sent at once instead of being collected.
@@ -145,14 +175,8 @@ impl TcpStream {
     /// # Errors
     /// As the system says.
     pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
-        match &self.write.sender {
-            Sender::Uring(socket) => socket::set_option(
-                socket.as_raw_fd(),
-                libc::IPPROTO_TCP,
-                libc::TCP_NODELAY,
-                i32::from(nodelay),
-            ),
-        }
+        let fd = self.write.sender.socket().as_raw_fd();
+        socket::set_option(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, i32::from(nodelay))
     }
 
     /// See [`ReadHalf::read`].
@@ -189,15 +213,15 @@ impl TcpStream {
     #[must_use]
     pub fn detach(self) -> DetachedStream {
         let broken = self.write.broken;
-        match (self.read.0, self.write.sender) {
-            (Receiver::Uring(receiver), Sender::Uring(socket)) => {
-                let leftover = receiver.into_leftover();
-                DetachedStream {
-                    socket: Detached::Os(socket),
-                    leftover,
-                    broken,
-                }
-            }
+        let socket = Detached::Os(Arc::clone(self.write.sender.socket()));
+        let leftover = match self.read.0 {
+            Receiver::Uring(receiver) => receiver.into_leftover(),
+            Receiver::Epoll(receiver) => receiver.into_leftover(),
+        };
+        DetachedStream {
+            socket,
+            leftover,
+            broken,
         }
     }
 }
@@ -218,9 +242,12 @@ impl DetachedStream {
     #[must_use]
     pub fn attach(self) -> TcpStream {
         let Detached::Os(socket) = self.socket;
-        let mut stream = executor::with(|executor| match &executor.driver {
-            Driver::Uring(_) => TcpStream::on_uring(socket, self.leftover),
-        });
+        let is_epoll = executor::with(|executor| matches!(executor.driver, Driver::Epoll(_)));
+        let mut stream = if is_epoll {
+            TcpStream::on_epoll(Source::adopt(socket), self.leftover)
+        } else {
+            TcpStream::on_uring(socket, self.leftover)
+        };
         stream.write.broken = self.broken;
         stream
     }
@@ -241,6 +268,7 @@ impl ReadHalf {
         }
         match &mut self.0 {
             Receiver::Uring(receiver) => receiver.receive(buffer).await,
+            Receiver::Epoll(receiver) => receiver.receive(buffer).await,
         }
     }
 }
@@ -255,6 +283,7 @@ impl WriteHalf {
         self.broken = true;
         let (result, buffer) = match &mut self.sender {
             Sender::Uring(socket) => uring_net::send_all(socket, buffer).await,
+            Sender::Epoll(source) => epoll_net::send_all(source, buffer).await,
         };
         self.broken = result.is_err();
         (result, buffer)
@@ -265,16 +294,12 @@ impl WriteHalf {
     /// # Errors
     /// As the system says.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
-        match &self.sender {
-            Sender::Uring(socket) => socket::shut_down(socket.as_raw_fd(), how),
-        }
+        socket::shut_down(self.sender.socket().as_raw_fd(), how)
     }
 
     /// The descriptor, for diagnostics; `None` in the simulator.
     #[must_use]
     pub fn raw_fd(&self) -> Option<RawFd> {
-        match &self.sender {
-            Sender::Uring(socket) => Some(socket.as_raw_fd()),
-        }
+        Some(self.sender.socket().as_raw_fd())
     }
 }

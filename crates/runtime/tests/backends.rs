@@ -20,7 +20,7 @@ where
     F: Fn(ShardId) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = ()> + 'static,
 {
-    for backend in [Backend::IoUring] {
+    for backend in [Backend::IoUring, Backend::Epoll] {
         let test = test.clone();
         let options = Options {
             shards,

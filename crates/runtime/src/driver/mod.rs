@@ -1,5 +1,8 @@
 //! The kernel as one shard sees it. One of the backends; which one is decided once, at start.
 
+pub(crate) mod epoll;
+pub(crate) mod epoll_net;
+mod leftover;
 pub(crate) mod socket;
 pub(crate) mod uring;
 pub(crate) mod uring_file;
@@ -8,6 +11,7 @@ pub(crate) mod uring_net;
 use crate::clock::Instant;
 use crate::gate::Gate;
 use crate::start::Backend;
+use epoll::Epoll;
 use std::io;
 use uring::Uring;
 
@@ -23,13 +27,14 @@ pub(crate) enum Wait {
 /// The backend of one shard.
 pub(crate) enum Driver {
     Uring(Uring),
+    Epoll(Epoll),
 }
 
 impl Driver {
     pub(crate) fn open(backend: Backend, gate: &'static Gate) -> io::Result<Self> {
         match backend {
             Backend::IoUring | Backend::Auto => Uring::open(gate).map(Self::Uring),
-            Backend::Epoll => Err(io::Error::from(io::ErrorKind::Unsupported)),
+            Backend::Epoll => Epoll::open(gate).map(Self::Epoll),
         }
     }
 
@@ -42,6 +47,7 @@ impl Driver {
     pub(crate) fn signals_completions(&self) -> bool {
         match self {
             Self::Uring(_) => true,
+            Self::Epoll(_) => false,
         }
     }
 
@@ -50,6 +56,7 @@ impl Driver {
     pub(crate) fn completion_waits(&self) -> bool {
         match self {
             Self::Uring(uring) => uring.completion_waits(),
+            Self::Epoll(_) => false,
         }
     }
 
@@ -58,6 +65,7 @@ impl Driver {
     pub(crate) fn has_submissions(&self) -> bool {
         match self {
             Self::Uring(uring) => uring.has_submissions(),
+            Self::Epoll(_) => false,
         }
     }
 
@@ -65,6 +73,7 @@ impl Driver {
     pub(crate) fn visit(&self, wait: Wait) {
         match self {
             Self::Uring(uring) => uring.visit(wait),
+            Self::Epoll(epoll) => epoll.visit(wait),
         }
     }
 
@@ -72,6 +81,7 @@ impl Driver {
     pub(crate) fn visit_while_spinning(&self) {
         match self {
             Self::Uring(_) => std::hint::spin_loop(),
+            Self::Epoll(epoll) => epoll.visit(Wait::No),
         }
     }
 
@@ -79,6 +89,7 @@ impl Driver {
     pub(crate) fn shut_down(&self) {
         match self {
             Self::Uring(uring) => uring.shut_down(),
+            Self::Epoll(_) => {}
         }
     }
 }

@@ -400,6 +400,7 @@ impl Drop for Operation {
 pub(crate) fn ring_of(executor: &executor::Executor) -> &Uring {
     match &executor.driver {
         super::Driver::Uring(uring) => uring,
+        _ => panic!("an operation of the io_uring backend on a shard of another backend"),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Sockets on io_uring.
 
+use super::leftover::Leftover;
 use super::socket::{self, RawAddress};
 use super::uring::{Held, Operation, ring_of};
 use crate::executor;
@@ -31,38 +32,6 @@ struct Pending {
     operation: Operation,
     /// Length of the buffer before the kernel appended to it.
     length_before: usize,
-}
-
-/// Bytes that were received for a read that was dropped.
-#[derive(Default)]
-pub(crate) struct Leftover {
-    bytes: Vec<u8>,
-    taken: usize,
-}
-
-impl Leftover {
-    pub(crate) fn new(bytes: Vec<u8>, taken: usize) -> Self {
-        Self { bytes, taken }
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.taken == self.bytes.len()
-    }
-
-    /// Appends as much as fits to the buffer's spare capacity.
-    pub(crate) fn move_to(&mut self, buffer: &mut Vec<u8>) -> usize {
-        let count = (self.bytes.len() - self.taken).min(buffer.capacity() - buffer.len());
-        buffer.extend_from_slice(&self.bytes[self.taken..self.taken + count]);
-        self.taken += count;
-        if self.is_empty() {
-            *self = Self::default();
-        }
-        count
-    }
-
-    pub(crate) fn into_bytes(mut self) -> Vec<u8> {
-        self.bytes.split_off(self.taken)
-    }
 }
 
 impl Receiver {
