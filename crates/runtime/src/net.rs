@@ -5,6 +5,7 @@
 use crate::driver::epoll::Source;
 use crate::driver::{Driver, epoll_net, socket, uring_net};
 use crate::executor;
+use crate::sim::network::{self, SimulatedEnd, SimulatedListener};
 use std::io;
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -35,6 +36,7 @@ pub struct TcpListener(ListenerInner);
 enum ListenerInner {
     Uring(uring_net::Listener),
     Epoll(Source),
+    Simulated(SimulatedListener),
 }
 
 impl TcpListener {
@@ -52,6 +54,10 @@ impl TcpListener {
                 let socket = socket::listen(address, options.reuse_port, options.backlog, libc::SOCK_NONBLOCK)?;
                 Ok(Self(ListenerInner::Epoll(Source::new(Arc::new(socket))?)))
             }
+            Driver::Simulated(_) => {
+                let listener = SimulatedListener::bind(address, options.reuse_port, options.backlog)?;
+                Ok(Self(ListenerInner::Simulated(listener)))
+            }
         })
     }
 
@@ -63,6 +69,7 @@ impl TcpListener {
         match &self.0 {
             ListenerInner::Uring(listener) => socket::local_address(listener.socket().as_raw_fd()),
             ListenerInner::Epoll(source) => socket::local_address(source.socket.as_raw_fd()),
+            ListenerInner::Simulated(listener) => Ok(listener.local_address()),
         }
     }
 
@@ -74,6 +81,7 @@ impl TcpListener {
         match &self.0 {
             ListenerInner::Uring(listener) => Ok(TcpStream::on_uring(listener.accept().await?, Vec::new())),
             ListenerInner::Epoll(source) => Ok(TcpStream::on_epoll(epoll_net::accept(source).await?, Vec::new())),
+            ListenerInner::Simulated(listener) => Ok(TcpStream::simulated(listener.accept().await?)),
         }
     }
 }
@@ -97,18 +105,27 @@ pub struct WriteHalf {
 enum Receiver {
     Uring(uring_net::Receiver),
     Epoll(epoll_net::Receiver),
+    Simulated(Arc<SimulatedEnd>),
 }
 
 enum Sender {
     Uring(Arc<OwnedFd>),
     Epoll(Rc<Source>),
+    Simulated(Arc<SimulatedEnd>),
+}
+
+/// What a sender is of, whatever the backend.
+enum Socket<'a> {
+    Os(&'a Arc<OwnedFd>),
+    Simulated(&'a Arc<SimulatedEnd>),
 }
 
 impl Sender {
-    fn socket(&self) -> &Arc<OwnedFd> {
+    fn socket(&self) -> Socket<'_> {
         match self {
-            Self::Uring(socket) => socket,
-            Self::Epoll(source) => &source.socket,
+            Self::Uring(socket) => Socket::Os(socket),
+            Self::Epoll(source) => Socket::Os(&source.socket),
+            Self::Simulated(end) => Socket::Simulated(end),
         }
     }
 }
@@ -135,6 +152,16 @@ impl TcpStream {
         }
     }
 
+    fn simulated(end: Arc<SimulatedEnd>) -> Self {
+        Self {
+            read: ReadHalf(Receiver::Simulated(Arc::clone(&end))),
+            write: WriteHalf {
+                sender: Sender::Simulated(end),
+                broken: false,
+            },
+        }
+    }
+
     /// Connects to the address.
     ///
     /// # Errors
@@ -143,14 +170,17 @@ impl TcpStream {
         enum On {
             Uring,
             Epoll,
+            Simulated,
         }
         let on = executor::with(|executor| match &executor.driver {
             Driver::Uring(_) => On::Uring,
             Driver::Epoll(_) => On::Epoll,
+            Driver::Simulated(_) => On::Simulated,
         });
         match on {
             On::Uring => Ok(Self::on_uring(uring_net::connect(address).await?, Vec::new())),
             On::Epoll => Ok(Self::on_epoll(epoll_net::connect(address).await?, Vec::new())),
+            On::Simulated => Ok(Self::simulated(network::connect(address).await?)),
         }
     }
 
@@ -159,7 +189,10 @@ impl TcpStream {
     /// # Errors
     /// As the system says; an end that is gone has no address.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        socket::peer_address(self.write.sender.socket().as_raw_fd())
+        match self.write.sender.socket() {
+            Socket::Os(socket) => socket::peer_address(socket.as_raw_fd()),
+            Socket::Simulated(end) => Ok(end.peer_address()),
+        }
     }
 
     /// This end's address.
@@ -167,7 +200,10 @@ impl TcpStream {
     /// # Errors
     /// As the system says.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        socket::local_address(self.write.sender.socket().as_raw_fd())
+        match self.write.sender.socket() {
+            Socket::Os(socket) => socket::local_address(socket.as_raw_fd()),
+            Socket::Simulated(end) => Ok(end.local_address()),
+        }
     }
 
     /// Whether small writes are sent at once instead of being collected.
@@ -175,8 +211,15 @@ impl TcpStream {
     /// # Errors
     /// As the system says.
     pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
-        let fd = self.write.sender.socket().as_raw_fd();
-        socket::set_option(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, i32::from(nodelay))
+        match self.write.sender.socket() {
+            Socket::Os(socket) => socket::set_option(
+                socket.as_raw_fd(),
+                libc::IPPROTO_TCP,
+                libc::TCP_NODELAY,
+                i32::from(nodelay),
+            ),
+            Socket::Simulated(_) => Ok(()),
+        }
     }
 
     /// See [`ReadHalf::read`].
@@ -213,10 +256,14 @@ impl TcpStream {
     #[must_use]
     pub fn detach(self) -> DetachedStream {
         let broken = self.write.broken;
-        let socket = Detached::Os(Arc::clone(self.write.sender.socket()));
+        let socket = match self.write.sender.socket() {
+            Socket::Os(socket) => Detached::Os(Arc::clone(socket)),
+            Socket::Simulated(end) => Detached::Simulated(Arc::clone(end)),
+        };
         let leftover = match self.read.0 {
             Receiver::Uring(receiver) => receiver.into_leftover(),
             Receiver::Epoll(receiver) => receiver.into_leftover(),
+            Receiver::Simulated(_) => Vec::new(),
         };
         DetachedStream {
             socket,
@@ -235,18 +282,18 @@ pub struct DetachedStream {
 
 enum Detached {
     Os(Arc<OwnedFd>),
+    Simulated(Arc<SimulatedEnd>),
 }
 
 impl DetachedStream {
     /// Takes the connection over to this shard.
     #[must_use]
     pub fn attach(self) -> TcpStream {
-        let Detached::Os(socket) = self.socket;
         let is_epoll = executor::with(|executor| matches!(executor.driver, Driver::Epoll(_)));
-        let mut stream = if is_epoll {
-            TcpStream::on_epoll(Source::adopt(socket), self.leftover)
-        } else {
-            TcpStream::on_uring(socket, self.leftover)
+        let mut stream = match self.socket {
+            Detached::Os(socket) if is_epoll => TcpStream::on_epoll(Source::adopt(socket), self.leftover),
+            Detached::Os(socket) => TcpStream::on_uring(socket, self.leftover),
+            Detached::Simulated(end) => TcpStream::simulated(end),
         };
         stream.write.broken = self.broken;
         stream
@@ -269,6 +316,7 @@ impl ReadHalf {
         match &mut self.0 {
             Receiver::Uring(receiver) => receiver.receive(buffer).await,
             Receiver::Epoll(receiver) => receiver.receive(buffer).await,
+            Receiver::Simulated(end) => end.receive(buffer).await,
         }
     }
 }
@@ -284,6 +332,7 @@ impl WriteHalf {
         let (result, buffer) = match &mut self.sender {
             Sender::Uring(socket) => uring_net::send_all(socket, buffer).await,
             Sender::Epoll(source) => epoll_net::send_all(source, buffer).await,
+            Sender::Simulated(end) => end.send_all(buffer).await,
         };
         self.broken = result.is_err();
         (result, buffer)
@@ -294,12 +343,18 @@ impl WriteHalf {
     /// # Errors
     /// As the system says.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
-        socket::shut_down(self.sender.socket().as_raw_fd(), how)
+        match self.sender.socket() {
+            Socket::Os(socket) => socket::shut_down(socket.as_raw_fd(), how),
+            Socket::Simulated(end) => end.shut_down(how),
+        }
     }
 
     /// The descriptor, for diagnostics; `None` in the simulator.
     #[must_use]
     pub fn raw_fd(&self) -> Option<RawFd> {
-        Some(self.sender.socket().as_raw_fd())
+        match self.sender.socket() {
+            Socket::Os(socket) => Some(socket.as_raw_fd()),
+            Socket::Simulated(_) => None,
+        }
     }
 }

@@ -50,6 +50,9 @@ impl Default for Options {
     }
 }
 
+/// The main function of a node, on each of its shards.
+type Main = dyn Fn(ShardId) -> Pin<Box<dyn Future<Output = ()>>> + Send + Sync;
+
 /// What the shards of a node share.
 pub(crate) struct Node {
     pub(crate) gates: Vec<&'static Gate>,
@@ -59,9 +62,19 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    pub(crate) fn new(shards: u32, pools: Pools) -> Self {
+    fn new(shards: u32, pools: Pools) -> Self {
+        let gates = (0..shards).map(|_| Gate::acquire(false)).collect();
         Self {
-            gates: (0..shards).map(|_| Gate::acquire()).collect(),
+            gates,
+            pools,
+            mains_left: AtomicU32::new(shards),
+        }
+    }
+
+    pub(crate) fn new_simulated(shards: u32, pools: Pools) -> Self {
+        let gates = (0..shards).map(|_| Gate::acquire(true)).collect();
+        Self {
+            gates,
             pools,
             mains_left: AtomicU32::new(shards),
         }
@@ -111,7 +124,7 @@ where
         }
     );
     let node = Arc::new(Node::new(shards, Pools::start(shards)));
-    let main: Arc<dyn Fn(ShardId) -> Pin<Box<dyn Future<Output = ()>>> + Send + Sync> = Arc::new(main);
+    let main: Arc<Main> = Arc::new(main);
     let mut threads = Vec::new();
     for (shard, mailboxes) in (0..shards).zip(Mailboxes::for_shards(shards as usize)) {
         let (node, main) = (Arc::clone(&node), Arc::clone(&main));
@@ -136,7 +149,7 @@ fn run_shard(
     mailboxes: Mailboxes,
     cpu: Option<usize>,
     spin: Duration,
-    main: &(dyn Fn(ShardId) -> Pin<Box<dyn Future<Output = ()>>> + Send + Sync),
+    main: &Main,
 ) -> io::Result<()> {
     let _bomb = AbortOnPanic("a task or message of a shard");
     let gate = node.gates[shard as usize];

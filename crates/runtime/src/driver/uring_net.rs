@@ -201,11 +201,10 @@ impl Listener {
             let (result, _) = poll_fn(|context| operation.poll(context)).await;
             accepting.operation = None;
             match result {
-                // SAFETY: the kernel made this descriptor for us, and the operation has handed it over.
                 Ok(fd) => {
-                    return Ok(Arc::new(unsafe {
-                        OwnedFd::from_raw_fd(i32::try_from(fd).expect("a descriptor is an int"))
-                    }));
+                    let fd = i32::try_from(fd).expect("a descriptor is an int");
+                    // SAFETY: the kernel made this descriptor for us, and the operation has handed it over.
+                    return Ok(Arc::new(unsafe { OwnedFd::from_raw_fd(fd) }));
                 }
                 Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::ECONNABORTED)) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => wait_for(&self.socket, libc::POLLIN).await,
