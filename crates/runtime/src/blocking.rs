@@ -4,6 +4,7 @@
 //! Threads are started when there is work, up to the pool's limit, and end after a while without. The queue of a pool is as long as
 //! the callers make it: each entry of `offload` is a task that waits, and jobs are few by nature.
 
+use crate::affinity::Processors;
 use crate::driver::Driver;
 use crate::executor;
 use crate::sim;
@@ -100,6 +101,8 @@ struct Pool {
 struct PoolShared {
     state: Mutex<PoolState>,
     changed: Condvar,
+    /// Those of the thread that started the node; shards that start our threads are pinned.
+    processors: Option<Processors>,
     low_priority: bool,
     name: &'static str,
 }
@@ -130,6 +133,7 @@ impl Pool {
         let shared = PoolShared {
             state: Mutex::new(state),
             changed: Condvar::new(),
+            processors: Processors::of_this_thread().ok(),
             low_priority,
             name,
         };
@@ -189,6 +193,12 @@ impl Pool {
 /// The life of a pool's thread.
 fn work(shared: &PoolShared) {
     let _bomb = AbortOnPanic("a job or offloaded work");
+    if let Some(Err(error)) = shared.processors.map(|processors| processors.bind_this_thread()) {
+        log::debug!(
+            "runtime: a thread of pool {} stays on its shard's processor: {error}",
+            shared.name
+        );
+    }
     if shared.low_priority {
         lower_priority();
     }

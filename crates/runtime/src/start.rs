@@ -1,5 +1,6 @@
 //! Starting a production node: one thread per shard, the backend chosen by what the kernel allows.
 
+use crate::affinity::Processors;
 use crate::blocking::Pools;
 use crate::driver::Driver;
 use crate::executor::{Executor, ShardId};
@@ -221,23 +222,7 @@ fn choose_backend(wanted: Backend) -> io::Result<Backend> {
 }
 
 fn pin_to(cpu: usize) -> io::Result<()> {
-    // SAFETY: an all-zero cpu_set_t is the empty set.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    if cpu >= libc::CPU_SETSIZE as usize {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            format!("processor {cpu} does not exist"),
-        ));
-    }
-    // SAFETY: `cpu` is below CPU_SETSIZE, so the bit is inside the set.
-    unsafe { libc::CPU_SET(cpu, &mut set) };
-    // SAFETY: pid 0 is the calling thread; the set and its size are those of the local.
-    let result = unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set) };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    Processors::only(cpu)?.bind_this_thread()
 }
 
 /// Ends the process when the thread unwinds: a shard that lost a task half-way cannot be trusted with data.
