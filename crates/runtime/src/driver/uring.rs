@@ -156,7 +156,9 @@ impl Uring {
             if pushed.is_ok() {
                 return;
             }
+            // The queue is full: hand it over, and fetch, since a kernel with a full completion queue may refuse.
             self.enter(Wait::No);
+            self.reap();
         }
     }
 

@@ -1,4 +1,8 @@
 //! Sockets on io_uring.
+//!
+//! A read is one receive operation into the caller's buffer. Multishot receives into buffers that the kernel picks were measured
+//! against it (the bake-off's executor, same client, one core): 5 % less processor at 8 requests in flight on a connection, nothing at
+//! 1, 3 % more at 32. That does not pay for a pool that one connection can empty for all the others.
 
 use super::leftover::Leftover;
 use super::socket::{self, RawAddress};
