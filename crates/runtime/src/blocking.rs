@@ -4,7 +4,10 @@
 //! Threads are started when there is work, up to the pool's limit, and end after a while without. The queue of a pool is as long as
 //! the callers make it: each entry of `offload` is a task that waits, and jobs are few by nature.
 
+use crate::affinity::Processors;
+use crate::driver::Driver;
 use crate::executor;
+use crate::sim;
 use crate::start::AbortOnPanic;
 use crate::task::JoinHandle;
 use std::collections::VecDeque;
@@ -53,7 +56,12 @@ impl Pools {
 /// Runs short blocking work on a thread of a small pool: password hashes, name lookups, directory syncs.
 pub async fn offload<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let (work, handle) = JoinHandle::for_job(work);
-    executor::with(|executor| executor.node.pools.offload.submit("offload".to_owned(), work));
+    executor::with(|executor| match &executor.driver {
+        Driver::Simulated(driver) => {
+            sim::run_later(driver, Duration::from_micros(10), Duration::from_micros(500), work)
+        }
+        _ => executor.node.pools.offload.submit("offload".to_owned(), work),
+    });
     handle.await
 }
 
@@ -65,10 +73,13 @@ pub(crate) async fn run_file_operation<T: Send + 'static>(work: impl FnOnce() ->
 }
 
 /// Runs long background work (flush, compaction) on a thread of its own with lower priority. At most [`jobs_max`] run at once; the
-/// others wait in order. Jobs may use `fs` and `now`; they are no shard. When the node ends, running jobs are not waited for.
+/// others wait in order. Jobs may use `fs` and `now`; they are no shard. In the simulator a job runs as a whole at a later virtual time. When the node ends, running jobs are not waited for.
 pub fn spawn_job<T: Send + 'static>(name: &str, work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
     let (work, handle) = JoinHandle::for_job(work);
-    executor::with(|executor| executor.node.pools.jobs.submit(name.to_owned(), work));
+    executor::with(|executor| match &executor.driver {
+        Driver::Simulated(driver) => sim::run_later(driver, Duration::ZERO, Duration::from_millis(20), work),
+        _ => executor.node.pools.jobs.submit(name.to_owned(), work),
+    });
     handle
 }
 
@@ -90,6 +101,8 @@ struct Pool {
 struct PoolShared {
     state: Mutex<PoolState>,
     changed: Condvar,
+    /// Those of the thread that started the node; shards that start our threads are pinned.
+    processors: Option<Processors>,
     low_priority: bool,
     name: &'static str,
 }
@@ -120,6 +133,7 @@ impl Pool {
         let shared = PoolShared {
             state: Mutex::new(state),
             changed: Condvar::new(),
+            processors: Processors::of_this_thread().ok(),
             low_priority,
             name,
         };
@@ -179,6 +193,12 @@ impl Pool {
 /// The life of a pool's thread.
 fn work(shared: &PoolShared) {
     let _bomb = AbortOnPanic("a job or offloaded work");
+    if let Some(Err(error)) = shared.processors.map(|processors| processors.bind_this_thread()) {
+        log::debug!(
+            "runtime: a thread of pool {} stays on its shard's processor: {error}",
+            shared.name
+        );
+    }
     if shared.low_priority {
         lower_priority();
     }

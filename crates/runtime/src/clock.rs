@@ -4,6 +4,7 @@
 //! - [`wall_clock_us`]: microseconds since 1970, for write timestamps and logs; in the simulator virtual, with the node's skew.
 //! - [`ticks`]: a raw counter of the processor, for slices and run times inside the executor; never leaves this crate.
 
+use crate::sim::world;
 use std::ops::{Add, Sub};
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -70,12 +71,18 @@ impl Sub<Duration> for Instant {
 #[must_use]
 #[inline]
 pub fn now() -> Instant {
+    if world::is_simulated() {
+        return world::simulated_now();
+    }
     os_now()
 }
 
 /// Microseconds since 1970 by the wall clock of this node.
 #[must_use]
 pub fn wall_clock_us() -> i64 {
+    if world::is_simulated() {
+        return world::simulated_wall_clock_us();
+    }
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since_epoch.as_micros()).unwrap_or(i64::MAX)
 }
@@ -110,11 +117,18 @@ pub(crate) fn ticks() -> u64 {
 /// How many ticks a duration has. Measured once against the monotonic clock, to about 0.1 %: good for slices, not for timers.
 pub(crate) fn ticks_in(duration: Duration) -> u64 {
     let nanos = u128::from(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
+    if world::is_simulated() {
+        // The ticks of a simulated shard are virtual nanoseconds.
+        return u64::try_from(nanos).unwrap_or(u64::MAX);
+    }
     u64::try_from(nanos * u128::from(ticks_per_ms()) / 1_000_000).unwrap_or(u64::MAX)
 }
 
 /// The duration of a difference of ticks.
 pub(crate) fn ticks_to_duration(ticks: u64) -> Duration {
+    if world::is_simulated() {
+        return Duration::from_nanos(ticks);
+    }
     let nanos = u128::from(ticks) * 1_000_000 / u128::from(ticks_per_ms());
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }

@@ -193,9 +193,21 @@ impl Executor {
         }
     }
 
+    /// One turn of a simulated shard.
+    pub(crate) fn turn(&self) {
+        self.answer_gate();
+        self.fire_timers();
+        self.run_groups();
+    }
+
+    /// Whether a turn would do something, timers aside.
+    pub(crate) fn has_work(&self) -> bool {
+        !self.queues.borrow().is_idle() || self.gate.is_rung() || self.mailboxes.is_overflowing()
+    }
+
     /// Runs groups by their virtual time until nothing is runnable or somebody waits outside.
     fn run_groups(&self) {
-        let mut now = clock::ticks();
+        let mut now = self.driver.ticks();
         let turn_end = now + self.slice_ticks;
         loop {
             let Some(group) = self.queues.borrow().next_group() else {
@@ -220,7 +232,7 @@ impl Executor {
             let Some(slot) = next else { break };
             self.poll_task(slot);
             let before = now;
-            now = clock::ticks();
+            now = self.driver.ticks();
             if now.wrapping_sub(before) > self.stall_ticks {
                 self.note_stall(group, now.wrapping_sub(before));
             }
@@ -245,6 +257,7 @@ impl Executor {
             return;
         };
         self.counters.polls.set(self.counters.polls.get() + 1);
+        self.driver.before_poll(self.shard, slot);
         // Not dropped, because dropping a waker of ours does nothing.
         let waker = ManuallyDrop::new(task::waker(TaskId::new(self.gate.index(), generation, slot)));
         match future.as_mut().poll(&mut Context::from_waker(&waker)) {
@@ -263,7 +276,7 @@ impl Executor {
             for task in self.gate.take_woken() {
                 self.make_ready(task);
             }
-            if crate::signal::is_terminating() {
+            if crate::signal::is_terminating(self) {
                 for waker in self.terminate_waiters.take() {
                     waker.wake();
                 }
@@ -434,7 +447,13 @@ pub async fn yield_now() {
 #[must_use]
 #[inline]
 pub fn should_yield() -> bool {
-    try_with(|executor| executor.somebody_waits() || clock::ticks() >= executor.slice_end.get()).unwrap_or(false)
+    try_with(|executor| executor.somebody_waits() || executor.driver.ticks() >= executor.slice_end.get())
+        .unwrap_or(false)
+}
+
+/// Whether the slice of the running group is over.
+pub(crate) fn is_slice_over() -> bool {
+    with(|executor| executor.driver.ticks() >= executor.slice_end.get())
 }
 
 /// Keeps a value for this shard, to be found by tasks and messages with [`local`]; replaces the value of the same type. It is

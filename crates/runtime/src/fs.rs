@@ -6,17 +6,17 @@
 //! [`sync_dir`] of its directory. The simulator loses everything else at a power loss.
 
 use crate::blocking::run_file_operation;
-use crate::driver::{Driver, uring_file};
+use crate::driver::Driver;
 use crate::executor;
+use crate::os_file::OsFile;
+use crate::sim::files::{self as simulated, SimulatedFile};
+use crate::sim::world::is_simulated;
 use std::fs as os;
 use std::io;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
-/// What direct access wants offsets, lengths and memory aligned to; every disk block size in use divides it.
-pub const DIRECT_ALIGNMENT: usize = 4096;
+pub use crate::os_file::DIRECT_ALIGNMENT;
 
 /// How to open a file.
 #[derive(Clone, Copy, Debug, Default)]
@@ -62,7 +62,8 @@ impl OpenOptions {
 pub struct File(Arc<Inner>);
 
 enum Inner {
-    Os { file: os::File, direct: bool },
+    Os(OsFile),
+    Simulated(SimulatedFile),
 }
 
 impl File {
@@ -71,30 +72,12 @@ impl File {
     /// # Errors
     /// As the system says.
     pub fn open(path: impl AsRef<Path>, options: OpenOptions) -> io::Result<Self> {
-        let mut os_options = os::OpenOptions::new();
-        os_options.read(options.read).write(options.write);
-        os_options
-            .create(options.create)
-            .create_new(options.create_new)
-            .truncate(options.truncate);
-        if options.direct {
-            os_options.custom_flags(libc::O_DIRECT);
-        }
-        match os_options.open(path.as_ref()) {
-            // Some file systems have no direct access; then the page cache serves.
-            Err(error) if options.direct && error.raw_os_error() == Some(libc::EINVAL) => {
-                let mut buffered = options;
-                buffered.direct = false;
-                // The first attempt may have made the file.
-                buffered.create |= buffered.create_new;
-                buffered.create_new = false;
-                Self::open(path, buffered)
-            }
-            opened => Ok(Self(Arc::new(Inner::Os {
-                file: opened?,
-                direct: options.direct,
-            }))),
-        }
+        let inner = if is_simulated() {
+            Inner::Simulated(SimulatedFile::open(path.as_ref(), options)?)
+        } else {
+            Inner::Os(OsFile::open(path.as_ref(), options)?)
+        };
+        Ok(Self(Arc::new(inner)))
     }
 
     /// Reads at an offset into the buffer; fewer bytes than asked only at the end of the file.
@@ -103,15 +86,8 @@ impl File {
     /// As the system says.
     pub fn read_at_blocking(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         match &*self.0 {
-            Inner::Os { file, direct: false } => read_fully(file, buffer, offset),
-            Inner::Os { file, direct: true } => {
-                let window = Window::around(offset, buffer.len());
-                let mut bounce = AlignedBuffer::new(window.length);
-                let read = read_fully(file, bounce.bytes_mut(), window.start)?;
-                let count = read.saturating_sub(window.skip).min(buffer.len());
-                buffer[..count].copy_from_slice(&bounce.bytes()[window.skip..window.skip + count]);
-                Ok(count)
-            }
+            Inner::Os(file) => file.read(buffer, offset),
+            Inner::Simulated(file) => file.read(buffer, offset),
         }
     }
 
@@ -137,11 +113,8 @@ impl File {
     /// As the system says; a part may be written then.
     pub fn write_all_at_blocking(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         match &*self.0 {
-            Inner::Os { file, direct: false } => file.write_all_at(bytes, offset),
-            Inner::Os { file, direct: true } => {
-                check_direct_write(bytes.len(), offset)?;
-                file.write_all_at(AlignedBuffer::from(bytes).bytes(), offset)
-            }
+            Inner::Os(file) => file.write(bytes, offset),
+            Inner::Simulated(file) => file.write(bytes, offset),
         }
     }
 
@@ -151,7 +124,8 @@ impl File {
     /// As the system says; after an error it is unknown what is durable, and a later success does not change that.
     pub fn sync_data_blocking(&self) -> io::Result<()> {
         match &*self.0 {
-            Inner::Os { file, .. } => file.sync_data(),
+            Inner::Os(file) => file.sync_data(),
+            Inner::Simulated(file) => file.sync(),
         }
     }
 
@@ -161,7 +135,8 @@ impl File {
     /// As for [`File::sync_data_blocking`].
     pub fn sync_all_blocking(&self) -> io::Result<()> {
         match &*self.0 {
-            Inner::Os { file, .. } => file.sync_all(),
+            Inner::Os(file) => file.sync_all(),
+            Inner::Simulated(file) => file.sync(),
         }
     }
 
@@ -175,7 +150,8 @@ impl File {
     )]
     pub fn len(&self) -> io::Result<u64> {
         match &*self.0 {
-            Inner::Os { file, .. } => Ok(file.metadata()?.len()),
+            Inner::Os(file) => file.len(),
+            Inner::Simulated(file) => file.len(),
         }
     }
 
@@ -185,7 +161,8 @@ impl File {
     /// As the system says.
     pub fn set_len(&self, length: u64) -> io::Result<()> {
         match &*self.0 {
-            Inner::Os { file, .. } => file.set_len(length),
+            Inner::Os(file) => file.set_len(length),
+            Inner::Simulated(file) => file.set_len(length),
         }
     }
 
@@ -196,16 +173,8 @@ impl File {
     /// As the system says; a full disk is the usual one.
     pub fn allocate(&self, length: u64) -> io::Result<()> {
         match &*self.0 {
-            Inner::Os { file, .. } => {
-                let length = libc::off_t::try_from(length).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
-                // SAFETY: plain numbers; the descriptor is open.
-                let error = unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, length) };
-                if error == 0 {
-                    Ok(())
-                } else {
-                    Err(io::Error::from_raw_os_error(error))
-                }
-            }
+            Inner::Os(file) => file.allocate(length),
+            Inner::Simulated(file) => file.allocate(length),
         }
     }
 
@@ -215,114 +184,35 @@ impl File {
     /// As the system says.
     pub fn try_lock_exclusive(&self) -> io::Result<bool> {
         match &*self.0 {
-            Inner::Os { file, .. } => match file.try_lock() {
-                Ok(()) => Ok(true),
-                Err(os::TryLockError::WouldBlock) => Ok(false),
-                Err(os::TryLockError::Error(error)) => Err(error),
-            },
+            Inner::Os(file) => file.try_lock(),
+            Inner::Simulated(file) => file.try_lock(),
         }
     }
 
     /// Appends up to `length` bytes from an offset to the buffer; fewer only at the end of the file.
     pub async fn read_at(&self, buffer: Vec<u8>, offset: u64, length: usize) -> (io::Result<usize>, Vec<u8>) {
-        let mut buffer = buffer;
-        if !self.is_on_uring() {
-            let file = self.clone();
-            return run_file_operation(move || {
-                let start = buffer.len();
-                buffer.resize(start + length, 0);
-                let result = file.read_at_blocking(&mut buffer[start..], offset);
-                buffer.truncate(start + result.as_ref().copied().unwrap_or(0));
-                (result, buffer)
-            })
-            .await;
+        if let Some(file) = self.on_ring() {
+            return file.read_on_ring(self, buffer, offset, length).await;
         }
-        let Inner::Os { file, direct } = &*self.0;
-        if *direct {
-            let window = Window::around(offset, length);
-            let (result, bounce) = self
-                .read_on_uring(file, AlignedBuffer::spare(window.length), window.start, window.length)
-                .await;
-            let count = result.map(|read| read.saturating_sub(window.skip).min(length));
-            if let Ok(count) = count {
-                let start = bounce.1 + window.skip;
-                buffer.extend_from_slice(&bounce.0[start..start + count]);
-            }
-            return (count, buffer);
-        }
-        buffer.reserve(length);
-        let (result, (buffer, _)) = self.read_on_uring(file, (buffer, 0), offset, length).await;
-        (result, buffer)
-    }
-
-    /// Reads until the length or the end of the file. The start of the data in an aligned buffer is carried along.
-    async fn read_on_uring(
-        &self,
-        file: &os::File,
-        (mut buffer, aligned): (Vec<u8>, usize),
-        offset: u64,
-        length: usize,
-    ) -> (io::Result<usize>, (Vec<u8>, usize)) {
-        let mut total = 0;
-        while total < length {
-            let at = offset + total as u64;
-            let (result, back) = uring_file::read(self.clone(), file.as_raw_fd(), buffer, at, length - total).await;
-            buffer = back;
-            match result {
-                Ok(0) => break,
-                Ok(count) => total += count,
-                Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN)) => {}
-                Err(error) => return (Err(error), (buffer, aligned)),
-            }
-            // A direct read that stops off the grid has met the end of the file.
-            if aligned != 0 && !total.is_multiple_of(DIRECT_ALIGNMENT) {
-                break;
-            }
-        }
-        (Ok(total), (buffer, aligned))
+        let file = self.clone();
+        run_blocking(move || {
+            let mut buffer = buffer;
+            let start = buffer.len();
+            buffer.resize(start + length, 0);
+            let result = file.read_at_blocking(&mut buffer[start..], offset);
+            buffer.truncate(start + result.as_ref().copied().unwrap_or(0));
+            (result, buffer)
+        })
+        .await
     }
 
     /// Writes the whole buffer at an offset. A dropped future's write is still done.
     pub async fn write_at(&self, buffer: Vec<u8>, offset: u64) -> (io::Result<()>, Vec<u8>) {
-        if !self.is_on_uring() {
-            let file = self.clone();
-            return run_file_operation(move || (file.write_all_at_blocking(&buffer, offset), buffer)).await;
+        if let Some(file) = self.on_ring() {
+            return file.write_on_ring(self, buffer, offset).await;
         }
-        let Inner::Os { file, direct } = &*self.0;
-        if !*direct {
-            return self.write_on_uring(file, buffer, 0, offset).await;
-        }
-        if let Err(error) = check_direct_write(buffer.len(), offset) {
-            return (Err(error), buffer);
-        }
-        let (result, _) = {
-            let bounce = AlignedBuffer::from(&buffer[..]);
-            let start = bounce.start;
-            self.write_on_uring(file, bounce.into_vec(), start, offset).await
-        };
-        (result, buffer)
-    }
-
-    async fn write_on_uring(
-        &self,
-        file: &os::File,
-        mut buffer: Vec<u8>,
-        start: usize,
-        offset: u64,
-    ) -> (io::Result<()>, Vec<u8>) {
-        let mut position = start;
-        while position < buffer.len() {
-            let at = offset + (position - start) as u64;
-            let (result, back) = uring_file::write(self.clone(), file.as_raw_fd(), buffer, position, at).await;
-            buffer = back;
-            match result {
-                Ok(0) => return (Err(io::ErrorKind::WriteZero.into()), buffer),
-                Ok(count) => position += count,
-                Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN)) => {}
-                Err(error) => return (Err(error), buffer),
-            }
-        }
-        (Ok(()), buffer)
+        let file = self.clone();
+        run_blocking(move || (file.write_all_at_blocking(&buffer, offset), buffer)).await
     }
 
     /// Makes the file's bytes durable. See [`File::sync_data_blocking`].
@@ -330,101 +220,28 @@ impl File {
     /// # Errors
     /// As for [`File::sync_data_blocking`].
     pub async fn sync_data(&self) -> io::Result<()> {
-        if !self.is_on_uring() {
-            let file = self.clone();
-            return run_file_operation(move || file.sync_data_blocking()).await;
+        if let Some(file) = self.on_ring() {
+            return file.sync_on_ring(self).await;
         }
-        let Inner::Os { file, .. } = &*self.0;
-        uring_file::sync_data(self.clone(), file.as_raw_fd()).await
+        let file = self.clone();
+        run_blocking(move || file.sync_data_blocking()).await
     }
 
-    fn is_on_uring(&self) -> bool {
-        matches!(&*self.0, Inner::Os { .. }) && executor::with(|executor| matches!(executor.driver, Driver::Uring(_)))
-    }
-}
-
-fn read_fully(file: &os::File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-    let mut total = 0;
-    while total < buffer.len() {
-        match file.read_at(&mut buffer[total..], offset + total as u64) {
-            Ok(0) => break,
-            Ok(count) => total += count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // A direct read that stopped off the grid at the end of the file cannot go on from there.
-            Err(_) if total > 0 && !total.is_multiple_of(512) => break,
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(total)
-}
-
-fn check_direct_write(length: usize, offset: u64) -> io::Result<()> {
-    if length.is_multiple_of(DIRECT_ALIGNMENT) && offset.is_multiple_of(DIRECT_ALIGNMENT as u64) {
-        return Ok(());
-    }
-    let message =
-        format!("a direct write of {length} bytes at offset {offset}; both must be multiples of {DIRECT_ALIGNMENT}");
-    Err(io::Error::new(io::ErrorKind::InvalidInput, message))
-}
-
-/// The aligned range around a wanted one.
-struct Window {
-    start: u64,
-    length: usize,
-    /// Bytes before the wanted ones.
-    skip: usize,
-}
-
-impl Window {
-    fn around(offset: u64, length: usize) -> Self {
-        let skip = usize::try_from(offset % DIRECT_ALIGNMENT as u64).expect("a remainder of 4096 fits");
-        Self {
-            start: offset - skip as u64,
-            length: (skip + length).next_multiple_of(DIRECT_ALIGNMENT),
-            skip,
+    /// The file, if the current shard has a ring to work on it.
+    fn on_ring(&self) -> Option<&OsFile> {
+        match &*self.0 {
+            Inner::Os(file) => executor::with(|executor| matches!(executor.driver, Driver::Uring(_)).then_some(file)),
+            Inner::Simulated(_) => None,
         }
     }
 }
 
-/// Memory as direct access wants it: a vector that is a little too long, and where its aligned part starts.
-struct AlignedBuffer {
-    vector: Vec<u8>,
-    start: usize,
-}
-
-impl AlignedBuffer {
-    fn new(length: usize) -> Self {
-        let (mut vector, start) = Self::spare(length);
-        vector.resize(start + length, 0);
-        Self { vector, start }
-    }
-
-    /// A vector whose spare capacity starts aligned, and where that is.
-    fn spare(length: usize) -> (Vec<u8>, usize) {
-        let mut vector: Vec<u8> = Vec::with_capacity(length + DIRECT_ALIGNMENT);
-        let start = vector.as_ptr().addr().next_multiple_of(DIRECT_ALIGNMENT) - vector.as_ptr().addr();
-        vector.resize(start, 0);
-        (vector, start)
-    }
-
-    fn bytes(&self) -> &[u8] {
-        &self.vector[self.start..]
-    }
-
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.vector[self.start..]
-    }
-
-    fn into_vec(self) -> Vec<u8> {
-        self.vector
-    }
-}
-
-impl From<&[u8]> for AlignedBuffer {
-    fn from(bytes: &[u8]) -> Self {
-        let (mut vector, start) = Self::spare(bytes.len());
-        vector.extend_from_slice(bytes);
-        Self { vector, start }
+/// Does a blocking operation without blocking the shard.
+async fn run_blocking<T: Send + 'static>(operation: impl FnOnce() -> T + Send + 'static) -> T {
+    if is_simulated() {
+        simulated::later(operation).await
+    } else {
+        run_file_operation(operation).await
     }
 }
 
@@ -444,6 +261,12 @@ pub struct DirEntry {
 /// # Errors
 /// As the system says.
 pub fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
+    if is_simulated() {
+        let file = File::open(path, OpenOptions::READ)?;
+        let mut bytes = vec![0; usize::try_from(file.len()?).map_err(|_| io::ErrorKind::FileTooLarge)?];
+        file.read_exact_at_blocking(&mut bytes, 0)?;
+        return Ok(bytes);
+    }
     os::read(path)
 }
 
@@ -452,6 +275,15 @@ pub fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
 /// # Errors
 /// As the system says.
 pub fn write(path: impl AsRef<Path>, bytes: &[u8]) -> io::Result<()> {
+    if is_simulated() {
+        let options = OpenOptions {
+            write: true,
+            create: true,
+            truncate: true,
+            ..OpenOptions::default()
+        };
+        return File::open(path, options)?.write_all_at_blocking(bytes, 0);
+    }
     os::write(path, bytes)
 }
 
@@ -460,6 +292,9 @@ pub fn write(path: impl AsRef<Path>, bytes: &[u8]) -> io::Result<()> {
 /// # Errors
 /// As the system says.
 pub fn create_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
+    if is_simulated() {
+        return simulated::create_dir_all(path.as_ref());
+    }
     os::create_dir_all(path)
 }
 
@@ -468,6 +303,9 @@ pub fn create_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
 /// # Errors
 /// As the system says.
 pub fn read_dir(path: impl AsRef<Path>) -> io::Result<Vec<DirEntry>> {
+    if is_simulated() {
+        return simulated::read_dir(path.as_ref());
+    }
     let mut entries = Vec::new();
     for entry in os::read_dir(path)? {
         let entry = entry?;
@@ -495,6 +333,9 @@ pub fn read_dir(path: impl AsRef<Path>) -> io::Result<Vec<DirEntry>> {
 /// # Errors
 /// As the system says.
 pub fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
+    if is_simulated() {
+        return simulated::rename(from.as_ref(), to.as_ref());
+    }
     os::rename(from, to)
 }
 
@@ -503,6 +344,9 @@ pub fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
 /// # Errors
 /// As the system says.
 pub fn remove_file(path: impl AsRef<Path>) -> io::Result<()> {
+    if is_simulated() {
+        return simulated::remove_file(path.as_ref());
+    }
     os::remove_file(path)
 }
 
@@ -511,6 +355,9 @@ pub fn remove_file(path: impl AsRef<Path>) -> io::Result<()> {
 /// # Errors
 /// As the system says.
 pub fn remove_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
+    if is_simulated() {
+        return simulated::remove_dir_all(path.as_ref());
+    }
     os::remove_dir_all(path)
 }
 
@@ -519,12 +366,18 @@ pub fn remove_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
 /// # Errors
 /// As the system says.
 pub fn sync_dir(path: impl AsRef<Path>) -> io::Result<()> {
+    if is_simulated() {
+        return simulated::sync_dir(path.as_ref());
+    }
     os::File::open(path)?.sync_all()
 }
 
 /// Whether something has this name.
 #[must_use]
 pub fn exists(path: impl AsRef<Path>) -> bool {
+    if is_simulated() {
+        return simulated::exists(path.as_ref());
+    }
     path.as_ref().exists()
 }
 
@@ -533,6 +386,9 @@ pub fn exists(path: impl AsRef<Path>) -> bool {
 /// # Errors
 /// As the system says.
 pub fn hard_link(original: impl AsRef<Path>, link: impl AsRef<Path>) -> io::Result<()> {
+    if is_simulated() {
+        return simulated::hard_link(original.as_ref(), link.as_ref());
+    }
     os::hard_link(original, link)
 }
 
@@ -542,6 +398,9 @@ pub fn hard_link(original: impl AsRef<Path>, link: impl AsRef<Path>) -> io::Resu
 /// As the system says.
 pub fn available_bytes(path: impl AsRef<Path>) -> io::Result<u64> {
     use std::os::unix::ffi::OsStrExt;
+    if is_simulated() {
+        return simulated::available_bytes();
+    }
     let path = std::ffi::CString::new(path.as_ref().as_os_str().as_bytes())?;
     // SAFETY: statvfs is plain data for which all zeros is valid.
     let mut figures: libc::statvfs = unsafe { std::mem::zeroed() };

@@ -74,30 +74,39 @@ pub(crate) struct Gate {
 }
 
 static GATES: [OnceLock<Gate>; GATES_MAX] = [const { OnceLock::new() }; GATES_MAX];
-static FREE: Mutex<FreeGates> = Mutex::new(FreeGates {
-    returned: Vec::new(),
-    created: 0,
-});
+/// Simulated shards have gates of their own, so that no late wake-up of a production shard can reach them and change their run.
+static FREE: [Mutex<FreeGates>; 2] = [const {
+    Mutex::new(FreeGates {
+        returned: Vec::new(),
+        created: 0,
+    })
+}; 2];
+const SIMULATED_GATES: u32 = 2048;
 
 struct FreeGates {
     returned: Vec<u32>,
     created: u32,
 }
 
+fn lock_free(simulated: bool) -> MutexGuard<'static, FreeGates> {
+    FREE[usize::from(simulated)]
+        .lock()
+        .expect("no code panics while it holds the list of free gates")
+}
+
 impl Gate {
     /// Takes a gate that no shard uses.
-    pub(crate) fn acquire() -> &'static Self {
-        let mut free = FREE
-            .lock()
-            .expect("no code panics while it holds the list of free gates");
+    pub(crate) fn acquire(simulated: bool) -> &'static Self {
+        let mut free = lock_free(simulated);
         let index = free.returned.pop().unwrap_or_else(|| {
+            assert!(
+                free.created < SIMULATED_GATES,
+                "at most {SIMULATED_GATES} shards at once in one process"
+            );
             free.created += 1;
-            free.created - 1
+            free.created - 1 + if simulated { SIMULATED_GATES } else { 0 }
         });
-        assert!(
-            (index as usize) < GATES_MAX,
-            "at most {GATES_MAX} shards at once in one process"
-        );
+        drop(free);
         GATES[index as usize].get_or_init(|| Self {
             index,
             rung: AtomicBool::new(false),
@@ -116,10 +125,7 @@ impl Gate {
         for word in &self.doorbell {
             word.store(0, Ordering::SeqCst);
         }
-        FREE.lock()
-            .expect("no code panics while it holds the list of free gates")
-            .returned
-            .push(self.index);
+        lock_free(self.index >= SIMULATED_GATES).returned.push(self.index);
     }
 
     /// The gate a task id names.
@@ -127,9 +133,9 @@ impl Gate {
         GATES[task.gate() as usize].get()
     }
 
-    /// Every gate that was ever used. Safe to call in a signal handler: it only loads.
+    /// Every gate of a production shard that was ever used. Safe to call in a signal handler: it only loads.
     pub(crate) fn all() -> impl Iterator<Item = &'static Self> {
-        GATES.iter().map_while(OnceLock::get)
+        GATES[..SIMULATED_GATES as usize].iter().map_while(OnceLock::get)
     }
 
     pub(crate) fn index(&self) -> u32 {

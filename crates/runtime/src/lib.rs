@@ -24,6 +24,7 @@
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 compile_error!("the runtime needs 64-bit Linux: a waker is a 64-bit number, and both backends are Linux interfaces");
 
+mod affinity;
 mod blocking;
 mod clock;
 mod driver;
@@ -33,8 +34,10 @@ mod gate;
 mod group;
 mod mailbox;
 pub mod net;
+mod os_file;
 mod random;
 mod signal;
+pub mod sim;
 mod spsc;
 mod start;
 mod sync;

@@ -93,6 +93,11 @@ impl Mailboxes {
         Ok(())
     }
 
+    /// Whether messages wait for room in a ring.
+    pub(crate) fn is_overflowing(&self) -> bool {
+        self.overflowing.get() > 0
+    }
+
     /// Moves overflow into rings that have room again. Whether anything still waits.
     fn flush_overflow(&self, own: u32, gates: &[&'static Gate]) -> bool {
         if self.overflowing.get() == 0 {

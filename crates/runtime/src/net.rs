@@ -2,11 +2,14 @@
 //! a dropped `read` or `accept` loses nothing (the next one gets what it received), a dropped `write_all` leaves an unknown part
 //! written and every later write fails.
 
-use crate::driver::{Driver, socket, uring_net};
+use crate::driver::epoll::Source;
+use crate::driver::{Driver, epoll_net, socket, uring_net};
 use crate::executor;
+use crate::sim::network::{self, SimulatedEnd, SimulatedListener};
 use std::io;
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// How to listen.
@@ -32,6 +35,8 @@ pub struct TcpListener(ListenerInner);
 
 enum ListenerInner {
     Uring(uring_net::Listener),
+    Epoll(Source),
+    Simulated(SimulatedListener),
 }
 
 impl TcpListener {
@@ -45,6 +50,14 @@ impl TcpListener {
                 let socket = socket::listen(address, options.reuse_port, options.backlog, 0)?;
                 Ok(Self(ListenerInner::Uring(uring_net::Listener::new(socket))))
             }
+            Driver::Epoll(_) => {
+                let socket = socket::listen(address, options.reuse_port, options.backlog, libc::SOCK_NONBLOCK)?;
+                Ok(Self(ListenerInner::Epoll(Source::new(Arc::new(socket))?)))
+            }
+            Driver::Simulated(_) => {
+                let listener = SimulatedListener::bind(address, options.reuse_port, options.backlog)?;
+                Ok(Self(ListenerInner::Simulated(listener)))
+            }
         })
     }
 
@@ -55,6 +68,8 @@ impl TcpListener {
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         match &self.0 {
             ListenerInner::Uring(listener) => socket::local_address(listener.socket().as_raw_fd()),
+            ListenerInner::Epoll(source) => socket::local_address(source.socket.as_raw_fd()),
+            ListenerInner::Simulated(listener) => Ok(listener.local_address()),
         }
     }
 
@@ -65,6 +80,8 @@ impl TcpListener {
     pub async fn accept(&self) -> io::Result<TcpStream> {
         match &self.0 {
             ListenerInner::Uring(listener) => Ok(TcpStream::on_uring(listener.accept().await?, Vec::new())),
+            ListenerInner::Epoll(source) => Ok(TcpStream::on_epoll(epoll_net::accept(source).await?, Vec::new())),
+            ListenerInner::Simulated(listener) => Ok(TcpStream::simulated(listener.accept().await?)),
         }
     }
 }
@@ -87,10 +104,30 @@ pub struct WriteHalf {
 
 enum Receiver {
     Uring(uring_net::Receiver),
+    Epoll(epoll_net::Receiver),
+    Simulated(Arc<SimulatedEnd>),
 }
 
 enum Sender {
     Uring(Arc<OwnedFd>),
+    Epoll(Rc<Source>),
+    Simulated(Arc<SimulatedEnd>),
+}
+
+/// What a sender is of, whatever the backend.
+enum Socket<'a> {
+    Os(&'a Arc<OwnedFd>),
+    Simulated(&'a Arc<SimulatedEnd>),
+}
+
+impl Sender {
+    fn socket(&self) -> Socket<'_> {
+        match self {
+            Self::Uring(socket) => Socket::Os(socket),
+            Self::Epoll(source) => Socket::Os(&source.socket),
+            Self::Simulated(end) => Socket::Simulated(end),
+        }
+    }
 }
 
 impl TcpStream {
@@ -104,6 +141,27 @@ impl TcpStream {
         }
     }
 
+    fn on_epoll(source: Source, leftover: Vec<u8>) -> Self {
+        let source = Rc::new(source);
+        Self {
+            read: ReadHalf(Receiver::Epoll(epoll_net::Receiver::new(Rc::clone(&source), leftover))),
+            write: WriteHalf {
+                sender: Sender::Epoll(source),
+                broken: false,
+            },
+        }
+    }
+
+    fn simulated(end: Arc<SimulatedEnd>) -> Self {
+        Self {
+            read: ReadHalf(Receiver::Simulated(Arc::clone(&end))),
+            write: WriteHalf {
+                sender: Sender::Simulated(end),
+                broken: false,
+            },
+        }
+    }
+
     /// Connects to the address.
     ///
     /// # Errors
@@ -111,12 +169,18 @@ impl TcpStream {
     pub async fn connect(address: SocketAddr) -> io::Result<Self> {
         enum On {
             Uring,
+            Epoll,
+            Simulated,
         }
         let on = executor::with(|executor| match &executor.driver {
             Driver::Uring(_) => On::Uring,
+            Driver::Epoll(_) => On::Epoll,
+            Driver::Simulated(_) => On::Simulated,
         });
         match on {
             On::Uring => Ok(Self::on_uring(uring_net::connect(address).await?, Vec::new())),
+            On::Epoll => Ok(Self::on_epoll(epoll_net::connect(address).await?, Vec::new())),
+            On::Simulated => Ok(Self::simulated(network::connect(address).await?)),
         }
     }
 
@@ -125,8 +189,9 @@ impl TcpStream {
     /// # Errors
     /// As the system says; an end that is gone has no address.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        match &self.write.sender {
-            Sender::Uring(socket) => socket::peer_address(socket.as_raw_fd()),
+        match self.write.sender.socket() {
+            Socket::Os(socket) => socket::peer_address(socket.as_raw_fd()),
+            Socket::Simulated(end) => Ok(end.peer_address()),
         }
     }
 
@@ -135,8 +200,9 @@ impl TcpStream {
     /// # Errors
     /// As the system says.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        match &self.write.sender {
-            Sender::Uring(socket) => socket::local_address(socket.as_raw_fd()),
+        match self.write.sender.socket() {
+            Socket::Os(socket) => socket::local_address(socket.as_raw_fd()),
+            Socket::Simulated(end) => Ok(end.local_address()),
         }
     }
 
@@ -145,13 +211,14 @@ impl TcpStream {
     /// # Errors
     /// As the system says.
     pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
-        match &self.write.sender {
-            Sender::Uring(socket) => socket::set_option(
+        match self.write.sender.socket() {
+            Socket::Os(socket) => socket::set_option(
                 socket.as_raw_fd(),
                 libc::IPPROTO_TCP,
                 libc::TCP_NODELAY,
                 i32::from(nodelay),
             ),
+            Socket::Simulated(_) => Ok(()),
         }
     }
 
@@ -189,15 +256,19 @@ impl TcpStream {
     #[must_use]
     pub fn detach(self) -> DetachedStream {
         let broken = self.write.broken;
-        match (self.read.0, self.write.sender) {
-            (Receiver::Uring(receiver), Sender::Uring(socket)) => {
-                let leftover = receiver.into_leftover();
-                DetachedStream {
-                    socket: Detached::Os(socket),
-                    leftover,
-                    broken,
-                }
-            }
+        let socket = match self.write.sender.socket() {
+            Socket::Os(socket) => Detached::Os(Arc::clone(socket)),
+            Socket::Simulated(end) => Detached::Simulated(Arc::clone(end)),
+        };
+        let leftover = match self.read.0 {
+            Receiver::Uring(receiver) => receiver.into_leftover(),
+            Receiver::Epoll(receiver) => receiver.into_leftover(),
+            Receiver::Simulated(_) => Vec::new(),
+        };
+        DetachedStream {
+            socket,
+            leftover,
+            broken,
         }
     }
 }
@@ -211,16 +282,19 @@ pub struct DetachedStream {
 
 enum Detached {
     Os(Arc<OwnedFd>),
+    Simulated(Arc<SimulatedEnd>),
 }
 
 impl DetachedStream {
     /// Takes the connection over to this shard.
     #[must_use]
     pub fn attach(self) -> TcpStream {
-        let Detached::Os(socket) = self.socket;
-        let mut stream = executor::with(|executor| match &executor.driver {
-            Driver::Uring(_) => TcpStream::on_uring(socket, self.leftover),
-        });
+        let is_epoll = executor::with(|executor| matches!(executor.driver, Driver::Epoll(_)));
+        let mut stream = match self.socket {
+            Detached::Os(socket) if is_epoll => TcpStream::on_epoll(Source::adopt(socket), self.leftover),
+            Detached::Os(socket) => TcpStream::on_uring(socket, self.leftover),
+            Detached::Simulated(end) => TcpStream::simulated(end),
+        };
         stream.write.broken = self.broken;
         stream
     }
@@ -241,6 +315,8 @@ impl ReadHalf {
         }
         match &mut self.0 {
             Receiver::Uring(receiver) => receiver.receive(buffer).await,
+            Receiver::Epoll(receiver) => receiver.receive(buffer).await,
+            Receiver::Simulated(end) => end.receive(buffer).await,
         }
     }
 }
@@ -255,6 +331,8 @@ impl WriteHalf {
         self.broken = true;
         let (result, buffer) = match &mut self.sender {
             Sender::Uring(socket) => uring_net::send_all(socket, buffer).await,
+            Sender::Epoll(source) => epoll_net::send_all(source, buffer).await,
+            Sender::Simulated(end) => end.send_all(buffer).await,
         };
         self.broken = result.is_err();
         (result, buffer)
@@ -265,16 +343,18 @@ impl WriteHalf {
     /// # Errors
     /// As the system says.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
-        match &self.sender {
-            Sender::Uring(socket) => socket::shut_down(socket.as_raw_fd(), how),
+        match self.sender.socket() {
+            Socket::Os(socket) => socket::shut_down(socket.as_raw_fd(), how),
+            Socket::Simulated(end) => end.shut_down(how),
         }
     }
 
     /// The descriptor, for diagnostics; `None` in the simulator.
     #[must_use]
     pub fn raw_fd(&self) -> Option<RawFd> {
-        match &self.sender {
-            Sender::Uring(socket) => Some(socket.as_raw_fd()),
+        match self.sender.socket() {
+            Socket::Os(socket) => Some(socket.as_raw_fd()),
+            Socket::Simulated(_) => None,
         }
     }
 }

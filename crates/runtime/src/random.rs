@@ -6,6 +6,9 @@ use std::cell::RefCell;
 /// A number that the other nodes cannot guess better than by chance, but an attacker might: not for keys or passwords.
 #[must_use]
 pub fn random_u64() -> u64 {
+    if crate::sim::world::is_simulated() {
+        return crate::sim::world::world().random_u64();
+    }
     thread_local! {
         static GENERATOR: RefCell<Generator> = RefCell::new(Generator::from_seed(seed_from_kernel()));
     }

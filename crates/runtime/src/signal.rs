@@ -1,7 +1,8 @@
 //! SIGTERM and SIGINT as a future. The handler sets a flag and rings every gate. The second signal of a kind ends the process as if
 //! there were no handler, so that a node that hangs on its way out can be stopped.
 
-use crate::executor;
+use crate::driver::Driver;
+use crate::executor::{self, Executor};
 use crate::gate::Gate;
 use std::future::Future;
 use std::pin::Pin;
@@ -11,15 +12,20 @@ use std::task::{Context, Poll};
 
 static TERMINATING: AtomicBool = AtomicBool::new(false);
 
-/// Whether the process was told to end.
-pub(crate) fn is_terminating() -> bool {
-    TERMINATING.load(Ordering::Acquire)
+/// Whether the process was told to end; in the simulator, the process of the node.
+pub(crate) fn is_terminating(executor: &Executor) -> bool {
+    match &executor.driver {
+        Driver::Simulated(driver) => driver.world.node(driver.node).terminating.get(),
+        _ => TERMINATING.load(Ordering::Acquire),
+    }
 }
 
 /// Resolves when the process is told to end (SIGTERM or SIGINT), on every shard that awaits it. Handlers are installed at the first
 /// call; before it the signals end the process.
 pub fn on_signal_terminate() -> TerminateSignal {
-    install_handlers();
+    if !crate::sim::world::is_simulated() {
+        install_handlers();
+    }
     TerminateSignal(())
 }
 
@@ -37,7 +43,7 @@ impl Future for TerminateSignal {
             if !waiters.iter().any(|waiter| waiter.will_wake(context.waker())) {
                 waiters.push(context.waker().clone());
             }
-            if is_terminating() {
+            if is_terminating(executor) {
                 Poll::Ready(())
             } else {
                 Poll::Pending

@@ -1,5 +1,6 @@
 //! Starting a production node: one thread per shard, the backend chosen by what the kernel allows.
 
+use crate::affinity::Processors;
 use crate::blocking::Pools;
 use crate::driver::Driver;
 use crate::executor::{Executor, ShardId};
@@ -9,8 +10,8 @@ use crate::mailbox::Mailboxes;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 /// How to start the shards of a node.
@@ -50,6 +51,9 @@ impl Default for Options {
     }
 }
 
+/// The main function of a node, on each of its shards.
+type Main = dyn Fn(ShardId) -> Pin<Box<dyn Future<Output = ()>>> + Send + Sync;
+
 /// What the shards of a node share.
 pub(crate) struct Node {
     pub(crate) gates: Vec<&'static Gate>,
@@ -59,9 +63,19 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    pub(crate) fn new(shards: u32, pools: Pools) -> Self {
+    fn new(shards: u32, pools: Pools) -> Self {
+        let gates = (0..shards).map(|_| Gate::acquire(false)).collect();
         Self {
-            gates: (0..shards).map(|_| Gate::acquire()).collect(),
+            gates,
+            pools,
+            mains_left: AtomicU32::new(shards),
+        }
+    }
+
+    pub(crate) fn new_simulated(shards: u32, pools: Pools) -> Self {
+        let gates = (0..shards).map(|_| Gate::acquire(true)).collect();
+        Self {
+            gates,
             pools,
             mains_left: AtomicU32::new(shards),
         }
@@ -100,7 +114,23 @@ where
     F: Fn(ShardId) -> Pin<Box<dyn Future<Output = ()>>> + Send + Sync + 'static,
 {
     check(&options)?;
-    let backend = choose_backend(options.backend)?;
+    let main: Arc<Main> = Arc::new(main);
+    let chosen = choose_backend(options.backend)?;
+    match run_on(chosen, &options, &main) {
+        // A ring could be made for a probe, but not one for every shard: locked memory is limited on older kernels.
+        Err(NotStarted(error)) if chosen == Backend::IoUring && options.backend == Backend::Auto => {
+            log::warn!("runtime: io_uring does not work for every shard ({error}); falling back to epoll");
+            run_on(Backend::Epoll, &options, &main)
+        }
+        ended => ended,
+    }
+    .map_err(|NotStarted(error)| error)
+}
+
+/// A shard could not start, so none did.
+struct NotStarted(io::Error);
+
+fn run_on(backend: Backend, options: &Options, main: &Arc<Main>) -> Result<(), NotStarted> {
     let shards = options.shards;
     log::info!(
         "runtime: {shards} shards on {}",
@@ -111,47 +141,88 @@ where
         }
     );
     let node = Arc::new(Node::new(shards, Pools::start(shards)));
-    let main: Arc<dyn Fn(ShardId) -> Pin<Box<dyn Future<Output = ()>>> + Send + Sync> = Arc::new(main);
-    let mut threads = Vec::new();
+    let (report, reports) = mpsc::channel();
+    let (mut threads, mut go_aheads) = (Vec::new(), Vec::new());
     for (shard, mailboxes) in (0..shards).zip(Mailboxes::for_shards(shards as usize)) {
-        let (node, main) = (Arc::clone(&node), Arc::clone(&main));
-        let cpu = options.pin_cpus.as_ref().map(|cpus| cpus[shard as usize]);
-        let spin = options.spin;
-        let body = move || run_shard(node, shard, backend, mailboxes, cpu, spin, &*main);
-        threads.push(std::thread::Builder::new().name(format!("shard-{shard}")).spawn(body)?);
+        let (go_ahead, wait_for_go_ahead) = mpsc::channel();
+        let start = ShardStart {
+            node: Arc::clone(&node),
+            shard,
+            backend,
+            mailboxes,
+            cpu: options.pin_cpus.as_ref().map(|cpus| cpus[shard as usize]),
+            spin: options.spin,
+            main: Arc::clone(main),
+            report: report.clone(),
+            wait_for_go_ahead,
+        };
+        let thread = std::thread::Builder::new()
+            .name(format!("shard-{shard}"))
+            .spawn(move || start.run());
+        threads.push(thread.map_err(NotStarted)?);
+        go_aheads.push(go_ahead);
     }
-    let mut result = Ok(());
+    let started = (0..shards).try_for_each(|_| reports.recv().expect("every shard reports before it ends"));
+    if started.is_ok() {
+        for go_ahead in go_aheads {
+            go_ahead.send(()).expect("a shard that has started waits");
+        }
+    } else {
+        // Shards that wait see their channels close, and end.
+        drop(go_aheads);
+    }
     for thread in threads {
-        let ended = thread.join().unwrap_or_else(|_| abort("a shard's thread panicked"));
-        result = result.and(ended);
+        thread.join().unwrap_or_else(|_| abort("a shard's thread panicked"));
     }
     node.pools.close();
-    result
+    started.map_err(NotStarted)
 }
 
-fn run_shard(
+/// What the thread of a shard begins with.
+struct ShardStart {
     node: Arc<Node>,
     shard: u32,
     backend: Backend,
     mailboxes: Mailboxes,
     cpu: Option<usize>,
     spin: Duration,
-    main: &(dyn Fn(ShardId) -> Pin<Box<dyn Future<Output = ()>>> + Send + Sync),
-) -> io::Result<()> {
-    let _bomb = AbortOnPanic("a task or message of a shard");
-    let gate = node.gates[shard as usize];
-    let started = cpu.map_or(Ok(()), pin_to).and_then(|()| Driver::open(backend, gate));
-    let driver = match started {
-        Ok(driver) => driver,
-        Err(error) => {
-            // The other shards are not to wait for this one for ever: a shard that cannot start ends the process.
-            abort(&format!("shard {shard} could not start: {error}"))
+    main: Arc<Main>,
+    /// Tells whether this shard can run.
+    report: mpsc::Sender<io::Result<()>>,
+    /// Closed when another shard cannot.
+    wait_for_go_ahead: mpsc::Receiver<()>,
+}
+
+impl ShardStart {
+    /// The life of a shard's thread.
+    fn run(self) {
+        let _bomb = AbortOnPanic("a task or message of a shard");
+        let gate = self.node.gates[self.shard as usize];
+        let driver = match self
+            .cpu
+            .map_or(Ok(()), pin_to)
+            .and_then(|()| Driver::open(self.backend, gate))
+        {
+            Ok(driver) => driver,
+            Err(error) => {
+                let error = io::Error::new(error.kind(), format!("shard {} cannot start: {error}", self.shard));
+                return self.report.send(Err(error)).unwrap_or(());
+            }
+        };
+        let told = self.report.send(Ok(())).is_ok() && self.wait_for_go_ahead.recv().is_ok();
+        if told {
+            run_shard(
+                Executor::new(self.node, self.shard, driver, self.mailboxes, self.spin),
+                &*self.main,
+            );
         }
-    };
-    let executor = Executor::new(Arc::clone(&node), shard, driver, mailboxes, spin);
+    }
+}
+
+fn run_shard(executor: Executor, main: &Main) {
     let entered = executor.enter();
-    let main = main(ShardId(shard));
-    let ending = Arc::clone(&node);
+    let main = main(ShardId(executor.shard));
+    let ending = Arc::clone(&executor.node);
     executor.add_task(
         Group::STATEMENT,
         Box::pin(async move {
@@ -159,11 +230,10 @@ fn run_shard(
             ending.end_main();
         }),
     );
-    executor.run_until(|| node.is_done());
+    executor.run_until(|| executor.node.is_done());
     executor.drop_tasks();
     executor.driver.shut_down();
     drop(entered);
-    Ok(())
 }
 
 fn check(options: &Options) -> io::Result<()> {
@@ -208,23 +278,7 @@ fn choose_backend(wanted: Backend) -> io::Result<Backend> {
 }
 
 fn pin_to(cpu: usize) -> io::Result<()> {
-    // SAFETY: an all-zero cpu_set_t is the empty set.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    if cpu >= libc::CPU_SETSIZE as usize {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            format!("processor {cpu} does not exist"),
-        ));
-    }
-    // SAFETY: `cpu` is below CPU_SETSIZE, so the bit is inside the set.
-    unsafe { libc::CPU_SET(cpu, &mut set) };
-    // SAFETY: pid 0 is the calling thread; the set and its size are those of the local.
-    let result = unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set) };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    Processors::only(cpu)?.bind_this_thread()
 }
 
 /// Ends the process when the thread unwinds: a shard that lost a task half-way cannot be trusted with data.

@@ -240,7 +240,7 @@ mod tests {
             ));
         }
         for (slot, deadline) in slots {
-            if random.next() % 3 == 0 {
+            if random.next().is_multiple_of(3) {
                 timers.remove(slot);
             } else {
                 expected.push(deadline);

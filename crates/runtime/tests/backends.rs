@@ -9,18 +9,22 @@ mod shards;
 #[path = "backends/tasks.rs"]
 mod tasks;
 
+use runtime::sim::Simulation;
 use runtime::{Backend, Options, ShardId};
 use std::future::Future;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Runs the test on a fresh node with that many shards, once for each backend that this machine allows.
+/// Simulated runs of each test.
+const SEEDS: u64 = 5;
+
+/// Runs the test on a fresh node with that many shards, once for each backend that this machine allows, then in the simulator.
 pub fn on_every_backend<F, Fut>(shards: u32, test: F)
 where
     F: Fn(ShardId) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = ()> + 'static,
 {
-    for backend in [Backend::IoUring] {
+    for backend in [Backend::IoUring, Backend::Epoll] {
         let test = test.clone();
         let options = Options {
             shards,
@@ -33,6 +37,14 @@ where
             Err(error) if backend == Backend::IoUring => eprintln!("io_uring is not tested on this machine: {error}"),
             Err(error) => panic!("a node on {backend:?} did not run: {error}"),
         }
+    }
+    for seed in 0..SEEDS {
+        let mut simulation = Simulation::new(seed);
+        let node = simulation.add_node(shards);
+        let test = test.clone();
+        simulation.start(node, move |shard| Box::pin(test(shard)));
+        let ended = simulation.run_until_ended(node, Duration::from_secs(1800));
+        assert!(ended, "the simulated node hangs with seed {seed}");
     }
 }
 

@@ -1,14 +1,20 @@
 //! The kernel as one shard sees it. One of the backends; which one is decided once, at start.
 
+pub(crate) mod epoll;
+pub(crate) mod epoll_net;
+mod leftover;
 pub(crate) mod socket;
 pub(crate) mod uring;
 pub(crate) mod uring_file;
 pub(crate) mod uring_net;
 
-use crate::clock::Instant;
+use crate::clock::{self, Instant};
 use crate::gate::Gate;
+use crate::sim::SimulatedDriver;
 use crate::start::Backend;
+use epoll::Epoll;
 use std::io;
+use std::time::Duration;
 use uring::Uring;
 
 /// How long a visit to the kernel may take.
@@ -22,14 +28,16 @@ pub(crate) enum Wait {
 
 /// The backend of one shard.
 pub(crate) enum Driver {
-    Uring(Uring),
+    Uring(Box<Uring>),
+    Epoll(Box<Epoll>),
+    Simulated(SimulatedDriver),
 }
 
 impl Driver {
     pub(crate) fn open(backend: Backend, gate: &'static Gate) -> io::Result<Self> {
         match backend {
-            Backend::IoUring | Backend::Auto => Uring::open(gate).map(Self::Uring),
-            Backend::Epoll => Err(io::Error::from(io::ErrorKind::Unsupported)),
+            Backend::IoUring | Backend::Auto => Ok(Self::Uring(Box::new(Uring::open(gate)?))),
+            Backend::Epoll => Ok(Self::Epoll(Box::new(Epoll::open(gate)?))),
         }
     }
 
@@ -41,7 +49,8 @@ impl Driver {
     /// Whether [`Driver::completion_waits`] can ever be true.
     pub(crate) fn signals_completions(&self) -> bool {
         match self {
-            Self::Uring(_) => true,
+            Self::Uring(_) | Self::Simulated(_) => true,
+            Self::Epoll(_) => false,
         }
     }
 
@@ -50,6 +59,8 @@ impl Driver {
     pub(crate) fn completion_waits(&self) -> bool {
         match self {
             Self::Uring(uring) => uring.completion_waits(),
+            Self::Epoll(_) => false,
+            Self::Simulated(driver) => driver.world.once_in(8),
         }
     }
 
@@ -58,6 +69,7 @@ impl Driver {
     pub(crate) fn has_submissions(&self) -> bool {
         match self {
             Self::Uring(uring) => uring.has_submissions(),
+            Self::Epoll(_) | Self::Simulated(_) => false,
         }
     }
 
@@ -65,6 +77,8 @@ impl Driver {
     pub(crate) fn visit(&self, wait: Wait) {
         match self {
             Self::Uring(uring) => uring.visit(wait),
+            Self::Epoll(epoll) => epoll.visit(wait),
+            Self::Simulated(_) => {}
         }
     }
 
@@ -72,6 +86,8 @@ impl Driver {
     pub(crate) fn visit_while_spinning(&self) {
         match self {
             Self::Uring(_) => std::hint::spin_loop(),
+            Self::Epoll(epoll) => epoll.visit(Wait::No),
+            Self::Simulated(_) => {}
         }
     }
 
@@ -79,6 +95,29 @@ impl Driver {
     pub(crate) fn shut_down(&self) {
         match self {
             Self::Uring(uring) => uring.shut_down(),
+            Self::Epoll(_) | Self::Simulated(_) => {}
+        }
+    }
+
+    /// The processor's counter; virtual in the simulator.
+    #[inline]
+    pub(crate) fn ticks(&self) -> u64 {
+        match self {
+            Self::Uring(_) | Self::Epoll(_) => clock::ticks(),
+            Self::Simulated(driver) => driver.world.now().as_nanos(),
+        }
+    }
+
+    /// Called before each poll of a task. In the simulator polls take time.
+    #[inline]
+    pub(crate) fn before_poll(&self, shard: u32, slot: u32) {
+        if let Self::Simulated(driver) = self {
+            driver
+                .world
+                .advance(Duration::from_nanos(500 + driver.world.below(8000)));
+            driver
+                .world
+                .note("poll", &[u64::from(driver.node.0), u64::from(shard), u64::from(slot)]);
         }
     }
 }

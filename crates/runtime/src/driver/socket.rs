@@ -154,3 +154,24 @@ pub(crate) fn shut_down(fd: RawFd, how: std::net::Shutdown) -> io::Result<()> {
     // SAFETY: plain numbers.
     checked(unsafe { libc::shutdown(fd, how) }).map(drop)
 }
+
+/// The error that an asynchronous operation left at the socket.
+pub(crate) fn take_error(fd: RawFd) -> io::Result<()> {
+    let mut error: libc::c_int = 0;
+    let mut length = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the value is a local int and its length is given.
+    checked(unsafe {
+        libc::getsockopt(
+            fd,
+            libc::SOL_SOCKET,
+            libc::SO_ERROR,
+            (&raw mut error).cast(),
+            &raw mut length,
+        )
+    })?;
+    if error == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::from_raw_os_error(error))
+    }
+}

@@ -156,7 +156,9 @@ impl Uring {
             if pushed.is_ok() {
                 return;
             }
+            // The queue is full: hand it over, and fetch, since a kernel with a full completion queue may refuse.
             self.enter(Wait::No);
+            self.reap();
         }
     }
 
@@ -400,6 +402,7 @@ impl Drop for Operation {
 pub(crate) fn ring_of(executor: &executor::Executor) -> &Uring {
     match &executor.driver {
         super::Driver::Uring(uring) => uring,
+        _ => panic!("an operation of the io_uring backend on a shard of another backend"),
     }
 }
 

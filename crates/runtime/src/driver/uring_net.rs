@@ -1,5 +1,10 @@
 //! Sockets on io_uring.
+//!
+//! A read is one receive operation into the caller's buffer. Multishot receives into buffers that the kernel picks were measured
+//! against it (the bake-off's executor, same client, one core): 5 % less processor at 8 requests in flight on a connection, nothing at
+//! 1, 3 % more at 32. That does not pay for a pool that one connection can empty for all the others.
 
+use super::leftover::Leftover;
 use super::socket::{self, RawAddress};
 use super::uring::{Held, Operation, ring_of};
 use crate::executor;
@@ -31,38 +36,6 @@ struct Pending {
     operation: Operation,
     /// Length of the buffer before the kernel appended to it.
     length_before: usize,
-}
-
-/// Bytes that were received for a read that was dropped.
-#[derive(Default)]
-pub(crate) struct Leftover {
-    bytes: Vec<u8>,
-    taken: usize,
-}
-
-impl Leftover {
-    pub(crate) fn new(bytes: Vec<u8>, taken: usize) -> Self {
-        Self { bytes, taken }
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.taken == self.bytes.len()
-    }
-
-    /// Appends as much as fits to the buffer's spare capacity.
-    pub(crate) fn move_to(&mut self, buffer: &mut Vec<u8>) -> usize {
-        let count = (self.bytes.len() - self.taken).min(buffer.capacity() - buffer.len());
-        buffer.extend_from_slice(&self.bytes[self.taken..self.taken + count]);
-        self.taken += count;
-        if self.is_empty() {
-            *self = Self::default();
-        }
-        count
-    }
-
-    pub(crate) fn into_bytes(mut self) -> Vec<u8> {
-        self.bytes.split_off(self.taken)
-    }
 }
 
 impl Receiver {
@@ -232,11 +205,10 @@ impl Listener {
             let (result, _) = poll_fn(|context| operation.poll(context)).await;
             accepting.operation = None;
             match result {
-                // SAFETY: the kernel made this descriptor for us, and the operation has handed it over.
                 Ok(fd) => {
-                    return Ok(Arc::new(unsafe {
-                        OwnedFd::from_raw_fd(i32::try_from(fd).expect("a descriptor is an int"))
-                    }));
+                    let fd = i32::try_from(fd).expect("a descriptor is an int");
+                    // SAFETY: the kernel made this descriptor for us, and the operation has handed it over.
+                    return Ok(Arc::new(unsafe { OwnedFd::from_raw_fd(fd) }));
                 }
                 Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::ECONNABORTED)) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => wait_for(&self.socket, libc::POLLIN).await,

@@ -28,7 +28,15 @@ fn messages_run_on_their_target_in_the_order_they_were_sent() {
         while !submit_to(ShardId(1), || local::<Seen>().is_some()).await {
             yield_now().await;
         }
-        // Many more than a ring holds, without a pause for the target to take them.
+        // Many more than a ring holds, while the target is kept from taking them. A simulated target runs on our own thread and cannot
+        // take them before we await.
+        let sender_thread = std::thread::current().id();
+        let (all_sent, wait_for_all) = std::sync::mpsc::channel::<()>();
+        let blocked = submit_to(ShardId(1), move || {
+            if std::thread::current().id() != sender_thread {
+                assert!(wait_for_all.recv().is_err(), "nothing is ever sent");
+            }
+        });
         let answers: Vec<_> = (0..10_000_u32)
             .map(|number| {
                 submit_to(ShardId(1), move || {
@@ -37,6 +45,8 @@ fn messages_run_on_their_target_in_the_order_they_were_sent() {
                 })
             })
             .collect();
+        drop(all_sent);
+        blocked.await;
         for (number, answer) in (0..).zip(answers) {
             assert_eq!(answer.await, (ShardId(1), number));
         }

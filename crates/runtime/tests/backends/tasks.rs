@@ -234,3 +234,30 @@ fn a_notification_for_all_reaches_all_who_wait() {
         }
     });
 }
+
+#[test]
+fn threads_of_pools_are_not_bound_to_the_processor_of_a_pinned_shard() {
+    let processors = || std::thread::available_parallelism().expect("the system tells").get();
+    let all = processors();
+    let options = runtime::Options {
+        shards: 1,
+        pin_cpus: Some(vec![0]),
+        ..runtime::Options::default()
+    };
+    let result = runtime::run(options, move |_| {
+        Box::pin(async move {
+            assert_eq!(processors(), 1, "the shard was to be pinned");
+            assert_eq!(
+                offload(processors).await,
+                all,
+                "offloaded work is stuck on the shard's processor"
+            );
+            assert_eq!(
+                spawn_job("count", processors).await,
+                all,
+                "jobs are stuck on the shard's processor"
+            );
+        })
+    });
+    result.expect("processor 0 exists");
+}

@@ -1,0 +1,584 @@
+//! The disk of a simulated node: a *live* image, which processes see, and a *durable* one, which survives a power loss.
+//!
+//! - A file's bytes become durable by a sync of the file: sectors of 512 bytes that were changed since the last sync are *dirty*.
+//! - A name becomes durable by a sync of its directory. Changes of names wait in order as transactions; a rename is one, so after a
+//!   power loss it happened as a whole or not at all.
+//! - Power loss: each file keeps its durable bytes; its dirty sectors vanish, survive, or survive one by one, by chance; its length is
+//!   the old, the new or between. Waiting name changes survive up to a point, or one by one, by chance. What survived is then durable.
+//!
+//! The disk knows no time, no faults and no chance of its own: those come from the caller.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Error, ErrorKind, Result};
+use std::path::{Component, Path, PathBuf};
+
+/// What a disk writes as a whole.
+pub(crate) const SECTOR: usize = 512;
+
+/// A file's number on its disk.
+pub(crate) type FileNumber = u64;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Entry {
+    Directory,
+    File(FileNumber),
+}
+
+/// See the module.
+pub(crate) struct Disk {
+    files: BTreeMap<FileNumber, FileData>,
+    live: BTreeMap<PathBuf, Entry>,
+    durable: BTreeMap<PathBuf, Entry>,
+    /// Name changes that no directory sync has made durable.
+    waiting: Vec<Transaction>,
+    next_number: FileNumber,
+    capacity: Option<u64>,
+}
+
+/// Name changes that happen as a whole: a path and what it names afterwards.
+#[derive(Clone)]
+struct Transaction(Vec<(PathBuf, Option<Entry>)>);
+
+#[derive(Default)]
+struct FileData {
+    live: Vec<u8>,
+    durable: Vec<u8>,
+    dirty: BTreeSet<usize>,
+    /// Space promised by `allocate` beyond the length is not modelled: allocate sets the length.
+    handles: u32,
+    locked: bool,
+}
+
+/// How to open; the subset of the options that concerns the disk.
+#[derive(Clone, Copy)]
+pub(crate) struct Open {
+    pub(crate) create: bool,
+    pub(crate) create_new: bool,
+    pub(crate) truncate: bool,
+}
+
+impl Disk {
+    pub(crate) fn new() -> Self {
+        let root = BTreeMap::from([(PathBuf::from("/"), Entry::Directory)]);
+        Self {
+            files: BTreeMap::new(),
+            live: root.clone(),
+            durable: root,
+            waiting: Vec::new(),
+            next_number: 1,
+            capacity: None,
+        }
+    }
+
+    pub(crate) fn set_capacity(&mut self, capacity: Option<u64>) {
+        self.capacity = capacity;
+    }
+
+    /// Bytes that can still be written.
+    pub(crate) fn available(&self) -> u64 {
+        const UNLIMITED: u64 = 1 << 40;
+        self.capacity
+            .map_or(UNLIMITED, |capacity| capacity.saturating_sub(self.used()))
+    }
+
+    fn used(&self) -> u64 {
+        self.files.values().map(|file| file.live.len() as u64).sum()
+    }
+
+    fn need(&self, more: usize) -> Result<()> {
+        if self.capacity.is_some() && self.available() < more as u64 {
+            return Err(Error::from_raw_os_error(libc::ENOSPC));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn open(&mut self, path: &Path, how: Open) -> Result<FileNumber> {
+        let path = normal(path);
+        let number = match self.live.get(&path) {
+            Some(Entry::Directory) => return Err(Error::from(ErrorKind::IsADirectory)),
+            Some(Entry::File(_)) if how.create_new => return Err(Error::from(ErrorKind::AlreadyExists)),
+            Some(&Entry::File(number)) => number,
+            None if how.create || how.create_new => {
+                self.parent_must_exist(&path)?;
+                self.need(1)?;
+                let number = self.next_number;
+                self.next_number += 1;
+                self.files.insert(number, FileData::default());
+                self.change(vec![(path, Some(Entry::File(number)))]);
+                number
+            }
+            None => return Err(Error::from(ErrorKind::NotFound)),
+        };
+        if how.truncate {
+            self.set_len(number, 0)?;
+        }
+        self.file(number).handles += 1;
+        Ok(number)
+    }
+
+    /// One handle less.
+    pub(crate) fn close(&mut self, number: FileNumber, held_lock: bool) {
+        if let Some(file) = self.files.get_mut(&number) {
+            file.handles = file.handles.saturating_sub(1);
+            file.locked &= !held_lock;
+            if file.handles == 0 {
+                self.forget_unreachable();
+            }
+        }
+    }
+
+    fn file(&mut self, number: FileNumber) -> &mut FileData {
+        self.files.get_mut(&number).expect("a file with a handle is kept")
+    }
+
+    pub(crate) fn read(&self, number: FileNumber, buffer: &mut [u8], offset: u64) -> usize {
+        let bytes = &self.files[&number].live;
+        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
+        let count = buffer.len().min(bytes.len() - start);
+        buffer[..count].copy_from_slice(&bytes[start..start + count]);
+        count
+    }
+
+    pub(crate) fn write(&mut self, number: FileNumber, bytes: &[u8], offset: u64) -> Result<()> {
+        let start = usize::try_from(offset).map_err(|_| Error::from(ErrorKind::FileTooLarge))?;
+        let end = start + bytes.len();
+        self.need(end.saturating_sub(self.files[&number].live.len()))?;
+        let file = self.file(number);
+        if file.live.len() < end {
+            file.resize(end);
+        }
+        file.live[start..end].copy_from_slice(bytes);
+        file.dirty.extend(start / SECTOR..end.div_ceil(SECTOR));
+        Ok(())
+    }
+
+    pub(crate) fn len(&self, number: FileNumber) -> u64 {
+        self.files[&number].live.len() as u64
+    }
+
+    pub(crate) fn set_len(&mut self, number: FileNumber, length: u64) -> Result<()> {
+        let length = usize::try_from(length).map_err(|_| Error::from(ErrorKind::FileTooLarge))?;
+        self.need(length.saturating_sub(self.files[&number].live.len()))?;
+        self.file(number).resize(length);
+        Ok(())
+    }
+
+    pub(crate) fn sync(&mut self, number: FileNumber) {
+        self.file(number).sync();
+    }
+
+    /// True when nobody held the lock.
+    pub(crate) fn try_lock(&mut self, number: FileNumber) -> bool {
+        !std::mem::replace(&mut self.file(number).locked, true)
+    }
+
+    pub(crate) fn create_dir_all(&mut self, path: &Path) -> Result<()> {
+        let path = normal(path);
+        let missing: Vec<PathBuf> = path
+            .ancestors()
+            .take_while(|above| !self.live.contains_key(*above))
+            .map(Path::to_owned)
+            .collect();
+        let lowest = missing.last().map_or(Some(&*path), |lowest| lowest.parent());
+        if lowest.is_some_and(|existing| !matches!(self.live.get(existing), Some(Entry::Directory))) {
+            return Err(Error::from(ErrorKind::NotADirectory));
+        }
+        for directory in missing.into_iter().rev() {
+            self.change(vec![(directory, Some(Entry::Directory))]);
+        }
+        Ok(())
+    }
+
+    /// Names in a directory with their length, `None` for directories; sorted.
+    pub(crate) fn read_dir(&self, path: &Path) -> Result<Vec<(String, Option<u64>)>> {
+        let path = normal(path);
+        match self.live.get(&path) {
+            Some(Entry::Directory) => {}
+            Some(Entry::File(_)) => return Err(Error::from(ErrorKind::NotADirectory)),
+            None => return Err(Error::from(ErrorKind::NotFound)),
+        }
+        let children = self.live.iter().filter(|(child, _)| child.parent() == Some(&path));
+        Ok(children
+            .filter_map(|(child, entry)| {
+                let name = child.file_name()?.to_str()?.to_owned();
+                let length = match entry {
+                    Entry::Directory => None,
+                    Entry::File(number) => Some(self.len(*number)),
+                };
+                Some((name, length))
+            })
+            .collect())
+    }
+
+    pub(crate) fn rename(&mut self, from: &Path, to: &Path) -> Result<()> {
+        let (from, to) = (normal(from), normal(to));
+        let entry = *self.live.get(&from).ok_or(ErrorKind::NotFound)?;
+        self.parent_must_exist(&to)?;
+        match (entry, self.live.get(&to)) {
+            (Entry::File(_), Some(Entry::Directory)) => return Err(Error::from(ErrorKind::IsADirectory)),
+            (Entry::Directory, Some(Entry::File(_))) => return Err(Error::from(ErrorKind::NotADirectory)),
+            (Entry::Directory, Some(Entry::Directory)) if self.has_children(&to) => {
+                return Err(Error::from(ErrorKind::DirectoryNotEmpty));
+            }
+            _ => {}
+        }
+        let moved: Vec<_> = self
+            .live
+            .iter()
+            .filter(|(path, _)| path.starts_with(&from))
+            .map(|(path, &entry)| (path.clone(), entry))
+            .collect();
+        let mut changes = Vec::new();
+        for (path, entry) in moved {
+            let below = path.strip_prefix(&from).expect("it starts with the old name");
+            let target = if below.as_os_str().is_empty() {
+                to.clone()
+            } else {
+                to.join(below)
+            };
+            changes.push((path, None));
+            changes.push((target, Some(entry)));
+        }
+        self.change(changes);
+        Ok(())
+    }
+
+    pub(crate) fn remove_file(&mut self, path: &Path) -> Result<()> {
+        let path = normal(path);
+        match self.live.get(&path) {
+            Some(Entry::File(_)) => self.change(vec![(path, None)]),
+            Some(Entry::Directory) => return Err(Error::from(ErrorKind::IsADirectory)),
+            None => return Err(Error::from(ErrorKind::NotFound)),
+        }
+        Ok(())
+    }
+
+    /// Names are removed one by one, so a power loss may leave some of them.
+    pub(crate) fn remove_dir_all(&mut self, path: &Path) -> Result<()> {
+        let path = normal(path);
+        if !matches!(self.live.get(&path).ok_or(ErrorKind::NotFound)?, Entry::Directory) {
+            return Err(Error::from(ErrorKind::NotADirectory));
+        }
+        let names: Vec<PathBuf> = self
+            .live
+            .keys()
+            .filter(|name| name.starts_with(&path))
+            .rev()
+            .cloned()
+            .collect();
+        for name in names {
+            self.change(vec![(name, None)]);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn hard_link(&mut self, original: &Path, link: &Path) -> Result<()> {
+        let (original, link) = (normal(original), normal(link));
+        let entry = *self.live.get(&original).ok_or(ErrorKind::NotFound)?;
+        if entry == Entry::Directory {
+            return Err(Error::from(ErrorKind::PermissionDenied));
+        }
+        if self.live.contains_key(&link) {
+            return Err(Error::from(ErrorKind::AlreadyExists));
+        }
+        self.parent_must_exist(&link)?;
+        self.change(vec![(link, Some(entry))]);
+        Ok(())
+    }
+
+    pub(crate) fn exists(&self, path: &Path) -> bool {
+        self.live.contains_key(&normal(path))
+    }
+
+    /// Makes the names in a directory durable: every waiting transaction that changes one of them, as a whole.
+    pub(crate) fn sync_dir(&mut self, path: &Path) -> Result<()> {
+        let path = normal(path);
+        if !matches!(self.live.get(&path).ok_or(ErrorKind::NotFound)?, Entry::Directory) {
+            // As on Linux: opening and syncing works on files too.
+            if let Some(&Entry::File(number)) = self.live.get(&path) {
+                self.sync(number);
+            }
+            return Ok(());
+        }
+        let touches = |transaction: &Transaction| transaction.0.iter().any(|(name, _)| name.parent() == Some(&path));
+        let (synced, waiting) = std::mem::take(&mut self.waiting)
+            .into_iter()
+            .partition::<Vec<_>, _>(touches);
+        self.waiting = waiting;
+        for transaction in synced {
+            apply(&mut self.durable, transaction);
+        }
+        self.forget_unreachable();
+        Ok(())
+    }
+
+    /// The process died: handles and locks are gone, bytes and names are not.
+    pub(crate) fn kill(&mut self) {
+        for file in self.files.values_mut() {
+            file.handles = 0;
+            file.locked = false;
+        }
+        self.forget_unreachable();
+    }
+
+    /// The power is gone. `below(n)` is a number below n.
+    pub(crate) fn lose_power(&mut self, mut below: impl FnMut(u64) -> u64) {
+        let waiting = std::mem::take(&mut self.waiting);
+        let one_by_one = below(2) == 0;
+        let up_to = below(waiting.len() as u64 + 1);
+        for (position, transaction) in (0..).zip(waiting) {
+            let survives = if one_by_one { below(2) == 0 } else { position < up_to };
+            if survives {
+                apply(&mut self.durable, transaction);
+            }
+        }
+        // A name whose directory did not survive is unreachable.
+        let directories: BTreeSet<PathBuf> = self
+            .durable
+            .iter()
+            .filter(|(_, entry)| **entry == Entry::Directory)
+            .map(|(path, _)| path.clone())
+            .collect();
+        self.durable
+            .retain(|path, _| path.ancestors().skip(1).all(|above| directories.contains(above)));
+        self.live = self.durable.clone();
+        for file in self.files.values_mut() {
+            file.lose_power(&mut below);
+        }
+        self.kill();
+    }
+
+    fn parent_must_exist(&self, path: &Path) -> Result<()> {
+        match path.parent().and_then(|parent| self.live.get(parent)) {
+            Some(Entry::Directory) => Ok(()),
+            Some(Entry::File(_)) => Err(Error::from(ErrorKind::NotADirectory)),
+            None => Err(Error::from(ErrorKind::NotFound)),
+        }
+    }
+
+    fn has_children(&self, path: &Path) -> bool {
+        self.live.keys().any(|child| child.parent() == Some(path))
+    }
+
+    fn change(&mut self, changes: Vec<(PathBuf, Option<Entry>)>) {
+        let transaction = Transaction(changes);
+        apply(&mut self.live, transaction.clone());
+        self.waiting.push(transaction);
+        self.forget_unreachable();
+    }
+
+    /// Frees files that no name, waiting name or handle leads to.
+    fn forget_unreachable(&mut self) {
+        let waiting = self
+            .waiting
+            .iter()
+            .flat_map(|transaction| transaction.0.iter().filter_map(|(_, entry)| *entry));
+        let named: BTreeSet<FileNumber> = self
+            .live
+            .values()
+            .chain(self.durable.values())
+            .copied()
+            .chain(waiting)
+            .filter_map(|entry| match entry {
+                Entry::File(number) => Some(number),
+                Entry::Directory => None,
+            })
+            .collect();
+        self.files
+            .retain(|number, file| file.handles > 0 || named.contains(number));
+    }
+}
+
+fn apply(names: &mut BTreeMap<PathBuf, Entry>, transaction: Transaction) {
+    for (path, entry) in transaction.0 {
+        match entry {
+            Some(entry) => names.insert(path, entry),
+            None => names.remove(&path),
+        };
+    }
+}
+
+impl FileData {
+    fn resize(&mut self, length: usize) {
+        let (shorter, longer) = (self.live.len().min(length), self.live.len().max(length));
+        self.live.resize(length, 0);
+        self.dirty.extend(shorter / SECTOR..longer.div_ceil(SECTOR));
+    }
+
+    fn sync(&mut self) {
+        self.durable.resize(self.live.len(), 0);
+        for sector in std::mem::take(&mut self.dirty) {
+            copy_sector(&self.live, &mut self.durable, sector);
+        }
+    }
+
+    fn lose_power(&mut self, below: &mut impl FnMut(u64) -> u64) {
+        if !self.dirty.is_empty() {
+            let (old, new) = (self.durable.len(), self.live.len());
+            let length = match below(3) {
+                0 => old,
+                1 => new,
+                _ => old.min(new) + usize::try_from(below(old.abs_diff(new) as u64 + 1)).expect("within a length"),
+            };
+            self.durable.resize(length, 0);
+            // None, all, or each by chance.
+            let fate = below(3);
+            for sector in std::mem::take(&mut self.dirty) {
+                if fate == 1 || (fate == 2 && below(2) == 0) {
+                    copy_sector(&self.live, &mut self.durable, sector);
+                }
+            }
+        }
+        self.live = self.durable.clone();
+    }
+}
+
+/// Copies what both files have of a sector.
+fn copy_sector(from: &[u8], to: &mut [u8], sector: usize) {
+    let start = sector * SECTOR;
+    let end = (start + SECTOR).min(from.len()).min(to.len());
+    if start < end {
+        to[start..end].copy_from_slice(&from[start..end]);
+    }
+}
+
+/// The absolute form of a path. There are no links to follow and no working directory but the root.
+fn normal(path: &Path) -> PathBuf {
+    let mut normal = PathBuf::from("/");
+    for component in path.components() {
+        match component {
+            Component::Normal(name) => normal.push(name),
+            Component::ParentDir => drop(normal.pop()),
+            Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
+        }
+    }
+    normal
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Generator;
+
+    const NEW: Open = Open {
+        create: false,
+        create_new: true,
+        truncate: false,
+    };
+
+    /// Contents of the disk as text: one line per name.
+    fn picture(disk: &Disk) -> String {
+        let line = |(path, entry): (&PathBuf, &Entry)| match entry {
+            Entry::Directory => format!("{}/", path.display()),
+            Entry::File(number) => format!(
+                "{} {}",
+                path.display(),
+                String::from_utf8_lossy(&disk.files[number].live)
+            ),
+        };
+        disk.live.iter().skip(1).map(line).collect::<Vec<_>>().join("\n")
+    }
+
+    fn each_power_loss(mut make: impl FnMut() -> Disk, mut check: impl FnMut(&Disk, String)) {
+        for seed in 0..200 {
+            let mut disk = make();
+            let mut random = Generator::from_seed(seed);
+            disk.lose_power(|bound| random.next() % bound);
+            check(&disk, picture(&disk));
+        }
+    }
+
+    #[test]
+    fn what_was_synced_survives_every_power_loss() {
+        let make = || {
+            let mut disk = Disk::new();
+            let file = disk.open(Path::new("/a"), NEW).expect("the disk is empty");
+            disk.write(file, b"synced", 0).expect("the disk has no limit");
+            disk.sync(file);
+            disk.sync_dir(Path::new("/")).expect("the root is there");
+            disk
+        };
+        each_power_loss(make, |_, picture| assert_eq!(picture, "/a synced"));
+    }
+
+    #[test]
+    fn a_name_that_was_not_synced_may_vanish_or_not() {
+        let make = || {
+            let mut disk = Disk::new();
+            let file = disk.open(Path::new("/a"), NEW).expect("the disk is empty");
+            disk.write(file, b"synced", 0).expect("the disk has no limit");
+            disk.sync(file);
+            disk
+        };
+        let mut seen = BTreeSet::new();
+        each_power_loss(make, |_, picture| {
+            seen.insert(picture);
+        });
+        assert_eq!(Vec::from_iter(seen), ["", "/a synced"]);
+    }
+
+    #[test]
+    fn a_rename_happened_as_a_whole_or_not_at_all() {
+        let make = || {
+            let mut disk = Disk::new();
+            for (path, text) in [("/old", "old"), ("/new", "new")] {
+                let file = disk.open(Path::new(path), NEW).expect("the name is free");
+                disk.write(file, text.as_bytes(), 0).expect("the disk has no limit");
+                disk.sync(file);
+            }
+            disk.sync_dir(Path::new("/")).expect("the root is there");
+            disk.rename(Path::new("/new"), Path::new("/old"))
+                .expect("both are files");
+            disk
+        };
+        let mut seen = BTreeSet::new();
+        each_power_loss(make, |_, picture| {
+            seen.insert(picture);
+        });
+        assert_eq!(Vec::from_iter(seen), ["/new new\n/old old", "/old new"]);
+    }
+
+    #[test]
+    fn unsynced_sectors_survive_in_every_mixture_but_never_in_part() {
+        let make = || {
+            let mut disk = Disk::new();
+            let file = disk.open(Path::new("/a"), NEW).expect("the disk is empty");
+            disk.write(file, &[1; 4 * SECTOR], 0).expect("the disk has no limit");
+            disk.sync(file);
+            disk.sync_dir(Path::new("/")).expect("the root is there");
+            disk.write(file, &[2; 4 * SECTOR], 0).expect("the disk has no limit");
+            disk
+        };
+        let mut seen = BTreeSet::new();
+        each_power_loss(make, |disk, _| {
+            let bytes = &disk.files.values().next().expect("there is one file").live;
+            let sectors: Vec<u8> = bytes.chunks(SECTOR).map(|sector| sector[0]).collect();
+            assert!(
+                bytes
+                    .chunks(SECTOR)
+                    .all(|sector| sector.iter().all(|byte| *byte == sector[0])),
+                "a torn sector"
+            );
+            seen.insert(sectors);
+        });
+        assert!(
+            seen.contains(&vec![1; 4]) && seen.contains(&vec![2; 4]) && seen.len() > 5,
+            "{seen:?}"
+        );
+    }
+
+    #[test]
+    fn a_full_disk_refuses_and_frees_what_is_removed() {
+        let mut disk = Disk::new();
+        disk.set_capacity(Some(1000));
+        let file = disk.open(Path::new("/a"), NEW).expect("the disk is empty");
+        disk.write(file, &[0; 900], 0).expect("there is room");
+        let full = disk.write(file, &[0; 200], 900).expect_err("there is no room");
+        assert_eq!(full.kind(), ErrorKind::StorageFull);
+        disk.write(file, &[1; 900], 0).expect("overwriting needs no room");
+        disk.close(file, false);
+        disk.remove_file(Path::new("/a")).expect("it is there");
+        disk.sync_dir(Path::new("/")).expect("the root is there");
+        assert_eq!(disk.available(), 1000);
+    }
+}

@@ -1,0 +1,407 @@
+//! What only the simulator can do: the same run twice, crashes at chosen moments, bad disks and bad networks.
+
+use runtime::fs::{self, File, OpenOptions};
+use runtime::net::{ListenOptions, TcpListener, TcpStream};
+use runtime::sim::{CrashKind, NodeId, Simulation};
+use runtime::{ShardId, now, on_signal_terminate, sleep, spawn, spawn_job, submit_to, wall_clock_us};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::rc::Rc;
+use std::time::Duration;
+
+const SECOND: Duration = Duration::from_secs(1);
+const HOUR: Duration = Duration::from_secs(3600);
+const PORT: u16 = 9042;
+
+const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), PORT);
+
+/// Answers every byte with the same byte, for ever.
+async fn serve() {
+    let listener = TcpListener::bind(ANY, ListenOptions::default()).expect("the port is free on this machine");
+    while let Ok(mut stream) = listener.accept().await {
+        drop(spawn(async move {
+            loop {
+                let (read, bytes) = stream.read(Vec::with_capacity(100)).await;
+                if read.unwrap_or(0) == 0 || stream.write_all(bytes).await.0.is_err() {
+                    return;
+                }
+            }
+        }));
+    }
+}
+
+/// Sends a byte and waits for its echo.
+async fn ask(stream: &mut TcpStream, byte: u8) -> std::io::Result<u8> {
+    stream.write_all(vec![byte]).await.0?;
+    let (read, bytes) = stream.read(Vec::with_capacity(1)).await;
+    if read? == 0 {
+        Err(ErrorKind::UnexpectedEof.into())
+    } else {
+        Ok(bytes[0])
+    }
+}
+
+/// A busy cluster: sockets, messages, timers, files, jobs and crashes. Its trace and what a client saw.
+fn busy_cluster(seed: u64) -> (u64, String) {
+    let mut simulation = Simulation::new(seed);
+    let servers: Vec<NodeId> = (0..2).map(|_| simulation.add_node(2)).collect();
+    for &server in &servers {
+        simulation.start(server, |shard| {
+            Box::pin(async move {
+                if shard == ShardId(0) {
+                    return serve().await;
+                }
+                fs::create_dir_all("/data").expect("the disk works");
+                for number in 0_u64.. {
+                    let path = format!("/data/{}", number % 3);
+                    let written = spawn_job("flush", move || fs::write(path, &number.to_le_bytes())).await;
+                    written.expect("the disk works");
+                    submit_to(ShardId(0), move || number).await;
+                    sleep(Duration::from_millis(runtime::random_u64() % 10)).await;
+                }
+            })
+        });
+    }
+    let client = simulation.add_node(1);
+    let seen = Rc::new(RefCell::new(String::new()));
+    let (log, address) = (Rc::clone(&seen), SocketAddr::new(simulation.address(servers[0]), PORT));
+    simulation.start(client, move |_| {
+        let log = Rc::clone(&log);
+        Box::pin(async move {
+            for byte in 0..200 {
+                let Ok(mut stream) = TcpStream::connect(address).await else {
+                    sleep(SECOND).await;
+                    continue;
+                };
+                let answer = ask(&mut stream, byte).await;
+                log.borrow_mut().push_str(&format!("{:?} {answer:?}\n", now()));
+            }
+        })
+    });
+    simulation.run_for(Duration::from_millis(20));
+    simulation.crash_after_file_ops(servers[1], 10, CrashKind::PowerLoss);
+    simulation.run_for(Duration::from_millis(30));
+    simulation.crash(servers[0], CrashKind::Kill);
+    simulation.run_for(SECOND);
+    simulation.restart(servers[0]);
+    simulation.run_for(5 * SECOND);
+    let seen = seen.borrow().clone();
+    (simulation.trace_hash(), seen)
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run_and_another_seed_another() {
+    for seed in 0..5 {
+        assert_eq!(
+            busy_cluster(seed),
+            busy_cluster(seed),
+            "seed {seed} gave two different runs"
+        );
+    }
+    let traces: BTreeSet<u64> = (0..5).map(|seed| busy_cluster(seed).0).collect();
+    assert_eq!(traces.len(), 5, "different seeds gave the same run");
+}
+
+#[test]
+fn virtual_hours_pass_in_no_time_and_clocks_are_skewed_per_node() {
+    let mut simulation = Simulation::new(1);
+    let (right, ahead) = (simulation.add_node(1), simulation.add_node(1));
+    simulation.set_clock_skew_us(ahead, 5_000_000);
+    let clocks = Rc::new(RefCell::new(Vec::new()));
+    for node in [right, ahead] {
+        let clocks = Rc::clone(&clocks);
+        simulation.start(node, move |_| {
+            let clocks = Rc::clone(&clocks);
+            Box::pin(async move {
+                sleep(24 * HOUR).await;
+                clocks.borrow_mut().push(wall_clock_us());
+            })
+        });
+    }
+    assert!(simulation.run_until_ended(right, 25 * HOUR) && simulation.run_until_ended(ahead, HOUR));
+    let skew = clocks.borrow()[0].abs_diff(clocks.borrow()[1]);
+    assert!(
+        skew.abs_diff(5_000_000) < 1000,
+        "the clocks differ by {skew} us, not by 5 s"
+    );
+}
+
+/// Writes numbered records, each synced before it counts as acknowledged, and rotates files with the names synced, for ever.
+async fn write_log(acknowledged: Rc<Cell<u64>>, start: u64) {
+    fs::create_dir_all("/log").expect("the disk works");
+    fs::sync_dir("/").expect("the disk works");
+    for segment in 0_u64.. {
+        let path = format!("/log/{start}-{segment}");
+        let file = File::open(path, OpenOptions::CREATE_NEW).expect("the name is new");
+        fs::sync_dir("/log").expect("the disk works");
+        for slot in 0..10_u64 {
+            let record = acknowledged.get() + 1;
+            let (written, _) = file.write_at(record.to_le_bytes().repeat(100), slot * 800).await;
+            written.expect("the disk works");
+            file.sync_data().await.expect("the disk works");
+            acknowledged.set(record);
+        }
+    }
+}
+
+/// Records on the disk that are whole.
+fn read_log() -> BTreeSet<u64> {
+    let mut records = BTreeSet::new();
+    for entry in fs::read_dir("/log").unwrap_or_default() {
+        let bytes = fs::read(format!("/log/{}", entry.name)).expect("it was listed");
+        for record in bytes.chunks_exact(800) {
+            if record.chunks_exact(8).all(|word| *word == record[..8]) {
+                records.insert(u64::from_le_bytes(record[..8].try_into().expect("8 bytes")));
+            }
+        }
+    }
+    records
+}
+
+#[test]
+fn synced_records_survive_crashes_at_every_file_operation() {
+    for (seed, kind) in (0..40).flat_map(|seed| [(seed, CrashKind::Kill), (seed, CrashKind::PowerLoss)]) {
+        let mut simulation = Simulation::new(seed);
+        let node = simulation.add_node(1);
+        let acknowledged = Rc::new(Cell::new(0));
+        let log = Rc::clone(&acknowledged);
+        let starts = Cell::new(0);
+        simulation.start(node, move |_| {
+            starts.set(starts.get() + 1);
+            Box::pin(write_log(Rc::clone(&log), starts.get()))
+        });
+        for round in 0..3 {
+            simulation.crash_after_file_ops(node, seed + round * 7, kind);
+            assert!(simulation.run_until_ended(node, HOUR), "the crash never came");
+            let records = simulation.on_node(node, read_log);
+            let expected = 1..=acknowledged.get();
+            assert!(
+                expected.clone().all(|record| records.contains(&record)),
+                "{kind:?}, seed {seed}: {expected:?}, got {records:?}"
+            );
+            simulation.restart(node);
+        }
+    }
+}
+
+#[test]
+fn power_loss_takes_what_was_not_synced_and_a_kill_does_not() {
+    let run = |seed, kind| {
+        let mut simulation = Simulation::new(seed);
+        let node = simulation.add_node(1);
+        simulation.start(node, |_| {
+            Box::pin(async {
+                fs::write("/unsynced", &[7; 5000]).expect("the disk works");
+                std::future::pending::<()>().await;
+            })
+        });
+        simulation.run_for(SECOND);
+        simulation.crash(node, kind);
+        simulation.on_node(node, || {
+            fs::read("/unsynced")
+                .ok()
+                .map(|bytes| bytes.iter().filter(|byte| **byte == 7).count())
+        })
+    };
+    let mut outcomes = BTreeSet::new();
+    for seed in 0..50 {
+        assert_eq!(
+            run(seed, CrashKind::Kill),
+            Some(5000),
+            "the kernel lost what was written"
+        );
+        outcomes.insert(run(seed, CrashKind::PowerLoss));
+    }
+    assert!(
+        outcomes.contains(&None) && outcomes.contains(&Some(5000)) && outcomes.len() > 4,
+        "{outcomes:?}"
+    );
+}
+
+#[test]
+fn a_crash_in_the_middle_of_a_job_ends_the_whole_process() {
+    let mut simulation = Simulation::new(3);
+    let node = simulation.add_node(2);
+    let (after_job, other_shard) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(0_u64)));
+    let (job_flag, ticks) = (Rc::clone(&after_job), Rc::clone(&other_shard));
+    simulation.start(node, move |shard| {
+        let (job_flag, ticks) = (Rc::clone(&job_flag), Rc::clone(&ticks));
+        Box::pin(async move {
+            if shard == ShardId(1) {
+                loop {
+                    sleep(Duration::from_millis(1)).await;
+                    ticks.set(ticks.get() + 1);
+                }
+            }
+            spawn_job("compaction", || {
+                (0..100).try_for_each(|number| fs::write(format!("/{number}"), b"x"))
+            })
+            .await
+            .expect("the process is gone before it can see an error");
+            job_flag.set(true);
+        })
+    });
+    simulation.crash_after_file_ops(node, 51, CrashKind::Kill);
+    assert!(simulation.run_until_ended(node, HOUR));
+    assert!(!after_job.get(), "the task went on after its process had died");
+    let files = simulation.on_node(node, || fs::read_dir("/").expect("the root is there").len());
+    assert!((25..=27).contains(&files), "the job was stopped after {files} files");
+    let stopped_at = other_shard.get();
+    simulation.run_for(SECOND);
+    assert_eq!(other_shard.get(), stopped_at, "another shard of a dead process ran");
+}
+
+#[test]
+fn a_failing_disk_and_a_full_disk_answer_with_errors() {
+    let mut simulation = Simulation::new(4);
+    let node = simulation.add_node(1);
+    let errors = Rc::new(RefCell::new(Vec::new()));
+    let seen = Rc::clone(&errors);
+    simulation.set_disk_capacity(node, Some(10_000));
+    simulation.fail_file_op_after(node, 3, ErrorKind::Other);
+    simulation.start(node, move |_| {
+        let seen = Rc::clone(&seen);
+        Box::pin(async move {
+            let file = File::open("/data", OpenOptions::CREATE_NEW).expect("the first operation succeeds");
+            for number in 0..12 {
+                let (written, _) = file.write_at(vec![0; 1000], number * 1000).await;
+                seen.borrow_mut().push(written.err().map(|error| error.kind()));
+            }
+        })
+    });
+    assert!(simulation.run_until_ended(node, HOUR));
+    let expected: Vec<Option<ErrorKind>> = (0..12)
+        .map(|number| match number {
+            2 => Some(ErrorKind::Other),
+            10 | 11 => Some(ErrorKind::StorageFull),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(*errors.borrow(), expected);
+}
+
+/// What a client got, in order.
+type Answers = Rc<RefCell<Vec<Result<u8, ErrorKind>>>>;
+
+/// A server and a client that asks once a virtual second and records the answers.
+fn server_and_client(seed: u64) -> (Simulation, NodeId, NodeId, Answers) {
+    let mut simulation = Simulation::new(seed);
+    let (server, client) = (simulation.add_node(1), simulation.add_node(1));
+    simulation.start(server, |_| Box::pin(serve()));
+    simulation.run_for(SECOND);
+    let answers = Rc::new(RefCell::new(Vec::new()));
+    let (log, address) = (Rc::clone(&answers), SocketAddr::new(simulation.address(server), PORT));
+    simulation.start(client, move |_| {
+        let log = Rc::clone(&log);
+        Box::pin(async move {
+            let mut stream = TcpStream::connect(address).await.expect("the server is up");
+            for byte in 0..255 {
+                let answer = ask(&mut stream, byte).await.map_err(|error| error.kind());
+                log.borrow_mut().push(answer);
+                if answer.is_err() {
+                    return;
+                }
+                sleep(SECOND).await;
+            }
+        })
+    });
+    (simulation, server, client, answers)
+}
+
+#[test]
+fn a_short_network_split_delays_and_a_long_one_ends_the_connection() {
+    let (mut simulation, server, client, answers) = server_and_client(5);
+    simulation.run_for(5 * SECOND);
+    let before = answers.borrow().len();
+    assert!(before >= 4);
+    simulation.partition(&[server], &[client]);
+    simulation.run_for(10 * SECOND);
+    assert!(answers.borrow().len() <= before + 1, "answers came over a cut link");
+    simulation.heal(&[server], &[client]);
+    simulation.run_for(5 * SECOND);
+    assert!(
+        answers.borrow().len() >= before + 4,
+        "the connection did not survive ten seconds"
+    );
+    assert!(
+        answers
+            .borrow()
+            .iter()
+            .copied()
+            .eq((0..).take(answers.borrow().len()).map(Ok)),
+        "bytes were lost or mixed up"
+    );
+    simulation.partition(&[server], &[client]);
+    assert!(
+        simulation.run_until_ended(client, 3 * 60 * SECOND),
+        "a dead connection was never given up"
+    );
+    assert_eq!(answers.borrow().last(), Some(&Err(ErrorKind::TimedOut)));
+}
+
+#[test]
+fn lost_segments_cost_time_and_nothing_else() {
+    let (mut simulation, server, client, answers) = server_and_client(6);
+    simulation.set_loss(client, server, 300_000);
+    simulation.set_loss(server, client, 300_000);
+    simulation.set_delay(client, server, Duration::from_millis(50));
+    simulation.run_for(60 * SECOND);
+    let count = answers.borrow().len();
+    assert!((30..55).contains(&count), "{count} answers in a minute over a bad link");
+    assert!(
+        answers.borrow().iter().copied().eq((0..).take(count).map(Ok)),
+        "bytes were lost or mixed up"
+    );
+}
+
+#[test]
+fn a_killed_server_resets_its_connections_and_one_without_power_is_silent() {
+    for (kind, expected, at_once) in [
+        (CrashKind::Kill, ErrorKind::ConnectionReset, true),
+        (CrashKind::PowerLoss, ErrorKind::TimedOut, false),
+    ] {
+        let (mut simulation, server, client, answers) = server_and_client(7);
+        simulation.run_for(5 * SECOND);
+        simulation.crash(server, kind);
+        assert_eq!(simulation.run_until_ended(client, 2 * SECOND), at_once, "{kind:?}");
+        assert!(
+            simulation.run_until_ended(client, 2 * 60 * SECOND),
+            "{kind:?}: the client waits for ever"
+        );
+        assert_eq!(answers.borrow().last(), Some(&Err(expected)), "{kind:?}");
+    }
+}
+
+#[test]
+fn a_terminated_node_ends_by_itself_and_starts_again() {
+    let mut simulation = Simulation::new(8);
+    let node = simulation.add_node(3);
+    let drained = Rc::new(Cell::new(0));
+    let count = Rc::clone(&drained);
+    simulation.start(node, move |_| {
+        let count = Rc::clone(&count);
+        Box::pin(async move {
+            on_signal_terminate().await;
+            count.set(count.get() + 1);
+        })
+    });
+    for round in 1..=2 {
+        simulation.run_for(SECOND);
+        assert!(simulation.is_running(node), "it ended without being told");
+        simulation.terminate(node);
+        assert!(simulation.run_until_ended(node, SECOND), "it did not hear the signal");
+        assert_eq!(drained.get(), 3 * round);
+        simulation.restart(node);
+    }
+}
+
+#[test]
+#[should_panic(expected = "seen by the test")]
+fn a_panic_in_a_simulated_task_reaches_the_test() {
+    let mut simulation = Simulation::new(9);
+    let node = simulation.add_node(1);
+    simulation.start(node, |_| Box::pin(async { panic!("seen by the test") }));
+    simulation.run_for(SECOND);
+}
