@@ -30,17 +30,17 @@ pub(crate) const NO_DELETION_TIME: u32 = i32::MAX as u32;
 pub struct EncodingBase {
     /// Microseconds.
     pub timestamp: i64,
-    /// Seconds since the epoch.
-    pub deletion_time: u32,
-    /// Seconds.
-    pub ttl: u32,
+    /// Seconds since the epoch. Files of others hold strange ones where nothing is deleted.
+    pub deletion_time: i64,
+    /// Seconds; likewise.
+    pub ttl: i64,
 }
 
 impl Default for EncodingBase {
     fn default() -> Self {
         Self {
             timestamp: EPOCH_MICROSECONDS,
-            deletion_time: EPOCH_SECONDS as u32,
+            deletion_time: EPOCH_SECONDS,
             ttl: 0,
         }
     }
@@ -54,9 +54,9 @@ impl EncodingBase {
         Self {
             timestamp: timestamp.unwrap_or(default.timestamp),
             deletion_time: deletion_time.map_or(default.deletion_time, |d| {
-                d.clamp(default.deletion_time, DELETION_TIME_MAX)
+                i64::from(d).clamp(default.deletion_time, i64::from(DELETION_TIME_MAX))
             }),
-            ttl: ttl.map_or(default.ttl, |t| t.min(i32::MAX as u32)),
+            ttl: ttl.map_or(default.ttl, i64::from),
         }
     }
 
@@ -91,12 +91,14 @@ impl EncodingBase {
 
     #[inline]
     pub(crate) fn delta_deletion_time(&self, deletion_time: u32) -> u64 {
-        (i64::from(deletion_time) - i64::from(self.deletion_time)).cast_unsigned()
+        i64::from(deletion_time)
+            .wrapping_sub(self.deletion_time)
+            .cast_unsigned()
     }
 
     #[inline]
     pub(crate) fn delta_ttl(&self, ttl: u32) -> u64 {
-        (i64::from(ttl) - i64::from(self.ttl)).cast_unsigned()
+        i64::from(ttl).wrapping_sub(self.ttl).cast_unsigned()
     }
 
     #[inline]
@@ -107,13 +109,13 @@ impl EncodingBase {
     /// None when it is not a time.
     #[inline]
     pub(crate) fn deletion_time(&self, delta: u64) -> Option<u32> {
-        u32::try_from(i64::from(self.deletion_time).wrapping_add(delta.cast_signed())).ok()
+        u32::try_from(self.deletion_time.wrapping_add(delta.cast_signed())).ok()
     }
 
     /// None when it is not a time to live.
     #[inline]
     pub(crate) fn ttl(&self, delta: u64) -> Option<u32> {
-        u32::try_from(i64::from(self.ttl).wrapping_add(delta.cast_signed()))
+        u32::try_from(self.ttl.wrapping_add(delta.cast_signed()))
             .ok()
             .filter(|&t| t <= i32::MAX as u32)
     }
@@ -231,11 +233,8 @@ impl SerializationHeader {
             out,
             self.base.timestamp.wrapping_sub(EPOCH_MICROSECONDS).cast_unsigned(),
         );
-        vint::put_unsigned(
-            out,
-            (i64::from(self.base.deletion_time) - EPOCH_SECONDS).cast_unsigned(),
-        );
-        vint::put_unsigned(out, u64::from(self.base.ttl));
+        vint::put_unsigned(out, self.base.deletion_time.wrapping_sub(EPOCH_SECONDS).cast_unsigned());
+        vint::put_unsigned(out, self.base.ttl.cast_unsigned());
         put_sized(out, partition_key_marshal_name(&self.partition_key).as_bytes());
         vint::put_unsigned(out, self.clustering.len() as u64);
         for (t, descending) in &self.clustering {
@@ -260,13 +259,8 @@ impl SerializationHeader {
 
     pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self, Damage> {
         let timestamp = EPOCH_MICROSECONDS.wrapping_add(r.get_vint()?.cast_signed());
-        let at = r.at();
-        // Others add in 32 bits: a minimum before the epoch is stored as a negative number of either width.
-        #[expect(clippy::cast_possible_truncation, reason = "the low 32 bits are the number")]
-        let seconds = EPOCH_SECONDS + i64::from(r.get_vint()? as u32 as i32);
-        let deletion_time = u32::try_from(seconds).map_err(|_| Damage::new(at, "a deletion time"))?;
-        let at = r.at();
-        let ttl = u32::try_from(r.get_vint()?).map_err(|_| Damage::new(at, "a time to live"))?;
+        let deletion_time = EPOCH_SECONDS.wrapping_add(r.get_vint()?.cast_signed());
+        let ttl = r.get_vint()?.cast_signed();
         let base = EncodingBase {
             timestamp,
             deletion_time,

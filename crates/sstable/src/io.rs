@@ -174,15 +174,6 @@ pub(crate) fn read_all(path: &Path) -> Result<Vec<u8>, Error> {
     fs::read(path).map_err(Error::io(path))
 }
 
-/// A whole small file; None when there is none. Blocks.
-pub(crate) fn read_if_exists(path: &Path) -> Result<Option<Vec<u8>>, Error> {
-    match fs::read(path) {
-        Ok(bytes) => Ok(Some(bytes)),
-        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(Error::io(path)(e)),
-    }
-}
-
 /// Writes a whole file and makes it durable. Blocks.
 pub(crate) fn write_all(path: PathBuf, bytes: &[u8]) -> Result<(), Error> {
     let mut file = OutputFile::create(path)?;

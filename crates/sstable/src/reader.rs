@@ -243,6 +243,21 @@ impl<'d> Small<'d> {
         };
         if let Some((path, bytes)) = small.read(Component::Checksums)? {
             small.checksums = Some(Checksums::decode(&bytes).map_err(|d| d.in_file(&path, 0))?);
+        } else if runtime::fs::exists(descriptor.path(Component::Checksums)) {
+            return Err(Error::damaged(
+                &path,
+                offset,
+                "a line with Checksums.db, which is there",
+            ));
+        }
+        for (component, ..) in small.checksums.iter().flat_map(|c| &c.components) {
+            if !small.listed.contains(component) {
+                return Err(Error::damaged(
+                    &path,
+                    offset,
+                    format!("a line with {}", component.suffix()),
+                ));
+            }
         }
         Ok(small)
     }

@@ -28,7 +28,10 @@ fn write(dir: &Path, table: &Table, blocks: &[PartitionBlock], compression: Comp
 }
 
 fn lz4() -> Compression {
-    Compression { compressor: Some(Compressor::Lz4), chunk_len: 4096 }
+    Compression {
+        compressor: Some(Compressor::Lz4),
+        chunk_len: 4096,
+    }
 }
 
 fn scan_all(reader: &Arc<Reader>, after: Token, to: Token, limits: ReadLimits) -> Vec<PartitionBlock> {
@@ -42,7 +45,10 @@ fn scan_all(reader: &Arc<Reader>, after: Token, to: Token, limits: ReadLimits) -
 
 /// Joins consecutive blocks of one partition.
 fn joined(table: &Table, blocks: &[PartitionBlock]) -> Vec<PartitionBlock> {
-    blocks.chunk_by(|a, b| a.key() == b.key()).map(|parts| join(table, parts)).collect()
+    blocks
+        .chunk_by(|a, b| a.key() == b.key())
+        .map(|parts| join(table, parts))
+        .collect()
 }
 
 fn texts(table: &Table, blocks: &[PartitionBlock]) -> Vec<String> {
@@ -53,17 +59,39 @@ fn texts(table: &Table, blocks: &[PartitionBlock]) -> Vec<String> {
 fn every_kind_of_cell_row_and_deletion_survives_every_compressor() {
     let table = wide_table();
     let blocks = wide_blocks(&table);
-    let zstd = Compression { compressor: Some(Compressor::Zstd(1)), chunk_len: 256 };
-    let snappy = Compression { compressor: Some(Compressor::Snappy), chunk_len: 128 };
-    let deflate = Compression { compressor: Some(Compressor::Deflate), chunk_len: 1 << 16 };
+    let zstd = Compression {
+        compressor: Some(Compressor::Zstd(1)),
+        chunk_len: 256,
+    };
+    let snappy = Compression {
+        compressor: Some(Compressor::Snappy),
+        chunk_len: 128,
+    };
+    let deflate = Compression {
+        compressor: Some(Compressor::Deflate),
+        chunk_len: 1 << 16,
+    };
     for compression in [lz4(), zstd, snappy, deflate, Compression::none()] {
         let dir = TempDir::new("kinds");
         let reader = write(&dir.0, &table, &blocks, compression.clone());
         let read = scan_all(&reader, Token::MIN, Token::MAX, ReadLimits::NONE);
         assert_eq!(texts(&table, &read), texts(&table, &blocks), "{compression:?}");
-        for limits in [ReadLimits { rows: 1, bytes: usize::MAX }, ReadLimits { rows: usize::MAX, bytes: 1 }] {
+        for limits in [
+            ReadLimits {
+                rows: 1,
+                bytes: usize::MAX,
+            },
+            ReadLimits {
+                rows: usize::MAX,
+                bytes: 1,
+            },
+        ] {
             let read = scan_all(&reader, Token::MIN, Token::MAX, limits);
-            assert_eq!(texts(&table, &joined(&table, &read)), texts(&table, &blocks), "cut by {limits:?}");
+            assert_eq!(
+                texts(&table, &joined(&table, &read)),
+                texts(&table, &blocks),
+                "cut by {limits:?}"
+            );
         }
         for block in &blocks {
             assert!(reader.may_contain(block.token, block.key()));
@@ -95,7 +123,13 @@ fn a_partition_appended_in_parts_is_the_same_file_as_in_one() {
 
 #[test]
 fn a_row_of_a_thousand_columns_survives_with_any_number_of_them_missing() {
-    let mut columns = vec![common::column("k", types::CqlType::Text, schema::ColumnKind::PartitionKey, 0, false)];
+    let mut columns = vec![common::column(
+        "k",
+        types::CqlType::Text,
+        schema::ColumnKind::PartitionKey,
+        0,
+        false,
+    )];
     columns.extend((0..1000).map(|i| common::regular(&format!("v{i:04}"), types::CqlType::Int)));
     let table = common::table("columns", columns);
     let mut blocks: Vec<PartitionBlock> = [0, 1, 400, 499, 500, 501, 999, 1000]
@@ -109,32 +143,51 @@ fn a_row_of_a_thousand_columns_survives_with_any_number_of_them_missing() {
                 .iter()
                 .map(|name| (name.as_str(), common::Value::Cell(common::live(common::NOW_US, &value))))
                 .collect();
-            b.push_row(b"", &common::row(&table, common::marker(common::NOW_US), mutation::Tombstone::NONE, &cells));
+            b.push_row(
+                b"",
+                &common::row(
+                    &table,
+                    common::marker(common::NOW_US),
+                    mutation::Tombstone::NONE,
+                    &cells,
+                ),
+            );
             b
         })
         .collect();
     blocks.sort_by(|a, b| (a.token, a.key()).cmp(&(b.token, b.key())));
     let dir = TempDir::new("columns");
     let reader = write(&dir.0, &table, &blocks, lz4());
-    assert_eq!(texts(&table, &scan_all(&reader, Token::MIN, Token::MAX, ReadLimits::NONE)), texts(&table, &blocks));
+    assert_eq!(
+        texts(&table, &scan_all(&reader, Token::MIN, Token::MAX, ReadLimits::NONE)),
+        texts(&table, &blocks)
+    );
 }
 
 #[test]
 fn a_scan_of_a_token_range_returns_exactly_its_partitions() {
     let table = long_table();
-    let mut blocks: Vec<_> =
-        (0..200).map(|i| long_partition(&table, format!("key {i}").as_bytes(), i % 7, 30)).collect();
+    let mut blocks: Vec<_> = (0..200)
+        .map(|i| long_partition(&table, format!("key {i}").as_bytes(), i % 7, 30))
+        .collect();
     blocks.retain(|b| !b.is_empty());
     blocks.sort_by(|a, b| (a.token, a.key()).cmp(&(b.token, b.key())));
     let dir = TempDir::new("range");
     let reader = write(&dir.0, &table, &blocks, lz4());
     let tokens: Vec<Token> = blocks.iter().map(|b| b.token).collect();
     let mut edges = vec![Token::MIN, Token(-1), Token(0), Token::MAX];
-    edges.extend(tokens.iter().step_by(17).flat_map(|t| [*t, Token(t.0 - 1), Token(t.0 + 1)]));
+    edges.extend(
+        tokens
+            .iter()
+            .step_by(17)
+            .flat_map(|t| [*t, Token(t.0 - 1), Token(t.0 + 1)]),
+    );
     for after in &edges {
         for to in &edges {
-            let found: Vec<Token> =
-                scan_all(&reader, *after, *to, ReadLimits::NONE).iter().map(|b| b.token).collect();
+            let found: Vec<Token> = scan_all(&reader, *after, *to, ReadLimits::NONE)
+                .iter()
+                .map(|b| b.token)
+                .collect();
             let wanted: Vec<Token> = tokens.iter().copied().filter(|t| t > after && t <= to).collect();
             assert_eq!(found, wanted, "({after}, {to}]");
         }
@@ -143,7 +196,10 @@ fn a_scan_of_a_token_range_returns_exactly_its_partitions() {
     let scanned = on_shard(reader, move |reader, cache| async move {
         let mut results = Vec::new();
         for from in [Token::MIN, Token(0), reader.tokens().1] {
-            let mut cursor = reader.scan(&cache, from, b"", Token::MAX, ReadLimits::NONE).await.expect("an index");
+            let mut cursor = reader
+                .scan(&cache, from, b"", Token::MAX, ReadLimits::NONE)
+                .await
+                .expect("an index");
             let mut found = Vec::new();
             while let Some(block) = cursor.next_block().await.expect("undamaged data") {
                 found.push(block.token);
@@ -205,15 +261,37 @@ fn check_stretches(table: &Table, parts: &[PartitionBlock], reversed: bool) {
     let mut at = if reversed { Bound::top() } else { Bound::bottom() };
     for (i, part) in parts.iter().enumerate() {
         let is_last = i + 1 == parts.len();
-        assert_eq!(part.covered.is_none(), is_last, "only the last block ends the partition");
-        assert!(i == 0 || (part.tombstone.is_none() && part.static_row().is_none()), "said once, in the first block");
-        let edge = part.covered.clone().unwrap_or(if reversed { Bound::bottom() } else { Bound::top() });
+        assert_eq!(
+            part.covered.is_none(),
+            is_last,
+            "only the last block ends the partition"
+        );
+        assert!(
+            i == 0 || (part.tombstone.is_none() && part.static_row().is_none()),
+            "said once, in the first block"
+        );
+        let edge = part
+            .covered
+            .clone()
+            .unwrap_or(if reversed { Bound::bottom() } else { Bound::top() });
         let (start, end) = if reversed { (&edge, &at) } else { (&at, &edge) };
-        let stretch = ClusteringSlice { start: start.clone(), end: end.clone() };
-        assert!(part.rows().all(|(key, _)| stretch.contains(order, key)), "rows inside the stretch");
+        let stretch = ClusteringSlice {
+            start: start.clone(),
+            end: end.clone(),
+        };
+        assert!(
+            part.rows().all(|(key, _)| stretch.contains(order, key)),
+            "rows inside the stretch"
+        );
         for r in &part.range_tombstones {
-            assert!(r.start.compare(order, start) != Ordering::Less, "range tombstones inside the stretch");
-            assert!(r.end.compare(order, end) != Ordering::Greater, "range tombstones inside the stretch");
+            assert!(
+                r.start.compare(order, start) != Ordering::Less,
+                "range tombstones inside the stretch"
+            );
+            assert!(
+                r.end.compare(order, end) != Ordering::Greater,
+                "range tombstones inside the stretch"
+            );
         }
         at = edge;
     }
@@ -227,7 +305,9 @@ async fn read_parts(
     reversed: bool,
     limits: ReadLimits,
 ) -> Vec<PartitionBlock> {
-    let cursor = reader.read_partition(cache, block.token, block.key(), slices, reversed, limits).await;
+    let cursor = reader
+        .read_partition(cache, block.token, block.key(), slices, reversed, limits)
+        .await;
     let mut cursor = cursor.expect("a readable index").expect("the partition is there");
     let mut parts = Vec::new();
     while let Some(part) = cursor.next_block().await.expect("undamaged data") {
@@ -253,8 +333,14 @@ fn check_reads(
                 for reversed in [false, true] {
                     for limits in [
                         ReadLimits::NONE,
-                        ReadLimits { rows: 3, bytes: usize::MAX },
-                        ReadLimits { rows: usize::MAX, bytes: 1500 },
+                        ReadLimits {
+                            rows: 3,
+                            bytes: usize::MAX,
+                        },
+                        ReadLimits {
+                            rows: usize::MAX,
+                            bytes: 1500,
+                        },
                     ] {
                         let mut parts = read_parts(&reader, &cache, &block, &slices, reversed, limits).await;
                         check_stretches(&table, &parts, reversed);
@@ -275,7 +361,13 @@ fn check_reads(
                 }
             }
         }
-        assert!(reader.read_partition(&cache, Token(5), b"none", &[], false, ReadLimits::NONE).await.expect("an index").is_none());
+        assert!(
+            reader
+                .read_partition(&cache, Token(5), b"none", &[], false, ReadLimits::NONE)
+                .await
+                .expect("an index")
+                .is_none()
+        );
         checked
     });
     assert!(checked > 20, "{checked} reads checked");
@@ -298,7 +390,11 @@ fn slices_of_partitions_with_everything_in_them_are_read_forwards_and_backwards(
                 one(Bound::after(&a), Bound::top()),
                 one(Bound::after(&a3), Bound::before(&b5)),
                 one(Bound::before(&a3), Bound::after(&a3)),
-                vec![ClusteringSlice::exactly(&a3), ClusteringSlice::exactly(&b5), ClusteringSlice::exactly(&c)],
+                vec![
+                    ClusteringSlice::exactly(&a3),
+                    ClusteringSlice::exactly(&b5),
+                    ClusteringSlice::exactly(&c),
+                ],
             ]
         },
         "wide-slices",
@@ -324,13 +420,41 @@ fn slices_of_a_partition_of_many_index_blocks_are_read_forwards_and_backwards() 
             let after = |i: i32| Bound::after(&common::clustering(&[&i.to_be_bytes()]));
             let mut cases = vec![vec![ClusteringSlice::all()], vec![]];
             for i in [-5, 0, 1, 2, 10, n / 3, n / 2, n - 1, n, n + 10] {
-                cases.push(vec![ClusteringSlice { start: before(i), end: after(i) }]);
-                cases.push(vec![ClusteringSlice { start: after(i), end: Bound::top() }]);
-                cases.push(vec![ClusteringSlice { start: Bound::bottom(), end: before(i) }]);
-                cases.push(vec![ClusteringSlice { start: before(i), end: after(i + 40) }]);
+                cases.push(vec![ClusteringSlice {
+                    start: before(i),
+                    end: after(i),
+                }]);
+                cases.push(vec![ClusteringSlice {
+                    start: after(i),
+                    end: Bound::top(),
+                }]);
+                cases.push(vec![ClusteringSlice {
+                    start: Bound::bottom(),
+                    end: before(i),
+                }]);
+                cases.push(vec![ClusteringSlice {
+                    start: before(i),
+                    end: after(i + 40),
+                }]);
             }
-            cases.push((0..n).step_by(97).map(|i| ClusteringSlice { start: before(i), end: after(i) }).collect());
-            cases.push((0..n).step_by(11).map(|i| ClusteringSlice { start: before(i), end: before(i + 3) }).collect());
+            cases.push(
+                (0..n)
+                    .step_by(97)
+                    .map(|i| ClusteringSlice {
+                        start: before(i),
+                        end: after(i),
+                    })
+                    .collect(),
+            );
+            cases.push(
+                (0..n)
+                    .step_by(11)
+                    .map(|i| ClusteringSlice {
+                        start: before(i),
+                        end: before(i + 3),
+                    })
+                    .collect(),
+            );
             cases
         },
         "long-slices",
@@ -353,11 +477,18 @@ fn an_unfinished_or_refused_sstable_leaves_no_file_behind() {
     writer.append(&block).expect("room on the disk");
     let error = writer.append(&block).expect_err("a partition twice");
     assert!(error.to_string().contains("does not sort behind"), "{error}");
-    let error = writer.append(&long_partition(&table, b"zz", 1, 1)).expect_err("after an error");
+    let error = writer
+        .append(&long_partition(&table, b"zz", 1, 1))
+        .expect_err("after an error");
     assert!(error.to_string().contains("an earlier part"), "{error}");
     assert!(writer.finish().is_err());
     assert_eq!(names(), 0, "refused");
-    assert!(Writer::create(&dir.0, 1, &table, options()).expect("an empty directory").finish().is_err());
+    assert!(
+        Writer::create(&dir.0, 1, &table, options())
+            .expect("an empty directory")
+            .finish()
+            .is_err()
+    );
     assert_eq!(names(), 0, "empty");
     assert!(Writer::create(&dir.0.join("missing"), 1, &table, options()).is_err());
 }
@@ -369,9 +500,19 @@ fn unsealed_files_are_listed_by_nobody_and_removed_at_start() {
     let reader = write(&dir.0, &table, &[long_partition(&table, b"a", 3, 10)], lz4());
     runtime::fs::write(dir.0.join("me-2-big-Data.db"), b"half").expect("a file");
     runtime::fs::write(dir.0.join("other.txt"), b"not ours").expect("a file");
-    assert_eq!(sstable::list(&dir.0).expect("the directory"), vec![reader.descriptor().clone()]);
-    assert_eq!(sstable::remove_unsealed(&dir.0).expect("the directory"), vec!["me-2-big-Data.db".to_owned()]);
+    assert_eq!(
+        sstable::list(&dir.0).expect("the directory"),
+        vec![reader.descriptor().clone()]
+    );
+    assert_eq!(
+        sstable::remove_unsealed(&dir.0).expect("the directory"),
+        vec!["me-2-big-Data.db".to_owned()]
+    );
     sstable::delete(reader.descriptor()).expect("the directory");
-    let left: Vec<String> = runtime::fs::read_dir(&dir.0).expect("the directory").into_iter().map(|e| e.name).collect();
+    let left: Vec<String> = runtime::fs::read_dir(&dir.0)
+        .expect("the directory")
+        .into_iter()
+        .map(|e| e.name)
+        .collect();
     assert_eq!(left, vec!["other.txt".to_owned()]);
 }

@@ -289,14 +289,8 @@ pub fn wide_blocks(table: &Table) -> Vec<PartitionBlock> {
             Some(ttl),
             Tombstone::NONE,
             &[
-                (
-                    "b_int",
-                    Value::Cell(expiring(NOW_US, 3600, NOW + 300_003_600, &three)),
-                ),
-                (
-                    "c_text",
-                    Value::Cell(expiring(NOW_US, 60, NOW + 300_000_060, b"soon")),
-                ),
+                ("b_int", Value::Cell(expiring(NOW_US, 3600, NOW + 300_003_600, &three))),
+                ("c_text", Value::Cell(expiring(NOW_US, 60, NOW + 300_000_060, b"soon"))),
                 ("h_tinyint", Value::Cell(live(NOW_US, &[1]))),
             ],
         ),
@@ -315,9 +309,18 @@ pub fn wide_blocks(table: &Table) -> Vec<PartitionBlock> {
 
     // Empty clustering values sort first, or last where the order descends.
     let mut b = new(wide_key(2, ""));
-    b.push_row(&wide_clustering("", 1), &row(table, marker(NOW_US), Tombstone::NONE, &[]));
-    b.push_row(&clustering(&[b"", b""]), &row(table, marker(NOW_US), Tombstone::NONE, &[]));
-    b.push_row(&clustering(&[b"x", b""]), &row(table, marker(NOW_US), Tombstone::NONE, &[]));
+    b.push_row(
+        &wide_clustering("", 1),
+        &row(table, marker(NOW_US), Tombstone::NONE, &[]),
+    );
+    b.push_row(
+        &clustering(&[b"", b""]),
+        &row(table, marker(NOW_US), Tombstone::NONE, &[]),
+    );
+    b.push_row(
+        &clustering(&[b"x", b""]),
+        &row(table, marker(NOW_US), Tombstone::NONE, &[]),
+    );
     blocks.push(b);
 
     // A partition tombstone alone, and one with a row behind it.

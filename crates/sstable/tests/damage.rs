@@ -1,0 +1,114 @@
+//! Whatever happens to the bytes of a file: an error, never a panic, and never an answer that was not written.
+
+mod common;
+
+use std::path::{Path, PathBuf};
+
+use common::{TempDir, wide_blocks, wide_table};
+use sstable::{Component, Compression, Compressor, EncodingBase, Writer, WriterOptions};
+
+fn write_sample(dir: &Path, compression: Compression) -> PathBuf {
+    let table = wide_table();
+    let blocks = wide_blocks(&table);
+    let base = EncodingBase::of_blocks(&table.layout, &blocks);
+    let mut options = WriterOptions::of_table(&table, 7, base).expect("known options");
+    options.compression = compression;
+    options.column_index_size_bytes = 64;
+    let mut writer = Writer::create(dir, 1, &table, options).expect("an empty directory");
+    blocks.iter().for_each(|b| writer.append(b).expect("room on the disk"));
+    writer
+        .finish()
+        .expect("room on the disk")
+        .descriptor
+        .path(Component::Data)
+}
+
+fn dump(file: &Path) -> Result<Vec<u8>, sstable::Error> {
+    let mut out = Vec::new();
+    sstable::tool::dump(file, 0, &mut out).map(|()| out)
+}
+
+#[test]
+fn every_flipped_bit_and_every_cut_of_a_component_is_noticed() {
+    for compression in [
+        Compression {
+            compressor: Some(Compressor::Lz4),
+            chunk_len: 256,
+        },
+        Compression::none(),
+    ] {
+        let dir = TempDir::new("damage");
+        let file = write_sample(&dir.0, compression);
+        sstable::tool::verify(&file).expect("a sound file");
+        let mut tried = 0;
+        for entry in runtime::fs::read_dir(&dir.0).expect("the directory") {
+            let path = dir.0.join(&entry.name);
+            let sound = runtime::fs::read(&path).expect("a component");
+            // Statistics are long and all alike to this test.
+            let step = if sound.len() > 2000 { 211 } else { 3 };
+            for at in (0..sound.len()).step_by(step) {
+                let mut flipped = sound.clone();
+                flipped[at] ^= 1 << (at % 8);
+                // The line of TOC.txt that names it, and a line end, matter to nobody.
+                let is_toc = entry.name.ends_with("TOC.txt");
+                if is_toc && (at + 8 >= sound.len() || sound[at] == b'\n') {
+                    continue;
+                }
+                for (what, bytes) in [("flipped", &flipped[..]), ("cut", &sound[..at])] {
+                    if is_toc && what == "cut" && at + 9 >= sound.len() {
+                        continue;
+                    }
+                    runtime::fs::write(&path, bytes).expect("room on the disk");
+                    let error = sstable::tool::verify(&file)
+                        .expect_err(&format!("{} {what} at {at}: nobody noticed", entry.name));
+                    assert!(error.to_string().contains("me-1-big-"), "{error}");
+                    tried += 1;
+                }
+            }
+            runtime::fs::write(&path, &sound).expect("room on the disk");
+        }
+        assert!(tried > 400, "{tried}");
+    }
+}
+
+#[test]
+fn without_any_checksum_damage_may_go_unnoticed_but_nothing_panics() {
+    let dir = TempDir::new("fuzz");
+    let file = write_sample(&dir.0, Compression::none());
+    let toc = dir.0.join("me-1-big-TOC.txt");
+    let listed = String::from_utf8(runtime::fs::read(&toc).expect("a TOC")).expect("text");
+    for name in ["CRC.db", "Digest.crc32", "Checksums.db"] {
+        runtime::fs::remove_file(dir.0.join(format!("me-1-big-{name}"))).expect("a component");
+    }
+    let unprotected = ["CRC", "Digest", "Checksums"];
+    let kept: Vec<&str> = listed
+        .lines()
+        .filter(|l| !unprotected.iter().any(|u| l.starts_with(u)))
+        .collect();
+    runtime::fs::write(&toc, format!("{}\n", kept.join("\n")).as_bytes()).expect("room on the disk");
+    let sound_dump = dump(&file).expect("a sound file");
+    sstable::tool::verify(&file).expect("a sound file");
+    let (mut noticed, mut unnoticed) = (0, 0);
+    for name in ["Data.db", "Index.db", "Summary.db", "Filter.db", "Statistics.db"] {
+        let path = dir.0.join(format!("me-1-big-{name}"));
+        let sound = runtime::fs::read(&path).expect("a component");
+        let step = if sound.len() > 2000 { 101 } else { 1 };
+        for at in (0..sound.len()).step_by(step) {
+            for mask in [0x80, 1 << (at % 8)] {
+                let mut bytes = sound.clone();
+                bytes[at] ^= mask;
+                runtime::fs::write(&path, &bytes).expect("room on the disk");
+                match sstable::tool::verify(&file).and_then(|_| dump(&file)) {
+                    Ok(_) => unnoticed += usize::from(name == "Data.db"),
+                    Err(_) => noticed += usize::from(name == "Data.db"),
+                }
+            }
+            runtime::fs::write(&path, &sound[..at]).expect("room on the disk");
+            // The end of a component may be what is not read.
+            let _ = sstable::tool::verify(&file);
+        }
+        runtime::fs::write(&path, &sound).expect("room on the disk");
+    }
+    assert!(noticed * 3 > unnoticed, "{noticed} of {} noticed", noticed + unnoticed);
+    assert_eq!(dump(&file).expect("a sound file"), sound_dump);
+}
