@@ -12,7 +12,7 @@ use cql::ast::{Selection, Selector, Statement};
 use mutation::{Mutation, MutationItem, RowView};
 use query::ddl::{self, DdlContext, schema_version};
 use query::describe::{self, DescribeContext};
-use query::system::{self, NodeInfo};
+use query::system::{self, ClientInfo, NodeInfo};
 use query::{QueryError, ResultColumn};
 use schema::{Column, ColumnId, ColumnKind, Schema, Table, components, describe_keyspace, describe_table};
 use types::CqlType;
@@ -39,13 +39,44 @@ fn error(e: &QueryError) -> String {
 
 impl Session {
     fn new() -> Self {
-        let mut schema = Schema { version: Uuid::nil(), keyspaces: BTreeMap::new() };
+        let mut schema = Schema {
+            version: Uuid::nil(),
+            keyspaces: BTreeMap::new(),
+        };
         for k in system::keyspaces() {
             schema.keyspaces.insert(k.name.clone(), k.into());
         }
         schema.version = schema_version(&schema);
-        let node = NodeInfo::alone(Uuid::from_u128(7), IpAddr::V4(Ipv4Addr::LOCALHOST), 9042, 2);
-        Self { schema, keyspace: None, node, statements: 0 }
+        let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let client = |port: u16, tls: bool| ClientInfo {
+            address,
+            port,
+            hostname: "localhost".to_owned(),
+            username: "anonymous".to_owned(),
+            connection_stage: "ready".to_owned(),
+            protocol_version: 5,
+            driver_name: (!tls).then(|| "a driver".to_owned()),
+            driver_version: None,
+            client_options: [("CQL_VERSION".to_owned(), "3.4.6".to_owned())].into(),
+            request_count: 9,
+            tls: tls.then(|| ("TLSv1.3".to_owned(), "TLS_AES_256_GCM_SHA384".to_owned())),
+        };
+        let node = NodeInfo {
+            tokens: vec!["5".to_owned(), "-7".to_owned()],
+            settings: [
+                ("cluster_name".to_owned(), Some("ceto".to_owned())),
+                ("role_manager".to_owned(), None),
+            ]
+            .into(),
+            clients: vec![client(40002, true), client(40001, false)],
+            ..NodeInfo::alone(Uuid::from_u128(7), address, 9042, 2)
+        };
+        Self {
+            schema,
+            keyspace: None,
+            node,
+            statements: 0,
+        }
     }
 
     /// The answer to a statement, in lines.
@@ -64,9 +95,14 @@ impl Session {
     fn execute(&mut self, statement: &Statement) -> Result<String, QueryError> {
         match statement {
             Statement::Describe(d) => {
-                let ctx = DescribeContext { keyspace: self.keyspace.as_deref(), node: &self.node };
+                let ctx = DescribeContext {
+                    keyspace: self.keyspace.as_deref(),
+                    node: &self.node,
+                };
                 let (columns, rows) = describe::describe(&self.schema, d, &ctx)?;
-                Ok(rows.iter().fold(String::new(), |out, row| out + &print_row(&columns, row)))
+                Ok(rows
+                    .iter()
+                    .fold(String::new(), |out, row| out + &print_row(&columns, row)))
             }
             Statement::Use(u) => {
                 self.keyspace = Some(u.keyspace.clone());
@@ -74,7 +110,10 @@ impl Session {
             }
             Statement::Select(s) if s.table.keyspace.as_deref().is_some_and(|k| system::kind(k).is_some()) => {
                 let keyspace = s.table.keyspace.as_deref().expect("it is a system keyspace");
-                let table = self.schema.table(keyspace, &s.table.name).expect("scripts name system tables that are");
+                let table = self
+                    .schema
+                    .table(keyspace, &s.table.name)
+                    .expect("scripts name system tables that are");
                 let all = s.selection == Selection::All;
                 let selected = |name: &str| all || selects(&s.selection, name);
                 let user = |row: &String| s.relations.is_empty() || row.starts_with("keyspace_name: 'ddk'");
@@ -88,19 +127,31 @@ impl Session {
                     now_us: i64::from(self.statements),
                     new_id: Uuid::from_u128(u128::from(self.statements)),
                 };
-                let Some(outcome) = ddl::apply(&self.schema, other, &ctx)? else { return Ok("ok\n".to_owned()) };
-                assert_ne!(outcome.schema.version, self.schema.version, "a changed schema has another version");
+                let Some(outcome) = ddl::apply(&self.schema, other, &ctx)? else {
+                    return Ok("ok\n".to_owned());
+                };
+                assert_ne!(
+                    outcome.schema.version, self.schema.version,
+                    "a changed schema has another version"
+                );
                 assert!(!outcome.changes.is_empty(), "clients are told of every change");
                 self.schema = outcome.schema;
-                Ok(outcome.warnings.iter().fold("ok\n".to_owned(), |out, w| out + "warning: " + w + "\n"))
+                Ok(outcome
+                    .warnings
+                    .iter()
+                    .fold("ok\n".to_owned(), |out, w| out + "warning: " + w + "\n"))
             }
         }
     }
 }
 
 fn selects(selection: &Selection, name: &str) -> bool {
-    let Selection::Selectors(selectors) = selection else { return true };
-    selectors.iter().any(|s| s.selector == Selector::Column(name.to_owned()))
+    let Selection::Selectors(selectors) = selection else {
+        return true;
+    };
+    selectors
+        .iter()
+        .any(|s| s.selector == Selector::Column(name.to_owned()))
 }
 
 fn print_row(columns: &[ResultColumn], row: &[Option<Vec<u8>>]) -> String {
@@ -117,7 +168,11 @@ fn print_row(columns: &[ResultColumn], row: &[Option<Vec<u8>>]) -> String {
 type NamedRow = Vec<(String, String)>;
 
 fn print_named(row: &NamedRow, selected: &dyn Fn(&str) -> bool) -> String {
-    let parts: Vec<String> = row.iter().filter(|(n, _)| selected(n)).map(|(n, v)| format!("{n}: {v}")).collect();
+    let parts: Vec<String> = row
+        .iter()
+        .filter(|(n, _)| selected(n))
+        .map(|(n, v)| format!("{n}: {v}"))
+        .collect();
     parts.join(", ") + "\n"
 }
 
@@ -130,12 +185,19 @@ fn read(table: &Table, schema: &Schema, node: &NodeInfo) -> Vec<NamedRow> {
         mutation.validate(&table.layout).expect("it is well-formed");
         let mut before: Option<Vec<u8>> = None;
         for item in mutation.items() {
-            let MutationItem::Row { clustering, row } = item else { panic!("only rows are computed: {item:?}") };
+            let MutationItem::Row { clustering, row } = item else {
+                panic!("only rows are computed: {item:?}")
+            };
             if let Some(before) = before.replace(clustering.to_vec()) {
                 let order = table.clustering_order.compare(&before, clustering);
                 assert!(order.is_lt(), "rows of {} come in clustering order", table.name);
             }
-            rows.push(read_row(table, mutation.key, clustering, RowView::new(row).expect("it was validated")));
+            rows.push(read_row(
+                table,
+                mutation.key,
+                clustering,
+                RowView::new(row).expect("it was validated"),
+            ));
         }
     }
     rows
@@ -144,11 +206,16 @@ fn read(table: &Table, schema: &Schema, node: &NodeInfo) -> Vec<NamedRow> {
 fn read_row(table: &Table, key: &[u8], clustering: &[u8], view: RowView<'_>) -> NamedRow {
     let mut cells: BTreeMap<usize, String> = BTreeMap::new();
     for (id, column) in view.columns(&table.layout) {
-        let c = table.regulars().find(|c| usize::from(c.id.0) == id).expect("only living columns are computed");
+        let c = table
+            .regulars()
+            .find(|c| usize::from(c.id.0) == id)
+            .expect("only living columns are computed");
         let text = match column {
             mutation::row::Column::Simple(cell) => c.cql_type.format(cell.value),
             mutation::row::Column::Complex(complex) => {
-                let CqlType::Set(element) = &c.cql_type else { panic!("only sets are computed") };
+                let CqlType::Set(element) = &c.cql_type else {
+                    panic!("only sets are computed")
+                };
                 let elements: Vec<String> = complex.elements().map(|(path, _)| element.format(path)).collect();
                 format!("{{{}}}", elements.join(", "))
             }
@@ -198,12 +265,24 @@ fn check_round_trip(schema: &Schema) {
             }
             let copy = again.schema.table(&k.name, &t.name).expect("it was just made");
             for internals in [false, true] {
-                assert_eq!(describe_table(copy, internals), describe_table(t, internals), "{}.{}", k.name, t.name);
+                assert_eq!(
+                    describe_table(copy, internals),
+                    describe_table(t, internals),
+                    "{}.{}",
+                    k.name,
+                    t.name
+                );
             }
             assert_eq!(copy.options, t.options, "{}.{}", k.name, t.name);
             // Column numbers tell the order of ALTERs, which the text does not.
             let without_ids = |t: &Table| -> Vec<Column> {
-                t.columns.iter().map(|c| Column { id: ColumnId(0), ..c.clone() }).collect()
+                t.columns
+                    .iter()
+                    .map(|c| Column {
+                        id: ColumnId(0),
+                        ..c.clone()
+                    })
+                    .collect()
             };
             assert_eq!(without_ids(copy), without_ids(t), "{}.{}", k.name, t.name);
             if usize::from(t.next_column_id) == t.statics().chain(t.regulars()).count() {
@@ -211,7 +290,10 @@ fn check_round_trip(schema: &Schema) {
             }
         }
         let (copy, k) = (&again.schema.keyspaces[&k.name], k);
-        assert_eq!((&copy.replication, copy.durable_writes, &copy.tablets), (&k.replication, k.durable_writes, &k.tablets));
+        assert_eq!(
+            (&copy.replication, copy.durable_writes, &copy.tablets),
+            (&k.replication, k.durable_writes, &k.tablets)
+        );
     }
 }
 
@@ -249,6 +331,7 @@ scripts! {
     tables: "Tables are created, dropped and refused as in Cassandra."
     options: "Table options are kept in the spelling of Cassandra."
     alter: "Tables are altered and refused to be as in Cassandra."
+    readd: "Dropped columns come back only as a type that reads what they held."
     describe: "DESCRIBE prints what Cassandra prints."
     schema_rows: "Rows of system_schema are those of Cassandra."
     own: "Where ceto differs from Cassandra it does so as intended."

@@ -102,8 +102,7 @@ fn shown_columns(table: &Table, internals: bool) -> Vec<String> {
     }
     if internals {
         lines.extend(
-            table
-                .last_dropped()
+            told_dropped(table)
                 .map(|d| format!("    {}", column(&d.name, &d.cql_type, d.kind))),
         );
     }
