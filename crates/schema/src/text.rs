@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use types::CqlType;
 
-use crate::table::{Column, ColumnKind, Keyspace, Table, TableOptions};
+use crate::table::{Column, ColumnKind, DroppedColumn, Keyspace, Table, TableOptions};
 
 pub use types::quote_identifier;
 
@@ -73,9 +73,15 @@ fn column(name: &str, cql_type: &CqlType, kind: ColumnKind) -> String {
     format!("{} {cql_type}{tail}", quote_identifier(name))
 }
 
+/// The dropped columns that the table's history has to tell: not those whose name a key column has taken.
+fn told_dropped(table: &Table) -> impl Iterator<Item = &DroppedColumn> {
+    let is_key = |name: &str| table.partition_key().chain(table.clustering()).any(|c| c.name == name);
+    table.last_dropped().filter(move |d| !is_key(&d.name))
+}
+
 /// The columns in the order they are shown: by role, and in each role multi-cell ones last.
 fn shown_columns(table: &Table, internals: bool) -> Vec<String> {
-    let redefined = |c: &Column| internals && table.last_dropped().any(|d| d.name == c.name);
+    let redefined = |c: &Column| internals && told_dropped(table).any(|d| d.name == c.name);
     let mut living: Vec<&Column> = table.columns.iter().filter(|c| !redefined(c)).collect();
     let role = |c: &Column| match c.kind {
         ColumnKind::PartitionKey => 0,
@@ -96,8 +102,7 @@ fn shown_columns(table: &Table, internals: bool) -> Vec<String> {
     }
     if internals {
         lines.extend(
-            table
-                .last_dropped()
+            told_dropped(table)
                 .map(|d| format!("    {}", column(&d.name, &d.cql_type, d.kind))),
         );
     }
@@ -118,7 +123,7 @@ fn shown_columns(table: &Table, internals: bool) -> Vec<String> {
 /// Drops the columns that were dropped, and adds their successors, so that the table becomes what it is.
 fn history(table: &Table, full_name: &str) -> String {
     let mut text = String::new();
-    for d in table.last_dropped() {
+    for d in told_dropped(table) {
         let name = quote_identifier(&d.name);
         let _ = write!(
             text,

@@ -161,17 +161,13 @@ fn reads_as(new: &CqlType, old: &CqlType) -> bool {
         (T::Blob, _) => !old.is_multi_cell() && *old != T::Counter && old.fixed_len().is_none(),
         (T::Text, T::Ascii) | (T::Uuid, T::TimeUuid) => true,
         (T::BigInt, T::Timestamp) | (T::Timestamp, T::BigInt) => true,
-        (T::List(new), T::List(old)) => value_reads_as(new, old),
-        // What a cell's path is made of keeps its order only if it keeps its type.
-        (T::Set(new), T::Set(old)) => new == old,
-        (T::Map(new_key, new), T::Map(old_key, old)) => new_key == old_key && value_reads_as(new, old),
+        // What is in a cell's path keeps its order only if it keeps its type.
+        (T::List(new), T::List(old)) => reads_as(new, old),
+        (T::Map(new_key, new), T::Map(old_key, old)) => new_key == old_key && reads_as(new, old),
+        // Later elements of an older tuple are null.
+        (T::Tuple(new), T::Tuple(old)) => new.len() >= old.len() && new.iter().zip(&**old).all(|(n, o)| reads_as(n, o)),
         _ => false,
     }
-}
-
-/// The same for a value that carries its length.
-fn value_reads_as(new: &CqlType, old: &CqlType) -> bool {
-    *new == CqlType::Blob || reads_as(new, old)
 }
 
 fn drop_time(timestamp: Option<&Literal>, ctx: &DdlContext<'_>) -> Result<i64, QueryError> {

@@ -90,7 +90,7 @@ pub(super) fn alter(schema: &Schema, s: &AlterKeyspace) -> Result<Option<DdlOutc
                 "Cannot alter replication strategy from tablets to vnodes, or from vnodes to tablets",
             ));
         }
-        keyspace.tablets = Some(new);
+        keyspace.tablets.get_or_insert_default().extend(new);
     }
     let replication = match properties.map("replication")? {
         Some(new) => new,

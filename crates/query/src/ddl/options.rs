@@ -46,7 +46,12 @@ pub(super) fn create(properties: &[Property]) -> Result<(TableOptions, Option<Uu
                 .map_err(|_| QueryError::Config("Invalid table id".to_owned()))?,
         ),
     };
-    Ok((set(TableOptions::default(), &p, properties)?, id))
+    let mut options = set(TableOptions::default(), &p, properties)?;
+    // A leveled table looks into one sstable of each level, so its filters may be smaller.
+    if !p.has("bloom_filter_fp_chance") && options.compaction["class"].ends_with(".LeveledCompactionStrategy") {
+        options.bloom_filter_fp_chance = 0.1;
+    }
+    Ok((options, id))
 }
 
 /// The options of a table after ALTER TABLE … WITH, validated.

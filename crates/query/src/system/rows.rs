@@ -9,6 +9,12 @@ use schema::{Column, Table, push_component};
 use types::{CollectionBuilder, CqlType};
 use uuid::Uuid;
 
+/// An element of a set, or a key and its value of a map.
+type Element = (Vec<u8>, Option<Vec<u8>>);
+
+/// A clustering key and a packed row.
+type PackedRow = (Vec<u8>, Vec<u8>);
+
 /// A value of a computed column.
 pub(super) enum Field<'a> {
     Null,
@@ -37,7 +43,7 @@ impl Field<'_> {
     }
 
     /// The keys and values of a collection, sorted; of a set only the keys.
-    fn elements(&self) -> Option<Vec<(Vec<u8>, Option<Vec<u8>>)>> {
+    fn elements(&self) -> Option<Vec<Element>> {
         let mut elements: Vec<_> = match self {
             Self::Texts(texts) => texts.iter().map(|t| (t.as_bytes().to_vec(), None)).collect(),
             Self::TextMap(map) => map
@@ -88,8 +94,8 @@ impl Field<'_> {
 pub(super) struct Rows<'t> {
     table: &'t Table,
     now_us: i64,
-    /// Rows by partition key, each a clustering key and a packed row.
-    partitions: BTreeMap<Vec<u8>, Vec<(Vec<u8>, Vec<u8>)>>,
+    /// Rows by partition key.
+    partitions: BTreeMap<Vec<u8>, Vec<PackedRow>>,
 }
 
 impl<'t> Rows<'t> {
@@ -195,7 +201,7 @@ impl<'t> Rows<'t> {
     /// One packed mutation for each partition.
     pub(super) fn finish(self) -> Vec<Vec<u8>> {
         let table = self.table;
-        let mutation = |(key, mut rows): (Vec<u8>, Vec<(Vec<u8>, Vec<u8>)>)| {
+        let mutation = |(key, mut rows): (Vec<u8>, Vec<PackedRow>)| {
             rows.sort_by(|a, b| table.clustering_order.compare(&a.0, &b.0));
             let mut out = Vec::new();
             let mut builder = MutationBuilder::begin(&mut out, table.id, &key);
