@@ -1,1 +1,13 @@
 //! One node: shards, services, start and drain.
+//!
+//! [`start`] runs a whole node until it is told to stop; [`embed`] runs the same node without sockets, for the benches.
+//! Both go through the same steps: lock the workdir, learn who we are, load the schema, start the shards; each shard
+//! opens its sstables and replays its log; when all are ready the doors open.
+
+pub mod config;
+pub mod control;
+mod identity;
+mod shard_main;
+mod start;
+
+pub use start::{Embedded, embed, start};

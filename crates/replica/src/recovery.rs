@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use commitlog::{Replay, ReplayError};
 use mutation::Mutation;
-use schema::{Schema, Table};
+use schema::Table;
 use sstable::Reader;
 use types::token::token_of;
 
@@ -70,7 +70,6 @@ impl Shard {
     /// Replays the log of earlier runs into memtables, flushing where memory asks for it.
     pub async fn replay(
         self: &Rc<Self>,
-        schema: &Schema,
         dir: &Path,
         boot_id: u128,
     ) -> Result<RecoveryStats, RecoveryError> {
@@ -106,7 +105,6 @@ impl Shard {
                 }
             }
         }
-        let _ = schema;
         let stats = replay.stats();
         Ok(RecoveryStats { sstables: 0, mutations: stats.mutations, segments: stats.segments })
     }

@@ -1,0 +1,60 @@
+//! The workdir: one node at a time, and who it is.
+
+use std::path::Path;
+
+use runtime::fs::{self, File, OpenOptions};
+use uuid::Uuid;
+
+/// Holds the workdir for this process.
+pub(crate) struct WorkdirLock(#[expect(dead_code, reason = "the open file is the lock")] File);
+
+/// Creates the workdir's directories and locks it. Err says what is wrong in words for the user.
+pub(crate) fn lock(workdir: &Path, dirs: &[&Path]) -> Result<WorkdirLock, String> {
+    for dir in std::iter::once(&workdir).chain(dirs) {
+        fs::create_dir_all(dir).map_err(|e| format!("cannot create the directory {}: {e}", dir.display()))?;
+    }
+    let path = workdir.join("lock");
+    let open = OpenOptions { read: true, write: true, create: true, ..OpenOptions::default() };
+    let file = File::open(&path, open).map_err(|e| format!("cannot use the workdir {}: {e}", workdir.display()))?;
+    match file.try_lock_exclusive() {
+        Ok(true) => Ok(WorkdirLock(file)),
+        Ok(false) => Err(format!("another node is running on the workdir {}", workdir.display())),
+        Err(e) => Err(format!("cannot lock {}: {e}", path.display())),
+    }
+}
+
+/// The node's host id: made at its first start, kept in the workdir.
+pub(crate) fn host_id(workdir: &Path) -> Result<Uuid, String> {
+    let path = workdir.join("host_id");
+    let at = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
+    if fs::exists(&path) {
+        let text = fs::read(&path).map_err(|e| at(&e))?;
+        let text = String::from_utf8_lossy(&text);
+        return Uuid::parse_str(text.trim()).map_err(|_| at(&"expected a UUID"));
+    }
+    let id = uuid::Builder::from_random_bytes(random_bytes().map_err(|e| at(&e))?).into_uuid();
+    fs::write(&path, format!("{id}\n").as_bytes()).map_err(|e| at(&e))?;
+    fs::sync_dir(workdir).map_err(|e| at(&e))?;
+    Ok(id)
+}
+
+fn random_bytes() -> std::io::Result<[u8; 16]> {
+    let file = File::open("/dev/urandom", OpenOptions::READ)?;
+    let mut bytes = [0; 16];
+    file.read_exact_at_blocking(&mut bytes, 0)?;
+    Ok(bytes)
+}
+
+/// The machine's boot: changes when the power was lost, not when a process was killed.
+pub(crate) fn boot_id() -> u128 {
+    let read = || -> Option<u128> {
+        let text = fs::read("/proc/sys/kernel/random/boot_id").ok()?;
+        Some(Uuid::parse_str(String::from_utf8_lossy(&text).trim()).ok()?.as_u128())
+    };
+    read().unwrap_or(0)
+}
+
+/// A token for the control socket.
+pub(crate) fn secret() -> Result<String, String> {
+    random_bytes().map(|b| Uuid::from_bytes(b).simple().to_string()).map_err(|e| format!("/dev/urandom: {e}"))
+}

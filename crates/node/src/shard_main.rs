@@ -1,0 +1,209 @@
+//! One shard's life: recover, serve, drain.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use commitlog::{Commitlog, SyncMode};
+use cql_server::{Listeners, Server};
+use query::Engine;
+use replica::{Shard, ShardOptions};
+use runtime::ShardId;
+
+use crate::config::CommitlogSync;
+use crate::control;
+use crate::start::{Shared, Stage};
+
+/// What the process needs besides what is counted: code, stacks, buffers of the runtime.
+const UNCOUNTED_BYTES: u64 = 48 << 20;
+
+pub(crate) async fn run(shared: Arc<Shared>) {
+    if let Err(e) = live(&shared).await {
+        shared.fail(e);
+    }
+}
+
+async fn live(shared: &Arc<Shared>) -> Result<(), String> {
+    let id = runtime::shard();
+    let config = &shared.config;
+    let memory = usize::try_from(config.memory.saturating_sub(UNCOUNTED_BYTES) / u64::from(config.smp)).unwrap_or(0);
+    let log = Commitlog::new(commitlog::Options {
+        dir: config.commitlog_dir.clone(),
+        shard: id.0,
+        shards: config.smp,
+        segment_bytes: config.commitlog_segment_size,
+        sync: match config.commitlog_sync {
+            CommitlogSync::Periodic { period } => SyncMode::Periodic(period),
+            CommitlogSync::Batch => SyncMode::Batch,
+        },
+        boot_id: shared.boot_id,
+        first_segment: shared.last_segment + 1,
+    });
+    let shard = Shard::new(
+        ShardOptions {
+            shard: id,
+            shards: config.smp,
+            data_dir: config.data_dir.clone(),
+            dirty_bytes_max: memory * 4 / 10,
+            cache_bytes_max: memory * 3 / 10,
+            log_bytes_max: config.commitlog_total_space / u64::from(config.smp),
+            generation: shared.generation.clone(),
+            host_id: shared.host_id,
+        },
+        log.clone(),
+    );
+    for keyspace in shared.schema.keyspaces.values() {
+        for table in keyspace.tables.values().filter(|t| !query::system::is_virtual(t.id)) {
+            shard.open_table(table).map_err(|e| e.to_string())?;
+        }
+    }
+    shard.set_old_log(!shared.old_log.is_empty());
+    let stats = shard.replay(&config.commitlog_dir, shared.boot_id).await.map_err(|e| e.to_string())?;
+    if stats.mutations > 0 {
+        log::info!("shard {}: replayed {} mutations of {} segments", id.0, stats.mutations, stats.segments);
+    }
+    let engine = Engine::new(shard.clone(), shared.node.clone(), config.smp, shared.schema.clone());
+    runtime::set_local(engine.clone());
+    if !shared.meet(Stage::Recovered).await {
+        return Ok(());
+    }
+    drop(runtime::spawn(forget_old_log(shared.clone(), shard.clone())));
+    drop(runtime::spawn(log.clone().run_periodic()));
+    drop(runtime::spawn(shard.clone().watch_log()));
+    if let Some(main) = &shared.embedded {
+        main(engine).await;
+        shared.meet(Stage::Drained).await;
+        return Ok(());
+    }
+    serve(shared, engine, memory / 10).await?;
+    drain(shared, &shard).await
+}
+
+/// Opens the doors, waits for the end, closes them.
+async fn serve(shared: &Arc<Shared>, engine: Rc<Engine>, request_bytes_max: usize) -> Result<(), String> {
+    let id = runtime::shard();
+    let config = &shared.config;
+    let (cql, aware) = match addresses(shared).await {
+        Some(a) => a,
+        None => return Ok(()),
+    };
+    let mut options = cql_server::Options {
+        address: cql,
+        shard_aware_address: aware,
+        frame_bytes_max: config.native_transport_max_frame_size,
+        connections_max: config.max_connections_per_shard,
+        shards: config.smp,
+        host_id: shared.host_id,
+        partitioner: "org.apache.cassandra.dht.Murmur3Partitioner".to_owned(),
+        cql_version: shared.node.info.lock().expect("nobody panics while holding the node's identity").cql_version.clone(),
+    };
+    let listeners = Listeners::bind(&options).map_err(|e| e.to_string());
+    let listeners = match listeners {
+        Ok(l) => l,
+        Err(e) => {
+            shared.fail(e);
+            return Ok(());
+        }
+    };
+    if id == ShardId(0) {
+        let port = |l: &runtime::net::TcpListener| l.local_addr().map_err(|e| e.to_string());
+        options.address = port(&listeners.cql)?;
+        options.shard_aware_address = listeners.shard_aware.as_ref().map(port).transpose()?;
+        let bound = (options.address, options.shard_aware_address);
+        shared.node.info.lock().expect("nobody panics while holding the node's identity").port = bound.0.port();
+        *shared.addresses.lock().expect("nobody panics while holding the addresses") = Some(bound);
+    }
+    if !shared.meet(Stage::Bound).await {
+        return Ok(());
+    }
+    let server = Server::new(engine, options, request_bytes_max);
+    runtime::set_local(server.clone());
+    if !shared.meet(Stage::Serving).await {
+        return Ok(());
+    }
+    drop(runtime::spawn(server.clone().accept(listeners.cql, false)));
+    if let Some(aware) = listeners.shard_aware {
+        drop(runtime::spawn(server.clone().accept(aware, true)));
+    }
+    if id == ShardId(0) {
+        control::listen(shared).await?;
+        announce(shared);
+    }
+    runtime::on_signal_terminate().await;
+    server.drain();
+    Ok(())
+}
+
+/// Where to listen: as configured; a port of 0 is chosen by shard 0 and then taken by all.
+async fn addresses(shared: &Shared) -> Option<(SocketAddr, Option<SocketAddr>)> {
+    let config = &shared.config;
+    let aware = config.shard_aware_port.map(|p| SocketAddr::new(config.rpc_address, p));
+    let wanted = (SocketAddr::new(config.rpc_address, config.native_transport_port), aware);
+    if runtime::shard() == ShardId(0) {
+        // All shards share the port, which would let a second node share it too: look first whether it is free.
+        for address in std::iter::once(wanted.0).chain(wanted.1).filter(|a| a.port() != 0) {
+            let probe = runtime::net::TcpListener::bind(address, runtime::net::ListenOptions::default());
+            if let Err(e) = probe {
+                shared.fail(format!("cannot listen for CQL on {address}: {e}"));
+                return None;
+            }
+        }
+        return Some(wanted);
+    }
+    loop {
+        if let Some(bound) = *shared.addresses.lock().expect("nobody panics while holding the addresses") {
+            return Some(bound);
+        }
+        if shared.failed() {
+            return None;
+        }
+        runtime::sleep(Duration::from_micros(200)).await;
+    }
+}
+
+/// Says on standard output that the node serves, where, and how to connect.
+fn announce(shared: &Shared) {
+    let Some((cql, aware)) = *shared.addresses.lock().expect("nobody panics while holding the addresses") else { return };
+    let aware = aware.map_or_else(String::new, |a| format!(" (shard-aware port {})", a.port()));
+    let text = format!(
+        "serving CQL on {cql}{aware}, {} shards, data in {}\nconnect with: cqlsh {} {}\n",
+        shared.config.smp,
+        shared.config.workdir.display(),
+        cql.ip(),
+        cql.port()
+    );
+    let mut out = std::io::stdout();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+/// Flushes what was replayed and then, with the last shard, removes the log it came from.
+async fn forget_old_log(shared: Arc<Shared>, shard: Rc<Shard>) {
+    while let Err(e) = shard.flush_all().await {
+        log::error!("cannot flush what was replayed: {e}; the old log stays");
+        runtime::sleep(Duration::from_secs(5)).await;
+    }
+    shard.set_old_log(false);
+    if shared.old_log_users.fetch_sub(1, Ordering::AcqRel) == 1 {
+        replica::remove_old_log(&shared.old_log);
+    }
+}
+
+/// Puts everything into sstables, so that the next start has nothing to replay.
+async fn drain(shared: &Shared, shard: &Rc<Shard>) -> Result<(), String> {
+    // Requests that were read before the doors closed get their answers.
+    runtime::sleep(Duration::from_millis(50)).await;
+    shard.commit().map_err(|e| e.to_string())?;
+    let flushed = shard.flush_all().await;
+    shared.meet(Stage::Drained).await;
+    match flushed {
+        Ok(()) => shard.log.close().await.map_err(|e| e.to_string()),
+        // What could not be flushed is in the log, which stays for the next start.
+        Err(e) => {
+            log::error!("cannot flush: {e}; the next start replays the commitlog");
+            shard.log.sync().await.map_err(|e| e.to_string())
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Starting a node and waiting for its end.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use query::engine::{NodeState, SharedStatements, load_schema, save_schema};
+use query::system::{self, NodeInfo};
+use query::{Engine, ddl};
+use schema::Schema;
+use uuid::Uuid;
+
+use crate::config::Config;
+use crate::identity;
+use crate::shard_main;
+
+/// What each shard of an embedded node runs.
+pub type Embedded = Arc<dyn Fn(Rc<Engine>) -> Pin<Box<dyn Future<Output = ()>>> + Send + Sync>;
+
+/// What the shards need of each other while they start and stop.
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) host_id: Uuid,
+    pub(crate) boot_id: u128,
+    pub(crate) schema: Arc<Schema>,
+    pub(crate) node: Arc<NodeState>,
+    pub(crate) generation: Arc<AtomicU64>,
+    /// Log files of earlier runs, and the largest segment id among them.
+    pub(crate) old_log: Vec<PathBuf>,
+    pub(crate) last_segment: u64,
+    pub(crate) old_log_users: AtomicU32,
+    pub(crate) stages: [AtomicU32; 4],
+    pub(crate) failure: Mutex<Option<String>>,
+    /// Where CQL and the shard-aware port listen, once shard 0 has bound them.
+    pub(crate) addresses: Mutex<Option<(SocketAddr, Option<SocketAddr>)>>,
+    pub(crate) embedded: Option<Embedded>,
+    pub(crate) secret: String,
+}
+
+/// The places where all shards wait for each other.
+#[derive(Clone, Copy)]
+pub(crate) enum Stage {
+    Recovered,
+    Bound,
+    Serving,
+    Drained,
+}
+
+impl Shared {
+    /// Waits until every shard is here; false when one has failed.
+    pub(crate) async fn meet(&self, stage: Stage) -> bool {
+        let here = &self.stages[stage as usize];
+        here.fetch_add(1, Ordering::AcqRel);
+        while here.load(Ordering::Acquire) < self.config.smp {
+            if self.failed() {
+                return false;
+            }
+            runtime::sleep(Duration::from_micros(200)).await;
+        }
+        !self.failed()
+    }
+
+    pub(crate) fn fail(&self, message: String) {
+        let mut failure = self.failure.lock().expect("nobody panics while holding the failure");
+        failure.get_or_insert(message);
+    }
+
+    pub(crate) fn failed(&self) -> bool {
+        self.failure.lock().expect("nobody panics while holding the failure").is_some()
+    }
+}
+
+/// Runs a node until SIGTERM or SIGINT has drained it.
+pub fn start(config: Config) -> Result<(), String> {
+    run(config, None)
+}
+
+/// Runs a node without sockets: `main` on each shard with its engine; ends when all of them have.
+pub fn embed(config: Config, main: Embedded) -> Result<(), String> {
+    run(config, Some(main))
+}
+
+fn run(config: Config, embedded: Option<Embedded>) -> Result<(), String> {
+    for warning in &config.warnings {
+        log::warn!("{warning}");
+    }
+    let _lock = identity::lock(&config.workdir, &[&config.data_dir, &config.commitlog_dir])?;
+    let host_id = identity::host_id(&config.workdir)?;
+    let schema_path = config.workdir.join("schema");
+    let schema = Arc::new(initial_schema(&schema_path)?);
+    let (last_segment, old_log) = commitlog::last_segment(&config.commitlog_dir).map_err(|e| e.to_string())?;
+    let generation = Arc::new(AtomicU64::new(largest_generation(&config.data_dir, &schema)?));
+    let mut info = NodeInfo::alone(host_id, config.rpc_address, config.native_transport_port, config.smp);
+    info.cluster_name.clone_from(&config.cluster_name);
+    info.data_center.clone_from(&config.data_center);
+    info.rack.clone_from(&config.rack);
+    info.listen_address = config.listen_address;
+    info.settings.clone_from(&config.settings);
+    let node = Arc::new(NodeState { schema_path, info: Mutex::new(info), statements: SharedStatements::default() });
+    let options = runtime::Options {
+        shards: config.smp,
+        pin_cpus: config.cpus.clone(),
+        backend: config.backend,
+        spin: if config.overprovisioned { Duration::ZERO } else { Duration::from_micros(20) },
+    };
+    let shared = Arc::new(Shared {
+        host_id,
+        boot_id: identity::boot_id(),
+        schema,
+        node,
+        generation,
+        old_log_users: AtomicU32::new(config.smp),
+        old_log,
+        last_segment,
+        stages: Default::default(),
+        failure: Mutex::new(None),
+        addresses: Mutex::new(None),
+        embedded,
+        secret: identity::secret()?,
+        config,
+    });
+    let for_shards = shared.clone();
+    runtime::run(options, move |_| Box::pin(shard_main::run(for_shards.clone())))
+        .map_err(|e| format!("the shards did not start: {e}"))?;
+    let failure = shared.failure.lock().expect("nobody panics while holding the failure").take();
+    failure.map_or(Ok(()), Err)
+}
+
+/// The stored schema with this version's system keyspaces; a new one when there is none.
+fn initial_schema(path: &Path) -> Result<Schema, String> {
+    let stored = load_schema(path)?;
+    let is_new = stored.is_none();
+    let mut schema = stored.unwrap_or_else(|| Schema { version: Uuid::nil(), keyspaces: Default::default() });
+    for keyspace in system::keyspaces() {
+        schema.keyspaces.insert(keyspace.name.clone(), Arc::new(keyspace));
+    }
+    schema.version = ddl::schema_version(&schema);
+    if is_new {
+        save_schema(path, &schema)?;
+    }
+    Ok(schema)
+}
+
+/// The largest generation of any sstable in the tables' directories; what was left half written is removed.
+fn largest_generation(data_dir: &Path, schema: &Schema) -> Result<u64, String> {
+    let mut largest = 0;
+    for keyspace in schema.keyspaces.values() {
+        for table in keyspace.tables.values() {
+            let dir = data_dir.join(&table.keyspace).join(format!("{}-{}", table.name, table.id.0.simple()));
+            if !runtime::fs::exists(&dir) {
+                continue;
+            }
+            for name in sstable::remove_unsealed(&dir).map_err(|e| e.to_string())? {
+                log::info!("removed {}, which was not written to its end", dir.join(name).display());
+            }
+            for descriptor in sstable::list(&dir).map_err(|e| e.to_string())? {
+                if let sstable::Generation::Number(n) = descriptor.generation {
+                    largest = largest.max(n);
+                }
+            }
+        }
+    }
+    Ok(largest)
+}
