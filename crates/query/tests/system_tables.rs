@@ -196,3 +196,29 @@ fn a_table_runs_out_of_column_numbers_with_an_error() {
         .message();
     assert!(refused.contains("2040 columns, dropped ones included"), "{refused}");
 }
+
+#[test]
+fn a_table_of_too_many_columns_is_refused_whatever_its_key_is() {
+    let schema = run(
+        &system_schema(),
+        "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy'}",
+    )
+    .schema;
+    let names: Vec<String> = (0..70_000).map(|i| format!("c{i}")).collect();
+    let declared: Vec<String> = names.iter().map(|n| format!("{n} int")).collect();
+    let text = format!(
+        "CREATE TABLE t ({}, PRIMARY KEY ({}))",
+        declared.join(", "),
+        names.join(", ")
+    );
+    let statement = cql::parse(&text).expect("CQL").statement;
+    let ctx = DdlContext {
+        keyspace: Some("ks"),
+        now_us: 1,
+        new_id: Uuid::from_u128(2),
+    };
+    let refused = ddl::apply(&schema, &statement, &ctx)
+        .expect_err("it is too large")
+        .message();
+    assert_eq!(refused, "A table has at most 2040 columns (got 70000)");
+}

@@ -1,10 +1,16 @@
 //! The `WITH name = value AND …` of a statement, read by name and type.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cql::ast::{Property, PropertyValue};
 
 use crate::error::QueryError;
+
+/// The first name that was there before. Statements are long and names many where someone means harm.
+pub(super) fn first_duplicate<'a>(names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let mut seen = BTreeSet::new();
+    names.into_iter().find(|name| !seen.insert(*name))
+}
 
 /// The properties of one statement, each of them once.
 pub(super) struct Properties<'a>(&'a [Property]);
@@ -12,13 +18,8 @@ pub(super) struct Properties<'a>(&'a [Property]);
 impl<'a> Properties<'a> {
     /// Refuses names that are given twice or are not among `known`.
     pub(super) fn new(properties: &'a [Property], known: &[&str]) -> Result<Self, QueryError> {
-        for (i, p) in properties.iter().enumerate() {
-            if properties[..i].iter().any(|earlier| earlier.name == p.name) {
-                return Err(QueryError::Syntax(format!(
-                    "Multiple definition for property '{}'",
-                    p.name
-                )));
-            }
+        if let Some(name) = first_duplicate(properties.iter().map(|p| p.name.as_str())) {
+            return Err(QueryError::Syntax(format!("Multiple definition for property '{name}'")));
         }
         match properties.iter().find(|p| !known.contains(&p.name.as_str())) {
             Some(p) => Err(QueryError::Syntax(format!("Unknown property '{}'", p.name))),

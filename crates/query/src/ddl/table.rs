@@ -6,6 +6,7 @@ use cql::ast::{CreateTable, DropTable, PrimaryKey};
 use schema::{Column, ColumnId, ColumnKind, Keyspace, Schema, Table, TableId};
 use types::CqlType;
 
+use super::properties::first_duplicate;
 use super::{
     ChangeKind, DdlContext, DdlOutcome, SchemaChange, check_modifiable, keyspace_of, options, outcome,
     outcome_of_table, types as column_types,
@@ -67,22 +68,21 @@ pub(crate) fn define(keyspace: &str, s: &CreateTable, id: TableId) -> Result<Tab
 /// What is wrong whatever the schema is. Returns the primary key.
 fn check_statement<'a>(s: &'a CreateTable, keyspace: &str) -> Result<&'a PrimaryKey, QueryError> {
     let table = format_args!("{keyspace}.{}", s.table.name).to_string();
-    for (i, c) in s.columns.iter().enumerate() {
-        if s.columns[..i].iter().any(|earlier| earlier.name == c.name) {
-            return Err(QueryError::Invalid(format!(
-                "Duplicate column '{}' declaration for table '{table}'",
-                c.name
-            )));
-        }
+    if let Some(name) = first_duplicate(s.columns.iter().map(|c| c.name.as_str())) {
+        return Err(QueryError::Invalid(format!(
+            "Duplicate column '{name}' declaration for table '{table}'"
+        )));
     }
-    let order = &s.options.clustering_order;
-    for (i, o) in order.iter().enumerate() {
-        if order[..i].iter().any(|earlier| earlier.column == o.column) {
-            return Err(QueryError::Invalid(format!(
-                "Duplicate column '{}' in CLUSTERING ORDER BY clause for table '{table}'",
-                o.column
-            )));
-        }
+    if let Some(name) = first_duplicate(s.options.clustering_order.iter().map(|o| o.column.as_str())) {
+        return Err(QueryError::Invalid(format!(
+            "Duplicate column '{name}' in CLUSTERING ORDER BY clause for table '{table}'"
+        )));
+    }
+    if s.columns.len() > usize::from(COLUMNS_MAX) {
+        return Err(QueryError::Invalid(format!(
+            "A table has at most {COLUMNS_MAX} columns (got {})",
+            s.columns.len()
+        )));
     }
     match s.primary_keys.as_slice() {
         [key] => Ok(key),
@@ -118,12 +118,6 @@ fn build(keyspace: &str, s: &CreateTable, key: &PrimaryKey, ctx: &DdlContext<'_>
             ));
         }
         options::check_counter_ttl(&table_options)?;
-    }
-    if columns.len() > usize::from(COLUMNS_MAX) {
-        return Err(QueryError::Invalid(format!(
-            "A table has at most {COLUMNS_MAX} columns (got {})",
-            columns.len()
-        )));
     }
     if !is_word(name) || name.len() > NAME_BYTES_MAX {
         return Err(QueryError::Config(format!(
@@ -174,7 +168,7 @@ fn columns(
             name: name.clone(),
             cql_type,
             kind,
-            position: u16::try_from(position).expect("the statement's length bounds its columns"),
+            position: u16::try_from(position).expect("key columns are distinct, and COLUMNS_MAX bounds them"),
             descending: kind == ColumnKind::Clustering && descending.contains(&name.as_str()),
             id: ColumnId(u16::MAX),
         });

@@ -112,10 +112,62 @@ fn inside(keyspace: &str, name: &TypeName, frozen: bool, whole: &dyn Fn() -> Str
     Ok(element)
 }
 
+/// A type by its Java class, where the rules of the written form have no hold yet.
 fn custom(class: &str) -> Result<CqlType, QueryError> {
-    match CqlType::from_marshal_name(class) {
-        Ok((parsed, _)) => Ok(parsed),
-        Err(e) => Err(QueryError::Syntax(format!("Error setting type {class}: {e}"))),
+    let parsed = match CqlType::from_marshal_name(class) {
+        Ok((parsed, _)) => parsed,
+        Err(e) => return Err(QueryError::Syntax(format!("Error setting type {class}: {e}"))),
+    };
+    if matches!(parsed, CqlType::Empty) || has_udt(&parsed) {
+        return Err(QueryError::Invalid(format!(
+            "Type {class} is not supported as a column's type"
+        )));
+    }
+    check_inside(&parsed)?;
+    Ok(parsed)
+}
+
+/// Refuses counters and durations inside what cannot hold them.
+fn check_inside(t: &CqlType) -> Result<(), QueryError> {
+    let (inner, duration): (&[&CqlType], &str) = match t {
+        CqlType::List(e) => (&[e], ""),
+        CqlType::Vector(e, _) => (&[e], ""),
+        CqlType::Set(e) if e.unfrozen() == &CqlType::Duration => (&[], "inside sets"),
+        CqlType::Set(e) => (&[e], ""),
+        CqlType::Map(k, _) if k.unfrozen() == &CqlType::Duration => (&[], "as map keys"),
+        CqlType::Map(k, v) => (&[k, v], ""),
+        CqlType::Frozen(inner) => return check_inside(inner),
+        CqlType::Tuple(elements) => (&elements.iter().collect::<Vec<_>>(), ""),
+        _ => return Ok(()),
+    };
+    if !duration.is_empty() {
+        return Err(QueryError::Invalid(format!(
+            "Durations are not allowed {duration}: {t}"
+        )));
+    }
+    for element in inner {
+        if **element == CqlType::Counter {
+            let place = if matches!(t, CqlType::Tuple(_)) {
+                "tuples"
+            } else {
+                "collections"
+            };
+            return Err(QueryError::Invalid(format!(
+                "Counters are not allowed inside {place}: {t}"
+            )));
+        }
+        check_inside(element)?;
+    }
+    Ok(())
+}
+
+fn has_udt(t: &CqlType) -> bool {
+    match t {
+        CqlType::Udt(_) => true,
+        CqlType::List(e) | CqlType::Set(e) | CqlType::Vector(e, _) | CqlType::Frozen(e) => has_udt(e),
+        CqlType::Map(k, v) => has_udt(k) || has_udt(v),
+        CqlType::Tuple(elements) => elements.iter().any(has_udt),
+        _ => false,
     }
 }
 
