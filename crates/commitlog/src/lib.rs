@@ -30,7 +30,7 @@ use runtime::Notify;
 
 pub use format::{Discard, ReplayPosition};
 use format::{ALIGN, CHUNK_HEADER_BYTES, KIND_DISCARD, KIND_MUTATION, RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES};
-pub use replay::{Record, Replay, ReplayError, ReplayStats, last_segment};
+pub use replay::{Record, Replay, ReplayError, ReplayStats, last_segment, sync_segments};
 use segment::Segment;
 
 /// Default size of a segment.

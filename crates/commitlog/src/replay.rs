@@ -95,9 +95,15 @@ struct Known<'a> {
 }
 
 /// What all segments of one shard's old log say together.
+///
+/// A process that starts begins a new *run* of segments, whose first one names no segment before it. What a run says to
+/// be durable is about its own segments: an earlier run may have a hole that its power loss allowed.
 #[derive(Default)]
 struct ShardLog {
-    synced: ReplayPosition,
+    /// The run of each segment, by the id of the run's first.
+    runs: BTreeMap<u64, u64>,
+    /// How far each run was known to be durable.
+    synced: BTreeMap<u64, ReplayPosition>,
     discards: Vec<Discard>,
     ends: BTreeMap<u64, u32>,
 }
@@ -119,6 +125,16 @@ fn list(dir: &Path) -> Result<Vec<(u32, u64, PathBuf)>, ReplayError> {
         .collect();
     files.sort();
     Ok(files)
+}
+
+/// Makes what is in old segments durable: a killed process may have left it to the kernel alone. Blocks.
+pub fn sync_segments(files: &[PathBuf]) -> Result<(), ReplayError> {
+    for path in files {
+        fs::File::open(path, fs::OpenOptions { read: true, write: true, ..fs::OpenOptions::default() })
+            .and_then(|f| f.sync_data_blocking())
+            .map_err(|source| ReplayError::Io { file: path.clone(), source })?;
+    }
+    Ok(())
 }
 
 /// The segments in a directory and the largest segment id among them (0 when there is none).
@@ -156,7 +172,7 @@ impl Replay {
         let log = &self.logs[&shard];
         let known = Known {
             boot_id: self.boot_id,
-            synced: log.synced,
+            synced: log.runs.get(&id).and_then(|run| log.synced.get(run)).copied().unwrap_or_default(),
             end: log.ends.get(&id).copied().unwrap_or(0),
             discards: &log.discards,
         };
@@ -174,9 +190,12 @@ impl Replay {
 impl ShardLog {
     /// How far did the log go, how far was it known to be durable, what was discarded?
     fn look_at(&mut self, segment: &Loaded) {
+        let mut run = segment.id;
         if let Some(h) = &segment.header {
             self.ends.insert(h.previous.segment, h.previous.offset);
+            run = self.runs.get(&h.previous.segment).copied().unwrap_or(segment.id);
         }
+        self.runs.insert(segment.id, run);
         let mut at = SEGMENT_HEADER_BYTES;
         loop {
             let Some(chunk) = read_chunk(&segment.bytes, at, segment.id) else {
@@ -186,7 +205,8 @@ impl ShardLog {
                 }
                 continue;
             };
-            self.synced = self.synced.max(chunk.synced);
+            let synced = self.synced.entry(run).or_default();
+            *synced = (*synced).max(chunk.synced);
             for (kind, body, _) in records(chunk.payload).flatten() {
                 if kind == KIND_DISCARD {
                     self.discards.extend(Discard::decode(body));

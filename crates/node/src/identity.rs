@@ -11,7 +11,7 @@ pub(crate) struct WorkdirLock(#[expect(dead_code, reason = "the open file is the
 /// Creates the workdir's directories and locks it. Err says what is wrong in words for the user.
 pub(crate) fn lock(workdir: &Path, dirs: &[&Path]) -> Result<WorkdirLock, String> {
     for dir in std::iter::once(&workdir).chain(dirs) {
-        fs::create_dir_all(dir).map_err(|e| format!("cannot create the directory {}: {e}", dir.display()))?;
+        create_durably(dir).map_err(|e| format!("cannot create the directory {}: {e}", dir.display()))?;
     }
     let path = workdir.join("lock");
     let open = OpenOptions { read: true, write: true, create: true, ..OpenOptions::default() };
@@ -21,6 +21,18 @@ pub(crate) fn lock(workdir: &Path, dirs: &[&Path]) -> Result<WorkdirLock, String
         Ok(false) => Err(format!("another node is running on the workdir {}", workdir.display())),
         Err(e) => Err(format!("cannot lock {}: {e}", path.display())),
     }
+}
+
+/// Creates a directory and makes its entry, and those above it, survive a power loss.
+fn create_durably(dir: &Path) -> std::io::Result<()> {
+    fs::create_dir_all(dir)?;
+    for above in dir.ancestors().skip(1).filter(|d| !d.as_os_str().is_empty()) {
+        // Directories that were there before may be closed to us; ours are not.
+        if fs::sync_dir(above).is_err() {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// The node's host id: made at its first start, kept in the workdir.

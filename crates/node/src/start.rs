@@ -94,6 +94,7 @@ fn run(config: Config, embedded: Option<Embedded>) -> Result<(), String> {
     let schema_path = config.workdir.join("schema");
     let schema = Arc::new(initial_schema(&schema_path)?);
     let (last_segment, old_log) = commitlog::last_segment(&config.commitlog_dir).map_err(|e| e.to_string())?;
+    commitlog::sync_segments(&old_log).map_err(|e| e.to_string())?;
     let generation = Arc::new(AtomicU64::new(largest_generation(&config.data_dir, &schema)?));
     let mut info = NodeInfo::alone(host_id, config.rpc_address, config.native_transport_port, config.smp);
     info.cluster_name.clone_from(&config.cluster_name);

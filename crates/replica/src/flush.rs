@@ -53,7 +53,14 @@ fn write_sstable(
     let base = EncodingBase::of_minima(Some(memtable.min_timestamp()).filter(|&t| t != i64::MAX), None, None);
     let mut options = WriterOptions::of_table(table, memtable.partition_count() as u64, base)?;
     options.host_id = Some(host_id);
-    runtime::fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+    if !runtime::fs::exists(dir) {
+        // The entries of the table's and the keyspace's directory must survive a power loss as the files do.
+        let create = || -> std::io::Result<()> {
+            runtime::fs::create_dir_all(dir)?;
+            dir.ancestors().skip(1).take(2).try_for_each(runtime::fs::sync_dir)
+        };
+        create().map_err(|e| format!("{}: {e}", dir.display()))?;
+    }
     let mut writer = Writer::create(dir, generation, table, options).map_err(|e| e.to_string())?;
     for_each_block(memtable, |block| writer.append(block)).map_err(|e| e.to_string())?;
     writer.finish().map_err(|e| e.to_string())?;

@@ -1,0 +1,341 @@
+//! The log under the simulator: killed processes, lost power, full and failing disks, damaged files.
+//!
+//! Each run writes numbered mutations, notes which were acknowledged and which were known durable, is stopped in the
+//! middle of some file operation, starts again, and must find what was promised: after a kill everything acknowledged;
+//! after a power loss everything acknowledged in batch mode, and everything synced in periodic mode.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use commitlog::{Commitlog, Discard, LogError, Options, Replay, ReplayError, ReplayPosition, SyncMode, last_segment};
+use mutation::{Mutation, MutationBuilder};
+use runtime::sim::{CrashKind, Simulation};
+use schema::TableId;
+use types::Token;
+use uuid::Uuid;
+
+const SEGMENT_BYTES: u64 = 64 << 10;
+
+fn dir() -> PathBuf {
+    PathBuf::from("/log")
+}
+
+fn table() -> TableId {
+    TableId(Uuid::from_u128(7))
+}
+
+fn mutation(n: u64, bytes: usize) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut m = MutationBuilder::begin(&mut out, table(), &n.to_be_bytes());
+    m.row(b"", |out| out.resize(out.len() + bytes, n as u8));
+    out
+}
+
+fn number(mutation: &[u8]) -> u64 {
+    let m = Mutation::new(mutation).expect("a whole mutation");
+    u64::from_be_bytes(m.key.try_into().expect("an eight byte key"))
+}
+
+fn options(sync: SyncMode, boot_id: u128, first_segment: u64) -> Options {
+    Options { dir: dir(), shard: 0, shards: 1, segment_bytes: SEGMENT_BYTES, sync, boot_id, first_segment }
+}
+
+/// Replays everything in the directory; the numbers found.
+fn replay_all(boot_id: u128) -> Result<BTreeSet<u64>, ReplayError> {
+    let mut found = BTreeSet::new();
+    let mut replay = Replay::open(&dir(), boot_id, 0, 1)?;
+    while replay.next_segment(|r| {
+        found.insert(number(r.mutation));
+        Ok(())
+    })? {}
+    Ok(found)
+}
+
+#[derive(Default)]
+struct Seen {
+    next: u64,
+    acknowledged: BTreeSet<u64>,
+    /// Acknowledged before the last sync that succeeded.
+    durable: BTreeSet<u64>,
+    replayed: Option<Result<BTreeSet<u64>, String>>,
+    refused: u64,
+}
+
+/// One process life: replays, then writes until it is stopped.
+async fn live(sync: SyncMode, boot_id: u128, seen: Arc<Mutex<Seen>>, writes: usize) {
+    runtime::fs::create_dir_all(dir()).expect("the simulated disk works here");
+    runtime::fs::sync_dir("/").expect("the simulated disk works here");
+    let found = replay_all(boot_id).map_err(|e| e.to_string());
+    seen.lock().expect("one thread").replayed = Some(found);
+    let (last, files) = last_segment(&dir()).expect("the directory is there");
+    commitlog::sync_segments(&files).expect("the simulated disk works here");
+    let log = Commitlog::new(options(sync, boot_id, last + 1));
+    if sync != SyncMode::Batch {
+        drop(runtime::spawn(log.clone().run_periodic()));
+        // A second opinion on what is durable: note what was acknowledged before each sync that succeeds.
+        let (log, seen) = (log.clone(), seen.clone());
+        drop(runtime::spawn(async move {
+            loop {
+                runtime::sleep(Duration::from_millis(7)).await;
+                let before = seen.lock().expect("one thread").acknowledged.clone();
+                if log.sync().await.is_ok() {
+                    seen.lock().expect("one thread").durable.extend(before);
+                }
+            }
+        }));
+    }
+    for _ in 0..writes {
+        let batch = 1 + runtime::random_u64() % 4;
+        let mut numbers = Vec::new();
+        for _ in 0..batch {
+            let n = {
+                let mut seen = seen.lock().expect("one thread");
+                seen.next += 1;
+                seen.next
+            };
+            let size = (runtime::random_u64() % 3000) as usize;
+            match log.append(&mutation(n, size)) {
+                Ok(_) => numbers.push(n),
+                Err(_) => seen.lock().expect("one thread").refused += 1,
+            }
+        }
+        let Ok(position) = log.write() else {
+            seen.lock().expect("one thread").refused += 1;
+            continue;
+        };
+        if sync == SyncMode::Batch && log.synced(position).await.is_err() {
+            continue;
+        }
+        seen.lock().expect("one thread").acknowledged.extend(numbers);
+        runtime::sleep(Duration::from_millis(runtime::random_u64() % 4)).await;
+    }
+}
+
+fn check(seed: u64, sync: SyncMode, kind: CrashKind) {
+    let mut sim = Simulation::new(seed);
+    let node = sim.add_node(1);
+    let seen = Arc::new(Mutex::new(Seen::default()));
+    let boot = Arc::new(Mutex::new(1u128));
+    let (s, b) = (seen.clone(), boot.clone());
+    sim.start(node, move |_| {
+        let (seen, boot_id) = (s.clone(), *b.lock().expect("one thread"));
+        Box::pin(live(sync, boot_id, seen, 200))
+    });
+    for life in 0..4 {
+        sim.crash_after_file_ops(node, 5 + seed * 13 % 97 + life * 31, kind);
+        sim.run_until_ended(node, Duration::from_secs(20));
+        if sim.is_running(node) {
+            sim.crash(node, kind);
+        }
+        if kind == CrashKind::PowerLoss {
+            *boot.lock().expect("one thread") += 1;
+        }
+        let promised = {
+            let seen = seen.lock().expect("one thread");
+            if kind == CrashKind::Kill || sync == SyncMode::Batch {
+                seen.acknowledged.clone()
+            } else {
+                seen.durable.clone()
+            }
+        };
+        sim.clear_file_faults(node);
+        sim.restart(node);
+        sim.run_for(Duration::from_millis(1));
+        let mut seen = seen.lock().expect("one thread");
+        let found = seen.replayed.take().expect("the process replayed").unwrap_or_else(|e| {
+            panic!("seed {seed}, life {life}: a log that was only interrupted must replay: {e}")
+        });
+        let lost: Vec<&u64> = promised.difference(&found).collect();
+        assert!(lost.is_empty(), "seed {seed}, life {life}: promised but lost after {kind:?}: {lost:?}");
+        let invented: Vec<&u64> = found.iter().filter(|n| **n > seen.next).collect();
+        assert!(invented.is_empty(), "seed {seed}: never written but found: {invented:?}");
+        // What survived survives the next time too, by the promise of this life.
+        if kind == CrashKind::PowerLoss {
+            let acknowledged = seen.acknowledged.clone();
+            let kept: BTreeSet<u64> = acknowledged.intersection(&found).copied().collect();
+            seen.acknowledged = kept;
+        }
+    }
+}
+
+#[test]
+fn an_acknowledged_write_survives_a_killed_process() {
+    for seed in 0..60 {
+        check(seed, SyncMode::Periodic(Duration::from_millis(20)), CrashKind::Kill);
+        check(seed, SyncMode::Batch, CrashKind::Kill);
+    }
+}
+
+#[test]
+fn batch_mode_loses_nothing_when_the_power_goes() {
+    for seed in 0..80 {
+        check(seed, SyncMode::Batch, CrashKind::PowerLoss);
+    }
+}
+
+#[test]
+fn periodic_mode_loses_nothing_that_was_synced_when_the_power_goes() {
+    for seed in 0..80 {
+        check(seed, SyncMode::Periodic(Duration::from_millis(20)), CrashKind::PowerLoss);
+    }
+}
+
+/// Runs `f` in a process of a fresh simulated machine and returns what it returns.
+fn on_a_machine<T: Send + 'static>(disk_bytes: Option<u64>, f: impl AsyncFn() -> T + Clone + Send + Sync + 'static) -> T {
+    let mut sim = Simulation::new(1);
+    let node = sim.add_node(1);
+    sim.set_disk_capacity(node, disk_bytes);
+    let result = Arc::new(Mutex::new(None));
+    let r = result.clone();
+    sim.start(node, move |_| {
+        let (f, r) = (f.clone(), r.clone());
+        Box::pin(async move {
+            runtime::fs::create_dir_all(dir()).expect("the simulated disk works here");
+            let value = f().await;
+            *r.lock().expect("one thread") = Some(value);
+        })
+    });
+    assert!(sim.run_until_ended(node, Duration::from_secs(60)), "the process ends");
+    let value = result.lock().expect("one thread").take();
+    value.expect("the process returned something")
+}
+
+fn periodic() -> SyncMode {
+    SyncMode::Periodic(Duration::from_secs(10))
+}
+
+async fn write_numbers(log: &Rc<Commitlog>, numbers: std::ops::RangeInclusive<u64>) {
+    for n in numbers {
+        log.append(&mutation(n, 100)).expect("there is room");
+        log.write().expect("the disk works");
+    }
+}
+
+fn damage(file: &Path, at: u64) {
+    let open = runtime::fs::OpenOptions { read: true, write: true, ..Default::default() };
+    let file = runtime::fs::File::open(file, open).expect("the segment is there");
+    let mut byte = [0];
+    file.read_exact_at_blocking(&mut byte, at).expect("the byte is there");
+    file.write_all_at_blocking(&[byte[0] ^ 0x40], at).expect("the disk works");
+}
+
+#[test]
+fn a_hole_in_the_middle_is_an_error_that_names_file_and_offset() {
+    let message = on_a_machine(None, async || {
+        let log = Commitlog::new(options(periodic(), 1, 1));
+        write_numbers(&log, 1..=20).await;
+        damage(&dir().join("commitlog-0-0000000000000001.log"), 64 + 5 * 168 + 60);
+        replay_all(1).expect_err("a damaged chunk before whole ones is no torn tail").to_string()
+    });
+    assert!(message.contains("commitlog-0-0000000000000001.log"), "{message}");
+    assert!(message.contains("offset 904"), "{message}");
+}
+
+#[test]
+fn a_torn_tail_ends_the_log() {
+    let found = on_a_machine(None, async || {
+        let log = Commitlog::new(options(periodic(), 1, 1));
+        write_numbers(&log, 1..=20).await;
+        damage(&dir().join("commitlog-0-0000000000000001.log"), 64 + 19 * 168 + 60);
+        replay_all(1).map_err(|e| e.to_string())
+    });
+    assert_eq!(found, Ok((1..=19).collect()));
+}
+
+#[test]
+fn a_synced_tail_that_is_gone_is_damage_even_after_a_power_loss() {
+    let message = on_a_machine(None, async || {
+        let log = Commitlog::new(options(periodic(), 1, 1));
+        write_numbers(&log, 1..=5).await;
+        log.sync().await.expect("the disk works");
+        write_numbers(&log, 6..=6).await;
+        damage(&dir().join("commitlog-0-0000000000000001.log"), 64 + 2 * 168 + 60);
+        replay_all(2).expect_err("it was promised durable").to_string()
+    });
+    assert!(message.contains("made durable"), "{message}");
+}
+
+#[test]
+fn what_was_flushed_or_truncated_is_not_replayed() {
+    let found = on_a_machine(None, async || {
+        let log = Commitlog::new(options(periodic(), 1, 1));
+        write_numbers(&log, 1..=5).await;
+        let position = log.appended();
+        log.append_discard(&Discard { table: table(), after: Token(i64::MIN), up_to_token: Token(i64::MAX), position })
+            .expect("there is room");
+        log.write().expect("the disk works");
+        write_numbers(&log, 6..=8).await;
+        replay_all(1).map_err(|e| e.to_string())
+    });
+    assert_eq!(found, Ok((6..=8).collect()));
+}
+
+#[test]
+fn a_full_disk_refuses_writes_before_they_are_half_done() {
+    let (found, refused, after) = on_a_machine(Some(SEGMENT_BYTES * 3), async || {
+        let log = Commitlog::new(options(periodic(), 1, 1));
+        let (mut n, mut written) = (0, BTreeSet::new());
+        let refused = loop {
+            n += 1;
+            match log.append(&mutation(n, 3000)) {
+                Ok(_) => {
+                    log.write().expect("allocated space takes what it was allocated for");
+                    written.insert(n);
+                }
+                Err(e) => break e,
+            }
+        };
+        let found = replay_all(1).map_err(|e| e.to_string());
+        assert_eq!(found, Ok(written.clone()));
+        // Once a segment is released there is room again.
+        log.sync().await.expect("the disk works");
+        log.release_below(u64::MAX);
+        let after = log.append(&mutation(n + 1, 3000)).and_then(|_| log.write());
+        (written.len(), refused, after)
+    });
+    assert!(found > 30, "three segments hold many writes, not {found}");
+    assert!(matches!(refused, LogError::Io { .. }), "{refused}");
+    assert!(after.is_ok(), "{after:?}");
+}
+
+#[test]
+fn a_failed_sync_stops_the_log_for_good() {
+    let mut sim = Simulation::new(3);
+    let node = sim.add_node(1);
+    let result = Arc::new(Mutex::new(Vec::new()));
+    let r = result.clone();
+    sim.start(node, move |_| {
+        let r = r.clone();
+        Box::pin(async move {
+            runtime::fs::create_dir_all(dir()).expect("the simulated disk works here");
+            let log = Commitlog::new(options(SyncMode::Batch, 1, 1));
+            for n in 0..40 {
+                let outcome = match log.append(&mutation(n, 10)).and_then(|_| log.write()) {
+                    Ok(p) => log.synced(p).await,
+                    Err(e) => Err(e),
+                };
+                r.lock().expect("one thread").push(outcome);
+            }
+        })
+    });
+    // Writes and syncs alternate; hit one of the syncs.
+    sim.fail_file_op_after(node, 20, std::io::ErrorKind::Other);
+    sim.run_until_ended(node, Duration::from_secs(60));
+    let outcomes = result.lock().expect("one thread").clone();
+    let first = outcomes.iter().position(Result::is_err).expect("an operation failed");
+    if matches!(outcomes[first], Err(LogError::Broken { .. })) {
+        assert!(outcomes[first..].iter().all(Result::is_err), "nothing is acknowledged behind a failed sync");
+    }
+}
+
+#[test]
+fn a_mutation_larger_than_half_a_segment_is_refused_by_value() {
+    let outcome = on_a_machine(None, async || {
+        let log = Commitlog::new(options(periodic(), 1, 1));
+        log.append(&mutation(1, SEGMENT_BYTES as usize)).map(|p: ReplayPosition| p.segment)
+    });
+    assert!(matches!(outcome, Err(LogError::TooLarge { .. })), "{outcome:?}");
+}
