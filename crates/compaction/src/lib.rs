@@ -1,1 +1,14 @@
 //! Which sstables to merge, and the job that merges them.
+//!
+//! Deciding and doing are apart: a [`Strategy`] looks at what is known of a table's sstables and makes a [`Choice`],
+//! purely; [`run`] executes one, blocking, on a background thread. Neither knows who asks, or what becomes of the
+//! inputs afterwards: whoever holds the table's set of sstables replaces inputs by outputs and deletes files.
+
+mod control;
+mod job;
+mod merge;
+pub mod strategy;
+
+pub use control::Control;
+pub use job::{Error, Job, Outcome, Stats, run};
+pub use strategy::{Choice, Reason, SstableInfo, Strategy};

@@ -29,7 +29,9 @@ struct Scan {
     to: Token,
     is_inside: bool,
     is_done: bool,
-    has_last: bool,
+    /// The partition before the current one; none at first.
+    last_token: Option<Token>,
+    last_key: Vec<u8>,
 }
 
 /// What a step of a scan came to.
@@ -54,7 +56,8 @@ impl Scan {
             to,
             is_inside: false,
             is_done: start.is_none(),
-            has_last: false,
+            last_token: None,
+            last_key: Vec::new(),
             reader,
         }
     }
@@ -72,13 +75,15 @@ impl Scan {
                     self.is_done = true;
                     continue;
                 }
-                let last = (self.decoder.token(), self.decoder.key().to_vec());
                 match self.decoder.head(self.window.rest()) {
                     Ok(len) => {
-                        if self.has_last && (last.0, &last.1[..]) >= (self.decoder.token(), self.decoder.key()) {
+                        let this = (self.decoder.token(), self.decoder.key());
+                        if self.last_token.is_some_and(|t| (t, &self.last_key[..]) >= this) {
                             return Err(Error::damaged(path, base, "a partition behind the one before"));
                         }
-                        self.has_last = true;
+                        self.last_token = Some(this.0);
+                        self.last_key.clear();
+                        self.last_key.extend_from_slice(this.1);
                         if self.decoder.token() > self.to {
                             self.is_done = true;
                             continue;

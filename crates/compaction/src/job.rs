@@ -1,0 +1,271 @@
+//! Merges sstables into new ones, on a background thread.
+//!
+//! What tombstones hide and what expired is dropped; a tombstone itself is dropped when its grace is over and nothing
+//! outside the job is as old as it: judged for each partition by the sstables that may hold it and by the memtables.
+//! The outputs are sealed and durable when the job returns; nothing remains of a job that fails or is stopped. Inputs
+//! are never touched.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use mutation::compact::{Purge, compact_block};
+use mutation::{PartitionBlock, Tombstone};
+use schema::Table;
+use sstable::{EncodingBase, Meta, ReadLimits, Reader, Writer, WriterOptions};
+use types::Token;
+use uuid::Uuid;
+
+use crate::control::Control;
+use crate::merge::Merge;
+
+/// Bytes of a large partition that are handled at a time.
+const BLOCK_BYTES: usize = 1 << 20;
+/// Bytes between two looks at the control.
+const CONTROL_BYTES: u64 = 256 << 10;
+
+/// What to merge, and how.
+pub struct Job {
+    /// Of the inputs and the outputs.
+    pub table: Arc<Table>,
+    /// What is merged.
+    pub inputs: Vec<Arc<Reader>>,
+    /// Where the outputs go.
+    pub dir: PathBuf,
+    /// Names each output.
+    pub next_generation: Box<dyn FnMut() -> u64 + Send>,
+    /// Tokens greater than the first and at most the second are rewritten; others are left out.
+    pub range: (Token, Token),
+    /// Seconds since the epoch.
+    pub now: u32,
+    /// What was deleted before this second is old enough to be forgotten.
+    pub gc_before: u32,
+    /// Sstables that are not merged but may hold the same partitions.
+    pub overlapping: Vec<Arc<Reader>>,
+    /// Least write timestamp in memtables; `i64::MAX` when they are empty. Tombstones from there on are kept.
+    pub memtables_min_timestamp: i64,
+    /// An output that has so many bytes of data is ended at the next partition, and another begun.
+    pub output_bytes_max: u64,
+    /// Of the host that writes.
+    pub host_id: Option<Uuid>,
+    /// Stops and slows the job.
+    pub control: Arc<Control>,
+}
+
+/// What a job did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Stats {
+    /// Bytes of data of the merged blocks, before compression.
+    pub bytes_written: u64,
+    /// Bytes of all components of the inputs.
+    pub bytes_in: u64,
+    /// Bytes of all components of the outputs.
+    pub bytes_out: u64,
+    /// Partitions written.
+    pub partitions: u64,
+    /// Rows written.
+    pub rows: u64,
+    /// Rows that the merge of the inputs had and the outputs do not.
+    pub rows_dropped: u64,
+}
+
+/// What came of a job.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The new sstables, in token order; none when everything was dropped.
+    pub outputs: Vec<Meta>,
+    /// What it took.
+    pub stats: Stats,
+}
+
+/// Why a job has no outcome.
+#[derive(Debug)]
+pub enum Error {
+    /// An sstable could not be read or written.
+    Sstable(sstable::Error),
+    /// The control said so.
+    Stopped,
+    /// The table's options ask for what is not known.
+    Options(String),
+}
+
+impl From<sstable::Error> for Error {
+    fn from(e: sstable::Error) -> Self {
+        Self::Sstable(e)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sstable(e) => e.fmt(f),
+            Self::Stopped => f.write_str("the compaction was stopped"),
+            Self::Options(what) => write!(f, "table options: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Sstable(e) => Some(e),
+            _ => None,
+        }
+    }
+}
+
+/// Executes a job. Blocks.
+///
+/// # Errors
+/// When an input is damaged, the disk refuses, or the control stops it: no output remains then.
+pub fn run(job: Job) -> Result<Outcome, Error> {
+    let mut outputs = Outputs {
+        sealed: Vec::new(),
+        writer: None,
+    };
+    match execute(job, &mut outputs) {
+        Ok(stats) => Ok(Outcome {
+            outputs: outputs.sealed,
+            stats,
+        }),
+        Err(e) => {
+            drop(outputs.writer);
+            for meta in outputs.sealed {
+                // What cannot be deleted is found at the next start; the first error is the one to tell.
+                let _ = sstable::delete(&meta.descriptor);
+            }
+            Err(e)
+        }
+    }
+}
+
+struct Outputs {
+    sealed: Vec<Meta>,
+    writer: Option<Writer>,
+}
+
+impl Outputs {
+    fn seal(&mut self, stats: &mut Stats) -> Result<(), Error> {
+        if let Some(writer) = self.writer.take() {
+            stats.bytes_written += writer.data_bytes();
+            let meta = writer.finish()?;
+            stats.bytes_out += meta.disk_len;
+            stats.partitions += meta.partitions;
+            self.sealed.push(meta);
+        }
+        Ok(())
+    }
+}
+
+/// The options of an output, from what the inputs hold.
+fn writer_options(job: &Job) -> Result<WriterOptions, Error> {
+    let statistics = || job.inputs.iter().map(|r| &r.meta().statistics);
+    let least_time = statistics().map(|s| s.min_deletion_time).min();
+    let base = EncodingBase::of_minima(
+        statistics().map(|s| s.min_timestamp).min(),
+        least_time.filter(|&t| t != u32::MAX && t != i32::MAX.cast_unsigned()),
+        statistics().map(|s| s.min_ttl).min(),
+    );
+    let partitions: u64 = job.inputs.iter().map(|r| r.meta().partitions).sum();
+    let mut options = WriterOptions::of_table(&job.table, partitions, base).map_err(Error::Options)?;
+    options.host_id = job.host_id;
+    Ok(options)
+}
+
+fn execute(mut job: Job, outputs: &mut Outputs) -> Result<Stats, Error> {
+    let mut stats = Stats {
+        bytes_in: job.inputs.iter().map(|r| r.meta().disk_len).sum(),
+        ..Stats::default()
+    };
+    let limits = ReadLimits {
+        rows: usize::MAX,
+        bytes: BLOCK_BYTES,
+    };
+    let (after, to) = job.range;
+    let scans = job
+        .inputs
+        .iter()
+        .map(|r| r.scan_blocking(after, to, limits))
+        .collect::<Result<Vec<_>, _>>()?;
+    let mut merge = Merge::new(scans)?;
+    let options = writer_options(&job)?;
+    let table = Arc::clone(&job.table);
+    // Of the current partition: its tombstone, which covers all its blocks; what may be purged; whether it is begun.
+    let mut partition_tombstone = Tombstone::NONE;
+    let mut max_purgeable: Option<i64> = None;
+    let mut is_continued = false;
+    let mut unpaid = 0u64;
+    while let Some(mut block) = merge.next_block(&table)? {
+        unpaid += block.size() as u64;
+        if unpaid >= CONTROL_BYTES {
+            job.control.spend(unpaid);
+            unpaid = 0;
+            if job.control.is_stopped() {
+                return Err(Error::Stopped);
+            }
+        }
+        if is_continued {
+            block.tombstone = partition_tombstone;
+        } else {
+            partition_tombstone = block.tombstone;
+            max_purgeable = None;
+            let is_full = outputs
+                .writer
+                .as_ref()
+                .is_some_and(|w| w.data_bytes() >= job.output_bytes_max);
+            if is_full {
+                outputs.seal(&mut stats)?;
+            }
+        }
+        is_continued = block.covered.is_some();
+        let rows_before = block.len() as u64;
+        if !is_plain(&table, &block) {
+            let max_purgeable_timestamp = *max_purgeable.get_or_insert_with(|| purgeable_before(&job, &block));
+            let purge = Purge {
+                now: job.now,
+                gc_before: job.gc_before,
+                max_purgeable_timestamp,
+            };
+            block = compact_block(&table.layout, &table.clustering_order, &block, &purge);
+        }
+        stats.rows += block.len() as u64;
+        stats.rows_dropped += rows_before - block.len() as u64;
+        let is_begun = outputs.writer.as_ref().is_some_and(Writer::is_inside_partition);
+        // A partition of which nothing remains is not written; one that is begun must be ended.
+        if !block.is_empty() || is_begun {
+            let writer = match &mut outputs.writer {
+                Some(writer) => writer,
+                none => none.insert(Writer::create(
+                    &job.dir,
+                    (job.next_generation)(),
+                    &table,
+                    options.clone(),
+                )?),
+            };
+            writer.append(&block)?;
+        }
+    }
+    if job.control.is_stopped() {
+        return Err(Error::Stopped);
+    }
+    outputs.seal(&mut stats)?;
+    Ok(stats)
+}
+
+/// Whether nothing in a block can be hidden, expired or forgotten: the common case, which is written as it is.
+fn is_plain(table: &Table, block: &PartitionBlock) -> bool {
+    block.tombstone.is_none()
+        && block.range_tombstones.is_empty()
+        && !table.layout.has_complex()
+        && block.static_row().is_none_or(|row| row.is_uniform() && row.ttl == 0)
+        && block.rows().all(|(_, row)| row.is_uniform() && row.ttl == 0)
+}
+
+/// Tombstones of the block's partition below this write timestamp have nothing left to cover outside the job.
+fn purgeable_before(job: &Job, block: &PartitionBlock) -> i64 {
+    job.overlapping
+        .iter()
+        .filter(|r| r.may_contain(block.token, block.key()))
+        .map(|r| r.meta().statistics.min_timestamp)
+        .fold(job.memtables_min_timestamp, i64::min)
+}

@@ -1,0 +1,290 @@
+//! A merged sstable holds what merging the inputs in memory gives, whatever the cuts; nothing else remains on disk.
+
+#[path = "../../sstable/tests/common/mod.rs"]
+mod common;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use common::{NOW, NOW_US, TempDir, describe, long_partition, long_table, wide_blocks, wide_table};
+use compaction::{Control, Error, Job, Outcome, run};
+use mutation::compact::{Purge, compact_block};
+use mutation::merge::merge_blocks;
+use mutation::{PartitionBlock, Tombstone};
+use schema::Table;
+use sstable::{EncodingBase, ReadLimits, Reader, Writer, WriterOptions};
+use types::Token;
+
+fn write(dir: &Path, generation: u64, table: &Table, blocks: &[PartitionBlock]) -> Arc<Reader> {
+    let base = EncodingBase::of_blocks(&table.layout, blocks);
+    let options = WriterOptions::of_table(table, blocks.len() as u64, base).expect("known options");
+    let mut writer = Writer::create(dir, generation, table, options).expect("a directory");
+    blocks.iter().for_each(|b| writer.append(b).expect("room on the disk"));
+    writer.finish().expect("room on the disk");
+    Reader::open(dir, generation, table).expect("what was just written")
+}
+
+fn read(reader: &Arc<Reader>) -> Vec<PartitionBlock> {
+    let mut scan = reader
+        .scan_blocking(Token::MIN, Token::MAX, ReadLimits::NONE)
+        .expect("an index");
+    std::iter::from_fn(|| scan.next_block().expect("undamaged data")).collect()
+}
+
+fn job(dir: &TempDir, table: &Table, inputs: &[Arc<Reader>]) -> Job {
+    let next = AtomicU64::new(100);
+    Job {
+        table: Arc::new(table.clone()),
+        inputs: inputs.to_vec(),
+        dir: dir.0.clone(),
+        next_generation: Box::new(move || next.fetch_add(1, Ordering::Relaxed)),
+        range: (Token::MIN, Token::MAX),
+        now: NOW,
+        gc_before: 0,
+        overlapping: Vec::new(),
+        memtables_min_timestamp: i64::MAX,
+        output_bytes_max: u64::MAX,
+        host_id: None,
+        control: Arc::new(Control::new()),
+    }
+}
+
+fn outputs(dir: &TempDir, table: &Table, outcome: &Outcome) -> Vec<PartitionBlock> {
+    let open = |m: &sstable::Meta| {
+        sstable::tool::verify(&m.descriptor.path(sstable::Component::Data)).expect("a sound output");
+        Reader::open_descriptor(&m.descriptor, table).expect("a sealed output")
+    };
+    let _ = dir;
+    outcome.outputs.iter().flat_map(|m| read(&open(m))).collect()
+}
+
+/// Merges whole partitions in memory.
+fn model(table: &Table, inputs: &[Vec<PartitionBlock>], purge: &Purge) -> Vec<String> {
+    let mut all: Vec<&PartitionBlock> = inputs.iter().flatten().collect();
+    all.sort_by(|a, b| (a.token, a.key()).cmp(&(b.token, b.key())));
+    all.chunk_by(|a, b| a.key() == b.key())
+        .map(|same| merge_blocks(&table.layout, &table.clustering_order, same).expect("one at least"))
+        .map(|merged| compact_block(&table.layout, &table.clustering_order, &merged, purge))
+        .filter(|block| !block.is_empty())
+        .map(|block| describe(table, &normalized(table, &block)))
+        .collect()
+}
+
+/// The file joins equal range tombstones that touch; so does this.
+fn normalized(table: &Table, block: &PartitionBlock) -> PartitionBlock {
+    common::join(table, std::slice::from_ref(block))
+}
+
+fn texts(table: &Table, blocks: &[PartitionBlock]) -> Vec<String> {
+    blocks.iter().map(|b| describe(table, &normalized(table, b))).collect()
+}
+
+fn names(dir: &TempDir) -> Vec<String> {
+    runtime::fs::read_dir(&dir.0)
+        .expect("the directory")
+        .into_iter()
+        .map(|e| e.name)
+        .collect()
+}
+
+fn keep_all() -> Purge {
+    Purge {
+        now: NOW,
+        gc_before: 0,
+        max_purgeable_timestamp: i64::MAX,
+    }
+}
+
+/// Rows `from..to`, every `step`-th, of a partition of [`long_table`], at timestamps moved by `shift`.
+fn stretch(table: &Table, key: &[u8], from: i32, to: i32, step: usize, shift: i64) -> PartitionBlock {
+    let mut b = PartitionBlock::new(types::token::token_of(key), key);
+    for i in (from..to).step_by(step) {
+        let at = NOW_US + shift + i64::from(i % 3);
+        let value = format!("{i} at {shift} {}", "x".repeat(400));
+        let cells = [("v", common::Value::Cell(common::live(at, value.as_bytes())))];
+        b.push_row(
+            &common::clustering(&[&i.to_be_bytes()]),
+            &common::row(table, common::marker(at), Tombstone::NONE, &cells),
+        );
+    }
+    b
+}
+
+fn sorted(mut blocks: Vec<PartitionBlock>) -> Vec<PartitionBlock> {
+    blocks.sort_by(|a, b| (a.token, a.key()).cmp(&(b.token, b.key())));
+    blocks
+}
+
+#[test]
+fn partitions_of_every_kind_merge_as_they_do_in_memory() {
+    let table = wide_table();
+    let blocks = wide_blocks(&table);
+    let halves: Vec<Vec<PartitionBlock>> = vec![
+        blocks.clone(),
+        blocks.iter().step_by(2).cloned().collect(),
+        blocks.iter().skip(1).step_by(3).cloned().collect(),
+    ];
+    let dir = TempDir::new("compaction-kinds");
+    let inputs: Vec<_> = halves
+        .iter()
+        .zip(1..)
+        .map(|(h, g)| write(&dir.0, g, &table, h))
+        .collect();
+    for (gc_before, memtables) in [
+        (0, i64::MAX),
+        (NOW + 100, i64::MAX),
+        (NOW + 100, NOW_US),
+        (NOW + 100, i64::MIN),
+    ] {
+        let mut job = job(&dir, &table, &inputs);
+        job.gc_before = gc_before;
+        job.memtables_min_timestamp = memtables;
+        let outcome = run(job).expect("a merge");
+        let purge = Purge {
+            now: NOW,
+            gc_before,
+            max_purgeable_timestamp: memtables,
+        };
+        let found = texts(&table, &outputs(&dir, &table, &outcome));
+        assert_eq!(
+            found,
+            model(&table, &halves, &purge),
+            "grace until {gc_before}, memtables from {memtables}"
+        );
+        outcome
+            .outputs
+            .iter()
+            .for_each(|m| sstable::delete(&m.descriptor).expect("an output"));
+    }
+}
+
+#[test]
+fn large_partitions_merge_block_by_block_as_they_do_in_memory() {
+    let table = long_table();
+    let parts: Vec<Vec<PartitionBlock>> = vec![
+        sorted(vec![
+            stretch(&table, b"large", 0, 9_000, 1, 0),
+            stretch(&table, b"apart", 0, 5_000, 1, 0),
+        ]),
+        sorted(vec![
+            stretch(&table, b"large", 3_000, 12_000, 2, 1),
+            stretch(&table, b"alone", 0, 10, 1, 0),
+        ]),
+        sorted(vec![
+            stretch(&table, b"large", 11_000, 14_000, 3, -1),
+            stretch(&table, b"apart", 6_000, 9_000, 1, 0),
+        ]),
+        vec![long_partition(&table, b"large", 3_000, 900)],
+    ];
+    let dir = TempDir::new("compaction-large");
+    let inputs: Vec<_> = parts
+        .iter()
+        .zip(1..)
+        .map(|(p, g)| write(&dir.0, g, &table, p))
+        .collect();
+    let outcome = run(job(&dir, &table, &inputs)).expect("a merge");
+    assert_eq!(outcome.outputs.len(), 1);
+    let found = texts(&table, &outputs(&dir, &table, &outcome));
+    let wanted = model(&table, &parts, &keep_all());
+    assert_eq!(found.len(), wanted.len());
+    assert!(
+        found == wanted,
+        "the merged partitions differ from those merged in memory"
+    );
+}
+
+#[test]
+fn outputs_are_cut_by_size_and_only_the_range_is_rewritten() {
+    let table = long_table();
+    let blocks = sorted(
+        (0..300)
+            .map(|i| stretch(&table, format!("key {i}").as_bytes(), 0, 5, 1, 0))
+            .collect(),
+    );
+    let dir = TempDir::new("compaction-range");
+    let input = write(&dir.0, 1, &table, &blocks);
+    let (after, to) = (blocks[50].token, blocks[250].token);
+    let mut j = job(&dir, &table, &[input]);
+    j.range = (after, to);
+    j.output_bytes_max = 100_000;
+    let outcome = run(j).expect("a merge");
+    assert!(outcome.outputs.len() > 3, "{} outputs", outcome.outputs.len());
+    assert!(
+        outcome.outputs.windows(2).all(|w| w[0].last_token < w[1].first_token),
+        "in token order"
+    );
+    assert_eq!(
+        texts(&table, &outputs(&dir, &table, &outcome)),
+        texts(&table, &blocks[51..=250])
+    );
+    assert_eq!((outcome.stats.partitions, outcome.stats.rows), (200, 1000));
+}
+
+#[test]
+fn a_tombstone_is_kept_while_an_sstable_outside_the_job_may_hold_what_it_covers() {
+    let table = long_table();
+    let deleted = |key: &[u8]| {
+        let mut b = PartitionBlock::new(types::token::token_of(key), key);
+        b.tombstone = common::tombstone(NOW_US, NOW - 1000);
+        b
+    };
+    let dir = TempDir::new("compaction-purge");
+    let input = write(&dir.0, 1, &table, &sorted(vec![deleted(b"held"), deleted(b"free")]));
+    let older = write(&dir.0, 2, &table, &[stretch(&table, b"held", 0, 3, 1, -10)]);
+    let mut j = job(&dir, &table, &[input]);
+    j.gc_before = NOW;
+    j.overlapping = vec![older];
+    let outcome = run(j).expect("a merge");
+    let found: Vec<Vec<u8>> = outputs(&dir, &table, &outcome)
+        .iter()
+        .map(|b| b.key().to_vec())
+        .collect();
+    assert_eq!(found, vec![b"held".to_vec()]);
+}
+
+#[test]
+fn a_job_of_which_nothing_remains_leaves_no_sstable() {
+    let table = long_table();
+    let mut block = stretch(&table, b"gone", 0, 100, 1, -10);
+    block.tombstone = common::tombstone(NOW_US + 10, NOW - 1000);
+    let dir = TempDir::new("compaction-nothing");
+    let input = write(&dir.0, 1, &table, &[block]);
+    let before = names(&dir);
+    let mut j = job(&dir, &table, &[input]);
+    j.gc_before = NOW;
+    let outcome = run(j).expect("a merge");
+    assert!(outcome.outputs.is_empty());
+    assert_eq!(outcome.stats.rows_dropped, 100);
+    assert_eq!(names(&dir), before);
+}
+
+#[test]
+fn a_stopped_or_failed_job_leaves_nothing_behind() {
+    let table = long_table();
+    let blocks = sorted(
+        (0..400)
+            .map(|i| stretch(&table, format!("key {i}").as_bytes(), 0, 5, 1, 0))
+            .collect(),
+    );
+    let dir = TempDir::new("compaction-stop");
+    let input = write(&dir.0, 1, &table, &blocks);
+    let before = names(&dir);
+    let mut j = job(&dir, &table, &[Arc::clone(&input)]);
+    j.output_bytes_max = 50_000;
+    j.control.stop();
+    assert!(matches!(run(j), Err(Error::Stopped)));
+    assert_eq!(names(&dir), before, "stopped");
+    // The last chunk of an input is damaged: outputs that were sealed before it is met go too.
+    let path = dir.0.join("me-1-big-Data.db");
+    let mut bytes = runtime::fs::read(&path).expect("the input");
+    let at = bytes.len() - 40;
+    bytes[at] ^= 1;
+    runtime::fs::write(&path, &bytes).expect("room on the disk");
+    let damaged = Reader::open(&dir.0, 1, &table).expect("the damage is in the data");
+    let mut j = job(&dir, &table, &[damaged]);
+    j.output_bytes_max = 50_000;
+    let error = run(j).expect_err("a damaged input");
+    assert!(error.to_string().contains("me-1-big-Data.db"), "{error}");
+    assert_eq!(names(&dir), before, "failed");
+}
