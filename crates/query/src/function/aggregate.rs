@@ -85,11 +85,17 @@ impl Aggregate {
                 total: Total::of(t),
                 rows: None,
             },
-            Self::Avg(t) => Accumulator::Total {
-                cql_type: t.clone(),
-                total: Total::of(t),
-                rows: Some(0),
-            },
+            Self::Avg(t) => {
+                let total = match Total::of(t) {
+                    Total::Decimal(zero) => Total::DecimalMean(zero),
+                    total => total,
+                };
+                Accumulator::Total {
+                    cql_type: t.clone(),
+                    total,
+                    rows: Some(0),
+                }
+            }
         }
     }
 }

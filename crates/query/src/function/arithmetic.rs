@@ -115,10 +115,6 @@ pub(crate) struct Arithmetic {
 }
 
 impl Arithmetic {
-    pub(crate) const fn operator(&self) -> ArithmeticOperator {
-        self.operator
-    }
-
     /// The result; `None` when an operand is an empty value.
     pub(crate) fn apply(&self, left: &[u8], right: &[u8]) -> Result<Option<Vec<u8>>, QueryError> {
         self.compute(left, right).map_err(|problem| {
@@ -257,13 +253,7 @@ fn divide(left: &Decimal, right: &Decimal) -> Result<Decimal, Problem> {
     const SCALE_MIN: i64 = 32;
     const SCALE_MAX: i64 = 1_000;
     if right.unscaled.is_zero() {
-        let is_undefined = left.unscaled.is_zero();
-        return Err(if is_undefined {
-            "Division undefined"
-        } else {
-            "Division by zero"
-        }
-        .to_owned());
+        return Err("BigInteger divide by zero".to_owned());
     }
     let (left_scale, right_scale) = (i64::from(left.scale), i64::from(right.scale));
     let first_digit = (precision(left) - left_scale) - (precision(right) - right_scale);

@@ -173,19 +173,20 @@ impl Compiler<'_, '_> {
             }
             Selector::TypeHint { selector: inner, .. } => {
                 let hint = self.inference.type_of(selector)?;
-                if self.inference.test(inner, &hint) != Assignment::Exact && !self.takes(inner, &hint) {
-                    let text = self.inference.name(selector);
-                    return refuse(format!("Cannot assign value {text} to {text} of type {hint}"));
+                if self.inference.test(inner, &hint) == Assignment::Not {
+                    return self.cannot_assign(selector, &hint);
                 }
                 self.expression(inner, &hint)
             }
             Selector::Element { collection, key } => {
                 let cql_type = self.inference.type_of(collection)?;
                 let (is_map, key_type, what) = key_of(&cql_type)?;
-                let receiver = Receiver::new(format!("{what}({})", self.inference.name(collection)), key_type.clone());
+                let name = self.inference.name(collection);
+                let receiver = Receiver::new(format!("{what}({name})"), key_type.clone());
                 let key = self.term(key, &receiver)?;
                 let collection = Box::new(self.expression(collection, &cql_type)?);
                 Ok(Expression::Element {
+                    name,
                     collection,
                     is_map,
                     comparator: key_type.comparator(),
@@ -195,12 +196,14 @@ impl Compiler<'_, '_> {
             Selector::Slice { collection, from, to } => {
                 let cql_type = self.inference.type_of(collection)?;
                 let (is_map, key_type, what) = key_of(&cql_type)?;
-                let receiver = Receiver::new(format!("{what}({})", self.inference.name(collection)), key_type.clone());
+                let name = self.inference.name(collection);
+                let receiver = Receiver::new(format!("{what}({name})"), key_type.clone());
                 let from = from.as_ref().map(|term| self.term(term, &receiver)).transpose()?;
                 let to = to.as_ref().map(|term| self.term(term, &receiver)).transpose()?;
                 let collection = Box::new(self.expression(collection, &cql_type)?);
                 let is_multi_cell = cql_type.is_multi_cell();
                 Ok(Expression::Slice {
+                    name,
                     collection,
                     is_map,
                     comparator: key_type.comparator(),
@@ -229,9 +232,9 @@ impl Compiler<'_, '_> {
         }
     }
 
-    /// Whether a selector may be taken as a hinted type; a column has its own, which a hint does not change.
-    fn takes(&self, selector: &Selector, hint: &CqlType) -> bool {
-        self.inference.test(selector, hint) != Assignment::Not
+    fn cannot_assign<T>(&self, selector: &Selector, expected: &CqlType) -> Result<T, QueryError> {
+        let text = self.inference.name(selector);
+        refuse(format!("Cannot assign value {text} to {text} of type {expected}"))
     }
 
     fn column(&mut self, name: &str) -> Result<usize, QueryError> {
@@ -295,10 +298,14 @@ impl Compiler<'_, '_> {
             ));
         }
         self.needs_times = true;
-        Ok(if function == "ttl" {
-            Expression::Ttl(column)
-        } else {
-            Expression::WriteTime(column)
+        let part = match argument {
+            Selector::Column(_) => None,
+            part => Some(Box::new(self.expression(part, &self.inference.type_of(part)?)?)),
+        };
+        Ok(Expression::OfCell {
+            column,
+            is_ttl: function == "ttl",
+            part,
         })
     }
 
@@ -327,10 +334,6 @@ impl Compiler<'_, '_> {
 
     /// The literal of a collection, tuple or user-defined type with selectors in it.
     fn literal(&mut self, selector: &Selector, expected: &CqlType) -> Result<Expression, QueryError> {
-        if self.inference.test(selector, expected) == Assignment::Not {
-            let text = self.inference.name(selector);
-            return refuse(format!("Cannot assign value {text} to {text} of type {expected}"));
-        }
         let mut parts: Vec<(Option<&Selector>, &CqlType)> = Vec::new();
         let mut keys = Vec::new();
         let operation = match (selector, expected.unfrozen()) {
@@ -380,6 +383,11 @@ impl Compiler<'_, '_> {
         let arguments = parts
             .into_iter()
             .map(|(part, cql_type)| match part {
+                // A term says itself what it cannot be.
+                Some(part @ Selector::Term(_)) => self.expression(part, cql_type),
+                Some(part) if self.inference.test(part, cql_type) == Assignment::Not => {
+                    self.cannot_assign(selector, expected)
+                }
                 Some(part) => self.expression(part, cql_type),
                 None => Ok(Expression::Term(Operand::Null)),
             })

@@ -32,14 +32,19 @@ pub(super) enum Expression {
         operation: Operation,
         arguments: Vec<Expression>,
     },
-    /// When a column was written.
-    WriteTime(usize),
-    /// How long a column has to live.
-    Ttl(usize),
+    /// When a column was written, or how long it has to live.
+    OfCell {
+        column: usize,
+        is_ttl: bool,
+        /// The part of the column that is asked about: null when it is.
+        part: Option<Box<Expression>>,
+    },
     /// An aggregate: its place in the group.
     Aggregate(usize),
     /// The element of a set, or the value of a map, by key.
     Element {
+        /// The collection's name, for errors.
+        name: String,
         collection: Box<Expression>,
         is_map: bool,
         comparator: Comparator,
@@ -47,6 +52,8 @@ pub(super) enum Expression {
     },
     /// The part of a set or map between two keys, both included.
     Slice {
+        /// The collection's name, for errors.
+        name: String,
         collection: Box<Expression>,
         is_map: bool,
         comparator: Comparator,
@@ -73,13 +80,18 @@ impl Expression {
                     _ => operation.apply(&values, input.ctx)?.map(Cow::Owned),
                 }
             }
-            Self::WriteTime(column) => {
-                let timestamp = input.row.and_then(|row| row.timestamp(*column));
-                timestamp.map(|timestamp| Cow::Owned(timestamp.to_be_bytes().to_vec()))
-            }
-            Self::Ttl(column) => {
-                let ttl = input.row.and_then(|row| row.ttl(*column));
-                ttl.map(|ttl| Cow::Owned(ttl.to_be_bytes().to_vec()))
+            Self::OfCell { column, is_ttl, part } => {
+                let Some(row) = input.row else { return Ok(None) };
+                if let Some(part) = part
+                    && part.eval(input)?.is_none()
+                {
+                    return Ok(None);
+                }
+                let bytes = match is_ttl {
+                    true => row.ttl(*column).map(|ttl| ttl.to_be_bytes().to_vec()),
+                    false => row.timestamp(*column).map(|timestamp| timestamp.to_be_bytes().to_vec()),
+                };
+                bytes.map(Cow::Owned)
             }
             Self::Aggregate(place) => input
                 .group
@@ -87,17 +99,26 @@ impl Expression {
                 .and_then(|value| value.as_deref())
                 .map(Cow::Borrowed),
             Self::Element {
+                name,
                 collection,
                 is_map,
                 comparator,
                 key,
             } => {
-                let (Some(collection), Some(key)) = (collection.eval(input)?, eval_term(key, input)?) else {
+                let refuse =
+                    |what| QueryError::Invalid(format!("Invalid {what} value for element selection on {name}"));
+                let key = match key.eval(input.ctx)? {
+                    Evaluated::Value(key) => key,
+                    Evaluated::Null => return Err(refuse("null")),
+                    Evaluated::Unset => return Err(refuse("unset")),
+                };
+                let Some(collection) = collection.eval(input)? else {
                     return Ok(None);
                 };
                 part(collection, |bytes| element(bytes, *is_map, comparator, &key))
             }
             Self::Slice {
+                name,
                 collection,
                 is_map,
                 comparator,
@@ -108,10 +129,15 @@ impl Expression {
                 let Some(collection) = collection.eval(input)? else {
                     return Ok(None);
                 };
-                let bound = |operand: &'a Option<Operand>| match operand {
-                    Some(operand) => eval_term(operand, input),
-                    None => Ok(None),
-                };
+                // An unset bound is none.
+                let bound =
+                    |operand: &'a Option<Operand>| match operand.as_ref().map(|o| o.eval(input.ctx)).transpose()? {
+                        Some(Evaluated::Value(key)) => Ok(Some(key)),
+                        Some(Evaluated::Unset) | None => Ok(None),
+                        Some(Evaluated::Null) => Err(QueryError::Invalid(format!(
+                            "Invalid null value for slice selection on {name}"
+                        ))),
+                    };
                 let (from, to) = (bound(from)?, bound(to)?);
                 let slice = slice(&collection, *is_map, comparator, from.as_deref(), to.as_deref());
                 let is_empty = slice == [0; 4];
@@ -130,8 +156,7 @@ impl Expression {
 fn eval_term<'a>(operand: &'a Operand, input: &Input<'a>) -> Result<Option<Cow<'a, [u8]>>, QueryError> {
     match operand.eval(input.ctx)? {
         Evaluated::Value(bytes) => Ok(Some(bytes)),
-        Evaluated::Null => Ok(None),
-        Evaluated::Unset => Err(QueryError::invalid("Invalid unset value in the selection clause")),
+        Evaluated::Null | Evaluated::Unset => Ok(None),
     }
 }
 

@@ -121,7 +121,7 @@ impl<'a> Inference<'a> {
                 Inferred::exact(self.resolve(selector)?.returns)
             }
             Selector::Cast { selector, type_name } => {
-                self.infer(selector)?;
+                self.type_of(selector)?;
                 Inferred::exact(self.scope.resolve_type(type_name)?)
             }
             Selector::TypeHint { type_name, .. } => Inferred::exact(self.scope.resolve_type(type_name)?.frozen()),

@@ -1,6 +1,6 @@
 //! Selectors as Cassandra writes them: the names of result columns, and the words of errors.
 
-use cql::ast::{Selector, Term, TypeName};
+use cql::ast::{ArithmeticOperator, Selector, Term, TypeName};
 
 use crate::function::text::{function_name, operator_text, term_text, type_text};
 
@@ -53,16 +53,31 @@ pub(super) fn name_of(selector: &Selector, keyspace: &str) -> String {
             format!("({}){}", hint_text(type_name, keyspace), name(selector))
         }
         Selector::Arithmetic { operator, left, right } => {
-            let operand = |selector: &Selector| match selector {
-                Selector::Arithmetic { .. } => format!("({})", name(selector)),
+            let rank = rank_of(*operator);
+            // Only the parentheses that the tree needs: it does not say which ones were written.
+            let operand = |selector: &Selector, least: u8| match selector {
+                Selector::Arithmetic { operator, .. } if rank_of(*operator) < least => format!("({})", name(selector)),
                 _ => name(selector),
             };
-            format!("{} {} {}", operand(left), operator_text(*operator), operand(right))
+            format!(
+                "{} {} {}",
+                operand(left, rank),
+                operator_text(*operator),
+                operand(right, rank + 1)
+            )
         }
         Selector::Negation(selector) => match &**selector {
             Selector::Arithmetic { .. } => format!("-({})", name(selector)),
             _ => format!("-{}", name(selector)),
         },
+    }
+}
+
+/// Products bind tighter than sums.
+const fn rank_of(operator: ArithmeticOperator) -> u8 {
+    match operator {
+        ArithmeticOperator::Add | ArithmeticOperator::Subtract => 1,
+        ArithmeticOperator::Multiply | ArithmeticOperator::Divide | ArithmeticOperator::Modulo => 2,
     }
 }
 
