@@ -112,11 +112,19 @@ async fn execute(shared: &Shared, words: &[&str]) -> Result<String, String> {
             }
             Ok(text)
         }
+        ["setcompactionthroughput", mb] => {
+            let mb: u64 = mb.parse().map_err(|_| format!("expected megabytes per second (0 is no limit), got '{mb}'"))?;
+            shared.compaction.set_bytes_per_second(mb << 20);
+            Ok(String::new())
+        }
+        ["getcompactionthroughput"] => {
+            Ok(format!("Current compaction throughput: {} MB/s\n", shared.compaction.bytes_per_second() >> 20))
+        }
         ["version"] => {
             let info = shared.node.info.lock().expect("nobody panics while holding the node's identity");
             Ok(format!("ReleaseVersion: {}\n", info.release_version))
         }
-        other => Err(format!("unknown command '{}'; known are: flush, compact, info, version", other.join(" "))),
+        other => Err(format!("unknown command '{}'; known are: flush, compact, info, version, setcompactionthroughput, getcompactionthroughput", other.join(" "))),
     }
 }
 

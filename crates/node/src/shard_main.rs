@@ -51,10 +51,17 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
             cache_bytes_max: memory * 3 / 10,
             log_bytes_max: config.commitlog_total_space / u64::from(config.smp),
             generation: shared.generation.clone(),
+            compaction: shared.compaction.clone(),
             host_id: shared.host_id,
         },
         log.clone(),
     );
+    if id == ShardId(0) {
+        reshard(shared, &shard).await?;
+    }
+    if !shared.meet(Stage::Resharded).await {
+        return Ok(());
+    }
     for keyspace in shared.schema.keyspaces.values() {
         for table in keyspace.tables.values().filter(|t| !query::system::is_virtual(t.id)) {
             shard.open_table(table).map_err(|e| e.to_string())?;
@@ -80,6 +87,23 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
     }
     serve(shared, engine, memory / 10).await?;
     drain(shared, &shard).await
+}
+
+/// Gives each shard its own files, where the node had another number of shards when they were written.
+async fn reshard(shared: &Arc<Shared>, shard: &Rc<Shard>) -> Result<(), String> {
+    for keyspace in shared.schema.keyspaces.values() {
+        for table in keyspace.tables.values().filter(|t| !query::system::is_virtual(t.id)) {
+            let (table, dir) = (table.clone(), shard.table_dir(table));
+            let (shards, generation, host_id) = (shared.config.smp, shared.generation.clone(), shared.host_id);
+            let name = format!("{}.{}", table.keyspace, table.name);
+            let work = move || replica::reshard(&table, &dir, shards, &generation, host_id);
+            let n = runtime::spawn_job("reshard", work).await?;
+            if n > 0 {
+                log::info!("rewrote {n} sstables of {name} for {shards} shards");
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Opens the doors, waits for the end, closes them.

@@ -12,6 +12,7 @@ use std::time::Duration;
 use query::engine::{NodeState, SharedStatements, load_schema, save_schema};
 use query::system::{self, NodeInfo};
 use query::{Engine, ddl};
+use replica::CompactionControl;
 use schema::Schema;
 use uuid::Uuid;
 
@@ -34,7 +35,8 @@ pub(crate) struct Shared {
     pub(crate) old_log: Vec<PathBuf>,
     pub(crate) last_segment: u64,
     pub(crate) old_log_users: AtomicU32,
-    pub(crate) stages: [AtomicU32; 4],
+    pub(crate) compaction: Arc<CompactionControl>,
+    pub(crate) stages: [AtomicU32; 5],
     pub(crate) failure: Mutex<Option<String>>,
     /// Where CQL and the shard-aware port listen, once shard 0 has bound them.
     pub(crate) addresses: Mutex<Option<(SocketAddr, Option<SocketAddr>)>>,
@@ -45,6 +47,7 @@ pub(crate) struct Shared {
 /// The places where all shards wait for each other.
 #[derive(Clone, Copy)]
 pub(crate) enum Stage {
+    Resharded,
     Recovered,
     Bound,
     Serving,
@@ -102,6 +105,8 @@ fn run(config: Config, embedded: Option<Embedded>) -> Result<(), String> {
     info.rack.clone_from(&config.rack);
     info.listen_address = config.listen_address;
     info.settings.clone_from(&config.settings);
+    let compaction = Arc::new(CompactionControl::new());
+    compaction.set_bytes_per_second(config.compaction_throughput.unwrap_or(0));
     let node = Arc::new(NodeState { schema_path, info: Mutex::new(info), statements: SharedStatements::default() });
     let options = runtime::Options {
         shards: config.smp,
@@ -115,6 +120,7 @@ fn run(config: Config, embedded: Option<Embedded>) -> Result<(), String> {
         schema,
         node,
         generation,
+        compaction,
         old_log_users: AtomicU32::new(config.smp),
         old_log,
         last_segment,

@@ -1,16 +1,226 @@
 //! Compaction of a tablet's sstables: when, and what follows.
+//!
+//! The strategy decides, purely; a job on a background thread merges; then in one step the tablet's version has the
+//! outputs instead of the inputs. One job runs for a tablet at a time. All jobs of the node share one control, by which an
+//! operator sets their bytes per second while they run.
 
+use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::shard::Shard;
+use compaction::strategy::{Choice, SstableInfo, Strategy, major};
+use compaction::{Control, Job, Outcome};
+use schema::Table;
+use sstable::Reader;
+use types::token::shard_of;
+
+use crate::shard::{Shard, shard_range};
 use crate::tablet::{TableStore, Tablet};
+
+fn now_seconds() -> u32 {
+    u32::try_from(runtime::wall_clock_us() / 1_000_000).unwrap_or(0)
+}
+
+/// Deletions made before this second are old enough to be forgotten.
+fn gc_before(table: &Table, now: u32) -> u32 {
+    now.saturating_sub(u32::try_from(table.options.gc_grace_seconds).unwrap_or(0))
+}
 
 impl Shard {
     /// Looks whether the tablet's sstables want a compaction, and starts it.
-    pub(crate) fn compact_soon(self: &Rc<Self>, _store: &Rc<TableStore>, _tablet: &Rc<Tablet>) {}
+    pub(crate) fn compact_soon(self: &Rc<Self>, store: &Rc<TableStore>, tablet: &Rc<Tablet>) {
+        if tablet.compacting.get() || store.dropped.get() {
+            return;
+        }
+        let (shard, store, tablet) = (self.clone(), store.clone(), tablet.clone());
+        let work = async move {
+            while let Some(choice) = shard.choose(&store, &tablet) {
+                match shard.compact(&store, &tablet, &choice).await {
+                    Ok(true) => {}
+                    Ok(false) => return,
+                    Err(e) => {
+                        let table = store.table();
+                        log::error!("compaction of {}.{} failed: {e}", table.keyspace, table.name);
+                        return;
+                    }
+                }
+            }
+        };
+        drop(runtime::spawn_in(runtime::Group::BACKGROUND, work));
+    }
+
+    fn choose(&self, store: &TableStore, tablet: &Tablet) -> Option<Choice> {
+        if store.dropped.get() {
+            return None;
+        }
+        let strategy = Strategy::of_options(&store.table.borrow().options.compaction).ok()?;
+        strategy.choose(&self.infos(store, tablet))
+    }
+
+    fn infos(&self, store: &TableStore, tablet: &Tablet) -> Vec<SstableInfo> {
+        let before = gc_before(&store.table.borrow(), now_seconds());
+        let version = tablet.version();
+        version
+            .sstables
+            .iter()
+            .enumerate()
+            .map(|(i, reader)| {
+                let overlap = version
+                    .sstables
+                    .iter()
+                    .enumerate()
+                    .filter(|(j, other)| *j != i && overlaps(reader, other))
+                    .map(|(_, other)| other.meta().statistics.min_timestamp)
+                    .min();
+                SstableInfo::of(i as u64, reader.meta(), before, u64::MAX, overlap)
+            })
+            .collect()
+    }
+
+    /// Executes a choice. False: another job has the tablet, or the table changed under the job, whose output is gone.
+    async fn compact(
+        self: &Rc<Self>,
+        store: &Rc<TableStore>,
+        tablet: &Rc<Tablet>,
+        choice: &Choice,
+    ) -> Result<bool, String> {
+        if tablet.compacting.replace(true) {
+            return Ok(false);
+        }
+        let result = self.run_job(store, tablet, choice).await;
+        tablet.compacting.set(false);
+        result
+    }
+
+    async fn run_job(
+        self: &Rc<Self>,
+        store: &Rc<TableStore>,
+        tablet: &Rc<Tablet>,
+        choice: &Choice,
+    ) -> Result<bool, String> {
+        let version = tablet.version();
+        let chosen = |i: usize| choice.inputs.contains(&(i as u64));
+        let pick = |wanted: bool| -> Vec<Arc<Reader>> {
+            let all = version.sstables.iter().enumerate();
+            all.filter(|(i, _)| chosen(*i) == wanted).map(|(_, r)| r.clone()).collect()
+        };
+        let (inputs, others) = (pick(true), pick(false));
+        let table = store.table();
+        let now = now_seconds();
+        let memtables_min_timestamp = if self.old_log.get() {
+            i64::MIN
+        } else {
+            let frozen = version.frozen.iter().map(|f| f.memtable.min_timestamp());
+            frozen.chain(std::iter::once(version.active.borrow().min_timestamp())).min().unwrap_or(i64::MAX)
+        };
+        let epoch = tablet.epoch.get();
+        let job = job(
+            &table,
+            inputs.clone(),
+            &store.dir,
+            &self.options.generation,
+            (tablet.range.after, tablet.range.to),
+            self.options.host_id,
+            &self.options.compaction,
+        );
+        let job = Job { now, gc_before: gc_before(&table, now), overlapping: others, memtables_min_timestamp, ..job };
+        let done = runtime::spawn_job("compaction", move || run_and_open(job, &table)).await?;
+        if tablet.epoch.get() != epoch || store.dropped.get() {
+            self.delete_sstables(&done).await?;
+            return Ok(false);
+        }
+        tablet.update(|v| {
+            v.sstables.retain(|r| !inputs.iter().any(|i| Arc::ptr_eq(i, r)));
+            v.sstables.extend(done.iter().cloned());
+        });
+        self.delete_sstables(&inputs).await?;
+        Ok(true)
+    }
 
     /// Merges every tablet's sstables into one.
     pub async fn compact_all(self: &Rc<Self>) -> Result<(), String> {
+        for store in self.stores() {
+            for tablet in &store.tablets {
+                while tablet.compacting.get() {
+                    runtime::sleep(std::time::Duration::from_millis(5)).await;
+                }
+                if let Some(choice) = major(&self.infos(&store, tablet)) {
+                    self.compact(&store, tablet, &choice).await?;
+                }
+            }
+        }
         Ok(())
     }
+}
+
+fn overlaps(a: &Reader, b: &Reader) -> bool {
+    let ((a_first, a_last), (b_first, b_last)) = (a.tokens(), b.tokens());
+    a_first <= b_last && b_first <= a_last
+}
+
+fn job(
+    table: &Arc<Table>,
+    inputs: Vec<Arc<Reader>>,
+    dir: &Path,
+    generation: &Arc<AtomicU64>,
+    range: (types::Token, types::Token),
+    host_id: uuid::Uuid,
+    control: &Arc<Control>,
+) -> Job {
+    let generation = generation.clone();
+    Job {
+        table: table.clone(),
+        inputs,
+        dir: dir.to_owned(),
+        next_generation: Box::new(move || generation.fetch_add(1, Ordering::Relaxed) + 1),
+        range,
+        now: 0,
+        gc_before: 0,
+        overlapping: Vec::new(),
+        memtables_min_timestamp: i64::MIN,
+        output_bytes_max: u64::MAX,
+        host_id: Some(host_id),
+        control: control.clone(),
+    }
+}
+
+fn run_and_open(job: Job, table: &Table) -> Result<Vec<Arc<Reader>>, String> {
+    let Outcome { outputs, .. } = compaction::run(job).map_err(|e| e.to_string())?;
+    outputs
+        .iter()
+        .map(|meta| Reader::open_descriptor(&meta.descriptor, table).map_err(|e| e.to_string()))
+        .collect()
+}
+
+/// Rewrites sstables that span the tokens of several shards, one file a shard, and removes them: what a node does at start
+/// when its number of shards changed. Blocks.
+pub fn reshard(
+    table: &Arc<Table>,
+    dir: &Path,
+    shards: u32,
+    generation: &Arc<AtomicU64>,
+    host_id: uuid::Uuid,
+) -> Result<usize, String> {
+    if !runtime::fs::exists(dir) {
+        return Ok(0);
+    }
+    let mut rewritten = 0;
+    for reader in Reader::open_all(dir, table).map_err(|e| e.to_string())? {
+        let (first, last) = reader.tokens();
+        let (from, to) = (shard_of(first, shards, 0), shard_of(last, shards, 0));
+        if from == to {
+            continue;
+        }
+        for shard in from..=to {
+            let range = shard_range(shard, shards);
+            let control = Arc::new(Control::new());
+            let range = (range.after, range.to);
+            let job = job(table, vec![reader.clone()], dir, generation, range, host_id, &control);
+            compaction::run(job).map_err(|e| e.to_string())?;
+        }
+        sstable::delete(reader.descriptor()).map_err(|e| e.to_string())?;
+        rewritten += 1;
+    }
+    Ok(rewritten)
 }

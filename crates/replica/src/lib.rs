@@ -21,6 +21,8 @@ mod recovery;
 mod shard;
 mod tablet;
 
+pub use compact::reshard;
+pub use compaction::Control as CompactionControl;
 pub use memory::MemoryStats;
 pub use read::{BlockLimits, PartitionReader, ReadError, ScanReader, Sources, split_block};
 pub use recovery::{RecoveryError, RecoveryStats, remove_old_log};

@@ -36,6 +36,8 @@ pub struct ShardOptions {
     pub log_bytes_max: u64,
     /// The next sstable generation of the node, shared by its shards.
     pub generation: Arc<AtomicU64>,
+    /// Steers the node's compactions.
+    pub compaction: Arc<compaction::Control>,
     /// The node's identity, written into sstables.
     pub host_id: uuid::Uuid,
 }
