@@ -18,7 +18,7 @@ use crate::memory::{DirtyMemory, MemoryStats};
 use crate::tablet::{TableStore, Tablet, TokenRange};
 
 /// How long a write waits for memory before it is refused.
-const ROOM_WAIT_MAX: Duration = Duration::from_secs(2);
+const ROOM_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// What a shard is made of.
 pub struct ShardOptions {
@@ -72,6 +72,8 @@ pub struct Shard {
     /// While files of an earlier run's log exist, a crash replays them: tombstones must outlive them.
     pub(crate) old_log: Cell<bool>,
     pub(crate) failed_flushes: Cell<u64>,
+    /// One compaction of this shard runs at a time, so that flushes always find a thread.
+    pub(crate) compaction_slot: runtime::Semaphore,
 }
 
 impl Shard {
@@ -85,6 +87,7 @@ impl Shard {
             tables: RefCell::default(),
             old_log: Cell::new(false),
             failed_flushes: Cell::new(0),
+            compaction_slot: runtime::Semaphore::new(1),
         })
     }
 
