@@ -29,6 +29,9 @@ const SLICE: Duration = Duration::from_micros(500);
 /// The same where nothing tells that a completion waits (epoll).
 const SLICE_WITHOUT_SIGNAL: Duration = Duration::from_micros(200);
 
+/// Polls of tasks that do not give way, after which the shards that were sent messages are rung.
+const POLLS_PER_RING: u32 = 16;
+
 /// A poll that takes longer is a stall: counted, and logged at most once per second and shard.
 const STALL: Duration = Duration::from_millis(10);
 
@@ -227,10 +230,15 @@ impl Executor {
         self.current_group.set(group);
         self.slice_end.set(end);
         let gives_way = group.gives_way();
+        let mut polls = 0_u32;
         loop {
             let next = self.queues.borrow_mut().pop(group);
             let Some(slot) = next else { break };
             self.poll_task(slot);
+            polls += 1;
+            if gives_way || polls.is_multiple_of(POLLS_PER_RING) {
+                self.mailboxes.ring_targets(self.shard, &self.node.gates);
+            }
             let before = now;
             now = self.driver.ticks();
             if now.wrapping_sub(before) > self.stall_ticks {
@@ -240,6 +248,7 @@ impl Executor {
                 break;
             }
         }
+        self.mailboxes.ring_targets(self.shard, &self.node.gates);
         self.queues.borrow_mut().charge(group, now.saturating_sub(start));
         self.current_group.set(Group::STATEMENT);
         now
