@@ -6,6 +6,8 @@ mod files;
 mod network;
 #[path = "backends/shards.rs"]
 mod shards;
+#[path = "backends/storm.rs"]
+mod storm;
 #[path = "backends/tasks.rs"]
 mod tasks;
 
