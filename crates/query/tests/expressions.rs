@@ -67,6 +67,9 @@ const DIFFERENCES: &[(&str, &str)] = &[
         "a float has the fewest digits that read back the same; older Java writes some with one more",
     ),
     ("i = count(1)", "another of two faults is told"),
+    ("i = from_json('x')", "in the words of another parser of JSON"),
+    ("de = from_json('1.50')", "a decimal keeps the zeros that are written"),
+    ("i = from_json(5)", "as any other function says it"),
     ("a = 'é'", "without the name of a Java exception"),
 ];
 
@@ -317,6 +320,8 @@ fn same_line(given: &str, expected: &str) -> bool {
         &given.replace("tojson", "to_json"),
         &expected.replace("tojson", "to_json"),
     );
+    // Some of its errors begin with the name of a Java exception.
+    let expected = &expected.replace("org.apache.cassandra.serializers.MarshalException: ", "");
     let sorted = |line: &str| {
         let mut parts: Vec<String> = line
             .trim_end_matches(": use type casts to disambiguate")
