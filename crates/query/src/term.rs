@@ -282,6 +282,10 @@ fn split_in_list<'v, 'b>(
         let item = item.map_err(malformed)?;
         if let Some(element) = element {
             check_bound(element, item)?;
+            let has_empty_values = matches!(element, CqlType::Text | CqlType::Ascii | CqlType::Blob);
+            if item.is_empty() && !has_empty_values {
+                return Err(null_in_condition(receiver));
+            }
         }
         out.push(hold(item));
     }
