@@ -79,6 +79,9 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
     if !shared.meet(Stage::Recovered).await {
         return Ok(());
     }
+    for batch in stats.unfinished_batches {
+        engine.write_again(batch).await.map_err(|e| format!("a batch could not be finished: {e}"))?;
+    }
     drop(runtime::spawn(forget_old_log(shared.clone(), shard.clone())));
     drop(runtime::spawn(log.clone().run_periodic()));
     drop(runtime::spawn(shard.clone().watch_log()));
