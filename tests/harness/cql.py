@@ -6,12 +6,13 @@ import re
 
 from cassandra import ConsistencyLevel
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable
-from cassandra.policies import RoundRobinPolicy
+from cassandra.policies import ConstantReconnectionPolicy, RoundRobinPolicy
 
 SYNTAX, UNAUTHORIZED, INVALID, CONFIG, ALREADY_EXISTS = 0x2000, 0x2100, 0x2200, 0x2300, 0x2400
 PROTOCOL, BAD_CREDENTIALS, UNAVAILABLE, UNPREPARED = 0x000A, 0x0100, 0x1000, 0x2500
 
 REQUEST_SECONDS = 30
+RECONNECT_SECONDS = 0.2
 
 _ERROR = re.compile(r'code=(\w+) \[.*?\] message="(.*?)"(?: info=.*?)?>?\Z', re.S)
 _numbers = itertools.count(1)
@@ -26,6 +27,7 @@ def cluster(server, **options):
         **options.pop("profile", {}),
     )
     options.setdefault("protocol_version", 4)
+    options.setdefault("reconnection_policy", ConstantReconnectionPolicy(RECONNECT_SECONDS, max_attempts=None))
     options.setdefault("connect_timeout", REQUEST_SECONDS)
     options.setdefault("control_connection_timeout", REQUEST_SECONDS)
     return Cluster([server.host], port=server.port, execution_profiles={EXEC_PROFILE_DEFAULT: profile}, **options)

@@ -99,8 +99,8 @@ class Connection:
         self.segments = self.version >= 5 and answer.opcode in (READY, AUTHENTICATE)
         return answer
 
-    def query(self, cql, stream=1, flags=0):
-        return self.ask(QUERY, query_body(cql, self.version), stream, flags)
+    def query(self, cql, stream=1, flags=0, **options):
+        return self.ask(QUERY, query_body(cql, self.version, **options), stream, flags)
 
 
 def frame(opcode, body, stream=1, flags=0, version=4):
@@ -139,9 +139,15 @@ def string_map(pairs):
     return struct.pack(">H", len(pairs)) + b"".join(string(k) + string(v) for k, v in pairs.items())
 
 
-def query_body(cql, version=4, consistency=1):
-    flags = struct.pack(">I", 0) if version >= 5 else b"\0"
-    return long_string(cql) + struct.pack(">H", consistency) + flags
+def query_body(cql, version=4, consistency=1, page_size=None, paging_state=None):
+    flags, options = 0, b""
+    if page_size is not None:
+        flags |= 0x04
+        options += struct.pack(">i", page_size)
+    if paging_state is not None:
+        flags |= 0x08
+        options += struct.pack(">i", len(paging_state)) + paging_state
+    return long_string(cql) + struct.pack(">H", consistency) + struct.pack(">I" if version >= 5 else ">B", flags) + options
 
 
 def supported(answer):
