@@ -9,8 +9,11 @@ import struct
 import zlib
 from dataclasses import dataclass
 
+import lz4.block
+
 ERROR, STARTUP, READY, AUTHENTICATE, OPTIONS, SUPPORTED, QUERY, RESULT = 0, 1, 2, 3, 5, 6, 7, 8
-PREPARE, EXECUTE, REGISTER, EVENT, BATCH, AUTH_CHALLENGE, AUTH_RESPONSE = 9, 10, 11, 12, 13, 14, 15
+PREPARE, EXECUTE, REGISTER, EVENT, BATCH, AUTH_CHALLENGE, AUTH_RESPONSE, AUTH_SUCCESS = 9, 10, 11, 12, 13, 14, 15, 16
+COMPRESSED = 0x01
 HEADER = struct.Struct(">BBhBI")
 SECONDS = 20
 
@@ -74,7 +77,10 @@ class Connection:
 
     def recv(self):
         version, flags, stream, opcode, length = HEADER.unpack(self._read(HEADER.size))
-        return Frame(version & 0x7F, flags, stream, opcode, self._read(length))
+        body = self._read(length)
+        if flags & COMPRESSED and not self.segments:
+            body = lz4.block.decompress(body[4:], int.from_bytes(body[:4], "big"))
+        return Frame(version & 0x7F, flags, stream, opcode, body)
 
     def ask(self, opcode, body=b"", stream=1, flags=0, version=None):
         self.send(opcode, body, stream, flags, version)

@@ -140,3 +140,11 @@ def test_use_changes_the_keyspace_of_the_session(cluster, keyspace, table):
     assert cql.rows(session, f"SELECT * FROM {name}") == []
     cql.refused(session, "USE nowhere", cql.INVALID, "Keyspace 'nowhere' does not exist")
     session.shutdown()
+
+
+def test_a_warning_reaches_the_client(server, keyspace, table):
+    name = table("k int PRIMARY KEY")
+    with cql.cluster(server) as cluster:
+        future = cluster.connect(keyspace).execute_async(f"SELECT COUNT(*) FROM {name}")
+        assert [tuple(row) for row in future.result()] == [(0,)]
+        assert future.warnings == ["Aggregation query used without partition key"]
