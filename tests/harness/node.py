@@ -51,7 +51,7 @@ class NodeFailed(Exception):
 
 
 class Node:
-    def __init__(self, workdir=None, *, smp=2, memory="512M", commitlog_sync=None, runtime=None, options=(), env=None):
+    def __init__(self, workdir=None, *, smp=2, memory="512M", commitlog_sync=None, runtime=None, options=(), env=None, wrapper=()):
         self.binary = ceto_binary()
         self._temporary = None if workdir else tempfile.mkdtemp(prefix="ceto-test-")
         self.workdir = Path(workdir or self._temporary)
@@ -61,6 +61,7 @@ class Node:
         self.runtime = runtime or os.environ.get("CETO_RUNTIME")
         self.options = list(options)
         self.env = dict(env or {})
+        self.wrapper = list(wrapper)  # a command that runs the rest of its line, such as setpriv
         self.host = "127.0.0.1"
         self.port = None
         self.shard_aware_port = None
@@ -101,26 +102,15 @@ class Node:
                     raise
         raise AssertionError("unreachable: the last attempt returned or raised")
 
+    def start_and_kill9(self):
+        """Start, and end it with SIGKILL before it serves, as soon as it has printed anything."""
+        printed = self._spawn()
+        printed.get(timeout=START_SECONDS)
+        self.kill9()
+
     def _start_once(self):
-        assert self.process is None, "the node runs already"
-        env = os.environ | self.env
-        if self.runtime:
-            env["CETO_RUNTIME"] = self.runtime
         begin = time.monotonic()
-        self.process = subprocess.Popen(
-            self.command(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=env,
-            text=True,
-            errors="replace",
-        )
-        _started.add(self)
-        printed = queue.SimpleQueue()
-        self.lines = []
-        self._reader = threading.Thread(target=_drain, args=(self.process.stdout, self.lines, printed), daemon=True)
-        self._reader.start()
+        printed = self._spawn()
         while True:
             left = begin + START_SECONDS - time.monotonic()
             try:
@@ -135,6 +125,28 @@ class Node:
             if match and int(match[2]) == self.port:
                 self.start_seconds = time.monotonic() - begin
                 return self
+
+    def _spawn(self):
+        """Start the process; the queue receives what it prints, line by line, and None at its end."""
+        assert self.process is None, "the node runs already"
+        env = os.environ | self.env
+        if self.runtime:
+            env["CETO_RUNTIME"] = self.runtime
+        self.process = subprocess.Popen(
+            self.wrapper + self.command(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=env,
+            text=True,
+            errors="replace",
+        )
+        _started.add(self)
+        printed = queue.SimpleQueue()
+        self.lines = []
+        self._reader = threading.Thread(target=_drain, args=(self.process.stdout, self.lines, printed), daemon=True)
+        self._reader.start()
+        return printed
 
     def stop(self):
         """SIGTERM; the exit code. Ends with SIGKILL, and an error, when the node does not drain in time."""
