@@ -24,7 +24,6 @@ def cluster(server, **options):
         load_balancing_policy=RoundRobinPolicy(),
         consistency_level=ConsistencyLevel.LOCAL_QUORUM,
         request_timeout=REQUEST_SECONDS,
-        **options.pop("profile", {}),
     )
     options.setdefault("protocol_version", 4)
     options.setdefault("reconnection_policy", ConstantReconnectionPolicy(RECONNECT_SECONDS, max_attempts=None))
