@@ -51,7 +51,19 @@ class NodeFailed(Exception):
 
 
 class Node:
-    def __init__(self, workdir=None, *, smp=2, memory="512M", commitlog_sync=None, runtime=None, options=(), env=None, wrapper=()):
+    def __init__(
+        self,
+        workdir=None,
+        *,
+        smp=2,
+        memory="512M",
+        commitlog_sync=None,
+        runtime=None,
+        overprovisioned=True,
+        options=(),
+        env=None,
+        wrapper=(),
+    ):
         self.binary = ceto_binary()
         self._temporary = None if workdir else tempfile.mkdtemp(prefix="ceto-test-")
         self.workdir = Path(workdir or self._temporary)
@@ -59,6 +71,7 @@ class Node:
         self.memory = memory
         self.commitlog_sync = commitlog_sync
         self.runtime = runtime or os.environ.get("CETO_RUNTIME")
+        self.overprovisioned = overprovisioned
         self.options = list(options)
         self.env = dict(env or {})
         self.wrapper = list(wrapper)  # a command that runs the rest of its line, such as setpriv
@@ -77,13 +90,14 @@ class Node:
             "--workdir", str(self.workdir),
             "--smp", str(self.smp),
             "--memory", self.memory,
-            "--overprovisioned",
             "--developer-mode", "1",
             "--listen-address", self.host,
             "--rpc-address", self.host,
             "--native-transport-port", str(self.port),
             "--native-shard-aware-transport-port", str(self.shard_aware_port),
         ]  # fmt: skip
+        if self.overprovisioned:
+            line.append("--overprovisioned")  # tests share the machine: neither pinned nor spinning
         if self.commitlog_sync:
             line += ["--commitlog-sync", self.commitlog_sync]
         return line + self.options
