@@ -45,7 +45,9 @@ def main():
     parser.add_argument("--peers", default=os.environ.get("CETO_PEERS"), help="script that starts and stops Cassandra")
     parser.add_argument("--only", default="cassandra,redis,ceto", help="servers to run, of cassandra,redis,ceto")
     parser.add_argument("--seconds", type=float, default=10, help="seconds of each measurement")
-    parser.add_argument("--warm-up", type=float, default=WARM_UP_SECONDS, help="seconds before the measurements of a server")
+    parser.add_argument(
+        "--warm-up", type=float, default=WARM_UP_SECONDS, help="seconds before the measurements of a server"
+    )
     arguments = parser.parse_args()
     names = arguments.only.split(",")
     if "cassandra" in names and not arguments.peers:
@@ -78,10 +80,30 @@ def measure(server, arguments, half_rates):
 def run_load(server, workload, seconds, rate=None, quiet=False):
     """One run of ceto's load generator, pinned to its core; its report."""
     with tempfile.NamedTemporaryFile(suffix=".json") as result:
-        line = ["taskset", "-c", CLIENT_CORE, str(ceto_binary()), "perf", server.speaks,
-                "--connect", f"{HOST}:{server.port}", "--workload", workload,
-                "--connections", str(CONNECTIONS), "--depth", str(DEPTH), "--partitions", str(PARTITIONS),
-                "--duration", str(seconds), "--server-pid", str(server.pid), "--json-result", result.name]  # fmt: skip
+        line = [
+            "taskset",
+            "-c",
+            CLIENT_CORE,
+            str(ceto_binary()),
+            "perf",
+            server.speaks,
+            "--connect",
+            f"{HOST}:{server.port}",
+            "--workload",
+            workload,
+            "--connections",
+            str(CONNECTIONS),
+            "--depth",
+            str(DEPTH),
+            "--partitions",
+            str(PARTITIONS),
+            "--duration",
+            str(seconds),
+            "--server-pid",
+            str(server.pid),
+            "--json-result",
+            result.name,
+        ]
         if rate:
             line += ["--rate", f"{rate:.0f}"]
         done = subprocess.run(line, capture_output=True, text=True)
@@ -123,10 +145,19 @@ def report(measured):
     for workload in WORKLOADS:
         compare(f"CPU per {workload}", "cassandra", workload, cpu, "us", CPU_OF_CASSANDRA_MAX)
         compare(f"CPU per {workload}", "redis", workload, cpu, "us", CPU_OF_REDIS_MAX)
-        compare(f"p99 of {workload}s at half Cassandra's peak", "cassandra", f"{workload} at half", p99, "us", P99_OF_CASSANDRA_MAX)
+        compare(
+            f"p99 of {workload}s at half Cassandra's peak",
+            "cassandra",
+            f"{workload} at half",
+            p99,
+            "us",
+            P99_OF_CASSANDRA_MAX,
+        )
     print(f"\n{'figure':42} {'ceto':>16} {'other':>26} {'ratio':>7} {'wanted':>8}")
     for what, ours, theirs, ratio, wanted in lines:
-        print(f"{what:42} {ours:>16} {theirs:>26} {ratio:7.3f} {'<= ' + format(wanted, '.2f'):>8} {'pass' if ratio <= wanted else 'MISS'}")
+        print(
+            f"{what:42} {ours:>16} {theirs:>26} {ratio:7.3f} {'<= ' + format(wanted, '.2f'):>8} {'pass' if ratio <= wanted else 'MISS'}"
+        )
     return sum(ratio > wanted for *_, ratio, wanted in lines)
 
 
@@ -171,7 +202,9 @@ class Cassandra:
     def _call(self, command, *more, environment=None):
         line = [self.script, command, str(self.port), self.directory.name, *more]
         with tempfile.TemporaryFile("w+") as output:  # a file: the server inherits it, and would keep a pipe open
-            code = subprocess.call(line, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment)
+            code = subprocess.call(
+                line, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment
+            )
             output.seek(0)
             said = output.read()
         if code != 0:
@@ -187,8 +220,24 @@ class Redis:
         (self.port,) = free_ports(HOST, 1)
 
     def __enter__(self):
-        line = ["taskset", "-c", SERVER_CORE, "redis-server", "--port", str(self.port), "--bind", HOST, "--save", "",
-                "--dir", self.directory.name, "--appendonly", "yes", "--appendfsync", "everysec"]  # fmt: skip
+        line = [
+            "taskset",
+            "-c",
+            SERVER_CORE,
+            "redis-server",
+            "--port",
+            str(self.port),
+            "--bind",
+            HOST,
+            "--save",
+            "",
+            "--dir",
+            self.directory.name,
+            "--appendonly",
+            "yes",
+            "--appendfsync",
+            "everysec",
+        ]
         try:
             self.process = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
         except FileNotFoundError:

@@ -11,8 +11,12 @@ from harness import Node, Server, runtime_available
 
 def pytest_addoption(parser):
     parser.addoption("--server", metavar="HOST:PORT", help="test this running server instead of starting ceto")
-    parser.addoption("--runtime", choices=["epoll", "io_uring"], help="the runtime backend of the nodes that are started")
-    parser.addoption("--cassandra", metavar="HOST:PORT", help="compare with this Cassandra instead of its recorded answers")
+    parser.addoption(
+        "--runtime", choices=["epoll", "io_uring"], help="the runtime backend of the nodes that are started"
+    )
+    parser.addoption(
+        "--cassandra", metavar="HOST:PORT", help="compare with this Cassandra instead of its recorded answers"
+    )
     parser.addoption("--record", action="store_true", help="write down the answers of --cassandra")
 
 

@@ -1,7 +1,7 @@
 """The Python way in and back: load the rows with execute_concurrent, and compare what a scan returns.
 
-    python -m dataset.load load HOST:PORT COUNT
-    python -m dataset.load verify HOST:PORT COUNT
+python -m dataset.load load HOST:PORT COUNT
+python -m dataset.load verify HOST:PORT COUNT
 """
 
 import hashlib

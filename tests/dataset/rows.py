@@ -49,7 +49,17 @@ SEED = 2
 EPOCH = datetime.datetime(2024, 1, 1)
 
 WORDS = "river stone cloud harvest signal quiet amber window orbit lantern Größe naïve 温度 датчик μέτρηση 🌡 O'Brien 50%".split()
-NOTES = ["a, b", "she said \"no\"", "two; parts", "trailing space ", "back\\slash", "it's", "tab\there", "{not: a map}", "NULL"]
+NOTES = [
+    "a, b",
+    'she said "no"',
+    "two; parts",
+    "trailing space ",
+    "back\\slash",
+    "it's",
+    "tab\there",
+    "{not: a map}",
+    "NULL",
+]
 TAGS = ["indoor", "outdoor", "calibrated", "beta", "très froid", "低温"]
 
 

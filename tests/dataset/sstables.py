@@ -1,6 +1,6 @@
 """The rows that Cassandra's sstabledump prints, in the spelling of dataset.rows.
 
-    python -m dataset.sstables COUNT FILE-Data.db...      compare the files together with the rows of that count
+python -m dataset.sstables COUNT FILE-Data.db...      compare the files together with the rows of that count
 """
 
 import ipaddress
@@ -28,7 +28,7 @@ def dumped_rows(offline, data_file):
         key = partition["partition"]["key"]
         for row in partition["rows"]:
             assert row["type"] == "row" and "deletion_info" not in row, row
-            yield row_of(dict(zip(rows.KEYS, [*key, *row["clustering"]])), row["cells"])
+            yield row_of(dict(zip(rows.KEYS, [*key, *row["clustering"]], strict=True)), row["cells"])
 
 
 def row_of(keys, cells):

@@ -20,10 +20,18 @@ def test_cqlsh_copy_from(server, empty, count, tmp_path):
         rows.write_csv(out, count)
     names = ", ".join(rows.COLUMNS)
     done = subprocess.run(
-        [Path(sys.executable).parent / "cqlsh", server.host, str(server.port), "-e",
-         f"COPY {rows.KEYSPACE}.{rows.TABLE} ({names}) FROM '{file}' WITH NUMPROCESSES = 1"],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=COPY_SECONDS,
-    )  # fmt: skip
+        [
+            Path(sys.executable).parent / "cqlsh",
+            server.host,
+            str(server.port),
+            "-e",
+            f"COPY {rows.KEYSPACE}.{rows.TABLE} ({names}) FROM '{file}' WITH NUMPROCESSES = 1",
+        ],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=COPY_SECONDS,
+    )
     assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
     assert f"{count} rows imported" in done.stdout
     load.verify(empty, count)

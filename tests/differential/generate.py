@@ -21,14 +21,18 @@ LITERALS = {
     "ascii": ["'A'", "'a'", "'~'"],
     "blob": ["0x00", "0xff", "0x0001", "0xcafe"],
     "boolean": ["true", "false"],
-    "uuid": ["00000000-0000-4000-8000-000000000001", "ffffffff-0000-4000-8000-000000000000", "7fffffff-0000-1000-8000-000000000000"],
+    "uuid": [
+        "00000000-0000-4000-8000-000000000001",
+        "ffffffff-0000-4000-8000-000000000000",
+        "7fffffff-0000-1000-8000-000000000000",
+    ],
     "timestamp": ["0", "'2024-02-29T12:00:00.123+0000'", "-1"],
     "date": ["'1970-01-01'", "'2024-02-29'", "'1969-12-31'"],
     "double": ["0", "-1.5", "1e10"],
     "decimal": ["0", "1.50", "-12345678901234567890.1"],
     "varint": ["0", "-1", "123456789012345678901234567890"],
     "inet": ["'127.0.0.1'", "'::1'"],
-}  # fmt: skip
+}
 TOKEN = re.compile(r"'[^']*'|0x[0-9a-f]+|[0-9a-f]{8}-[0-9a-f-]{27}|-?\d[\w.]*|\w+|<=|>=|\S")
 
 
@@ -54,7 +58,12 @@ class Generator:
         yield self.create_table()
         for _ in range(count):
             statement = self._choose(
-                (6, self.insert), (5, self.update), (4, self.delete), (2, self.batch), (10, self.select), (1, self.mistake)
+                (6, self.insert),
+                (5, self.update),
+                (4, self.delete),
+                (2, self.batch),
+                (10, self.select),
+                (1, self.mistake),
             )()
             if self.random.random() < 0.15:
                 statement = self.damaged(statement)
@@ -67,7 +76,9 @@ class Generator:
         r = self.random
         simple = list(LITERALS)
         self.partition = [Column(f"p{n}", r.choice(simple)) for n in range(r.choice([1, 1, 2]))]
-        self.clustering = [Column(f"c{n}", r.choice(simple), r.choice(["ASC", "DESC"])) for n in range(r.choice([0, 1, 1, 2, 3]))]
+        self.clustering = [
+            Column(f"c{n}", r.choice(simple), r.choice(["ASC", "DESC"])) for n in range(r.choice([0, 1, 1, 2, 3]))
+        ]
         self.static = [Column("s0", r.choice(simple))] if self.clustering and r.random() < 0.6 else []
         kinds = [
             lambda: r.choice(simple),
@@ -126,7 +137,9 @@ class Generator:
         columns = self.static if only_static else self.regular
         chosen = self.random.sample(columns, self.random.randint(1, len(columns)))
         sets = ", ".join(self._assignment(c) for c in chosen)
-        where = self._keys(self.partition) if only_static else self._keys(self.partition + self.clustering, may_be_in=True)
+        where = (
+            self._keys(self.partition) if only_static else self._keys(self.partition + self.clustering, may_be_in=True)
+        )
         using = self.using(with_ttl=True) if using is None else using
         return f"UPDATE {self.table}{using} SET {sets} WHERE {where}"
 
@@ -138,12 +151,24 @@ class Generator:
         if column.collection == "list":
             value = r.choice(LITERALS[column.elements[0]])
             return r.choice(
-                [f"{name} = {name} + {filled}", f"{name} = {filled} + {name}", f"{name} = {name} - {filled}", f"{name}[{r.choice('0012')}] = {value}"]
+                [
+                    f"{name} = {name} + {filled}",
+                    f"{name} = {filled} + {name}",
+                    f"{name} = {name} - {filled}",
+                    f"{name}[{r.choice('0012')}] = {value}",
+                ]
             )
         if column.collection == "set":
             return f"{name} = {name} {r.choice('+-')} {filled}"
         key, value = (r.choice(LITERALS[kind]) for kind in column.elements)
-        return r.choice([f"{name} = {name} + {filled}", f"{name} = {name} - {{{key}}}", f"{name}[{key}] = {value}", f"{name}[{key}] = null"])
+        return r.choice(
+            [
+                f"{name} = {name} + {filled}",
+                f"{name} = {name} - {{{key}}}",
+                f"{name}[{key}] = {value}",
+                f"{name}[{key}] = null",
+            ]
+        )
 
     def delete(self, using=None):
         r = self.random
@@ -161,13 +186,20 @@ class Generator:
 
     def _deleted(self, column):
         if column.collection and not column.frozen and self.random.random() < 0.5:
-            key = self.random.choice("012") if column.collection == "list" else self.random.choice(LITERALS[column.elements[0]])
+            key = (
+                self.random.choice("012")
+                if column.collection == "list"
+                else self.random.choice(LITERALS[column.elements[0]])
+            )
             return f"{column.name}[{key}]"
         return column.name
 
     def batch(self):
         using = self.using()
-        parts = [self.random.choice([self.insert, self.update, self.delete])(using="") for _ in range(self.random.randint(1, 3))]
+        parts = [
+            self.random.choice([self.insert, self.update, self.delete])(using="")
+            for _ in range(self.random.randint(1, 3))
+        ]
         kind = self.random.choice(["", "UNLOGGED "])
         return f"BEGIN {kind}BATCH{using} {'; '.join(parts)}; APPLY BATCH"
 
@@ -176,7 +208,9 @@ class Generator:
     def select(self):
         r = self.random
         where, order, filtering = "", "", ""
-        kind = r.choice(["partition", "partition", "slice", "slice", "slice", "in", "all", "token", "filter", "distinct"])
+        kind = r.choice(
+            ["partition", "partition", "slice", "slice", "slice", "in", "all", "token", "filter", "distinct"]
+        )
         if kind in ("partition", "slice"):
             where = self._keys(self.partition)
             if kind == "slice" and self.clustering:
@@ -229,7 +263,9 @@ class Generator:
         if may_be_in and self.random.random() < 0.2:
             last = columns[-1]
             values = ", ".join(self.literal(last) for _ in range(2))
-            return " AND ".join([f"{c.name} = {self.literal(c)}" for c in columns[:-1]] + [f"{last.name} IN ({values})"])
+            return " AND ".join(
+                [f"{c.name} = {self.literal(c)}" for c in columns[:-1]] + [f"{last.name} IN ({values})"]
+            )
         return " AND ".join(f"{c.name} = {self.literal(c)}" for c in columns)
 
     def _clustering_slice(self, where):

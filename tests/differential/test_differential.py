@@ -1,8 +1,8 @@
 """The same statements get the same answers as from Apache Cassandra.
 
-    pytest tests/differential                                  against its recorded answers (recorded/*.txt)
-    pytest tests/differential --cassandra HOST:PORT            and, side by side, on further seeds
-    pytest tests/differential --cassandra HOST:PORT --record   write the answers down again
+pytest tests/differential                                  against its recorded answers (recorded/*.txt)
+pytest tests/differential --cassandra HOST:PORT            and, side by side, on further seeds
+pytest tests/differential --cassandra HOST:PORT --record   write the answers down again
 """
 
 import os

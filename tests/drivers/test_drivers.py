@@ -15,7 +15,10 @@ HERE = Path(__file__).parent
 BUILD_AND_RUN_SECONDS = 1200
 DRIVERS = {
     "go": ("go", lambda arguments: ["go", "run", ".", *arguments]),
-    "java": ("mvn", lambda arguments: ["mvn", "-q", "-B", "compile", "exec:java", f"-Dexec.args={' '.join(arguments)}"]),
+    "java": (
+        "mvn",
+        lambda arguments: ["mvn", "-q", "-B", "compile", "exec:java", f"-Dexec.args={' '.join(arguments)}"],
+    ),
     "rust": ("cargo", lambda arguments: ["cargo", "run", "--quiet", "--release", "--", *arguments]),
 }
 

@@ -41,7 +41,9 @@ def test_memory_holds_while_more_is_written(new_node, connect):
     load.wait_for(size(WRITTEN) // VALUE_BYTES, seconds=3600)
     load.stop()
     peak = node.resident_bytes_peak()
-    print(f"{WRITTEN} written with --memory {MEMORY}: {peak >> 20} MB resident at most, {len(load.refused)} writes refused")
+    print(
+        f"{WRITTEN} written with --memory {MEMORY}: {peak >> 20} MB resident at most, {len(load.refused)} writes refused"
+    )
     assert peak <= size(MEMORY) + SLACK_BYTES, f"{peak >> 20} MB resident with --memory {MEMORY}"
     select = session.prepare("SELECT v FROM t WHERE k = ?")
     keys = list(load.acknowledged)

@@ -30,12 +30,26 @@ EXPORTED = {
 }
 OPENED = {
     "java.base": [
-        "java.io", "java.lang", "java.lang.module", "java.lang.reflect", "java.math", "java.net", "java.nio", "java.util",
-        "java.util.concurrent", "java.util.concurrent.atomic", "jdk.internal.loader", "jdk.internal.math",
-        "jdk.internal.module", "jdk.internal.ref", "jdk.internal.reflect", "jdk.internal.util.jar", "sun.nio.ch",
+        "java.io",
+        "java.lang",
+        "java.lang.module",
+        "java.lang.reflect",
+        "java.math",
+        "java.net",
+        "java.nio",
+        "java.util",
+        "java.util.concurrent",
+        "java.util.concurrent.atomic",
+        "jdk.internal.loader",
+        "jdk.internal.math",
+        "jdk.internal.module",
+        "jdk.internal.ref",
+        "jdk.internal.reflect",
+        "jdk.internal.util.jar",
+        "sun.nio.ch",
     ],
     "jdk.management": ["com.sun.management.internal"],
-}  # fmt: skip
+}
 LOGBACK = """<configuration><appender name="OUT" class="ch.qos.logback.core.ConsoleAppender"><target>${log.to}</target>
 <encoder><pattern>%level %logger{0}: %msg%n</pattern></encoder></appender>
 <root level="${log.level}"><appender-ref ref="OUT"/></root></configuration>"""
@@ -114,7 +128,10 @@ class Offline:
     def dump(self, data_file):
         """sstabledump: the partitions of an sstable, one by one, numbers as they are written."""
         with subprocess.Popen(
-            self.command("SSTableExport", str(data_file), "-l"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            self.command("SSTableExport", str(data_file), "-l"),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         ) as process:
             said = []
             reader = threading.Thread(target=lambda: said.extend(process.stderr), daemon=True)
@@ -159,7 +176,9 @@ class Cassandra:
             log_level="INFO",
             log_to="System.out",
         )
-        self.process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+        self.process = subprocess.Popen(
+            line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        )
         self.lines, serving = [], queue.SimpleQueue()
 
         def read():

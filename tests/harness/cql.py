@@ -9,7 +9,7 @@ from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, N
 from cassandra.policies import ConstantReconnectionPolicy, RoundRobinPolicy
 
 SYNTAX, UNAUTHORIZED, INVALID, CONFIG, ALREADY_EXISTS = 0x2000, 0x2100, 0x2200, 0x2300, 0x2400
-PROTOCOL, BAD_CREDENTIALS, UNAVAILABLE, UNPREPARED = 0x000A, 0x0100, 0x1000, 0x2500
+SERVER, PROTOCOL, BAD_CREDENTIALS, UNAVAILABLE, UNPREPARED = 0x0000, 0x000A, 0x0100, 0x1000, 0x2500
 
 REQUEST_SECONDS = 30
 RECONNECT_SECONDS = 0.2
@@ -53,13 +53,17 @@ def error_of(failure):
     raise AssertionError(f"not an answer of the server: {failure!r}") from failure
 
 
-def refused(session, statement, code, words, parameters=None):
-    """Check that a statement is refused with this error code, in words that users of Cassandra know."""
+def refusal(session, statement, parameters=None):
+    """The (code, message) with which the server refuses a statement; it must not be accepted, nor left unanswered."""
     try:
         answer = session.execute(statement, parameters)
     except Exception as failure:  # the driver has one class per code; error_of tells answers from other failures
-        got, message = error_of(failure)
-    else:
-        raise AssertionError(f"accepted, with the answer {list(answer)}: {statement}")
+        return error_of(failure)
+    raise AssertionError(f"accepted, with the answer {list(answer)}: {statement}")
+
+
+def refused(session, statement, code, words, parameters=None):
+    """Check that a statement is refused with this error code, in words that users of Cassandra know."""
+    got, message = refusal(session, statement, parameters)
     assert got == code, f"error {got:#06x} instead of {code:#06x}, saying {message!r}, for: {statement}"
     assert words.lower() in message.lower(), f"{message!r} does not say {words!r}, for: {statement}"

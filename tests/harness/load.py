@@ -47,7 +47,9 @@ class Load:
         """No further writes; return when none is in flight."""
         with self._changed:
             self._stopping = True
-            assert self._changed.wait_for(lambda: self._in_flight == 0, seconds), f"{self._in_flight} writes never ended"
+            assert self._changed.wait_for(lambda: self._in_flight == 0, seconds), (
+                f"{self._in_flight} writes never ended"
+            )
 
     def wait_for_refusal(self, writes_max, seconds=120):
         """Return once a write has been refused and none is in flight, or after so many acknowledged writes."""

@@ -87,15 +87,23 @@ class Node:
     def command(self):
         line = [
             str(self.binary),
-            "--workdir", str(self.workdir),
-            "--smp", str(self.smp),
-            "--memory", self.memory,
-            "--developer-mode", "1",
-            "--listen-address", self.host,
-            "--rpc-address", self.host,
-            "--native-transport-port", str(self.port),
-            "--native-shard-aware-transport-port", str(self.shard_aware_port),
-        ]  # fmt: skip
+            "--workdir",
+            str(self.workdir),
+            "--smp",
+            str(self.smp),
+            "--memory",
+            self.memory,
+            "--developer-mode",
+            "1",
+            "--listen-address",
+            self.host,
+            "--rpc-address",
+            self.host,
+            "--native-transport-port",
+            str(self.port),
+            "--native-shard-aware-transport-port",
+            str(self.shard_aware_port),
+        ]
         if self.overprovisioned:
             line.append("--overprovisioned")  # tests share the machine: neither pinned nor spinning
         if self.commitlog_sync:

@@ -1,7 +1,7 @@
 """Frames of the native protocol by hand, for what no driver would send.
 
-    frame   = version(1) flags(1) stream(2) opcode(1) length(4) body
-    segment = header(3) crc24(3) payload crc32(4)          protocol v5, after STARTUP, uncompressed
+frame   = version(1) flags(1) stream(2) opcode(1) length(4) body
+segment = header(3) crc24(3) payload crc32(4)          protocol v5, after STARTUP, uncompressed
 """
 
 import socket
@@ -153,7 +153,9 @@ def query_body(cql, version=4, consistency=1, page_size=None, paging_state=None)
     if paging_state is not None:
         flags |= 0x08
         options += struct.pack(">i", len(paging_state)) + paging_state
-    return long_string(cql) + struct.pack(">H", consistency) + struct.pack(">I" if version >= 5 else ">B", flags) + options
+    return (
+        long_string(cql) + struct.pack(">H", consistency) + struct.pack(">I" if version >= 5 else ">B", flags) + options
+    )
 
 
 def supported(answer):

@@ -21,9 +21,7 @@ def cluster(server):
 def keyspace(cluster):
     name = cql.unique("ks")
     session = cluster.connect()
-    session.execute(
-        f"CREATE KEYSPACE {name} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
-    )
+    session.execute(f"CREATE KEYSPACE {name} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}")
     yield name
     session.execute(f"DROP KEYSPACE {name}")
 

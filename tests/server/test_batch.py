@@ -41,7 +41,9 @@ def test_a_batch_message_mixes_prepared_and_simple(session, rows_table, kind):
 
 def test_a_batch_may_touch_several_tables(session, table):
     one, two = table("k int PRIMARY KEY, v int"), table("k int PRIMARY KEY, v int")
-    session.execute(f"BEGIN BATCH INSERT INTO {one} (k, v) VALUES (1, 1); INSERT INTO {two} (k, v) VALUES (2, 2); APPLY BATCH")
+    session.execute(
+        f"BEGIN BATCH INSERT INTO {one} (k, v) VALUES (1, 1); INSERT INTO {two} (k, v) VALUES (2, 2); APPLY BATCH"
+    )
     assert cql.rows(session, f"SELECT * FROM {one}") + cql.rows(session, f"SELECT * FROM {two}") == [(1, 1), (2, 2)]
 
 
@@ -102,4 +104,9 @@ def test_a_wrong_batch_is_refused(session, rows_table, statement, code, words):
 def test_a_select_in_a_batch_message_is_refused(session, rows_table):
     batch = BatchStatement()
     batch.add(f"SELECT * FROM {rows_table}")
-    cql.refused(session, batch, cql.INVALID, "Invalid statement in batch: only UPDATE, INSERT and DELETE statements are allowed.")
+    cql.refused(
+        session,
+        batch,
+        cql.INVALID,
+        "Invalid statement in batch: only UPDATE, INSERT and DELETE statements are allowed.",
+    )

@@ -158,9 +158,12 @@ REFUSED = [
     ("INSERT INTO {t} (k, m) VALUES (1, {{'a': 'b'}})", "Invalid map literal for m: value 'b' is not of type int"),
     ("INSERT INTO {t} (k, l) VALUES (1, [null])", "null is not supported inside collections"),
     ("INSERT INTO {t} (k, m) VALUES (1, {{'a': null}})", "null is not supported inside collections"),
-    ("SELECT k FROM {t} WHERE l = [1] ALLOW FILTERING", "Collection column 'l' (list<int>) cannot be restricted by a '=' relation"),
+    (
+        "SELECT k FROM {t} WHERE l = [1] ALLOW FILTERING",
+        "Collection column 'l' (list<int>) cannot be restricted by a '=' relation",
+    ),
     ("SELECT k FROM {t} WHERE s CONTAINS KEY 'a' ALLOW FILTERING", "Cannot use CONTAINS KEY on non-map column s"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("statement, words", REFUSED, ids=[s for s, _ in REFUSED])

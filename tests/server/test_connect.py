@@ -90,9 +90,7 @@ CONSISTENCY = ["ANY", "ONE", "TWO", "QUORUM", "ALL", "LOCAL_QUORUM", "EACH_QUORU
 @pytest.mark.parametrize("level", CONSISTENCY)
 def test_each_consistency_level_works_or_says_why_not(session, table, level):
     name = table("k int PRIMARY KEY")
-    insert = SimpleStatement(
-        f"INSERT INTO {name} (k) VALUES (1)", consistency_level=getattr(ConsistencyLevel, level)
-    )
+    insert = SimpleStatement(f"INSERT INTO {name} (k) VALUES (1)", consistency_level=getattr(ConsistencyLevel, level))
     if level == "TWO":  # one replica cannot be two
         cql.refused(session, insert, cql.UNAVAILABLE, "Cannot achieve consistency level TWO")
     else:
@@ -100,8 +98,9 @@ def test_each_consistency_level_works_or_says_why_not(session, table, level):
         assert cql.rows(session, f"SELECT k FROM {name}") == [(1,)]
 
 
-@pytest.mark.parametrize("level, words", [("ANY", "ANY ConsistencyLevel is only supported for writes"),
-                                          ("SERIAL", None)])
+@pytest.mark.parametrize(
+    "level, words", [("ANY", "ANY ConsistencyLevel is only supported for writes"), ("SERIAL", None)]
+)
 def test_a_read_at_a_level_for_writes_is_refused(session, table, level, words):
     name = table("k int PRIMARY KEY")
     select = SimpleStatement(f"SELECT k FROM {name} WHERE k = 1", consistency_level=getattr(ConsistencyLevel, level))

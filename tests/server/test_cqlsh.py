@@ -58,7 +58,9 @@ def test_describe_table_prints_a_statement_that_makes_it_again(cqlsh, session, k
     )
     described = cqlsh(f"DESC TABLE {name}")
     words = re.sub(r"\s+", " ", described)
-    assert f"CREATE TABLE {keyspace}.{name} ( a int, b text, c int, s text static, v map<text, frozen<list<int>>>" in words
+    assert (
+        f"CREATE TABLE {keyspace}.{name} ( a int, b text, c int, s text static, v map<text, frozen<list<int>>>" in words
+    )
     assert "PRIMARY KEY ((a, b), c)" in words
     assert "CLUSTERING ORDER BY (c DESC)" in words
     assert "comment = 'it''s mine'" in words and "gc_grace_seconds = 99" in words
@@ -75,14 +77,18 @@ def test_describe_cluster(cqlsh, session):
 
 def test_select_prints_a_table(cqlsh, session, table):
     name = table("k int PRIMARY KEY, v text, l list<int>, m map<text, int>, b blob, d decimal, t timestamp")
-    session.execute(
-        f"INSERT INTO {name} (k, v, l, m, b, d, t) VALUES (1, 'one', [1, 2], {{'a': 1}}, 0xcafe, 1.50, 0)"
-    )
+    session.execute(f"INSERT INTO {name} (k, v, l, m, b, d, t) VALUES (1, 'one', [1, 2], {{'a': 1}}, 0xcafe, 1.50, 0)")
     printed = cqlsh(f"SELECT k, v, l, m, b, d, t FROM {name}")
     assert [cell.strip() for cell in printed.splitlines()[0].split("|")] == ["k", "v", "l", "m", "b", "d", "t"]
     assert [cell.strip() for cell in printed.splitlines()[2].split("|")] == [
-        "1", "one", "[1, 2]", "{'a': 1}", "0xcafe", "1.50", "1970-01-01 00:00:00.000000+0000"
-    ]  # fmt: skip
+        "1",
+        "one",
+        "[1, 2]",
+        "{'a': 1}",
+        "0xcafe",
+        "1.50",
+        "1970-01-01 00:00:00.000000+0000",
+    ]
     assert "(1 rows)" in printed
 
 
@@ -101,10 +107,18 @@ def test_copy_from_and_copy_to(cqlsh, session, table, tmp_path):
     columns = "k int PRIMARY KEY, t text, u uuid, ts timestamp, d decimal, l list<text>, s set<int>, m map<text, int>"
     name = table(columns)
     given = [
-        [str(k), f"text, with 'quotes' {k}", f"00000000-0000-4000-8000-{k:012d}", "2024-02-03 04:05:06.789+0000",
-         f"{k}.25", "['a', 'b']", "{1, 2}", "{'x': 1}" if k % 3 else ""]
+        [
+            str(k),
+            f"text, with 'quotes' {k}",
+            f"00000000-0000-4000-8000-{k:012d}",
+            "2024-02-03 04:05:06.789+0000",
+            f"{k}.25",
+            "['a', 'b']",
+            "{1, 2}",
+            "{'x': 1}" if k % 3 else "",
+        ]
         for k in range(200)
-    ]  # fmt: skip
+    ]
     source, copied = tmp_path / "in.csv", tmp_path / "out.csv"
     with source.open("w", newline="") as file:
         csv.writer(file).writerows(given)
@@ -119,4 +133,6 @@ def test_copy_from_and_copy_to(cqlsh, session, table, tmp_path):
     assert {row[3] for row in back} == {"2024-02-03 04:05:06.789+0000"}
     name_again = table(columns)
     cqlsh(f"COPY {name_again} ({names}) FROM '{copied}' WITH NUMPROCESSES = 1")
-    assert sorted(cql.rows(session, f"SELECT * FROM {name}")) == sorted(cql.rows(session, f"SELECT * FROM {name_again}"))
+    assert sorted(cql.rows(session, f"SELECT * FROM {name}")) == sorted(
+        cql.rows(session, f"SELECT * FROM {name_again}")
+    )

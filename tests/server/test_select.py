@@ -119,7 +119,12 @@ def test_distinct_lists_partitions(session, events):
     keys = cql.rows(session, f"SELECT DISTINCT a, b FROM {events}")
     assert sorted(keys) == [(0, "x"), (1, "x"), (2, "x"), (9, "only static")]
     with_static = cql.rows(session, f"SELECT DISTINCT a, b, s FROM {events}")
-    assert sorted(with_static) == [(0, "x", "static 0"), (1, "x", "static 1"), (2, "x", "static 2"), (9, "only static", "alone")]
+    assert sorted(with_static) == [
+        (0, "x", "static 0"),
+        (1, "x", "static 1"),
+        (2, "x", "static 2"),
+        (9, "only static", "alone"),
+    ]
     assert cql.rows(session, f"SELECT DISTINCT a, b FROM {events} LIMIT 2") == keys[:2]
 
 
@@ -139,7 +144,7 @@ def test_count(session, events):
 
 
 def test_projection_and_aliases(session, events):
-    answer = session.execute(f"SELECT v AS value, d, d AS again, \"b\" FROM {events} WHERE {ONE} LIMIT 1")
+    answer = session.execute(f'SELECT v AS value, d, d AS again, "b" FROM {events} WHERE {ONE} LIMIT 1')
     assert answer.column_names == ["value", "d", "again", "b"]
     assert tuple(answer.one()) == (130, 0, 0, "x")
     star = session.execute(f"SELECT * FROM {events} WHERE {ONE} LIMIT 1")
@@ -199,33 +204,69 @@ def test_filtering_over_the_whole_table(session, table):
 
 REFUSED = [
     ("SELECT v FROM {t} WHERE a = 1", "Cannot execute this query as it might involve data filtering"),
-    ("SELECT v FROM {t} WHERE v = 1", "Cannot execute this query as it might involve data filtering and thus may have unpredictable performance. If you want to execute this query despite the performance unpredictability, use ALLOW FILTERING"),
-    ("SELECT v FROM {t} WHERE a = 1 AND b = 'x' AND d = 1", 'PRIMARY KEY column "d" cannot be restricted as preceding column "c" is not restricted'),
-    ("SELECT v FROM {t} WHERE a = 1 AND b = 'x' AND c > 1 AND d = 1", 'Clustering column "d" cannot be restricted (preceding column "c" is restricted by a non-EQ relation)'),
+    (
+        "SELECT v FROM {t} WHERE v = 1",
+        "Cannot execute this query as it might involve data filtering and thus may have unpredictable performance. If you want to execute this query despite the performance unpredictability, use ALLOW FILTERING",
+    ),
+    (
+        "SELECT v FROM {t} WHERE a = 1 AND b = 'x' AND d = 1",
+        'PRIMARY KEY column "d" cannot be restricted as preceding column "c" is not restricted',
+    ),
+    (
+        "SELECT v FROM {t} WHERE a = 1 AND b = 'x' AND c > 1 AND d = 1",
+        'Clustering column "d" cannot be restricted (preceding column "c" is restricted by a non-EQ relation)',
+    ),
     ("SELECT v FROM {t} WHERE a > 1 AND b = 'x'", "Cannot execute this query as it might involve data filtering"),
-    ("SELECT v FROM {t} WHERE a = 1 AND b = 'x' ORDER BY d", "Order by currently only supports the ordering of columns following their declared order in the PRIMARY KEY"),
+    (
+        "SELECT v FROM {t} WHERE a = 1 AND b = 'x' ORDER BY d",
+        "Order by currently only supports the ordering of columns following their declared order in the PRIMARY KEY",
+    ),
     ("SELECT v FROM {t} WHERE a = 1 AND b = 'x' ORDER BY c ASC, d ASC", "Unsupported order by relation"),
-    ("SELECT v FROM {t} WHERE a = 1 AND b = 'x' ORDER BY v", "Order by is currently only supported on the clustered columns of the PRIMARY KEY, got v"),
-    ("SELECT v FROM {t} ORDER BY c", "ORDER BY is only supported when the partition key is restricted by an EQ or an IN."),
-    ("SELECT v FROM {t} WHERE a = 1 AND b = 'x' AND a = 2", "a cannot be restricted by more than one relation if it includes an Equal"),
-    ("SELECT v FROM {t} WHERE a = 1 AND b = 'x' AND c > 1 AND c > 2", "More than one restriction was found for the start bound on c"),
+    (
+        "SELECT v FROM {t} WHERE a = 1 AND b = 'x' ORDER BY v",
+        "Order by is currently only supported on the clustered columns of the PRIMARY KEY, got v",
+    ),
+    (
+        "SELECT v FROM {t} ORDER BY c",
+        "ORDER BY is only supported when the partition key is restricted by an EQ or an IN.",
+    ),
+    (
+        "SELECT v FROM {t} WHERE a = 1 AND b = 'x' AND a = 2",
+        "a cannot be restricted by more than one relation if it includes an Equal",
+    ),
+    (
+        "SELECT v FROM {t} WHERE a = 1 AND b = 'x' AND c > 1 AND c > 2",
+        "More than one restriction was found for the start bound on c",
+    ),
     ("SELECT v FROM {t} WHERE a = 1 AND b = 'x' LIMIT 0", "LIMIT must be strictly positive"),
     ("SELECT v FROM {t} WHERE a = 1 AND b = 'x' PER PARTITION LIMIT 0", "LIMIT must be strictly positive"),
-    ("SELECT DISTINCT v FROM {t}", "SELECT DISTINCT queries must only request partition key columns and/or static columns (not v)"),
+    (
+        "SELECT DISTINCT v FROM {t}",
+        "SELECT DISTINCT queries must only request partition key columns and/or static columns (not v)",
+    ),
     ("SELECT DISTINCT a FROM {t}", "SELECT DISTINCT queries must request all the partition key columns (missing b)"),
-    ("SELECT v FROM {t} WHERE token(a) > 1", "The token() function must be applied to all partition key components or none of them"),
-    ("SELECT v FROM {t} WHERE token(b, a) > 1", "The token function arguments must be in the partition key order: a, b"),
+    (
+        "SELECT v FROM {t} WHERE token(a) > 1",
+        "The token() function must be applied to all partition key components or none of them",
+    ),
+    (
+        "SELECT v FROM {t} WHERE token(b, a) > 1",
+        "The token function arguments must be in the partition key order: a, b",
+    ),
     ("SELECT v FROM {t} WHERE nothing = 1", "Undefined column name nothing"),
     ("SELECT nothing FROM {t}", "Undefined column name nothing"),
     ("SELECT v FROM {t} WHERE a = 'text' AND b = 'x'", 'Invalid STRING constant (text) for "a" of type int'),
     ("SELECT v FROM {t} WHERE a = null AND b = 'x'", "Invalid null value"),
-    ("SELECT v FROM {t} WHERE a = 1 AND b = 'x' AND (d, c) > (1, 1)", "Clustering columns must appear in the PRIMARY KEY order in multi-column relations"),
+    (
+        "SELECT v FROM {t} WHERE a = 1 AND b = 'x' AND (d, c) > (1, 1)",
+        "Clustering columns must appear in the PRIMARY KEY order in multi-column relations",
+    ),
     ("SELECT v FROM {t} WHERE a = 1 AND b = 'x' AND (c, d) > (1)", "Expected 2 elements in value"),
     ("SELECT v FROM nothing", "table nothing does not exist"),
     ("SELECT v FROM nowhere.nothing", "keyspace nowhere does not exist"),
     ("SELECT nothing(v) FROM {t}", "Unknown function 'nothing'"),
     ("SELECT v FROM {t} WHERE a = 1 AND b = 'x' AND c = ?", "Invalid amount of bind variables"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("statement, words", REFUSED, ids=[s for s, _ in REFUSED])

@@ -31,7 +31,10 @@ def test_options_describe_the_shards(server):
 def test_the_shard_aware_port_places_a_connection_by_its_source_port(server):
     placed = 0
     for source_port in SOURCE_PORTS:
-        with contextlib.suppress(OSError), wire.Connection(server, port=server.shard_aware_port, source_port=source_port) as connection:
+        with (
+            contextlib.suppress(OSError),
+            wire.Connection(server, port=server.shard_aware_port, source_port=source_port) as connection,
+        ):
             offered = wire.supported(connection.ask(wire.OPTIONS))
             assert int(offered["SCYLLA_SHARD"][0]) == source_port % server.node.smp
             placed += 1

@@ -49,7 +49,10 @@ CASES = {
         ],
         ["after the first", "after both"],
     ),
-    "an empty range": (["DELETE FROM {t} USING TIMESTAMP 150 WHERE p = 1 AND c > 1 AND c < 1"], ["00", "01", "10", "11", "20", "21"]),
+    "an empty range": (
+        ["DELETE FROM {t} USING TIMESTAMP 150 WHERE p = 1 AND c > 1 AND c < 1"],
+        ["00", "01", "10", "11", "20", "21"],
+    ),
     "the partition": (["DELETE FROM {t} USING TIMESTAMP 150 WHERE p = 1"], []),
     "the partition, with a later row": (
         ["DELETE FROM {t} USING TIMESTAMP 150 WHERE p = 1", INSERT % (1, 1, "later", 151)],
@@ -97,9 +100,17 @@ def test_deleting(session, table, what, backwards):
 TIES = {
     "the greater value": ("INSERT INTO {t} (k, v) VALUES (1, 'a')", "INSERT INTO {t} (k, v) VALUES (1, 'b')", "b"),
     "by unsigned bytes": ("INSERT INTO {t} (k, v) VALUES (1, 'z')", "INSERT INTO {t} (k, v) VALUES (1, 'ä')", "ä"),
-    "the longer of two equal beginnings": ("INSERT INTO {t} (k, v) VALUES (1, 'a')", "INSERT INTO {t} (k, v) VALUES (1, 'aa')", "aa"),
+    "the longer of two equal beginnings": (
+        "INSERT INTO {t} (k, v) VALUES (1, 'a')",
+        "INSERT INTO {t} (k, v) VALUES (1, 'aa')",
+        "aa",
+    ),
     "a deletion": ("INSERT INTO {t} (k, v) VALUES (1, 'a')", "DELETE v FROM {t} USING TIMESTAMP 10 WHERE k = 1", None),
-    "the cell that expires": ("INSERT INTO {t} (k, v) VALUES (1, 'b')", "INSERT INTO {t} (k, v) VALUES (1, 'a') USING TTL 5000", "a"),
+    "the cell that expires": (
+        "INSERT INTO {t} (k, v) VALUES (1, 'b')",
+        "INSERT INTO {t} (k, v) VALUES (1, 'a') USING TTL 5000",
+        "a",
+    ),
 }
 
 
@@ -167,11 +178,23 @@ def test_a_ttl_of_zero_overwrites_one_that_runs(session, table):
 
 
 REFUSED = [
-    ("INSERT INTO {t} (k, v) VALUES (1, 1) USING TTL -1", cql.INVALID, "A TTL must be greater or equal to 0, but was -1"),
-    ("INSERT INTO {t} (k, v) VALUES (1, 1) USING TTL 630720001", cql.INVALID, "ttl is too large. requested (630720001) maximum (630720000)"),
+    (
+        "INSERT INTO {t} (k, v) VALUES (1, 1) USING TTL -1",
+        cql.INVALID,
+        "A TTL must be greater or equal to 0, but was -1",
+    ),
+    (
+        "INSERT INTO {t} (k, v) VALUES (1, 1) USING TTL 630720001",
+        cql.INVALID,
+        "ttl is too large. requested (630720001) maximum (630720000)",
+    ),
     ("INSERT INTO {t} (k, v) VALUES (1, 1) USING TTL 'x'", cql.SYNTAX, "x"),
     ("DELETE v FROM {t} USING TTL 5 WHERE k = 1", cql.SYNTAX, "TTL"),
-    ("DELETE k FROM {t} WHERE k = 1", cql.INVALID, "Invalid identifier k for deletion (should not be a PRIMARY KEY part)"),
+    (
+        "DELETE k FROM {t} WHERE k = 1",
+        cql.INVALID,
+        "Invalid identifier k for deletion (should not be a PRIMARY KEY part)",
+    ),
     ("DELETE FROM {t}", cql.SYNTAX, "EOF"),
     ("DELETE FROM {t} WHERE v = 1", cql.INVALID, "Some partition key parts are missing: k"),
     ("UPDATE {t} SET k = 2 WHERE k = 1", cql.INVALID, "PRIMARY KEY part k found in SET part"),
@@ -184,7 +207,7 @@ REFUSED = [
     ("INSERT INTO {t} (k, k) VALUES (1, 1)", cql.INVALID, "The column names contains duplicates"),
     ("INSERT INTO {t} (k, nothing) VALUES (1, 1)", cql.INVALID, "Undefined column name nothing"),
     ("INSERT INTO {t} (k, v) VALUES (null, 1)", cql.INVALID, "Invalid null value"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("statement, code, words", REFUSED, ids=[s for s, _, _ in REFUSED])

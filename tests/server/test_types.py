@@ -34,7 +34,14 @@ VALUES = {
         ("1e-40", Decimal("1e-40")),
         ("1E10", Decimal("1E10")),
     ],
-    "double": [("0", 0.0), ("-1.5e300", -1.5e300), ("1", 1.0), ("NaN", math.nan), ("Infinity", math.inf), ("-Infinity", -math.inf)],
+    "double": [
+        ("0", 0.0),
+        ("-1.5e300", -1.5e300),
+        ("1", 1.0),
+        ("NaN", math.nan),
+        ("Infinity", math.inf),
+        ("-Infinity", -math.inf),
+    ],
     "duration": [
         ("1y2mo3w4d5h6m7s8ms9us10ns", Duration(14, 25, 18367008009010)),
         ("-2mo3d", Duration(-2, -3, 0)),
@@ -106,7 +113,19 @@ def test_null_and_unset(session, types_table, kind):
 
 
 # Types whose value may be no bytes at all; text and blob have their empty value above.
-EMPTY_ALLOWED = ["bigint", "boolean", "decimal", "double", "float", "inet", "int", "timestamp", "timeuuid", "uuid", "varint"]
+EMPTY_ALLOWED = [
+    "bigint",
+    "boolean",
+    "decimal",
+    "double",
+    "float",
+    "inet",
+    "int",
+    "timestamp",
+    "timeuuid",
+    "uuid",
+    "varint",
+]
 
 
 @pytest.mark.parametrize("kind", EMPTY_ALLOWED)
@@ -186,24 +205,24 @@ def test_clustering_rows_are_in_the_order_of_their_type(session, table, kind, or
 
 
 WRONG_LITERALS = [
-    ("int", "'text'", "Invalid STRING constant (text) for \"int_\" of type int"),
+    ("int", "'text'", 'Invalid STRING constant (text) for "int_" of type int'),
     ("int", "2147483648", "Unable to make int from '2147483648'"),
-    ("int", "1.5", "Invalid FLOAT constant (1.5) for \"int_\" of type int"),
+    ("int", "1.5", 'Invalid FLOAT constant (1.5) for "int_" of type int'),
     ("tinyint", "128", "Unable to make byte from '128'"),
     ("smallint", "40000", "Unable to make short from '40000'"),
-    ("text", "5", "Invalid INTEGER constant (5) for \"text_\" of type text"),
+    ("text", "5", 'Invalid INTEGER constant (5) for "text_" of type text'),
     ("ascii", "'ü'", "Invalid ASCII character in string literal"),
-    ("blob", "'text'", "Invalid STRING constant (text) for \"blob_\" of type blob"),
+    ("blob", "'text'", 'Invalid STRING constant (text) for "blob_" of type blob'),
     ("blob", "0xabc", "cannot parse 'abc' as hex bytes"),
-    ("boolean", "1", "Invalid INTEGER constant (1) for \"boolean_\" of type boolean"),
-    ("uuid", "'x'", "Invalid STRING constant (x) for \"uuid_\" of type uuid"),
+    ("boolean", "1", 'Invalid INTEGER constant (1) for "boolean_" of type boolean'),
+    ("uuid", "'x'", 'Invalid STRING constant (x) for "uuid_" of type uuid'),
     ("timeuuid", "550e8400-e29b-41d4-a716-446655440000", "TimeUUID supports only version 1 UUIDs"),
     ("timestamp", "'yesterday'", "Unable to parse a date/time from 'yesterday'"),
     ("date", "'2024-13-01'", "Unable to coerce '2024-13-01' to a formatted date (long)"),
     ("time", "'25:00:00'", "Unable to coerce '25:00:00' to a formatted time (long)"),
     ("inet", "'999.1.1.1'", "unable to make inet address from '999.1.1.1'"),
-    ("decimal", "'x'", "Invalid STRING constant (x) for \"decimal_\" of type decimal"),
-    ("double", "true", "Invalid BOOLEAN constant (true) for \"double_\" of type double"),
+    ("decimal", "'x'", 'Invalid STRING constant (x) for "decimal_" of type decimal'),
+    ("double", "true", 'Invalid BOOLEAN constant (true) for "double_" of type double'),
 ]
 
 

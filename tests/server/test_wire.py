@@ -46,21 +46,49 @@ PROTOCOL_ERRORS = {
     "garbage": (4, raw(b"\xde\xad\xbe\xef" * 256), "Invalid or unsupported protocol version (94)"),
     "an unknown opcode": (4, frame_of(0x42), "Unknown opcode 66"),
     "an opcode of answers": (4, frame_of(wire.RESULT, b"\0\0\0\1"), "Wrong protocol direction"),
-    "the direction bit of answers": (4, frame_of(wire.QUERY, wire.query_body(SELECT), version=0x84), "Wrong protocol direction"),
-    "a string longer than its frame": (4, frame_of(wire.QUERY, struct.pack(">i", 1000) + b"select"), "Not enough bytes to read"),
+    "the direction bit of answers": (
+        4,
+        frame_of(wire.QUERY, wire.query_body(SELECT), version=0x84),
+        "Wrong protocol direction",
+    ),
+    "a string longer than its frame": (
+        4,
+        frame_of(wire.QUERY, struct.pack(">i", 1000) + b"select"),
+        "Not enough bytes to read",
+    ),
     "a string of negative length": (4, frame_of(wire.QUERY, struct.pack(">i", -5)), "Not enough bytes to read"),
     "an empty body": (4, frame_of(wire.QUERY), "Not enough bytes to read"),
     "text that is not UTF-8": (4, frame_of(wire.QUERY, struct.pack(">i", 3) + b"\xff\xfe\xfd\0\1\0"), "UTF8"),
-    "an unknown consistency level": (4, frame_of(wire.QUERY, wire.query_body(SELECT, consistency=0x77)), "Unknown code 119 for a consistency level"),
-    "a second STARTUP": (4, frame_of(wire.STARTUP, wire.string_map({"CQL_VERSION": "3.0.0"})), "Unexpected message STARTUP, the connection is already initialized"),
-    "another version, lower": (4, frame_of(wire.QUERY, wire.query_body(SELECT), version=3), "Invalid message version. Got 3/v3 but previous messages on this connection had version 4/v4"),
-    "another version, higher": (4, frame_of(wire.QUERY, wire.query_body(SELECT, 5), version=5), "Invalid message version. Got 5/v5 but previous messages on this connection had version 4/v4"),
+    "an unknown consistency level": (
+        4,
+        frame_of(wire.QUERY, wire.query_body(SELECT, consistency=0x77)),
+        "Unknown code 119 for a consistency level",
+    ),
+    "a second STARTUP": (
+        4,
+        frame_of(wire.STARTUP, wire.string_map({"CQL_VERSION": "3.0.0"})),
+        "Unexpected message STARTUP, the connection is already initialized",
+    ),
+    "another version, lower": (
+        4,
+        frame_of(wire.QUERY, wire.query_body(SELECT), version=3),
+        "Invalid message version. Got 3/v3 but previous messages on this connection had version 4/v4",
+    ),
+    "another version, higher": (
+        4,
+        frame_of(wire.QUERY, wire.query_body(SELECT, 5), version=5),
+        "Invalid message version. Got 5/v5 but previous messages on this connection had version 4/v4",
+    ),
     "an unknown event": (4, frame_of(wire.REGISTER, b"\0\1" + wire.string("NOTHING")), "Invalid value 'NOTHING'"),
     "an unknown kind of batch": (4, frame_of(wire.BATCH, b"\x09\0\0\0\1\0"), "Invalid BATCH message type 9"),
     "a segment with a damaged header": (5, raw(corrupted(V5_SEGMENT, 1)), "CRC mismatch detected in frame header"),
     "a segment with a damaged payload": (5, raw(corrupted(V5_SEGMENT, -6)), "CRC mismatch detected in frame body"),
-    "a frame where a segment is due": (5, raw(wire.frame(wire.QUERY, wire.query_body(SELECT, 5), version=5)), "CRC mismatch detected in frame header"),
-}  # fmt: skip
+    "a frame where a segment is due": (
+        5,
+        raw(wire.frame(wire.QUERY, wire.query_body(SELECT, 5), version=5)),
+        "CRC mismatch detected in frame header",
+    ),
+}
 
 
 @pytest.mark.parametrize("what", PROTOCOL_ERRORS)
@@ -78,7 +106,10 @@ def test_a_protocol_error_is_said(server, what):
 FIRST_MESSAGES = {
     "garbage": (raw(b"\xde\xad\xbe\xef" * 256), "Invalid or unsupported protocol version (94)"),
     "HTTP": (raw(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"), "Invalid or unsupported protocol version (71)"),
-    "STARTUP without a version": (frame_of(wire.STARTUP, wire.string_map({})), "Missing value CQL_VERSION in STARTUP message"),
+    "STARTUP without a version": (
+        frame_of(wire.STARTUP, wire.string_map({})),
+        "Missing value CQL_VERSION in STARTUP message",
+    ),
     "STARTUP cut short": (frame_of(wire.STARTUP, b"\0\5\0\1a"), "Not enough bytes to read"),
     "an answer to a password that was not asked for": (
         frame_of(wire.AUTH_RESPONSE, struct.pack(">i", 4) + b"\0a\0b"),
@@ -102,13 +133,19 @@ CETO_ALONE = {
     "a query without a consistency level": (frame_of(wire.QUERY, wire.long_string(SELECT)), {}),
     "a batch of 65,535 statements that are not there": (frame_of(wire.BATCH, b"\0\xff\xff"), {}),
     "65,535 values that are not there": (frame_of(wire.QUERY, wire.long_string(SELECT) + b"\0\1\1\xff\xff"), {}),
-    "a value of 2 GB that is not there": (frame_of(wire.QUERY, wire.long_string(SELECT) + b"\0\1\1\0\1\x7f\xff\xff\xff"), {}),
+    "a value of 2 GB that is not there": (
+        frame_of(wire.QUERY, wire.long_string(SELECT) + b"\0\1\1\0\1\x7f\xff\xff\xff"),
+        {},
+    ),
     "compressed garbage": (frame_of(wire.QUERY, b"\xff" * 40, flags=1), {"COMPRESSION": "lz4"}),
-    "a frame that claims to hold 2 GB when decompressed": (frame_of(wire.QUERY, b"\x7f\xff\xff\xff" + b"\0" * 40, flags=1), {"COMPRESSION": "lz4"}),
+    "a frame that claims to hold 2 GB when decompressed": (
+        frame_of(wire.QUERY, b"\x7f\xff\xff\xff" + b"\0" * 40, flags=1),
+        {"COMPRESSION": "lz4"},
+    ),
     "compressed snappy garbage": (frame_of(wire.QUERY, b"\xff" * 40, flags=1), {"COMPRESSION": "snappy"}),
     "a frame of 512 MB, announced": (raw(wire.HEADER.pack(4, 0, 1, wire.QUERY, (1 << 29) - 1) + b"x" * 4096), {}),
     "a frame of 4 GB, announced": (raw(wire.HEADER.pack(4, 0, 1, wire.QUERY, (1 << 32) - 1)), {}),
-}  # fmt: skip
+}
 RESIDENT_GROWTH_MAX = 64 << 20
 
 
