@@ -2,9 +2,20 @@
 
 from cassandra.query import SimpleStatement
 
+from differential.generate import KEYSPACE
 from harness import cql
 
 INDENT = "    "
+
+
+def fresh_session(cluster):
+    session = cluster.connect()
+    session.execute(f"DROP KEYSPACE IF EXISTS {KEYSPACE}")
+    session.execute(
+        f"CREATE KEYSPACE {KEYSPACE} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
+    )
+    session.set_keyspace(KEYSPACE)
+    return session
 
 
 def answer(session, statement):

@@ -2,18 +2,8 @@
 
 import pytest
 
-from differential.generate import KEYSPACE
-from harness import Server, cql
-
-
-def fresh_session(cluster):
-    session = cluster.connect()
-    session.execute(f"DROP KEYSPACE IF EXISTS {KEYSPACE}")
-    session.execute(
-        f"CREATE KEYSPACE {KEYSPACE} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
-    )
-    session.set_keyspace(KEYSPACE)
-    return session
+from differential.answers import fresh_session
+from harness import Node, Server, cql
 
 
 @pytest.fixture(scope="session")
@@ -29,3 +19,10 @@ def cassandra(request):
         pytest.skip("needs --cassandra HOST:PORT; its recorded answers are compared in the other tests")
     with cql.cluster(Server.parse(address)) as cluster:
         yield fresh_session(cluster)
+
+
+@pytest.fixture(scope="module")
+def own_node(request):
+    """A node of these tests alone, which they may flush and kill."""
+    with Node(smp=2, memory="512M", runtime=request.config.getoption("--runtime")) as node:
+        yield node
