@@ -1,6 +1,8 @@
 """Bytes that no driver sends. Each costs its sender an error or its connection; everyone else goes on."""
 
 import contextlib
+import random
+import socket
 import struct
 
 import pytest
@@ -271,3 +273,59 @@ def test_many_idle_connections(server):
         assert {connection.recv().opcode for connection in connections} == {wire.READY}
         for connection in connections[::50]:
             assert connection.query(SELECT).opcode == wire.RESULT
+
+
+DAMAGED_FRAMES = 500
+
+
+def requests(keyspace_table):
+    """One good frame of each request."""
+    insert = f"INSERT INTO {keyspace_table} (k, v) VALUES (?, 0x00)"
+    values = struct.pack(">Hi", 1, 4) + b"\0\0\0\1"
+    query = wire.long_string(insert) + b"\0\1\1" + values
+    batch = (
+        b"\0\0\2"
+        + b"\0"
+        + wire.long_string(insert)
+        + values
+        + b"\1"
+        + struct.pack(">H", 16)
+        + UNKNOWN_ID
+        + values
+        + b"\0\1\0"
+    )
+    return [
+        wire.frame(wire.QUERY, query),
+        wire.frame(wire.QUERY, wire.query_body(SELECT, page_size=5, paging_state=b"state")),
+        wire.frame(wire.PREPARE, wire.long_string(insert)),
+        wire.frame(wire.EXECUTE, struct.pack(">H", 16) + UNKNOWN_ID + b"\0\1\1" + values),
+        wire.frame(wire.BATCH, batch),
+        wire.frame(wire.REGISTER, b"\0\1" + wire.string("SCHEMA_CHANGE")),
+        wire.frame(wire.STARTUP, wire.string_map({"CQL_VERSION": "3.0.0"})),
+        wire.frame(wire.OPTIONS, b""),
+    ]
+
+
+@pytest.mark.ceto_only("some of these end Cassandra: it allocates what they claim to hold")
+def test_frames_with_random_damage(server, keyspace, table):
+    """Whatever the damage, the connection ends when its client has said all it has to say."""
+    chance = random.Random("damage")
+    good = requests(f"{keyspace}.{table('k int PRIMARY KEY, v blob')}")
+    for number in range(DAMAGED_FRAMES):
+        damaged = bytearray(chance.choice(good))
+        for _ in range(chance.randint(1, 4)):
+            at = chance.randrange(1, len(damaged))  # the version is damaged in tests of its own
+            damaged[at] = chance.choice([0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)])
+        if chance.random() < 0.2:
+            del damaged[chance.randrange(len(damaged)) :]
+        with Connection(server) as connection:
+            connection.startup()
+            connection.send_bytes(bytes(damaged))
+            connection.socket.shutdown(socket.SHUT_WR)
+            try:
+                while connection.socket.recv(1 << 16):
+                    pass
+            except ConnectionResetError:
+                pass
+            except TimeoutError:
+                raise AssertionError(f"damaged frame {number} is never done with: {bytes(damaged).hex()}") from None
