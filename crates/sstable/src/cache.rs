@@ -40,8 +40,9 @@ struct Inner {
 /// What an entry costs beyond its bytes: the map's slot, the queue's slot and the allocation's header.
 const OVERHEAD: usize = 128;
 
-fn cost(data: &[u8]) -> usize {
-    data.len() + OVERHEAD
+#[expect(clippy::ptr_arg, reason = "what is held is the capacity")]
+fn cost(data: &Vec<u8>) -> usize {
+    data.capacity() + OVERHEAD
 }
 
 impl ChunkCache {

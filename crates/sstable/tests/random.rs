@@ -147,6 +147,9 @@ impl Dice {
             for c2 in (0..4).rev() {
                 if self.one_in(2) {
                     let row = self.row(table, ColumnKind::Regular);
+                    if mutation::RowView::new(&row).expect("just packed").is_empty() {
+                        continue;
+                    }
                     b.push_row(&common::clustering(&[&[b'a' + c1], &i32::from(c2).to_be_bytes()]), &row);
                 }
             }

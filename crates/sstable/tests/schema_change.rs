@@ -112,6 +112,28 @@ fn columns_that_were_added_dropped_and_added_again_keep_their_values_apart() {
 }
 
 #[test]
+fn a_row_of_which_only_dropped_cells_remain_is_not_there() {
+    let before = small_table();
+    let dir = TempDir::new("dropped-row");
+    let mut block = PartitionBlock::new(token_of(b"k"), b"k");
+    for (i, name, value) in [(1u8, "t", &b"old"[..]), (2, "m", &[0, 0, 0, 5])] {
+        let packed = row(
+            &before,
+            None,
+            Tombstone::NONE,
+            &[(name, Value::Cell(live(NOW_US, value)))],
+        );
+        block.push_row(&common::clustering(&[&[0, 0, 0, i]]), &packed);
+    }
+    write(&dir.0, &before, &[block], EncodingBase::default());
+    let mut dropped = before.clone();
+    dropped.drop_column("t", NOW_US);
+    let found = read(&dir.0, &dropped);
+    let keys: Vec<&[u8]> = found[0].rows().map(|(key, _)| key).collect();
+    assert_eq!(keys, vec![&common::clustering(&[&[0, 0, 0, 2]])[..]]);
+}
+
+#[test]
 fn a_file_of_another_table_is_refused_with_the_difference() {
     let before = small_table();
     let dir = TempDir::new("mismatch");
