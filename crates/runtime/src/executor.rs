@@ -55,6 +55,8 @@ pub(crate) struct Executor {
     pub(crate) mailboxes: Mailboxes,
     pub(crate) timers: RefCell<Timers>,
     pub(crate) terminate_waiters: RefCell<Vec<Waker>>,
+    /// Memory for the tasks that other threads woke; empty between turns.
+    woken: RefCell<Vec<TaskId>>,
     tasks: RefCell<Tasks>,
     queues: RefCell<RunQueues>,
     current_group: Cell<Group>,
@@ -161,6 +163,7 @@ impl Executor {
             mailboxes,
             timers: RefCell::default(),
             terminate_waiters: RefCell::default(),
+            woken: RefCell::default(),
             tasks: RefCell::default(),
             queues: RefCell::new(RunQueues::new(slice_ticks)),
             current_group: Cell::new(Group::STATEMENT),
@@ -292,9 +295,12 @@ impl Executor {
     fn answer_gate(&self) -> bool {
         let rung = self.gate.answer();
         if rung {
-            for task in self.gate.take_woken() {
+            let mut woken = self.woken.take();
+            self.gate.take_woken(&mut woken);
+            for task in woken.drain(..) {
                 self.make_ready(task);
             }
+            self.woken.replace(woken);
             if crate::signal::is_terminating(self) {
                 for waker in self.terminate_waiters.take() {
                     waker.wake();
