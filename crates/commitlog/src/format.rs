@@ -10,6 +10,9 @@
 //!   kind 1 mutation: packed mutation (crate mutation)
 //!   kind 2 discard:  [u8; 16] table id, i64 and i64 token range (start exclusive, end inclusive),
 //!                    u64 and u32 position up to which its mutations are in sstables or truncated
+//!   kind 3 batch:    mutations of this shard that count all or not at all: each u32 length and packed mutation
+//!   kind 4 batch begun: [u8; 16] batch id, then mutations of any shard as in kind 3: to be applied unless it ended
+//!   kind 5 batch ended: [u8; 16] batch id: every shard has its part in its own log
 //! ```
 //!
 //! Little endian. The segment id in each chunk tells it from what an earlier use of a recycled file left behind, the crc
@@ -28,6 +31,10 @@ pub(crate) const RECORD_HEADER_BYTES: usize = 5;
 pub(crate) const ALIGN: usize = 8;
 pub(crate) const KIND_MUTATION: u8 = 1;
 pub(crate) const KIND_DISCARD: u8 = 2;
+pub(crate) const KIND_BATCH: u8 = 3;
+pub(crate) const KIND_BATCH_BEGUN: u8 = 4;
+pub(crate) const KIND_BATCH_ENDED: u8 = 5;
+pub(crate) const BATCH_ID_BYTES: usize = 16;
 
 /// A place in a shard's log: segment, and offset of the byte behind the record.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash, Default)]
@@ -191,5 +198,37 @@ pub(crate) fn records(payload: &[u8]) -> impl Iterator<Item = Option<(u8, &[u8],
         })();
         at = record.map_or(payload.len(), |r| r.2);
         Some(record)
+    })
+}
+
+/// Appends mutations to the body of a batch record.
+pub(crate) fn put_mutations<'m>(out: &mut Vec<u8>, mutations: impl Iterator<Item = &'m [u8]>) {
+    for m in mutations {
+        let len = u32::try_from(m.len()).expect("a record is smaller than its segment");
+        out.extend_from_slice(&len.to_le_bytes());
+        out.extend_from_slice(m);
+    }
+}
+
+/// The mutations of a batch record's body. None stands for a malformed one.
+pub(crate) fn mutations(body: &[u8]) -> impl Iterator<Item = Option<&[u8]>> {
+    let mut rest = body;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let split = rest.split_first_chunk::<4>().and_then(|(len, tail)| {
+            tail.split_at_checked(u32::from_le_bytes(*len) as usize)
+        });
+        Some(match split {
+            Some((m, tail)) => {
+                rest = tail;
+                Some(m)
+            }
+            None => {
+                rest = &[];
+                None
+            }
+        })
     })
 }

@@ -29,7 +29,10 @@ use std::time::Duration;
 use runtime::Notify;
 
 pub use format::{Discard, ReplayPosition};
-use format::{ALIGN, CHUNK_HEADER_BYTES, KIND_DISCARD, KIND_MUTATION, RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES};
+use format::{
+    ALIGN, CHUNK_HEADER_BYTES, KIND_BATCH, KIND_BATCH_BEGUN, KIND_BATCH_ENDED, KIND_DISCARD, KIND_MUTATION,
+    RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES,
+};
 pub use replay::{Record, Replay, ReplayError, ReplayStats, last_segment, sync_segments};
 use segment::Segment;
 
@@ -168,6 +171,33 @@ impl Commitlog {
     /// Notes that a table's mutations up to a position need no replay. Durable after the next sync.
     pub fn append_discard(&self, discard: &Discard) -> Result<ReplayPosition, LogError> {
         self.append_record(KIND_DISCARD, &discard.encode())
+    }
+
+    /// Adds mutations that count all or not at all: they stand in one record.
+    pub fn append_batch<'m>(
+        &self,
+        mutations: impl Iterator<Item = &'m [u8]>,
+    ) -> Result<ReplayPosition, LogError> {
+        let mut body = Vec::new();
+        format::put_mutations(&mut body, mutations);
+        self.append_record(KIND_BATCH, &body)
+    }
+
+    /// Notes a batch whose mutations go to several shards, before any of them has its part: a replay that finds no
+    /// [`Commitlog::append_batch_ended`] for it hands it out again ([`Replay::unfinished_batches`]).
+    pub fn append_batch_begun<'m>(
+        &self,
+        id: u128,
+        mutations: impl Iterator<Item = &'m [u8]>,
+    ) -> Result<ReplayPosition, LogError> {
+        let mut body = id.to_le_bytes().to_vec();
+        format::put_mutations(&mut body, mutations);
+        self.append_record(KIND_BATCH_BEGUN, &body)
+    }
+
+    /// Notes that every shard has its part of a batch in its own log.
+    pub fn append_batch_ended(&self, id: u128) -> Result<ReplayPosition, LogError> {
+        self.append_record(KIND_BATCH_ENDED, &id.to_le_bytes())
     }
 
     fn append_record(&self, kind: u8, body: &[u8]) -> Result<ReplayPosition, LogError> {

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use runtime::fs;
 
 use crate::format::{
-    ALIGN, CHUNK_HEADER_BYTES, Discard, KIND_DISCARD, KIND_MUTATION, ReplayPosition, SEGMENT_HEADER_BYTES,
-    SegmentHeader, read_chunk, records,
+    ALIGN, BATCH_ID_BYTES, CHUNK_HEADER_BYTES, Discard, KIND_BATCH, KIND_BATCH_BEGUN, KIND_BATCH_ENDED, KIND_DISCARD,
+    KIND_MUTATION, ReplayPosition, SEGMENT_HEADER_BYTES, SegmentHeader, mutations, read_chunk, records,
 };
 use crate::segment::parse_file_name;
 
@@ -115,6 +115,8 @@ pub struct Replay {
     /// Shard, id and path of the segments to come, in order, last first.
     files: Vec<(u32, u64, PathBuf)>,
     stats: ReplayStats,
+    /// Batches that began and, so far, did not end: by id, packed mutations.
+    batches: BTreeMap<[u8; BATCH_ID_BYTES], Vec<Vec<u8>>>,
 }
 
 fn list(dir: &Path) -> Result<Vec<(u32, u64, PathBuf)>, ReplayError> {
@@ -159,7 +161,7 @@ impl Replay {
             files.push((of, id, path));
         }
         files.reverse();
-        Ok(Self { boot_id, logs, files, stats: ReplayStats::default() })
+        Ok(Self { boot_id, logs, files, stats: ReplayStats::default(), batches: BTreeMap::new() })
     }
 
     /// Replays the next segment; false when there was none left. `apply` gets each mutation that is still needed; an
@@ -176,9 +178,15 @@ impl Replay {
             end: log.ends.get(&id).copied().unwrap_or(0),
             discards: &log.discards,
         };
-        replay_segment(shard, &load(&path, id)?, &known, &mut self.stats, &mut apply)?;
+        replay_segment(shard, &load(&path, id)?, &known, &mut self.stats, &mut self.batches, &mut apply)?;
         self.stats.segments += 1;
         Ok(true)
+    }
+
+    /// Batches that began before the stop and perhaps did not reach every shard: to be applied again, wholly. Known when
+    /// every segment was replayed.
+    pub fn unfinished_batches(&mut self) -> Vec<Vec<Vec<u8>>> {
+        std::mem::take(&mut self.batches).into_values().collect()
     }
 
     /// What was replayed so far.
@@ -247,6 +255,7 @@ fn replay_segment(
     segment: &Loaded,
     known: &Known<'_>,
     stats: &mut ReplayStats,
+    batches: &mut BTreeMap<[u8; BATCH_ID_BYTES], Vec<Vec<u8>>>,
     apply: &mut impl FnMut(Record<'_>) -> Result<(), String>,
 ) -> Result<(), ReplayError> {
     let corrupt = |offset: usize, expected: String| ReplayError::Corrupt {
@@ -287,14 +296,33 @@ fn replay_segment(
             };
             let offset = u32::try_from(at + CHUNK_HEADER_BYTES + end).unwrap_or(u32::MAX);
             let position = ReplayPosition { segment: segment.id, offset };
+            let mut one = |mutation: &[u8]| -> Result<(), ReplayError> {
+                if is_discarded(known.discards, position, mutation) {
+                    stats.discarded += 1;
+                    return Ok(());
+                }
+                stats.mutations += 1;
+                apply(Record { shard, position, mutation }).map_err(|e| corrupt(at, e))
+            };
+            let malformed = || corrupt(at, "a whole batch".to_owned());
             match kind {
                 KIND_DISCARD => {}
-                KIND_MUTATION if is_discarded(known.discards, position, body) => stats.discarded += 1,
-                KIND_MUTATION => {
-                    apply(Record { shard, position, mutation: body }).map_err(|e| corrupt(at, e))?;
-                    stats.mutations += 1;
+                KIND_MUTATION => one(body)?,
+                KIND_BATCH => {
+                    for m in mutations(body) {
+                        one(m.ok_or_else(malformed)?)?;
+                    }
                 }
-                other => return Err(corrupt(at, format!("a record of kind 1 or 2, not {other}"))),
+                KIND_BATCH_BEGUN => {
+                    let (id, rest) = body.split_first_chunk::<BATCH_ID_BYTES>().ok_or_else(malformed)?;
+                    let parts: Option<Vec<Vec<u8>>> = mutations(rest).map(|m| m.map(<[u8]>::to_vec)).collect();
+                    batches.insert(*id, parts.ok_or_else(malformed)?);
+                }
+                KIND_BATCH_ENDED => {
+                    let id: &[u8; BATCH_ID_BYTES] = body.try_into().map_err(|_| malformed())?;
+                    batches.remove(id);
+                }
+                other => return Err(corrupt(at, format!("a record of kind 1 to 5, not {other}"))),
             }
         }
         at = chunk.next;

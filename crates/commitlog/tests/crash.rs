@@ -274,6 +274,34 @@ fn what_was_flushed_or_truncated_is_not_replayed() {
 }
 
 #[test]
+fn a_batch_that_did_not_end_is_handed_out_again_and_one_that_did_is_not() {
+    let (found, batches) = on_a_machine(None, async || {
+        let log = Commitlog::new(options(periodic(), 1, 1));
+        let parts: Vec<Vec<u8>> = (1..=3).map(|n| mutation(n, 10)).collect();
+        let all = || parts.iter().map(Vec::as_slice);
+        log.append_batch_begun(1, all()).expect("there is room");
+        log.append_batch_begun(2, all().take(2)).expect("there is room");
+        log.append_batch(all().skip(1)).expect("there is room");
+        log.append_batch_ended(1).expect("there is room");
+        log.write().expect("the disk works");
+        let mut replay = Replay::open(&dir(), 1, 0, 1).expect("the log is whole");
+        let mut found = BTreeSet::new();
+        while replay
+            .next_segment(|r| {
+                found.insert(number(r.mutation));
+                Ok(())
+            })
+            .expect("the log is whole")
+        {}
+        let batches: Vec<Vec<u64>> =
+            replay.unfinished_batches().iter().map(|b| b.iter().map(|m| number(m)).collect()).collect();
+        (found, batches)
+    });
+    assert_eq!(found, BTreeSet::from([2, 3]), "a batch of one shard is replayed as its mutations");
+    assert_eq!(batches, vec![vec![1, 2]]);
+}
+
+#[test]
 fn a_full_disk_refuses_writes_before_they_are_half_done() {
     let (found, refused, after) = on_a_machine(Some(SEGMENT_BYTES * 3), async || {
         let log = Commitlog::new(options(periodic(), 1, 1));

@@ -29,6 +29,8 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 async fn live(shared: &Arc<Shared>) -> Result<(), String> {
     let id = runtime::shard();
     let config = &shared.config;
+    // A flush and a compaction of each shard at once, and one more.
+    runtime::set_jobs_max(config.smp as usize * 2 + 1);
     let memory = usize::try_from(config.memory.saturating_sub(UNCOUNTED_BYTES) / u64::from(config.smp)).unwrap_or(0);
     let log = Commitlog::new(commitlog::Options {
         dir: config.commitlog_dir.clone(),
@@ -76,6 +78,9 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
     runtime::set_local(engine.clone());
     if !shared.meet(Stage::Recovered).await {
         return Ok(());
+    }
+    for batch in stats.unfinished_batches {
+        engine.write_again(batch).await.map_err(|e| format!("a batch could not be finished: {e}"))?;
     }
     drop(runtime::spawn(forget_old_log(shared.clone(), shard.clone())));
     drop(runtime::spawn(log.clone().run_periodic()));

@@ -20,5 +20,6 @@ pub mod write;
 pub use bind::{BindContext, Bound, Evaluated, MarkerSpec, ResultColumn};
 pub use engine::{Engine, Execution, NodeState, Outcome, OwnedBound, Page, Params, Plan, Prepared};
 pub use error::QueryError;
+pub use function::decode_json_row;
 pub use row::Row;
 pub use term::{InOperand, Markers, Operand, Receiver, compile_in, compile_term, compile_term_of_table};

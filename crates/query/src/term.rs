@@ -280,10 +280,18 @@ fn split_in_list<'v, 'b>(
     let mut out = Vec::with_capacity(items.len_max());
     for item in items {
         let item = item.map_err(malformed)?;
-        if let Some(element) = element {
-            check_bound(element, item)?;
+        let Some(element) = element else {
+            out.push(hold(item));
+            continue;
+        };
+        let has_empty_values = matches!(element, CqlType::Text | CqlType::Ascii | CqlType::Blob);
+        if item.is_empty() && !has_empty_values {
+            return Err(null_in_condition(receiver));
         }
-        out.push(hold(item));
+        match check_bound(element, item)? {
+            Cow::Borrowed(_) => out.push(hold(item)),
+            Cow::Owned(sorted) => out.push(Cow::Owned(sorted)),
+        }
     }
     Ok(out)
 }

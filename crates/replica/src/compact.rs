@@ -88,7 +88,9 @@ impl Shard {
         if tablet.compacting.replace(true) {
             return Ok(false);
         }
+        let slot = self.compaction_slot.acquire(1).await;
         let result = self.run_job(store, tablet, choice).await;
+        drop(slot);
         tablet.compacting.set(false);
         result
     }

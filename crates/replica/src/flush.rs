@@ -140,7 +140,7 @@ impl Shard {
 
     /// Releases the log segments that no memtable needs.
     pub(crate) fn release_log(&self) {
-        let mut oldest = u64::MAX;
+        let mut oldest = self.open_batches.borrow().values().copied().min().unwrap_or(u64::MAX);
         for store in self.tables.borrow().values() {
             for tablet in &store.tablets {
                 let first = tablet.first_segment.get();

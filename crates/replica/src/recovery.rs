@@ -39,12 +39,12 @@ impl std::error::Error for RecoveryError {}
 /// What a start found.
 #[derive(Clone, Debug, Default)]
 pub struct RecoveryStats {
-    /// Sstables opened.
-    pub sstables: usize,
     /// Mutations replayed.
     pub mutations: u64,
     /// Log segments read.
     pub segments: usize,
+    /// Batches that perhaps did not reach every shard: packed mutations, to be written again.
+    pub unfinished_batches: Vec<Vec<Vec<u8>>>,
 }
 
 impl Shard {
@@ -105,8 +105,9 @@ impl Shard {
                 }
             }
         }
+        let unfinished_batches = replay.unfinished_batches();
         let stats = replay.stats();
-        Ok(RecoveryStats { sstables: 0, mutations: stats.mutations, segments: stats.segments })
+        Ok(RecoveryStats { mutations: stats.mutations, segments: stats.segments, unfinished_batches })
     }
 
     /// Says that files of an earlier run's log are still there, or no longer.

@@ -1,7 +1,7 @@
 //! The shard: its tables, its log, its memory.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::memory::{DirtyMemory, MemoryStats};
 use crate::tablet::{TableStore, Tablet, TokenRange};
 
 /// How long a write waits for memory before it is refused.
-const ROOM_WAIT_MAX: Duration = Duration::from_secs(2);
+const ROOM_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// What a shard is made of.
 pub struct ShardOptions {
@@ -72,6 +72,10 @@ pub struct Shard {
     /// While files of an earlier run's log exist, a crash replays them: tombstones must outlive them.
     pub(crate) old_log: Cell<bool>,
     pub(crate) failed_flushes: Cell<u64>,
+    /// Batches on their way to several shards: the log segment that holds each.
+    pub(crate) open_batches: RefCell<BTreeMap<u128, u64>>,
+    /// One compaction of this shard runs at a time, so that flushes always find a thread.
+    pub(crate) compaction_slot: runtime::Semaphore,
 }
 
 impl Shard {
@@ -85,6 +89,8 @@ impl Shard {
             tables: RefCell::default(),
             old_log: Cell::new(false),
             failed_flushes: Cell::new(0),
+            open_batches: RefCell::default(),
+            compaction_slot: runtime::Semaphore::new(1),
         })
     }
 
@@ -151,6 +157,44 @@ impl Shard {
         let tablet = store.tablet(token).expect("the caller routes writes to the shard that owns the token");
         self.apply(tablet, token, mutation, position.segment);
         Ok(position)
+    }
+
+    /// Writes mutations of this shard's tokens that count all or not at all: one record of the log, applied in one step.
+    pub fn write_batch(
+        self: &Rc<Self>,
+        mutations: &[(Rc<TableStore>, Token, Mutation<'_>)],
+    ) -> Result<ReplayPosition, WriteError> {
+        if self.dirty.is_full() {
+            return Err(WriteError::MemoryFull);
+        }
+        let bytes = mutations.iter().map(|(_, _, m)| m.bytes());
+        let position = self.log.append_batch(bytes).map_err(WriteError::Log)?;
+        for (store, token, m) in mutations {
+            let tablet = store.tablet(*token).expect("the caller routes writes to the shard that owns the token");
+            self.apply(tablet, *token, m, position.segment);
+        }
+        Ok(position)
+    }
+
+    /// Notes a batch that goes to several shards, and keeps the note until [`Shard::end_batch`].
+    pub fn begin_batch<'m>(
+        &self,
+        id: u128,
+        mutations: impl Iterator<Item = &'m [u8]>,
+    ) -> Result<(), WriteError> {
+        let position = self.log.append_batch_begun(id, mutations).map_err(WriteError::Log)?;
+        self.log.write().map_err(WriteError::Log)?;
+        self.open_batches.borrow_mut().insert(id, position.segment);
+        Ok(())
+    }
+
+    /// Every shard has its part of the batch.
+    pub fn end_batch(&self, id: u128) {
+        self.open_batches.borrow_mut().remove(&id);
+        // Without the note a replay applies the batch once more, which changes nothing.
+        if let Err(e) = self.log.append_batch_ended(id) {
+            log::warn!("the end of a batch could not be noted: {e}");
+        }
     }
 
     /// Applies a mutation that is in the log already.

@@ -68,6 +68,7 @@ pub(crate) struct Gate {
     asleep: AtomicBool,
     /// Tasks woken by other threads. Bounded by the wakers those threads hold.
     woken: Mutex<Vec<TaskId>>,
+    any_woken: AtomicBool,
     /// One bit per source shard whose mailbox ring has messages.
     doorbell: [AtomicU64; SHARDS_MAX / 64],
     event: OnceLock<OwnedFd>,
@@ -112,6 +113,7 @@ impl Gate {
             rung: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
             woken: Mutex::new(Vec::new()),
+            any_woken: AtomicBool::new(false),
             doorbell: [const { AtomicU64::new(0) }; SHARDS_MAX / 64],
             event: OnceLock::new(),
         })
@@ -120,6 +122,7 @@ impl Gate {
     /// Gives the gate back when its shard has ended.
     pub(crate) fn release(&'static self) {
         self.lock_woken().clear();
+        self.any_woken.store(false, Ordering::SeqCst);
         self.asleep.store(false, Ordering::SeqCst);
         self.rung.store(false, Ordering::SeqCst);
         for word in &self.doorbell {
@@ -158,6 +161,7 @@ impl Gate {
     /// Wakes a task of this shard from another thread.
     pub(crate) fn wake_task(&self, task: TaskId) {
         self.lock_woken().push(task);
+        self.any_woken.store(true, Ordering::Release);
         self.ring();
     }
 
@@ -202,9 +206,14 @@ impl Gate {
         self.rung.swap(false, Ordering::AcqRel)
     }
 
-    /// Tasks woken by other threads since the last call.
-    pub(crate) fn take_woken(&self) -> Vec<TaskId> {
-        std::mem::take(&mut *self.lock_woken())
+    /// Tasks woken by other threads since the last call, put into an empty vector that keeps its memory.
+    #[inline]
+    pub(crate) fn take_woken(&self, into: &mut Vec<TaskId>) {
+        debug_assert!(into.is_empty());
+        // Who wakes sets the flag after the list and before the ring, so a flag cleared here and a list seen empty ring again.
+        if self.any_woken.load(Ordering::Relaxed) && self.any_woken.swap(false, Ordering::AcqRel) {
+            std::mem::swap(&mut *self.lock_woken(), into);
+        }
     }
 
     /// Calls `visit` with each source shard that rang since the last call.

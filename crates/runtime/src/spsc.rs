@@ -46,6 +46,7 @@ pub(crate) struct Producer<T> {
 /// The end that pops.
 pub(crate) struct Consumer<T> {
     ring: Arc<Ring<T>>,
+    tail_seen: Cell<usize>,
 }
 
 /// A ring of `capacity` values; a power of two.
@@ -63,7 +64,10 @@ pub(crate) fn ring<T: Send>(capacity: usize) -> (Producer<T>, Consumer<T>) {
             ring: Arc::clone(&ring),
             head_seen: Cell::new(0),
         },
-        Consumer { ring },
+        Consumer {
+            ring,
+            tail_seen: Cell::new(0),
+        },
     )
 }
 
@@ -92,10 +96,13 @@ impl<T> Consumer<T> {
     pub(crate) fn pop(&self) -> Option<T> {
         let ring = &*self.ring;
         let head = ring.head.0.load(Ordering::Relaxed);
-        if head == ring.tail.0.load(Ordering::Acquire) {
-            return None;
+        if head == self.tail_seen.get() {
+            self.tail_seen.set(ring.tail.0.load(Ordering::Acquire));
+            if head == self.tail_seen.get() {
+                return None;
+            }
         }
-        // SAFETY: head < tail, so the producer wrote this slot (seen by the acquire load) and will not touch it before head moves.
+        // SAFETY: head < tail_seen <= tail, so the producer wrote this slot (seen by the acquire load) and will not touch it before head moves.
         let value = unsafe { (*ring.slots[head & (ring.slots.len() - 1)].get()).assume_init_read() };
         ring.head.0.store(head + 1, Ordering::Release);
         Some(value)

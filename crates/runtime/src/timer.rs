@@ -5,6 +5,7 @@ use crate::clock::{Instant, now};
 use crate::executor;
 use std::fmt;
 use std::future::Future;
+use std::marker::PhantomData;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -156,7 +157,9 @@ impl Timers {
 #[must_use = "futures do nothing unless awaited"]
 pub struct Sleep {
     deadline: Instant,
+    /// A number among the timers of the shard that polled it first, where it has to stay.
     timer: Option<u32>,
+    not_send: PhantomData<*const ()>,
 }
 
 impl Future for Sleep {
@@ -194,7 +197,11 @@ pub fn sleep(duration: Duration) -> Sleep {
 
 /// Waits for an instant.
 pub fn sleep_until(deadline: Instant) -> Sleep {
-    Sleep { deadline, timer: None }
+    Sleep {
+        deadline,
+        timer: None,
+        not_send: PhantomData,
+    }
 }
 
 /// The time was over before the future was done; the future was dropped.

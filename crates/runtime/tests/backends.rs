@@ -6,6 +6,8 @@ mod files;
 mod network;
 #[path = "backends/shards.rs"]
 mod shards;
+#[path = "backends/storm.rs"]
+mod storm;
 #[path = "backends/tasks.rs"]
 mod tasks;
 
@@ -18,19 +20,24 @@ use std::time::Duration;
 /// Simulated runs of each test.
 const SEEDS: u64 = 5;
 
-/// Runs the test on a fresh node with that many shards, once for each backend that this machine allows, then in the simulator.
+/// Runs the test on a fresh node with that many shards, for each backend that this machine allows, with and without polling
+/// before sleep, then in the simulator.
 pub fn on_every_backend<F, Fut>(shards: u32, test: F)
 where
     F: Fn(ShardId) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = ()> + 'static,
 {
-    for backend in [Backend::IoUring, Backend::Epoll] {
+    let spin = Duration::from_micros(200);
+    for (backend, spin) in [Backend::IoUring, Backend::Epoll]
+        .into_iter()
+        .flat_map(|backend| [(backend, Duration::ZERO), (backend, spin)])
+    {
         let test = test.clone();
         let options = Options {
             shards,
             pin_cpus: None,
             backend,
-            spin: Duration::ZERO,
+            spin,
         };
         match runtime::run(options, move |shard| Box::pin(test(shard))) {
             Ok(()) => {}

@@ -9,6 +9,8 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 
 type Key = (u64, u64);
+/// Keys are numbers that nobody outside chooses.
+type Hash = foldhash::fast::FixedState;
 
 /// Decompressed chunks by file and number. Lives on one shard.
 pub struct ChunkCache {
@@ -25,12 +27,12 @@ struct Entry {
 struct Inner {
     budget: usize,
     used: usize,
-    entries: HashMap<Key, Entry>,
+    entries: HashMap<Key, Entry, Hash>,
     probation: VecDeque<Key>,
     probation_bytes: usize,
     main: VecDeque<Key>,
     ghosts: VecDeque<Key>,
-    ghost_set: HashSet<Key>,
+    ghost_set: HashSet<Key, Hash>,
     hits: u64,
     misses: u64,
 }
@@ -38,8 +40,9 @@ struct Inner {
 /// What an entry costs beyond its bytes: the map's slot, the queue's slot and the allocation's header.
 const OVERHEAD: usize = 128;
 
-fn cost(data: &[u8]) -> usize {
-    data.len() + OVERHEAD
+#[expect(clippy::ptr_arg, reason = "what is held is the capacity")]
+fn cost(data: &Vec<u8>) -> usize {
+    data.capacity() + OVERHEAD
 }
 
 impl ChunkCache {

@@ -12,11 +12,95 @@ use mutation::{Bound, ClusteringSlice, PartitionBlock};
 use types::Token;
 
 use crate::cache::ChunkCache;
+use crate::chunks::Chunks;
 use crate::decode::Stop;
 use crate::error::Error;
 use crate::index::{IndexBlock, Promoted};
 use crate::reader::Reader;
-use crate::window::{PartitionDecoder, Progress, ReadLimits, Window};
+use crate::window::{PartitionDecoder, Progress, ReadLimits};
+
+/// The stretch of Data.db that has arrived and is not consumed: a chunk of the cache as long as one is enough, then a
+/// copy of several.
+struct CachedWindow {
+    bytes: Rc<Vec<u8>>,
+    at: usize,
+    /// Where `bytes` starts in the data.
+    base: u64,
+    next_chunk: u64,
+}
+
+impl CachedWindow {
+    /// An empty window at `position`; the chunk that holds it comes next.
+    fn new(position: u64, data: &Chunks) -> Self {
+        let next_chunk = position / data.chunk_len();
+        let base = next_chunk * data.chunk_len();
+        let at = usize::try_from(position - base).expect("inside a chunk");
+        Self {
+            bytes: Rc::default(),
+            at,
+            base,
+            next_chunk,
+        }
+    }
+
+    fn seek(&mut self, position: u64, data: &Chunks) {
+        let held = self.base..self.base + self.bytes.len() as u64;
+        if held.contains(&position) {
+            self.at = usize::try_from(position - self.base).expect("inside the window");
+        } else {
+            *self = Self::new(position, data);
+        }
+    }
+
+    #[inline]
+    fn rest(&self) -> &[u8] {
+        self.bytes.get(self.at..).unwrap_or(&[])
+    }
+
+    #[inline]
+    fn position(&self) -> u64 {
+        self.base + self.at as u64
+    }
+
+    #[inline]
+    fn consume(&mut self, n: usize) {
+        self.at += n;
+    }
+
+    /// Makes the rest at least `n` bytes longer.
+    async fn fetch(&mut self, n: usize, data: &Chunks, cache: &ChunkCache) -> Result<(), Error> {
+        let end = self
+            .position()
+            .saturating_add(self.rest().len() as u64)
+            .saturating_add(n as u64);
+        if end > data.len() {
+            let expected = format!("{n} more bytes of a partition, where the data ends");
+            return Err(Error::damaged(data.path(), data.len(), expected));
+        }
+        while self.base + (self.bytes.len() as u64) < end {
+            let chunk = data.chunk(self.next_chunk, Some(cache)).await?;
+            self.next_chunk += 1;
+            if self.bytes.is_empty() {
+                self.bytes = chunk;
+                continue;
+            }
+            let start = self.at.min(self.bytes.len());
+            if let Some(own) = Rc::get_mut(&mut self.bytes) {
+                own.drain(..start);
+                own.extend_from_slice(&chunk);
+            } else {
+                let rest = &self.bytes[start..];
+                let mut own = Vec::with_capacity(rest.len() + chunk.len());
+                own.extend_from_slice(rest);
+                own.extend_from_slice(&chunk);
+                self.bytes = Rc::new(own);
+            }
+            self.base += start as u64;
+            self.at -= start;
+        }
+        Ok(())
+    }
+}
 
 enum State {
     Start,
@@ -34,7 +118,7 @@ enum State {
 pub struct PartitionCursor {
     reader: Arc<Reader>,
     cache: Rc<ChunkCache>,
-    window: Window,
+    window: CachedWindow,
     decoder: PartitionDecoder,
     limits: ReadLimits,
     token: Token,
@@ -73,8 +157,7 @@ impl PartitionCursor {
             [only] if !is_all => Some((only.start.clone(), only.end.clone())),
             _ => None,
         };
-        let mut window = Window::default();
-        window.seek(position, &reader.data);
+        let window = CachedWindow::new(position, &reader.data);
         let decoder = PartitionDecoder::new(reader.shape.clone(), (!is_all).then(|| slices.to_vec()));
         Ok(Self {
             cache,
@@ -165,16 +248,7 @@ impl PartitionCursor {
     }
 
     async fn fetch(&mut self, n: usize) -> Result<(), Error> {
-        let data = &self.reader.data;
-        let wanted = self.window.want(n, data)?;
-        self.window.compact();
-        let len = self.window.bytes.len() + wanted;
-        while self.window.bytes.len() < len {
-            let chunk = data.chunk(self.window.next_chunk, Some(&self.cache)).await?;
-            self.window.bytes.extend_from_slice(&chunk);
-            self.window.next_chunk += 1;
-        }
-        Ok(())
+        self.window.fetch(n, &self.reader.data, &self.cache).await
     }
 
     async fn forwards(&mut self) -> Result<PartitionBlock, Error> {

@@ -161,6 +161,25 @@ impl<'a> Entry<'a> {
     }
 }
 
+/// Skips the entries at the start of `bytes` whose key is another and that have no promoted index; how many bytes.
+#[inline]
+pub(crate) fn skip_others(bytes: &[u8], key: &[u8]) -> usize {
+    let mut at = 0;
+    loop {
+        let Some((len, rest)) = bytes[at..].split_first_chunk::<2>() else {
+            return at;
+        };
+        let key_len = usize::from(u16::from_be_bytes(*len));
+        let Some(&first) = rest.get(key_len) else { return at };
+        // The position is a vint, of which the first byte tells the length; then the length of the promoted index.
+        let position_len = first.leading_ones() as usize + 1;
+        if rest.get(key_len + position_len) != Some(&0) || (key_len == key.len() && rest[..key_len] == *key) {
+            return at;
+        }
+        at += 2 + key_len + position_len + 1;
+    }
+}
+
 /// The promoted index of a partition, decoded block by block as it is asked.
 pub(crate) struct Promoted {
     bytes: Vec<u8>,

@@ -21,7 +21,7 @@ use crate::cursor::PartitionCursor;
 use crate::encode::Format;
 use crate::error::{Damage, Error};
 use crate::filter::{self, Filter};
-use crate::index::Entry;
+use crate::index::{Entry, skip_others};
 use crate::io::{self, InputFile};
 use crate::scan::{BlockingScan, ScanCursor};
 use crate::statistics::Statistics;
@@ -627,6 +627,9 @@ impl Reader {
             let stretch_end = end.min((at / self.index.chunk_len() + 1) * self.index.chunk_len());
             let mut stretch = self.index_bytes(at, stretch_end, cache).await?;
             loop {
+                let skipped = skip_others(stretch.get(), key);
+                stretch.skip(skipped);
+                at += skipped as u64;
                 let bytes = stretch.get();
                 if bytes.is_empty() {
                     break;

@@ -311,6 +311,12 @@ impl PartitionDecoder {
                         }
                     }
                     self.rows.read(format, layout, rest, &item).map_err(shifted)?;
+                    if self.rows.is_empty() {
+                        // All its cells are of dropped columns.
+                        self.remember(None);
+                        at += item.body.end;
+                        continue;
+                    }
                     let block = self.block.as_mut().expect("a partition was begun");
                     let rows = &self.rows;
                     let mut packed_len = 0;

@@ -502,9 +502,9 @@ impl Writer {
         }
         let mut starts: Vec<Bound> = Vec::with_capacity(2);
         let mut ends: Vec<Bound> = Vec::with_capacity(2);
-        if !block.is_empty() && block.len() > 0 {
+        if let Some(last) = block.len().checked_sub(1) {
             starts.push(Bound::before(block.clustering(0)));
-            ends.push(Bound::after(block.clustering(block.len() - 1)));
+            ends.push(Bound::after(block.clustering(last)));
         }
         starts.extend(block.range_tombstones.first().map(|r| r.start.clone()));
         ends.extend(block.range_tombstones.last().map(|r| r.end.clone()));

@@ -92,7 +92,11 @@ fn without_any_checksum_damage_may_go_unnoticed_but_nothing_panics() {
     for name in ["Data.db", "Index.db", "Summary.db", "Filter.db", "Statistics.db"] {
         let path = dir.0.join(format!("me-1-big-{name}"));
         let sound = runtime::fs::read(&path).expect("a component");
-        let step = if sound.len() > 2000 { 101 } else { 1 };
+        let step = match name {
+            "Data.db" => 1,
+            "Statistics.db" => 101,
+            _ => 3,
+        };
         for at in (0..sound.len()).step_by(step) {
             for mask in [0x80, 1 << (at % 8)] {
                 let mut bytes = sound.clone();

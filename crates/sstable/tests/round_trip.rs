@@ -17,7 +17,7 @@ fn write(dir: &Path, table: &Table, blocks: &[PartitionBlock], compression: Comp
     let base = EncodingBase::of_blocks(&table.layout, blocks);
     let mut options = WriterOptions::of_table(table, blocks.len() as u64, base).expect("known options");
     options.compression = compression;
-    options.column_index_size_bytes = 4096;
+    options.column_index_size_bytes = 300;
     options.min_index_interval = 4;
     let mut writer = Writer::create(dir, 1, table, options).expect("an empty directory");
     for block in blocks {

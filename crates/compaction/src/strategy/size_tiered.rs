@@ -78,8 +78,8 @@ impl Options {
                 default.unchecked_tombstone_compaction,
             )?,
         };
-        // Written so that a NaN is refused.
-        if !(parsed.bucket_low < parsed.bucket_high) {
+        // A NaN has no order, and is refused.
+        if parsed.bucket_low.partial_cmp(&parsed.bucket_high) != Some(std::cmp::Ordering::Less) {
             let (low, high) = (parsed.bucket_low, parsed.bucket_high);
             return Err(format!("bucket_low {low} is not less than bucket_high {high}"));
         }

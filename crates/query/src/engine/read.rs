@@ -64,6 +64,11 @@ impl Engine {
         let Plan::Select(select) = &**plan else {
             return Err(QueryError::Server("only a SELECT is read".to_owned()));
         };
+        if select.is_point()
+            && let Some(page) = self.point_anywhere(select, plan, run).await?
+        {
+            return Ok(page);
+        }
         let request = PageRequest { rows: params.page_rows, state: params.paging_state.clone() };
         let mut consumer = run.with(|ctx| Consumer::new(select, ctx, &request))?;
         let partitions = run.with(|ctx| select.restrictions.partition.partitions(&select.table, ctx))?;
@@ -113,6 +118,32 @@ impl Engine {
             run.with(|ctx| consumer.finish(select, ctx))?;
         }
         Ok(Page { rows: consumer.rows, cells: consumer.out, paging_state })
+    }
+
+    /// Answers a point read from the memory of the shard that owns its key; None when that takes a disk.
+    async fn point_anywhere(
+        self: &Rc<Self>,
+        select: &SelectPlan,
+        plan: &Arc<Plan>,
+        run: &Execution,
+    ) -> Result<Option<Page>, QueryError> {
+        let mut cells = Vec::new();
+        match run.with(|ctx| self.read_now(select, ctx, &mut cells))? {
+            PointOutcome::Rows(rows) => Ok(Some(Page { rows, cells, paging_state: None })),
+            PointOutcome::NeedsDisk => Ok(None),
+            PointOutcome::OtherShard(owner) => {
+                let (plan, run) = (plan.clone(), run.clone());
+                runtime::submit_to(ShardId(owner), move || {
+                    let Plan::Select(select) = &*plan else { return Ok(None) };
+                    let mut cells = Vec::new();
+                    Ok(match run.with(|ctx| Engine::local().read_now(select, ctx, &mut cells))? {
+                        PointOutcome::Rows(rows) => Some(Page { rows, cells, paging_state: None }),
+                        PointOutcome::NeedsDisk | PointOutcome::OtherShard(_) => None,
+                    })
+                })
+                .await
+            }
+        }
     }
 
     async fn part_on(

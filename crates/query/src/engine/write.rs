@@ -192,11 +192,22 @@ impl Engine {
     }
 
     /// Applies mutations on the shards that own them and waits until all may be acknowledged.
-    async fn apply(self: &Rc<Self>, mutations: Vec<Addressed>, _logged: bool) -> Result<(), QueryError> {
+    ///
+    /// A logged batch counts all or not at all, even if the process is killed half way: on one shard it is one record of
+    /// the log; on several, this shard notes it first and a restart finishes it.
+    async fn apply(self: &Rc<Self>, mutations: Vec<Addressed>, logged: bool) -> Result<(), QueryError> {
         let mut by_shard: BTreeMap<u32, Vec<Addressed>> = BTreeMap::new();
         for (token, bytes) in mutations {
             by_shard.entry(self.owner(token)).or_default().push((token, bytes));
         }
+        let noted = if logged && by_shard.len() > 1 {
+            let id = (u128::from(runtime::random_u64()) << 64) | u128::from(runtime::random_u64());
+            let all = by_shard.values().flatten().map(|(_, m)| m.as_slice());
+            self.shard.begin_batch(id, all).map_err(|e| failure(&e))?;
+            Some(id)
+        } else {
+            None
+        };
         let mut waiting = Vec::new();
         let mut here = None;
         for (shard, mutations) in by_shard {
@@ -204,36 +215,58 @@ impl Engine {
                 here = Some(mutations);
             } else {
                 waiting.push(runtime::submit_async_to(ShardId(shard), move || async move {
-                    Engine::local().apply_here(mutations).await
+                    Engine::local().apply_here(mutations, logged).await
                 }));
             }
         }
         let mut result = match here {
-            Some(mutations) => self.apply_here(mutations).await,
+            Some(mutations) => self.apply_here(mutations, logged).await,
             None => Ok(()),
         };
         for w in waiting {
             result = result.and(w.await);
         }
+        if let (Some(id), true) = (noted, result.is_ok()) {
+            self.shard.end_batch(id);
+        }
         result
     }
 
-    async fn apply_here(self: &Rc<Self>, mutations: Vec<Addressed>) -> Result<(), QueryError> {
-        let mut last = None;
+    /// Writes a batch that an earlier run began and perhaps did not finish.
+    pub async fn write_again(self: &Rc<Self>, batch: Vec<Vec<u8>>) -> Result<(), QueryError> {
+        let mut mutations = Vec::with_capacity(batch.len());
+        let schema = self.schema();
+        for bytes in batch {
+            let Some(m) = Mutation::new(&bytes) else { continue };
+            // A table that was dropped since takes its part of the batch with it.
+            let Some(table) = schema.table_by_id(m.table) else { continue };
+            m.validate(&table.layout).map_err(|e| QueryError::Server(e.to_string()))?;
+            mutations.push((types::token::token_of(m.key), bytes));
+        }
+        self.apply(mutations, true).await
+    }
+
+    async fn apply_here(self: &Rc<Self>, mutations: Vec<Addressed>, together: bool) -> Result<(), QueryError> {
+        let mut parts = Vec::with_capacity(mutations.len());
         for (token, bytes) in &mutations {
             let m = Mutation::new(bytes).ok_or_else(|| QueryError::Server("a mutation is not whole".to_owned()))?;
-            loop {
-                let Some(store) = self.shard.store(m.table) else {
-                    return Err(QueryError::invalid("unconfigured table: it was dropped meanwhile"));
-                };
-                match self.shard.write(&store, *token, &m) {
-                    Ok(position) => {
-                        last = Some(position);
-                        break;
-                    }
-                    Err(WriteError::MemoryFull) => self.shard.room().await.map_err(|e| failure(&e))?,
-                    Err(e) => return Err(failure(&e)),
+            let Some(store) = self.shard.store(m.table) else {
+                return Err(QueryError::invalid("unconfigured table: it was dropped meanwhile"));
+            };
+            parts.push((store, *token, m));
+        }
+        let mut last = None;
+        let all_at_once = together && parts.len() > 1;
+        let mut left = &parts[..];
+        while let Some((store, token, m)) = left.first() {
+            let written = if all_at_once { self.shard.write_batch(left) } else { self.shard.write(store, *token, m) };
+            match written {
+                Ok(position) => {
+                    last = Some(position);
+                    left = if all_at_once { &[] } else { &left[1..] };
                 }
+                Err(WriteError::MemoryFull) => self.shard.room().await.map_err(|e| failure(&e))?,
+                Err(e) => return Err(failure(&e)),
             }
         }
         let Some(position) = last else { return Ok(()) };

@@ -9,7 +9,7 @@ use num_bigint::BigInt;
 use num_traits::{Signed, Zero};
 use types::{CqlType, Decimal, Duration};
 
-use super::number::{DECIMAL_DIGITS_MAX, Number, Problem, ten_to};
+use super::number::{DECIMAL_BITS_MAX, DECIMAL_DIGITS_MAX, Number, Problem, ten_to};
 use super::text::operator_text;
 use super::{Resolved, Scalar, time};
 use crate::error::QueryError;
@@ -254,6 +254,9 @@ fn divide(left: &Decimal, right: &Decimal) -> Result<Decimal, Problem> {
     const SCALE_MAX: i64 = 1_000;
     if right.unscaled.is_zero() {
         return Err("BigInteger divide by zero".to_owned());
+    }
+    if left.unscaled.bits().max(right.unscaled.bits()) > DECIMAL_BITS_MAX {
+        return Err("the numbers have too many digits".to_owned());
     }
     let (left_scale, right_scale) = (i64::from(left.scale), i64::from(right.scale));
     let first_digit = (precision(left) - left_scale) - (precision(right) - right_scale);

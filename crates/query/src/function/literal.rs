@@ -114,8 +114,11 @@ pub(crate) fn set(mut elements: Vec<Cow<'_, [u8]>>, comparator: &Comparator) -> 
     out
 }
 
+/// A key and its value.
+pub(crate) type Pair<'a> = (Cow<'a, [u8]>, Cow<'a, [u8]>);
+
 /// A serialised map: its keys sorted, the last value of each.
-pub(crate) fn map(mut pairs: Vec<(Cow<'_, [u8]>, Cow<'_, [u8]>)>, comparator: &Comparator) -> Vec<u8> {
+pub(crate) fn map(mut pairs: Vec<Pair<'_>>, comparator: &Comparator) -> Vec<u8> {
     pairs.sort_by(|a, b| comparator.compare(&a.0, &b.0));
     let mut out = Vec::new();
     let mut builder = CollectionBuilder::new(&mut out);

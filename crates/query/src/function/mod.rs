@@ -9,6 +9,7 @@ mod arithmetic;
 mod cast;
 mod collection;
 pub(crate) mod json;
+mod json_read;
 pub(crate) mod literal;
 mod native;
 mod number;
@@ -25,6 +26,8 @@ use crate::error::QueryError;
 use crate::term::Scope;
 
 pub(crate) use aggregate::{Accumulator, Aggregate};
+pub use json_read::decode_json_row;
+
 pub(crate) use cast::resolve as resolve_cast;
 pub(crate) use operation::Operation;
 pub(crate) use scalar::Scalar;
@@ -195,7 +198,7 @@ pub(crate) fn resolve(
         return Ok(None);
     }
     let lower = name.name.to_lowercase();
-    let Some(candidates) = native::candidates(&lower, arguments, scope)? else {
+    let Some(candidates) = native::candidates(&lower, arguments, receiver, scope)? else {
         return Ok(None);
     };
     choose(&lower, candidates, arguments, receiver, None).map(Some)

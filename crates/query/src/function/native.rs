@@ -49,6 +49,7 @@ fn native_type(name: &str) -> Option<CqlType> {
 pub(crate) fn candidates(
     name: &str,
     arguments: &[&dyn Argument],
+    receiver: Option<&CqlType>,
     scope: &Scope<'_>,
 ) -> Result<Option<Vec<Resolved>>, QueryError> {
     let one = |takes: &[CqlType], returns: CqlType, scalar: Scalar| {
@@ -95,6 +96,18 @@ pub(crate) fn candidates(
             let function = Resolved::scalar(name, vec![cql_type.clone()], CqlType::Text, Scalar::ToJson(cql_type));
             Ok(Some(vec![function.generic()]))
         }
+        "fromjson" | "from_json" => match receiver {
+            // What it gives is what is wanted.
+            Some(wanted) => {
+                let scalar = Scalar::FromJson(wanted.clone());
+                Ok(Some(vec![
+                    Resolved::scalar(name, vec![CqlType::Text], wanted.clone(), scalar).generic(),
+                ]))
+            }
+            None => Err(QueryError::Invalid(format!(
+                "{name}() cannot be used in the selection clause"
+            ))),
+        },
         _ => {
             if let Some(found) = Aggregate::candidates(name, arguments)? {
                 return Ok(Some(found));

@@ -10,6 +10,9 @@ use types::{CqlType, Decimal, Value};
 /// The most digits that an operation on decimals may have to write out.
 pub(crate) const DECIMAL_DIGITS_MAX: i64 = 10_000;
 
+/// Numbers with more bits are not written out in decimal digits: it takes time that grows with the square of their count.
+pub(crate) const DECIMAL_BITS_MAX: u64 = 262_144;
+
 /// A number.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Number {
@@ -89,7 +92,7 @@ impl Number {
             #[expect(clippy::cast_possible_truncation, reason = "the nearest float is wanted")]
             Self::Double(x) => *x as f32,
             Self::VarInt(n) => n.to_f32().unwrap_or(f32::NAN),
-            Self::Decimal(d) => decimal_text(d).parse().unwrap_or(f32::NAN),
+            Self::Decimal(d) => decimal_text(d).map_or(f32::NAN, |text| text.parse().unwrap_or(f32::NAN)),
         }
     }
 
@@ -100,7 +103,7 @@ impl Number {
             #[expect(clippy::cast_precision_loss, reason = "the nearest double is wanted")]
             Self::Integer(n) => *n as f64,
             Self::VarInt(n) => n.to_f64().unwrap_or(f64::NAN),
-            Self::Decimal(d) => decimal_text(d).parse().unwrap_or(f64::NAN),
+            Self::Decimal(d) => decimal_text(d).map_or(f64::NAN, |text| text.parse().unwrap_or(f64::NAN)),
         }
     }
 
@@ -193,9 +196,10 @@ fn read_decimal(text: &str) -> Option<Decimal> {
     }
 }
 
-/// In a form that Rust reads: digits and an exponent.
-fn decimal_text(decimal: &Decimal) -> String {
-    format!("{}e{}", decimal.unscaled, -i64::from(decimal.scale))
+/// In a form that Rust reads: digits and an exponent; `None` when there are too many of them.
+fn decimal_text(decimal: &Decimal) -> Option<String> {
+    let is_short = decimal.unscaled.bits() <= DECIMAL_BITS_MAX;
+    is_short.then(|| format!("{}e{}", decimal.unscaled, -i64::from(decimal.scale)))
 }
 
 /// A double as Java writes it: at least one digit behind the point, an exponent below 10^-3 and from 10^7 on.
@@ -238,6 +242,9 @@ fn scientific(text: &str) -> String {
 /// A decimal as Java writes it: with an exponent when it would begin with more than five zeros or end in some that are
 /// not stored.
 pub(crate) fn decimal_in_java(decimal: &Decimal) -> String {
+    if decimal.unscaled.bits() > DECIMAL_BITS_MAX {
+        return CqlType::Decimal.format(&Value::Decimal(decimal.clone()).serialize());
+    }
     let digits = decimal.unscaled.magnitude().to_string();
     let sign = if decimal.unscaled.is_negative() { "-" } else { "" };
     let count = i64::try_from(digits.len()).unwrap_or(i64::MAX);

@@ -11,7 +11,7 @@ use super::collection::CollectionFunction;
 use super::number::{Number, ten_to};
 use super::operation::Arguments;
 use super::time::{self, Moment};
-use super::{cast, json};
+use super::{cast, json, json_read};
 use crate::bind::BindContext;
 use crate::error::QueryError;
 
@@ -56,6 +56,7 @@ pub(crate) enum Scalar {
     /// The similarity of two vectors of floats.
     Similarity(Similarity),
     ToJson(CqlType),
+    FromJson(CqlType),
 }
 
 /// The place in a statement where a function is called that gives something else at each call.
@@ -125,12 +126,9 @@ impl Scalar {
         arguments: Arguments<'_, '_>,
         ctx: &BindContext<'_>,
     ) -> Result<Option<Vec<u8>>, QueryError> {
-        match self {
-            Self::ToJson(cql_type) => {
-                let value = arguments.first().and_then(|argument| argument.as_deref());
-                return Ok(Some(json::write_text(cql_type, value).into_bytes()));
-            }
-            _ => {}
+        if let Self::ToJson(cql_type) = self {
+            let value = arguments.first().and_then(|argument| argument.as_deref());
+            return Ok(Some(json::write_text(cql_type, value).into_bytes()));
         }
         let mut values: [&[u8]; 3] = [&[]; 3];
         let mut rest = Vec::new();
@@ -204,6 +202,7 @@ impl Scalar {
             Self::Math { function, cql_type } => function.apply(cql_type, a)?,
             Self::Collection(function) => function.apply(a)?,
             Self::Similarity(similarity) => similarity.apply(a, b)?,
+            Self::FromJson(cql_type) => json_read::read(cql_type, a)?,
             Self::ToJson(_) => None,
         })
     }

@@ -12,7 +12,7 @@ use cql::ast::{ComparisonOperator, InValues, Predicate, Relation, Subject, Term}
 use schema::{Column, ColumnKind, Schema, Table};
 use types::CqlType;
 
-use crate::term::{InOperand, Markers, Operand, Receiver, compile_in, compile_term};
+use crate::term::{InOperand, Markers, Operand, Receiver, compile_in, compile_term_of_table};
 use crate::{MarkerSpec, QueryError};
 
 pub use clustering::ClusteringRestriction;
@@ -35,7 +35,7 @@ impl Scope<'_> {
     /// Compiles a term for a receiver of that name and type.
     pub fn term(&mut self, term: &Term, name: &str, cql_type: &CqlType) -> Result<Operand, QueryError> {
         let receiver = Receiver { name: name.to_owned(), cql_type: cql_type.clone() };
-        compile_term(term, &receiver, self.markers, self.schema, self.keyspace)
+        compile_term_of_table(term, &receiver, self.markers, self.schema, self.table)
     }
 
     /// Compiles the alternatives of IN.

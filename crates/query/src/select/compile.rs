@@ -32,6 +32,8 @@ pub fn compile_select(select: &Select, table: &Arc<Table>, scope: &mut Scope<'_>
         return Err(QueryError::invalid("PER PARTITION LIMIT is not allowed with SELECT DISTINCT queries"));
     }
     let reversed = compile_order(select, table, &restrictions)?;
+    let sorted =
+        !select.order_by.is_empty() && matches!(restrictions.partition, PartitionRestriction::Keys(_));
     let group_by = compile_group_by(select, table)?;
     let mut by_id = vec![NOT_NEEDED; table.layout.len()];
     let needed = selection.needed.iter().copied().chain(restrictions.filters.iter().map(restrict::Filter::column));
@@ -50,6 +52,7 @@ pub fn compile_select(select: &Select, table: &Arc<Table>, scope: &mut Scope<'_>
         per_partition_limit,
         reversed,
         distinct: select.distinct,
+        sorted,
         group_by,
         by_id,
         point,
@@ -154,12 +157,6 @@ fn compile_order(
         }
         reversed = Some(this);
     }
-    if matches!(restrictions.partition, PartitionRestriction::Keys(_)) {
-        // Rows of several partitions in one order: only without paging, by sorting; not done here.
-        return Err(QueryError::invalid(
-            "ORDER BY with IN on the partition key is not supported: query the partitions one by one",
-        ));
-    }
     Ok(reversed.unwrap_or(false))
 }
 
@@ -179,9 +176,9 @@ fn compile_group_by(select: &Select, table: &Table) -> Result<Vec<usize>, QueryE
             )));
         }
         if at != out.len() {
-            return Err(QueryError::invalid(format!(
-                "Group by currently only support groups of columns following their declared order in the PRIMARY KEY"
-            )));
+            return Err(QueryError::invalid(
+                "Group by currently only support groups of columns following their declared order in the PRIMARY KEY",
+            ));
         }
         out.push(at);
     }

@@ -29,6 +29,8 @@ pub struct SelectPlan {
     /// Rows come in the opposite of their clustering order.
     pub(crate) reversed: bool,
     pub(crate) distinct: bool,
+    /// Rows of several partitions are sorted into one clustering order.
+    pub(crate) sorted: bool,
     /// `GROUP BY`: positions in `table.columns` of the columns that make a group.
     pub(crate) group_by: Vec<usize>,
     /// By column id: the position in `table.columns` of a column that is needed, or [`NOT_NEEDED`].

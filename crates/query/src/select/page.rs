@@ -154,6 +154,9 @@ pub struct Consumer {
     group: Option<AggregateState>,
     group_key: Vec<Option<Vec<u8>>>,
     row: Row,
+    /// Of rows that are sorted over several partitions: clustering key and end of the cells of each.
+    sorted: Option<Vec<(Vec<u8>, usize)>>,
+    clustering: Vec<u8>,
     /// Of a scan: only rows inside one of these count.
     pub(crate) row_slices: Option<Vec<ClusteringSlice>>,
 }
@@ -192,8 +195,16 @@ impl Consumer {
             group: None,
             group_key: Vec::new(),
             row: Row::new(&plan.table),
+            sorted: plan.sorted.then(Vec::new),
+            clustering: Vec::new(),
             row_slices: None,
         };
+        if plan.sorted && u64::from(consumer.rows_max) < consumer.limit_left && page.rows.is_some() {
+            return Err(QueryError::invalid(
+                "Cannot page queries with both ORDER BY and a IN restriction on the partition key; you must either remove \
+                 the ORDER BY or the IN and sort client side, or disable paging for this query",
+            ));
+        }
         if let Some(state) = &page.state {
             let state = PagingState::decode(state)?;
             consumer.limit_left = state.limit_left;
@@ -278,6 +289,10 @@ impl Consumer {
                 self.row.set(first + c, value);
             }
             set_columns(&mut self.row, plan, live, now(ctx));
+            if self.sorted.is_some() {
+                self.clustering.clear();
+                self.clustering.extend_from_slice(clustering);
+            }
             let flow = self.row(plan, ctx)?;
             if flow == Flow::PageFull {
                 self.position = if self.per_partition_left == 0 {
@@ -334,6 +349,12 @@ impl Consumer {
         }
         plan.selection.write_row(&self.row, ctx, &mut self.out)?;
         self.rows += 1;
+        if let Some(sorted) = &mut self.sorted {
+            // Which rows the limit leaves is known when all are here.
+            sorted.push((self.clustering.clone(), self.out.len()));
+            self.per_partition_left = self.per_partition_left.saturating_sub(1);
+            return Ok(if self.per_partition_left == 0 { Flow::SkipPartition } else { Flow::Continue });
+        }
         self.limit_left -= 1;
         self.per_partition_left = self.per_partition_left.saturating_sub(1);
         if self.limit_left == 0 {
@@ -370,6 +391,9 @@ impl Consumer {
 
     /// Ends the read: an aggregate over everything has a row even when there was none to count.
     pub fn finish(&mut self, plan: &SelectPlan, ctx: &BindContext<'_>) -> Result<(), QueryError> {
+        if let Some(keys) = self.sorted.take() {
+            self.sort(plan, &keys);
+        }
         if plan.selection.is_aggregate() && plan.group_by.is_empty() {
             self.group.get_or_insert_with(|| plan.selection.new_group());
         }
@@ -377,6 +401,24 @@ impl Consumer {
             self.finish_group(plan, ctx)?;
         }
         Ok(())
+    }
+
+    /// Puts the rows of several partitions into clustering order and leaves as many as the limit says.
+    fn sort(&mut self, plan: &SelectPlan, keys: &[(Vec<u8>, usize)]) {
+        let order = &plan.table.clustering_order;
+        let mut by_key: Vec<usize> = (0..keys.len()).collect();
+        by_key.sort_by(|&a, &b| {
+            let o = order.compare(&keys[a].0, &keys[b].0);
+            if plan.reversed { o.reverse() } else { o }
+        });
+        by_key.truncate(usize::try_from(self.limit_left).unwrap_or(usize::MAX));
+        let mut out = Vec::with_capacity(self.out.len());
+        for &i in &by_key {
+            let start = i.checked_sub(1).map_or(0, |before| keys[before].1);
+            out.extend_from_slice(&self.out[start..keys[i].1]);
+        }
+        self.rows = u32::try_from(by_key.len()).unwrap_or(u32::MAX);
+        self.out = out;
     }
 
     /// How many more rows of a partition a reader should fetch at once.

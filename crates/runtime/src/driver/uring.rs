@@ -17,6 +17,7 @@ use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
+use std::marker::PhantomData;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -231,6 +232,7 @@ impl Uring {
         Operation {
             slot,
             cancel_when_dropped,
+            not_send: PhantomData,
         }
     }
 
@@ -354,6 +356,8 @@ fn discard(held: Held, result: i32) {
 pub(crate) struct Operation {
     slot: u32,
     cancel_when_dropped: bool,
+    /// The slot is one of this shard's.
+    not_send: PhantomData<*const ()>,
 }
 
 /// The slot of a finished operation was taken and must not be touched again.

@@ -1,0 +1,139 @@
+//! The command line of a server. Every value is kept as text: it goes through the same parser as the file's, so that both accept
+//! and refuse the same things in the same words.
+
+use std::path::PathBuf;
+
+/// Options of a server.
+#[derive(clap::Args, Clone, Default, Debug)]
+#[command(next_help_heading = "Server options")]
+pub struct ServerArgs {
+    /// Directory of everything this node keeps [default: ./data]
+    #[arg(short = 'W', long, value_name = "DIR")]
+    pub workdir: Option<PathBuf>,
+    /// YAML file with names of cassandra.yaml or scylla.yaml [default: ceto.yaml in the workdir, if it is there]
+    #[arg(long, value_name = "FILE")]
+    pub options_file: Option<PathBuf>,
+    /// Number of shards, one thread each [default: one for each processor]
+    #[arg(short = 'c', long, value_name = "N")]
+    pub smp: Option<String>,
+    /// Memory of the whole node, e.g. 512M, 1.5G [default: half of the machine's]
+    #[arg(short = 'm', long, value_name = "SIZE")]
+    pub memory: Option<String>,
+    /// Processors to pin shards to, e.g. 0-3,8 [default: those the process may use]
+    #[arg(long, value_name = "LIST")]
+    pub cpuset: Option<String>,
+    /// Neither pin shards nor let them spin: for a machine that is shared
+    #[arg(long, value_name = "0|1", num_args = 0..=1, default_missing_value = "1")]
+    pub overprovisioned: Option<String>,
+    /// Relax checks of the environment; durability is the same
+    #[arg(long, value_name = "0|1", num_args = 0..=1, default_missing_value = "1")]
+    pub developer_mode: Option<String>,
+    /// Interface to the kernel: auto, io_uring or epoll [default: auto]
+    #[arg(long, alias = "reactor-backend", value_name = "NAME")]
+    pub backend: Option<String>,
+    /// Least severe message to log: off, error, warn, info, debug or trace [default: info]
+    #[arg(long, alias = "log-level", value_name = "LEVEL")]
+    pub default_log_level: Option<String>,
+
+    /// Address for other nodes [default: localhost]
+    #[arg(long, value_name = "ADDRESS", help_heading = "Server options: network")]
+    pub listen_address: Option<String>,
+    /// Address for clients [default: localhost]
+    #[arg(long, value_name = "ADDRESS", help_heading = "Server options: network")]
+    pub rpc_address: Option<String>,
+    /// Address that other nodes are told [default: the listen address]
+    #[arg(long, value_name = "ADDRESS", help_heading = "Server options: network")]
+    pub broadcast_address: Option<String>,
+    /// Address that clients are told [default: the rpc address]
+    #[arg(long, value_name = "ADDRESS", help_heading = "Server options: network")]
+    pub broadcast_rpc_address: Option<String>,
+    /// CQL port; 0 for any free one [default: 9042]
+    #[arg(long, value_name = "PORT", help_heading = "Server options: network")]
+    pub native_transport_port: Option<String>,
+    /// CQL port where the client's port chooses the shard; 0 for any free one, none to do without [default: 19042]
+    #[arg(long, value_name = "PORT", help_heading = "Server options: network")]
+    pub native_shard_aware_transport_port: Option<String>,
+
+    /// Directory of the commitlog [default: commitlog in the workdir]
+    #[arg(long, value_name = "DIR", help_heading = "Server options: storage")]
+    pub commitlog_directory: Option<PathBuf>,
+    /// Directory of sstables [default: data in the workdir]
+    #[arg(long, value_name = "DIR", help_heading = "Server options: storage")]
+    pub data_file_directories: Option<PathBuf>,
+    /// When a write is acknowledged: periodic (in the kernel; on disk within the period) or batch (on disk) [default: periodic]
+    #[arg(long, value_name = "MODE", help_heading = "Server options: storage")]
+    pub commitlog_sync: Option<String>,
+    /// Period of `periodic`, in milliseconds [default: 10000]
+    #[arg(long, value_name = "MS", help_heading = "Server options: storage")]
+    pub commitlog_sync_period_in_ms: Option<String>,
+    /// Size of a commitlog segment, in MiB [default: 32]
+    #[arg(long, value_name = "MB", help_heading = "Server options: storage")]
+    pub commitlog_segment_size_in_mb: Option<String>,
+    /// Size of the whole commitlog, in MiB; -1 for as much as the memory [default: -1]
+    #[arg(
+        long,
+        value_name = "MB",
+        allow_hyphen_values = true,
+        help_heading = "Server options: storage"
+    )]
+    pub commitlog_total_space_in_mb: Option<String>,
+    /// Limit of what compaction writes, in MiB per second; 0 for none [default: 0]
+    #[arg(long, value_name = "MB", help_heading = "Server options: storage")]
+    pub compaction_throughput_mb_per_sec: Option<String>,
+
+    /// Name of the cluster [default: Test Cluster]
+    #[arg(long, value_name = "NAME", help_heading = "Server options: cluster")]
+    pub cluster_name: Option<String>,
+    /// Data center of this node [default: datacenter1]
+    #[arg(long, alias = "dc", value_name = "NAME", help_heading = "Server options: cluster")]
+    pub data_center: Option<String>,
+    /// Rack of this node [default: rack1]
+    #[arg(long, value_name = "NAME", help_heading = "Server options: cluster")]
+    pub rack: Option<String>,
+}
+
+impl ServerArgs {
+    /// What was given, by YAML name.
+    pub(super) fn given(&self) -> Vec<(&'static str, String)> {
+        let path = |path: &Option<PathBuf>| path.as_ref().map(|p| p.to_string_lossy().into_owned());
+        let options = [
+            ("workdir", path(&self.workdir)),
+            ("smp", self.smp.clone()),
+            ("memory", self.memory.clone()),
+            ("cpuset", self.cpuset.clone()),
+            ("overprovisioned", self.overprovisioned.clone()),
+            ("developer_mode", self.developer_mode.clone()),
+            ("backend", self.backend.clone()),
+            ("default_log_level", self.default_log_level.clone()),
+            ("listen_address", self.listen_address.clone()),
+            ("rpc_address", self.rpc_address.clone()),
+            ("broadcast_address", self.broadcast_address.clone()),
+            ("broadcast_rpc_address", self.broadcast_rpc_address.clone()),
+            ("native_transport_port", self.native_transport_port.clone()),
+            (
+                "native_shard_aware_transport_port",
+                self.native_shard_aware_transport_port.clone(),
+            ),
+            ("commitlog_directory", path(&self.commitlog_directory)),
+            ("data_file_directories", path(&self.data_file_directories)),
+            ("commitlog_sync", self.commitlog_sync.clone()),
+            ("commitlog_sync_period_in_ms", self.commitlog_sync_period_in_ms.clone()),
+            (
+                "commitlog_segment_size_in_mb",
+                self.commitlog_segment_size_in_mb.clone(),
+            ),
+            ("commitlog_total_space_in_mb", self.commitlog_total_space_in_mb.clone()),
+            (
+                "compaction_throughput_mb_per_sec",
+                self.compaction_throughput_mb_per_sec.clone(),
+            ),
+            ("cluster_name", self.cluster_name.clone()),
+            ("data_center", self.data_center.clone()),
+            ("rack", self.rack.clone()),
+        ];
+        options
+            .into_iter()
+            .filter_map(|(name, value)| Some((name, value?)))
+            .collect()
+    }
+}

@@ -1,0 +1,433 @@
+//! What a node is told to be: from the command line, a YAML file with the names of cassandra.yaml and scylla.yaml, and defaults.
+//!
+//! The command line beats the file, which beats the default. A value is text until this module knows its option, wherever it came
+//! from; a wrong one is an error that names the option, what was given and what is expected. Nothing is ignored in
+//! silence: a name of the two files without an effect here warns, any other is an error that suggests the nearest.
+
+mod args;
+mod error;
+mod file;
+mod machine;
+mod options;
+#[cfg(test)]
+mod tests;
+mod value;
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use log::LevelFilter;
+use runtime::{Backend, fs};
+
+pub use args::ServerArgs;
+pub use error::{ConfigError, Place};
+pub use machine::Machine;
+use options::Options;
+
+/// Everything a node is told.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Directory of everything this node keeps.
+    pub workdir: PathBuf,
+    /// Directory of sstables.
+    pub data_dir: PathBuf,
+    /// Directory of the commitlog.
+    pub commitlog_dir: PathBuf,
+    /// Number of shards.
+    pub smp: u32,
+    /// The processors that shards are pinned to, one each; None does not pin.
+    pub cpus: Option<Vec<usize>>,
+    /// The machine is shared: shards neither pin nor spin.
+    pub overprovisioned: bool,
+    /// Memory of the whole node in bytes.
+    pub memory: u64,
+    /// Checks of the environment are relaxed; durability is the same.
+    pub developer_mode: bool,
+    /// Address for other nodes.
+    pub listen_address: IpAddr,
+    /// Address for clients.
+    pub rpc_address: IpAddr,
+    /// Address that other nodes are told.
+    pub broadcast_address: IpAddr,
+    /// Address that clients are told; never a wildcard.
+    pub broadcast_rpc_address: IpAddr,
+    /// CQL port; 0 takes any free one.
+    pub native_transport_port: u16,
+    /// CQL port where the client's port chooses the shard; 0 takes any free one, None does without.
+    pub shard_aware_port: Option<u16>,
+    /// When a write is acknowledged.
+    pub commitlog_sync: CommitlogSync,
+    /// Size of a commitlog segment in bytes.
+    pub commitlog_segment_size: u64,
+    /// Size of the node's commitlog in bytes: above it tables are flushed so that segments can go.
+    pub commitlog_total_space: u64,
+    /// Name of the cluster.
+    pub cluster_name: String,
+    /// This node's data center.
+    pub data_center: String,
+    /// This node's rack.
+    pub rack: String,
+    /// The longest frame body that is taken, in bytes.
+    pub native_transport_max_frame_size: usize,
+    /// Client connections that a shard takes.
+    pub max_connections_per_shard: usize,
+    /// Limit of what compaction writes, bytes per second.
+    pub compaction_throughput: Option<u64>,
+    /// The interface to the kernel.
+    pub backend: Backend,
+    /// The least severe message that is logged.
+    pub log_level: LevelFilter,
+    /// Every effective setting by YAML name as text, for `system_views.settings`.
+    pub settings: BTreeMap<String, Option<String>>,
+    /// What the operator should know; log each once at start.
+    pub warnings: Vec<String>,
+}
+
+/// When a write is acknowledged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CommitlogSync {
+    /// Once its bytes are in the kernel; they are made durable within the period.
+    Periodic {
+        /// The period.
+        period: Duration,
+    },
+    /// Once its bytes are durable.
+    Batch,
+}
+
+/// The runtime has no more.
+const SHARDS_MAX: u32 = 256;
+/// What a node needs for its buffers and one memtable.
+const MEMORY_MIN: u64 = 128 << 20;
+/// The protocol's own limit of a frame.
+const FRAME_BYTES_MAX: u64 = 256 << 20;
+/// Below this not even the requests of a driver's start fit.
+const FRAME_BYTES_MIN: u64 = 4 << 10;
+/// The smallest segment that holds the largest mutation this node takes from a frame of the default size.
+const SEGMENT_BYTES_MIN: u64 = 1 << 20;
+/// The largest segment; offsets in one are 32 bits.
+const SEGMENT_BYTES_MAX: u64 = 1 << 30;
+/// Connections of a shard when no limit is given.
+const CONNECTIONS_PER_SHARD: usize = 10_000;
+/// The options file that is read without being named, in the workdir.
+const OPTIONS_FILE: &str = "ceto.yaml";
+/// The workdir of a node that is not told one.
+const WORKDIR: &str = "data";
+
+/// The configuration of a node.
+///
+/// # Errors
+/// When the options file cannot be read or parsed, or an option is unknown or wrong.
+pub fn load(args: &ServerArgs, machine: &Machine) -> Result<Config, ConfigError> {
+    let default_file = args.workdir.as_deref().unwrap_or(Path::new(WORKDIR)).join(OPTIONS_FILE);
+    let path = match &args.options_file {
+        Some(path) => path,
+        None if fs::exists(&default_file) => &default_file,
+        None => return resolve(args, None, machine),
+    };
+    let unreadable = |reason: String| ConfigError::Unreadable {
+        path: path.clone(),
+        reason,
+    };
+    let bytes = fs::read(path).map_err(|error| unreadable(error.to_string()))?;
+    let text = String::from_utf8(bytes).map_err(|_| unreadable("it is not UTF-8".to_owned()))?;
+    resolve(args, Some((path, &text)), machine)
+}
+
+/// The same from the text of the options file.
+fn resolve(args: &ServerArgs, file: Option<(&Path, &str)>, machine: &Machine) -> Result<Config, ConfigError> {
+    let mut options = Options::default();
+    if let Some((path, text)) = file {
+        let entries = file::parse(text).map_err(|message| ConfigError::Syntax {
+            path: path.to_owned(),
+            message,
+        })?;
+        options.add_file(path, entries)?;
+    }
+    for (name, text) in args.given() {
+        options.add_argument(name, text)?;
+    }
+
+    let (workdir, data_dir, commitlog_dir) = directories(&mut options)?;
+    let (smp, cpus, overprovisioned) = shards(&mut options, machine)?;
+    let memory = memory(&mut options, machine)?;
+    let network = network(&mut options)?;
+    let commitlog_sync = commitlog_sync(&mut options)?;
+    let (commitlog_segment_size, commitlog_total_space) = commitlog_sizes(&mut options, smp, memory)?;
+    let developer_mode = options.get("developer_mode", SWITCH, value::switch)?.unwrap_or(false);
+    options.note("developer_mode", developer_mode);
+    let compaction_throughput = options.get("compaction_throughput", "a rate such as 64MiB/s, or 0", value::rate)?;
+    options.note(
+        "compaction_throughput",
+        format!("{}/s", value::size_text(compaction_throughput.unwrap_or(0))),
+    );
+    let backend = options
+        .get("backend", "auto, io_uring or epoll", backend)?
+        .unwrap_or_default();
+    options.note("backend", backend_name(backend));
+    let log_level = options
+        .get("default_log_level", "off, error, warn, info, debug or trace", |text| {
+            text.parse().ok()
+        })?
+        .unwrap_or(LevelFilter::Info);
+    options.note("default_log_level", log_level.as_str().to_ascii_lowercase());
+
+    Ok(Config {
+        workdir,
+        data_dir,
+        commitlog_dir,
+        smp,
+        cpus,
+        overprovisioned,
+        memory,
+        developer_mode,
+        listen_address: network.listen,
+        rpc_address: network.rpc,
+        broadcast_address: network.broadcast,
+        broadcast_rpc_address: network.broadcast_rpc,
+        native_transport_port: network.port,
+        shard_aware_port: network.shard_aware_port,
+        commitlog_sync,
+        commitlog_segment_size,
+        commitlog_total_space,
+        cluster_name: name(&mut options, "cluster_name", "Test Cluster")?,
+        data_center: name(&mut options, "data_center", "datacenter1")?,
+        rack: name(&mut options, "rack", "rack1")?,
+        native_transport_max_frame_size: frame_size(&mut options)?,
+        max_connections_per_shard: connections(&mut options, smp)?,
+        compaction_throughput: compaction_throughput.filter(|rate| *rate > 0),
+        backend,
+        log_level,
+        settings: options.settings,
+        warnings: options.warnings,
+    })
+}
+
+const SWITCH: &str = "true or false";
+const ADDRESS: &str = "an IP address or localhost";
+const SIZE: &str = "a size with its unit, such as 32MiB";
+const PORT: &str = "a port from 0 to 65535";
+
+fn directories(options: &mut Options) -> Result<(PathBuf, PathBuf, PathBuf), ConfigError> {
+    let mut directory = |option, default: PathBuf| {
+        let path = options.get(option, "a path", |text| (!text.is_empty()).then(|| PathBuf::from(text)))?;
+        let path = path.unwrap_or(default);
+        options.note(option, path.display());
+        Ok(path)
+    };
+    let workdir = directory("workdir", PathBuf::from(WORKDIR))?;
+    let data_dir = directory("data_file_directories", workdir.join("data"))?;
+    let commitlog_dir = directory("commitlog_directory", workdir.join("commitlog"))?;
+    Ok((workdir, data_dir, commitlog_dir))
+}
+
+/// Shards, the processors they are pinned to, and whether the machine is shared.
+fn shards(options: &mut Options, machine: &Machine) -> Result<(u32, Option<Vec<usize>>, bool), ConfigError> {
+    // Under a limit of processor time a spinning shard would use up what another needs.
+    let limited = (machine.shards() as usize) < machine.cpus.len();
+    let overprovisioned = options
+        .get("overprovisioned", SWITCH, value::switch)?
+        .unwrap_or(limited);
+    options.note("overprovisioned", overprovisioned);
+
+    let cpuset = options.get("cpuset", "processors such as 0-3,8", value::cpu_list)?;
+    if let Some(missing) = cpuset.iter().flatten().find(|cpu| !machine.cpus.contains(cpu)) {
+        return Err(options.refuse("cpuset", &format!("processors this process may use; {missing} is none")));
+    }
+    let cpus = cpuset.as_ref().unwrap_or(&machine.cpus);
+    let pinnable = u32::try_from(cpus.len()).unwrap_or(u32::MAX);
+
+    let in_range = |text: &str| text.parse().ok().filter(|n| (1..=SHARDS_MAX).contains(n));
+    let smp = options.get("smp", "a number of shards from 1 to 256", in_range)?;
+    let default = if cpuset.is_some() { pinnable } else { machine.shards() };
+    let smp = smp.unwrap_or(default.clamp(1, SHARDS_MAX));
+    options.note("smp", smp);
+    if overprovisioned {
+        return Ok((smp, None, true));
+    }
+    if smp > pinnable {
+        let expected = format!("at most {pinnable}, one for each processor, or --overprovisioned");
+        return Err(options.refuse("smp", &expected));
+    }
+    Ok((smp, Some(cpus[..smp as usize].to_vec()), false))
+}
+
+fn memory(options: &mut Options, machine: &Machine) -> Result<u64, ConfigError> {
+    let in_range = |text: &str| value::size(text).filter(|size| *size >= MEMORY_MIN);
+    let memory = options.get("memory", "a size such as 512M or 1.5G, at least 128M", in_range)?;
+    let memory = memory.unwrap_or((machine.memory_bytes / 2).max(MEMORY_MIN));
+    options.note("memory", value::size_text(memory));
+    if memory > machine.memory_bytes {
+        options.warnings.push(format!(
+            "memory is {}, but this machine has only {}",
+            value::size_text(memory),
+            value::size_text(machine.memory_bytes)
+        ));
+    }
+    Ok(memory)
+}
+
+struct Network {
+    listen: IpAddr,
+    rpc: IpAddr,
+    broadcast: IpAddr,
+    broadcast_rpc: IpAddr,
+    port: u16,
+    shard_aware_port: Option<u16>,
+}
+
+fn network(options: &mut Options) -> Result<Network, ConfigError> {
+    let localhost = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    let one = |text: &str| value::address(text).filter(|address| !address.is_unspecified());
+    let one_expected = "one IP address, not a wildcard, or localhost";
+    let listen = options.get("listen_address", one_expected, one)?.unwrap_or(localhost);
+    options.note("listen_address", listen);
+    let rpc = options
+        .get("rpc_address", ADDRESS, value::address)?
+        .unwrap_or(localhost);
+    options.note("rpc_address", rpc);
+    let broadcast = options.get("broadcast_address", one_expected, one)?.unwrap_or(listen);
+    options.note("broadcast_address", broadcast);
+    let broadcast_rpc = options.get("broadcast_rpc_address", one_expected, one)?.unwrap_or(rpc);
+    if broadcast_rpc.is_unspecified() {
+        return Err(options.refuse(
+            "rpc_address",
+            "broadcast_rpc_address too, when rpc_address is a wildcard",
+        ));
+    }
+    options.note("broadcast_rpc_address", broadcast_rpc);
+
+    let port = options
+        .get("native_transport_port", PORT, |text| text.parse().ok())?
+        .unwrap_or(9_042);
+    options.note("native_transport_port", port);
+    let shard_aware = |text: &str| match text {
+        "none" => Some(None),
+        _ => text.parse().ok().map(Some),
+    };
+    let option = "native_shard_aware_transport_port";
+    let shard_aware_port = options
+        .get(option, "a port from 0 to 65535, or none", shard_aware)?
+        .unwrap_or(Some(19_042));
+    if shard_aware_port == Some(port) && port != 0 {
+        return Err(options.refuse(option, "another port than native_transport_port"));
+    }
+    options
+        .settings
+        .insert(option.to_owned(), shard_aware_port.map(|port| port.to_string()));
+    Ok(Network {
+        listen,
+        rpc,
+        broadcast,
+        broadcast_rpc,
+        port,
+        shard_aware_port,
+    })
+}
+
+fn commitlog_sync(options: &mut Options) -> Result<CommitlogSync, ConfigError> {
+    let positive = |text: &str| value::duration(text).filter(|period| !period.is_zero());
+    let period = options.get("commitlog_sync_period", "a duration above 0, such as 10000ms", positive)?;
+    let period = period.unwrap_or(Duration::from_secs(10));
+    options.note("commitlog_sync_period", format!("{}ms", period.as_millis()));
+    let sync = options.get("commitlog_sync", "periodic or batch", |text| match text {
+        "periodic" => Some(CommitlogSync::Periodic { period }),
+        "batch" => Some(CommitlogSync::Batch),
+        _ => None,
+    })?;
+    let sync = sync.unwrap_or(CommitlogSync::Periodic { period });
+    options.note(
+        "commitlog_sync",
+        if sync == CommitlogSync::Batch {
+            "batch"
+        } else {
+            "periodic"
+        },
+    );
+    Ok(sync)
+}
+
+/// The sizes of a segment and of the whole log. Each shard needs a segment to write and one to flush from.
+fn commitlog_sizes(options: &mut Options, smp: u32, memory: u64) -> Result<(u64, u64), ConfigError> {
+    let range = SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX;
+    let expected = format!("{SIZE}, from 1MiB to 1GiB");
+    let segment = options.get("commitlog_segment_size", &expected, |t| {
+        sized(t).filter(|size| range.contains(size))
+    })?;
+    let segment = segment.unwrap_or(32 << 20);
+    options.note("commitlog_segment_size", value::size_text(segment));
+
+    let least = segment * 2 * u64::from(smp);
+    let option = "commitlog_total_space";
+    let total = options.get(option, &format!("{SIZE}, or -1"), |text| match text {
+        "-1" => Some(None),
+        _ => sized(text).map(Some),
+    })?;
+    let total = total.flatten();
+    if total.is_some_and(|total| total < least) {
+        let expected = format!("at least {}, two segments for each shard", value::size_text(least));
+        return Err(options.refuse(option, &expected));
+    }
+    let total = total.unwrap_or(memory.max(least));
+    options.note(option, value::size_text(total));
+    Ok((segment, total))
+}
+
+fn frame_size(options: &mut Options) -> Result<usize, ConfigError> {
+    let option = "native_transport_max_frame_size";
+    let in_range = |text: &str| sized(text).filter(|size| (FRAME_BYTES_MIN..=FRAME_BYTES_MAX).contains(size));
+    let size = options
+        .get(option, &format!("{SIZE}, from 4KiB to 256MiB"), in_range)?
+        .unwrap_or(16 << 20);
+    options.note(option, value::size_text(size));
+    Ok(usize::try_from(size).unwrap_or(usize::MAX))
+}
+
+/// Connections of a shard; the option counts those of the node.
+fn connections(options: &mut Options, smp: u32) -> Result<usize, ConfigError> {
+    let option = "native_transport_max_concurrent_connections";
+    let limit = options.get(
+        option,
+        "a number of connections, or -1 for no limit of the node",
+        |text| match text {
+            "-1" => Some(None),
+            _ => text.parse::<usize>().ok().filter(|limit| *limit > 0).map(Some),
+        },
+    )?;
+    let limit = limit.flatten();
+    options.note(option, limit.map_or("-1".to_owned(), |limit| limit.to_string()));
+    Ok(limit.map_or(CONNECTIONS_PER_SHARD, |limit| limit.div_ceil(smp as usize)))
+}
+
+fn name(options: &mut Options, option: &'static str, default: &str) -> Result<String, ConfigError> {
+    let name = options.get(option, "a name", |text| (!text.is_empty()).then(|| text.to_owned()))?;
+    let name = name.unwrap_or_else(|| default.to_owned());
+    options.note(option, &name);
+    Ok(name)
+}
+
+fn backend(text: &str) -> Option<Backend> {
+    match text {
+        "auto" => Some(Backend::Auto),
+        "io_uring" => Some(Backend::IoUring),
+        "epoll" => Some(Backend::Epoll),
+        _ => None,
+    }
+}
+
+fn backend_name(backend: Backend) -> &'static str {
+    match backend {
+        Backend::Auto => "auto",
+        Backend::IoUring => "io_uring",
+        Backend::Epoll => "epoll",
+    }
+}
+
+/// A size with its unit. A bare number is refused: nobody can tell whether bytes or mebibytes were meant.
+fn sized(text: &str) -> Option<u64> {
+    text.ends_with(|c: char| c.is_ascii_alphabetic())
+        .then(|| value::size(text))
+        .flatten()
+}

@@ -1,0 +1,110 @@
+"""The commands of the binary besides the server: each does its work in a small size, or says what is wrong."""
+
+import json
+import subprocess
+
+import pytest
+
+from harness import cql
+from harness.node import ceto_binary, run_ceto
+
+pytestmark = pytest.mark.ceto_only("the binary itself")
+
+
+def refused(*arguments):
+    """What a command prints when it fails, which it must."""
+    done = subprocess.run(
+        [ceto_binary(), *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode != 0, said
+    assert "panicked" not in said, said
+    return said
+
+
+def test_help_names_the_commands_and_the_options_people_know():
+    said = run_ceto("--help")
+    for word in (
+        "perf",
+        "nodetool",
+        "--workdir",
+        "--smp",
+        "--memory",
+        "--commitlog-sync",
+        "--options-file",
+        "--native-transport-port",
+        "--native-shard-aware-transport-port",
+        "--overprovisioned",
+    ):
+        assert word in said, f"--help does not mention {word}"
+
+
+def test_the_node_prints_how_to_connect(node):
+    printed = "".join(node.lines)
+    assert f"serving CQL on {node.host}:{node.port}" in printed
+    assert "cqlsh" in printed, printed
+
+
+def test_nodetool_without_a_node(tmp_path):
+    assert str(tmp_path) in refused("nodetool", "--workdir", str(tmp_path), "flush")
+
+
+def test_nodetool_flush(node, server):
+    with cql.cluster(server) as cluster:
+        session = cluster.connect()
+        name = cql.unique("flushed")
+        session.execute(
+            f"CREATE KEYSPACE {name} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
+        )
+        session.execute(f"CREATE TABLE {name}.t (k int PRIMARY KEY)")
+        session.execute(f"INSERT INTO {name}.t (k) VALUES (1)")
+        node.nodetool("flush")
+        assert list(node.workdir.rglob("*-Data.db")), "no sstable was written"
+        assert cql.rows(session, f"SELECT k FROM {name}.t") == [(1,)]
+        session.execute(f"DROP KEYSPACE {name}")
+
+
+@pytest.mark.parametrize("kind", ["read", "write", "delete"])
+def test_perf_simple_query(kind, tmp_path):
+    result = tmp_path / "result.json"
+    options = [] if kind == "read" else [f"--{kind}"]
+    run_ceto(
+        "perf",
+        "simple-query",
+        *options,
+        "--smp",
+        "1",
+        "--partitions",
+        "100",
+        "--operations",
+        "2000",
+        "--json-result",
+        str(result),
+    )
+    found = json.loads(result.read_text())
+    assert found["tps"] > 0 and found["allocs_per_op"] >= 0, found
+
+
+def test_perf_memory_footprint():
+    said = run_ceto(
+        "perf", "memory-footprint", "--row-count=2", "--partition-count=10", "--data-size=8", "--column-count=4"
+    )
+    assert "in memtable" in said and "in sstable me" in said, said
+
+
+@pytest.mark.parametrize("workload", ["read", "write"])
+def test_perf_cql(node, tmp_path, workload):
+    result = tmp_path / "result.json"
+    run_ceto(
+        "perf", "cql", "--connect", f"{node.host}:{node.port}", "--workload", workload, "--connections", "4", "--depth", "4",
+        "--partitions", "1000", "--warm-up", "0", "--operations", "5000", "--server-pid", str(node.pid), "--json-result", str(result),
+    )  # fmt: skip
+    found = json.loads(result.read_text())
+    assert found["operations"] >= 5000 and not found["errors"], found
+    assert found["rate"] > 0 and found["latency"]["p99_us"] > 0
+
+
+def test_unknown_commands_are_refused():
+    assert "nonsense" in refused("nonsense")
+    assert "nonsense" in refused("perf", "nonsense")
+    assert "nonsense" in refused("nodetool", "nonsense")

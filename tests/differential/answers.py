@@ -1,0 +1,63 @@
+"""What a server answers, as text, so that two servers can be compared and the answers of one be written down."""
+
+from cassandra.query import SimpleStatement
+
+from differential.generate import KEYSPACE
+from harness import cql
+
+INDENT = "    "
+
+
+def fresh_session(cluster):
+    session = cluster.connect()
+    session.execute(f"DROP KEYSPACE IF EXISTS {KEYSPACE}")
+    session.execute(
+        f"CREATE KEYSPACE {KEYSPACE} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
+    )
+    session.set_keyspace(KEYSPACE)
+    return session
+
+
+def answer(session, statement):
+    """The lines of the answer: rows, `ok`, or `error CODE`."""
+    try:
+        found = session.execute(SimpleStatement(statement, fetch_size=None))
+    except Exception as failure:
+        code, _ = cql.error_of(failure)
+        return [f"error {code:04x}"]
+    if not found.column_names:
+        return ["ok"]
+    return [" | ".join(found.column_names)] + [" | ".join(text(value) for value in row) for row in found]
+
+
+def text(value):
+    """One spelling for each value, whatever class the driver chose for it."""
+    if isinstance(value, bytes):
+        return "0x" + value.hex()
+    if isinstance(value, str):
+        return "'" + value.replace("\\", "\\\\").replace("\n", "\\n").replace("'", "''") + "'"
+    if value is None or isinstance(value, (bool, int, float)):
+        return repr(value)
+    if hasattr(value, "items"):
+        return "{" + ", ".join(f"{text(k)}: {text(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(text, value)) + "]"
+    if type(value).__name__ in ("SortedSet", "set"):
+        return "{" + ", ".join(map(text, value)) + "}"
+    return str(value)
+
+
+def write(path, answered):
+    with path.open("w") as file:
+        for statement, lines in answered:
+            file.write(statement + "\n" + "".join(f"{INDENT}{line}\n" for line in lines))
+
+
+def read(path):
+    answered = []
+    for line in path.read_text().splitlines():
+        if line.startswith(INDENT):
+            answered[-1][1].append(line.removeprefix(INDENT))
+        else:
+            answered.append((line, []))
+    return answered

@@ -1,0 +1,81 @@
+"""The same statements get the same answers as from Apache Cassandra.
+
+pytest tests/differential                                  against its recorded answers (recorded/*.txt)
+pytest tests/differential --cassandra HOST:PORT            and, side by side, on further seeds
+pytest tests/differential --cassandra HOST:PORT --record   write the answers down again
+"""
+
+import contextlib
+import os
+from pathlib import Path
+
+import pytest
+
+from differential import answers
+from differential.generate import KEYSPACE, Generator
+from harness import cql
+
+FLUSH_EVERY = 9
+KILL_EVERY = 21
+RECORDED = Path(__file__).parent / "recorded"
+SEEDS = range(1, 25)
+# CETO_DIFFERENTIAL_SEEDS=100:200 compares other seeds.
+FIRST, LAST = map(int, os.environ.get("CETO_DIFFERENTIAL_SEEDS", "100:120").split(":"))
+
+
+def compare(session, answered, disturb=lambda number, session: session):
+    """Ask again and compare. `disturb` may do something to the node before a statement, and returns the session to use."""
+    different = []
+    for number, (statement, expected) in enumerate(answered):
+        session = disturb(number, session)
+        got = answers.answer(session, statement)
+        if got != expected:
+            different.append(f"{number}: {statement}\n  expected {expected}\n  got      {got}")
+    assert not different, f"{len(different)} of {number + 1} answers differ\n" + "\n".join(different[:10])
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_recorded_answers(request, seed):
+    path = RECORDED / f"{seed}.txt"
+    if request.config.getoption("--record"):
+        cassandra = request.getfixturevalue("cassandra")
+        RECORDED.mkdir(exist_ok=True)
+        answers.write(path, [(s, answers.answer(cassandra, s)) for s in Generator(seed).statements()])
+        return
+    compare(request.getfixturevalue("session"), answers.read(path))
+
+
+@pytest.mark.ceto_only("the harness flushes its own node")
+@pytest.mark.parametrize("seed", SEEDS)
+def test_recorded_answers_with_flushes_between(own_node, seed):
+    """The same answers, whether the rows stand in memory, in sstables, or in both."""
+
+    def flush(number, session):
+        if number % FLUSH_EVERY == FLUSH_EVERY - 1:
+            own_node.nodetool("flush")
+        return session
+
+    with cql.cluster(own_node.server) as cluster:
+        compare(answers.fresh_session(cluster), answers.read(RECORDED / f"{seed}.txt"), flush)
+
+
+@pytest.mark.ceto_only("the harness kills its own node")
+@pytest.mark.parametrize("seed", SEEDS[::4])
+def test_recorded_answers_with_kills_between(own_node, seed):
+    """The same answers, though the node is killed with -9 and restarted between the statements."""
+    with contextlib.ExitStack() as clusters:
+
+        def kill(number, session):
+            if number % KILL_EVERY != KILL_EVERY - 1:
+                return session
+            own_node.kill9()
+            own_node.start()
+            return clusters.enter_context(cql.cluster(own_node.server)).connect(KEYSPACE)
+
+        first = answers.fresh_session(clusters.enter_context(cql.cluster(own_node.server)))
+        compare(first, answers.read(RECORDED / f"{seed}.txt"), kill)
+
+
+@pytest.mark.parametrize("seed", range(FIRST, LAST))
+def test_answers_side_by_side(cassandra, session, seed):
+    compare(session, [(s, answers.answer(cassandra, s)) for s in Generator(seed).statements()])

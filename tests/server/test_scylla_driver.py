@@ -1,0 +1,64 @@
+"""The shard-aware fork of the Python driver (scylla-driver, in an environment of its own: .dev/venv-scylla)."""
+
+import pytest
+
+from harness import cql
+
+CONNECT_QUERIES_MAX = 20_000
+
+
+@pytest.fixture
+def scylla_session(server, keyspace):
+    with cql.cluster(server) as cluster:
+        yield cluster.connect(keyspace)
+
+
+def test_it_creates_writes_and_reads(scylla_session):
+    name = cql.unique("scylla")
+    scylla_session.execute(f"CREATE TABLE {name} (k int PRIMARY KEY, v text, l list<int>)")
+    insert = scylla_session.prepare(f"INSERT INTO {name} (k, v, l) VALUES (?, ?, ?)")
+    for k in range(100):
+        scylla_session.execute(insert, (k, f"v{k}", [k, k + 1]))
+    select = scylla_session.prepare(f"SELECT v, l FROM {name} WHERE k = ?")
+    for k in range(100):
+        assert cql.rows(scylla_session, select, (k,)) == [(f"v{k}", [k, k + 1])]
+    select_all = scylla_session.prepare(f"SELECT k FROM {name}")
+    select_all.fetch_size = 7
+    assert sorted(k for (k,) in cql.rows(scylla_session, select_all)) == list(range(100))
+    tables = scylla_session.cluster.metadata.keyspaces[scylla_session.keyspace].tables
+    assert [column for column in tables[name].columns] == ["k", "l", "v"]
+    scylla_session.execute(f"DROP TABLE {name}")
+
+
+@pytest.mark.ceto_only("Cassandra has no shards")
+def test_it_connects_to_every_shard_and_asks_the_owner(server, scylla_session):
+    cluster = scylla_session.cluster
+    assert cluster.is_shard_aware()
+
+    def connected():
+        (pool,) = cluster.shard_aware_stats().values()
+        assert pool["shards_count"] == server.node.smp
+        return pool["connected"] == server.node.smp
+
+    # The pool opens its connections in the background; each question is a request, so this does not spin.
+    for _ in range(CONNECT_QUERIES_MAX):
+        if connected():
+            break
+        scylla_session.execute("SELECT key FROM system.local")
+    assert connected(), cluster.shard_aware_stats()
+
+    name = cql.unique("scylla")
+    scylla_session.execute(f"CREATE TABLE {name} (k int PRIMARY KEY, v int)")
+    insert = scylla_session.prepare(f"INSERT INTO {name} (k, v) VALUES (?, ?)")
+    asked = set()
+    for k in range(50):
+        bound = insert.bind((k, k))
+        future = scylla_session.execute_async(bound)
+        future.result()
+        token = cluster.metadata.token_map.token_class.from_key(bound.routing_key)
+        (host,) = cluster.metadata.all_hosts()
+        owner = host.sharding_info.shard_id_from_token(token.value)
+        assert future._connection.features.shard_id == owner
+        asked.add(owner)
+    assert asked == set(range(server.node.smp))
+    scylla_session.execute(f"DROP TABLE {name}")
