@@ -494,6 +494,24 @@ fn an_unfinished_or_refused_sstable_leaves_no_file_behind() {
 }
 
 #[test]
+fn a_partition_of_which_nothing_remains_is_not_written() {
+    let table = long_table();
+    let dir = TempDir::new("nothing");
+    let options = WriterOptions::of_table(&table, 1, EncodingBase::default()).expect("known options");
+    let mut writer = Writer::create(&dir.0, 1, &table, options).expect("an empty directory");
+    let empty = PartitionBlock::new(types::token::token_of(b"a"), b"a");
+    let mut begun = empty.clone();
+    begun.covered = Some(Bound::before(&common::clustering(&[&[0, 0, 0, 1]])));
+    writer.append(&empty).expect("nothing to write");
+    assert!(writer.is_empty());
+    writer.append(&begun).expect("nothing to write");
+    writer
+        .append(&long_partition(&table, b"a", 3, 10))
+        .expect("room on the disk");
+    assert_eq!(writer.finish().expect("room on the disk").partitions, 1);
+}
+
+#[test]
 fn unsealed_files_are_listed_by_nobody_and_removed_at_start() {
     let table = long_table();
     let dir = TempDir::new("unsealed");
