@@ -266,13 +266,15 @@ impl Shard {
 
     /// Removes files that no version names any more. Readers that still hold them keep their open files.
     pub(crate) async fn delete_sstables(&self, readers: &[Arc<Reader>]) -> Result<(), String> {
+        // All of them or none, even across a crash: what one covers another may still hold.
+        let mut descriptors = Vec::with_capacity(readers.len());
         for reader in readers {
             reader.evict_from(&self.cache);
-            let descriptor = reader.descriptor().clone();
-            runtime::offload(move || sstable::delete(&descriptor))
-                .await
-                .map_err(|e| e.to_string())?;
+            descriptors.push(reader.descriptor().clone());
         }
+        runtime::offload(move || sstable::delete_all(&descriptors))
+            .await
+            .map_err(|e| e.to_string())?;
         Ok(())
     }
 
