@@ -1,2 +1,137 @@
-//! The ceto binary.
-fn main() {}
+//! The ceto binary: a server, and the tools that come with it.
+//!
+//! Exit codes: 0 when the server has drained or the tool has done its work, 1 for any error, told in one line on standard error.
+
+mod allocator;
+mod cli;
+mod logger;
+
+use std::io::{self, BufWriter, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+use cli::{Cli, Command, Perf, Sstable};
+use log::LevelFilter;
+use node::config::{self, Machine, ServerArgs};
+
+#[global_allocator]
+static ALLOCATOR: allocator::Counting = allocator::Counting;
+
+fn main() -> ExitCode {
+    perf::set_allocation_counter(allocator::count);
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(text) if !text.use_stderr() => {
+            print!("{}", text.render());
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => return fail(&cli::one_line(&error)),
+    };
+    let result = match cli.command {
+        None => serve(&cli.server),
+        Some(Command::Perf(command)) => measure(*command),
+        Some(Command::Sstable(command)) => inspect(&command),
+        Some(Command::Nodetool(nodetool)) => {
+            node::control::request(&nodetool.workdir, &nodetool.words).and_then(|answer| put(answer.as_bytes()))
+        }
+    };
+    result.map_or_else(|message| fail(&message), |()| ExitCode::SUCCESS)
+}
+
+fn fail(message: &str) -> ExitCode {
+    eprintln!("ceto: {}", message.trim_end().replace('\n', "; "));
+    ExitCode::FAILURE
+}
+
+fn serve(args: &ServerArgs) -> Result<(), String> {
+    let config = config::load(args, &Machine::detect()).map_err(|error| error.to_string())?;
+    logger::start(config.log_level);
+    node::start(config)
+}
+
+fn measure(command: Perf) -> Result<(), String> {
+    logger::start(LevelFilter::Warn);
+    let report = match command {
+        Perf::SimpleQuery(options) => perf::simple_query::run(&options)?.to_string(),
+        Perf::MemoryFootprint(options) => perf::memory_footprint::run(&options)?.to_string(),
+        Perf::Cql(options) => perf::cql_load::run(options)
+            .map_err(|error| error.to_string())?
+            .to_string(),
+        Perf::Redis(options) => perf::redis_load::run(options)
+            .map_err(|error| error.to_string())?
+            .to_string(),
+    };
+    put(report.as_bytes())
+}
+
+fn inspect(command: &Sstable) -> Result<(), String> {
+    match command {
+        Sstable::Dump { files } => files.iter().try_for_each(|file| {
+            let mut out = Output {
+                inner: BufWriter::with_capacity(1 << 16, io::stdout().lock()),
+                gone: false,
+            };
+            let seconds = u32::try_from(runtime::wall_clock_us() / 1_000_000).unwrap_or(u32::MAX);
+            let dumped = sstable::tool::dump(file, seconds, &mut out).map_err(|error| error.to_string());
+            let flushed = dumped.and_then(|()| out.flush().map_err(|error| format!("standard output: {error}")));
+            if out.gone { Ok(()) } else { flushed }
+        }),
+        Sstable::Verify { files } => files.iter().try_for_each(|file| {
+            let report = sstable::tool::verify(file).map_err(|error| error.to_string())?;
+            let text = format!(
+                "{}: sound: {} partitions, {} rows, {} range tombstones, {} bytes of data\n",
+                file.display(),
+                report.partitions,
+                report.rows,
+                report.range_tombstones,
+                report.data_len
+            );
+            put(text.as_bytes())
+        }),
+        Sstable::Metadata { files } => files.iter().try_for_each(|file| {
+            let text = sstable::tool::metadata(file).map_err(|error| error.to_string())?;
+            put(text.as_bytes())
+        }),
+    }
+}
+
+/// Writes a result to standard output.
+fn put(bytes: &[u8]) -> Result<(), String> {
+    let mut out = Output {
+        inner: BufWriter::new(io::stdout().lock()),
+        gone: false,
+    };
+    let written = out.write_all(bytes).and_then(|()| out.flush());
+    if out.gone {
+        Ok(())
+    } else {
+        written.map_err(|error| format!("standard output: {error}"))
+    }
+}
+
+/// Standard output, and whether its reader has gone: `ceto sstable dump … | head` is no error.
+struct Output<W> {
+    inner: W,
+    gone: bool,
+}
+
+impl<W: Write> Output<W> {
+    fn note<T>(&mut self, result: io::Result<T>) -> io::Result<T> {
+        self.gone |= result
+            .as_ref()
+            .is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe);
+        result
+    }
+}
+
+impl<W: Write> Write for Output<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let result = self.inner.write(bytes);
+        self.note(result)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let result = self.inner.flush();
+        self.note(result)
+    }
+}

@@ -217,9 +217,9 @@ pub(crate) fn mutations(body: &[u8]) -> impl Iterator<Item = Option<&[u8]>> {
         if rest.is_empty() {
             return None;
         }
-        let split = rest.split_first_chunk::<4>().and_then(|(len, tail)| {
-            tail.split_at_checked(u32::from_le_bytes(*len) as usize)
-        });
+        let split = rest
+            .split_first_chunk::<4>()
+            .and_then(|(len, tail)| tail.split_at_checked(u32::from_le_bytes(*len) as usize));
         Some(match split {
             Some((m, tail)) => {
                 rest = tail;

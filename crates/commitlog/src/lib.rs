@@ -28,11 +28,11 @@ use std::time::Duration;
 
 use runtime::Notify;
 
-pub use format::{Discard, ReplayPosition};
 use format::{
     ALIGN, CHUNK_HEADER_BYTES, KIND_BATCH, KIND_BATCH_BEGUN, KIND_BATCH_ENDED, KIND_DISCARD, KIND_MUTATION,
     RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES,
 };
+pub use format::{Discard, ReplayPosition};
 pub use replay::{Record, Replay, ReplayError, ReplayStats, last_segment, sync_segments};
 use segment::Segment;
 
@@ -101,11 +101,17 @@ impl std::fmt::Display for LogError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::TooLarge { bytes, bytes_max } => {
-                write!(f, "Mutation of {bytes} bytes is too large for the maximum size of {bytes_max}")
+                write!(
+                    f,
+                    "Mutation of {bytes} bytes is too large for the maximum size of {bytes_max}"
+                )
             }
             Self::Io { file, message, .. } => write!(f, "commitlog {}: {message}", file.display()),
             Self::Broken { message } => {
-                write!(f, "the commitlog stopped after a failed sync ({message}); writes need a restart")
+                write!(
+                    f,
+                    "the commitlog stopped after a failed sync ({message}); writes need a restart"
+                )
             }
         }
     }
@@ -174,10 +180,7 @@ impl Commitlog {
     }
 
     /// Adds mutations that count all or not at all: they stand in one record.
-    pub fn append_batch<'m>(
-        &self,
-        mutations: impl Iterator<Item = &'m [u8]>,
-    ) -> Result<ReplayPosition, LogError> {
+    pub fn append_batch<'m>(&self, mutations: impl Iterator<Item = &'m [u8]>) -> Result<ReplayPosition, LogError> {
         let mut body = Vec::new();
         format::put_mutations(&mut body, mutations);
         self.append_record(KIND_BATCH, &body)
@@ -213,14 +216,20 @@ impl Commitlog {
         let mut chunk = self.chunk.borrow_mut();
         if chunk.len() == CHUNK_HEADER_BYTES {
             let p = self.appended.get();
-            self.appended.set(ReplayPosition { offset: p.offset + CHUNK_HEADER_BYTES as u32, ..p });
+            self.appended.set(ReplayPosition {
+                offset: p.offset + CHUNK_HEADER_BYTES as u32,
+                ..p
+            });
         }
         let len = u32::try_from(body.len()).expect("checked against the segment's size");
         chunk.extend_from_slice(&len.to_le_bytes());
         chunk.push(kind);
         chunk.extend_from_slice(body);
         let p = self.appended.get();
-        let p = ReplayPosition { offset: p.offset + bytes as u32, ..p };
+        let p = ReplayPosition {
+            offset: p.offset + bytes as u32,
+            ..p
+        };
         self.appended.set(p);
         Ok(p)
     }
@@ -229,10 +238,15 @@ impl Commitlog {
     #[cold]
     fn make_room(&self, bytes: usize) -> Result<(), LogError> {
         if let Some(message) = &*self.broken.borrow() {
-            return Err(LogError::Broken { message: message.clone() });
+            return Err(LogError::Broken {
+                message: message.clone(),
+            });
         }
         if bytes > self.mutation_bytes_max() {
-            return Err(LogError::TooLarge { bytes, bytes_max: self.mutation_bytes_max() });
+            return Err(LogError::TooLarge {
+                bytes,
+                bytes_max: self.mutation_bytes_max(),
+            });
         }
         self.write()?;
         let p = self.appended.get();
@@ -246,10 +260,14 @@ impl Commitlog {
 
     fn next_segment(&self) -> Result<(), LogError> {
         let id = self.next_segment.get();
-        let previous = self.segments.borrow().back().map_or_else(ReplayPosition::default, |s| ReplayPosition {
-            segment: s.id(),
-            offset: s.end(),
-        });
+        let previous = self
+            .segments
+            .borrow()
+            .back()
+            .map_or_else(ReplayPosition::default, |s| ReplayPosition {
+                segment: s.id(),
+                offset: s.end(),
+            });
         let spare = self.spare.borrow_mut().pop();
         let segment = match spare {
             Some(s) => Segment::reuse(&s, &self.options, id, previous)?,
@@ -257,7 +275,10 @@ impl Commitlog {
         };
         self.next_segment.set(id + 1);
         self.segments.borrow_mut().push_back(Rc::new(segment));
-        let start = ReplayPosition { segment: id, offset: SEGMENT_HEADER_BYTES as u32 };
+        let start = ReplayPosition {
+            segment: id,
+            offset: SEGMENT_HEADER_BYTES as u32,
+        };
         self.appended.set(start);
         Ok(())
     }
@@ -270,14 +291,22 @@ impl Commitlog {
         if chunk.len() == CHUNK_HEADER_BYTES {
             return Ok(self.written.get());
         }
-        let segment = self.segments.borrow().back().cloned().expect("a chunk with records has a segment");
+        let segment = self
+            .segments
+            .borrow()
+            .back()
+            .cloned()
+            .expect("a chunk with records has a segment");
         format::seal_chunk(&mut chunk, segment.id(), self.synced.get());
         let result = segment.write(&chunk);
         let written = self.appended.get();
         chunk.clear();
         chunk.resize(CHUNK_HEADER_BYTES, 0);
         let end = segment.end();
-        self.appended.set(ReplayPosition { segment: segment.id(), offset: end });
+        self.appended.set(ReplayPosition {
+            segment: segment.id(),
+            offset: end,
+        });
         result?;
         self.written.set(written);
         Ok(written)
@@ -292,7 +321,9 @@ impl Commitlog {
     pub async fn synced(self: &Rc<Self>, position: ReplayPosition) -> Result<(), LogError> {
         loop {
             if let Some(message) = &*self.broken.borrow() {
-                return Err(LogError::Broken { message: message.clone() });
+                return Err(LogError::Broken {
+                    message: message.clone(),
+                });
             }
             if self.synced.get() >= position {
                 return Ok(());
@@ -316,7 +347,13 @@ impl Commitlog {
         }
         self.sync_running.set(true);
         let _running = Running(self);
-        let dirty: Vec<Rc<Segment>> = self.segments.borrow().iter().filter(|s| s.is_dirty()).cloned().collect();
+        let dirty: Vec<Rc<Segment>> = self
+            .segments
+            .borrow()
+            .iter()
+            .filter(|s| s.is_dirty())
+            .cloned()
+            .collect();
         for segment in dirty {
             if let Err(e) = segment.sync().await {
                 let message = format!("{}: {e}", segment.path().display());
@@ -331,7 +368,9 @@ impl Commitlog {
 
     /// Syncs at each period until the node stops; to be spawned in periodic mode.
     pub async fn run_periodic(self: Rc<Self>) {
-        let SyncMode::Periodic(period) = self.options.sync else { return };
+        let SyncMode::Periodic(period) = self.options.sync else {
+            return;
+        };
         loop {
             runtime::sleep(period).await;
             if self.sync().await.is_err() {

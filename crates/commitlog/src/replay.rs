@@ -55,7 +55,11 @@ impl std::fmt::Display for ReplayError {
         match self {
             Self::Io { file, source } => write!(f, "commitlog {}: {source}", file.display()),
             Self::Corrupt { file, offset, expected } => {
-                write!(f, "commitlog {} is damaged at offset {offset}: expected {expected}", file.display())
+                write!(
+                    f,
+                    "commitlog {} is damaged at offset {offset}: expected {expected}",
+                    file.display()
+                )
             }
         }
     }
@@ -120,7 +124,10 @@ pub struct Replay {
 }
 
 fn list(dir: &Path) -> Result<Vec<(u32, u64, PathBuf)>, ReplayError> {
-    let entries = fs::read_dir(dir).map_err(|source| ReplayError::Io { file: dir.to_owned(), source })?;
+    let entries = fs::read_dir(dir).map_err(|source| ReplayError::Io {
+        file: dir.to_owned(),
+        source,
+    })?;
     let mut files: Vec<(u32, u64, PathBuf)> = entries
         .iter()
         .filter_map(|e| parse_file_name(&e.name).map(|(shard, id)| (shard, id, dir.join(&e.name))))
@@ -132,9 +139,19 @@ fn list(dir: &Path) -> Result<Vec<(u32, u64, PathBuf)>, ReplayError> {
 /// Makes what is in old segments durable: a killed process may have left it to the kernel alone. Blocks.
 pub fn sync_segments(files: &[PathBuf]) -> Result<(), ReplayError> {
     for path in files {
-        fs::File::open(path, fs::OpenOptions { read: true, write: true, ..fs::OpenOptions::default() })
-            .and_then(|f| f.sync_data_blocking())
-            .map_err(|source| ReplayError::Io { file: path.clone(), source })?;
+        fs::File::open(
+            path,
+            fs::OpenOptions {
+                read: true,
+                write: true,
+                ..fs::OpenOptions::default()
+            },
+        )
+        .and_then(|f| f.sync_data_blocking())
+        .map_err(|source| ReplayError::Io {
+            file: path.clone(),
+            source,
+        })?;
     }
     Ok(())
 }
@@ -161,7 +178,13 @@ impl Replay {
             files.push((of, id, path));
         }
         files.reverse();
-        Ok(Self { boot_id, logs, files, stats: ReplayStats::default(), batches: BTreeMap::new() })
+        Ok(Self {
+            boot_id,
+            logs,
+            files,
+            stats: ReplayStats::default(),
+            batches: BTreeMap::new(),
+        })
     }
 
     /// Replays the next segment; false when there was none left. `apply` gets each mutation that is still needed; an
@@ -170,15 +193,29 @@ impl Replay {
         &mut self,
         mut apply: impl FnMut(Record<'_>) -> Result<(), String>,
     ) -> Result<bool, ReplayError> {
-        let Some((shard, id, path)) = self.files.pop() else { return Ok(false) };
+        let Some((shard, id, path)) = self.files.pop() else {
+            return Ok(false);
+        };
         let log = &self.logs[&shard];
         let known = Known {
             boot_id: self.boot_id,
-            synced: log.runs.get(&id).and_then(|run| log.synced.get(run)).copied().unwrap_or_default(),
+            synced: log
+                .runs
+                .get(&id)
+                .and_then(|run| log.synced.get(run))
+                .copied()
+                .unwrap_or_default(),
             end: log.ends.get(&id).copied().unwrap_or(0),
             discards: &log.discards,
         };
-        replay_segment(shard, &load(&path, id)?, &known, &mut self.stats, &mut self.batches, &mut apply)?;
+        replay_segment(
+            shard,
+            &load(&path, id)?,
+            &known,
+            &mut self.stats,
+            &mut self.batches,
+            &mut apply,
+        )?;
         self.stats.segments += 1;
         Ok(true)
     }
@@ -226,14 +263,22 @@ impl ShardLog {
 }
 
 fn load(path: &Path, id: u64) -> Result<Loaded, ReplayError> {
-    let mut bytes = fs::read(path).map_err(|source| ReplayError::Io { file: path.to_owned(), source })?;
+    let mut bytes = fs::read(path).map_err(|source| ReplayError::Io {
+        file: path.to_owned(),
+        source,
+    })?;
     let mut header = SegmentHeader::decode(&bytes);
     if header.as_ref().is_some_and(|h| h.id != id) {
         // A file that was renamed to be used again, but whose header had not been written yet: nothing is in it.
         bytes.clear();
         header = None;
     }
-    Ok(Loaded { path: path.to_owned(), id, header, bytes })
+    Ok(Loaded {
+        path: path.to_owned(),
+        id,
+        header,
+        bytes,
+    })
 }
 
 /// The next whole chunk of this segment at or behind `at`.
@@ -242,7 +287,7 @@ fn find_chunk(bytes: &[u8], at: usize, id: u64) -> Option<usize> {
     let mut from = at;
     while let Some(found) = bytes.get(from..).and_then(|rest| memchr::memmem::find(rest, &needle)) {
         let place = from + found;
-        if place % ALIGN == 0 && read_chunk(bytes, place, id).is_some() {
+        if place.is_multiple_of(ALIGN) && read_chunk(bytes, place, id).is_some() {
             return Some(place);
         }
         from = place + 1;
@@ -268,7 +313,10 @@ fn replay_segment(
     loop {
         let Some(chunk) = read_chunk(&segment.bytes, at, segment.id) else {
             let next = find_chunk(&segment.bytes, at + ALIGN, segment.id);
-            let here = ReplayPosition { segment: segment.id, offset: u32::try_from(at).unwrap_or(u32::MAX) };
+            let here = ReplayPosition {
+                segment: segment.id,
+                offset: u32::try_from(at).unwrap_or(u32::MAX),
+            };
             let cut_short = (at as u64) < u64::from(known.end);
             if here < known.synced && (cut_short || next.is_some() || known.synced.segment == segment.id) {
                 return Err(corrupt(at, "a chunk that had been made durable".to_owned()));
@@ -295,14 +343,22 @@ fn replay_segment(
                 return Err(corrupt(at, "records that fill their chunk".to_owned()));
             };
             let offset = u32::try_from(at + CHUNK_HEADER_BYTES + end).unwrap_or(u32::MAX);
-            let position = ReplayPosition { segment: segment.id, offset };
+            let position = ReplayPosition {
+                segment: segment.id,
+                offset,
+            };
             let mut one = |mutation: &[u8]| -> Result<(), ReplayError> {
                 if is_discarded(known.discards, position, mutation) {
                     stats.discarded += 1;
                     return Ok(());
                 }
                 stats.mutations += 1;
-                apply(Record { shard, position, mutation }).map_err(|e| corrupt(at, e))
+                apply(Record {
+                    shard,
+                    position,
+                    mutation,
+                })
+                .map_err(|e| corrupt(at, e))
             };
             let malformed = || corrupt(at, "a whole batch".to_owned());
             match kind {
@@ -333,7 +389,9 @@ fn is_discarded(discards: &[Discard], position: ReplayPosition, mutation: &[u8])
     if discards.is_empty() {
         return false;
     }
-    let Some(m) = mutation::Mutation::new(mutation) else { return false };
+    let Some(m) = mutation::Mutation::new(mutation) else {
+        return false;
+    };
     let mut token = None;
     discards.iter().any(|d| {
         d.table == m.table && position <= d.position && {

@@ -32,7 +32,11 @@ pub(crate) fn parse_file_name(name: &str) -> Option<(u32, u64)> {
 }
 
 fn io_error(file: &Path, e: &io::Error) -> LogError {
-    LogError::Io { file: file.to_owned(), kind: e.kind(), message: e.to_string() }
+    LogError::Io {
+        file: file.to_owned(),
+        kind: e.kind(),
+        message: e.to_string(),
+    }
 }
 
 impl Segment {
@@ -42,7 +46,13 @@ impl Segment {
         let make = || -> io::Result<File> {
             let file = File::open(
                 &path,
-                OpenOptions { read: true, write: true, create: true, truncate: true, ..OpenOptions::default() },
+                OpenOptions {
+                    read: true,
+                    write: true,
+                    create: true,
+                    truncate: true,
+                    ..OpenOptions::default()
+                },
             )?;
             file.allocate(options.segment_bytes)?;
             file.write_all_at_blocking(&header(options, id, previous), 0)?;
@@ -71,7 +81,13 @@ impl Segment {
 
     fn opened(id: u64, path: PathBuf, file: File) -> Self {
         let end = Cell::new(SEGMENT_HEADER_BYTES as u32);
-        Self { id, path: RefCell::new(path), file, end, dirty: Cell::new(true) }
+        Self {
+            id,
+            path: RefCell::new(path),
+            file,
+            end,
+            dirty: Cell::new(true),
+        }
     }
 
     pub(crate) fn id(&self) -> u64 {
@@ -101,7 +117,8 @@ impl Segment {
         self.file
             .write_all_at_blocking(chunk, u64::from(at))
             .map_err(|e| io_error(&self.path.borrow(), &e))?;
-        self.end.set(at + u32::try_from(chunk.len()).expect("a chunk is smaller than its segment"));
+        self.end
+            .set(at + u32::try_from(chunk.len()).expect("a chunk is smaller than its segment"));
         self.dirty.set(true);
         Ok(())
     }
@@ -117,5 +134,12 @@ impl Segment {
 }
 
 fn header(options: &Options, id: u64, previous: ReplayPosition) -> [u8; SEGMENT_HEADER_BYTES] {
-    SegmentHeader { shard: options.shard, id, boot_id: options.boot_id, previous, shards: options.shards }.encode()
+    SegmentHeader {
+        shard: options.shard,
+        id,
+        boot_id: options.boot_id,
+        previous,
+        shards: options.shards,
+    }
+    .encode()
 }

@@ -40,7 +40,15 @@ fn number(mutation: &[u8]) -> u64 {
 }
 
 fn options(sync: SyncMode, boot_id: u128, first_segment: u64) -> Options {
-    Options { dir: dir(), shard: 0, shards: 1, segment_bytes: SEGMENT_BYTES, sync, boot_id, first_segment }
+    Options {
+        dir: dir(),
+        shard: 0,
+        shards: 1,
+        segment_bytes: SEGMENT_BYTES,
+        sync,
+        boot_id,
+        first_segment,
+    }
 }
 
 /// Replays everything in the directory; the numbers found.
@@ -145,13 +153,20 @@ fn check(seed: u64, sync: SyncMode, kind: CrashKind) {
         sim.restart(node);
         sim.run_for(Duration::from_millis(1));
         let mut seen = seen.lock().expect("one thread");
-        let found = seen.replayed.take().expect("the process replayed").unwrap_or_else(|e| {
-            panic!("seed {seed}, life {life}: a log that was only interrupted must replay: {e}")
-        });
+        let found =
+            seen.replayed.take().expect("the process replayed").unwrap_or_else(|e| {
+                panic!("seed {seed}, life {life}: a log that was only interrupted must replay: {e}")
+            });
         let lost: Vec<&u64> = promised.difference(&found).collect();
-        assert!(lost.is_empty(), "seed {seed}, life {life}: promised but lost after {kind:?}: {lost:?}");
+        assert!(
+            lost.is_empty(),
+            "seed {seed}, life {life}: promised but lost after {kind:?}: {lost:?}"
+        );
         let invented: Vec<&u64> = found.iter().filter(|n| **n > seen.next).collect();
-        assert!(invented.is_empty(), "seed {seed}: never written but found: {invented:?}");
+        assert!(
+            invented.is_empty(),
+            "seed {seed}: never written but found: {invented:?}"
+        );
         // What survived survives the next time too, by the promise of this life.
         if kind == CrashKind::PowerLoss {
             let acknowledged = seen.acknowledged.clone();
@@ -179,12 +194,19 @@ fn batch_mode_loses_nothing_when_the_power_goes() {
 #[test]
 fn periodic_mode_loses_nothing_that_was_synced_when_the_power_goes() {
     for seed in 0..80 {
-        check(seed, SyncMode::Periodic(Duration::from_millis(20)), CrashKind::PowerLoss);
+        check(
+            seed,
+            SyncMode::Periodic(Duration::from_millis(20)),
+            CrashKind::PowerLoss,
+        );
     }
 }
 
 /// Runs `f` in a process of a fresh simulated machine and returns what it returns.
-fn on_a_machine<T: Send + 'static>(disk_bytes: Option<u64>, f: impl AsyncFn() -> T + Clone + Send + Sync + 'static) -> T {
+fn on_a_machine<T: Send + 'static>(
+    disk_bytes: Option<u64>,
+    f: impl AsyncFn() -> T + Clone + Send + Sync + 'static,
+) -> T {
     let mut sim = Simulation::new(1);
     let node = sim.add_node(1);
     sim.set_disk_capacity(node, disk_bytes);
@@ -215,11 +237,16 @@ async fn write_numbers(log: &Rc<Commitlog>, numbers: std::ops::RangeInclusive<u6
 }
 
 fn damage(file: &Path, at: u64) {
-    let open = runtime::fs::OpenOptions { read: true, write: true, ..Default::default() };
+    let open = runtime::fs::OpenOptions {
+        read: true,
+        write: true,
+        ..Default::default()
+    };
     let file = runtime::fs::File::open(file, open).expect("the segment is there");
     let mut byte = [0];
     file.read_exact_at_blocking(&mut byte, at).expect("the byte is there");
-    file.write_all_at_blocking(&[byte[0] ^ 0x40], at).expect("the disk works");
+    file.write_all_at_blocking(&[byte[0] ^ 0x40], at)
+        .expect("the disk works");
 }
 
 #[test]
@@ -228,7 +255,9 @@ fn a_hole_in_the_middle_is_an_error_that_names_file_and_offset() {
         let log = Commitlog::new(options(periodic(), 1, 1));
         write_numbers(&log, 1..=20).await;
         damage(&dir().join("commitlog-0-0000000000000001.log"), 64 + 5 * 168 + 60);
-        replay_all(1).expect_err("a damaged chunk before whole ones is no torn tail").to_string()
+        replay_all(1)
+            .expect_err("a damaged chunk before whole ones is no torn tail")
+            .to_string()
     });
     assert!(message.contains("commitlog-0-0000000000000001.log"), "{message}");
     assert!(message.contains("offset 904"), "{message}");
@@ -264,8 +293,13 @@ fn what_was_flushed_or_truncated_is_not_replayed() {
         let log = Commitlog::new(options(periodic(), 1, 1));
         write_numbers(&log, 1..=5).await;
         let position = log.appended();
-        log.append_discard(&Discard { table: table(), after: Token(i64::MIN), up_to_token: Token(i64::MAX), position })
-            .expect("there is room");
+        log.append_discard(&Discard {
+            table: table(),
+            after: Token(i64::MIN),
+            up_to_token: Token(i64::MAX),
+            position,
+        })
+        .expect("there is room");
         log.write().expect("the disk works");
         write_numbers(&log, 6..=8).await;
         replay_all(1).map_err(|e| e.to_string())
@@ -293,11 +327,18 @@ fn a_batch_that_did_not_end_is_handed_out_again_and_one_that_did_is_not() {
             })
             .expect("the log is whole")
         {}
-        let batches: Vec<Vec<u64>> =
-            replay.unfinished_batches().iter().map(|b| b.iter().map(|m| number(m)).collect()).collect();
+        let batches: Vec<Vec<u64>> = replay
+            .unfinished_batches()
+            .iter()
+            .map(|b| b.iter().map(|m| number(m)).collect())
+            .collect();
         (found, batches)
     });
-    assert_eq!(found, BTreeSet::from([2, 3]), "a batch of one shard is replayed as its mutations");
+    assert_eq!(
+        found,
+        BTreeSet::from([2, 3]),
+        "a batch of one shard is replayed as its mutations"
+    );
     assert_eq!(batches, vec![vec![1, 2]]);
 }
 
@@ -355,7 +396,10 @@ fn a_failed_sync_stops_the_log_for_good() {
     let outcomes = result.lock().expect("one thread").clone();
     let first = outcomes.iter().position(Result::is_err).expect("an operation failed");
     if matches!(outcomes[first], Err(LogError::Broken { .. })) {
-        assert!(outcomes[first..].iter().all(Result::is_err), "nothing is acknowledged behind a failed sync");
+        assert!(
+            outcomes[first..].iter().all(Result::is_err),
+            "nothing is acknowledged behind a failed sync"
+        );
     }
 }
 
@@ -363,7 +407,8 @@ fn a_failed_sync_stops_the_log_for_good() {
 fn a_mutation_larger_than_half_a_segment_is_refused_by_value() {
     let outcome = on_a_machine(None, async || {
         let log = Commitlog::new(options(periodic(), 1, 1));
-        log.append(&mutation(1, SEGMENT_BYTES as usize)).map(|p: ReplayPosition| p.segment)
+        log.append(&mutation(1, SEGMENT_BYTES as usize))
+            .map(|p: ReplayPosition| p.segment)
     });
     assert!(matches!(outcome, Err(LogError::TooLarge { .. })), "{outcome:?}");
 }

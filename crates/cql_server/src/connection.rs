@@ -76,10 +76,6 @@ impl Outbox {
         self.push(&mut frame);
     }
 
-    pub(crate) fn version(&self) -> ProtocolVersion {
-        self.version.get()
-    }
-
     fn close(&self) {
         self.closed.set(true);
         self.filled.notify_all();
@@ -128,7 +124,10 @@ pub(crate) async fn run(server: &Rc<Server>, stream: TcpStream) {
         in_flight: Semaphore::new(IN_FLIGHT_MAX),
         started: Cell::new(false),
     });
-    let limits = Limits { frame_bytes_max: server.options.frame_bytes_max, ..Limits::default() };
+    let limits = Limits {
+        frame_bytes_max: server.options.frame_bytes_max,
+        ..Limits::default()
+    };
     let mut splitter = Splitter::new(limits);
     let mut input: Vec<u8> = Vec::with_capacity(INPUT_BYTES);
     let mut batch = Batch::default();

@@ -3,9 +3,9 @@
 use std::rc::Rc;
 
 use cql_protocol::{
-    BatchKind, BatchStatement, Consistency, Frame, Framing, Opcode, ProtocolVersion, QueryParams, Request, Value, Values,
-    begin_response, begin_rows, decode_request, finish_response, finish_rows, frame_flags, write_prepared, write_ready,
-    write_void,
+    BatchKind, BatchStatement, Consistency, Frame, Framing, Opcode, ProtocolVersion, QueryParams, Request, Value,
+    Values, begin_response, begin_rows, decode_request, finish_response, finish_rows, frame_flags, write_prepared,
+    write_ready, write_void,
 };
 use query::engine::Written;
 use query::select::PointOutcome;
@@ -97,7 +97,9 @@ fn check_other_consistency(prepared: &Prepared, consistency: Consistency) -> Res
             return Err(QueryError::invalid("ANY ConsistencyLevel is only supported for writes"));
         }
         Plan::Write(_) | Plan::Batch(_) if consistency.is_serial() => {
-            return Err(QueryError::invalid("You must use conditional updates for serializable writes"));
+            return Err(QueryError::invalid(
+                "You must use conditional updates for serializable writes",
+            ));
         }
         Plan::Select(_) | Plan::Write(_) | Plan::Batch(_) => {}
         _ => return Ok(()),
@@ -126,11 +128,7 @@ fn params(p: &QueryParams<'_>, keyspace: Option<&str>) -> Params {
 impl Connection {
     /// Takes one frame. Some: STARTUP was accepted, and from here this version and framing hold.
     #[inline]
-    pub(crate) fn frame(
-        self: &Rc<Self>,
-        frame: &Frame<'_>,
-        batch: &mut Batch,
-    ) -> Option<(ProtocolVersion, Framing)> {
+    pub(crate) fn frame(self: &Rc<Self>, frame: &Frame<'_>, batch: &mut Batch) -> Option<(ProtocolVersion, Framing)> {
         let header = &frame.header;
         let mut reply = Reply {
             version: header.version,
@@ -154,7 +152,12 @@ impl Connection {
             return self.before_startup(&request, reply, batch);
         }
         match request {
-            Request::Execute { id, result_metadata_id, params, .. } => {
+            Request::Execute {
+                id,
+                result_metadata_id,
+                params,
+                ..
+            } => {
                 reply.consistency = params.consistency;
                 match self.server.engine.prepared(id) {
                     Ok(prepared) => self.run(&prepared, &params, result_metadata_id, reply, frame, batch),
@@ -164,7 +167,11 @@ impl Connection {
             Request::Query { text, params } => {
                 reply.consistency = params.consistency;
                 let keyspace = self.keyspace.borrow().clone();
-                match self.server.engine.compile(text, params.keyspace.or(keyspace.as_deref())) {
+                match self
+                    .server
+                    .engine
+                    .compile(text, params.keyspace.or(keyspace.as_deref()))
+                {
                     Ok(prepared) => self.run(&Rc::new(prepared), &params, None, reply, frame, batch),
                     Err(e) => reply.error(&mut batch.out, &e),
                 }
@@ -178,10 +185,16 @@ impl Connection {
                 write_ready(&mut batch.out, reply.version, reply.stream);
             }
             Request::Startup(_) => {
-                reply.protocol_error(&mut batch.out, "Unexpected message STARTUP, expecting a request: the connection is started");
+                reply.protocol_error(
+                    &mut batch.out,
+                    "Unexpected message STARTUP, expecting a request: the connection is started",
+                );
             }
             Request::AuthResponse(_) => {
-                reply.protocol_error(&mut batch.out, "Unexpected message AUTH_RESPONSE: no authentication is going on");
+                reply.protocol_error(
+                    &mut batch.out,
+                    "Unexpected message AUTH_RESPONSE: no authentication is going on",
+                );
             }
         }
         None
@@ -201,7 +214,9 @@ impl Connection {
             Request::Startup(options) => match startup::agree(options, reply.version) {
                 Ok(agreed) => {
                     self.started.set(true);
-                    self.extensions.set(cql_protocol::Extensions { result_metadata_id: agreed.result_metadata_id });
+                    self.extensions.set(cql_protocol::Extensions {
+                        result_metadata_id: agreed.result_metadata_id,
+                    });
                     write_ready(&mut batch.out, reply.version, reply.stream);
                     Some((reply.version, agreed.framing))
                 }
@@ -263,17 +278,24 @@ impl Connection {
         batch: &mut Batch,
     ) {
         let engine = &self.server.engine;
-        let values = match check_consistency(prepared, params.consistency).and_then(|()| binds(prepared, &params.values)) {
-            Ok(values) => values,
-            Err(e) => return reply.error(&mut batch.out, &e),
+        let values =
+            match check_consistency(prepared, params.consistency).and_then(|()| binds(prepared, &params.values)) {
+                Ok(values) => values,
+                Err(e) => return reply.error(&mut batch.out, &e),
+            };
+        let ctx = BindContext {
+            values: &values,
+            now_us: batch.now(params),
+            random: batch.random(),
         };
-        let ctx = BindContext { values: &values, now_us: batch.now(params), random: batch.random() };
         match &*prepared.plan {
             Plan::Select(select) if select.is_point() => {
                 let out = &mut batch.out;
                 let mark = begin_response(out, reply.version, reply.stream, Opcode::Result, &reply.extras());
                 let m = metadata::result(prepared, reply.version);
-                let new_id = metadata_id.filter(|id| *id != prepared.metadata_id).map(|_| &prepared.metadata_id[..]);
+                let new_id = metadata_id
+                    .filter(|id| *id != prepared.metadata_id)
+                    .map(|_| &prepared.metadata_id[..]);
                 let rows_mark = begin_rows(out, m, params.skip_metadata, new_id);
                 match engine.read_now(select, &ctx, out) {
                     Ok(PointOutcome::Rows(n)) => {
@@ -325,16 +347,26 @@ impl Connection {
         let permit = self.in_flight.try_acquire(1);
         drop(runtime::spawn(async move {
             let _permit = permit;
-            let _bytes = connection.server.request_bytes.acquire(bytes.min(REQUEST_BYTES_CHARGED_MAX)).await;
+            let _bytes = connection
+                .server
+                .request_bytes
+                .acquire(bytes.min(REQUEST_BYTES_CHARGED_MAX))
+                .await;
             let mut out = Vec::new();
-            let result = connection.server.engine.execute(&later.prepared.plan, &later.run, &later.params).await;
+            let result = connection
+                .server
+                .engine
+                .execute(&later.prepared.plan, &later.run, &later.params)
+                .await;
             match result {
                 Ok(outcome) => {
                     if let Outcome::SetKeyspace(k) = &outcome {
                         *connection.keyspace.borrow_mut() = Some(k.as_str().into());
                     }
                     let known = later.metadata_id.as_deref();
-                    later.reply.outcome(&mut out, &outcome, &later.prepared, later.skip_metadata, known);
+                    later
+                        .reply
+                        .outcome(&mut out, &outcome, &later.prepared, later.skip_metadata, known);
                 }
                 Err(e) => later.reply.error(&mut out, &e),
             }
@@ -366,18 +398,33 @@ impl Connection {
                 check_consistency(&prepared, b.consistency)?;
                 let values = binds(&prepared, &entry.values)?;
                 let values = values.iter().map(|v| OwnedBound::from(*v)).collect();
-                statements.push((prepared, Execution { values, now_us, random: runtime::random_u64() }));
+                statements.push((
+                    prepared,
+                    Execution {
+                        values,
+                        now_us,
+                        random: runtime::random_u64(),
+                    },
+                ));
             }
             Ok(())
         };
         let collected = collect();
-        let params = Params { timestamp: b.timestamp, now_in_seconds: b.now_in_seconds, ..Params::default() };
+        let params = Params {
+            timestamp: b.timestamp,
+            now_in_seconds: b.now_in_seconds,
+            ..Params::default()
+        };
         let logged = b.kind == BatchKind::Logged;
         let connection = self.clone();
         let permit = self.in_flight.try_acquire(1);
         drop(runtime::spawn(async move {
             let _permit = permit;
-            let _bytes = connection.server.request_bytes.acquire(bytes.min(REQUEST_BYTES_CHARGED_MAX)).await;
+            let _bytes = connection
+                .server
+                .request_bytes
+                .acquire(bytes.min(REQUEST_BYTES_CHARGED_MAX))
+                .await;
             let mut out = Vec::new();
             let result = match collected {
                 Ok(()) => write_batch(&connection.server.engine, &statements, &params, logged).await,

@@ -79,8 +79,14 @@ impl Listeners {
     /// Listens; every shard of a node listens on the same ports.
     pub fn bind(options: &Options) -> io::Result<Self> {
         let listen = |address: SocketAddr| {
-            TcpListener::bind(address, ListenOptions { reuse_port: true, ..ListenOptions::default() })
-                .map_err(|e| io::Error::new(e.kind(), format!("cannot listen for CQL on {address}: {e}")))
+            TcpListener::bind(
+                address,
+                ListenOptions {
+                    reuse_port: true,
+                    ..ListenOptions::default()
+                },
+            )
+            .map_err(|e| io::Error::new(e.kind(), format!("cannot listen for CQL on {address}: {e}")))
         };
         Ok(Self {
             cql: listen(options.address)?,
@@ -146,7 +152,10 @@ impl Server {
 
     fn serve(self: Rc<Self>, stream: TcpStream) {
         if self.connections.get() >= self.options.connections_max {
-            log::warn!("a CQL connection is closed: there are {} already", self.connections.get());
+            log::warn!(
+                "a CQL connection is closed: there are {} already",
+                self.connections.get()
+            );
             return;
         }
         self.connections.set(self.connections.get() + 1);

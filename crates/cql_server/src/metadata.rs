@@ -25,7 +25,12 @@ pub(crate) fn of_columns(
 ) -> EncodedMetadata {
     let specs: Vec<ColumnSpec<'_>> = columns
         .iter()
-        .map(|c| ColumnSpec { keyspace, table, name: &c.name, column_type: &c.cql_type })
+        .map(|c| ColumnSpec {
+            keyspace,
+            table,
+            name: &c.name,
+            column_type: &c.cql_type,
+        })
         .collect();
     EncodedMetadata::new(version, &specs)
 }
@@ -33,7 +38,12 @@ pub(crate) fn of_columns(
 fn of_markers(version: ProtocolVersion, keyspace: &str, table: &str, markers: &[MarkerSpec]) -> EncodedMetadata {
     let specs: Vec<ColumnSpec<'_>> = markers
         .iter()
-        .map(|c| ColumnSpec { keyspace, table, name: &c.name, column_type: &c.cql_type })
+        .map(|c| ColumnSpec {
+            keyspace,
+            table,
+            name: &c.name,
+            column_type: &c.cql_type,
+        })
         .collect();
     EncodedMetadata::new(version, &specs)
 }

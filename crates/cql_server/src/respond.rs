@@ -17,10 +17,16 @@ pub(crate) fn schema_change(change: &SchemaChange) -> cql_protocol::SchemaChange
         ChangeKind::Dropped => SchemaChangeKind::Dropped,
     };
     match change {
-        SchemaChange::Keyspace { change, keyspace } => {
-            cql_protocol::SchemaChange { kind: kind(change), keyspace, target: SchemaTarget::Keyspace }
-        }
-        SchemaChange::Table { change, keyspace, table } => cql_protocol::SchemaChange {
+        SchemaChange::Keyspace { change, keyspace } => cql_protocol::SchemaChange {
+            kind: kind(change),
+            keyspace,
+            target: SchemaTarget::Keyspace,
+        },
+        SchemaChange::Table {
+            change,
+            keyspace,
+            table,
+        } => cql_protocol::SchemaChange {
             kind: kind(change),
             keyspace,
             target: SchemaTarget::Table { name: table },
@@ -39,7 +45,10 @@ pub(crate) struct Reply {
 
 impl Reply {
     pub(crate) fn extras(&self) -> Extras<'static> {
-        Extras { tracing_id: self.tracing_id, ..Extras::default() }
+        Extras {
+            tracing_id: self.tracing_id,
+            ..Extras::default()
+        }
     }
 
     /// Writes an error.
@@ -56,9 +65,11 @@ impl Reply {
             QueryError::Unauthorized(_) => ErrorBody::Unauthorized,
             QueryError::Overloaded(_) => ErrorBody::Overloaded,
             QueryError::Truncate(_) => ErrorBody::Truncate,
-            QueryError::Unavailable { required, alive, .. } => {
-                ErrorBody::Unavailable { consistency, required: *required, alive: *alive }
-            }
+            QueryError::Unavailable { required, alive, .. } => ErrorBody::Unavailable {
+                consistency,
+                required: *required,
+                alive: *alive,
+            },
             QueryError::WriteFailure(_) => ErrorBody::WriteFailure {
                 consistency,
                 received: 0,
@@ -73,9 +84,11 @@ impl Reply {
                 failures: &[(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0)],
                 data_present: false,
             },
-            QueryError::Function(_) => {
-                ErrorBody::FunctionFailure { keyspace: "", function: "", argument_types: &[] }
-            }
+            QueryError::Function(_) => ErrorBody::FunctionFailure {
+                keyspace: "",
+                function: "",
+                argument_types: &[],
+            },
             QueryError::Server(_) => ErrorBody::Server,
         };
         write_error(out, self.version, self.stream, &self.extras(), &message, &body);
@@ -84,7 +97,14 @@ impl Reply {
     /// Writes a protocol error.
     #[cold]
     pub(crate) fn protocol_error(&self, out: &mut Vec<u8>, message: &str) {
-        write_error(out, self.version, self.stream, &self.extras(), message, &ErrorBody::Protocol);
+        write_error(
+            out,
+            self.version,
+            self.stream,
+            &self.extras(),
+            message,
+            &ErrorBody::Protocol,
+        );
     }
 
     /// Writes rows with the metadata given.
@@ -122,7 +142,9 @@ impl Reply {
             }
             Outcome::Rows(page) => {
                 let m = metadata::result(prepared, self.version);
-                let new_id = known_metadata_id.filter(|id| *id != prepared.metadata_id).map(|_| &prepared.metadata_id[..]);
+                let new_id = known_metadata_id
+                    .filter(|id| *id != prepared.metadata_id)
+                    .map(|_| &prepared.metadata_id[..]);
                 self.rows(out, page, m, skip_metadata, new_id);
             }
             Outcome::Table(columns, page) => {

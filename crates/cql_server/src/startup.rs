@@ -49,10 +49,13 @@ pub(crate) fn agree(options: &StringMap<'_>, version: ProtocolVersion) -> Result
     }
     let compression = match options.get("COMPRESSION") {
         None | Some("") => None,
-        Some(name) => Some(
-            Compression::from_name(name).ok_or_else(|| format!("Unknown compression algorithm: {name}"))?,
-        ),
+        Some(name) => {
+            Some(Compression::from_name(name).ok_or_else(|| format!("Unknown compression algorithm: {name}"))?)
+        }
     };
     let framing = Framing::after_startup(version, compression).map_err(|e| e.to_string())?;
-    Ok(Agreed { framing, result_metadata_id: options.get(USE_METADATA_ID).is_some() })
+    Ok(Agreed {
+        framing,
+        result_metadata_id: options.get(USE_METADATA_ID).is_some(),
+    })
 }

@@ -70,7 +70,9 @@ impl Arena {
     pub fn get(&self, handle: Handle) -> &[u8] {
         let segment = &self.segments[(handle.0 / SEGMENT_UNITS) as usize];
         let at = (handle.0 % SEGMENT_UNITS) as usize * UNIT;
-        let (len, rest) = segment[at..].split_first_chunk::<HEADER>().expect("a piece begins with its length");
+        let (len, rest) = segment[at..]
+            .split_first_chunk::<HEADER>()
+            .expect("a piece begins with its length");
         &rest[..u32::from_le_bytes(*len) as usize]
     }
 
@@ -79,7 +81,9 @@ impl Arena {
     pub fn get_mut(&mut self, handle: Handle) -> &mut [u8] {
         let segment = &mut self.segments[(handle.0 / SEGMENT_UNITS) as usize];
         let at = (handle.0 % SEGMENT_UNITS) as usize * UNIT;
-        let (len, rest) = segment[at..].split_first_chunk_mut::<HEADER>().expect("a piece begins with its length");
+        let (len, rest) = segment[at..]
+            .split_first_chunk_mut::<HEADER>()
+            .expect("a piece begins with its length");
         &mut rest[..u32::from_le_bytes(*len) as usize]
     }
 
@@ -174,9 +178,15 @@ mod tests {
         for len in 0..200_000 {
             let (rounded, class) = class_of(len);
             assert!(rounded >= len + HEADER, "a piece of {len} bytes got {rounded}");
-            assert!(rounded <= (len + HEADER) * 9 / 8 + UNIT, "a piece of {len} bytes wastes {rounded}");
+            assert!(
+                rounded <= (len + HEADER) * 9 / 8 + UNIT,
+                "a piece of {len} bytes wastes {rounded}"
+            );
             assert!(rounded % UNIT == 0);
-            assert!((rounded == last.0) == (class == last.1), "classes and sizes go together at {len}");
+            assert!(
+                (rounded == last.0) == (class == last.1),
+                "classes and sizes go together at {len}"
+            );
             last = (rounded, class);
         }
     }

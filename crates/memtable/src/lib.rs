@@ -144,8 +144,17 @@ impl Memtable {
         let handle = self.arena.allocate(key.len());
         self.arena.get_mut(handle).copy_from_slice(key);
         let number = u32::try_from(self.partitions.len()).expect("fewer than 2^32 partitions");
-        self.partitions.push(Partition { key: handle, rows: Blocks::None, extras: None });
-        let Self { tree, arena, partitions, .. } = self;
+        self.partitions.push(Partition {
+            key: handle,
+            rows: Blocks::None,
+            extras: None,
+        });
+        let Self {
+            tree,
+            arena,
+            partitions,
+            ..
+        } = self;
         tree.insert(token.0, number, |other| key < arena.get(partitions[other as usize].key));
         number
     }
@@ -176,7 +185,14 @@ impl Memtable {
     }
 
     fn apply_row(&mut self, number: usize, clustering: &[u8], row: &[u8]) {
-        let Self { layout, order, arena, partitions, scratch, .. } = self;
+        let Self {
+            layout,
+            order,
+            arena,
+            partitions,
+            scratch,
+            ..
+        } = self;
         let view = RowView::new(row).expect("mutations are validated where they enter the node");
         self.min_timestamp = self.min_timestamp.min(view.timestamp);
         let rows = &mut partitions[number].rows;
@@ -253,5 +269,9 @@ impl Memtable {
 }
 
 fn range_bytes(ranges: &RangeTombstoneList) -> usize {
-    ranges.as_slice().iter().map(|r| RANGE_TOMBSTONE_BYTES + r.start.prefix.len() + r.end.prefix.len()).sum()
+    ranges
+        .as_slice()
+        .iter()
+        .map(|r| RANGE_TOMBSTONE_BYTES + r.start.prefix.len() + r.end.prefix.len())
+        .sum()
 }

@@ -18,7 +18,11 @@ pub struct PartitionRef<'a> {
 
 impl<'a> PartitionRef<'a> {
     pub(crate) fn new(memtable: &'a Memtable, token: Token, number: u32) -> Self {
-        Self { memtable, partition: &memtable.partitions[number as usize], token }
+        Self {
+            memtable,
+            partition: &memtable.partitions[number as usize],
+            token,
+        }
     }
 
     /// Its token.
@@ -63,7 +67,10 @@ impl<'a> PartitionRef<'a> {
     /// The row with that whole clustering key.
     #[inline]
     pub fn row(&self, clustering: &[u8]) -> Option<RowView<'a>> {
-        let bytes = self.partition.rows.find(&self.memtable.arena, &self.memtable.order, clustering)?;
+        let bytes = self
+            .partition
+            .rows
+            .find(&self.memtable.arena, &self.memtable.order, clustering)?;
         Some(RowView::new(bytes).expect("rows in a memtable are well formed"))
     }
 
@@ -74,21 +81,30 @@ impl<'a> PartitionRef<'a> {
     /// The first row behind a bound.
     fn behind(&self, bound: &Bound) -> RowPosition {
         let order = self.order();
-        self.partition
-            .rows
-            .lower_bound(&self.memtable.arena, |key| bound.compare_key(order, key) == Ordering::Greater)
+        self.partition.rows.lower_bound(&self.memtable.arena, |key| {
+            bound.compare_key(order, key) == Ordering::Greater
+        })
     }
 
     /// The rows of a slice, ascending, or descending when `reversed`.
     pub fn rows(&self, slice: &ClusteringSlice, reversed: bool) -> Rows<'a> {
         let (start, end) = (self.behind(&slice.start), self.behind(&slice.end));
         let next = if reversed {
-            if start == end { None } else { self.partition.rows.previous(&self.memtable.arena, end) }
+            if start == end {
+                None
+            } else {
+                self.partition.rows.previous(&self.memtable.arena, end)
+            }
         } else {
             (start != end).then_some(start)
         };
         let next = if slice.is_empty(self.order()) { None } else { next };
-        Rows { partition: *self, next, stop: if reversed { start } else { end }, reversed }
+        Rows {
+            partition: *self,
+            next,
+            stop: if reversed { start } else { end },
+            reversed,
+        }
     }
 
     /// Copies the rows of a slice, at most `rows_max` of them and about `bytes_max` bytes, with the deletions over
@@ -122,7 +138,7 @@ impl<'a> PartitionRef<'a> {
         } else {
             for (key, row) in self.rows(slice, false) {
                 if block.len() == rows_max || bytes > bytes_max {
-                    let last = if block.is_empty() || block.len() == 0 {
+                    let last = if block.has_no_rows() {
                         slice.start.clone()
                     } else {
                         Bound::after(block.clustering(block.len() - 1))
@@ -160,7 +176,11 @@ impl<'a> Iterator for Rows<'a> {
         let arena = &self.partition.memtable.arena;
         let (key, row) = rows.get(arena, at)?;
         self.next = if self.reversed {
-            if at == self.stop { None } else { rows.previous(arena, at) }
+            if at == self.stop {
+                None
+            } else {
+                rows.previous(arena, at)
+            }
         } else {
             Some(rows.next(arena, at)).filter(|&p| p != self.stop)
         };

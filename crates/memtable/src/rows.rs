@@ -29,6 +29,10 @@ pub enum Blocks {
     /// All rows in one block.
     One(Handle),
     /// Many blocks: chunks of block lists, none of them empty.
+    #[expect(
+        clippy::box_collection,
+        reason = "nearly all partitions have one block: keep their entry at 16 bytes"
+    )]
     Many(Box<Vec<Vec<Handle>>>),
 }
 
@@ -50,7 +54,10 @@ pub(crate) struct BlockView<'a> {
 impl<'a> BlockView<'a> {
     #[inline]
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, count: usize::from(u16::from_le_bytes([bytes[0], bytes[1]])) }
+        Self {
+            bytes,
+            count: usize::from(u16::from_le_bytes([bytes[0], bytes[1]])),
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -105,7 +112,11 @@ impl<'a> BlockView<'a> {
         let (mut from, mut to) = (0, self.count);
         while from < to {
             let middle = (from + to) / 2;
-            if before(self.entry(middle).0) { from = middle + 1 } else { to = middle }
+            if before(self.entry(middle).0) {
+                from = middle + 1
+            } else {
+                to = middle
+            }
         }
         from
     }
@@ -119,7 +130,11 @@ fn entry_len(key: &[u8], row: &[u8]) -> usize {
 fn write_block<'a>(out: &mut Vec<u8>, entries: impl ExactSizeIterator<Item = (&'a [u8], &'a [u8])>) {
     let count = entries.len();
     out.clear();
-    out.extend_from_slice(&u16::try_from(count).expect("a block has fewer than 65,536 rows").to_le_bytes());
+    out.extend_from_slice(
+        &u16::try_from(count)
+            .expect("a block has fewer than 65,536 rows")
+            .to_le_bytes(),
+    );
     out.resize(2 + 2 * count, 0);
     for (i, (key, row)) in entries.enumerate() {
         vint::put_unsigned(out, key.len() as u64);
@@ -189,11 +204,19 @@ impl Blocks {
             if p.row < BlockView::new(arena.get(h)).len() {
                 break;
             }
-            p = RowPosition { chunk: p.chunk, block: p.block + 1, row: 0 };
+            p = RowPosition {
+                chunk: p.chunk,
+                block: p.block + 1,
+                row: 0,
+            };
             if let Self::Many(chunks) = self
                 && p.block == chunks[p.chunk].len()
             {
-                p = RowPosition { chunk: p.chunk + 1, block: 0, row: 0 };
+                p = RowPosition {
+                    chunk: p.chunk + 1,
+                    block: 0,
+                    row: 0,
+                };
             }
         }
         p
@@ -223,7 +246,11 @@ impl Blocks {
             (chunk, chunks[chunk].len() - 1)
         };
         let rows = BlockView::new(arena.get(self.handle(chunk, block)?)).len();
-        Some(RowPosition { chunk, block, row: rows - 1 })
+        Some(RowPosition {
+            chunk,
+            block,
+            row: rows - 1,
+        })
     }
 
     /// Adds a row, or replaces the one of equal key by what `merge(old, out)` writes to its empty buffer.
@@ -247,7 +274,9 @@ impl Blocks {
             return true;
         }
         let (chunk, block) = self.locate(arena, |first| order.compare(first, key) != Ordering::Greater);
-        let handle = self.handle(chunk, block).expect("locate finds a block in a partition that has rows");
+        let handle = self
+            .handle(chunk, block)
+            .expect("locate finds a block in a partition that has rows");
         let view = BlockView::new(arena.get(handle));
         let (i, found) = view.search(order, key);
         if found {
@@ -261,11 +290,18 @@ impl Blocks {
                 return false;
             }
         }
-        let Scratch { row: merged, block: out } = scratch;
+        let Scratch {
+            row: merged,
+            block: out,
+        } = scratch;
         let row = if found { &merged[..] } else { row };
         let kept = usize::from(found);
         let count = view.len() + 1 - kept;
-        let old_len = if found { entry_len(view.entry(i).0, view.entry(i).1) } else { 0 };
+        let old_len = if found {
+            entry_len(view.entry(i).0, view.entry(i).1)
+        } else {
+            0
+        };
         let key = if found { view.entry(i).0 } else { key };
         let size = arena.get(handle).len() + entry_len(key, row) - old_len + 2 * (1 - kept);
         let entry = |n: usize| match n.cmp(&i) {

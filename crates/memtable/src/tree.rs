@@ -34,6 +34,7 @@ pub struct Tree {
     root: u32,
     /// Levels of inner nodes above the leaves.
     height: usize,
+    #[cfg(test)]
     len: usize,
 }
 
@@ -46,6 +47,7 @@ pub struct Position {
 
 impl Tree {
     /// How many partitions there are.
+    #[cfg(test)]
     pub fn len(&self) -> usize {
         self.len
     }
@@ -74,6 +76,7 @@ impl Tree {
     }
 
     /// The first place of all.
+    #[cfg(test)]
     pub fn first(&self) -> Position {
         self.lower_bound(i64::MIN)
     }
@@ -81,7 +84,10 @@ impl Tree {
     #[inline]
     fn normalise(&self, mut p: Position) -> Position {
         if p.leaf != NIL && p.at == self.leaves[p.leaf as usize].len {
-            p = Position { leaf: self.leaves[p.leaf as usize].next, at: 0 };
+            p = Position {
+                leaf: self.leaves[p.leaf as usize].next,
+                at: 0,
+            };
         }
         p
     }
@@ -96,14 +102,25 @@ impl Tree {
     /// The place behind.
     #[inline]
     pub fn next(&self, p: Position) -> Position {
-        self.normalise(Position { leaf: p.leaf, at: p.at + 1 })
+        self.normalise(Position {
+            leaf: p.leaf,
+            at: p.at + 1,
+        })
     }
 
     /// Adds a partition. `before(other)` says whether the new one sorts before a partition of equal token.
     pub fn insert(&mut self, token: i64, partition: u32, before: impl Fn(u32) -> bool) {
-        self.len += 1;
+        #[cfg(test)]
+        {
+            self.len += 1;
+        }
         if self.leaves.is_empty() {
-            self.leaves.push(Leaf { len: 0, next: NIL, tokens: [0; FANOUT], partitions: [0; FANOUT] });
+            self.leaves.push(Leaf {
+                len: 0,
+                next: NIL,
+                tokens: [0; FANOUT],
+                partitions: [0; FANOUT],
+            });
         }
         // Go down to the last leaf that may hold the token, remembering the way.
         let mut path = [(0u32, 0usize); 16];
@@ -128,10 +145,19 @@ impl Tree {
             return;
         }
         // Split the leaf; an append at the very end leaves the old one full.
-        let keep = if at == FANOUT && leaf.next == NIL { FANOUT } else { FANOUT / 2 };
+        let keep = if at == FANOUT && leaf.next == NIL {
+            FANOUT
+        } else {
+            FANOUT / 2
+        };
         let right_number = u32::try_from(self.leaves.len()).expect("fewer than 2^32 leaves");
         let left = &mut self.leaves[node as usize];
-        let mut right = Leaf { len: FANOUT - keep, next: left.next, tokens: [0; FANOUT], partitions: [0; FANOUT] };
+        let mut right = Leaf {
+            len: FANOUT - keep,
+            next: left.next,
+            tokens: [0; FANOUT],
+            partitions: [0; FANOUT],
+        };
         right.tokens[..FANOUT - keep].copy_from_slice(&left.tokens[keep..]);
         right.partitions[..FANOUT - keep].copy_from_slice(&left.partitions[keep..]);
         left.len = keep;
@@ -190,7 +216,12 @@ impl Leaf {
 
 impl Inner {
     fn new(len: usize) -> Self {
-        Self { len, tokens: [0; FANOUT], partitions: [0; FANOUT], children: [0; FANOUT] }
+        Self {
+            len,
+            tokens: [0; FANOUT],
+            partitions: [0; FANOUT],
+            children: [0; FANOUT],
+        }
     }
 
     fn put(&mut self, at: usize, separator: (i64, u32), child: u32) {

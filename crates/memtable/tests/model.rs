@@ -54,10 +54,32 @@ struct Write {
 
 #[derive(Clone, Debug)]
 enum Op {
-    Row { key: u8, row: i32, ts: i64, ttl: u32, marker: bool, writes: Vec<Write>, clear_map: bool },
-    DeleteRow { key: u8, row: i32, ts: i64 },
-    DeleteRange { key: u8, from: i32, from_inclusive: bool, to: i32, to_inclusive: bool, ts: i64 },
-    DeletePartition { key: u8, ts: i64 },
+    Row {
+        key: u8,
+        row: i32,
+        ts: i64,
+        ttl: u32,
+        marker: bool,
+        writes: Vec<Write>,
+        clear_map: bool,
+    },
+    DeleteRow {
+        key: u8,
+        row: i32,
+        ts: i64,
+    },
+    DeleteRange {
+        key: u8,
+        from: i32,
+        from_inclusive: bool,
+        to: i32,
+        to_inclusive: bool,
+        ts: i64,
+    },
+    DeletePartition {
+        key: u8,
+        ts: i64,
+    },
 }
 
 /// Every write is made at this second; ttl counts from it.
@@ -92,7 +114,11 @@ fn clustering(row: i32) -> Vec<u8> {
 }
 
 fn value_of(column: usize, v: u8) -> Vec<u8> {
-    if column == A { i32::from(v).to_be_bytes().to_vec() } else { vec![b'x'; usize::from(v) * 300] }
+    if column == A {
+        i32::from(v).to_be_bytes().to_vec()
+    } else {
+        vec![b'x'; usize::from(v) * 300]
+    }
 }
 
 impl Op {
@@ -106,26 +132,62 @@ impl Op {
     }
 
     fn range(&self, table: &Table) -> Option<RangeTombstone> {
-        let Self::DeleteRange { from, from_inclusive, to, to_inclusive, ts, .. } = self else { return None };
+        let Self::DeleteRange {
+            from,
+            from_inclusive,
+            to,
+            to_inclusive,
+            ts,
+            ..
+        } = self
+        else {
+            return None;
+        };
         let (from, to) = (clustering(*from), clustering(*to));
-        let start = if *from_inclusive { Bound::before(&from) } else { Bound::after(&from) };
-        let end = if *to_inclusive { Bound::after(&to) } else { Bound::before(&to) };
-        let tombstone = Tombstone { timestamp: *ts, deletion_time: WRITTEN };
-        let slice = ClusteringSlice { start: start.clone(), end: end.clone() };
+        let start = if *from_inclusive {
+            Bound::before(&from)
+        } else {
+            Bound::after(&from)
+        };
+        let end = if *to_inclusive {
+            Bound::after(&to)
+        } else {
+            Bound::before(&to)
+        };
+        let tombstone = Tombstone {
+            timestamp: *ts,
+            deletion_time: WRITTEN,
+        };
+        let slice = ClusteringSlice {
+            start: start.clone(),
+            end: end.clone(),
+        };
         (!slice.is_empty(&table.clustering_order)).then_some(RangeTombstone { start, end, tombstone })
     }
 
     /// The cells of the last write to each (column, path), as a statement would send them.
     fn cells(&self) -> BTreeMap<(usize, i32), Option<u8>> {
-        let Self::Row { writes, .. } = self else { return BTreeMap::new() };
-        writes.iter().map(|w| ((w.column, if w.column == M { w.path } else { 0 }), w.value)).collect()
+        let Self::Row { writes, .. } = self else {
+            return BTreeMap::new();
+        };
+        writes
+            .iter()
+            .map(|w| ((w.column, if w.column == M { w.path } else { 0 }), w.value))
+            .collect()
     }
 
     fn pack(&self, table: &Table) -> Vec<u8> {
         let mut out = Vec::new();
         let mut m = MutationBuilder::begin(&mut out, table.id, &i32::from(self.key()).to_be_bytes());
         match self {
-            Self::Row { row, ts, ttl, marker, clear_map, .. } => {
+            Self::Row {
+                row,
+                ts,
+                ttl,
+                marker,
+                clear_map,
+                ..
+            } => {
                 let (ts, ttl, expiry) = (*ts, *ttl, WRITTEN + ttl);
                 let cells = self.cells();
                 let live = |v: &[u8]| Cell {
@@ -135,18 +197,31 @@ impl Op {
                     dead: false,
                     value: leak(v),
                 };
-                let dead = Cell { timestamp: ts, ttl: 0, deletion_time: WRITTEN, dead: true, value: &[] };
+                let dead = Cell {
+                    timestamp: ts,
+                    ttl: 0,
+                    deletion_time: WRITTEN,
+                    dead: true,
+                    value: &[],
+                };
                 let elements: Vec<(Vec<u8>, Cell<'static>)> = cells
                     .iter()
                     .filter(|((c, _), _)| *c == M)
                     .map(|((_, p), v)| (p.to_be_bytes().to_vec(), v.map_or(dead, |v| live(&value_of(M, v)))))
                     .collect();
                 let mixed = cells.iter().any(|((c, _), v)| *c != M && v.is_none());
-                let marker = marker.then_some(Liveness { timestamp: ts, ttl, expiry });
+                let marker = marker.then_some(Liveness {
+                    timestamp: ts,
+                    ttl,
+                    expiry,
+                });
                 m.row(&clustering(*row), |out| {
-                    let shared = Shared { timestamp: ts, ttl, expiry };
-                    let mut b =
-                        RowBuilder::begin(out, &table.layout, shared, marker, Tombstone::NONE, mixed, 3);
+                    let shared = Shared {
+                        timestamp: ts,
+                        ttl,
+                        expiry,
+                    };
+                    let mut b = RowBuilder::begin(out, &table.layout, shared, marker, Tombstone::NONE, mixed, 3);
                     for (&(c, _), v) in cells.iter().filter(|((c, _), _)| *c != M) {
                         match v {
                             Some(v) => b.value(c, &value_of(c, *v)),
@@ -155,7 +230,10 @@ impl Op {
                     }
                     if !elements.is_empty() || *clear_map {
                         let t = if *clear_map {
-                            Tombstone { timestamp: ts - 1, deletion_time: WRITTEN }
+                            Tombstone {
+                                timestamp: ts - 1,
+                                deletion_time: WRITTEN,
+                            }
                         } else {
                             Tombstone::NONE
                         };
@@ -164,11 +242,18 @@ impl Op {
                 });
             }
             Self::DeleteRow { row, ts, .. } => m.row(&clustering(*row), |out| {
-                let t = Tombstone { timestamp: *ts, deletion_time: WRITTEN };
+                let t = Tombstone {
+                    timestamp: *ts,
+                    deletion_time: WRITTEN,
+                };
                 RowBuilder::begin(
                     out,
                     &table.layout,
-                    Shared { timestamp: *ts, ttl: 0, expiry: 0 },
+                    Shared {
+                        timestamp: *ts,
+                        ttl: 0,
+                        expiry: 0,
+                    },
                     None,
                     t,
                     false,
@@ -181,7 +266,10 @@ impl Op {
                 }
             }
             Self::DeletePartition { ts, .. } => {
-                m.partition_tombstone(Tombstone { timestamp: *ts, deletion_time: WRITTEN });
+                m.partition_tombstone(Tombstone {
+                    timestamp: *ts,
+                    deletion_time: WRITTEN,
+                });
             }
         }
         out
@@ -198,15 +286,26 @@ type Answer = BTreeMap<(u8, i32), BTreeMap<(usize, i32), u8>>;
 /// What a SELECT * at `now` returns, decided write by write.
 fn model(ops: &[Op], table: &Table, now: u32) -> Answer {
     let mut answer = Answer::new();
-    let rows: BTreeSet<(u8, i32)> =
-        ops.iter().filter_map(|o| if let Op::Row { key, row, .. } = o { Some((*key, *row)) } else { None }).collect();
+    let rows: BTreeSet<(u8, i32)> = ops
+        .iter()
+        .filter_map(|o| {
+            if let Op::Row { key, row, .. } = o {
+                Some((*key, *row))
+            } else {
+                None
+            }
+        })
+        .collect();
     for (key, row) in rows {
         let covered = |ts: i64| {
             ops.iter().filter(|o| o.key() == key).any(|o| match o {
                 Op::DeletePartition { ts: t, .. } => ts <= *t,
                 Op::DeleteRow { row: r, ts: t, .. } => *r == row && ts <= *t,
                 Op::DeleteRange { .. } => o.range(table).is_some_and(|r| {
-                    let slice = ClusteringSlice { start: r.start, end: r.end };
+                    let slice = ClusteringSlice {
+                        start: r.start,
+                        end: r.end,
+                    };
                     slice.contains(&table.clustering_order, &clustering(row)) && ts <= r.tombstone.timestamp
                 }),
                 Op::Row { .. } => false,
@@ -219,7 +318,9 @@ fn model(ops: &[Op], table: &Table, now: u32) -> Answer {
         let cleared = mine
             .iter()
             .filter_map(|o| match o {
-                Op::Row { clear_map: true, ts, .. } => Some(ts - 1),
+                Op::Row {
+                    clear_map: true, ts, ..
+                } => Some(ts - 1),
                 _ => None,
             })
             .max();
@@ -232,11 +333,26 @@ fn model(ops: &[Op], table: &Table, now: u32) -> Answer {
                 .filter_map(|o| {
                     let Op::Row { ts, ttl, .. } = o else { return None };
                     let v = *o.cells().get(&name)?;
-                    let time = if v.is_none() { WRITTEN } else if *ttl > 0 { WRITTEN + ttl } else { 0 };
-                    Some((*ts, v.is_none() || *ttl > 0, v.is_none(), time, v.map(|v| value_of(name.0, v)), v))
+                    let time = if v.is_none() {
+                        WRITTEN
+                    } else if *ttl > 0 {
+                        WRITTEN + ttl
+                    } else {
+                        0
+                    };
+                    Some((
+                        *ts,
+                        v.is_none() || *ttl > 0,
+                        v.is_none(),
+                        time,
+                        v.map(|v| value_of(name.0, v)),
+                        v,
+                    ))
                 })
                 .max();
-            let Some((ts, mortal, dead, time, _, v)) = best else { continue };
+            let Some((ts, mortal, dead, time, _, v)) = best else {
+                continue;
+            };
             let alive = !dead && (!mortal || time > now);
             if alive && !covered(ts) && !(name.0 == M && cleared.is_some_and(|c| ts <= c)) {
                 cells.insert(name, v.expect("a living cell has a value"));
@@ -245,7 +361,9 @@ fn model(ops: &[Op], table: &Table, now: u32) -> Answer {
         let marked = mine
             .iter()
             .filter_map(|o| match o {
-                Op::Row { marker: true, ts, ttl, .. } => Some((*ts, *ttl > 0, WRITTEN + ttl)),
+                Op::Row {
+                    marker: true, ts, ttl, ..
+                } => Some((*ts, *ttl > 0, WRITTEN + ttl)),
                 _ => None,
             })
             .max()
@@ -279,7 +397,11 @@ fn read_block(answer: &mut Answer, table: &Table, block: &PartitionBlock, now: u
         for (id, column) in live.columns() {
             match column {
                 LiveColumn::Simple(c) => {
-                    let v = if id == A { c.value[3] } else { u8::try_from(c.value.len() / 300).expect("small") };
+                    let v = if id == A {
+                        c.value[3]
+                    } else {
+                        u8::try_from(c.value.len() / 300).expect("small")
+                    };
                     cells.insert((id, 0), v);
                 }
                 LiveColumn::Complex(elements) => {
@@ -400,7 +522,11 @@ fn overwriting_the_same_rows_does_not_grow() {
         ts: n,
         ttl: 0,
         marker: true,
-        writes: vec![Write { column: B, path: 0, value: Some((n % 4) as u8) }],
+        writes: vec![Write {
+            column: B,
+            path: 0,
+            value: Some((n % 4) as u8),
+        }],
         clear_map: false,
     };
     let mut memtable = fill((0..2000).map(write).collect::<Vec<_>>().iter(), &table);
@@ -410,6 +536,11 @@ fn overwriting_the_same_rows_does_not_grow() {
         let m = Mutation::new(&bytes).expect("a packed mutation");
         memtable.apply(token_of(m.key), &m);
     }
-    assert!(memtable.bytes() <= settled * 2, "{} bytes grew to {}", settled, memtable.bytes());
+    assert!(
+        memtable.bytes() <= settled * 2,
+        "{} bytes grew to {}",
+        settled,
+        memtable.bytes()
+    );
     assert_eq!(memtable.row_count(), 600);
 }

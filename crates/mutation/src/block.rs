@@ -53,7 +53,10 @@ impl PartitionBlock {
     fn put(&mut self, bytes: &[u8]) -> Span {
         let start = u32::try_from(self.bytes.len()).expect("a block is smaller than 4 GiB");
         self.bytes.extend_from_slice(bytes);
-        Span { start, len: u32::try_from(bytes.len()).expect("a block is smaller than 4 GiB") }
+        Span {
+            start,
+            len: u32::try_from(bytes.len()).expect("a block is smaller than 4 GiB"),
+        }
     }
 
     #[inline]
@@ -99,13 +102,24 @@ impl PartitionBlock {
         }
         let end = u32::try_from(self.bytes.len()).expect("a block is smaller than 4 GiB");
         let start = u32::try_from(start).expect("a block is smaller than 4 GiB");
-        self.rows.push((c, Span { start, len: end - start }));
+        self.rows.push((
+            c,
+            Span {
+                start,
+                len: end - start,
+            },
+        ));
         true
     }
 
     /// How many rows there are.
     pub fn len(&self) -> usize {
         self.rows.len()
+    }
+
+    /// Whether there is no row; deletions there may be.
+    pub fn has_no_rows(&self) -> bool {
+        self.rows.is_empty()
     }
 
     /// Whether nothing at all is here: no row, no deletion.

@@ -38,22 +38,34 @@ pub struct Bound {
 impl Bound {
     /// Before every row of a partition.
     pub fn bottom() -> Self {
-        Self { prefix: Box::default(), kind: BoundKind::Before }
+        Self {
+            prefix: Box::default(),
+            kind: BoundKind::Before,
+        }
     }
 
     /// After every row of a partition.
     pub fn top() -> Self {
-        Self { prefix: Box::default(), kind: BoundKind::After }
+        Self {
+            prefix: Box::default(),
+            kind: BoundKind::After,
+        }
     }
 
     /// Just before everything that starts with `prefix`.
     pub fn before(prefix: &[u8]) -> Self {
-        Self { prefix: prefix.into(), kind: BoundKind::Before }
+        Self {
+            prefix: prefix.into(),
+            kind: BoundKind::Before,
+        }
     }
 
     /// Just after everything that starts with `prefix`.
     pub fn after(prefix: &[u8]) -> Self {
-        Self { prefix: prefix.into(), kind: BoundKind::After }
+        Self {
+            prefix: prefix.into(),
+            kind: BoundKind::After,
+        }
     }
 
     /// Where this bound stands relative to a whole clustering key. Never equal.
@@ -92,12 +104,18 @@ pub struct ClusteringSlice {
 impl ClusteringSlice {
     /// Every row.
     pub fn all() -> Self {
-        Self { start: Bound::bottom(), end: Bound::top() }
+        Self {
+            start: Bound::bottom(),
+            end: Bound::top(),
+        }
     }
 
     /// Exactly the rows that start with `prefix`.
     pub fn exactly(prefix: &[u8]) -> Self {
-        Self { start: Bound::before(prefix), end: Bound::after(prefix) }
+        Self {
+            start: Bound::before(prefix),
+            end: Bound::after(prefix),
+        }
     }
 
     /// Whether a row with this clustering key is inside.

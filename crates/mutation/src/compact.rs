@@ -42,7 +42,8 @@ impl<'a> Iterator for LiveElements<'a> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let (deletion, now) = (self.deletion, self.now);
-        self.elements.find(|(_, c)| c.is_live(now) && !deletion.covers(c.timestamp))
+        self.elements
+            .find(|(_, c)| c.is_live(now) && !deletion.covers(c.timestamp))
     }
 }
 
@@ -50,31 +51,40 @@ impl<'a> LiveRow<'a> {
     /// `deletion` is the strongest of the partition and range tombstones that cover the row; its own is added here.
     #[inline]
     pub fn new(view: RowView<'a>, layout: &'a RowLayout, deletion: Tombstone, now: u32) -> Self {
-        Self { view, layout, deletion: deletion.merge(view.tombstone), now }
+        Self {
+            view,
+            layout,
+            deletion: deletion.merge(view.tombstone),
+            now,
+        }
     }
 
     /// Whether an INSERT keeps the row alive even without a living cell.
     #[inline]
     pub fn has_live_marker(&self) -> bool {
-        self.view.marker.is_some_and(|m| m.is_live(self.now) && !self.deletion.covers(m.timestamp))
+        self.view
+            .marker
+            .is_some_and(|m| m.is_live(self.now) && !self.deletion.covers(m.timestamp))
     }
 
     /// The living columns in id order.
     #[inline]
     pub fn columns(self) -> impl Iterator<Item = (usize, LiveColumn<'a>)> {
-        self.view.columns(self.layout).filter_map(move |(id, column)| match column {
-            Column::Simple(c) => {
-                (c.is_live(self.now) && !self.deletion.covers(c.timestamp)).then_some((id, LiveColumn::Simple(c)))
-            }
-            Column::Complex(c) => {
-                let live = LiveElements {
-                    elements: c.elements(),
-                    deletion: self.deletion.merge(c.tombstone),
-                    now: self.now,
-                };
-                live.clone().next().is_some().then_some((id, LiveColumn::Complex(live)))
-            }
-        })
+        self.view
+            .columns(self.layout)
+            .filter_map(move |(id, column)| match column {
+                Column::Simple(c) => {
+                    (c.is_live(self.now) && !self.deletion.covers(c.timestamp)).then_some((id, LiveColumn::Simple(c)))
+                }
+                Column::Complex(c) => {
+                    let live = LiveElements {
+                        elements: c.elements(),
+                        deletion: self.deletion.merge(c.tombstone),
+                        now: self.now,
+                    };
+                    live.clone().next().is_some().then_some((id, LiveColumn::Complex(live)))
+                }
+            })
     }
 
     /// Whether a SELECT returns the row.
@@ -100,7 +110,11 @@ impl Purge {
     }
 
     fn keep(&self, t: Tombstone) -> Tombstone {
-        if self.forgets(t.timestamp, t.deletion_time) { Tombstone::NONE } else { t }
+        if self.forgets(t.timestamp, t.deletion_time) {
+            Tombstone::NONE
+        } else {
+            t
+        }
     }
 
     /// What remains of a cell: itself, its tombstone, or nothing.
@@ -109,7 +123,13 @@ impl Purge {
             return None;
         }
         if !c.dead && !c.is_live(self.now) {
-            c = Cell { dead: true, deletion_time: c.deletion_time.saturating_sub(c.ttl), ttl: 0, value: &[], ..c };
+            c = Cell {
+                dead: true,
+                deletion_time: c.deletion_time.saturating_sub(c.ttl),
+                ttl: 0,
+                value: &[],
+                ..c
+            };
         }
         (!c.dead || !self.forgets(c.timestamp, c.deletion_time)).then_some(c)
     }
@@ -127,7 +147,9 @@ impl<'a> Iterator for KeptElements<'a, '_> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let (purge, deletion) = (self.purge, self.deletion);
-        self.elements.by_ref().find_map(|(path, c)| purge.cell(c, deletion).map(|c| (path, c)))
+        self.elements
+            .by_ref()
+            .find_map(|(path, c)| purge.cell(c, deletion).map(|c| (path, c)))
     }
 }
 
@@ -136,8 +158,16 @@ fn kept_complex<'a, 'p>(
     purge: &'p Purge,
     deletion: Tombstone,
 ) -> Option<(Tombstone, KeptElements<'a, 'p>)> {
-    let own = if c.tombstone.supersedes(deletion) { purge.keep(c.tombstone) } else { Tombstone::NONE };
-    let kept = KeptElements { elements: c.elements(), purge, deletion: deletion.merge(c.tombstone) };
+    let own = if c.tombstone.supersedes(deletion) {
+        purge.keep(c.tombstone)
+    } else {
+        Tombstone::NONE
+    };
+    let kept = KeptElements {
+        elements: c.elements(),
+        purge,
+        deletion: deletion.merge(c.tombstone),
+    };
     (!own.is_none() || kept.clone().next().is_some()).then_some((own, kept))
 }
 
@@ -150,9 +180,14 @@ pub fn compact_row(
     out: &mut Vec<u8>,
 ) -> bool {
     let covering = deletion.merge(view.tombstone);
-    let own = if view.tombstone.supersedes(deletion) { purge.keep(view.tombstone) } else { Tombstone::NONE };
-    let marker: Option<Liveness> =
-        view.marker.filter(|m| !covering.covers(m.timestamp) && m.is_live(purge.now));
+    let own = if view.tombstone.supersedes(deletion) {
+        purge.keep(view.tombstone)
+    } else {
+        Tombstone::NONE
+    };
+    let marker: Option<Liveness> = view
+        .marker
+        .filter(|m| !covering.covers(m.timestamp) && m.is_live(purge.now));
     // Nothing changes: the common case of a compaction.
     if view.is_uniform()
         && deletion.is_none()
@@ -163,7 +198,11 @@ pub fn compact_row(
         out.extend_from_slice(view.bytes());
         return true;
     }
-    let shared = Shared { timestamp: view.timestamp, ttl: view.ttl, expiry: view.expiry };
+    let shared = Shared {
+        timestamp: view.timestamp,
+        ttl: view.ttl,
+        expiry: view.expiry,
+    };
     let (mut columns, mut mixed) = (0, false);
     for (id, column) in view.columns(layout) {
         match column {
@@ -219,16 +258,17 @@ pub fn compact_block(
         out.set_static_row(&packed);
     }
     for (key, row) in block.rows() {
-        let deletion =
-            if deletions.is_empty() { block.tombstone } else { block.tombstone.merge(deletions.covering(order, key)) };
+        let deletion = if deletions.is_empty() {
+            block.tombstone
+        } else {
+            block.tombstone.merge(deletions.covering(order, key))
+        };
         out.push_row_with(key, |bytes| compact_row(layout, row, deletion, purge, bytes));
     }
     out.range_tombstones = deletions
         .into_vec()
         .into_iter()
-        .filter(|r: &RangeTombstone| {
-            r.tombstone.supersedes(block.tombstone) && !purge.keep(r.tombstone).is_none()
-        })
+        .filter(|r: &RangeTombstone| r.tombstone.supersedes(block.tombstone) && !purge.keep(r.tombstone).is_none())
         .collect();
     out
 }

@@ -16,7 +16,7 @@ pub use block::{PartitionBlock, Span};
 pub use bound::{Bound, BoundKind, ClusteringSlice};
 pub use packed::{Mutation, MutationBuilder, MutationItem};
 pub use range_tombstones::{RangeTombstone, RangeTombstoneList};
-pub use row::{Cell, CellFlags, Complex, Column, Liveness, RowBuilder, RowError, RowView};
+pub use row::{Cell, CellFlags, Column, Complex, Liveness, RowBuilder, RowError, RowView};
 
 /// A deletion: everything it covers with a write timestamp at or below `timestamp` is gone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -29,7 +29,10 @@ pub struct Tombstone {
 
 impl Tombstone {
     /// No deletion.
-    pub const NONE: Self = Self { timestamp: i64::MIN, deletion_time: u32::MAX };
+    pub const NONE: Self = Self {
+        timestamp: i64::MIN,
+        deletion_time: u32::MAX,
+    };
 
     /// Whether this deletes nothing.
     #[inline]

@@ -38,7 +38,13 @@ pub fn merge_markers(a: Option<Liveness>, b: Option<Liveness>) -> Option<Livenes
         return a.or(b);
     };
     let order = x.timestamp.cmp(&y.timestamp).then_with(|| {
-        (x.ttl > 0).cmp(&(y.ttl > 0)).then_with(|| if x.ttl > 0 { x.expiry.cmp(&y.expiry) } else { Ordering::Equal })
+        (x.ttl > 0).cmp(&(y.ttl > 0)).then_with(|| {
+            if x.ttl > 0 {
+                x.expiry.cmp(&y.expiry)
+            } else {
+                Ordering::Equal
+            }
+        })
     });
     Some(if order == Ordering::Less { y } else { x })
 }
@@ -73,7 +79,11 @@ impl<'a> Iterator for MergedElements<'a> {
             if order != Ordering::Less {
                 let b = std::mem::replace(&mut self.next_b, self.b.next());
                 best = match (best, b) {
-                    (Some(x), Some(y)) => Some(if compare_cells(&x.1, &y.1) == Ordering::Less { y } else { x }),
+                    (Some(x), Some(y)) => Some(if compare_cells(&x.1, &y.1) == Ordering::Less {
+                        y
+                    } else {
+                        x
+                    }),
                     (x, y) => x.or(y),
                 };
             }
@@ -110,6 +120,7 @@ fn merge_complex<'a>(
     (!own.is_none() || merged.clone().next().is_some()).then_some((own, merged))
 }
 
+#[expect(clippy::large_enum_variant, reason = "lives on the stack for the length of one call")]
 enum Merged<'a> {
     Simple(Cell<'a>),
     Complex(Tombstone, MergedElements<'a>),
@@ -183,7 +194,11 @@ pub fn merge_rows(layout: &RowLayout, a: RowView<'_>, b: RowView<'_>, out: &mut 
         }
     });
     let base = if at_a >= at_b { a } else { b };
-    let shared = Shared { timestamp: base.timestamp, ttl: base.ttl, expiry: base.expiry };
+    let shared = Shared {
+        timestamp: base.timestamp,
+        ttl: base.ttl,
+        expiry: base.expiry,
+    };
     let mut mixed = false;
     walk(layout, a.columns(layout), b.columns(layout), tombstone, |id, merged| {
         if let Merged::Simple(c) = merged {
@@ -191,10 +206,16 @@ pub fn merge_rows(layout: &RowLayout, a: RowView<'_>, b: RowView<'_>, out: &mut 
         }
     });
     let mut builder = RowBuilder::begin(out, layout, shared, marker, tombstone, mixed, columns);
-    walk(layout, a.columns(layout), b.columns(layout), tombstone, |id, merged| match merged {
-        Merged::Simple(c) => builder.cell(id, &c),
-        Merged::Complex(own, elements) => builder.complex(id, own, elements),
-    });
+    walk(
+        layout,
+        a.columns(layout),
+        b.columns(layout),
+        tombstone,
+        |id, merged| match merged {
+            Merged::Simple(c) => builder.cell(id, &c),
+            Merged::Complex(own, elements) => builder.complex(id, own, elements),
+        },
+    );
 }
 
 /// Whether `new` replaces `old` whole: newer, no deletions involved, and nothing of `old` is missing from it.
@@ -265,7 +286,10 @@ pub fn merge_blocks(
                 continue;
             }
             let key = block.clustering(at[i]);
-            match same.first().map(|&f: &usize| order.compare(key, blocks[f].clustering(at[f]))) {
+            match same
+                .first()
+                .map(|&f: &usize| order.compare(key, blocks[f].clustering(at[f])))
+            {
                 None | Some(Ordering::Equal) => same.push(i),
                 Some(Ordering::Less) => {
                     same.clear();

@@ -58,7 +58,11 @@ fn take<'a>(bytes: &mut &'a [u8], n: usize) -> Option<&'a [u8]> {
 #[inline]
 fn sized<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
     let &first = bytes.first()?;
-    let (n, used) = if first < 0x80 { (u64::from(first), 1) } else { vint::get_unsigned(bytes)? };
+    let (n, used) = if first < 0x80 {
+        (u64::from(first), 1)
+    } else {
+        vint::get_unsigned(bytes)?
+    };
     *bytes = bytes.get(used..)?;
     take(bytes, usize::try_from(n).ok()?)
 }
@@ -66,7 +70,10 @@ fn sized<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
 fn tombstone(bytes: &mut &[u8]) -> Option<Tombstone> {
     let timestamp = i64::from_le_bytes(take(bytes, 8)?.try_into().ok()?);
     let deletion_time = u32::from_le_bytes(take(bytes, 4)?.try_into().ok()?);
-    Some(Tombstone { timestamp, deletion_time })
+    Some(Tombstone {
+        timestamp,
+        deletion_time,
+    })
 }
 
 fn bound(bytes: &mut &[u8]) -> Option<Bound> {
@@ -75,7 +82,10 @@ fn bound(bytes: &mut &[u8]) -> Option<Bound> {
         1 => BoundKind::After,
         _ => return None,
     };
-    Some(Bound { prefix: sized(bytes)?.into(), kind })
+    Some(Bound {
+        prefix: sized(bytes)?.into(),
+        kind,
+    })
 }
 
 impl<'a> Mutation<'a> {
@@ -85,7 +95,12 @@ impl<'a> Mutation<'a> {
         let mut rest = bytes;
         let table = TableId(Uuid::from_bytes(take(&mut rest, 16)?.try_into().ok()?));
         let key = sized(&mut rest)?;
-        Some(Self { table, key, bytes, items: bytes.len() - rest.len() })
+        Some(Self {
+            table,
+            key,
+            bytes,
+            items: bytes.len() - rest.len(),
+        })
     }
 
     /// The bytes it was read from.
@@ -97,7 +112,9 @@ impl<'a> Mutation<'a> {
     /// The changes in the order they were made.
     #[inline]
     pub fn items(&self) -> Items<'a> {
-        Items { rest: &self.bytes[self.items..] }
+        Items {
+            rest: &self.bytes[self.items..],
+        }
     }
 
     /// Checks every byte; done once for mutations from a disk or a peer.
@@ -111,7 +128,12 @@ impl<'a> Mutation<'a> {
                 }
                 Some(_) => {}
                 None if items.rest.is_empty() => return Ok(()),
-                None => return Err(RowError { at, expected: "a whole mutation item" }),
+                None => {
+                    return Err(RowError {
+                        at,
+                        expected: "a whole mutation item",
+                    });
+                }
             }
         }
     }
@@ -128,10 +150,17 @@ impl<'a> Items<'a> {
         Some(match take(rest, 1)?[0] {
             PARTITION_TOMBSTONE => MutationItem::Partition(tombstone(rest)?),
             STATIC_ROW => MutationItem::StaticRow(sized(rest)?),
-            ROW => MutationItem::Row { clustering: sized(rest)?, row: sized(rest)? },
+            ROW => MutationItem::Row {
+                clustering: sized(rest)?,
+                row: sized(rest)?,
+            },
             RANGE_TOMBSTONE => {
                 let (start, end) = (bound(rest)?, bound(rest)?);
-                MutationItem::Range(RangeTombstone { start, end, tombstone: tombstone(rest)? })
+                MutationItem::Range(RangeTombstone {
+                    start,
+                    end,
+                    tombstone: tombstone(rest)?,
+                })
             }
             _ => return None,
         })

@@ -68,16 +68,28 @@ impl RangeTombstoneList {
                 last.end = end.clone();
                 return;
             }
-            pieces.push(RangeTombstone { start: start.clone(), end: end.clone(), tombstone });
+            pieces.push(RangeTombstone {
+                start: start.clone(),
+                end: end.clone(),
+                tombstone,
+            });
         };
         let mut at = new.start.clone();
         for old in &self.list[from..to] {
             if less(&old.start, &new.start) {
-                let end = if less(&old.end, &new.start) { &old.end } else { &new.start };
+                let end = if less(&old.end, &new.start) {
+                    &old.end
+                } else {
+                    &new.start
+                };
                 push(&old.start, end, old.tombstone);
             }
             if less(&at, &old.start) {
-                let end = if less(&old.start, &new.end) { &old.start } else { &new.end };
+                let end = if less(&old.start, &new.end) {
+                    &old.start
+                } else {
+                    &new.end
+                };
                 push(&at, end, new.tombstone);
                 at = end.clone();
             }
@@ -91,7 +103,11 @@ impl RangeTombstoneList {
                     push(&at, &new.end, new.tombstone);
                     at = new.end.clone();
                 }
-                let start = if less(&new.end, &old.start) { &old.start } else { &new.end };
+                let start = if less(&new.end, &old.start) {
+                    &old.start
+                } else {
+                    &new.end
+                };
                 push(start, &old.end, old.tombstone);
             }
         }
@@ -103,7 +119,9 @@ impl RangeTombstoneList {
 
     /// The deletion that covers a row, or none.
     pub fn covering(&self, order: &ClusteringOrder, key: &[u8]) -> Tombstone {
-        let i = self.list.partition_point(|r| r.start.compare_key(order, key) == Ordering::Less);
+        let i = self
+            .list
+            .partition_point(|r| r.start.compare_key(order, key) == Ordering::Less);
         match i.checked_sub(1).map(|i| &self.list[i]) {
             Some(r) if r.end.compare_key(order, key) == Ordering::Greater => r.tombstone,
             _ => Tombstone::NONE,
@@ -116,11 +134,28 @@ impl RangeTombstoneList {
         order: &'a ClusteringOrder,
         slice: &'a ClusteringSlice,
     ) -> impl Iterator<Item = RangeTombstone> + 'a {
-        let from = self.list.partition_point(|r| r.end.compare(order, &slice.start) != Ordering::Greater);
-        self.list[from..].iter().take_while(|r| r.start.compare(order, &slice.end) == Ordering::Less).map(|r| {
-            let start = if r.start.compare(order, &slice.start) == Ordering::Less { &slice.start } else { &r.start };
-            let end = if r.end.compare(order, &slice.end) == Ordering::Greater { &slice.end } else { &r.end };
-            RangeTombstone { start: start.clone(), end: end.clone(), tombstone: r.tombstone }
-        })
+        let from = self
+            .list
+            .partition_point(|r| r.end.compare(order, &slice.start) != Ordering::Greater);
+        self.list[from..]
+            .iter()
+            .take_while(|r| r.start.compare(order, &slice.end) == Ordering::Less)
+            .map(|r| {
+                let start = if r.start.compare(order, &slice.start) == Ordering::Less {
+                    &slice.start
+                } else {
+                    &r.start
+                };
+                let end = if r.end.compare(order, &slice.end) == Ordering::Greater {
+                    &slice.end
+                } else {
+                    &r.end
+                };
+                RangeTombstone {
+                    start: start.clone(),
+                    end: end.clone(),
+                    tombstone: r.tombstone,
+                }
+            })
     }
 }

@@ -118,13 +118,23 @@ pub struct Complex<'a> {
 impl<'a> Complex<'a> {
     /// A complex column without elements.
     pub fn empty() -> Self {
-        Self { tombstone: Tombstone::NONE, count: 0, elements: &[], timestamp: 0, ttl: 0, expiry: 0 }
+        Self {
+            tombstone: Tombstone::NONE,
+            count: 0,
+            elements: &[],
+            timestamp: 0,
+            ttl: 0,
+            expiry: 0,
+        }
     }
 
     /// The elements in path order: path and cell.
     pub fn elements(&self) -> Elements<'a> {
         Elements {
-            cursor: Cursor { bytes: self.elements, at: 0 },
+            cursor: Cursor {
+                bytes: self.elements,
+                at: 0,
+            },
             left: self.count,
             timestamp: self.timestamp,
             ttl: self.ttl,
@@ -244,7 +254,13 @@ impl<'a> Cursor<'a> {
     #[inline]
     fn cell_head(&mut self, flags: u8, timestamp: i64, ttl: u32, expiry: u32) -> Option<Cell<'a>> {
         self.at += 1;
-        let mut cell = Cell { timestamp, ttl: 0, deletion_time: 0, dead: false, value: &[] };
+        let mut cell = Cell {
+            timestamp,
+            ttl: 0,
+            deletion_time: 0,
+            dead: false,
+            value: &[],
+        };
         if flags & CellFlags::OWN_TS != 0 {
             cell.timestamp = timestamp.wrapping_add(self.signed_vint()?);
         }
@@ -305,11 +321,24 @@ impl<'a> RowView<'a> {
         }
         let mut tombstone = Tombstone::NONE;
         if flags & TOMBSTONE != 0 {
-            tombstone = Tombstone { timestamp: c.i64()?, deletion_time: c.u32()? };
+            tombstone = Tombstone {
+                timestamp: c.i64()?,
+                deletion_time: c.u32()?,
+            };
         }
         let n = usize::from(c.u8()?);
         let presence = c.take(n)?;
-        Some(Self { bytes, flags, timestamp, ttl, expiry, marker, tombstone, presence, cells: c.at })
+        Some(Self {
+            bytes,
+            flags,
+            timestamp,
+            ttl,
+            expiry,
+            marker,
+            tombstone,
+            presence,
+            cells: c.at,
+        })
     }
 
     /// The bytes it was read from.
@@ -339,7 +368,10 @@ impl<'a> RowView<'a> {
     #[inline]
     pub fn columns(&self, layout: &'a RowLayout) -> Columns<'a> {
         Columns {
-            cursor: Cursor { bytes: self.bytes, at: self.cells },
+            cursor: Cursor {
+                bytes: self.bytes,
+                at: self.cells,
+            },
             layout,
             presence: self.presence,
             byte: 0,
@@ -432,8 +464,13 @@ impl<'a> Columns<'a> {
             return self.read_complex();
         }
         let c = &mut self.cursor;
-        let mut cell =
-            Cell { timestamp: self.timestamp, ttl: self.ttl, deletion_time: self.expiry, dead: false, value: &[] };
+        let mut cell = Cell {
+            timestamp: self.timestamp,
+            ttl: self.ttl,
+            deletion_time: self.expiry,
+            dead: false,
+            value: &[],
+        };
         let mut empty = false;
         if self.mixed {
             let flags = c.peek_flags()?;
@@ -452,10 +489,16 @@ impl<'a> Columns<'a> {
     #[cold]
     fn read_complex(&mut self) -> Option<Column<'a>> {
         let len = self.cursor.u32()? as usize;
-        let mut body = Cursor { bytes: self.cursor.take(len)?, at: 0 };
+        let mut body = Cursor {
+            bytes: self.cursor.take(len)?,
+            at: 0,
+        };
         let mut tombstone = Tombstone::NONE;
         if body.u8()? != 0 {
-            tombstone = Tombstone { timestamp: body.i64()?, deletion_time: body.u32()? };
+            tombstone = Tombstone {
+                timestamp: body.i64()?,
+                deletion_time: body.u32()?,
+            };
         }
         let count = usize::try_from(body.vint()?).ok()?;
         Some(Column::Complex(Complex {
@@ -559,7 +602,15 @@ impl<'b> RowBuilder<'b> {
         out.push(u8::try_from(n).expect("a table has at most 2,040 columns"));
         let presence = out.len();
         out.resize(presence + n, 0);
-        Self { out, layout, timestamp, ttl, expiry, mixed, presence }
+        Self {
+            out,
+            layout,
+            timestamp,
+            ttl,
+            expiry,
+            mixed,
+            presence,
+        }
     }
 
     #[inline]

@@ -29,7 +29,12 @@ impl Row {
     /// A row of that table with every column null.
     pub fn new(table: &Table) -> Self {
         let n = table.columns.len();
-        Self { bytes: Vec::new(), slots: vec![Slot::default(); n], timestamps: vec![NO_TIMESTAMP; n], ttls: vec![0; n] }
+        Self {
+            bytes: Vec::new(),
+            slots: vec![Slot::default(); n],
+            timestamps: vec![NO_TIMESTAMP; n],
+            ttls: vec![0; n],
+        }
     }
 
     /// Makes every column null again.
@@ -53,7 +58,10 @@ impl Row {
         write(&mut self.bytes);
         let len = self.bytes.len() - start;
         let fit = |n: usize| u32::try_from(n).expect("a row is smaller than 4 GiB");
-        self.slots[column] = Slot { start: fit(start), len_plus_one: fit(len + 1) };
+        self.slots[column] = Slot {
+            start: fit(start),
+            len_plus_one: fit(len + 1),
+        };
     }
 
     /// Notes when and for how long a column was written.

@@ -105,7 +105,9 @@ impl Shard {
         let chosen = |i: usize| choice.inputs.contains(&(i as u64));
         let pick = |wanted: bool| -> Vec<Arc<Reader>> {
             let all = version.sstables.iter().enumerate();
-            all.filter(|(i, _)| chosen(*i) == wanted).map(|(_, r)| r.clone()).collect()
+            all.filter(|(i, _)| chosen(*i) == wanted)
+                .map(|(_, r)| r.clone())
+                .collect()
         };
         let (inputs, others) = (pick(true), pick(false));
         let table = store.table();
@@ -114,7 +116,10 @@ impl Shard {
             i64::MIN
         } else {
             let frozen = version.frozen.iter().map(|f| f.memtable.min_timestamp());
-            frozen.chain(std::iter::once(version.active.borrow().min_timestamp())).min().unwrap_or(i64::MAX)
+            frozen
+                .chain(std::iter::once(version.active.borrow().min_timestamp()))
+                .min()
+                .unwrap_or(i64::MAX)
         };
         let epoch = tablet.epoch.get();
         let job = job(
@@ -126,7 +131,13 @@ impl Shard {
             self.options.host_id,
             &self.options.compaction,
         );
-        let job = Job { now, gc_before: gc_before(&table, now), overlapping: others, memtables_min_timestamp, ..job };
+        let job = Job {
+            now,
+            gc_before: gc_before(&table, now),
+            overlapping: others,
+            memtables_min_timestamp,
+            ..job
+        };
         let done = runtime::spawn_job("compaction", move || run_and_open(job, &table)).await?;
         if tablet.epoch.get() != epoch || store.dropped.get() {
             self.delete_sstables(&done).await?;

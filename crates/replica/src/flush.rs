@@ -24,10 +24,7 @@ const BLOCK_BYTES: usize = 256 << 10;
 const RETRY_DELAY: Duration = Duration::from_millis(500);
 
 /// The blocks of a memtable's partitions, large partitions in several.
-fn for_each_block<E>(
-    memtable: &Memtable,
-    mut f: impl FnMut(&PartitionBlock) -> Result<(), E>,
-) -> Result<(), E> {
+fn for_each_block<E>(memtable: &Memtable, mut f: impl FnMut(&PartitionBlock) -> Result<(), E>) -> Result<(), E> {
     for partition in memtable.partitions() {
         let mut slice = ClusteringSlice::all();
         loop {
@@ -77,7 +74,11 @@ impl Shard {
                 return;
             }
             let memtable = v.active.freeze();
-            v.frozen.push(Frozen { memtable, first_segment: tablet.first_segment.get(), position });
+            v.frozen.push(Frozen {
+                memtable,
+                first_segment: tablet.first_segment.get(),
+                position,
+            });
             v.active = MemtableCell::new(&table);
             tablet.first_segment.set(0);
         });
@@ -98,7 +99,9 @@ impl Shard {
 
     async fn flush_frozen(self: &Rc<Self>, store: &Rc<TableStore>, tablet: &Rc<Tablet>) -> Result<(), String> {
         loop {
-            let Some(frozen) = tablet.version().frozen.first().cloned() else { return Ok(()) };
+            let Some(frozen) = tablet.version().frozen.first().cloned() else {
+                return Ok(());
+            };
             let table = store.table();
             let (memtable, dir) = (frozen.memtable.clone(), store.dir.clone());
             let generation = self.options.generation.fetch_add(1, Ordering::Relaxed) + 1;
@@ -112,7 +115,10 @@ impl Shard {
             if tablet.epoch.get() != epoch {
                 // Truncated or dropped meanwhile: the file is of no use, the memtable is gone already.
                 if let Err(e) = sstable::delete(reader.descriptor()) {
-                    log::warn!("cannot remove {}: {e}", reader.descriptor().path(sstable::Component::Data).display());
+                    log::warn!(
+                        "cannot remove {}: {e}",
+                        reader.descriptor().path(sstable::Component::Data).display()
+                    );
                 }
                 continue;
             }
@@ -128,8 +134,12 @@ impl Shard {
 
     /// Notes in the log that a tablet's writes up to a position are in sstables, and releases segments.
     async fn forget_in_log(&self, table: &Table, tablet: &Tablet, position: commitlog::ReplayPosition) {
-        let discard =
-            Discard { table: table.id, after: tablet.range.after, up_to_token: tablet.range.to, position };
+        let discard = Discard {
+            table: table.id,
+            after: tablet.range.after,
+            up_to_token: tablet.range.to,
+            position,
+        };
         let noted = self.log.append_discard(&discard).and_then(|_| self.log.write());
         if noted.is_err() || self.log.sync().await.is_err() {
             // Without the note a crash replays writes that are in sstables too, which merges to the same.
@@ -164,8 +174,7 @@ impl Shard {
         let mut being_flushed = 0;
         for store in self.tables.borrow().values() {
             for tablet in &store.tablets {
-                being_flushed +=
-                    tablet.with_version(|v| v.frozen.iter().map(|f| f.memtable.bytes()).sum::<usize>());
+                being_flushed += tablet.with_version(|v| v.frozen.iter().map(|f| f.memtable.bytes()).sum::<usize>());
                 let bytes = tablet.with_version(|v| v.active.borrow().bytes());
                 if largest.as_ref().is_none_or(|(b, _, _)| bytes > *b) {
                     largest = Some((bytes, store.clone(), tablet.clone()));
@@ -189,7 +198,11 @@ impl Shard {
         while let Err(e) = self.flush(store, tablet).await {
             self.failed_flushes.set(self.failed_flushes.get() + 1);
             let table = store.table();
-            log::error!("cannot flush {}.{}: {e}; writes will be refused when memory is full", table.keyspace, table.name);
+            log::error!(
+                "cannot flush {}.{}: {e}; writes will be refused when memory is full",
+                table.keyspace,
+                table.name
+            );
             runtime::sleep(RETRY_DELAY).await;
             if store.dropped.get() {
                 return;
@@ -212,9 +225,16 @@ impl Shard {
             self.dirty.release(bytes);
             // The log must know before the files go, or a crash would bring half of the data back.
             let table = store.table();
-            let discard =
-                Discard { table: table.id, after: tablet.range.after, up_to_token: tablet.range.to, position };
-            self.log.append_discard(&discard).and_then(|_| self.log.write()).map_err(|e| e.to_string())?;
+            let discard = Discard {
+                table: table.id,
+                after: tablet.range.after,
+                up_to_token: tablet.range.to,
+                position,
+            };
+            self.log
+                .append_discard(&discard)
+                .and_then(|_| self.log.write())
+                .map_err(|e| e.to_string())?;
             self.log.sync().await.map_err(|e| e.to_string())?;
             self.delete_sstables(&old.sstables).await?;
             self.release_log();
@@ -224,7 +244,9 @@ impl Shard {
 
     /// Removes a table and its files from this shard.
     pub async fn drop_table(self: &Rc<Self>, id: schema::TableId) -> Result<(), String> {
-        let Some(store) = self.tables.borrow_mut().remove(&id) else { return Ok(()) };
+        let Some(store) = self.tables.borrow_mut().remove(&id) else {
+            return Ok(());
+        };
         store.dropped.set(true);
         for tablet in &store.tablets {
             self.freeze(&store, tablet);
@@ -244,11 +266,15 @@ impl Shard {
 
     /// Removes files that no version names any more. Readers that still hold them keep their open files.
     pub(crate) async fn delete_sstables(&self, readers: &[Arc<Reader>]) -> Result<(), String> {
+        // All of them or none, even across a crash: what one covers another may still hold.
+        let mut descriptors = Vec::with_capacity(readers.len());
         for reader in readers {
             reader.evict_from(&self.cache);
-            let descriptor = reader.descriptor().clone();
-            runtime::offload(move || sstable::delete(&descriptor)).await.map_err(|e| e.to_string())?;
+            descriptors.push(reader.descriptor().clone());
         }
+        runtime::offload(move || sstable::delete_all(&descriptors))
+            .await
+            .map_err(|e| e.to_string())?;
         Ok(())
     }
 
@@ -271,14 +297,15 @@ impl Shard {
             if self.log.bytes() <= self.options.log_bytes_max {
                 continue;
             }
-            let Some(oldest) = self.log.oldest_full_segment() else { continue };
+            let Some(oldest) = self.log.oldest_full_segment() else {
+                continue;
+            };
             for store in self.stores() {
                 for tablet in &store.tablets {
                     let first = tablet.first_segment.get();
-                    if first != 0 && first <= oldest && !tablet.flushing.get() {
-                        if let Err(e) = self.flush(&store, tablet).await {
-                            log::error!("cannot flush to release the commitlog: {e}");
-                        }
+                    let holds_it = first != 0 && first <= oldest && !tablet.flushing.get();
+                    if holds_it && let Err(e) = self.flush(&store, tablet).await {
+                        log::error!("cannot flush to release the commitlog: {e}");
                     }
                 }
             }

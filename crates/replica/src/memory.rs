@@ -22,11 +22,18 @@ pub(crate) struct DirtyMemory {
 
 impl DirtyMemory {
     pub(crate) fn new(bytes_max: usize) -> Self {
-        Self { bytes: Cell::new(0), bytes_max, room: Notify::new() }
+        Self {
+            bytes: Cell::new(0),
+            bytes_max,
+            room: Notify::new(),
+        }
     }
 
     pub(crate) fn stats(&self) -> MemoryStats {
-        MemoryStats { dirty: self.bytes.get(), dirty_max: self.bytes_max }
+        MemoryStats {
+            dirty: self.bytes.get(),
+            dirty_max: self.bytes_max,
+        }
     }
 
     #[inline]

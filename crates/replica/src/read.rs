@@ -72,7 +72,10 @@ impl Version {
             return None;
         }
         let active = self.active.borrow();
-        let mut sources = Sources { parts: [None; MEMTABLES_MAX], len: 0 };
+        let mut sources = Sources {
+            parts: [None; MEMTABLES_MAX],
+            len: 0,
+        };
         for memtable in std::iter::once(&*active).chain(self.frozen.iter().map(|f| &*f.memtable)) {
             if let Some(p) = memtable.partition(token, key) {
                 sources.parts[sources.len] = Some(p);
@@ -93,17 +96,30 @@ pub fn split_block(
     let mut low = PartitionBlock::new(block.token, block.key());
     let mut high = PartitionBlock::new(block.token, block.key());
     for (key, row) in block.rows() {
-        let part = if bound.compare_key(order, key) == Ordering::Greater { &mut low } else { &mut high };
+        let part = if bound.compare_key(order, key) == Ordering::Greater {
+            &mut low
+        } else {
+            &mut high
+        };
         part.push_row(key, row.bytes());
     }
     for r in &block.range_tombstones {
         if r.start.compare(order, bound) == Ordering::Less {
-            let end = if r.end.compare(order, bound) == Ordering::Greater { bound.clone() } else { r.end.clone() };
+            let end = if r.end.compare(order, bound) == Ordering::Greater {
+                bound.clone()
+            } else {
+                r.end.clone()
+            };
             low.range_tombstones.push(mutation::RangeTombstone { end, ..r.clone() });
         }
         if r.end.compare(order, bound) == Ordering::Greater {
-            let start = if r.start.compare(order, bound) == Ordering::Less { bound.clone() } else { r.start.clone() };
-            high.range_tombstones.push(mutation::RangeTombstone { start, ..r.clone() });
+            let start = if r.start.compare(order, bound) == Ordering::Less {
+                bound.clone()
+            } else {
+                r.start.clone()
+            };
+            high.range_tombstones
+                .push(mutation::RangeTombstone { start, ..r.clone() });
         }
     }
     let (mut near, mut far) = if reversed { (high, low) } else { (low, high) };
@@ -141,8 +157,12 @@ impl MemtableSource {
 }
 
 fn memtables(version: &Version) -> impl Iterator<Item = MemtableSource> + '_ {
-    std::iter::once(MemtableSource::Cell(version.active.clone()))
-        .chain(version.frozen.iter().map(|f| MemtableSource::Frozen(f.memtable.clone())))
+    std::iter::once(MemtableSource::Cell(version.active.clone())).chain(
+        version
+            .frozen
+            .iter()
+            .map(|f| MemtableSource::Frozen(f.memtable.clone())),
+    )
 }
 
 /// How much of a partition one step reads at most from each source.
@@ -162,6 +182,21 @@ struct Feed {
     exhausted: bool,
 }
 
+/// What to read of one partition.
+#[derive(Clone, Debug)]
+pub struct PartitionRead {
+    /// The partition's token.
+    pub token: Token,
+    /// Its serialised key.
+    pub key: Vec<u8>,
+    /// In clustering order and disjoint.
+    pub slices: Vec<ClusteringSlice>,
+    /// From the last row to the first.
+    pub reversed: bool,
+    /// Of each step.
+    pub limits: BlockLimits,
+}
+
 /// Reads slices of one partition, block by block.
 pub struct PartitionReader {
     table: Arc<Table>,
@@ -178,24 +213,22 @@ pub struct PartitionReader {
 }
 
 impl PartitionReader {
-    /// Reads `slices` (in clustering order and disjoint) of a partition, forwards or backwards.
-    pub fn new(
-        table: Arc<Table>,
-        version: Rc<Version>,
-        cache: Rc<ChunkCache>,
-        token: Token,
-        key: &[u8],
-        mut slices: Vec<ClusteringSlice>,
-        reversed: bool,
-        limits: BlockLimits,
-    ) -> Self {
+    /// Reads of one version of a tablet.
+    pub fn new(table: Arc<Table>, version: Rc<Version>, cache: Rc<ChunkCache>, read: PartitionRead) -> Self {
+        let PartitionRead {
+            token,
+            key,
+            mut slices,
+            reversed,
+            limits,
+        } = read;
         if !reversed {
             slices.reverse();
         }
         Self {
             table,
             token,
-            key: key.to_vec(),
+            key,
             slices,
             slice: None,
             reversed,
@@ -212,16 +245,28 @@ impl PartitionReader {
             if !reader.may_contain(self.token, &self.key) {
                 continue;
             }
-            let limits = sstable::ReadLimits { rows: self.limits.rows, bytes: self.limits.bytes };
+            let limits = sstable::ReadLimits {
+                rows: self.limits.rows,
+                bytes: self.limits.bytes,
+            };
             let slices = std::slice::from_ref(&slice);
-            let cursor =
-                reader.read_partition(&self.cache, self.token, &self.key, slices, self.reversed, limits).await?;
+            let cursor = reader
+                .read_partition(&self.cache, self.token, &self.key, slices, self.reversed, limits)
+                .await?;
             if let Some(cursor) = cursor {
-                self.feeds.push(Feed { source: Source::Sstable(Box::new(cursor)), pending: None, exhausted: false });
+                self.feeds.push(Feed {
+                    source: Source::Sstable(Box::new(cursor)),
+                    pending: None,
+                    exhausted: false,
+                });
             }
         }
         for m in memtables(&self.version) {
-            self.feeds.push(Feed { source: Source::Memtable(m), pending: None, exhausted: false });
+            self.feeds.push(Feed {
+                source: Source::Memtable(m),
+                pending: None,
+                exhausted: false,
+            });
         }
         self.slice = Some(slice);
         Ok(())
@@ -248,7 +293,8 @@ impl PartitionReader {
                 if let (Source::Memtable(m), None, false) = (&feed.source, &feed.pending, feed.exhausted) {
                     let key = &self.key;
                     feed.pending = m.with(|m| {
-                        m.partition(token, key).map(|p| p.block(&slice, reversed, limits.rows, limits.bytes))
+                        m.partition(token, key)
+                            .map(|p| p.block(&slice, reversed, limits.rows, limits.bytes))
                     });
                     // What is written behind this block later is read later: a memtable is asked again each time.
                     feed.exhausted = false;
@@ -261,8 +307,18 @@ impl PartitionReader {
                 continue;
             };
             match &block.covered {
-                Some(b) if reversed => self.slice = Some(ClusteringSlice { end: b.clone(), ..slice }),
-                Some(b) => self.slice = Some(ClusteringSlice { start: b.clone(), ..slice }),
+                Some(b) if reversed => {
+                    self.slice = Some(ClusteringSlice {
+                        end: b.clone(),
+                        ..slice
+                    })
+                }
+                Some(b) => {
+                    self.slice = Some(ClusteringSlice {
+                        start: b.clone(),
+                        ..slice
+                    })
+                }
                 None => self.slice = None,
             }
             // Memtables are read again from the new bound: what they had ready may be outdated by then.
@@ -277,18 +333,17 @@ impl PartitionReader {
 }
 
 /// Merges what all feeds have up to the nearest bound. None when no feed has anything.
-fn merge_ready(
-    table: &Table,
-    order: &ClusteringOrder,
-    feeds: &mut [Feed],
-    reversed: bool,
-) -> Option<PartitionBlock> {
+fn merge_ready(table: &Table, order: &ClusteringOrder, feeds: &mut [Feed], reversed: bool) -> Option<PartitionBlock> {
     let mut nearest: Option<Bound> = None;
     for block in feeds.iter().filter_map(|f| f.pending.as_ref()) {
         if let Some(b) = &block.covered {
             let nearer = nearest.as_ref().is_none_or(|n| {
                 let order = b.compare(order, n);
-                if reversed { order == Ordering::Greater } else { order == Ordering::Less }
+                if reversed {
+                    order == Ordering::Greater
+                } else {
+                    order == Ordering::Less
+                }
             });
             if nearer {
                 nearest = Some(b.clone());
@@ -352,9 +407,13 @@ impl ScanReader {
 
     async fn start(&mut self) -> Result<(), ReadError> {
         for reader in &self.version.sstables {
-            let limits = sstable::ReadLimits { rows: self.limits.rows, bytes: self.limits.bytes };
-            let mut cursor =
-                reader.scan(&self.cache, self.position.0, &self.position.1, self.range.to, limits).await?;
+            let limits = sstable::ReadLimits {
+                rows: self.limits.rows,
+                bytes: self.limits.bytes,
+            };
+            let mut cursor = reader
+                .scan(&self.cache, self.position.0, &self.position.1, self.range.to, limits)
+                .await?;
             let head = cursor.next_block().await?;
             self.scans.push((cursor, head));
         }
@@ -389,7 +448,8 @@ impl ScanReader {
                 if let (Source::Memtable(m), None) = (&feed.source, &feed.pending) {
                     let limits = self.limits;
                     feed.pending = m.with(|m| {
-                        m.partition(*token, key).map(|p| p.block(slice, false, limits.rows, limits.bytes))
+                        m.partition(*token, key)
+                            .map(|p| p.block(slice, false, limits.rows, limits.bytes))
                     });
                 }
             }
@@ -413,7 +473,9 @@ impl ScanReader {
 
     /// Leaves the rest of the current partition unread.
     pub async fn skip_partition(&mut self) -> Result<(), ReadError> {
-        let Some((token, key, _, _)) = self.current.take() else { return Ok(()) };
+        let Some((token, key, _, _)) = self.current.take() else {
+            return Ok(());
+        };
         for (cursor, head) in &mut self.scans {
             while head.as_ref().is_some_and(|b| b.token == token && b.key() == key) {
                 *head = cursor.next_block().await?;
@@ -450,15 +512,25 @@ impl ScanReader {
                 }
             });
         }
-        let Some((token, key)) = least.filter(|(t, _)| *t <= self.range.to) else { return false };
+        let Some((token, key)) = least.filter(|(t, _)| *t <= self.range.to) else {
+            return false;
+        };
         let mut feeds: Vec<Feed> = Vec::new();
         for (n, (_, head)) in self.scans.iter().enumerate() {
             if head.as_ref().is_some_and(|b| b.token == token && b.key() == key) {
-                feeds.push(Feed { source: Source::Scan(n), pending: None, exhausted: false });
+                feeds.push(Feed {
+                    source: Source::Scan(n),
+                    pending: None,
+                    exhausted: false,
+                });
             }
         }
         for m in memtables(&self.version) {
-            feeds.push(Feed { source: Source::Memtable(m), pending: None, exhausted: false });
+            feeds.push(Feed {
+                source: Source::Memtable(m),
+                pending: None,
+                exhausted: false,
+            });
         }
         self.current = Some((token, key, ClusteringSlice::all(), feeds));
         true

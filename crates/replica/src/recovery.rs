@@ -68,11 +68,7 @@ impl Shard {
     }
 
     /// Replays the log of earlier runs into memtables, flushing where memory asks for it.
-    pub async fn replay(
-        self: &Rc<Self>,
-        dir: &Path,
-        boot_id: u128,
-    ) -> Result<RecoveryStats, RecoveryError> {
+    pub async fn replay(self: &Rc<Self>, dir: &Path, boot_id: u128) -> Result<RecoveryStats, RecoveryError> {
         let shards = self.options.shards;
         let mut replay = Replay::open(dir, boot_id, self.id().0, shards).map_err(RecoveryError::Log)?;
         let range = self.token_range();
@@ -100,14 +96,21 @@ impl Shard {
                 break;
             }
             while self.dirty.is_full() {
-                if runtime::timeout(Duration::from_secs(60), self.dirty.released()).await.is_err() {
+                if runtime::timeout(Duration::from_secs(60), self.dirty.released())
+                    .await
+                    .is_err()
+                {
                     return Err(RecoveryError::Flush("flushing did not end within a minute".to_owned()));
                 }
             }
         }
         let unfinished_batches = replay.unfinished_batches();
         let stats = replay.stats();
-        Ok(RecoveryStats { mutations: stats.mutations, segments: stats.segments, unfinished_batches })
+        Ok(RecoveryStats {
+            mutations: stats.mutations,
+            segments: stats.segments,
+            unfinished_batches,
+        })
     }
 
     /// Says that files of an earlier run's log are still there, or no longer.

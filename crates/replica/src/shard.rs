@@ -107,7 +107,10 @@ impl Shard {
     /// The directory of a table's sstables.
     pub fn table_dir(&self, table: &Table) -> PathBuf {
         let id = table.id.0.simple().to_string();
-        self.options.data_dir.join(&table.keyspace).join(format!("{}-{id}", table.name))
+        self.options
+            .data_dir
+            .join(&table.keyspace)
+            .join(format!("{}-{id}", table.name))
     }
 
     /// The table's part here.
@@ -154,7 +157,9 @@ impl Shard {
             return Err(WriteError::MemoryFull);
         }
         let position = self.log.append(mutation.bytes()).map_err(WriteError::Log)?;
-        let tablet = store.tablet(token).expect("the caller routes writes to the shard that owns the token");
+        let tablet = store
+            .tablet(token)
+            .expect("the caller routes writes to the shard that owns the token");
         self.apply(tablet, token, mutation, position.segment);
         Ok(position)
     }
@@ -170,18 +175,16 @@ impl Shard {
         let bytes = mutations.iter().map(|(_, _, m)| m.bytes());
         let position = self.log.append_batch(bytes).map_err(WriteError::Log)?;
         for (store, token, m) in mutations {
-            let tablet = store.tablet(*token).expect("the caller routes writes to the shard that owns the token");
+            let tablet = store
+                .tablet(*token)
+                .expect("the caller routes writes to the shard that owns the token");
             self.apply(tablet, *token, m, position.segment);
         }
         Ok(position)
     }
 
     /// Notes a batch that goes to several shards, and keeps the note until [`Shard::end_batch`].
-    pub fn begin_batch<'m>(
-        &self,
-        id: u128,
-        mutations: impl Iterator<Item = &'m [u8]>,
-    ) -> Result<(), WriteError> {
+    pub fn begin_batch<'m>(&self, id: u128, mutations: impl Iterator<Item = &'m [u8]>) -> Result<(), WriteError> {
         let position = self.log.append_batch_begun(id, mutations).map_err(WriteError::Log)?;
         self.log.write().map_err(WriteError::Log)?;
         self.open_batches.borrow_mut().insert(id, position.segment);
@@ -251,8 +254,16 @@ pub fn shard_range(shard: u32, shards: u32) -> TokenRange {
         let last_before = (first.wrapping_sub(1) & u128::from(u64::MAX)) as u64;
         last_before.wrapping_sub(1 << 63) as i64
     };
-    let after = if shard == 0 { Token(i64::MIN) } else { Token(boundary(shard)) };
-    let to = if shard + 1 == shards { Token(i64::MAX) } else { Token(boundary(shard + 1)) };
+    let after = if shard == 0 {
+        Token(i64::MIN)
+    } else {
+        Token(boundary(shard))
+    };
+    let to = if shard + 1 == shards {
+        Token(i64::MAX)
+    } else {
+        Token(boundary(shard + 1))
+    };
     TokenRange { after, to }
 }
 
@@ -265,9 +276,17 @@ mod tests {
         for shards in [1, 2, 3, 7, 16] {
             for shard in 0..shards {
                 let range = shard_range(shard, shards);
-                let probes = [range.after.0.saturating_add(1), range.to.0, range.to.0 / 2 + range.after.0 / 2];
+                let probes = [
+                    range.after.0.saturating_add(1),
+                    range.to.0,
+                    range.to.0 / 2 + range.after.0 / 2,
+                ];
                 for t in probes.into_iter().map(Token) {
-                    assert_eq!(types::token::shard_of(t, shards, 0), shard, "token {t:?} of {shards} shards");
+                    assert_eq!(
+                        types::token::shard_of(t, shards, 0),
+                        shard,
+                        "token {t:?} of {shards} shards"
+                    );
                     assert!(range.contains(t));
                     assert_eq!((0..shards).filter(|&s| shard_range(s, shards).contains(t)).count(), 1);
                 }

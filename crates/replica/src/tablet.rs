@@ -23,7 +23,10 @@ pub struct TokenRange {
 
 impl TokenRange {
     /// Every token.
-    pub const ALL: Self = Self { after: Token(i64::MIN), to: Token(i64::MAX) };
+    pub const ALL: Self = Self {
+        after: Token(i64::MIN),
+        to: Token(i64::MAX),
+    };
 
     /// Whether a token is inside.
     #[inline]
@@ -45,7 +48,9 @@ pub struct MemtableCell(RefCell<MemtableState>);
 
 impl MemtableCell {
     pub(crate) fn new(table: &Table) -> Rc<Self> {
-        Rc::new(Self(RefCell::new(MemtableState::Active(Box::new(Memtable::new(table))))))
+        Rc::new(Self(RefCell::new(MemtableState::Active(Box::new(Memtable::new(
+            table,
+        ))))))
     }
 
     /// The memtable, to read.
@@ -117,7 +122,11 @@ pub struct Tablet {
 
 impl Tablet {
     pub(crate) fn new(table: &Table, range: TokenRange, sstables: Vec<Arc<sstable::Reader>>) -> Rc<Self> {
-        let version = Version { active: MemtableCell::new(table), frozen: Vec::new(), sstables };
+        let version = Version {
+            active: MemtableCell::new(table),
+            frozen: Vec::new(),
+            sstables,
+        };
         Rc::new(Self {
             range,
             version: RefCell::new(Rc::new(version)),

@@ -37,7 +37,10 @@ impl RowLayout {
     /// Derived from the living and the dropped columns.
     pub fn of(table: &Table) -> Self {
         let mut layout = Self::default();
-        let living = table.columns.iter().filter(|c| matches!(c.kind, ColumnKind::Static | ColumnKind::Regular));
+        let living = table
+            .columns
+            .iter()
+            .filter(|c| matches!(c.kind, ColumnKind::Static | ColumnKind::Regular));
         for c in living {
             layout.set(c.id, &c.cql_type);
         }
@@ -51,7 +54,10 @@ impl RowLayout {
     pub fn from_types(types: &[CqlType]) -> Self {
         let mut layout = Self::default();
         for (i, t) in types.iter().enumerate() {
-            layout.set(ColumnId(u16::try_from(i).expect("a table has fewer than 65,535 columns")), t);
+            layout.set(
+                ColumnId(u16::try_from(i).expect("a table has fewer than 65,535 columns")),
+                t,
+            );
         }
         layout
     }
@@ -119,12 +125,19 @@ pub struct ClusteringOrder {
 impl ClusteringOrder {
     /// Derived from the clustering columns.
     pub fn of(table: &Table) -> Self {
-        Self { columns: table.clustering().map(|c| (c.cql_type.comparator(), c.descending)).collect() }
+        Self {
+            columns: table
+                .clustering()
+                .map(|c| (c.cql_type.comparator(), c.descending))
+                .collect(),
+        }
     }
 
     /// An order from types and directions (true is descending); for tests.
     pub fn from_types(types: &[(CqlType, bool)]) -> Self {
-        Self { columns: types.iter().map(|(t, d)| (t.comparator(), *d)).collect() }
+        Self {
+            columns: types.iter().map(|(t, d)| (t.comparator(), *d)).collect(),
+        }
     }
 
     /// How many clustering columns there are.

@@ -101,10 +101,7 @@ fn shown_columns(table: &Table, internals: bool) -> Vec<String> {
         lines.push(format!("    {}{tail}", column(&c.name, &c.cql_type, c.kind)));
     }
     if internals {
-        lines.extend(
-            told_dropped(table)
-                .map(|d| format!("    {}", column(&d.name, &d.cql_type, d.kind))),
-        );
+        lines.extend(told_dropped(table).map(|d| format!("    {}", column(&d.name, &d.cql_type, d.kind))));
     }
     if !alone {
         let names = |columns: &mut dyn Iterator<Item = &Column>| -> Vec<String> {

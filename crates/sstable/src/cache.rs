@@ -40,7 +40,6 @@ struct Inner {
 /// What an entry costs beyond its bytes: the map's slot, the queue's slot and the allocation's header.
 const OVERHEAD: usize = 128;
 
-#[expect(clippy::ptr_arg, reason = "what is held is the capacity")]
 fn cost(data: &Vec<u8>) -> usize {
     data.capacity() + OVERHEAD
 }

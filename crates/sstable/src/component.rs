@@ -3,6 +3,10 @@
 //! `me-7-big-Data.db` is component Data of generation 7 in version `me`. TOC.txt lists the components, one a line; it
 //! is written under a temporary name and renamed last, so an sstable with a TOC is whole, and one without is a leftover.
 //! Deleting begins with the TOC.
+//!
+//! Several are deleted together or not at all: first `deletion-7.log` names them, one a line (`me-7`), under its
+//! final name only when it is durable; then they go; then it goes. Otherwise a crash could leave an sstable whose rows were deleted, and not the
+//! one that deletes them.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -194,7 +198,7 @@ fn parse_name(name: &str) -> Option<(Version, Generation, &str)> {
     Some((version, generation, parts.next()?))
 }
 
-/// The sealed sstables of a directory, by generation. Blocks.
+/// The sealed sstables of a directory, by generation. At start, [`remove_unsealed`] comes before. Blocks.
 ///
 /// # Errors
 /// When the directory cannot be read.
@@ -231,13 +235,84 @@ pub fn delete(descriptor: &Descriptor) -> Result<(), Error> {
     Ok(())
 }
 
-/// Removes the files of sstables that were never sealed, or whose deletion did not finish; their names. Blocks.
+const DELETION_PREFIX: &str = "deletion-";
+const DELETION_SUFFIX: &str = ".log";
+
+/// Deletes several sstables of one directory so that, whatever happens meanwhile, all or none of them are there after
+/// the next [`remove_unsealed`]. Blocks.
+///
+/// # Errors
+/// When the log cannot be written, and nothing is deleted; or when a file cannot be removed, and the rest is removed at
+/// the next start.
+pub fn delete_all(descriptors: &[Descriptor]) -> Result<(), Error> {
+    let [first, rest @ ..] = descriptors else { return Ok(()) };
+    if rest.is_empty() {
+        return delete(first);
+    }
+    let mut text = String::new();
+    for d in descriptors {
+        text.push_str(&format!("{}-{}\n", d.version.name(), d.generation));
+    }
+    let log = first
+        .dir
+        .join(format!("{DELETION_PREFIX}{}{DELETION_SUFFIX}", first.generation));
+    let unfinished = log.with_extension("log.tmp");
+    io::write_all(unfinished.clone(), text.as_bytes())?;
+    io::rename(&unfinished, &log)?;
+    io::sync_dir(&first.dir)?;
+    descriptors.iter().try_for_each(delete)?;
+    io::sync_dir(&first.dir)?;
+    io::remove_if_exists(&log)?;
+    io::sync_dir(&first.dir)
+}
+
+/// Finishes the deletions that a crash interrupted.
+fn finish_deletions(dir: &Path) -> Result<(), Error> {
+    for name in io::list_names(dir)? {
+        let is_log = name.starts_with(DELETION_PREFIX) && name.ends_with(DELETION_SUFFIX);
+        if !is_log {
+            if name.starts_with(DELETION_PREFIX) && name.ends_with(".log.tmp") {
+                io::remove_if_exists(&dir.join(name))?;
+            }
+            continue;
+        }
+        let log = dir.join(&name);
+        let bytes = io::read_all(&log)?;
+        let mut offset = 0;
+        for line in String::from_utf8_lossy(&bytes).lines() {
+            let parsed = line
+                .split_once('-')
+                .and_then(|(version, generation)| Some((Version::parse(version)?, Generation::parse(generation)?)));
+            let Some((version, generation)) = parsed else {
+                return Err(Error::damaged(
+                    &log,
+                    offset,
+                    "the version and generation of an sstable, such as me-7",
+                ));
+            };
+            delete(&Descriptor {
+                dir: dir.to_owned(),
+                version,
+                generation,
+            })?;
+            offset += line.len() as u64 + 1;
+        }
+        io::sync_dir(dir)?;
+        io::remove_if_exists(&log)?;
+        io::sync_dir(dir)?;
+    }
+    Ok(())
+}
+
+/// Finishes deletions that were interrupted, and removes the files of sstables that were never sealed; the names of
+/// the latter. Blocks.
 ///
 /// For a directory that nobody writes to yet: at start.
 ///
 /// # Errors
 /// When the directory cannot be read or a file not be removed.
 pub fn remove_unsealed(dir: &Path) -> Result<Vec<String>, Error> {
+    finish_deletions(dir)?;
     let sealed = list(dir)?;
     let mut removed = Vec::new();
     for name in io::list_names(dir)? {

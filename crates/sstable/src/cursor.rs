@@ -15,7 +15,7 @@ use crate::cache::ChunkCache;
 use crate::chunks::Chunks;
 use crate::decode::Stop;
 use crate::error::Error;
-use crate::index::{IndexBlock, Promoted};
+use crate::index::{IndexBlock, IndexBytes, Promoted};
 use crate::reader::Reader;
 use crate::window::{PartitionDecoder, Progress, ReadLimits};
 
@@ -138,12 +138,12 @@ impl PartitionCursor {
         reader: Arc<Reader>,
         cache: Rc<ChunkCache>,
         (token, key): (Token, &[u8]),
-        (position, promoted): (u64, Vec<u8>),
+        (position, promoted): (u64, IndexBytes),
         slices: &[ClusteringSlice],
         reversed: bool,
         limits: ReadLimits,
     ) -> Result<Self, Error> {
-        let promoted = if promoted.is_empty() {
+        let promoted = if promoted.len == 0 {
             None
         } else {
             Some(Promoted::decode(promoted).map_err(|d| {

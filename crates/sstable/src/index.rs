@@ -10,6 +10,7 @@
 //! ```
 
 use std::ops::Range;
+use std::rc::Rc;
 
 use mutation::{Bound, BoundKind, Tombstone};
 use stdx::bytes::Reader;
@@ -180,9 +181,40 @@ pub(crate) fn skip_others(bytes: &[u8], key: &[u8]) -> usize {
     }
 }
 
+/// A stretch of Index.db: a part of a cached chunk, or of a copy of several.
+#[derive(Clone, Default)]
+pub(crate) struct IndexBytes {
+    pub(crate) bytes: Rc<Vec<u8>>,
+    pub(crate) at: usize,
+    pub(crate) len: usize,
+}
+
+impl IndexBytes {
+    #[inline]
+    pub(crate) fn get(&self) -> &[u8] {
+        &self.bytes[self.at..self.at + self.len]
+    }
+
+    #[inline]
+    pub(crate) fn skip(&mut self, n: usize) {
+        self.at += n;
+        self.len -= n;
+    }
+}
+
+impl From<Vec<u8>> for IndexBytes {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self {
+            at: 0,
+            len: bytes.len(),
+            bytes: Rc::new(bytes),
+        }
+    }
+}
+
 /// The promoted index of a partition, decoded block by block as it is asked.
 pub(crate) struct Promoted {
-    bytes: Vec<u8>,
+    bytes: IndexBytes,
     /// Length of the partition's head.
     pub(crate) head_len: u64,
     pub(crate) tombstone: Tombstone,
@@ -206,8 +238,9 @@ pub(crate) struct IndexBlock {
 }
 
 impl Promoted {
-    pub(crate) fn decode(bytes: Vec<u8>) -> Result<Self, Damage> {
-        let mut r = Reader::new(&bytes);
+    pub(crate) fn decode(index_bytes: IndexBytes) -> Result<Self, Damage> {
+        let bytes = index_bytes.get();
+        let mut r = Reader::new(bytes);
         let head_len = r.get_vint()?;
         let at = r.at();
         let tombstone = whole_deletion(&r.get_array::<12>()?).ok_or_else(|| Damage::new(at, "a partition deletion"))?;
@@ -225,7 +258,7 @@ impl Promoted {
             count,
             blocks_at,
             offsets_at,
-            bytes,
+            bytes: index_bytes,
         })
     }
 
@@ -236,13 +269,13 @@ impl Promoted {
     pub(crate) fn block(&self, i: usize, widths: &Widths) -> Result<IndexBlock, Damage> {
         let at = self.offsets_at + 4 * i;
         let wrong = || Damage::new(at, "the offset of an index block");
-        let offset = self
-            .bytes
+        let all = self.bytes.get();
+        let offset = all
             .get(at..at + 4)
             .and_then(|b| b.try_into().ok())
             .map(u32::from_be_bytes);
         let start = self.blocks_at + offset.ok_or_else(wrong)? as usize;
-        let bytes = self.bytes.get(start..self.offsets_at).ok_or_else(wrong)?;
+        let bytes = all.get(start..self.offsets_at).ok_or_else(wrong)?;
         let shifted = |d: Damage| Damage { at: d.at + start, ..d };
         let mut r = Reader::new(bytes);
         let mut decode = || -> Result<IndexBlock, Damage> {

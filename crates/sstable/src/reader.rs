@@ -21,7 +21,7 @@ use crate::cursor::PartitionCursor;
 use crate::encode::Format;
 use crate::error::{Damage, Error};
 use crate::filter::{self, Filter};
-use crate::index::{Entry, skip_others};
+use crate::index::{Entry, IndexBytes, skip_others};
 use crate::io::{self, InputFile};
 use crate::scan::{BlockingScan, ScanCursor};
 use crate::statistics::Statistics;
@@ -617,7 +617,7 @@ impl Reader {
     }
 
     /// Position and promoted index of a partition.
-    async fn find(&self, cache: &ChunkCache, token: Token, key: &[u8]) -> Result<Option<(u64, Vec<u8>)>, Error> {
+    async fn find(&self, cache: &ChunkCache, token: Token, key: &[u8]) -> Result<Option<(u64, IndexBytes)>, Error> {
         let Some(page) = self.summary.page_of(token, key) else {
             return Ok(None);
         };
@@ -661,9 +661,9 @@ impl Reader {
                         return Err(Error::damaged(self.index.path(), at, "a position inside Data.db"));
                     }
                     let promoted = if promoted_len == 0 {
-                        Vec::new()
+                        IndexBytes::default()
                     } else {
-                        self.index_bytes(promoted_at, next, cache).await?.get().to_vec()
+                        self.index_bytes(promoted_at, next, cache).await?
                     };
                     return Ok(Some((position, promoted)));
                 }
@@ -742,23 +742,5 @@ impl Reader {
                 .ok_or_else(wrong)?;
         }
         Ok(None)
-    }
-}
-
-/// A stretch of Index.db: a part of a cached chunk, or a copy of several.
-struct IndexBytes {
-    bytes: Rc<Vec<u8>>,
-    at: usize,
-    len: usize,
-}
-
-impl IndexBytes {
-    fn get(&self) -> &[u8] {
-        &self.bytes[self.at..self.at + self.len]
-    }
-
-    fn skip(&mut self, n: usize) {
-        self.at += n;
-        self.len -= n;
     }
 }

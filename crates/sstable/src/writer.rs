@@ -292,7 +292,7 @@ impl Writer {
         self.current.is_some()
     }
 
-    /// Appends a partition, or the next part of one. After an error the writer is of no use but to be dropped.
+    /// Appends a partition, or the next part of one. One of which no block has anything is not written. After an error the writer is of no use but to be dropped.
     ///
     /// # Errors
     /// When the disk refuses, or the block does not fit the format or the order.
@@ -312,6 +312,10 @@ impl Writer {
     }
 
     fn append_block(&mut self, block: &PartitionBlock) -> Result<(), Error> {
+        // A partition begins with the first block that has something.
+        if self.current.is_none() && block.is_empty() {
+            return Ok(());
+        }
         match &self.current {
             Some(p) if p.token == block.token && p.key == block.key() => {}
             Some(_) => return Err(self.rejected("a partition before the one before it was complete")),

@@ -116,3 +116,39 @@ fn without_any_checksum_damage_may_go_unnoticed_but_nothing_panics() {
     assert!(noticed * 3 > unnoticed, "{noticed} of {} noticed", noticed + unnoticed);
     assert_eq!(dump(&file).expect("a sound file"), sound_dump);
 }
+
+#[test]
+fn an_empty_chunk_at_the_end_is_read_whether_the_digest_covers_it_or_not() {
+    let dir = TempDir::new("empty-chunk");
+    let file = write_sample(
+        &dir.0,
+        Compression {
+            compressor: Some(Compressor::Lz4),
+            chunk_len: 256,
+        },
+    );
+    let component = |name: &str| dir.0.join(format!("me-1-big-{name}"));
+    let read = |name: &str| runtime::fs::read(component(name)).expect("a component");
+    let write = |name: &str, bytes: &[u8]| runtime::fs::write(component(name), bytes).expect("room on the disk");
+    let sound = dump(&file).expect("a sound file");
+    let toc = String::from_utf8(read("TOC.txt"))
+        .expect("text")
+        .replace("Checksums.db\n", "");
+    write("TOC.txt", toc.as_bytes());
+    runtime::fs::remove_file(component("Checksums.db")).expect("a component");
+    // As Cassandra may: one more chunk, of no data.
+    let (mut data, mut info) = (read("Data.db"), read("CompressionInfo.db"));
+    let empty = [0, 0, 0, 0, 0];
+    let count_at = 2 + "LZ4Compressor".len() + 4 + 4 + 8;
+    let count = u32::from_be_bytes(info[count_at..count_at + 4].try_into().expect("four bytes"));
+    info[count_at..count_at + 4].copy_from_slice(&(count + 1).to_be_bytes());
+    info.extend_from_slice(&(data.len() as u64).to_be_bytes());
+    data.extend_from_slice(&empty);
+    data.extend_from_slice(&crc32fast::hash(&empty).to_be_bytes());
+    write("CompressionInfo.db", &info);
+    write("Data.db", &data);
+    sstable::tool::verify(&file).expect("the digest leaves the empty chunk out");
+    write("Digest.crc32", crc32fast::hash(&data).to_string().as_bytes());
+    sstable::tool::verify(&file).expect("the digest covers the empty chunk");
+    assert_eq!(dump(&file).expect("a sound file"), sound);
+}

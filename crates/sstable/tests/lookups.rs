@@ -108,7 +108,7 @@ fn damaged_partitions_and_indexes_without_checksums_do_not_panic_a_reader() {
         Box::pin(async move {
             let keys: Vec<Vec<u8>> = wide_blocks(&table).iter().map(|b| b.key().to_vec()).collect();
             let (a, c) = (clustering(&[b"a"]), clustering(&[b"c"]));
-            let slices = vec![
+            let slices = [
                 ClusteringSlice {
                     start: Bound::before(&a),
                     end: Bound::after(&a),

@@ -150,7 +150,7 @@ impl Dice {
                     if mutation::RowView::new(&row).expect("just packed").is_empty() {
                         continue;
                     }
-                    b.push_row(&common::clustering(&[&[b'a' + c1], &i32::from(c2).to_be_bytes()]), &row);
+                    b.push_row(&common::clustering(&[&[b'a' + c1], &i32::to_be_bytes(c2)]), &row);
                 }
             }
         }

@@ -494,6 +494,24 @@ fn an_unfinished_or_refused_sstable_leaves_no_file_behind() {
 }
 
 #[test]
+fn a_partition_of_which_nothing_remains_is_not_written() {
+    let table = long_table();
+    let dir = TempDir::new("nothing");
+    let options = WriterOptions::of_table(&table, 1, EncodingBase::default()).expect("known options");
+    let mut writer = Writer::create(&dir.0, 1, &table, options).expect("an empty directory");
+    let empty = PartitionBlock::new(types::token::token_of(b"a"), b"a");
+    let mut begun = empty.clone();
+    begun.covered = Some(Bound::before(&common::clustering(&[&[0, 0, 0, 1]])));
+    writer.append(&empty).expect("nothing to write");
+    assert!(writer.is_empty());
+    writer.append(&begun).expect("nothing to write");
+    writer
+        .append(&long_partition(&table, b"a", 3, 10))
+        .expect("room on the disk");
+    assert_eq!(writer.finish().expect("room on the disk").partitions, 1);
+}
+
+#[test]
 fn unsealed_files_are_listed_by_nobody_and_removed_at_start() {
     let table = long_table();
     let dir = TempDir::new("unsealed");
@@ -515,4 +533,65 @@ fn unsealed_files_are_listed_by_nobody_and_removed_at_start() {
         .map(|e| e.name)
         .collect();
     assert_eq!(left, vec!["other.txt".to_owned()]);
+}
+
+#[test]
+fn several_sstables_are_deleted_together_even_if_a_crash_interrupts_it() {
+    let table = long_table();
+    let names = |dir: &TempDir| -> Vec<String> {
+        runtime::fs::read_dir(&dir.0)
+            .expect("the directory")
+            .into_iter()
+            .map(|e| e.name)
+            .collect()
+    };
+    let three = |dir: &TempDir| -> Vec<sstable::Descriptor> {
+        let create = |generation| {
+            let options = WriterOptions::of_table(&table, 1, EncodingBase::default()).expect("known options");
+            let mut writer = Writer::create(&dir.0, generation, &table, options).expect("a directory");
+            writer
+                .append(&long_partition(&table, b"a", 3, 10))
+                .expect("room on the disk");
+            writer.finish().expect("room on the disk").descriptor
+        };
+        (1..=3).map(create).collect()
+    };
+    let dir = TempDir::new("together");
+    let descriptors = three(&dir);
+    sstable::delete_all(&descriptors[..2]).expect("a directory");
+    assert_eq!(
+        sstable::list(&dir.0).expect("a directory"),
+        vec![descriptors[2].clone()]
+    );
+    assert!(names(&dir).iter().all(|n| n.starts_with("me-3-")), "{:?}", names(&dir));
+
+    // The log is durable, one sstable is gone and another has lost its TOC: then the power fails.
+    let dir = TempDir::new("interrupted");
+    let descriptors = three(&dir);
+    runtime::fs::write(dir.0.join("deletion-1.log"), b"me-1\nme-2\n").expect("room on the disk");
+    sstable::delete(&descriptors[0]).expect("a directory");
+    runtime::fs::remove_file(descriptors[1].path(sstable::Component::Toc)).expect("a TOC");
+    sstable::remove_unsealed(&dir.0).expect("a directory");
+    assert_eq!(
+        sstable::list(&dir.0).expect("a directory"),
+        vec![descriptors[2].clone()]
+    );
+    assert!(names(&dir).iter().all(|n| n.starts_with("me-3-")), "{:?}", names(&dir));
+
+    // The power fails before the log has its name: nothing is deleted.
+    runtime::fs::write(dir.0.join("deletion-3.log.tmp"), b"me-3\n").expect("room on the disk");
+    sstable::remove_unsealed(&dir.0).expect("a directory");
+    assert_eq!(
+        sstable::list(&dir.0).expect("a directory"),
+        vec![descriptors[2].clone()]
+    );
+
+    runtime::fs::write(dir.0.join("deletion-3.log"), b"me-3\nwhat").expect("room on the disk");
+    let error = sstable::remove_unsealed(&dir.0)
+        .expect_err("a line that names nothing")
+        .to_string();
+    assert!(
+        error.contains("deletion-3.log") && error.contains("offset 5"),
+        "{error}"
+    );
 }

@@ -134,7 +134,6 @@ mod tests {
         }
     }
 
-
     fn check(value: u64, expected: &[u8]) {
         let mut out = vec![0xaa];
         put_unsigned(&mut out, value);

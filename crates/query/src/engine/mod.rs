@@ -105,7 +105,11 @@ impl Execution {
     /// Runs `f` with the values lent out.
     pub fn with<R>(&self, f: impl FnOnce(&BindContext<'_>) -> R) -> R {
         let values: Vec<Bound<'_>> = self.values.iter().map(OwnedBound::borrow).collect();
-        f(&BindContext { values: &values, now_us: self.now_us, random: self.random })
+        f(&BindContext {
+            values: &values,
+            now_us: self.now_us,
+            random: self.random,
+        })
     }
 }
 
@@ -203,7 +207,12 @@ impl Engine {
         {
             return Ok(store.clone());
         }
-        let info = self.node.info.lock().expect("nobody panics while holding the node's identity").clone();
+        let info = self
+            .node
+            .info
+            .lock()
+            .expect("nobody panics while holding the node's identity")
+            .clone();
         let contents = system::contents(table, &schema, &info, now_us);
         let store = TableStore::in_memory(table, contents.iter().map(Vec::as_slice));
         self.virtual_tables.borrow_mut().insert(table.id, (key, store.clone()));

@@ -55,11 +55,7 @@ pub struct Compiled {
     pub columns: Arc<[ResultColumn]>,
 }
 
-fn table_of(
-    name: &ast::QualifiedName,
-    schema: &Schema,
-    keyspace: Option<&str>,
-) -> Result<Arc<Table>, QueryError> {
+fn table_of(name: &ast::QualifiedName, schema: &Schema, keyspace: Option<&str>) -> Result<Arc<Table>, QueryError> {
     let Some(keyspace) = name.keyspace.as_deref().or(keyspace) else {
         return Err(QueryError::invalid(
             "No keyspace has been specified. USE a keyspace, or explicitly specify keyspace.tablename",
@@ -68,7 +64,10 @@ fn table_of(
     let Some(k) = schema.keyspaces.get(keyspace) else {
         return Err(QueryError::invalid(format!("keyspace {keyspace} does not exist")));
     };
-    k.tables.get(&name.name).cloned().ok_or_else(|| QueryError::invalid(format!("table {} does not exist", name.name)))
+    k.tables
+        .get(&name.name)
+        .cloned()
+        .ok_or_else(|| QueryError::invalid(format!("table {} does not exist", name.name)))
 }
 
 fn writable(table: &Table) -> Result<(), QueryError> {
@@ -94,7 +93,12 @@ fn compile_modification(
     };
     let table = table_of(name, schema, keyspace)?;
     writable(&table)?;
-    let mut scope = Scope { schema, keyspace: &table.keyspace, table: &table, markers };
+    let mut scope = Scope {
+        schema,
+        keyspace: &table.keyspace,
+        table: &table,
+        markers,
+    };
     match m {
         Modification::Insert(i) => compile_insert(i, &table, &mut scope),
         Modification::Update(u) => compile_update(u, &table, &mut scope),
@@ -112,16 +116,42 @@ pub fn compile(text: &str, schema: &Schema, keyspace: Option<&str>) -> Result<Co
     let plan = match parsed.statement {
         Statement::Select(s) => {
             let table = table_of(&s.table, schema, keyspace)?;
-            let mut scope = Scope { schema, keyspace: &table.keyspace, table: &table, markers: &mut markers };
+            let mut scope = Scope {
+                schema,
+                keyspace: &table.keyspace,
+                table: &table,
+                markers: &mut markers,
+            };
             let plan = compile_select(&s, &table, &mut scope)?;
             columns = plan.selection.columns.clone().into();
             key_markers = plan.key_markers();
             about = Some(table);
             Plan::Select(Box::new(plan))
         }
-        Statement::Insert(i) => write_plan(Modification::Insert(i), schema, keyspace, &mut markers, &mut key_markers, &mut about)?,
-        Statement::Update(u) => write_plan(Modification::Update(u), schema, keyspace, &mut markers, &mut key_markers, &mut about)?,
-        Statement::Delete(d) => write_plan(Modification::Delete(d), schema, keyspace, &mut markers, &mut key_markers, &mut about)?,
+        Statement::Insert(i) => write_plan(
+            Modification::Insert(i),
+            schema,
+            keyspace,
+            &mut markers,
+            &mut key_markers,
+            &mut about,
+        )?,
+        Statement::Update(u) => write_plan(
+            Modification::Update(u),
+            schema,
+            keyspace,
+            &mut markers,
+            &mut key_markers,
+            &mut about,
+        )?,
+        Statement::Delete(d) => write_plan(
+            Modification::Delete(d),
+            schema,
+            keyspace,
+            &mut markers,
+            &mut key_markers,
+            &mut about,
+        )?,
         Statement::Batch(b) => {
             if b.kind == ast::BatchKind::Counter {
                 return Err(QueryError::invalid("Counter tables cannot be written yet"));
@@ -142,12 +172,21 @@ pub fn compile(text: &str, schema: &Schema, keyspace: Option<&str>) -> Result<Co
             }
             let timestamp = match (&b.attributes.timestamp, &about) {
                 (Some(t), Some(table)) => {
-                    let mut scope = Scope { schema, keyspace: &table.keyspace, table, markers: &mut markers };
+                    let mut scope = Scope {
+                        schema,
+                        keyspace: &table.keyspace,
+                        table,
+                        markers: &mut markers,
+                    };
                     Some(scope.term(t, "[timestamp]", &types::CqlType::BigInt)?)
                 }
                 _ => None,
             };
-            Plan::Batch(BatchPlan { logged: b.kind == ast::BatchKind::Logged, timestamp, writes })
+            Plan::Batch(BatchPlan {
+                logged: b.kind == ast::BatchKind::Logged,
+                timestamp,
+                writes,
+            })
         }
         Statement::Truncate(t) => {
             let table = table_of(&t.table, schema, keyspace)?;
@@ -160,7 +199,13 @@ pub fn compile(text: &str, schema: &Schema, keyspace: Option<&str>) -> Result<Co
         Statement::Describe(d) => Plan::Describe(d),
         other => Plan::Ddl(Box::new(other)),
     };
-    Ok(Compiled { plan: Arc::new(plan), markers: markers.finish()?, key_markers, table: about, columns })
+    Ok(Compiled {
+        plan: Arc::new(plan),
+        markers: markers.finish()?,
+        key_markers,
+        table: about,
+        columns,
+    })
 }
 
 fn write_plan(

@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex};
 
 use schema::{Schema, Table};
 
-use super::plan::{Plan, compile};
 use super::Engine;
+use super::plan::{Plan, compile};
 use crate::bind::MarkerSpec;
 use crate::{QueryError, ResultColumn};
 
@@ -68,7 +68,14 @@ impl SharedStatements {
         let mut texts = self.0.lock().expect("nobody panics while holding the statements");
         texts.uses += 1;
         let used = texts.uses;
-        texts.by_id.insert(id, Text { text: text.into(), keyspace: keyspace.map(Into::into), used });
+        texts.by_id.insert(
+            id,
+            Text {
+                text: text.into(),
+                keyspace: keyspace.map(Into::into),
+                used,
+            },
+        );
         if texts.by_id.len() > STATEMENTS_MAX
             && let Some(oldest) = texts.by_id.iter().min_by_key(|(_, t)| t.used).map(|(id, _)| *id)
         {
@@ -109,13 +116,19 @@ fn metadata_id(columns: &[ResultColumn]) -> [u8; 16] {
 
 /// The replication factor of a keyspace on a node that is alone in its data centre.
 fn replicas(schema: &Schema, keyspace: &str) -> u32 {
-    let Some(k) = schema.keyspaces.get(keyspace) else { return 1 };
+    let Some(k) = schema.keyspaces.get(keyspace) else {
+        return 1;
+    };
     let class = k.replication.get("class").map_or("", String::as_str);
     if class.ends_with("LocalStrategy") || class.ends_with("EverywhereStrategy") {
         return 1;
     }
     // `replication_factor` of SimpleStrategy, or the factors of the data centres: those of others have no node here.
-    let factors = k.replication.iter().filter(|(name, _)| *name != "class").filter_map(|(_, v)| v.parse::<u32>().ok());
+    let factors = k
+        .replication
+        .iter()
+        .filter(|(name, _)| *name != "class")
+        .filter_map(|(_, v)| v.parse::<u32>().ok());
     factors.max().unwrap_or(1)
 }
 

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use mutation::{Bound, ClusteringSlice, PartitionBlock};
-use replica::{BlockLimits, PartitionReader, ReadError, ScanReader, TokenRange, shard_range};
+use replica::{BlockLimits, PartitionRead, PartitionReader, ReadError, ScanReader, TokenRange, shard_range};
 use runtime::ShardId;
 use types::Token;
 use types::token::token_of;
@@ -49,18 +49,15 @@ impl Engine {
         ctx: &BindContext<'_>,
         out: &mut Vec<u8>,
     ) -> Result<PointOutcome, QueryError> {
-        let Some(store) = self.shard.store(plan.table.id) else { return Ok(PointOutcome::NeedsDisk) };
+        let Some(store) = self.shard.store(plan.table.id) else {
+            return Ok(PointOutcome::NeedsDisk);
+        };
         let mut scratch = self.point.borrow_mut();
         plan.read_point(ctx, &store, |t| self.owner(t), &mut scratch, out)
     }
 
     /// Reads a page by the general way.
-    pub async fn read(
-        self: &Rc<Self>,
-        plan: &Arc<Plan>,
-        run: &Execution,
-        params: &Params,
-    ) -> Result<Page, QueryError> {
+    pub async fn read(self: &Rc<Self>, plan: &Arc<Plan>, run: &Execution, params: &Params) -> Result<Page, QueryError> {
         let Plan::Select(select) = &**plan else {
             return Err(QueryError::Server("only a SELECT is read".to_owned()));
         };
@@ -69,7 +66,10 @@ impl Engine {
         {
             return Ok(page);
         }
-        let request = PageRequest { rows: params.page_rows, state: params.paging_state.clone() };
+        let request = PageRequest {
+            rows: params.page_rows,
+            state: params.paging_state.clone(),
+        };
         let mut consumer = run.with(|ctx| Consumer::new(select, ctx, &request))?;
         let partitions = run.with(|ctx| select.restrictions.partition.partitions(&select.table, ctx))?;
         let local = system::is_virtual(select.table.id);
@@ -82,13 +82,13 @@ impl Engine {
                     Position::BehindPartition { key } => {
                         keys.iter().position(|(_, k)| k == key).map_or(keys.len(), |i| i + 1)
                     }
-                    Position::BehindRow { key, .. } => {
-                        keys.iter().position(|(_, k)| k == key).unwrap_or(keys.len())
-                    }
+                    Position::BehindRow { key, .. } => keys.iter().position(|(_, k)| k == key).unwrap_or(keys.len()),
                 };
                 for (token, key) in keys.into_iter().skip(from) {
                     let owner = if local { self.shard.id().0 } else { self.owner(token) };
-                    (consumer, flow) = self.part_on(owner, plan, run, consumer, Part::Partition(token, key)).await?;
+                    (consumer, flow) = self
+                        .part_on(owner, plan, run, consumer, Part::Partition(token, key))
+                        .await?;
                     if matches!(flow, Flow::PageFull | Flow::Done) {
                         break;
                     }
@@ -99,9 +99,17 @@ impl Engine {
                     Position::Start => from,
                     Position::BehindPartition { key } | Position::BehindRow { key, .. } => from.max(token_of(key)),
                 };
-                let shards = if local { self.shard.id().0..self.shard.id().0 + 1 } else { 0..self.shards };
+                let shards = if local {
+                    self.shard.id().0..self.shard.id().0 + 1
+                } else {
+                    0..self.shards
+                };
                 for shard in shards {
-                    let range = if local { TokenRange::ALL } else { shard_range(shard, self.shards) };
+                    let range = if local {
+                        TokenRange::ALL
+                    } else {
+                        shard_range(shard, self.shards)
+                    };
                     if range.to < begin || (range.after >= to && range.after.0 != i64::MIN) {
                         continue;
                     }
@@ -117,7 +125,11 @@ impl Engine {
         if paging_state.is_none() {
             run.with(|ctx| consumer.finish(select, ctx))?;
         }
-        Ok(Page { rows: consumer.rows, cells: consumer.out, paging_state })
+        Ok(Page {
+            rows: consumer.rows,
+            cells: consumer.out,
+            paging_state,
+        })
     }
 
     /// Answers a point read from the memory of the shard that owns its key; None when that takes a disk.
@@ -129,17 +141,27 @@ impl Engine {
     ) -> Result<Option<Page>, QueryError> {
         let mut cells = Vec::new();
         match run.with(|ctx| self.read_now(select, ctx, &mut cells))? {
-            PointOutcome::Rows(rows) => Ok(Some(Page { rows, cells, paging_state: None })),
+            PointOutcome::Rows(rows) => Ok(Some(Page {
+                rows,
+                cells,
+                paging_state: None,
+            })),
             PointOutcome::NeedsDisk => Ok(None),
             PointOutcome::OtherShard(owner) => {
                 let (plan, run) = (plan.clone(), run.clone());
                 runtime::submit_to(ShardId(owner), move || {
                     let Plan::Select(select) = &*plan else { return Ok(None) };
                     let mut cells = Vec::new();
-                    Ok(match run.with(|ctx| Engine::local().read_now(select, ctx, &mut cells))? {
-                        PointOutcome::Rows(rows) => Some(Page { rows, cells, paging_state: None }),
-                        PointOutcome::NeedsDisk | PointOutcome::OtherShard(_) => None,
-                    })
+                    Ok(
+                        match run.with(|ctx| Engine::local().read_now(select, ctx, &mut cells))? {
+                            PointOutcome::Rows(rows) => Some(Page {
+                                rows,
+                                cells,
+                                paging_state: None,
+                            }),
+                            PointOutcome::NeedsDisk | PointOutcome::OtherShard(_) => None,
+                        },
+                    )
                 })
                 .await
             }
@@ -192,7 +214,9 @@ impl Engine {
     ) -> Result<Flow, QueryError> {
         let store = self.store(&select.table, run.now_us)?;
         let Some(tablet) = store.tablet(token) else {
-            return Err(QueryError::Server("a token came to a shard that does not own it".to_owned()));
+            return Err(QueryError::Server(
+                "a token came to a shard that does not own it".to_owned(),
+            ));
         };
         let mut slices = run.with(|ctx| select.restrictions.clustering.slices(&select.table, ctx))?;
         if let Position::BehindRow { key: k, clustering } = consumer.position()
@@ -200,11 +224,20 @@ impl Engine {
         {
             cut_slices(&mut slices, select, clustering);
         }
-        let limits = BlockLimits { rows: consumer.rows_wanted(), bytes: BLOCK_BYTES };
+        let limits = BlockLimits {
+            rows: consumer.rows_wanted(),
+            bytes: BLOCK_BYTES,
+        };
         let cache = self.shard.cache.clone();
         let table = select.table.clone();
-        let mut reader =
-            PartitionReader::new(table, tablet.version(), cache, token, key, slices, select.reversed, limits);
+        let read = PartitionRead {
+            token,
+            key: key.to_vec(),
+            slices,
+            reversed: select.reversed,
+            limits,
+        };
+        let mut reader = PartitionReader::new(table, tablet.version(), cache, read);
         let mut last: Option<PartitionBlock> = None;
         while let Some(block) = reader.next_block().await.map_err(failure)? {
             let flow = run.with(|ctx| consumer.block(select, ctx, &block))?;
@@ -265,14 +298,20 @@ impl Engine {
             if tablet.range.to < start.0 || (tablet.range.after >= to && tablet.range.after.0 != i64::MIN) {
                 continue;
             }
-            let range = TokenRange { after: tablet.range.after, to: tablet.range.to.min(to) };
+            let range = TokenRange {
+                after: tablet.range.after,
+                to: tablet.range.to.min(to),
+            };
             // An sstable may hold tokens of other shards too: begin no earlier than the tablet does.
             let start = if start.0 <= range.after && range.after.0 != i64::MIN {
                 (Token(range.after.0 + 1), Vec::new())
             } else {
                 start.clone()
             };
-            let limits = BlockLimits { rows: consumer.rows_wanted(), bytes: BLOCK_BYTES };
+            let limits = BlockLimits {
+                rows: consumer.rows_wanted(),
+                bytes: BLOCK_BYTES,
+            };
             let cache = self.shard.cache.clone();
             let version = tablet.version();
             let mut scan = ScanReader::new(select.table.clone(), version, cache, range, start, limits);

@@ -25,8 +25,11 @@ pub fn load_schema(path: &Path) -> Result<Option<Schema>, String> {
         return Ok(None);
     }
     let bytes = runtime::fs::read(path).map_err(|e| format!("{}: {e}", path.display()))?;
-    let text = unwrap_checksum(&bytes).ok_or_else(|| format!("{}: expected a schema file with a valid checksum", path.display()))?;
-    serde_json::from_slice(text).map(Some).map_err(|e| format!("{}: {e}", path.display()))
+    let text = unwrap_checksum(&bytes)
+        .ok_or_else(|| format!("{}: expected a schema file with a valid checksum", path.display()))?;
+    serde_json::from_slice(text)
+        .map(Some)
+        .map_err(|e| format!("{}: {e}", path.display()))
 }
 
 /// `CETOSCHEMA1 <crc32 in hex>\n`, then JSON.
@@ -52,7 +55,12 @@ pub fn save_schema(path: &Path, schema: &Schema) -> Result<(), String> {
         let temporary = path.with_extension("tmp");
         let file = File::open(
             &temporary,
-            OpenOptions { write: true, create: true, truncate: true, ..OpenOptions::default() },
+            OpenOptions {
+                write: true,
+                create: true,
+                truncate: true,
+                ..OpenOptions::default()
+            },
         )?;
         file.write_all_at_blocking(&wrap_checksum(&json), 0)?;
         file.sync_all_blocking()?;
@@ -84,8 +92,16 @@ impl Engine {
             Plan::Ddl(statement) => self.change_schema(statement, run, params).await,
             Plan::Describe(d) => {
                 let schema = self.schema();
-                let info = self.node.info.lock().expect("nobody panics while holding the node's identity").clone();
-                let ctx = DescribeContext { keyspace: params.keyspace.as_deref(), node: &info };
+                let info = self
+                    .node
+                    .info
+                    .lock()
+                    .expect("nobody panics while holding the node's identity")
+                    .clone();
+                let ctx = DescribeContext {
+                    keyspace: params.keyspace.as_deref(),
+                    node: &info,
+                };
                 let (columns, rows) = describe(&schema, d, &ctx)?;
                 Ok(table_of(columns, &rows))
             }
@@ -116,7 +132,9 @@ impl Engine {
     ) -> Result<Outcome, QueryError> {
         let (statement, keyspace, now_us) = (statement.clone(), params.keyspace.clone(), run.now_us);
         runtime::submit_async_to(ShardId(0), move || async move {
-            Engine::local().change_schema_here(&statement, keyspace.as_deref(), now_us).await
+            Engine::local()
+                .change_schema_here(&statement, keyspace.as_deref(), now_us)
+                .await
         })
         .await
     }
@@ -130,8 +148,14 @@ impl Engine {
         let _one_at_a_time = self.schema_lock.acquire(1).await;
         let new_id = Uuid::from_u64_pair(runtime::random_u64(), runtime::random_u64());
         let new_id = uuid::Builder::from_random_bytes(*new_id.as_bytes()).into_uuid();
-        let ctx = DdlContext { keyspace, now_us, new_id };
-        let Some(outcome) = ddl::apply(&self.schema(), statement, &ctx)? else { return Ok(Outcome::Void) };
+        let ctx = DdlContext {
+            keyspace,
+            now_us,
+            new_id,
+        };
+        let Some(outcome) = ddl::apply(&self.schema(), statement, &ctx)? else {
+            return Ok(Outcome::Void);
+        };
         let next = Arc::new(outcome.schema);
         let saved = {
             let (path, next) = (self.node.schema_path.clone(), next.clone());
@@ -148,7 +172,11 @@ impl Engine {
                 log::error!("shard {shard} took over the new schema, but: {e}");
             }
         }
-        Ok(outcome.changes.into_iter().next().map_or(Outcome::Void, Outcome::Schema))
+        Ok(outcome
+            .changes
+            .into_iter()
+            .next()
+            .map_or(Outcome::Void, Outcome::Schema))
     }
 
     /// Takes over a schema on this shard.
@@ -167,7 +195,9 @@ impl Engine {
                 continue;
             }
             for table in keyspace.tables.values() {
-                let same = before.and_then(|b| b.tables.get(&table.name)).is_some_and(|t| Arc::ptr_eq(t, table));
+                let same = before
+                    .and_then(|b| b.tables.get(&table.name))
+                    .is_some_and(|t| Arc::ptr_eq(t, table));
                 if !same && !crate::system::is_virtual(table.id) {
                     self.shard.set_table(table, Vec::new());
                 }
@@ -186,7 +216,10 @@ impl Engine {
 
 /// A result of serialised values.
 fn table_of(columns: Vec<ResultColumn>, rows: &[Vec<Option<Vec<u8>>>]) -> Outcome {
-    let mut page = Page { rows: u32::try_from(rows.len()).unwrap_or(u32::MAX), ..Page::default() };
+    let mut page = Page {
+        rows: u32::try_from(rows.len()).unwrap_or(u32::MAX),
+        ..Page::default()
+    };
     for value in rows.iter().flatten() {
         match value {
             None => page.cells.extend_from_slice(&(-1i32).to_be_bytes()),

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use commitlog::ReplayPosition;
 use mutation::compact::{LiveColumn, LiveRow};
 use mutation::{ClusteringSlice, Mutation, RangeTombstoneList};
-use replica::{BlockLimits, PartitionReader, WriteError};
+use replica::{BlockLimits, PartitionRead, PartitionReader, WriteError};
 use runtime::ShardId;
 use types::Token;
 
@@ -31,14 +31,18 @@ type Addressed = (Token, Vec<u8>);
 
 fn failure(e: &WriteError) -> QueryError {
     match e {
-        WriteError::MemoryFull => QueryError::Overloaded(format!("The shard refuses the write: {e}. It was not applied.")),
+        WriteError::MemoryFull => {
+            QueryError::Overloaded(format!("The shard refuses the write: {e}. It was not applied."))
+        }
         WriteError::Log(commitlog::LogError::TooLarge { .. }) => QueryError::invalid(e.to_string()),
         WriteError::Log(e) => log_failure(e),
     }
 }
 
 fn log_failure(e: &commitlog::LogError) -> QueryError {
-    QueryError::WriteFailure(format!("The write failed in the commitlog: {e}. It may or may not be applied."))
+    QueryError::WriteFailure(format!(
+        "The write failed in the commitlog: {e}. It may or may not be applied."
+    ))
 }
 
 impl Engine {
@@ -55,9 +59,13 @@ impl Engine {
         }
         let mut key = self.key.borrow_mut();
         key.clear();
-        let Some(token) = plan.single_key(ctx, &mut key) else { return Ok(Written::Later) };
+        let Some(token) = plan.single_key(ctx, &mut key) else {
+            return Ok(Written::Later);
+        };
         let token = token?;
-        let Some(store) = self.shard.store(plan.table.id) else { return Ok(Written::Later) };
+        let Some(store) = self.shard.store(plan.table.id) else {
+            return Ok(Written::Later);
+        };
         if store.tablet(token).is_none() {
             return Ok(Written::Later);
         }
@@ -114,9 +122,10 @@ impl Engine {
         logged: bool,
     ) -> Result<(), QueryError> {
         // All statements of a batch write at the same moment.
-        let timestamp = timestamp
-            .or(params.timestamp)
-            .unwrap_or_else(|| self.clock.timestamp(runs.first().map_or_else(runtime::wall_clock_us, |r| r.now_us)));
+        let timestamp = timestamp.or(params.timestamp).unwrap_or_else(|| {
+            self.clock
+                .timestamp(runs.first().map_or_else(runtime::wall_clock_us, |r| r.now_us))
+        });
         let mut mutations = Vec::new();
         for (plan, run) in writes.iter().zip(runs) {
             self.pack(plan, run, params, Some(timestamp), &mut mutations).await?;
@@ -133,12 +142,20 @@ impl Engine {
         out: &mut Vec<Addressed>,
     ) -> Result<(), QueryError> {
         let keys = run.with(|ctx| plan.keys(ctx))?;
-        let timestamp = match run.with(|ctx| plan.own_timestamp(ctx))?.or(timestamp).or(params.timestamp) {
+        let timestamp = match run
+            .with(|ctx| plan.own_timestamp(ctx))?
+            .or(timestamp)
+            .or(params.timestamp)
+        {
             Some(t) => t,
             None => self.clock.timestamp(run.now_us),
         };
         for (token, key) in keys {
-            let lists = if plan.reads() { Some(self.lists(plan, token, &key, run).await?) } else { None };
+            let lists = if plan.reads() {
+                Some(self.lists(plan, token, &key, run).await?)
+            } else {
+                None
+            };
             let mut bytes = Vec::new();
             let any = run.with(|ctx| plan.pack(&key, timestamp, ctx, &self.clock, lists.as_ref(), &mut bytes))?;
             if any {
@@ -159,23 +176,47 @@ impl Engine {
         let owner = self.owner(token);
         let (table, key) = (plan.table.clone(), key.to_vec());
         let now = u32::try_from(run.now_us / 1_000_000).unwrap_or(0);
-        let ids: Vec<usize> =
-            plan.statics.iter().chain(&plan.regulars).filter(|a| a.change.reads()).map(|a| a.id).collect();
+        let ids: Vec<usize> = plan
+            .statics
+            .iter()
+            .chain(&plan.regulars)
+            .filter(|a| a.change.reads())
+            .map(|a| a.id)
+            .collect();
         let read = move || async move {
             let engine = Engine::local();
             let store = engine.store(&table, i64::from(now) * 1_000_000)?;
-            let tablet = store.tablet(token).ok_or_else(|| QueryError::Server("a token of no shard".to_owned()))?;
-            let limits = BlockLimits { rows: 1000, bytes: 1 << 20 };
-            let all = vec![ClusteringSlice::all()];
+            let tablet = store
+                .tablet(token)
+                .ok_or_else(|| QueryError::Server("a token of no shard".to_owned()))?;
+            let limits = BlockLimits {
+                rows: 1000,
+                bytes: 1 << 20,
+            };
+            let slices = vec![ClusteringSlice::all()];
+            let read = PartitionRead {
+                token,
+                key: key.clone(),
+                slices,
+                reversed: false,
+                limits,
+            };
             let cache = engine.shard.cache.clone();
-            let mut reader =
-                PartitionReader::new(table.clone(), tablet.version(), cache, token, &key, all, false, limits);
+            let mut reader = PartitionReader::new(table.clone(), tablet.version(), cache, read);
             let mut lists = ListContents::new();
-            while let Some(block) = reader.next_block().await.map_err(|e| QueryError::ReadFailure(e.to_string()))? {
+            while let Some(block) = reader
+                .next_block()
+                .await
+                .map_err(|e| QueryError::ReadFailure(e.to_string()))?
+            {
                 let ranges = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
                 let statics = block.static_row().map(|r| (&key[..], r, block.tombstone));
                 let rows = block.rows().map(|(ck, r)| {
-                    (ck, r, block.tombstone.merge(ranges.covering(&table.clustering_order, ck)))
+                    (
+                        ck,
+                        r,
+                        block.tombstone.merge(ranges.covering(&table.clustering_order, ck)),
+                    )
                 });
                 for (name, row, deletion) in statics.into_iter().chain(rows) {
                     for (id, column) in LiveRow::new(row, &table.layout, deletion, now).columns() {
@@ -239,8 +280,11 @@ impl Engine {
         for bytes in batch {
             let Some(m) = Mutation::new(&bytes) else { continue };
             // A table that was dropped since takes its part of the batch with it.
-            let Some(table) = schema.table_by_id(m.table) else { continue };
-            m.validate(&table.layout).map_err(|e| QueryError::Server(e.to_string()))?;
+            let Some(table) = schema.table_by_id(m.table) else {
+                continue;
+            };
+            m.validate(&table.layout)
+                .map_err(|e| QueryError::Server(e.to_string()))?;
             mutations.push((types::token::token_of(m.key), bytes));
         }
         self.apply(mutations, true).await
@@ -259,7 +303,11 @@ impl Engine {
         let all_at_once = together && parts.len() > 1;
         let mut left = &parts[..];
         while let Some((store, token, m)) = left.first() {
-            let written = if all_at_once { self.shard.write_batch(left) } else { self.shard.write(store, *token, m) };
+            let written = if all_at_once {
+                self.shard.write_batch(left)
+            } else {
+                self.shard.write(store, *token, m)
+            };
             match written {
                 Ok(position) => {
                     last = Some(position);

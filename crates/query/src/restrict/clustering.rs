@@ -32,7 +32,7 @@ pub struct ClusteringRestriction {
     upper: Option<BoundTerms>,
 }
 
-fn columns_of<'r>(r: &'r Relation) -> Vec<&'r str> {
+fn columns_of(r: &Relation) -> Vec<&str> {
     match &r.subject {
         Subject::Column(c) => vec![c],
         Subject::Columns(cs) => cs.iter().map(String::as_str).collect(),
@@ -41,7 +41,10 @@ fn columns_of<'r>(r: &'r Relation) -> Vec<&'r str> {
 }
 
 fn is_equal(r: &Relation) -> bool {
-    matches!(r.predicate, Predicate::Compare(ComparisonOperator::Equal, _) | Predicate::In { negated: false, .. })
+    matches!(
+        r.predicate,
+        Predicate::Compare(ComparisonOperator::Equal, _) | Predicate::In { negated: false, .. }
+    )
 }
 
 pub(super) fn compile<'r>(
@@ -60,8 +63,14 @@ pub(super) fn compile<'r>(
     // The prefix: relations of equality that begin at its next column.
     while out.columns < columns.len() {
         let next = &columns[out.columns].name;
-        let mine: Vec<&Relation> = left.iter().copied().filter(|r| columns_of(r).contains(&next.as_str())).collect();
-        let Some(equal) = mine.iter().copied().find(|r| is_equal(r)) else { break };
+        let mine: Vec<&Relation> = left
+            .iter()
+            .copied()
+            .filter(|r| columns_of(r).contains(&next.as_str()))
+            .collect();
+        let Some(equal) = mine.iter().copied().find(|r| is_equal(r)) else {
+            break;
+        };
         if mine.len() > 1 {
             return Err(QueryError::invalid(format!(
                 "{next} cannot be restricted by more than one relation if it includes an Equal"
@@ -71,7 +80,8 @@ pub(super) fn compile<'r>(
             break;
         }
         let n = columns_of(equal).len();
-        out.prefix.push(compile_choice(equal, &columns[out.columns..out.columns + n], scope)?);
+        out.prefix
+            .push(compile_choice(equal, &columns[out.columns..out.columns + n], scope)?);
         out.columns += n;
         left.retain(|r| !std::ptr::eq(*r, equal));
     }
@@ -87,8 +97,12 @@ pub(super) fn compile<'r>(
             if columns_of(r).first() != Some(&next.name.as_str()) {
                 continue;
             }
-            let Predicate::Compare(op, term) = &r.predicate else { continue };
-            let Some((is_lower, inclusive)) = flip(*op) else { continue };
+            let Predicate::Compare(op, term) = &r.predicate else {
+                continue;
+            };
+            let Some((is_lower, inclusive)) = flip(*op) else {
+                continue;
+            };
             let n = columns_of(r).len();
             let (values, tuple) = compile_values(r, term, &from[..n], scope)?;
             let slot = if is_lower { &mut out.lower } else { &mut out.upper };
@@ -99,7 +113,11 @@ pub(super) fn compile<'r>(
                     next.name
                 )));
             }
-            *slot = Some(BoundTerms { values, tuple, inclusive });
+            *slot = Some(BoundTerms {
+                values,
+                tuple,
+                inclusive,
+            });
         }
     }
     if let Some(r) = left.first() {
@@ -122,15 +140,22 @@ pub(super) fn compile<'r>(
                 columns[out.columns].name
             )
         } else {
-            format!("PRIMARY KEY column \"{name}\" cannot be restricted as preceding column \"{preceding}\" is not restricted")
+            format!(
+                "PRIMARY KEY column \"{name}\" cannot be restricted as preceding column \"{preceding}\" is not restricted"
+            )
         }));
     }
     Ok(out)
 }
 
 fn check_tuple_order(r: &Relation, columns: &[Column]) -> Result<(), QueryError> {
-    let Subject::Columns(names) = &r.subject else { return Ok(()) };
-    let positions: Vec<usize> = names.iter().filter_map(|n| columns.iter().position(|c| &c.name == n)).collect();
+    let Subject::Columns(names) = &r.subject else {
+        return Ok(());
+    };
+    let positions: Vec<usize> = names
+        .iter()
+        .filter_map(|n| columns.iter().position(|c| &c.name == n))
+        .collect();
     for pair in positions.windows(2) {
         if pair[0] == pair[1] {
             return Err(QueryError::invalid(format!(
@@ -154,7 +179,10 @@ fn tuple_type(columns: &[Column]) -> CqlType {
 }
 
 fn tuple_name(columns: &[Column]) -> String {
-    format!("({})", columns.iter().map(|c| c.name.as_str()).collect::<Vec<_>>().join(","))
+    format!(
+        "({})",
+        columns.iter().map(|c| c.name.as_str()).collect::<Vec<_>>().join(",")
+    )
 }
 
 /// The operands of a comparison: one for each column, or one that holds a whole tuple of so many.
@@ -170,7 +198,10 @@ fn compile_values(
     if let Term::Tuple(terms) = term {
         return Ok((compile_tuple(terms, columns, scope)?, None));
     }
-    Ok((vec![scope.term(term, &tuple_name(columns), &tuple_type(columns))?], Some(columns.len())))
+    Ok((
+        vec![scope.term(term, &tuple_name(columns), &tuple_type(columns))?],
+        Some(columns.len()),
+    ))
 }
 
 fn compile_tuple(terms: &[Term], columns: &[Column], scope: &mut Scope<'_>) -> Result<Vec<Operand>, QueryError> {
@@ -182,7 +213,11 @@ fn compile_tuple(terms: &[Term], columns: &[Column], scope: &mut Scope<'_>) -> R
             terms.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
         )));
     }
-    terms.iter().zip(columns).map(|(t, c)| scope.term(t, &c.name, &c.cql_type)).collect()
+    terms
+        .iter()
+        .zip(columns)
+        .map(|(t, c)| scope.term(t, &c.name, &c.cql_type))
+        .collect()
 }
 
 fn compile_choice(r: &Relation, columns: &[Column], scope: &mut Scope<'_>) -> Result<Choice, QueryError> {
@@ -191,19 +226,23 @@ fn compile_choice(r: &Relation, columns: &[Column], scope: &mut Scope<'_>) -> Re
         Predicate::Compare(_, term) if single => {
             Ok(Choice::One(scope.term(term, &columns[0].name, &columns[0].cql_type)?))
         }
-        Predicate::In { values, .. } if single => {
-            Ok(Choice::Many(scope.alternatives(values, &columns[0].name, &columns[0].cql_type)?))
-        }
-        Predicate::Compare(_, Term::Tuple(terms)) => {
-            Ok(Choice::Tuples(vec![compile_tuple(terms, columns, scope)?]))
-        }
+        Predicate::In { values, .. } if single => Ok(Choice::Many(scope.alternatives(
+            values,
+            &columns[0].name,
+            &columns[0].cql_type,
+        )?)),
+        Predicate::Compare(_, Term::Tuple(terms)) => Ok(Choice::Tuples(vec![compile_tuple(terms, columns, scope)?])),
         Predicate::Compare(_, term) => {
             let value = scope.term(term, &tuple_name(columns), &tuple_type(columns))?;
-            Ok(Choice::TupleValues(single_alternative(&tuple_name(columns), value), columns.len()))
+            Ok(Choice::TupleValues(
+                single_alternative(&tuple_name(columns), value),
+                columns.len(),
+            ))
         }
-        Predicate::In { values: InValues::Terms(terms), .. }
-            if terms.iter().all(|t| matches!(t, Term::Tuple(_))) =>
-        {
+        Predicate::In {
+            values: InValues::Terms(terms),
+            ..
+        } if terms.iter().all(|t| matches!(t, Term::Tuple(_))) => {
             let mut all = Vec::new();
             for term in terms {
                 if let Term::Tuple(parts) = term {
@@ -227,7 +266,9 @@ fn push_operand(prefix: &mut Vec<u8>, operand: &Operand, ctx: &BindContext<'_>, 
             push_component(prefix, &v);
             Ok(())
         }
-        Evaluated::Null => Err(QueryError::invalid(format!("Invalid null value in condition for column {name}"))),
+        Evaluated::Null => Err(QueryError::invalid(format!(
+            "Invalid null value in condition for column {name}"
+        ))),
         Evaluated::Unset => Err(QueryError::invalid(format!("Invalid unset value for column {name}"))),
     }
 }
@@ -244,13 +285,12 @@ fn check_length(value: &[u8]) -> Result<(), QueryError> {
 }
 
 /// The values of a bound, split out of a tuple when they come as one.
-fn bound_values(
-    bound: &BoundTerms,
-    columns: &[&Column],
-    ctx: &BindContext<'_>,
-) -> Result<Vec<Vec<u8>>, QueryError> {
+fn bound_values(bound: &BoundTerms, columns: &[&Column], ctx: &BindContext<'_>) -> Result<Vec<Vec<u8>>, QueryError> {
     let null = |i: usize| {
-        QueryError::invalid(format!("Invalid null value in condition for column {}", columns.get(i).map_or("", |c| &c.name)))
+        QueryError::invalid(format!(
+            "Invalid null value in condition for column {}",
+            columns.get(i).map_or("", |c| &c.name)
+        ))
     };
     let mut values = Vec::new();
     for (i, operand) in bound.values.iter().enumerate() {
@@ -258,7 +298,10 @@ fn bound_values(
             Evaluated::Value(v) => values.push(v.into_owned()),
             Evaluated::Null => return Err(null(i)),
             Evaluated::Unset => {
-                return Err(QueryError::invalid(format!("Invalid unset value for column {}", columns[i].name)));
+                return Err(QueryError::invalid(format!(
+                    "Invalid unset value for column {}",
+                    columns[i].name
+                )));
             }
         }
     }
@@ -281,6 +324,7 @@ impl ClusteringRestriction {
     }
 
     /// The one value of each clustering column when it names exactly one row; otherwise itself again.
+    #[expect(clippy::result_large_err, reason = "once a statement's compilation")]
     pub fn into_single_row(self, table: &Table) -> Result<Vec<Operand>, Self> {
         let single = |c: &Choice| match c {
             Choice::One(_) => true,
@@ -403,8 +447,16 @@ impl ClusteringRestriction {
     pub fn slices(&self, table: &Table, ctx: &BindContext<'_>) -> Result<Vec<ClusteringSlice>, QueryError> {
         let order = &table.clustering_order;
         let columns: Vec<&Column> = table.clustering().skip(self.columns).collect();
-        let lower = self.lower.as_ref().map(|b| bound_values(b, &columns, ctx)).transpose()?;
-        let upper = self.upper.as_ref().map(|b| bound_values(b, &columns, ctx)).transpose()?;
+        let lower = self
+            .lower
+            .as_ref()
+            .map(|b| bound_values(b, &columns, ctx))
+            .transpose()?;
+        let upper = self
+            .upper
+            .as_ref()
+            .map(|b| bound_values(b, &columns, ctx))
+            .transpose()?;
         let mut slices = Vec::new();
         for prefix in self.prefixes(table, ctx)? {
             let all = vec![ClusteringSlice::exactly(&prefix)];
@@ -418,16 +470,31 @@ impl ClusteringRestriction {
             };
             for a in &above {
                 for b in &below {
-                    let start = if a.start.compare(order, &b.start) == Ordering::Less { &b.start } else { &a.start };
-                    let end = if a.end.compare(order, &b.end) == Ordering::Less { &a.end } else { &b.end };
-                    let slice = ClusteringSlice { start: start.clone(), end: end.clone() };
+                    let start = if a.start.compare(order, &b.start) == Ordering::Less {
+                        &b.start
+                    } else {
+                        &a.start
+                    };
+                    let end = if a.end.compare(order, &b.end) == Ordering::Less {
+                        &a.end
+                    } else {
+                        &b.end
+                    };
+                    let slice = ClusteringSlice {
+                        start: start.clone(),
+                        end: end.clone(),
+                    };
                     if !slice.is_empty(order) {
                         slices.push(slice);
                     }
                 }
             }
         }
-        slices.sort_by(|a, b| a.start.compare(order, &b.start).then_with(|| a.end.compare(order, &b.end)));
+        slices.sort_by(|a, b| {
+            a.start
+                .compare(order, &b.start)
+                .then_with(|| a.end.compare(order, &b.end))
+        });
         // Neighbours that touch become one; repeated alternatives vanish.
         let mut joined: Vec<ClusteringSlice> = Vec::with_capacity(slices.len());
         for s in slices {
@@ -463,11 +530,25 @@ fn tuple_slices(
         // In a descending column the greater values come first.
         let behind = above != columns[i].descending;
         slices.push(if behind {
-            let start = if include { Bound::before(&with) } else { Bound::after(&with) };
-            ClusteringSlice { start, end: Bound::after(&fixed) }
+            let start = if include {
+                Bound::before(&with)
+            } else {
+                Bound::after(&with)
+            };
+            ClusteringSlice {
+                start,
+                end: Bound::after(&fixed),
+            }
         } else {
-            let end = if include { Bound::after(&with) } else { Bound::before(&with) };
-            ClusteringSlice { start: Bound::before(&fixed), end }
+            let end = if include {
+                Bound::after(&with)
+            } else {
+                Bound::before(&with)
+            };
+            ClusteringSlice {
+                start: Bound::before(&fixed),
+                end,
+            }
         });
         fixed = with;
     }

@@ -1,7 +1,7 @@
 //! Conditions that are checked row by row.
 
 use cql::ast::{ComparisonOperator, Predicate, Relation, Subject};
-use types::{Comparator, CollectionIter, CqlType, MapIter};
+use types::{CollectionIter, Comparator, CqlType, MapIter};
 
 use super::Scope;
 use crate::term::{InOperand, Operand};
@@ -41,7 +41,9 @@ pub(super) fn compile(r: &Relation, scope: &mut Scope<'_>) -> Result<Filter, Que
                 }
                 Predicate::Compare(ComparisonOperator::ContainsKey, term) => {
                     let CqlType::Map(k, _) = &inner else {
-                        return Err(QueryError::invalid(format!("Cannot use CONTAINS KEY on non-map column {name}")));
+                        return Err(QueryError::invalid(format!(
+                            "Cannot use CONTAINS KEY on non-map column {name}"
+                        )));
                     };
                     let key = (**k).clone();
                     Test::ContainsKey(scope.term(term, &format!("key({name})"), &key)?, inner)
@@ -61,11 +63,20 @@ pub(super) fn compile(r: &Relation, scope: &mut Scope<'_>) -> Result<Filter, Que
                 return Err(QueryError::invalid(format!("Column {name} cannot be used as a map")));
             };
             let Predicate::Compare(ComparisonOperator::Equal, term) = &r.predicate else {
-                return Err(QueryError::invalid(format!("Only EQ relations are supported on map entries, column {name}")));
+                return Err(QueryError::invalid(format!(
+                    "Only EQ relations are supported on map entries, column {name}"
+                )));
             };
             let key = scope.term(key, &format!("key({name})"), k)?;
             let value = scope.term(term, &format!("value({name})"), v)?;
-            Ok(Filter { column, test: Test::Element { key, value, map: map.clone() } })
+            Ok(Filter {
+                column,
+                test: Test::Element {
+                    key,
+                    value,
+                    map: map.clone(),
+                },
+            })
         }
         _ => Err(unsupported()),
     }
@@ -123,16 +134,25 @@ impl Filter {
             }
             Test::ContainsKey(operand, of) => {
                 let want = value(operand, ctx)?;
-                let (Some(have), CqlType::Map(k, _)) = (have, of) else { return Ok(false) };
+                let (Some(have), CqlType::Map(k, _)) = (have, of) else {
+                    return Ok(false);
+                };
                 let c = k.comparator();
                 MapIter::new(have).is_ok_and(|m| m.flatten().any(|(k, _)| c.compare(k, &want).is_eq()))
             }
-            Test::Element { key, value: operand, map } => {
+            Test::Element {
+                key,
+                value: operand,
+                map,
+            } => {
                 let (key, want) = (value(key, ctx)?, value(operand, ctx)?);
-                let (Some(have), CqlType::Map(k, v)) = (have, map) else { return Ok(false) };
+                let (Some(have), CqlType::Map(k, v)) = (have, map) else {
+                    return Ok(false);
+                };
                 let (k, v) = (k.comparator(), v.comparator());
                 MapIter::new(have).is_ok_and(|m| {
-                    m.flatten().any(|(a, b)| k.compare(a, &key).is_eq() && v.compare(b, &want).is_eq())
+                    m.flatten()
+                        .any(|(a, b)| k.compare(a, &key).is_eq() && v.compare(b, &want).is_eq())
                 })
             }
         })

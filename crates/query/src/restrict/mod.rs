@@ -34,31 +34,37 @@ pub struct Scope<'a> {
 impl Scope<'_> {
     /// Compiles a term for a receiver of that name and type.
     pub fn term(&mut self, term: &Term, name: &str, cql_type: &CqlType) -> Result<Operand, QueryError> {
-        let receiver = Receiver { name: name.to_owned(), cql_type: cql_type.clone() };
+        let receiver = Receiver {
+            name: name.to_owned(),
+            cql_type: cql_type.clone(),
+        };
         compile_term_of_table(term, &receiver, self.markers, self.schema, self.table)
     }
 
     /// Compiles the alternatives of IN.
-    pub fn alternatives(
-        &mut self,
-        values: &InValues,
-        name: &str,
-        cql_type: &CqlType,
-    ) -> Result<InOperand, QueryError> {
-        let receiver = Receiver { name: name.to_owned(), cql_type: cql_type.clone() };
+    pub fn alternatives(&mut self, values: &InValues, name: &str, cql_type: &CqlType) -> Result<InOperand, QueryError> {
+        let receiver = Receiver {
+            name: name.to_owned(),
+            cql_type: cql_type.clone(),
+        };
         compile_in(values, &receiver, self.markers, self.schema, self.keyspace)
     }
 
     /// The column of that name, or Cassandra's error.
     pub fn column(&self, name: &str) -> Result<(usize, &Column), QueryError> {
-        self.table.columns.iter().enumerate().find(|(_, c)| c.name == name).ok_or_else(|| {
-            QueryError::invalid(format!(
-                "Undefined column name {} in table {}.{}",
-                schema::quote_identifier(name),
-                self.table.keyspace,
-                self.table.name
-            ))
-        })
+        self.table
+            .columns
+            .iter()
+            .enumerate()
+            .find(|(_, c)| c.name == name)
+            .ok_or_else(|| {
+                QueryError::invalid(format!(
+                    "Undefined column name {} in table {}.{}",
+                    schema::quote_identifier(name),
+                    self.table.keyspace,
+                    self.table.name
+                ))
+            })
     }
 }
 
@@ -113,11 +119,7 @@ pub(crate) fn flip(op: ComparisonOperator) -> Option<(bool, bool)> {
 }
 
 /// Compiles the relations of a WHERE clause.
-pub fn compile(
-    relations: &[Relation],
-    kind: StatementKind,
-    scope: &mut Scope<'_>,
-) -> Result<Restrictions, QueryError> {
+pub fn compile(relations: &[Relation], kind: StatementKind, scope: &mut Scope<'_>) -> Result<Restrictions, QueryError> {
     let allow_filtering = matches!(kind, StatementKind::Select { allow_filtering: true });
     let mut partition: Vec<&Relation> = Vec::new();
     let mut clustering: Vec<&Relation> = Vec::new();
@@ -157,7 +159,9 @@ pub fn compile(
         && let Subject::Column(name) | Subject::Element { column: name, .. } | Subject::Field { column: name, .. } =
             &r.subject
     {
-        return Err(QueryError::invalid(format!("Non PRIMARY KEY columns found in where clause: {name} ")));
+        return Err(QueryError::invalid(format!(
+            "Non PRIMARY KEY columns found in where clause: {name} "
+        )));
     }
     let (partition, mut residue) = partition::compile(&partition, kind, scope)?;
     let clustering = clustering::compile(&clustering, kind, scope, &mut residue)?;
@@ -166,8 +170,15 @@ pub fn compile(
     if (!residue.is_empty() || scans_for_rows) && !allow_filtering {
         return Err(QueryError::invalid(NEEDS_FILTERING));
     }
-    let filters = residue.iter().map(|r| filter::compile(r, scope)).collect::<Result<Vec<_>, _>>()?;
-    Ok(Restrictions { partition, clustering, filters })
+    let filters = residue
+        .iter()
+        .map(|r| filter::compile(r, scope))
+        .collect::<Result<Vec<_>, _>>()?;
+    Ok(Restrictions {
+        partition,
+        clustering,
+        filters,
+    })
 }
 
 /// Refuses operators that a column's type does not have.
@@ -212,10 +223,10 @@ fn check_operator(column: &Column, r: &Relation) -> Result<(), QueryError> {
                 operator_text(*op)
             )));
         }
-        Predicate::Compare(op, _)
-            if column.cql_type.unfrozen() == &CqlType::Duration && flip(*op).is_some() =>
-        {
-            return Err(QueryError::invalid("Slice restrictions are not supported on duration columns"));
+        Predicate::Compare(op, _) if column.cql_type.unfrozen() == &CqlType::Duration && flip(*op).is_some() => {
+            return Err(QueryError::invalid(
+                "Slice restrictions are not supported on duration columns",
+            ));
         }
         Predicate::In { .. } if column.cql_type.is_multi_cell() => {
             return Err(QueryError::invalid(format!(
@@ -253,10 +264,16 @@ fn operator_text(op: ComparisonOperator) -> &'static str {
 
 /// `=` as the IN of one alternative.
 pub(crate) fn single_alternative(receiver: &str, operand: Operand) -> InOperand {
-    InOperand::Terms { receiver: receiver.to_owned(), operands: vec![operand] }
+    InOperand::Terms {
+        receiver: receiver.to_owned(),
+        operands: vec![operand],
+    }
 }
 
 /// The marker of `LIMIT ?` and its like.
 pub fn int_marker(name: &str) -> MarkerSpec {
-    MarkerSpec { name: name.to_owned(), cql_type: CqlType::Int }
+    MarkerSpec {
+        name: name.to_owned(),
+        cql_type: CqlType::Int,
+    }
 }

@@ -8,7 +8,7 @@ use schema::Table;
 use types::token::token_of;
 use types::{Comparator, CqlType, Token};
 
-use super::{NEEDS_FILTERING, single_alternative, Scope, StatementKind, flip};
+use super::{NEEDS_FILTERING, Scope, StatementKind, flip, single_alternative};
 use crate::term::{InOperand, Operand};
 use crate::{BindContext, Evaluated, QueryError};
 
@@ -62,7 +62,11 @@ pub(super) fn compile<'r>(
         if !select {
             return Err(QueryError::invalid(format!(
                 "The token function cannot be used in WHERE clauses for {} statements",
-                if kind == StatementKind::Update { "UPDATE" } else { "DELETE" }
+                if kind == StatementKind::Update {
+                    "UPDATE"
+                } else {
+                    "DELETE"
+                }
             )));
         }
         return compile_token(relations, scope).map(|r| (r, Vec::new()));
@@ -76,7 +80,10 @@ pub(super) fn compile<'r>(
     for column in &columns {
         let mine: Vec<&&Relation> = relations.iter().filter(|r| named(r, &column.name)).collect();
         let equal = mine.iter().any(|r| {
-            matches!(r.predicate, Predicate::Compare(ComparisonOperator::Equal, _) | Predicate::In { negated: false, .. })
+            matches!(
+                r.predicate,
+                Predicate::Compare(ComparisonOperator::Equal, _) | Predicate::In { negated: false, .. }
+            )
         });
         if mine.is_empty() {
             missing.push(&column.name);
@@ -106,7 +113,10 @@ pub(super) fn compile<'r>(
     }
     if !missing.is_empty() {
         if !select {
-            return Err(QueryError::invalid(format!("Some partition key parts are missing: {}", missing.join(", "))));
+            return Err(QueryError::invalid(format!(
+                "Some partition key parts are missing: {}",
+                missing.join(", ")
+            )));
         }
         if !residue.is_empty() && !allow_filtering {
             return Err(QueryError::invalid(NEEDS_FILTERING));
@@ -127,7 +137,10 @@ pub(super) fn compile<'r>(
         }
     }
     if single.iter().all(Option::is_some) {
-        return Ok((PartitionRestriction::Key(single.into_iter().flatten().collect()), Vec::new()));
+        return Ok((
+            PartitionRestriction::Key(single.into_iter().flatten().collect()),
+            Vec::new(),
+        ));
     }
     let keys = single
         .into_iter()
@@ -162,7 +175,11 @@ fn compile_token(relations: &[&Relation], scope: &mut Scope<'_>) -> Result<Parti
         let Predicate::Compare(op, term) = &r.predicate else {
             return Err(QueryError::invalid(format!(
                 "{} cannot be used with the token function",
-                if matches!(r.predicate, Predicate::In { .. }) { "IN" } else { "This relation" }
+                if matches!(r.predicate, Predicate::In { .. }) {
+                    "IN"
+                } else {
+                    "This relation"
+                }
             )));
         };
         let mut value = || scope.term(term, "partition key token", &CqlType::BigInt);
@@ -180,20 +197,32 @@ fn compile_token(relations: &[&Relation], scope: &mut Scope<'_>) -> Result<Parti
                         names.join(", ")
                     )));
                 }
-                start = Some(TokenBound { value: value()?, inclusive: true });
-                end = Some(TokenBound { value: value()?, inclusive: true });
+                start = Some(TokenBound {
+                    value: value()?,
+                    inclusive: true,
+                });
+                end = Some(TokenBound {
+                    value: value()?,
+                    inclusive: true,
+                });
             }
             (_, Some((true, inclusive))) => {
                 if start.is_some() {
                     return Err(twice("start"));
                 }
-                start = Some(TokenBound { value: value()?, inclusive });
+                start = Some(TokenBound {
+                    value: value()?,
+                    inclusive,
+                });
             }
             (_, Some((false, inclusive))) => {
                 if end.is_some() {
                     return Err(twice("end"));
                 }
-                end = Some(TokenBound { value: value()?, inclusive });
+                end = Some(TokenBound {
+                    value: value()?,
+                    inclusive,
+                });
             }
             _ => return Err(QueryError::invalid("Unsupported operator on the token function")),
         }
@@ -247,7 +276,10 @@ impl PartitionRestriction {
                 let comparators: Vec<Comparator> = table.partition_key().map(|c| c.cql_type.comparator()).collect();
                 products.sort_by(|a, b| {
                     let parts = comparators.iter().zip(a.iter().zip(b));
-                    parts.map(|(c, (a, b))| c.compare(a, b)).find(|o| o.is_ne()).unwrap_or(Ordering::Equal)
+                    parts
+                        .map(|(c, (a, b))| c.compare(a, b))
+                        .find(|o| o.is_ne())
+                        .unwrap_or(Ordering::Equal)
                 });
                 products.dedup();
                 let mut keys = Vec::with_capacity(products.len());
@@ -265,7 +297,10 @@ impl PartitionRestriction {
                     let Evaluated::Value(v) = b.value.eval(ctx)? else {
                         return Err(QueryError::invalid("Invalid null token value for column partition key"));
                     };
-                    let bytes = v.as_ref().try_into().map_err(|_| QueryError::invalid("Expected 8 byte long"))?;
+                    let bytes = v
+                        .as_ref()
+                        .try_into()
+                        .map_err(|_| QueryError::invalid("Expected 8 byte long"))?;
                     Ok(Some((i64::from_be_bytes(bytes), b.inclusive)))
                 };
                 let from = match bound(start)? {
@@ -280,7 +315,11 @@ impl PartitionRestriction {
                     Some((t, true)) => t,
                     Some((t, false)) => t - 1,
                 };
-                Ok(if from > to { Partitions::None } else { Partitions::Tokens(Token(from), Token(to)) })
+                Ok(if from > to {
+                    Partitions::None
+                } else {
+                    Partitions::Tokens(Token(from), Token(to))
+                })
             }
         }
     }
@@ -356,7 +395,10 @@ pub fn validate_partition_key<'k>(
         return Err(QueryError::invalid("Key may not be empty"));
     }
     if key.len() > KEY_BYTES_MAX || parts.any(|p| p.len() > KEY_BYTES_MAX) {
-        return Err(QueryError::invalid(format!("Key length of {} is longer than maximum of {KEY_BYTES_MAX}", key.len())));
+        return Err(QueryError::invalid(format!(
+            "Key length of {} is longer than maximum of {KEY_BYTES_MAX}",
+            key.len()
+        )));
     }
     Ok(())
 }

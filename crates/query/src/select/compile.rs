@@ -14,29 +14,42 @@ use crate::selection::{Selection, SelectionKind, compile_selection};
 /// Compiles a SELECT.
 pub fn compile_select(select: &Select, table: &Arc<Table>, scope: &mut Scope<'_>) -> Result<SelectPlan, QueryError> {
     let selection = compile_selection(select, table, scope.markers, scope.schema)?;
-    let kind = StatementKind::Select { allow_filtering: select.allow_filtering };
+    let kind = StatementKind::Select {
+        allow_filtering: select.allow_filtering,
+    };
     let restrictions = restrict::compile(&select.relations, kind, scope)?;
     if select.distinct {
         check_distinct(select, table, &selection, &restrictions)?;
     }
-    let limit = select.limit.as_ref().map(|t| scope.term(t, "[limit]", &CqlType::Int)).transpose()?;
+    let limit = select
+        .limit
+        .as_ref()
+        .map(|t| scope.term(t, "[limit]", &CqlType::Int))
+        .transpose()?;
     let per_partition_limit = select
         .per_partition_limit
         .as_ref()
         .map(|t| scope.term(t, "[per_partition_limit]", &CqlType::Int))
         .transpose()?;
     if per_partition_limit.is_some() && selection.is_aggregate() && select.group_by.is_empty() {
-        return Err(QueryError::invalid("PER PARTITION LIMIT is not allowed with aggregate queries."));
+        return Err(QueryError::invalid(
+            "PER PARTITION LIMIT is not allowed with aggregate queries.",
+        ));
     }
     if per_partition_limit.is_some() && select.distinct {
-        return Err(QueryError::invalid("PER PARTITION LIMIT is not allowed with SELECT DISTINCT queries"));
+        return Err(QueryError::invalid(
+            "PER PARTITION LIMIT is not allowed with SELECT DISTINCT queries",
+        ));
     }
     let reversed = compile_order(select, table, &restrictions)?;
-    let sorted =
-        !select.order_by.is_empty() && matches!(restrictions.partition, PartitionRestriction::Keys(_));
+    let sorted = !select.order_by.is_empty() && matches!(restrictions.partition, PartitionRestriction::Keys(_));
     let group_by = compile_group_by(select, table)?;
     let mut by_id = vec![NOT_NEEDED; table.layout.len()];
-    let needed = selection.needed.iter().copied().chain(restrictions.filters.iter().map(restrict::Filter::column));
+    let needed = selection
+        .needed
+        .iter()
+        .copied()
+        .chain(restrictions.filters.iter().map(restrict::Filter::column));
     for column in needed {
         let c = &table.columns[column];
         if matches!(c.kind, ColumnKind::Static | ColumnKind::Regular) {
@@ -111,16 +124,14 @@ fn is_row_column(table: &Table, column: usize) -> bool {
 }
 
 /// Whether rows are read backwards.
-fn compile_order(
-    select: &Select,
-    table: &Table,
-    restrictions: &restrict::Restrictions,
-) -> Result<bool, QueryError> {
+fn compile_order(select: &Select, table: &Table, restrictions: &restrict::Restrictions) -> Result<bool, QueryError> {
     if select.order_by.is_empty() {
         return Ok(false);
     }
     if !restrictions.partition.is_keys() {
-        return Err(QueryError::invalid("ORDER BY is only supported when the partition key is restricted by an EQ or an IN."));
+        return Err(QueryError::invalid(
+            "ORDER BY is only supported when the partition key is restricted by an EQ or an IN.",
+        ));
     }
     let clustering: Vec<_> = table.clustering().collect();
     let mut reversed: Option<bool> = None;
@@ -148,7 +159,9 @@ fn compile_order(
             Direction::Ascending => false,
             Direction::Descending => true,
             Direction::NearestTo(_) => {
-                return Err(QueryError::invalid("ANN ordering is only supported on indexed vector columns"));
+                return Err(QueryError::invalid(
+                    "ANN ordering is only supported on indexed vector columns",
+                ));
             }
         };
         let this = descending != clustering[at].descending;
@@ -168,9 +181,15 @@ fn compile_group_by(select: &Select, table: &Table) -> Result<Vec<usize>, QueryE
             return Err(QueryError::invalid("GROUP BY with functions is not supported yet"));
         };
         let Some(at) = table.columns.iter().position(|c| &c.name == name) else {
-            return Err(QueryError::invalid(format!("Undefined column name {name} in table {}.{}", table.keyspace, table.name)));
+            return Err(QueryError::invalid(format!(
+                "Undefined column name {name} in table {}.{}",
+                table.keyspace, table.name
+            )));
         };
-        if !matches!(table.columns[at].kind, ColumnKind::PartitionKey | ColumnKind::Clustering) {
+        if !matches!(
+            table.columns[at].kind,
+            ColumnKind::PartitionKey | ColumnKind::Clustering
+        ) {
             return Err(QueryError::invalid(format!(
                 "Group by is currently only supported on the columns of the PRIMARY KEY, got {name}"
             )));
@@ -184,7 +203,9 @@ fn compile_group_by(select: &Select, table: &Table) -> Result<Vec<usize>, QueryE
     }
     let keys = table.partition_key().count();
     if !out.is_empty() && out.len() < keys {
-        return Err(QueryError::invalid("Group by is not supported on only a part of the partition key"));
+        return Err(QueryError::invalid(
+            "Group by is not supported on only a part of the partition key",
+        ));
     }
     Ok(out)
 }
@@ -196,7 +217,9 @@ fn compile_point(
     selection: &Selection,
     restrictions: &restrict::Restrictions,
 ) -> Option<Vec<PointSource>> {
-    let SelectionKind::Plain(columns) = &selection.kind else { return None };
+    let SelectionKind::Plain(columns) = &selection.kind else {
+        return None;
+    };
     let one_row = matches!(restrictions.partition, PartitionRestriction::Key(_))
         && (table.clustering_order.is_empty() || restrictions.clustering.names_one_row(table))
         && restrictions.filters.is_empty()

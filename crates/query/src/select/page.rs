@@ -102,7 +102,10 @@ impl PagingState {
         let kind = take(1)?[0];
         let mut sized = || -> Result<Vec<u8>, QueryError> {
             let (len, used) = vint::get_unsigned(rest).ok_or_else(invalid)?;
-            let end = usize::try_from(len).ok().and_then(|n| used.checked_add(n)).ok_or_else(invalid)?;
+            let end = usize::try_from(len)
+                .ok()
+                .and_then(|n| used.checked_add(n))
+                .ok_or_else(invalid)?;
             let piece = rest.get(used..end).ok_or_else(invalid)?.to_vec();
             rest = &rest[end..];
             Ok(piece)
@@ -112,14 +115,21 @@ impl PagingState {
             1 => Position::BehindPartition { key: sized()? },
             2 => {
                 let clustering = sized()?;
-                Position::BehindRow { key: sized()?, clustering }
+                Position::BehindRow {
+                    key: sized()?,
+                    clustering,
+                }
             }
             _ => return Err(invalid()),
         };
         if !rest.is_empty() {
             return Err(invalid());
         }
-        Ok(Self { position, limit_left, per_partition_left })
+        Ok(Self {
+            position,
+            limit_left,
+            per_partition_left,
+        })
     }
 }
 
@@ -186,7 +196,11 @@ impl Consumer {
             out: Vec::new(),
             rows: 0,
             position: Position::Start,
-            rows_max: if aggregate { u32::MAX } else { page.rows.unwrap_or(u32::MAX) },
+            rows_max: if aggregate {
+                u32::MAX
+            } else {
+                page.rows.unwrap_or(u32::MAX)
+            },
             limit_left: limit,
             per_partition_max: if plan.distinct { 1 } else { per_partition },
             per_partition_left: 0,
@@ -270,7 +284,11 @@ impl Consumer {
         for step in 0..n {
             let i = if plan.reversed { n - 1 - step } else { step };
             let (clustering, view) = (block.clustering(i), block.row(i));
-            if self.row_slices.as_ref().is_some_and(|s| !s.iter().any(|s| s.contains(order, clustering))) {
+            if self
+                .row_slices
+                .as_ref()
+                .is_some_and(|s| !s.iter().any(|s| s.contains(order, clustering)))
+            {
                 continue;
             }
             let deletion = if ranges.is_empty() {
@@ -297,9 +315,14 @@ impl Consumer {
             if flow == Flow::PageFull {
                 self.position = if self.per_partition_left == 0 {
                     self.in_partition = false;
-                    Position::BehindPartition { key: block.key().to_vec() }
+                    Position::BehindPartition {
+                        key: block.key().to_vec(),
+                    }
                 } else {
-                    Position::BehindRow { key: block.key().to_vec(), clustering: clustering.to_vec() }
+                    Position::BehindRow {
+                        key: block.key().to_vec(),
+                        clustering: clustering.to_vec(),
+                    }
                 };
             }
             if flow != Flow::Continue {
@@ -332,9 +355,15 @@ impl Consumer {
         self.set_partition_columns(plan, ctx, block);
         let flow = self.row(plan, ctx)?;
         if flow == Flow::PageFull {
-            self.position = Position::BehindPartition { key: block.key().to_vec() };
+            self.position = Position::BehindPartition {
+                key: block.key().to_vec(),
+            };
         }
-        Ok(if flow == Flow::SkipPartition { Flow::Continue } else { flow })
+        Ok(if flow == Flow::SkipPartition {
+            Flow::Continue
+        } else {
+            flow
+        })
     }
 
     /// Takes the row that stands in `self.row`.
@@ -353,7 +382,11 @@ impl Consumer {
             // Which rows the limit leaves is known when all are here.
             sorted.push((self.clustering.clone(), self.out.len()));
             self.per_partition_left = self.per_partition_left.saturating_sub(1);
-            return Ok(if self.per_partition_left == 0 { Flow::SkipPartition } else { Flow::Continue });
+            return Ok(if self.per_partition_left == 0 {
+                Flow::SkipPartition
+            } else {
+                Flow::Continue
+            });
         }
         self.limit_left -= 1;
         self.per_partition_left = self.per_partition_left.saturating_sub(1);
@@ -363,11 +396,19 @@ impl Consumer {
         if self.rows >= self.rows_max || self.out.len() >= PAGE_BYTES_MAX {
             return Ok(Flow::PageFull);
         }
-        Ok(if self.per_partition_left == 0 { Flow::SkipPartition } else { Flow::Continue })
+        Ok(if self.per_partition_left == 0 {
+            Flow::SkipPartition
+        } else {
+            Flow::Continue
+        })
     }
 
     fn aggregate(&mut self, plan: &SelectPlan, ctx: &BindContext<'_>) -> Result<Flow, QueryError> {
-        let key: Vec<Option<Vec<u8>>> = plan.group_by.iter().map(|&c| self.row.get(c).map(<[u8]>::to_vec)).collect();
+        let key: Vec<Option<Vec<u8>>> = plan
+            .group_by
+            .iter()
+            .map(|&c| self.row.get(c).map(<[u8]>::to_vec))
+            .collect();
         if self.group.is_some() && key != self.group_key {
             self.finish_group(plan, ctx)?;
             if self.limit_left == 0 {
@@ -424,7 +465,9 @@ impl Consumer {
     /// How many more rows of a partition a reader should fetch at once.
     pub fn rows_wanted(&self) -> usize {
         let page = u64::from(self.rows_max - self.rows.min(self.rows_max));
-        usize::try_from(page.min(self.limit_left)).unwrap_or(usize::MAX).clamp(1, 1000)
+        usize::try_from(page.min(self.limit_left))
+            .unwrap_or(usize::MAX)
+            .clamp(1, 1000)
     }
 }
 
@@ -444,12 +487,18 @@ fn set_columns(row: &mut Row, plan: &SelectPlan, live: LiveRow<'_>, now: u32) {
             LiveColumn::Simple(c) => {
                 row.set(at, c.value);
                 if plan.selection.needs_times {
-                    let left = if c.ttl > 0 { c.deletion_time.saturating_sub(now) } else { 0 };
+                    let left = if c.ttl > 0 {
+                        c.deletion_time.saturating_sub(now)
+                    } else {
+                        0
+                    };
                     row.set_times(at, c.timestamp, i32::try_from(left).unwrap_or(i32::MAX));
                 }
             }
             LiveColumn::Complex(elements) => {
-                row.set_with(at, |out| put_collection(out, &plan.table.columns[at].cql_type, elements));
+                row.set_with(at, |out| {
+                    put_collection(out, &plan.table.columns[at].cql_type, elements)
+                });
             }
         }
     }
@@ -477,13 +526,23 @@ mod tests {
         for position in [
             Position::Start,
             Position::BehindPartition { key: vec![1; 300] },
-            Position::BehindRow { key: Vec::new(), clustering: vec![4, 5] },
+            Position::BehindRow {
+                key: Vec::new(),
+                clustering: vec![4, 5],
+            },
         ] {
-            let state = PagingState { position, limit_left: 7, per_partition_left: u64::MAX };
+            let state = PagingState {
+                position,
+                limit_left: 7,
+                per_partition_left: u64::MAX,
+            };
             let bytes = state.encode();
             assert_eq!(PagingState::decode(&bytes), Ok(state));
             for cut in 0..bytes.len() {
-                assert!(PagingState::decode(&bytes[..cut]).is_err(), "a state cut to {cut} bytes is refused");
+                assert!(
+                    PagingState::decode(&bytes[..cut]).is_err(),
+                    "a state cut to {cut} bytes is refused"
+                );
             }
         }
     }

@@ -70,27 +70,45 @@ impl SelectPlan {
         partition_key_bytes(&self.table, operands, ctx, &mut scratch.key)?;
         scratch.clustering.clear();
         let mut bad = None;
-        self.restrictions.clustering.each_single(|operand| match operand.eval(ctx) {
-            Ok(Evaluated::Value(v)) => push_component(&mut scratch.clustering, &v),
-            Ok(Evaluated::Null) => bad = Some(QueryError::invalid("Invalid null value in condition for clustering column")),
-            Ok(Evaluated::Unset) => bad = Some(QueryError::invalid("Invalid unset value for clustering column")),
-            Err(e) => bad = Some(e),
-        });
+        self.restrictions
+            .clustering
+            .each_single(|operand| match operand.eval(ctx) {
+                Ok(Evaluated::Value(v)) => push_component(&mut scratch.clustering, &v),
+                Ok(Evaluated::Null) => {
+                    bad = Some(QueryError::invalid(
+                        "Invalid null value in condition for clustering column",
+                    ))
+                }
+                Ok(Evaluated::Unset) => bad = Some(QueryError::invalid("Invalid unset value for clustering column")),
+                Err(e) => bad = Some(e),
+            });
         if let Some(e) = bad {
             return Err(e);
         }
         let token = token_of(&scratch.key);
-        let Some(tablet) = store.tablet(token) else { return Ok(PointOutcome::OtherShard(owner(token))) };
+        let Some(tablet) = store.tablet(token) else {
+            return Ok(PointOutcome::OtherShard(owner(token)));
+        };
         let now = u32::try_from(ctx.now_us / 1_000_000).unwrap_or(0);
-        let PointScratch { key, clustering, merged, other } = scratch;
+        let PointScratch {
+            key,
+            clustering,
+            merged,
+            other,
+        } = scratch;
         let rows = tablet.with_version(|v| {
-            v.read_memory(token, key, |parts| self.point_row(sources, parts, key, clustering, now, merged, other, out))
+            v.read_memory(token, key, |parts| {
+                self.point_row(sources, parts, key, clustering, now, merged, other, out)
+            })
         });
         Ok(rows.map_or(PointOutcome::NeedsDisk, PointOutcome::Rows))
     }
 
     #[inline]
-    #[expect(clippy::too_many_arguments, reason = "borrowed pieces of one scratch, on the hot path")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "borrowed pieces of one scratch, on the hot path"
+    )]
     fn point_row(
         &self,
         sources: &[PointSource],

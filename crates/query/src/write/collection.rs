@@ -45,13 +45,10 @@ fn malformed(column: &Column) -> QueryError {
 }
 
 /// The elements of a serialised collection as they are stored; list positions come from `position`.
-fn split(
-    column: &Column,
-    value: &[u8],
-    mut position: impl FnMut() -> Vec<u8>,
-) -> Result<Vec<Element>, QueryError> {
-    let too_long = |path: &[u8]| {
-        (path.len() > ELEMENT_BYTES_MAX).then(|| {
+fn split(column: &Column, value: &[u8], mut position: impl FnMut() -> Vec<u8>) -> Result<Vec<Element>, QueryError> {
+    let too_long =
+        |path: &[u8]| {
+            (path.len() > ELEMENT_BYTES_MAX).then(|| {
             QueryError::invalid(format!(
                 "{} value is too long. {} value is limited to {ELEMENT_BYTES_MAX} bytes but {} bytes value provided",
                 if matches!(column.cql_type, CqlType::Map(..)) { "Map key" } else { "Set element" },
@@ -59,13 +56,16 @@ fn split(
                 path.len()
             ))
         })
-    };
+        };
     let mut out = Vec::new();
     match &column.cql_type {
         CqlType::List(_) => {
             for v in CollectionIter::new(value).map_err(|_| malformed(column))? {
                 let v = v.map_err(|_| malformed(column))?;
-                out.push(Element { path: position(), value: Some(v.to_vec()) });
+                out.push(Element {
+                    path: position(),
+                    value: Some(v.to_vec()),
+                });
             }
         }
         CqlType::Set(_) => {
@@ -74,7 +74,10 @@ fn split(
                 if let Some(e) = too_long(v) {
                     return Err(e);
                 }
-                out.push(Element { path: v.to_vec(), value: Some(Vec::new()) });
+                out.push(Element {
+                    path: v.to_vec(),
+                    value: Some(Vec::new()),
+                });
             }
         }
         CqlType::Map(..) => {
@@ -83,7 +86,10 @@ fn split(
                 if let Some(e) = too_long(k) {
                     return Err(e);
                 }
-                out.push(Element { path: k.to_vec(), value: Some(v.to_vec()) });
+                out.push(Element {
+                    path: k.to_vec(),
+                    value: Some(v.to_vec()),
+                });
             }
         }
         _ => return Err(malformed(column)),
@@ -102,9 +108,14 @@ pub(super) fn pack_complex(
     let random = packer.ctx.random;
     let append = || {
         let ticks = packer.clock.uuid_ticks(packer.ctx.now_us);
-        timeuuid::from_parts(ticks, random as u16, node_of(random)).as_bytes().to_vec()
+        timeuuid::from_parts(ticks, random as u16, node_of(random))
+            .as_bytes()
+            .to_vec()
     };
-    let mut out = Elements { tombstone: Tombstone::NONE, elements: Vec::new() };
+    let mut out = Elements {
+        tombstone: Tombstone::NONE,
+        elements: Vec::new(),
+    };
     match (&assignment.change, value) {
         (_, Evaluated::Unset) => return Ok(out),
         (Change::Delete, _) => {
@@ -127,25 +138,43 @@ pub(super) fn pack_complex(
             for e in out.elements.iter_mut().rev() {
                 let ticks = packer.clock.uuid_ticks(packer.ctx.now_us);
                 let mirrored = 2 * MIRROR_TICKS - ticks;
-                e.path = timeuuid::from_parts(mirrored, random as u16, node_of(random)).as_bytes().to_vec();
+                e.path = timeuuid::from_parts(mirrored, random as u16, node_of(random))
+                    .as_bytes()
+                    .to_vec();
             }
         }
         (Change::Remove(_), Evaluated::Value(v)) => {
             for key in CollectionIter::new(v).map_err(|_| malformed(column))? {
                 let key = key.map_err(|_| malformed(column))?;
-                out.elements.push(Element { path: key.to_vec(), value: None });
+                out.elements.push(Element {
+                    path: key.to_vec(),
+                    value: None,
+                });
             }
         }
         (Change::Take(_), Evaluated::Value(v)) => {
-            out.elements.push(Element { path: v.to_vec(), value: None });
+            out.elements.push(Element {
+                path: v.to_vec(),
+                value: None,
+            });
         }
         (Change::Take(_), Evaluated::Null) => {
-            return Err(QueryError::invalid(format!("Invalid null value for collection element of {}", column.name)));
+            return Err(QueryError::invalid(format!(
+                "Invalid null value for collection element of {}",
+                column.name
+            )));
         }
         (Change::Put { key, .. }, value) => match key.eval(packer.ctx)? {
             Evaluated::Value(k) => {
-                let value = if let Evaluated::Value(v) = value { Some(v.to_vec()) } else { None };
-                out.elements.push(Element { path: k.into_owned(), value });
+                let value = if let Evaluated::Value(v) = value {
+                    Some(v.to_vec())
+                } else {
+                    None
+                };
+                out.elements.push(Element {
+                    path: k.into_owned(),
+                    value,
+                });
             }
             Evaluated::Null => return Err(QueryError::invalid("Invalid null map key")),
             Evaluated::Unset => return Err(QueryError::invalid("Invalid unset map key")),
@@ -159,9 +188,11 @@ pub(super) fn pack_complex(
     }
     if !matches!(column.cql_type, CqlType::List(_)) {
         // A literal is sorted; a bound value need not be.
-        out.elements.sort_by(|a, b| layout.compare_paths(assignment.id, &a.path, &b.path));
+        out.elements
+            .sort_by(|a, b| layout.compare_paths(assignment.id, &a.path, &b.path));
         out.elements.reverse();
-        out.elements.dedup_by(|a, b| layout.compare_paths(assignment.id, &a.path, &b.path).is_eq());
+        out.elements
+            .dedup_by(|a, b| layout.compare_paths(assignment.id, &a.path, &b.path).is_eq());
         out.elements.reverse();
     }
     Ok(out)
@@ -185,16 +216,24 @@ fn change_list(
         };
         let i = i32::from_be_bytes(i.as_ref().try_into().map_err(|_| malformed(column))?);
         if have.is_empty() {
-            return Err(QueryError::invalid("Attempted to set an element on a list which is null"));
+            return Err(QueryError::invalid(
+                "Attempted to set an element on a list which is null",
+            ));
         }
-        usize::try_from(i).ok().and_then(|i| have.get(i)).map(|(path, _)| path.clone()).ok_or_else(|| {
-            QueryError::invalid(format!("List index {i} out of bound, list has size {}", have.len()))
-        })
+        usize::try_from(i)
+            .ok()
+            .and_then(|i| have.get(i))
+            .map(|(path, _)| path.clone())
+            .ok_or_else(|| QueryError::invalid(format!("List index {i} out of bound, list has size {}", have.len())))
     };
     match (&assignment.change, value) {
         (Change::PutAt { index, .. }, value) => {
             let path = place(index.eval(packer.ctx)?)?;
-            let value = if let Evaluated::Value(v) = value { Some(v.to_vec()) } else { None };
+            let value = if let Evaluated::Value(v) = value {
+                Some(v.to_vec())
+            } else {
+                None
+            };
             Ok(vec![Element { path, value }])
         }
         (Change::TakeAt(_), value) => {
@@ -205,12 +244,17 @@ fn change_list(
             Ok(vec![Element { path, value: None }])
         }
         (Change::Discard(_), Evaluated::Value(v)) => {
-            let unwanted: Vec<&[u8]> =
-                CollectionIter::new(v).map_err(|_| malformed(column))?.flatten().collect();
+            let unwanted: Vec<&[u8]> = CollectionIter::new(v)
+                .map_err(|_| malformed(column))?
+                .flatten()
+                .collect();
             Ok(have
                 .iter()
                 .filter(|(_, v)| unwanted.contains(&&v[..]))
-                .map(|(path, _)| Element { path: path.clone(), value: None })
+                .map(|(path, _)| Element {
+                    path: path.clone(),
+                    value: None,
+                })
                 .collect())
         }
         _ => Ok(Vec::new()),

@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use cql::ast::{
-    Attributes, Conditions, Delete, Insert, InsertValues, Operation, Target as AstTarget, Update,
-};
+use cql::ast::{Attributes, Conditions, Delete, Insert, InsertValues, Operation, Target as AstTarget, Update};
 use schema::{Column, ColumnKind, Table};
 use types::CqlType;
 
@@ -15,12 +13,17 @@ use crate::term::Operand;
 
 const NO_CONDITIONS: &str = "Conditional statements (IF) are not supported yet";
 
-fn attributes(
-    a: &Attributes,
-    scope: &mut Scope<'_>,
-) -> Result<(Option<Operand>, Option<Operand>), QueryError> {
-    let timestamp = a.timestamp.as_ref().map(|t| scope.term(t, "[timestamp]", &CqlType::BigInt)).transpose()?;
-    let ttl = a.ttl.as_ref().map(|t| scope.term(t, "[ttl]", &CqlType::Int)).transpose()?;
+fn attributes(a: &Attributes, scope: &mut Scope<'_>) -> Result<(Option<Operand>, Option<Operand>), QueryError> {
+    let timestamp = a
+        .timestamp
+        .as_ref()
+        .map(|t| scope.term(t, "[timestamp]", &CqlType::BigInt))
+        .transpose()?;
+    let ttl = a
+        .ttl
+        .as_ref()
+        .map(|t| scope.term(t, "[ttl]", &CqlType::Int))
+        .transpose()?;
     Ok((timestamp, ttl))
 }
 
@@ -39,8 +42,9 @@ fn finish(
     marker: bool,
     assignments: Vec<Assignment>,
 ) -> WritePlan {
-    let (mut statics, mut regulars): (Vec<_>, Vec<_>) =
-        assignments.into_iter().partition(|a| table.columns[a.column].kind == ColumnKind::Static);
+    let (mut statics, mut regulars): (Vec<_>, Vec<_>) = assignments
+        .into_iter()
+        .partition(|a| table.columns[a.column].kind == ColumnKind::Static);
     statics.sort_by_key(|a| a.id);
     regulars.sort_by_key(|a| a.id);
     let columns = statics.iter().chain(&regulars).map(|a| a.id + 1).max().unwrap_or(0);
@@ -58,12 +62,20 @@ fn finish(
 }
 
 fn assignment(scope: &Scope<'_>, column: usize, change: Change) -> Assignment {
-    Assignment { id: usize::from(scope.table.columns[column].id.0), column, change }
+    Assignment {
+        id: usize::from(scope.table.columns[column].id.0),
+        column,
+        change,
+    }
 }
 
 /// The change that `column = term` makes.
 fn set(column: &Column, operand: Operand) -> Change {
-    if column.cql_type.is_multi_cell() { Change::Replace(operand) } else { Change::Set(operand) }
+    if column.cql_type.is_multi_cell() {
+        Change::Replace(operand)
+    } else {
+        Change::Set(operand)
+    }
 }
 
 /// Compiles an INSERT.
@@ -107,19 +119,34 @@ pub fn compile_insert(insert: &Insert, table: &Arc<Table>, scope: &mut Scope<'_>
         if missing.is_empty() || (kind == ColumnKind::Clustering && out.is_empty() && what.is_empty()) {
             return Ok(out);
         }
-        Err(QueryError::invalid(format!("Some {what} are missing: {}", missing.join(", "))))
+        Err(QueryError::invalid(format!(
+            "Some {what} are missing: {}",
+            missing.join(", ")
+        )))
     };
     let partition = take(ColumnKind::PartitionKey, "partition key parts")?;
-    let only_statics =
-        !assignments.is_empty() && assignments.iter().all(|a| table.columns[a.column].kind == ColumnKind::Static);
-    let clustering = take(ColumnKind::Clustering, if only_statics { "" } else { "clustering keys" })?;
+    let only_statics = !assignments.is_empty()
+        && assignments
+            .iter()
+            .all(|a| table.columns[a.column].kind == ColumnKind::Static);
+    let clustering = take(
+        ColumnKind::Clustering,
+        if only_statics { "" } else { "clustering keys" },
+    )?;
     let target = if only_statics && clustering.is_empty() && !table.clustering_order.is_empty() {
         Target::Statics
     } else {
         Target::Row(clustering)
     };
     let marker = matches!(target, Target::Row(_));
-    Ok(finish(table, PartitionRestriction::Key(partition), target, times, marker, assignments))
+    Ok(finish(
+        table,
+        PartitionRestriction::Key(partition),
+        target,
+        times,
+        marker,
+        assignments,
+    ))
 }
 
 /// The list, set or map column of that name, or why it cannot be changed element by element.
@@ -130,23 +157,23 @@ fn collection<'c>(column: &'c Column, what: &str) -> Result<&'c CqlType, QueryEr
             "Invalid operation ({what}) for frozen collection column {}",
             column.name
         ))),
-        _ => {
-            Err(QueryError::invalid(format!("Invalid operation ({what}) for non collection column {}", column.name)))
-        }
+        _ => Err(QueryError::invalid(format!(
+            "Invalid operation ({what}) for non collection column {}",
+            column.name
+        ))),
     }
 }
 
-fn compile_assignment(
-    a: &cql::ast::Assignment,
-    scope: &mut Scope<'_>,
-) -> Result<Assignment, QueryError> {
+fn compile_assignment(a: &cql::ast::Assignment, scope: &mut Scope<'_>) -> Result<Assignment, QueryError> {
     let name = match &a.target {
         AstTarget::Column(c) | AstTarget::Element { column: c, .. } | AstTarget::Field { column: c, .. } => c,
     };
     let (at, column) = scope.column(name)?;
     let column = column.clone();
     if matches!(column.kind, ColumnKind::PartitionKey | ColumnKind::Clustering) {
-        return Err(QueryError::invalid(format!("PRIMARY KEY part {name} found in SET part")));
+        return Err(QueryError::invalid(format!(
+            "PRIMARY KEY part {name} found in SET part"
+        )));
     }
     let value_name = format!("value({name})");
     let change = match (&a.target, &a.operation) {
@@ -190,10 +217,14 @@ fn compile_assignment(
             }
         }
         (AstTarget::Field { .. }, _) => {
-            return Err(QueryError::invalid(format!("Invalid operation for non user-defined type column {name}")));
+            return Err(QueryError::invalid(format!(
+                "Invalid operation for non user-defined type column {name}"
+            )));
         }
         (AstTarget::Element { key, .. }, _) => {
-            return Err(QueryError::invalid(format!("Invalid operation on element {name}[{key}]")));
+            return Err(QueryError::invalid(format!(
+                "Invalid operation on element {name}[{key}]"
+            )));
         }
     };
     Ok(assignment(scope, at, change))
@@ -212,10 +243,7 @@ fn refuse_duplicates(assignments: &[Assignment], table: &Table) -> Result<(), Qu
     Ok(())
 }
 
-fn rows_target(
-    table: &Table,
-    restrictions: Restrictions,
-) -> Result<(PartitionRestriction, Target), QueryError> {
+fn rows_target(table: &Table, restrictions: Restrictions) -> Result<(PartitionRestriction, Target), QueryError> {
     let clustering = restrictions.clustering;
     if !clustering.is_full(table) || clustering.has_bounds() {
         if clustering.has_bounds() {
@@ -223,9 +251,15 @@ fn rows_target(
                 "Slice restrictions are not supported on the clustering columns in UPDATE statements",
             ));
         }
-        let missing: Vec<&str> =
-            table.clustering().skip(clustering.prefix_columns()).map(|c| c.name.as_str()).collect();
-        return Err(QueryError::invalid(format!("Some clustering keys are missing: {}", missing.join(", "))));
+        let missing: Vec<&str> = table
+            .clustering()
+            .skip(clustering.prefix_columns())
+            .map(|c| c.name.as_str())
+            .collect();
+        return Err(QueryError::invalid(format!(
+            "Some clustering keys are missing: {}",
+            missing.join(", ")
+        )));
     }
     Ok((restrictions.partition, row_or_rows(table, clustering)))
 }
@@ -244,11 +278,16 @@ pub fn compile_update(update: &Update, table: &Arc<Table>, scope: &mut Scope<'_>
     }
     refuse_counters(table)?;
     let times = attributes(&update.attributes, scope)?;
-    let assignments =
-        update.assignments.iter().map(|a| compile_assignment(a, scope)).collect::<Result<Vec<_>, _>>()?;
+    let assignments = update
+        .assignments
+        .iter()
+        .map(|a| compile_assignment(a, scope))
+        .collect::<Result<Vec<_>, _>>()?;
     refuse_duplicates(&assignments, table)?;
     let restrictions = restrict::compile(&update.relations, StatementKind::Update, scope)?;
-    let only_statics = assignments.iter().all(|a| table.columns[a.column].kind == ColumnKind::Static);
+    let only_statics = assignments
+        .iter()
+        .all(|a| table.columns[a.column].kind == ColumnKind::Static);
     let (partition, target) = if only_statics && !table.clustering_order.is_empty() {
         if !restrictions.clustering.is_empty() {
             return Err(QueryError::invalid(
@@ -269,7 +308,9 @@ fn compile_removal(target: &AstTarget, scope: &mut Scope<'_>) -> Result<Assignme
     let (at, column) = scope.column(name)?;
     let column = column.clone();
     if matches!(column.kind, ColumnKind::PartitionKey | ColumnKind::Clustering) {
-        return Err(QueryError::invalid(format!("Invalid identifier {name} for deletion (should not be a PRIMARY KEY part)")));
+        return Err(QueryError::invalid(format!(
+            "Invalid identifier {name} for deletion (should not be a PRIMARY KEY part)"
+        )));
     }
     let change = match target {
         AstTarget::Column(_) => Change::Delete,
@@ -278,9 +319,7 @@ fn compile_removal(target: &AstTarget, scope: &mut Scope<'_>) -> Result<Assignme
             match collection(&column, &format!("{name}[{key}]")).map_err(|_| {
                 QueryError::invalid(format!("Invalid deletion operation for non collection column {name}"))
             })? {
-                CqlType::List(_) => {
-                    Change::TakeAt(scope.term(key, &format!("idx({name})"), &CqlType::Int)?)
-                }
+                CqlType::List(_) => Change::TakeAt(scope.term(key, &format!("idx({name})"), &CqlType::Int)?),
                 CqlType::Set(e) | CqlType::Map(e, _) => {
                     let e = (**e).clone();
                     Change::Take(scope.term(key, &name_of_key, &e)?)
@@ -289,7 +328,9 @@ fn compile_removal(target: &AstTarget, scope: &mut Scope<'_>) -> Result<Assignme
             }
         }
         AstTarget::Field { .. } => {
-            return Err(QueryError::invalid(format!("Invalid deletion operation for non-UDT column {name}")));
+            return Err(QueryError::invalid(format!(
+                "Invalid deletion operation for non-UDT column {name}"
+            )));
         }
     };
     Ok(assignment(scope, at, change))
@@ -302,10 +343,16 @@ pub fn compile_delete(delete: &Delete, table: &Arc<Table>, scope: &mut Scope<'_>
     }
     refuse_counters(table)?;
     let times = attributes(&delete.attributes, scope)?;
-    let assignments = delete.targets.iter().map(|t| compile_removal(t, scope)).collect::<Result<Vec<_>, _>>()?;
+    let assignments = delete
+        .targets
+        .iter()
+        .map(|t| compile_removal(t, scope))
+        .collect::<Result<Vec<_>, _>>()?;
     refuse_duplicates(&assignments, table)?;
     let restrictions = restrict::compile(&delete.relations, StatementKind::Delete, scope)?;
-    let has_regular = assignments.iter().any(|a| table.columns[a.column].kind == ColumnKind::Regular);
+    let has_regular = assignments
+        .iter()
+        .any(|a| table.columns[a.column].kind == ColumnKind::Regular);
     let (partition, target) = if assignments.is_empty() {
         let clustering = restrictions.clustering;
         let target = if table.clustering_order.is_empty() || clustering.is_empty() {
@@ -325,7 +372,9 @@ pub fn compile_delete(delete: &Delete, table: &Arc<Table>, scope: &mut Scope<'_>
         (restrictions.partition, Target::Statics)
     } else {
         if restrictions.clustering.has_bounds() {
-            return Err(QueryError::invalid("Range deletions are not supported for specific columns"));
+            return Err(QueryError::invalid(
+                "Range deletions are not supported for specific columns",
+            ));
         }
         if !restrictions.clustering.is_full(table) {
             let missing: Vec<&str> = table

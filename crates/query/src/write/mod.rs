@@ -78,17 +78,11 @@ pub(crate) enum Change {
     /// Takes elements out of a set or keys out of a map.
     Remove(Operand),
     /// Sets one entry of a map.
-    Put {
-        key: Operand,
-        value: Operand,
-    },
+    Put { key: Operand, value: Operand },
     /// Removes one entry of a map or element of a set.
     Take(Operand),
     /// Sets a list's element by index. Reads before it writes.
-    PutAt {
-        index: Operand,
-        value: Operand,
-    },
+    PutAt { index: Operand, value: Operand },
     /// Removes a list's element by index. Reads before it writes.
     TakeAt(Operand),
     /// Removes every occurrence of some values from a list. Reads before it writes.

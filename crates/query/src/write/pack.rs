@@ -31,36 +31,47 @@ impl Times {
     }
 
     pub(crate) fn tombstone(self) -> Tombstone {
-        Tombstone { timestamp: self.timestamp, deletion_time: self.now }
+        Tombstone {
+            timestamp: self.timestamp,
+            deletion_time: self.now,
+        }
     }
 
     /// Deletes what was there before this write, but not what this write adds.
     pub(crate) fn tombstone_before(self) -> Tombstone {
-        Tombstone { timestamp: self.timestamp.wrapping_sub(1), deletion_time: self.now }
+        Tombstone {
+            timestamp: self.timestamp.wrapping_sub(1),
+            deletion_time: self.now,
+        }
     }
 
     pub(crate) fn live<'a>(self, value: &'a [u8]) -> Cell<'a> {
-        Cell { timestamp: self.timestamp, ttl: self.ttl, deletion_time: self.expiry(), dead: false, value }
+        Cell {
+            timestamp: self.timestamp,
+            ttl: self.ttl,
+            deletion_time: self.expiry(),
+            dead: false,
+            value,
+        }
     }
 
     pub(crate) fn dead(self) -> Cell<'static> {
-        Cell { timestamp: self.timestamp, ttl: 0, deletion_time: self.now, dead: true, value: &[] }
+        Cell {
+            timestamp: self.timestamp,
+            ttl: 0,
+            deletion_time: self.now,
+            dead: true,
+            value: &[],
+        }
     }
 
     fn shared(self) -> Shared {
-        Shared { timestamp: self.timestamp, ttl: self.ttl, expiry: self.expiry() }
+        Shared {
+            timestamp: self.timestamp,
+            ttl: self.ttl,
+            expiry: self.expiry(),
+        }
     }
-}
-
-/// A packed mutation's place in the buffer, and whose it is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Packed {
-    /// The partition's token.
-    pub token: Token,
-    /// Offset of its first byte.
-    pub start: usize,
-    /// Offset behind its last byte.
-    pub end: usize,
 }
 
 impl WritePlan {
@@ -73,7 +84,9 @@ impl WritePlan {
     /// [`WritePlan::keys`]).
     #[inline]
     pub fn single_key(&self, ctx: &BindContext<'_>, out: &mut Vec<u8>) -> Option<Result<Token, QueryError>> {
-        let PartitionRestriction::Key(operands) = &self.partition else { return None };
+        let PartitionRestriction::Key(operands) = &self.partition else {
+            return None;
+        };
         let from = out.len();
         Some(partition_key_bytes(&self.table, operands, ctx, out).map(|()| token_of(&out[from..])))
     }
@@ -88,10 +101,15 @@ impl WritePlan {
 
     /// The timestamp that the statement gives, if it gives one.
     pub fn own_timestamp(&self, ctx: &BindContext<'_>) -> Result<Option<i64>, QueryError> {
-        let Some(operand) = &self.timestamp else { return Ok(None) };
+        let Some(operand) = &self.timestamp else {
+            return Ok(None);
+        };
         match operand.eval(ctx)? {
             Evaluated::Value(v) => {
-                let bytes = v.as_ref().try_into().map_err(|_| QueryError::invalid("Invalid timestamp value"))?;
+                let bytes = v
+                    .as_ref()
+                    .try_into()
+                    .map_err(|_| QueryError::invalid("Invalid timestamp value"))?;
                 let timestamp = i64::from_be_bytes(bytes);
                 if timestamp == i64::MIN {
                     return Err(QueryError::invalid(format!(
@@ -109,11 +127,18 @@ impl WritePlan {
     fn ttl(&self, ctx: &BindContext<'_>) -> Result<u32, QueryError> {
         let default = u32::try_from(self.table.options.default_time_to_live).unwrap_or(0);
         let Some(operand) = &self.ttl else { return Ok(default) };
-        let Evaluated::Value(v) = operand.eval(ctx)? else { return Ok(default) };
-        let bytes = v.as_ref().try_into().map_err(|_| QueryError::invalid("Invalid TTL value"))?;
+        let Evaluated::Value(v) = operand.eval(ctx)? else {
+            return Ok(default);
+        };
+        let bytes = v
+            .as_ref()
+            .try_into()
+            .map_err(|_| QueryError::invalid("Invalid TTL value"))?;
         let ttl = i32::from_be_bytes(bytes);
         if ttl > TTL_MAX {
-            return Err(QueryError::invalid(format!("ttl is too large. requested ({ttl}) maximum ({TTL_MAX})")));
+            return Err(QueryError::invalid(format!(
+                "ttl is too large. requested ({ttl}) maximum ({TTL_MAX})"
+            )));
         }
         u32::try_from(ttl)
             .map_err(|_| QueryError::invalid(format!("A TTL must be greater or equal to 0, but was {ttl}")))
@@ -130,7 +155,11 @@ impl WritePlan {
                 self.table.keyspace, self.table.name
             )));
         }
-        Ok(Times { timestamp, ttl, now: u32::try_from(now_s).unwrap_or(0) })
+        Ok(Times {
+            timestamp,
+            ttl,
+            now: u32::try_from(now_s).unwrap_or(0),
+        })
     }
 
     /// Packs the mutation of one partition onto the end of `out`. False: the statement changes nothing.
@@ -173,7 +202,14 @@ impl WritePlan {
     ) -> Result<bool, QueryError> {
         let mut any = false;
         if !self.statics.is_empty() {
-            let packer = Packer { plan: self, times, ctx, clock, lists, row: key };
+            let packer = Packer {
+                plan: self,
+                times,
+                ctx,
+                clock,
+                lists,
+                row: key,
+            };
             let mut result = Ok(false);
             let statics = packer.evaluate(&self.statics)?;
             if statics.iter().any(|v| *v != Evaluated::Unset) {
@@ -201,7 +237,11 @@ impl WritePlan {
             Target::WholeRows(restriction) => {
                 for prefix in restriction.prefixes(&self.table, ctx)? {
                     m.row(&prefix, |out| {
-                        let shared = Shared { timestamp: times.timestamp, ttl: 0, expiry: 0 };
+                        let shared = Shared {
+                            timestamp: times.timestamp,
+                            ttl: 0,
+                            expiry: 0,
+                        };
                         RowBuilder::begin(out, &self.table.layout, shared, None, times.tombstone(), false, 0);
                     });
                     any = true;
@@ -209,7 +249,11 @@ impl WritePlan {
             }
             Target::Range(restriction) => {
                 for ClusteringSlice { start, end } in restriction.slices(&self.table, ctx)? {
-                    m.range_tombstone(&RangeTombstone { start, end, tombstone: times.tombstone() });
+                    m.range_tombstone(&RangeTombstone {
+                        start,
+                        end,
+                        tombstone: times.tombstone(),
+                    });
                     any = true;
                 }
             }
@@ -235,10 +279,14 @@ impl WritePlan {
                 push_component(prefix, &v);
                 Ok(())
             }
-            Evaluated::Null => {
-                Err(QueryError::invalid(format!("Invalid null value in condition for column {}", name())))
-            }
-            Evaluated::Unset => Err(QueryError::invalid(format!("Invalid unset value for column {}", name()))),
+            Evaluated::Null => Err(QueryError::invalid(format!(
+                "Invalid null value in condition for column {}",
+                name()
+            ))),
+            Evaluated::Unset => Err(QueryError::invalid(format!(
+                "Invalid unset value for column {}",
+                name()
+            ))),
         }
     }
 
@@ -252,13 +300,22 @@ impl WritePlan {
         clock: &WriteClock,
         lists: Option<&ListContents>,
     ) -> Result<bool, QueryError> {
-        let packer = Packer { plan: self, times, ctx, clock, lists, row: clustering };
+        let packer = Packer {
+            plan: self,
+            times,
+            ctx,
+            clock,
+            lists,
+            row: clustering,
+        };
         let values = packer.evaluate(&self.regulars)?;
         if !self.marker && values.iter().all(|v| *v == Evaluated::Unset) {
             return Ok(false);
         }
         let mut result = Ok(false);
-        m.row(clustering, |out| result = packer.row(&self.regulars, &values, self.marker, out));
+        m.row(clustering, |out| {
+            result = packer.row(&self.regulars, &values, self.marker, out)
+        });
         result
     }
 }
@@ -315,7 +372,11 @@ impl<'p> Packer<'p> {
                     Evaluated::Unset => false,
                 }
         });
-        let marker = marker.then(|| Liveness { timestamp: times.timestamp, ttl: times.ttl, expiry: times.expiry() });
+        let marker = marker.then(|| Liveness {
+            timestamp: times.timestamp,
+            ttl: times.ttl,
+            expiry: times.expiry(),
+        });
         let shared = times.shared();
         let columns = self.plan.columns;
         let mut builder = RowBuilder::begin(out, layout, shared, marker, Tombstone::NONE, mixed, columns);

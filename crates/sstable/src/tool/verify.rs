@@ -216,7 +216,7 @@ fn check_promoted(reader: &Reader, at: u64, len: usize, start: u64, end: u64) ->
         .get(from..from + len)
         .ok_or_else(|| Error::damaged(path, at, "a whole promoted index"))?;
     let in_file = |d: crate::error::Damage| d.in_file(path, at);
-    let promoted = Promoted::decode(body.to_vec()).map_err(in_file)?;
+    let promoted = Promoted::decode(body.to_vec().into()).map_err(in_file)?;
     let mut expected = promoted.head_len;
     let mut last: Option<Bound> = None;
     let order = &reader.shape.order;

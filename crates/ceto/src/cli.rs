@@ -1,0 +1,140 @@
+//! The command line: `ceto [server options]`, or one of the commands.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use node::config::ServerArgs;
+
+/// A distributed wide-column database. Without a command it is a server, until SIGTERM.
+#[derive(Parser, Debug)]
+#[command(
+    name = "ceto",
+    version,
+    args_conflicts_with_subcommands = true,
+    disable_help_subcommand = true
+)]
+#[command(override_usage = "ceto [SERVER OPTIONS]\n       ceto <COMMAND> …")]
+#[command(max_term_width = 120)]
+pub struct Cli {
+    /// How to serve.
+    #[command(flatten)]
+    pub server: ServerArgs,
+    /// What else to do.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+/// What is not serving.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Measure: benches inside this process, and load on servers
+    #[command(subcommand)]
+    Perf(Box<Perf>),
+    /// Look into sstable files
+    #[command(subcommand)]
+    Sstable(Sstable),
+    /// Talk to the running node of a workdir
+    Nodetool(Nodetool),
+}
+
+/// `ceto perf`.
+#[derive(Subcommand, Debug)]
+pub enum Perf {
+    /// Reads, writes or deletes inside this process, without a network
+    SimpleQuery(perf::simple_query::Options),
+    /// Bytes that the same rows take in memory and on disk
+    MemoryFootprint(perf::memory_footprint::Options),
+    /// Load on a CQL server
+    Cql(perf::cql_load::Options),
+    /// Load on a Redis server
+    Redis(perf::redis_load::Options),
+}
+
+/// `ceto sstable`.
+#[derive(Subcommand, Debug)]
+pub enum Sstable {
+    /// Print partitions and rows as JSON
+    Dump {
+        /// A component of the sstable, such as me-1-big-Data.db
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+    },
+    /// Check every checksum, row and index entry
+    Verify {
+        /// A component of the sstable, such as me-1-big-Data.db
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+    },
+    /// Print what the metadata says
+    Metadata {
+        /// A component of the sstable, such as me-1-big-Data.db
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+    },
+}
+
+/// `ceto nodetool`.
+#[derive(Args, Debug)]
+pub struct Nodetool {
+    /// The node's workdir
+    #[arg(short = 'W', long, value_name = "DIR", default_value = "data")]
+    pub workdir: PathBuf,
+    /// What to do, e.g. flush, compact, info or version, and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    pub words: Vec<String>,
+}
+
+/// A refused command line in one line: what is wrong, and what the parser would suggest.
+pub fn one_line(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let told = lines.take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more information"));
+    let told: Vec<&str> = told.collect();
+    told.join("; ").trim_start_matches("error: ").replace(":; ", ": ")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn commands_are_told_from_server_options() {
+        let parse = |words: &str| Cli::try_parse_from(std::iter::once("ceto").chain(words.split_whitespace()));
+        let server = parse("--smp 2 --developer-mode 1 --overprovisioned -m 1G").map(|cli| cli.command.is_none());
+        assert!(matches!(server, Ok(true)), "server options alone serve: {server:?}");
+        let nodetool = parse("nodetool -W /w setcompactionthroughput 16").map(|cli| cli.command);
+        let Ok(Some(Command::Nodetool(nodetool))) = nodetool else {
+            panic!("nodetool is a command: {nodetool:?}");
+        };
+        assert_eq!(nodetool.workdir, PathBuf::from("/w"));
+        assert_eq!(nodetool.words, ["setcompactionthroughput", "16"]);
+    }
+
+    #[test]
+    fn a_refused_command_line_is_told_in_one_line() {
+        let cases = [
+            (
+                "--smpp 2",
+                "unexpected argument '--smpp' found; tip: a similar argument exists: '--smp'",
+            ),
+            ("perf nothing", "unrecognized subcommand 'nothing'"),
+            ("--smp", "a value is required for '--smp <N>' but none was supplied"),
+            (
+                "sstable dump",
+                "the following required arguments were not provided: <FILES>...",
+            ),
+        ];
+        for (words, expected) in cases {
+            let error = Cli::try_parse_from(std::iter::once("ceto").chain(words.split_whitespace()));
+            let error = error.expect_err("these words are no command line");
+            assert_eq!(one_line(&error), expected, "command line '{words}'");
+        }
+    }
+}

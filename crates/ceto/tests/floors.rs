@@ -1,0 +1,186 @@
+//! A crate depends only on crates of lower floors, and only `runtime` on the crates that reach the operating system.
+//!
+//! The floor of a crate stands in its Cargo.toml: `[package.metadata.ceto] floor = N`. What stands behind `[dev-dependencies]`
+//! is held to the same rule, because tests are code that somebody reads.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Crates of the world that only `runtime` may use: each would let the operating system in behind the simulator's back.
+const WORLDLY: &[&str] = &[
+    "io-uring",
+    "libc",
+    "tokio",
+    "mio",
+    "async-std",
+    "smol",
+    "nix",
+    "rustix",
+    "getrandom",
+    "rand",
+];
+
+/// Crate, what it uses all the same, and why it may.
+const EXCEPTIONS: &[(&str, &str, &str)] = &[];
+
+/// What a Cargo.toml says that matters here.
+#[derive(Debug)]
+struct Manifest {
+    floor: Option<u32>,
+    dependencies: Vec<String>,
+}
+
+/// Reads the tables of a Cargo.toml that this tree writes: one dependency in a line, or in a table of its own.
+fn read_manifest(text: &str) -> Manifest {
+    let mut manifest = Manifest {
+        floor: None,
+        dependencies: Vec::new(),
+    };
+    let mut table = String::new();
+    for line in text.lines().map(str::trim) {
+        if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+            table = name.to_owned();
+            if let Some((list, name)) = table.rsplit_once('.')
+                && is_dependency_list(list)
+            {
+                manifest.dependencies.push(name.to_owned());
+            }
+            continue;
+        }
+        let Some((key, value)) = line.split_once('=') else {
+            continue;
+        };
+        if line.starts_with('#') {
+            continue;
+        }
+        if table == "package.metadata.ceto" && key.trim() == "floor" {
+            manifest.floor = value.trim().parse().ok();
+        } else if is_dependency_list(&table) {
+            let name = key.split('.').next().unwrap_or(key);
+            manifest.dependencies.push(name.trim().to_owned());
+        }
+    }
+    manifest
+}
+
+fn is_dependency_list(table: &str) -> bool {
+    let last = table.rsplit('.').next().unwrap_or(table);
+    matches!(last, "dependencies" | "dev-dependencies" | "build-dependencies")
+}
+
+/// What is wrong, a sentence each.
+fn faults(manifests: &BTreeMap<String, Manifest>) -> Vec<String> {
+    let mut faults = Vec::new();
+    for (name, manifest) in manifests {
+        let Some(floor) = manifest.floor else {
+            faults.push(format!(
+                "{name} has no floor: add [package.metadata.ceto] floor = N to its Cargo.toml"
+            ));
+            continue;
+        };
+        for dependency in &manifest.dependencies {
+            if let Some(below) = manifests.get(dependency).and_then(|other| other.floor)
+                && below >= floor
+            {
+                faults.push(format!(
+                    "{name} (floor {floor}) depends on {dependency} (floor {below}), which is not on a lower floor"
+                ));
+            }
+            let is_exception = EXCEPTIONS
+                .iter()
+                .any(|(who, what, _)| who == name && what == dependency);
+            if WORLDLY.contains(&dependency.as_str()) && name != "runtime" && !is_exception {
+                faults.push(format!("{name} depends on {dependency}, which only runtime may use"));
+            }
+        }
+    }
+    faults
+}
+
+fn crates() -> BTreeMap<String, Manifest> {
+    let crates: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let entries = runtime::fs::read_dir(&crates).expect("the crates' directory can be read");
+    let dirs = entries.into_iter().filter(|entry| entry.is_dir);
+    dirs.filter_map(|entry| {
+        let bytes = runtime::fs::read(crates.join(&entry.name).join("Cargo.toml")).ok()?;
+        let text = String::from_utf8(bytes).expect("a Cargo.toml is UTF-8");
+        Some((entry.name, read_manifest(&text)))
+    })
+    .collect()
+}
+
+#[test]
+fn every_crate_depends_on_lower_floors_only() {
+    let manifests = crates();
+    assert!(manifests.len() >= 17, "only {} crates were found", manifests.len());
+    assert!(
+        manifests["node"].dependencies.iter().any(|d| d == "query"),
+        "dependencies of node were not found"
+    );
+    let faults = faults(&manifests);
+    assert!(
+        faults.is_empty(),
+        "the floors of ARCHITECTURE.md do not hold:\n{}",
+        faults.join("\n")
+    );
+}
+
+#[test]
+fn a_crate_that_reaches_up_or_out_is_named_with_what_it_reaches() {
+    let read = |texts: &[(&str, &str)]| {
+        texts
+            .iter()
+            .map(|(name, text)| ((*name).to_owned(), read_manifest(text)))
+            .collect::<BTreeMap<_, _>>()
+    };
+    let low = "[package.metadata.ceto]\nfloor = 10\n[dependencies]\n";
+    let high = "[package.metadata.ceto]\nfloor = 20\n[dependencies]\n";
+    let cases: &[(&str, Vec<(&str, String)>, &str)] = &[
+        (
+            "nothing wrong",
+            vec![
+                ("a", low.to_owned()),
+                ("b", format!("{high}a = {{ workspace = true }}")),
+            ],
+            "",
+        ),
+        (
+            "up",
+            vec![("a", format!("{low}b.workspace = true")), ("b", high.to_owned())],
+            "a (floor 10) depends on b (floor 20), which is not on a lower floor",
+        ),
+        (
+            "sideways, in tests only",
+            vec![
+                ("a", format!("{low}[dev-dependencies]\nb = {{ path = \"../b\" }}")),
+                ("b", low.to_owned()),
+            ],
+            "a (floor 10) depends on b (floor 10), which is not on a lower floor",
+        ),
+        (
+            "up, in a table of its own",
+            vec![
+                ("a", format!("{low}[dependencies.b]\nworkspace = true")),
+                ("b", high.to_owned()),
+            ],
+            "a (floor 10) depends on b (floor 20), which is not on a lower floor",
+        ),
+        (
+            "out, on one target",
+            vec![
+                ("a", format!("{low}[target.'cfg(unix)'.dependencies]\nlibc = \"0.2\"")),
+                ("runtime", format!("{low}libc = \"0.2\"")),
+            ],
+            "a depends on libc, which only runtime may use",
+        ),
+        (
+            "nowhere",
+            vec![("a", "[dependencies]\n".to_owned())],
+            "a has no floor: add [package.metadata.ceto] floor = N to its Cargo.toml",
+        ),
+    ];
+    for (story, texts, expected) in cases {
+        let texts: Vec<(&str, &str)> = texts.iter().map(|(name, text)| (*name, text.as_str())).collect();
+        assert_eq!(faults(&read(&texts)).join("\n"), *expected, "{story}");
+    }
+}

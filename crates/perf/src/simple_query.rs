@@ -1,0 +1,139 @@
+//! `ceto perf simple-query`: what a statement costs inside the server, without the network.
+//!
+//! A whole node starts in a temporary workdir, without sockets. Each shard prepares the statement and then does batches of
+//! `concurrency` operations, as the front door does with the requests of its socket reads: look the prepared statement up by
+//! its id, check the consistency level, bind a random key that this shard owns, execute, and write the answer frame; after a
+//! batch the writes go to the commitlog and the shard turns to other work.
+//!
+//! Table `ks.cf ("KEY" blob PRIMARY KEY, "C0".."C4" blob)`; keys are sequence numbers of 8 bytes, values five fixed blobs of 34.
+//! Reads and deletes find a table that was filled; writes begin with an empty one.
+
+mod report;
+mod run_on_shard;
+
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+
+use cql_protocol::Consistency;
+use node::config::{self, Machine, ServerArgs};
+use query::Engine;
+
+pub use report::Report;
+use run_on_shard::Bench;
+
+use crate::temporary::Directory;
+
+/// Options of `ceto perf simple-query`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    /// Write instead of reading.
+    #[arg(long, conflicts_with = "delete")]
+    pub write: bool,
+    /// Delete instead of reading.
+    #[arg(long)]
+    pub delete: bool,
+    /// Number of shards.
+    #[arg(short = 'c', long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub smp: u32,
+    /// Memory of the whole node.
+    #[arg(short = 'm', long, default_value = "1G")]
+    pub memory: String,
+    /// Keys in the table.
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub partitions: u64,
+    /// Operations of a shard that are executed together.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub concurrency: u32,
+    /// Seconds to measure, a figure for each.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    pub duration: u32,
+    /// Measure this many operations instead of a duration, over all shards.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    pub operations: Option<u64>,
+    /// Consistency level of the operations.
+    #[arg(long, default_value = "QUORUM", value_parser = consistency_level)]
+    pub consistency_level: Consistency,
+    /// Interface to the kernel: auto, io_uring or epoll.
+    #[arg(long, default_value = "auto")]
+    pub runtime_backend: String,
+    /// Neither pin shards nor let them spin.
+    #[arg(long)]
+    pub overprovisioned: bool,
+    /// Where to make the node's directory, which is removed at the end [default: where temporary files are].
+    #[arg(long, value_name = "DIR")]
+    pub workdir: Option<PathBuf>,
+    /// A file to write the result to, as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json_result: Option<PathBuf>,
+}
+
+fn consistency_level(text: &str) -> Result<Consistency, String> {
+    text.parse()
+        .map_err(|_| "expected a level such as ONE, QUORUM or LOCAL_QUORUM".to_owned())
+}
+
+/// What is measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Workload {
+    Read,
+    Write,
+    Delete,
+}
+
+impl Options {
+    fn workload(&self) -> Workload {
+        match (self.write, self.delete) {
+            (true, _) => Workload::Write,
+            (_, true) => Workload::Delete,
+            _ => Workload::Read,
+        }
+    }
+}
+
+/// Starts a node, measures it, and stops it.
+///
+/// # Errors
+/// When the node does not start with these options, an operation fails, or the result cannot be written.
+pub fn run(options: &Options) -> Result<Report, String> {
+    let directory = Directory::create(options.workdir.as_deref())?;
+    let args = ServerArgs {
+        workdir: Some(directory.path().to_owned()),
+        smp: Some(options.smp.to_string()),
+        memory: Some(options.memory.clone()),
+        backend: Some(options.runtime_backend.clone()),
+        overprovisioned: options.overprovisioned.then(|| "true".to_owned()),
+        ..ServerArgs::default()
+    };
+    let config = config::load(&args, &Machine::detect()).map_err(|error| error.to_string())?;
+    let bench = Arc::new(Bench::new(options, config.smp));
+    let on_shard = bench.clone();
+    let main = move |engine: Rc<Engine>| -> std::pin::Pin<Box<dyn Future<Output = ()>>> {
+        let bench = on_shard.clone();
+        Box::pin(async move { bench.run(engine).await })
+    };
+    node::embed(config, Arc::new(main))?;
+    let report = Report::of(options, bench.results()?);
+    if let Some(path) = &options.json_result {
+        runtime::fs::write(path, report.json().as_bytes()).map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    Ok(report)
+}
+
+/// What one shard measured.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ShardResult {
+    pub(crate) shard: u32,
+    /// Operations per second, one window after the other.
+    pub(crate) windows: Vec<f64>,
+    pub(crate) operations: u64,
+    pub(crate) seconds: f64,
+    /// None when the allocator does not count.
+    pub(crate) allocations: Option<u64>,
+}
+
+/// What all shards measured, or why one did not.
+pub(crate) type Results = Mutex<Result<Vec<ShardResult>, String>>;
+
+#[cfg(test)]
+mod tests;

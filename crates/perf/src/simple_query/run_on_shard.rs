@@ -1,0 +1,401 @@
+//! The part of the bench that runs on each shard of the embedded node.
+
+use std::rc::Rc;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use cql_protocol::{
+    ColumnSpec, Consistency, EncodedMetadata, Extras, Opcode, ProtocolVersion, begin_response, begin_rows,
+    finish_response, finish_rows, write_void,
+};
+use query::engine::Written;
+use query::select::PointOutcome;
+use query::{BindContext, Bound, Engine, Execution, OwnedBound, Params, Plan, Prepared, QueryError};
+use runtime::ShardId;
+use types::token::token_of;
+
+use super::{Options, Results, ShardResult, Workload};
+use crate::allocations::allocation_count;
+
+/// Bytes of each value.
+const VALUE_BYTES: usize = 34;
+/// Columns besides the key.
+const COLUMNS: usize = 5;
+/// The version that answers are written in.
+const VERSION: ProtocolVersion = ProtocolVersion::V4;
+/// How often a shard looks whether the others have come as far.
+const MEETING_POLL: Duration = Duration::from_micros(200);
+
+/// The bench that all shards take part in.
+pub(super) struct Bench {
+    workload: Workload,
+    shards: u32,
+    partitions: u64,
+    concurrency: u64,
+    windows: u32,
+    operations: Option<u64>,
+    consistency: Consistency,
+    /// Shards that have come to each place where all wait for each other.
+    arrived: [AtomicU32; 3],
+    results: Results,
+}
+
+/// The places where all shards wait for each other.
+#[derive(Clone, Copy)]
+enum Meeting {
+    TableMade,
+    TableFilled,
+    Measured,
+}
+
+impl Bench {
+    pub(super) fn new(options: &Options, shards: u32) -> Self {
+        Self {
+            workload: options.workload(),
+            shards,
+            partitions: options.partitions,
+            concurrency: u64::from(options.concurrency),
+            windows: options.duration,
+            operations: options.operations,
+            consistency: options.consistency_level,
+            arrived: Default::default(),
+            results: Results::new(Ok(Vec::new())),
+        }
+    }
+
+    /// What the shards measured, in their order.
+    pub(super) fn results(&self) -> Result<Vec<ShardResult>, String> {
+        let mut results = self.results.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        results.sort_by_key(|result| result.shard);
+        Ok(results)
+    }
+
+    /// Runs the bench on one shard.
+    pub(super) async fn run(&self, engine: Rc<Engine>) {
+        let result = self.measure(&engine).await;
+        let mut results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
+        match (result, &mut *results) {
+            (Ok(Some(result)), Ok(results)) => results.push(result),
+            (Err(error), Ok(_)) => *results = Err(error),
+            // Another shard has failed before, and its error is the one to tell.
+            (_, _) => {}
+        }
+    }
+
+    /// Waits until every shard is here; false when one has failed.
+    async fn meet(&self, meeting: Meeting) -> bool {
+        let arrived = &self.arrived[meeting as usize];
+        arrived.fetch_add(1, Ordering::AcqRel);
+        loop {
+            if self.results.lock().unwrap_or_else(PoisonError::into_inner).is_err() {
+                return false;
+            }
+            if arrived.load(Ordering::Acquire) >= self.shards {
+                return true;
+            }
+            runtime::sleep(MEETING_POLL).await;
+        }
+    }
+
+    /// None when another shard has failed.
+    async fn measure(&self, engine: &Rc<Engine>) -> Result<Option<ShardResult>, String> {
+        if runtime::shard() == ShardId(0) {
+            make_table(engine).await.map_err(|error| error.message())?;
+        }
+        if !self.meet(Meeting::TableMade).await {
+            return Ok(None);
+        }
+        let mut worker = Worker::new(engine, self).map_err(|error| error.message())?;
+        if self.workload != Workload::Write {
+            worker.fill().await.map_err(|error| error.message())?;
+        }
+        if !self.meet(Meeting::TableFilled).await {
+            return Ok(None);
+        }
+        let result = self
+            .measure_batches(&mut worker)
+            .await
+            .map_err(|error| error.message())?;
+        // A shard whose part is done still answers the others' messages until all are done.
+        self.meet(Meeting::Measured).await;
+        Ok(Some(result))
+    }
+
+    async fn measure_batches(&self, worker: &mut Worker<'_>) -> Result<ShardResult, QueryError> {
+        let shard = runtime::shard().0;
+        // The first shards do what is left over when operations do not divide.
+        let share = self
+            .operations
+            .map(|all| all / u64::from(self.shards) + u64::from(u64::from(shard) < all % u64::from(self.shards)));
+        let mut result = ShardResult {
+            shard,
+            windows: Vec::with_capacity(self.windows as usize),
+            ..Default::default()
+        };
+        let allocations_before = allocation_count();
+        let start = runtime::now();
+        let (mut window_start, mut window_operations) = (start, 0);
+        loop {
+            let batch = share.map_or(self.concurrency, |share| {
+                self.concurrency.min(share - result.operations)
+            });
+            worker.batch(batch).await?;
+            result.operations += batch;
+            window_operations += batch;
+            if share.is_some_and(|share| result.operations >= share) {
+                break;
+            }
+            let now = runtime::now();
+            let window = now.saturating_duration_since(window_start);
+            if share.is_none() && window >= Duration::from_secs(1) {
+                result.windows.push(window_operations as f64 / window.as_secs_f64());
+                if result.windows.len() >= self.windows as usize {
+                    break;
+                }
+                (window_start, window_operations) = (now, 0);
+            }
+            runtime::yield_now().await;
+        }
+        result.seconds = start.elapsed().as_secs_f64();
+        result.allocations = allocation_count()
+            .zip(allocations_before)
+            .map(|(after, before)| after - before);
+        if share.is_some() {
+            result
+                .windows
+                .push(result.operations as f64 / result.seconds.max(f64::MIN_POSITIVE));
+        }
+        Ok(result)
+    }
+}
+
+async fn make_table(engine: &Rc<Engine>) -> Result<(), QueryError> {
+    let columns: String = (0..COLUMNS).map(|i| format!(", \"C{i}\" blob")).collect();
+    let statements = [
+        "CREATE KEYSPACE ks WITH replication = {'class': 'NetworkTopologyStrategy', 'replication_factor': 1}"
+            .to_owned(),
+        format!(
+            "CREATE TABLE ks.cf (\"KEY\" blob PRIMARY KEY{columns}) \
+             WITH compaction = {{'class': 'SizeTieredCompactionStrategy', 'enabled': 'false'}}"
+        ),
+    ];
+    for text in statements {
+        let statement = engine.compile(&text, None)?;
+        let run = Execution {
+            values: Vec::new(),
+            now_us: runtime::wall_clock_us(),
+            random: runtime::random_u64(),
+        };
+        engine.execute(&statement.plan, &run, &Params::default()).await?;
+    }
+    Ok(())
+}
+
+/// The statement measured, and the one that fills the table.
+fn statement_texts(workload: Workload) -> (String, String) {
+    let names: Vec<String> = (0..COLUMNS).map(|i| format!("\"C{i}\"")).collect();
+    let value = |i: usize| format!("0x{}", format!("{:02x}", 0x8f - 16 * i).repeat(VALUE_BYTES));
+    let assignments: Vec<String> = names
+        .iter()
+        .enumerate()
+        .map(|(i, name)| format!("{name} = {}", value(i)))
+        .collect();
+    let (names, assignments) = (names.join(", "), assignments.join(", "));
+    let write = format!("UPDATE ks.cf SET {assignments} WHERE \"KEY\" = ?");
+    let measured = match workload {
+        Workload::Read => format!("SELECT {names} FROM ks.cf WHERE \"KEY\" = ?"),
+        Workload::Write => write.clone(),
+        Workload::Delete => format!("DELETE {names} FROM ks.cf WHERE \"KEY\" = ?"),
+    };
+    (measured, write)
+}
+
+/// One shard's operations: what a front door keeps between requests.
+struct Worker<'e> {
+    engine: &'e Rc<Engine>,
+    id: [u8; 16],
+    fill_id: [u8; 16],
+    metadata: EncodedMetadata,
+    consistency: Consistency,
+    keys: Vec<[u8; 8]>,
+    key_choice: u64,
+    answers: Vec<u8>,
+    expect_rows: bool,
+    batch_operations: u64,
+}
+
+impl<'e> Worker<'e> {
+    fn new(engine: &'e Rc<Engine>, bench: &Bench) -> Result<Self, QueryError> {
+        let (measured, fill) = statement_texts(bench.workload);
+        let statement = engine.prepare(&measured, None)?;
+        let columns: Vec<ColumnSpec<'_>> = statement
+            .columns
+            .iter()
+            .map(|column| ColumnSpec {
+                keyspace: "ks",
+                table: "cf",
+                name: &column.name,
+                column_type: &column.cql_type,
+            })
+            .collect();
+        let shard = runtime::shard().0;
+        let keys: Vec<[u8; 8]> = (0..bench.partitions)
+            .map(u64::to_be_bytes)
+            .filter(|key| engine.owner(token_of(key)) == shard)
+            .collect();
+        if keys.is_empty() {
+            let message = format!("shard {shard} owns none of the keys; give more --partitions");
+            return Err(QueryError::invalid(message));
+        }
+        Ok(Self {
+            engine,
+            id: statement.id,
+            fill_id: engine.prepare(&fill, None)?.id,
+            metadata: EncodedMetadata::new(VERSION, &columns),
+            consistency: bench.consistency,
+            keys,
+            key_choice: runtime::random_u64(),
+            answers: Vec::with_capacity(1 << 16),
+            expect_rows: bench.workload == Workload::Read,
+            batch_operations: bench.concurrency,
+        })
+    }
+
+    /// Writes every key of this shard once.
+    async fn fill(&mut self) -> Result<(), QueryError> {
+        let keys = std::mem::take(&mut self.keys);
+        let batch_operations = usize::try_from(self.batch_operations).unwrap_or(usize::MAX);
+        for batch in keys.chunks(batch_operations) {
+            let now_us = runtime::wall_clock_us();
+            let id = self.fill_id;
+            for key in batch {
+                self.operation(&id, *key, now_us).await?;
+            }
+            self.finish_batch().await?;
+            runtime::yield_now().await;
+        }
+        self.keys = keys;
+        Ok(())
+    }
+
+    /// One batch of operations on random keys. The clock is asked once for all of them.
+    async fn batch(&mut self, operations: u64) -> Result<(), QueryError> {
+        let now_us = runtime::wall_clock_us();
+        let id = self.id;
+        for _ in 0..operations {
+            let key = self.random_key();
+            if !self.operation_now(&id, &key, now_us)? {
+                self.operation_later(&id, key, now_us).await?;
+            }
+        }
+        self.finish_batch().await
+    }
+
+    async fn operation(&mut self, id: &[u8; 16], key: [u8; 8], now_us: i64) -> Result<(), QueryError> {
+        if self.operation_now(id, &key, now_us)? {
+            Ok(())
+        } else {
+            self.operation_later(id, key, now_us).await
+        }
+    }
+
+    /// What the front door does with an EXECUTE when memory can answer; false when it cannot.
+    #[inline]
+    fn operation_now(&mut self, id: &[u8], key: &[u8], now_us: i64) -> Result<bool, QueryError> {
+        let engine = self.engine;
+        let statement = engine.prepared(id)?;
+        check_consistency(&statement, self.consistency)?;
+        let values = [Bound::Value(key)];
+        if values.len() != statement.markers.len() {
+            return Err(QueryError::invalid("the statement wants another number of values"));
+        }
+        let context = BindContext {
+            values: &values,
+            now_us,
+            random: runtime::random_u64(),
+        };
+        let out = &mut self.answers;
+        match &*statement.plan {
+            Plan::Select(select) => {
+                let mark = begin_response(out, VERSION, 0, Opcode::Result, &Extras::default());
+                let rows = begin_rows(out, &self.metadata, true, None);
+                let PointOutcome::Rows(count) = engine.read_now(select, &context, out)? else {
+                    mark.abandon(out);
+                    return Ok(false);
+                };
+                finish_rows(out, rows, count, None);
+                finish_response(out, mark).map_err(|error| QueryError::invalid(error.to_string()))?;
+                if self.expect_rows && count != 1 {
+                    return Err(QueryError::Server(format!(
+                        "{count} rows of a key that was written once"
+                    )));
+                }
+                Ok(true)
+            }
+            Plan::Write(write) => match engine.write_now(write, &context, None)? {
+                Written::Here(_) | Written::Nothing => {
+                    write_void(out, VERSION, 0, &Extras::default());
+                    Ok(true)
+                }
+                Written::Later => Ok(false),
+            },
+            _ => Err(QueryError::Server("neither a read nor a write".to_owned())),
+        }
+    }
+
+    /// The general way, for what memory could not answer.
+    #[cold]
+    async fn operation_later(&mut self, id: &[u8; 16], key: [u8; 8], now_us: i64) -> Result<(), QueryError> {
+        let statement = self.engine.prepared(id)?;
+        let values = vec![OwnedBound::Value(key.to_vec())];
+        let run = Execution {
+            values,
+            now_us,
+            random: runtime::random_u64(),
+        };
+        self.engine
+            .execute(&statement.plan, &run, &Params::default())
+            .await
+            .map(drop)
+    }
+
+    /// Hands the writes of a batch to the kernel, and its answers to nobody.
+    async fn finish_batch(&mut self) -> Result<(), QueryError> {
+        self.answers.clear();
+        let position = self.engine.commit()?;
+        self.engine.acknowledged(position).await
+    }
+
+    /// Any key of this shard, equally often (SplitMix64, brought below the bound by multiplication).
+    #[inline]
+    fn random_key(&mut self) -> [u8; 8] {
+        self.key_choice = self.key_choice.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut number = self.key_choice;
+        number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        number ^= number >> 31;
+        let index = (u128::from(number) * self.keys.len() as u128) >> 64;
+        self.keys[usize::try_from(index).expect("it is below the number of keys")]
+    }
+}
+
+/// Refuses levels that one node cannot give.
+#[inline]
+fn check_consistency(statement: &Prepared, consistency: Consistency) -> Result<(), QueryError> {
+    let required = match consistency {
+        Consistency::Any | Consistency::One | Consistency::LocalOne => 1,
+        Consistency::Two => 2,
+        Consistency::Three => 3,
+        Consistency::All => statement.replicas,
+        _ => statement.replicas / 2 + 1,
+    };
+    if required <= 1 {
+        return Ok(());
+    }
+    Err(QueryError::Unavailable {
+        consistency: consistency.name().to_owned(),
+        required: i32::try_from(required).unwrap_or(i32::MAX),
+        alive: 1,
+    })
+}
