@@ -135,7 +135,8 @@ fn a_crate_that_reaches_up_or_out_is_named_with_what_it_reaches() {
     };
     let low = "[package.metadata.ceto]\nfloor = 10\n[dependencies]\n";
     let high = "[package.metadata.ceto]\nfloor = 20\n[dependencies]\n";
-    let cases: &[(&str, Vec<(&str, String)>, &str)] = &[
+    type Texts = Vec<(&'static str, String)>;
+    let cases: &[(&str, Texts, &str)] = &[
         (
             "nothing wrong",
             vec![

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use crate::codes::{ErrorCode, ProtocolVersion};
+use crate::codes::{ErrorCode, Opcode, ProtocolVersion};
 
 /// Bytes that do not follow the protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,11 +111,12 @@ impl fmt::Display for ProtocolError {
             ProtocolError::NotARequest => {
                 formatter.write_str("Wrong protocol direction: expected a request, got a frame marked as a response")
             }
+            ProtocolError::UnknownOpcode { opcode } if Opcode::from_number(*opcode).is_some() => write!(
+                formatter,
+                "Wrong protocol direction: expected the opcode of a request, got {opcode:#04x}"
+            ),
             ProtocolError::UnknownOpcode { opcode } => {
-                write!(
-                    formatter,
-                    "Unknown opcode {opcode:#04x}: expected the opcode of a request"
-                )
+                write!(formatter, "Unknown opcode {opcode}: expected the opcode of a request")
             }
             ProtocolError::FrameTooLarge {
                 body_bytes,
@@ -131,20 +132,39 @@ impl fmt::Display for ProtocolError {
                 remaining,
             } => write!(
                 formatter,
-                "Truncated {field}: expected {needed} more bytes, but {remaining} are left in the frame"
+                "Not enough bytes to read the {field}: expected {needed} more, but {remaining} are left in the frame"
             ),
-            ProtocolError::OutOfRange { field, expected, found } => {
-                write!(formatter, "Invalid {field}: expected {expected}, got {found}")
-            }
+            // In the words that Cassandra has for each.
+            ProtocolError::OutOfRange { field, expected, found } => match *field {
+                "consistency" | "serial consistency" => {
+                    write!(
+                        formatter,
+                        "Unknown code {found} for a consistency level: expected {expected}"
+                    )
+                }
+                "batch type" => write!(formatter, "Invalid BATCH message type {found}: expected {expected}"),
+                _ if *found < 0 && expected.starts_with("a length") => {
+                    write!(
+                        formatter,
+                        "Not enough bytes to read the {field}: expected {expected}, got {found}"
+                    )
+                }
+                _ => write!(formatter, "Invalid {field}: expected {expected}, got {found}"),
+            },
             ProtocolError::UnknownName { field, expected, found } => {
-                write!(formatter, "Invalid {field}: expected {expected}, got '{found}'")
+                write!(
+                    formatter,
+                    "Invalid value '{found}' for the {field}: expected {expected}"
+                )
             }
-            ProtocolError::NotUtf8 { field } => write!(formatter, "Invalid {field}: expected UTF-8 text"),
+            ProtocolError::NotUtf8 { field } => write!(formatter, "Cannot decode the {field} as UTF8"),
             ProtocolError::NotAllowed { what } => formatter.write_str(what),
             ProtocolError::Corrupt { what } => write!(formatter, "Corrupt compressed data: {what}"),
             ProtocolError::Checksum { part, expected, found } => write!(
                 formatter,
-                "Corrupt segment: the {part} has checksum {found:#x}, but {expected:#x} was sent with it"
+                "CRC mismatch detected in frame {}: the {part} of the segment has checksum {found:#x}, but {expected:#x} \
+                 was sent with it",
+                if *part == "header" { "header" } else { "body" }
             ),
         }
     }

@@ -46,7 +46,7 @@ fn binds<'a>(prepared: &Prepared, values: &Values<'a>) -> Result<Binds<'a>, Quer
     }
     if values.len() != prepared.markers.len() {
         return Err(QueryError::invalid(format!(
-            "there were {} markers(?) in CQL but {} bound variables",
+            "Invalid amount of bind variables: there were {} markers(?) in CQL but {} bound variables",
             prepared.markers.len(),
             values.len()
         )));
@@ -187,7 +187,7 @@ impl Connection {
             Request::Startup(_) => {
                 reply.protocol_error(
                     &mut batch.out,
-                    "Unexpected message STARTUP, expecting a request: the connection is started",
+                    "Unexpected message STARTUP, the connection is already initialized",
                 );
             }
             Request::AuthResponse(_) => {

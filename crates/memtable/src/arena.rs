@@ -27,7 +27,7 @@ impl Handle {
 }
 
 /// The arena.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Arena {
     segments: Vec<Box<[u8]>>,
     /// Segment numbers that a large piece gave back.
@@ -38,6 +38,21 @@ pub struct Arena {
     bump: u32,
     used_bytes: usize,
     held_bytes: usize,
+}
+
+impl Default for Arena {
+    fn default() -> Self {
+        Self {
+            segments: Vec::new(),
+            vacant: Vec::new(),
+            free: Vec::new(),
+            current: 0,
+            // No segment yet: as good as a full one.
+            bump: SEGMENT_UNITS,
+            used_bytes: 0,
+            held_bytes: 0,
+        }
+    }
 }
 
 /// Rounded size of a piece with `len` bytes, and its class. Steps of 16 bytes to 256, then eight per doubling.
@@ -108,7 +123,7 @@ impl Arena {
 
     fn carve(&mut self, rounded: usize) -> Handle {
         let units = u32::try_from(rounded / UNIT).expect("small pieces fit a segment");
-        if self.segments.is_empty() || self.bump + units > SEGMENT_UNITS {
+        if self.bump + units > SEGMENT_UNITS {
             self.current = self.add_segment(SEGMENT_BYTES);
             self.bump = 0;
         }
@@ -188,6 +203,25 @@ mod tests {
                 "classes and sizes go together at {len}"
             );
             last = (rounded, class);
+        }
+    }
+
+    #[test]
+    fn pieces_of_any_size_in_any_order_do_not_touch_each_other() {
+        let mut arena = Arena::default();
+        let sizes = [65_535, 20, 40_000, 100, 1, 32_764, 32_765, 131_072, 7];
+        let pieces: Vec<(Handle, u8)> = sizes
+            .iter()
+            .zip(1..)
+            .map(|(&size, fill)| {
+                let h = arena.allocate(size);
+                arena.get_mut(h).fill(fill);
+                (h, fill)
+            })
+            .collect();
+        for ((h, fill), size) in pieces.iter().zip(sizes) {
+            assert_eq!(arena.get(*h).len(), size, "a piece keeps its length");
+            assert!(arena.get(*h).iter().all(|b| b == fill), "a piece of {size} bytes keeps its content");
         }
     }
 

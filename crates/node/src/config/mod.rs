@@ -109,6 +109,8 @@ const FRAME_BYTES_MIN: u64 = 4 << 10;
 const SEGMENT_BYTES_MIN: u64 = 1 << 20;
 /// The largest segment; offsets in one are 32 bits.
 const SEGMENT_BYTES_MAX: u64 = 1 << 30;
+/// A shorter period would only sync without a pause: that is `batch`.
+const SYNC_PERIOD_MIN: Duration = Duration::from_millis(1);
 /// Connections of a shard when no limit is given.
 const CONNECTIONS_PER_SHARD: usize = 10_000;
 /// The options file that is read without being named, in the workdir.
@@ -328,8 +330,12 @@ fn network(options: &mut Options) -> Result<Network, ConfigError> {
 }
 
 fn commitlog_sync(options: &mut Options) -> Result<CommitlogSync, ConfigError> {
-    let positive = |text: &str| value::duration(text).filter(|period| !period.is_zero());
-    let period = options.get("commitlog_sync_period", "a duration above 0, such as 10000ms", positive)?;
+    let at_least = |text: &str| value::duration(text).filter(|period| *period >= SYNC_PERIOD_MIN);
+    let period = options.get(
+        "commitlog_sync_period",
+        "a duration of at least 1ms, such as 10000ms",
+        at_least,
+    )?;
     let period = period.unwrap_or(Duration::from_secs(10));
     options.note("commitlog_sync_period", format!("{}ms", period.as_millis()));
     let sync = options.get("commitlog_sync", "periodic or batch", |text| match text {

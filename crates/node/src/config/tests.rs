@@ -294,7 +294,7 @@ fn unknown_and_wrong_options_are_refused_by_name() {
         (
             "commitlog_sync_period: 10",
             "",
-            "ceto.yaml: option 'commitlog_sync_period' at line 1: '10' given, expected a duration above 0, such as 10000ms",
+            "ceto.yaml: option 'commitlog_sync_period' at line 1: '10' given, expected a duration of at least 1ms, such as 10000ms",
         ),
         (
             "commitlog_sync_period_in_ms: 10s",
@@ -304,7 +304,7 @@ fn unknown_and_wrong_options_are_refused_by_name() {
         (
             "",
             "--commitlog-sync-period-in-ms 0",
-            "--commitlog-sync-period-in-ms: '0' given, expected a duration above 0, such as 10000ms",
+            "--commitlog-sync-period-in-ms: '0' given, expected a duration of at least 1ms, such as 10000ms",
         ),
         (
             "commitlog_segment_size: 32",

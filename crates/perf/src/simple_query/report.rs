@@ -89,9 +89,10 @@ impl fmt::Display for Report {
         let options = &self.options;
         writeln!(
             f,
-            "{}: {} shards, {} partitions, concurrency {}, consistency level {}",
+            "{}: {} shard{}, {} partitions, concurrency {}, consistency level {}",
             self.workload(),
             options.smp,
+            if options.smp == 1 { "" } else { "s" },
             options.partitions,
             options.concurrency,
             options.consistency_level.name()

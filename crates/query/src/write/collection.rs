@@ -57,6 +57,10 @@ fn split(column: &Column, value: &[u8], mut position: impl FnMut() -> Vec<u8>) -
             ))
         })
         };
+    // A negative count is read as zero elsewhere, but nobody means it.
+    if value.first().is_some_and(|b| *b >= 0x80) {
+        return Err(malformed(column));
+    }
     let mut out = Vec::new();
     match &column.cql_type {
         CqlType::List(_) => {
