@@ -14,7 +14,7 @@ use runtime::net::{TcpStream, WriteHalf};
 use runtime::{Notify, Semaphore};
 
 use crate::dispatch::Batch;
-use crate::{IN_FLIGHT_MAX, OUTBOX_BYTES_MAX, Server};
+use crate::{ANSWER_BYTES_MAX, IN_FLIGHT_MAX, OUTBOX_BYTES_MAX, Server};
 
 /// A read buffer begins with this size and returns to it.
 const INPUT_BYTES: usize = 16 << 10;
@@ -26,6 +26,8 @@ pub(crate) struct Connection {
     pub(crate) keyspace: RefCell<Option<Rc<str>>>,
     pub(crate) extensions: Cell<Extensions>,
     pub(crate) in_flight: Semaphore,
+    /// Bytes that the answers of waiting requests may come to.
+    pub(crate) answers: Semaphore,
     pub(crate) started: Cell<bool>,
 }
 
@@ -76,6 +78,13 @@ impl Outbox {
         self.push(&mut frame);
     }
 
+    /// Waits until the client has read enough for more answers, or is gone.
+    pub(crate) async fn has_room(&self) {
+        while self.frames.borrow().len() > OUTBOX_BYTES_MAX && !self.closed.get() {
+            self.drained.notified().await;
+        }
+    }
+
     fn close(&self) {
         self.closed.set(true);
         self.filled.notify_all();
@@ -122,6 +131,7 @@ pub(crate) async fn run(server: &Rc<Server>, stream: TcpStream) {
         keyspace: RefCell::default(),
         extensions: Cell::default(),
         in_flight: Semaphore::new(IN_FLIGHT_MAX),
+        answers: Semaphore::new(ANSWER_BYTES_MAX),
         started: Cell::new(false),
     });
     let limits = Limits {
@@ -133,9 +143,7 @@ pub(crate) async fn run(server: &Rc<Server>, stream: TcpStream) {
     let mut batch = Batch::default();
     loop {
         // A client that does not read its answers, or asks more than may wait, is not read from.
-        while outbox.frames.borrow().len() > OUTBOX_BYTES_MAX && !outbox.closed.get() {
-            outbox.drained.notified().await;
-        }
+        outbox.has_room().await;
         if connection.in_flight.available() == 0 {
             drop(connection.in_flight.acquire(1).await);
         }
@@ -169,6 +177,10 @@ pub(crate) async fn run(server: &Rc<Server>, stream: TcpStream) {
                     None if connection.in_flight.available() == 0 => {
                         connection.finish_batch(&mut batch);
                         drop(connection.in_flight.acquire(1).await);
+                    }
+                    None if batch.bytes() > OUTBOX_BYTES_MAX => {
+                        connection.finish_batch(&mut batch);
+                        outbox.has_room().await;
                     }
                     None => {}
                 },

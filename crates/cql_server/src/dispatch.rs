@@ -19,6 +19,11 @@ use crate::{metadata, startup};
 /// A slow request that is larger than the room for such requests takes all of it, and no more.
 const REQUEST_BYTES_CHARGED_MAX: usize = 16 << 20;
 
+/// What the answer of a waiting read of one row is taken to need.
+const POINT_ANSWER_BYTES: usize = 16 << 10;
+/// The same of any other read: a page.
+const SCAN_ANSWER_BYTES: usize = 1 << 20;
+
 /// Answers of one socket read, before its writes are committed.
 #[derive(Default)]
 pub(crate) struct Batch {
@@ -352,6 +357,11 @@ impl Connection {
                 .request_bytes
                 .acquire(bytes.min(REQUEST_BYTES_CHARGED_MAX))
                 .await;
+            let estimate = match &*later.prepared.plan {
+                Plan::Select(select) if !select.is_point() => SCAN_ANSWER_BYTES,
+                _ => POINT_ANSWER_BYTES,
+            };
+            let _answer = connection.answers.acquire(estimate).await;
             let mut out = Vec::new();
             let result = connection
                 .server
@@ -370,6 +380,7 @@ impl Connection {
                 }
                 Err(e) => later.reply.error(&mut out, &e),
             }
+            connection.outbox.has_room().await;
             connection.outbox.push(&mut out);
         }));
     }
@@ -473,6 +484,11 @@ impl Connection {
 }
 
 impl Batch {
+    /// Bytes of answers so far.
+    pub(crate) fn bytes(&self) -> usize {
+        self.out.len()
+    }
+
     /// The moment of this batch: the clock is asked once for all its requests.
     #[inline]
     fn now(&mut self, params: &QueryParams<'_>) -> i64 {

@@ -33,6 +33,8 @@ use connection::Outbox;
 pub const IN_FLIGHT_MAX: usize = 1024;
 /// Bytes of answers that may wait for a client to read them.
 pub const OUTBOX_BYTES_MAX: usize = 4 << 20;
+/// Bytes that the answers of a connection's waiting requests may come to, by estimate.
+pub const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// How the front door is set up.
 #[derive(Clone, Debug)]

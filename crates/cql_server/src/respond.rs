@@ -59,6 +59,7 @@ impl Reply {
         let body = match error {
             QueryError::Syntax(_) => ErrorBody::Syntax,
             QueryError::Invalid(_) => ErrorBody::Invalid,
+            QueryError::Protocol(_) => ErrorBody::Protocol,
             QueryError::Config(_) => ErrorBody::Config,
             QueryError::AlreadyExists { keyspace, table } => ErrorBody::AlreadyExists { keyspace, table },
             QueryError::Unprepared(id) => ErrorBody::Unprepared { id },
@@ -111,12 +112,13 @@ impl Reply {
     pub(crate) fn rows(
         &self,
         out: &mut Vec<u8>,
+        extras: &Extras<'_>,
         page: &Page,
         metadata: &cql_protocol::EncodedMetadata,
         skip_metadata: bool,
         new_id: Option<&[u8]>,
     ) {
-        let mark = begin_response(out, self.version, self.stream, Opcode::Result, &self.extras());
+        let mark = begin_response(out, self.version, self.stream, Opcode::Result, extras);
         let rows = begin_rows(out, metadata, skip_metadata, new_id);
         out.extend_from_slice(&page.cells);
         finish_rows(out, rows, page.rows, page.paging_state.as_deref());
@@ -134,22 +136,34 @@ impl Reply {
         skip_metadata: bool,
         known_metadata_id: Option<&[u8]>,
     ) {
+        let warnings: Vec<&str> = match outcome {
+            Outcome::Schema(_, warnings) => warnings,
+            _ => &prepared.warnings,
+        }
+        .iter()
+        .map(String::as_str)
+        .collect();
+        let extras = Extras {
+            tracing_id: self.tracing_id,
+            warnings: &warnings,
+            ..Extras::default()
+        };
         match outcome {
-            Outcome::Void => write_void(out, self.version, self.stream, &self.extras()),
-            Outcome::SetKeyspace(k) => write_set_keyspace(out, self.version, self.stream, &self.extras(), k),
-            Outcome::Schema(change) => {
-                write_schema_change(out, self.version, self.stream, &self.extras(), &schema_change(change));
+            Outcome::Void => write_void(out, self.version, self.stream, &extras),
+            Outcome::SetKeyspace(k) => write_set_keyspace(out, self.version, self.stream, &extras, k),
+            Outcome::Schema(change, _) => {
+                write_schema_change(out, self.version, self.stream, &extras, &schema_change(change));
             }
             Outcome::Rows(page) => {
                 let m = metadata::result(prepared, self.version);
                 let new_id = known_metadata_id
                     .filter(|id| *id != prepared.metadata_id)
                     .map(|_| &prepared.metadata_id[..]);
-                self.rows(out, page, m, skip_metadata, new_id);
+                self.rows(out, &extras, page, m, skip_metadata, new_id);
             }
             Outcome::Table(columns, page) => {
                 let m = metadata::of_columns(self.version, "system", "describe", columns);
-                self.rows(out, page, &m, false, None);
+                self.rows(out, &extras, page, &m, false, None);
             }
         }
     }

@@ -10,6 +10,8 @@ use std::fmt;
 pub enum QueryError {
     /// The text is not CQL.
     Syntax(String),
+    /// What the client sent is not what the server gave it.
+    Protocol(String),
     /// The statement is CQL but cannot be meant.
     Invalid(String),
     /// The statement's options cannot be had here.
@@ -58,6 +60,7 @@ impl QueryError {
     pub fn message(&self) -> String {
         match self {
             Self::Syntax(m)
+            | Self::Protocol(m)
             | Self::Invalid(m)
             | Self::Config(m)
             | Self::Unauthorized(m)

@@ -124,8 +124,8 @@ pub enum Outcome {
     Table(Vec<ResultColumn>, Page),
     /// The connection's keyspace changes.
     SetKeyspace(String),
-    /// The schema changed.
-    Schema(SchemaChange),
+    /// The schema changed; what the user should know about it.
+    Schema(SchemaChange, Vec<String>),
 }
 
 /// Called on each shard for each change of the schema.

@@ -53,6 +53,8 @@ pub struct Compiled {
     pub table: Option<Arc<Table>>,
     /// The columns that it returns.
     pub columns: Arc<[ResultColumn]>,
+    /// What the user should know.
+    pub warnings: Vec<String>,
 }
 
 fn table_of(name: &ast::QualifiedName, schema: &Schema, keyspace: Option<&str>) -> Result<Arc<Table>, QueryError> {
@@ -113,6 +115,7 @@ pub fn compile(text: &str, schema: &Schema, keyspace: Option<&str>) -> Result<Co
     let mut columns: Arc<[ResultColumn]> = Arc::from([]);
     let mut about = None;
     let mut key_markers = Vec::new();
+    let mut warnings = Vec::new();
     let plan = match parsed.statement {
         Statement::Select(s) => {
             let table = table_of(&s.table, schema, keyspace)?;
@@ -125,6 +128,7 @@ pub fn compile(text: &str, schema: &Schema, keyspace: Option<&str>) -> Result<Co
             let plan = compile_select(&s, &table, &mut scope)?;
             columns = plan.selection.columns.clone().into();
             key_markers = plan.key_markers();
+            warnings.extend(plan.warning().map(str::to_owned));
             about = Some(table);
             Plan::Select(Box::new(plan))
         }
@@ -205,6 +209,7 @@ pub fn compile(text: &str, schema: &Schema, keyspace: Option<&str>) -> Result<Co
         key_markers,
         table: about,
         columns,
+        warnings,
     })
 }
 

@@ -40,6 +40,8 @@ pub struct Prepared {
     pub table: Option<Arc<Table>>,
     /// The columns that it returns.
     pub columns: Arc<[ResultColumn]>,
+    /// What the user should know whenever it is executed.
+    pub warnings: Vec<String>,
     /// How many replicas the keyspace wants of each row; 1 for tables that are the node's own.
     pub replicas: u32,
     /// What a front door keeps with the statement, such as its encoded metadata.
@@ -140,6 +142,7 @@ fn prepare(id: PreparedId, text: &str, schema: &Schema, keyspace: Option<&str>) 
         plan: c.plan,
         markers: c.markers,
         key_markers: c.key_markers,
+        warnings: c.warnings,
         replicas: c.table.as_ref().map_or(1, |t| replicas(schema, &t.keyspace)),
         table: c.table,
         columns: c.columns,

@@ -156,6 +156,12 @@ impl Engine {
         let Some(outcome) = ddl::apply(&self.schema(), statement, &ctx)? else {
             return Ok(Outcome::Void);
         };
+        let counts = |table: &Arc<Table>| table.is_counter() && !crate::system::is_virtual(table.id);
+        if let Statement::CreateTable(_) = statement
+            && outcome.schema.keyspaces.values().any(|k| k.tables.values().any(counts))
+        {
+            return Err(QueryError::invalid("Counter tables are not supported yet"));
+        }
         let next = Arc::new(outcome.schema);
         let saved = {
             let (path, next) = (self.node.schema_path.clone(), next.clone());
@@ -172,11 +178,9 @@ impl Engine {
                 log::error!("shard {shard} took over the new schema, but: {e}");
             }
         }
-        Ok(outcome
-            .changes
-            .into_iter()
-            .next()
-            .map_or(Outcome::Void, Outcome::Schema))
+        let warnings = outcome.warnings;
+        let first = outcome.changes.into_iter().next();
+        Ok(first.map_or(Outcome::Void, |change| Outcome::Schema(change, warnings)))
     }
 
     /// Takes over a schema on this shard.

@@ -154,6 +154,7 @@ pub fn compile(relations: &[Relation], kind: StatementKind, scope: &mut Scope<'_
             _ => others.push(r),
         }
     }
+    let (partition, mut residue) = partition::compile(&partition, kind, scope)?;
     if !matches!(kind, StatementKind::Select { .. })
         && let Some(r) = others.first()
         && let Subject::Column(name) | Subject::Element { column: name, .. } | Subject::Field { column: name, .. } =
@@ -163,7 +164,6 @@ pub fn compile(relations: &[Relation], kind: StatementKind, scope: &mut Scope<'_
             "Non PRIMARY KEY columns found in where clause: {name} "
         )));
     }
-    let (partition, mut residue) = partition::compile(&partition, kind, scope)?;
     let clustering = clustering::compile(&clustering, kind, scope, &mut residue)?;
     residue.extend(others.iter().copied());
     let scans_for_rows = !partition.is_keys() && !clustering.is_empty();

@@ -98,8 +98,7 @@ pub(super) fn compile<'r>(
         if !equal {
             if !allow_filtering {
                 return Err(QueryError::invalid(if select {
-                    "Only EQ and IN relation are supported on the partition key (unless you use the token() function \
-                     or allow filtering)"
+                    NEEDS_FILTERING
                 } else {
                     "Only EQ and IN relation are supported on the partition key (unless you use the token() function) \
                      for UPDATE and DELETE statements"

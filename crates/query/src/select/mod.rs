@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use schema::Table;
 
-use crate::restrict::Restrictions;
+use crate::restrict::{PartitionRestriction, Restrictions};
 use crate::selection::Selection;
 use crate::term::Operand;
 
@@ -54,6 +54,20 @@ pub(crate) enum PointSource {
 }
 
 impl SelectPlan {
+    /// What Cassandra warns of: an aggregate over more than one partition.
+    pub fn warning(&self) -> Option<&'static str> {
+        if !self.selection.is_aggregate() || !self.group_by.is_empty() || crate::system::is_virtual(self.table.id) {
+            return None;
+        }
+        match &self.restrictions.partition {
+            PartitionRestriction::Key(_) => None,
+            PartitionRestriction::Keys(_) => Some("Aggregation query used on multiple partition keys (IN restriction)"),
+            PartitionRestriction::All | PartitionRestriction::Token { .. } => {
+                Some("Aggregation query used without partition key")
+            }
+        }
+    }
+
     /// For each partition key column the marker that it is compared with, when each has one.
     pub fn key_markers(&self) -> Vec<u16> {
         self.restrictions.partition.key_markers()

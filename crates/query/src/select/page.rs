@@ -25,6 +25,8 @@ use crate::{BindContext, Evaluated, QueryError, Row};
 
 /// A page ends when its cells reach this size, whatever its number of rows.
 pub const PAGE_BYTES_MAX: usize = 1 << 20;
+/// A result that is asked for without pages and would be larger is refused.
+pub const UNPAGED_BYTES_MAX: usize = 64 << 20;
 
 /// How much a client wants at once.
 #[derive(Clone, Debug, Default)]
@@ -87,7 +89,7 @@ impl PagingState {
 
     /// From a client's bytes.
     pub fn decode(bytes: &[u8]) -> Result<Self, QueryError> {
-        let invalid = || QueryError::invalid("Invalid value for the paging state");
+        let invalid = || QueryError::Protocol("Invalid value for the paging state".to_owned());
         let mut rest = bytes;
         let mut take = |n: usize| -> Result<&[u8], QueryError> {
             let (piece, tail) = rest.split_at_checked(n).ok_or_else(invalid)?;
@@ -155,6 +157,7 @@ pub struct Consumer {
     pub rows: u32,
     position: Position,
     rows_max: u32,
+    paged: bool,
     limit_left: u64,
     per_partition_max: u64,
     per_partition_left: u64,
@@ -201,6 +204,7 @@ impl Consumer {
             } else {
                 page.rows.unwrap_or(u32::MAX)
             },
+            paged: page.rows.is_some(),
             limit_left: limit,
             per_partition_max: if plan.distinct { 1 } else { per_partition },
             per_partition_left: 0,
@@ -377,6 +381,12 @@ impl Consumer {
             return self.aggregate(plan, ctx);
         }
         plan.selection.write_row(&self.row, ctx, &mut self.out)?;
+        if self.out.len() > UNPAGED_BYTES_MAX {
+            return Err(QueryError::ReadFailure(format!(
+                "The result is larger than the {} MiB that a query without paging may return: use paging",
+                UNPAGED_BYTES_MAX >> 20
+            )));
+        }
         self.rows += 1;
         if let Some(sorted) = &mut self.sorted {
             // Which rows the limit leaves is known when all are here.
@@ -393,7 +403,7 @@ impl Consumer {
         if self.limit_left == 0 {
             return Ok(Flow::Done);
         }
-        if self.rows >= self.rows_max || self.out.len() >= PAGE_BYTES_MAX {
+        if self.rows >= self.rows_max || (self.paged && self.out.len() >= PAGE_BYTES_MAX) {
             return Ok(Flow::PageFull);
         }
         Ok(if self.per_partition_left == 0 {

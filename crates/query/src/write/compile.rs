@@ -181,6 +181,16 @@ fn compile_assignment(a: &cql::ast::Assignment, scope: &mut Scope<'_>) -> Result
             let operand = scope.term(term, name, &column.cql_type)?;
             set(&column, operand)
         }
+        (AstTarget::Column(_), Operation::Add(term)) if !column.cql_type.is_collection() => {
+            return Err(QueryError::invalid(format!(
+                "Invalid operation ({name} = {name} + {term}) for non counter column {name}"
+            )));
+        }
+        (AstTarget::Column(_), Operation::Subtract(term)) if !column.cql_type.is_collection() => {
+            return Err(QueryError::invalid(format!(
+                "Invalid operation ({name} = {name} - {term}) for non counter column {name}"
+            )));
+        }
         (AstTarget::Column(_), Operation::Add(term)) => {
             let t = collection(&column, &format!("{name} = {name} + {term}"))?.clone();
             Change::Append(scope.term(term, name, &t)?)
@@ -234,8 +244,8 @@ fn compile_assignment(a: &cql::ast::Assignment, scope: &mut Scope<'_>) -> Result
 fn refuse_duplicates(assignments: &[Assignment], table: &Table) -> Result<(), QueryError> {
     for (i, a) in assignments.iter().enumerate() {
         if assignments[..i].iter().any(|b| b.column == a.column) {
-            return Err(QueryError::invalid(format!(
-                "Multiple assignments to column {} are not supported in one statement",
+            return Err(QueryError::Syntax(format!(
+                "Multiple incompatible setting of column {}",
                 table.columns[a.column].name
             )));
         }
@@ -316,6 +326,11 @@ fn compile_removal(target: &AstTarget, scope: &mut Scope<'_>) -> Result<Assignme
         AstTarget::Column(_) => Change::Delete,
         AstTarget::Element { key, .. } => {
             let name_of_key = format!("key({name})");
+            if matches!(column.cql_type, CqlType::Frozen(_)) {
+                return Err(QueryError::invalid(format!(
+                    "Invalid deletion operation for frozen collection column {name}"
+                )));
+            }
             match collection(&column, &format!("{name}[{key}]")).map_err(|_| {
                 QueryError::invalid(format!("Invalid deletion operation for non collection column {name}"))
             })? {
