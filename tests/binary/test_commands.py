@@ -82,7 +82,8 @@ def test_perf_simple_query(kind, tmp_path):
         str(result),
     )
     found = json.loads(result.read_text())
-    assert found["tps"] > 0 and found["allocs_per_op"] >= 0, found
+    assert found["parameters"]["workload"] == kind
+    assert found["stats"]["median tps"] > 0 and found["stats"]["allocs_per_op"] >= 0, found
 
 
 def test_perf_memory_footprint():
@@ -104,7 +105,7 @@ def test_perf_cql(node, tmp_path, workload):
     assert found["rate"] > 0 and found["latency"]["p99_us"] > 0
 
 
-def test_unknown_commands_are_refused():
+def test_unknown_commands_are_refused(node):
     assert "nonsense" in refused("nonsense")
     assert "nonsense" in refused("perf", "nonsense")
-    assert "nonsense" in refused("nodetool", "nonsense")
+    assert "nonsense" in refused("nodetool", "--workdir", str(node.workdir), "nonsense")

@@ -10,9 +10,11 @@ sleeps or guesses. The harness ends only processes that it started, each by its 
 """
 
 import atexit
+import contextlib
 import ctypes
 import os
 import queue
+import random
 import re
 import shutil
 import signal
@@ -275,15 +277,19 @@ def ceto_binary():
 
 
 def free_ports(host, count):
-    """Ports that were free a moment ago, all different."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for s in sockets:
-            s.bind((host, 0))
-        return [s.getsockname()[1] for s in sockets]
-    finally:
-        for s in sockets:
-            s.close()
+    """Ports that were free a moment ago, all different.
+
+    They lie below those that the kernel gives to clients: a port must still be free when its node is started again.
+    """
+    below = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    candidates = range(min(10_000, below - 1_000), below)
+    found = set()
+    while len(found) < count:
+        port = random.choice(candidates)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((host, port))
+            found.add(port)
+    return list(found)
 
 
 def runtime_available(runtime):

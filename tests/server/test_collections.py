@@ -93,6 +93,11 @@ def test_changing_elements_with_bound_values(session, collections):
     assert (l, dict(m), list(s)) == ([0, 9, 2], {"b": 2}, ["y"])
 
 
+def test_a_key_that_is_named_twice_is_changed_once(session, collections):
+    session.execute(f"UPDATE {collections} SET l = l + [7] WHERE k IN (1, 1)")
+    assert column(session, collections, "l") == [7]
+
+
 def test_deleting_elements(session, collections):
     session.execute(f"INSERT INTO {collections} (k, l, s, m) VALUES (1, [1, 2, 3], {{'a', 'b'}}, {{'a': 1, 'b': 2}})")
     session.execute(f"DELETE l[1], s['a'], m['b'] FROM {collections} WHERE k = 1")
