@@ -137,6 +137,8 @@ pub struct Commitlog {
     sync_running: Cell<bool>,
     sync_done: Notify,
     broken: RefCell<Option<String>>,
+    is_broken: Cell<bool>,
+    losses: Cell<u64>,
 }
 
 impl Commitlog {
@@ -155,6 +157,8 @@ impl Commitlog {
             sync_running: Cell::new(false),
             sync_done: Notify::new(),
             broken: RefCell::default(),
+            is_broken: Cell::new(false),
+            losses: Cell::new(0),
         })
     }
 
@@ -204,7 +208,16 @@ impl Commitlog {
     }
 
     fn append_record(&self, kind: u8, body: &[u8]) -> Result<ReplayPosition, LogError> {
+        if self.is_broken.get() {
+            return Err(self.broken_error());
+        }
         let bytes = RECORD_HEADER_BYTES + body.len();
+        if bytes > self.mutation_bytes_max() {
+            return Err(LogError::TooLarge {
+                bytes,
+                bytes_max: self.mutation_bytes_max(),
+            });
+        }
         let appended = self.appended.get();
         let end = appended.offset as usize + bytes;
         if appended.segment == 0
@@ -237,17 +250,6 @@ impl Commitlog {
     /// Writes out the chunk and goes to a new segment where the current one cannot take `bytes` more.
     #[cold]
     fn make_room(&self, bytes: usize) -> Result<(), LogError> {
-        if let Some(message) = &*self.broken.borrow() {
-            return Err(LogError::Broken {
-                message: message.clone(),
-            });
-        }
-        if bytes > self.mutation_bytes_max() {
-            return Err(LogError::TooLarge {
-                bytes,
-                bytes_max: self.mutation_bytes_max(),
-            });
-        }
         self.write()?;
         let p = self.appended.get();
         if p.segment == 0
@@ -285,8 +287,12 @@ impl Commitlog {
 
     /// Hands everything appended to the kernel. Nothing may be acknowledged before.
     ///
-    /// On failure what the chunk held is dropped: its writers must be told that their writes failed.
+    /// On failure what the chunk held is dropped, and [`Commitlog::losses`] grows: whoever appended since it looked at
+    /// it must not acknowledge.
     pub fn write(&self) -> Result<ReplayPosition, LogError> {
+        if self.is_broken.get() {
+            return Err(self.broken_error());
+        }
         let mut chunk = self.chunk.borrow_mut();
         if chunk.len() == CHUNK_HEADER_BYTES {
             return Ok(self.written.get());
@@ -307,9 +313,26 @@ impl Commitlog {
             segment: segment.id(),
             offset: end,
         });
-        result?;
+        if let Err(e) = result {
+            self.losses.set(self.losses.get() + 1);
+            return Err(e);
+        }
         self.written.set(written);
         Ok(written)
+    }
+
+    /// How often appended records were lost because their chunk could not be written. A writer looks before its first
+    /// append and after its last write: a difference means that its records may be among them.
+    #[inline]
+    pub fn losses(&self) -> u64 {
+        self.losses.get()
+    }
+
+    #[cold]
+    fn broken_error(&self) -> LogError {
+        LogError::Broken {
+            message: self.broken.borrow().clone().unwrap_or_default(),
+        }
     }
 
     /// Position behind the last record appended.
@@ -317,7 +340,7 @@ impl Commitlog {
         self.appended.get()
     }
 
-    /// Waits until everything up to `position` is durable; the waiters share the syncs.
+    /// Waits until everything up to `position` that was written is durable; the waiters share the syncs.
     pub async fn synced(self: &Rc<Self>, position: ReplayPosition) -> Result<(), LogError> {
         loop {
             if let Some(message) = &*self.broken.borrow() {
@@ -325,7 +348,7 @@ impl Commitlog {
                     message: message.clone(),
                 });
             }
-            if self.synced.get() >= position {
+            if self.synced.get() >= position.min(self.written.get()) {
                 return Ok(());
             }
             if self.sync_running.get() {
@@ -359,6 +382,7 @@ impl Commitlog {
                 let message = format!("{}: {e}", segment.path().display());
                 log::error!("commitlog sync failed: {message}; no more writes are accepted");
                 *self.broken.borrow_mut() = Some(message.clone());
+                self.is_broken.set(true);
                 return Err(LogError::Broken { message });
             }
         }

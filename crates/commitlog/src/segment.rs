@@ -16,8 +16,10 @@ pub(crate) struct Segment {
     file: File,
     /// Where the next chunk goes.
     end: Cell<u32>,
-    /// Written since the last sync began.
-    dirty: Cell<bool>,
+    /// How often it was written.
+    writes: Cell<u64>,
+    /// How many of those writes are durable.
+    synced: Cell<u64>,
 }
 
 /// Name of a segment: `commitlog-SHARD-ID.log`.
@@ -86,7 +88,9 @@ impl Segment {
             path: RefCell::new(path),
             file,
             end,
-            dirty: Cell::new(true),
+            // The header was written.
+            writes: Cell::new(1),
+            synced: Cell::new(0),
         }
     }
 
@@ -103,12 +107,12 @@ impl Segment {
     }
 
     pub(crate) fn is_dirty(&self) -> bool {
-        self.dirty.get()
+        self.writes.get() != self.synced.get()
     }
 
     /// Whether nothing of it waits to be synced, so that its file may serve again.
     pub(crate) fn is_quiet(&self) -> bool {
-        !self.dirty.get()
+        !self.is_dirty()
     }
 
     /// Writes a sealed chunk at the end; on failure the place stays free for the next one.
@@ -119,13 +123,15 @@ impl Segment {
             .map_err(|e| io_error(&self.path.borrow(), &e))?;
         self.end
             .set(at + u32::try_from(chunk.len()).expect("a chunk is smaller than its segment"));
-        self.dirty.set(true);
+        self.writes.set(self.writes.get() + 1);
         Ok(())
     }
 
     pub(crate) async fn sync(&self) -> io::Result<()> {
-        self.dirty.set(false);
-        self.file.sync_data().await
+        let writes = self.writes.get();
+        self.file.sync_data().await?;
+        self.synced.set(writes);
+        Ok(())
     }
 
     pub(crate) fn remove(&self) -> io::Result<()> {

@@ -370,36 +370,88 @@ fn a_full_disk_refuses_writes_before_they_are_half_done() {
     assert!(after.is_ok(), "{after:?}");
 }
 
-#[test]
-fn a_failed_sync_stops_the_log_for_good() {
+/// Batches with whether each was acknowledged, and what replay found.
+type Outcome = (Vec<(Vec<u64>, bool)>, BTreeSet<u64>);
+
+/// Appends and commits in batches of ten while one file operation fails; for each batch, whether it may be
+/// acknowledged, and what replay finds at the end.
+fn with_one_failure(sync: SyncMode, after: u64, periodic_syncs: bool) -> Outcome {
     let mut sim = Simulation::new(3);
     let node = sim.add_node(1);
-    let result = Arc::new(Mutex::new(Vec::new()));
+    let result: Arc<Mutex<Outcome>> = Arc::default();
     let r = result.clone();
     sim.start(node, move |_| {
         let r = r.clone();
         Box::pin(async move {
             runtime::fs::create_dir_all(dir()).expect("the simulated disk works here");
-            let log = Commitlog::new(options(SyncMode::Batch, 1, 1));
-            for n in 0..40 {
-                let outcome = match log.append(&mutation(n, 10)).and_then(|_| log.write()) {
-                    Ok(p) => log.synced(p).await,
-                    Err(e) => Err(e),
-                };
-                r.lock().expect("one thread").push(outcome);
+            let log = Commitlog::new(options(sync, 1, 1));
+            let mut n = 0;
+            for _ in 0..30 {
+                let losses = log.losses();
+                let (mut numbers, mut ok) = (Vec::new(), true);
+                for _ in 0..10 {
+                    n += 1;
+                    numbers.push(n);
+                    // Large enough that chunks and segments end in the middle of a batch.
+                    ok &= log.append(&mutation(n, 4000)).is_ok();
+                }
+                ok &= log.write().is_ok() && log.losses() == losses;
+                if ok && sync == SyncMode::Batch {
+                    ok = log.synced(log.appended()).await.is_ok();
+                }
+                if periodic_syncs {
+                    let _ = log.sync().await;
+                }
+                r.lock().expect("one thread").0.push((numbers, ok));
             }
+            r.lock().expect("one thread").1 = replay_all(1).expect("the log is whole");
         })
     });
-    // Writes and syncs alternate; hit one of the syncs.
-    sim.fail_file_op_after(node, 20, std::io::ErrorKind::Other);
-    sim.run_until_ended(node, Duration::from_secs(60));
-    let outcomes = result.lock().expect("one thread").clone();
-    let first = outcomes.iter().position(Result::is_err).expect("an operation failed");
-    if matches!(outcomes[first], Err(LogError::Broken { .. })) {
-        assert!(
-            outcomes[first..].iter().all(Result::is_err),
-            "nothing is acknowledged behind a failed sync"
-        );
+    sim.fail_file_op_after(node, after, std::io::ErrorKind::Other);
+    assert!(sim.run_until_ended(node, Duration::from_secs(60)), "the process ends");
+    let outcome = result.lock().expect("one thread");
+    outcome.clone()
+}
+
+#[test]
+fn a_batch_that_lost_a_record_to_a_failed_write_is_not_acknowledged() {
+    let mut refused = 0;
+    for after in 3..60 {
+        let (batches, found) = with_one_failure(periodic(), after, false);
+        for (numbers, acknowledged) in batches {
+            refused += usize::from(!acknowledged);
+            if acknowledged {
+                let lost: Vec<&u64> = numbers.iter().filter(|n| !found.contains(n)).collect();
+                assert!(
+                    lost.is_empty(),
+                    "failure after {after} operations: acknowledged but not in the log: {lost:?}"
+                );
+            }
+        }
+    }
+    assert!(refused > 20, "most failures hit a batch, not {refused}");
+}
+
+#[test]
+fn nothing_is_acknowledged_behind_a_failed_sync() {
+    for sync in [SyncMode::Batch, periodic()] {
+        let mut broke = 0;
+        for after in 3..60 {
+            let (batches, _) = with_one_failure(sync, after, sync != SyncMode::Batch);
+            let acknowledged: Vec<bool> = batches.iter().map(|b| b.1).collect();
+            let last = *acknowledged.last().expect("there are batches");
+            if last {
+                // It was a write that failed; the log went on.
+                continue;
+            }
+            broke += 1;
+            let first = acknowledged.iter().position(|a| !a).expect("the last one failed");
+            assert!(
+                acknowledged[first..].iter().all(|a| !a),
+                "{sync:?}, failure after {after}: {acknowledged:?}"
+            );
+        }
+        assert!(broke > 5, "{sync:?}: some failures hit a sync, not {broke}");
     }
 }
 

@@ -31,6 +31,8 @@ pub(crate) struct Batch {
     /// Acknowledgements of writes in `out`: where each begins and ends, and whom it answers.
     writes: Vec<(usize, usize, Reply)>,
     now_us: i64,
+    /// The log's losses before the first write.
+    losses: u64,
 }
 
 type Binds<'a> = SmallVec<[Bound<'a>; 16]>;
@@ -186,7 +188,13 @@ impl Connection {
             Request::Options => self.server.supported(&mut batch.out, reply.version, reply.stream),
             Request::Register(events) => {
                 let mut registered = self.server.registered.borrow_mut();
-                registered.push((Rc::downgrade(&self.outbox), events));
+                let mine = registered
+                    .iter_mut()
+                    .find(|(o, _)| std::ptr::eq(o.as_ptr(), Rc::as_ptr(&self.outbox)));
+                match mine {
+                    Some((_, known)) => known.extend(events),
+                    None => registered.push((Rc::downgrade(&self.outbox), events)),
+                }
                 write_ready(&mut batch.out, reply.version, reply.stream);
             }
             Request::Startup(_) => {
@@ -317,16 +325,21 @@ impl Connection {
                     }
                 }
             }
-            Plan::Write(write) => match engine.write_now(write, &ctx, params.timestamp) {
-                Ok(Written::Here(_) | Written::Nothing) => {
-                    let start = batch.out.len();
-                    write_void(&mut batch.out, reply.version, reply.stream, &reply.extras());
-                    batch.writes.push((start, batch.out.len(), reply));
-                    return;
+            Plan::Write(write) => {
+                if batch.writes.is_empty() {
+                    batch.losses = engine.losses();
                 }
-                Ok(Written::Later) => {}
-                Err(e) => return reply.error(&mut batch.out, &e),
-            },
+                match engine.write_now(write, &ctx, params.timestamp) {
+                    Ok(Written::Here(_) | Written::Nothing) => {
+                        let start = batch.out.len();
+                        write_void(&mut batch.out, reply.version, reply.stream, &reply.extras());
+                        batch.writes.push((start, batch.out.len(), reply));
+                        return;
+                    }
+                    Ok(Written::Later) => {}
+                    Err(e) => return reply.error(&mut batch.out, &e),
+                }
+            }
             _ => {}
         }
         let run = Execution {
@@ -457,7 +470,7 @@ impl Connection {
             self.outbox.push(&mut batch.out);
             return;
         }
-        match self.server.engine.commit() {
+        match self.server.engine.commit_since(batch.losses) {
             Ok(_) if !self.server.engine.shard.log.is_batch() => {
                 batch.writes.clear();
                 self.outbox.push(&mut batch.out);

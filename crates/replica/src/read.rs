@@ -16,6 +16,7 @@ use mutation::{Bound, ClusteringSlice, PartitionBlock};
 use schema::{ClusteringOrder, Table};
 use sstable::ChunkCache;
 use types::Token;
+use types::token::murmur3_x64_128;
 
 use crate::tablet::{MemtableCell, TokenRange, Version};
 
@@ -68,8 +69,14 @@ impl Version {
     /// Runs `f` on the memtables' parts of a partition when memory alone can answer for it: no sstable may hold it.
     #[inline]
     pub fn read_memory<R>(&self, token: Token, key: &[u8], f: impl FnOnce(&Sources<'_>) -> R) -> Option<R> {
-        if self.frozen.len() >= MEMTABLES_MAX || self.sstables.iter().any(|s| s.may_contain(token, key)) {
+        if self.frozen.len() >= MEMTABLES_MAX {
             return None;
+        }
+        if !self.sstables.is_empty() {
+            let hash = murmur3_x64_128(key, 0);
+            if self.sstables.iter().any(|s| s.may_contain_hash(token, hash)) {
+                return None;
+            }
         }
         let active = self.active.borrow();
         let mut sources = Sources {

@@ -184,11 +184,15 @@ impl Shard {
     }
 
     /// Notes a batch that goes to several shards, and keeps the note until [`Shard::end_batch`].
-    pub fn begin_batch<'m>(&self, id: u128, mutations: impl Iterator<Item = &'m [u8]>) -> Result<(), WriteError> {
+    pub fn begin_batch<'m>(
+        &self,
+        id: u128,
+        mutations: impl Iterator<Item = &'m [u8]>,
+    ) -> Result<ReplayPosition, WriteError> {
         let position = self.log.append_batch_begun(id, mutations).map_err(WriteError::Log)?;
         self.log.write().map_err(WriteError::Log)?;
         self.open_batches.borrow_mut().insert(id, position.segment);
-        Ok(())
+        Ok(position)
     }
 
     /// Every shard has its part of the batch.

@@ -363,7 +363,7 @@ impl<'e> Worker<'e> {
     /// Hands the writes of a batch to the kernel, and its answers to nobody.
     async fn finish_batch(&mut self) -> Result<(), QueryError> {
         self.answers.clear();
-        let position = self.engine.commit()?;
+        let position = self.engine.commit_since(0)?;
         self.engine.acknowledged(position).await
     }
 

@@ -244,7 +244,8 @@ impl Engine {
         let noted = if logged && by_shard.len() > 1 {
             let id = (u128::from(runtime::random_u64()) << 64) | u128::from(runtime::random_u64());
             let all = by_shard.values().flatten().map(|(_, m)| m.as_slice());
-            self.shard.begin_batch(id, all).map_err(|e| failure(&e))?;
+            let position = self.shard.begin_batch(id, all).map_err(|e| failure(&e))?;
+            self.acknowledged(position).await?;
             Some(id)
         } else {
             None
@@ -299,6 +300,7 @@ impl Engine {
             };
             parts.push((store, *token, m));
         }
+        let losses = self.shard.log.losses();
         let mut last = None;
         let all_at_once = together && parts.len() > 1;
         let mut left = &parts[..];
@@ -318,7 +320,7 @@ impl Engine {
             }
         }
         let Some(position) = last else { return Ok(()) };
-        self.shard.commit().map_err(|e| log_failure(&e))?;
+        self.commit_since(losses)?;
         self.acknowledged(position).await
     }
 
@@ -330,9 +332,21 @@ impl Engine {
         Ok(())
     }
 
-    /// Hands the log of all writes of this turn to the kernel.
+    /// What to compare with when the writes that follow are committed.
     #[inline]
-    pub fn commit(&self) -> Result<ReplayPosition, QueryError> {
-        self.shard.commit().map_err(|e| log_failure(&e))
+    pub fn losses(&self) -> u64 {
+        self.shard.log.losses()
+    }
+
+    /// Hands the log of all writes since `losses` was asked for to the kernel. Err: some of them may be lost.
+    #[inline]
+    pub fn commit_since(&self, losses: u64) -> Result<ReplayPosition, QueryError> {
+        let written = self.shard.commit().map_err(|e| log_failure(&e))?;
+        if self.shard.log.losses() != losses {
+            return Err(QueryError::WriteFailure(
+                "The write failed in the commitlog. It may or may not be applied.".to_owned(),
+            ));
+        }
+        Ok(written)
     }
 }

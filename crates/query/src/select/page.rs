@@ -225,8 +225,9 @@ impl Consumer {
         }
         if let Some(state) = &page.state {
             let state = PagingState::decode(state)?;
-            consumer.limit_left = state.limit_left;
-            consumer.per_partition_left = state.per_partition_left;
+            // What comes back through a client is not trusted beyond what the statement allows.
+            consumer.limit_left = state.limit_left.clamp(1, limit);
+            consumer.per_partition_left = state.per_partition_left.clamp(1, consumer.per_partition_max);
             consumer.in_partition = matches!(state.position, Position::BehindRow { .. });
             consumer.partition_has_rows = consumer.in_partition;
             consumer.position = state.position;
