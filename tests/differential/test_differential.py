@@ -18,7 +18,8 @@ from harness import cql
 FLUSH_EVERY = 9
 KILL_EVERY = 21
 RECORDED = Path(__file__).parent / "recorded"
-SEEDS = range(1, 25)
+# The later ones once found a difference.
+SEEDS = [*range(1, 25), 100, 143, 178, 184, 186]
 # CETO_DIFFERENTIAL_SEEDS=100:200 compares other seeds.
 FIRST, LAST = map(int, os.environ.get("CETO_DIFFERENTIAL_SEEDS", "100:120").split(":"))
 
