@@ -59,7 +59,9 @@ async fn read_line(stream: &mut TcpStream) -> Option<String> {
 }
 
 async fn serve(shared: Arc<Shared>, mut stream: TcpStream) {
-    let Ok(Some(line)) = runtime::timeout(LINE_WAIT_MAX, read_line(&mut stream)).await else { return };
+    let Ok(Some(line)) = runtime::timeout(LINE_WAIT_MAX, read_line(&mut stream)).await else {
+        return;
+    };
     let mut words = line.split_whitespace();
     let answer = if words.next() == Some(&shared.secret) {
         let words: Vec<&str> = words.collect();
@@ -102,7 +104,10 @@ async fn execute(shared: &Shared, words: &[&str]) -> Result<String, String> {
             Ok(String::new())
         }
         ["info"] => {
-            let memory = on_all_shards(shards, async |e: std::rc::Rc<Engine>| (e.shard.memory(), e.shard.log.bytes())).await;
+            let memory = on_all_shards(shards, async |e: std::rc::Rc<Engine>| {
+                (e.shard.memory(), e.shard.log.bytes())
+            })
+            .await;
             let mut text = format!("ID: {}\nShards: {shards}\n", shared.host_id);
             for (i, (m, log)) in memory.iter().enumerate() {
                 text.push_str(&format!(
@@ -113,18 +118,28 @@ async fn execute(shared: &Shared, words: &[&str]) -> Result<String, String> {
             Ok(text)
         }
         ["setcompactionthroughput", mb] => {
-            let mb: u64 = mb.parse().map_err(|_| format!("expected megabytes per second (0 is no limit), got '{mb}'"))?;
+            let mb: u64 = mb
+                .parse()
+                .map_err(|_| format!("expected megabytes per second (0 is no limit), got '{mb}'"))?;
             shared.compaction.set_bytes_per_second(mb << 20);
             Ok(String::new())
         }
-        ["getcompactionthroughput"] => {
-            Ok(format!("Current compaction throughput: {} MB/s\n", shared.compaction.bytes_per_second() >> 20))
-        }
+        ["getcompactionthroughput"] => Ok(format!(
+            "Current compaction throughput: {} MB/s\n",
+            shared.compaction.bytes_per_second() >> 20
+        )),
         ["version"] => {
-            let info = shared.node.info.lock().expect("nobody panics while holding the node's identity");
+            let info = shared
+                .node
+                .info
+                .lock()
+                .expect("nobody panics while holding the node's identity");
             Ok(format!("ReleaseVersion: {}\n", info.release_version))
         }
-        other => Err(format!("unknown command '{}'; known are: flush, compact, info, version, setcompactionthroughput, getcompactionthroughput", other.join(" "))),
+        other => Err(format!(
+            "unknown command '{}'; known are: flush, compact, info, version, setcompactionthroughput, getcompactionthroughput",
+            other.join(" ")
+        )),
     }
 }
 
@@ -133,8 +148,13 @@ pub fn request(workdir: &Path, words: &[String]) -> Result<String, String> {
     let path = workdir.join("control");
     let text = runtime::fs::read(&path).map_err(|e| format!("no node runs on {} ({e})", workdir.display()))?;
     let text = String::from_utf8_lossy(&text).into_owned();
-    let (port, secret) = text.trim().split_once(' ').ok_or_else(|| format!("{}: expected a port and a secret", path.display()))?;
-    let port: u16 = port.parse().map_err(|_| format!("{}: expected a port", path.display()))?;
+    let (port, secret) = text
+        .trim()
+        .split_once(' ')
+        .ok_or_else(|| format!("{}: expected a port and a secret", path.display()))?;
+    let port: u16 = port
+        .parse()
+        .map_err(|_| format!("{}: expected a port", path.display()))?;
     let line = format!("{secret} {}\n", words.join(" "));
     let answer: Arc<Mutex<Result<String, String>>> = Arc::new(Mutex::new(Err("the node did not answer".to_owned())));
     let result = answer.clone();

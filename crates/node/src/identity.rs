@@ -14,7 +14,12 @@ pub(crate) fn lock(workdir: &Path, dirs: &[&Path]) -> Result<WorkdirLock, String
         create_durably(dir).map_err(|e| format!("cannot create the directory {}: {e}", dir.display()))?;
     }
     let path = workdir.join("lock");
-    let open = OpenOptions { read: true, write: true, create: true, ..OpenOptions::default() };
+    let open = OpenOptions {
+        read: true,
+        write: true,
+        create: true,
+        ..OpenOptions::default()
+    };
     let file = File::open(&path, open).map_err(|e| format!("cannot use the workdir {}: {e}", workdir.display()))?;
     match file.try_lock_exclusive() {
         Ok(true) => Ok(WorkdirLock(file)),
@@ -68,5 +73,7 @@ pub(crate) fn boot_id() -> u128 {
 
 /// A token for the control socket.
 pub(crate) fn secret() -> Result<String, String> {
-    random_bytes().map(|b| Uuid::from_bytes(b).simple().to_string()).map_err(|e| format!("/dev/urandom: {e}"))
+    random_bytes()
+        .map(|b| Uuid::from_bytes(b).simple().to_string())
+        .map_err(|e| format!("/dev/urandom: {e}"))
 }

@@ -17,6 +17,8 @@ use crate::config::CommitlogSync;
 use crate::control;
 use crate::start::{Shared, Stage};
 
+/// How long an address that is in use is tried again.
+const BIND_WAIT_MAX: Duration = Duration::from_secs(1);
 /// What the process needs besides what is counted: code, stacks, buffers of the runtime.
 const UNCOUNTED_BYTES: u64 = 48 << 20;
 
@@ -29,6 +31,8 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 async fn live(shared: &Arc<Shared>) -> Result<(), String> {
     let id = runtime::shard();
     let config = &shared.config;
+    // From here a signal is a wish to drain, not the end of the process.
+    let terminated = runtime::on_signal_terminate();
     // A flush and a compaction of each shard at once, and one more.
     runtime::set_jobs_max(config.smp as usize * 2 + 1);
     let memory = usize::try_from(config.memory.saturating_sub(UNCOUNTED_BYTES) / u64::from(config.smp)).unwrap_or(0);
@@ -70,9 +74,17 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
         }
     }
     shard.set_old_log(!shared.old_log.is_empty());
-    let stats = shard.replay(&config.commitlog_dir, shared.boot_id).await.map_err(|e| e.to_string())?;
+    let stats = shard
+        .replay(&config.commitlog_dir, shared.boot_id)
+        .await
+        .map_err(|e| e.to_string())?;
     if stats.mutations > 0 {
-        log::info!("shard {}: replayed {} mutations of {} segments", id.0, stats.mutations, stats.segments);
+        log::info!(
+            "shard {}: replayed {} mutations of {} segments",
+            id.0,
+            stats.mutations,
+            stats.segments
+        );
     }
     let engine = Engine::new(shard.clone(), shared.node.clone(), config.smp, shared.schema.clone());
     runtime::set_local(engine.clone());
@@ -80,7 +92,10 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
         return Ok(());
     }
     for batch in stats.unfinished_batches {
-        engine.write_again(batch).await.map_err(|e| format!("a batch could not be finished: {e}"))?;
+        engine
+            .write_again(batch)
+            .await
+            .map_err(|e| format!("a batch could not be finished: {e}"))?;
     }
     drop(runtime::spawn(forget_old_log(shared.clone(), shard.clone())));
     drop(runtime::spawn(log.clone().run_periodic()));
@@ -90,7 +105,7 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
         shared.meet(Stage::Drained).await;
         return Ok(());
     }
-    serve(shared, engine, memory / 10).await?;
+    serve(shared, engine, memory / 10, terminated).await?;
     drain(shared, &shard).await
 }
 
@@ -112,7 +127,12 @@ async fn reshard(shared: &Arc<Shared>, shard: &Rc<Shard>) -> Result<(), String> 
 }
 
 /// Opens the doors, waits for the end, closes them.
-async fn serve(shared: &Arc<Shared>, engine: Rc<Engine>, request_bytes_max: usize) -> Result<(), String> {
+async fn serve(
+    shared: &Arc<Shared>,
+    engine: Rc<Engine>,
+    request_bytes_max: usize,
+    terminated: runtime::TerminateSignal,
+) -> Result<(), String> {
     let id = runtime::shard();
     let config = &shared.config;
     let (cql, aware) = match addresses(shared).await {
@@ -127,9 +147,17 @@ async fn serve(shared: &Arc<Shared>, engine: Rc<Engine>, request_bytes_max: usiz
         shards: config.smp,
         host_id: shared.host_id,
         partitioner: "org.apache.cassandra.dht.Murmur3Partitioner".to_owned(),
-        cql_version: shared.node.info.lock().expect("nobody panics while holding the node's identity").cql_version.clone(),
+        cql_version: shared
+            .node
+            .info
+            .lock()
+            .expect("nobody panics while holding the node's identity")
+            .cql_version
+            .clone(),
     };
-    let listeners = Listeners::bind(&options).map_err(|e| e.to_string());
+    let listeners = bind_patiently(|| Listeners::bind(&options))
+        .await
+        .map_err(|e| e.to_string());
     let listeners = match listeners {
         Ok(l) => l,
         Err(e) => {
@@ -142,8 +170,16 @@ async fn serve(shared: &Arc<Shared>, engine: Rc<Engine>, request_bytes_max: usiz
         options.address = port(&listeners.cql)?;
         options.shard_aware_address = listeners.shard_aware.as_ref().map(port).transpose()?;
         let bound = (options.address, options.shard_aware_address);
-        shared.node.info.lock().expect("nobody panics while holding the node's identity").port = bound.0.port();
-        *shared.addresses.lock().expect("nobody panics while holding the addresses") = Some(bound);
+        shared
+            .node
+            .info
+            .lock()
+            .expect("nobody panics while holding the node's identity")
+            .port = bound.0.port();
+        *shared
+            .addresses
+            .lock()
+            .expect("nobody panics while holding the addresses") = Some(bound);
     }
     if !shared.meet(Stage::Bound).await {
         return Ok(());
@@ -161,9 +197,39 @@ async fn serve(shared: &Arc<Shared>, engine: Rc<Engine>, request_bytes_max: usiz
         control::listen(shared).await?;
         announce(shared);
     }
-    runtime::on_signal_terminate().await;
+    if config.background_hog {
+        drop(runtime::spawn_in(runtime::Group::BACKGROUND, hog()));
+    }
+    terminated.await;
     server.drain();
     Ok(())
+}
+
+/// Computes for ever in the background, giving way whenever somebody waits: what a request pays for that is measured.
+async fn hog() {
+    let mut x = 1u64;
+    loop {
+        for _ in 0..1000 {
+            x = std::hint::black_box(x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
+        }
+        if runtime::should_yield() {
+            runtime::yield_now().await;
+        }
+    }
+}
+
+/// Runs `bind` again for a while where the address is in use: the kernel may still be closing the sockets of a process
+/// that was killed a moment ago.
+async fn bind_patiently<T>(mut bind: impl FnMut() -> std::io::Result<T>) -> std::io::Result<T> {
+    let deadline = runtime::now() + BIND_WAIT_MAX;
+    loop {
+        match bind() {
+            Err(e) if e.kind() == std::io::ErrorKind::AddrInUse && runtime::now() < deadline => {
+                runtime::sleep(Duration::from_millis(20)).await;
+            }
+            result => return result,
+        }
+    }
 }
 
 /// Where to listen: as configured; a port of 0 is chosen by shard 0 and then taken by all.
@@ -174,7 +240,9 @@ async fn addresses(shared: &Shared) -> Option<(SocketAddr, Option<SocketAddr>)> 
     if runtime::shard() == ShardId(0) {
         // All shards share the port, which would let a second node share it too: look first whether it is free.
         for address in std::iter::once(wanted.0).chain(wanted.1).filter(|a| a.port() != 0) {
-            let probe = runtime::net::TcpListener::bind(address, runtime::net::ListenOptions::default());
+            let probe =
+                bind_patiently(|| runtime::net::TcpListener::bind(address, runtime::net::ListenOptions::default()))
+                    .await;
             if let Err(e) = probe {
                 shared.fail(format!("cannot listen for CQL on {address}: {e}"));
                 return None;
@@ -183,7 +251,11 @@ async fn addresses(shared: &Shared) -> Option<(SocketAddr, Option<SocketAddr>)> 
         return Some(wanted);
     }
     loop {
-        if let Some(bound) = *shared.addresses.lock().expect("nobody panics while holding the addresses") {
+        if let Some(bound) = *shared
+            .addresses
+            .lock()
+            .expect("nobody panics while holding the addresses")
+        {
             return Some(bound);
         }
         if shared.failed() {
@@ -195,7 +267,13 @@ async fn addresses(shared: &Shared) -> Option<(SocketAddr, Option<SocketAddr>)> 
 
 /// Says on standard output that the node serves, where, and how to connect.
 fn announce(shared: &Shared) {
-    let Some((cql, aware)) = *shared.addresses.lock().expect("nobody panics while holding the addresses") else { return };
+    let Some((cql, aware)) = *shared
+        .addresses
+        .lock()
+        .expect("nobody panics while holding the addresses")
+    else {
+        return;
+    };
     let aware = aware.map_or_else(String::new, |a| format!(" (shard-aware port {})", a.port()));
     let text = format!(
         "serving CQL on {cql}{aware}, {} shards, data in {}\nconnect with: cqlsh {} {}\n",

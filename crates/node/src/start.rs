@@ -74,7 +74,10 @@ impl Shared {
     }
 
     pub(crate) fn failed(&self) -> bool {
-        self.failure.lock().expect("nobody panics while holding the failure").is_some()
+        self.failure
+            .lock()
+            .expect("nobody panics while holding the failure")
+            .is_some()
     }
 }
 
@@ -107,12 +110,20 @@ fn run(config: Config, embedded: Option<Embedded>) -> Result<(), String> {
     info.settings.clone_from(&config.settings);
     let compaction = Arc::new(CompactionControl::new());
     compaction.set_bytes_per_second(config.compaction_throughput.unwrap_or(0));
-    let node = Arc::new(NodeState { schema_path, info: Mutex::new(info), statements: SharedStatements::default() });
+    let node = Arc::new(NodeState {
+        schema_path,
+        info: Mutex::new(info),
+        statements: SharedStatements::default(),
+    });
     let options = runtime::Options {
         shards: config.smp,
         pin_cpus: config.cpus.clone(),
         backend: config.backend,
-        spin: if config.overprovisioned { Duration::ZERO } else { Duration::from_micros(20) },
+        spin: if config.overprovisioned {
+            Duration::ZERO
+        } else {
+            Duration::from_micros(20)
+        },
     };
     let shared = Arc::new(Shared {
         host_id,
@@ -134,7 +145,11 @@ fn run(config: Config, embedded: Option<Embedded>) -> Result<(), String> {
     let for_shards = shared.clone();
     runtime::run(options, move |_| Box::pin(shard_main::run(for_shards.clone())))
         .map_err(|e| format!("the shards did not start: {e}"))?;
-    let failure = shared.failure.lock().expect("nobody panics while holding the failure").take();
+    let failure = shared
+        .failure
+        .lock()
+        .expect("nobody panics while holding the failure")
+        .take();
     failure.map_or(Ok(()), Err)
 }
 
@@ -142,7 +157,10 @@ fn run(config: Config, embedded: Option<Embedded>) -> Result<(), String> {
 fn initial_schema(path: &Path) -> Result<Schema, String> {
     let stored = load_schema(path)?;
     let is_new = stored.is_none();
-    let mut schema = stored.unwrap_or_else(|| Schema { version: Uuid::nil(), keyspaces: Default::default() });
+    let mut schema = stored.unwrap_or_else(|| Schema {
+        version: Uuid::nil(),
+        keyspaces: Default::default(),
+    });
     for keyspace in system::keyspaces() {
         schema.keyspaces.insert(keyspace.name.clone(), Arc::new(keyspace));
     }
@@ -158,7 +176,9 @@ fn largest_generation(data_dir: &Path, schema: &Schema) -> Result<u64, String> {
     let mut largest = 0;
     for keyspace in schema.keyspaces.values() {
         for table in keyspace.tables.values() {
-            let dir = data_dir.join(&table.keyspace).join(format!("{}-{}", table.name, table.id.0.simple()));
+            let dir = data_dir
+                .join(&table.keyspace)
+                .join(format!("{}-{}", table.name, table.id.0.simple()));
             if !runtime::fs::exists(&dir) {
                 continue;
             }

@@ -28,6 +28,9 @@ pub struct ServerArgs {
     /// Relax checks of the environment; durability is the same
     #[arg(long, value_name = "0|1", num_args = 0..=1, default_missing_value = "1")]
     pub developer_mode: Option<String>,
+    /// Keep every shard busy with a background task, to measure what that costs requests.
+    #[arg(long, hide = true)]
+    pub background_hog: bool,
     /// Interface to the kernel: auto, io_uring or epoll [default: auto]
     #[arg(long, alias = "reactor-backend", value_name = "NAME")]
     pub backend: Option<String>,

@@ -45,6 +45,8 @@ pub struct Config {
     pub memory: u64,
     /// Checks of the environment are relaxed; durability is the same.
     pub developer_mode: bool,
+    /// Whether every shard is kept busy with a background task: for measurements only.
+    pub background_hog: bool,
     /// Address for other nodes.
     pub listen_address: IpAddr,
     /// Address for clients.
@@ -185,6 +187,7 @@ fn resolve(args: &ServerArgs, file: Option<(&Path, &str)>, machine: &Machine) ->
         overprovisioned,
         memory,
         developer_mode,
+        background_hog: args.background_hog,
         listen_address: network.listen,
         rpc_address: network.rpc,
         broadcast_address: network.broadcast,

@@ -384,7 +384,7 @@ impl ClusteringRestriction {
         self.lower.is_some() || self.upper.is_some()
     }
 
-    /// The serialised prefixes, in the order and as often as written.
+    /// The serialised prefixes, each once.
     pub fn prefixes(&self, table: &Table, ctx: &BindContext<'_>) -> Result<Vec<Vec<u8>>, QueryError> {
         let columns: Vec<&Column> = table.clustering().collect();
         let mut prefixes: Vec<Vec<u8>> = vec![Vec::new()];
@@ -439,6 +439,11 @@ impl ClusteringRestriction {
                 .iter()
                 .flat_map(|p| alternatives.iter().map(move |a| [&p[..], &a[..]].concat()))
                 .collect();
+        }
+        if self.has_in() {
+            let order = &table.clustering_order;
+            prefixes.sort_by(|a, b| order.compare(a, b));
+            prefixes.dedup_by(|a, b| order.compare(a, b).is_eq());
         }
         Ok(prefixes)
     }

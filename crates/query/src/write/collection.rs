@@ -127,8 +127,8 @@ pub(super) fn pack_complex(
             return Ok(out);
         }
         (Change::Replace(_), Evaluated::Null) => {
-            // Null replaces the collection by nothing: what was there goes.
-            out.tombstone = packer.times.tombstone();
+            // Null replaces the collection by nothing: what was there goes, as with any other value.
+            out.tombstone = packer.times.tombstone_before();
             return Ok(out);
         }
         (Change::Replace(_), Evaluated::Value(v)) => {
