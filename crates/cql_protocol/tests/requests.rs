@@ -188,7 +188,7 @@ fn what_the_protocol_forbids_is_told_in_words() {
             Opcode::Query,
             V4,
             query(&[0, 11, 0]),
-            "Invalid consistency: expected a consistency level from 0x0000 (ANY) to 0x000A (LOCAL_ONE), got 11",
+            "Unknown code 11 for a consistency level: expected a consistency level from 0x0000 (ANY) to 0x000A (LOCAL_ONE)",
         ),
         (
             Opcode::Query,
@@ -206,25 +206,25 @@ fn what_the_protocol_forbids_is_told_in_words() {
             Opcode::Query,
             V4,
             query(&[0, 1, 1, 0, 2, 255, 255, 255, 255]),
-            "Truncated length of a value: expected 4 more bytes, but 0 are left in the frame",
+            "Not enough bytes to read the length of a value: expected 4 more, but 0 are left in the frame",
         ),
         (
             Opcode::Query,
             V4,
             query(&[0, 1, 1, 0, 1, 127, 255, 255, 255]),
-            "Truncated value: expected 2147483647 more bytes, but 0 are left in the frame",
+            "Not enough bytes to read the value: expected 2147483647 more, but 0 are left in the frame",
         ),
         (
             Opcode::Query,
             V4,
             b"\xff\xff\xff\xff".to_vec(),
-            "Invalid text of the query: expected a length of 0 or more, got -1",
+            "Not enough bytes to read the text of the query: expected a length of 0 or more, got -1",
         ),
         (
             Opcode::Query,
             V4,
             b"\0\0\0\x01\xff".to_vec(),
-            "Invalid text of the query: expected UTF-8 text",
+            "Cannot decode the text of the query as UTF8",
         ),
         (
             Opcode::Query,
@@ -236,13 +236,13 @@ fn what_the_protocol_forbids_is_told_in_words() {
             Opcode::Query,
             V5,
             query(&[0, 1, 0]),
-            "Truncated query flags: expected 4 more bytes, but 1 are left in the frame",
+            "Not enough bytes to read the query flags: expected 4 more, but 1 are left in the frame",
         ),
         (
             Opcode::Batch,
             V4,
             vec![3],
-            "Invalid batch type: expected 0 (logged), 1 (unlogged) or 2 (counter), got 3",
+            "Invalid BATCH message type 3: expected 0 (logged), 1 (unlogged) or 2 (counter)",
         ),
         (
             Opcode::Batch,
@@ -260,13 +260,13 @@ fn what_the_protocol_forbids_is_told_in_words() {
             Opcode::Register,
             V4,
             b"\0\x01\0\x03FOO".to_vec(),
-            "Invalid event type: expected TOPOLOGY_CHANGE, STATUS_CHANGE, SCHEMA_CHANGE or CLIENT_ROUTES_CHANGE, got 'FOO'",
+            "Invalid value 'FOO' for the event type: expected TOPOLOGY_CHANGE, STATUS_CHANGE, SCHEMA_CHANGE or CLIENT_ROUTES_CHANGE",
         ),
         (
             Opcode::Startup,
             V4,
             b"\0\x01\0\x01\xff\0\0".to_vec(),
-            "Invalid name of a STARTUP option: expected UTF-8 text",
+            "Cannot decode the name of a STARTUP option as UTF8",
         ),
     ];
     for (opcode, version, bytes, message) in cases {
@@ -407,12 +407,12 @@ fn frames_that_end_a_connection() {
         (
             v4(),
             b"\x04\0\0\x01\x04\0\0\0\0",
-            "stream 1: Unknown opcode 0x04: expected the opcode of a request",
+            "stream 1: Unknown opcode 4: expected the opcode of a request",
         ),
         (
             v4(),
             b"\x04\0\0\x01\x08\0\0\0\0",
-            "stream 1: Unknown opcode 0x08: expected the opcode of a request",
+            "stream 1: Wrong protocol direction: expected the opcode of a request, got 0x08",
         ),
         (
             v4(),

@@ -19,6 +19,9 @@ use crate::{ANSWER_BYTES_MAX, IN_FLIGHT_MAX, OUTBOX_BYTES_MAX, Server};
 /// A read buffer begins with this size and returns to it.
 const INPUT_BYTES: usize = 16 << 10;
 
+/// How large the first answer of a waiting request is taken to be.
+const ANSWER_BYTES_FIRST: usize = 1 << 20;
+
 /// What a connection agreed on and has set.
 pub(crate) struct Connection {
     pub(crate) server: Rc<Server>,
@@ -28,6 +31,8 @@ pub(crate) struct Connection {
     pub(crate) in_flight: Semaphore,
     /// Bytes that the answers of waiting requests may come to.
     pub(crate) answers: Semaphore,
+    /// How large the next such answer is taken to be: as the ones before.
+    pub(crate) answer_estimate: Cell<usize>,
     pub(crate) started: Cell<bool>,
 }
 
@@ -132,6 +137,7 @@ pub(crate) async fn run(server: &Rc<Server>, stream: TcpStream) {
         extensions: Cell::default(),
         in_flight: Semaphore::new(IN_FLIGHT_MAX),
         answers: Semaphore::new(ANSWER_BYTES_MAX),
+        answer_estimate: Cell::new(ANSWER_BYTES_FIRST),
         started: Cell::new(false),
     });
     let limits = Limits {

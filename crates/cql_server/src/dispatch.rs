@@ -14,15 +14,13 @@ use smallvec::SmallVec;
 
 use crate::connection::Connection;
 use crate::respond::Reply;
-use crate::{metadata, startup};
+use crate::{ANSWER_BYTES_MAX, metadata, startup};
 
 /// A slow request that is larger than the room for such requests takes all of it, and no more.
 const REQUEST_BYTES_CHARGED_MAX: usize = 16 << 20;
 
-/// What the answer of a waiting read of one row is taken to need.
-const POINT_ANSWER_BYTES: usize = 16 << 10;
-/// The same of any other read: a page.
-const SCAN_ANSWER_BYTES: usize = 1 << 20;
+/// A waiting request's answer is taken to need at least this much.
+const ANSWER_BYTES_MIN: usize = 4 << 10;
 
 /// Answers of one socket read, before its writes are committed.
 #[derive(Default)]
@@ -370,11 +368,11 @@ impl Connection {
                 .request_bytes
                 .acquire(bytes.min(REQUEST_BYTES_CHARGED_MAX))
                 .await;
-            let estimate = match &*later.prepared.plan {
-                Plan::Select(select) if !select.is_point() => SCAN_ANSWER_BYTES,
-                _ => POINT_ANSWER_BYTES,
-            };
-            let _answer = connection.answers.acquire(estimate).await;
+            let estimate = connection.answer_estimate.get();
+            let _answer = connection
+                .answers
+                .acquire(estimate.clamp(ANSWER_BYTES_MIN, ANSWER_BYTES_MAX))
+                .await;
             let mut out = Vec::new();
             let result = connection
                 .server
@@ -393,6 +391,13 @@ impl Connection {
                 }
                 Err(e) => later.reply.error(&mut out, &e),
             }
+            // The next ones are taken to be as large as this one, or on the way to it when it is smaller.
+            let estimate = connection.answer_estimate.get();
+            connection.answer_estimate.set(if out.len() > estimate {
+                out.len()
+            } else {
+                (estimate + out.len()) / 2
+            });
             connection.outbox.has_room().await;
             connection.outbox.push(&mut out);
         }));

@@ -11,8 +11,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use memtable::{Memtable, PartitionRef};
-use mutation::merge::merge_blocks;
-use mutation::{Bound, ClusteringSlice, PartitionBlock};
+use mutation::merge::{merge_blocks, merge_rows};
+use mutation::{Bound, ClusteringSlice, PartitionBlock, RowView, Tombstone};
 use schema::{ClusteringOrder, Table};
 use sstable::ChunkCache;
 use types::Token;
@@ -181,6 +181,37 @@ pub struct BlockLimits {
     pub bytes: usize,
 }
 
+/// What every block of a partition carries: sources tell it with their first block only.
+#[derive(Default)]
+struct Head {
+    tombstone: Option<Tombstone>,
+    static_row: Option<Vec<u8>>,
+}
+
+impl Head {
+    /// Learns from a merged block, and gives it what earlier blocks told.
+    fn complete(&mut self, table: &Table, block: &mut PartitionBlock) {
+        let known = self.tombstone.unwrap_or(Tombstone::NONE);
+        block.tombstone = block.tombstone.merge(known);
+        self.tombstone = Some(block.tombstone);
+        let mut merged = Vec::new();
+        match (&self.static_row, block.static_row()) {
+            (None, None) => return,
+            (None, Some(row)) => {
+                self.static_row = Some(row.bytes().to_vec());
+                return;
+            }
+            (Some(known), None) => merged.extend_from_slice(known),
+            (Some(known), Some(row)) => {
+                let known = RowView::new(known).expect("a merged row is well formed");
+                merge_rows(&table.layout, known, row, &mut merged);
+            }
+        }
+        block.set_static_row(&merged);
+        self.static_row = Some(merged);
+    }
+}
+
 /// What one source has ready.
 struct Feed {
     source: Source,
@@ -217,6 +248,7 @@ pub struct PartitionReader {
     version: Rc<Version>,
     cache: Rc<ChunkCache>,
     feeds: Vec<Feed>,
+    head: Head,
 }
 
 impl PartitionReader {
@@ -243,6 +275,7 @@ impl PartitionReader {
             version,
             cache,
             feeds: Vec::new(),
+            head: Head::default(),
         }
     }
 
@@ -309,10 +342,11 @@ impl PartitionReader {
             }
             let order = self.table.clustering_order.clone();
             let ready = merge_ready(&self.table, &order, &mut self.feeds, reversed);
-            let Some(block) = ready else {
+            let Some(mut block) = ready else {
                 self.slice = None;
                 continue;
             };
+            self.head.complete(&self.table, &mut block);
             match &block.covered {
                 Some(b) if reversed => {
                     self.slice = Some(ClusteringSlice {
@@ -384,6 +418,7 @@ pub struct ScanReader {
     scans: Vec<(sstable::ScanCursor, Option<PartitionBlock>)>,
     /// The partition being read.
     current: Option<(Token, Vec<u8>, ClusteringSlice, Vec<Feed>)>,
+    head: Head,
     limits: BlockLimits,
     started: bool,
     cache: Rc<ChunkCache>,
@@ -406,6 +441,7 @@ impl ScanReader {
             position: from,
             scans: Vec::new(),
             current: None,
+            head: Head::default(),
             limits,
             started: false,
             cache,
@@ -461,10 +497,11 @@ impl ScanReader {
                 }
             }
             let order = self.table.clustering_order.clone();
-            let Some(block) = merge_ready(&self.table, &order, feeds, false) else {
+            let Some(mut block) = merge_ready(&self.table, &order, feeds, false) else {
                 self.finish_partition();
                 continue;
             };
+            self.head.complete(&self.table, &mut block);
             for feed in feeds.iter_mut() {
                 if matches!(feed.source, Source::Memtable(_)) {
                     feed.pending = None;
@@ -540,6 +577,7 @@ impl ScanReader {
             });
         }
         self.current = Some((token, key, ClusteringSlice::all(), feeds));
+        self.head = Head::default();
         true
     }
 }

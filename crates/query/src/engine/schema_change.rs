@@ -156,12 +156,6 @@ impl Engine {
         let Some(outcome) = ddl::apply(&self.schema(), statement, &ctx)? else {
             return Ok(Outcome::Void);
         };
-        let counts = |table: &Arc<Table>| table.is_counter() && !crate::system::is_virtual(table.id);
-        if let Statement::CreateTable(_) = statement
-            && outcome.schema.keyspaces.values().any(|k| k.tables.values().any(counts))
-        {
-            return Err(QueryError::invalid("Counter tables are not supported yet"));
-        }
         let next = Arc::new(outcome.schema);
         let saved = {
             let (path, next) = (self.node.schema_path.clone(), next.clone());

@@ -24,6 +24,21 @@ enum Test {
 }
 
 pub(super) fn compile(r: &Relation, scope: &mut Scope<'_>) -> Result<Filter, QueryError> {
+    let filter = compile_any(r, scope)?;
+    let (Test::Compare(_, operand, _) | Test::Contains(operand, _) | Test::ContainsKey(operand, _)) = &filter.test
+    else {
+        return Ok(filter);
+    };
+    if operand.as_constant() == Some(None) {
+        let column = &scope.table.columns[filter.column].name;
+        return Err(QueryError::invalid(format!(
+            "Unsupported null value for column {column}"
+        )));
+    }
+    Ok(filter)
+}
+
+fn compile_any(r: &Relation, scope: &mut Scope<'_>) -> Result<Filter, QueryError> {
     let unsupported = || QueryError::invalid("This relation is not supported in WHERE");
     match &r.subject {
         Subject::Column(name) => {

@@ -18,6 +18,14 @@ pub fn compile_select(select: &Select, table: &Arc<Table>, scope: &mut Scope<'_>
         allow_filtering: select.allow_filtering,
     };
     let restrictions = restrict::compile(&select.relations, kind, scope)?;
+    let kinds = || selection.needed.iter().map(|&i| table.columns[i].kind);
+    let only_statics = kinds().any(|k| k == ColumnKind::Static)
+        && kinds().all(|k| matches!(k, ColumnKind::Static | ColumnKind::PartitionKey));
+    if only_statics && !restrictions.clustering.is_empty() {
+        return Err(QueryError::invalid(
+            "Cannot restrict clustering columns when selecting only static columns",
+        ));
+    }
     if select.distinct {
         check_distinct(select, table, &selection, &restrictions)?;
     }
