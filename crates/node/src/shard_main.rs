@@ -154,7 +154,9 @@ async fn serve(shared: &Arc<Shared>, engine: Rc<Engine>, request_bytes_max: usiz
     }
     if id == ShardId(0) {
         control::listen(shared).await?;
-        announce(shared);
+        if shared.announces {
+            announce(shared);
+        }
     }
     runtime::on_signal_terminate().await;
     server.drain();
