@@ -47,9 +47,19 @@ pub(crate) fn host_id(workdir: &Path) -> Result<Uuid, String> {
     let mut random = [0; 16];
     runtime::random_bytes(&mut random);
     let id = uuid::Builder::from_random_bytes(random).into_uuid();
-    fs::write(&path, format!("{id}\n").as_bytes()).map_err(|e| at(&e))?;
-    fs::sync_dir(workdir).map_err(|e| at(&e))?;
+    write_durably(workdir, &path, format!("{id}\n").as_bytes()).map_err(|e| at(&e))?;
     Ok(id)
+}
+
+/// Makes a file that after any stop is there as a whole, or not at all.
+fn write_durably(dir: &Path, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let temporary = path.with_extension("tmp");
+    let open = OpenOptions { write: true, create: true, truncate: true, ..OpenOptions::default() };
+    let file = File::open(&temporary, open)?;
+    file.write_all_at_blocking(bytes, 0)?;
+    file.sync_all_blocking()?;
+    fs::rename(&temporary, path)?;
+    fs::sync_dir(dir)
 }
 
 /// A token for the control socket.
