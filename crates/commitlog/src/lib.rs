@@ -170,8 +170,23 @@ impl Commitlog {
         self.append_record(KIND_DISCARD, &discard.encode())
     }
 
+    /// Adds several mutations to one chunk, and returns the position behind the last: a replay finds all of them or none.
+    pub fn append_together<'m>(&self, mutations: impl Iterator<Item = &'m [u8]> + Clone) -> Result<ReplayPosition, LogError> {
+        self.make_place(mutations.clone().map(|m| RECORD_HEADER_BYTES + m.len()).sum())?;
+        mutations.for_each(|m| self.push_record(KIND_MUTATION, m));
+        Ok(self.appended.get())
+    }
+
+    #[inline]
     fn append_record(&self, kind: u8, body: &[u8]) -> Result<ReplayPosition, LogError> {
-        let bytes = RECORD_HEADER_BYTES + body.len();
+        self.make_place(RECORD_HEADER_BYTES + body.len())?;
+        self.push_record(kind, body);
+        Ok(self.appended.get())
+    }
+
+    /// Sees to it that so many bytes of records fit behind those of the chunk being built.
+    #[inline]
+    fn make_place(&self, bytes: usize) -> Result<(), LogError> {
         let appended = self.appended.get();
         let end = appended.offset as usize + bytes;
         if appended.segment == 0
@@ -180,6 +195,11 @@ impl Commitlog {
         {
             self.make_room(bytes)?;
         }
+        Ok(())
+    }
+
+    #[inline]
+    fn push_record(&self, kind: u8, body: &[u8]) {
         let mut chunk = self.chunk.borrow_mut();
         if chunk.len() == CHUNK_HEADER_BYTES {
             let p = self.appended.get();
@@ -190,9 +210,8 @@ impl Commitlog {
         chunk.push(kind);
         chunk.extend_from_slice(body);
         let p = self.appended.get();
-        let p = ReplayPosition { offset: p.offset + bytes as u32, ..p };
-        self.appended.set(p);
-        Ok(p)
+        let bytes = RECORD_HEADER_BYTES + body.len();
+        self.appended.set(ReplayPosition { offset: p.offset + bytes as u32, ..p });
     }
 
     /// Writes out the chunk and goes to a new segment where the current one cannot take `bytes` more.

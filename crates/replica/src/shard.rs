@@ -153,9 +153,38 @@ impl Shard {
         Ok(position)
     }
 
+    /// Writes several mutations of this shard's tokens as one: after any stop all of them are there or none, where they
+    /// are of one table. Acknowledge only after [`Shard::commit`].
+    pub fn write_together(
+        self: &Rc<Self>,
+        writes: &[(Rc<TableStore>, Token, Mutation<'_>)],
+    ) -> Result<ReplayPosition, WriteError> {
+        if self.dirty.is_full() {
+            return Err(WriteError::MemoryFull);
+        }
+        let position = self.log.append_together(writes.iter().map(|w| w.2.bytes())).map_err(WriteError::Log)?;
+        for (store, token, mutation) in writes {
+            let tablet = store.tablet(*token).expect("the caller routes writes to the shard that owns the token");
+            self.merge(tablet, *token, mutation, position.segment);
+        }
+        // Only now: a memtable frozen between them would become durable without the rest.
+        if self.dirty.wants_flush() {
+            self.flush_for_memory();
+        }
+        Ok(position)
+    }
+
     /// Applies a mutation that is in the log already.
     #[inline]
     pub(crate) fn apply(self: &Rc<Self>, tablet: &Rc<Tablet>, token: Token, mutation: &Mutation<'_>, segment: u64) {
+        if self.merge(tablet, token, mutation, segment) && self.dirty.wants_flush() {
+            self.flush_for_memory();
+        }
+    }
+
+    /// Merges a mutation into the memtable. Whether that took memory.
+    #[inline]
+    fn merge(&self, tablet: &Tablet, token: Token, mutation: &Mutation<'_>, segment: u64) -> bool {
         if tablet.first_segment.get() == 0 {
             tablet.first_segment.set(segment);
         }
@@ -168,10 +197,13 @@ impl Shard {
         });
         if before != after {
             self.dirty.change(before, after);
-            if self.dirty.wants_flush() {
-                self.flush_for_memory();
-            }
         }
+        before != after
+    }
+
+    /// Refuses every write from here on, as if memory were full: what is flushed after this is all there is.
+    pub fn close(&self) {
+        self.dirty.close();
     }
 
     /// Hands the log of everything written so far to the kernel; with it periodic mode may acknowledge.

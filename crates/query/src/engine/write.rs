@@ -219,24 +219,25 @@ impl Engine {
     }
 
     async fn apply_here(self: &Rc<Self>, mutations: Vec<Addressed>) -> Result<(), QueryError> {
-        let mut last = None;
-        for (token, bytes) in &mutations {
-            let m = Mutation::new(bytes).ok_or_else(|| QueryError::Server("a mutation is not whole".to_owned()))?;
-            loop {
-                let Some(store) = self.shard.store(m.table) else {
-                    return Err(QueryError::invalid("unconfigured table: it was dropped meanwhile"));
-                };
-                match self.shard.write(&store, *token, &m) {
-                    Ok(position) => {
-                        last = Some(position);
-                        break;
-                    }
-                    Err(WriteError::MemoryFull) => self.shard.room().await.map_err(|e| failure(&e))?,
-                    Err(e) => return Err(failure(&e)),
-                }
-            }
+        if mutations.is_empty() {
+            return Ok(());
         }
-        let Some(position) = last else { return Ok(()) };
+        // As one: statements of a batch that write the same partition are there together or not at all.
+        let position = loop {
+            let mut writes = Vec::with_capacity(mutations.len());
+            for (token, bytes) in &mutations {
+                let m = Mutation::new(bytes).ok_or_else(|| QueryError::Server("a mutation is not whole".to_owned()))?;
+                let store = self.shard.store(m.table);
+                let store =
+                    store.ok_or_else(|| QueryError::invalid("unconfigured table: it was dropped meanwhile"))?;
+                writes.push((store, *token, m));
+            }
+            match self.shard.write_together(&writes) {
+                Ok(position) => break position,
+                Err(WriteError::MemoryFull) => self.shard.room().await.map_err(|e| failure(&e))?,
+                Err(e) => return Err(failure(&e)),
+            }
+        };
         self.shard.commit().map_err(|e| log_failure(&e))?;
         self.acknowledged(position).await
     }
