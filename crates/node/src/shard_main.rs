@@ -222,6 +222,8 @@ async fn drain(shared: &Shared, shard: &Rc<Shard>) -> Result<(), String> {
     // Requests that were read before the doors closed get their answers.
     runtime::sleep(Duration::from_millis(50)).await;
     shard.commit().map_err(|e| e.to_string())?;
+    // Whatever still waits is refused: a write behind the flush would go with the log.
+    shard.close();
     let flushed = shard.flush_all().await;
     shared.meet(Stage::Drained).await;
     match flushed {
