@@ -1,4 +1,4 @@
-//! Plays scenarios for a long time: `cargo run --release -p sim --example run -- [--seeds N] [--minutes M] [--first SEED]`.
+//! Plays scenarios for a long time: `cargo run --release -p sim --example run -- [--seeds N] [--minutes M] [--first SEED] [--verbose]`.
 
 use std::time::Duration;
 
@@ -18,7 +18,22 @@ fn scenario(seed: u64) -> Scenario {
         rude_clients: seed % 5 == 4,
     };
     let shards = u32::try_from(1 + seed % 3).expect("at most 3");
-    Scenario { shards, durability, faults, lives: 8, operations: 500 + seed % 11 * 500 }
+    Scenario { shards, durability, faults, lives: 8, operations: 500 + seed % 11 * 500, ..Scenario::new(shards, durability) }
+}
+
+/// Prints what the node logs.
+struct Logger;
+
+impl log::Log for Logger {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        println!("{} {} {}", runtime::now().as_nanos() / 1000, record.level(), record.args());
+    }
+
+    fn flush(&self) {}
 }
 
 fn argument(name: &str) -> Option<u64> {
@@ -30,6 +45,10 @@ fn main() {
     let first = argument("--first").unwrap_or(0);
     let seeds = argument("--seeds").unwrap_or(u64::MAX - first);
     let minutes = argument("--minutes").unwrap_or(10);
+    if std::env::args().any(|a| a == "--verbose") {
+        log::set_logger(&Logger).expect("there is no other logger");
+        log::set_max_level(log::LevelFilter::Info);
+    }
     let start = runtime::now();
     let (mut hours, mut faults, mut checked, mut played, mut failed) = (0.0, 0, 0, 0, Vec::new());
     for seed in first..first + seeds {

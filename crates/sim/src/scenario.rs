@@ -52,6 +52,8 @@ pub struct Scenario {
     pub lives: u32,
     /// File operations until a life's crash, at most.
     pub operations: u64,
+    /// Whether an interrupted TRUNCATE must have happened wholly or not at all, in each partition.
+    pub expects_whole_truncations: bool,
 }
 
 /// What a run has seen.
@@ -119,7 +121,7 @@ impl Scenario {
     /// A node of so many shards that nothing strikes, for a few seconds.
     #[must_use]
     pub fn new(shards: u32, durability: Durability) -> Self {
-        Self { shards, durability, faults: Faults::default(), lives: 6, operations: 3000 }
+        Self { shards, durability, faults: Faults::default(), lives: 6, operations: 3000, expects_whole_truncations: false }
     }
 
     /// Plays the scenario.
@@ -130,7 +132,8 @@ impl Scenario {
         let setup = Setup {
             shards: self.shards,
             durability: self.durability,
-            shard_bytes: 600 << 10,
+            // From a flush with nearly each write to one now and then.
+            shard_bytes: [600 << 10, 1600 << 10, 2400 << 10, 5 << 20][(seed / 7 % 4) as usize],
             segment_bytes: 32 << 10,
             log_bytes: (128 << 10) * u64::from(self.shards),
         };
@@ -138,7 +141,7 @@ impl Scenario {
             Durability::Periodic(period) => Some(period + SYNC_LAG),
             Durability::Batch => None,
         };
-        let clients = Clients::new(CLIENTS, lag);
+        let clients = Clients::new(CLIENTS, lag, self.expects_whole_truncations);
         let (for_machine, rude) = (clients.clone(), self.faults.rude_clients);
         let machines = Machines::new(seed, &setup, move |address| {
             if rude {
@@ -160,6 +163,16 @@ impl Scenario {
                 return Err(Failure { seed, life, text });
             }
         };
+        let Machines { sim, node, .. } = &mut run.machines;
+        sim.on_node(*node, || {
+            let Ok(dir) = std::env::var("SIM_DUMP") else { return };
+            let d0 = std::path::PathBuf::from(&dir);
+            let mut names = vec![];
+            for e in runtime::fs::read_dir(d0.parent().unwrap()).unwrap() { if e.name.starts_with(d0.file_name().unwrap().to_str().unwrap()) { names.push(d0.parent().unwrap().join(&e.name)); } }
+            for d in names { println!("== {}", d.display());
+              for f in runtime::fs::read_dir(&d).unwrap() { if f.name.ends_with("-Data.db") || f.name.ends_with("TOC.txt") { println!("{}", f.name); }
+                if f.name.ends_with("-TOC.txt") { let mut out = Vec::new(); let p = d.join(f.name.replace("TOC.txt", "Data.db")); let r = sstable::tool::dump(&p, 1767225610, &mut out); println!("{r:?} {}", String::from_utf8_lossy(&out).replace("zzz","")); } } }
+        });
         Err(Failure { seed, life: run.life, text })
     }
 }

@@ -24,7 +24,7 @@ const BUNCH_MAX: u64 = 6;
 const UNANSWERED_MAX: usize = 5;
 /// How long a node that runs may take to answer.
 const ANSWER_WAIT_MAX: Duration = Duration::from_mins(1);
-const HISTORY_LINES: usize = 24;
+const HISTORY_LINES: usize = 40;
 /// The protocol's error for a write that was refused because memory is full.
 const OVERLOADED: i32 = 0x1001;
 
@@ -64,6 +64,8 @@ pub struct Clients {
     failure: RefCell<Option<String>>,
     workers: Vec<RefCell<Worker>>,
     last_timestamp: Cell<i64>,
+    /// A TRUNCATE that was interrupted has happened or not, in each partition. Else it is repeated before the table is read.
+    pub(crate) expects_whole_truncations: bool,
     /// False: clients only settle.
     pub(crate) writes: Cell<bool>,
 }
@@ -124,7 +126,7 @@ fn base_columns(has_rows: bool) -> BTreeSet<String> {
 }
 
 impl Clients {
-    pub(crate) fn new(count: usize, lag: Option<Duration>) -> Rc<Self> {
+    pub(crate) fn new(count: usize, lag: Option<Duration>, expects_whole_truncations: bool) -> Rc<Self> {
         let worker = |i| {
             let table = |(name, has_rows): (&str, bool)| Table {
                 name: name.to_owned(),
@@ -144,6 +146,7 @@ impl Clients {
         };
         Rc::new(Self {
             lag,
+            expects_whole_truncations,
             tolerance: Tolerance::default(),
             counts: Cell::default(),
             failure: RefCell::default(),
@@ -300,11 +303,15 @@ impl Clients {
                 _ => None,
             })
             .collect();
+        let was_truncating = worker.borrow().tables[index].pending == Some(SchemaChange::Truncate);
         worker.borrow_mut().tables[index]
             .take_schema(&found)
             .map_err(|e| Stop::Broken(format!("{keyspace}.{name}: {e}")))?;
         if !worker.borrow().tables[index].exists {
             return Ok(());
+        }
+        if was_truncating && !self.expects_whole_truncations {
+            return self.change_schema(worker, client, index, SchemaChange::Truncate).await;
         }
         let text = format!("SELECT * FROM {keyspace}.{name}");
         let rows = self.read(worker, client, &text).await?;
