@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -35,6 +35,8 @@ pub(crate) struct Shared {
     pub(crate) old_log: Vec<PathBuf>,
     pub(crate) last_segment: u64,
     pub(crate) old_log_users: AtomicU32,
+    /// No crash brings the old log back any more.
+    pub(crate) old_log_is_gone: AtomicBool,
     pub(crate) compaction: Arc<CompactionControl>,
     pub(crate) stages: [AtomicU32; 5],
     pub(crate) failure: Mutex<Option<String>>,
@@ -140,6 +142,7 @@ fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Re
     let host_id = identity::host_id(&config.workdir)?;
     let schema_path = config.workdir.join("schema");
     let schema = Arc::new(initial_schema(&schema_path)?);
+    commitlog::remove_spares(&config.commitlog_dir).map_err(|e| e.to_string())?;
     let (last_segment, old_log) = commitlog::last_segment(&config.commitlog_dir).map_err(|e| e.to_string())?;
     commitlog::sync_segments(&old_log).map_err(|e| e.to_string())?;
     let generation = Arc::new(AtomicU64::new(largest_generation(&config.data_dir, &schema)?));
@@ -160,6 +163,7 @@ fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Re
         generation,
         compaction,
         old_log_users: AtomicU32::new(config.smp),
+        old_log_is_gone: AtomicBool::new(old_log.is_empty()),
         old_log,
         last_segment,
         stages: Default::default(),

@@ -130,11 +130,24 @@ impl Shard {
             self.delete_sstables(&done).await?;
             return Ok(false);
         }
+        // The inputs must not come back once the outputs, which lack the tombstones that are old enough, stand for them.
+        let obsolete = match self.mark_obsolete(&inputs).await {
+            Ok(obsolete) => obsolete,
+            Err(e) => {
+                self.delete_sstables(&done).await?;
+                return Err(e);
+            }
+        };
+        if tablet.epoch.get() != epoch || store.dropped.get() {
+            self.delete_obsolete(&inputs, obsolete).await;
+            self.delete_sstables(&done).await?;
+            return Ok(false);
+        }
         tablet.update(|v| {
             v.sstables.retain(|r| !inputs.iter().any(|i| Arc::ptr_eq(i, r)));
             v.sstables.extend(done.iter().cloned());
         });
-        self.delete_sstables(&inputs).await?;
+        self.delete_obsolete(&inputs, obsolete).await;
         Ok(true)
     }
 
