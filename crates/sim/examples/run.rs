@@ -7,8 +7,11 @@ use sim::{Durability, Faults, Scenario};
 /// The scenario that a seed chooses.
 fn scenario(seed: u64) -> Scenario {
     let bit = |n: u64| seed >> n & 1 == 1;
-    let durability =
-        if bit(0) { Durability::Batch } else { Durability::Periodic(Duration::from_millis(20 + seed % 7 * 30)) };
+    let durability = if bit(0) {
+        Durability::Batch
+    } else {
+        Durability::Periodic(Duration::from_millis(20 + seed % 7 * 30))
+    };
     let faults = Faults {
         kills: bit(1) || !bit(2),
         power_losses: bit(2),
@@ -18,7 +21,14 @@ fn scenario(seed: u64) -> Scenario {
         rude_clients: seed % 5 == 4,
     };
     let shards = u32::try_from(1 + seed % 3).expect("at most 3");
-    Scenario { shards, durability, faults, lives: 8, operations: 500 + seed % 11 * 500, ..Scenario::new(shards, durability) }
+    Scenario {
+        shards,
+        durability,
+        faults,
+        lives: 8,
+        operations: 500 + seed % 11 * 500,
+        ..Scenario::new(shards, durability)
+    }
 }
 
 /// Prints what the node logs.
@@ -30,7 +40,12 @@ impl log::Log for Logger {
     }
 
     fn log(&self, record: &log::Record<'_>) {
-        println!("{} {} {}", runtime::now().as_nanos() / 1000, record.level(), record.args());
+        println!(
+            "{} {} {}",
+            runtime::now().as_nanos() / 1000,
+            record.level(),
+            record.args()
+        );
     }
 
     fn flush(&self) {}
@@ -38,7 +53,10 @@ impl log::Log for Logger {
 
 fn argument(name: &str) -> Option<u64> {
     let mut arguments = std::env::args().skip_while(|a| a != name).skip(1);
-    arguments.next().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} wants a number, not '{text}'")))
+    arguments.next().map(|text| {
+        text.parse()
+            .unwrap_or_else(|_| panic!("{name} wants a number, not '{text}'"))
+    })
 }
 
 fn main() {

@@ -54,7 +54,10 @@ pub fn frame(stream: u16, opcode: u8, body: &[u8]) -> Vec<u8> {
 /// The QUERY frame of a statement.
 #[must_use]
 pub fn query(stream: u16, text: &str) -> Vec<u8> {
-    let mut body = u32::try_from(text.len()).expect("statements are short").to_be_bytes().to_vec();
+    let mut body = u32::try_from(text.len())
+        .expect("statements are short")
+        .to_be_bytes()
+        .to_vec();
     body.extend_from_slice(text.as_bytes());
     body.extend_from_slice(&CONSISTENCY_ONE);
     body.push(0);
@@ -67,7 +70,10 @@ impl Client {
     /// # Errors
     /// When nobody listens, or the connection ends before it is ready.
     pub async fn connect(address: SocketAddr) -> io::Result<Self> {
-        let mut client = Self { stream: TcpStream::connect(address).await?, input: Vec::new() };
+        let mut client = Self {
+            stream: TcpStream::connect(address).await?,
+            input: Vec::new(),
+        };
         let mut body = vec![0, 1];
         for word in ["CQL_VERSION", "3.0.0"] {
             body.extend_from_slice(&u16::try_from(word.len()).expect("a short word").to_be_bytes());
@@ -130,7 +136,10 @@ impl Client {
 fn parse(opcode: u8, body: &[u8]) -> Option<Answer> {
     let mut reader = Reader(body);
     Some(match opcode {
-        0x00 => Answer::Error { code: reader.int()?, message: reader.string()? },
+        0x00 => Answer::Error {
+            code: reader.int()?,
+            message: reader.string()?,
+        },
         0x02 => Answer::Done,
         0x08 => match reader.int()? {
             2 => Answer::Rows(reader.rows()?),
@@ -145,7 +154,9 @@ fn parse(opcode: u8, body: &[u8]) -> Option<Answer> {
 pub(crate) async fn be_rude(address: SocketAddr) {
     loop {
         runtime::sleep(Duration::from_millis(runtime::random_u64() % 30)).await;
-        let Ok(mut client) = Client::connect(address).await else { continue };
+        let Ok(mut client) = Client::connect(address).await else {
+            continue;
+        };
         if runtime::random_u64().is_multiple_of(2) {
             let mut bytes = query(1, "SELECT * FROM system.local");
             bytes.truncate(usize::try_from(runtime::random_u64() % bytes.len() as u64).expect("below a length"));

@@ -96,14 +96,26 @@ fn config(setup: &Setup, address: SocketAddr) -> Config {
 
 impl Machines {
     /// Two machines, on which nothing runs yet.
-    pub(crate) fn new(seed: u64, setup: &Setup, client: impl Fn(SocketAddr) -> Pin<Box<dyn Future<Output = ()>>> + 'static) -> Self {
+    pub(crate) fn new(
+        seed: u64,
+        setup: &Setup,
+        client: impl Fn(SocketAddr) -> Pin<Box<dyn Future<Output = ()>>> + 'static,
+    ) -> Self {
         let mut sim = Simulation::new(seed);
         let node = sim.add_node(setup.shards);
         let clients = sim.add_node(1);
         let address = SocketAddr::new(sim.address(node), PORT);
-        let mut machines = Self { sim, node, clients, address, start: Rc::default() };
+        let mut machines = Self {
+            sim,
+            node,
+            clients,
+            address,
+            start: Rc::default(),
+        };
         let (config, start) = (config(setup, address), machines.start.clone());
-        machines.sim.start(node, move |shard| Box::pin(live(shard, config.clone(), start.clone())));
+        machines
+            .sim
+            .start(node, move |shard| Box::pin(live(shard, config.clone(), start.clone())));
         machines.sim.start(clients, move |_| client(address));
         machines
     }
@@ -156,7 +168,11 @@ async fn live(shard: ShardId, config: Config, start: Rc<RefCell<Start>>) {
 async fn operate() {
     loop {
         runtime::sleep(Duration::from_millis(20 + runtime::random_u64() % 300)).await;
-        let command = if runtime::random_u64().is_multiple_of(3) { "compact" } else { "flush" };
+        let command = if runtime::random_u64().is_multiple_of(3) {
+            "compact"
+        } else {
+            "flush"
+        };
         // It fails while the node starts, or when the disk does; the node says so to the clients.
         let _ = command_by_control_port(command).await;
     }
@@ -166,8 +182,14 @@ async fn command_by_control_port(command: &str) -> Option<String> {
     let text = runtime::fs::read(PathBuf::from(WORKDIR).join("control")).ok()?;
     let text = String::from_utf8(text).ok()?;
     let (port, secret) = text.trim().split_once(' ')?;
-    let mut stream = TcpStream::connect(SocketAddr::from(([127, 0, 0, 1], port.parse().ok()?))).await.ok()?;
-    stream.write_all(format!("{secret} {command}\n").into_bytes()).await.0.ok()?;
+    let mut stream = TcpStream::connect(SocketAddr::from(([127, 0, 0, 1], port.parse().ok()?)))
+        .await
+        .ok()?;
+    stream
+        .write_all(format!("{secret} {command}\n").into_bytes())
+        .await
+        .0
+        .ok()?;
     let mut answer = Vec::new();
     loop {
         answer.reserve(1024);

@@ -172,7 +172,12 @@ impl Content {
 impl Partition {
     /// Notes a statement that is about to be sent.
     pub fn send(&mut self, timestamp: i64, changes: Vec<Change>) {
-        self.statements.push(Statement { timestamp, changes, acknowledged: None, lost_maybe: false });
+        self.statements.push(Statement {
+            timestamp,
+            changes,
+            acknowledged: None,
+            lost_maybe: false,
+        });
     }
 
     /// Notes that a statement was acknowledged.
@@ -197,7 +202,11 @@ impl Partition {
 
     /// Statements that can no longer be in doubt become part of what is sure.
     pub fn settle_before(&mut self, instant: Instant) {
-        while self.statements.first().is_some_and(|s| !s.in_doubt() && s.acknowledged.is_some_and(|at| at < instant)) {
+        while self
+            .statements
+            .first()
+            .is_some_and(|s| !s.in_doubt() && s.acknowledged.is_some_and(|at| at < instant))
+        {
             let statement = self.statements.remove(0);
             statement.changes.iter().for_each(|c| self.base.play(c));
         }
@@ -229,14 +238,20 @@ impl Partition {
     /// # Errors
     /// When no choice does.
     pub fn explain(&self, read: &Shown) -> Result<Explained, String> {
-        let doubts: Vec<usize> = (0..self.statements.len()).filter(|&i| self.statements[i].in_doubt()).collect();
+        let doubts: Vec<usize> = (0..self.statements.len())
+            .filter(|&i| self.statements[i].in_doubt())
+            .collect();
         if doubts.len() > DOUBTS_MAX {
             return Ok(Explained(None));
         }
         // All taken first: that is what happens most.
         for chosen in (0..1_u32 << doubts.len()).rev() {
-            let content =
-                self.play(|i| doubts.iter().position(|&d| d == i).is_none_or(|place| chosen >> place & 1 == 1));
+            let content = self.play(|i| {
+                doubts
+                    .iter()
+                    .position(|&d| d == i)
+                    .is_none_or(|place| chosen >> place & 1 == 1)
+            });
             if content.shown() == *read {
                 return Ok(Explained(Some(content)));
             }
@@ -247,7 +262,10 @@ impl Partition {
     /// After a start everything was read back: from here on what was read is sure.
     pub fn settle(&mut self, explained: Explained) {
         if let Explained(Some(content)) = explained {
-            *self = Self { base: content, statements: Vec::new() };
+            *self = Self {
+                base: content,
+                statements: Vec::new(),
+            };
         }
     }
 
@@ -298,12 +316,17 @@ mod tests {
     use super::*;
 
     fn insert(row: i32, value: i32) -> Vec<Change> {
-        let place = Place { row: Some(row), column: "a".to_owned() };
+        let place = Place {
+            row: Some(row),
+            column: "a".to_owned(),
+        };
         vec![Change::Marker(row), Change::Set(place, Some(Value::Int(value)))]
     }
 
     fn shown(rows: &[(i32, i32)]) -> Shown {
-        rows.iter().map(|&(row, value)| (Some(row), BTreeMap::from([("a".to_owned(), Value::Int(value))]))).collect()
+        rows.iter()
+            .map(|&(row, value)| (Some(row), BTreeMap::from([("a".to_owned(), Value::Int(value))])))
+            .collect()
     }
 
     fn partition(acknowledged: &[bool]) -> Partition {
@@ -331,7 +354,10 @@ mod tests {
         assert!(partition.explain(&shown(&[(1, 1)])).is_ok());
         let both = [insert(3, 3), insert(4, 4)].concat();
         partition.send(9, both);
-        assert!(partition.explain(&shown(&[(1, 1), (3, 3)])).is_err(), "half a statement is no statement");
+        assert!(
+            partition.explain(&shown(&[(1, 1), (3, 3)])).is_err(),
+            "half a statement is no statement"
+        );
     }
 
     #[test]

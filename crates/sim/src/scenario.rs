@@ -121,7 +121,14 @@ impl Scenario {
     /// A node of so many shards that nothing strikes, for a few seconds.
     #[must_use]
     pub fn new(shards: u32, durability: Durability) -> Self {
-        Self { shards, durability, faults: Faults::default(), lives: 6, operations: 3000, expects_whole_truncations: false }
+        Self {
+            shards,
+            durability,
+            faults: Faults::default(),
+            lives: 6,
+            operations: 3000,
+            expects_whole_truncations: false,
+        }
     }
 
     /// Plays the scenario.
@@ -149,8 +156,15 @@ impl Scenario {
             }
             Box::pin(for_machine.clone().run(address))
         });
-        let mut run =
-            Run { scenario: self, machines, clients, chance: Chance(seed), life: 0, faults: 0, stopped: None };
+        let mut run = Run {
+            scenario: self,
+            machines,
+            clients,
+            chance: Chance(seed),
+            life: 0,
+            faults: 0,
+            stopped: None,
+        };
         let result = catch_unwind(AssertUnwindSafe(|| run.play()));
         let text = match result {
             Ok(Ok(())) => return Ok(run.report()),
@@ -168,18 +182,38 @@ impl Scenario {
             let Ok(dir) = std::env::var("SIM_DUMP") else { return };
             let d0 = std::path::PathBuf::from(&dir);
             let mut names = vec![];
-            for e in runtime::fs::read_dir(d0.parent().unwrap()).unwrap() { if e.name.starts_with(d0.file_name().unwrap().to_str().unwrap()) { names.push(d0.parent().unwrap().join(&e.name)); } }
-            for d in names { println!("== {}", d.display());
-              for f in runtime::fs::read_dir(&d).unwrap() { if f.name.ends_with("-Data.db") || f.name.ends_with("TOC.txt") { println!("{}", f.name); }
-                if f.name.ends_with("-TOC.txt") { let mut out = Vec::new(); let p = d.join(f.name.replace("TOC.txt", "Data.db")); let r = sstable::tool::dump(&p, 1767225610, &mut out); println!("{r:?} {}", String::from_utf8_lossy(&out).replace("zzz","")); } } }
+            for e in runtime::fs::read_dir(d0.parent().unwrap()).unwrap() {
+                if e.name.starts_with(d0.file_name().unwrap().to_str().unwrap()) {
+                    names.push(d0.parent().unwrap().join(&e.name));
+                }
+            }
+            for d in names {
+                println!("== {}", d.display());
+                for f in runtime::fs::read_dir(&d).unwrap() {
+                    if f.name.ends_with("-Data.db") || f.name.ends_with("TOC.txt") {
+                        println!("{}", f.name);
+                    }
+                    if f.name.ends_with("-TOC.txt") {
+                        let mut out = Vec::new();
+                        let p = d.join(f.name.replace("TOC.txt", "Data.db"));
+                        let r = sstable::tool::dump(&p, 1767225610, &mut out);
+                        println!("{r:?} {}", String::from_utf8_lossy(&out).replace("zzz", ""));
+                    }
+                }
+            }
         });
-        Err(Failure { seed, life: run.life, text })
+        Err(Failure {
+            seed,
+            life: run.life,
+            text,
+        })
     }
 }
 
 fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().cloned();
-    text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned())).unwrap_or_default()
+    text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()))
+        .unwrap_or_default()
 }
 
 impl Run<'_> {
@@ -239,16 +273,26 @@ impl Run<'_> {
 
     fn must_settle(&mut self) -> Result<(), String> {
         let clients = self.clients.clone();
-        self.machines.sim.run_until(SETTLE_WAIT_MAX, || clients.are_settled() || clients.failure().is_some());
+        self.machines
+            .sim
+            .run_until(SETTLE_WAIT_MAX, || clients.are_settled() || clients.failure().is_some());
         self.verdict()?;
-        if clients.are_settled() { Ok(()) } else { Err("the node did not serve within two minutes of its start".to_owned()) }
+        if clients.are_settled() {
+            Ok(())
+        } else {
+            Err("the node did not serve within two minutes of its start".to_owned())
+        }
     }
 
     /// From a start to the crash.
     fn live(&mut self) -> Result<(), String> {
         let (faults, node) = (self.scenario.faults, self.machines.node);
         let kind = self.stop_kind();
-        let most = if self.chance.once_in(4) { 150 } else { self.scenario.operations };
+        let most = if self.chance.once_in(4) {
+            150
+        } else {
+            self.scenario.operations
+        };
         let operations = self.chance.below(most);
         if faults.kills || faults.power_losses {
             self.machines.sim.crash_after_file_ops(node, operations, kind);
@@ -276,7 +320,9 @@ impl Run<'_> {
         self.clients.tolerance.errors.set(true);
         self.clients.tolerance.read_errors.set(true);
         let operations = self.chance.below(400);
-        self.machines.sim.fail_file_op_after(self.machines.node, operations, std::io::ErrorKind::Other);
+        self.machines
+            .sim
+            .fail_file_op_after(self.machines.node, operations, std::io::ErrorKind::Other);
         Ok(())
     }
 
@@ -318,12 +364,20 @@ impl Run<'_> {
                 return Ok(());
             }
         }
-        if running { Err("writes were not taken within ten seconds after the disk had space again".to_owned()) } else { Ok(()) }
+        if running {
+            Err("writes were not taken within ten seconds after the disk had space again".to_owned())
+        } else {
+            Ok(())
+        }
     }
 
     fn stop_kind(&mut self) -> CrashKind {
         let faults = self.scenario.faults;
-        if faults.power_losses && (!faults.kills || self.chance.once_in(2)) { CrashKind::PowerLoss } else { CrashKind::Kill }
+        if faults.power_losses && (!faults.kills || self.chance.once_in(2)) {
+            CrashKind::PowerLoss
+        } else {
+            CrashKind::Kill
+        }
     }
 
     /// The node is down, one way or another, after this.
@@ -337,7 +391,8 @@ impl Run<'_> {
         self.clients.node_stopped();
         if let (true, Some(lag)) = (self.scenario.faults.power_losses, self.clients.lag) {
             let lag = u64::try_from(lag.as_nanos()).expect("a short time");
-            self.clients.power_lost(Instant::from_nanos(now.as_nanos().saturating_sub(lag)));
+            self.clients
+                .power_lost(Instant::from_nanos(now.as_nanos().saturating_sub(lag)));
         }
         sim.clear_file_faults(*node);
         sim.set_disk_capacity(*node, None);

@@ -122,7 +122,11 @@ fn number(bound: u64) -> i32 {
 
 fn base_columns(has_rows: bool) -> BTreeSet<String> {
     let clustered: &[&str] = if has_rows { &["c", "st"] } else { &[] };
-    ["k", "a", "b", "s", "m"].iter().chain(clustered).map(|c| (*c).to_owned()).collect()
+    ["k", "a", "b", "s", "m"]
+        .iter()
+        .chain(clustered)
+        .map(|c| (*c).to_owned())
+        .collect()
 }
 
 impl Clients {
@@ -259,12 +263,20 @@ impl Clients {
     /// An error that a client got: is it one that it may get?
     fn tolerate(&self, code: i32, message: &str, is_read: bool, text: &str) -> Result<(), Stop> {
         self.count(|c| c.refused += 1);
-        let allowed = if is_read { self.tolerance.read_errors.get() } else { code == OVERLOADED || self.tolerance.errors.get() };
+        let allowed = if is_read {
+            self.tolerance.read_errors.get()
+        } else {
+            code == OVERLOADED || self.tolerance.errors.get()
+        };
         if !allowed {
-            return Err(Stop::Broken(format!("a statement was refused without a reason: {code:#x} {message}\n  {text}")));
+            return Err(Stop::Broken(format!(
+                "a statement was refused without a reason: {code:#x} {message}\n  {text}"
+            )));
         }
         if is_read && !message.contains("/ceto/") {
-            return Err(Stop::Broken(format!("a failed read does not name the file: {message}\n  {text}")));
+            return Err(Stop::Broken(format!(
+                "a failed read does not name the file: {message}\n  {text}"
+            )));
         }
         Ok(())
     }
@@ -387,9 +399,14 @@ impl Clients {
             (worker.tables[index].exists, worker.tables[index].pending.is_some())
         };
         if is_pending {
-            // A change that failed with an error: whether it is there is only known after the next start.
+            // A change that failed with an error: whether it is there is only known after the next start. But a truncation can
+            // be repeated.
+            if worker.borrow().tables[index].pending == Some(SchemaChange::Truncate) {
+                return self.change_schema(worker, client, index, SchemaChange::Truncate).await;
+            }
             return Ok(());
         }
+        let other_is_pending = worker.borrow().tables[1 - index].pending.is_some();
         if !exists {
             return self.change_schema(worker, client, index, SchemaChange::Create).await;
         }
@@ -399,18 +416,32 @@ impl Clients {
             700..930 => {
                 let key = number(PARTITIONS);
                 let (keyspace, name) = worker.borrow().names(index);
-                let rows = self.read(worker, client, &format!("SELECT * FROM {keyspace}.{name} WHERE k = {key}")).await?;
+                let rows = self
+                    .read(
+                        worker,
+                        client,
+                        &format!("SELECT * FROM {keyspace}.{name} WHERE k = {key}"),
+                    )
+                    .await?;
                 self.check(worker, index, &rows, Some(key), false)
             }
             930..970 => {
                 let (keyspace, name) = worker.borrow().names(index);
-                let rows = self.read(worker, client, &format!("SELECT * FROM {keyspace}.{name}")).await?;
+                let rows = self
+                    .read(worker, client, &format!("SELECT * FROM {keyspace}.{name}"))
+                    .await?;
                 self.check(worker, index, &rows, None, false)
             }
+            // Something must stay to be written to.
+            970.. if other_is_pending => Ok(()),
             970..982 => self.change_schema(worker, client, index, SchemaChange::Truncate).await,
             982..996 => {
                 let has = worker.borrow().tables[index].columns.contains(&extra);
-                let change = if has { SchemaChange::DropColumn(extra) } else { SchemaChange::AddColumn(extra) };
+                let change = if has {
+                    SchemaChange::DropColumn(extra)
+                } else {
+                    SchemaChange::AddColumn(extra)
+                };
                 self.change_schema(worker, client, index, change).await
             }
             _ => self.change_schema(worker, client, index, SchemaChange::Drop).await,
@@ -435,7 +466,11 @@ impl Clients {
             let mut worker = worker.borrow_mut();
             worker.note(&text);
             for (key, changes) in &parts {
-                worker.tables[index].partitions.entry(*key).or_default().send(timestamp, changes.clone());
+                worker.tables[index]
+                    .partitions
+                    .entry(*key)
+                    .or_default()
+                    .send(timestamp, changes.clone());
             }
             let keys: Vec<i32> = parts.into_iter().map(|p| p.0).collect();
             sent.push((timestamp, keys, text));
@@ -448,7 +483,9 @@ impl Clients {
             };
             match answer {
                 Answer::Error { code, message } => {
-                    worker.borrow_mut().note(&format!("  -> error {code:#x}: {message} ({timestamp})"));
+                    worker
+                        .borrow_mut()
+                        .note(&format!("  -> error {code:#x}: {message} ({timestamp})"));
                     self.tolerate(code, &message, false, text)?;
                 }
                 _ => {
@@ -465,9 +502,11 @@ impl Clients {
         let lag = self.lag.unwrap_or_default();
         let mut worker = worker.borrow_mut();
         for partition in worker.tables[index].partitions.values_mut() {
-            partition.settle_before(Instant::from_nanos(runtime::now().as_nanos().saturating_sub(
-                u64::try_from(lag.as_nanos()).expect("a short time"),
-            )));
+            partition.settle_before(Instant::from_nanos(
+                runtime::now()
+                    .as_nanos()
+                    .saturating_sub(u64::try_from(lag.as_nanos()).expect("a short time")),
+            ));
         }
         Ok(())
     }
@@ -559,7 +598,10 @@ impl Table {
 
     fn place(&self, row: i32, column: &str) -> Place {
         let row = if column == "st" { None } else { Some(row) };
-        Place { row, column: column.to_owned() }
+        Place {
+            row,
+            column: column.to_owned(),
+        }
     }
 }
 
@@ -569,7 +611,8 @@ impl Worker {
             self.history.pop_front();
         }
         let text: String = text.replace("zzz", "").chars().take(300).collect();
-        self.history.push_back(format!("{} {text}", runtime::now().as_nanos() / 1000));
+        self.history
+            .push_back(format!("{} {text}", runtime::now().as_nanos() / 1000));
     }
 
     fn names(&self, index: usize) -> (String, String) {
@@ -608,7 +651,11 @@ impl Worker {
         let (keyspace, name) = self.names(index);
         let name = format!("{keyspace}.{name}");
         let key = number(PARTITIONS);
-        if table.partitions.get(&key).is_some_and(|p| p.unanswered() > UNANSWERED_MAX) {
+        if table
+            .partitions
+            .get(&key)
+            .is_some_and(|p| p.unanswered() > UNANSWERED_MAX)
+        {
             let text = format!("DELETE FROM {name} USING TIMESTAMP {timestamp} WHERE k = {key}");
             return (text, vec![(key, vec![Change::DeletePartition])]);
         }
@@ -620,7 +667,10 @@ impl Worker {
             }
             45..75 => {
                 let (head, tail, changes) = table.update(&name, key, row);
-                (format!("{head} USING TIMESTAMP {timestamp} {tail}"), vec![(key, changes)])
+                (
+                    format!("{head} USING TIMESTAMP {timestamp} {tail}"),
+                    vec![(key, changes)],
+                )
             }
             75..88 => table.delete(&name, key, row, timestamp),
             _ => {
@@ -628,14 +678,24 @@ impl Worker {
                 let other = (key + 1) % i32::try_from(PARTITIONS).expect("a small number");
                 let mut lines = Vec::new();
                 let mut parts = vec![(key, Vec::new()), (other, Vec::new())];
-                let second = if table.has_rows { Some((0, (row + 1) % i32::try_from(ROWS).expect("small"))) } else { None };
+                let second = if table.has_rows {
+                    Some((0, (row + 1) % i32::try_from(ROWS).expect("small")))
+                } else {
+                    None
+                };
                 for (part, row) in [Some((0, row)), second, Some((1, row))].into_iter().flatten() {
                     let (text, changes) = table.insert(&name, parts[part].0, row);
                     lines.push(text);
                     parts[part].1.extend(changes);
                 }
                 let kind = if below(2) == 0 { "UNLOGGED " } else { "" };
-                (format!("BEGIN {kind}BATCH USING TIMESTAMP {timestamp} {}; APPLY BATCH", lines.join("; ")), parts)
+                (
+                    format!(
+                        "BEGIN {kind}BATCH USING TIMESTAMP {timestamp} {}; APPLY BATCH",
+                        lines.join("; ")
+                    ),
+                    parts,
+                )
             }
         }
     }
@@ -676,7 +736,11 @@ fn value_of(column: &str) -> (String, Value) {
 impl Table {
     /// Some of the columns that are no key.
     fn some_columns(&self) -> Vec<&str> {
-        let values = self.columns.iter().map(String::as_str).filter(|c| !matches!(*c, "k" | "c"));
+        let values = self
+            .columns
+            .iter()
+            .map(String::as_str)
+            .filter(|c| !matches!(*c, "k" | "c"));
         values.filter(|_| below(3) != 0).collect()
     }
 
@@ -695,7 +759,14 @@ impl Table {
             values.push(text);
             changes.push(Change::Set(self.place(row, column), Some(value)));
         }
-        (format!("INSERT INTO {name} ({}) VALUES ({})", columns.join(", "), values.join(", ")), changes)
+        (
+            format!(
+                "INSERT INTO {name} ({}) VALUES ({})",
+                columns.join(", "),
+                values.join(", ")
+            ),
+            changes,
+        )
     }
 
     /// The parts before and behind USING.
@@ -714,7 +785,9 @@ impl Table {
                 ("s" | "m", 1 | 2) => (format!("{column} = {column} + {text}"), Change::Add(place, value)),
                 ("s" | "m", 3) => {
                     let (text, keys) = set_value();
-                    let Value::Set(keys) = keys else { unreachable!("a set was made") };
+                    let Value::Set(keys) = keys else {
+                        unreachable!("a set was made")
+                    };
                     (format!("{column} = {column} - {text}"), Change::Remove(place, keys))
                 }
                 ("m", _) => {
@@ -731,17 +804,33 @@ impl Table {
             Change::Set(p, _) | Change::Add(p, _) | Change::Remove(p, _) => p.row.is_some(),
             _ => true,
         });
-        let clustering = if self.has_rows && touches_row { format!(" AND c = {row}") } else { String::new() };
-        (format!("UPDATE {name}"), format!("SET {} WHERE k = {key}{clustering}", sets.join(", ")), changes)
+        let clustering = if self.has_rows && touches_row {
+            format!(" AND c = {row}")
+        } else {
+            String::new()
+        };
+        (
+            format!("UPDATE {name}"),
+            format!("SET {} WHERE k = {key}{clustering}", sets.join(", ")),
+            changes,
+        )
     }
 
     fn delete(&self, name: &str, key: i32, row: i32, timestamp: i64) -> (String, Vec<(i32, Vec<Change>)>) {
         let end = row + number(4);
         let (what, filter, change) = match below(8) {
             0 => ("", String::new(), Change::DeletePartition),
-            1..4 if self.has_rows => ("", format!(" AND c >= {row} AND c <= {end}"), Change::DeleteRows(row, end)),
+            1..4 if self.has_rows => (
+                "",
+                format!(" AND c >= {row} AND c <= {end}"),
+                Change::DeleteRows(row, end),
+            ),
             4 | 5 => {
-                let filter = if self.has_rows { format!(" AND c = {row}") } else { String::new() };
+                let filter = if self.has_rows {
+                    format!(" AND c = {row}")
+                } else {
+                    String::new()
+                };
                 ("b ", filter, Change::Set(self.place(row, "b"), None))
             }
             _ if self.has_rows => ("", format!(" AND c = {row}"), Change::DeleteRows(row, row)),
