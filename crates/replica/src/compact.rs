@@ -15,6 +15,7 @@ use schema::Table;
 use sstable::Reader;
 use types::token::shard_of;
 
+use crate::flush::remove_unused;
 use crate::shard::{Shard, shard_range};
 use crate::tablet::{TableStore, Tablet};
 
@@ -200,10 +201,16 @@ fn job(
 
 fn run_and_open(job: Job, table: &Table) -> Result<Vec<Arc<Reader>>, String> {
     let Outcome { outputs, .. } = compaction::run(job).map_err(|e| e.to_string())?;
-    outputs
+    let opened: Result<Vec<Arc<Reader>>, String> = outputs
         .iter()
         .map(|meta| Reader::open_descriptor(&meta.descriptor, table).map_err(|e| e.to_string()))
-        .collect()
+        .collect();
+    if opened.is_err() {
+        // The inputs stay.
+        let descriptors: Vec<sstable::Descriptor> = outputs.iter().map(|meta| meta.descriptor.clone()).collect();
+        remove_unused(&descriptors);
+    }
+    opened
 }
 
 /// Rewrites sstables that span the tokens of several shards, one file a shard, and removes them: what a node does at start

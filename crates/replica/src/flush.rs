@@ -63,8 +63,21 @@ fn write_sstable(
     }
     let mut writer = Writer::create(dir, generation, table, options).map_err(|e| e.to_string())?;
     for_each_block(memtable, |block| writer.append(block)).map_err(|e| e.to_string())?;
-    writer.finish().map_err(|e| e.to_string())?;
-    Reader::open(dir, generation, table).map_err(|e| e.to_string())
+    let meta = writer.finish().map_err(|e| e.to_string())?;
+    Reader::open_descriptor(&meta.descriptor, table).map_err(|e| {
+        // It is written again; this one would bring back after the next start what was deleted from the other.
+        remove_unused(std::slice::from_ref(&meta.descriptor));
+        e.to_string()
+    })
+}
+
+/// Removes whole sstables that nothing reads. Blocks.
+pub(crate) fn remove_unused(descriptors: &[sstable::Descriptor]) {
+    for descriptor in descriptors {
+        if let Err(e) = sstable::delete(descriptor) {
+            log::error!("cannot remove {}: {e}", descriptor.path(sstable::Component::Data).display());
+        }
+    }
 }
 
 impl Shard {
