@@ -10,6 +10,9 @@ use std::fmt::Write;
 
 use runtime::Instant;
 
+/// The static column.
+const STATIC: &str = "st";
+
 /// Doubtful statements of a partition up to which every choice is tried.
 const DOUBTS_MAX: usize = 14;
 
@@ -92,6 +95,8 @@ pub type Shown = BTreeMap<Option<i32>, BTreeMap<String, Value>>;
 pub struct Partition {
     base: Content,
     statements: Vec<Statement>,
+    /// The table lost a column: rows that had nothing else are not looked at, as the node still shows them.
+    may_show_empty_rows: bool,
 }
 
 fn is_empty(value: &Value) -> bool {
@@ -214,6 +219,7 @@ impl Partition {
 
     /// A column is gone.
     pub fn drop_column(&mut self, column: &str) {
+        self.may_show_empty_rows = true;
         self.base.drop_column(column);
         for statement in &mut self.statements {
             statement.changes.retain(|c| match c {
@@ -238,6 +244,11 @@ impl Partition {
     /// # Errors
     /// When no choice does.
     pub fn explain(&self, read: &Shown) -> Result<Explained, String> {
+        let mut read = read.clone();
+        if self.may_show_empty_rows {
+            read.retain(|_, cells| cells.keys().any(|c| c != STATIC));
+        }
+        let read = &read;
         let doubts: Vec<usize> = (0..self.statements.len())
             .filter(|&i| self.statements[i].in_doubt())
             .collect();
@@ -252,7 +263,11 @@ impl Partition {
                     .position(|&d| d == i)
                     .is_none_or(|place| chosen >> place & 1 == 1)
             });
-            if content.shown() == *read {
+            let mut shown = content.shown();
+            if self.may_show_empty_rows {
+                shown.retain(|_, cells| cells.keys().any(|c| c != STATIC));
+            }
+            if shown == *read {
                 return Ok(Explained(Some(content)));
             }
         }
@@ -262,10 +277,8 @@ impl Partition {
     /// After a start everything was read back: from here on what was read is sure.
     pub fn settle(&mut self, explained: Explained) {
         if let Explained(Some(content)) = explained {
-            *self = Self {
-                base: content,
-                statements: Vec::new(),
-            };
+            self.base = content;
+            self.statements.clear();
         }
     }
 

@@ -18,6 +18,8 @@ use crate::workload::{Clients, Counts};
 
 /// What a sync of the log may take behind its period.
 const SYNC_LAG: Duration = Duration::from_millis(60);
+/// The same on a slow disk, where each operation of anyone holds up everyone: the world's time passes in it.
+const SLOW_SYNC_LAG: Duration = Duration::from_secs(30);
 /// How long a node may take to start and be read back.
 const SETTLE_WAIT_MAX: Duration = Duration::from_mins(2);
 const CLIENTS: usize = 3;
@@ -145,6 +147,7 @@ impl Scenario {
             log_bytes: (128 << 10) * u64::from(self.shards),
         };
         let lag = match self.durability {
+            Durability::Periodic(period) if self.faults.slow_disks => Some(period + SLOW_SYNC_LAG),
             Durability::Periodic(period) => Some(period + SYNC_LAG),
             Durability::Batch => None,
         };
