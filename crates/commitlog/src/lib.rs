@@ -7,7 +7,8 @@
 //! wait share one sync.
 //!
 //! Segments are allocated in full before use, so that a full disk shows when a segment is made, where a write can still
-//! be refused by value, and never in the middle of one. Released segments are used again.
+//! be refused by value, and never in the middle of one. Released segments are used again; until then they have a name that
+//! no replay reads.
 //!
 //! Invariants: positions only grow; a chunk is written at most once at its place; a record is acknowledged only when its
 //! chunk was written (periodic) or synced (batch); a segment is released only when no memtable needs it or an older one.
@@ -33,7 +34,9 @@ use format::{
     RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES,
 };
 pub use format::{Discard, ReplayPosition};
-pub use replay::{Record, Replay, ReplayError, ReplayStats, last_segment, sync_segments};
+pub use replay::{
+    Record, Replay, ReplayError, ReplayStats, last_segment, remove_segments, remove_spares, sync_segments,
+};
 use segment::Segment;
 
 /// Default size of a segment.
@@ -135,6 +138,7 @@ pub struct Commitlog {
     spare: RefCell<Vec<Rc<Segment>>>,
     next_segment: Cell<u64>,
     sync_running: Cell<bool>,
+    releasing: Cell<bool>,
     sync_done: Notify,
     broken: RefCell<Option<String>>,
     is_broken: Cell<bool>,
@@ -155,6 +159,7 @@ impl Commitlog {
             spare: RefCell::default(),
             next_segment: Cell::new(first),
             sync_running: Cell::new(false),
+            releasing: Cell::new(false),
             sync_done: Notify::new(),
             broken: RefCell::default(),
             is_broken: Cell::new(false),
@@ -219,7 +224,7 @@ impl Commitlog {
             });
         }
         let appended = self.appended.get();
-        let end = appended.offset as usize + bytes;
+        let end = appended.offset as usize + CHUNK_HEADER_BYTES + bytes;
         if appended.segment == 0
             || end + ALIGN > self.options.segment_bytes as usize
             || self.chunk.borrow().len() > CHUNK_BYTES_MAX
@@ -340,6 +345,17 @@ impl Commitlog {
         self.appended.get()
     }
 
+    /// A position behind everything that is in the log, that of earlier runs included.
+    pub fn end(&self) -> ReplayPosition {
+        match self.appended.get() {
+            p if p.segment == 0 => ReplayPosition {
+                segment: self.options.first_segment - 1,
+                offset: u32::MAX,
+            },
+            p => p,
+        }
+    }
+
     /// Waits until everything up to `position` that was written is durable; the waiters share the syncs.
     pub async fn synced(self: &Rc<Self>, position: ReplayPosition) -> Result<(), LogError> {
         loop {
@@ -415,15 +431,33 @@ impl Commitlog {
     }
 
     /// Releases the segments below `segment`: nothing in them is needed any more.
-    pub fn release_below(&self, segment: u64) {
-        let mut segments = self.segments.borrow_mut();
-        while segments.len() > 1 && segments[0].id() < segment {
-            let s = segments.pop_front().expect("there is more than one");
-            let mut spare = self.spare.borrow_mut();
-            if spare.len() < SPARE_SEGMENTS_MAX && s.is_quiet() {
-                spare.push(s);
-            } else if let Err(e) = s.remove() {
-                log::warn!("commitlog {}: cannot remove: {e}", s.path().display());
+    ///
+    /// One by one, each for good before the next: what says that an older segment's mutations are not needed stands in a
+    /// younger one, so a crash must never leave the older without the younger.
+    pub async fn release_below(self: &Rc<Self>, segment: u64) {
+        if self.releasing.replace(true) {
+            return;
+        }
+        let _releasing = Releasing(self);
+        loop {
+            let released = {
+                let mut segments = self.segments.borrow_mut();
+                if segments.len() < 2 || segments[0].id() >= segment {
+                    return;
+                }
+                segments.pop_front().expect("there are two")
+            };
+            let spares = released.is_quiet() && self.spare.borrow().len() < SPARE_SEGMENTS_MAX;
+            let (path, spare) = (released.path(), spares.then(|| released.spare_path()));
+            let to = spare.clone();
+            if let Err(e) = runtime::offload(move || segment::release(&path, to.as_deref())).await {
+                log::warn!("commitlog {}: cannot release: {e}", released.path().display());
+                self.segments.borrow_mut().push_front(released);
+                return;
+            }
+            if let Some(spare) = spare {
+                released.set_path(spare);
+                self.spare.borrow_mut().push(released);
             }
         }
     }
@@ -435,8 +469,10 @@ impl Commitlog {
         let segments = std::mem::take(&mut *self.segments.borrow_mut());
         let spare = std::mem::take(&mut *self.spare.borrow_mut());
         for s in segments.iter().chain(&spare) {
-            if let Err(e) = s.remove() {
+            let path = s.path();
+            if let Err(e) = runtime::offload(move || segment::release(&path, None)).await {
                 log::warn!("commitlog {}: cannot remove: {e}", s.path().display());
+                break;
             }
         }
         self.appended.set(ReplayPosition::default());
@@ -451,5 +487,14 @@ impl Drop for Running<'_> {
     fn drop(&mut self) {
         self.0.sync_running.set(false);
         self.0.sync_done.notify_all();
+    }
+}
+
+/// Ends a release however its future ends.
+struct Releasing<'a>(&'a Commitlog);
+
+impl Drop for Releasing<'_> {
+    fn drop(&mut self) {
+        self.0.releasing.set(false);
     }
 }

@@ -16,7 +16,7 @@ use crate::format::{
     ALIGN, BATCH_ID_BYTES, CHUNK_HEADER_BYTES, Discard, KIND_BATCH, KIND_BATCH_BEGUN, KIND_BATCH_ENDED, KIND_DISCARD,
     KIND_MUTATION, ReplayPosition, SEGMENT_HEADER_BYTES, SegmentHeader, mutations, read_chunk, records,
 };
-use crate::segment::parse_file_name;
+use crate::segment::{self, parse_file_name};
 
 /// What replay found, in order.
 #[derive(Debug)]
@@ -152,6 +152,35 @@ pub fn sync_segments(files: &[PathBuf]) -> Result<(), ReplayError> {
             file: path.clone(),
             source,
         })?;
+    }
+    Ok(())
+}
+
+/// Removes segments of earlier runs for good, in their order: no crash leaves an older one without a younger one, which
+/// may say what of it is not needed. Blocks.
+pub fn remove_segments(files: &[PathBuf]) -> Result<(), ReplayError> {
+    for path in files {
+        segment::release(path, None).map_err(|source| ReplayError::Io {
+            file: path.clone(),
+            source,
+        })?;
+    }
+    Ok(())
+}
+
+/// Removes the files that a killed process kept to use them again. Blocks.
+pub fn remove_spares(dir: &Path) -> Result<(), ReplayError> {
+    let entries = fs::read_dir(dir).map_err(|source| ReplayError::Io {
+        file: dir.to_owned(),
+        source,
+    })?;
+    for path in entries.iter().map(|e| dir.join(&e.name)) {
+        if path.extension().is_some_and(|e| e == segment::SPARE_EXTENSION) {
+            fs::remove_file(&path).map_err(|source| ReplayError::Io {
+                file: path.clone(),
+                source,
+            })?;
+        }
     }
     Ok(())
 }

@@ -22,6 +22,9 @@ pub(crate) struct Segment {
     synced: Cell<u64>,
 }
 
+/// What the name of a released segment ends with, that waits to be used again.
+pub(crate) const SPARE_EXTENSION: &str = "spare";
+
 /// Name of a segment: `commitlog-SHARD-ID.log`.
 pub(crate) fn file_name(shard: u32, id: u64) -> String {
     format!("commitlog-{shard}-{id:016}.log")
@@ -134,9 +137,26 @@ impl Segment {
         Ok(())
     }
 
-    pub(crate) fn remove(&self) -> io::Result<()> {
-        fs::remove_file(&*self.path.borrow())
+    /// The name of its file while it waits to be used again.
+    pub(crate) fn spare_path(&self) -> PathBuf {
+        self.path.borrow().with_extension(SPARE_EXTENSION)
     }
+
+    pub(crate) fn set_path(&self, path: PathBuf) {
+        *self.path.borrow_mut() = path;
+    }
+}
+
+/// Takes a segment's file out of the log for good: renames it, or removes it. Blocks.
+pub(crate) fn release(path: &Path, spare: Option<&Path>) -> io::Result<()> {
+    match spare {
+        Some(spare) => fs::rename(path, spare)?,
+        None => match fs::remove_file(path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => {}
+        },
+    }
+    fs::sync_dir(path.parent().unwrap_or(Path::new(".")))
 }
 
 fn header(options: &Options, id: u64, previous: ReplayPosition) -> [u8; SEGMENT_HEADER_BYTES] {

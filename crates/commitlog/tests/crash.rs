@@ -361,7 +361,7 @@ fn a_full_disk_refuses_writes_before_they_are_half_done() {
         assert_eq!(found, Ok(written.clone()));
         // Once a segment is released there is room again.
         log.sync().await.expect("the disk works");
-        log.release_below(u64::MAX);
+        log.release_below(u64::MAX).await;
         let after = log.append(&mutation(n + 1, 3000)).and_then(|_| log.write());
         (written.len(), refused, after)
     });

@@ -163,7 +163,7 @@ pub(crate) async fn run(server: &Rc<Server>, stream: TcpStream) {
         }
         let (result, filled) = reader.read(input).await;
         input = filled;
-        if !matches!(result, Ok(n) if n > 0) || outbox.closed.get() {
+        if !matches!(result, Ok(n) if n > 0) || outbox.closed.get() || server.draining.get() {
             break;
         }
         let mut consumed = 0;

@@ -221,7 +221,10 @@ mod tests {
             .collect();
         for ((h, fill), size) in pieces.iter().zip(sizes) {
             assert_eq!(arena.get(*h).len(), size, "a piece keeps its length");
-            assert!(arena.get(*h).iter().all(|b| b == fill), "a piece of {size} bytes keeps its content");
+            assert!(
+                arena.get(*h).iter().all(|b| b == fill),
+                "a piece of {size} bytes keeps its content"
+            );
         }
     }
 

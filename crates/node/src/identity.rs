@@ -49,31 +49,32 @@ pub(crate) fn host_id(workdir: &Path) -> Result<Uuid, String> {
         let text = String::from_utf8_lossy(&text);
         return Uuid::parse_str(text.trim()).map_err(|_| at(&"expected a UUID"));
     }
-    let id = uuid::Builder::from_random_bytes(random_bytes().map_err(|e| at(&e))?).into_uuid();
-    fs::write(&path, format!("{id}\n").as_bytes()).map_err(|e| at(&e))?;
-    fs::sync_dir(workdir).map_err(|e| at(&e))?;
+    let mut random = [0; 16];
+    runtime::random_bytes(&mut random);
+    let id = uuid::Builder::from_random_bytes(random).into_uuid();
+    write_durably(workdir, &path, format!("{id}\n").as_bytes()).map_err(|e| at(&e))?;
     Ok(id)
 }
 
-fn random_bytes() -> std::io::Result<[u8; 16]> {
-    let file = File::open("/dev/urandom", OpenOptions::READ)?;
-    let mut bytes = [0; 16];
-    file.read_exact_at_blocking(&mut bytes, 0)?;
-    Ok(bytes)
-}
-
-/// The machine's boot: changes when the power was lost, not when a process was killed.
-pub(crate) fn boot_id() -> u128 {
-    let read = || -> Option<u128> {
-        let text = fs::read("/proc/sys/kernel/random/boot_id").ok()?;
-        Some(Uuid::parse_str(String::from_utf8_lossy(&text).trim()).ok()?.as_u128())
+/// Makes a file that after any stop is there as a whole, or not at all.
+fn write_durably(dir: &Path, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let temporary = path.with_extension("tmp");
+    let open = OpenOptions {
+        write: true,
+        create: true,
+        truncate: true,
+        ..OpenOptions::default()
     };
-    read().unwrap_or(0)
+    let file = File::open(&temporary, open)?;
+    file.write_all_at_blocking(bytes, 0)?;
+    file.sync_all_blocking()?;
+    fs::rename(&temporary, path)?;
+    fs::sync_dir(dir)
 }
 
 /// A token for the control socket.
-pub(crate) fn secret() -> Result<String, String> {
-    random_bytes()
-        .map(|b| Uuid::from_bytes(b).simple().to_string())
-        .map_err(|e| format!("/dev/urandom: {e}"))
+pub(crate) fn secret() -> String {
+    let mut random = [0; 16];
+    runtime::random_bytes(&mut random);
+    Uuid::from_bytes(random).simple().to_string()
 }

@@ -1,7 +1,7 @@
 //! One node: shards, services, start and drain.
 //!
-//! [`start`] runs a whole node until it is told to stop; [`embed`] runs the same node without sockets, for the benches.
-//! Both go through the same steps: lock the workdir, learn who we are, load the schema, start the shards; each shard
+//! [`start`] runs a whole node until it is told to stop; [`embed`] runs the same node without sockets, for the benches;
+//! [`prepare`] gives its parts to the simulator. All go through the same steps: lock the workdir, learn who we are, load the schema, start the shards; each shard
 //! opens its sstables and replays its log; when all are ready the doors open.
 
 pub mod config;
@@ -10,4 +10,4 @@ mod identity;
 mod shard_main;
 mod start;
 
-pub use start::{Embedded, embed, start};
+pub use start::{Embedded, Prepared, embed, prepare, start};

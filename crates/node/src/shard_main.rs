@@ -22,6 +22,9 @@ const BIND_WAIT_MAX: Duration = Duration::from_secs(1);
 /// What the process needs besides what is counted: code, stacks, buffers of the runtime.
 const UNCOUNTED_BYTES: u64 = 48 << 20;
 
+/// How long a draining node waits until the log of an earlier run is removed.
+const OLD_LOG_WAIT_MAX: Duration = Duration::from_secs(10);
+
 pub(crate) async fn run(shared: Arc<Shared>) {
     if let Err(e) = live(&shared).await {
         shared.fail(e);
@@ -195,7 +198,9 @@ async fn serve(
     }
     if id == ShardId(0) {
         control::listen(shared).await?;
-        announce(shared);
+        if shared.announces {
+            announce(shared);
+        }
     }
     if config.background_hog {
         drop(runtime::spawn_in(runtime::Group::BACKGROUND, hog()));
@@ -286,16 +291,30 @@ fn announce(shared: &Shared) {
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
-/// Flushes what was replayed and then, with the last shard, removes the log it came from.
+/// Flushes what was replayed and then, with the last shard, removes the log it came from. Until it is gone for good no
+/// shard may forget a tombstone: after a crash the log would bring back what it covers.
 async fn forget_old_log(shared: Arc<Shared>, shard: Rc<Shard>) {
     while let Err(e) = shard.flush_all().await {
         log::error!("cannot flush what was replayed: {e}; the old log stays");
         runtime::sleep(Duration::from_secs(5)).await;
     }
-    shard.set_old_log(false);
     if shared.old_log_users.fetch_sub(1, Ordering::AcqRel) == 1 {
-        replica::remove_old_log(&shared.old_log);
+        loop {
+            let for_job = shared.clone();
+            match runtime::offload(move || commitlog::remove_segments(&for_job.old_log)).await {
+                Ok(()) => break,
+                Err(e) => {
+                    log::error!("cannot remove the old log: {e}");
+                    runtime::sleep(Duration::from_secs(5)).await;
+                }
+            }
+        }
+        shared.old_log_is_gone.store(true, Ordering::Release);
     }
+    while !shared.old_log_is_gone.load(Ordering::Acquire) {
+        runtime::sleep(Duration::from_millis(20)).await;
+    }
+    shard.set_old_log(false);
 }
 
 /// Puts everything into sstables, so that the next start has nothing to replay.
@@ -303,9 +322,20 @@ async fn drain(shared: &Shared, shard: &Rc<Shard>) -> Result<(), String> {
     // Requests that were read before the doors closed get their answers.
     runtime::sleep(Duration::from_millis(50)).await;
     shard.commit().map_err(|e| e.to_string())?;
+    // Whatever still waits is refused: a write behind the flush would go with the log.
+    shard.close();
     let flushed = shard.flush_all().await;
     shared.meet(Stage::Drained).await;
+    // The new log says what of the old one is not needed: it must not go first.
+    let deadline = runtime::now() + OLD_LOG_WAIT_MAX;
+    while flushed.is_ok() && !shared.old_log_is_gone.load(Ordering::Acquire) && runtime::now() < deadline {
+        runtime::sleep(Duration::from_millis(5)).await;
+    }
     match flushed {
+        Ok(()) if !shared.old_log_is_gone.load(Ordering::Acquire) => {
+            log::error!("the log of an earlier run could not be removed; the next start replays the commitlog");
+            shard.log.sync().await.map_err(|e| e.to_string())
+        }
         Ok(()) => shard.log.close().await.map_err(|e| e.to_string()),
         // What could not be flushed is in the log, which stays for the next start.
         Err(e) => {

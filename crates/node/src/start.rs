@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use schema::Schema;
 use uuid::Uuid;
 
 use crate::config::Config;
-use crate::identity;
+use crate::identity::{self, WorkdirLock};
 use crate::shard_main;
 
 /// What each shard of an embedded node runs.
@@ -35,6 +35,8 @@ pub(crate) struct Shared {
     pub(crate) old_log: Vec<PathBuf>,
     pub(crate) last_segment: u64,
     pub(crate) old_log_users: AtomicU32,
+    /// No crash brings the old log back any more.
+    pub(crate) old_log_is_gone: AtomicBool,
     pub(crate) compaction: Arc<CompactionControl>,
     pub(crate) stages: [AtomicU32; 5],
     pub(crate) failure: Mutex<Option<String>>,
@@ -42,7 +44,15 @@ pub(crate) struct Shared {
     pub(crate) addresses: Mutex<Option<(SocketAddr, Option<SocketAddr>)>>,
     pub(crate) embedded: Option<Embedded>,
     pub(crate) secret: String,
+    /// Whether to say on standard output that the node serves.
+    pub(crate) announces: bool,
+    /// Held until the last shard has ended.
+    _lock: WorkdirLock,
 }
+
+/// A node that knows who it is and holds its workdir: what its shards run. The simulator makes one on a simulated machine.
+#[derive(Clone)]
+pub struct Prepared(Arc<Shared>);
 
 /// The places where all shards wait for each other.
 #[derive(Clone, Copy)]
@@ -95,10 +105,59 @@ fn run(config: Config, embedded: Option<Embedded>) -> Result<(), String> {
     for warning in &config.warnings {
         log::warn!("{warning}");
     }
-    let _lock = identity::lock(&config.workdir, &[&config.data_dir, &config.commitlog_dir])?;
+    let options = runtime::Options {
+        shards: config.smp,
+        pin_cpus: config.cpus.clone(),
+        backend: config.backend,
+        spin: if config.overprovisioned {
+            Duration::ZERO
+        } else {
+            Duration::from_micros(20)
+        },
+    };
+    let prepared = prepare_as(config, embedded, true)?;
+    let for_shards = prepared.clone();
+    runtime::run(options, move |_| Box::pin(for_shards.clone().run_shard()))
+        .map_err(|e| format!("the shards did not start: {e}"))?;
+    prepared.failure().map_or(Ok(()), Err)
+}
+
+/// Locks the workdir, learns who the node is, and loads the schema: what comes before the shards. Blocks.
+pub fn prepare(config: Config) -> Result<Prepared, String> {
+    prepare_as(config, None, false)
+}
+
+impl Prepared {
+    /// The life of the shard that runs this, to its end.
+    pub async fn run_shard(self) {
+        shard_main::run(self.0).await;
+    }
+
+    /// Why the node failed, if it has.
+    pub fn failure(&self) -> Option<String> {
+        self.0
+            .failure
+            .lock()
+            .expect("nobody panics while holding the failure")
+            .clone()
+    }
+
+    /// Where CQL listens, once it does.
+    pub fn cql_address(&self) -> Option<SocketAddr> {
+        self.0
+            .addresses
+            .lock()
+            .expect("nobody panics while holding the addresses")
+            .map(|(cql, _)| cql)
+    }
+}
+
+fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Result<Prepared, String> {
+    let lock = identity::lock(&config.workdir, &[&config.data_dir, &config.commitlog_dir])?;
     let host_id = identity::host_id(&config.workdir)?;
     let schema_path = config.workdir.join("schema");
     let schema = Arc::new(initial_schema(&schema_path)?);
+    commitlog::remove_spares(&config.commitlog_dir).map_err(|e| e.to_string())?;
     let (last_segment, old_log) = commitlog::last_segment(&config.commitlog_dir).map_err(|e| e.to_string())?;
     commitlog::sync_segments(&old_log).map_err(|e| e.to_string())?;
     let generation = Arc::new(AtomicU64::new(largest_generation(&config.data_dir, &schema)?));
@@ -115,42 +174,27 @@ fn run(config: Config, embedded: Option<Embedded>) -> Result<(), String> {
         info: Mutex::new(info),
         statements: SharedStatements::default(),
     });
-    let options = runtime::Options {
-        shards: config.smp,
-        pin_cpus: config.cpus.clone(),
-        backend: config.backend,
-        spin: if config.overprovisioned {
-            Duration::ZERO
-        } else {
-            Duration::from_micros(20)
-        },
-    };
     let shared = Arc::new(Shared {
         host_id,
-        boot_id: identity::boot_id(),
+        boot_id: runtime::boot_id(),
         schema,
         node,
         generation,
         compaction,
         old_log_users: AtomicU32::new(config.smp),
+        old_log_is_gone: AtomicBool::new(old_log.is_empty()),
         old_log,
         last_segment,
         stages: Default::default(),
         failure: Mutex::new(None),
         addresses: Mutex::new(None),
         embedded,
-        secret: identity::secret()?,
+        secret: identity::secret(),
+        announces,
+        _lock: lock,
         config,
     });
-    let for_shards = shared.clone();
-    runtime::run(options, move |_| Box::pin(shard_main::run(for_shards.clone())))
-        .map_err(|e| format!("the shards did not start: {e}"))?;
-    let failure = shared
-        .failure
-        .lock()
-        .expect("nobody panics while holding the failure")
-        .take();
-    failure.map_or(Ok(()), Err)
+    Ok(Prepared(shared))
 }
 
 /// The stored schema with this version's system keyspaces; a new one when there is none.

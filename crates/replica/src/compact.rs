@@ -15,6 +15,7 @@ use schema::Table;
 use sstable::Reader;
 use types::token::shard_of;
 
+use crate::flush::remove_unused;
 use crate::shard::{Shard, shard_range};
 use crate::tablet::{TableStore, Tablet};
 
@@ -143,11 +144,24 @@ impl Shard {
             self.delete_sstables(&done).await?;
             return Ok(false);
         }
+        // The inputs must not come back once the outputs, which lack the tombstones that are old enough, stand for them.
+        let obsolete = match self.mark_obsolete(&inputs).await {
+            Ok(obsolete) => obsolete,
+            Err(e) => {
+                self.delete_sstables(&done).await?;
+                return Err(e);
+            }
+        };
+        if tablet.epoch.get() != epoch || store.dropped.get() {
+            self.delete_obsolete(&inputs, obsolete).await;
+            self.delete_sstables(&done).await?;
+            return Ok(false);
+        }
         tablet.update(|v| {
             v.sstables.retain(|r| !inputs.iter().any(|i| Arc::ptr_eq(i, r)));
             v.sstables.extend(done.iter().cloned());
         });
-        self.delete_sstables(&inputs).await?;
+        self.delete_obsolete(&inputs, obsolete).await;
         Ok(true)
     }
 
@@ -200,10 +214,16 @@ fn job(
 
 fn run_and_open(job: Job, table: &Table) -> Result<Vec<Arc<Reader>>, String> {
     let Outcome { outputs, .. } = compaction::run(job).map_err(|e| e.to_string())?;
-    outputs
+    let opened: Result<Vec<Arc<Reader>>, String> = outputs
         .iter()
         .map(|meta| Reader::open_descriptor(&meta.descriptor, table).map_err(|e| e.to_string()))
-        .collect()
+        .collect();
+    if opened.is_err() {
+        // The inputs stay.
+        let descriptors: Vec<sstable::Descriptor> = outputs.iter().map(|meta| meta.descriptor.clone()).collect();
+        remove_unused(&descriptors);
+    }
+    opened
 }
 
 /// Rewrites sstables that span the tokens of several shards, one file a shard, and removes them: what a node does at start

@@ -60,8 +60,24 @@ fn write_sstable(
     }
     let mut writer = Writer::create(dir, generation, table, options).map_err(|e| e.to_string())?;
     for_each_block(memtable, |block| writer.append(block)).map_err(|e| e.to_string())?;
-    writer.finish().map_err(|e| e.to_string())?;
-    Reader::open(dir, generation, table).map_err(|e| e.to_string())
+    let meta = writer.finish().map_err(|e| e.to_string())?;
+    Reader::open_descriptor(&meta.descriptor, table).map_err(|e| {
+        // It is written again; this one would bring back after the next start what was deleted from the other.
+        remove_unused(std::slice::from_ref(&meta.descriptor));
+        e.to_string()
+    })
+}
+
+/// Removes whole sstables that nothing reads. Blocks.
+pub(crate) fn remove_unused(descriptors: &[sstable::Descriptor]) {
+    for descriptor in descriptors {
+        if let Err(e) = sstable::delete(descriptor) {
+            log::error!(
+                "cannot remove {}: {e}",
+                descriptor.path(sstable::Component::Data).display()
+            );
+        }
+    }
 }
 
 impl Shard {
@@ -145,11 +161,11 @@ impl Shard {
             // Without the note a crash replays writes that are in sstables too, which merges to the same.
             return;
         }
-        self.release_log();
+        self.release_log().await;
     }
 
     /// Releases the log segments that no memtable needs.
-    pub(crate) fn release_log(&self) {
+    pub(crate) async fn release_log(&self) {
         let mut oldest = self.open_batches.borrow().values().copied().min().unwrap_or(u64::MAX);
         for store in self.tables.borrow().values() {
             for tablet in &store.tablets {
@@ -164,7 +180,7 @@ impl Shard {
                 });
             }
         }
-        self.log.release_below(oldest);
+        self.log.release_below(oldest).await;
     }
 
     /// Starts flushing the largest memtable; called when half of the dirty memory is held.
@@ -211,10 +227,22 @@ impl Shard {
     }
 
     /// Forgets everything that was written to a table so far: memory, log and files. New writes are not touched.
+    ///
+    /// What is in memory goes into files first, so that the removal of the files, which no crash halves, is the one step in
+    /// which the data goes. When it does not fit there (a full disk, which TRUNCATE is to free), an interrupted truncation
+    /// may leave a part.
     pub async fn truncate(self: &Rc<Self>, store: &Rc<TableStore>) -> Result<(), String> {
         for tablet in &store.tablets {
+            if let Err(e) = self.flush(store, tablet).await {
+                let table = store.table();
+                log::warn!(
+                    "truncation of {}.{} without a flush before: {e}",
+                    table.keyspace,
+                    table.name
+                );
+            }
             self.freeze(store, tablet);
-            let position = self.log.appended();
+            let position = self.log.end();
             tablet.epoch.set(tablet.epoch.get() + 1);
             let old = tablet.version();
             let bytes = old.frozen.iter().map(|f| f.memtable.bytes()).sum();
@@ -237,7 +265,11 @@ impl Shard {
                 .map_err(|e| e.to_string())?;
             self.log.sync().await.map_err(|e| e.to_string())?;
             self.delete_sstables(&old.sstables).await?;
-            self.release_log();
+            // A flush or compaction that was running leaves a file of the old data, which it removes before it ends.
+            while tablet.flushing.get() || tablet.compacting.get() {
+                runtime::sleep(Duration::from_millis(1)).await;
+            }
+            self.release_log().await;
         }
         Ok(())
     }
@@ -260,22 +292,32 @@ impl Shard {
             self.dirty.release(bytes);
             self.delete_sstables(&old.sstables).await?;
         }
-        self.release_log();
+        self.release_log().await;
         Ok(())
     }
 
-    /// Removes files that no version names any more. Readers that still hold them keep their open files.
+    /// Removes files that no version names any more, all or, after a crash, none. Readers that still hold them keep their
+    /// open files.
     pub(crate) async fn delete_sstables(&self, readers: &[Arc<Reader>]) -> Result<(), String> {
-        // All of them or none, even across a crash: what one covers another may still hold.
-        let mut descriptors = Vec::with_capacity(readers.len());
-        for reader in readers {
-            reader.evict_from(&self.cache);
-            descriptors.push(reader.descriptor().clone());
-        }
-        runtime::offload(move || sstable::delete_all(&descriptors))
-            .await
-            .map_err(|e| e.to_string())?;
+        let obsolete = self.mark_obsolete(readers).await?;
+        self.delete_obsolete(readers, obsolete).await;
         Ok(())
+    }
+
+    /// Makes it durable that these files count as deleted. On failure none is.
+    pub(crate) async fn mark_obsolete(&self, readers: &[Arc<Reader>]) -> Result<sstable::Obsolete, String> {
+        let descriptors: Vec<sstable::Descriptor> = readers.iter().map(|r| r.descriptor().clone()).collect();
+        runtime::offload(move || sstable::mark_obsolete(&descriptors))
+            .await
+            .map_err(|e| e.to_string())
+    }
+
+    /// Removes files that count as deleted. What cannot be removed now goes at the next start.
+    pub(crate) async fn delete_obsolete(&self, readers: &[Arc<Reader>], obsolete: sstable::Obsolete) {
+        readers.iter().for_each(|r| r.evict_from(&self.cache));
+        if let Err(e) = runtime::offload(move || obsolete.delete()).await {
+            log::error!("cannot remove sstables that are not needed any more: {e}");
+        }
     }
 
     /// Flushes every memtable; the first error is returned after all were tried.
@@ -309,7 +351,7 @@ impl Shard {
                     }
                 }
             }
-            self.release_log();
+            self.release_log().await;
         }
     }
 }

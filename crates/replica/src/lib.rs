@@ -25,6 +25,6 @@ pub use compact::reshard;
 pub use compaction::Control as CompactionControl;
 pub use memory::MemoryStats;
 pub use read::{BlockLimits, PartitionRead, PartitionReader, ReadError, ScanReader, Sources, split_block};
-pub use recovery::{RecoveryError, RecoveryStats, remove_old_log};
+pub use recovery::{RecoveryError, RecoveryStats};
 pub use shard::{Shard, ShardOptions, WriteError, shard_range};
 pub use tablet::{TableStore, Tablet, TokenRange, Version};

@@ -16,7 +16,7 @@ pub struct MemoryStats {
 /// Counts dirty bytes and makes writers wait.
 pub(crate) struct DirtyMemory {
     bytes: Cell<usize>,
-    bytes_max: usize,
+    bytes_max: Cell<usize>,
     room: Notify,
 }
 
@@ -24,7 +24,7 @@ impl DirtyMemory {
     pub(crate) fn new(bytes_max: usize) -> Self {
         Self {
             bytes: Cell::new(0),
-            bytes_max,
+            bytes_max: Cell::new(bytes_max),
             room: Notify::new(),
         }
     }
@@ -32,19 +32,24 @@ impl DirtyMemory {
     pub(crate) fn stats(&self) -> MemoryStats {
         MemoryStats {
             dirty: self.bytes.get(),
-            dirty_max: self.bytes_max,
+            dirty_max: self.bytes_max.get(),
         }
     }
 
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
-        self.bytes.get() >= self.bytes_max
+        self.bytes.get() >= self.bytes_max.get()
     }
 
     /// Whether it is time to flush: half of the limit is held, so that a flush has the other half's time.
     #[inline]
     pub(crate) fn wants_flush(&self) -> bool {
-        self.bytes.get() >= self.bytes_max / 2
+        self.bytes.get() >= self.bytes_max.get() / 2
+    }
+
+    /// Has no room any more, whatever is released.
+    pub(crate) fn close(&self) {
+        self.bytes_max.set(0);
     }
 
     #[inline]

@@ -1,6 +1,6 @@
 //! A shard's start: the sstables it finds, the log it replays.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -116,14 +116,5 @@ impl Shard {
     /// Says that files of an earlier run's log are still there, or no longer.
     pub fn set_old_log(&self, there: bool) {
         self.old_log.set(there);
-    }
-}
-
-/// Removes the log files of earlier runs, once every shard has flushed what it replayed from them.
-pub fn remove_old_log(files: &[PathBuf]) {
-    for file in files {
-        if let Err(e) = runtime::fs::remove_file(file) {
-            log::warn!("cannot remove {}: {e}", file.display());
-        }
     }
 }

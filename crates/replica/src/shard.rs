@@ -178,7 +178,11 @@ impl Shard {
             let tablet = store
                 .tablet(*token)
                 .expect("the caller routes writes to the shard that owns the token");
-            self.apply(tablet, *token, m, position.segment);
+            self.merge(tablet, *token, m, position.segment);
+        }
+        // Only now: a memtable frozen between them would become durable without the rest.
+        if self.dirty.wants_flush() {
+            self.flush_for_memory();
         }
         Ok(position)
     }
@@ -207,6 +211,14 @@ impl Shard {
     /// Applies a mutation that is in the log already.
     #[inline]
     pub(crate) fn apply(self: &Rc<Self>, tablet: &Rc<Tablet>, token: Token, mutation: &Mutation<'_>, segment: u64) {
+        if self.merge(tablet, token, mutation, segment) && self.dirty.wants_flush() {
+            self.flush_for_memory();
+        }
+    }
+
+    /// Merges a mutation into the memtable. Whether that took memory.
+    #[inline]
+    fn merge(&self, tablet: &Tablet, token: Token, mutation: &Mutation<'_>, segment: u64) -> bool {
         if tablet.first_segment.get() == 0 {
             tablet.first_segment.set(segment);
         }
@@ -219,10 +231,13 @@ impl Shard {
         });
         if before != after {
             self.dirty.change(before, after);
-            if self.dirty.wants_flush() {
-                self.flush_for_memory();
-            }
         }
+        before != after
+    }
+
+    /// Refuses every write from here on, as if memory were full: what is flushed after this is all there is.
+    pub fn close(&self) {
+        self.dirty.close();
     }
 
     /// Hands the log of everything written so far to the kernel; with it periodic mode may acknowledge.

@@ -51,7 +51,7 @@ pub use executor::{
 };
 pub use group::Group;
 pub use mailbox::{Submitted, submit_async_to, submit_to};
-pub use random::random_u64;
+pub use random::{boot_id, random_bytes, random_u64};
 pub use signal::{TerminateSignal, on_signal_terminate};
 pub use start::{Backend, Options, run};
 pub use sync::{Notified, Notify, Permit, Semaphore};

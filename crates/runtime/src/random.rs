@@ -15,6 +15,35 @@ pub fn random_u64() -> u64 {
     GENERATOR.with_borrow_mut(Generator::next)
 }
 
+/// Fills a buffer with bytes that nobody can guess: for identities and secrets.
+///
+/// # Panics
+/// When the kernel has no randomness, which does not happen once a machine has booted.
+pub fn random_bytes(buffer: &mut [u8]) {
+    if crate::sim::world::is_simulated() {
+        let world = crate::sim::world::world();
+        for part in buffer.chunks_mut(8) {
+            part.copy_from_slice(&world.random_u64().to_le_bytes()[..part.len()]);
+        }
+        return;
+    }
+    for part in buffer.chunks_mut(256) {
+        fill_from_kernel(part);
+    }
+}
+
+/// The machine's boot: a number that changes when the power was lost, not when a process was killed. 0 where the system does not tell.
+#[must_use]
+pub fn boot_id() -> u128 {
+    if crate::sim::world::is_simulated() {
+        let (_, node) = crate::sim::world::world_and_node();
+        return u128::from(node.boots.get()) << 64 | u128::from(node.id.0);
+    }
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+    u128::from_str_radix(&digits, 16).unwrap_or(0)
+}
+
 /// xoshiro256++.
 #[derive(Clone, Debug)]
 pub(crate) struct Generator {
@@ -50,8 +79,18 @@ impl Generator {
 
 fn seed_from_kernel() -> u64 {
     let mut seed = [0_u8; 8];
-    // SAFETY: the pointer and length describe the local array; getrandom writes at most that many bytes.
-    let filled = unsafe { libc::getrandom(seed.as_mut_ptr().cast(), seed.len(), 0) };
-    assert_eq!(filled, 8, "the kernel always has 8 random bytes once it has booted");
+    fill_from_kernel(&mut seed);
     u64::from_ne_bytes(seed)
+}
+
+/// At most 256 bytes, which the kernel gives at once.
+fn fill_from_kernel(buffer: &mut [u8]) {
+    // SAFETY: the pointer and length describe the buffer; getrandom writes at most that many bytes.
+    let filled = unsafe { libc::getrandom(buffer.as_mut_ptr().cast(), buffer.len(), 0) };
+    let filled = usize::try_from(filled).unwrap_or(0);
+    assert_eq!(
+        filled,
+        buffer.len(),
+        "the kernel always has random bytes once it has booted"
+    );
 }

@@ -304,8 +304,77 @@ fn finish_deletions(dir: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Finishes deletions that were interrupted, and removes the files of sstables that were never sealed; the names of
-/// the latter. Blocks.
+/// Sstables that count as deleted, as [`mark_obsolete`] has made durable.
+#[must_use = "their files are still there"]
+pub struct Obsolete(ObsoleteFiles);
+
+enum ObsoleteFiles {
+    /// One or none: their deletion cannot be halved.
+    Few(Vec<Descriptor>),
+    /// The file that lists them.
+    Listed(PathBuf),
+}
+
+/// Marks sstables of one directory as deleted so that after a crash all of them are there or, once [`remove_unsealed`] has been
+/// there, none.
+///
+/// A compaction's inputs must go together: one may hold the tombstone of what is in another. A file lists them; once it is durable
+/// they count as deleted. Blocks.
+///
+/// # Errors
+/// When the list cannot be made durable: then none is deleted.
+pub fn mark_obsolete(descriptors: &[Descriptor]) -> Result<Obsolete, Error> {
+    let [first, _, ..] = descriptors else {
+        return Ok(Obsolete(ObsoleteFiles::Few(descriptors.to_vec())));
+    };
+    let path = first
+        .dir
+        .join(format!("{OBSOLETE_PREFIX}{}{OBSOLETE_SUFFIX}", first.generation));
+    let mut text = String::new();
+    for descriptor in descriptors {
+        let toc = descriptor.path(Component::Toc);
+        text.push_str(toc.file_name().and_then(|name| name.to_str()).unwrap_or_default());
+        text.push('\n');
+    }
+    let temporary = path.with_extension("tmp");
+    io::write_all(temporary.clone(), text.as_bytes())?;
+    io::rename(&temporary, &path)?;
+    if let Err(e) = io::sync_dir(&first.dir) {
+        // Nobody knows whether it is durable, but whoever keeps the sstables needs it gone.
+        io::remove_if_exists(&path)?;
+        return Err(e);
+    }
+    Ok(Obsolete(ObsoleteFiles::Listed(path)))
+}
+
+impl Obsolete {
+    /// Deletes the files. Blocks.
+    ///
+    /// # Errors
+    /// When a file cannot be removed; [`remove_unsealed`] does it at the next start.
+    pub fn delete(self) -> Result<(), Error> {
+        match self.0 {
+            ObsoleteFiles::Few(descriptors) => descriptors.iter().try_for_each(delete),
+            ObsoleteFiles::Listed(path) => delete_listed(&path),
+        }
+    }
+}
+
+/// The name of a file that lists sstables which are being deleted: `obsolete-GENERATION.txt`.
+const OBSOLETE_PREFIX: &str = "obsolete-";
+const OBSOLETE_SUFFIX: &str = ".txt";
+
+/// Deletes the sstables that a file lists, and then the file, for good: their generations may be used again after the next start.
+fn delete_listed(list: &Path) -> Result<(), Error> {
+    let bytes = io::read_all(list)?;
+    for name in String::from_utf8_lossy(&bytes).lines() {
+        delete(&Descriptor::of_path(&list.with_file_name(name))?)?;
+    }
+    io::remove_if_exists(list)?;
+    io::sync_dir(list.parent().unwrap_or(Path::new(".")))
+}
+
+/// Removes the files of sstables that were never sealed, or whose deletion did not finish; their names. Blocks.
 ///
 /// For a directory that nobody writes to yet: at start.
 ///
@@ -313,6 +382,16 @@ fn finish_deletions(dir: &Path) -> Result<(), Error> {
 /// When the directory cannot be read or a file not be removed.
 pub fn remove_unsealed(dir: &Path) -> Result<Vec<String>, Error> {
     finish_deletions(dir)?;
+    for name in io::list_names(dir)?
+        .iter()
+        .filter(|name| name.starts_with(OBSOLETE_PREFIX))
+    {
+        if name.ends_with(OBSOLETE_SUFFIX) {
+            delete_listed(&dir.join(name))?;
+        } else {
+            io::remove_if_exists(&dir.join(name))?;
+        }
+    }
     let sealed = list(dir)?;
     let mut removed = Vec::new();
     for name in io::list_names(dir)? {

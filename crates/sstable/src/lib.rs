@@ -34,7 +34,9 @@ mod window;
 mod writer;
 
 pub use cache::ChunkCache;
-pub use component::{Component, Descriptor, Generation, Version, delete, delete_all, list, remove_unsealed};
+pub use component::{
+    Component, Descriptor, Generation, Obsolete, Version, delete, delete_all, list, mark_obsolete, remove_unsealed,
+};
 pub use compression::{Compression, Compressor};
 pub use cursor::PartitionCursor;
 pub use error::Error;

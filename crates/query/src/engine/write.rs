@@ -257,12 +257,12 @@ impl Engine {
                 here = Some(mutations);
             } else {
                 waiting.push(runtime::submit_async_to(ShardId(shard), move || async move {
-                    Engine::local().apply_here(mutations, logged).await
+                    Engine::local().apply_here(mutations).await
                 }));
             }
         }
         let mut result = match here {
-            Some(mutations) => self.apply_here(mutations, logged).await,
+            Some(mutations) => self.apply_here(mutations).await,
             None => Ok(()),
         };
         for w in waiting {
@@ -291,7 +291,7 @@ impl Engine {
         self.apply(mutations, true).await
     }
 
-    async fn apply_here(self: &Rc<Self>, mutations: Vec<Addressed>, together: bool) -> Result<(), QueryError> {
+    async fn apply_here(self: &Rc<Self>, mutations: Vec<Addressed>) -> Result<(), QueryError> {
         let mut parts = Vec::with_capacity(mutations.len());
         for (token, bytes) in &mutations {
             let m = Mutation::new(bytes).ok_or_else(|| QueryError::Server("a mutation is not whole".to_owned()))?;
@@ -302,7 +302,7 @@ impl Engine {
         }
         let losses = self.shard.log.losses();
         let mut last = None;
-        let all_at_once = together && parts.len() > 1;
+        let all_at_once = parts.len() > 1;
         let mut left = &parts[..];
         while let Some((store, token, m)) = left.first() {
             let written = if all_at_once {

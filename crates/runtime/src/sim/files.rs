@@ -45,7 +45,7 @@ fn begin(kind: Kind, what: &str) -> io::Result<(Rc<World>, Rc<SimulatedNode>)> {
         return Err(gone());
     }
     let (least, most) = if kind == Kind::Sync { SYNC } else { QUICK };
-    world.advance(world.latency(least, most));
+    world.advance(world.latency(least, most) + node.faults.delay.get());
     world.note(what, &[u64::from(node.id.0)]);
     if let Some((left, error)) = node.faults.fail_after.get() {
         node.faults

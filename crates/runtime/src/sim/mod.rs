@@ -100,6 +100,7 @@ impl Simulation {
             incarnation: Cell::new(0),
             alive: Cell::new(false),
             terminating: Cell::new(false),
+            boots: Cell::new(1),
             crashing: Cell::new(None),
             executors: RefCell::default(),
         }));
@@ -181,12 +182,8 @@ impl Simulation {
             machine.alive.set(false);
             finish_crash(&self.world, &machine, kind);
         } else if kind == CrashKind::PowerLoss {
-            self.lose_power(&machine);
+            lose_power(&self.world, &machine);
         }
-    }
-
-    fn lose_power(&self, machine: &SimulatedNode) {
-        machine.disk.borrow_mut().lose_power(|bound| self.world.below(bound));
     }
 
     /// Tells the process to end, as SIGTERM does.
@@ -264,6 +261,11 @@ impl Simulation {
         let machine = self.world.node(node);
         machine.faults.fail_after.set(None);
         machine.faults.crash_after.set(None);
+    }
+
+    /// Each file operation of the node takes that much longer: a slow disk.
+    pub fn set_disk_delay(&mut self, node: NodeId, delay: Duration) {
+        self.world.node(node).faults.delay.set(delay);
     }
 
     /// The disk holds that many bytes of files; `None` is no limit.
@@ -411,8 +413,13 @@ fn finish_crash(world: &Rc<World>, machine: &Rc<SimulatedNode>, kind: CrashKind)
     network::forget_process(world, machine.id, kind == CrashKind::Kill);
     machine.disk.borrow_mut().kill();
     if kind == CrashKind::PowerLoss {
-        machine.disk.borrow_mut().lose_power(|bound| world.below(bound));
+        lose_power(world, machine);
     }
+}
+
+fn lose_power(world: &World, machine: &SimulatedNode) {
+    machine.boots.set(machine.boots.get() + 1);
+    machine.disk.borrow_mut().lose_power(|bound| world.below(bound));
 }
 
 /// Drops the tasks of all shards of a process, each on its shard.

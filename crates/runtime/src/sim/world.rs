@@ -43,6 +43,8 @@ pub(crate) struct SimulatedNode {
     /// False from the moment of a crash: a process that is being torn down can change nothing any more.
     pub(crate) alive: Cell<bool>,
     pub(crate) terminating: Cell<bool>,
+    /// How often the machine has booted; moves on when the power is lost.
+    pub(crate) boots: Cell<u64>,
     /// A crash in the middle of a file operation, to be finished by the main loop.
     pub(crate) crashing: Cell<Option<CrashKind>>,
     pub(crate) executors: RefCell<Vec<Rc<Executor>>>,
@@ -53,6 +55,8 @@ pub(crate) struct SimulatedNode {
 pub(crate) struct FileFaults {
     pub(crate) fail_after: Cell<Option<(u64, std::io::ErrorKind)>>,
     pub(crate) crash_after: Cell<Option<(u64, CrashKind)>>,
+    /// What each operation takes longer.
+    pub(crate) delay: Cell<Duration>,
 }
 
 type Action = Box<dyn FnOnce(&Rc<World>)>;

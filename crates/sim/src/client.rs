@@ -1,0 +1,176 @@
+//! A CQL client, as small as one can be: protocol version 4 in plain frames.
+//!
+//! ```text
+//! request  04 00 stream[2] opcode[1] length[4]   QUERY: text [long string], consistency [short], flags 00
+//! response 84 flags stream[2] opcode[1] length[4]
+//! ```
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use runtime::net::TcpStream;
+
+use crate::decode::{Reader, Rows};
+
+const HEADER_BYTES: usize = 9;
+const STARTUP: u8 = 0x01;
+const QUERY: u8 = 0x07;
+const CONSISTENCY_ONE: [u8; 2] = [0, 1];
+
+/// What a request came to.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Answer {
+    /// Done, with nothing to tell.
+    Done,
+    /// Rows.
+    Rows(Rows),
+    /// Refused or failed.
+    Error {
+        /// The protocol's number of it.
+        code: i32,
+        /// In words.
+        message: String,
+    },
+}
+
+/// A connection that has started.
+pub struct Client {
+    stream: TcpStream,
+    input: Vec<u8>,
+}
+
+/// The frame of a request.
+#[must_use]
+pub fn frame(stream: u16, opcode: u8, body: &[u8]) -> Vec<u8> {
+    let mut out = vec![4, 0];
+    out.extend_from_slice(&stream.to_be_bytes());
+    out.push(opcode);
+    out.extend_from_slice(&u32::try_from(body.len()).expect("requests are small").to_be_bytes());
+    out.extend_from_slice(body);
+    out
+}
+
+/// The QUERY frame of a statement.
+#[must_use]
+pub fn query(stream: u16, text: &str) -> Vec<u8> {
+    let mut body = u32::try_from(text.len())
+        .expect("statements are short")
+        .to_be_bytes()
+        .to_vec();
+    body.extend_from_slice(text.as_bytes());
+    body.extend_from_slice(&CONSISTENCY_ONE);
+    body.push(0);
+    frame(stream, QUERY, &body)
+}
+
+impl Client {
+    /// Connects and starts.
+    ///
+    /// # Errors
+    /// When nobody listens, or the connection ends before it is ready.
+    pub async fn connect(address: SocketAddr) -> io::Result<Self> {
+        let mut client = Self {
+            stream: TcpStream::connect(address).await?,
+            input: Vec::new(),
+        };
+        let mut body = vec![0, 1];
+        for word in ["CQL_VERSION", "3.0.0"] {
+            body.extend_from_slice(&u16::try_from(word.len()).expect("a short word").to_be_bytes());
+            body.extend_from_slice(word.as_bytes());
+        }
+        client.send(frame(0, STARTUP, &body)).await?;
+        match client.answer().await? {
+            (0, Answer::Done) => Ok(client),
+            other => Err(io::Error::other(format!("expected READY, got {other:?}"))),
+        }
+    }
+
+    /// Sends bytes as they are.
+    ///
+    /// # Errors
+    /// When the connection is lost.
+    pub async fn send(&mut self, bytes: Vec<u8>) -> io::Result<()> {
+        self.stream.write_all(bytes).await.0
+    }
+
+    /// Asks one statement.
+    ///
+    /// # Errors
+    /// When the connection is lost.
+    pub async fn ask(&mut self, statement: &str) -> io::Result<Answer> {
+        self.send(query(0, statement)).await?;
+        Ok(self.answer().await?.1)
+    }
+
+    /// The next answer and the stream it belongs to.
+    ///
+    /// # Errors
+    /// When the connection is lost.
+    ///
+    /// # Panics
+    /// When the node sends what is not CQL.
+    pub async fn answer(&mut self) -> io::Result<(u16, Answer)> {
+        loop {
+            if let Some((header, rest)) = self.input.split_first_chunk::<HEADER_BYTES>() {
+                let [version, _, stream0, stream1, opcode, length @ ..] = *header;
+                assert_eq!(version, 0x84, "the node answers in the version of the request");
+                let length = u32::from_be_bytes(length) as usize;
+                if let Some(body) = rest.get(..length) {
+                    let answer = parse(opcode, body).expect("the node sends whole answers");
+                    self.input.drain(..HEADER_BYTES + length);
+                    return Ok((u16::from_be_bytes([stream0, stream1]), answer));
+                }
+            }
+            let mut input = std::mem::take(&mut self.input);
+            input.reserve(16 << 10);
+            let (result, input) = self.stream.read(input).await;
+            self.input = input;
+            if result? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+    }
+}
+
+fn parse(opcode: u8, body: &[u8]) -> Option<Answer> {
+    let mut reader = Reader(body);
+    Some(match opcode {
+        0x00 => Answer::Error {
+            code: reader.int()?,
+            message: reader.string()?,
+        },
+        0x02 => Answer::Done,
+        0x08 => match reader.int()? {
+            2 => Answer::Rows(reader.rows()?),
+            1 | 3 | 5 => Answer::Done,
+            _ => return None,
+        },
+        _ => return None,
+    })
+}
+
+/// Connections that break off in the middle of a frame, or ask and do not read what they are answered. Ends never.
+pub(crate) async fn be_rude(address: SocketAddr) {
+    loop {
+        runtime::sleep(Duration::from_millis(runtime::random_u64() % 30)).await;
+        let Ok(mut client) = Client::connect(address).await else {
+            continue;
+        };
+        if runtime::random_u64().is_multiple_of(2) {
+            let mut bytes = query(1, "SELECT * FROM system.local");
+            bytes.truncate(usize::try_from(runtime::random_u64() % bytes.len() as u64).expect("below a length"));
+            let _ = client.send(bytes).await;
+        } else {
+            let request = query(2, "SELECT * FROM system_schema.columns");
+            let asking = async {
+                for _ in 0..200 {
+                    if client.send(request.clone()).await.is_err() {
+                        break;
+                    }
+                }
+            };
+            let _ = runtime::timeout(Duration::from_millis(200), asking).await;
+        }
+    }
+}

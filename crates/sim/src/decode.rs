@@ -1,0 +1,125 @@
+//! Results read back: the types that the workload uses.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::model::Value;
+
+/// Rows of a result: for each its values that are not null, by column.
+pub type Rows = Vec<BTreeMap<String, Value>>;
+
+/// What is left of a body. None where it is too short or not of the workload's types.
+pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
+
+/// A column's type, of those the workload uses.
+enum Type {
+    Int,
+    Text,
+    Set,
+    Map,
+    Other,
+}
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, n: usize) -> Option<&'a [u8]> {
+        let (head, rest) = self.0.split_at_checked(n)?;
+        self.0 = rest;
+        Some(head)
+    }
+
+    pub(crate) fn int(&mut self) -> Option<i32> {
+        Some(i32::from_be_bytes(self.take(4)?.try_into().ok()?))
+    }
+
+    fn short(&mut self) -> Option<u16> {
+        Some(u16::from_be_bytes(self.take(2)?.try_into().ok()?))
+    }
+
+    pub(crate) fn string(&mut self) -> Option<String> {
+        let n = self.short()?;
+        String::from_utf8(self.take(n.into())?.to_vec()).ok()
+    }
+
+    /// None within is null.
+    fn bytes(&mut self) -> Option<Option<&'a [u8]>> {
+        match usize::try_from(self.int()?) {
+            Ok(n) => self.take(n).map(Some),
+            Err(_) => Some(None),
+        }
+    }
+
+    fn column_type(&mut self) -> Option<Type> {
+        Some(match self.short()? {
+            0x09 => Type::Int,
+            0x0a | 0x0d => Type::Text,
+            0x21 => {
+                (self.column_type()?, self.column_type()?);
+                Type::Map
+            }
+            0x22 => {
+                self.column_type()?;
+                Type::Set
+            }
+            0x20 => {
+                self.column_type()?;
+                Type::Other
+            }
+            _ => Type::Other,
+        })
+    }
+
+    pub(crate) fn rows(&mut self) -> Option<Rows> {
+        let flags = self.int()?;
+        let columns = self.int()?;
+        if flags & 2 != 0 {
+            self.bytes()?;
+        }
+        if flags & 1 != 0 {
+            (self.string()?, self.string()?);
+        }
+        let mut specs = Vec::new();
+        for _ in 0..columns {
+            if flags & 1 == 0 {
+                (self.string()?, self.string()?);
+            }
+            specs.push((self.string()?, self.column_type()?));
+        }
+        let mut rows = Vec::new();
+        for _ in 0..self.int()? {
+            let mut row = BTreeMap::new();
+            for (name, column_type) in &specs {
+                if let Some(bytes) = self.bytes()?
+                    && let Some(value) = value(column_type, bytes)?
+                {
+                    row.insert(name.clone(), value);
+                }
+            }
+            rows.push(row);
+        }
+        Some(rows)
+    }
+}
+
+/// A value; None within for types that nobody looks at.
+fn value(column_type: &Type, bytes: &[u8]) -> Option<Option<Value>> {
+    let int = |bytes: Option<&[u8]>| Some(i32::from_be_bytes(bytes?.try_into().ok()?));
+    let mut reader = Reader(bytes);
+    Some(Some(match column_type {
+        Type::Int => Value::Int(int(Some(bytes))?),
+        Type::Text => Value::Text(String::from_utf8(bytes.to_vec()).ok()?),
+        Type::Set => {
+            let mut set = BTreeSet::new();
+            for _ in 0..reader.int()? {
+                set.insert(int(reader.bytes()?)?);
+            }
+            Value::Set(set)
+        }
+        Type::Map => {
+            let mut map = BTreeMap::new();
+            for _ in 0..reader.int()? {
+                map.insert(int(reader.bytes()?)?, int(reader.bytes()?)?);
+            }
+            Value::Map(map)
+        }
+        Type::Other => return Some(None),
+    }))
+}

@@ -1,0 +1,203 @@
+//! The two machines of a scenario: one for the node, one for its clients.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::time::Duration;
+
+use node::Prepared;
+use node::config::{CommitlogSync, Config};
+use runtime::ShardId;
+use runtime::net::TcpStream;
+use runtime::sim::{NodeId, Simulation};
+
+const WORKDIR: &str = "/ceto";
+const PORT: u16 = 9042;
+/// What the node subtracts from its memory before it gives the rest to its shards.
+const UNCOUNTED_BYTES: u64 = 48 << 20;
+
+/// When the node acknowledges a write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Durability {
+    /// Once the kernel has it; it is synced within that period.
+    Periodic(Duration),
+    /// Once it is synced.
+    Batch,
+}
+
+/// How the node is set up.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    pub(crate) shards: u32,
+    pub(crate) durability: Durability,
+    /// Memory of one shard, small, so that it flushes by itself.
+    pub(crate) shard_bytes: u64,
+    pub(crate) segment_bytes: u64,
+    pub(crate) log_bytes: u64,
+}
+
+/// The node's machine, the clients' machine, and the world around them.
+pub struct Machines {
+    /// The world.
+    pub sim: Simulation,
+    /// Where the node runs.
+    pub node: NodeId,
+    /// Where the clients run.
+    pub clients: NodeId,
+    /// Where the node serves CQL.
+    pub address: SocketAddr,
+    start: Rc<RefCell<Start>>,
+}
+
+/// How far the process of the node has come.
+#[derive(Default)]
+struct Start {
+    prepared: Option<Result<Prepared, String>>,
+}
+
+fn config(setup: &Setup, address: SocketAddr) -> Config {
+    let workdir = PathBuf::from(WORKDIR);
+    Config {
+        background_hog: false,
+        data_dir: workdir.join("data"),
+        commitlog_dir: workdir.join("commitlog"),
+        workdir,
+        smp: setup.shards,
+        cpus: None,
+        overprovisioned: true,
+        memory: UNCOUNTED_BYTES + setup.shard_bytes * u64::from(setup.shards),
+        developer_mode: true,
+        listen_address: address.ip(),
+        rpc_address: address.ip(),
+        broadcast_address: address.ip(),
+        broadcast_rpc_address: address.ip(),
+        native_transport_port: address.port(),
+        shard_aware_port: None,
+        commitlog_sync: match setup.durability {
+            Durability::Periodic(period) => CommitlogSync::Periodic { period },
+            Durability::Batch => CommitlogSync::Batch,
+        },
+        commitlog_segment_size: setup.segment_bytes,
+        commitlog_total_space: setup.log_bytes,
+        cluster_name: "simulated".to_owned(),
+        data_center: "datacenter1".to_owned(),
+        rack: "rack1".to_owned(),
+        native_transport_max_frame_size: 1 << 20,
+        max_connections_per_shard: 100,
+        compaction_throughput: None,
+        backend: runtime::Backend::Auto,
+        log_level: log::LevelFilter::Info,
+        settings: std::collections::BTreeMap::new(),
+        warnings: Vec::new(),
+    }
+}
+
+impl Machines {
+    /// Two machines, on which nothing runs yet.
+    pub(crate) fn new(
+        seed: u64,
+        setup: &Setup,
+        client: impl Fn(SocketAddr) -> Pin<Box<dyn Future<Output = ()>>> + 'static,
+    ) -> Self {
+        let mut sim = Simulation::new(seed);
+        let node = sim.add_node(setup.shards);
+        let clients = sim.add_node(1);
+        let address = SocketAddr::new(sim.address(node), PORT);
+        let mut machines = Self {
+            sim,
+            node,
+            clients,
+            address,
+            start: Rc::default(),
+        };
+        let (config, start) = (config(setup, address), machines.start.clone());
+        machines
+            .sim
+            .start(node, move |shard| Box::pin(live(shard, config.clone(), start.clone())));
+        machines.sim.start(clients, move |_| client(address));
+        machines
+    }
+
+    /// Starts the node, which must not run, and its clients.
+    pub(crate) fn restart(&mut self) {
+        *self.start.borrow_mut() = Start::default();
+        self.sim.restart(self.node);
+        self.sim.restart(self.clients);
+    }
+
+    /// Why the node ended by itself, or did not start.
+    #[must_use]
+    pub fn failure(&self) -> Option<String> {
+        match &self.start.borrow().prepared {
+            Some(Ok(prepared)) => prepared.failure(),
+            Some(Err(error)) => Some(error.clone()),
+            None => None,
+        }
+    }
+
+    /// Bytes of files on the node's disk.
+    pub(crate) fn used_bytes(&mut self) -> u64 {
+        self.sim.set_disk_capacity(self.node, Some(1 << 40));
+        let available = self.sim.on_node(self.node, || runtime::fs::available_bytes("/"));
+        self.sim.set_disk_capacity(self.node, None);
+        (1 << 40) - available.unwrap_or(0)
+    }
+}
+
+/// One shard of the node's process. Shard 0 does first what `node::start` does before its shards.
+async fn live(shard: ShardId, config: Config, start: Rc<RefCell<Start>>) {
+    if shard == ShardId(0) {
+        let prepared = node::prepare(config);
+        start.borrow_mut().prepared = Some(prepared);
+        drop(runtime::spawn(operate()));
+    }
+    let prepared = loop {
+        if let Some(prepared) = start.borrow().prepared.clone() {
+            break prepared;
+        }
+        runtime::sleep(Duration::from_micros(100)).await;
+    };
+    if let Ok(prepared) = prepared {
+        prepared.run_shard().await;
+    }
+}
+
+/// An operator with nothing to do: flushes and compacts by the control port, now and then.
+async fn operate() {
+    loop {
+        runtime::sleep(Duration::from_millis(20 + runtime::random_u64() % 300)).await;
+        let command = if runtime::random_u64().is_multiple_of(3) {
+            "compact"
+        } else {
+            "flush"
+        };
+        // It fails while the node starts, or when the disk does; the node says so to the clients.
+        let _ = command_by_control_port(command).await;
+    }
+}
+
+async fn command_by_control_port(command: &str) -> Option<String> {
+    let text = runtime::fs::read(PathBuf::from(WORKDIR).join("control")).ok()?;
+    let text = String::from_utf8(text).ok()?;
+    let (port, secret) = text.trim().split_once(' ')?;
+    let mut stream = TcpStream::connect(SocketAddr::from(([127, 0, 0, 1], port.parse().ok()?)))
+        .await
+        .ok()?;
+    stream
+        .write_all(format!("{secret} {command}\n").into_bytes())
+        .await
+        .0
+        .ok()?;
+    let mut answer = Vec::new();
+    loop {
+        answer.reserve(1024);
+        let (result, filled) = stream.read(answer).await;
+        answer = filled;
+        if result.ok()? == 0 {
+            return String::from_utf8(answer).ok();
+        }
+    }
+}
