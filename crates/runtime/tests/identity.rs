@@ -10,7 +10,9 @@ use runtime::sim::{CrashKind, Simulation};
 fn three_starts(seed: u64) -> Vec<(u128, [u8; 21])> {
     let mut sim = Simulation::new(seed);
     let node = sim.add_node(1);
-    let seen: Rc<RefCell<Vec<(u128, [u8; 21])>>> = Rc::default();
+    /// Boot id and random bytes of one start.
+    type Seen = (u128, [u8; 21]);
+    let seen: Rc<RefCell<Vec<Seen>>> = Rc::default();
     let main = seen.clone();
     sim.start(node, move |_| {
         let seen = main.clone();

@@ -52,7 +52,8 @@ impl<'a> Reader<'a> {
             0x09 => Type::Int,
             0x0a | 0x0d => Type::Text,
             0x21 => {
-                (self.column_type()?, self.column_type()?);
+                self.column_type()?;
+                self.column_type()?;
                 Type::Map
             }
             0x22 => {
@@ -74,12 +75,14 @@ impl<'a> Reader<'a> {
             self.bytes()?;
         }
         if flags & 1 != 0 {
-            (self.string()?, self.string()?);
+            self.string()?;
+            self.string()?;
         }
         let mut specs = Vec::new();
         for _ in 0..columns {
             if flags & 1 == 0 {
-                (self.string()?, self.string()?);
+                self.string()?;
+                self.string()?;
             }
             specs.push((self.string()?, self.column_type()?));
         }
