@@ -20,6 +20,9 @@ pub(crate) struct Segment {
     writes: Cell<u64>,
     /// How many of those writes are durable.
     synced: Cell<u64>,
+    /// Whether its name survives a power loss: the first sync sees to it, so that no directory is synced on the shard's
+    /// thread.
+    is_named: Cell<bool>,
 }
 
 /// What the name of a released segment ends with, that waits to be used again.
@@ -61,7 +64,6 @@ impl Segment {
             )?;
             file.allocate(options.segment_bytes)?;
             file.write_all_at_blocking(&header(options, id, previous), 0)?;
-            fs::sync_dir(&options.dir)?;
             Ok(file)
         };
         let file = make().map_err(|e| {
@@ -77,8 +79,7 @@ impl Segment {
         let path = options.dir.join(file_name(options.shard, id));
         let take = || -> io::Result<()> {
             fs::rename(&*old.path.borrow(), &path)?;
-            old.file.write_all_at_blocking(&header(options, id, previous), 0)?;
-            fs::sync_dir(&options.dir)
+            old.file.write_all_at_blocking(&header(options, id, previous), 0)
         };
         take().map_err(|e| io_error(&path, &e))?;
         Ok(Self::opened(id, path, old.file.clone()))
@@ -94,6 +95,7 @@ impl Segment {
             // The header was written.
             writes: Cell::new(1),
             synced: Cell::new(0),
+            is_named: Cell::new(false),
         }
     }
 
@@ -133,6 +135,11 @@ impl Segment {
     pub(crate) async fn sync(&self) -> io::Result<()> {
         let writes = self.writes.get();
         self.file.sync_data().await?;
+        if !self.is_named.get() {
+            let dir = self.path().parent().unwrap_or(Path::new(".")).to_owned();
+            runtime::offload(move || fs::sync_dir(dir)).await?;
+            self.is_named.set(true);
+        }
         self.synced.set(writes);
         Ok(())
     }
