@@ -466,8 +466,12 @@ impl Commitlog {
     pub async fn close(self: &Rc<Self>) -> Result<(), LogError> {
         self.write()?;
         self.sync().await?;
+        // A note of a flush may have been appended meanwhile.
+        self.write()?;
         let segments = std::mem::take(&mut *self.segments.borrow_mut());
         let spare = std::mem::take(&mut *self.spare.borrow_mut());
+        // Whatever is appended from here on begins a new segment.
+        self.appended.set(ReplayPosition::default());
         for s in segments.iter().chain(&spare) {
             let path = s.path();
             if let Err(e) = runtime::offload(move || segment::release(&path, None)).await {
@@ -475,7 +479,6 @@ impl Commitlog {
                 break;
             }
         }
-        self.appended.set(ReplayPosition::default());
         Ok(())
     }
 }

@@ -251,25 +251,44 @@ impl Shard {
                 v.sstables.clear();
             });
             self.dirty.release(bytes);
-            // The log must know before the files go, or a crash would bring half of the data back.
-            let table = store.table();
-            let discard = Discard {
-                table: table.id,
-                after: tablet.range.after,
-                up_to_token: tablet.range.to,
-                position,
-            };
-            self.log
-                .append_discard(&discard)
-                .and_then(|_| self.log.write())
-                .map_err(|e| e.to_string())?;
-            self.log.sync().await.map_err(|e| e.to_string())?;
-            self.delete_sstables(&old.sstables).await?;
+            if let Err(e) = self.forget_for_good(&store.table(), tablet, position, &old.sstables).await {
+                // It is all still there, for a read and for the next attempt.
+                tablet.update(|v| {
+                    v.frozen.splice(0..0, old.frozen.iter().cloned());
+                    v.sstables.extend(old.sstables.iter().cloned());
+                });
+                self.dirty.change(0, bytes);
+                return Err(e);
+            }
             // A flush or compaction that was running leaves a file of the old data, which it removes before it ends.
             while tablet.flushing.get() || tablet.compacting.get() {
                 runtime::sleep(Duration::from_millis(1)).await;
             }
             self.release_log().await;
+        }
+        Ok(())
+    }
+
+    /// Makes a truncation of a tablet durable. The log must know before the files go, or a crash would bring half of the
+    /// data back.
+    async fn forget_for_good(
+        &self,
+        table: &Table,
+        tablet: &Tablet,
+        position: commitlog::ReplayPosition,
+        sstables: &[Arc<Reader>],
+    ) -> Result<(), String> {
+        let discard = Discard { table: table.id, after: tablet.range.after, up_to_token: tablet.range.to, position };
+        self.log.append_discard(&discard).and_then(|_| self.log.write()).map_err(|e| e.to_string())?;
+        self.log.sync().await.map_err(|e| e.to_string())?;
+        if self.delete_sstables(sstables).await.is_ok() {
+            return Ok(());
+        }
+        // A full disk has no place for the list of what goes: one by one it needs none.
+        for reader in sstables {
+            reader.evict_from(&self.cache);
+            let descriptor = reader.descriptor().clone();
+            runtime::offload(move || sstable::delete(&descriptor)).await.map_err(|e| e.to_string())?;
         }
         Ok(())
     }
