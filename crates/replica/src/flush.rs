@@ -50,8 +50,10 @@ fn write_sstable(
     let base = EncodingBase::of_minima(Some(memtable.min_timestamp()).filter(|&t| t != i64::MAX), None, None);
     let mut options = WriterOptions::of_table(table, memtable.partition_count() as u64, base)?;
     options.host_id = Some(host_id);
-    if !runtime::fs::exists(dir) {
-        // The entries of the table's and the keyspace's directory must survive a power loss as the files do.
+    // The entries of the table's and the keyspace's directory must survive a power loss as the files do. That a directory is
+    // there says nothing, as whoever made it may have been killed; a sealed sstable in it does.
+    let is_durable = runtime::fs::exists(dir) && !sstable::list(dir).map_err(|e| e.to_string())?.is_empty();
+    if !is_durable {
         let create = || -> std::io::Result<()> {
             runtime::fs::create_dir_all(dir)?;
             dir.ancestors().skip(1).take(2).try_for_each(runtime::fs::sync_dir)
