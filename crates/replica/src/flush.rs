@@ -253,7 +253,10 @@ impl Shard {
                 v.sstables.clear();
             });
             self.dirty.release(bytes);
-            if let Err(e) = self.forget_for_good(&store.table(), tablet, position, &old.sstables).await {
+            if let Err(e) = self
+                .forget_for_good(&store.table(), tablet, position, &old.sstables)
+                .await
+            {
                 // It is all still there, for a read and for the next attempt.
                 tablet.update(|v| {
                     v.frozen.splice(0..0, old.frozen.iter().cloned());
@@ -280,8 +283,16 @@ impl Shard {
         position: commitlog::ReplayPosition,
         sstables: &[Arc<Reader>],
     ) -> Result<(), String> {
-        let discard = Discard { table: table.id, after: tablet.range.after, up_to_token: tablet.range.to, position };
-        self.log.append_discard(&discard).and_then(|_| self.log.write()).map_err(|e| e.to_string())?;
+        let discard = Discard {
+            table: table.id,
+            after: tablet.range.after,
+            up_to_token: tablet.range.to,
+            position,
+        };
+        self.log
+            .append_discard(&discard)
+            .and_then(|_| self.log.write())
+            .map_err(|e| e.to_string())?;
         self.log.sync().await.map_err(|e| e.to_string())?;
         if self.delete_sstables(sstables).await.is_ok() {
             return Ok(());
@@ -290,7 +301,9 @@ impl Shard {
         for reader in sstables {
             reader.evict_from(&self.cache);
             let descriptor = reader.descriptor().clone();
-            runtime::offload(move || sstable::delete(&descriptor)).await.map_err(|e| e.to_string())?;
+            runtime::offload(move || sstable::delete(&descriptor))
+                .await
+                .map_err(|e| e.to_string())?;
         }
         Ok(())
     }
