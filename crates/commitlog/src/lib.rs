@@ -320,6 +320,12 @@ impl Commitlog {
         });
         if let Err(e) = result {
             self.losses.set(self.losses.get() + 1);
+            // Positions never go back: a memtable may have been frozen at one behind the lost chunk, and the note that it is
+            // flushed would cover what is appended next. So the next record begins a new segment.
+            self.appended.set(ReplayPosition {
+                segment: segment.id(),
+                offset: u32::try_from(self.options.segment_bytes).unwrap_or(u32::MAX),
+            });
             return Err(e);
         }
         self.written.set(written);
