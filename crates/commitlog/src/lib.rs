@@ -320,6 +320,12 @@ impl Commitlog {
         });
         if let Err(e) = result {
             self.losses.set(self.losses.get() + 1);
+            // Positions never go back: a memtable may have been frozen at one behind the lost chunk, and the note that it is
+            // flushed would cover what is appended next. So the next record begins a new segment.
+            self.appended.set(ReplayPosition {
+                segment: segment.id(),
+                offset: u32::try_from(self.options.segment_bytes).unwrap_or(u32::MAX),
+            });
             return Err(e);
         }
         self.written.set(written);
@@ -466,8 +472,12 @@ impl Commitlog {
     pub async fn close(self: &Rc<Self>) -> Result<(), LogError> {
         self.write()?;
         self.sync().await?;
+        // A note of a flush may have been appended meanwhile.
+        self.write()?;
         let segments = std::mem::take(&mut *self.segments.borrow_mut());
         let spare = std::mem::take(&mut *self.spare.borrow_mut());
+        // Whatever is appended from here on begins a new segment.
+        self.appended.set(ReplayPosition::default());
         for s in segments.iter().chain(&spare) {
             let path = s.path();
             if let Err(e) = runtime::offload(move || segment::release(&path, None)).await {
@@ -475,7 +485,6 @@ impl Commitlog {
                 break;
             }
         }
-        self.appended.set(ReplayPosition::default());
         Ok(())
     }
 }

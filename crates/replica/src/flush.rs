@@ -50,8 +50,10 @@ fn write_sstable(
     let base = EncodingBase::of_minima(Some(memtable.min_timestamp()).filter(|&t| t != i64::MAX), None, None);
     let mut options = WriterOptions::of_table(table, memtable.partition_count() as u64, base)?;
     options.host_id = Some(host_id);
-    if !runtime::fs::exists(dir) {
-        // The entries of the table's and the keyspace's directory must survive a power loss as the files do.
+    // The entries of the table's and the keyspace's directory must survive a power loss as the files do. That a directory is
+    // there says nothing, as whoever made it may have been killed; a sealed sstable in it does.
+    let is_durable = runtime::fs::exists(dir) && !sstable::list(dir).map_err(|e| e.to_string())?.is_empty();
+    if !is_durable {
         let create = || -> std::io::Result<()> {
             runtime::fs::create_dir_all(dir)?;
             dir.ancestors().skip(1).take(2).try_for_each(runtime::fs::sync_dir)
@@ -251,25 +253,57 @@ impl Shard {
                 v.sstables.clear();
             });
             self.dirty.release(bytes);
-            // The log must know before the files go, or a crash would bring half of the data back.
-            let table = store.table();
-            let discard = Discard {
-                table: table.id,
-                after: tablet.range.after,
-                up_to_token: tablet.range.to,
-                position,
-            };
-            self.log
-                .append_discard(&discard)
-                .and_then(|_| self.log.write())
-                .map_err(|e| e.to_string())?;
-            self.log.sync().await.map_err(|e| e.to_string())?;
-            self.delete_sstables(&old.sstables).await?;
+            if let Err(e) = self
+                .forget_for_good(&store.table(), tablet, position, &old.sstables)
+                .await
+            {
+                // It is all still there, for a read and for the next attempt.
+                tablet.update(|v| {
+                    v.frozen.splice(0..0, old.frozen.iter().cloned());
+                    v.sstables.extend(old.sstables.iter().cloned());
+                });
+                self.dirty.change(0, bytes);
+                return Err(e);
+            }
             // A flush or compaction that was running leaves a file of the old data, which it removes before it ends.
             while tablet.flushing.get() || tablet.compacting.get() {
                 runtime::sleep(Duration::from_millis(1)).await;
             }
             self.release_log().await;
+        }
+        Ok(())
+    }
+
+    /// Makes a truncation of a tablet durable. The log must know before the files go, or a crash would bring half of the
+    /// data back.
+    async fn forget_for_good(
+        &self,
+        table: &Table,
+        tablet: &Tablet,
+        position: commitlog::ReplayPosition,
+        sstables: &[Arc<Reader>],
+    ) -> Result<(), String> {
+        let discard = Discard {
+            table: table.id,
+            after: tablet.range.after,
+            up_to_token: tablet.range.to,
+            position,
+        };
+        self.log
+            .append_discard(&discard)
+            .and_then(|_| self.log.write())
+            .map_err(|e| e.to_string())?;
+        self.log.sync().await.map_err(|e| e.to_string())?;
+        if self.delete_sstables(sstables).await.is_ok() {
+            return Ok(());
+        }
+        // A full disk has no place for the list of what goes: one by one it needs none.
+        for reader in sstables {
+            reader.evict_from(&self.cache);
+            let descriptor = reader.descriptor().clone();
+            runtime::offload(move || sstable::delete(&descriptor))
+                .await
+                .map_err(|e| e.to_string())?;
         }
         Ok(())
     }
