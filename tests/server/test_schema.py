@@ -250,3 +250,12 @@ REFUSED_DDL = [
 def test_wrong_ddl_is_refused(session, own_keyspace, statement, code, words):
     session.execute(f"CREATE TABLE {own_keyspace}.t (k int PRIMARY KEY)")
     cql.refused(session, statement.replace("{ks}", own_keyspace), code, words)
+
+def test_a_row_of_dropped_columns_only_is_not_there(session, table):
+    name = table("k int PRIMARY KEY, a int, b int")
+    session.execute(f"UPDATE {name} SET a = 1 WHERE k = 1")
+    session.execute(f"UPDATE {name} SET b = 2 WHERE k = 2")
+    session.execute(f"ALTER TABLE {name} DROP a")
+    assert cql.rows(session, f"SELECT k, b FROM {name}") == [(2, 2)]
+    session.execute(f"ALTER TABLE {name} ADD a int")
+    assert cql.rows(session, f"SELECT k, a FROM {name}") == [(2, None)]

@@ -67,12 +67,13 @@ impl<'a> LiveRow<'a> {
             .is_some_and(|m| m.is_live(self.now) && !self.deletion.covers(m.timestamp))
     }
 
-    /// The living columns in id order.
+    /// The living columns in id order; those of dropped columns are not among them.
     #[inline]
     pub fn columns(self) -> impl Iterator<Item = (usize, LiveColumn<'a>)> {
         self.view
             .columns(self.layout)
             .filter_map(move |(id, column)| match column {
+                _ if self.layout.is_dropped(id) => None,
                 Column::Simple(c) => {
                     (c.is_live(self.now) && !self.deletion.covers(c.timestamp)).then_some((id, LiveColumn::Simple(c)))
                 }

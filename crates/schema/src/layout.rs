@@ -31,6 +31,8 @@ pub struct RowLayout {
     cells: Vec<CellLayout>,
     paths: Vec<Option<Comparator>>,
     complex: bool,
+    /// By column id; empty while nothing was dropped.
+    dropped: Vec<bool>,
 }
 
 impl RowLayout {
@@ -46,6 +48,11 @@ impl RowLayout {
         }
         for c in &table.dropped {
             layout.set(c.id, &c.cql_type);
+            let id = usize::from(c.id.0);
+            if layout.dropped.len() <= id {
+                layout.dropped.resize(id + 1, false);
+            }
+            layout.dropped[id] = true;
         }
         layout
     }
@@ -97,6 +104,12 @@ impl RowLayout {
             Some(Some(c)) => c.compare(a, b),
             _ => a.cmp(b),
         }
+    }
+
+    /// Whether the column was dropped: its cells are there until a compaction, but nobody sees them.
+    #[inline]
+    pub fn is_dropped(&self, id: usize) -> bool {
+        !self.dropped.is_empty() && self.dropped.get(id).copied().unwrap_or(false)
     }
 
     /// Whether any column ever was a multi-cell one.
