@@ -18,6 +18,7 @@ mod flush;
 mod memory;
 mod read;
 mod recovery;
+mod row_cache;
 mod shard;
 mod tablet;
 
@@ -26,5 +27,6 @@ pub use compaction::Control as CompactionControl;
 pub use memory::MemoryStats;
 pub use read::{BlockLimits, PartitionRead, PartitionReader, ReadError, ScanReader, Sources, split_block};
 pub use recovery::{RecoveryError, RecoveryStats};
+pub use row_cache::{CachedRow, RowCacheBudget};
 pub use shard::{Shard, ShardOptions, WriteError, shard_range};
 pub use tablet::{TableStore, Tablet, TokenRange, Version};

@@ -15,6 +15,7 @@ use schema::{Table, TableId};
 use types::Token;
 
 use crate::memory::{DirtyMemory, MemoryStats};
+use crate::row_cache::RowCacheBudget;
 use crate::tablet::{TableStore, Tablet, TokenRange};
 
 /// How long a write waits for memory before it is refused.
@@ -69,6 +70,8 @@ pub struct Shard {
     pub(crate) dirty: DirtyMemory,
     /// Blocks of sstables.
     pub cache: Rc<sstable::ChunkCache>,
+    /// Rows of sstables, over all tables.
+    pub row_cache_budget: Rc<RowCacheBudget>,
     /// While files of an earlier run's log exist, a crash replays them: tombstones must outlive them.
     pub(crate) old_log: Cell<bool>,
     pub(crate) failed_flushes: Cell<u64>,
@@ -83,7 +86,9 @@ impl Shard {
     pub fn new(options: ShardOptions, log: Rc<Commitlog>) -> Rc<Self> {
         Rc::new(Self {
             dirty: DirtyMemory::new(options.dirty_bytes_max),
-            cache: Rc::new(sstable::ChunkCache::new(options.cache_bytes_max)),
+            // A third of the cache holds rows as point reads want them, the rest blocks as the files have them.
+            cache: Rc::new(sstable::ChunkCache::new(options.cache_bytes_max / 3 * 2)),
+            row_cache_budget: RowCacheBudget::new(options.cache_bytes_max / 3),
             options,
             log,
             tables: RefCell::default(),
@@ -134,7 +139,12 @@ impl Shard {
             }
             return;
         }
-        let tablets = vec![Tablet::new(table, self.token_range(), sstables)];
+        let tablets = vec![Tablet::new(
+            table,
+            self.token_range(),
+            sstables,
+            self.row_cache_budget.clone(),
+        )];
         let store = TableStore {
             table: RefCell::new(table.clone()),
             tablets,

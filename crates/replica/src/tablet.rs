@@ -12,6 +12,8 @@ use schema::Table;
 use types::Token;
 use types::token::token_of;
 
+use crate::row_cache::{RowCache, RowCacheBudget};
+
 /// Tokens above `after` up to and including `to`. The lowest range begins at the lowest token of all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TokenRange {
@@ -105,6 +107,8 @@ pub struct Version {
     pub frozen: Vec<Frozen>,
     /// On disk.
     pub sstables: Vec<Arc<sstable::Reader>>,
+    /// What they say about rows that were asked for.
+    pub(crate) rows: Rc<RefCell<RowCache>>,
 }
 
 /// One tablet of a table on its shard.
@@ -112,6 +116,7 @@ pub struct Tablet {
     /// Its tokens.
     pub range: TokenRange,
     version: RefCell<Rc<Version>>,
+    row_cache_budget: Rc<RowCacheBudget>,
     /// The first log segment with writes of the active memtable; 0 when it is empty.
     pub(crate) first_segment: Cell<u64>,
     pub(crate) flushing: Cell<bool>,
@@ -121,13 +126,20 @@ pub struct Tablet {
 }
 
 impl Tablet {
-    pub(crate) fn new(table: &Table, range: TokenRange, sstables: Vec<Arc<sstable::Reader>>) -> Rc<Self> {
+    pub(crate) fn new(
+        table: &Table,
+        range: TokenRange,
+        sstables: Vec<Arc<sstable::Reader>>,
+        row_cache_budget: Rc<RowCacheBudget>,
+    ) -> Rc<Self> {
         let version = Version {
             active: MemtableCell::new(table),
             frozen: Vec::new(),
             sstables,
+            rows: Rc::new(RefCell::new(RowCache::new(row_cache_budget.clone()))),
         };
         Rc::new(Self {
+            row_cache_budget,
             range,
             version: RefCell::new(Rc::new(version)),
             first_segment: Cell::new(0),
@@ -150,8 +162,18 @@ impl Tablet {
     }
 
     pub(crate) fn update(&self, f: impl FnOnce(&mut Version)) {
-        let mut next = (**self.version.borrow()).clone();
+        let before = self.version();
+        let mut next = (*before).clone();
         f(&mut next);
+        let same_files = next.sstables.len() == before.sstables.len()
+            && next
+                .sstables
+                .iter()
+                .zip(&before.sstables)
+                .all(|(a, b)| Arc::ptr_eq(a, b));
+        if !same_files {
+            next.rows = Rc::new(RefCell::new(RowCache::new(self.row_cache_budget.clone())));
+        }
         *self.version.borrow_mut() = Rc::new(next);
     }
 }
@@ -170,7 +192,7 @@ pub struct TableStore {
 impl TableStore {
     /// A table that is only in memory and wholly here, made of these packed mutations: a virtual table.
     pub fn in_memory<'m>(table: &Arc<Table>, mutations: impl Iterator<Item = &'m [u8]>) -> Rc<Self> {
-        let tablet = Tablet::new(table, TokenRange::ALL, Vec::new());
+        let tablet = Tablet::new(table, TokenRange::ALL, Vec::new(), RowCacheBudget::new(0));
         tablet.with_version(|v| {
             v.active.write(|memtable| {
                 for m in mutations.filter_map(Mutation::new) {

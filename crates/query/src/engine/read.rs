@@ -132,7 +132,8 @@ impl Engine {
         })
     }
 
-    /// Answers a point read from the memory of the shard that owns its key; None when that takes a disk.
+    /// Answers a point read on the shard that owns its key: from memory, or from a file whose answer is then in memory.
+    /// None: by the general way.
     async fn point_anywhere(
         self: &Rc<Self>,
         select: &SelectPlan,
@@ -141,31 +142,65 @@ impl Engine {
     ) -> Result<Option<Page>, QueryError> {
         let mut cells = Vec::new();
         match run.with(|ctx| self.read_now(select, ctx, &mut cells))? {
-            PointOutcome::Rows(rows) => Ok(Some(Page {
-                rows,
-                cells,
-                paging_state: None,
-            })),
-            PointOutcome::NeedsDisk => Ok(None),
+            PointOutcome::Rows(rows) => Ok(Some(page_of(rows, cells))),
+            PointOutcome::NeedsDisk => self.point_from_disk(select, run).await,
             PointOutcome::OtherShard(owner) => {
                 let (plan, run) = (plan.clone(), run.clone());
-                runtime::submit_to(ShardId(owner), move || {
-                    let Plan::Select(select) = &*plan else { return Ok(None) };
+                let asked = (plan.clone(), run.clone());
+                let page: Option<Page> = runtime::submit_to(ShardId(owner), move || {
+                    let Plan::Select(select) = &*asked.0 else {
+                        return Ok(None);
+                    };
                     let mut cells = Vec::new();
                     Ok(
-                        match run.with(|ctx| Engine::local().read_now(select, ctx, &mut cells))? {
-                            PointOutcome::Rows(rows) => Some(Page {
-                                rows,
-                                cells,
-                                paging_state: None,
-                            }),
+                        match asked.1.with(|ctx| Engine::local().read_now(select, ctx, &mut cells))? {
+                            PointOutcome::Rows(rows) => Some(page_of(rows, cells)),
                             PointOutcome::NeedsDisk | PointOutcome::OtherShard(_) => None,
                         },
                     )
                 })
+                .await?;
+                if page.is_some() {
+                    return Ok(page);
+                }
+                runtime::submit_async_to(ShardId(owner), move || async move {
+                    match &*plan {
+                        Plan::Select(select) => Engine::local().point_from_disk(select, &run).await,
+                        _ => Ok(None),
+                    }
+                })
                 .await
             }
         }
+    }
+
+    /// Reads the row from this shard's sstables into the row cache, and answers from there.
+    async fn point_from_disk(
+        self: &Rc<Self>,
+        select: &SelectPlan,
+        run: &Execution,
+    ) -> Result<Option<Page>, QueryError> {
+        let Some(store) = self.shard.store(select.table.id) else {
+            return Ok(None);
+        };
+        let Some((token, key, clustering)) = run.with(|ctx| select.point_key(ctx))? else {
+            return Ok(None);
+        };
+        let Some(tablet) = store.tablet(token) else {
+            return Ok(None);
+        };
+        let version = tablet.version();
+        let cache = self.shard.cache.clone();
+        version
+            .load_row(&select.table, &cache, token, &key, &clustering)
+            .await
+            .map_err(failure)?;
+        let mut cells = Vec::new();
+        // Unless the files changed meanwhile, or the row has no room in the cache.
+        Ok(match run.with(|ctx| self.read_now(select, ctx, &mut cells))? {
+            PointOutcome::Rows(rows) => Some(page_of(rows, cells)),
+            PointOutcome::NeedsDisk | PointOutcome::OtherShard(_) => None,
+        })
     }
 
     async fn part_on(
@@ -331,6 +366,14 @@ impl Engine {
             }
         }
         Ok(Flow::Continue)
+    }
+}
+
+fn page_of(rows: u32, cells: Vec<u8>) -> Page {
+    Page {
+        rows,
+        cells,
+        paging_state: None,
     }
 }
 

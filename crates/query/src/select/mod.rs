@@ -14,7 +14,7 @@ use crate::term::Operand;
 
 pub use compile::compile_select;
 pub use page::{Consumer, Flow, PageRequest, PagingState, Position};
-pub use point::{PointOutcome, PointScratch};
+pub use point::{PointKey, PointOutcome, PointScratch};
 
 /// A compiled SELECT.
 #[derive(Debug)]

@@ -5,13 +5,15 @@
 
 use mutation::compact::{LiveColumn, LiveRow};
 use mutation::{RowView, Tombstone, merge};
-use replica::{Sources, TableStore};
+use replica::{CachedRow, Sources, TableStore};
 use schema::{components, push_component};
 use smallvec::SmallVec;
+use types::Token;
 use types::token::token_of;
 
 use super::{PointSource, SelectPlan};
 use crate::restrict::{PartitionRestriction, partition_key_bytes};
+use crate::term::Operand;
 use crate::{BindContext, Evaluated, QueryError};
 
 /// Buffers that point reads reuse.
@@ -21,7 +23,11 @@ pub struct PointScratch {
     clustering: Vec<u8>,
     merged: Vec<u8>,
     other: Vec<u8>,
+    name: Vec<u8>,
 }
+
+/// Token, partition key and clustering key of a row.
+pub type PointKey = (Token, Vec<u8>, Vec<u8>);
 
 /// What came of an attempt to answer from memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,27 +59,22 @@ impl SelectPlan {
         self.point.is_some()
     }
 
-    /// Tries to answer from this shard's memory; appends the cells of the row to `out`.
-    #[inline]
-    pub fn read_point(
+    /// The key and clustering key of a point read, into emptied buffers.
+    fn point_names(
         &self,
+        operands: &[Operand],
         ctx: &BindContext<'_>,
-        store: &TableStore,
-        owner: impl FnOnce(types::Token) -> u32,
-        scratch: &mut PointScratch,
-        out: &mut Vec<u8>,
-    ) -> Result<PointOutcome, QueryError> {
-        let (Some(sources), PartitionRestriction::Key(operands)) = (&self.point, &self.restrictions.partition) else {
-            return Ok(PointOutcome::NeedsDisk);
-        };
-        scratch.key.clear();
-        partition_key_bytes(&self.table, operands, ctx, &mut scratch.key)?;
-        scratch.clustering.clear();
+        key: &mut Vec<u8>,
+        clustering: &mut Vec<u8>,
+    ) -> Result<(), QueryError> {
+        key.clear();
+        partition_key_bytes(&self.table, operands, ctx, key)?;
+        clustering.clear();
         let mut bad = None;
         self.restrictions
             .clustering
             .each_single(|operand| match operand.eval(ctx) {
-                Ok(Evaluated::Value(v)) => push_component(&mut scratch.clustering, &v),
+                Ok(Evaluated::Value(v)) => push_component(clustering, &v),
                 Ok(Evaluated::Null) => {
                     bad = Some(QueryError::invalid(
                         "Invalid null value in condition for clustering column",
@@ -85,6 +86,33 @@ impl SelectPlan {
         if let Some(e) = bad {
             return Err(e);
         }
+        Ok(())
+    }
+
+    /// Token, key and clustering key of a point read.
+    pub fn point_key(&self, ctx: &BindContext<'_>) -> Result<Option<PointKey>, QueryError> {
+        let PartitionRestriction::Key(operands) = &self.restrictions.partition else {
+            return Ok(None);
+        };
+        let (mut key, mut clustering) = (Vec::new(), Vec::new());
+        self.point_names(operands, ctx, &mut key, &mut clustering)?;
+        Ok(Some((token_of(&key), key, clustering)))
+    }
+
+    /// Tries to answer from this shard's memory; appends the cells of the row to `out`.
+    #[inline]
+    pub fn read_point(
+        &self,
+        ctx: &BindContext<'_>,
+        store: &TableStore,
+        owner: impl FnOnce(Token) -> u32,
+        scratch: &mut PointScratch,
+        out: &mut Vec<u8>,
+    ) -> Result<PointOutcome, QueryError> {
+        let (Some(sources), PartitionRestriction::Key(operands)) = (&self.point, &self.restrictions.partition) else {
+            return Ok(PointOutcome::NeedsDisk);
+        };
+        self.point_names(operands, ctx, &mut scratch.key, &mut scratch.clustering)?;
         let token = token_of(&scratch.key);
         let Some(tablet) = store.tablet(token) else {
             return Ok(PointOutcome::OtherShard(owner(token)));
@@ -95,10 +123,11 @@ impl SelectPlan {
             clustering,
             merged,
             other,
+            name,
         } = scratch;
         let rows = tablet.with_version(|v| {
-            v.read_memory(token, key, |parts| {
-                self.point_row(sources, parts, key, clustering, now, merged, other, out)
+            v.read_memory(token, key, clustering, name, |parts, cached| {
+                self.point_row(sources, parts, cached, key, clustering, now, merged, other, out)
             })
         });
         Ok(rows.map_or(PointOutcome::NeedsDisk, PointOutcome::Rows))
@@ -113,6 +142,7 @@ impl SelectPlan {
         &self,
         sources: &[PointSource],
         parts: &Sources<'_>,
+        cached: Option<&CachedRow>,
         key: &[u8],
         clustering: &[u8],
         now: u32,
@@ -124,6 +154,11 @@ impl SelectPlan {
         let mut deletion = Tombstone::NONE;
         let mut found = 0;
         let mut row: Option<RowView<'_>> = None;
+        if let Some(cached) = cached {
+            deletion = cached.deletion;
+            row = cached.row.as_deref().and_then(RowView::new);
+            found = u32::from(row.is_some());
+        }
         for part in parts.iter() {
             deletion = deletion.merge(part.deletion_of(clustering));
             let Some(view) = part.row(clustering) else { continue };
