@@ -144,8 +144,11 @@ impl Shard {
                 v.frozen.retain(|f| !Arc::ptr_eq(&f.memtable, &frozen.memtable));
                 v.sstables.push(reader.clone());
             });
+            // Its memory is free from here, not only when the log has been synced.
+            let position = frozen.position;
+            drop(frozen);
             self.dirty.release(bytes);
-            self.forget_in_log(&table, tablet, frozen.position).await;
+            self.forget_in_log(&table, tablet, position).await;
             self.compact_soon(store, tablet);
         }
     }
