@@ -19,8 +19,17 @@ FLUSH_EVERY = 9
 KILL_EVERY = 21
 RECORDED = Path(__file__).parent / "recorded"
 # The later ones once found a difference.
-# Seeds 9 and 143 are left out: they show only that our grammar takes `(column)` and `x -1`, which Cassandra refuses.
-SEEDS = [*range(1, 9), *range(10, 25), 100, 178, 184, 186]
+SEEDS = [*range(1, 25), 100, 143, 178, 184, 186]
+# The two statements of these seeds that our grammar takes and Cassandra's refuses, and what we answer: a sum of
+# a text and a number is wrong later, and parentheses around a column only group.
+LENIENT = {
+    "v2 = { 'a' -1 }": ["error 2200"],
+    "( s0 ) AS written FROM t143": [
+        "s0 | c1 | written",
+        "'grüße' | 0xcafe | 'grüße'",
+        "'grüße' | 0x0001 | 'grüße'",
+    ],
+}
 # CETO_DIFFERENTIAL_SEEDS=100:200 compares other seeds.
 FIRST, LAST = map(int, os.environ.get("CETO_DIFFERENTIAL_SEEDS", "100:120").split(":"))
 
@@ -31,6 +40,7 @@ def compare(session, answered, disturb=lambda number, session: session):
     for number, (statement, expected) in enumerate(answered):
         session = disturb(number, session)
         got = answers.answer(session, statement)
+        expected = next((ours for part, ours in LENIENT.items() if part in statement), expected)
         if got != expected:
             different.append(f"{number}: {statement}\n  expected {expected}\n  got      {got}")
     assert not different, f"{len(different)} of {number + 1} answers differ\n" + "\n".join(different[:10])
