@@ -235,75 +235,6 @@ pub fn delete(descriptor: &Descriptor) -> Result<(), Error> {
     Ok(())
 }
 
-const DELETION_PREFIX: &str = "deletion-";
-const DELETION_SUFFIX: &str = ".log";
-
-/// Deletes several sstables of one directory so that, whatever happens meanwhile, all or none of them are there after
-/// the next [`remove_unsealed`]. Blocks.
-///
-/// # Errors
-/// When the log cannot be written, and nothing is deleted; or when a file cannot be removed, and the rest is removed at
-/// the next start.
-pub fn delete_all(descriptors: &[Descriptor]) -> Result<(), Error> {
-    let [first, rest @ ..] = descriptors else { return Ok(()) };
-    if rest.is_empty() {
-        return delete(first);
-    }
-    let mut text = String::new();
-    for d in descriptors {
-        text.push_str(&format!("{}-{}\n", d.version.name(), d.generation));
-    }
-    let log = first
-        .dir
-        .join(format!("{DELETION_PREFIX}{}{DELETION_SUFFIX}", first.generation));
-    let unfinished = log.with_extension("log.tmp");
-    io::write_all(unfinished.clone(), text.as_bytes())?;
-    io::rename(&unfinished, &log)?;
-    io::sync_dir(&first.dir)?;
-    descriptors.iter().try_for_each(delete)?;
-    io::sync_dir(&first.dir)?;
-    io::remove_if_exists(&log)?;
-    io::sync_dir(&first.dir)
-}
-
-/// Finishes the deletions that a crash interrupted.
-fn finish_deletions(dir: &Path) -> Result<(), Error> {
-    for name in io::list_names(dir)? {
-        let is_log = name.starts_with(DELETION_PREFIX) && name.ends_with(DELETION_SUFFIX);
-        if !is_log {
-            if name.starts_with(DELETION_PREFIX) && name.ends_with(".log.tmp") {
-                io::remove_if_exists(&dir.join(name))?;
-            }
-            continue;
-        }
-        let log = dir.join(&name);
-        let bytes = io::read_all(&log)?;
-        let mut offset = 0;
-        for line in String::from_utf8_lossy(&bytes).lines() {
-            let parsed = line
-                .split_once('-')
-                .and_then(|(version, generation)| Some((Version::parse(version)?, Generation::parse(generation)?)));
-            let Some((version, generation)) = parsed else {
-                return Err(Error::damaged(
-                    &log,
-                    offset,
-                    "the version and generation of an sstable, such as me-7",
-                ));
-            };
-            delete(&Descriptor {
-                dir: dir.to_owned(),
-                version,
-                generation,
-            })?;
-            offset += line.len() as u64 + 1;
-        }
-        io::sync_dir(dir)?;
-        io::remove_if_exists(&log)?;
-        io::sync_dir(dir)?;
-    }
-    Ok(())
-}
-
 /// Sstables that count as deleted, as [`mark_obsolete`] has made durable.
 #[must_use = "their files are still there"]
 pub struct Obsolete(ObsoleteFiles);
@@ -381,7 +312,6 @@ fn delete_listed(list: &Path) -> Result<(), Error> {
 /// # Errors
 /// When the directory cannot be read or a file not be removed.
 pub fn remove_unsealed(dir: &Path) -> Result<Vec<String>, Error> {
-    finish_deletions(dir)?;
     for name in io::list_names(dir)?
         .iter()
         .filter(|name| name.starts_with(OBSOLETE_PREFIX))

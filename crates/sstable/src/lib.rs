@@ -35,7 +35,7 @@ mod writer;
 
 pub use cache::ChunkCache;
 pub use component::{
-    Component, Descriptor, Generation, Obsolete, Version, delete, delete_all, list, mark_obsolete, remove_unsealed,
+    Component, Descriptor, Generation, Obsolete, Version, delete, list, mark_obsolete, remove_unsealed,
 };
 pub use compression::{Compression, Compressor};
 pub use cursor::PartitionCursor;
