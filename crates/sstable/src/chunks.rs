@@ -161,8 +161,8 @@ impl Chunks {
         Err(Error::damaged(self.path(), self.len, "more data"))
     }
 
-    /// Reads chunks from `first` on, as many as fit `bytes` of the file (at least one), and appends their data to
-    /// `out`; returns how many. Blocks.
+    /// Reads chunks from `first` on, as many as fit `bytes` of data (at least one), and appends their data to `out`; returns
+    /// how many. Blocks.
     pub(crate) fn read_blocking(
         &self,
         first: u64,
@@ -192,17 +192,11 @@ impl Chunks {
         self.unpack_all(first, last, start, &raw, out)
     }
 
+    /// The end of the chunks that a read of `bytes` takes: counted in data, as a well-compressed file has hundreds of times
+    /// its length in memory.
     fn reach(&self, first: u64, bytes: u64) -> Result<u64, Error> {
         self.check(first)?;
-        let mut last = first + 1;
-        while last < self.chunk_count() {
-            let (start, end) = self.place(first, last + 1);
-            if end.saturating_sub(start) > bytes {
-                break;
-            }
-            last += 1;
-        }
-        Ok(last)
+        Ok((first + (bytes / self.chunk_len()).max(1)).min(self.chunk_count()))
     }
 
     fn unpack_all(&self, first: u64, last: u64, start: u64, raw: &[u8], out: &mut Vec<u8>) -> Result<u64, Error> {

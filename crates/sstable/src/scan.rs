@@ -14,7 +14,7 @@ use crate::reader::Reader;
 use crate::summary::{Sample, Summary};
 use crate::window::{PartitionDecoder, Progress, ReadLimits, Window};
 
-/// Bytes of the file that one read of a scan asks for.
+/// Bytes of data, before compression, that one read of a scan asks for.
 const READ_AHEAD_BLOCKING: u64 = 512 << 10;
 const READ_AHEAD: u64 = 128 << 10;
 /// Consumed bytes that a window keeps before it is compacted.
