@@ -101,8 +101,7 @@ async fn run_on(options: Options) -> Result<Report, LoadError> {
     }
     let read_id = control.prepare(&statements.read).await?;
     let write_id = control.prepare(&statements.write).await?;
-    let value = vec![0x5a_u8; options.value_bytes as usize];
-    let write = ExecuteFrame::new(&write_id, consistency, &vec![value; usize::from(options.columns)]);
+    let write = ExecuteFrame::new(&write_id, consistency, &values(&options));
     let read = ExecuteFrame::new(&read_id, consistency, &[]);
 
     let connections = Connections::open(&setup, address, &options).await?;
@@ -127,6 +126,16 @@ async fn run_on(options: Options) -> Result<Report, LoadError> {
         plan,
     )
     .await
+}
+
+/// The values of every row: bytes by chance, so that a server's compression has no easier work than with real data.
+fn values(options: &Options) -> Vec<Vec<u8>> {
+    let value = |_| {
+        let mut bytes = vec![0; options.value_bytes as usize];
+        runtime::random_bytes(&mut bytes);
+        bytes
+    };
+    (0..options.columns).map(value).collect()
 }
 
 /// The texts of a run.
