@@ -130,6 +130,8 @@ pub(crate) struct ShardResult {
     pub(crate) seconds: f64,
     /// None when the allocator does not count.
     pub(crate) allocations: Option<u64>,
+    /// In user mode; None when the processor does not count.
+    pub(crate) instructions: Option<u64>,
 }
 
 /// What all shards measured, or why one did not.

@@ -32,6 +32,7 @@ mod executor;
 pub mod fs;
 mod gate;
 mod group;
+mod instructions;
 mod mailbox;
 pub mod net;
 mod os_file;
@@ -50,6 +51,7 @@ pub use executor::{
     Metrics, ShardId, local, metrics, set_local, shard, shard_count, should_yield, spawn, spawn_in, yield_now,
 };
 pub use group::Group;
+pub use instructions::InstructionCounter;
 pub use mailbox::{Submitted, submit_async_to, submit_to};
 pub use random::{boot_id, random_bytes, random_u64};
 pub use signal::{TerminateSignal, on_signal_terminate};

@@ -39,6 +39,16 @@ impl Report {
         Some(allocations as f64 / self.operations().max(1) as f64)
     }
 
+    /// User instructions per operation; None when the processor does not count them.
+    pub fn instructions_per_operation(&self) -> Option<f64> {
+        let instructions = self
+            .shards
+            .iter()
+            .map(|shard| shard.instructions)
+            .sum::<Option<u64>>()?;
+        Some(instructions as f64 / self.operations().max(1) as f64)
+    }
+
     fn operations(&self) -> u64 {
         self.shards.iter().map(|shard| shard.operations).sum()
     }
@@ -77,6 +87,7 @@ impl Report {
                 "min tps": self.windows.iter().copied().reduce(f64::min).unwrap_or(0.0),
                 "operations": self.operations(),
                 "allocs_per_op": self.allocations_per_operation(),
+                "instructions_per_op": self.instructions_per_operation(),
                 "median tps per shard": per_shard,
             },
         });
@@ -102,9 +113,11 @@ impl fmt::Display for Report {
         }
         let allocations = self.allocations_per_operation();
         let allocations = allocations.map_or("not counted".to_owned(), |count| format!("{count:.2} allocs/op"));
+        let instructions = self.instructions_per_operation();
+        let instructions = instructions.map_or(String::new(), |count| format!(", {count:.0} instructions/op"));
         writeln!(
             f,
-            "median {:.0} tps ({} operations, {allocations})",
+            "median {:.0} tps ({} operations, {allocations}{instructions})",
             self.operations_per_second(),
             self.operations()
         )?;

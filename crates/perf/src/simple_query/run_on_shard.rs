@@ -12,7 +12,7 @@ use cql_protocol::{
 use query::engine::Written;
 use query::select::PointOutcome;
 use query::{BindContext, Bound, Engine, Execution, OwnedBound, Params, Plan, Prepared, QueryError};
-use runtime::ShardId;
+use runtime::{InstructionCounter, ShardId};
 use types::token::token_of;
 
 use super::{Options, Results, ShardResult, Workload};
@@ -134,6 +134,7 @@ impl Bench {
             ..Default::default()
         };
         let allocations_before = allocation_count();
+        let instructions = InstructionCounter::start();
         let start = runtime::now();
         let (mut window_start, mut window_operations) = (start, 0);
         loop {
@@ -161,6 +162,7 @@ impl Bench {
         result.allocations = allocation_count()
             .zip(allocations_before)
             .map(|(after, before)| after - before);
+        result.instructions = instructions.and_then(|counter| counter.read());
         if share.is_some() {
             result
                 .windows
