@@ -373,6 +373,11 @@ impl PartitionReader {
         Ok(())
     }
 
+    /// Slices that are not begun yet.
+    pub fn slices_left(&self) -> usize {
+        self.slices.len()
+    }
+
     /// The next merged block; None when every slice is read. `covered` of a block says where it ends; a block that
     /// ends its slice has none.
     pub async fn next_block(&mut self) -> Result<Option<PartitionBlock>, ReadError> {

@@ -1,0 +1,123 @@
+//! How requests end that replicas do not answer as the consistency level wants.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use topology::{Consistency, Unavailable};
+
+/// What a write was, as drivers are told when it times out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WriteKind {
+    /// One partition.
+    Simple,
+    /// A logged batch.
+    Batch,
+    /// An unlogged batch of several partitions.
+    UnloggedBatch,
+    /// A counter's change.
+    Counter,
+    /// The note of a logged batch.
+    BatchLog,
+    /// A conditional statement.
+    Cas,
+}
+
+/// Answers that came, and those that were needed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Tally {
+    /// The level asked for.
+    pub consistency: Consistency,
+    /// Answers that came.
+    pub received: u16,
+    /// Answers that were needed.
+    pub block_for: u16,
+}
+
+/// Why a request has no result.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum CoordinatorError {
+    /// Too few replicas live; nothing was sent.
+    Unavailable(Unavailable),
+    /// Too few replicas acknowledged the write in time. It may have happened.
+    WriteTimeout {
+        /// How many did.
+        tally: Tally,
+        /// What was written.
+        kind: WriteKind,
+        /// Which replicas did not answer.
+        missing: String,
+    },
+    /// Replicas refused the write. It may have happened on others.
+    WriteFailure {
+        /// How many took it.
+        tally: Tally,
+        /// What was written.
+        kind: WriteKind,
+        /// Who refused, and the code of why.
+        failures: Vec<(IpAddr, u16)>,
+        /// Why, in words.
+        reason: String,
+    },
+    /// Too few replicas answered the read in time.
+    ReadTimeout {
+        /// How many did.
+        tally: Tally,
+        /// Whether one of them sent data.
+        data_present: bool,
+        /// Which replicas did not answer.
+        missing: String,
+    },
+    /// Replicas could not read.
+    ReadFailure {
+        /// How many could.
+        tally: Tally,
+        /// Whether one of them sent data.
+        data_present: bool,
+        /// Who could not, and the code of why.
+        failures: Vec<(IpAddr, u16)>,
+        /// Why, in words.
+        reason: String,
+    },
+    /// Replicas have no room; nothing was written.
+    Overloaded(String),
+    /// A part of this node is missing or broken.
+    Internal(String),
+}
+
+impl From<Unavailable> for CoordinatorError {
+    fn from(unavailable: Unavailable) -> Self {
+        Self::Unavailable(unavailable)
+    }
+}
+
+impl fmt::Display for CoordinatorError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unavailable(unavailable) => unavailable.fmt(f),
+            Self::WriteTimeout { tally, missing, .. } => write!(
+                f,
+                "Operation timed out - received only {} responses of {} at {}; no acknowledgement from {missing}. The write may \
+                 have happened",
+                tally.received, tally.block_for, tally.consistency
+            ),
+            Self::ReadTimeout { tally, missing, .. } => write!(
+                f,
+                "Operation timed out - received only {} responses of {} at {}; no answer from {missing}",
+                tally.received, tally.block_for, tally.consistency
+            ),
+            Self::WriteFailure { tally, reason, .. } => write!(
+                f,
+                "Operation failed - received {} responses of {} at {}: {reason}. The write may have happened on other replicas",
+                tally.received, tally.block_for, tally.consistency
+            ),
+            Self::ReadFailure { tally, reason, .. } => write!(
+                f,
+                "Operation failed - received {} responses of {} at {}: {reason}",
+                tally.received, tally.block_for, tally.consistency
+            ),
+            Self::Overloaded(reason) | Self::Internal(reason) => f.write_str(reason),
+        }
+    }
+}
+
+impl std::error::Error for CoordinatorError {}

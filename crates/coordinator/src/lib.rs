@@ -1,0 +1,357 @@
+//! The coordinator: which replicas a request needs, and what their answers come to.
+//!
+//! Each shard has a [`Coordinator`]. It holds the shard's [`ClusterView`], an immutable value that says where every table's tokens
+//! live, and its knowledge of who is alive. A request that this node cannot answer alone ([`Route::read_here`],
+//! [`Route::write_here`]) comes here: [`Coordinator::write`] sends mutations to all replicas and waits for as many as the
+//! consistency level wants; a [`ReplicatedRead`] asks one replica for data and the others for digests, and where they differ merges
+//! all, repairs and goes on. A replica's side of both is [`service`], which the same calls reach on another shard of this node.
+//!
+//! Invariants
+//! - Whether a write may be acknowledged is decided by `topology::Acks` alone; which of two cells wins, by `mutation` alone.
+//! - A request holds one view from beginning to end.
+//! - What a read returns at a level has been written to as many replicas as the level wants before it is returned.
+//! - A coordinator names no file.
+
+mod digest;
+mod error;
+mod gather;
+mod message;
+mod read;
+pub mod service;
+mod view;
+mod write;
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use replica::Shard;
+use rpc::{Handler, Later, RemoteError, RemoteErrorKind, Reply, Request, Rpc, RpcError};
+use runtime::ShardId;
+use topology::{Liveness, NodeNumber, Replica};
+
+pub use error::{CoordinatorError, Tally, WriteKind};
+pub use message::{
+    Answer, Extent, Malformed, ReadCommand, Verb, decode_mutations, difference, encode_mutations, pack_block,
+};
+pub use read::{ReplicatedRead, Stretch};
+pub use view::{ClusterView, Levels, Route, ViewError};
+
+use service::ReplicaError;
+
+/// How long requests wait for replicas.
+#[derive(Clone, Copy, Debug)]
+pub struct Timeouts {
+    /// A read of one partition.
+    pub read: Duration,
+    /// A read of many.
+    pub range: Duration,
+    /// A write.
+    pub write: Duration,
+    /// A truncation.
+    pub truncate: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            read: Duration::from_secs(5),
+            range: Duration::from_secs(10),
+            write: Duration::from_secs(2),
+            truncate: Duration::from_secs(60),
+        }
+    }
+}
+
+/// Why one replica did not do its part.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum TargetError {
+    /// Nothing was heard of it in time; it may have done it.
+    Silent,
+    /// It refused, or could not be reached, and did nothing.
+    Refused(String),
+    /// It tried and failed; it may have done it.
+    Failed(String),
+}
+
+impl From<RpcError> for TargetError {
+    fn from(error: RpcError) -> Self {
+        match error {
+            RpcError::Timeout { .. } | RpcError::Disconnected { may_have_run: true } => Self::Silent,
+            RpcError::Remote(RemoteError {
+                kind: RemoteErrorKind::Failed,
+                message,
+            }) => Self::Failed(message),
+            other => Self::Refused(other.to_string()),
+        }
+    }
+}
+
+impl From<ReplicaError> for TargetError {
+    fn from(error: ReplicaError) -> Self {
+        match error {
+            ReplicaError::Log(_) | ReplicaError::Read(_) => Self::Failed(error.to_string()),
+            other => Self::Refused(other.to_string()),
+        }
+    }
+}
+
+impl TargetError {
+    /// The code of the protocol's failure map: 0 is "unknown".
+    fn code(&self) -> u16 {
+        0
+    }
+}
+
+/// What coordinators count.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Metrics {
+    /// Writes that went to other nodes or shards by way of the coordinator.
+    pub writes: u64,
+    /// Stretches read by way of the coordinator.
+    pub reads: u64,
+    /// Stretches whose digests differed.
+    pub digest_mismatches: u64,
+    /// Mutations sent to repair a replica that a read found behind.
+    pub repairs: u64,
+    /// Requests to one more replica because another was slow.
+    pub speculations: u64,
+    /// Requests that too few replicas answered in time.
+    pub timeouts: u64,
+    /// Requests refused because too few replicas live.
+    pub unavailable: u64,
+}
+
+type Job = Pin<Box<dyn Future<Output = ()>>>;
+
+/// Called for each replica that did not get a write, with the packed mutations: who may keep a hint.
+pub type MissedWrite = Box<dyn Fn(NodeNumber, &[Vec<u8>])>;
+
+/// One shard's coordinator. See the module.
+pub struct Coordinator {
+    shard: Rc<Shard>,
+    rpc: Option<Rc<Rpc>>,
+    view: RefCell<Arc<ClusterView>>,
+    liveness: RefCell<Liveness>,
+    timeouts: Cell<Timeouts>,
+    metrics: Cell<Metrics>,
+    missed: RefCell<Option<MissedWrite>>,
+}
+
+impl Coordinator {
+    /// The coordinator of a shard. Without an `rpc` it reaches its own node only.
+    pub fn new(shard: Rc<Shard>, rpc: Option<Rc<Rpc>>, view: Arc<ClusterView>) -> Rc<Self> {
+        let mut liveness = Liveness::default();
+        liveness.set(view.me, true);
+        Rc::new(Self {
+            shard,
+            rpc,
+            view: RefCell::new(view),
+            liveness: RefCell::new(liveness),
+            timeouts: Cell::default(),
+            metrics: Cell::default(),
+            missed: RefCell::default(),
+        })
+    }
+
+    /// The coordinator of the shard that runs this.
+    #[must_use]
+    pub fn local() -> Rc<Self> {
+        runtime::local::<Self>().expect("every shard keeps its coordinator before it takes messages")
+    }
+
+    /// The cluster as this shard knows it.
+    #[must_use]
+    pub fn view(&self) -> Arc<ClusterView> {
+        self.view.borrow().clone()
+    }
+
+    /// Takes over a newer version of the cluster. Requests that have begun end with the one they have.
+    pub fn set_view(&self, view: Arc<ClusterView>) {
+        self.liveness.borrow_mut().set(view.me, true);
+        *self.view.borrow_mut() = view;
+    }
+
+    /// Takes over who is alive.
+    pub fn set_live(&self, node: NodeNumber, is_live: bool) {
+        let me = self.view.borrow().me;
+        self.liveness.borrow_mut().set(node, is_live || node == me);
+    }
+
+    /// Whether a node is believed to be alive.
+    #[must_use]
+    pub fn is_live(&self, node: NodeNumber) -> bool {
+        self.liveness.borrow().is_live(node)
+    }
+
+    /// Sets how long requests wait.
+    pub fn set_timeouts(&self, timeouts: Timeouts) {
+        self.timeouts.set(timeouts);
+    }
+
+    /// How long requests wait.
+    #[must_use]
+    pub fn timeouts(&self) -> Timeouts {
+        self.timeouts.get()
+    }
+
+    /// Who is told of writes that a replica did not get.
+    pub fn on_missed_write(&self, missed: MissedWrite) {
+        *self.missed.borrow_mut() = Some(missed);
+    }
+
+    /// What was counted.
+    #[must_use]
+    pub fn metrics(&self) -> Metrics {
+        self.metrics.get()
+    }
+
+    fn count(&self, change: impl FnOnce(&mut Metrics)) {
+        let mut metrics = self.metrics.get();
+        change(&mut metrics);
+        self.metrics.set(metrics);
+    }
+
+    fn address(view: &ClusterView, node: NodeNumber) -> IpAddr {
+        view.topology
+            .numbered(node)
+            .map_or(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), |n| n.native.ip())
+    }
+
+    /// The names of replicas in errors: address and shard.
+    fn names(view: &ClusterView, replicas: impl Iterator<Item = Replica>) -> String {
+        let names: Vec<String> = replicas
+            .map(|r| format!("{} shard {}", Self::address(view, r.node), r.shard))
+            .collect();
+        names.join(", ")
+    }
+
+    /// Asks a shard of another node.
+    async fn call(
+        &self,
+        view: &ClusterView,
+        replica: Replica,
+        verb: Verb,
+        body: Vec<u8>,
+        timeout: Duration,
+    ) -> Result<Vec<u8>, TargetError> {
+        let unreachable = || TargetError::Refused("this node has no connections to others".to_owned());
+        let rpc = self.rpc.as_ref().ok_or_else(unreachable)?;
+        let peer = view.peer(replica.node).ok_or_else(unreachable)?;
+        let answer = rpc.call(&peer, u32::from(replica.shard), verb as u16, body, timeout).await;
+        answer.map_err(TargetError::from)
+    }
+
+    /// Has mutations written by one replica, here or elsewhere.
+    async fn mutate(
+        &self,
+        view: &ClusterView,
+        replica: Replica,
+        mutations: Rc<Vec<(types::Token, Vec<u8>)>>,
+        all_or_nothing: bool,
+    ) -> Result<(), TargetError> {
+        if replica.node != view.me {
+            let body = encode_mutations(all_or_nothing, mutations.iter().map(|(_, m)| m.as_slice()));
+            let timeout = self.timeouts.get().write;
+            let answer = self.call(view, replica, Verb::Mutate, body, timeout).await;
+            return answer.map(|_| ());
+        }
+        let shard = ShardId(u32::from(replica.shard));
+        if shard == self.shard.id() {
+            return Ok(service::apply(&self.shard, &mutations, all_or_nothing, false).await?);
+        }
+        let mutations = mutations.to_vec();
+        let applied = runtime::submit_async_to(shard, move || async move {
+            service::apply(&Coordinator::local().shard, &mutations, all_or_nothing, false).await
+        });
+        Ok(applied.await?)
+    }
+
+    /// Has a stretch read by one replica, here or elsewhere.
+    async fn ask(
+        &self,
+        view: &ClusterView,
+        replica: Replica,
+        command: ReadCommand,
+        table: &schema::Table,
+        timeout: Duration,
+    ) -> Result<Answer, TargetError> {
+        if replica.node != view.me {
+            let answer = self
+                .call(view, replica, Verb::Read, command.encode(), timeout)
+                .await?;
+            return Answer::decode(&answer, table)
+                .map_err(|e| TargetError::Failed(format!("a malformed answer to a read: {e}")));
+        }
+        let shard = ShardId(u32::from(replica.shard));
+        if shard == self.shard.id() {
+            return Ok(service::read(&self.shard, &command).await?);
+        }
+        let read = runtime::submit_async_to(shard, move || async move {
+            service::read(&Coordinator::local().shard, &command).await
+        });
+        Ok(read.await?)
+    }
+}
+
+/// What this node does for coordinators elsewhere: the handler of the verbs of this crate.
+pub struct ReplicaHandler(Rc<Shard>);
+
+impl ReplicaHandler {
+    /// A handler over a shard's data.
+    #[must_use]
+    pub fn new(shard: Rc<Shard>) -> Self {
+        Self(shard)
+    }
+}
+
+fn remote(error: ReplicaError) -> RemoteError {
+    let kind = match error {
+        ReplicaError::Overloaded(_) => RemoteErrorKind::Overloaded,
+        _ => RemoteErrorKind::Failed,
+    };
+    RemoteError {
+        kind,
+        message: error.to_string(),
+    }
+}
+
+impl Handler for ReplicaHandler {
+    fn handle(&self, request: Request<'_>) -> Reply {
+        let shard = Rc::clone(&self.0);
+        let malformed = |e: Malformed| Reply::Err(remote(e.into()));
+        if request.verb == Verb::Mutate as u16 {
+            return match decode_mutations(request.body) {
+                Ok((mutations, all_or_nothing)) => later(async move {
+                    let applied = service::apply(&shard, &mutations, all_or_nothing, true).await;
+                    applied.map(|()| Vec::new()).map_err(remote)
+                }),
+                Err(e) => malformed(e),
+            };
+        }
+        if request.verb == Verb::Read as u16 {
+            return match ReadCommand::decode(request.body) {
+                Ok(command) => later(async move {
+                    let answer = service::read(&shard, &command).await.map_err(remote)?;
+                    Ok(answer.encode(command.table))
+                }),
+                Err(e) => malformed(e),
+            };
+        }
+        Reply::Err(RemoteError::unknown_verb(request.verb))
+    }
+}
+
+fn later(answer: impl Future<Output = Result<Vec<u8>, RemoteError>> + 'static) -> Reply {
+    let answer: Later = Box::pin(answer);
+    Reply::Later(answer)
+}
+
+fn spawn(job: impl Future<Output = ()> + 'static) {
+    let job: Job = Box::pin(job);
+    drop(runtime::spawn(job));
+}

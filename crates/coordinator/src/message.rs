@@ -1,0 +1,442 @@
+//! What coordinators and replicas say to each other, as bytes.
+//!
+//! ```text
+//! MUTATE   u8 flags (1: all or nothing), then for each mutation vint length and packed mutation
+//! READ     [u8; 16] table, u8 flags (1: digest only, 2: reversed, 4: tokens), u32 now, vint rows, vint bytes, then
+//!          partition: vint length and key, vint count, slices of two bounds
+//!          tokens:    i64 after, i64 to, i64 first token, vint length and first key, u8 1 and a bound when inside that partition
+//! answer   u128 digest, u8 1 when all was read, then blocks:
+//!          u8 1 and a bound when covered, else 0; vint length and packed mutation
+//! bound    u8 side (0 before, 1 after), vint length and prefix
+//! ```
+//!
+//! Numbers are little endian. A block travels as the mutation that would make it, so rows keep the one encoding they have in
+//! log and memory. Whoever decodes checks every byte against the table's layout.
+
+use mutation::{
+    Bound, BoundKind, ClusteringSlice, Mutation, MutationBuilder, MutationItem, PartitionBlock, RowView, Tombstone,
+};
+use schema::{ClusteringOrder, Table, TableId};
+use stdx::bytes::Reader;
+use stdx::vint;
+use types::Token;
+use types::token::token_of;
+use uuid::Uuid;
+
+/// What is asked of a replica, by its number on the wire.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u16)]
+pub enum Verb {
+    /// Apply mutations, and answer when they may be acknowledged.
+    Mutate = 1,
+    /// Read a stretch of a partition or of tokens.
+    Read = 2,
+    /// Forget a table's data.
+    Truncate = 3,
+}
+
+/// Bytes that are not what a peer should send.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Malformed(pub &'static str);
+
+impl std::fmt::Display for Malformed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "expected {}", self.0)
+    }
+}
+
+fn sized<'a>(reader: &mut Reader<'a>, what: &'static str) -> Result<&'a [u8], Malformed> {
+    let len = reader.get_vint().map_err(|_| Malformed(what))?;
+    let len = usize::try_from(len).map_err(|_| Malformed(what))?;
+    reader.get_slice(len).map_err(|_| Malformed(what))
+}
+
+fn put_sized(out: &mut Vec<u8>, bytes: &[u8]) {
+    vint::put_unsigned(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+fn put_bound(out: &mut Vec<u8>, bound: &Bound) {
+    out.push(u8::from(bound.kind == BoundKind::After));
+    put_sized(out, &bound.prefix);
+}
+
+fn get_bound(reader: &mut Reader<'_>) -> Result<Bound, Malformed> {
+    let kind = match reader.get_u8() {
+        Ok(0) => BoundKind::Before,
+        Ok(1) => BoundKind::After,
+        _ => return Err(Malformed("the side of a bound, 0 or 1")),
+    };
+    Ok(Bound {
+        prefix: sized(reader, "a bound's prefix")?.into(),
+        kind,
+    })
+}
+
+fn put_optional_bound(out: &mut Vec<u8>, bound: Option<&Bound>) {
+    out.push(u8::from(bound.is_some()));
+    if let Some(bound) = bound {
+        put_bound(out, bound);
+    }
+}
+
+fn get_optional_bound(reader: &mut Reader<'_>) -> Result<Option<Bound>, Malformed> {
+    match reader.get_u8() {
+        Ok(0) => Ok(None),
+        Ok(1) => get_bound(reader).map(Some),
+        _ => Err(Malformed("whether a bound follows, 0 or 1")),
+    }
+}
+
+/// Mutations for one shard.
+pub fn encode_mutations<'m>(all_or_nothing: bool, mutations: impl Iterator<Item = &'m [u8]>) -> Vec<u8> {
+    let mut out = vec![u8::from(all_or_nothing)];
+    mutations.for_each(|m| put_sized(&mut out, m));
+    out
+}
+
+/// The mutations of a message, with their tokens, and whether they count all or not at all. They are not checked yet against
+/// their tables.
+///
+/// # Errors
+/// When the bytes end early.
+pub fn decode_mutations(body: &[u8]) -> Result<(Vec<(Token, Vec<u8>)>, bool), Malformed> {
+    let mut reader = Reader::new(body);
+    let flags = reader.get_u8().map_err(|_| Malformed("the flags of mutations"))?;
+    let mut mutations = Vec::new();
+    while !reader.rest().is_empty() {
+        let bytes = sized(&mut reader, "a whole mutation")?;
+        let mutation = Mutation::new(bytes).ok_or(Malformed("a mutation's table and key"))?;
+        mutations.push((token_of(mutation.key), bytes.to_vec()));
+    }
+    Ok((mutations, flags & 1 == 1))
+}
+
+/// What a replica is to read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Extent {
+    /// Slices of one partition.
+    Partition {
+        /// Its serialised key.
+        key: Vec<u8>,
+        /// In clustering order and disjoint.
+        slices: Vec<ClusteringSlice>,
+        /// From the last row to the first.
+        reversed: bool,
+    },
+    /// All partitions of a token range, in order.
+    Tokens {
+        /// Exclusive start; the lowest token is before all.
+        after: Token,
+        /// Inclusive end.
+        to: Token,
+        /// The first partition to come.
+        from: (Token, Vec<u8>),
+        /// The partition `from` is read from this bound on.
+        inside: Option<Bound>,
+    },
+}
+
+/// One stretch of a read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ReadCommand {
+    /// The table.
+    pub table: TableId,
+    /// What of it.
+    pub extent: Extent,
+    /// The second at which rows live or not, for the digest.
+    pub now: u32,
+    /// The stretch ends behind the row that is this number.
+    pub rows: usize,
+    /// The stretch ends behind the row that reaches so many bytes.
+    pub bytes: usize,
+    /// Answer with the digest alone.
+    pub digest_only: bool,
+}
+
+const DIGEST_ONLY: u8 = 1;
+const REVERSED: u8 = 2;
+const TOKENS: u8 = 4;
+
+impl ReadCommand {
+    /// As bytes for a peer.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(96);
+        out.extend_from_slice(self.table.0.as_bytes());
+        let mut flags = if self.digest_only { DIGEST_ONLY } else { 0 };
+        match &self.extent {
+            Extent::Partition { reversed: true, .. } => flags |= REVERSED,
+            Extent::Partition { .. } => {}
+            Extent::Tokens { .. } => flags |= TOKENS,
+        }
+        out.push(flags);
+        out.extend_from_slice(&self.now.to_le_bytes());
+        vint::put_unsigned(&mut out, self.rows as u64);
+        vint::put_unsigned(&mut out, self.bytes as u64);
+        match &self.extent {
+            Extent::Partition { key, slices, .. } => {
+                put_sized(&mut out, key);
+                vint::put_unsigned(&mut out, slices.len() as u64);
+                for slice in slices {
+                    put_bound(&mut out, &slice.start);
+                    put_bound(&mut out, &slice.end);
+                }
+            }
+            Extent::Tokens {
+                after,
+                to,
+                from,
+                inside,
+            } => {
+                for token in [*after, *to, from.0] {
+                    out.extend_from_slice(&token.0.to_le_bytes());
+                }
+                put_sized(&mut out, &from.1);
+                put_optional_bound(&mut out, inside.as_ref());
+            }
+        }
+        out
+    }
+
+    /// From a peer's bytes.
+    ///
+    /// # Errors
+    /// When they are not a command.
+    pub fn decode(body: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(body);
+        let cut = |_| Malformed("a whole read command");
+        let table = TableId(Uuid::from_bytes(reader.get_array().map_err(cut)?));
+        let flags = reader.get_u8().map_err(cut)?;
+        let now = u32::from_le_bytes(reader.get_array().map_err(cut)?);
+        let rows = usize::try_from(reader.get_vint().map_err(cut)?).unwrap_or(usize::MAX);
+        let bytes = usize::try_from(reader.get_vint().map_err(cut)?).unwrap_or(usize::MAX);
+        let extent = if flags & TOKENS == 0 {
+            let key = sized(&mut reader, "a partition key")?.to_vec();
+            let mut slices = Vec::new();
+            for _ in 0..reader.get_vint().map_err(cut)? {
+                slices.push(ClusteringSlice {
+                    start: get_bound(&mut reader)?,
+                    end: get_bound(&mut reader)?,
+                });
+            }
+            let reversed = flags & REVERSED != 0;
+            Extent::Partition { key, slices, reversed }
+        } else {
+            let mut token = || reader.get_array().map(|t| Token(i64::from_le_bytes(t))).map_err(cut);
+            let (after, to, first) = (token()?, token()?, token()?);
+            Extent::Tokens {
+                after,
+                to,
+                from: (first, sized(&mut reader, "a partition key")?.to_vec()),
+                inside: get_optional_bound(&mut reader)?,
+            }
+        };
+        if !reader.rest().is_empty() {
+            return Err(Malformed("nothing behind a read command"));
+        }
+        Ok(Self {
+            table,
+            extent,
+            now,
+            rows,
+            bytes,
+            digest_only: flags & DIGEST_ONLY != 0,
+        })
+    }
+}
+
+impl Extent {
+    /// What is left of it behind a block. None: nothing.
+    pub(crate) fn behind(self, last: &PartitionBlock, order: &ClusteringOrder) -> Option<Self> {
+        match self {
+            Self::Partition {
+                key,
+                mut slices,
+                reversed,
+            } => {
+                let bound = last.covered.as_ref()?;
+                if reversed {
+                    slices.retain(|s| s.start.compare(order, bound).is_lt());
+                    if let Some(slice) = slices.last_mut().filter(|s| s.end.compare(order, bound).is_gt()) {
+                        slice.end = bound.clone();
+                    }
+                } else {
+                    slices.retain(|s| s.end.compare(order, bound).is_gt());
+                    if let Some(slice) = slices.first_mut().filter(|s| s.start.compare(order, bound).is_lt()) {
+                        slice.start = bound.clone();
+                    }
+                }
+                (!slices.is_empty()).then_some(Self::Partition { key, slices, reversed })
+            }
+            Self::Tokens { after, to, .. } => {
+                let mut key = last.key().to_vec();
+                if last.covered.is_none() {
+                    // The least key above this one.
+                    key.push(0);
+                }
+                Some(Self::Tokens {
+                    after,
+                    to,
+                    from: (last.token, key),
+                    inside: last.covered.clone(),
+                })
+            }
+        }
+    }
+
+    /// What is left when the rest of the partition of this block is passed by.
+    pub(crate) fn beyond_partition(self, last: &PartitionBlock) -> Option<Self> {
+        match self {
+            Self::Partition { .. } => None,
+            Self::Tokens { after, to, .. } => {
+                let mut key = last.key().to_vec();
+                key.push(0);
+                Some(Self::Tokens {
+                    after,
+                    to,
+                    from: (last.token, key),
+                    inside: None,
+                })
+            }
+        }
+    }
+
+    pub(crate) fn is_reversed(&self) -> bool {
+        matches!(self, Self::Partition { reversed: true, .. })
+    }
+}
+
+/// What one replica has of a stretch.
+#[derive(Clone, Default, Debug)]
+pub struct Answer {
+    /// Over what lives; equal digests mean equal results.
+    pub digest: u128,
+    /// In reading order; none when only the digest was asked for. All but the last of a partition say in `covered` how far they
+    /// go; the last of the answer does so when the stretch ended inside its partition.
+    pub blocks: Vec<PartitionBlock>,
+    /// Whether everything that was asked for was read; else the read goes on behind the last block.
+    pub is_all: bool,
+}
+
+impl Answer {
+    /// As bytes for the peer that asked.
+    #[must_use]
+    pub fn encode(&self, table: TableId) -> Vec<u8> {
+        let mut out = Vec::with_capacity(64 + self.blocks.iter().map(PartitionBlock::size).sum::<usize>());
+        out.extend_from_slice(&self.digest.to_le_bytes());
+        out.push(u8::from(self.is_all));
+        let mut packed = Vec::new();
+        for block in &self.blocks {
+            put_optional_bound(&mut out, block.covered.as_ref());
+            packed.clear();
+            pack_block(block, table, &mut packed);
+            put_sized(&mut out, &packed);
+        }
+        out
+    }
+
+    /// From a replica's bytes, checked against the table.
+    ///
+    /// # Errors
+    /// When they are not an answer about this table.
+    pub fn decode(body: &[u8], table: &Table) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(body);
+        let cut = |_| Malformed("a whole answer to a read");
+        let digest = u128::from_le_bytes(reader.get_array().map_err(cut)?);
+        let is_all = reader.get_u8().map_err(cut)? == 1;
+        let mut blocks = Vec::new();
+        while !reader.rest().is_empty() {
+            let covered = get_optional_bound(&mut reader)?;
+            let mut block = unpack_block(sized(&mut reader, "a whole block")?, table)?;
+            block.covered = covered;
+            blocks.push(block);
+        }
+        Ok(Self { digest, blocks, is_all })
+    }
+}
+
+/// The mutation that makes a block.
+pub fn pack_block(block: &PartitionBlock, table: TableId, out: &mut Vec<u8>) {
+    let mut builder = MutationBuilder::begin(out, table, block.key());
+    if !block.tombstone.is_none() {
+        builder.partition_tombstone(block.tombstone);
+    }
+    if let Some(row) = block.static_row() {
+        builder.static_row(|out| out.extend_from_slice(row.bytes()));
+    }
+    for (clustering, row) in block.rows() {
+        builder.row(clustering, |out| out.extend_from_slice(row.bytes()));
+    }
+    for range in &block.range_tombstones {
+        builder.range_tombstone(range);
+    }
+}
+
+fn unpack_block(bytes: &[u8], table: &Table) -> Result<PartitionBlock, Malformed> {
+    let mutation = Mutation::new(bytes).ok_or(Malformed("a block's table and key"))?;
+    if mutation.table != table.id {
+        return Err(Malformed("a block of the table that was asked for"));
+    }
+    mutation
+        .validate(&table.layout)
+        .map_err(|_| Malformed("rows of the table's layout"))?;
+    let mut block = PartitionBlock::new(token_of(mutation.key), mutation.key);
+    let mut last: Option<&[u8]> = None;
+    for item in mutation.items() {
+        match item {
+            MutationItem::Partition(tombstone) => block.tombstone = block.tombstone.merge(tombstone),
+            MutationItem::StaticRow(row) => block.set_static_row(row),
+            MutationItem::Row { clustering, row } => {
+                if last.is_some_and(|l| table.clustering_order.compare(l, clustering).is_ge()) {
+                    return Err(Malformed("the rows of a block in clustering order"));
+                }
+                last = Some(clustering);
+                block.push_row(clustering, row);
+            }
+            MutationItem::Range(range) => block.range_tombstones.push(range),
+        }
+    }
+    Ok(block)
+}
+
+/// What `merged` has and `have`, a part of it, does not: the mutation that repairs a replica. None when nothing is missing.
+#[must_use]
+pub fn difference(merged: &PartitionBlock, have: Option<&PartitionBlock>, table: &Table) -> Option<Vec<u8>> {
+    let mut out = Vec::new();
+    let mut builder = MutationBuilder::begin(&mut out, table.id, merged.key());
+    let mut any = false;
+    let known = have.map_or(Tombstone::NONE, |h| h.tombstone);
+    if merged.tombstone.supersedes(known) {
+        builder.partition_tombstone(merged.tombstone);
+        any = true;
+    }
+    let known = have.and_then(PartitionBlock::static_row);
+    if let Some(row) = merged.static_row()
+        && known.is_none_or(|k| k.bytes() != row.bytes())
+    {
+        builder.static_row(|out| out.extend_from_slice(row.bytes()));
+        any = true;
+    }
+    let mut at = 0;
+    for (clustering, row) in merged.rows() {
+        let order = &table.clustering_order;
+        while have.is_some_and(|h| at < h.len() && order.compare(h.clustering(at), clustering).is_lt()) {
+            at += 1;
+        }
+        let known: Option<RowView<'_>> = have
+            .filter(|h| at < h.len() && order.compare(h.clustering(at), clustering).is_eq())
+            .map(|h| h.row(at));
+        if known.is_none_or(|k| k.bytes() != row.bytes()) {
+            builder.row(clustering, |out| out.extend_from_slice(row.bytes()));
+            any = true;
+        }
+    }
+    for range in &merged.range_tombstones {
+        if have.is_none_or(|h| !h.range_tombstones.contains(range)) {
+            builder.range_tombstone(range);
+            any = true;
+        }
+    }
+    any.then_some(out)
+}

@@ -1,0 +1,533 @@
+//! Reads at a consistency level: stretch by stretch, data from one replica and digests from the others.
+//!
+//! While digests agree, the data of the best replica is the result. Where they differ, all that were asked send their data, which
+//! is merged up to the nearest bound that each is complete to; what a replica lacked of that is written to it before the merged
+//! block is returned, and the rest of the read goes on in that way.
+
+use std::cmp::Ordering;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mutation::merge::merge_blocks;
+use mutation::PartitionBlock;
+use replica::split_block;
+use schema::Table;
+use topology::{Acks, Consistency, ReadTargets, Replica, ReplicaCounts, ReplicaList, Requirement};
+use types::Token;
+use types::token::token_of;
+
+use crate::gather::Gather;
+use crate::message::{Answer, Extent, ReadCommand, difference};
+use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, spawn};
+
+/// How much of a read one round of requests asks for.
+#[derive(Clone, Copy, Debug)]
+pub struct Stretch {
+    /// Rows.
+    pub rows: usize,
+    /// Bytes, about.
+    pub bytes: usize,
+}
+
+/// One replica's data, where replicas differ.
+struct Feed {
+    replica: Replica,
+    ready: VecDeque<PartitionBlock>,
+    /// What it was not asked for yet; None when it has nothing behind `ready`.
+    left: Option<Extent>,
+}
+
+type Outcome = (Replica, bool, Result<Answer, TargetError>);
+
+/// A read of one partition, or of tokens that all have the same replicas.
+pub struct ReplicatedRead {
+    coordinator: Rc<Coordinator>,
+    view: Arc<ClusterView>,
+    table: Arc<Table>,
+    level: Consistency,
+    requirement: Requirement,
+    targets: ReadTargets,
+    reversed: bool,
+    now: u32,
+    stretch: Stretch,
+    /// What was not asked for yet, while replicas agree.
+    left: Option<Extent>,
+    ready: VecDeque<PartitionBlock>,
+    /// Not empty: replicas differed.
+    feeds: Vec<Feed>,
+    /// The partition of the block returned last.
+    last_key: Option<(Token, Vec<u8>)>,
+    skips: bool,
+    timeout: Duration,
+    speculation: Option<Duration>,
+}
+
+impl ReplicatedRead {
+    /// A read that begins. `now` is the second at which rows live.
+    ///
+    /// # Errors
+    /// When the table has no replicas that live and are enough.
+    pub fn new(
+        coordinator: &Rc<Coordinator>,
+        view: &Arc<ClusterView>,
+        table: &Arc<Table>,
+        level: Consistency,
+        extent: Extent,
+        now: u32,
+        stretch: Stretch,
+    ) -> Result<Self, CoordinatorError> {
+        let unknown = || CoordinatorError::Internal(format!("table {} is not in the cluster's map", table.name));
+        let route = view.route(table.id).ok_or_else(unknown)?;
+        let timeouts = coordinator.timeouts();
+        let (token, timeout) = match &extent {
+            Extent::Partition { key, .. } => (token_of(key), timeouts.read),
+            Extent::Tokens { to, .. } => (*to, timeouts.range),
+        };
+        let liveness = coordinator.liveness.borrow();
+        let targets = ReadTargets::new(&route.map.tablet_of(token), token, &view.locality, &liveness);
+        let requirement = Requirement::of(level, &route.factors, view.locality.local_datacenter());
+        let live = ReplicaCounts::of(targets.live(), &view.locality, |_| true);
+        requirement
+            .is_sufficient(&live)
+            .inspect_err(|_| coordinator.count(|m| m.unavailable += 1))?;
+        Ok(Self {
+            coordinator: Rc::clone(coordinator),
+            view: Arc::clone(view),
+            table: Arc::clone(table),
+            level,
+            requirement,
+            targets,
+            reversed: extent.is_reversed(),
+            now,
+            stretch,
+            left: Some(extent),
+            ready: VecDeque::new(),
+            feeds: Vec::new(),
+            last_key: None,
+            skips: false,
+            timeout,
+            speculation: speculation(&table.options.speculative_retry),
+        })
+    }
+
+    /// The next block that the level vouches for; None at the end. Consecutive blocks of a partition have the same key, all but its
+    /// last say in `covered` how far they go.
+    ///
+    /// # Errors
+    /// When too few replicas answer, or can read.
+    pub async fn next_block(&mut self) -> Result<Option<PartitionBlock>, CoordinatorError> {
+        loop {
+            while let Some(block) = self.ready.pop_front() {
+                let this = (block.token, block.key());
+                let is_skipped = self.skips && self.last_key.as_ref().is_some_and(|(t, k)| (*t, &k[..]) == this);
+                if is_skipped {
+                    continue;
+                }
+                self.skips = false;
+                if self.last_key.as_ref().is_none_or(|(t, k)| (*t, &k[..]) != this) {
+                    self.last_key = Some((block.token, block.key().to_vec()));
+                }
+                return Ok(Some(block));
+            }
+            if !self.feeds.is_empty() {
+                match self.reconcile().await? {
+                    Some(block) => self.ready.push_back(block),
+                    None => return Ok(None),
+                }
+                continue;
+            }
+            let Some(extent) = self.left.take() else { return Ok(None) };
+            self.agree(extent).await?;
+        }
+    }
+
+    /// Leaves the rest of the current partition unread.
+    pub fn skip_partition(&mut self) {
+        self.skips = true;
+        let Some((token, key)) = &self.last_key else { return };
+        let is_this = |b: &PartitionBlock| (b.token, b.key()) == (*token, &key[..]);
+        let pass_by = |left: &mut Option<Extent>| {
+            if let Some(Extent::Tokens { from, inside, .. }) = left
+                && inside.is_some()
+                && (from.0, &from.1[..]) == (*token, &key[..])
+            {
+                *inside = None;
+                from.1.push(0);
+            }
+        };
+        pass_by(&mut self.left);
+        for feed in &mut self.feeds {
+            while let Some(block) = feed.ready.front().filter(|b| is_this(b)) {
+                let is_open = block.covered.is_some();
+                let block = feed.ready.pop_front();
+                if is_open && feed.ready.is_empty() {
+                    feed.left = feed
+                        .left
+                        .take()
+                        .zip(block)
+                        .and_then(|(left, block)| left.beyond_partition(&block));
+                }
+            }
+            pass_by(&mut feed.left);
+        }
+    }
+
+    fn command(&self, extent: Extent, digest_only: bool) -> ReadCommand {
+        ReadCommand {
+            table: self.table.id,
+            extent,
+            now: self.now,
+            rows: self.stretch.rows,
+            bytes: self.stretch.bytes,
+            digest_only,
+        }
+    }
+
+    /// The replicas that are asked: the best that meet the level.
+    fn chosen(&self) -> ReplicaList {
+        let mut acks = Acks::new(self.requirement.clone(), ReplicaCounts::default());
+        let mut chosen = ReplicaList::new();
+        for replica in self.targets.live() {
+            if acks.is_satisfied() {
+                break;
+            }
+            let before = acks.received();
+            acks.ack(self.view.locality.datacenter(replica.node));
+            if acks.received() > before {
+                chosen.push(*replica);
+            }
+        }
+        chosen
+    }
+
+    fn send(&self, replica: Replica, command: ReadCommand, gather: &Rc<Gather<Outcome>>) {
+        let (coordinator, view, table) = (
+            Rc::clone(&self.coordinator),
+            Arc::clone(&self.view),
+            Arc::clone(&self.table),
+        );
+        let (gather, timeout, digest_only) = (Rc::clone(gather), self.timeout, command.digest_only);
+        spawn(async move {
+            let answer = coordinator.ask(&view, replica, command, &table, timeout).await;
+            gather.put((replica, digest_only, answer));
+        });
+    }
+
+    /// Reads a stretch from one replica and compares it with the others'.
+    async fn agree(&mut self, extent: Extent) -> Result<(), CoordinatorError> {
+        self.coordinator.count(|m| m.reads += 1);
+        let deadline = runtime::now() + self.timeout;
+        let mut speculates = self.speculation.map(|delay| runtime::now() + delay);
+        let gather: Rc<Gather<Outcome>> = Gather::new();
+        let chosen = self.chosen();
+        for (i, replica) in chosen.iter().enumerate() {
+            self.send(*replica, self.command(extent.clone(), i > 0), &gather);
+        }
+        let mut spare: VecDeque<Replica> = self.targets.live().iter().filter(|r| !chosen.contains(r)).copied().collect();
+        let mut outstanding: Vec<Replica> = chosen.to_vec();
+        let mut acks = Acks::new(self.requirement.clone(), ReplicaCounts::default());
+        let mut data: Option<(Replica, Answer)> = None;
+        let mut digests: Vec<(Replica, u128)> = Vec::new();
+        let mut failures: Vec<(Replica, TargetError)> = Vec::new();
+        loop {
+            if data.is_some() && acks.is_satisfied() {
+                break;
+            }
+            if outstanding.is_empty() {
+                return Err(self.read_failure(&acks, data.is_some(), &failures, &outstanding));
+            }
+            let until = speculates.map_or(deadline, |at| at.min(deadline));
+            let Some((replica, was_digest, answer)) = gather.next(until).await else {
+                if runtime::now() >= deadline {
+                    self.coordinator.count(|m| m.timeouts += 1);
+                    return Err(self.read_timeout(&acks, data.is_some(), &outstanding));
+                }
+                // Another replica may be faster than those that are waited for; whichever of them has the data.
+                speculates = None;
+                if let Some(more) = spare.pop_front() {
+                    self.coordinator.count(|m| m.speculations += 1);
+                    self.send(more, self.command(extent.clone(), false), &gather);
+                    outstanding.push(more);
+                }
+                continue;
+            };
+            outstanding.retain(|other| *other != replica);
+            match answer {
+                Ok(answer) => {
+                    acks.ack(self.view.locality.datacenter(replica.node));
+                    if was_digest || data.is_some() {
+                        digests.push((replica, answer.digest));
+                    } else {
+                        data = Some((replica, answer));
+                    }
+                }
+                Err(error) => {
+                    failures.push((replica, error));
+                    if let Some(more) = spare.pop_front() {
+                        self.send(more, self.command(extent.clone(), false), &gather);
+                        outstanding.push(more);
+                    } else if data.is_none() && let Some((again, _)) = digests.pop() {
+                        // Nobody is left but who sent a digest.
+                        acks = Acks::new(self.requirement.clone(), ReplicaCounts::default());
+                        for (other, _) in &digests {
+                            acks.ack(self.view.locality.datacenter(other.node));
+                        }
+                        self.send(again, self.command(extent.clone(), false), &gather);
+                        outstanding.push(again);
+                    }
+                }
+            }
+        }
+        let (from, answer) = data.expect("the loop ends with data");
+        if digests.iter().all(|(_, digest)| *digest == answer.digest) {
+            self.left = match answer.blocks.last() {
+                Some(last) if !answer.is_all => extent.behind(last, &self.table.clustering_order),
+                _ => None,
+            };
+            self.ready.extend(answer.blocks);
+            return Ok(());
+        }
+        self.coordinator.count(|m| m.digest_mismatches += 1);
+        let mut feeds = vec![self.feed(from, answer, extent.clone())];
+        feeds.extend(digests.iter().map(|(replica, _)| Feed {
+            replica: *replica,
+            ready: VecDeque::new(),
+            left: Some(extent.clone()),
+        }));
+        self.feeds = feeds;
+        Ok(())
+    }
+
+    fn feed(&self, replica: Replica, answer: Answer, extent: Extent) -> Feed {
+        let left = match answer.blocks.last() {
+            Some(last) if !answer.is_all => extent.behind(last, &self.table.clustering_order),
+            _ => None,
+        };
+        Feed {
+            replica,
+            ready: answer.blocks.into(),
+            left,
+        }
+    }
+
+    /// Asks each feed that has nothing ready for its next stretch.
+    async fn fill(&mut self) -> Result<(), CoordinatorError> {
+        let deadline = runtime::now() + self.timeout;
+        let gather: Rc<Gather<Outcome>> = Gather::new();
+        let mut outstanding = Vec::new();
+        for feed in &self.feeds {
+            if let (true, Some(extent)) = (feed.ready.is_empty(), &feed.left) {
+                self.send(feed.replica, self.command(extent.clone(), false), &gather);
+                outstanding.push(feed.replica);
+            }
+        }
+        let mut acks = Acks::new(self.requirement.clone(), ReplicaCounts::default());
+        while !outstanding.is_empty() {
+            let Some((replica, _, answer)) = gather.next(deadline).await else {
+                self.coordinator.count(|m| m.timeouts += 1);
+                return Err(self.read_timeout(&acks, true, &outstanding));
+            };
+            outstanding.retain(|other| *other != replica);
+            match answer {
+                Ok(answer) => {
+                    acks.ack(self.view.locality.datacenter(replica.node));
+                    let at = self.feeds.iter().position(|feed| feed.replica == replica);
+                    let at = at.expect("only feeds are asked");
+                    let extent = self.feeds[at].left.take().expect("a feed is asked for what is left");
+                    self.feeds[at] = self.feed(replica, answer, extent);
+                }
+                Err(error) => return Err(self.read_failure(&acks, true, &[(replica, error)], &outstanding)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Merges the next block of all feeds, and repairs those that lack some of it. None at the end.
+    async fn reconcile(&mut self) -> Result<Option<PartitionBlock>, CoordinatorError> {
+        while self.feeds.iter().any(|feed| feed.ready.is_empty() && feed.left.is_some()) {
+            self.fill().await?;
+        }
+        let heads = self.feeds.iter().filter_map(|feed| feed.ready.front());
+        let Some((token, key)) = heads.map(|b| (b.token, b.key())).min().map(|(t, k)| (t, k.to_vec())) else {
+            self.feeds.clear();
+            self.left = None;
+            return Ok(None);
+        };
+        let order = self.table.clustering_order.clone();
+        let nearest = self
+            .feeds
+            .iter()
+            .filter_map(|feed| feed.ready.front().filter(|b| b.token == token && b.key() == key))
+            .filter_map(|b| b.covered.clone())
+            .min_by(|a, b| in_reading_order(a.compare(&order, b), self.reversed));
+        let mut parts: Vec<(Replica, Option<PartitionBlock>)> = Vec::with_capacity(self.feeds.len());
+        for feed in &mut self.feeds {
+            let has_it = feed.ready.front().is_some_and(|b| b.token == token && b.key() == key);
+            let part = feed.ready.pop_front_if(|_| has_it).map(|mut block| {
+                if let Some(bound) = &nearest
+                    && block.covered.as_ref() != Some(bound)
+                {
+                    let far = split_block(&mut block, bound, &order, self.reversed);
+                    feed.ready.push_front(far);
+                }
+                block
+            });
+            parts.push((feed.replica, part));
+        }
+        let blocks: Vec<&PartitionBlock> = parts.iter().filter_map(|(_, part)| part.as_ref()).collect();
+        let mut merged =
+            merge_blocks(&self.table.layout, &order, &blocks).expect("the feed with the least key has a block");
+        merged.covered = nearest;
+        self.repair(&merged, &parts).await?;
+        Ok(Some(merged))
+    }
+
+    /// Writes to each replica what it lacked, and waits for it: who reads next at this level must see what this read saw.
+    async fn repair(
+        &mut self,
+        merged: &PartitionBlock,
+        parts: &[(Replica, Option<PartitionBlock>)],
+    ) -> Result<(), CoordinatorError> {
+        let deadline = runtime::now() + self.timeout;
+        let gather: Rc<Gather<(Replica, Result<(), TargetError>)>> = Gather::new();
+        let mut outstanding = Vec::new();
+        for (replica, part) in parts {
+            let Some(mutation) = difference(merged, part.as_ref(), &self.table) else {
+                continue;
+            };
+            self.coordinator.count(|m| m.repairs += 1);
+            outstanding.push(*replica);
+            let (coordinator, view, gather) = (Rc::clone(&self.coordinator), Arc::clone(&self.view), Rc::clone(&gather));
+            let (replica, token) = (*replica, merged.token);
+            spawn(async move {
+                let mutations = Rc::new(vec![(token, mutation)]);
+                let result = coordinator.mutate(&view, replica, mutations, false).await;
+                gather.put((replica, result));
+            });
+        }
+        let acks = Acks::new(self.requirement.clone(), ReplicaCounts::default());
+        while !outstanding.is_empty() {
+            match gather.next(deadline).await {
+                Some((replica, Ok(()))) => outstanding.retain(|other| *other != replica),
+                Some((replica, Err(TargetError::Silent))) => return Err(self.read_timeout(&acks, true, &[replica])),
+                Some((replica, Err(error))) => {
+                    return Err(self.read_failure(&acks, true, &[(replica, error)], &outstanding));
+                }
+                None => {
+                    self.coordinator.count(|m| m.timeouts += 1);
+                    return Err(self.read_timeout(&acks, true, &outstanding));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn tally(&self, acks: &Acks) -> Tally {
+        Tally {
+            consistency: self.level,
+            received: acks.received(),
+            block_for: self.requirement.block_for(),
+        }
+    }
+
+    fn read_timeout(&self, acks: &Acks, data_present: bool, missing: &[Replica]) -> CoordinatorError {
+        CoordinatorError::ReadTimeout {
+            tally: self.tally(acks),
+            data_present,
+            missing: Coordinator::names(&self.view, missing.iter().copied()),
+        }
+    }
+
+    /// The error of a read that too few replicas could do: a timeout when some of them were only silent.
+    fn read_failure(
+        &self,
+        acks: &Acks,
+        data_present: bool,
+        failures: &[(Replica, TargetError)],
+        outstanding: &[Replica],
+    ) -> CoordinatorError {
+        let is_silent = |e: &TargetError| *e == TargetError::Silent;
+        if failures.iter().all(|(_, e)| is_silent(e)) {
+            let silent: Vec<Replica> = failures.iter().map(|(r, _)| *r).chain(outstanding.iter().copied()).collect();
+            return self.read_timeout(acks, data_present, &silent);
+        }
+        let failed = failures.iter().filter(|(_, e)| !is_silent(e));
+        let reasons: Vec<String> = failed
+            .clone()
+            .map(|(replica, e)| {
+                let name = Coordinator::names(&self.view, std::iter::once(*replica));
+                match e {
+                    TargetError::Refused(reason) | TargetError::Failed(reason) => format!("{name}: {reason}"),
+                    TargetError::Silent => name,
+                }
+            })
+            .collect();
+        CoordinatorError::ReadFailure {
+            tally: self.tally(acks),
+            data_present,
+            failures: failed
+                .map(|(r, e)| (Coordinator::address(&self.view, r.node), e.code()))
+                .collect(),
+            reason: reasons.join("; "),
+        }
+    }
+}
+
+fn in_reading_order(order: Ordering, reversed: bool) -> Ordering {
+    if reversed { order.reverse() } else { order }
+}
+
+/// The delay of a table's `speculative_retry`: `50ms`, `ALWAYS`, `NONE`; a percentile is taken for a fixed delay.
+fn speculation(option: &str) -> Option<Duration> {
+    let option = option.trim().to_ascii_lowercase();
+    match option.as_str() {
+        "none" | "never" => None,
+        "always" => Some(Duration::ZERO),
+        _ => {
+            if let Some(ms) = option.strip_suffix("ms").and_then(|n| n.trim().parse::<f64>().ok()) {
+                return Some(Duration::from_secs_f64(ms.max(0.0) / 1000.0));
+            }
+            Some(SPECULATION_DEFAULT)
+        }
+    }
+}
+
+/// When another replica is asked where the table names a percentile.
+const SPECULATION_DEFAULT: Duration = Duration::from_millis(50);
+
+impl Coordinator {
+    /// Cuts `(after, to]` into pieces of which each has the same replicas throughout: pairs of exclusive start and inclusive end.
+    #[must_use]
+    pub fn pieces(view: &ClusterView, table: schema::TableId, after: Token, to: Token) -> Vec<(Token, Token)> {
+        let Some(route) = view.route(table) else {
+            return Vec::new();
+        };
+        let map = &route.map;
+        let mut pieces: Vec<(Token, Token)> = Vec::new();
+        let mut last: Option<ReplicaList> = None;
+        let first = if after.0 == i64::MIN { after } else { Token(after.0 + 1) };
+        let mut id = map.tablet_id(first).0;
+        let mut start = after;
+        while let Some(tablet) = map.tablet(topology::TabletId(id)) {
+            let (_, end) = map.token_range(tablet.id).expect("the map has the tablet");
+            let end = end.min(to);
+            let mut replicas: ReplicaList = tablet.read_replicas().into();
+            replicas.sort_unstable();
+            match (pieces.last_mut(), &last) {
+                (Some(piece), Some(before)) if *before == replicas => piece.1 = end,
+                _ => {
+                    pieces.push((start, end));
+                    last = Some(replicas);
+                }
+            }
+            if end >= to {
+                break;
+            }
+            start = end;
+            id += 1;
+        }
+        pieces
+    }
+}

@@ -1,0 +1,187 @@
+//! One version of the cluster, as this node sees it: who is in it, and where each table's tokens live.
+//!
+//! A view is an immutable value, made when schema or topology change and handed to every shard. What a request needs of it is
+//! computed then: a table's [`Route`] says without looking at the map which consistency levels this node meets alone.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use rpc::Peer;
+use schema::TableId;
+use topology::{
+    Consistency, Factors, HostId, Locality, NodeNumber, PlacementError, Replication, Requirement, TabletMap, Topology,
+    ring_map,
+};
+
+/// A set of consistency levels.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Levels(u16);
+
+impl Levels {
+    /// None of them.
+    pub const NONE: Self = Self(0);
+    /// Every one.
+    pub const ALL: Self = Self(u16::MAX);
+
+    const EACH: [Consistency; 11] = [
+        Consistency::Any,
+        Consistency::One,
+        Consistency::Two,
+        Consistency::Three,
+        Consistency::Quorum,
+        Consistency::All,
+        Consistency::LocalQuorum,
+        Consistency::EachQuorum,
+        Consistency::Serial,
+        Consistency::LocalSerial,
+        Consistency::LocalOne,
+    ];
+
+    /// Those that `holds` is true for.
+    fn that(holds: impl Fn(Consistency) -> bool) -> Self {
+        let levels = Self::EACH.into_iter().filter(|level| holds(*level));
+        Self(levels.fold(0, |set, level| set | 1 << level as u16))
+    }
+
+    /// Whether a level is among them.
+    #[inline]
+    #[must_use]
+    pub fn contains(self, level: Consistency) -> bool {
+        self.0 >> level as u16 & 1 == 1
+    }
+}
+
+/// Where one table's tokens live.
+#[derive(Clone, Debug)]
+pub struct Route {
+    /// Its tablets and their replicas.
+    pub map: Arc<TabletMap>,
+    /// How many copies it has.
+    pub factors: Arc<Factors>,
+    /// The levels at which this node may answer reads from its own data, whatever the key.
+    pub read_here: Levels,
+    /// The levels at which a write needs no other node, whatever the key.
+    pub write_here: Levels,
+}
+
+/// One version of the cluster. See the module.
+#[derive(Debug)]
+pub struct ClusterView {
+    /// The members.
+    pub topology: Arc<Topology>,
+    /// Where they stand, seen from here.
+    pub locality: Locality,
+    /// This node.
+    pub me: NodeNumber,
+    routes: HashMap<TableId, Arc<Route>>,
+    peers: Vec<Option<Peer>>,
+}
+
+impl ClusterView {
+    /// The view of the node `host_id`. `keyspaces` gives each keyspace's replication and its tables, `tablets` the maps of tables
+    /// that have their own.
+    ///
+    /// # Errors
+    /// When the topology does not have the node, or a keyspace's replicas cannot be placed on it.
+    pub fn new<'k>(
+        topology: Arc<Topology>,
+        host_id: HostId,
+        keyspaces: impl Iterator<Item = (&'k str, Replication, Vec<TableId>)>,
+        tablets: &BTreeMap<TableId, Arc<TabletMap>>,
+    ) -> Result<Self, ViewError> {
+        let locality = Locality::new(&topology, host_id).ok_or(ViewError::NotAMember(host_id))?;
+        let me = topology.number(host_id).ok_or(ViewError::NotAMember(host_id))?;
+        let mut routes = HashMap::new();
+        for (name, replication, tables) in keyspaces {
+            if replication == Replication::Local {
+                continue;
+            }
+            let factors = Arc::new(Factors::of(&replication, &locality));
+            let mut ring = None;
+            for table in tables {
+                let map = match (tablets.get(&table), &ring) {
+                    (Some(map), _) | (None, Some(map)) => Arc::clone(map),
+                    (None, None) => {
+                        let map = ring_map(&topology, &replication).map(Arc::new);
+                        let map = map.map_err(|reason| ViewError::Placement {
+                            keyspace: name.to_owned(),
+                            reason,
+                        })?;
+                        ring.insert(map).clone()
+                    }
+                };
+                routes.insert(table, Arc::new(Route::new(map, Arc::clone(&factors), &locality, me)));
+            }
+        }
+        let mut peers = Vec::new();
+        for (number, node) in topology.numbered_nodes() {
+            if peers.len() <= number.index() {
+                peers.resize(number.index() + 1, None);
+            }
+            peers[number.index()] = Some(Peer::new(node.host_id.0, node.internode));
+        }
+        Ok(Self {
+            topology,
+            locality,
+            me,
+            routes,
+            peers,
+        })
+    }
+
+    /// Where a table's tokens live; None for tables that each node has for itself.
+    #[inline]
+    #[must_use]
+    pub fn route(&self, table: TableId) -> Option<&Arc<Route>> {
+        self.routes.get(&table)
+    }
+
+    /// How to reach a node; None for a number that the topology does not have.
+    #[inline]
+    #[must_use]
+    pub fn peer(&self, node: NodeNumber) -> Option<Peer> {
+        self.peers.get(node.index()).copied().flatten()
+    }
+}
+
+impl Route {
+    fn new(map: Arc<TabletMap>, factors: Arc<Factors>, locality: &Locality, me: NodeNumber) -> Self {
+        let has_all = map
+            .tablets()
+            .all(|t| t.read_replicas().iter().any(|r| r.node == me) && t.transition.is_none());
+        let is_only = has_all && map.tablets().all(|t| t.replicas.len() == 1);
+        let met = |level| Requirement::of(level, &factors, locality.local_datacenter()).block_for() <= 1;
+        let levels = Levels::that(met);
+        Self {
+            map,
+            factors,
+            read_here: if has_all { levels } else { Levels::NONE },
+            write_here: if is_only { levels } else { Levels::NONE },
+        }
+    }
+}
+
+/// Why there is no view.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ViewError {
+    /// The topology does not have this node.
+    NotAMember(HostId),
+    /// A keyspace's replicas cannot be placed.
+    Placement {
+        /// The keyspace.
+        keyspace: String,
+        /// Why not.
+        reason: PlacementError,
+    },
+}
+
+impl std::fmt::Display for ViewError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NotAMember(id) => write!(f, "node {} is not a member of the cluster", id.0),
+            Self::Placement { keyspace, reason } => write!(f, "keyspace {keyspace}: {reason}"),
+        }
+    }
+}
+
+impl std::error::Error for ViewError {}
