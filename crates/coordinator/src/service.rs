@@ -101,13 +101,15 @@ pub async fn apply(
     let mut parts = Vec::with_capacity(mutations.len());
     for (token, bytes) in mutations {
         let mutation = Mutation::new(bytes).ok_or_else(|| ReplicaError::Malformed("expected a whole mutation".into()))?;
-        let store = store_of(shard, mutation.table).await?;
-        if is_foreign {
-            let layout = &store.table().layout.clone();
-            mutation
-                .validate(layout)
-                .map_err(|e| ReplicaError::Malformed(e.to_string()))?;
-        }
+        let store = if is_foreign {
+            let store = store_of(shard, mutation.table).await?;
+            let valid = mutation.validate(&store.table().layout);
+            valid.map_err(|e| ReplicaError::Malformed(e.to_string()))?;
+            store
+        } else {
+            let known = shard.store(mutation.table);
+            known.ok_or(ReplicaError::UnknownTable(mutation.table))?
+        };
         if store.tablet(*token).is_none() {
             return Err(ReplicaError::NotHere(*token));
         }

@@ -23,24 +23,23 @@ impl Levels {
     /// Every one.
     pub const ALL: Self = Self(u16::MAX);
 
-    const EACH: [Consistency; 11] = [
-        Consistency::Any,
-        Consistency::One,
-        Consistency::Two,
-        Consistency::Three,
-        Consistency::Quorum,
-        Consistency::All,
-        Consistency::LocalQuorum,
-        Consistency::EachQuorum,
-        Consistency::Serial,
-        Consistency::LocalSerial,
-        Consistency::LocalOne,
-    ];
-
     /// Those that `holds` is true for.
     fn that(holds: impl Fn(Consistency) -> bool) -> Self {
-        let levels = Self::EACH.into_iter().filter(|level| holds(*level));
+        let levels = Consistency::all().filter(|level| holds(*level));
         Self(levels.fold(0, |set, level| set | 1 << level as u16))
+    }
+
+    /// As bits, for [`replica::TableStore`].
+    #[must_use]
+    pub fn bits(self) -> u16 {
+        self.0
+    }
+
+    /// From bits.
+    #[inline]
+    #[must_use]
+    pub fn from_bits(bits: u16) -> Self {
+        Self(bits)
     }
 
     /// Whether a level is among them.

@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use coordinator::CoordinatorError;
+
 /// Why a statement was not executed, or not wholly.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum QueryError {
@@ -25,15 +27,8 @@ pub enum QueryError {
     },
     /// No prepared statement has this id.
     Unprepared(Vec<u8>),
-    /// The consistency level wants more replicas than live.
-    Unavailable {
-        /// The level's name.
-        consistency: String,
-        /// Replicas it wants.
-        required: i32,
-        /// Replicas that live.
-        alive: i32,
-    },
+    /// The replicas did not do what the consistency level wants.
+    Replicas(CoordinatorError),
     /// The role may not do this.
     Unauthorized(String),
     /// The shard refuses work that it has no room for; nothing was written.
@@ -70,7 +65,10 @@ impl QueryError {
             | Self::ReadFailure(m)
             | Self::Function(m)
             | Self::Server(m) => m.clone(),
-            Self::Unavailable { consistency, .. } => format!("Cannot achieve consistency level {consistency}"),
+            Self::Replicas(CoordinatorError::Unavailable(unavailable)) => {
+                format!("Cannot achieve consistency level {}", unavailable.consistency)
+            }
+            Self::Replicas(error) => error.to_string(),
             Self::AlreadyExists { keyspace, table } if table.is_empty() => {
                 format!("Cannot add existing keyspace \"{keyspace}\"")
             }
@@ -85,6 +83,17 @@ impl QueryError {
                      internal cache)"
                 )
             }
+        }
+    }
+}
+
+impl QueryError {
+    /// What became of a request that went to replicas.
+    pub(crate) fn of_replicas(error: CoordinatorError) -> Self {
+        match error {
+            CoordinatorError::Overloaded(reason) => Self::Overloaded(reason),
+            CoordinatorError::Internal(reason) => Self::Server(reason),
+            other => Self::Replicas(other),
         }
     }
 }

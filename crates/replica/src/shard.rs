@@ -149,6 +149,9 @@ impl Shard {
             table: RefCell::new(table.clone()),
             tablets,
             dir: self.table_dir(table),
+            // Until somebody says where its replicas are, nothing can be done with it alone.
+            reads_here: Cell::new(0),
+            writes_here: Cell::new(0),
             dropped: Cell::new(false),
         };
         tables.insert(table.id, Rc::new(store));

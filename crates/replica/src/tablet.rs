@@ -186,6 +186,11 @@ pub struct TableStore {
     pub tablets: Vec<Rc<Tablet>>,
     /// Where its sstables are.
     pub dir: PathBuf,
+    /// The consistency levels at which this node answers reads, whatever the key, without another: a set that the layer above
+    /// gives its meaning, kept where the request path looks anyway.
+    pub reads_here: Cell<u16>,
+    /// The levels at which a write needs no other node.
+    pub writes_here: Cell<u16>,
     pub(crate) dropped: Cell<bool>,
 }
 
@@ -204,6 +209,8 @@ impl TableStore {
             table: RefCell::new(table.clone()),
             tablets: vec![tablet],
             dir: PathBuf::new(),
+            reads_here: Cell::new(u16::MAX),
+            writes_here: Cell::new(u16::MAX),
             dropped: Cell::new(false),
         })
     }

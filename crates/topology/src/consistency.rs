@@ -42,6 +42,34 @@ pub enum Consistency {
     LocalOne,
 }
 
+impl Consistency {
+    const ALL_LEVELS: [Self; 11] = [
+        Self::Any,
+        Self::One,
+        Self::Two,
+        Self::Three,
+        Self::Quorum,
+        Self::All,
+        Self::LocalQuorum,
+        Self::EachQuorum,
+        Self::Serial,
+        Self::LocalSerial,
+        Self::LocalOne,
+    ];
+
+    /// The level of a number of CQL's protocol.
+    #[inline]
+    #[must_use]
+    pub fn from_number(number: u16) -> Option<Self> {
+        Self::ALL_LEVELS.get(usize::from(number)).copied()
+    }
+
+    /// All levels.
+    pub fn all() -> impl Iterator<Item = Self> {
+        Self::ALL_LEVELS.into_iter()
+    }
+}
+
 impl fmt::Display for Consistency {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

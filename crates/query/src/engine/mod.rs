@@ -8,6 +8,7 @@
 mod plan;
 mod prepared;
 mod read;
+mod replicated;
 mod schema_change;
 mod write;
 
@@ -17,8 +18,10 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
+use coordinator::{ClusterView, Coordinator, Levels};
 use replica::{Shard, TableStore};
 use schema::{Schema, Table, TableId};
+use topology::Consistency;
 use types::Token;
 use uuid::Uuid;
 
@@ -45,8 +48,10 @@ pub struct NodeState {
 }
 
 /// What comes with a request besides its values.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Params {
+    /// How many replicas must answer.
+    pub consistency: Consistency,
     /// The keyspace of the connection or of the request.
     pub keyspace: Option<String>,
     /// Rows in a page; None for everything.
@@ -57,6 +62,19 @@ pub struct Params {
     pub timestamp: Option<i64>,
     /// The moment to evaluate expiry at, seconds since the epoch, when the client says.
     pub now_in_seconds: Option<i32>,
+}
+
+impl Default for Params {
+    fn default() -> Self {
+        Self {
+            consistency: Consistency::One,
+            keyspace: None,
+            page_rows: None,
+            paging_state: None,
+            timestamp: None,
+            now_in_seconds: None,
+        }
+    }
 }
 
 /// A bound value that its request owns.
@@ -138,6 +156,8 @@ type VirtualKey = (Uuid, i64);
 pub struct Engine {
     /// The shard's data.
     pub shard: Rc<Shard>,
+    /// The way to the other replicas.
+    pub coordinator: Rc<Coordinator>,
     /// What all shards share.
     pub node: Arc<NodeState>,
     shards: u32,
@@ -154,9 +174,16 @@ pub struct Engine {
 
 impl Engine {
     /// An engine over a shard's data.
-    pub fn new(shard: Rc<Shard>, node: Arc<NodeState>, shards: u32, schema: Arc<Schema>) -> Rc<Self> {
-        Rc::new(Self {
+    pub fn new(
+        shard: Rc<Shard>,
+        coordinator: Rc<Coordinator>,
+        node: Arc<NodeState>,
+        shards: u32,
+        schema: Arc<Schema>,
+    ) -> Rc<Self> {
+        let engine = Rc::new(Self {
             shard,
+            coordinator,
             node,
             shards,
             schema: RefCell::new(schema),
@@ -168,7 +195,33 @@ impl Engine {
             key: RefCell::default(),
             listener: RefCell::default(),
             schema_lock: runtime::Semaphore::new(1),
-        })
+        });
+        engine.take_view(engine.coordinator.view());
+        engine
+    }
+
+    /// Takes over a newer version of the cluster.
+    pub fn take_view(&self, view: Arc<ClusterView>) {
+        for store in self.shard.stores() {
+            let route = view.route(store.table().id);
+            // What has no route is each node's own.
+            let (reads, writes) = route.map_or((Levels::ALL, Levels::ALL), |r| (r.read_here, r.write_here));
+            store.reads_here.set(reads.bits());
+            store.writes_here.set(writes.bits());
+        }
+        self.coordinator.set_view(view);
+    }
+
+    /// Whether this node may answer reads of a table alone.
+    fn reads_here(&self, table: TableId, level: Consistency) -> bool {
+        let here = |store: Rc<TableStore>| Levels::from_bits(store.reads_here.get()).contains(level);
+        system::is_virtual(table) || self.shard.store(table).is_some_and(here)
+    }
+
+    /// Whether a write of a table needs no other node.
+    fn writes_here(&self, table: TableId, level: Consistency) -> bool {
+        let here = |store: Rc<TableStore>| Levels::from_bits(store.writes_here.get()).contains(level);
+        self.shard.store(table).is_some_and(here)
     }
 
     /// The engine of the shard that runs this.

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use mutation::{Bound, ClusteringSlice, PartitionBlock};
 use replica::{BlockLimits, PartitionRead, PartitionReader, ReadError, ScanReader, TokenRange, shard_range};
+use coordinator::Levels;
 use runtime::ShardId;
+use topology::Consistency;
 use types::Token;
 use types::token::token_of;
 
@@ -16,7 +18,7 @@ use crate::select::{Consumer, Flow, PageRequest, PointOutcome, Position, SelectP
 use crate::{BindContext, QueryError, system};
 
 /// Bytes that one step of a read takes from each source.
-const BLOCK_BYTES: usize = 256 << 10;
+pub(super) const BLOCK_BYTES: usize = 256 << 10;
 
 /// Rows of a result.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -41,17 +43,21 @@ fn failure(e: ReadError) -> QueryError {
 }
 
 impl Engine {
-    /// Tries to answer a point read from this shard's memory, into `out`.
+    /// Tries to answer a point read at a level from this shard's memory, into `out`.
     #[inline]
     pub fn read_now(
         &self,
         plan: &SelectPlan,
         ctx: &BindContext<'_>,
+        level: Consistency,
         out: &mut Vec<u8>,
     ) -> Result<PointOutcome, QueryError> {
         let Some(store) = self.shard.store(plan.table.id) else {
             return Ok(PointOutcome::NeedsDisk);
         };
+        if !Levels::from_bits(store.reads_here.get()).contains(level) {
+            return Ok(PointOutcome::NeedsDisk);
+        }
         let mut scratch = self.point.borrow_mut();
         plan.read_point(ctx, &store, |t| self.owner(t), &mut scratch, out)
     }
@@ -61,8 +67,11 @@ impl Engine {
         let Plan::Select(select) = &**plan else {
             return Err(QueryError::Server("only a SELECT is read".to_owned()));
         };
-        if select.is_point()
-            && let Some(page) = self.point_anywhere(select, plan, run).await?
+        let level = params.consistency;
+        let is_here = self.reads_here(select.table.id, level);
+        if is_here
+            && select.is_point()
+            && let Some(page) = self.point_anywhere(select, plan, run, level).await?
         {
             return Ok(page);
         }
@@ -85,6 +94,13 @@ impl Engine {
                     Position::BehindRow { key, .. } => keys.iter().position(|(_, k)| k == key).unwrap_or(keys.len()),
                 };
                 for (token, key) in keys.into_iter().skip(from) {
+                    if !is_here {
+                        flow = self.replicated_partition(select, run, &mut consumer, &key, level).await?;
+                        if matches!(flow, Flow::PageFull | Flow::Done) {
+                            break;
+                        }
+                        continue;
+                    }
                     let owner = if local { self.shard.id().0 } else { self.owner(token) };
                     (consumer, flow) = self
                         .part_on(owner, plan, run, consumer, Part::Partition(token, key))
@@ -93,6 +109,9 @@ impl Engine {
                         break;
                     }
                 }
+            }
+            Partitions::Tokens(from, to) if !is_here => {
+                flow = self.replicated_tokens(select, run, &mut consumer, (from, to), level).await?;
             }
             Partitions::Tokens(from, to) => {
                 let begin = match consumer.position() {
@@ -139,11 +158,12 @@ impl Engine {
         select: &SelectPlan,
         plan: &Arc<Plan>,
         run: &Execution,
+        level: Consistency,
     ) -> Result<Option<Page>, QueryError> {
         let mut cells = Vec::new();
-        match run.with(|ctx| self.read_now(select, ctx, &mut cells))? {
+        match run.with(|ctx| self.read_now(select, ctx, level, &mut cells))? {
             PointOutcome::Rows(rows) => Ok(Some(page_of(rows, cells))),
-            PointOutcome::NeedsDisk => self.point_from_disk(select, run).await,
+            PointOutcome::NeedsDisk => self.point_from_disk(select, run, level).await,
             PointOutcome::OtherShard(owner) => {
                 let (plan, run) = (plan.clone(), run.clone());
                 let asked = (plan.clone(), run.clone());
@@ -153,7 +173,7 @@ impl Engine {
                     };
                     let mut cells = Vec::new();
                     Ok(
-                        match asked.1.with(|ctx| Engine::local().read_now(select, ctx, &mut cells))? {
+                        match asked.1.with(|ctx| Engine::local().read_now(select, ctx, level, &mut cells))? {
                             PointOutcome::Rows(rows) => Some(page_of(rows, cells)),
                             PointOutcome::NeedsDisk | PointOutcome::OtherShard(_) => None,
                         },
@@ -165,7 +185,7 @@ impl Engine {
                 }
                 runtime::submit_async_to(ShardId(owner), move || async move {
                     match &*plan {
-                        Plan::Select(select) => Engine::local().point_from_disk(select, &run).await,
+                        Plan::Select(select) => Engine::local().point_from_disk(select, &run, level).await,
                         _ => Ok(None),
                     }
                 })
@@ -179,6 +199,7 @@ impl Engine {
         self: &Rc<Self>,
         select: &SelectPlan,
         run: &Execution,
+        level: Consistency,
     ) -> Result<Option<Page>, QueryError> {
         let Some(store) = self.shard.store(select.table.id) else {
             return Ok(None);
@@ -197,7 +218,7 @@ impl Engine {
             .map_err(failure)?;
         let mut cells = Vec::new();
         // Unless the files changed meanwhile, or the row has no room in the cache.
-        Ok(match run.with(|ctx| self.read_now(select, ctx, &mut cells))? {
+        Ok(match run.with(|ctx| self.read_now(select, ctx, level, &mut cells))? {
             PointOutcome::Rows(rows) => Some(page_of(rows, cells)),
             PointOutcome::NeedsDisk | PointOutcome::OtherShard(_) => None,
         })
@@ -273,24 +294,7 @@ impl Engine {
             limits,
         };
         let mut reader = PartitionReader::new(table, tablet.version(), cache, read);
-        let mut last: Option<PartitionBlock> = None;
-        while let Some(block) = reader.next_block().await.map_err(failure)? {
-            let flow = run.with(|ctx| consumer.block(select, ctx, &block))?;
-            match flow {
-                Flow::Continue => {}
-                Flow::SkipPartition => {
-                    last = Some(block);
-                    break;
-                }
-                Flow::PageFull | Flow::Done => return Ok(flow),
-            }
-            last = Some(block);
-            yield_if_due().await;
-        }
-        match last {
-            Some(block) => run.with(|ctx| consumer.end_partition(select, ctx, &block)),
-            None => Ok(Flow::Continue),
-        }
+        consume_partition(select, run, consumer, &mut reader).await
     }
 
     async fn tokens(
@@ -350,23 +354,92 @@ impl Engine {
             let cache = self.shard.cache.clone();
             let version = tablet.version();
             let mut scan = ScanReader::new(select.table.clone(), version, cache, range, start, limits);
-            while let Some(block) = scan.next_block().await.map_err(failure)? {
-                let mut flow = run.with(|ctx| consumer.block(select, ctx, &block))?;
-                let ends = block.covered.is_none();
-                if flow == Flow::SkipPartition {
-                    scan.skip_partition().await.map_err(failure)?;
-                }
-                if (flow == Flow::Continue && ends) || flow == Flow::SkipPartition {
-                    flow = run.with(|ctx| consumer.end_partition(select, ctx, &block))?;
-                }
-                if matches!(flow, Flow::PageFull | Flow::Done) {
-                    return Ok(flow);
-                }
-                yield_if_due().await;
+            let flow = consume_scan(select, run, consumer, &mut scan).await?;
+            if matches!(flow, Flow::PageFull | Flow::Done) {
+                return Ok(flow);
             }
         }
         Ok(Flow::Continue)
     }
+}
+
+/// Where a read's blocks come from.
+pub(super) trait BlockSource {
+    /// The next block; None at the end.
+    async fn next_block(&mut self) -> Result<Option<PartitionBlock>, QueryError>;
+    /// Leaves the rest of the current partition unread.
+    async fn skip_partition(&mut self) -> Result<(), QueryError>;
+}
+
+impl BlockSource for PartitionReader {
+    async fn next_block(&mut self) -> Result<Option<PartitionBlock>, QueryError> {
+        Self::next_block(self).await.map_err(failure)
+    }
+
+    async fn skip_partition(&mut self) -> Result<(), QueryError> {
+        Ok(())
+    }
+}
+
+impl BlockSource for ScanReader {
+    async fn next_block(&mut self) -> Result<Option<PartitionBlock>, QueryError> {
+        Self::next_block(self).await.map_err(failure)
+    }
+
+    async fn skip_partition(&mut self) -> Result<(), QueryError> {
+        Self::skip_partition(self).await.map_err(failure)
+    }
+}
+
+/// Gives the blocks of one partition to the consumer, until it has enough.
+pub(super) async fn consume_partition(
+    select: &SelectPlan,
+    run: &Execution,
+    consumer: &mut Consumer,
+    source: &mut impl BlockSource,
+) -> Result<Flow, QueryError> {
+    let mut last: Option<PartitionBlock> = None;
+    while let Some(block) = source.next_block().await? {
+        let flow = run.with(|ctx| consumer.block(select, ctx, &block))?;
+        match flow {
+            Flow::Continue => {}
+            Flow::SkipPartition => {
+                last = Some(block);
+                break;
+            }
+            Flow::PageFull | Flow::Done => return Ok(flow),
+        }
+        last = Some(block);
+        yield_if_due().await;
+    }
+    match last {
+        Some(block) => run.with(|ctx| consumer.end_partition(select, ctx, &block)),
+        None => Ok(Flow::Continue),
+    }
+}
+
+/// Gives the blocks of many partitions to the consumer, until it has enough.
+pub(super) async fn consume_scan(
+    select: &SelectPlan,
+    run: &Execution,
+    consumer: &mut Consumer,
+    source: &mut impl BlockSource,
+) -> Result<Flow, QueryError> {
+    while let Some(block) = source.next_block().await? {
+        let mut flow = run.with(|ctx| consumer.block(select, ctx, &block))?;
+        let ends = block.covered.is_none();
+        if flow == Flow::SkipPartition {
+            source.skip_partition().await?;
+        }
+        if (flow == Flow::Continue && ends) || flow == Flow::SkipPartition {
+            flow = run.with(|ctx| consumer.end_partition(select, ctx, &block))?;
+        }
+        if matches!(flow, Flow::PageFull | Flow::Done) {
+            return Ok(flow);
+        }
+        yield_if_due().await;
+    }
+    Ok(Flow::Continue)
 }
 
 fn page_of(rows: u32, cells: Vec<u8>) -> Page {
@@ -385,13 +458,13 @@ async fn yield_if_due() {
 }
 
 /// The least key above `key`.
-fn successor(mut key: Vec<u8>) -> Vec<u8> {
+pub(super) fn successor(mut key: Vec<u8>) -> Vec<u8> {
     key.push(0);
     key
 }
 
 /// Leaves only what comes behind a row in reading order.
-fn cut_slices(slices: &mut Vec<ClusteringSlice>, select: &SelectPlan, clustering: &[u8]) {
+pub(super) fn cut_slices(slices: &mut Vec<ClusteringSlice>, select: &SelectPlan, clustering: &[u8]) {
     let order = &select.table.clustering_order;
     if select.reversed {
         let end = Bound::before(clustering);

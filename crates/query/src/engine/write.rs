@@ -2,15 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use commitlog::ReplayPosition;
+use coordinator::service::{self, ReplicaError};
+use coordinator::{Extent, Levels, ReplicatedRead, Stretch, WriteKind};
 use mutation::compact::{LiveColumn, LiveRow};
 use mutation::{ClusteringSlice, Mutation, RangeTombstoneList};
 use replica::{BlockLimits, PartitionRead, PartitionReader, WriteError};
 use runtime::ShardId;
+use schema::Table;
+use topology::Consistency;
 use types::Token;
 
 use super::plan::BatchPlan;
+use super::read::BlockSource;
 use super::{Engine, Execution, Params};
 use crate::write::{ListContents, WritePlan};
 use crate::{BindContext, QueryError};
@@ -26,6 +32,42 @@ pub enum Written {
     Later,
 }
 
+/// What one step of a read for lists takes.
+const LISTS_ROWS: usize = 1000;
+const LISTS_BYTES: usize = 1 << 20;
+
+/// Which lists a statement must know.
+struct Lists {
+    table: Arc<Table>,
+    ids: Vec<usize>,
+    now: u32,
+}
+
+impl Lists {
+    /// Collects them from the blocks of one partition.
+    async fn collect(&self, source: &mut impl BlockSource) -> Result<ListContents, QueryError> {
+        let Self { table, ids, now } = self;
+        let mut lists = ListContents::new();
+        while let Some(block) = source.next_block().await? {
+            let ranges = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
+            let statics = block.static_row().map(|r| (block.key(), r, block.tombstone));
+            let rows = block.rows().map(|(ck, r)| {
+                let deletion = block.tombstone.merge(ranges.covering(&table.clustering_order, ck));
+                (ck, r, deletion)
+            });
+            for (name, row, deletion) in statics.into_iter().chain(rows) {
+                for (id, column) in LiveRow::new(row, &table.layout, deletion, *now).columns() {
+                    if let (true, LiveColumn::Complex(elements)) = (ids.contains(&id), column) {
+                        let list = elements.map(|(p, c)| (p.to_vec(), c.value.to_vec())).collect();
+                        lists.insert((name.to_vec(), id), list);
+                    }
+                }
+            }
+        }
+        Ok(lists)
+    }
+}
+
 /// A mutation on its way.
 type Addressed = (Token, Vec<u8>);
 
@@ -36,6 +78,19 @@ fn failure(e: &WriteError) -> QueryError {
         }
         WriteError::Log(commitlog::LogError::TooLarge { .. }) => QueryError::invalid(e.to_string()),
         WriteError::Log(e) => log_failure(e),
+    }
+}
+
+fn replica_failure(e: ReplicaError) -> QueryError {
+    match e {
+        ReplicaError::UnknownTable(_) => QueryError::invalid("unconfigured table: it was dropped meanwhile"),
+        ReplicaError::Overloaded(_) => QueryError::Overloaded(e.to_string()),
+        ReplicaError::Log(reason) => QueryError::WriteFailure(format!(
+            "The write failed in the commitlog: {reason}. It may or may not be applied."
+        )),
+        ReplicaError::NotHere(_) | ReplicaError::Malformed(_) | ReplicaError::Read(_) => {
+            QueryError::Server(e.to_string())
+        }
     }
 }
 
@@ -52,6 +107,7 @@ impl Engine {
         &self,
         plan: &WritePlan,
         ctx: &BindContext<'_>,
+        level: Consistency,
         timestamp: Option<i64>,
     ) -> Result<Written, QueryError> {
         if plan.reads() {
@@ -66,7 +122,7 @@ impl Engine {
         let Some(store) = self.shard.store(plan.table.id) else {
             return Ok(Written::Later);
         };
-        if store.tablet(token).is_none() {
+        if store.tablet(token).is_none() || !Levels::from_bits(store.writes_here.get()).contains(level) {
             return Ok(Written::Later);
         }
         let timestamp = match plan.own_timestamp(ctx)?.or(timestamp) {
@@ -90,7 +146,7 @@ impl Engine {
     pub async fn write(self: &Rc<Self>, plan: &WritePlan, run: &Execution, params: &Params) -> Result<(), QueryError> {
         let mut mutations = Vec::new();
         self.pack(plan, run, params, None, &mut mutations).await?;
-        self.apply(mutations, false).await
+        self.apply(mutations, params.consistency, WriteKind::Simple).await
     }
 
     /// Executes a batch and waits until it may be acknowledged.
@@ -130,7 +186,8 @@ impl Engine {
         for (plan, run) in writes.iter().zip(runs) {
             self.pack(plan, run, params, Some(timestamp), &mut mutations).await?;
         }
-        self.apply(mutations, logged).await
+        let kind = if logged { WriteKind::Batch } else { WriteKind::UnloggedBatch };
+        self.apply(mutations, params.consistency, kind).await
     }
 
     async fn pack(
@@ -152,7 +209,7 @@ impl Engine {
         };
         for (token, key) in keys {
             let lists = if plan.reads() {
-                Some(self.lists(plan, token, &key, run).await?)
+                Some(self.lists(plan, token, &key, run, params.consistency).await?)
             } else {
                 None
             };
@@ -165,91 +222,109 @@ impl Engine {
         Ok(())
     }
 
-    /// The present elements of the lists that the statement changes by place or value.
+    /// The present elements of the lists that the statement changes by place or value, read at the level that it writes at.
     async fn lists(
         self: &Rc<Self>,
         plan: &WritePlan,
         token: Token,
         key: &[u8],
         run: &Execution,
+        level: Consistency,
     ) -> Result<ListContents, QueryError> {
-        let owner = self.owner(token);
-        let (table, key) = (plan.table.clone(), key.to_vec());
         let now = u32::try_from(run.now_us / 1_000_000).unwrap_or(0);
-        let ids: Vec<usize> = plan
-            .statics
-            .iter()
-            .chain(&plan.regulars)
-            .filter(|a| a.change.reads())
-            .map(|a| a.id)
-            .collect();
+        let changes = plan.statics.iter().chain(&plan.regulars);
+        let wanted = Lists {
+            table: plan.table.clone(),
+            ids: changes.filter(|a| a.change.reads()).map(|a| a.id).collect(),
+            now,
+        };
+        let key = key.to_vec();
+        let level = if level == Consistency::Any { Consistency::One } else { level };
+        if !self.reads_here(plan.table.id, level) {
+            let extent = Extent::Partition {
+                key,
+                slices: vec![ClusteringSlice::all()],
+                reversed: false,
+            };
+            let stretch = Stretch {
+                rows: LISTS_ROWS,
+                bytes: LISTS_BYTES,
+            };
+            let view = self.coordinator.view();
+            let read = ReplicatedRead::new(&self.coordinator, &view, &plan.table, level, extent, now, stretch);
+            return wanted.collect(&mut read.map_err(QueryError::of_replicas)?).await;
+        }
         let read = move || async move {
             let engine = Engine::local();
-            let store = engine.store(&table, i64::from(now) * 1_000_000)?;
+            let store = engine.store(&wanted.table, i64::from(now) * 1_000_000)?;
             let tablet = store
                 .tablet(token)
                 .ok_or_else(|| QueryError::Server("a token of no shard".to_owned()))?;
-            let limits = BlockLimits {
-                rows: 1000,
-                bytes: 1 << 20,
-            };
-            let slices = vec![ClusteringSlice::all()];
             let read = PartitionRead {
                 token,
-                key: key.clone(),
-                slices,
+                key,
+                slices: vec![ClusteringSlice::all()],
                 reversed: false,
-                limits,
+                limits: BlockLimits {
+                    rows: LISTS_ROWS,
+                    bytes: LISTS_BYTES,
+                },
             };
             let cache = engine.shard.cache.clone();
-            let mut reader = PartitionReader::new(table.clone(), tablet.version(), cache, read);
-            let mut lists = ListContents::new();
-            while let Some(block) = reader
-                .next_block()
-                .await
-                .map_err(|e| QueryError::ReadFailure(e.to_string()))?
-            {
-                let ranges = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
-                let statics = block.static_row().map(|r| (&key[..], r, block.tombstone));
-                let rows = block.rows().map(|(ck, r)| {
-                    (
-                        ck,
-                        r,
-                        block.tombstone.merge(ranges.covering(&table.clustering_order, ck)),
-                    )
-                });
-                for (name, row, deletion) in statics.into_iter().chain(rows) {
-                    for (id, column) in LiveRow::new(row, &table.layout, deletion, now).columns() {
-                        if let (true, LiveColumn::Complex(elements)) = (ids.contains(&id), column) {
-                            let list = elements.map(|(p, c)| (p.to_vec(), c.value.to_vec())).collect();
-                            lists.insert((name.to_vec(), id), list);
-                        }
-                    }
-                }
-            }
-            Ok(lists)
+            let mut reader = PartitionReader::new(wanted.table.clone(), tablet.version(), cache, read);
+            wanted.collect(&mut reader).await
         };
-        runtime::submit_async_to(ShardId(owner), read).await
+        runtime::submit_async_to(ShardId(self.owner(token)), read).await
     }
 
-    /// Applies mutations on the shards that own them and waits until all may be acknowledged.
+    /// Applies mutations on all their replicas and waits until the level is met.
     ///
     /// A logged batch counts all or not at all, even if the process is killed half way: on one shard it is one record of
     /// the log; on several, this shard notes it first and a restart finishes it.
-    async fn apply(self: &Rc<Self>, mutations: Vec<Addressed>, logged: bool) -> Result<(), QueryError> {
-        let mut by_shard: BTreeMap<u32, Vec<Addressed>> = BTreeMap::new();
-        for (token, bytes) in mutations {
-            by_shard.entry(self.owner(token)).or_default().push((token, bytes));
-        }
-        let noted = if logged && by_shard.len() > 1 {
+    async fn apply(
+        self: &Rc<Self>,
+        mutations: Vec<Addressed>,
+        level: Consistency,
+        kind: WriteKind,
+    ) -> Result<(), QueryError> {
+        let Some((first, _)) = mutations.first() else { return Ok(()) };
+        let logged = kind == WriteKind::Batch;
+        let is_here = mutations
+            .iter()
+            .all(|(_, m)| Mutation::new(m).is_some_and(|m| self.writes_here(m.table, level)));
+        let is_split = if is_here {
+            let owner = self.owner(*first);
+            mutations.iter().any(|(token, _)| self.owner(*token) != owner)
+        } else {
+            mutations.iter().any(|(token, _)| token != first)
+        };
+        let noted = if logged && is_split {
             let id = (u128::from(runtime::random_u64()) << 64) | u128::from(runtime::random_u64());
-            let all = by_shard.values().flatten().map(|(_, m)| m.as_slice());
+            let all = mutations.iter().map(|(_, m)| m.as_slice());
             let position = self.shard.begin_batch(id, all).map_err(|e| failure(&e))?;
             self.acknowledged(position).await?;
             Some(id)
         } else {
             None
         };
+        let result = if is_here {
+            self.apply_on_shards(mutations).await
+        } else {
+            let written = self.coordinator.write(mutations, level, kind, logged).await;
+            written.map_err(QueryError::of_replicas)
+        };
+        if let (Some(id), true) = (noted, result.is_ok()) {
+            self.shard.end_batch(id);
+        }
+        result
+    }
+
+    /// Applies mutations on the shards of this node that own them.
+    async fn apply_on_shards(self: &Rc<Self>, mutations: Vec<Addressed>) -> Result<(), QueryError> {
+        let mut by_shard: BTreeMap<u32, Vec<Addressed>> = BTreeMap::new();
+        for (token, bytes) in mutations {
+            by_shard.entry(self.owner(token)).or_default().push((token, bytes));
+        }
         let mut waiting = Vec::new();
         let mut here = None;
         for (shard, mutations) in by_shard {
@@ -268,9 +343,6 @@ impl Engine {
         for w in waiting {
             result = result.and(w.await);
         }
-        if let (Some(id), true) = (noted, result.is_ok()) {
-            self.shard.end_batch(id);
-        }
         result
     }
 
@@ -288,40 +360,14 @@ impl Engine {
                 .map_err(|e| QueryError::Server(e.to_string()))?;
             mutations.push((types::token::token_of(m.key), bytes));
         }
-        self.apply(mutations, true).await
+        self.apply(mutations, Consistency::One, WriteKind::Batch).await
     }
 
     async fn apply_here(self: &Rc<Self>, mutations: Vec<Addressed>) -> Result<(), QueryError> {
-        let mut parts = Vec::with_capacity(mutations.len());
-        for (token, bytes) in &mutations {
-            let m = Mutation::new(bytes).ok_or_else(|| QueryError::Server("a mutation is not whole".to_owned()))?;
-            let Some(store) = self.shard.store(m.table) else {
-                return Err(QueryError::invalid("unconfigured table: it was dropped meanwhile"));
-            };
-            parts.push((store, *token, m));
-        }
-        let losses = self.shard.log.losses();
-        let mut last = None;
-        let all_at_once = parts.len() > 1;
-        let mut left = &parts[..];
-        while let Some((store, token, m)) = left.first() {
-            let written = if all_at_once {
-                self.shard.write_batch(left)
-            } else {
-                self.shard.write(store, *token, m)
-            };
-            match written {
-                Ok(position) => {
-                    last = Some(position);
-                    left = if all_at_once { &[] } else { &left[1..] };
-                }
-                Err(WriteError::MemoryFull) => self.shard.room().await.map_err(|e| failure(&e))?,
-                Err(e) => return Err(failure(&e)),
-            }
-        }
-        let Some(position) = last else { return Ok(()) };
-        self.commit_since(losses)?;
-        self.acknowledged(position).await
+        let all_or_nothing = mutations.len() > 1;
+        service::apply(&self.shard, &mutations, all_or_nothing, false)
+            .await
+            .map_err(replica_failure)
     }
 
     /// Waits until a committed write may be acknowledged: at once in periodic mode.

@@ -1,0 +1,127 @@
+//! Reads that this node cannot answer alone: the consumer stays here, and the coordinator brings it blocks that the consistency
+//! level vouches for.
+
+use std::rc::Rc;
+
+use coordinator::{Coordinator, Extent, ReplicatedRead, Stretch};
+use mutation::PartitionBlock;
+use topology::Consistency;
+use types::Token;
+use types::token::token_of;
+
+use super::read::{BLOCK_BYTES, BlockSource, consume_partition, consume_scan, cut_slices, successor};
+use super::{Engine, Execution};
+use crate::QueryError;
+use crate::select::{Consumer, Flow, Position, SelectPlan};
+
+impl BlockSource for ReplicatedRead {
+    async fn next_block(&mut self) -> Result<Option<PartitionBlock>, QueryError> {
+        Self::next_block(self).await.map_err(QueryError::of_replicas)
+    }
+
+    async fn skip_partition(&mut self) -> Result<(), QueryError> {
+        Self::skip_partition(self);
+        Ok(())
+    }
+}
+
+impl Engine {
+    fn replicated(
+        &self,
+        select: &SelectPlan,
+        run: &Execution,
+        consumer: &Consumer,
+        extent: Extent,
+        level: Consistency,
+    ) -> Result<ReplicatedRead, QueryError> {
+        let now = u32::try_from(run.now_us / 1_000_000).unwrap_or(0);
+        let stretch = Stretch {
+            rows: consumer.rows_wanted(),
+            bytes: BLOCK_BYTES,
+        };
+        let view = self.coordinator.view();
+        let read = ReplicatedRead::new(&self.coordinator, &view, &select.table, level, extent, now, stretch);
+        read.map_err(QueryError::of_replicas)
+    }
+
+    /// Reads one partition from its replicas.
+    pub(super) async fn replicated_partition(
+        self: &Rc<Self>,
+        select: &SelectPlan,
+        run: &Execution,
+        consumer: &mut Consumer,
+        key: &[u8],
+        level: Consistency,
+    ) -> Result<Flow, QueryError> {
+        let mut slices = run.with(|ctx| select.restrictions.clustering.slices(&select.table, ctx))?;
+        if let Position::BehindRow { key: k, clustering } = consumer.position()
+            && k == key
+        {
+            cut_slices(&mut slices, select, clustering);
+        }
+        let extent = Extent::Partition {
+            key: key.to_vec(),
+            slices,
+            reversed: select.reversed,
+        };
+        let mut read = self.replicated(select, run, consumer, extent, level)?;
+        consume_partition(select, run, consumer, &mut read).await
+    }
+
+    /// Reads the partitions of tokens `from..=to` from their replicas, in order.
+    pub(super) async fn replicated_tokens(
+        self: &Rc<Self>,
+        select: &SelectPlan,
+        run: &Execution,
+        consumer: &mut Consumer,
+        (from, to): (Token, Token),
+        level: Consistency,
+    ) -> Result<Flow, QueryError> {
+        let mut start = (from, Vec::new());
+        match consumer.position().clone() {
+            Position::Start => {}
+            Position::BehindPartition { key } => {
+                let token = token_of(&key);
+                if token >= from {
+                    start = (token, successor(key));
+                }
+            }
+            Position::BehindRow { key, .. } => {
+                let token = token_of(&key);
+                let flow = self.replicated_partition(select, run, consumer, &key, level).await?;
+                if matches!(flow, Flow::PageFull | Flow::Done) {
+                    return Ok(flow);
+                }
+                if token >= from {
+                    start = (token, successor(key));
+                }
+            }
+        }
+        consumer.row_slices = if select.restrictions.clustering.is_empty() {
+            None
+        } else {
+            Some(run.with(|ctx| select.restrictions.clustering.slices(&select.table, ctx))?)
+        };
+        let before = |token: Token| Token(token.0.saturating_sub(1));
+        let view = self.coordinator.view();
+        for (after, end) in Coordinator::pieces(&view, select.table.id, before(start.0), to) {
+            let first = if start.0 > after || after.0 == i64::MIN {
+                start.clone()
+            } else {
+                (Token(after.0 + 1), Vec::new())
+            };
+            let extent = Extent::Tokens {
+                after,
+                to: end,
+                from: first,
+                inside: None,
+            };
+            let mut read = self.replicated(select, run, consumer, extent, level)?;
+            let flow = consume_scan(select, run, consumer, &mut read).await?;
+            if matches!(flow, Flow::PageFull | Flow::Done) {
+                return Ok(flow);
+            }
+        }
+        Ok(Flow::Continue)
+    }
+}
