@@ -5,6 +5,7 @@ use cql_protocol::{
     begin_rows, finish_response, finish_rows, write_error, write_schema_change, write_set_keyspace, write_void,
 };
 use query::ddl::{ChangeKind, SchemaChange};
+use query::write::ConditionalAnswer;
 use query::{Outcome, Page, Prepared, QueryError};
 
 use crate::metadata;
@@ -127,6 +128,13 @@ impl Reply {
         }
     }
 
+    /// Writes the answer of a conditional statement. Its columns differ from one execution to the next, so its metadata is
+    /// always sent and never kept.
+    pub(crate) fn conditional(&self, out: &mut Vec<u8>, extras: &Extras<'_>, answer: &ConditionalAnswer) {
+        let m = metadata::of_columns(self.version, &answer.keyspace, &answer.table, &answer.columns);
+        self.rows(out, extras, &answer.page, &m, false, None);
+    }
+
     /// Writes what a statement ended with.
     pub(crate) fn outcome(
         &self,
@@ -161,6 +169,7 @@ impl Reply {
                     .map(|_| &prepared.metadata_id[..]);
                 self.rows(out, &extras, page, m, skip_metadata, new_id);
             }
+            Outcome::Conditional(answer) => self.conditional(out, &extras, answer),
             Outcome::Table(columns, page) => {
                 let m = metadata::of_columns(self.version, "system", "describe", columns);
                 self.rows(out, &extras, page, &m, false, None);

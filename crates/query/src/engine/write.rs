@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use commitlog::ReplayPosition;
-use mutation::compact::{LiveColumn, LiveRow};
-use mutation::{ClusteringSlice, Mutation, RangeTombstoneList};
+use mutation::{ClusteringSlice, Mutation};
 use replica::{BlockLimits, PartitionRead, PartitionReader, WriteError};
 use runtime::ShardId;
 use types::Token;
 
 use super::plan::BatchPlan;
 use super::{Engine, Execution, Params};
+use crate::write::conditional::collect_lists;
 use crate::write::{ListContents, WritePlan};
 use crate::{BindContext, QueryError};
 
@@ -29,7 +29,7 @@ pub enum Written {
 /// A mutation on its way.
 type Addressed = (Token, Vec<u8>);
 
-fn failure(e: &WriteError) -> QueryError {
+pub(super) fn failure(e: &WriteError) -> QueryError {
     match e {
         WriteError::MemoryFull => {
             QueryError::Overloaded(format!("The shard refuses the write: {e}. It was not applied."))
@@ -39,7 +39,7 @@ fn failure(e: &WriteError) -> QueryError {
     }
 }
 
-fn log_failure(e: &commitlog::LogError) -> QueryError {
+pub(super) fn log_failure(e: &commitlog::LogError) -> QueryError {
     QueryError::WriteFailure(format!(
         "The write failed in the commitlog: {e}. It may or may not be applied."
     ))
@@ -54,7 +54,7 @@ impl Engine {
         ctx: &BindContext<'_>,
         timestamp: Option<i64>,
     ) -> Result<Written, QueryError> {
-        if plan.reads() {
+        if plan.reads() || plan.is_conditional() {
             return Ok(Written::Later);
         }
         let mut key = self.key.borrow_mut();
@@ -176,13 +176,7 @@ impl Engine {
         let owner = self.owner(token);
         let (table, key) = (plan.table.clone(), key.to_vec());
         let now = u32::try_from(run.now_us / 1_000_000).unwrap_or(0);
-        let ids: Vec<usize> = plan
-            .statics
-            .iter()
-            .chain(&plan.regulars)
-            .filter(|a| a.change.reads())
-            .map(|a| a.id)
-            .collect();
+        let ids: Vec<usize> = plan.lists_read().collect();
         let read = move || async move {
             let engine = Engine::local();
             let store = engine.store(&table, i64::from(now) * 1_000_000)?;
@@ -209,23 +203,7 @@ impl Engine {
                 .await
                 .map_err(|e| QueryError::ReadFailure(e.to_string()))?
             {
-                let ranges = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
-                let statics = block.static_row().map(|r| (&key[..], r, block.tombstone));
-                let rows = block.rows().map(|(ck, r)| {
-                    (
-                        ck,
-                        r,
-                        block.tombstone.merge(ranges.covering(&table.clustering_order, ck)),
-                    )
-                });
-                for (name, row, deletion) in statics.into_iter().chain(rows) {
-                    for (id, column) in LiveRow::new(row, &table.layout, deletion, now).columns() {
-                        if let (true, LiveColumn::Complex(elements)) = (ids.contains(&id), column) {
-                            let list = elements.map(|(p, c)| (p.to_vec(), c.value.to_vec())).collect();
-                            lists.insert((name.to_vec(), id), list);
-                        }
-                    }
-                }
+                collect_lists(&table, &ids, &block, &key, now, &mut lists);
             }
             Ok(lists)
         };

@@ -14,6 +14,8 @@ use crate::term::Operand;
 
 pub use compile::compile_select;
 pub use page::{Consumer, Flow, PageRequest, PagingState, Position};
+pub(crate) use page::put_collection;
+pub(crate) use point::key_component;
 pub use point::{PointKey, PointOutcome, PointScratch};
 
 /// A compiled SELECT.

@@ -9,6 +9,7 @@ use types::token::{Token, token_of};
 use super::collection::{Elements, pack_complex};
 use super::{Assignment, Change, ListContents, TTL_MAX, Target, WriteClock, WritePlan};
 use crate::restrict::{PartitionRestriction, Partitions, partition_key_bytes};
+use crate::term::Operand;
 use crate::{BindContext, Evaluated, QueryError};
 
 /// The last second that `me` sstables can write as an expiry.
@@ -78,6 +79,12 @@ impl WritePlan {
     /// Whether it must read lists before it can be packed, see [`WritePlan::lists`].
     pub fn reads(&self) -> bool {
         self.statics.iter().chain(&self.regulars).any(|a| a.change.reads())
+    }
+
+    /// The ids of the list columns that it must read.
+    pub(crate) fn lists_read(&self) -> impl Iterator<Item = usize> {
+        let assignments = self.statics.iter().chain(&self.regulars);
+        assignments.filter(|a| a.change.reads()).map(|a| a.id)
     }
 
     /// The one partition key of the statement, appended to `out`; None when it names several (see
@@ -191,6 +198,19 @@ impl WritePlan {
         }
     }
 
+    /// As [`WritePlan::pack`], onto a mutation of that partition that others share. After an error the mutation is not whole.
+    pub(crate) fn pack_onto(
+        &self,
+        m: &mut MutationBuilder<'_>,
+        key: &[u8],
+        timestamp: i64,
+        ctx: &BindContext<'_>,
+        clock: &WriteClock,
+        lists: Option<&ListContents>,
+    ) -> Result<bool, QueryError> {
+        self.pack_items(m, key, self.times(ctx, timestamp)?, ctx, clock, lists)
+    }
+
     fn pack_items(
         &self,
         m: &mut MutationBuilder<'_>,
@@ -222,11 +242,7 @@ impl WritePlan {
         match &self.target {
             Target::Statics => {}
             Target::Row(operands) => {
-                let mut prefix = Vec::new();
-                for (i, operand) in operands.iter().enumerate() {
-                    self.push_clustering(&mut prefix, i, operand.eval(ctx)?)?;
-                }
-                clustering.extend_from_slice(&prefix);
+                clustering.extend_from_slice(&self.clustering_key(operands, ctx)?);
                 any |= self.pack_row(m, &clustering, times, ctx, clock, lists)?;
             }
             Target::Rows(restriction) => {
@@ -263,6 +279,16 @@ impl WritePlan {
             }
         }
         Ok(any)
+    }
+
+    /// The clustering key of one row.
+    #[inline]
+    pub(super) fn clustering_key(&self, operands: &[Operand], ctx: &BindContext<'_>) -> Result<Vec<u8>, QueryError> {
+        let mut prefix = Vec::new();
+        for (i, operand) in operands.iter().enumerate() {
+            self.push_clustering(&mut prefix, i, operand.eval(ctx)?)?;
+        }
+        Ok(prefix)
     }
 
     fn push_clustering(&self, prefix: &mut Vec<u8>, i: usize, value: Evaluated<'_>) -> Result<(), QueryError> {
