@@ -3,9 +3,9 @@
 use std::rc::Rc;
 
 use cql_protocol::{
-    BatchKind, BatchStatement, Consistency, Frame, Framing, LWT_METADATA_MARK, Opcode, ProtocolVersion, QueryParams, Request, Value,
-    Values, begin_response, begin_rows, decode_request, finish_response, finish_rows, frame_flags, write_prepared,
-    write_ready, write_void,
+    BatchKind, BatchStatement, Consistency, Frame, Framing, LWT_METADATA_MARK, Opcode, ProtocolVersion, QueryParams,
+    Request, Value, Values, WriteType, begin_response, begin_rows, decode_request, finish_response, finish_rows,
+    frame_flags, write_prepared, write_ready, write_void,
 };
 use query::engine::Written;
 use query::select::PointOutcome;
@@ -165,6 +165,7 @@ impl Connection {
             stream: header.stream,
             tracing_id: None,
             consistency: Consistency::One,
+            write_type: WriteType::Simple,
         };
         if header.flags & frame_flags::TRACING != 0 {
             let id = uuid::Builder::from_random_bytes(random_bytes()).into_uuid();
@@ -310,19 +311,22 @@ impl Connection {
         prepared: &Rc<Prepared>,
         params: &QueryParams<'_>,
         metadata_id: Option<&[u8]>,
-        reply: Reply,
+        mut reply: Reply,
         frame: &Frame<'_>,
         batch: &mut Batch,
     ) {
         let engine = &self.server.engine;
         let checked = match prepared.plan.is_conditional() {
-            true => check_serial(prepared, params.consistency, params.serial_consistency),
+            true => {
+                reply.write_type = WriteType::Cas;
+                check_serial(prepared, params.consistency, params.serial_consistency)
+            }
             false => check_consistency(prepared, params.consistency),
         };
         let values = match checked.and_then(|()| binds(prepared, &params.values)) {
-                Ok(values) => values,
-                Err(e) => return reply.error(&mut batch.out, &e),
-            };
+            Ok(values) => values,
+            Err(e) => return reply.error(&mut batch.out, &e),
+        };
         let ctx = BindContext {
             values: &values,
             now_us: batch.now(params),
@@ -477,6 +481,9 @@ impl Connection {
             Ok(())
         };
         let collected = collect();
+        if conditional {
+            reply.write_type = WriteType::Cas;
+        }
         let params = Params {
             timestamp: b.timestamp,
             now_in_seconds: b.now_in_seconds,
@@ -496,7 +503,9 @@ impl Connection {
             let engine = &connection.server.engine;
             let result = match collected {
                 Ok(()) if conditional => {
-                    let answer = engine.execute_conditional(conditional_statements(&statements), true).await;
+                    let answer = engine
+                        .execute_conditional(conditional_statements(&statements), true)
+                        .await;
                     answer.map(Some)
                 }
                 Ok(()) => write_batch(engine, &statements, &params, logged).await.map(|()| None),

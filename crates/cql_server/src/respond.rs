@@ -42,6 +42,8 @@ pub(crate) struct Reply {
     pub(crate) stream: i16,
     pub(crate) tracing_id: Option<[u8; 16]>,
     pub(crate) consistency: Consistency,
+    /// What a failed write says that it was.
+    pub(crate) write_type: WriteType,
 }
 
 impl Reply {
@@ -77,7 +79,7 @@ impl Reply {
                 received: 0,
                 block_for: 1,
                 failures: &[(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0)],
-                write_type: WriteType::Simple,
+                write_type: self.write_type,
             },
             QueryError::ReadFailure(_) => ErrorBody::ReadFailure {
                 consistency,

@@ -2,8 +2,8 @@
 
 use super::{Parse, Parser};
 use crate::ast::{
-    Assignment, Attributes, Batch, BatchKind, ComparisonOperator, Conditions, Delete, Insert, InsertValues, Modification,
-    Operation, Predicate, Relation, Subject, Target, Term, Truncate, Update, Use,
+    Assignment, Attributes, Batch, BatchKind, ComparisonOperator, Conditions, Delete, Insert, InsertValues,
+    Modification, Operation, Predicate, Relation, Subject, Target, Term, Truncate, Update, Use,
 };
 use crate::keyword::Keyword;
 use crate::lexer::TokenKind;

@@ -106,6 +106,11 @@ impl Engine {
         Turn { place, permit }
     }
 
+    /// How many partitions of this shard have conditional statements or serial reads under way.
+    pub fn contended_partitions(&self) -> usize {
+        self.queues.0.borrow().len()
+    }
+
     /// Executes statements on one partition, at least one of them conditional: all or none of them. `batch`: they are
     /// those of a BATCH.
     pub async fn execute_conditional(
@@ -132,14 +137,21 @@ impl Engine {
         let now_us = statements.first().map_or(0, |s| s.run.now_us);
         let now = u32::try_from(now_us / 1_000_000).unwrap_or(0);
         let read = request.what_to_read();
-        self.cas(&request.table, request.token, &request.key, read, now, |rows, timestamp| {
-            let applied = request.applies(rows);
-            let mutation = match applied {
-                true => request.mutation(statements, rows, timestamp, &self.clock)?,
-                false => None,
-            };
-            Ok((mutation, request.answer(applied, rows)))
-        })
+        self.cas(
+            &request.table,
+            request.token,
+            &request.key,
+            read,
+            now,
+            |rows, timestamp| {
+                let applied = request.applies(rows);
+                let mutation = match applied {
+                    true => request.mutation(statements, rows, timestamp, &self.clock)?,
+                    false => None,
+                };
+                Ok((mutation, request.answer(applied, rows)))
+            },
+        )
         .await
     }
 

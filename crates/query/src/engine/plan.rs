@@ -186,10 +186,14 @@ pub fn compile(text: &str, schema: &Schema, keyspace: Option<&str>) -> Result<Co
                 writes.push(Arc::new(plan));
             }
             if b.attributes.ttl.is_some() {
-                return Err(QueryError::invalid("Global TTL on the BATCH statement is not supported."));
+                return Err(QueryError::invalid(
+                    "Global TTL on the BATCH statement is not supported.",
+                ));
             }
             if b.attributes.timestamp.is_some() && writes.iter().any(|w: &Arc<WritePlan>| w.is_conditional()) {
-                return Err(QueryError::invalid("Cannot provide custom timestamp for conditional BATCH"));
+                return Err(QueryError::invalid(
+                    "Cannot provide custom timestamp for conditional BATCH",
+                ));
             }
             let timestamp = match (&b.attributes.timestamp, &about) {
                 (Some(t), Some(table)) => {

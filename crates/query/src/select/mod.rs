@@ -13,8 +13,8 @@ use crate::selection::Selection;
 use crate::term::Operand;
 
 pub use compile::compile_select;
-pub use page::{Consumer, Flow, PageRequest, PagingState, Position};
 pub(crate) use page::put_collection;
+pub use page::{Consumer, Flow, PageRequest, PagingState, Position};
 pub(crate) use point::key_component;
 pub use point::{PointKey, PointOutcome, PointScratch};
 

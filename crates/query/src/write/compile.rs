@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use cql::ast::{Attributes, Conditions as AstConditions, Delete, Insert, InsertValues, Operation, Target as AstTarget, Update};
+use cql::ast::{
+    Attributes, Conditions as AstConditions, Delete, Insert, InsertValues, Operation, Target as AstTarget, Update,
+};
 use schema::{Column, ColumnKind, Table};
 use types::CqlType;
 
@@ -32,19 +34,19 @@ fn check_conditional(conditions: &Conditions, table: &Table, a: &Attributes) -> 
         return Ok(());
     }
     if table.is_counter() {
-        return Err(QueryError::invalid("Conditional updates are not supported on counter tables"));
+        return Err(QueryError::invalid(
+            "Conditional updates are not supported on counter tables",
+        ));
     }
     if a.timestamp.is_some() {
-        return Err(QueryError::invalid("Cannot provide custom timestamp for conditional updates"));
+        return Err(QueryError::invalid(
+            "Cannot provide custom timestamp for conditional updates",
+        ));
     }
     Ok(())
 }
 
-fn check_keys(
-    conditions: &Conditions,
-    restrictions: &Restrictions,
-    kind: ModificationKind,
-) -> Result<(), QueryError> {
+fn check_keys(conditions: &Conditions, restrictions: &Restrictions, kind: ModificationKind) -> Result<(), QueryError> {
     if matches!(conditions, Conditions::None) {
         return Ok(());
     }

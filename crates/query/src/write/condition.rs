@@ -101,10 +101,16 @@ pub(super) fn compile(relation: &Relation, scope: &mut Scope<'_>) -> Result<Colu
                 (access, (**value).clone(), format!("value({name})"))
             }
             CqlType::Set(_) => return invalid(format!("Invalid element access syntax for set column {name}")),
-            _ => return invalid(format!("Invalid element access syntax for non-collection column {name}")),
+            _ => {
+                return invalid(format!(
+                    "Invalid element access syntax for non-collection column {name}"
+                ));
+            }
         },
         Subject::Field { .. } => {
-            return invalid(format!("Invalid field access for column {name}: its type is not user-defined"));
+            return invalid(format!(
+                "Invalid field access for column {name}: its type is not user-defined"
+            ));
         }
         _ => (Access::Whole, column.cql_type.clone(), name.clone()),
     };
@@ -163,10 +169,7 @@ fn compile_test(
             let alternatives: &InValues = values;
             Test::In(scope.alternatives(alternatives, receiver, compared)?, compared.clone())
         }
-        Predicate::In { negated: true, .. }
-        | Predicate::Between(..)
-        | Predicate::IsNotNull
-        | Predicate::Matches(_) => {
+        Predicate::In { negated: true, .. } | Predicate::Between(..) | Predicate::IsNotNull | Predicate::Matches(_) => {
             return Err(QueryError::Syntax("This operator is not supported in IF".to_owned()));
         }
     })
@@ -312,7 +315,10 @@ impl BoundCondition {
             Access::Key(_, comparator) => stored.and_then(|map| self.entry(map, comparator)),
         };
         match &c.test {
-            Test::Compare(operator, _) => self.wanted.iter().all(|w| self.compare(*operator, actual, w.as_deref())),
+            Test::Compare(operator, _) => self
+                .wanted
+                .iter()
+                .all(|w| self.compare(*operator, actual, w.as_deref())),
             Test::In(..) => self
                 .wanted
                 .iter()

@@ -243,7 +243,8 @@ impl Request {
             return;
         }
         if batch {
-            self.shown.extend((0..table.columns.len()).filter(|&i| is_key(&table.columns[i])));
+            self.shown
+                .extend((0..table.columns.len()).filter(|&i| is_key(&table.columns[i])));
         }
         for c in with_conditions {
             if !self.shown.contains(&c) {
@@ -312,7 +313,9 @@ impl Request {
     /// Whether every condition holds.
     pub fn applies(&self, current: &CurrentRows) -> bool {
         let of_statics = self.statics.iter().all(|c| {
-            let row = current.static_row(&self.table).map(|live| self.row(current, None, Some(live)));
+            let row = current
+                .static_row(&self.table)
+                .map(|live| self.row(current, None, Some(live)));
             c.holds(row.as_ref())
         });
         of_statics
@@ -327,15 +330,19 @@ impl Request {
     /// The columns of a row, over those in `into` already.
     fn set(&self, into: &mut Row, live: LiveRow<'_>) {
         for (id, column) in live.columns() {
-            let Some(at) = self.table.columns.iter().position(|c| {
-                matches!(c.kind, ColumnKind::Static | ColumnKind::Regular) && usize::from(c.id.0) == id
-            }) else {
+            let Some(at) =
+                self.table.columns.iter().position(|c| {
+                    matches!(c.kind, ColumnKind::Static | ColumnKind::Regular) && usize::from(c.id.0) == id
+                })
+            else {
                 continue;
             };
             match column {
                 LiveColumn::Simple(cell) => into.set(at, cell.value),
                 LiveColumn::Complex(elements) => {
-                    into.set_with(at, |out| put_collection(out, &self.table.columns[at].cql_type, elements));
+                    into.set_with(at, |out| {
+                        put_collection(out, &self.table.columns[at].cql_type, elements)
+                    });
                 }
             }
         }
@@ -544,7 +551,10 @@ impl CurrentRows {
         let mut max = i64::MIN;
         for block in self.blocks() {
             max = max.max(block.tombstone.timestamp);
-            max = block.range_tombstones.iter().fold(max, |m, r| m.max(r.tombstone.timestamp));
+            max = block
+                .range_tombstones
+                .iter()
+                .fold(max, |m, r| m.max(r.tombstone.timestamp));
             let rows = block.rows().map(|(_, row)| row).chain(block.static_row());
             max = rows.fold(max, |m, row| m.max(row_timestamp(table, row)));
         }

@@ -20,6 +20,8 @@ const EXPIRY_MAX: i64 = i32::MAX as i64 - 1;
 pub(crate) struct Times {
     /// Client write timestamp, microseconds.
     pub(crate) timestamp: i64,
+    /// Of what it deletes as a whole: collections, rows, ranges, the partition.
+    pub(crate) deletion_timestamp: i64,
     /// Seconds, 0 is forever.
     pub(crate) ttl: u32,
     /// Seconds since the epoch.
@@ -33,7 +35,7 @@ impl Times {
 
     pub(crate) fn tombstone(self) -> Tombstone {
         Tombstone {
-            timestamp: self.timestamp,
+            timestamp: self.deletion_timestamp,
             deletion_time: self.now,
         }
     }
@@ -164,6 +166,7 @@ impl WritePlan {
         }
         Ok(Times {
             timestamp,
+            deletion_timestamp: timestamp,
             ttl,
             now: u32::try_from(now_s).unwrap_or(0),
         })
@@ -198,7 +201,8 @@ impl WritePlan {
         }
     }
 
-    /// As [`WritePlan::pack`], onto a mutation of that partition that others share. After an error the mutation is not whole.
+    /// As [`WritePlan::pack`], onto the one mutation of a conditional request. Its deletions are as of just before: they hide
+    /// what was read, and not what other statements of the request write. After an error the mutation is not whole.
     pub(crate) fn pack_onto(
         &self,
         m: &mut MutationBuilder<'_>,
@@ -208,7 +212,9 @@ impl WritePlan {
         clock: &WriteClock,
         lists: Option<&ListContents>,
     ) -> Result<bool, QueryError> {
-        self.pack_items(m, key, self.times(ctx, timestamp)?, ctx, clock, lists)
+        let mut times = self.times(ctx, timestamp)?;
+        times.deletion_timestamp = timestamp.wrapping_sub(1);
+        self.pack_items(m, key, times, ctx, clock, lists)
     }
 
     fn pack_items(
