@@ -465,6 +465,16 @@ pub enum ComparisonOperator {
     Like,
 }
 
+impl ComparisonOperator {
+    /// Whether it compares by the order of values: `=`, `!=`, `<`, `<=`, `>`, `>=`.
+    pub fn is_order(self) -> bool {
+        matches!(
+            self,
+            Self::Equal | Self::NotEqual | Self::Less | Self::LessOrEqual | Self::Greater | Self::GreaterOrEqual
+        )
+    }
+}
+
 // --- INSERT, UPDATE, DELETE, BATCH -----------------------------------------------------------------------------------
 
 /// `INSERT INTO …`

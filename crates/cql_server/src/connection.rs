@@ -34,6 +34,8 @@ pub(crate) struct Connection {
     /// How large the next such answer is taken to be: as the ones before.
     pub(crate) answer_estimate: Cell<usize>,
     pub(crate) started: Cell<bool>,
+    /// Prepared conditional statements carry the mark.
+    pub(crate) lwt_mark: Cell<bool>,
 }
 
 /// Answers on their way to a client.
@@ -139,6 +141,7 @@ pub(crate) async fn run(server: &Rc<Server>, stream: TcpStream) {
         answers: Semaphore::new(ANSWER_BYTES_MAX),
         answer_estimate: Cell::new(ANSWER_BYTES_FIRST),
         started: Cell::new(false),
+        lwt_mark: Cell::new(false),
     });
     let limits = Limits {
         frame_bytes_max: server.options.frame_bytes_max,

@@ -3,12 +3,13 @@
 use std::rc::Rc;
 
 use cql_protocol::{
-    BatchKind, BatchStatement, Consistency, Frame, Framing, Opcode, ProtocolVersion, QueryParams, Request, Value,
-    Values, begin_response, begin_rows, decode_request, finish_response, finish_rows, frame_flags, write_prepared,
-    write_ready, write_void,
+    BatchKind, BatchStatement, Consistency, Frame, Framing, LWT_METADATA_MARK, Opcode, ProtocolVersion, QueryParams,
+    Request, Value, Values, WriteType, begin_response, begin_rows, decode_request, finish_response, finish_rows,
+    frame_flags, write_prepared, write_ready, write_void,
 };
 use query::engine::Written;
 use query::select::PointOutcome;
+use query::write::Statement;
 use query::{BindContext, Bound, Engine, Execution, Outcome, OwnedBound, Params, Plan, Prepared, QueryError};
 use smallvec::SmallVec;
 
@@ -101,7 +102,7 @@ fn check_other_consistency(prepared: &Prepared, consistency: Consistency) -> Res
         Plan::Select(_) if consistency == Consistency::Any => {
             return Err(QueryError::invalid("ANY ConsistencyLevel is only supported for writes"));
         }
-        Plan::Write(_) | Plan::Batch(_) if consistency.is_serial() => {
+        Plan::Write(_) if consistency.is_serial() => {
             return Err(QueryError::invalid(
                 "You must use conditional updates for serializable writes",
             ));
@@ -109,7 +110,30 @@ fn check_other_consistency(prepared: &Prepared, consistency: Consistency) -> Res
         Plan::Select(_) | Plan::Write(_) | Plan::Batch(_) => {}
         _ => return Ok(()),
     }
-    let required = required(consistency, prepared.replicas);
+    check_replicas(consistency, prepared.replicas)
+}
+
+/// Refuses what a serial phase cannot be.
+fn check_serial(prepared: &Prepared, consistency: Consistency, serial: Option<Consistency>) -> Result<(), QueryError> {
+    let serial = serial.unwrap_or(Consistency::Serial);
+    if consistency.is_serial() {
+        return Err(QueryError::invalid(format!(
+            "{} is not supported as conditional update commit consistency. Use ANY if you mean \"make sure it is \
+             accepted but I don't care how many replicas commit it for non-SERIAL reads\"",
+            consistency.name()
+        )));
+    }
+    if !serial.is_serial() {
+        return Err(QueryError::invalid(
+            "Invalid consistency for conditional update. Must be one of SERIAL or LOCAL_SERIAL",
+        ));
+    }
+    check_other_consistency(prepared, consistency)?;
+    check_replicas(serial, prepared.replicas)
+}
+
+fn check_replicas(consistency: Consistency, replicas: u32) -> Result<(), QueryError> {
+    let required = required(consistency, replicas);
     if required > 1 {
         return Err(QueryError::Unavailable {
             consistency: consistency.name().to_owned(),
@@ -126,6 +150,7 @@ fn params(p: &QueryParams<'_>, keyspace: Option<&str>) -> Params {
         page_rows: p.page_size,
         paging_state: p.paging_state.map(<[u8]>::to_vec),
         timestamp: p.timestamp,
+        serial: p.consistency.is_serial(),
         now_in_seconds: p.now_in_seconds,
     }
 }
@@ -140,6 +165,7 @@ impl Connection {
             stream: header.stream,
             tracing_id: None,
             consistency: Consistency::One,
+            write_type: WriteType::Simple,
         };
         if header.flags & frame_flags::TRACING != 0 {
             let id = uuid::Builder::from_random_bytes(random_bytes()).into_uuid();
@@ -225,6 +251,7 @@ impl Connection {
             Request::Startup(options) => match startup::agree(options, reply.version) {
                 Ok(agreed) => {
                     self.started.set(true);
+                    self.lwt_mark.set(agreed.lwt_mark);
                     self.extensions.set(cql_protocol::Extensions {
                         result_metadata_id: agreed.result_metadata_id,
                     });
@@ -262,7 +289,7 @@ impl Connection {
                     result_metadata_id: with_id.then_some(&prepared.metadata_id[..]),
                     variables: metadata::variables(&prepared, reply.version),
                     partition_key_indexes: &prepared.key_markers,
-                    lwt_mark: None,
+                    lwt_mark: (self.lwt_mark.get() && prepared.plan.is_conditional()).then_some(LWT_METADATA_MARK),
                     result: matches!(&*prepared.plan, Plan::Select(_))
                         .then(|| metadata::result(&prepared, reply.version)),
                 };
@@ -284,23 +311,29 @@ impl Connection {
         prepared: &Rc<Prepared>,
         params: &QueryParams<'_>,
         metadata_id: Option<&[u8]>,
-        reply: Reply,
+        mut reply: Reply,
         frame: &Frame<'_>,
         batch: &mut Batch,
     ) {
         let engine = &self.server.engine;
-        let values =
-            match check_consistency(prepared, params.consistency).and_then(|()| binds(prepared, &params.values)) {
-                Ok(values) => values,
-                Err(e) => return reply.error(&mut batch.out, &e),
-            };
+        let checked = match prepared.plan.is_conditional() {
+            true => {
+                reply.write_type = WriteType::Cas;
+                check_serial(prepared, params.consistency, params.serial_consistency)
+            }
+            false => check_consistency(prepared, params.consistency),
+        };
+        let values = match checked.and_then(|()| binds(prepared, &params.values)) {
+            Ok(values) => values,
+            Err(e) => return reply.error(&mut batch.out, &e),
+        };
         let ctx = BindContext {
             values: &values,
             now_us: batch.now(params),
             random: batch.random(),
         };
         match &*prepared.plan {
-            Plan::Select(select) if select.is_point() => {
+            Plan::Select(select) if select.is_point() && !params.consistency.is_serial() => {
                 let out = &mut batch.out;
                 let mark = begin_response(out, reply.version, reply.stream, Opcode::Result, &reply.extras());
                 let m = metadata::result(prepared, reply.version);
@@ -410,6 +443,7 @@ impl Connection {
         let keyspace = b.keyspace.map(Rc::from).or_else(|| self.keyspace.borrow().clone());
         let now_us = runtime::wall_clock_us();
         let mut statements: Vec<(Rc<Prepared>, Execution)> = Vec::with_capacity(b.len());
+        let mut conditional = false;
         let mut collect = || -> Result<(), QueryError> {
             if b.kind == BatchKind::Counter {
                 return Err(QueryError::invalid("Counter tables cannot be written yet"));
@@ -424,7 +458,7 @@ impl Connection {
                         "Invalid statement in batch: only UPDATE, INSERT and DELETE statements are allowed.",
                     ));
                 }
-                check_consistency(&prepared, b.consistency)?;
+                conditional |= prepared.plan.is_conditional();
                 let values = binds(&prepared, &entry.values)?;
                 let values = values.iter().map(|v| OwnedBound::from(*v)).collect();
                 statements.push((
@@ -436,9 +470,20 @@ impl Connection {
                     },
                 ));
             }
+            for (prepared, _) in &statements {
+                match conditional {
+                    true => check_serial(prepared, b.consistency, b.serial_consistency)?,
+                    // Cassandra takes a serial level here for a quorum, and so do its users.
+                    false if b.consistency.is_serial() => check_replicas(b.consistency, prepared.replicas)?,
+                    false => check_consistency(prepared, b.consistency)?,
+                }
+            }
             Ok(())
         };
         let collected = collect();
+        if conditional {
+            reply.write_type = WriteType::Cas;
+        }
         let params = Params {
             timestamp: b.timestamp,
             now_in_seconds: b.now_in_seconds,
@@ -455,12 +500,20 @@ impl Connection {
                 .acquire(bytes.min(REQUEST_BYTES_CHARGED_MAX))
                 .await;
             let mut out = Vec::new();
+            let engine = &connection.server.engine;
             let result = match collected {
-                Ok(()) => write_batch(&connection.server.engine, &statements, &params, logged).await,
+                Ok(()) if conditional => {
+                    let answer = engine
+                        .execute_conditional(conditional_statements(&statements), true)
+                        .await;
+                    answer.map(Some)
+                }
+                Ok(()) => write_batch(engine, &statements, &params, logged).await.map(|()| None),
                 Err(e) => Err(e),
             };
             match result {
-                Ok(()) => write_void(&mut out, reply.version, reply.stream, &reply.extras()),
+                Ok(Some(answer)) => reply.conditional(&mut out, &reply.extras(), &answer),
+                Ok(None) => write_void(&mut out, reply.version, reply.stream, &reply.extras()),
                 Err(e) => reply.error(&mut out, &e),
             }
             connection.outbox.push(&mut out);
@@ -542,6 +595,19 @@ impl Batch {
 fn random_bytes() -> [u8; 16] {
     let (a, b) = (runtime::random_u64(), runtime::random_u64());
     ((u128::from(a) << 64) | u128::from(b)).to_be_bytes()
+}
+
+fn conditional_statements(statements: &[(Rc<Prepared>, Execution)]) -> Vec<Statement> {
+    statements
+        .iter()
+        .filter_map(|(prepared, run)| match &*prepared.plan {
+            Plan::Write(plan) => Some(Statement {
+                plan: plan.clone(),
+                run: run.clone(),
+            }),
+            _ => None,
+        })
+        .collect()
 }
 
 async fn write_batch(

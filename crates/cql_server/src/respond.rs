@@ -5,6 +5,7 @@ use cql_protocol::{
     begin_rows, finish_response, finish_rows, write_error, write_schema_change, write_set_keyspace, write_void,
 };
 use query::ddl::{ChangeKind, SchemaChange};
+use query::write::ConditionalAnswer;
 use query::{Outcome, Page, Prepared, QueryError};
 
 use crate::metadata;
@@ -41,6 +42,8 @@ pub(crate) struct Reply {
     pub(crate) stream: i16,
     pub(crate) tracing_id: Option<[u8; 16]>,
     pub(crate) consistency: Consistency,
+    /// What a failed write says that it was.
+    pub(crate) write_type: WriteType,
 }
 
 impl Reply {
@@ -76,7 +79,7 @@ impl Reply {
                 received: 0,
                 block_for: 1,
                 failures: &[(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0)],
-                write_type: WriteType::Simple,
+                write_type: self.write_type,
             },
             QueryError::ReadFailure(_) => ErrorBody::ReadFailure {
                 consistency,
@@ -127,6 +130,13 @@ impl Reply {
         }
     }
 
+    /// Writes the answer of a conditional statement. Its columns differ from one execution to the next, so its metadata is
+    /// always sent and never kept.
+    pub(crate) fn conditional(&self, out: &mut Vec<u8>, extras: &Extras<'_>, answer: &ConditionalAnswer) {
+        let m = metadata::of_columns(self.version, &answer.keyspace, &answer.table, &answer.columns);
+        self.rows(out, extras, &answer.page, &m, false, None);
+    }
+
     /// Writes what a statement ended with.
     pub(crate) fn outcome(
         &self,
@@ -161,6 +171,7 @@ impl Reply {
                     .map(|_| &prepared.metadata_id[..]);
                 self.rows(out, &extras, page, m, skip_metadata, new_id);
             }
+            Outcome::Conditional(answer) => self.conditional(out, &extras, answer),
             Outcome::Table(columns, page) => {
                 let m = metadata::of_columns(self.version, "system", "describe", columns);
                 self.rows(out, &extras, page, &m, false, None);

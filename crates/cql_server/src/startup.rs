@@ -1,16 +1,20 @@
 //! OPTIONS and STARTUP: what this node offers, and what a connection agrees on.
 
-use cql_protocol::{Compression, Framing, ProtocolVersion, StringMap, write_supported};
+use cql_protocol::{Compression, Framing, LWT_METADATA_MARK, ProtocolVersion, StringMap, write_supported};
 
 use crate::Server;
 
 /// Extension key: EXECUTE carries result metadata ids on version 4 too.
 const USE_METADATA_ID: &str = "SCYLLA_USE_METADATA_ID";
 
+/// Extension key: prepared conditional statements carry a mark.
+const LWT_MARK: &str = "SCYLLA_LWT_ADD_METADATA_MARK";
+
 /// What STARTUP agreed on.
 pub(crate) struct Agreed {
     pub(crate) framing: Framing,
     pub(crate) result_metadata_id: bool,
+    pub(crate) lwt_mark: bool,
 }
 
 impl Server {
@@ -21,6 +25,7 @@ impl Server {
         let shards = o.shards.to_string();
         let host_id = o.host_id.to_string();
         let port = o.shard_aware_address.map(|a| a.port().to_string());
+        let lwt_mark = format!("LWT_OPTIMIZATION_META_BIT_MASK={LWT_METADATA_MARK}");
         let mut options: Vec<(&str, Vec<&str>)> = vec![
             ("CQL_VERSION", vec![&o.cql_version]),
             ("COMPRESSION", vec!["lz4", "snappy"]),
@@ -32,6 +37,7 @@ impl Server {
             ("SCYLLA_SHARDING_ALGORITHM", vec!["biased-token-round-robin"]),
             ("SCYLLA_SHARDING_IGNORE_MSB", vec!["0"]),
             ("SCYLLA_PARTITIONER", vec![&o.partitioner]),
+            (LWT_MARK, vec![&lwt_mark]),
             (USE_METADATA_ID, vec![""]),
         ];
         if let Some(port) = &port {
@@ -57,5 +63,6 @@ pub(crate) fn agree(options: &StringMap<'_>, version: ProtocolVersion) -> Result
     Ok(Agreed {
         framing,
         result_metadata_id: options.get(USE_METADATA_ID).is_some(),
+        lwt_mark: options.get(LWT_MARK).is_some(),
     })
 }

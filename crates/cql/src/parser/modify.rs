@@ -2,8 +2,8 @@
 
 use super::{Parse, Parser};
 use crate::ast::{
-    Assignment, Attributes, Batch, BatchKind, Conditions, Delete, Insert, InsertValues, Modification, Operation,
-    Target, Term, Truncate, Update, Use,
+    Assignment, Attributes, Batch, BatchKind, ComparisonOperator, Conditions, Delete, Insert, InsertValues,
+    Modification, Operation, Predicate, Relation, Subject, Target, Term, Truncate, Update, Use,
 };
 use crate::keyword::Keyword;
 use crate::lexer::TokenKind;
@@ -210,7 +210,30 @@ impl Parser<'_> {
             self.advance();
             return Ok(Conditions::Exists);
         }
-        Ok(Conditions::All(self.relations()?))
+        Ok(Conditions::All(self.and_separated(Self::condition)?))
+    }
+
+    /// A relation of IF: on one column, and with fewer operators than WHERE has.
+    fn condition(&mut self) -> Parse<Relation> {
+        let start = self.position;
+        if !self.is_name(self.token()) {
+            return Err(self.no_viable_here());
+        }
+        let relation = self.bare_relation()?;
+        let is_condition = match (&relation.subject, &relation.predicate) {
+            (Subject::Columns(_) | Subject::Token(_) | Subject::Index(_), _) => false,
+            (Subject::Element { .. } | Subject::Field { .. }, Predicate::Compare(operator, _)) => operator.is_order(),
+            (Subject::Column(_), Predicate::Compare(operator, _)) => {
+                operator.is_order()
+                    || matches!(operator, ComparisonOperator::Contains | ComparisonOperator::ContainsKey)
+            }
+            (_, Predicate::In { negated, .. }) => !negated,
+            (_, Predicate::Between(..) | Predicate::IsNotNull | Predicate::Matches(_)) => false,
+        };
+        match is_condition {
+            true => Ok(relation),
+            false => Err(self.no_viable_from(start)),
+        }
     }
 
     pub(super) fn delete(&mut self) -> Parse<Delete> {

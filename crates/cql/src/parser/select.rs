@@ -470,10 +470,6 @@ impl Parser<'_> {
     }
 
     /// `relation AND …`
-    pub(super) fn relations(&mut self) -> Parse<Vec<Relation>> {
-        self.and_separated(Self::relation)
-    }
-
     fn relation(&mut self) -> Parse<Relation> {
         self.nested(|parser| {
             if parser.kind() == TokenKind::LeftParenthesis && !parser.is_column_tuple() {
@@ -491,7 +487,7 @@ impl Parser<'_> {
         self.is_name(self.ahead(1)) && matches!(self.ahead(2).kind, TokenKind::Comma | TokenKind::RightParenthesis)
     }
 
-    fn bare_relation(&mut self) -> Parse<Relation> {
+    pub(super) fn bare_relation(&mut self) -> Parse<Relation> {
         if self.keyword() == Keyword::Expr && self.ahead(1).kind == TokenKind::LeftParenthesis {
             return self.index_expression();
         }

@@ -5,6 +5,7 @@
 //! immutable) and the bound values (owned). The node's schema is one immutable value; shard 0 changes it, one statement
 //! at a time, makes it durable, and only answers when every shard has taken it over.
 
+mod conditional;
 mod plan;
 mod prepared;
 mod read;
@@ -28,7 +29,7 @@ use uuid::Uuid;
 use crate::ddl::SchemaChange;
 use crate::select::PointScratch;
 use crate::system::{self, NodeInfo};
-use crate::write::WriteClock;
+use crate::write::{ConditionalAnswer, WriteClock};
 use crate::{BindContext, Bound, QueryError, ResultColumn};
 
 pub use plan::{BatchPlan, Plan};
@@ -60,6 +61,8 @@ pub struct Params {
     pub paging_state: Option<Vec<u8>>,
     /// The client's write timestamp, microseconds.
     pub timestamp: Option<i64>,
+    /// The read is at SERIAL or LOCAL_SERIAL: it comes before or after every conditional statement.
+    pub serial: bool,
     /// The moment to evaluate expiry at, seconds since the epoch, when the client says.
     pub now_in_seconds: Option<i32>,
 }
@@ -68,6 +71,7 @@ impl Default for Params {
     fn default() -> Self {
         Self {
             consistency: Consistency::One,
+            serial: false,
             keyspace: None,
             page_rows: None,
             paging_state: None,
@@ -140,6 +144,8 @@ pub enum Outcome {
     Rows(Page),
     /// Rows of a statement whose columns are not known before it runs (DESCRIBE).
     Table(Vec<ResultColumn>, Page),
+    /// What came of a conditional statement.
+    Conditional(ConditionalAnswer),
     /// The connection's keyspace changes.
     SetKeyspace(String),
     /// The schema changed; what the user should know about it.
@@ -170,6 +176,7 @@ pub struct Engine {
     key: RefCell<Vec<u8>>,
     listener: RefCell<Option<SchemaListener>>,
     schema_lock: runtime::Semaphore,
+    queues: conditional::PartitionQueues,
 }
 
 impl Engine {
@@ -195,6 +202,7 @@ impl Engine {
             key: RefCell::default(),
             listener: RefCell::default(),
             schema_lock: runtime::Semaphore::new(1),
+            queues: conditional::PartitionQueues::default(),
         });
         engine.take_view(engine.coordinator.view());
         engine

@@ -18,7 +18,7 @@ pub enum Plan {
     /// Reads.
     Select(Box<SelectPlan>),
     /// Writes.
-    Write(Box<WritePlan>),
+    Write(Arc<WritePlan>),
     /// Several writes.
     Batch(BatchPlan),
     /// Empties a table.
@@ -38,6 +38,17 @@ pub struct BatchPlan {
     pub logged: bool,
     pub(crate) timestamp: Option<Operand>,
     pub(crate) writes: Vec<Arc<WritePlan>>,
+}
+
+impl Plan {
+    /// Whether it is written only if a condition holds.
+    pub fn is_conditional(&self) -> bool {
+        match self {
+            Self::Write(w) => w.is_conditional(),
+            Self::Batch(b) => b.writes.iter().any(|w| w.is_conditional()),
+            _ => false,
+        }
+    }
 }
 
 /// What compilation finds out.
@@ -174,6 +185,16 @@ pub fn compile(text: &str, schema: &Schema, keyspace: Option<&str>) -> Result<Co
                 }
                 writes.push(Arc::new(plan));
             }
+            if b.attributes.ttl.is_some() {
+                return Err(QueryError::invalid(
+                    "Global TTL on the BATCH statement is not supported.",
+                ));
+            }
+            if b.attributes.timestamp.is_some() && writes.iter().any(|w: &Arc<WritePlan>| w.is_conditional()) {
+                return Err(QueryError::invalid(
+                    "Cannot provide custom timestamp for conditional BATCH",
+                ));
+            }
             let timestamp = match (&b.attributes.timestamp, &about) {
                 (Some(t), Some(table)) => {
                     let mut scope = Scope {
@@ -224,5 +245,5 @@ fn write_plan(
     let plan = compile_modification(&m, schema, keyspace, markers)?;
     *key_markers = plan.key_markers();
     *about = Some(plan.table.clone());
-    Ok(Plan::Write(Box::new(plan)))
+    Ok(Plan::Write(Arc::new(plan)))
 }

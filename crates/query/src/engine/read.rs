@@ -34,11 +34,12 @@ pub struct Page {
 /// The part of a read that one shard does.
 #[derive(Debug)]
 enum Part {
-    Partition(Token, Vec<u8>),
+    /// One partition; true takes its turn among the conditional statements on it.
+    Partition(Token, Vec<u8>, bool),
     Tokens(Token, Token),
 }
 
-fn failure(e: ReadError) -> QueryError {
+pub(super) fn failure(e: ReadError) -> QueryError {
     QueryError::ReadFailure(format!("The read failed on the replica: {e}"))
 }
 
@@ -70,6 +71,7 @@ impl Engine {
         let level = params.consistency;
         let is_here = self.reads_here(select.table.id, level);
         if is_here
+            && !params.serial
             && select.is_point()
             && let Some(page) = self.point_anywhere(select, plan, run, level).await?
         {
@@ -103,7 +105,7 @@ impl Engine {
                     }
                     let owner = if local { self.shard.id().0 } else { self.owner(token) };
                     (consumer, flow) = self
-                        .part_on(owner, plan, run, consumer, Part::Partition(token, key))
+                        .part_on(owner, plan, run, consumer, Part::Partition(token, key, params.serial))
                         .await?;
                     if matches!(flow, Flow::PageFull | Flow::Done) {
                         break;
@@ -254,7 +256,17 @@ impl Engine {
             return Err(QueryError::Server("only a SELECT is read".to_owned()));
         };
         let flow = match part {
-            Part::Partition(token, key) => self.partition(select, run, &mut consumer, token, &key).await?,
+            Part::Partition(token, key, serial) => {
+                let turn = match serial {
+                    true => Some(self.turn(select.table.id, &key).await),
+                    false => None,
+                };
+                let flow = self.partition(select, run, &mut consumer, token, &key).await?;
+                if let Some(turn) = turn {
+                    turn.finish().await?;
+                }
+                flow
+            }
             Part::Tokens(from, to) => self.tokens(select, run, &mut consumer, from, to).await?,
         };
         Ok((consumer, flow))

@@ -17,6 +17,7 @@ use super::plan::Plan;
 use super::{Engine, Execution, Outcome, Page, Params};
 use crate::ddl::{self, DdlContext, SchemaChange};
 use crate::describe::{DescribeContext, describe};
+use crate::write::Statement as Conditional;
 use crate::{QueryError, ResultColumn};
 
 /// Reads the schema file; None when there is none yet.
@@ -80,6 +81,20 @@ impl Engine {
     ) -> Result<Outcome, QueryError> {
         match &**plan {
             Plan::Select(_) => self.read(plan, run, params).await.map(Outcome::Rows),
+            Plan::Write(_) | Plan::Batch(_) if plan.is_conditional() => {
+                let (statements, batch) = match &**plan {
+                    Plan::Batch(b) => (b.writes.as_slice(), true),
+                    Plan::Write(w) => (std::slice::from_ref(w), false),
+                    _ => (&[][..], false),
+                };
+                let statements = statements.iter().map(|w| Conditional {
+                    plan: w.clone(),
+                    run: run.clone(),
+                });
+                self.execute_conditional(statements.collect(), batch)
+                    .await
+                    .map(Outcome::Conditional)
+            }
             Plan::Write(w) => self.write(w, run, params).await.map(|()| Outcome::Void),
             Plan::Batch(b) => self.write_batch(b, run, params).await.map(|()| Outcome::Void),
             Plan::Truncate(table) => self.truncate(table).await.map(|()| Outcome::Void),

@@ -7,8 +7,7 @@ use std::sync::Arc;
 use commitlog::ReplayPosition;
 use coordinator::service::{self, ReplicaError};
 use coordinator::{Extent, Levels, ReplicatedRead, Stretch, WriteKind};
-use mutation::compact::{LiveColumn, LiveRow};
-use mutation::{ClusteringSlice, Mutation, RangeTombstoneList};
+use mutation::{ClusteringSlice, Mutation};
 use replica::{BlockLimits, PartitionRead, PartitionReader, WriteError};
 use runtime::ShardId;
 use schema::Table;
@@ -18,6 +17,7 @@ use types::Token;
 use super::plan::BatchPlan;
 use super::read::BlockSource;
 use super::{Engine, Execution, Params};
+use crate::write::conditional::collect_lists;
 use crate::write::{ListContents, WritePlan};
 use crate::{BindContext, QueryError};
 
@@ -46,23 +46,9 @@ struct Lists {
 impl Lists {
     /// Collects them from the blocks of one partition.
     async fn collect(&self, source: &mut impl BlockSource) -> Result<ListContents, QueryError> {
-        let Self { table, ids, now } = self;
         let mut lists = ListContents::new();
         while let Some(block) = source.next_block().await? {
-            let ranges = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
-            let statics = block.static_row().map(|r| (block.key(), r, block.tombstone));
-            let rows = block.rows().map(|(ck, r)| {
-                let deletion = block.tombstone.merge(ranges.covering(&table.clustering_order, ck));
-                (ck, r, deletion)
-            });
-            for (name, row, deletion) in statics.into_iter().chain(rows) {
-                for (id, column) in LiveRow::new(row, &table.layout, deletion, *now).columns() {
-                    if let (true, LiveColumn::Complex(elements)) = (ids.contains(&id), column) {
-                        let list = elements.map(|(p, c)| (p.to_vec(), c.value.to_vec())).collect();
-                        lists.insert((name.to_vec(), id), list);
-                    }
-                }
-            }
+            collect_lists(&self.table, &self.ids, &block, block.key(), self.now, &mut lists);
         }
         Ok(lists)
     }
@@ -71,7 +57,7 @@ impl Lists {
 /// A mutation on its way.
 type Addressed = (Token, Vec<u8>);
 
-fn failure(e: &WriteError) -> QueryError {
+pub(super) fn failure(e: &WriteError) -> QueryError {
     match e {
         WriteError::MemoryFull => {
             QueryError::Overloaded(format!("The shard refuses the write: {e}. It was not applied."))
@@ -94,7 +80,7 @@ fn replica_failure(e: ReplicaError) -> QueryError {
     }
 }
 
-fn log_failure(e: &commitlog::LogError) -> QueryError {
+pub(super) fn log_failure(e: &commitlog::LogError) -> QueryError {
     QueryError::WriteFailure(format!(
         "The write failed in the commitlog: {e}. It may or may not be applied."
     ))
@@ -110,7 +96,7 @@ impl Engine {
         level: Consistency,
         timestamp: Option<i64>,
     ) -> Result<Written, QueryError> {
-        if plan.reads() {
+        if plan.reads() || plan.is_conditional() {
             return Ok(Written::Later);
         }
         let mut key = self.key.borrow_mut();
@@ -232,10 +218,9 @@ impl Engine {
         level: Consistency,
     ) -> Result<ListContents, QueryError> {
         let now = u32::try_from(run.now_us / 1_000_000).unwrap_or(0);
-        let changes = plan.statics.iter().chain(&plan.regulars);
         let wanted = Lists {
             table: plan.table.clone(),
-            ids: changes.filter(|a| a.change.reads()).map(|a| a.id).collect(),
+            ids: plan.lists_read().collect(),
             now,
         };
         let key = key.to_vec();

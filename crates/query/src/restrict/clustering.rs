@@ -374,6 +374,15 @@ impl ClusteringRestriction {
         })
     }
 
+    /// Whether it may name several rows by IN. An IN of one alternative is as good as `=`.
+    pub fn has_alternatives(&self) -> bool {
+        self.prefix.iter().any(|c| match c {
+            Choice::One(_) => false,
+            Choice::Tuples(t) => t.len() > 1,
+            Choice::Many(o) | Choice::TupleValues(o, _) => o.len() != Some(1),
+        })
+    }
+
     /// How many columns the prefix fixes.
     pub fn prefix_columns(&self) -> usize {
         self.columns

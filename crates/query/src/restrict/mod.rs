@@ -246,7 +246,7 @@ fn term_text(r: &Relation) -> String {
     }
 }
 
-fn operator_text(op: ComparisonOperator) -> &'static str {
+pub(crate) fn operator_text(op: ComparisonOperator) -> &'static str {
     match op {
         ComparisonOperator::Equal => "=",
         ComparisonOperator::NotEqual => "!=",

@@ -230,6 +230,14 @@ fn compile_token(relations: &[&Relation], scope: &mut Scope<'_>) -> Result<Parti
 }
 
 impl PartitionRestriction {
+    /// Whether it may name several partitions by IN. An IN of one alternative is as good as `=`.
+    pub fn has_alternatives(&self) -> bool {
+        match self {
+            Self::Keys(columns) => columns.iter().any(|o| o.len() != Some(1)),
+            Self::All | Self::Key(_) | Self::Token { .. } => false,
+        }
+    }
+
     /// Whether it names single partitions.
     pub fn is_keys(&self) -> bool {
         matches!(self, Self::Key(_) | Self::Keys(_))

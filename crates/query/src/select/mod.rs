@@ -13,7 +13,9 @@ use crate::selection::Selection;
 use crate::term::Operand;
 
 pub use compile::compile_select;
+pub(crate) use page::put_collection;
 pub use page::{Consumer, Flow, PageRequest, PagingState, Position};
+pub(crate) use point::key_component;
 pub use point::{PointKey, PointOutcome, PointScratch};
 
 /// A compiled SELECT.

@@ -2,16 +2,79 @@
 
 use std::sync::Arc;
 
-use cql::ast::{Attributes, Conditions, Delete, Insert, InsertValues, Operation, Target as AstTarget, Update};
+use cql::ast::{
+    Attributes, Conditions as AstConditions, Delete, Insert, InsertValues, Operation, Target as AstTarget, Update,
+};
 use schema::{Column, ColumnKind, Table};
 use types::CqlType;
 
-use super::{Assignment, Change, Target, WritePlan};
+use super::condition::{self, Conditions};
+use super::{Assignment, Change, ModificationKind, Target, WritePlan};
 use crate::QueryError;
 use crate::restrict::{self, PartitionRestriction, Restrictions, Scope, StatementKind};
 use crate::term::Operand;
 
-const NO_CONDITIONS: &str = "Conditional statements (IF) are not supported yet";
+/// Compiles the IF clause of an UPDATE or DELETE.
+fn compile_conditions(conditions: &AstConditions, scope: &mut Scope<'_>) -> Result<Conditions, QueryError> {
+    Ok(match conditions {
+        AstConditions::None => Conditions::None,
+        AstConditions::Exists => Conditions::Exists,
+        AstConditions::All(relations) => Conditions::Columns(
+            relations
+                .iter()
+                .map(|r| condition::compile(r, scope).map(Arc::new))
+                .collect::<Result<_, _>>()?,
+        ),
+    })
+}
+
+/// What no conditional statement may be.
+fn check_conditional(conditions: &Conditions, table: &Table, a: &Attributes) -> Result<(), QueryError> {
+    if matches!(conditions, Conditions::None) {
+        return Ok(());
+    }
+    if table.is_counter() {
+        return Err(QueryError::invalid(
+            "Conditional updates are not supported on counter tables",
+        ));
+    }
+    if a.timestamp.is_some() {
+        return Err(QueryError::invalid(
+            "Cannot provide custom timestamp for conditional updates",
+        ));
+    }
+    Ok(())
+}
+
+fn check_keys(conditions: &Conditions, restrictions: &Restrictions, kind: ModificationKind) -> Result<(), QueryError> {
+    if matches!(conditions, Conditions::None) {
+        return Ok(());
+    }
+    for (is_in, key) in [
+        (restrictions.partition.has_alternatives(), "partition key"),
+        (restrictions.clustering.has_alternatives(), "clustering key columns"),
+    ] {
+        if is_in {
+            let kind = kind.plural();
+            return Err(QueryError::invalid(format!(
+                "IN on the {key} is not supported with conditional {kind}"
+            )));
+        }
+    }
+    Ok(())
+}
+
+impl Conditions {
+    /// Whether a column that is not static has a condition.
+    fn concern_rows(&self, table: &Table) -> bool {
+        match self {
+            Self::Columns(conditions) => conditions
+                .iter()
+                .any(|c| table.columns[c.column].kind == ColumnKind::Regular),
+            Self::None | Self::Exists | Self::NotExists => false,
+        }
+    }
+}
 
 fn attributes(a: &Attributes, scope: &mut Scope<'_>) -> Result<(Option<Operand>, Option<Operand>), QueryError> {
     let timestamp = a
@@ -39,9 +102,11 @@ fn finish(
     partition: PartitionRestriction,
     target: Target,
     times: (Option<Operand>, Option<Operand>),
-    marker: bool,
+    kind: ModificationKind,
     assignments: Vec<Assignment>,
+    conditions: Conditions,
 ) -> WritePlan {
+    let marker = kind == ModificationKind::Insert && matches!(target, Target::Row(_));
     let (mut statics, mut regulars): (Vec<_>, Vec<_>) = assignments
         .into_iter()
         .partition(|a| table.columns[a.column].kind == ColumnKind::Static);
@@ -58,6 +123,8 @@ fn finish(
         statics,
         regulars,
         columns,
+        kind,
+        conditions,
     }
 }
 
@@ -80,9 +147,11 @@ fn set(column: &Column, operand: Operand) -> Change {
 
 /// Compiles an INSERT.
 pub fn compile_insert(insert: &Insert, table: &Arc<Table>, scope: &mut Scope<'_>) -> Result<WritePlan, QueryError> {
-    if insert.if_not_exists {
-        return Err(QueryError::invalid(NO_CONDITIONS));
-    }
+    let conditions = match insert.if_not_exists {
+        true => Conditions::NotExists,
+        false => Conditions::None,
+    };
+    check_conditional(&conditions, table, &insert.attributes)?;
     refuse_counters(table)?;
     let InsertValues::Columns { columns, values } = &insert.values else {
         return Err(QueryError::invalid("INSERT JSON is not supported yet"));
@@ -138,14 +207,14 @@ pub fn compile_insert(insert: &Insert, table: &Arc<Table>, scope: &mut Scope<'_>
     } else {
         Target::Row(clustering)
     };
-    let marker = matches!(target, Target::Row(_));
     Ok(finish(
         table,
         PartitionRestriction::Key(partition),
         target,
         times,
-        marker,
+        ModificationKind::Insert,
         assignments,
+        conditions,
     ))
 }
 
@@ -283,9 +352,8 @@ fn row_or_rows(table: &Table, clustering: restrict::ClusteringRestriction) -> Ta
 
 /// Compiles an UPDATE.
 pub fn compile_update(update: &Update, table: &Arc<Table>, scope: &mut Scope<'_>) -> Result<WritePlan, QueryError> {
-    if update.conditions != Conditions::None {
-        return Err(QueryError::invalid(NO_CONDITIONS));
-    }
+    let conditions = compile_conditions(&update.conditions, scope)?;
+    check_conditional(&conditions, table, &update.attributes)?;
     refuse_counters(table)?;
     let times = attributes(&update.attributes, scope)?;
     let assignments = update
@@ -295,10 +363,11 @@ pub fn compile_update(update: &Update, table: &Arc<Table>, scope: &mut Scope<'_>
         .collect::<Result<Vec<_>, _>>()?;
     refuse_duplicates(&assignments, table)?;
     let restrictions = restrict::compile(&update.relations, StatementKind::Update, scope)?;
+    check_keys(&conditions, &restrictions, ModificationKind::Update)?;
     let only_statics = assignments
         .iter()
         .all(|a| table.columns[a.column].kind == ColumnKind::Static);
-    let (partition, target) = if only_statics && !table.clustering_order.is_empty() {
+    let (partition, target) = if only_statics && !table.clustering_order.is_empty() && !conditions.concern_rows(table) {
         if !restrictions.clustering.is_empty() {
             return Err(QueryError::invalid(
                 "Invalid restrictions on clustering columns since the UPDATE statement modifies only static columns",
@@ -308,7 +377,8 @@ pub fn compile_update(update: &Update, table: &Arc<Table>, scope: &mut Scope<'_>
     } else {
         rows_target(table, restrictions)?
     };
-    Ok(finish(table, partition, target, times, false, assignments))
+    let kind = ModificationKind::Update;
+    Ok(finish(table, partition, target, times, kind, assignments, conditions))
 }
 
 fn compile_removal(target: &AstTarget, scope: &mut Scope<'_>) -> Result<Assignment, QueryError> {
@@ -353,9 +423,8 @@ fn compile_removal(target: &AstTarget, scope: &mut Scope<'_>) -> Result<Assignme
 
 /// Compiles a DELETE.
 pub fn compile_delete(delete: &Delete, table: &Arc<Table>, scope: &mut Scope<'_>) -> Result<WritePlan, QueryError> {
-    if delete.conditions != Conditions::None {
-        return Err(QueryError::invalid(NO_CONDITIONS));
-    }
+    let conditions = compile_conditions(&delete.conditions, scope)?;
+    check_conditional(&conditions, table, &delete.attributes)?;
     refuse_counters(table)?;
     let times = attributes(&delete.attributes, scope)?;
     let assignments = delete
@@ -365,9 +434,22 @@ pub fn compile_delete(delete: &Delete, table: &Arc<Table>, scope: &mut Scope<'_>
         .collect::<Result<Vec<_>, _>>()?;
     refuse_duplicates(&assignments, table)?;
     let restrictions = restrict::compile(&delete.relations, StatementKind::Delete, scope)?;
+    check_keys(&conditions, &restrictions, ModificationKind::Delete)?;
     let has_regular = assignments
         .iter()
         .any(|a| table.columns[a.column].kind == ColumnKind::Regular);
+    let is_full = restrictions.clustering.is_full(table) && !restrictions.clustering.has_bounds();
+    if !matches!(conditions, Conditions::None) && !is_full {
+        let every = "DELETE statements must restrict all PRIMARY KEY columns with equality relations in order to";
+        if has_regular || assignments.is_empty() {
+            return Err(QueryError::invalid(format!("{every} delete non static columns")));
+        }
+        if conditions.concern_rows(table) {
+            return Err(QueryError::invalid(format!(
+                "{every} use IF condition on non static columns"
+            )));
+        }
+    }
     let (partition, target) = if assignments.is_empty() {
         let clustering = restrictions.clustering;
         let target = if table.clustering_order.is_empty() || clustering.is_empty() {
@@ -378,7 +460,7 @@ pub fn compile_delete(delete: &Delete, table: &Arc<Table>, scope: &mut Scope<'_>
             Target::Range(clustering)
         };
         (restrictions.partition, target)
-    } else if !has_regular && !table.clustering_order.is_empty() {
+    } else if !has_regular && !table.clustering_order.is_empty() && !conditions.concern_rows(table) {
         if !restrictions.clustering.is_empty() {
             return Err(QueryError::invalid(
                 "Invalid restrictions on clustering columns since the DELETE statement modifies only static columns",
@@ -405,5 +487,6 @@ pub fn compile_delete(delete: &Delete, table: &Arc<Table>, scope: &mut Scope<'_>
         }
         (restrictions.partition, row_or_rows(table, restrictions.clustering))
     };
-    Ok(finish(table, partition, target, times, false, assignments))
+    let kind = ModificationKind::Delete;
+    Ok(finish(table, partition, target, times, kind, assignments, conditions))
 }

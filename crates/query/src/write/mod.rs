@@ -2,6 +2,8 @@
 
 mod collection;
 mod compile;
+mod condition;
+pub mod conditional;
 mod pack;
 
 use std::cell::Cell;
@@ -12,7 +14,10 @@ use schema::Table;
 use crate::restrict::{ClusteringRestriction, PartitionRestriction};
 use crate::term::Operand;
 
+use condition::Conditions;
+
 pub use compile::{compile_delete, compile_insert, compile_update};
+pub use conditional::{ConditionalAnswer, CurrentRows, ReadSpec, Request, Statement};
 
 /// The longest time to live, seconds: twenty years.
 pub const TTL_MAX: i32 = 630_720_000;
@@ -34,6 +39,19 @@ pub struct WritePlan {
     pub(crate) regulars: Vec<Assignment>,
     /// How many bytes of presence bits the rows need.
     pub(crate) columns: usize,
+    pub(crate) kind: ModificationKind,
+    pub(crate) conditions: Conditions,
+}
+
+/// Which of the three statements it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ModificationKind {
+    /// INSERT
+    Insert,
+    /// UPDATE
+    Update,
+    /// DELETE
+    Delete,
 }
 
 /// Which rows of the partition are written.

@@ -9,6 +9,7 @@ use types::token::{Token, token_of};
 use super::collection::{Elements, pack_complex};
 use super::{Assignment, Change, ListContents, TTL_MAX, Target, WriteClock, WritePlan};
 use crate::restrict::{PartitionRestriction, Partitions, partition_key_bytes};
+use crate::term::Operand;
 use crate::{BindContext, Evaluated, QueryError};
 
 /// The last second that `me` sstables can write as an expiry.
@@ -19,6 +20,8 @@ const EXPIRY_MAX: i64 = i32::MAX as i64 - 1;
 pub(crate) struct Times {
     /// Client write timestamp, microseconds.
     pub(crate) timestamp: i64,
+    /// Of what it deletes as a whole: collections, rows, ranges, the partition.
+    pub(crate) deletion_timestamp: i64,
     /// Seconds, 0 is forever.
     pub(crate) ttl: u32,
     /// Seconds since the epoch.
@@ -32,7 +35,7 @@ impl Times {
 
     pub(crate) fn tombstone(self) -> Tombstone {
         Tombstone {
-            timestamp: self.timestamp,
+            timestamp: self.deletion_timestamp,
             deletion_time: self.now,
         }
     }
@@ -78,6 +81,12 @@ impl WritePlan {
     /// Whether it must read lists before it can be packed, see [`WritePlan::lists`].
     pub fn reads(&self) -> bool {
         self.statics.iter().chain(&self.regulars).any(|a| a.change.reads())
+    }
+
+    /// The ids of the list columns that it must read.
+    pub(crate) fn lists_read(&self) -> impl Iterator<Item = usize> {
+        let assignments = self.statics.iter().chain(&self.regulars);
+        assignments.filter(|a| a.change.reads()).map(|a| a.id)
     }
 
     /// The one partition key of the statement, appended to `out`; None when it names several (see
@@ -157,6 +166,7 @@ impl WritePlan {
         }
         Ok(Times {
             timestamp,
+            deletion_timestamp: timestamp,
             ttl,
             now: u32::try_from(now_s).unwrap_or(0),
         })
@@ -191,6 +201,22 @@ impl WritePlan {
         }
     }
 
+    /// As [`WritePlan::pack`], onto the one mutation of a conditional request. Its deletions are as of just before: they hide
+    /// what was read, and not what other statements of the request write. After an error the mutation is not whole.
+    pub(crate) fn pack_onto(
+        &self,
+        m: &mut MutationBuilder<'_>,
+        key: &[u8],
+        timestamp: i64,
+        ctx: &BindContext<'_>,
+        clock: &WriteClock,
+        lists: Option<&ListContents>,
+    ) -> Result<bool, QueryError> {
+        let mut times = self.times(ctx, timestamp)?;
+        times.deletion_timestamp = timestamp.wrapping_sub(1);
+        self.pack_items(m, key, times, ctx, clock, lists)
+    }
+
     fn pack_items(
         &self,
         m: &mut MutationBuilder<'_>,
@@ -222,11 +248,7 @@ impl WritePlan {
         match &self.target {
             Target::Statics => {}
             Target::Row(operands) => {
-                let mut prefix = Vec::new();
-                for (i, operand) in operands.iter().enumerate() {
-                    self.push_clustering(&mut prefix, i, operand.eval(ctx)?)?;
-                }
-                clustering.extend_from_slice(&prefix);
+                clustering.extend_from_slice(&self.clustering_key(operands, ctx)?);
                 any |= self.pack_row(m, &clustering, times, ctx, clock, lists)?;
             }
             Target::Rows(restriction) => {
@@ -263,6 +285,16 @@ impl WritePlan {
             }
         }
         Ok(any)
+    }
+
+    /// The clustering key of one row.
+    #[inline]
+    pub(super) fn clustering_key(&self, operands: &[Operand], ctx: &BindContext<'_>) -> Result<Vec<u8>, QueryError> {
+        let mut prefix = Vec::new();
+        for (i, operand) in operands.iter().enumerate() {
+            self.push_clustering(&mut prefix, i, operand.eval(ctx)?)?;
+        }
+        Ok(prefix)
     }
 
     fn push_clustering(&self, prefix: &mut Vec<u8>, i: usize, value: Evaluated<'_>) -> Result<(), QueryError> {

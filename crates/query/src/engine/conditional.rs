@@ -1,0 +1,264 @@
+//! Conditional statements: one after the other on each partition.
+//!
+//! A statement goes to the shard that owns its partition and waits there for its turn among the conditional statements
+//! and serial reads of that partition, first come, first served. In its turn it reads, decides and writes; then the next
+//! one goes on. It is answered when everything that conditional statements wrote there is durable, whatever mode the log
+//! is in, so that nobody is told of a decision that a crash may take back; those that come one after the other share
+//! the syncs.
+//!
+//! Writes without conditions take no turn. They are ordered with conditional ones by their timestamps only, as in
+//! Cassandra; so a conditional write takes a timestamp above everything that it read.
+//!
+//! [`Engine::cas`] is the seam: whoever replaces it decides in which order replicas see the decisions.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use commitlog::ReplayPosition;
+use mutation::{ClusteringSlice, Mutation, PartitionBlock};
+use replica::{BlockLimits, PartitionRead, PartitionReader, WriteError};
+use runtime::{Permit, Semaphore, ShardId};
+use schema::{Table, TableId};
+use types::Token;
+
+use super::Engine;
+use super::write::{failure, log_failure};
+use crate::QueryError;
+use crate::write::{ConditionalAnswer, CurrentRows, ReadSpec, Request, Statement};
+
+/// Rows that one step of a read takes from each source.
+const BLOCK_ROWS: usize = 1000;
+/// Bytes that one step of a read takes from each source.
+const BLOCK_BYTES: usize = 256 << 10;
+
+/// A partition of a table.
+type PartitionName = (TableId, Box<[u8]>);
+
+/// Who waits for their turn, by partition. A partition that nobody waits for is not in it.
+#[derive(Default)]
+pub(super) struct PartitionQueues(RefCell<HashMap<PartitionName, Rc<Queue>, foldhash::fast::FixedState>>);
+
+struct Queue {
+    turn: Semaphore,
+    /// Behind the last conditional write.
+    written: Cell<ReplayPosition>,
+}
+
+/// A turn on a partition: nobody else has one.
+pub(super) struct Turn {
+    place: Place,
+    permit: Permit,
+}
+
+/// Somebody who waits, has their turn, or waits for the log; keeps the queue.
+struct Place {
+    engine: Rc<Engine>,
+    name: PartitionName,
+    queue: Rc<Queue>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // The map's and this one: nobody else knows of what was written here, and it is durable, or its writer failed.
+        if Rc::strong_count(&self.queue) == 2 {
+            self.engine.queues.0.borrow_mut().remove(&self.name);
+        }
+    }
+}
+
+impl Turn {
+    fn wrote(&self, position: ReplayPosition) {
+        self.place.queue.written.set(position);
+    }
+
+    /// Lets the next one go on, and waits until what was written in this turn and the turns before it is durable.
+    pub(super) async fn finish(self) -> Result<(), QueryError> {
+        let Self { place, permit } = self;
+        let written = place.queue.written.get();
+        drop(permit);
+        let log = &place.engine.shard.log;
+        log.synced(written).await.map_err(|e| log_failure(&e))
+    }
+}
+
+impl Engine {
+    /// Waits for a turn on a partition of this shard.
+    pub(super) async fn turn(self: &Rc<Self>, table: TableId, key: &[u8]) -> Turn {
+        let name: PartitionName = (table, key.into());
+        let queue = {
+            let mut queues = self.queues.0.borrow_mut();
+            let queue = queues.entry(name.clone()).or_insert_with(|| {
+                Rc::new(Queue {
+                    turn: Semaphore::new(1),
+                    written: Cell::default(),
+                })
+            });
+            queue.clone()
+        };
+        let place = Place {
+            engine: self.clone(),
+            name,
+            queue,
+        };
+        let permit = place.queue.turn.acquire(1).await;
+        Turn { place, permit }
+    }
+
+    /// How many partitions of this shard have conditional statements or serial reads under way.
+    pub fn contended_partitions(&self) -> usize {
+        self.queues.0.borrow().len()
+    }
+
+    /// Executes statements on one partition, at least one of them conditional: all or none of them. `batch`: they are
+    /// those of a BATCH.
+    pub async fn execute_conditional(
+        self: &Rc<Self>,
+        statements: Vec<Statement>,
+        batch: bool,
+    ) -> Result<ConditionalAnswer, QueryError> {
+        let request = Request::new(&statements, batch)?;
+        let owner = ShardId(self.owner(request.token));
+        if owner == self.shard.id() {
+            return self.conditional_here(&statements, &request).await;
+        }
+        runtime::submit_async_to(owner, move || async move {
+            Self::local().conditional_here(&statements, &request).await
+        })
+        .await
+    }
+
+    async fn conditional_here(
+        self: &Rc<Self>,
+        statements: &[Statement],
+        request: &Request,
+    ) -> Result<ConditionalAnswer, QueryError> {
+        let now_us = statements.first().map_or(0, |s| s.run.now_us);
+        let now = u32::try_from(now_us / 1_000_000).unwrap_or(0);
+        let read = request.what_to_read();
+        self.cas(
+            &request.table,
+            request.token,
+            &request.key,
+            read,
+            now,
+            |rows, timestamp| {
+                let applied = request.applies(rows);
+                let mutation = match applied {
+                    true => request.mutation(statements, rows, timestamp, &self.clock)?,
+                    false => None,
+                };
+                Ok((mutation, request.answer(applied, rows)))
+            },
+        )
+        .await
+    }
+
+    /// Compare and set: reads rows of one partition of this shard and writes what `decide` makes of them, as if nobody
+    /// else did so at the same time. `decide` is given the timestamp to write at; its second result is returned when the
+    /// decision is durable.
+    pub async fn cas<R>(
+        self: &Rc<Self>,
+        table: &Arc<Table>,
+        token: Token,
+        key: &[u8],
+        read: &ReadSpec,
+        now: u32,
+        decide: impl FnOnce(&CurrentRows, i64) -> Result<(Option<Vec<u8>>, R), QueryError>,
+    ) -> Result<R, QueryError> {
+        let turn = self.turn(table.id, key).await;
+        let rows = self.current_rows(table, token, key, read, now).await?;
+        let clock = self.clock.timestamp(runtime::wall_clock_us());
+        let timestamp = clock.max(rows.timestamp_max(table).saturating_add(1));
+        let (mutation, result) = decide(&rows, timestamp)?;
+        if let Some(bytes) = mutation {
+            let position = self.write_decided(table, token, &bytes).await?;
+            turn.wrote(position);
+        }
+        turn.finish().await?;
+        Ok(result)
+    }
+
+    /// Writes and hands it to the kernel; it is not durable yet.
+    async fn write_decided(
+        self: &Rc<Self>,
+        table: &Table,
+        token: Token,
+        bytes: &[u8],
+    ) -> Result<ReplayPosition, QueryError> {
+        let mutation = Mutation::new(bytes).expect("it was packed just now");
+        loop {
+            let Some(store) = self.shard.store(table.id) else {
+                return Err(dropped(table));
+            };
+            let losses = self.shard.log.losses();
+            match self.shard.write(&store, token, &mutation) {
+                Ok(_) => return self.commit_since(losses),
+                Err(WriteError::MemoryFull) => self.shard.room().await.map_err(|e| failure(&e))?,
+                Err(e) => return Err(failure(&e)),
+            }
+        }
+    }
+
+    async fn current_rows(
+        self: &Rc<Self>,
+        table: &Arc<Table>,
+        token: Token,
+        key: &[u8],
+        read: &ReadSpec,
+        now: u32,
+    ) -> Result<CurrentRows, QueryError> {
+        let slices = read.rows.iter().map(|row| ClusteringSlice::exactly(row)).collect();
+        let named = self.blocks(table, token, key, slices, |_| false).await?;
+        let first = match read.first_row {
+            true => {
+                let all = vec![ClusteringSlice::all()];
+                let is_last = |block: &PartitionBlock| CurrentRows::has_live_row(table, block, now);
+                self.blocks(table, token, key, all, is_last).await?
+            }
+            false => Vec::new(),
+        };
+        Ok(CurrentRows { named, first, now })
+    }
+
+    /// The blocks of a partition's slices, up to the first one that is the last one wanted.
+    async fn blocks(
+        self: &Rc<Self>,
+        table: &Arc<Table>,
+        token: Token,
+        key: &[u8],
+        slices: Vec<ClusteringSlice>,
+        is_last: impl Fn(&PartitionBlock) -> bool,
+    ) -> Result<Vec<PartitionBlock>, QueryError> {
+        let store = self.shard.store(table.id).ok_or_else(|| dropped(table))?;
+        let tablet = store
+            .tablet(token)
+            .ok_or_else(|| QueryError::Server("a token came to a shard that does not own it".to_owned()))?;
+        let read = PartitionRead {
+            token,
+            key: key.to_vec(),
+            slices,
+            reversed: false,
+            limits: BlockLimits {
+                rows: BLOCK_ROWS,
+                bytes: BLOCK_BYTES,
+            },
+        };
+        let cache = self.shard.cache.clone();
+        let mut reader = PartitionReader::new(table.clone(), tablet.version(), cache, read);
+        let mut blocks = Vec::new();
+        while let Some(block) = reader.next_block().await.map_err(super::read::failure)? {
+            let ends = is_last(&block);
+            blocks.push(block);
+            if ends {
+                break;
+            }
+        }
+        Ok(blocks)
+    }
+}
+
+fn dropped(table: &Table) -> QueryError {
+    QueryError::invalid(format!("unconfigured table {}", table.name))
+}

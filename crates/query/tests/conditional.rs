@@ -1,0 +1,251 @@
+//! Conditional statements of one shard under the simulator: clients that meet on one row, and lost power.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use commitlog::{Commitlog, Options, SyncMode, last_segment};
+use query::ddl::{self, DdlContext};
+use query::engine::{Execution, NodeState, SharedStatements};
+use query::system::{self, NodeInfo};
+use query::{Engine, Outcome, Params};
+use replica::{Shard, ShardOptions};
+use runtime::ShardId;
+use runtime::sim::{CrashKind, Simulation};
+use schema::Schema;
+use uuid::Uuid;
+
+const CLIENTS: i32 = 20;
+const INCREMENTS: i32 = 5;
+
+fn schema() -> Schema {
+    let keyspaces = system::keyspaces().into_iter().map(|k| (k.name.clone(), k.into()));
+    let mut schema = Schema {
+        version: Uuid::nil(),
+        keyspaces: keyspaces.collect::<BTreeMap<_, _>>(),
+    };
+    for text in [
+        "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+        "CREATE TABLE ks.t (k int PRIMARY KEY, v int)",
+    ] {
+        let statement = cql::parse(text).expect("the test's statements are CQL").statement;
+        let ctx = DdlContext {
+            keyspace: None,
+            now_us: 1,
+            new_id: Uuid::from_u128(1),
+        };
+        let changed = ddl::apply(&schema, &statement, &ctx).expect(text);
+        schema = changed.expect("it changes something").schema;
+    }
+    schema
+}
+
+/// A shard over what an earlier life of it left on the disk.
+async fn engine(boot_id: u128) -> Rc<Engine> {
+    let log_dir = PathBuf::from("/log");
+    for dir in ["/log", "/data"] {
+        runtime::fs::create_dir_all(dir).expect("the simulated disk works here");
+    }
+    runtime::fs::sync_dir("/").expect("the simulated disk works here");
+    let (last, files) = last_segment(&log_dir).expect("the directory is there");
+    commitlog::sync_segments(&files).expect("the simulated disk works here");
+    let log = Commitlog::new(Options {
+        dir: log_dir.clone(),
+        shard: 0,
+        shards: 1,
+        segment_bytes: 1 << 20,
+        // Nothing is synced but what conditional statements sync.
+        sync: SyncMode::Periodic(Duration::from_secs(10)),
+        boot_id,
+        first_segment: last + 1,
+    });
+    let options = ShardOptions {
+        shard: ShardId(0),
+        shards: 1,
+        data_dir: "/data".into(),
+        dirty_bytes_max: 1 << 20,
+        cache_bytes_max: 1 << 20,
+        log_bytes_max: 16 << 20,
+        generation: Arc::default(),
+        compaction: Arc::default(),
+        host_id: Uuid::from_u128(7),
+    };
+    let shard = Shard::new(options, log);
+    let schema = schema();
+    let table = &schema.keyspaces["ks"].tables["t"];
+    shard.open_table(table).expect("the simulated disk works here");
+    shard.replay(&log_dir, boot_id).await.expect("the log is whole");
+    let node = NodeState {
+        schema_path: "/schema".into(),
+        info: Mutex::new(NodeInfo::alone(
+            Uuid::from_u128(7),
+            IpAddr::V6(Ipv6Addr::LOCALHOST),
+            9042,
+            1,
+        )),
+        statements: SharedStatements::default(),
+    };
+    let engine = Engine::new(shard, Arc::new(node), 1, Arc::new(schema));
+    runtime::set_local(engine.clone());
+    engine
+}
+
+async fn execute(engine: &Rc<Engine>, text: &str, serial: bool) -> Outcome {
+    let plan = engine.compile(text, Some("ks")).expect(text).plan;
+    let run = Execution {
+        values: Vec::new(),
+        now_us: runtime::wall_clock_us(),
+        random: 0,
+    };
+    let params = Params {
+        serial,
+        ..Params::default()
+    };
+    engine.execute(&plan, &run, &params).await.expect(text)
+}
+
+/// The integers of an answer's cells, without `[applied]`, and whether it was applied.
+fn answer(outcome: Outcome) -> (bool, Option<i32>) {
+    let Outcome::Conditional(answer) = outcome else {
+        panic!("a conditional statement says whether it was applied: {outcome:?}");
+    };
+    let cells = &answer.page.cells;
+    let value = cells
+        .get(9..13)
+        .map(|v| i32::from_be_bytes(v.try_into().expect("four bytes")));
+    (cells[4] == 1, value)
+}
+
+async fn value(engine: &Rc<Engine>) -> i32 {
+    let Outcome::Rows(page) = execute(engine, "SELECT v FROM t WHERE k = 1", true).await else {
+        panic!("a SELECT returns rows");
+    };
+    match page.cells.get(4..8) {
+        Some(v) => i32::from_be_bytes(v.try_into().expect("four bytes")),
+        None => 0,
+    }
+}
+
+/// Increments until it has done so `INCREMENTS` times; tells each success as it is answered.
+async fn client(engine: Rc<Engine>, mut told: impl FnMut(i32)) {
+    let mut have = 0;
+    for _ in 0..INCREMENTS {
+        loop {
+            let condition = if have == 0 { "null".to_owned() } else { have.to_string() };
+            let text = format!("UPDATE t SET v = {} WHERE k = 1 IF v = {condition}", have + 1);
+            let (applied, current) = answer(execute(&engine, &text, false).await);
+            if applied {
+                have += 1;
+                told(have);
+                break;
+            }
+            have = current.unwrap_or(0);
+        }
+    }
+}
+
+#[test]
+fn clients_on_one_row_take_turns_and_leave_no_queue_behind() {
+    let mut sim = Simulation::new(1);
+    let node = sim.add_node(1);
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let s = seen.clone();
+    sim.start(node, move |_| {
+        let seen = s.clone();
+        Box::pin(async move {
+            let engine = engine(1).await;
+            let told = Rc::new(RefCell::new(Vec::new()));
+            let clients: Vec<_> = (0..CLIENTS)
+                .map(|_| {
+                    let told = told.clone();
+                    runtime::spawn(client(engine.clone(), move |v| told.borrow_mut().push(v)))
+                })
+                .collect();
+            for c in clients {
+                c.await;
+            }
+            assert_eq!(value(&engine).await, CLIENTS * INCREMENTS, "an increment was lost");
+            assert_eq!(
+                engine.contended_partitions(),
+                0,
+                "a queue is kept though nobody waits in it"
+            );
+            seen.lock().expect("one thread").extend_from_slice(&told.borrow());
+        })
+    });
+    assert!(sim.run_until_ended(node, Duration::from_secs(600)), "a client starved");
+    let mut told = seen.lock().expect("one thread").clone();
+    told.sort_unstable();
+    assert_eq!(
+        told,
+        (1..=CLIENTS * INCREMENTS).collect::<Vec<_>>(),
+        "two clients were told of one increment"
+    );
+}
+
+#[test]
+fn what_was_applied_survives_a_power_loss_though_the_log_is_synced_every_ten_seconds() {
+    let mut survived = 0;
+    for seed in 0..20 {
+        let mut sim = Simulation::new(seed);
+        let node = sim.add_node(1);
+        // What was told to clients, and what the next life finds.
+        let state = Arc::new(Mutex::new((0, None)));
+        let s = state.clone();
+        let boot = Arc::new(Mutex::new(0));
+        sim.start(node, move |_| {
+            let (s, boot) = (s.clone(), boot.clone());
+            Box::pin(async move {
+                let life = {
+                    let mut boot = boot.lock().expect("one thread");
+                    *boot += 1;
+                    *boot
+                };
+                let engine = engine(life).await;
+                if life > 1 {
+                    s.lock().expect("one thread").1 = Some(value(&engine).await);
+                    return;
+                }
+                let clients: Vec<_> = (0..CLIENTS)
+                    .map(|_| {
+                        let s = s.clone();
+                        runtime::spawn(client(engine.clone(), move |v| {
+                            let mut s = s.lock().expect("one thread");
+                            s.0 = s.0.max(v);
+                        }))
+                    })
+                    .collect();
+                for c in clients {
+                    c.await;
+                }
+                std::future::pending::<()>().await;
+            })
+        });
+        sim.crash_after_file_ops(node, 20 + seed * 4, CrashKind::PowerLoss);
+        sim.run_until(Duration::from_secs(60), || false);
+        if sim.is_running(node) {
+            sim.crash(node, CrashKind::PowerLoss);
+        }
+        sim.clear_file_faults(node);
+        sim.restart(node);
+        assert!(
+            sim.run_until_ended(node, Duration::from_secs(60)),
+            "the shard starts again"
+        );
+        let (told, found) = *state.lock().expect("one thread");
+        let found = found.expect("the second life reads");
+        assert!(
+            found >= told,
+            "seed {seed}: {told} was answered as applied, {found} survived the power loss"
+        );
+        survived += i32::from(told > 0);
+    }
+    assert!(
+        survived > 5,
+        "in {survived} of 20 runs only was anything applied before the power loss"
+    );
+}
