@@ -39,7 +39,7 @@ pub use message::{
     Answer, Extent, Malformed, ReadCommand, Verb, decode_mutations, difference, encode_mutations, pack_block,
 };
 pub use read::{ReplicatedRead, Stretch};
-pub use view::{ClusterView, Levels, Route, ViewError};
+pub use view::{ClusterView, Levels, NotAMember, Route};
 
 use service::ReplicaError;
 

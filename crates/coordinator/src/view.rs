@@ -9,8 +9,8 @@ use std::sync::Arc;
 use rpc::Peer;
 use schema::TableId;
 use topology::{
-    Consistency, Factors, HostId, Locality, NodeNumber, PlacementError, Replication, Requirement, TabletMap, Topology,
-    ring_map,
+    Boundaries, Consistency, Factors, HostId, Locality, NodeNumber, ReplicaList, Replication, Requirement, TabletMap,
+    Topology, ring_map,
 };
 
 /// A set of consistency levels.
@@ -81,15 +81,15 @@ impl ClusterView {
     /// that have their own.
     ///
     /// # Errors
-    /// When the topology does not have the node, or a keyspace's replicas cannot be placed on it.
+    /// When the topology does not have the node.
     pub fn new<'k>(
         topology: Arc<Topology>,
         host_id: HostId,
         keyspaces: impl Iterator<Item = (&'k str, Replication, Vec<TableId>)>,
         tablets: &BTreeMap<TableId, Arc<TabletMap>>,
-    ) -> Result<Self, ViewError> {
-        let locality = Locality::new(&topology, host_id).ok_or(ViewError::NotAMember(host_id))?;
-        let me = topology.number(host_id).ok_or(ViewError::NotAMember(host_id))?;
+    ) -> Result<Self, NotAMember> {
+        let locality = Locality::new(&topology, host_id).ok_or(NotAMember(host_id))?;
+        let me = topology.number(host_id).ok_or(NotAMember(host_id))?;
         let mut routes = HashMap::new();
         for (name, replication, tables) in keyspaces {
             if replication == Replication::Local {
@@ -101,12 +101,11 @@ impl ClusterView {
                 let map = match (tablets.get(&table), &ring) {
                     (Some(map), _) | (None, Some(map)) => Arc::clone(map),
                     (None, None) => {
-                        let map = ring_map(&topology, &replication).map(Arc::new);
-                        let map = map.map_err(|reason| ViewError::Placement {
-                            keyspace: name.to_owned(),
-                            reason,
-                        })?;
-                        ring.insert(map).clone()
+                        let map = ring_map(&topology, &within(&replication, &topology)).unwrap_or_else(|reason| {
+                            log::error!("keyspace {name} has no replicas: {reason}");
+                            nowhere(&topology)
+                        });
+                        ring.insert(Arc::new(map)).clone()
                     }
                 };
                 routes.insert(table, Arc::new(Route::new(map, Arc::clone(&factors), &locality, me)));
@@ -128,6 +127,12 @@ impl ClusterView {
         })
     }
 
+    /// Gives topology and this node's identity to `f`.
+    pub fn with<R>(&self, f: impl FnOnce(&Arc<Topology>, HostId) -> R) -> R {
+        let me = self.topology.numbered(self.me).expect("a view is of a member");
+        f(&self.topology, me.host_id)
+    }
+
     /// Where a table's tokens live; None for tables that each node has for itself.
     #[inline]
     #[must_use]
@@ -141,6 +146,22 @@ impl ClusterView {
     pub fn peer(&self, node: NodeNumber) -> Option<Peer> {
         self.peers.get(node.index()).copied().flatten()
     }
+}
+
+/// The replication without the datacenters in which no node stands.
+fn within(replication: &Replication, topology: &Topology) -> Replication {
+    let mut replication = replication.clone();
+    if let Replication::NetworkTopology(factors) = &mut replication {
+        let known = topology.datacenters();
+        factors.retain(|name, _| known.contains(name.as_str()));
+    }
+    replication
+}
+
+/// The map of a table that no node can hold: what is asked of it is unavailable.
+fn nowhere(topology: &Topology) -> TabletMap {
+    TabletMap::new(topology.version(), Boundaries::PowerOfTwo(0), &[ReplicaList::new()])
+        .expect("one tablet without replicas is a map")
 }
 
 impl Route {
@@ -160,27 +181,14 @@ impl Route {
     }
 }
 
-/// Why there is no view.
+/// The topology does not have this node.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum ViewError {
-    /// The topology does not have this node.
-    NotAMember(HostId),
-    /// A keyspace's replicas cannot be placed.
-    Placement {
-        /// The keyspace.
-        keyspace: String,
-        /// Why not.
-        reason: PlacementError,
-    },
-}
+pub struct NotAMember(pub HostId);
 
-impl std::fmt::Display for ViewError {
+impl std::fmt::Display for NotAMember {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::NotAMember(id) => write!(f, "node {} is not a member of the cluster", id.0),
-            Self::Placement { keyspace, reason } => write!(f, "keyspace {keyspace}: {reason}"),
-        }
+        write!(f, "node {} is not a member of the cluster", self.0.0)
     }
 }
 
-impl std::error::Error for ViewError {}
+impl std::error::Error for NotAMember {}

@@ -10,7 +10,7 @@ use cql_protocol::{
 use query::engine::Written;
 use query::select::PointOutcome;
 use query::write::Statement;
-use query::{BindContext, Bound, Engine, Execution, Outcome, OwnedBound, Params, Plan, Prepared, QueryError};
+use query::{BindContext, Bound, Engine, Execution, Level, Outcome, OwnedBound, Params, Plan, Prepared, QueryError};
 use smallvec::SmallVec;
 
 use crate::connection::Connection;
@@ -73,48 +73,28 @@ fn named_binds<'a>(prepared: &Prepared, values: &Values<'a>) -> Result<Binds<'a>
         .collect()
 }
 
-/// How many replicas a level needs of `replicas`.
-fn required(consistency: Consistency, replicas: u32) -> u32 {
-    match consistency {
-        Consistency::Any | Consistency::One | Consistency::LocalOne => 1,
-        Consistency::Two => 2,
-        Consistency::Three => 3,
-        Consistency::All => replicas,
-        Consistency::Quorum
-        | Consistency::LocalQuorum
-        | Consistency::EachQuorum
-        | Consistency::Serial
-        | Consistency::LocalSerial => replicas / 2 + 1,
-    }
-}
-
-/// Refuses levels that one node cannot give, before anything is done.
+/// Refuses levels that the statement cannot have; whether its replicas can give the level is for the coordinator to say.
 #[inline]
 fn check_consistency(prepared: &Prepared, consistency: Consistency) -> Result<(), QueryError> {
-    if consistency == Consistency::One || consistency == Consistency::LocalOne {
-        return Ok(());
+    match consistency {
+        Consistency::Any if matches!(&*prepared.plan, Plan::Select(_)) => {
+            Err(QueryError::invalid("ANY ConsistencyLevel is only supported for writes"))
+        }
+        Consistency::Serial | Consistency::LocalSerial if matches!(&*prepared.plan, Plan::Write(_)) => Err(
+            QueryError::invalid("You must use conditional updates for serializable writes"),
+        ),
+        _ => Ok(()),
     }
-    check_other_consistency(prepared, consistency)
 }
 
-fn check_other_consistency(prepared: &Prepared, consistency: Consistency) -> Result<(), QueryError> {
-    match &*prepared.plan {
-        Plan::Select(_) if consistency == Consistency::Any => {
-            return Err(QueryError::invalid("ANY ConsistencyLevel is only supported for writes"));
-        }
-        Plan::Write(_) if consistency.is_serial() => {
-            return Err(QueryError::invalid(
-                "You must use conditional updates for serializable writes",
-            ));
-        }
-        Plan::Select(_) | Plan::Write(_) | Plan::Batch(_) => {}
-        _ => return Ok(()),
-    }
-    check_replicas(consistency, prepared.replicas)
+/// The level in the words of those who count replicas.
+#[inline]
+fn level(consistency: Consistency) -> Level {
+    Level::from_number(consistency.number()).expect("both have the protocol's numbers")
 }
 
 /// Refuses what a serial phase cannot be.
-fn check_serial(prepared: &Prepared, consistency: Consistency, serial: Option<Consistency>) -> Result<(), QueryError> {
+fn check_serial(consistency: Consistency, serial: Option<Consistency>) -> Result<(), QueryError> {
     let serial = serial.unwrap_or(Consistency::Serial);
     if consistency.is_serial() {
         return Err(QueryError::invalid(format!(
@@ -128,19 +108,6 @@ fn check_serial(prepared: &Prepared, consistency: Consistency, serial: Option<Co
             "Invalid consistency for conditional update. Must be one of SERIAL or LOCAL_SERIAL",
         ));
     }
-    check_other_consistency(prepared, consistency)?;
-    check_replicas(serial, prepared.replicas)
-}
-
-fn check_replicas(consistency: Consistency, replicas: u32) -> Result<(), QueryError> {
-    let required = required(consistency, replicas);
-    if required > 1 {
-        return Err(QueryError::Unavailable {
-            consistency: consistency.name().to_owned(),
-            required: i32::try_from(required).unwrap_or(i32::MAX),
-            alive: 1,
-        });
-    }
     Ok(())
 }
 
@@ -150,6 +117,7 @@ fn params(p: &QueryParams<'_>, keyspace: Option<&str>) -> Params {
         page_rows: p.page_size,
         paging_state: p.paging_state.map(<[u8]>::to_vec),
         timestamp: p.timestamp,
+        consistency: level(p.consistency),
         serial: p.consistency.is_serial(),
         now_in_seconds: p.now_in_seconds,
     }
@@ -319,7 +287,7 @@ impl Connection {
         let checked = match prepared.plan.is_conditional() {
             true => {
                 reply.write_type = WriteType::Cas;
-                check_serial(prepared, params.consistency, params.serial_consistency)
+                check_serial(params.consistency, params.serial_consistency)
             }
             false => check_consistency(prepared, params.consistency),
         };
@@ -341,7 +309,7 @@ impl Connection {
                     .filter(|id| *id != prepared.metadata_id)
                     .map(|_| &prepared.metadata_id[..]);
                 let rows_mark = begin_rows(out, m, params.skip_metadata, new_id);
-                match engine.read_now(select, &ctx, out) {
+                match engine.read_now(select, &ctx, level(params.consistency), out) {
                     Ok(PointOutcome::Rows(n)) => {
                         finish_rows(out, rows_mark, n, None);
                         if let Err(e) = finish_response(out, mark) {
@@ -360,7 +328,7 @@ impl Connection {
                 if batch.writes.is_empty() {
                     batch.losses = engine.losses();
                 }
-                match engine.write_now(write, &ctx, params.timestamp) {
+                match engine.write_now(write, &ctx, level(params.consistency), params.timestamp) {
                     Ok(Written::Here(_) | Written::Nothing) => {
                         let start = batch.out.len();
                         write_void(&mut batch.out, reply.version, reply.stream, &reply.extras());
@@ -472,9 +440,9 @@ impl Connection {
             }
             for (prepared, _) in &statements {
                 match conditional {
-                    true => check_serial(prepared, b.consistency, b.serial_consistency)?,
+                    true => check_serial(b.consistency, b.serial_consistency)?,
                     // Cassandra takes a serial level here for a quorum, and so do its users.
-                    false if b.consistency.is_serial() => check_replicas(b.consistency, prepared.replicas)?,
+                    false if b.consistency.is_serial() => {}
                     false => check_consistency(prepared, b.consistency)?,
                 }
             }
@@ -485,6 +453,7 @@ impl Connection {
             reply.write_type = WriteType::Cas;
         }
         let params = Params {
+            consistency: level(b.consistency),
             timestamp: b.timestamp,
             now_in_seconds: b.now_in_seconds,
             ..Params::default()

@@ -6,7 +6,7 @@ use cql_protocol::{
 };
 use query::ddl::{ChangeKind, SchemaChange};
 use query::write::ConditionalAnswer;
-use query::{Outcome, Page, Prepared, QueryError};
+use query::{CoordinatorError, Outcome, Page, Prepared, QueryError, WriteKind};
 
 use crate::metadata;
 
@@ -32,6 +32,17 @@ pub(crate) fn schema_change(change: &SchemaChange) -> cql_protocol::SchemaChange
             keyspace,
             target: SchemaTarget::Table { name: table },
         },
+    }
+}
+
+fn write_type(kind: WriteKind) -> WriteType {
+    match kind {
+        WriteKind::Simple => WriteType::Simple,
+        WriteKind::Batch => WriteType::Batch,
+        WriteKind::UnloggedBatch => WriteType::UnloggedBatch,
+        WriteKind::Counter => WriteType::Counter,
+        WriteKind::BatchLog => WriteType::BatchLog,
+        WriteKind::Cas => WriteType::Cas,
     }
 }
 
@@ -69,11 +80,7 @@ impl Reply {
             QueryError::Unauthorized(_) => ErrorBody::Unauthorized,
             QueryError::Overloaded(_) => ErrorBody::Overloaded,
             QueryError::Truncate(_) => ErrorBody::Truncate,
-            QueryError::Unavailable { required, alive, .. } => ErrorBody::Unavailable {
-                consistency,
-                required: *required,
-                alive: *alive,
-            },
+            QueryError::Replicas(error) => return self.replicas_error(out, error, &message),
             QueryError::WriteFailure(_) => ErrorBody::WriteFailure {
                 consistency,
                 received: 0,
@@ -96,6 +103,59 @@ impl Reply {
             QueryError::Server(_) => ErrorBody::Server,
         };
         write_error(out, self.version, self.stream, &self.extras(), &message, &body);
+    }
+
+    /// Writes how replicas did not do what the level wants.
+    #[cold]
+    fn replicas_error(&self, out: &mut Vec<u8>, error: &CoordinatorError, message: &str) {
+        let number = |n: u16| i32::from(n);
+        let of = |level: query::Level| Consistency::from_number(level as u16).unwrap_or(self.consistency);
+        let body = match error {
+            CoordinatorError::Unavailable(unavailable) => ErrorBody::Unavailable {
+                consistency: of(unavailable.consistency),
+                required: number(unavailable.required),
+                alive: number(unavailable.alive),
+            },
+            CoordinatorError::WriteTimeout { tally, kind, .. } => ErrorBody::WriteTimeout {
+                consistency: of(tally.consistency),
+                received: number(tally.received),
+                block_for: number(tally.block_for),
+                write_type: write_type(*kind),
+                contentions: 0,
+            },
+            CoordinatorError::ReadTimeout {
+                tally, data_present, ..
+            } => ErrorBody::ReadTimeout {
+                consistency: of(tally.consistency),
+                received: number(tally.received),
+                block_for: number(tally.block_for),
+                data_present: *data_present,
+            },
+            CoordinatorError::WriteFailure {
+                tally, kind, failures, ..
+            } => ErrorBody::WriteFailure {
+                consistency: of(tally.consistency),
+                received: number(tally.received),
+                block_for: number(tally.block_for),
+                failures,
+                write_type: write_type(*kind),
+            },
+            CoordinatorError::ReadFailure {
+                tally,
+                data_present,
+                failures,
+                ..
+            } => ErrorBody::ReadFailure {
+                consistency: of(tally.consistency),
+                received: number(tally.received),
+                block_for: number(tally.block_for),
+                failures,
+                data_present: *data_present,
+            },
+            CoordinatorError::Overloaded(_) => ErrorBody::Overloaded,
+            CoordinatorError::Internal(_) => ErrorBody::Server,
+        };
+        write_error(out, self.version, self.stream, &self.extras(), message, &body);
     }
 
     /// Writes a protocol error.

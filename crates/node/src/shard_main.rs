@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use commitlog::{Commitlog, SyncMode};
+use coordinator::Coordinator;
 use cql_server::{Listeners, Server};
 use query::Engine;
 use replica::{Shard, ShardOptions};
@@ -89,7 +90,15 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
             stats.segments
         );
     }
-    let engine = Engine::new(shard.clone(), shared.node.clone(), config.smp, shared.schema.clone());
+    let coordinator = Coordinator::new(shard.clone(), None, shared.view.clone());
+    runtime::set_local(coordinator.clone());
+    let engine = Engine::new(
+        shard.clone(),
+        coordinator,
+        shared.node.clone(),
+        config.smp,
+        shared.schema.clone(),
+    );
     runtime::set_local(engine.clone());
     if !shared.meet(Stage::Recovered).await {
         return Ok(());

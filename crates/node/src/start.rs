@@ -1,5 +1,6 @@
 //! Starting a node and waiting for its end.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -9,16 +10,22 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use coordinator::ClusterView;
 use query::engine::{NodeState, SharedStatements, load_schema, save_schema};
 use query::system::{self, NodeInfo};
 use query::{Engine, ddl};
 use replica::CompactionControl;
 use schema::Schema;
+use topology::{HostId, Topology};
+use types::Token;
 use uuid::Uuid;
 
 use crate::config::Config;
 use crate::identity::{self, WorkdirLock};
 use crate::shard_main;
+
+/// Where nodes reach each other.
+const INTERNODE_PORT: u16 = 7000;
 
 /// What each shard of an embedded node runs.
 pub type Embedded = Arc<dyn Fn(Rc<Engine>) -> Pin<Box<dyn Future<Output = ()>>> + Send + Sync>;
@@ -29,6 +36,7 @@ pub(crate) struct Shared {
     pub(crate) host_id: Uuid,
     pub(crate) boot_id: u128,
     pub(crate) schema: Arc<Schema>,
+    pub(crate) view: Arc<ClusterView>,
     pub(crate) node: Arc<NodeState>,
     pub(crate) generation: Arc<AtomicU64>,
     /// Log files of earlier runs, and the largest segment id among them.
@@ -167,6 +175,8 @@ fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Re
     info.rack.clone_from(&config.rack);
     info.listen_address = config.listen_address;
     info.settings.clone_from(&config.settings);
+    let view = query::engine::cluster_view(&schema, &alone(&config, host_id), HostId(host_id), &BTreeMap::new());
+    let view = Arc::new(view.map_err(|e| e.to_string())?);
     let compaction = Arc::new(CompactionControl::new());
     compaction.set_bytes_per_second(config.compaction_throughput.unwrap_or(0));
     let node = Arc::new(NodeState {
@@ -178,6 +188,7 @@ fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Re
         host_id,
         boot_id: runtime::boot_id(),
         schema,
+        view,
         node,
         generation,
         compaction,
@@ -195,6 +206,29 @@ fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Re
         config,
     });
     Ok(Prepared(shared))
+}
+
+/// The cluster of a node that meets no other.
+fn alone(config: &Config, host_id: Uuid) -> Arc<Topology> {
+    let port = config.native_transport_port;
+    Arc::new(Topology::alone(
+        &config.cluster_name,
+        topology::Node {
+            host_id: HostId(host_id),
+            internode: SocketAddr::new(config.listen_address, INTERNODE_PORT),
+            native: SocketAddr::new(config.rpc_address, port),
+            native_shard_aware_port: config.shard_aware_port,
+            location: topology::Location {
+                datacenter: config.data_center.clone(),
+                rack: config.rack.clone(),
+            },
+            shards: u16::try_from(config.smp).unwrap_or(u16::MAX),
+            tokens: vec![Token::MIN],
+            state: topology::NodeState::Normal,
+            features: Default::default(),
+            release: env!("CARGO_PKG_VERSION").to_owned(),
+        },
+    ))
 }
 
 /// The stored schema with this version's system keyspaces; a new one when there is none.

@@ -89,9 +89,32 @@ async fn engine(boot_id: u128) -> Rc<Engine> {
         )),
         statements: SharedStatements::default(),
     };
-    let engine = Engine::new(shard, Arc::new(node), 1, Arc::new(schema));
+    let host_id = HostId(Uuid::from_u128(7));
+    let topology = Arc::new(Topology::alone("test", member(host_id)));
+    let view = cluster_view(&schema, &topology, host_id, &BTreeMap::new()).expect("the node is a member");
+    let coordinator = Coordinator::new(shard.clone(), None, Arc::new(view));
+    let engine = Engine::new(shard, coordinator, Arc::new(node), 1, Arc::new(schema));
     runtime::set_local(engine.clone());
     engine
+}
+
+fn member(host_id: HostId) -> Node {
+    let address = SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), 7000);
+    Node {
+        host_id,
+        internode: address,
+        native: address,
+        native_shard_aware_port: None,
+        location: Location {
+            datacenter: "dc".to_owned(),
+            rack: "rack".to_owned(),
+        },
+        shards: 1,
+        tokens: vec![Token::MIN],
+        state: topology::NodeState::Normal,
+        features: Default::default(),
+        release: "1".to_owned(),
+    }
 }
 
 async fn execute(engine: &Rc<Engine>, text: &str, serial: bool) -> Outcome {

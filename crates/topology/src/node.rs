@@ -136,6 +136,18 @@ impl Topology {
         }
     }
 
+    /// A cluster of one node that owns the whole ring: for a node that meets no other.
+    ///
+    /// # Panics
+    /// When the node is not one that a cluster can begin with.
+    #[must_use]
+    pub fn alone(cluster_name: &str, node: Node) -> Self {
+        let mut topology = Self::new(cluster_name, node.host_id.0);
+        let added = topology.apply(&crate::TopologyCommand::AddNode(Box::new(node)));
+        added.expect("a normal node with a token can be the first");
+        topology
+    }
+
     /// Grows by one with each command that was applied.
     #[must_use]
     pub fn version(&self) -> u64 {

@@ -11,7 +11,7 @@ use cql_protocol::{
 };
 use query::engine::Written;
 use query::select::PointOutcome;
-use query::{BindContext, Bound, Engine, Execution, OwnedBound, Params, Plan, Prepared, QueryError};
+use query::{BindContext, Bound, Engine, Execution, Level, OwnedBound, Params, Plan, Prepared, QueryError};
 use runtime::{InstructionCounter, ShardId};
 use types::token::token_of;
 
@@ -219,7 +219,7 @@ struct Worker<'e> {
     id: [u8; 16],
     fill_id: [u8; 16],
     metadata: EncodedMetadata,
-    consistency: Consistency,
+    level: Level,
     keys: Vec<[u8; 8]>,
     key_choice: u64,
     answers: Vec<u8>,
@@ -255,7 +255,7 @@ impl<'e> Worker<'e> {
             id: statement.id,
             fill_id: engine.prepare(&fill, None)?.id,
             metadata: EncodedMetadata::new(VERSION, &columns),
-            consistency: bench.consistency,
+            level: Level::from_number(bench.consistency.number()).expect("both have the protocol's numbers"),
             keys,
             key_choice: runtime::random_u64(),
             answers: Vec::with_capacity(1 << 16),
@@ -307,7 +307,6 @@ impl<'e> Worker<'e> {
     fn operation_now(&mut self, id: &[u8], key: &[u8], now_us: i64) -> Result<bool, QueryError> {
         let engine = self.engine;
         let statement = engine.prepared(id)?;
-        check_consistency(&statement, self.consistency)?;
         let values = [Bound::Value(key)];
         if values.len() != statement.markers.len() {
             return Err(QueryError::invalid("the statement wants another number of values"));
@@ -322,7 +321,7 @@ impl<'e> Worker<'e> {
             Plan::Select(select) => {
                 let mark = begin_response(out, VERSION, 0, Opcode::Result, &Extras::default());
                 let rows = begin_rows(out, &self.metadata, true, None);
-                let PointOutcome::Rows(count) = engine.read_now(select, &context, out)? else {
+                let PointOutcome::Rows(count) = engine.read_now(select, &context, self.level, out)? else {
                     mark.abandon(out);
                     return Ok(false);
                 };
@@ -335,7 +334,7 @@ impl<'e> Worker<'e> {
                 }
                 Ok(true)
             }
-            Plan::Write(write) => match engine.write_now(write, &context, None)? {
+            Plan::Write(write) => match engine.write_now(write, &context, self.level, None)? {
                 Written::Here(_) | Written::Nothing => {
                     write_void(out, VERSION, 0, &Extras::default());
                     Ok(true)
@@ -356,8 +355,12 @@ impl<'e> Worker<'e> {
             now_us,
             random: runtime::random_u64(),
         };
+        let params = Params {
+            consistency: self.level,
+            ..Params::default()
+        };
         self.engine
-            .execute(&statement.plan, &run, &Params::default())
+            .execute(&statement.plan, &run, &params)
             .await
             .map(drop)
     }
@@ -380,24 +383,4 @@ impl<'e> Worker<'e> {
         let index = (u128::from(number) * self.keys.len() as u128) >> 64;
         self.keys[usize::try_from(index).expect("it is below the number of keys")]
     }
-}
-
-/// Refuses levels that one node cannot give.
-#[inline]
-fn check_consistency(statement: &Prepared, consistency: Consistency) -> Result<(), QueryError> {
-    let required = match consistency {
-        Consistency::Any | Consistency::One | Consistency::LocalOne => 1,
-        Consistency::Two => 2,
-        Consistency::Three => 3,
-        Consistency::All => statement.replicas,
-        _ => statement.replicas / 2 + 1,
-    };
-    if required <= 1 {
-        return Ok(());
-    }
-    Err(QueryError::Unavailable {
-        consistency: consistency.name().to_owned(),
-        required: i32::try_from(required).unwrap_or(i32::MAX),
-        alive: 1,
-    })
 }

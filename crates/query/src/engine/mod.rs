@@ -5,6 +5,7 @@
 //! immutable) and the bound values (owned). The node's schema is one immutable value; shard 0 changes it, one statement
 //! at a time, makes it durable, and only answers when every shard has taken it over.
 
+mod cluster_view;
 mod conditional;
 mod plan;
 mod prepared;
@@ -32,6 +33,7 @@ use crate::system::{self, NodeInfo};
 use crate::write::{ConditionalAnswer, WriteClock};
 use crate::{BindContext, Bound, QueryError, ResultColumn};
 
+pub use cluster_view::cluster_view;
 pub use plan::{BatchPlan, Plan};
 pub use prepared::{Prepared, PreparedId, SharedStatements};
 pub use read::Page;

@@ -42,8 +42,6 @@ pub struct Prepared {
     pub columns: Arc<[ResultColumn]>,
     /// What the user should know whenever it is executed.
     pub warnings: Vec<String>,
-    /// How many replicas the keyspace wants of each row; 1 for tables that are the node's own.
-    pub replicas: u32,
     /// What a front door keeps with the statement, such as its encoded metadata.
     pub attachment: OnceCell<Box<dyn Any>>,
 }
@@ -116,24 +114,6 @@ fn metadata_id(columns: &[ResultColumn]) -> [u8; 16] {
     md5::compute(text.as_bytes()).0
 }
 
-/// The replication factor of a keyspace on a node that is alone in its data centre.
-fn replicas(schema: &Schema, keyspace: &str) -> u32 {
-    let Some(k) = schema.keyspaces.get(keyspace) else {
-        return 1;
-    };
-    let class = k.replication.get("class").map_or("", String::as_str);
-    if class.ends_with("LocalStrategy") || class.ends_with("EverywhereStrategy") {
-        return 1;
-    }
-    // `replication_factor` of SimpleStrategy, or the factors of the data centres: those of others have no node here.
-    let factors = k
-        .replication
-        .iter()
-        .filter(|(name, _)| *name != "class")
-        .filter_map(|(_, v)| v.parse::<u32>().ok());
-    factors.max().unwrap_or(1)
-}
-
 fn prepare(id: PreparedId, text: &str, schema: &Schema, keyspace: Option<&str>) -> Result<Prepared, QueryError> {
     let c = compile(text, schema, keyspace)?;
     Ok(Prepared {
@@ -143,7 +123,6 @@ fn prepare(id: PreparedId, text: &str, schema: &Schema, keyspace: Option<&str>) 
         markers: c.markers,
         key_markers: c.key_markers,
         warnings: c.warnings,
-        replicas: c.table.as_ref().map_or(1, |t| replicas(schema, &t.keyspace)),
         table: c.table,
         columns: c.columns,
         attachment: OnceCell::new(),

@@ -4,17 +4,19 @@
 //! beside the old one, synced, renamed over it), hands it to every shard, and only then answers. So a client that saw
 //! its DDL succeed finds the table on any connection, and after any crash.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use coordinator::ClusterView;
 use cql::ast::Statement;
 use runtime::ShardId;
 use schema::{Schema, Table, TableId};
 use uuid::Uuid;
 
 use super::plan::Plan;
-use super::{Engine, Execution, Outcome, Page, Params};
+use super::{Engine, Execution, Outcome, Page, Params, cluster_view};
 use crate::ddl::{self, DdlContext, SchemaChange};
 use crate::describe::{DescribeContext, describe};
 use crate::write::Statement as Conditional;
@@ -177,10 +179,14 @@ impl Engine {
             runtime::offload(move || save_schema(&path, &next)).await
         };
         saved.map_err(|e| QueryError::Server(format!("The schema could not be made durable: {e}")))?;
+        let before = self.coordinator.view();
+        let view = before.with(|topology, host_id| cluster_view(&next, topology, host_id, &BTreeMap::new()));
+        let view = Arc::new(view.expect("a node stays a member of its own topology"));
         for shard in 0..self.shards {
             let (next, dropped, changes) = (next.clone(), outcome.dropped_tables.clone(), outcome.changes.clone());
+            let view = view.clone();
             let taken: Result<(), String> = runtime::submit_async_to(ShardId(shard), move || async move {
-                Engine::local().take_schema(next, dropped, &changes).await
+                Engine::local().take_schema(next, view, dropped, &changes).await
             })
             .await;
             if let Err(e) = taken {
@@ -196,6 +202,7 @@ impl Engine {
     async fn take_schema(
         self: &Rc<Self>,
         next: Arc<Schema>,
+        view: Arc<ClusterView>,
         dropped: Vec<TableId>,
         changes: &[SchemaChange],
     ) -> Result<(), String> {
@@ -216,6 +223,7 @@ impl Engine {
                 }
             }
         }
+        self.take_view(view);
         let mut result = Ok(());
         for id in dropped {
             result = result.and(self.shard.drop_table(id).await);
