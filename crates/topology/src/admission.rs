@@ -1,0 +1,457 @@
+//! Who may join, and who may come back.
+//!
+//! A node that starts asks a member, with what it believes of itself: its host id, the cluster that its files are of, its place. The answer is
+//! a decision over values: commands for the metadata's log, or a refusal that says why and what to do. The member decides by its copy of
+//! the topology; the commands are checked once more when they are applied.
+//!
+//! **Data is never lost by a join.** A node that joins can only receive. It comes in as `Joining`, nobody reads from it, and nothing it says
+//! changes what others own:
+//!
+//! - *Tablets* do not move because a node joins. They move afterwards, one by one, as the balancer decides, each behind its stages.
+//! - *On the ring*, tokens would take ranges from others at the moment the node becomes `Normal`. So a node that does not bootstrap
+//!   (`auto_bootstrap: false`) joins without tokens, whatever `num_tokens` says: as an *empty receiver* that coordinates, and holds tablets
+//!   that are placed on it later, but owns no part of the ring. One that bootstraps brings its tokens, and is written to while it joins.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use types::Token;
+use uuid::Uuid;
+
+use crate::command::TopologyCommand;
+use crate::node::{HostId, Location, Node, NodeState, Topology};
+
+/// How far a node's clock may be from a member's.
+pub const CLOCK_OFFSET_MAX: Duration = Duration::from_secs(5);
+
+/// What a node that starts says of itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct JoinRequest {
+    /// The cluster's name by its configuration.
+    pub cluster_name: String,
+    /// The cluster that its files are of; None while they are of none. A node notes it after it was added.
+    pub cluster_id: Option<Uuid>,
+    /// Its identity.
+    pub host_id: HostId,
+    /// Where nodes reach it.
+    pub internode: SocketAddr,
+    /// Where clients reach it.
+    pub native: SocketAddr,
+    /// Where clients choose a shard.
+    pub native_shard_aware_port: Option<u16>,
+    /// Where it stands, by its snitch.
+    pub location: Location,
+    /// How many shards it runs.
+    pub shards: u16,
+    /// The tokens that it has, or has chosen.
+    pub tokens: Vec<Token>,
+    /// What its release can do.
+    pub features: BTreeSet<String>,
+    /// Its release.
+    pub release: String,
+    /// Its wall clock when it asked, since the epoch.
+    pub wall_clock: Duration,
+    /// Whether it takes its part of the ring, by `auto_bootstrap`.
+    pub auto_bootstrap: bool,
+}
+
+/// What the member that decides knows besides the topology.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct JoinFacts {
+    /// The member's wall clock when the request came, since the epoch.
+    pub wall_clock: Duration,
+    /// The nodes that are alive, by its failure detector.
+    pub alive: BTreeSet<HostId>,
+    /// How far clocks may differ: [`CLOCK_OFFSET_MAX`] where nothing else is configured.
+    pub clock_offset_max: Duration,
+}
+
+/// A node that may come in.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Admission {
+    /// A new node.
+    Join {
+        /// To be applied in order.
+        commands: Vec<TopologyCommand>,
+        /// It owns nothing of the ring.
+        is_empty_receiver: bool,
+    },
+    /// A member that was restarted.
+    Restart {
+        /// To be applied in order; none when nothing has changed.
+        commands: Vec<TopologyCommand>,
+    },
+}
+
+/// Why a node may not come in.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Refusal {
+    /// It is configured for a cluster of another name.
+    ClusterName {
+        /// The cluster's.
+        ours: String,
+        /// The node's.
+        theirs: String,
+    },
+    /// Its files are of another cluster.
+    OtherCluster {
+        /// The cluster's id.
+        ours: Uuid,
+        /// That in its files.
+        theirs: Uuid,
+    },
+    /// Another process with its identity is alive.
+    DuplicateIdentity {
+        /// The identity.
+        host_id: HostId,
+        /// Where it is alive.
+        alive_at: SocketAddr,
+        /// Where it asks from.
+        asks_from: SocketAddr,
+    },
+    /// It left or was removed.
+    HasLeft(HostId),
+    /// Its files are of this cluster, but it never was a member.
+    NotAMember(HostId),
+    /// It is a member, but its files are of no cluster.
+    LostFiles(HostId),
+    /// Its clock is off.
+    Clock {
+        /// By how much.
+        offset: Duration,
+        /// Whether it is ahead.
+        is_ahead: bool,
+        /// The limit.
+        limit: Duration,
+    },
+    /// It lacks features that the cluster has enabled.
+    LacksFeatures(Vec<String>),
+    /// It stands elsewhere than before.
+    LocationChanged {
+        /// Before.
+        from: Location,
+        /// Now.
+        to: Location,
+    },
+    /// It has fewer shards than before, or none.
+    FewerShards {
+        /// Before.
+        from: u16,
+        /// Now.
+        to: u16,
+    },
+    /// It has other tokens than before.
+    TokensChanged {
+        /// How many before.
+        from: usize,
+        /// How many now.
+        to: usize,
+    },
+    /// Another node has its address.
+    AddressInUse {
+        /// The address.
+        address: SocketAddr,
+        /// Who has it.
+        by: HostId,
+        /// Whether that one is alive.
+        is_alive: bool,
+    },
+    /// Another node has one of its tokens.
+    TokenInUse {
+        /// The token.
+        token: Token,
+        /// Who has it.
+        by: HostId,
+    },
+    /// The topology does not take it, for the reason given.
+    Command(crate::CommandError),
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ClusterName { ours, theirs } => write!(
+                f,
+                "This cluster is named '{ours}', the node is configured for '{theirs}'. \
+                 Correct cluster_name or the seeds of the node."
+            ),
+            Self::OtherCluster { ours, theirs } => write!(
+                f,
+                "The node's files are of cluster {theirs}, this is cluster {ours}. \
+                 Correct the seeds, or start the node on an empty data directory."
+            ),
+            Self::DuplicateIdentity {
+                host_id,
+                alive_at,
+                asks_from,
+            } => write!(
+                f,
+                "Host id {host_id} is alive at {alive_at}, and asks to join from {asks_from}: two nodes have one identity. \
+                 Stop one of them; if the data directory was copied, start the copy on an empty one."
+            ),
+            Self::HasLeft(host_id) => write!(
+                f,
+                "Host id {host_id} has left the cluster, or was removed, and its data is out of date. \
+                 Start the node on an empty data directory to join as a new one."
+            ),
+            Self::NotAMember(host_id) => write!(
+                f,
+                "The node's files are of this cluster, but host id {host_id} never was a member of it. \
+                 Start the node on an empty data directory, and load its data with the tools if it is wanted."
+            ),
+            Self::LostFiles(host_id) => write!(
+                f,
+                "Host id {host_id} is a member that holds data, but the node comes without its files. \
+                 Restore its data directory, or remove the member and start the node with a new host id."
+            ),
+            Self::Clock {
+                offset,
+                is_ahead,
+                limit,
+            } => write!(
+                f,
+                "The node's clock is {:.1} s {} of this cluster's, more than {:.1} s: its writes would win or lose wrongly. \
+                 Synchronize its clock (NTP) and start it again.",
+                offset.as_secs_f64(),
+                if *is_ahead { "ahead" } else { "behind" },
+                limit.as_secs_f64()
+            ),
+            Self::LacksFeatures(features) => write!(
+                f,
+                "The cluster has enabled features that the node's release lacks: {}. \
+                 Start the node with the release of the other nodes, or a later one.",
+                features.join(", ")
+            ),
+            Self::LocationChanged { from, to } => write!(
+                f,
+                "The node stood in datacenter {} rack {}, and now says {} rack {}; its replicas were placed by the former. \
+                 Restore the snitch's settings, or decommission the node and let it join anew.",
+                from.datacenter, from.rack, to.datacenter, to.rack
+            ),
+            Self::FewerShards { from, to } => write!(
+                f,
+                "The node had {from} shards and now has {to}; tablets are placed on all of the former. \
+                 Start it with at least {} shards (--smp), or decommission it and let it join anew.",
+                (*from).max(1)
+            ),
+            Self::TokensChanged { from, to } => write!(
+                f,
+                "The node owns {from} tokens and now comes with {to} others; who owns what would change without the data. \
+                 Restore num_tokens and initial_token, or decommission the node and let it join anew."
+            ),
+            Self::AddressInUse { address, by, is_alive } => {
+                write!(f, "Address {address} is that of node {by}, which is ")?;
+                if *is_alive {
+                    write!(f, "alive. Give the node another listen_address or broadcast_address.")
+                } else {
+                    write!(
+                        f,
+                        "down. If the node shall take its place, remove {by} first; otherwise give the node another address."
+                    )
+                }
+            }
+            Self::TokenInUse { token, by } => write!(
+                f,
+                "Token {token} is owned by node {by}. Leave initial_token empty, or choose others."
+            ),
+            Self::Command(e) => write!(
+                f,
+                "The topology does not take the node: {e}. Correct its configuration."
+            ),
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// Whether a node may join or come back, and by which commands.
+///
+/// # Errors
+/// The first reason why not.
+pub fn admit(topology: &Topology, request: &JoinRequest, facts: &JoinFacts) -> Result<Admission, Refusal> {
+    if request.cluster_name != topology.cluster_name {
+        return Err(Refusal::ClusterName {
+            ours: topology.cluster_name.clone(),
+            theirs: request.cluster_name.clone(),
+        });
+    }
+    if let Some(theirs) = request.cluster_id.filter(|id| *id != topology.cluster_id) {
+        return Err(Refusal::OtherCluster {
+            ours: topology.cluster_id,
+            theirs,
+        });
+    }
+    let is_ahead = request.wall_clock > facts.wall_clock;
+    let offset = request.wall_clock.abs_diff(facts.wall_clock);
+    if offset > facts.clock_offset_max {
+        return Err(Refusal::Clock {
+            offset,
+            is_ahead,
+            limit: facts.clock_offset_max,
+        });
+    }
+    let lacks: Vec<String> = topology
+        .enabled_features
+        .difference(&request.features)
+        .cloned()
+        .collect();
+    if !lacks.is_empty() {
+        return Err(Refusal::LacksFeatures(lacks));
+    }
+    let commands = match topology.node(request.host_id) {
+        Some(node) => restart(topology, node, request, facts)?,
+        None => join(topology, request, facts)?,
+    };
+    // What is refused here would be refused by every node; better now, with a sentence, than after it was proposed.
+    let mut after = topology.clone();
+    for command in &commands {
+        after.apply(command).map_err(Refusal::Command)?;
+    }
+    Ok(match topology.node(request.host_id) {
+        Some(_) => Admission::Restart { commands },
+        None => Admission::Join {
+            commands,
+            is_empty_receiver: !takes_tokens(topology, request),
+        },
+    })
+}
+
+fn restart(
+    topology: &Topology,
+    node: &Node,
+    request: &JoinRequest,
+    facts: &JoinFacts,
+) -> Result<Vec<TopologyCommand>, Refusal> {
+    let host_id = node.host_id;
+    if node.state == NodeState::Left {
+        return Err(Refusal::HasLeft(host_id));
+    }
+    let has_moved = node.internode != request.internode;
+    if has_moved && facts.alive.contains(&host_id) {
+        return Err(Refusal::DuplicateIdentity {
+            host_id,
+            alive_at: node.internode,
+            asks_from: request.internode,
+        });
+    }
+    // A node that fell while it joined may not have noted the cluster yet, and holds nothing.
+    if request.cluster_id.is_none() && node.state != NodeState::Joining {
+        return Err(Refusal::LostFiles(host_id));
+    }
+    if node.location != request.location {
+        return Err(Refusal::LocationChanged {
+            from: node.location.clone(),
+            to: request.location.clone(),
+        });
+    }
+    if request.shards < node.shards {
+        return Err(Refusal::FewerShards {
+            from: node.shards,
+            to: request.shards,
+        });
+    }
+    // An empty receiver has none in the topology, and what it has chosen itself does not count.
+    if !node.tokens.is_empty() && node.tokens != request.tokens {
+        return Err(Refusal::TokensChanged {
+            from: node.tokens.len(),
+            to: request.tokens.len(),
+        });
+    }
+    // Two nodes that are down may swap addresses, as containers do; so only the living count.
+    if has_moved {
+        let holder = address_holder(topology, request).find(|n| facts.alive.contains(&n.host_id));
+        if let Some(other) = holder {
+            return Err(Refusal::AddressInUse {
+                address: request.internode,
+                by: other.host_id,
+                is_alive: true,
+            });
+        }
+    }
+    let mut commands = Vec::new();
+    if has_moved || node.native != request.native || node.native_shard_aware_port != request.native_shard_aware_port {
+        commands.push(TopologyCommand::ChangeAddress {
+            host_id,
+            internode: request.internode,
+            native: request.native,
+            native_shard_aware_port: request.native_shard_aware_port,
+        });
+    }
+    if node.shards != request.shards {
+        commands.push(TopologyCommand::SetShards {
+            host_id,
+            shards: request.shards,
+        });
+    }
+    if node.features != request.features || node.release != request.release {
+        commands.push(TopologyCommand::SetFeatures {
+            host_id,
+            features: request.features.clone(),
+            release: request.release.clone(),
+        });
+    }
+    Ok(commands)
+}
+
+fn join(topology: &Topology, request: &JoinRequest, facts: &JoinFacts) -> Result<Vec<TopologyCommand>, Refusal> {
+    let is_first = topology.members().next().is_none();
+    if request.cluster_id.is_some() && !is_first {
+        return Err(Refusal::NotAMember(request.host_id));
+    }
+    if request.shards == 0 {
+        return Err(Refusal::FewerShards { from: 0, to: 0 });
+    }
+    if let Some(other) = address_holder(topology, request).next() {
+        return Err(Refusal::AddressInUse {
+            address: request.internode,
+            by: other.host_id,
+            is_alive: facts.alive.contains(&other.host_id),
+        });
+    }
+    // The first node owns the whole ring, whatever it says: there is nobody to take it from.
+    let takes_tokens = request.auto_bootstrap || is_first;
+    let tokens = if takes_tokens {
+        request.tokens.clone()
+    } else {
+        Vec::new()
+    };
+    for other in topology.members() {
+        if let Some(token) = tokens.iter().find(|t| other.tokens.binary_search(t).is_ok()) {
+            return Err(Refusal::TokenInUse {
+                token: *token,
+                by: other.host_id,
+            });
+        }
+    }
+    Ok(vec![TopologyCommand::AddNode(Box::new(Node {
+        host_id: request.host_id,
+        internode: request.internode,
+        native: request.native,
+        native_shard_aware_port: request.native_shard_aware_port,
+        location: request.location.clone(),
+        shards: request.shards,
+        tokens,
+        state: if is_first {
+            NodeState::Normal
+        } else {
+            NodeState::Joining
+        },
+        features: request.features.clone(),
+        release: request.release.clone(),
+    }))])
+}
+
+/// The first node owns the whole ring, whatever it says: there is nobody to take it from.
+fn takes_tokens(topology: &Topology, request: &JoinRequest) -> bool {
+    request.auto_bootstrap || topology.members().next().is_none()
+}
+
+/// The members that have the address already.
+fn address_holder<'t>(topology: &'t Topology, request: &JoinRequest) -> impl Iterator<Item = &'t Node> {
+    let (host_id, address) = (request.host_id, request.internode);
+    topology
+        .members()
+        .filter(move |n| n.host_id != host_id && n.internode == address)
+}

@@ -1,0 +1,621 @@
+//! What changes a topology, and the bytes of both.
+//!
+//! A command is applied whole or not at all. Each that is applied raises the version by one; a refused one changes nothing, so every
+//! node that applies the same log ends with the same topology.
+//!
+//! The states of a node, and the commands that lead from one to another:
+//!
+//! ```text
+//!  AddNode           SetState           SetState            SetState
+//!  --------> Joining --------> Normal <----------> Leaving ---------> Left
+//!               |   SetState     |   RemoveNode       |  RemoveNode     ^
+//!               +----------------+--------------------+-----------------+
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::SocketAddr;
+
+use stdx::vint;
+use types::Token;
+
+use crate::codec::{self, DecodeError, Decoder, Form};
+use crate::node::{HostId, Location, NODES_MAX, Node, NodeState, TOKENS_PER_NODE_MAX, Topology};
+
+const TOPOLOGY: Form = Form {
+    kind: b'T',
+    format: 1,
+    name: "topology",
+};
+const COMMAND: Form = Form {
+    kind: b'C',
+    format: 1,
+    name: "topology command",
+};
+
+/// One change of the topology.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum TopologyCommand {
+    /// A node comes in, as `Joining`; the first of a cluster may come as `Normal`.
+    AddNode(Box<Node>),
+    /// A node goes on to another part.
+    SetState {
+        /// The node.
+        host_id: HostId,
+        /// Its next part.
+        state: NodeState,
+    },
+    /// A joining node gets its places on the ring.
+    SetTokens {
+        /// The node.
+        host_id: HostId,
+        /// All its tokens.
+        tokens: Vec<Token>,
+    },
+    /// A node was restarted elsewhere. It may have the address of a member that is down: two may swap theirs.
+    ChangeAddress {
+        /// The node.
+        host_id: HostId,
+        /// Where nodes reach it now.
+        internode: SocketAddr,
+        /// Where clients reach it now.
+        native: SocketAddr,
+        /// Where clients choose a shard now.
+        native_shard_aware_port: Option<u16>,
+    },
+    /// A node was restarted with more shards.
+    SetShards {
+        /// The node.
+        host_id: HostId,
+        /// Not fewer than before.
+        shards: u16,
+    },
+    /// A node was restarted with another release.
+    SetFeatures {
+        /// The node.
+        host_id: HostId,
+        /// What it can do; all that is enabled must be there.
+        features: BTreeSet<String>,
+        /// Its release.
+        release: String,
+    },
+    /// From now on every node must be able to do this; every member can already.
+    EnableFeatures(BTreeSet<String>),
+    /// A node is gone and will not come back.
+    RemoveNode {
+        /// The node.
+        host_id: HostId,
+    },
+}
+
+/// Why a command was not applied.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum CommandError {
+    /// There is no such node.
+    UnknownNode(HostId),
+    /// The host id was added before, and may have left.
+    KnownNode(HostId),
+    /// The cluster has had as many nodes as it can.
+    TooManyNodes,
+    /// There is no way from one state to the other.
+    State {
+        /// The node.
+        host_id: HostId,
+        /// Its state.
+        from: NodeState,
+        /// The state that was asked for.
+        to: NodeState,
+    },
+    /// A new node has the address of a member.
+    AddressInUse {
+        /// The address.
+        address: SocketAddr,
+        /// Who has it.
+        by: HostId,
+    },
+    /// Another node has the token.
+    TokenInUse {
+        /// The token.
+        token: Token,
+        /// Who has it.
+        by: HostId,
+    },
+    /// Tokens that are not strictly ascending, too many, or given to a node that has left joining behind.
+    Tokens {
+        /// The node.
+        host_id: HostId,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// No shards, or fewer than before.
+    Shards {
+        /// The node.
+        host_id: HostId,
+        /// How many it has.
+        from: u16,
+        /// How many were asked for.
+        to: u16,
+    },
+    /// A member lacks a feature that is enabled or shall be.
+    LacksFeature {
+        /// The node.
+        host_id: HostId,
+        /// The feature.
+        feature: String,
+    },
+    /// A name that is empty or too long.
+    Name {
+        /// The node.
+        host_id: HostId,
+        /// Which name.
+        what: &'static str,
+    },
+}
+
+impl fmt::Display for CommandError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownNode(id) => write!(f, "host id {id} is not a node of this cluster"),
+            Self::KnownNode(id) => write!(f, "host id {id} was added before, and is given once only"),
+            Self::TooManyNodes => write!(
+                f,
+                "the cluster has had {NODES_MAX} nodes, which is all it can ever have"
+            ),
+            Self::State { host_id, from, to } => write!(f, "node {host_id} is {from}, from where no way leads to {to}"),
+            Self::AddressInUse { address, by } => write!(f, "address {address} is that of node {by}"),
+            Self::TokenInUse { token, by } => write!(f, "token {token} is owned by node {by}"),
+            Self::Tokens { host_id, what } => write!(f, "the tokens of node {host_id} {what}"),
+            Self::Shards { host_id, from, to } => write!(
+                f,
+                "node {host_id} cannot go from {from} shards to {to}: it has at least one, and never fewer than before"
+            ),
+            Self::LacksFeature { host_id, feature } => {
+                write!(f, "node {host_id} lacks feature {feature}, which every node must have")
+            }
+            Self::Name { host_id, what } => {
+                write!(f, "the {what} of node {host_id} is empty or longer than 1024 bytes")
+            }
+        }
+    }
+}
+
+impl std::error::Error for CommandError {}
+
+impl Topology {
+    /// Applies one command.
+    ///
+    /// # Errors
+    /// When the command would break what holds of a topology; nothing has changed then.
+    pub fn apply(&mut self, command: &TopologyCommand) -> Result<(), CommandError> {
+        match command {
+            TopologyCommand::AddNode(node) => self.add(node)?,
+            TopologyCommand::SetState { host_id, state } => self.set_state(*host_id, *state)?,
+            TopologyCommand::SetTokens { host_id, tokens } => {
+                if self.member(*host_id)?.state != NodeState::Joining {
+                    return Err(CommandError::Tokens {
+                        host_id: *host_id,
+                        what: "can be set only while it joins",
+                    });
+                }
+                self.check_tokens(*host_id, tokens)?;
+                self.member_mut(*host_id)?.tokens.clone_from(tokens);
+            }
+            TopologyCommand::ChangeAddress {
+                host_id,
+                internode,
+                native,
+                native_shard_aware_port,
+            } => {
+                let node = self.member_mut(*host_id)?;
+                node.internode = *internode;
+                node.native = *native;
+                node.native_shard_aware_port = *native_shard_aware_port;
+            }
+            TopologyCommand::SetShards { host_id, shards } => {
+                let node = self.member_mut(*host_id)?;
+                if *shards < node.shards {
+                    return Err(CommandError::Shards {
+                        host_id: *host_id,
+                        from: node.shards,
+                        to: *shards,
+                    });
+                }
+                node.shards = *shards;
+            }
+            TopologyCommand::SetFeatures {
+                host_id,
+                features,
+                release,
+            } => {
+                self.check_features(*host_id, features)?;
+                check_name(*host_id, "release", release)?;
+                let node = self.member_mut(*host_id)?;
+                node.features.clone_from(features);
+                node.release.clone_from(release);
+            }
+            TopologyCommand::EnableFeatures(features) => {
+                for node in self.members() {
+                    if let Some(feature) = features.iter().find(|f| !node.features.contains(*f)) {
+                        return Err(CommandError::LacksFeature {
+                            host_id: node.host_id,
+                            feature: feature.clone(),
+                        });
+                    }
+                }
+                self.enabled_features.extend(features.iter().cloned());
+            }
+            TopologyCommand::RemoveNode { host_id } => leave(self.member_mut(*host_id)?),
+        }
+        self.version += 1;
+        Ok(())
+    }
+
+    fn add(&mut self, node: &Node) -> Result<(), CommandError> {
+        let host_id = node.host_id;
+        if self.nodes.contains_key(&host_id) {
+            return Err(CommandError::KnownNode(host_id));
+        }
+        if self.numbers.len() == NODES_MAX {
+            return Err(CommandError::TooManyNodes);
+        }
+        let may_be = match node.state {
+            NodeState::Joining => true,
+            NodeState::Normal => self.members().next().is_none(),
+            NodeState::Leaving | NodeState::Left => false,
+        };
+        if !may_be {
+            return Err(CommandError::State {
+                host_id,
+                from: NodeState::Joining,
+                to: node.state,
+            });
+        }
+        self.check_address(host_id, node.internode)?;
+        self.check_node(node)?;
+        self.check_features(host_id, &node.features)?;
+        self.numbers.push(host_id);
+        self.nodes.insert(host_id, node.clone());
+        Ok(())
+    }
+
+    fn set_state(&mut self, host_id: HostId, state: NodeState) -> Result<(), CommandError> {
+        use NodeState::{Joining, Leaving, Left, Normal};
+        let node = self.member_mut(host_id)?;
+        match (node.state, state) {
+            (Joining | Leaving, Normal) | (Normal, Leaving) => node.state = state,
+            (Joining | Leaving, Left) => leave(node),
+            (from, to) => return Err(CommandError::State { host_id, from, to }),
+        }
+        Ok(())
+    }
+
+    fn member(&self, host_id: HostId) -> Result<&Node, CommandError> {
+        match self.nodes.get(&host_id) {
+            Some(node) if node.state != NodeState::Left => Ok(node),
+            _ => Err(CommandError::UnknownNode(host_id)),
+        }
+    }
+
+    fn member_mut(&mut self, host_id: HostId) -> Result<&mut Node, CommandError> {
+        match self.nodes.get_mut(&host_id) {
+            Some(node) if node.state != NodeState::Left => Ok(node),
+            _ => Err(CommandError::UnknownNode(host_id)),
+        }
+    }
+
+    /// What holds of each member against the others.
+    fn check_node(&self, node: &Node) -> Result<(), CommandError> {
+        let host_id = node.host_id;
+        if node.shards == 0 {
+            return Err(CommandError::Shards {
+                host_id,
+                from: 0,
+                to: 0,
+            });
+        }
+        check_name(host_id, "datacenter", &node.location.datacenter)?;
+        check_name(host_id, "rack", &node.location.rack)?;
+        check_name(host_id, "release", &node.release)?;
+        self.check_tokens(host_id, &node.tokens)
+    }
+
+    fn check_address(&self, host_id: HostId, address: SocketAddr) -> Result<(), CommandError> {
+        match self.members().find(|n| n.internode == address && n.host_id != host_id) {
+            Some(other) => Err(CommandError::AddressInUse {
+                address,
+                by: other.host_id,
+            }),
+            None => Ok(()),
+        }
+    }
+
+    fn check_tokens(&self, host_id: HostId, tokens: &[Token]) -> Result<(), CommandError> {
+        let wrong = |what| Err(CommandError::Tokens { host_id, what });
+        if tokens.len() > TOKENS_PER_NODE_MAX {
+            return wrong("are more than 1536");
+        }
+        if !tokens.is_sorted_by(|a, b| a < b) {
+            return wrong("are not in ascending order, each once");
+        }
+        if tokens.first() == Some(&Token::MIN) {
+            return wrong("contain the place before the ring, which no node can own");
+        }
+        for other in self.members().filter(|n| n.host_id != host_id) {
+            if let Some(token) = tokens.iter().find(|t| other.tokens.binary_search(t).is_ok()) {
+                return Err(CommandError::TokenInUse {
+                    token: *token,
+                    by: other.host_id,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn check_features(&self, host_id: HostId, features: &BTreeSet<String>) -> Result<(), CommandError> {
+        match self.enabled_features.iter().find(|f| !features.contains(*f)) {
+            Some(feature) => Err(CommandError::LacksFeature {
+                host_id,
+                feature: feature.clone(),
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// The whole topology as bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = codec::begin(TOPOLOGY);
+        vint::put_unsigned(&mut out, self.version);
+        codec::put_text(&mut out, &self.cluster_name);
+        codec::put_uuid(&mut out, self.cluster_id);
+        put_texts(&mut out, &self.enabled_features);
+        vint::put_unsigned(&mut out, self.numbers.len() as u64);
+        for (_, node) in self.numbered_nodes() {
+            put_node(&mut out, node);
+        }
+        codec::seal(out)
+    }
+
+    /// The topology of these bytes.
+    ///
+    /// # Errors
+    /// When they are damaged, of a later format, or describe what cannot be.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut d = Decoder::open(bytes, TOPOLOGY)?;
+        let mut topology = Self {
+            version: d.number("version")?,
+            cluster_name: d.text("cluster name")?,
+            cluster_id: d.uuid("cluster id")?,
+            enabled_features: texts(&mut d, "enabled feature")?,
+            nodes: BTreeMap::new(),
+            numbers: Vec::new(),
+        };
+        let count = d.count("node count", NODE_BYTES_MIN)?;
+        if count > NODES_MAX {
+            return Err(d.invalid("node count", "at most 65536 nodes"));
+        }
+        for _ in 0..count {
+            let node = node(&mut d)?;
+            let inconsistent = |e: CommandError| DecodeError::Inconsistent { what: e.to_string() };
+            if topology.nodes.contains_key(&node.host_id) {
+                return Err(inconsistent(CommandError::KnownNode(node.host_id)));
+            }
+            if node.state == NodeState::Left {
+                if !node.tokens.is_empty() {
+                    let what = "are there although it left";
+                    let host_id = node.host_id;
+                    return Err(inconsistent(CommandError::Tokens { host_id, what }));
+                }
+            } else {
+                topology.check_node(&node).map_err(inconsistent)?;
+                topology
+                    .check_features(node.host_id, &node.features)
+                    .map_err(inconsistent)?;
+            }
+            topology.numbers.push(node.host_id);
+            topology.nodes.insert(node.host_id, node);
+        }
+        d.end()?;
+        Ok(topology)
+    }
+}
+
+fn leave(node: &mut Node) {
+    node.state = NodeState::Left;
+    node.tokens = Vec::new();
+}
+
+fn check_name(host_id: HostId, what: &'static str, name: &str) -> Result<(), CommandError> {
+    if name.is_empty() || name.len() > codec::TEXT_BYTES_MAX {
+        return Err(CommandError::Name { host_id, what });
+    }
+    Ok(())
+}
+
+impl TopologyCommand {
+    /// The command as bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = codec::begin(COMMAND);
+        match self {
+            Self::AddNode(node) => {
+                out.push(1);
+                put_node(&mut out, node);
+            }
+            Self::SetState { host_id, state } => {
+                begin_command(&mut out, 2, *host_id);
+                out.push(state_byte(*state));
+            }
+            Self::SetTokens { host_id, tokens } => {
+                begin_command(&mut out, 3, *host_id);
+                put_tokens(&mut out, tokens);
+            }
+            Self::ChangeAddress {
+                host_id,
+                internode,
+                native,
+                native_shard_aware_port,
+            } => {
+                begin_command(&mut out, 4, *host_id);
+                put_addresses(&mut out, *internode, *native, *native_shard_aware_port);
+            }
+            Self::SetShards { host_id, shards } => {
+                begin_command(&mut out, 5, *host_id);
+                vint::put_unsigned(&mut out, u64::from(*shards));
+            }
+            Self::SetFeatures {
+                host_id,
+                features,
+                release,
+            } => {
+                begin_command(&mut out, 6, *host_id);
+                put_texts(&mut out, features);
+                codec::put_text(&mut out, release);
+            }
+            Self::EnableFeatures(features) => {
+                out.push(7);
+                put_texts(&mut out, features);
+            }
+            Self::RemoveNode { host_id } => begin_command(&mut out, 8, *host_id),
+        }
+        codec::seal(out)
+    }
+
+    /// The command of these bytes.
+    ///
+    /// # Errors
+    /// When they are damaged, of a later format, or no command.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut d = Decoder::open(bytes, COMMAND)?;
+        let command = match d.byte("command")? {
+            1 => Self::AddNode(Box::new(node(&mut d)?)),
+            2 => Self::SetState {
+                host_id: host_id(&mut d)?,
+                state: state(&mut d)?,
+            },
+            3 => Self::SetTokens {
+                host_id: host_id(&mut d)?,
+                tokens: tokens(&mut d)?,
+            },
+            4 => Self::ChangeAddress {
+                host_id: host_id(&mut d)?,
+                internode: d.address("internode address")?,
+                native: d.address("native address")?,
+                native_shard_aware_port: port(&mut d)?,
+            },
+            5 => Self::SetShards {
+                host_id: host_id(&mut d)?,
+                shards: d.small("shards")?,
+            },
+            6 => Self::SetFeatures {
+                host_id: host_id(&mut d)?,
+                features: texts(&mut d, "feature")?,
+                release: d.text("release")?,
+            },
+            7 => Self::EnableFeatures(texts(&mut d, "feature")?),
+            8 => Self::RemoveNode {
+                host_id: host_id(&mut d)?,
+            },
+            _ => return Err(d.invalid("command", "a number from 1 to 8")),
+        };
+        d.end()?;
+        Ok(command)
+    }
+}
+
+/// Host id, two addresses, and a byte of everything else.
+const NODE_BYTES_MIN: usize = 16 + 2 * 7 + 8;
+
+fn begin_command(out: &mut Vec<u8>, command: u8, host_id: HostId) {
+    out.push(command);
+    codec::put_uuid(out, host_id.0);
+}
+
+fn put_node(out: &mut Vec<u8>, node: &Node) {
+    codec::put_uuid(out, node.host_id.0);
+    put_addresses(out, node.internode, node.native, node.native_shard_aware_port);
+    codec::put_text(out, &node.location.datacenter);
+    codec::put_text(out, &node.location.rack);
+    vint::put_unsigned(out, u64::from(node.shards));
+    put_tokens(out, &node.tokens);
+    out.push(state_byte(node.state));
+    put_texts(out, &node.features);
+    codec::put_text(out, &node.release);
+}
+
+fn put_addresses(out: &mut Vec<u8>, internode: SocketAddr, native: SocketAddr, shard_aware_port: Option<u16>) {
+    codec::put_address(out, internode);
+    codec::put_address(out, native);
+    // Port 0 is none: nobody listens there.
+    vint::put_unsigned(out, u64::from(shard_aware_port.unwrap_or(0)));
+}
+
+fn put_tokens(out: &mut Vec<u8>, tokens: &[Token]) {
+    vint::put_unsigned(out, tokens.len() as u64);
+    for token in tokens {
+        vint::put_signed(out, token.0);
+    }
+}
+
+fn put_texts(out: &mut Vec<u8>, texts: &BTreeSet<String>) {
+    vint::put_unsigned(out, texts.len() as u64);
+    for text in texts {
+        codec::put_text(out, text);
+    }
+}
+
+fn state_byte(state: NodeState) -> u8 {
+    match state {
+        NodeState::Joining => 1,
+        NodeState::Normal => 2,
+        NodeState::Leaving => 3,
+        NodeState::Left => 4,
+    }
+}
+
+fn host_id(d: &mut Decoder<'_>) -> Result<HostId, DecodeError> {
+    d.uuid("host id").map(HostId)
+}
+
+fn state(d: &mut Decoder<'_>) -> Result<NodeState, DecodeError> {
+    match d.byte("node state")? {
+        1 => Ok(NodeState::Joining),
+        2 => Ok(NodeState::Normal),
+        3 => Ok(NodeState::Leaving),
+        4 => Ok(NodeState::Left),
+        _ => Err(d.invalid("node state", "a number from 1 to 4")),
+    }
+}
+
+fn port(d: &mut Decoder<'_>) -> Result<Option<u16>, DecodeError> {
+    let port = d.small("shard-aware port")?;
+    Ok((port != 0).then_some(port))
+}
+
+fn tokens(d: &mut Decoder<'_>) -> Result<Vec<Token>, DecodeError> {
+    let count = d.count("token count", 1)?;
+    (0..count).map(|_| d.signed("token").map(Token)).collect()
+}
+
+fn texts(d: &mut Decoder<'_>, field: &'static str) -> Result<BTreeSet<String>, DecodeError> {
+    let count = d.count(field, 1)?;
+    (0..count).map(|_| d.text(field)).collect()
+}
+
+fn node(d: &mut Decoder<'_>) -> Result<Node, DecodeError> {
+    Ok(Node {
+        host_id: host_id(d)?,
+        internode: d.address("internode address")?,
+        native: d.address("native address")?,
+        native_shard_aware_port: port(d)?,
+        location: Location {
+            datacenter: d.text("datacenter")?,
+            rack: d.text("rack")?,
+        },
+        shards: d.small("shards")?,
+        tokens: tokens(d)?,
+        state: state(d)?,
+        features: texts(d, "feature")?,
+        release: d.text("release")?,
+    })
+}

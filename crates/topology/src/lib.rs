@@ -1,0 +1,46 @@
+//! Which nodes there are, where each tablet's replicas stand, how many of them must answer, who is alive, and who may join.
+//!
+//! Everything here is a value or a function over values: no clock, no chance, no socket, no task. What changes is changed by a
+//! command or a message with the time of its arrival, and what follows is returned. So the same commands give the same topology,
+//! and the same topology the same placement, on every node.
+//!
+//! - [`Topology`]: the nodes of the cluster; changed by [`TopologyCommand`]s, in the order of the metadata's Raft group.
+//! - [`TabletMap`]: token → replicas, for keyspaces with tablets and (computed by [`ring_map`]) for those on the token ring.
+//! - [`Replication`], [`place_tablets`], [`ring_map`]: from a keyspace's options to a map.
+//! - [`Locality`], [`Factors`], [`Requirement`], [`Acks`], [`ReadTargets`], [`WriteTargets`]: what a coordinator asks on each
+//!   request. They are precomputed per topology version; nothing of it allocates per request in usual clusters.
+//! - [`Snitch`]: how a node learns its datacenter and rack.
+//! - [`FailureDetector`]: who answers. [`admit`]: who may join.
+
+mod admission;
+mod codec;
+mod command;
+mod consistency;
+mod failure_detector;
+mod node;
+mod place;
+mod replication;
+mod ring;
+mod snitch;
+mod tablet_codec;
+mod tablet_map;
+mod targets;
+
+pub use admission::{Admission, CLOCK_OFFSET_MAX, JoinFacts, JoinRequest, Refusal, admit};
+pub use codec::DecodeError;
+pub use command::{CommandError, TopologyCommand};
+pub use consistency::{Acks, Consistency, Factors, ReplicaCounts, Requirement, Unavailable};
+pub use failure_detector::{FailureDetector, FailureDetectorConfig, Message, Output, Status};
+pub use node::{
+    DatacenterNumber, HostId, Liveness, Locality, Location, NODES_MAX, Node, NodeNumber, NodeState, Proximity,
+    TOKENS_PER_NODE_MAX, Topology,
+};
+pub use place::{Load, check_racks, initial_tablet_count, place_tablets, place_tablets_beside};
+pub use replication::{PlacementError, Replication, ReplicationError};
+pub use ring::ring_map;
+pub use snitch::{Snitch, SnitchError};
+pub use tablet_map::{
+    Boundaries, MapError, Replica, ReplicaList, Selector, Stage, TABLETS_MAX, Tablet, TabletChange, TabletEdit,
+    TabletId, TabletMap, Transition,
+};
+pub use targets::{ReadTargets, WriteTargets};

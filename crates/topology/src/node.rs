@@ -1,0 +1,372 @@
+//! The nodes of a cluster, and what one node derives from them for its requests.
+//!
+//! A node is named by its host id, for ever; its addresses may change. A host id that left never comes back: its node stays in the
+//! topology as `Left`, so that a machine that wakes up after a year is told so.
+//!
+//! For maps and requests a node has a *number* besides: its place in the order in which nodes were added. Numbers are the same on
+//! all nodes and never given again, so a tablet's replica takes four bytes, and what is known of a node stands in an array.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::SocketAddr;
+
+use types::Token;
+use uuid::Uuid;
+
+/// How many nodes a cluster can have in all its life.
+pub const NODES_MAX: usize = 1 << 16;
+/// How many tokens a node can have, as in Cassandra.
+pub const TOKENS_PER_NODE_MAX: usize = 1536;
+
+/// The identity of a node: made once, kept in its data directory.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct HostId(pub Uuid);
+
+impl fmt::Display for HostId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A node's place in the order in which nodes were added to the cluster.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct NodeNumber(pub u16);
+
+impl NodeNumber {
+    /// As a place in an array.
+    #[inline]
+    #[must_use]
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// Where a node stands.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Location {
+    /// Its datacenter.
+    pub datacenter: String,
+    /// Its rack; racks of different datacenters are different racks.
+    pub rack: String,
+}
+
+/// A node's part in the cluster.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum NodeState {
+    /// Admitted; receives, but nobody reads from it.
+    Joining,
+    /// A full member.
+    Normal,
+    /// Still serves what it has, and hands it over.
+    Leaving,
+    /// Gone for ever.
+    Left,
+}
+
+impl NodeState {
+    /// Whether others may read from it, if it has what they look for.
+    #[must_use]
+    pub fn serves_reads(self) -> bool {
+        matches!(self, Self::Normal | Self::Leaving)
+    }
+}
+
+impl fmt::Display for NodeState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Joining => "JOINING",
+            Self::Normal => "NORMAL",
+            Self::Leaving => "LEAVING",
+            Self::Left => "LEFT",
+        })
+    }
+}
+
+/// What the cluster knows of a node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Node {
+    /// Its identity.
+    pub host_id: HostId,
+    /// Where other nodes reach it.
+    pub internode: SocketAddr,
+    /// Where clients reach it.
+    pub native: SocketAddr,
+    /// Where clients choose a shard by their source port.
+    pub native_shard_aware_port: Option<u16>,
+    /// Where it stands.
+    pub location: Location,
+    /// How many shards it runs; at least one.
+    pub shards: u16,
+    /// Its places on the token ring, in order; none for a node that owns nothing of the ring.
+    pub tokens: Vec<Token>,
+    /// Its part in the cluster.
+    pub state: NodeState,
+    /// What its release can do.
+    pub features: BTreeSet<String>,
+    /// Its release.
+    pub release: String,
+}
+
+/// The nodes of a cluster at one version. Changed by [`crate::TopologyCommand`]s only.
+///
+/// Invariants: every node has a number; no two nodes have a token in common; a node that has not left has at least one shard and every
+/// enabled feature; one that left has no tokens. Two nodes may have one address only while at least one of them is down.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Topology {
+    pub(crate) version: u64,
+    pub(crate) cluster_name: String,
+    pub(crate) cluster_id: Uuid,
+    pub(crate) enabled_features: BTreeSet<String>,
+    pub(crate) nodes: BTreeMap<HostId, Node>,
+    /// Host ids by node number.
+    pub(crate) numbers: Vec<HostId>,
+}
+
+impl Topology {
+    /// A cluster without nodes.
+    #[must_use]
+    pub fn new(cluster_name: &str, cluster_id: Uuid) -> Self {
+        Self {
+            version: 0,
+            cluster_name: cluster_name.to_owned(),
+            cluster_id,
+            enabled_features: BTreeSet::new(),
+            nodes: BTreeMap::new(),
+            numbers: Vec::new(),
+        }
+    }
+
+    /// Grows by one with each command that was applied.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The name that operators gave the cluster.
+    #[must_use]
+    pub fn cluster_name(&self) -> &str {
+        &self.cluster_name
+    }
+
+    /// Tells this cluster from another of the same name.
+    #[must_use]
+    pub fn cluster_id(&self) -> Uuid {
+        self.cluster_id
+    }
+
+    /// What all nodes could do at some moment, and every node must be able to do since.
+    #[must_use]
+    pub fn enabled_features(&self) -> &BTreeSet<String> {
+        &self.enabled_features
+    }
+
+    /// All nodes, those that left included, by host id.
+    #[must_use]
+    pub fn nodes(&self) -> &BTreeMap<HostId, Node> {
+        &self.nodes
+    }
+
+    /// The nodes that have not left, by host id.
+    pub fn members(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.values().filter(|n| n.state != NodeState::Left)
+    }
+
+    /// The node of this identity.
+    #[must_use]
+    pub fn node(&self, host_id: HostId) -> Option<&Node> {
+        self.nodes.get(&host_id)
+    }
+
+    /// The number of a node.
+    #[must_use]
+    pub fn number(&self, host_id: HostId) -> Option<NodeNumber> {
+        let at = self.numbers.iter().position(|id| *id == host_id)?;
+        Some(NodeNumber(
+            u16::try_from(at).expect("a cluster has at most NODES_MAX nodes"),
+        ))
+    }
+
+    /// The node of a number.
+    #[must_use]
+    pub fn numbered(&self, number: NodeNumber) -> Option<&Node> {
+        self.nodes.get(self.numbers.get(number.index())?)
+    }
+
+    /// Every node with its number, in the order in which they were added.
+    pub fn numbered_nodes(&self) -> impl Iterator<Item = (NodeNumber, &Node)> {
+        self.numbers.iter().zip(0..=u16::MAX).map(|(id, number)| {
+            let node = self.nodes.get(id).expect("every number has a node");
+            (NodeNumber(number), node)
+        })
+    }
+
+    /// The datacenters of all members, in order.
+    #[must_use]
+    pub fn datacenters(&self) -> BTreeSet<&str> {
+        self.members().map(|n| n.location.datacenter.as_str()).collect()
+    }
+
+    /// What every member can do, and is not enabled yet.
+    #[must_use]
+    pub fn features_to_enable(&self) -> BTreeSet<String> {
+        let mut members = self.members();
+        let Some(first) = members.next() else {
+            return BTreeSet::new();
+        };
+        let mut common = first.features.clone();
+        for node in members {
+            common.retain(|f| node.features.contains(f));
+        }
+        common.retain(|f| !self.enabled_features.contains(f));
+        common
+    }
+}
+
+/// A datacenter's place in the order of names of one [`Locality`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct DatacenterNumber(pub u16);
+
+impl DatacenterNumber {
+    /// A datacenter that no node stands in.
+    pub const NONE: Self = Self(u16::MAX);
+}
+
+/// How near a node is to the one that asks; the nearest first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Proximity {
+    /// The node itself.
+    Local,
+    /// Another in its rack.
+    Rack,
+    /// Another rack of its datacenter.
+    Datacenter,
+    /// Another datacenter.
+    Remote,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    datacenter: DatacenterNumber,
+    proximity: Proximity,
+}
+
+/// One node's view of where all others stand. Made once per topology version; a lookup is an array access.
+#[derive(Clone, Debug)]
+pub struct Locality {
+    places: Vec<Place>,
+    datacenters: Vec<String>,
+    pub(crate) nodes_by_datacenter: Vec<u16>,
+    local: DatacenterNumber,
+}
+
+impl Locality {
+    /// The view of the node `local`; None when the topology does not have it.
+    #[must_use]
+    pub fn new(topology: &Topology, local: HostId) -> Option<Self> {
+        let here = &topology.node(local)?.location;
+        let mut names: BTreeSet<&str> = topology.datacenters();
+        names.insert(&here.datacenter);
+        let datacenters: Vec<String> = names.into_iter().map(str::to_owned).collect();
+        let number = |name: &str| match datacenters.binary_search_by(|d| d.as_str().cmp(name)) {
+            Ok(at) => DatacenterNumber(u16::try_from(at).expect("no more datacenters than nodes")),
+            Err(_) => DatacenterNumber::NONE,
+        };
+        let mut nodes_by_datacenter = vec![0; datacenters.len()];
+        let mut places = Vec::with_capacity(topology.numbers.len());
+        for (_, node) in topology.numbered_nodes() {
+            let there = &node.location;
+            let datacenter = number(&there.datacenter);
+            if node.state.serves_reads()
+                && let Some(count) = nodes_by_datacenter.get_mut(usize::from(datacenter.0))
+            {
+                *count += 1;
+            }
+            let proximity = if node.host_id == local {
+                Proximity::Local
+            } else if there == here {
+                Proximity::Rack
+            } else if there.datacenter == here.datacenter {
+                Proximity::Datacenter
+            } else {
+                Proximity::Remote
+            };
+            places.push(Place { datacenter, proximity });
+        }
+        let local = number(&here.datacenter);
+        Some(Self {
+            places,
+            datacenters,
+            nodes_by_datacenter,
+            local,
+        })
+    }
+
+    /// The datacenter of this node.
+    #[inline]
+    #[must_use]
+    pub fn local_datacenter(&self) -> DatacenterNumber {
+        self.local
+    }
+
+    /// The datacenter of a node; `NONE` for a number that the topology does not have.
+    #[inline]
+    #[must_use]
+    pub fn datacenter(&self, node: NodeNumber) -> DatacenterNumber {
+        self.places
+            .get(node.index())
+            .map_or(DatacenterNumber::NONE, |p| p.datacenter)
+    }
+
+    /// How near a node is; what the topology does not have is as far as can be.
+    #[inline]
+    #[must_use]
+    pub fn proximity(&self, node: NodeNumber) -> Proximity {
+        self.places.get(node.index()).map_or(Proximity::Remote, |p| p.proximity)
+    }
+
+    /// The number of a datacenter's name; `NONE` when no node stands there.
+    #[must_use]
+    pub fn datacenter_number(&self, name: &str) -> DatacenterNumber {
+        match self.datacenters.binary_search_by(|d| d.as_str().cmp(name)) {
+            Ok(at) => DatacenterNumber(u16::try_from(at).expect("no more datacenters than nodes")),
+            Err(_) => DatacenterNumber::NONE,
+        }
+    }
+
+    /// The name of a datacenter.
+    #[must_use]
+    pub fn datacenter_name(&self, datacenter: DatacenterNumber) -> Option<&str> {
+        self.datacenters.get(usize::from(datacenter.0)).map(String::as_str)
+    }
+}
+
+/// Which nodes answer, by node number: one bit each.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Liveness(Vec<u64>);
+
+impl Liveness {
+    /// Notes whether a node answers.
+    pub fn set(&mut self, node: NodeNumber, is_live: bool) {
+        let (word, bit) = (node.index() / 64, node.index() % 64);
+        if word >= self.0.len() {
+            if !is_live {
+                return;
+            }
+            self.0.resize(word + 1, 0);
+        }
+        if is_live {
+            self.0[word] |= 1 << bit;
+        } else {
+            self.0[word] &= !(1 << bit);
+        }
+    }
+
+    /// Whether a node answers; one never heard of does not.
+    #[inline]
+    #[must_use]
+    pub fn is_live(&self, node: NodeNumber) -> bool {
+        self.0
+            .get(node.index() / 64)
+            .is_some_and(|word| word >> (node.index() % 64) & 1 == 1)
+    }
+}

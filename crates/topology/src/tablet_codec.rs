@@ -1,0 +1,218 @@
+//! The bytes of a tablet map and of a change.
+//!
+//! ```text
+//! map     version · boundaries · tablet of each, in order
+//! change  from version · version · count · (distance from the tablet before, tablet) of each, in order
+//!
+//! boundaries   0, log2 of the count           or   1, count, last token of the first, distances to the next
+//! tablet       count of replicas: 7 bits, 1 bit "moves" · replicas · if it moves: stage: u8, version, count: u8, replicas
+//! replica      node number · shard
+//! ```
+//!
+//! A tablet with three replicas takes seven bytes while node numbers and shards are below 128.
+
+use std::sync::Arc;
+
+use stdx::vint;
+use types::Token;
+
+use crate::codec::{self, DecodeError, Decoder, Form};
+use crate::node::NodeNumber;
+use crate::tablet_map::{
+    Boundaries, Builder, MapError, Replica, ReplicaList, Stage, TabletChange, TabletEdit, TabletId, TabletMap,
+    Transition,
+};
+
+const MAP: Form = Form {
+    kind: b'M',
+    format: 1,
+    name: "tablet map",
+};
+const CHANGE: Form = Form {
+    kind: b'D',
+    format: 1,
+    name: "tablet change",
+};
+const MOVES: u8 = 0x80;
+
+impl TabletMap {
+    /// The whole map as bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = codec::begin(MAP);
+        vint::put_unsigned(&mut out, self.version());
+        match self.boundaries() {
+            Boundaries::PowerOfTwo(log2) => out.extend_from_slice(&[0, *log2]),
+            Boundaries::LastTokens(tokens) => {
+                out.push(1);
+                vint::put_unsigned(&mut out, tokens.len() as u64);
+                let mut before = Token::MIN;
+                for token in tokens.iter() {
+                    vint::put_unsigned(&mut out, token.0.cast_unsigned().wrapping_sub(before.0.cast_unsigned()));
+                    before = *token;
+                }
+            }
+        }
+        for tablet in self.tablets() {
+            put_tablet(&mut out, tablet.replicas, tablet.transition);
+        }
+        codec::seal(out)
+    }
+
+    /// The map of these bytes.
+    ///
+    /// # Errors
+    /// When they are damaged, of a later format, or describe what cannot be.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut d = Decoder::open(bytes, MAP)?;
+        let version = d.number("map version")?;
+        let boundaries = match d.byte("boundaries")? {
+            0 => Boundaries::PowerOfTwo(d.byte("power of two")?),
+            1 => Boundaries::LastTokens(last_tokens(&mut d)?),
+            _ => return Err(d.invalid("boundaries", "0 or 1")),
+        };
+        let mut builder = Builder::new(version, boundaries.clone()).map_err(inconsistent)?;
+        for _ in 0..boundaries.tablet_count() {
+            let (replicas, transition) = tablet(&mut d)?;
+            builder.push(&replicas, transition).map_err(inconsistent)?;
+        }
+        d.end()?;
+        builder.finish().map_err(inconsistent)
+    }
+}
+
+impl TabletChange {
+    /// The change as bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = codec::begin(CHANGE);
+        vint::put_unsigned(&mut out, self.from_version);
+        vint::put_unsigned(&mut out, self.version);
+        vint::put_unsigned(&mut out, self.edits.len() as u64);
+        let mut before = 0;
+        for edit in &self.edits {
+            // Wraps when edits are not in order, and comes back the same; applying is what refuses them.
+            vint::put_unsigned(&mut out, u64::from(edit.tablet.0.wrapping_sub(before)));
+            before = edit.tablet.0;
+            put_tablet(&mut out, &edit.replicas, edit.transition.as_ref());
+        }
+        codec::seal(out)
+    }
+
+    /// The change of these bytes; whether it fits a map is found when it is applied.
+    ///
+    /// # Errors
+    /// When they are damaged, of a later format, or no change.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut d = Decoder::open(bytes, CHANGE)?;
+        let from_version = d.number("version before")?;
+        let version = d.number("version")?;
+        let count = d.count("edit count", 2)?;
+        let mut edits = Vec::new();
+        let mut before = 0_u32;
+        for _ in 0..count {
+            let distance = u32::try_from(d.number("tablet")?).map_err(|_| d.invalid("tablet", "a 32-bit distance"))?;
+            before = before.wrapping_add(distance);
+            let (replicas, transition) = tablet(&mut d)?;
+            edits.push(TabletEdit {
+                tablet: TabletId(before),
+                replicas,
+                transition,
+            });
+        }
+        d.end()?;
+        Ok(Self {
+            from_version,
+            version,
+            edits,
+        })
+    }
+}
+
+fn inconsistent(e: MapError) -> DecodeError {
+    DecodeError::Inconsistent { what: e.to_string() }
+}
+
+fn put_tablet(out: &mut Vec<u8>, replicas: &[Replica], transition: Option<&Transition>) {
+    let moves = if transition.is_some() { MOVES } else { 0 };
+    put_replicas(out, replicas, moves);
+    if let Some(transition) = transition {
+        out.push(stage_byte(transition.stage));
+        vint::put_unsigned(out, transition.version);
+        put_replicas(out, &transition.next, 0);
+    }
+}
+
+fn put_replicas(out: &mut Vec<u8>, replicas: &[Replica], flag: u8) {
+    let count = u8::try_from(replicas.len()).ok().filter(|n| *n < MOVES);
+    out.push(count.expect("a tablet has at most 127 replicas") | flag);
+    for replica in replicas {
+        vint::put_unsigned(out, u64::from(replica.node.0));
+        vint::put_unsigned(out, u64::from(replica.shard));
+    }
+}
+
+fn last_tokens(d: &mut Decoder<'_>) -> Result<Arc<[Token]>, DecodeError> {
+    let count = d.count("boundary count", 1)?;
+    let mut before = Token::MIN.0.cast_unsigned();
+    (0..count)
+        .map(|_| {
+            before = before.wrapping_add(d.number("boundary")?);
+            Ok(Token(before.cast_signed()))
+        })
+        .collect()
+}
+
+fn tablet(d: &mut Decoder<'_>) -> Result<(ReplicaList, Option<Transition>), DecodeError> {
+    let count = d.byte("replica count")?;
+    let replicas = replicas(d, count & !MOVES)?;
+    if count & MOVES == 0 {
+        return Ok((replicas, None));
+    }
+    let stage = stage(d)?;
+    let version = d.number("transition version")?;
+    let count = d.byte("replica count")?;
+    if count & MOVES != 0 {
+        return Err(d.invalid("replica count", "at most 127 replicas"));
+    }
+    let next = self::replicas(d, count)?;
+    Ok((replicas, Some(Transition { stage, next, version })))
+}
+
+fn replicas(d: &mut Decoder<'_>, count: u8) -> Result<ReplicaList, DecodeError> {
+    (0..count)
+        .map(|_| {
+            Ok(Replica {
+                node: NodeNumber(d.small("node number")?),
+                shard: d.small("shard")?,
+            })
+        })
+        .collect()
+}
+
+fn stage_byte(stage: Stage) -> u8 {
+    match stage {
+        Stage::AllowWriteBothReadOld => 1,
+        Stage::WriteBothReadOld => 2,
+        Stage::Streaming => 3,
+        Stage::WriteBothReadNew => 4,
+        Stage::UseNew => 5,
+        Stage::Cleanup => 6,
+        Stage::CleanupTarget => 7,
+        Stage::Revert => 8,
+    }
+}
+
+fn stage(d: &mut Decoder<'_>) -> Result<Stage, DecodeError> {
+    Ok(match d.byte("stage")? {
+        1 => Stage::AllowWriteBothReadOld,
+        2 => Stage::WriteBothReadOld,
+        3 => Stage::Streaming,
+        4 => Stage::WriteBothReadNew,
+        5 => Stage::UseNew,
+        6 => Stage::Cleanup,
+        7 => Stage::CleanupTarget,
+        8 => Stage::Revert,
+        _ => return Err(d.invalid("stage", "a number from 1 to 8")),
+    })
+}

@@ -1,0 +1,96 @@
+//! Whom a coordinator reads from and writes to, for one tablet.
+
+use smallvec::SmallVec;
+use types::Token;
+
+use crate::node::{Liveness, Locality};
+use crate::tablet_map::{Replica, ReplicaList, Selector, Tablet};
+
+impl<'m> Tablet<'m> {
+    /// The replicas that are read.
+    #[inline]
+    #[must_use]
+    pub fn read_replicas(&self) -> &'m [Replica] {
+        match self.transition {
+            Some(t) if t.stage.reads_new() => &t.next,
+            _ => self.replicas,
+        }
+    }
+}
+
+/// The replicas of a read, the best first.
+///
+/// The living before the others; of those the coordinator itself, then its rack, its datacenter, the rest. Those that are
+/// equally good stand in the order of replicas, begun at a place that the token decides, so that reads of different partitions go to
+/// different replicas and those of one partition to the same, whose cache has it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ReadTargets {
+    /// All replicas that are read, in order.
+    pub replicas: ReplicaList,
+    /// How many of them are alive: the first ones.
+    pub live: usize,
+}
+
+impl ReadTargets {
+    /// The order for a partition.
+    #[inline]
+    #[must_use]
+    pub fn new(tablet: &Tablet<'_>, token: Token, locality: &Locality, liveness: &Liveness) -> Self {
+        let replicas = tablet.read_replicas();
+        let count = replicas.len();
+        let mut keyed: SmallVec<[(bool, u8, usize, Replica); 6]> = SmallVec::new();
+        // The high bits of a token are the same all over a tablet; the low ones are as good as chance.
+        let turn = usize::from(token.0.to_le_bytes()[0]);
+        let mut live = 0;
+        for (at, replica) in replicas.iter().enumerate() {
+            let is_dead = !liveness.is_live(replica.node);
+            live += usize::from(!is_dead);
+            let proximity = locality.proximity(replica.node) as u8;
+            keyed.push((is_dead, proximity, (at + turn) % count, *replica));
+        }
+        keyed.sort_unstable_by_key(|(is_dead, proximity, place, _)| (*is_dead, *proximity, *place));
+        Self {
+            replicas: keyed.into_iter().map(|(.., replica)| replica).collect(),
+            live,
+        }
+    }
+
+    /// The replicas that are alive, the best first.
+    #[inline]
+    #[must_use]
+    pub fn live(&self) -> &[Replica] {
+        &self.replicas[..self.live]
+    }
+}
+
+/// The replicas of a write.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WriteTargets {
+    /// Those that are read: the level is counted in them.
+    pub natural: ReplicaList,
+    /// The others that must have the write because the tablet moves; each raises the need by one.
+    pub pending: SmallVec<[Replica; 2]>,
+}
+
+impl WriteTargets {
+    /// The replicas that a write to this tablet goes to.
+    #[inline]
+    #[must_use]
+    pub fn new(tablet: &Tablet<'_>) -> Self {
+        let mut natural = ReplicaList::new();
+        natural.extend_from_slice(tablet.read_replicas());
+        let mut pending = SmallVec::new();
+        if let Some(transition) = tablet.transition
+            && transition.stage.writes() == Selector::Both
+        {
+            let both = tablet.replicas.iter().chain(&transition.next);
+            pending.extend(both.filter(|replica| !natural.contains(replica)).copied());
+        }
+        Self { natural, pending }
+    }
+
+    /// All of them.
+    pub fn all(&self) -> impl Iterator<Item = Replica> {
+        self.natural.iter().chain(&self.pending).copied()
+    }
+}
