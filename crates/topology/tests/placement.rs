@@ -227,7 +227,8 @@ fn spread(loads: impl Iterator<Item = u32>) -> u32 {
 #[test]
 fn tablets_are_balanced_over_nodes_and_shards_and_apart_in_racks() {
     // Datacenter, and the nodes of each of its racks.
-    let cases: [(&str, &str, &[&[usize]], u32, u16); 8] = [
+    type Case = (&'static str, &'static str, &'static [&'static [usize]], u32, u16);
+    let cases: [Case; 8] = [
         ("one node", "dc1:1", &[&[1]], 1, 8),
         ("three racks, three copies", "dc1:3", &[&[2, 2, 2]], 3, 4),
         ("racks of unequal size", "dc1:3", &[&[1, 2, 5]], 3, 3),
