@@ -2,21 +2,24 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use commitlog::{Commitlog, Options, SyncMode, last_segment};
+use coordinator::Coordinator;
 use query::ddl::{self, DdlContext};
-use query::engine::{Execution, NodeState, SharedStatements};
+use query::engine::{Execution, NodeState, SharedStatements, cluster_view};
 use query::system::{self, NodeInfo};
 use query::{Engine, Outcome, Params};
 use replica::{Shard, ShardOptions};
 use runtime::ShardId;
 use runtime::sim::{CrashKind, Simulation};
 use schema::Schema;
+use topology::{HostId, Location, Node, Topology};
+use types::Token;
 use uuid::Uuid;
 
 const CLIENTS: i32 = 20;

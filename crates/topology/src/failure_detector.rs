@@ -1,8 +1,8 @@
 //! Who answers: a failure detector without sockets and clock.
 //!
 //! Every node pings every other once per interval; an answer (*ack*) proves that the peer was alive when the ping was sent, and that the link works
-//! both ways. When an ack does not come in time, up to `helpers` other nodes are asked to ping the peer (an *indirect* ping, as in SWIM), so that
-//! a broken link is told from a dead node. A ping or request of the peer itself proves that it is alive, though not that it can be reached.
+//! both ways. When an ack does not come in time, the ping is repeated once, because one message in many is lost on a good link, and up to `helpers`
+//! other nodes are asked to ping the peer (an *indirect* ping, as in SWIM), so that a broken link is told from a dead node. A ping or request of the peer itself proves that it is alive, though not that it can be reached.
 //!
 //! | status | means | what follows |
 //! |---|---|---|
@@ -17,7 +17,7 @@
 //! Times are those of a monotonic clock, since any moment. The owner calls [`FailureDetector::tick`] at [`FailureDetector::next_deadline`] or
 //! earlier, hands in what arrives, and takes [`Output`]s until there are none. It lives on one shard of a node and sees the cluster.
 //!
-//! Messages per second and node: two per peer and interval; all of a node's state is a few hundred bytes per peer.
+//! Two messages per peer and interval, some fourteen more when one is lost; all of a node's state is a few hundred bytes per peer.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -36,7 +36,7 @@ const RECOVERY_ACKS_MIN: u32 = 2;
 pub struct FailureDetectorConfig {
     /// Between two pings to a peer.
     pub interval: Duration,
-    /// After which a ping without ack is followed by indirect ones.
+    /// After which a ping without ack is repeated, and followed by indirect ones.
     pub ack_timeout: Duration,
     /// Without a sign of life, after which a peer is down.
     pub down_after: Duration,
@@ -124,8 +124,8 @@ pub enum Output {
 struct Outstanding {
     seq: u64,
     sent: Duration,
-    /// Helpers were asked; the answer may come through them.
-    is_indirect: bool,
+    /// It was repeated and helpers were asked, so the answer may come through them; or it is a repetition itself.
+    was_followed_up: bool,
 }
 
 #[derive(Debug)]
@@ -227,7 +227,7 @@ impl FailureDetector {
 
     fn deadline(&self, peer: &Peer) -> Duration {
         let mut deadline = peer.next_ping;
-        if let Some(unanswered) = peer.outstanding.iter().find(|o| !o.is_indirect) {
+        if let Some(unanswered) = peer.outstanding.iter().find(|o| !o.was_followed_up) {
             deadline = deadline.min(unanswered.sent + self.config.ack_timeout);
         }
         match peer.status {
@@ -245,7 +245,7 @@ impl FailureDetector {
         self.relays.retain(|relay| relay.expires > now);
         let ids: Vec<HostId> = self.peers.keys().copied().collect();
         for id in ids {
-            self.ask_helpers(id, now);
+            self.follow_up(id, now);
             self.ping(id, now);
             self.judge(id, now);
         }
@@ -267,21 +267,22 @@ impl FailureDetector {
         }
     }
 
-    fn ask_helpers(&mut self, id: HostId, now: Duration) {
+    fn follow_up(&mut self, id: HostId, now: Duration) {
         let timeout = self.config.ack_timeout;
         let Some(peer) = self.peers.get_mut(&id) else {
             return;
         };
         let mut due = None;
         for outstanding in &mut peer.outstanding {
-            if !outstanding.is_indirect && outstanding.sent + timeout <= now {
-                outstanding.is_indirect = true;
+            if !outstanding.was_followed_up && outstanding.sent + timeout <= now {
+                outstanding.was_followed_up = true;
                 peer.acks_in_row = 0;
                 due = Some(outstanding.seq);
             }
         }
         if let Some(seq) = due {
             self.request_pings(id, seq);
+            self.send_ping(id, now, true);
         }
     }
 
@@ -299,11 +300,20 @@ impl FailureDetector {
     }
 
     fn ping(&mut self, id: HostId, now: Duration) {
+        if let Some(peer) = self.peers.get_mut(&id)
+            && peer.next_ping <= now
+        {
+            peer.next_ping = now + self.config.interval;
+            self.send_ping(id, now, false);
+        }
+    }
+
+    /// A repetition is not repeated, nor are helpers asked about it.
+    fn send_ping(&mut self, id: HostId, now: Duration, is_repetition: bool) {
         let (seq, keep_after) = (self.next_seq, now.saturating_sub(self.config.down_after));
-        let Some(peer) = self.peers.get_mut(&id).filter(|p| p.next_ping <= now) else {
+        let Some(peer) = self.peers.get_mut(&id) else {
             return;
         };
-        peer.next_ping = now + self.config.interval;
         while peer.outstanding.len() >= OUTSTANDING_MAX || peer.outstanding.front().is_some_and(|o| o.sent < keep_after)
         {
             peer.outstanding.pop_front();
@@ -311,7 +321,7 @@ impl FailureDetector {
         peer.outstanding.push_back(Outstanding {
             seq,
             sent: now,
-            is_indirect: false,
+            was_followed_up: is_repetition,
         });
         self.next_seq = self.next_seq.wrapping_add(1);
         self.send(id, Message::Ping { seq });
@@ -373,7 +383,7 @@ impl FailureDetector {
                 let sent = peer
                     .outstanding
                     .iter()
-                    .find(|o| o.is_indirect && o.seq == seq)
+                    .find(|o| o.was_followed_up && o.seq == seq)
                     .map(|o| o.sent);
                 if let Some(sent) = sent {
                     self.note_alive(target, sent);
@@ -422,10 +432,14 @@ impl FailureDetector {
             return;
         };
         peer.acks_in_row = 0;
-        let Some(last) = peer.outstanding.back_mut().filter(|o| !o.is_indirect && o.sent <= now) else {
+        let Some(last) = peer
+            .outstanding
+            .back_mut()
+            .filter(|o| !o.was_followed_up && o.sent <= now)
+        else {
             return;
         };
-        last.is_indirect = true;
+        last.was_followed_up = true;
         let seq = last.seq;
         self.request_pings(to, seq);
     }

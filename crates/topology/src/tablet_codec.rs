@@ -83,6 +83,9 @@ impl TabletMap {
 
 impl TabletChange {
     /// The change as bytes.
+    ///
+    /// # Panics
+    /// When an edit has more than 127 replicas, which no map takes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut out = codec::begin(CHANGE);

@@ -6,6 +6,9 @@ use types::Token;
 use crate::node::{Liveness, Locality};
 use crate::tablet_map::{Replica, ReplicaList, Selector, Tablet};
 
+/// Dead or not, how far, and the place among the replicas.
+type Rank = (bool, u8, usize);
+
 impl<'m> Tablet<'m> {
     /// The replicas that are read.
     #[inline]
@@ -36,23 +39,22 @@ impl ReadTargets {
     #[inline]
     #[must_use]
     pub fn new(tablet: &Tablet<'_>, token: Token, locality: &Locality, liveness: &Liveness) -> Self {
-        let replicas = tablet.read_replicas();
-        let count = replicas.len();
-        let mut keyed: SmallVec<[(bool, u8, usize, Replica); 6]> = SmallVec::new();
-        // The high bits of a token are the same all over a tablet; the low ones are as good as chance.
-        let turn = usize::from(token.0.to_le_bytes()[0]);
+        let mut keyed: SmallVec<[(Rank, Replica); 6]> = SmallVec::new();
         let mut live = 0;
-        for (at, replica) in replicas.iter().enumerate() {
+        for (at, replica) in tablet.read_replicas().iter().enumerate() {
             let is_dead = !liveness.is_live(replica.node);
             live += usize::from(!is_dead);
-            let proximity = locality.proximity(replica.node) as u8;
-            keyed.push((is_dead, proximity, (at + turn) % count, *replica));
+            keyed.push(((is_dead, locality.proximity(replica.node) as u8, at), *replica));
         }
-        keyed.sort_unstable_by_key(|(is_dead, proximity, place, _)| (*is_dead, *proximity, *place));
-        Self {
-            replicas: keyed.into_iter().map(|(.., replica)| replica).collect(),
-            live,
+        keyed.sort_unstable_by_key(|(key, _)| *key);
+        // The high bits of a token are the same all over a tablet; the low ones are as good as chance.
+        let turn = usize::from(token.0.to_le_bytes()[0]);
+        let mut replicas = ReplicaList::new();
+        for equals in keyed.chunk_by(|((a_dead, a, _), _), ((b_dead, b, _), _)| (a_dead, a) == (b_dead, b)) {
+            let (behind, first) = equals.split_at(turn % equals.len());
+            replicas.extend(first.iter().chain(behind).map(|(_, replica)| *replica));
         }
+        Self { replicas, live }
     }
 
     /// The replicas that are alive, the best first.
