@@ -11,7 +11,7 @@ use cql_protocol::{
 };
 use query::engine::Written;
 use query::select::PointOutcome;
-use query::{BindContext, Bound, Engine, Execution, Level, OwnedBound, Params, Plan, Prepared, QueryError};
+use query::{BindContext, Bound, Engine, Execution, Level, OwnedBound, Params, Plan, QueryError};
 use runtime::{InstructionCounter, ShardId};
 use types::token::token_of;
 
