@@ -1,0 +1,484 @@
+//! The calls of one connection: a table of who waits for what, and the line of requests that are not sent yet.
+//!
+//! This is the part without sockets and tasks. A call's id is its slot and the slot's generation, so an answer that comes after its
+//! call was given up finds nobody. A request is sent at once while few are in flight and the outbox has room; otherwise it stands in a
+//! line of bounded length and bytes, beyond which it is refused.
+//!
+//! Invariants: `in_flight` and `in_flight_bytes` count the entries that are [`State::InFlight`], `waiting` and `waiting_bytes` those that
+//! are [`State::Waiting`]; each of the latter stands in `line` once. Tickets in `line` whose entry is gone are at most as many as the rest
+//! plus [`STALE_MAX`].
+
+use crate::config::Limits;
+use crate::error::RpcError;
+use runtime::Instant;
+use std::collections::VecDeque;
+use std::task::Waker;
+
+/// Given-up tickets that may stand in the line before it is swept.
+const STALE_MAX: usize = 64;
+
+/// A call's place in the table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Ticket {
+    slot: u32,
+    generation: u32,
+}
+
+impl Ticket {
+    /// The id in frames.
+    pub(crate) fn id(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.slot)
+    }
+
+    fn from_id(id: u64) -> Self {
+        #[expect(clippy::cast_possible_truncation, reason = "the two halves of the id")]
+        Self {
+            slot: id as u32,
+            generation: (id >> 32) as u32,
+        }
+    }
+}
+
+enum State {
+    Free,
+    Waiting { verb: u16, body: Vec<u8>, is_one_way: bool },
+    InFlight { bytes: usize },
+    Done(Result<Vec<u8>, RpcError>),
+}
+
+struct Entry {
+    generation: u32,
+    deadline: Instant,
+    waker: Option<Waker>,
+    state: State,
+}
+
+/// What a call was when it was given up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum GivenUp {
+    /// Not sent.
+    Waiting,
+    /// Sent and not answered.
+    InFlight,
+    /// Answered, or not known.
+    Done,
+}
+
+/// A request whose turn has come.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    /// `None` of one-way messages.
+    pub(crate) ticket: Option<Ticket>,
+    pub(crate) verb: u16,
+    pub(crate) body: Vec<u8>,
+    pub(crate) deadline: Instant,
+}
+
+/// The table.
+pub(crate) struct Calls {
+    in_flight_max: usize,
+    in_flight_bytes_max: usize,
+    waiting_max: usize,
+    waiting_bytes_max: usize,
+    outbox_bytes_max: usize,
+    entries: Vec<Entry>,
+    free: Vec<u32>,
+    line: VecDeque<Ticket>,
+    pub(crate) waiting: usize,
+    pub(crate) waiting_bytes: usize,
+    one_way_waiting: usize,
+    pub(crate) in_flight: usize,
+    pub(crate) in_flight_bytes: usize,
+}
+
+impl Calls {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        Self {
+            in_flight_max: limits.in_flight_max,
+            in_flight_bytes_max: limits.in_flight_bytes_max,
+            waiting_max: limits.waiting_max,
+            waiting_bytes_max: limits.waiting_bytes_max,
+            outbox_bytes_max: limits.outbox_bytes_max,
+            entries: Vec::new(),
+            free: Vec::new(),
+            line: VecDeque::new(),
+            waiting: 0,
+            waiting_bytes: 0,
+            one_way_waiting: 0,
+            in_flight: 0,
+            in_flight_bytes: 0,
+        }
+    }
+
+    /// Whether a request of so many bytes may be handed to an outbox that holds so many. One that alone is above a limit may go alone.
+    fn may_send(&self, bytes: usize, outbox_bytes: usize) -> bool {
+        self.in_flight < self.in_flight_max
+            && (self.in_flight == 0 || self.in_flight_bytes + bytes <= self.in_flight_bytes_max)
+            && (outbox_bytes == 0 || outbox_bytes + bytes <= self.outbox_bytes_max)
+    }
+
+    /// The same, and nobody stands in line before it.
+    pub(crate) fn may_send_at_once(&self, bytes: usize, outbox_bytes: usize) -> bool {
+        self.waiting == 0 && self.may_send(bytes, outbox_bytes)
+    }
+
+    fn insert(&mut self, deadline: Instant, state: State) -> Ticket {
+        if let Some(slot) = self.free.pop() {
+            let entry = &mut self.entries[slot as usize];
+            entry.deadline = deadline;
+            entry.state = state;
+            let generation = entry.generation;
+            return Ticket { slot, generation };
+        }
+        let slot = u32::try_from(self.entries.len()).expect("calls in flight and in line are bounded far below");
+        self.entries.push(Entry {
+            generation: 0,
+            deadline,
+            waker: None,
+            state,
+        });
+        Ticket { slot, generation: 0 }
+    }
+
+    fn entry(&mut self, ticket: Ticket) -> Option<&mut Entry> {
+        self.entries
+            .get_mut(ticket.slot as usize)
+            .filter(|entry| entry.generation == ticket.generation)
+    }
+
+    /// Frees the slot and gives back what it held.
+    fn remove(&mut self, ticket: Ticket) -> Option<State> {
+        let entry = self.entry(ticket)?;
+        entry.generation = entry.generation.wrapping_add(1);
+        entry.waker = None;
+        let state = std::mem::replace(&mut entry.state, State::Free);
+        self.free.push(ticket.slot);
+        match &state {
+            State::Waiting { body, is_one_way, .. } => {
+                self.waiting -= 1;
+                self.waiting_bytes -= body.len();
+                self.one_way_waiting -= usize::from(*is_one_way);
+            }
+            State::InFlight { bytes } => {
+                self.in_flight -= 1;
+                self.in_flight_bytes -= bytes;
+            }
+            State::Free | State::Done(_) => {}
+        }
+        Some(state)
+    }
+
+    /// Takes up a call that is sent at once.
+    pub(crate) fn start(&mut self, deadline: Instant, bytes: usize) -> Ticket {
+        self.in_flight += 1;
+        self.in_flight_bytes += bytes;
+        self.insert(deadline, State::InFlight { bytes })
+    }
+
+    /// Puts a request in line.
+    pub(crate) fn enqueue(
+        &mut self,
+        now: Instant,
+        deadline: Instant,
+        verb: u16,
+        body: Vec<u8>,
+        is_one_way: bool,
+    ) -> Result<Ticket, RpcError> {
+        let has_room = |calls: &Self| {
+            calls.waiting < calls.waiting_max
+                && (calls.waiting == 0 || calls.waiting_bytes + body.len() <= calls.waiting_bytes_max)
+        };
+        if !has_room(self) {
+            self.forget_expired_messages(now);
+            if !has_room(self) {
+                return Err(RpcError::Overloaded);
+            }
+        }
+        self.waiting += 1;
+        self.waiting_bytes += body.len();
+        self.one_way_waiting += usize::from(is_one_way);
+        let ticket = self.insert(deadline, State::Waiting { verb, body, is_one_way });
+        self.line.push_back(ticket);
+        Ok(ticket)
+    }
+
+    /// One-way messages have no caller whose timer takes them out of the line.
+    fn forget_expired_messages(&mut self, now: Instant) {
+        if self.one_way_waiting == 0 {
+            return;
+        }
+        let mut line = std::mem::take(&mut self.line);
+        line.retain(|&ticket| {
+            let Some(entry) = self.entry(ticket) else { return false };
+            let is_expired = matches!(entry.state, State::Waiting { is_one_way: true, .. }) && entry.deadline <= now;
+            if is_expired {
+                self.remove(ticket);
+            }
+            !is_expired
+        });
+        self.line = line;
+    }
+
+    /// The next in line, if it may be sent now. It is in flight afterwards. Those whose deadline passed are left to their callers'
+    /// timers, and are not sent.
+    pub(crate) fn next(&mut self, now: Instant, outbox_bytes: usize) -> Option<Outgoing> {
+        loop {
+            let &ticket = self.line.front()?;
+            let Some(entry) = self.entry(ticket) else {
+                self.line.pop_front();
+                continue;
+            };
+            let deadline = entry.deadline;
+            let State::Waiting { body, is_one_way, .. } = &entry.state else {
+                self.line.pop_front();
+                continue;
+            };
+            let (bytes, is_one_way) = (body.len(), *is_one_way);
+            if deadline <= now {
+                self.line.pop_front();
+                if is_one_way {
+                    self.remove(ticket);
+                } else {
+                    self.complete(ticket.id(), Err(RpcError::Timeout { may_have_run: false }))
+                        .inspect(Waker::wake_by_ref);
+                }
+                continue;
+            }
+            if !self.may_send(bytes, outbox_bytes) {
+                return None;
+            }
+            self.line.pop_front();
+            let entry = self.entry(ticket).expect("it was found above");
+            let State::Waiting { verb, body, .. } = std::mem::replace(&mut entry.state, State::InFlight { bytes }) else {
+                unreachable!("it was waiting above");
+            };
+            self.waiting -= 1;
+            self.waiting_bytes -= bytes;
+            self.in_flight += 1;
+            self.in_flight_bytes += bytes;
+            if is_one_way {
+                self.one_way_waiting -= 1;
+                self.remove(ticket);
+            }
+            return Some(Outgoing {
+                ticket: (!is_one_way).then_some(ticket),
+                verb,
+                body,
+                deadline,
+            });
+        }
+    }
+
+    /// The result of a call has come; who waits for it, if anybody does. A late one finds nobody.
+    pub(crate) fn complete(&mut self, id: u64, result: Result<Vec<u8>, RpcError>) -> Option<Waker> {
+        let entry = self.entry(Ticket::from_id(id))?;
+        match std::mem::replace(&mut entry.state, State::Free) {
+            State::InFlight { bytes } => {
+                entry.state = State::Done(result);
+                let waker = entry.waker.take();
+                self.in_flight -= 1;
+                self.in_flight_bytes -= bytes;
+                waker
+            }
+            State::Waiting { body, is_one_way, .. } => {
+                entry.state = State::Done(result);
+                let waker = entry.waker.take();
+                self.waiting -= 1;
+                self.waiting_bytes -= body.len();
+                self.one_way_waiting -= usize::from(is_one_way);
+                waker
+            }
+            other => {
+                entry.state = other;
+                None
+            }
+        }
+    }
+
+    /// The result, if it has come; the call is over then. Otherwise the waker is kept.
+    pub(crate) fn poll(&mut self, ticket: Ticket, waker: &Waker) -> Option<Result<Vec<u8>, RpcError>> {
+        let entry = self.entry(ticket).expect("a call is asked for until it is over");
+        if !matches!(entry.state, State::Done(_)) {
+            match &mut entry.waker {
+                Some(known) => known.clone_from(waker),
+                none => *none = Some(waker.clone()),
+            }
+            return None;
+        }
+        match self.remove(ticket) {
+            Some(State::Done(result)) => Some(result),
+            _ => unreachable!("it was done above"),
+        }
+    }
+
+    /// Nobody waits for the call any more.
+    pub(crate) fn give_up(&mut self, ticket: Ticket) -> GivenUp {
+        let given_up = match self.remove(ticket) {
+            Some(State::Waiting { .. }) => GivenUp::Waiting,
+            Some(State::InFlight { .. }) => GivenUp::InFlight,
+            Some(State::Done(_) | State::Free) | None => GivenUp::Done,
+        };
+        if given_up == GivenUp::Waiting && self.line.len() > 2 * self.waiting + STALE_MAX {
+            let entries = &self.entries;
+            self.line
+                .retain(|ticket| entries[ticket.slot as usize].generation == ticket.generation);
+        }
+        given_up
+    }
+
+    /// The connection is gone: all calls are done, each with what is known of it. Who waits for them.
+    pub(crate) fn fail_all(&mut self, refused: Option<&str>) -> Vec<Waker> {
+        let mut wakers = Vec::new();
+        for slot in 0..self.entries.len() {
+            let entry = &self.entries[slot];
+            let ticket = Ticket {
+                slot: u32::try_from(slot).expect("slots are 32-bit numbers"),
+                generation: entry.generation,
+            };
+            let error = match &entry.state {
+                State::Waiting { is_one_way: true, .. } => {
+                    self.remove(ticket);
+                    continue;
+                }
+                State::Waiting { .. } => match refused {
+                    Some(reason) => RpcError::Refused(reason.to_owned()),
+                    None => RpcError::Disconnected { may_have_run: false },
+                },
+                State::InFlight { .. } => RpcError::Disconnected { may_have_run: true },
+                State::Free | State::Done(_) => continue,
+            };
+            wakers.extend(self.complete(ticket.id(), Err(error)));
+        }
+        self.line.clear();
+        wakers
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(nanos: u64) -> Instant {
+        Instant::from_nanos(nanos)
+    }
+
+    fn calls() -> Calls {
+        Calls::new(&Limits {
+            in_flight_max: 2,
+            in_flight_bytes_max: 100,
+            waiting_max: 3,
+            waiting_bytes_max: 100,
+            outbox_bytes_max: 50,
+            ..Limits::default()
+        })
+    }
+
+    fn enqueue(calls: &mut Calls, bytes: usize) -> Result<Ticket, RpcError> {
+        calls.enqueue(at(0), at(1000), 7, vec![0; bytes], false)
+    }
+
+    #[test]
+    fn a_request_goes_at_once_only_while_little_is_in_flight_and_the_outbox_has_room() {
+        let mut calls = calls();
+        assert!(calls.may_send_at_once(1000, 0), "a large request alone has to go");
+        assert!(calls.may_send_at_once(10, 40));
+        assert!(!calls.may_send_at_once(11, 40), "the outbox is full");
+        calls.start(at(1000), 90);
+        assert!(!calls.may_send_at_once(11, 0), "too many bytes are in flight");
+        calls.start(at(1000), 5);
+        assert!(!calls.may_send_at_once(0, 0), "too many calls are in flight");
+    }
+
+    #[test]
+    fn who_finds_the_line_full_is_refused_and_who_stands_in_it_goes_first() {
+        let mut calls = calls();
+        let first = enqueue(&mut calls, 60).expect("there is room");
+        assert_eq!(enqueue(&mut calls, 41), Err(RpcError::Overloaded), "too many bytes");
+        let second = enqueue(&mut calls, 1).expect("there is room");
+        let third = enqueue(&mut calls, 1).expect("there is room");
+        assert_eq!(enqueue(&mut calls, 1), Err(RpcError::Overloaded), "too many requests");
+        assert!(!calls.may_send_at_once(0, 0), "others wait longer");
+        let next = |calls: &mut Calls| calls.next(at(1), 0).and_then(|outgoing| outgoing.ticket);
+        assert_eq!(next(&mut calls), Some(first));
+        assert_eq!(next(&mut calls), Some(second));
+        assert_eq!(next(&mut calls), None, "two are in flight");
+        assert!(calls.complete(first.id(), Ok(vec![])).is_none(), "nobody polled it");
+        assert_eq!(next(&mut calls), Some(third));
+    }
+
+    #[test]
+    fn a_late_answer_finds_nobody_even_when_the_slot_has_a_new_call() {
+        let mut calls = calls();
+        let first = calls.start(at(1000), 5);
+        assert_eq!(calls.give_up(first), GivenUp::InFlight);
+        let second = calls.start(at(1000), 5);
+        assert_ne!(first.id(), second.id());
+        calls.complete(first.id(), Ok(b"late".to_vec()));
+        assert_eq!(calls.poll(second, Waker::noop()), None);
+        calls.complete(second.id(), Ok(b"right".to_vec()));
+        assert_eq!(calls.poll(second, Waker::noop()), Some(Ok(b"right".to_vec())));
+        assert_eq!((calls.in_flight, calls.in_flight_bytes), (0, 0));
+        calls.complete(u64::MAX, Ok(vec![]));
+    }
+
+    #[test]
+    fn calls_that_were_given_up_do_not_pile_up_in_the_line() {
+        let mut calls = calls();
+        calls.start(at(1000), 5);
+        calls.start(at(1000), 5);
+        for _ in 0..10_000 {
+            let ticket = enqueue(&mut calls, 50).expect("the one before was given up");
+            assert_eq!(calls.give_up(ticket), GivenUp::Waiting);
+        }
+        assert!(calls.line.len() <= STALE_MAX + 1, "{} tickets are left", calls.line.len());
+        assert!(calls.entries.len() < 5);
+        assert_eq!((calls.waiting, calls.waiting_bytes), (0, 0));
+    }
+
+    #[test]
+    fn one_way_messages_that_expired_make_room() {
+        let mut calls = calls();
+        for _ in 0..3 {
+            calls
+                .enqueue(at(0), at(10), 7, vec![0; 20], true)
+                .expect("there is room");
+        }
+        assert_eq!(calls.enqueue(at(9), at(1000), 7, vec![], false), Err(RpcError::Overloaded));
+        let call = calls.enqueue(at(10), at(1000), 7, vec![], false).expect("the messages are too late");
+        let outgoing = calls.next(at(11), 0).expect("one is in line");
+        assert_eq!(outgoing.ticket, Some(call));
+        assert_eq!(calls.waiting, 0);
+    }
+
+    #[test]
+    fn a_lost_connection_tells_each_call_whether_it_may_have_run() {
+        let mut calls = calls();
+        let sent = calls.start(at(1000), 5);
+        let waiting = enqueue(&mut calls, 5).expect("there is room");
+        calls.fail_all(None);
+        let waker = Waker::noop();
+        assert_eq!(
+            calls.poll(sent, waker),
+            Some(Err(RpcError::Disconnected { may_have_run: true }))
+        );
+        assert_eq!(
+            calls.poll(waiting, waker),
+            Some(Err(RpcError::Disconnected { may_have_run: false }))
+        );
+        let waiting = enqueue(&mut calls, 5).expect("there is room");
+        calls.fail_all(Some("no"));
+        assert_eq!(calls.poll(waiting, waker), Some(Err(RpcError::Refused("no".to_owned()))));
+        assert_eq!((calls.waiting, calls.in_flight, calls.in_flight_bytes), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_request_whose_time_is_over_is_not_sent() {
+        let mut calls = calls();
+        let late = enqueue(&mut calls, 5).expect("there is room");
+        assert!(calls.next(at(1000), 0).is_none());
+        assert_eq!(
+            calls.poll(late, Waker::noop()),
+            Some(Err(RpcError::Timeout { may_have_run: false }))
+        );
+    }
+}

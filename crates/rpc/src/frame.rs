@@ -1,0 +1,251 @@
+//! Frames: what a connection carries after the hello.
+//!
+//! ```text
+//!  0  body length   4 bytes
+//!  4  CRC-32        4 bytes, over bytes 0 to 3 and everything from byte 8 to the end of the body
+//!  8  kind          1 byte
+//!  9  zero          1 byte
+//! 10  verb          2 bytes; of requests and one-way messages
+//! 12  remaining     4 bytes, microseconds until the deadline when the frame was made; of requests and one-way messages
+//! 16  id            8 bytes, chosen by the caller, repeated in the answer
+//! 24  body
+//! ```
+//!
+//! Integers are big-endian. The deadline is a duration, so that the clocks of two nodes need not agree.
+
+use std::fmt;
+use std::ops::Range;
+use std::time::Duration;
+
+/// Bytes before the body.
+pub(crate) const HEADER_BYTES: usize = 24;
+
+/// What a frame is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// Wants an answer.
+    Request = 1,
+    /// The answer.
+    Response = 2,
+    /// The answer is an error.
+    Error = 3,
+    /// Wants no answer.
+    OneWay = 4,
+    /// The caller does not wait any more.
+    Cancel = 5,
+    /// Wants a pong.
+    Ping = 6,
+    /// The other end is alive.
+    Pong = 7,
+}
+
+impl Kind {
+    fn from_byte(byte: u8) -> Option<Self> {
+        Some(match byte {
+            1 => Self::Request,
+            2 => Self::Response,
+            3 => Self::Error,
+            4 => Self::OneWay,
+            5 => Self::Cancel,
+            6 => Self::Ping,
+            7 => Self::Pong,
+            _ => return None,
+        })
+    }
+}
+
+/// What stands before the body.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Header {
+    pub(crate) kind: Kind,
+    pub(crate) verb: u16,
+    pub(crate) remaining_us: u32,
+    pub(crate) id: u64,
+}
+
+impl Header {
+    /// A frame that has no verb and no deadline.
+    pub(crate) const fn plain(kind: Kind, id: u64) -> Self {
+        Self {
+            kind,
+            verb: 0,
+            remaining_us: 0,
+            id,
+        }
+    }
+
+    /// The time to the deadline.
+    pub(crate) fn remaining(&self) -> Duration {
+        Duration::from_micros(u64::from(self.remaining_us))
+    }
+}
+
+/// A duration as the header has it; what is above 71 minutes is cut.
+pub(crate) fn remaining_us(remaining: Duration) -> u32 {
+    u32::try_from(remaining.as_micros()).unwrap_or(u32::MAX)
+}
+
+/// Why bytes are not a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum FrameError {
+    TooLarge { bytes: usize, bytes_max: usize },
+    Checksum { found: u32, expected: u32 },
+    UnknownKind(u8),
+}
+
+impl fmt::Display for FrameError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLarge { bytes, bytes_max } => {
+                write!(formatter, "a frame of {bytes} bytes is above the limit of {bytes_max}")
+            }
+            Self::Checksum { found, expected } => {
+                write!(formatter, "a frame has checksum {found:08x} where {expected:08x} was expected")
+            }
+            Self::UnknownKind(kind) => write!(formatter, "a frame has the unknown kind {kind}"),
+        }
+    }
+}
+
+/// Appends a frame. The body is below 4 GiB, because callers refuse bodies above [`crate::Limits::body_bytes_max`].
+pub(crate) fn append(out: &mut Vec<u8>, header: Header, body: &[u8]) {
+    let length = u32::try_from(body.len()).expect("bodies above the limit were refused");
+    let mut bytes = [0_u8; HEADER_BYTES];
+    bytes[0..4].copy_from_slice(&length.to_be_bytes());
+    bytes[8] = header.kind as u8;
+    bytes[10..12].copy_from_slice(&header.verb.to_be_bytes());
+    bytes[12..16].copy_from_slice(&header.remaining_us.to_be_bytes());
+    bytes[16..24].copy_from_slice(&header.id.to_be_bytes());
+    let checksum = checksum(&bytes, body);
+    bytes[4..8].copy_from_slice(&checksum.to_be_bytes());
+    out.reserve(HEADER_BYTES + body.len());
+    out.extend_from_slice(&bytes);
+    out.extend_from_slice(body);
+}
+
+fn checksum(header: &[u8; HEADER_BYTES], body: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&header[0..4]);
+    hasher.update(&header[8..]);
+    hasher.update(body);
+    hasher.finalize()
+}
+
+/// A frame at the front of some bytes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Frame {
+    pub(crate) header: Header,
+    /// Where the body is; the frame ends with it.
+    pub(crate) body: Range<usize>,
+}
+
+/// The frame that begins at byte `start`, or `None` when more bytes are needed.
+pub(crate) fn parse(bytes: &[u8], start: usize, body_bytes_max: usize) -> Result<Option<Frame>, FrameError> {
+    let Some((header, rest)) = bytes
+        .get(start..)
+        .and_then(|bytes| bytes.split_first_chunk::<HEADER_BYTES>())
+    else {
+        return Ok(None);
+    };
+    let word = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+    let length = word(0) as usize;
+    if length > body_bytes_max {
+        return Err(FrameError::TooLarge {
+            bytes: length,
+            bytes_max: body_bytes_max,
+        });
+    }
+    let Some(body) = rest.get(..length) else {
+        return Ok(None);
+    };
+    let (found, expected) = (word(4), checksum(header, body));
+    if found != expected {
+        return Err(FrameError::Checksum { found, expected });
+    }
+    let kind = Kind::from_byte(header[8]).ok_or(FrameError::UnknownKind(header[8]))?;
+    let begin = start + HEADER_BYTES;
+    Ok(Some(Frame {
+        header: Header {
+            kind,
+            verb: u16::from_be_bytes([header[10], header[11]]),
+            remaining_us: word(12),
+            id: u64::from(word(16)) << 32 | u64::from(word(20)),
+        },
+        body: begin..begin + length,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn any_header() -> impl Strategy<Value = Header> {
+        (1..=7_u8, any::<u16>(), any::<u32>(), any::<u64>()).prop_map(|(kind, verb, remaining_us, id)| Header {
+            kind: Kind::from_byte(kind).expect("1 to 7 are kinds"),
+            verb,
+            remaining_us,
+            id,
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_frame_is_read_as_it_was_written_and_not_before_it_is_whole(
+            header in any_header(),
+            body in prop::collection::vec(any::<u8>(), 0..200),
+            before in 0..10_usize,
+        ) {
+            let mut bytes = vec![0; before];
+            append(&mut bytes, header, &body);
+            for end in 0..bytes.len() {
+                prop_assert_eq!(parse(&bytes[..end], before, 1000), Ok(None));
+            }
+            let frame = parse(&bytes, before, 1000).expect("it is a frame").expect("it is whole");
+            prop_assert_eq!(frame.header, header);
+            prop_assert_eq!(&bytes[frame.body.clone()], &body[..]);
+            prop_assert_eq!(frame.body.end, bytes.len());
+        }
+
+        #[test]
+        fn one_changed_bit_is_found(
+            header in any_header(),
+            body in prop::collection::vec(any::<u8>(), 0..200),
+            bit in any::<prop::sample::Index>(),
+        ) {
+            let mut bytes = Vec::new();
+            append(&mut bytes, header, &body);
+            let bit = bit.index(bytes.len() * 8);
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let read = parse(&bytes, 0, 1000);
+            // A length that grew only makes the reader wait for more.
+            prop_assert!(!matches!(read, Ok(Some(_))), "a damaged frame was read: {:?}", read);
+        }
+
+        #[test]
+        fn no_bytes_make_the_reader_panic(bytes in prop::collection::vec(any::<u8>(), 0..100), start in 0..120_usize) {
+            let _ = parse(&bytes, start, 50);
+        }
+    }
+
+    #[test]
+    fn a_frame_above_the_limit_is_refused_before_its_body_has_come() {
+        let mut bytes = Vec::new();
+        append(&mut bytes, Header::plain(Kind::Ping, 0), &[0; 101]);
+        let expected = FrameError::TooLarge {
+            bytes: 101,
+            bytes_max: 100,
+        };
+        assert_eq!(parse(&bytes[..HEADER_BYTES], 0, 100), Err(expected));
+    }
+
+    #[test]
+    fn a_kind_that_is_not_known_is_named() {
+        let mut bytes = Vec::new();
+        append(&mut bytes, Header::plain(Kind::Ping, 0), &[]);
+        bytes[8] = 99;
+        let header: [u8; HEADER_BYTES] = bytes[..].try_into().expect("a frame without a body");
+        bytes[4..8].copy_from_slice(&checksum(&header, &[]).to_be_bytes());
+        assert_eq!(parse(&bytes, 0, 100), Err(FrameError::UnknownKind(99)));
+    }
+}

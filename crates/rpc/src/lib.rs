@@ -1,0 +1,371 @@
+//! Requests between nodes.
+//!
+//! Each shard has an [`Rpc`]. When it calls a shard of another node for the first time it connects to it, and all requests of this pair
+//! of shards take that connection; the other shard's own requests take another. A connection begins with a hello that names cluster,
+//! nodes and shards and agrees on features and compression (`hello`); then it carries frames (`frame`), which may be compressed a
+//! write at a time (`codec`) and encrypted (`tls`). Whoever accepts a connection hands it to the shard that the hello names.
+//!
+//! - [`Rpc::call`] sends a request and resolves to its answer; [`Rpc::send`] sends a message without an answer.
+//! - [`Handler`] answers at once or with a future, which then runs as a task.
+//! - A request carries the time that is left for it, so no clocks are compared. What is late is not run, and not answered.
+//! - All that is queued in one turn of the shard leaves in one write.
+//!
+//! Invariants:
+//! - Every queue has a limit in [`Limits`]. Beyond it requests are refused by value or the connection is not read; so a node that does
+//!   not read or does not answer costs its callers a bounded memory and fails only the calls made to it.
+//! - A request is sent at most once. Errors say whether it may have run.
+//! - What a peer sends never panics: it ends its connection with a sentence in the log.
+//!
+//! An [`Rpc`] lives on one shard and is found there by the others as a shard local; it sees its node's identity and nothing of the cluster.
+
+mod calls;
+mod channel;
+mod codec;
+mod config;
+mod error;
+mod frame;
+mod hello;
+mod link;
+mod outbox;
+mod server;
+mod tls;
+
+pub use codec::Compression;
+pub use config::{
+    ANSWER_BYTES_MAX, BODY_BYTES_MAX, CONNECTIONS_MAX, Config, HANDLING_BYTES_MAX, HANDLING_MAX, HELLOS_MAX,
+    IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX, Limits, OUTBOX_BYTES_MAX, Peer, TlsFiles, WAITING_BYTES_MAX, WAITING_MAX,
+};
+pub use error::{RemoteError, RemoteErrorKind, RpcError, StartError};
+pub use link::Call;
+pub use server::{Caller, Handler, Later, Reply, Request};
+
+use codec::Codec;
+use error::Ended;
+use link::{Link, add};
+use runtime::net::{ListenOptions, TcpListener};
+use runtime::{Notify, Semaphore};
+use server::Served;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+use tls::Tls;
+use uuid::Uuid;
+
+/// One shard's end of the connections to other nodes. See the module.
+pub struct Rpc {
+    pub(crate) config: Config,
+    /// Those of the configuration that are not hidden.
+    pub(crate) features: Vec<String>,
+    pub(crate) tls: Option<Tls>,
+    pub(crate) handler: Option<Rc<dyn Handler>>,
+    pub(crate) codec: Rc<RefCell<Codec>>,
+    links: RefCell<BTreeMap<(Uuid, u32), Rc<Link>>>,
+    pub(crate) served: RefCell<BTreeMap<(Uuid, u32), Rc<Served>>>,
+    pub(crate) hellos: Semaphore,
+    pub(crate) stopped: Cell<bool>,
+    stop: Notify,
+    address: Option<SocketAddr>,
+    tls_address: Option<SocketAddr>,
+}
+
+/// What is known of the connection to one shard of a peer. Counts are since the link was made.
+#[derive(Clone, Debug)]
+pub struct LinkMetrics {
+    /// The peer.
+    pub host_id: Uuid,
+    /// Its shard.
+    pub shard: u32,
+    /// There is a connection.
+    pub is_connected: bool,
+    /// Calls made.
+    pub calls: u64,
+    /// One-way messages taken up.
+    pub one_way: u64,
+    /// Calls that had no answer in time.
+    pub timeouts: u64,
+    /// Calls and messages that were refused because too much waited.
+    pub overloads: u64,
+    /// Connections that ended.
+    pub disconnects: u64,
+    /// Bytes sent, as they are on the wire.
+    pub sent_bytes: u64,
+    /// Bytes received.
+    pub received_bytes: u64,
+    /// Calls sent and not answered.
+    pub in_flight: usize,
+    /// Bytes of their requests.
+    pub in_flight_bytes: usize,
+    /// Requests not sent.
+    pub waiting: usize,
+    /// Bytes of those.
+    pub waiting_bytes: usize,
+    /// Bytes that the kernel has not taken.
+    pub outbox_bytes: usize,
+}
+
+/// What is known of a connection that a peer made to this shard.
+#[derive(Clone, Debug)]
+pub struct ServedMetrics {
+    /// The peer.
+    pub host_id: Uuid,
+    /// Its shard.
+    pub shard: u32,
+    /// Requests and messages received.
+    pub requests: u64,
+    /// Those whose deadline passed before they were done.
+    pub expired: u64,
+    /// Those that run as tasks.
+    pub handling: usize,
+    /// Bytes of their requests.
+    pub handling_bytes: usize,
+    /// Bytes of answers that the kernel has not taken.
+    pub outbox_bytes: usize,
+    /// Bytes sent, as they are on the wire.
+    pub sent_bytes: u64,
+    /// Bytes received.
+    pub received_bytes: u64,
+}
+
+impl Rpc {
+    /// Opens this shard's doors and answers with `handler`. Called once on every shard, each with the same configuration: a connection
+    /// is handed to the shard it is for by whichever shard accepts it. Reads the files of TLS, blocking.
+    ///
+    /// # Errors
+    /// When an address cannot be listened at, or the certificates cannot be used.
+    pub fn start(config: Config, handler: Rc<dyn Handler>) -> Result<Rc<Self>, StartError> {
+        let listen = |address: SocketAddr| {
+            let options = ListenOptions {
+                reuse_port: true,
+                ..ListenOptions::default()
+            };
+            let bound = TcpListener::bind(address, options).and_then(|listener| Ok((listener.local_addr()?, listener)));
+            bound.map_err(|error| StartError::Listen(address, error))
+        };
+        if config.listen_tls.is_some() && config.tls.is_none() {
+            return Err(StartError::Tls("the TLS port needs a certificate".to_owned()));
+        }
+        let plain = config.listen.map(listen).transpose()?;
+        let encrypted = config.listen_tls.map(listen).transpose()?;
+        let mut rpc = Self::new(config, Some(handler))?;
+        rpc.address = plain.as_ref().map(|(address, _)| *address);
+        rpc.tls_address = encrypted.as_ref().map(|(address, _)| *address);
+        let rpc = Rc::new(rpc);
+        runtime::set_local(rpc.clone());
+        for (listening, is_tls) in [(plain, false), (encrypted, true)] {
+            if let Some((_, listener)) = listening {
+                drop(runtime::spawn(server::accept(rpc.clone(), listener, is_tls)));
+            }
+        }
+        Ok(rpc)
+    }
+
+    /// Only calls others: for tools that are not nodes.
+    ///
+    /// # Errors
+    /// When the certificates cannot be used.
+    pub fn client(config: Config) -> Result<Rc<Self>, StartError> {
+        Self::new(config, None).map(Rc::new)
+    }
+
+    fn new(config: Config, handler: Option<Rc<dyn Handler>>) -> Result<Self, StartError> {
+        Ok(Self {
+            features: config.shown_features(),
+            tls: config.tls.as_ref().map(Tls::load).transpose()?,
+            config,
+            handler,
+            codec: Rc::default(),
+            links: RefCell::default(),
+            served: RefCell::default(),
+            hellos: Semaphore::new(HELLOS_MAX),
+            stopped: Cell::new(false),
+            stop: Notify::new(),
+            address: None,
+            tls_address: None,
+        })
+    }
+
+    /// Where plain connections are accepted, with the port that was taken.
+    #[must_use]
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+
+    /// Where TLS connections are accepted.
+    #[must_use]
+    pub fn tls_address(&self) -> Option<SocketAddr> {
+        self.tls_address
+    }
+
+    /// The link to a shard; a peer that has another address than before gets a new one.
+    fn link(&self, peer: &Peer, shard: u32) -> Rc<Link> {
+        let mut links = self.links.borrow_mut();
+        if let Some(link) = links.get(&(peer.host_id, shard))
+            && link.peer == *peer
+        {
+            return link.clone();
+        }
+        let link = Link::new(*peer, shard, &self.config.limits);
+        let former = links.insert((peer.host_id, shard), link.clone());
+        drop(links);
+        if let Some(former) = former {
+            former.fail(&Ended::Closed, Duration::ZERO);
+        }
+        link
+    }
+
+    fn begin(
+        self: &Rc<Self>,
+        peer: &Peer,
+        shard: u32,
+        verb: u16,
+        body: Vec<u8>,
+        timeout: Duration,
+        is_one_way: bool,
+    ) -> Result<Option<Call>, RpcError> {
+        let bytes_max = self.config.limits.body_bytes_max;
+        if body.len() > bytes_max {
+            return Err(RpcError::TooLarge {
+                bytes: body.len(),
+                bytes_max,
+            });
+        }
+        if self.stopped.get() {
+            return Err(RpcError::Disconnected { may_have_run: false });
+        }
+        let link = self.link(peer, shard);
+        let counters = &link.counters;
+        add(if is_one_way { &counters.one_way } else { &counters.calls }, 1);
+        let deadline = runtime::now() + timeout;
+        let ticket = link.begin(self, verb, body, deadline, is_one_way)?;
+        Ok(ticket.map(|ticket| Call::waiting(link, ticket, deadline, self.config.limits.outbox_bytes_max)))
+    }
+
+    /// Sends a request to a shard of a peer. It is on its way when this returns; the result is the answer, or why there is none.
+    /// Dropping the [`Call`] cancels it.
+    pub fn call(self: &Rc<Self>, peer: &Peer, shard: u32, verb: u16, body: Vec<u8>, timeout: Duration) -> Call {
+        match self.begin(peer, shard, verb, body, timeout, false) {
+            Ok(call) => call.expect("only one-way messages have no call"),
+            Err(error) => Call::failed(error),
+        }
+    }
+
+    /// Sends a message that has no answer, at most once and without a promise; it is dropped if it cannot leave within the timeout.
+    ///
+    /// # Errors
+    /// When it is not even tried.
+    pub fn send(
+        self: &Rc<Self>,
+        peer: &Peer,
+        shard: u32,
+        verb: u16,
+        body: Vec<u8>,
+        timeout: Duration,
+    ) -> Result<(), RpcError> {
+        self.begin(peer, shard, verb, body, timeout, true).map(drop)
+    }
+
+    /// The features that both this node and the peer's shard have; `None` while there is no connection.
+    #[must_use]
+    pub fn features(&self, host_id: Uuid, shard: u32) -> Option<Rc<[String]>> {
+        self.links.borrow().get(&(host_id, shard))?.features()
+    }
+
+    /// Ends all connections with a peer, in both directions. Its calls fail; a next call connects again.
+    pub fn disconnect(&self, host_id: Uuid) {
+        let of_host = (host_id, 0)..=(host_id, u32::MAX);
+        let links: Vec<_> = {
+            let mut links = self.links.borrow_mut();
+            let keys: Vec<_> = links.range(of_host.clone()).map(|(key, _)| *key).collect();
+            keys.iter().filter_map(|key| links.remove(key)).collect()
+        };
+        for link in links {
+            link.fail(&Ended::Closed, Duration::ZERO);
+        }
+        for (_, served) in self.served.borrow().range(of_host) {
+            served.close();
+        }
+    }
+
+    /// The next call to a peer tries to connect, however short ago that failed: somebody has seen it alive.
+    pub fn retry_now(&self, host_id: Uuid) {
+        for (_, link) in self.links.borrow().range((host_id, 0)..=(host_id, u32::MAX)) {
+            link.retry_now();
+        }
+    }
+
+    /// Closes the doors and all connections. Calls fail from now on.
+    pub fn stop(&self) {
+        self.stopped.set(true);
+        self.stop.notify_all();
+        let links = std::mem::take(&mut *self.links.borrow_mut());
+        for link in links.values() {
+            link.fail(&Ended::Closed, Duration::ZERO);
+        }
+        for served in self.served.borrow().values() {
+            served.close();
+        }
+    }
+
+    /// The future's output, or `None` once the doors are closed.
+    pub(crate) async fn until_stopped<F: Future>(&self, future: F) -> Option<F::Output> {
+        let mut stopped = pin!(self.stop.notified());
+        let mut future = pin!(future);
+        poll_fn(|context| {
+            if self.stopped.get() || stopped.as_mut().poll(context).is_ready() {
+                return Poll::Ready(None);
+            }
+            future.as_mut().poll(context).map(Some)
+        })
+        .await
+    }
+
+    /// The connections to others.
+    #[must_use]
+    pub fn link_metrics(&self) -> Vec<LinkMetrics> {
+        let links = self.links.borrow();
+        let metrics = links.values().map(|link| {
+            let (load, counters) = (link.load(), &link.counters);
+            LinkMetrics {
+                host_id: link.peer.host_id,
+                shard: link.shard,
+                is_connected: load.is_connected,
+                calls: counters.calls.get(),
+                one_way: counters.one_way.get(),
+                timeouts: counters.timeouts.get(),
+                overloads: counters.overloads.get(),
+                disconnects: counters.disconnects.get(),
+                sent_bytes: counters.sent_bytes.get() + load.sent_bytes,
+                received_bytes: counters.received_bytes.get() + load.received_bytes,
+                in_flight: load.in_flight,
+                in_flight_bytes: load.in_flight_bytes,
+                waiting: load.waiting,
+                waiting_bytes: load.waiting_bytes,
+                outbox_bytes: load.outbox_bytes,
+            }
+        });
+        metrics.collect()
+    }
+
+    /// The connections from others.
+    #[must_use]
+    pub fn served_metrics(&self) -> Vec<ServedMetrics> {
+        let served = self.served.borrow();
+        let metrics = served.values().map(|served| ServedMetrics {
+            host_id: served.caller.host_id,
+            shard: served.caller.shard,
+            requests: served.requests.get(),
+            expired: served.expired.get(),
+            handling: served.handling.get(),
+            handling_bytes: served.handling_bytes.get(),
+            outbox_bytes: served.outbox.bytes(),
+            sent_bytes: served.outbox.sent_bytes.get(),
+            received_bytes: served.outbox.received_bytes.get(),
+        });
+        metrics.collect()
+    }
+}

@@ -1,0 +1,461 @@
+//! The calling side: one link for each shard of each peer that this shard calls.
+//!
+//! A link connects when it is first called and has no connection; what is called meanwhile waits in its line. When connecting fails or the
+//! connection ends, all its calls fail at once, and for a while that doubles with each failure the link fails calls without trying.
+//! There is no task while there is no connection.
+
+use crate::Rpc;
+use crate::calls::{Calls, GivenUp, Ticket};
+use crate::channel::{Channel, Input};
+use crate::config::Peer;
+use crate::error::{Ended, RemoteError, RpcError};
+use crate::frame::{Header, Kind, remaining_us};
+use crate::hello::{Answer, Hello, PROTOCOL_VERSION};
+use crate::outbox::{Drain, Outbox, write};
+use runtime::net::TcpStream;
+use runtime::{Instant, Sleep};
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+/// Where a link is with its connection.
+enum Phase {
+    /// None; not to be tried before `retry_at`.
+    Idle { retry_at: Instant, refused: Option<Rc<str>> },
+    /// A task connects.
+    Connecting,
+    /// There is one.
+    Connected {
+        outbox: Rc<Outbox>,
+        features: Rc<[String]>,
+    },
+}
+
+/// What is counted of a link.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) calls: Cell<u64>,
+    pub(crate) one_way: Cell<u64>,
+    pub(crate) timeouts: Cell<u64>,
+    pub(crate) overloads: Cell<u64>,
+    pub(crate) disconnects: Cell<u64>,
+    /// Of connections that have ended.
+    pub(crate) sent_bytes: Cell<u64>,
+    pub(crate) received_bytes: Cell<u64>,
+}
+
+pub(crate) fn add(counter: &Cell<u64>, by: u64) {
+    counter.set(counter.get() + by);
+}
+
+/// One shard of a peer.
+pub(crate) struct Link {
+    pub(crate) peer: Peer,
+    pub(crate) shard: u32,
+    calls: RefCell<Calls>,
+    phase: RefCell<Phase>,
+    /// Failures since the last time a connection stood.
+    failures: Cell<u32>,
+    /// Grows with each connection that is begun or ended, so that who connects sees that it is not wanted any more.
+    epoch: Cell<u64>,
+    pub(crate) counters: Counters,
+}
+
+impl Link {
+    pub(crate) fn new(peer: Peer, shard: u32, limits: &crate::Limits) -> Rc<Self> {
+        Rc::new(Self {
+            peer,
+            shard,
+            calls: RefCell::new(Calls::new(limits)),
+            phase: RefCell::new(Phase::Idle {
+                retry_at: Instant::from_nanos(0),
+                refused: None,
+            }),
+            failures: Cell::new(0),
+            epoch: Cell::new(0),
+            counters: Counters::default(),
+        })
+    }
+
+    fn outbox(&self) -> Option<Rc<Outbox>> {
+        match &*self.phase.borrow() {
+            Phase::Connected { outbox, .. } => Some(outbox.clone()),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn features(&self) -> Option<Rc<[String]>> {
+        match &*self.phase.borrow() {
+            Phase::Connected { features, .. } => Some(features.clone()),
+            _ => None,
+        }
+    }
+
+    /// Connects if there is no connection and it may be tried; who may not is told why.
+    fn prepare(self: &Rc<Self>, rpc: &Rc<Rpc>, now: Instant) -> Result<(), RpcError> {
+        if let Phase::Idle { retry_at, refused } = &*self.phase.borrow() {
+            if *retry_at > now {
+                return Err(match refused {
+                    Some(reason) => RpcError::Refused(reason.to_string()),
+                    None => RpcError::Disconnected { may_have_run: false },
+                });
+            }
+        } else {
+            return Ok(());
+        }
+        *self.phase.borrow_mut() = Phase::Connecting;
+        self.epoch.set(self.epoch.get() + 1);
+        drop(runtime::spawn(run(rpc.clone(), self.clone(), self.epoch.get())));
+        Ok(())
+    }
+
+    /// Takes up a request: sends it or puts it in line. `None` of one-way messages.
+    pub(crate) fn begin(
+        self: &Rc<Self>,
+        rpc: &Rc<Rpc>,
+        verb: u16,
+        body: Vec<u8>,
+        deadline: Instant,
+        is_one_way: bool,
+    ) -> Result<Option<Ticket>, RpcError> {
+        let now = runtime::now();
+        self.prepare(rpc, now)?;
+        let mut calls = self.calls.borrow_mut();
+        if let Phase::Connected { outbox, .. } = &*self.phase.borrow()
+            && calls.may_send_at_once(body.len(), outbox.bytes())
+        {
+            let ticket = (!is_one_way).then(|| calls.start(deadline, body.len()));
+            push_request(outbox, ticket, verb, deadline - now, &body);
+            return Ok(ticket);
+        }
+        let ticket = calls
+            .enqueue(now, deadline, verb, body, is_one_way)
+            .inspect_err(|_| add(&self.counters.overloads, 1))?;
+        Ok((!is_one_way).then_some(ticket))
+    }
+
+    /// Sends from the line as much as goes.
+    fn admit(&self) {
+        let Some(outbox) = self.outbox() else { return };
+        let mut calls = self.calls.borrow_mut();
+        if calls.waiting == 0 || outbox.is_closed() {
+            return;
+        }
+        let now = runtime::now();
+        while let Some(next) = calls.next(now, outbox.bytes()) {
+            push_request(&outbox, next.ticket, next.verb, next.deadline - now, &next.body);
+        }
+    }
+
+    /// Ends the connection, if there is one, and all calls. A next call connects again, after `pause`.
+    pub(crate) fn fail(&self, why: &Ended, pause: Duration) {
+        self.epoch.set(self.epoch.get() + 1);
+        let refused: Option<Rc<str>> = match why {
+            Ended::Refused(reason) => Some(reason.as_str().into()),
+            Ended::Tls(reason) => Some(format!("TLS: {reason}").into()),
+            _ => None,
+        };
+        let idle = Phase::Idle {
+            retry_at: runtime::now() + pause,
+            refused: refused.clone(),
+        };
+        let phase = std::mem::replace(&mut *self.phase.borrow_mut(), idle);
+        if let Phase::Connected { outbox, .. } = phase {
+            outbox.close(Ended::Closed);
+            add(&self.counters.disconnects, 1);
+            add(&self.counters.sent_bytes, outbox.sent_bytes.get());
+            add(&self.counters.received_bytes, outbox.received_bytes.get());
+        }
+        let wakers = self.calls.borrow_mut().fail_all(refused.as_deref());
+        for waker in wakers {
+            waker.wake();
+        }
+    }
+
+    /// The next call tries to connect, whatever failed before.
+    pub(crate) fn retry_now(&self) {
+        self.failures.set(0);
+        if let Phase::Idle { retry_at, .. } = &mut *self.phase.borrow_mut() {
+            *retry_at = Instant::from_nanos(0);
+        }
+    }
+
+    /// The caller does not wait for the call any more.
+    fn give_up(&self, ticket: Ticket, outbox_bytes_max: usize) -> GivenUp {
+        let given_up = self.calls.borrow_mut().give_up(ticket);
+        if given_up == GivenUp::InFlight {
+            // A peer that takes nothing is not told either: it will find the deadline in the request.
+            if let Some(outbox) = self.outbox()
+                && outbox.bytes() < outbox_bytes_max
+            {
+                outbox.push_plain(Kind::Cancel, ticket.id());
+            }
+            self.admit();
+        }
+        given_up
+    }
+
+    /// What is in flight, and what waits: counts and bytes of requests.
+    pub(crate) fn load(&self) -> Load {
+        let calls = self.calls.borrow();
+        let outbox = self.outbox();
+        Load {
+            is_connected: outbox.is_some(),
+            in_flight: calls.in_flight,
+            in_flight_bytes: calls.in_flight_bytes,
+            waiting: calls.waiting,
+            waiting_bytes: calls.waiting_bytes,
+            outbox_bytes: outbox.as_ref().map_or(0, |outbox| outbox.bytes()),
+            sent_bytes: outbox.as_ref().map_or(0, |outbox| outbox.sent_bytes.get()),
+            received_bytes: outbox.as_ref().map_or(0, |outbox| outbox.received_bytes.get()),
+        }
+    }
+
+    fn receive(&self, input: &mut Input) -> Result<(), Ended> {
+        while let Some(frame) = input.next()? {
+            let id = frame.header.id;
+            let result = match frame.header.kind {
+                Kind::Response => Ok(input.body(&frame).to_vec()),
+                Kind::Error => Err(RpcError::Remote(RemoteError::decode(input.body(&frame)))),
+                Kind::Pong => continue,
+                other => return Err(Ended::Garbage(format!("{other:?} came where an answer was expected"))),
+            };
+            let waker = self.calls.borrow_mut().complete(id, result);
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        }
+        self.admit();
+        Ok(())
+    }
+}
+
+/// See [`Link::load`].
+pub(crate) struct Load {
+    pub(crate) is_connected: bool,
+    pub(crate) in_flight: usize,
+    pub(crate) in_flight_bytes: usize,
+    pub(crate) waiting: usize,
+    pub(crate) waiting_bytes: usize,
+    pub(crate) outbox_bytes: usize,
+    pub(crate) sent_bytes: u64,
+    pub(crate) received_bytes: u64,
+}
+
+impl Drain for Link {
+    fn drained(&self) {
+        self.admit();
+    }
+}
+
+fn push_request(outbox: &Outbox, ticket: Option<Ticket>, verb: u16, remaining: Duration, body: &[u8]) {
+    let header = Header {
+        kind: if ticket.is_some() { Kind::Request } else { Kind::OneWay },
+        verb,
+        remaining_us: remaining_us(remaining),
+        id: ticket.map_or(0, Ticket::id),
+    };
+    outbox.push(header, body);
+}
+
+/// Connects and serves the connection to its end.
+async fn run(rpc: Rc<Rpc>, link: Rc<Link>, epoch: u64) {
+    let limits = &rpc.config.limits;
+    let ended = match runtime::timeout(limits.hello_timeout, connect(&rpc, &link)).await {
+        Err(_) => Ended::Silent,
+        Ok(Err(ended)) => ended,
+        Ok(Ok(_)) if link.epoch.get() != epoch => return,
+        Ok(Ok((channel, compression, features))) => {
+            link.failures.set(0);
+            serve(&rpc, &link, epoch, channel, compression, features).await
+        }
+    };
+    if link.epoch.get() != epoch {
+        // It was ended from this side, and what waited was told.
+        return;
+    }
+    let failures = link.failures.get();
+    link.failures.set(failures.saturating_add(1));
+    let pause = limits.retry_after.saturating_mul(1 << failures.min(16));
+    let pause = pause.min(limits.retry_after_max);
+    log::warn!(
+        "no connection to shard {} of node {} at {}: {ended}",
+        link.shard,
+        link.peer.host_id,
+        link.peer.address
+    );
+    link.fail(&ended, pause);
+}
+
+type Compression = Option<crate::codec::Compression>;
+
+async fn connect(rpc: &Rpc, link: &Link) -> Result<(Channel, Compression, Vec<String>), Ended> {
+    let stream = TcpStream::connect(link.peer.address).await?;
+    let session = match (&rpc.tls, link.peer.tls) {
+        (_, false) => None,
+        (Some(tls), true) => Some(tls.connect(link.peer.address.ip())?),
+        (None, true) => return Err(Ended::Tls("this node has no certificate".to_owned())),
+    };
+    let mut channel = Channel::new(stream, session);
+    channel.handshake().await?;
+    let hello = Hello {
+        version: PROTOCOL_VERSION,
+        cluster_name: rpc.config.cluster_name.clone(),
+        source_host: rpc.config.host_id,
+        source_shard: runtime::shard().0,
+        target_host: link.peer.host_id,
+        target_shard: link.shard,
+        features: rpc.features.clone(),
+        compression: if link.peer.compress {
+            rpc.config.compression.clone()
+        } else {
+            Vec::new()
+        },
+    };
+    channel.send(hello.encode()).await?;
+    match channel.receive_message(Answer::decode, false).await? {
+        Answer::Refused(reason) => Err(Ended::Refused(reason)),
+        Answer::Accepted {
+            features, compression, ..
+        } => Ok((channel, compression, features)),
+    }
+}
+
+async fn serve(
+    rpc: &Rc<Rpc>,
+    link: &Rc<Link>,
+    epoch: u64,
+    channel: Channel,
+    compression: Compression,
+    features: Vec<String>,
+) -> Ended {
+    let outbox = Outbox::new();
+    let limits = &rpc.config.limits;
+    let (mut input, half, wire) = channel.into_frames(&outbox, rpc.codec.clone(), compression, limits.body_bytes_max);
+    *link.phase.borrow_mut() = Phase::Connected {
+        outbox: outbox.clone(),
+        features: features.into(),
+    };
+    drop(runtime::spawn(write(outbox.clone(), half, wire, link.clone())));
+    drop(runtime::spawn(watch(outbox.clone(), limits.ping_interval)));
+    link.admit();
+    loop {
+        if let Err(ended) = input.fill().await {
+            outbox.close(ended);
+        } else if link.epoch.get() == epoch
+            && let Err(ended) = link.receive(&mut input)
+        {
+            outbox.close(ended);
+        }
+        if outbox.is_closed() || link.epoch.get() != epoch {
+            return outbox.take_reason();
+        }
+    }
+}
+
+/// Pings when nothing comes, and closes when that brings nothing either.
+async fn watch(outbox: Rc<Outbox>, interval: Duration) {
+    let (mut seen, mut pinged) = (outbox.received_bytes.get(), false);
+    loop {
+        runtime::sleep(interval).await;
+        if outbox.is_closed() {
+            return;
+        }
+        let received = outbox.received_bytes.get();
+        if received != seen {
+            (seen, pinged) = (received, false);
+        } else if pinged {
+            outbox.close(Ended::Silent);
+            return;
+        } else {
+            pinged = true;
+            outbox.push_plain(Kind::Ping, 0);
+        }
+    }
+}
+
+/// A call that waits for its answer. Dropping it tells the peer that nobody waits: a request that has not run will not, and one that runs
+/// as a task is stopped. Whoever wants it to run to its end keeps the call until it resolves.
+#[must_use = "a call that is dropped is cancelled"]
+pub struct Call(State);
+
+enum State {
+    Waiting {
+        link: Rc<Link>,
+        ticket: Ticket,
+        timer: Sleep,
+        outbox_bytes_max: usize,
+    },
+    Failed(RpcError),
+    Over,
+}
+
+impl Call {
+    pub(crate) fn failed(error: RpcError) -> Self {
+        Self(State::Failed(error))
+    }
+
+    pub(crate) fn waiting(link: Rc<Link>, ticket: Ticket, deadline: Instant, outbox_bytes_max: usize) -> Self {
+        Self(State::Waiting {
+            link,
+            ticket,
+            timer: runtime::sleep_until(deadline),
+            outbox_bytes_max,
+        })
+    }
+}
+
+impl Future for Call {
+    type Output = Result<Vec<u8>, RpcError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let result = match &mut self.0 {
+            State::Waiting {
+                link,
+                ticket,
+                timer,
+                outbox_bytes_max,
+            } => {
+                let known = link.calls.borrow_mut().poll(*ticket, context.waker());
+                match known {
+                    Some(result) => {
+                        if matches!(result, Err(RpcError::Timeout { .. })) {
+                            add(&link.counters.timeouts, 1);
+                        }
+                        result
+                    }
+                    None if Pin::new(timer).poll(context).is_ready() => {
+                        add(&link.counters.timeouts, 1);
+                        Err(RpcError::Timeout {
+                            may_have_run: link.give_up(*ticket, *outbox_bytes_max) == GivenUp::InFlight,
+                        })
+                    }
+                    None => return Poll::Pending,
+                }
+            }
+            State::Failed(_) | State::Over => match std::mem::replace(&mut self.0, State::Over) {
+                State::Failed(error) => Err(error),
+                _ => panic!("a call is polled after it was over"),
+            },
+        };
+        self.0 = State::Over;
+        Poll::Ready(result)
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        if let State::Waiting {
+            link,
+            ticket,
+            outbox_bytes_max,
+            ..
+        } = &self.0
+        {
+            link.give_up(*ticket, *outbox_bytes_max);
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! Frames on their way to the other end, and the task that sends them.
+//!
+//! Whatever is pushed before the writer has its turn leaves in one write. The outbox does not refuse anything: who pushes looks at
+//! [`Outbox::bytes`] first, and [`Drain`] tells the owner when the kernel has taken some.
+
+use crate::codec::{Codec, Compression};
+use crate::error::Ended;
+use crate::frame::{self, Header, Kind};
+use crate::tls::Session;
+use runtime::net::WriteHalf;
+use std::cell::{Cell, RefCell};
+use std::future::{Future, poll_fn};
+use std::net::Shutdown;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+
+/// A buffer that is not in use keeps at most so many bytes.
+const KEPT_BYTES: usize = 16 << 10;
+
+/// One task that waits for something to become true.
+#[derive(Default)]
+pub(crate) struct Signal(Cell<Option<Waker>>);
+
+impl Signal {
+    /// The condition may hold now.
+    pub(crate) fn ring(&self) {
+        if let Some(waker) = self.0.take() {
+            waker.wake();
+        }
+    }
+
+    /// Waits until it does; it is looked at again at each ring.
+    pub(crate) async fn wait_until(&self, mut condition: impl FnMut() -> bool) {
+        poll_fn(|context| {
+            if condition() {
+                return Poll::Ready(());
+            }
+            self.0.set(Some(context.waker().clone()));
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+/// Is told when the kernel has taken what an outbox held, and when the outbox is closed.
+pub(crate) trait Drain {
+    /// There is room again, or the connection is gone.
+    fn drained(&self);
+}
+
+/// Frames of one connection that are not sent.
+pub(crate) struct Outbox {
+    frames: RefCell<Vec<u8>>,
+    /// Bytes that the writer has taken and the kernel has not.
+    writing: Cell<usize>,
+    writer: Signal,
+    closed: Cell<bool>,
+    why: RefCell<Option<Ended>>,
+    /// Bytes that went to the kernel, as they are on the wire.
+    pub(crate) sent_bytes: Cell<u64>,
+    /// Bytes that came from it.
+    pub(crate) received_bytes: Cell<u64>,
+}
+
+impl Outbox {
+    pub(crate) fn new() -> Rc<Self> {
+        Rc::new(Self {
+            frames: RefCell::default(),
+            writing: Cell::new(0),
+            writer: Signal::default(),
+            closed: Cell::new(false),
+            why: RefCell::default(),
+            sent_bytes: Cell::new(0),
+            received_bytes: Cell::new(0),
+        })
+    }
+
+    /// Bytes that the kernel has not taken.
+    pub(crate) fn bytes(&self) -> usize {
+        self.frames.borrow().len() + self.writing.get()
+    }
+
+    /// Adds a frame. After the end it goes nowhere.
+    pub(crate) fn push(&self, header: Header, body: &[u8]) {
+        if self.closed.get() {
+            return;
+        }
+        frame::append(&mut self.frames.borrow_mut(), header, body);
+        self.writer.ring();
+    }
+
+    /// Adds a frame without a body.
+    pub(crate) fn push_plain(&self, kind: Kind, id: u64) {
+        self.push(Header::plain(kind, id), &[]);
+    }
+
+    /// TLS has something to say.
+    pub(crate) fn wake_writer(&self) {
+        self.writer.ring();
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.get()
+    }
+
+    /// Ends the connection; the first reason stays.
+    pub(crate) fn close(&self, why: Ended) {
+        if !self.closed.replace(true) {
+            *self.why.borrow_mut() = Some(why);
+            *self.frames.borrow_mut() = Vec::new();
+            self.writer.ring();
+        }
+    }
+
+    /// Why it ended, once.
+    pub(crate) fn take_reason(&self) -> Ended {
+        self.why.borrow_mut().take().unwrap_or(Ended::Closed)
+    }
+}
+
+/// How the bytes of a connection are changed on their way.
+#[derive(Clone)]
+pub(crate) struct Wire {
+    pub(crate) codec: Rc<RefCell<Codec>>,
+    pub(crate) compression: Option<Compression>,
+    pub(crate) session: Option<Rc<RefCell<Session>>>,
+}
+
+impl Wire {
+    /// Replaces the frames in `buffer` by what goes to the kernel; `scratch` is for keeping its memory only.
+    fn encode(&self, buffer: &mut Vec<u8>, scratch: &mut Vec<u8>) -> Result<(), Ended> {
+        if let Some(compression) = self.compression
+            && !buffer.is_empty()
+        {
+            scratch.clear();
+            self.codec.borrow_mut().append_blocks(compression, buffer, scratch);
+            std::mem::swap(buffer, scratch);
+        }
+        if let Some(session) = &self.session {
+            scratch.clear();
+            session.borrow_mut().encrypt(buffer, scratch)?;
+            std::mem::swap(buffer, scratch);
+        }
+        Ok(())
+    }
+
+    fn wants_write(&self) -> bool {
+        let session = self.session.as_ref();
+        session.is_some_and(|session| session.borrow().wants_write())
+    }
+}
+
+/// Sends what the outbox gets, until it is closed or the other end is gone.
+pub(crate) async fn write(outbox: Rc<Outbox>, mut half: WriteHalf, wire: Wire, owner: Rc<dyn Drain>) {
+    let (mut buffer, mut scratch) = (Vec::new(), Vec::new());
+    loop {
+        outbox
+            .writer
+            .wait_until(|| outbox.is_closed() || !outbox.frames.borrow().is_empty() || wire.wants_write())
+            .await;
+        if outbox.is_closed() {
+            break;
+        }
+        std::mem::swap(&mut *outbox.frames.borrow_mut(), &mut buffer);
+        let frame_bytes = buffer.len();
+        outbox.writing.set(frame_bytes);
+        if let Err(ended) = wire.encode(&mut buffer, &mut scratch) {
+            outbox.close(ended);
+            break;
+        }
+        let wire_bytes = buffer.len() as u64;
+        match write_or_close(&outbox, &mut half, buffer).await {
+            Some((Ok(()), back)) => buffer = back,
+            Some((Err(error), _)) => {
+                outbox.close(error.into());
+                break;
+            }
+            None => break,
+        }
+        outbox.sent_bytes.set(outbox.sent_bytes.get() + wire_bytes);
+        outbox.writing.set(0);
+        buffer.clear();
+        for kept in [&mut buffer, &mut scratch] {
+            if kept.capacity() > KEPT_BYTES {
+                *kept = Vec::new();
+            }
+        }
+        owner.drained();
+    }
+    // An error here says that the connection is gone, which is what is wanted.
+    let _ = half.shutdown(Shutdown::Both);
+    outbox.writing.set(0);
+    owner.drained();
+}
+
+/// Writes the buffer, unless the outbox is closed meanwhile: a peer that does not read must not keep its connection.
+async fn write_or_close(
+    outbox: &Outbox,
+    half: &mut WriteHalf,
+    buffer: Vec<u8>,
+) -> Option<(std::io::Result<()>, Vec<u8>)> {
+    let mut writing = pin!(half.write_all(buffer));
+    poll_fn(|context| {
+        if outbox.is_closed() {
+            return Poll::Ready(None);
+        }
+        if let Poll::Ready(written) = writing.as_mut().poll(context) {
+            return Poll::Ready(Some(written));
+        }
+        outbox.writer.0.set(Some(context.waker().clone()));
+        Poll::Pending
+    })
+    .await
+}

@@ -1,0 +1,525 @@
+//! The answering side: doors, hellos, and one task for each connection that another node made.
+//!
+//! Whichever shard accepts a connection reads its hello and hands it to the shard that the hello names. There the reader gives each
+//! request to the handler, in the order they came. What the handler knows at once goes to the outbox without a task; what takes longer
+//! runs as a task, of which a connection has a bounded number. Beyond that, or when the other end does not read its answers, the
+//! connection is not read, and nothing else suffers.
+
+use crate::Rpc;
+use crate::channel::{Channel, DetachedChannel, Input};
+use crate::error::{Ended, RemoteError, RemoteErrorKind};
+use crate::frame::{Frame, Header, Kind};
+use crate::hello::{self, Answer, Hello};
+use crate::outbox::{Drain, Outbox, Signal, write};
+use runtime::net::{TcpListener, TcpStream};
+use runtime::{Instant, Permit, ShardId};
+use std::cell::{Cell, RefCell};
+use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+use uuid::Uuid;
+
+/// Silent ping intervals after which a connection is given up: the other end pings after each.
+const SILENT_INTERVALS: u32 = 4;
+
+/// Who calls.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Caller {
+    /// The node's identity, as it says; with TLS one of the trusted certificates stands behind it.
+    pub host_id: Uuid,
+    /// The shard of that node.
+    pub shard: u32,
+    /// Where its end of the connection is.
+    pub address: SocketAddr,
+    /// The features that both nodes have.
+    pub features: Vec<String>,
+}
+
+/// A request, as the handler sees it.
+pub struct Request<'a> {
+    /// Who calls.
+    pub peer: &'a Rc<Caller>,
+    /// What for.
+    pub verb: u16,
+    /// The rest.
+    pub body: &'a [u8],
+    /// When nobody waits for the answer any more.
+    pub deadline: Instant,
+    /// The answer will not be sent.
+    pub is_one_way: bool,
+}
+
+/// An answer that takes a while. It is dropped when its caller gives up, when its deadline passes and when the connection ends, so
+/// what must not stop half-way is a task of its own.
+pub type Later = Pin<Box<dyn Future<Output = Result<Vec<u8>, RemoteError>>>>;
+
+/// What a handler does with a request.
+pub enum Reply {
+    /// The answer is known.
+    Now(Vec<u8>),
+    /// It will be.
+    Later(Later),
+    /// The answer is an error.
+    Err(RemoteError),
+    /// One-way messages have no answer; a request that gets none is answered with an error.
+    None,
+}
+
+/// Answers requests, on one shard.
+pub trait Handler {
+    /// Looks at a request and answers it, or says what will. Runs on the connection's reader, so it should be short.
+    fn handle(&self, request: Request<'_>) -> Reply;
+}
+
+/// A connection that another node made to this shard.
+pub(crate) struct Served {
+    pub(crate) caller: Rc<Caller>,
+    pub(crate) outbox: Rc<Outbox>,
+    /// The reader waits here for room.
+    room: Signal,
+    /// The reader waits for tasks, not for the other end.
+    is_busy: Cell<bool>,
+    running: RefCell<Running>,
+    pub(crate) handling: Cell<usize>,
+    pub(crate) handling_bytes: Cell<usize>,
+    pub(crate) requests: Cell<u64>,
+    pub(crate) expired: Cell<u64>,
+}
+
+/// Requests that run as tasks, by slot.
+#[derive(Default)]
+struct Running {
+    slots: Vec<Slot>,
+    free: Vec<usize>,
+}
+
+#[derive(Default)]
+struct Slot {
+    id: u64,
+    is_used: bool,
+    is_cancelled: bool,
+    waker: Option<Waker>,
+}
+
+impl Drain for Served {
+    fn drained(&self) {
+        self.room.ring();
+    }
+}
+
+impl Served {
+    /// Ends the connection.
+    pub(crate) fn close(&self) {
+        self.outbox.close(Ended::Closed);
+        self.room.ring();
+        for slot in &mut self.running.borrow_mut().slots {
+            slot.cancel();
+        }
+    }
+
+    fn cancel(&self, id: u64) {
+        let mut running = self.running.borrow_mut();
+        if let Some(slot) = running.slots.iter_mut().find(|slot| slot.is_used && slot.id == id) {
+            slot.cancel();
+        }
+    }
+
+    fn take_slot(&self, id: u64) -> usize {
+        let mut running = self.running.borrow_mut();
+        let slot = running.free.pop().unwrap_or(running.slots.len());
+        if slot == running.slots.len() {
+            running.slots.push(Slot::default());
+        }
+        running.slots[slot] = Slot {
+            id,
+            is_used: true,
+            ..Slot::default()
+        };
+        slot
+    }
+
+    fn answer_error(&self, id: u64, kind: RemoteErrorKind, message: &str) {
+        let error = RemoteError {
+            kind,
+            message: message.to_owned(),
+        };
+        self.outbox.push(Header::plain(Kind::Error, id), &error.encode());
+    }
+}
+
+impl Slot {
+    fn cancel(&mut self) {
+        self.is_cancelled = true;
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+/// Accepts connections until the front door closes.
+pub(crate) async fn accept(rpc: Rc<Rpc>, listener: TcpListener, is_tls: bool) {
+    loop {
+        let permit = rpc.hellos.acquire(1).await;
+        let accepted = rpc.until_stopped(listener.accept()).await;
+        match accepted {
+            None => return,
+            Some(Ok(stream)) => drop(runtime::spawn(welcome(rpc.clone(), stream, is_tls, permit))),
+            Some(Err(error)) => {
+                // Out of file descriptors, or a node that gave up: go on after a breath.
+                log::warn!("cannot accept a connection of a node: {error}");
+                runtime::sleep(Duration::from_millis(10)).await;
+            }
+        }
+    }
+}
+
+/// Learns who connects, and hands the connection to the shard it is for.
+async fn welcome(rpc: Rc<Rpc>, stream: TcpStream, is_tls: bool, permit: Permit) {
+    let address = stream.peer_addr().map_or_else(|_| "?".to_owned(), |address| address.to_string());
+    let session = match &rpc.tls {
+        Some(tls) if is_tls => match tls.accept() {
+            Ok(session) => Some(session),
+            Err(ended) => {
+                log::warn!("a connection from {address} is closed: {ended}");
+                return;
+            }
+        },
+        _ => None,
+    };
+    let mut channel = Channel::new(stream, session);
+    let heard = runtime::timeout(rpc.config.limits.hello_timeout, async {
+        channel.handshake().await?;
+        channel.receive_message(Hello::decode, true).await
+    })
+    .await;
+    drop(permit);
+    let hello = match heard.unwrap_or(Err(Ended::Silent)) {
+        Ok(hello) => hello,
+        Err(ended) => {
+            log::warn!("a connection from {address} is closed: {ended}");
+            if matches!(ended, Ended::Tls(_)) {
+                channel.linger().await;
+            }
+            return;
+        }
+    };
+    let answer = rpc.answer(&hello);
+    if let Answer::Refused(reason) = &answer {
+        refuse(&rpc, channel, reason).await;
+        return;
+    }
+    let target = ShardId(hello.target_shard);
+    let channel = channel.detach();
+    // The sending end is gone when the connection is, so nobody waits for the message.
+    drop(runtime::submit_to(target, move || {
+        if let Some(rpc) = runtime::local::<Rpc>() {
+            rpc.take_over(channel, hello, answer);
+        }
+    }));
+}
+
+/// Says no.
+async fn refuse(rpc: &Rpc, mut channel: Channel, reason: &str) {
+    log::warn!(
+        "a connection from {} is refused: {reason}",
+        channel.peer_addr().map_or_else(|_| "?".to_owned(), |address| address.to_string())
+    );
+    let answer = Answer::Refused(reason.to_owned()).encode();
+    let sent = runtime::timeout(rpc.config.limits.hello_timeout, channel.send(answer)).await;
+    if matches!(sent, Ok(Ok(()))) {
+        channel.linger().await;
+    }
+}
+
+impl Rpc {
+    fn answer(&self, hello: &Hello) -> Answer {
+        let host = hello::Host {
+            cluster_name: &self.config.cluster_name,
+            host_id: self.config.host_id,
+            shards: runtime::shard_count(),
+            features: &self.features,
+            compression: &self.config.compression,
+        };
+        hello::answer(hello, &host)
+    }
+
+    /// Serves a connection whose hello another shard has heard.
+    fn take_over(self: Rc<Self>, channel: DetachedChannel, hello: Hello, answer: Answer) {
+        let channel = channel.attach();
+        drop(runtime::spawn(async move {
+            let Some(handler) = self.handler.clone() else {
+                refuse(&self, channel, "this node answers no requests").await;
+                return;
+            };
+            if self.stopped.get() {
+                refuse(&self, channel, "this node is going down").await;
+                return;
+            }
+            if self.served.borrow().len() >= self.config.limits.connections_max {
+                refuse(&self, channel, "this shard serves as many connections as it may").await;
+                return;
+            }
+            // An error says that the other end is gone: it will connect again if it wants.
+            let _ = serve(&self, channel, hello, answer, &*handler).await;
+        }));
+    }
+}
+
+async fn serve(
+    rpc: &Rc<Rpc>,
+    mut channel: Channel,
+    hello: Hello,
+    answer: Answer,
+    handler: &dyn Handler,
+) -> Result<(), Ended> {
+    let address = channel.peer_addr()?;
+    let limits = &rpc.config.limits;
+    runtime::timeout(limits.hello_timeout, channel.send(answer.encode()))
+        .await
+        .unwrap_or(Err(Ended::Silent))?;
+    let Answer::Accepted {
+        features, compression, ..
+    } = answer
+    else {
+        unreachable!("refused connections are not handed over");
+    };
+    let outbox = Outbox::new();
+    let (mut input, half, wire) = channel.into_frames(&outbox, rpc.codec.clone(), compression, limits.body_bytes_max);
+    let served = Rc::new(Served {
+        caller: Rc::new(Caller {
+            host_id: hello.source_host,
+            shard: hello.source_shard,
+            address,
+            features,
+        }),
+        outbox: outbox.clone(),
+        room: Signal::default(),
+        is_busy: Cell::new(false),
+        running: RefCell::default(),
+        handling: Cell::new(0),
+        handling_bytes: Cell::new(0),
+        requests: Cell::new(0),
+        expired: Cell::new(0),
+    });
+    let key = (hello.source_host, hello.source_shard);
+    let former = rpc.served.borrow_mut().insert(key, served.clone());
+    if let Some(former) = former {
+        // The other end has one connection to this shard; the former one is dead and does not know it.
+        former.close();
+    }
+    // Who called this node can be called.
+    rpc.retry_now(hello.source_host);
+    let owner: Rc<dyn Drain> = served.clone();
+    drop(runtime::spawn(write(outbox.clone(), half, wire, owner)));
+    drop(runtime::spawn(watch(served.clone(), limits.ping_interval)));
+    let ended = read(rpc, &served, &mut input, handler).await;
+    if let Err(ended @ Ended::Garbage(_)) = &ended {
+        log::warn!("the connection of node {} at {address} is closed: {ended}", hello.source_host);
+    }
+    served.close();
+    let mut all = rpc.served.borrow_mut();
+    if all.get(&key).is_some_and(|known| Rc::ptr_eq(known, &served)) {
+        all.remove(&key);
+    }
+    Ok(())
+}
+
+async fn read(rpc: &Rc<Rpc>, served: &Rc<Served>, input: &mut Input, handler: &dyn Handler) -> Result<(), Ended> {
+    let limits = &rpc.config.limits;
+    let has_slots = || {
+        served.handling.get() < limits.handling_max && served.handling_bytes.get() < limits.handling_bytes_max
+    };
+    let has_room = || served.outbox.bytes() < limits.outbox_bytes_max;
+    loop {
+        input.fill().await?;
+        let arrived = runtime::now();
+        let mut now = arrived;
+        while let Some(frame) = input.next()? {
+            let is_request = matches!(frame.header.kind, Kind::Request | Kind::OneWay);
+            if is_request && !(has_slots() && has_room()) {
+                served
+                    .room
+                    .wait_until(|| {
+                        served.is_busy.set(!has_slots());
+                        served.outbox.is_closed() || (has_slots() && has_room())
+                    })
+                    .await;
+                now = runtime::now();
+            }
+            if served.outbox.is_closed() {
+                return Err(Ended::Closed);
+            }
+            let deadline = arrived + frame.header.remaining();
+            match frame.header.kind {
+                Kind::Request | Kind::OneWay => handle(rpc, served, input, &frame, handler, deadline, now),
+                Kind::Cancel => served.cancel(frame.header.id),
+                Kind::Ping => served.outbox.push_plain(Kind::Pong, 0),
+                other => return Err(Ended::Garbage(format!("{other:?} came where a request was expected"))),
+            }
+            if runtime::should_yield() {
+                runtime::yield_now().await;
+                now = runtime::now();
+            }
+        }
+    }
+}
+
+/// Runs one request as far as it goes at once.
+fn handle(
+    rpc: &Rc<Rpc>,
+    served: &Rc<Served>,
+    input: &Input,
+    frame: &Frame,
+    handler: &dyn Handler,
+    deadline: Instant,
+    now: Instant,
+) {
+    let id = frame.header.id;
+    let is_one_way = frame.header.kind == Kind::OneWay;
+    served.requests.set(served.requests.get() + 1);
+    if deadline <= now {
+        served.expired.set(served.expired.get() + 1);
+        if !is_one_way {
+            served.answer_error(id, RemoteErrorKind::Expired, "the deadline passed before the request ran");
+        }
+        return;
+    }
+    let body = input.body(frame);
+    let reply = handler.handle(Request {
+        peer: &served.caller,
+        verb: frame.header.verb,
+        body,
+        deadline,
+        is_one_way,
+    });
+    match reply {
+        Reply::Later(future) => {
+            let slot = served.take_slot(id);
+            served.handling.set(served.handling.get() + 1);
+            served.handling_bytes.set(served.handling_bytes.get() + body.len());
+            let task = Task {
+                rpc: rpc.clone(),
+                served: served.clone(),
+                slot,
+                bytes: body.len(),
+            };
+            drop(runtime::spawn(task.run(future, id, deadline, is_one_way)));
+        }
+        _ if is_one_way => {}
+        Reply::Now(answer) => send_answer(rpc, served, id, Ok(answer)),
+        Reply::Err(error) => send_answer(rpc, served, id, Err(error)),
+        Reply::None => served.answer_error(id, RemoteErrorKind::Failed, "the request has no answer"),
+    }
+}
+
+fn send_answer(rpc: &Rpc, served: &Served, id: u64, answer: Result<Vec<u8>, RemoteError>) {
+    let limits = &rpc.config.limits;
+    let (kind, body) = match answer {
+        Ok(body) => (Kind::Response, body),
+        Err(error) => (Kind::Error, error.encode()),
+    };
+    if body.len() > limits.body_bytes_max {
+        let message = format!("an answer of {} bytes is above the {} of a frame", body.len(), limits.body_bytes_max);
+        served.answer_error(id, RemoteErrorKind::Failed, &message);
+        return;
+    }
+    let waiting = served.outbox.bytes();
+    if waiting > 0 && waiting + body.len() > limits.answer_bytes_max {
+        served.answer_error(
+            id,
+            RemoteErrorKind::Overloaded,
+            "the request ran, but too many bytes of answers wait to be read",
+        );
+        return;
+    }
+    served.outbox.push(Header::plain(kind, id), &body);
+}
+
+/// A request that runs as a task.
+struct Task {
+    rpc: Rc<Rpc>,
+    served: Rc<Served>,
+    slot: usize,
+    bytes: usize,
+}
+
+impl Task {
+    async fn run(self, future: Later, id: u64, deadline: Instant, is_one_way: bool) {
+        match self.until_nobody_waits(future, deadline).await {
+            Some(answer) if !is_one_way => send_answer(&self.rpc, &self.served, id, answer),
+            _ => {}
+        }
+    }
+
+    /// `None` when the caller gave up, the deadline passed, or the connection ended.
+    async fn until_nobody_waits(
+        &self,
+        mut future: Later,
+        deadline: Instant,
+    ) -> Option<Result<Vec<u8>, RemoteError>> {
+        let mut timer = runtime::sleep_until(deadline);
+        poll_fn(|context| {
+            {
+                let slot = &mut self.served.running.borrow_mut().slots[self.slot];
+                if slot.is_cancelled {
+                    return Poll::Ready(None);
+                }
+                slot.waker = Some(context.waker().clone());
+            }
+            if let Poll::Ready(answer) = future.as_mut().poll(context) {
+                return Poll::Ready(Some(answer));
+            }
+            if Pin::new(&mut timer).poll(context).is_ready() {
+                self.served.expired.set(self.served.expired.get() + 1);
+                return Poll::Ready(None);
+            }
+            Poll::Pending
+        })
+        .await
+        .filter(|_| deadline > runtime::now())
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        let served = &self.served;
+        {
+            let mut running = served.running.borrow_mut();
+            running.slots[self.slot] = Slot::default();
+            running.free.push(self.slot);
+        }
+        served.handling.set(served.handling.get() - 1);
+        served.handling_bytes.set(served.handling_bytes.get() - self.bytes);
+        served.room.ring();
+    }
+}
+
+/// Tells the other end that this one is alive while it does not read, and closes when neither direction has moved for long.
+async fn watch(served: Rc<Served>, interval: Duration) {
+    let outbox = &served.outbox;
+    let moved = || outbox.received_bytes.get() + outbox.sent_bytes.get();
+    let (mut seen, mut silent) = (moved(), 0);
+    loop {
+        runtime::sleep(interval).await;
+        if outbox.is_closed() {
+            return;
+        }
+        if served.is_busy.get() {
+            outbox.push_plain(Kind::Pong, 0);
+        }
+        if moved() != seen {
+            (seen, silent) = (moved(), 0);
+        } else {
+            silent += 1;
+        }
+        if silent >= SILENT_INTERVALS {
+            log::warn!("the connection of node {} is closed: {}", served.caller.host_id, Ended::Silent);
+            outbox.close(Ended::Silent);
+            served.room.ring();
+            return;
+        }
+    }
+}
