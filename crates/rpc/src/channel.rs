@@ -244,7 +244,11 @@ impl Input {
         let read_bytes = if let Some(session) = self.wire.session.clone() {
             let (result, received) = self.half.read(Vec::with_capacity(READ_BYTES / 4)).await;
             let read = result?;
-            let target = if is_compressed { &mut self.blocks } else { &mut self.frames };
+            let target = if is_compressed {
+                &mut self.blocks
+            } else {
+                &mut self.frames
+            };
             let mut session = session.borrow_mut();
             session.decrypt(&received, target)?;
             if session.wants_write() {
@@ -252,7 +256,11 @@ impl Input {
             }
             read
         } else {
-            let target = if is_compressed { &mut self.blocks } else { &mut self.frames };
+            let target = if is_compressed {
+                &mut self.blocks
+            } else {
+                &mut self.frames
+            };
             let mut buffer = std::mem::take(target);
             reserve(&mut buffer, self.was_full);
             let (result, buffer) = self.half.read(buffer).await;

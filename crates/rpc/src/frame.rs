@@ -100,7 +100,10 @@ impl fmt::Display for FrameError {
                 write!(formatter, "a frame of {bytes} bytes is above the limit of {bytes_max}")
             }
             Self::Checksum { found, expected } => {
-                write!(formatter, "a frame has checksum {found:08x} where {expected:08x} was expected")
+                write!(
+                    formatter,
+                    "a frame has checksum {found:08x} where {expected:08x} was expected"
+                )
             }
             Self::UnknownKind(kind) => write!(formatter, "a frame has the unknown kind {kind}"),
         }

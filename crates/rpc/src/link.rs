@@ -24,14 +24,14 @@ use std::time::Duration;
 /// Where a link is with its connection.
 enum Phase {
     /// None; not to be tried before `retry_at`.
-    Idle { retry_at: Instant, refused: Option<Rc<str>> },
+    Idle {
+        retry_at: Instant,
+        refused: Option<Rc<str>>,
+    },
     /// A task connects.
     Connecting,
     /// There is one.
-    Connected {
-        outbox: Rc<Outbox>,
-        features: Rc<[String]>,
-    },
+    Connected { outbox: Rc<Outbox>, features: Rc<[String]> },
 }
 
 /// What is counted of a link.
