@@ -323,7 +323,7 @@ fn a_node_that_came_back_is_called_at_once_when_it_has_called() {
 }
 
 #[test]
-fn a_node_that_lost_power_is_noticed_by_its_silence() {
+fn a_node_that_lost_power_is_noticed_and_called_again_after_its_restart() {
     for seed in 0..5 {
         let mut cluster = Cluster::new(seed, &[1, 1], |_, _| {});
         cluster.echo(0, 1).expect("the node runs");
