@@ -377,8 +377,8 @@ async fn watch(outbox: Rc<Outbox>, interval: Duration) {
     }
 }
 
-/// A call that waits for its answer. Dropping it tells the peer that nobody waits: a request that has not run will not, and one that runs
-/// as a task is stopped. Whoever wants it to run to its end keeps the call until it resolves.
+/// A call that waits for its answer. Dropping it cancels it: a request that is not sent never is, and the peer is told that nobody waits,
+/// which stops one that runs there as a task. Whoever wants it to run to its end keeps the call until it resolves.
 #[must_use = "a call that is dropped is cancelled"]
 pub struct Call(State);
 
