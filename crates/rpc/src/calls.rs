@@ -249,7 +249,8 @@ impl Calls {
             }
             self.line.pop_front();
             let entry = self.entry(ticket).expect("it was found above");
-            let State::Waiting { verb, body, .. } = std::mem::replace(&mut entry.state, State::InFlight { bytes }) else {
+            let State::Waiting { verb, body, .. } = std::mem::replace(&mut entry.state, State::InFlight { bytes })
+            else {
                 unreachable!("it was waiting above");
             };
             self.waiting -= 1;
@@ -430,7 +431,11 @@ mod tests {
             let ticket = enqueue(&mut calls, 50).expect("the one before was given up");
             assert_eq!(calls.give_up(ticket), GivenUp::Waiting);
         }
-        assert!(calls.line.len() <= STALE_MAX + 1, "{} tickets are left", calls.line.len());
+        assert!(
+            calls.line.len() <= STALE_MAX + 1,
+            "{} tickets are left",
+            calls.line.len()
+        );
         assert!(calls.entries.len() < 5);
         assert_eq!((calls.waiting, calls.waiting_bytes), (0, 0));
     }
@@ -443,8 +448,13 @@ mod tests {
                 .enqueue(at(0), at(10), 7, vec![0; 20], true)
                 .expect("there is room");
         }
-        assert_eq!(calls.enqueue(at(9), at(1000), 7, vec![], false), Err(RpcError::Overloaded));
-        let call = calls.enqueue(at(10), at(1000), 7, vec![], false).expect("the messages are too late");
+        assert_eq!(
+            calls.enqueue(at(9), at(1000), 7, vec![], false),
+            Err(RpcError::Overloaded)
+        );
+        let call = calls
+            .enqueue(at(10), at(1000), 7, vec![], false)
+            .expect("the messages are too late");
         let outgoing = calls.next(at(11), 0).expect("one is in line");
         assert_eq!(outgoing.ticket, Some(call));
         assert_eq!(calls.waiting, 0);
@@ -467,7 +477,10 @@ mod tests {
         );
         let waiting = enqueue(&mut calls, 5).expect("there is room");
         calls.fail_all(Some("no"));
-        assert_eq!(calls.poll(waiting, waker), Some(Err(RpcError::Refused("no".to_owned()))));
+        assert_eq!(
+            calls.poll(waiting, waker),
+            Some(Err(RpcError::Refused("no".to_owned())))
+        );
         assert_eq!((calls.waiting, calls.in_flight, calls.in_flight_bytes), (0, 0, 0));
     }
 

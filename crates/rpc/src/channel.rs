@@ -16,6 +16,8 @@ use std::time::Duration;
 const INPUT_BYTES: usize = 4 << 10;
 /// Room for a read when much arrives.
 const READ_BYTES: usize = 64 << 10;
+/// Room for a read of TLS: its longest record.
+const RECORD_BYTES: usize = 16 << 10;
 /// An empty buffer above this size is given back.
 const KEPT_BYTES: usize = 128 << 10;
 /// How long, and for how many bytes, an end that was refused is read from, so that it sees the reason before the connection is reset.
@@ -242,9 +244,13 @@ impl Input {
     pub(crate) async fn fill(&mut self) -> Result<(), Ended> {
         let is_compressed = self.wire.compression.is_some();
         let read_bytes = if let Some(session) = self.wire.session.clone() {
-            let (result, received) = self.half.read(Vec::with_capacity(READ_BYTES / 4)).await;
+            let (result, received) = self.half.read(Vec::with_capacity(RECORD_BYTES)).await;
             let read = result?;
-            let target = if is_compressed { &mut self.blocks } else { &mut self.frames };
+            let target = if is_compressed {
+                &mut self.blocks
+            } else {
+                &mut self.frames
+            };
             let mut session = session.borrow_mut();
             session.decrypt(&received, target)?;
             if session.wants_write() {
@@ -252,7 +258,11 @@ impl Input {
             }
             read
         } else {
-            let target = if is_compressed { &mut self.blocks } else { &mut self.frames };
+            let target = if is_compressed {
+                &mut self.blocks
+            } else {
+                &mut self.frames
+            };
             let mut buffer = std::mem::take(target);
             reserve(&mut buffer, self.was_full);
             let (result, buffer) = self.half.read(buffer).await;
@@ -269,13 +279,13 @@ impl Input {
     }
 }
 
-/// Room for a read: grows with what has arrived, not with what a header promises.
+/// Room for a read: grows with what has arrived, not with what a header promises, and shrinks when little comes.
 fn reserve(buffer: &mut Vec<u8>, was_full: bool) {
-    let much = was_full || !buffer.is_empty();
-    if much && buffer.capacity() - buffer.len() < READ_BYTES / 2 {
+    let is_much = was_full || !buffer.is_empty();
+    if is_much && buffer.capacity() - buffer.len() < READ_BYTES / 2 {
         buffer.reserve(READ_BYTES.max(buffer.len() / 2));
-    } else if buffer.capacity() == 0 {
-        buffer.reserve(INPUT_BYTES);
+    } else if !is_much && (buffer.capacity() == 0 || buffer.capacity() > READ_BYTES / 2) {
+        *buffer = Vec::with_capacity(INPUT_BYTES);
     }
 }
 

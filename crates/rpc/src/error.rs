@@ -61,7 +61,10 @@ impl fmt::Display for RpcError {
             }
             Self::Refused(reason) => write!(formatter, "the node refused the connection: {reason}"),
             Self::TooLarge { bytes, bytes_max } => {
-                write!(formatter, "a request of {bytes} bytes is above the {bytes_max} of a frame")
+                write!(
+                    formatter,
+                    "a request of {bytes} bytes is above the {bytes_max} of a frame"
+                )
             }
             Self::Remote(error) => error.fmt(formatter),
         }

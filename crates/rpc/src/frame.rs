@@ -1,8 +1,8 @@
 //! Frames: what a connection carries after the hello.
 //!
 //! ```text
-//!  0  body length   4 bytes
-//!  4  CRC-32        4 bytes, over bytes 0 to 3 and everything from byte 8 to the end of the body
+//!  0  CRC-32        4 bytes, of everything from byte 4 to the end of the body
+//!  4  body length   4 bytes
 //!  8  kind          1 byte
 //!  9  zero          1 byte
 //! 10  verb          2 bytes; of requests and one-way messages
@@ -19,6 +19,8 @@ use std::time::Duration;
 
 /// Bytes before the body.
 pub(crate) const HEADER_BYTES: usize = 24;
+/// Bytes of the checksum, which does not cover itself.
+const CHECKSUM_BYTES: usize = 4;
 
 /// What a frame is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -100,7 +102,10 @@ impl fmt::Display for FrameError {
                 write!(formatter, "a frame of {bytes} bytes is above the limit of {bytes_max}")
             }
             Self::Checksum { found, expected } => {
-                write!(formatter, "a frame has checksum {found:08x} where {expected:08x} was expected")
+                write!(
+                    formatter,
+                    "a frame has checksum {found:08x} where {expected:08x} was expected"
+                )
             }
             Self::UnknownKind(kind) => write!(formatter, "a frame has the unknown kind {kind}"),
         }
@@ -111,24 +116,17 @@ impl fmt::Display for FrameError {
 pub(crate) fn append(out: &mut Vec<u8>, header: Header, body: &[u8]) {
     let length = u32::try_from(body.len()).expect("bodies above the limit were refused");
     let mut bytes = [0_u8; HEADER_BYTES];
-    bytes[0..4].copy_from_slice(&length.to_be_bytes());
+    bytes[4..8].copy_from_slice(&length.to_be_bytes());
     bytes[8] = header.kind as u8;
     bytes[10..12].copy_from_slice(&header.verb.to_be_bytes());
     bytes[12..16].copy_from_slice(&header.remaining_us.to_be_bytes());
     bytes[16..24].copy_from_slice(&header.id.to_be_bytes());
-    let checksum = checksum(&bytes, body);
-    bytes[4..8].copy_from_slice(&checksum.to_be_bytes());
+    let start = out.len();
     out.reserve(HEADER_BYTES + body.len());
     out.extend_from_slice(&bytes);
     out.extend_from_slice(body);
-}
-
-fn checksum(header: &[u8; HEADER_BYTES], body: &[u8]) -> u32 {
-    let mut hasher = crc32fast::Hasher::new();
-    hasher.update(&header[0..4]);
-    hasher.update(&header[8..]);
-    hasher.update(body);
-    hasher.finalize()
+    let checksum = crc32fast::hash(&out[start + CHECKSUM_BYTES..]);
+    out[start..start + CHECKSUM_BYTES].copy_from_slice(&checksum.to_be_bytes());
 }
 
 /// A frame at the front of some bytes.
@@ -141,24 +139,24 @@ pub(crate) struct Frame {
 
 /// The frame that begins at byte `start`, or `None` when more bytes are needed.
 pub(crate) fn parse(bytes: &[u8], start: usize, body_bytes_max: usize) -> Result<Option<Frame>, FrameError> {
-    let Some((header, rest)) = bytes
-        .get(start..)
-        .and_then(|bytes| bytes.split_first_chunk::<HEADER_BYTES>())
-    else {
+    let Some(bytes) = bytes.get(start..) else {
+        return Ok(None);
+    };
+    let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else {
         return Ok(None);
     };
     let word = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
-    let length = word(0) as usize;
+    let length = word(4) as usize;
     if length > body_bytes_max {
         return Err(FrameError::TooLarge {
             bytes: length,
             bytes_max: body_bytes_max,
         });
     }
-    let Some(body) = rest.get(..length) else {
+    let Some(covered) = bytes.get(CHECKSUM_BYTES..HEADER_BYTES + length) else {
         return Ok(None);
     };
-    let (found, expected) = (word(4), checksum(header, body));
+    let (found, expected) = (word(0), crc32fast::hash(covered));
     if found != expected {
         return Err(FrameError::Checksum { found, expected });
     }
@@ -244,8 +242,8 @@ mod tests {
         let mut bytes = Vec::new();
         append(&mut bytes, Header::plain(Kind::Ping, 0), &[]);
         bytes[8] = 99;
-        let header: [u8; HEADER_BYTES] = bytes[..].try_into().expect("a frame without a body");
-        bytes[4..8].copy_from_slice(&checksum(&header, &[]).to_be_bytes());
+        let checksum = crc32fast::hash(&bytes[4..]);
+        bytes[..4].copy_from_slice(&checksum.to_be_bytes());
         assert_eq!(parse(&bytes, 0, 100), Err(FrameError::UnknownKind(99)));
     }
 }

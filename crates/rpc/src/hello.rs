@@ -84,7 +84,9 @@ impl fmt::Display for HelloError {
             Self::Checksum => formatter.write_str("a hello has a wrong checksum"),
             Self::Truncated(error) => write!(formatter, "a hello ends too early: {error}"),
             Self::NotUtf8 => formatter.write_str("a text of a hello is not UTF-8"),
-            Self::UnknownAnswer(answer) => write!(formatter, "a hello is answered with {answer} where 0 or 1 was expected"),
+            Self::UnknownAnswer(answer) => {
+                write!(formatter, "a hello is answered with {answer} where 0 or 1 was expected")
+            }
             Self::UnknownCompression(id) => write!(formatter, "a hello is answered with compression {id}"),
         }
     }

@@ -24,14 +24,14 @@ use std::time::Duration;
 /// Where a link is with its connection.
 enum Phase {
     /// None; not to be tried before `retry_at`.
-    Idle { retry_at: Instant, refused: Option<Rc<str>> },
+    Idle {
+        retry_at: Instant,
+        refused: Option<Rc<str>>,
+    },
     /// A task connects.
     Connecting,
     /// There is one.
-    Connected {
-        outbox: Rc<Outbox>,
-        features: Rc<[String]>,
-    },
+    Connected { outbox: Rc<Outbox>, features: Rc<[String]> },
 }
 
 /// What is counted of a link.
@@ -377,8 +377,8 @@ async fn watch(outbox: Rc<Outbox>, interval: Duration) {
     }
 }
 
-/// A call that waits for its answer. Dropping it tells the peer that nobody waits: a request that has not run will not, and one that runs
-/// as a task is stopped. Whoever wants it to run to its end keeps the call until it resolves.
+/// A call that waits for its answer. Dropping it cancels it: a request that is not sent never is, and the peer is told that nobody waits,
+/// which stops one that runs there as a task. Whoever wants it to run to its end keeps the call until it resolves.
 #[must_use = "a call that is dropped is cancelled"]
 pub struct Call(State);
 

@@ -178,7 +178,9 @@ pub(crate) async fn accept(rpc: Rc<Rpc>, listener: TcpListener, is_tls: bool) {
 
 /// Learns who connects, and hands the connection to the shard it is for.
 async fn welcome(rpc: Rc<Rpc>, stream: TcpStream, is_tls: bool, permit: Permit) {
-    let address = stream.peer_addr().map_or_else(|_| "?".to_owned(), |address| address.to_string());
+    let address = stream
+        .peer_addr()
+        .map_or_else(|_| "?".to_owned(), |address| address.to_string());
     let session = match &rpc.tls {
         Some(tls) if is_tls => match tls.accept() {
             Ok(session) => Some(session),
@@ -225,7 +227,9 @@ async fn welcome(rpc: Rc<Rpc>, stream: TcpStream, is_tls: bool, permit: Permit) 
 async fn refuse(rpc: &Rpc, mut channel: Channel, reason: &str) {
     log::warn!(
         "a connection from {} is refused: {reason}",
-        channel.peer_addr().map_or_else(|_| "?".to_owned(), |address| address.to_string())
+        channel
+            .peer_addr()
+            .map_or_else(|_| "?".to_owned(), |address| address.to_string())
     );
     let answer = Answer::Refused(reason.to_owned()).encode();
     let sent = runtime::timeout(rpc.config.limits.hello_timeout, channel.send(answer)).await;
@@ -317,7 +321,10 @@ async fn serve(
     drop(runtime::spawn(watch(served.clone(), limits.ping_interval)));
     let ended = read(rpc, &served, &mut input, handler).await;
     if let Err(ended @ Ended::Garbage(_)) = &ended {
-        log::warn!("the connection of node {} at {address} is closed: {ended}", hello.source_host);
+        log::warn!(
+            "the connection of node {} at {address} is closed: {ended}",
+            hello.source_host
+        );
     }
     served.close();
     let mut all = rpc.served.borrow_mut();
@@ -329,9 +336,8 @@ async fn serve(
 
 async fn read(rpc: &Rc<Rpc>, served: &Rc<Served>, input: &mut Input, handler: &dyn Handler) -> Result<(), Ended> {
     let limits = &rpc.config.limits;
-    let has_slots = || {
-        served.handling.get() < limits.handling_max && served.handling_bytes.get() < limits.handling_bytes_max
-    };
+    let has_slots =
+        || served.handling.get() < limits.handling_max && served.handling_bytes.get() < limits.handling_bytes_max;
     let has_room = || served.outbox.bytes() < limits.outbox_bytes_max;
     loop {
         input.fill().await?;
@@ -383,7 +389,11 @@ fn handle(
     if deadline <= now {
         served.expired.set(served.expired.get() + 1);
         if !is_one_way {
-            served.answer_error(id, RemoteErrorKind::Expired, "the deadline passed before the request ran");
+            served.answer_error(
+                id,
+                RemoteErrorKind::Expired,
+                "the deadline passed before the request ran",
+            );
         }
         return;
     }
@@ -422,7 +432,11 @@ fn send_answer(rpc: &Rpc, served: &Served, id: u64, answer: Result<Vec<u8>, Remo
         Err(error) => (Kind::Error, error.encode()),
     };
     if body.len() > limits.body_bytes_max {
-        let message = format!("an answer of {} bytes is above the {} of a frame", body.len(), limits.body_bytes_max);
+        let message = format!(
+            "an answer of {} bytes is above the {} of a frame",
+            body.len(),
+            limits.body_bytes_max
+        );
         served.answer_error(id, RemoteErrorKind::Failed, &message);
         return;
     }
@@ -455,11 +469,7 @@ impl Task {
     }
 
     /// `None` when the caller gave up, the deadline passed, or the connection ended.
-    async fn until_nobody_waits(
-        &self,
-        mut future: Later,
-        deadline: Instant,
-    ) -> Option<Result<Vec<u8>, RemoteError>> {
+    async fn until_nobody_waits(&self, mut future: Later, deadline: Instant) -> Option<Result<Vec<u8>, RemoteError>> {
         let mut timer = runtime::sleep_until(deadline);
         poll_fn(|context| {
             {
@@ -516,7 +526,11 @@ async fn watch(served: Rc<Served>, interval: Duration) {
             silent += 1;
         }
         if silent >= SILENT_INTERVALS {
-            log::warn!("the connection of node {} is closed: {}", served.caller.host_id, Ended::Silent);
+            log::warn!(
+                "the connection of node {} is closed: {}",
+                served.caller.host_id,
+                Ended::Silent
+            );
             outbox.close(Ended::Silent);
             served.room.ring();
             return;

@@ -114,17 +114,15 @@ impl Tls {
         let certificates = read_certificates(&files.certificate)?;
         let key_error = |reason: String| StartError::TlsFile(files.key.clone(), reason);
         let key = runtime::fs::read(&files.key).map_err(|e| key_error(e.to_string()))?;
-        let key = PrivateKeyDer::from_pem_slice(&key).map_err(|e| key_error(format!("no private key in PEM form: {e}")))?;
+        let key =
+            PrivateKeyDer::from_pem_slice(&key).map_err(|e| key_error(format!("no private key in PEM form: {e}")))?;
         let mut trust = RootCertStore::empty();
         for certificate in read_certificates(&files.trust)? {
             trust
                 .add(certificate)
                 .map_err(|e| StartError::TlsFile(files.trust.clone(), e.to_string()))?;
         }
-        let (trust, provider) = (
-            Arc::new(trust),
-            Arc::new(rustls::crypto::ring::default_provider()),
-        );
+        let (trust, provider) = (Arc::new(trust), Arc::new(rustls::crypto::ring::default_provider()));
         Ok(Self {
             client: Arc::new(client_config(
                 &provider,

@@ -7,25 +7,52 @@ use runtime::ShardId;
 use runtime::net::TcpStream;
 use runtime::sim::{CrashKind, NodeId, Simulation};
 use std::cell::{Cell, RefCell};
-use std::future::Future;
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::rc::Rc;
+use std::task::{Poll, Waker};
 use std::time::Duration;
-use support::{COUNT, ECHO, ECHO_LATER, FAIL, HANG, LARGE, Service, WHO, config, host, service};
+use support::{COUNT, ECHO, ECHO_LATER, FAIL, HANG, LARGE, Service, WHO, config, host};
 
 const SECOND: Duration = Duration::from_secs(1);
 const PORT: u16 = 7000;
 
-/// Each node's `Rpc` of shard 0, and its service, while it runs.
+type Task = Box<dyn FnOnce(Rc<Rpc>) -> Pin<Box<dyn Future<Output = ()>>>>;
+
+/// A node as the test sees it.
 #[derive(Default)]
 struct Seen {
-    rpcs: RefCell<Vec<Option<Rc<Rpc>>>>,
-    services: RefCell<Vec<Rc<Service>>>,
+    /// Of shard 0.
+    rpc: RefCell<Option<Rc<Rpc>>>,
+    service: Rc<Service>,
+    /// What shard 0 is to run.
+    tasks: RefCell<VecDeque<Task>>,
+    waker: RefCell<Option<Waker>>,
+}
+
+impl Seen {
+    /// Runs the tasks that the test brings.
+    async fn run(&self, rpc: Rc<Rpc>) {
+        *self.rpc.borrow_mut() = Some(rpc.clone());
+        loop {
+            let task = poll_fn(|context| match self.tasks.borrow_mut().pop_front() {
+                Some(task) => Poll::Ready(task),
+                None => {
+                    *self.waker.borrow_mut() = Some(context.waker().clone());
+                    Poll::Pending
+                }
+            })
+            .await;
+            drop(runtime::spawn(task(rpc.clone())));
+        }
+    }
 }
 
 struct Cluster {
     simulation: Simulation,
-    seen: Rc<Seen>,
+    seen: Vec<Rc<Seen>>,
     ids: Vec<NodeId>,
 }
 
@@ -41,7 +68,7 @@ impl Cluster {
     fn new(seed: u64, shards: &[u32], change: impl Fn(u32, &mut Config)) -> Self {
         let mut cluster = Self {
             simulation: Simulation::new(seed),
-            seen: Rc::default(),
+            seen: Vec::new(),
             ids: Vec::new(),
         };
         for (number, &shards) in (0..).zip(shards) {
@@ -51,16 +78,14 @@ impl Cluster {
             config.listen = Some(SocketAddr::new(cluster.simulation.address(id), PORT));
             change(number, &mut config);
             cluster.ids.push(id);
-            cluster.seen.rpcs.borrow_mut().push(None);
-            cluster.seen.services.borrow_mut().push(service());
-            let seen = cluster.seen.clone();
+            let seen = Rc::new(Seen::default());
+            cluster.seen.push(seen.clone());
             cluster.simulation.start(id, move |shard| {
                 let (seen, config) = (seen.clone(), config.clone());
                 Box::pin(async move {
-                    let service = seen.services.borrow()[number as usize].clone();
-                    let rpc = Rpc::start(config, service).expect("the port is free");
+                    let rpc = Rpc::start(config, seen.service.clone()).expect("the port is free");
                     if shard == ShardId(0) {
-                        seen.rpcs.borrow_mut()[number as usize] = Some(rpc);
+                        seen.run(rpc).await;
                     }
                     std::future::pending::<()>().await;
                 })
@@ -76,11 +101,11 @@ impl Cluster {
     }
 
     fn rpc(&self, number: u32) -> Rc<Rpc> {
-        self.seen.rpcs.borrow()[number as usize].clone().expect("the node runs")
+        self.seen[number as usize].rpc.borrow().clone().expect("the node runs")
     }
 
     fn service(&self, number: u32) -> Rc<Service> {
-        self.seen.services.borrow()[number as usize].clone()
+        self.seen[number as usize].service.clone()
     }
 
     /// Begins a task on shard 0 of a node; the cell gets its output.
@@ -89,17 +114,21 @@ impl Cluster {
         number: u32,
         task: impl FnOnce(Rc<Rpc>) -> Fut + 'static,
     ) -> Rc<RefCell<Option<T>>> {
-        // A node of its own kind: it has the caller's identity and runs what the test wants.
         let output = Rc::new(RefCell::new(None));
-        let (result, rpc) = (output.clone(), self.rpc(number));
-        let task = RefCell::new(Some(task));
-        let machine = self.ids[number as usize];
-        self.simulation.on_shard(machine, ShardId(0), move || {
-            let task = task.take().expect("it is run once");
-            drop(runtime::spawn(async move {
-                let value = task(rpc).await;
+        let result = output.clone();
+        let seen = self.seen[number as usize].clone();
+        seen.tasks.borrow_mut().push_back(Box::new(|rpc| {
+            let task = task(rpc);
+            Box::pin(async move {
+                let value = task.await;
                 *result.borrow_mut() = Some(value);
-            }));
+            })
+        }));
+        let waker = seen.waker.take();
+        self.simulation.on_node(self.ids[number as usize], || {
+            if let Some(waker) = waker {
+                waker.wake();
+            }
         });
         output
     }
@@ -120,10 +149,482 @@ impl Cluster {
 
     fn call(&mut self, from: u32, to: u32, verb: u16, body: &[u8], timeout: Duration) -> Result<Vec<u8>, RpcError> {
         let (peer, body) = (self.peer(to), body.to_vec());
-        self.on(from, move |rpc| async move { rpc.call(&peer, 0, verb, body, timeout).await })
+        self.on(
+            from,
+            move |rpc| async move { rpc.call(&peer, 0, verb, body, timeout).await },
+        )
     }
 
     fn echo(&mut self, from: u32, to: u32) -> Result<Vec<u8>, RpcError> {
         self.call(from, to, ECHO, b"hello", SECOND)
     }
+}
+
+fn disconnected(may_have_run: bool) -> Result<Vec<u8>, RpcError> {
+    Err(RpcError::Disconnected { may_have_run })
+}
+
+fn timed_out(may_have_run: bool) -> Result<Vec<u8>, RpcError> {
+    Err(RpcError::Timeout { may_have_run })
+}
+
+#[test]
+fn a_call_reaches_the_shard_it_names_though_the_nodes_have_different_shards() {
+    for seed in 0..5 {
+        let mut cluster = Cluster::new(seed, &[2, 3], |_, _| {});
+        let peer = cluster.peer(1);
+        for shard in 0..3 {
+            let answer = cluster.on(0, move |rpc| async move {
+                rpc.call(&peer, shard, WHO, vec![], SECOND).await
+            });
+            assert_eq!(answer, Ok(format!("{shard} from 0").into_bytes()));
+        }
+    }
+}
+
+#[test]
+fn the_answers_of_a_handler_come_back_whatever_they_are() {
+    let mut cluster = Cluster::new(1, &[1, 1], |_, _| {});
+    assert_eq!(cluster.echo(0, 1), Ok(b"hello".to_vec()));
+    assert_eq!(cluster.call(0, 1, ECHO, b"", SECOND), Ok(vec![]));
+    assert_eq!(cluster.call(0, 1, ECHO_LATER, &[9, 1], SECOND), Ok(vec![9, 1]));
+    let failed = RemoteError::failed("the disk is full");
+    assert_eq!(cluster.call(0, 1, FAIL, b"", SECOND), Err(RpcError::Remote(failed)));
+    let unknown = cluster.call(0, 1, 999, b"", SECOND);
+    assert_eq!(unknown, Err(RpcError::Remote(RemoteError::unknown_verb(999))));
+    let none = cluster.call(0, 1, COUNT, b"", SECOND);
+    assert!(
+        matches!(none, Err(RpcError::Remote(_))),
+        "a caller waits for a handler that has no answer"
+    );
+    let large = vec![0; rpc::BODY_BYTES_MAX + 1];
+    assert!(matches!(
+        cluster.call(0, 1, ECHO, &large, SECOND),
+        Err(RpcError::TooLarge { .. })
+    ));
+    let largest = vec![3; rpc::BODY_BYTES_MAX];
+    assert!(
+        cluster.call(0, 1, ECHO, &largest, 60 * SECOND) == Ok(largest),
+        "a large body is changed"
+    );
+}
+
+#[test]
+fn who_is_not_meant_refuses_with_the_reason() {
+    let mut cluster = Cluster::new(2, &[1, 1], |number, config| {
+        if number == 0 {
+            config.cluster_name = "lake".to_owned();
+        }
+    });
+    let refused = |reason: &str| Err(RpcError::Refused(reason.to_owned()));
+    assert_eq!(
+        cluster.echo(0, 1),
+        refused("this node belongs to cluster \"sea\", not to \"lake\"")
+    );
+    let mut cluster = Cluster::new(3, &[1, 1], |_, _| {});
+    let mut peer = cluster.peer(1);
+    let (first, second) = cluster.on(0, move |rpc| async move {
+        let no_shard = rpc.call(&peer, 4, ECHO, vec![], SECOND).await;
+        peer.host_id = host(8);
+        (no_shard, rpc.call(&peer, 0, ECHO, vec![], SECOND).await)
+    });
+    assert_eq!(first, refused("this node has 1 shards, there is no shard 4"));
+    assert!(
+        matches!(&second, Err(RpcError::Refused(reason)) if reason.contains("belongs to another node now")),
+        "{second:?}"
+    );
+    assert_eq!(cluster.service(1).ran.get(), 0);
+}
+
+#[test]
+fn a_node_that_hides_a_feature_is_at_the_older_level_for_both() {
+    let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+    let mut cluster = Cluster::new(4, &[1, 1, 1], |number, config| {
+        config.features = vec!["digests".to_owned(), "tablets".to_owned()];
+        if number == 1 {
+            config.hidden_features = vec!["tablets".to_owned()];
+        }
+    });
+    for (from, to, expected) in [
+        (0, 1, names(&["digests"])),
+        (1, 0, names(&["digests"])),
+        (0, 2, names(&["digests", "tablets"])),
+    ] {
+        assert_eq!(
+            cluster.rpc(from).features(host(to), 0),
+            None,
+            "there is no connection yet"
+        );
+        cluster.echo(from, to).expect("the node runs");
+        let features = cluster.rpc(from).features(host(to), 0).expect("there is a connection");
+        assert_eq!(features.to_vec(), expected, "from {from} to {to}");
+    }
+}
+
+#[test]
+fn who_stops_waiting_stops_the_work() {
+    let mut cluster = Cluster::new(5, &[1, 1], |_, _| {});
+    assert_eq!(cluster.call(0, 1, HANG, b"", SECOND), timed_out(true));
+    let peer = cluster.peer(1);
+    cluster.on(0, move |rpc| async move {
+        let dropped = rpc.call(&peer, 0, HANG, vec![], 100 * SECOND);
+        let _ = runtime::timeout(SECOND, dropped).await;
+        // Behind the cancellation, on the same connection.
+        rpc.call(&peer, 0, ECHO, vec![], SECOND).await.expect("the node runs");
+    });
+    let served = &cluster.rpc(1).served_metrics()[0];
+    assert_eq!((served.handling, served.requests), (0, 3), "{served:?}");
+    let link = &cluster.rpc(0).link_metrics()[0];
+    assert_eq!(
+        (link.in_flight, link.in_flight_bytes, link.timeouts),
+        (0, 0, 1),
+        "{link:?}"
+    );
+}
+
+#[test]
+fn when_a_node_is_killed_its_calls_fail_at_once_and_work_again_after_its_restart() {
+    for seed in 0..10 {
+        let mut cluster = Cluster::new(seed, &[1, 1], |_, _| {});
+        let peer = cluster.peer(1);
+        cluster.echo(0, 1).expect("the node runs");
+        let hanging = cluster.spawn(0, move |rpc| async move {
+            let begun = runtime::now();
+            let result = rpc.call(&peer, 0, HANG, vec![], 100 * SECOND).await;
+            (result, begun.elapsed())
+        });
+        cluster.simulation.run_for(SECOND);
+        cluster.simulation.crash(cluster.ids[1], CrashKind::Kill);
+        cluster.simulation.run_for(SECOND);
+        let (result, took) = hanging.take().expect("the call fails when the connection does");
+        assert_eq!(result, disconnected(true));
+        assert!(took < 2 * SECOND, "it took {took:?}");
+        assert_eq!(cluster.echo(0, 1), disconnected(false), "nobody listens");
+        assert_eq!(cluster.echo(0, 1), disconnected(false), "it is not tried again at once");
+        cluster.simulation.restart(cluster.ids[1]);
+        cluster.simulation.run_for(3 * SECOND);
+        assert_eq!(cluster.echo(0, 1), Ok(b"hello".to_vec()));
+    }
+}
+
+#[test]
+fn a_node_that_came_back_is_called_at_once_when_it_has_called() {
+    let mut cluster = Cluster::new(6, &[1, 1], |_, config| {
+        config.limits.retry_after = 1000 * SECOND;
+        config.limits.retry_after_max = 1000 * SECOND;
+    });
+    cluster.simulation.crash(cluster.ids[1], CrashKind::Kill);
+    assert_eq!(cluster.echo(0, 1), disconnected(false));
+    cluster.simulation.restart(cluster.ids[1]);
+    cluster.simulation.run_for(SECOND);
+    assert_eq!(cluster.echo(0, 1), disconnected(false), "it is not tried for 1,000 s");
+    assert_eq!(cluster.echo(1, 0), Ok(b"hello".to_vec()));
+    assert_eq!(cluster.echo(0, 1), Ok(b"hello".to_vec()));
+}
+
+#[test]
+fn a_node_that_lost_power_is_noticed_and_called_again_after_its_restart() {
+    for seed in 0..5 {
+        let mut cluster = Cluster::new(seed, &[1, 1], |_, _| {});
+        cluster.echo(0, 1).expect("the node runs");
+        cluster.simulation.crash(cluster.ids[1], CrashKind::PowerLoss);
+        let result = cluster.call(0, 1, ECHO, b"", 20 * SECOND);
+        assert_eq!(result, disconnected(true));
+        cluster.simulation.restart(cluster.ids[1]);
+        cluster.simulation.run_for(5 * SECOND);
+        assert_eq!(cluster.echo(0, 1), Ok(b"hello".to_vec()));
+    }
+}
+
+#[test]
+fn calls_over_a_split_time_out_and_calls_after_it_work() {
+    for seed in 0..5 {
+        let mut cluster = Cluster::new(seed, &[1, 1, 1], |_, _| {});
+        cluster.echo(0, 1).expect("the node runs");
+        let (one, other) = ([cluster.ids[0]], [cluster.ids[1]]);
+        cluster.simulation.partition(&one, &other);
+        assert_eq!(cluster.echo(0, 1), timed_out(true));
+        assert_eq!(
+            cluster.echo(0, 2),
+            Ok(b"hello".to_vec()),
+            "the third node is not split off"
+        );
+        cluster.simulation.run_for(30 * SECOND);
+        let result = cluster.echo(0, 1);
+        assert!(
+            result == timed_out(false) || result == disconnected(false),
+            "{result:?}"
+        );
+        cluster.simulation.heal(&one, &other);
+        cluster.simulation.run_for(10 * SECOND);
+        assert_eq!(cluster.echo(0, 1), Ok(b"hello".to_vec()));
+    }
+}
+
+#[test]
+fn a_bad_link_delays_answers_and_never_mixes_them_up() {
+    for seed in 0..5 {
+        let mut cluster = Cluster::new(seed, &[2, 2], |_, config| {
+            config.compression = vec![Compression::Lz4];
+        });
+        let (one, other) = (cluster.ids[0], cluster.ids[1]);
+        cluster.simulation.set_loss(one, other, 100_000);
+        cluster.simulation.set_loss(other, one, 100_000);
+        cluster.simulation.set_delay(one, other, Duration::from_millis(20));
+        let mut peer = cluster.peer(1);
+        peer.compress = true;
+        cluster.on(0, move |rpc| async move {
+            let callers: Vec<_> = (0..300_usize)
+                .map(|number| {
+                    let verb = if number % 3 == 0 { ECHO_LATER } else { ECHO };
+                    let body = vec![(number % 251) as u8; 1 + number * 37];
+                    let call = rpc.call(&peer, (number % 2) as u32, verb, body.clone(), 60 * SECOND);
+                    runtime::spawn(async move { assert!(call.await == Ok(body), "an answer is another call's") })
+                })
+                .collect();
+            for caller in callers {
+                caller.await;
+            }
+        });
+    }
+}
+
+#[test]
+fn a_node_that_stops_answering_costs_bounded_memory_and_nobody_else_anything() {
+    let limits = Limits {
+        in_flight_max: 50,
+        in_flight_bytes_max: 1 << 20,
+        waiting_max: 200,
+        waiting_bytes_max: 1 << 20,
+        outbox_bytes_max: 256 << 10,
+        handling_max: 10,
+        ..short_limits()
+    };
+    for seed in 0..3 {
+        for is_split in [false, true] {
+            let mut cluster = Cluster::new(seed, &[1, 1, 1], |_, config| config.limits = limits.clone());
+            let (stalled, healthy) = (cluster.peer(1), cluster.peer(2));
+            cluster.echo(0, 1).expect("the node runs");
+            if is_split {
+                let (one, other) = ([cluster.ids[0]], [cluster.ids[1]]);
+                cluster.simulation.partition(&one, &other);
+            }
+            let limits = limits.clone();
+            let overloads = cluster.on(0, move |rpc| async move {
+                let overloads = Rc::new(Cell::new(0_u32));
+                for round in 0..600_usize {
+                    let flood = rpc.call(&stalled, 0, HANG, vec![0; round % 50 * 1000], SECOND);
+                    let overloads = overloads.clone();
+                    drop(runtime::spawn(async move {
+                        if flood.await == Err(RpcError::Overloaded) {
+                            overloads.set(overloads.get() + 1);
+                        }
+                    }));
+                    let begun = runtime::now();
+                    let echo = rpc.call(&healthy, 0, ECHO, vec![1], SECOND).await;
+                    assert_eq!(echo, Ok(vec![1]), "another node suffers");
+                    assert!(begun.elapsed() < Duration::from_millis(10), "another node waits");
+                    let metrics = rpc.link_metrics();
+                    let link = metrics
+                        .iter()
+                        .find(|link| link.host_id == host(1))
+                        .expect("it was called");
+                    assert!(link.in_flight <= limits.in_flight_max, "{link:?}");
+                    assert!(link.in_flight_bytes <= limits.in_flight_bytes_max, "{link:?}");
+                    assert!(link.waiting <= limits.waiting_max, "{link:?}");
+                    assert!(link.waiting_bytes <= limits.waiting_bytes_max, "{link:?}");
+                    assert!(link.outbox_bytes <= limits.outbox_bytes_max + 100 * 24, "{link:?}");
+                }
+                overloads.get()
+            });
+            assert!(overloads > 0, "nothing was refused, so nothing was tested");
+            assert!(cluster.service(1).ran.get() <= 1 + 600);
+        }
+    }
+}
+
+#[test]
+fn a_caller_that_does_not_take_its_answers_is_not_read_and_others_are_answered() {
+    for seed in 0..3 {
+        let mut cluster = Cluster::new(seed, &[1, 1, 1], |_, config| {
+            config.limits.outbox_bytes_max = 1 << 20;
+            config.limits.ping_interval = 1000 * SECOND;
+        });
+        cluster.echo(0, 1).expect("the node runs");
+        // Requests arrive, answers do not.
+        cluster.simulation.set_link_up(cluster.ids[1], cluster.ids[0], false);
+        let peer = cluster.peer(1);
+        drop(cluster.spawn(0, move |rpc| async move {
+            for _ in 0..500 {
+                let call = rpc.call(&peer, 0, LARGE, vec![200], 1000 * SECOND);
+                drop(runtime::spawn(async move { drop(call.await) }));
+            }
+        }));
+        cluster.simulation.run_for(5 * SECOND);
+        let metrics = cluster.rpc(1).served_metrics();
+        let served = metrics
+            .iter()
+            .find(|served| served.host_id == host(0))
+            .expect("it is connected");
+        assert!(served.outbox_bytes <= (1 << 20) + (201 << 10), "{served:?}");
+        assert!(
+            served.requests < 50,
+            "a node runs requests whose answers nobody takes: {served:?}"
+        );
+        assert_eq!(cluster.echo(2, 1), Ok(b"hello".to_vec()));
+        cluster.simulation.set_link_up(cluster.ids[1], cluster.ids[0], true);
+        cluster.simulation.run_for(60 * SECOND);
+        assert_eq!(cluster.rpc(1).served_metrics()[0].requests, 501, "requests were lost");
+    }
+}
+
+#[test]
+fn what_comes_too_late_is_not_run() {
+    let mut cluster = Cluster::new(7, &[1, 1], |_, config| config.limits.handling_max = 1);
+    let peer = cluster.peer(1);
+    let results = cluster.on(0, move |rpc| async move {
+        let first = rpc.call(&peer, 0, ECHO_LATER, vec![200], SECOND);
+        let late: Vec<_> = (0..5)
+            .map(|_| rpc.call(&peer, 0, ECHO, vec![], Duration::from_millis(50)))
+            .collect();
+        let in_time = rpc.call(&peer, 0, ECHO, vec![7], SECOND);
+        let mut results = Vec::new();
+        for call in late {
+            results.push(call.await);
+        }
+        assert_eq!(first.await, Ok(vec![200]));
+        assert_eq!(in_time.await, Ok(vec![7]));
+        results
+    });
+    assert_eq!(results, vec![timed_out(true); 5]);
+    assert_eq!(cluster.service(1).ran.get(), 2, "requests ran though nobody waited");
+    assert_eq!(cluster.rpc(1).served_metrics()[0].expired, 5);
+}
+
+#[test]
+fn messages_without_an_answer_arrive() {
+    let mut cluster = Cluster::new(8, &[1, 1], |_, _| {});
+    let peer = cluster.peer(1);
+    cluster.on(0, move |rpc| async move {
+        for _ in 0..100 {
+            rpc.send(&peer, 0, COUNT, vec![1], SECOND).expect("there is room");
+        }
+        rpc.call(&peer, 0, ECHO, vec![], SECOND).await.expect("the node runs");
+    });
+    assert_eq!(cluster.service(1).counted.get(), 100);
+    let link = &cluster.rpc(0).link_metrics()[0];
+    assert_eq!((link.one_way, link.waiting, link.in_flight), (100, 0, 0), "{link:?}");
+}
+
+#[test]
+fn compression_is_used_when_both_want_it_and_saves_bytes() {
+    use Compression::{Lz4, Zstd};
+    let cases: &[(&[Compression], &[Compression], bool, bool)] = &[
+        (&[Lz4], &[Lz4, Zstd], true, true),
+        (&[Zstd], &[Zstd], true, true),
+        (&[Zstd], &[Lz4], true, false),
+        (&[Lz4], &[Lz4], false, false),
+        (&[], &[Lz4], true, false),
+    ];
+    for &(ours, theirs, wanted, used) in cases {
+        let mut cluster = Cluster::new(9, &[1, 1], |number, config| {
+            config.compression = if number == 0 { ours.to_vec() } else { theirs.to_vec() };
+        });
+        let mut peer = cluster.peer(1);
+        peer.compress = wanted;
+        cluster.on(0, move |rpc| async move {
+            for bytes in [10, 5_000, 3_000_000] {
+                let body = vec![5; bytes];
+                assert!(
+                    rpc.call(&peer, 0, ECHO, body.clone(), 10 * SECOND).await == Ok(body),
+                    "changed"
+                );
+            }
+        });
+        let link = &cluster.rpc(0).link_metrics()[0];
+        let is_small = link.sent_bytes < 300_000 && link.received_bytes < 300_000;
+        assert_eq!(is_small, used, "{ours:?} and {theirs:?}: {link:?}");
+    }
+}
+
+#[test]
+fn a_disconnected_node_is_connected_to_again_by_the_next_call() {
+    let mut cluster = Cluster::new(10, &[1, 1], |_, _| {});
+    let peer = cluster.peer(1);
+    let (hanging, echo) = cluster.on(0, move |rpc| async move {
+        let hanging = rpc.call(&peer, 0, HANG, vec![], 100 * SECOND);
+        rpc.call(&peer, 0, ECHO, vec![], SECOND).await.expect("the node runs");
+        rpc.disconnect(host(1));
+        (hanging.await, rpc.call(&peer, 0, ECHO, vec![], SECOND).await)
+    });
+    assert_eq!(hanging, disconnected(true));
+    assert_eq!(echo, Ok(vec![]));
+    cluster.simulation.run_for(5 * SECOND);
+    let served = cluster.rpc(1).served_metrics();
+    assert_eq!((served.len(), served[0].handling), (1, 0), "{served:?}");
+    cluster.rpc(0).stop();
+    assert_eq!(cluster.echo(0, 1), disconnected(false));
+}
+
+#[test]
+fn a_busy_node_is_not_taken_for_a_dead_one() {
+    let mut cluster = Cluster::new(11, &[1, 1], |_, config| config.limits.handling_max = 1);
+    let peer = cluster.peer(1);
+    let result = cluster.on(0, move |rpc| async move {
+        let _hanging = rpc.call(&peer, 0, HANG, vec![], 30 * SECOND);
+        rpc.call(&peer, 0, ECHO, vec![1], 60 * SECOND).await
+    });
+    assert_eq!(result, Ok(vec![1]), "30 s without reading are 30 ping intervals");
+    let mut idle = Cluster::new(12, &[1, 1], |_, _| {});
+    idle.echo(0, 1).expect("the node runs");
+    idle.simulation.run_for(100 * SECOND);
+    idle.echo(0, 1).expect("the node runs");
+    assert_eq!(
+        idle.rpc(0).link_metrics()[0].disconnects,
+        0,
+        "an idle connection is kept"
+    );
+}
+
+#[test]
+fn a_stranger_is_shown_the_door() {
+    for seed in 0..20_u64 {
+        let mut cluster = Cluster::new(seed, &[1, 1], |_, _| {});
+        let address = cluster.peer(1).address;
+        cluster.on(0, move |_| async move {
+            let mut stream = TcpStream::connect(address).await.expect("somebody listens");
+            let mut garbage = vec![0; 200];
+            runtime::random_bytes(&mut garbage);
+            if seed % 2 == 0 {
+                garbage[..8].copy_from_slice(b"CETO-RPC");
+            }
+            let (sent, _) = stream.write_all(garbage).await;
+            sent.expect("it is connected");
+            let (read, _) = stream.read(Vec::with_capacity(10)).await;
+            assert_eq!(read.unwrap_or(0), 0, "garbage is answered");
+        });
+        cluster.echo(0, 1).expect("the node serves others");
+    }
+}
+
+#[test]
+fn the_kind_of_a_remote_error_arrives() {
+    let mut cluster = Cluster::new(13, &[1, 1], |_, _| {});
+    let Err(RpcError::Remote(error)) = cluster.call(0, 1, 999, b"", SECOND) else {
+        panic!("an unknown verb has an answer");
+    };
+    assert_eq!(error.kind, RemoteErrorKind::UnknownVerb);
+}
+
+#[test]
+fn one_seed_is_one_run() {
+    let run = |seed| {
+        let mut cluster = Cluster::new(seed, &[2, 2], |_, _| {});
+        for _ in 0..20 {
+            cluster.echo(0, 1).expect("the node runs");
+        }
+        cluster.simulation.trace_hash()
+    };
+    assert_eq!(run(3), run(3));
+    assert_ne!(run(3), run(4));
 }

@@ -2,7 +2,6 @@
 
 use rpc::{Config, Handler, RemoteError, Reply, Request};
 use std::cell::Cell;
-use std::rc::Rc;
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -64,9 +63,4 @@ pub fn host(number: u32) -> Uuid {
 /// A node of the cluster "sea".
 pub fn config(number: u32) -> Config {
     Config::new("sea", host(number))
-}
-
-/// A service to share.
-pub fn service() -> Rc<Service> {
-    Rc::default()
 }
