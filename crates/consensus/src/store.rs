@@ -265,9 +265,7 @@ impl Store {
     /// Makes the file of a new member. Blocks.
     pub(crate) fn create(dir: &Path, group: u64, id: u64, state: &Recovered) -> Result<Self, StoreError> {
         fs::create_dir_all(dir).map_err(io_error(dir))?;
-        if let Some(parent) = dir.parent() {
-            fs::sync_dir(parent).map_err(io_error(parent))?;
-        }
+        sync_names(dir)?;
         let written = write_whole(dir, group, id, &Items::whole(state).0)?;
         fs::sync_dir(dir).map_err(io_error(dir))?;
         Ok(Self {
@@ -321,6 +319,24 @@ impl Store {
     pub(crate) fn sizes(&self) -> (u64, u64) {
         (self.end - self.first_end, self.first_end)
     }
+}
+
+/// Makes the directory's own name durable, and the names of those above it: any of them may be new, and a member whose directory vanishes
+/// with the power votes twice.
+fn sync_names(dir: &Path) -> Result<(), StoreError> {
+    for above in dir.ancestors().skip(1) {
+        let above = if above.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            above
+        };
+        match fs::sync_dir(above) {
+            // A directory that we may not even read holds no name that we made.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => break,
+            result => result.map_err(io_error(above))?,
+        }
+    }
+    Ok(())
 }
 
 /// Writes the file anew, beside the old one, and puts it in its place. The directory is not synced yet.
