@@ -1,10 +1,8 @@
 //! Clusters of three, five and seven members in which everything goes wrong that may, by seeds. `CETO_SIM_SEEDS=n` plays n more.
 
-mod support;
-
+use crate::support::{Cluster, Dice, Setup, Weather};
 use runtime::sim::{CrashKind, NodeId};
 use std::time::Duration;
-use support::{Cluster, Dice, Setup, Weather};
 
 /// The seeds of this run: the fixed ones, and as many more as the environment asks for.
 fn seeds(fixed: std::ops::Range<u64>) -> impl Iterator<Item = u64> {

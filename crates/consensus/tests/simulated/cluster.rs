@@ -1,14 +1,12 @@
 //! What members promise one at a time: lost quorums, joining, leaving, barriers, snapshots, damaged files, recovery.
 
-mod support;
-
+use crate::support::{Cluster, GROUP, Setup, dir};
 use consensus::{
     Change, MembershipError, ProposeError, RECOVERY_CONFIRMATION, ReadError, RecoveryError, recover_from_lost_majority,
 };
 use runtime::fs;
 use runtime::sim::{CrashKind, NodeId};
 use std::time::Duration;
-use support::{Cluster, GROUP, Setup, dir};
 
 const SECONDS: Duration = Duration::from_secs(1);
 
