@@ -25,6 +25,7 @@ mod apply;
 mod applying;
 mod codec;
 mod driver;
+mod error;
 mod group;
 mod log;
 mod members;
@@ -34,9 +35,8 @@ mod recovery;
 mod store;
 
 pub use codec::Malformed;
-pub use driver::{
-    Consensus, MembershipError, Options, ProposeError, ReadError, Start, StartError, StateMachine, Status, Transport,
-};
+pub use driver::{Consensus, Options, Start, StateMachine, Status, Transport};
+pub use error::{MembershipError, ProposeError, ReadError, StartError};
 pub use members::{Change, Member, VOTERS_MAX, changes_towards, choose_voters};
 pub use recovered::Recovery;
 pub use recovery::{RECOVERY_CONFIRMATION, RecoveryError, recover_from_lost_majority};
