@@ -129,3 +129,34 @@ fn the_same_seed_is_the_same_run() {
     assert!(first.0.len() > 10, "the group works");
     assert_eq!(first, run(), "two runs of one seed differ");
 }
+
+#[test]
+fn a_vote_binds_a_member_that_loses_its_power_the_moment_after() {
+    let mut votes = 0;
+    for seed in 300..310 {
+        let mut cluster = Cluster::start(Setup::calm(seed, 3, 3));
+        let mut dice = Dice::new(seed);
+        for _ in 0..6 {
+            let leader = cluster.wait_for_leader();
+            let node = cluster.node(leader);
+            cluster.sim.crash(node, CrashKind::PowerLoss);
+            let before = cluster.record.borrow().votes.clone();
+            let (record, known) = (cluster.record.clone(), before.clone());
+            let voted = cluster
+                .sim
+                .run_until(Duration::from_secs(10), move || record.borrow().votes != known);
+            assert!(voted, "seed {seed}: two of three elect a leader");
+            let after = cluster.record.borrow().votes.clone();
+            for (id, _) in after.iter().filter(|(id, vote)| before.get(id) != Some(vote)) {
+                let voter = cluster.node(*id);
+                cluster.sim.crash(voter, CrashKind::PowerLoss);
+                cluster.sim.restart(voter);
+                votes += 1;
+            }
+            cluster.sim.run_for(Duration::from_millis(dice.below(3000)));
+            cluster.sim.restart(node);
+        }
+        cluster.heal_and_check();
+    }
+    assert!(votes >= 60, "only {votes} voters were struck");
+}

@@ -41,6 +41,39 @@ pub struct Record {
     pub barriers: u64,
     pub snapshots_restored: u64,
     pub changes_made: u64,
+    /// The highest term in which a member has granted a vote, and to whom.
+    pub votes: BTreeMap<u64, (u64, u64)>,
+}
+
+impl Record {
+    /// Looks at what a member sends: a vote that it granted binds it for ever, whatever happens to its machine.
+    fn watch(&mut self, from: u64, to: u64, message: &[u8]) {
+        // See the layout in `message.rs`: the type follows the header, then the term; the refusal follows seven numbers.
+        let (kind, term, is_refusal) = match message {
+            [_, ..] if message.len() > 91 && message[33] == 1 => {
+                let term = u64::from_be_bytes(message[35..43].try_into().expect("eight bytes"));
+                (message[34], term, message[91] != 0)
+            }
+            _ => return,
+        };
+        // Appends, heartbeats and their answers, and answers to candidates; not those of a pre-vote, whose term is only wished.
+        if ![2, 3, 5, 7, 8].contains(&kind) {
+            return;
+        }
+        if let Some((promised, _)) = self.votes.get(&from) {
+            assert!(
+                term >= *promised,
+                "member {from} speaks in term {term} after it voted in term {promised}"
+            );
+        }
+        if kind == 5 && !is_refusal {
+            let before = self.votes.insert(from, (term, to));
+            assert!(
+                before.is_none_or(|(before, whom)| before < term || whom == to),
+                "member {from} voted twice in term {term}: {before:?}, then for {to}"
+            );
+        }
+    }
 }
 
 pub type Shared = Rc<RefCell<Record>>;
@@ -124,6 +157,8 @@ struct Peer {
 struct Tcp {
     peers: BTreeMap<u64, Rc<Peer>>,
     weather: Weather,
+    id: u64,
+    record: Shared,
 }
 
 impl Peer {
@@ -168,6 +203,7 @@ impl Transport for Tcp {
         let Some(peer) = self.peers.get(&to) else {
             return;
         };
+        self.record.borrow_mut().watch(self.id, to, &message);
         let percent = |limit: u64| runtime::random_u64() % 100 < limit;
         if percent(self.weather.lost_percent) {
             return;
@@ -461,6 +497,8 @@ async fn live(
     let transport = Rc::new(Tcp {
         peers,
         weather: setup.weather,
+        id,
+        record: record.clone(),
     });
     let start = if id <= setup.voters {
         Start::Voters((1..=setup.voters).collect())
