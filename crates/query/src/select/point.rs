@@ -3,6 +3,7 @@
 //! This is the shortest way through the engine: key bytes, token, tablet, memtable, row, and its cells straight into the
 //! response. It allocates nothing beyond the buffers that its caller reuses.
 
+use memtable::RowRef;
 use mutation::compact::{LiveColumn, LiveRow};
 use mutation::{RowView, Tombstone, merge};
 use replica::{CachedRow, Sources, TableStore};
@@ -161,7 +162,10 @@ impl SelectPlan {
         }
         for part in parts.iter() {
             deletion = deletion.merge(part.deletion_of(clustering));
-            let Some(view) = part.row(clustering) else { continue };
+            let Some(part_row) = part.row(clustering) else { continue };
+            let RowRef::Packed(view) = part_row else {
+                return self.point_large_row(sources, parts, cached, key, clustering, now, [merged, other], out);
+            };
             found += 1;
             if found == 1 {
                 row = Some(view);
@@ -182,7 +186,20 @@ impl SelectPlan {
             None => RowView::new(merged).expect("a merged row is well formed"),
         };
         let live = LiveRow::new(view, layout, deletion, now);
-        let mut cells: SmallVec<[Option<&[u8]>; 32]> = SmallVec::from_elem(None, layout.len());
+        self.put_point(sources, live, key, clustering, out)
+    }
+
+    /// Appends the cells of a living row; returns how many rows that is.
+    #[inline]
+    fn put_point(
+        &self,
+        sources: &[PointSource],
+        live: LiveRow<'_>,
+        key: &[u8],
+        clustering: &[u8],
+        out: &mut Vec<u8>,
+    ) -> u32 {
+        let mut cells: SmallVec<[Option<&[u8]>; 32]> = SmallVec::from_elem(None, self.table.layout.len());
         let mut any = live.has_live_marker();
         for (id, column) in live.columns() {
             any = true;
@@ -201,6 +218,63 @@ impl SelectPlan {
             }
         }
         1
+    }
+
+    /// [`SelectPlan::point_row`] when a memtable holds the row in fragments: only those of the columns that are returned
+    /// are read, unless nothing of them lives. Then another cell may, and the row is there all the same.
+    #[cold]
+    #[expect(clippy::too_many_arguments, reason = "those of point_row")]
+    fn point_large_row(
+        &self,
+        sources: &[PointSource],
+        parts: &Sources<'_>,
+        cached: Option<&CachedRow>,
+        key: &[u8],
+        clustering: &[u8],
+        now: u32,
+        [merged, other]: [&mut Vec<u8>; 2],
+        out: &mut Vec<u8>,
+    ) -> u32 {
+        let layout = &*self.table.layout;
+        let ids = sources.iter().filter_map(|source| match source {
+            PointSource::Cell(id) => Some(*id),
+            PointSource::PartitionKey(_) | PointSource::Clustering(_) => None,
+        });
+        let ids: Vec<u16> = ids.collect();
+        let mut part_buffer = Vec::new();
+        for whole in [false, true] {
+            let mut deletion = cached.map_or(Tombstone::NONE, |c| c.deletion);
+            merged.clear();
+            let cached = cached.and_then(|c| c.row.as_deref()).and_then(RowView::new);
+            let cached = cached.map(RowRef::Packed);
+            for part in parts.iter() {
+                deletion = deletion.merge(part.deletion_of(clustering));
+            }
+            for row in cached.into_iter().chain(parts.iter().filter_map(|part| part.row(clustering))) {
+                part_buffer.clear();
+                if whole {
+                    row.pack(&mut part_buffer);
+                } else {
+                    row.pack_columns(layout, &ids, &mut part_buffer);
+                }
+                if merged.is_empty() {
+                    std::mem::swap(merged, &mut part_buffer);
+                    continue;
+                }
+                other.clear();
+                let (a, b) = (RowView::new(merged), RowView::new(&part_buffer));
+                let (a, b) = a.zip(b).expect("rows in memory are well formed");
+                merge::merge_rows(layout, a, b, other);
+                std::mem::swap(merged, other);
+            }
+            let view = RowView::new(merged).expect("a memtable holds the row");
+            let live = LiveRow::new(view, layout, deletion, now);
+            let rows = self.put_point(sources, live, key, clustering, out);
+            if rows > 0 {
+                return rows;
+            }
+        }
+        0
     }
 }
 
