@@ -23,6 +23,7 @@ use mutation::{Column, RowView};
 use schema::RowLayout;
 use stdx::vint;
 
+use crate::Memtable;
 use crate::arena::{Arena, Handle};
 use crate::rows::{BLOCK_BYTES_MAX, CHUNK_BLOCKS_MAX};
 
@@ -204,15 +205,6 @@ impl LargeRows {
         self.vacant.push(stub.0);
         true
     }
-
-    /// A large row to read.
-    pub(crate) fn get<'a>(&'a self, stub: Stub, arena: &'a Arena, layout: &'a RowLayout) -> LargeRow<'a> {
-        LargeRow {
-            arena,
-            layout,
-            fragments: &self.rows[stub.0 as usize],
-        }
-    }
 }
 
 impl Fragments {
@@ -375,10 +367,6 @@ impl Fragments {
     }
 }
 
-fn is_one_of(ids: &[u16]) -> impl Fn(usize) -> bool {
-    |id| ids.iter().any(|&i| usize::from(i) == id)
-}
-
 /// A row above a block, borrowed from its memtable in fragments.
 #[derive(Clone, Copy)]
 pub struct LargeRow<'a> {
@@ -423,7 +411,7 @@ impl<'a> LargeRow<'a> {
             .iter()
             .filter_map(|&p| self.fragments.get(p))
             .map(|h| Fragment::new(self.arena.get(h)).row());
-        stretch::join(rows, self.layout, &is_one_of(ids), out);
+        stretch::join(rows, self.layout, &|id| ids.iter().any(|&i| usize::from(i) == id), out);
     }
 
     /// One element of a complex column, dead or alive; what the row's own tombstones cover is not here. Reads one fragment.
@@ -440,24 +428,44 @@ impl<'a> LargeRow<'a> {
     }
 }
 
-/// A row as its memtable holds it.
+/// A row as its memtable holds it: in one piece, or in fragments.
 #[derive(Clone, Copy)]
-pub enum RowRef<'a> {
-    /// In one piece.
-    Packed(RowView<'a>),
-    /// In fragments.
-    Large(LargeRow<'a>),
+pub struct RowRef<'a> {
+    memtable: &'a Memtable,
+    /// The packed row, or a stub.
+    row: &'a [u8],
 }
 
 impl<'a> RowRef<'a> {
+    #[inline]
+    pub(crate) fn new(memtable: &'a Memtable, row: &'a [u8]) -> Self {
+        Self { memtable, row }
+    }
+
+    /// The row, if it stands in one piece.
+    #[inline]
+    pub fn packed(&self) -> Option<RowView<'a>> {
+        (self.row[0] & STUB == 0).then(|| view(self.row))
+    }
+
+    /// The row, if it stands in fragments.
+    pub fn large(&self) -> Option<LargeRow<'a>> {
+        let stub = Stub::read(self.row)?;
+        Some(LargeRow {
+            arena: &self.memtable.arena,
+            layout: &self.memtable.layout,
+            fragments: &self.memtable.large.rows[stub.0 as usize],
+        })
+    }
+
     /// The whole row; a large one is packed into `buffer`, which is emptied for it.
     pub fn view<'b>(&self, buffer: &'b mut Vec<u8>) -> RowView<'b>
     where
         'a: 'b,
     {
-        match self {
-            Self::Packed(row) => *row,
-            Self::Large(row) => {
+        match self.large() {
+            None => view(self.row),
+            Some(row) => {
                 buffer.clear();
                 row.pack(buffer);
                 view(buffer)
@@ -467,25 +475,22 @@ impl<'a> RowRef<'a> {
 
     /// Appends the packed row.
     pub fn pack(&self, out: &mut Vec<u8>) {
-        match self {
-            Self::Packed(row) => out.extend_from_slice(row.bytes()),
-            Self::Large(row) => row.pack(out),
+        match self.large() {
+            None => out.extend_from_slice(self.row),
+            Some(row) => row.pack(out),
         }
     }
 
     /// Appends the packed row with these columns only, marker and tombstone included.
-    pub fn pack_columns(&self, layout: &RowLayout, ids: &[u16], out: &mut Vec<u8>) {
-        match self {
-            Self::Packed(row) => stretch::join(std::iter::once(*row), layout, &is_one_of(ids), out),
-            Self::Large(row) => row.pack_columns(ids, out),
+    pub fn pack_columns(&self, ids: &[u16], out: &mut Vec<u8>) {
+        match self.large() {
+            None => stretch::select(view(self.row), &self.memtable.layout, ids, out),
+            Some(row) => row.pack_columns(ids, out),
         }
     }
 
     /// Bytes of the packed row, of a large one about.
     pub fn bytes_len(&self) -> usize {
-        match self {
-            Self::Packed(row) => row.bytes().len(),
-            Self::Large(row) => row.bytes_len(),
-        }
+        self.large().map_or(self.row.len(), |row| row.bytes_len())
     }
 }

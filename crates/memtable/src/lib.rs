@@ -23,8 +23,8 @@ use schema::{ClusteringOrder, RowLayout, Table};
 use types::Token;
 
 use arena::{Arena, Handle};
-use large::{LargeRows, Stub};
 pub use large::{LargeRow, RowRef};
+use large::{LargeRows, Stub};
 pub use partition::{PartitionRef, Rows};
 pub use rows::BLOCK_BYTES_MAX;
 use rows::{Blocks, Scratch, Store};
@@ -257,15 +257,6 @@ impl Memtable {
         arena.get_mut(handle).copy_from_slice(&merged);
         scratch.row = merged;
         self.extras(number).static_row = handle;
-    }
-
-    /// A row that stands packed, or as a stub.
-    #[inline]
-    pub(crate) fn row_ref<'a>(&'a self, row: &'a [u8]) -> RowRef<'a> {
-        match Stub::read(row) {
-            None => RowRef::Packed(RowView::new(row).expect("rows in a memtable are well formed")),
-            Some(stub) => RowRef::Large(self.large.get(stub, &self.arena, &self.layout)),
-        }
     }
 
     fn extras(&mut self, number: usize) -> &mut Extras {

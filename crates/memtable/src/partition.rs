@@ -47,7 +47,7 @@ impl<'a> PartitionRef<'a> {
         if extras.static_row.is_none() {
             return None;
         }
-        Some(self.memtable.row_ref(self.memtable.arena.get(extras.static_row)))
+        Some(RowRef::new(self.memtable, self.memtable.arena.get(extras.static_row)))
     }
 
     /// Its range tombstones.
@@ -71,7 +71,7 @@ impl<'a> PartitionRef<'a> {
             .partition
             .rows
             .find(&self.memtable.arena, &self.memtable.order, clustering)?;
-        Some(self.memtable.row_ref(bytes))
+        Some(RowRef::new(self.memtable, bytes))
     }
 
     fn order(&self) -> &'a ClusteringOrder {
@@ -159,15 +159,10 @@ impl<'a> PartitionRef<'a> {
 }
 
 fn push_row(block: &mut PartitionBlock, key: &[u8], row: RowRef<'_>) {
-    match row {
-        RowRef::Packed(row) => block.push_row(key, row.bytes()),
-        RowRef::Large(row) => {
-            block.push_row_with(key, |out| {
-                row.pack(out);
-                true
-            });
-        }
-    }
+    block.push_row_with(key, |out| {
+        row.pack(out);
+        true
+    });
 }
 
 /// Iterator over the rows of a slice.
@@ -196,6 +191,6 @@ impl<'a> Iterator for Rows<'a> {
         } else {
             Some(rows.next(arena, at)).filter(|&p| p != self.stop)
         };
-        Some((key, self.partition.memtable.row_ref(row)))
+        Some((key, RowRef::new(self.partition.memtable, row)))
     }
 }

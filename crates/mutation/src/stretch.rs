@@ -18,8 +18,8 @@ use std::cmp::Ordering;
 use schema::RowLayout;
 use stdx::vint;
 
-use crate::row::{Cell, Column, Columns, Complex, Elements, RowBuilder, RowView, Shared, needs_mixed};
 use crate::Tombstone;
+use crate::row::{Cell, Column, Columns, Complex, Elements, RowBuilder, RowView, Shared, needs_mixed};
 
 /// A place before or behind a cell of a row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -137,9 +137,8 @@ impl<'a> Stretches<'a> {
         loop {
             if let Some((id, tombstone, mut elements)) = open.take() {
                 let goes_on = end.is_some_and(|e| e.id == id);
-                let inside = |path: &[u8]| {
-                    end.is_none_or(|e| Position::element(id, path).compare(&e, layout) == Ordering::Less)
-                };
+                let inside =
+                    |path: &[u8]| end.is_none_or(|e| Position::element(id, path).compare(&e, layout) == Ordering::Less);
                 let count = if goes_on {
                     elements.clone().take_while(|(path, _)| inside(path)).count()
                 } else {
@@ -177,7 +176,11 @@ impl<'a> Stretches<'a> {
 fn each_cell<'a>(row: RowView<'a>, layout: &'a RowLayout, mut f: impl FnMut(Position<'a>, usize)) {
     let bytes = |path: &[u8], cell: &Cell<'_>| {
         let own = cell.timestamp != row.timestamp;
-        let timestamp = if own { vint::signed_len(cell.timestamp.wrapping_sub(row.timestamp)) } else { 0 };
+        let timestamp = if own {
+            vint::signed_len(cell.timestamp.wrapping_sub(row.timestamp))
+        } else {
+            0
+        };
         let times = if cell.dead || cell.ttl > 0 { 8 } else { 0 };
         path.len() + cell.value.len() + CELL_BYTES + timestamp + times
     };
@@ -237,7 +240,13 @@ pub enum Fill {
 ///
 /// `head` says that the row begins with what is not a cell, which then stands apart from a large first cell. Empty
 /// when the row is small.
-pub fn cuts<'a>(row: RowView<'a>, layout: &'a RowLayout, bytes_max: usize, fill: Fill, head: bool) -> Vec<Position<'a>> {
+pub fn cuts<'a>(
+    row: RowView<'a>,
+    layout: &'a RowLayout,
+    bytes_max: usize,
+    fill: Fill,
+    head: bool,
+) -> Vec<Position<'a>> {
     let mut cuts = Vec::new();
     let head_len = row.presence().len() + HEAD_BYTES;
     let len = row.bytes().len();
@@ -283,7 +292,11 @@ pub fn join<'a>(
 ) {
     let Some(first) = stretches.clone().next() else { return };
     // The first one may be without cells: what most cells share is likelier found in one that has some.
-    let shared = stretches.clone().find(|s| cell_count(*s, layout) > 0).unwrap_or(first).shared();
+    let shared = stretches
+        .clone()
+        .find(|s| cell_count(*s, layout) > 0)
+        .unwrap_or(first)
+        .shared();
     let mut mixed = false;
     let mut ids = 0;
     let mut complex: Vec<(usize, Tombstone, usize)> = Vec::new();
@@ -327,4 +340,10 @@ pub fn join<'a>(
     if let Some((_, at)) = open {
         builder.end_complex(at);
     }
+}
+
+/// Appends a row with those of its columns whose ids are given, marker and tombstone included.
+pub fn select(row: RowView<'_>, layout: &RowLayout, ids: &[u16], out: &mut Vec<u8>) {
+    let wanted = |id: usize| ids.iter().any(|&i| usize::from(i) == id);
+    join(std::iter::once(row), layout, &wanted, out);
 }

@@ -3,9 +3,8 @@
 //! This is the shortest way through the engine: key bytes, token, tablet, memtable, row, and its cells straight into the
 //! response. It allocates nothing beyond the buffers that its caller reuses.
 
-use memtable::RowRef;
 use mutation::compact::{LiveColumn, LiveRow};
-use mutation::{RowView, Tombstone, merge};
+use mutation::{RowView, Tombstone, merge, stretch};
 use replica::{CachedRow, Sources, TableStore};
 use schema::{components, push_component};
 use smallvec::SmallVec;
@@ -163,7 +162,7 @@ impl SelectPlan {
         for part in parts.iter() {
             deletion = deletion.merge(part.deletion_of(clustering));
             let Some(part_row) = part.row(clustering) else { continue };
-            let RowRef::Packed(view) = part_row else {
+            let Some(view) = part_row.packed() else {
                 return self.point_large_row(sources, parts, cached, key, clustering, now, [merged, other], out);
             };
             found += 1;
@@ -241,28 +240,31 @@ impl SelectPlan {
             PointSource::PartitionKey(_) | PointSource::Clustering(_) => None,
         });
         let ids: Vec<u16> = ids.collect();
-        let mut part_buffer = Vec::new();
+        let cached_row = cached.and_then(|c| c.row.as_deref()).and_then(RowView::new);
+        let mut one = Vec::new();
         for whole in [false, true] {
-            let mut deletion = cached.map_or(Tombstone::NONE, |c| c.deletion);
             merged.clear();
-            let cached = cached.and_then(|c| c.row.as_deref()).and_then(RowView::new);
-            let cached = cached.map(RowRef::Packed);
+            match cached_row {
+                Some(row) if whole => merged.extend_from_slice(row.bytes()),
+                Some(row) => stretch::select(row, layout, &ids, merged),
+                None => {}
+            }
+            let mut deletion = cached.map_or(Tombstone::NONE, |c| c.deletion);
             for part in parts.iter() {
                 deletion = deletion.merge(part.deletion_of(clustering));
-            }
-            for row in cached.into_iter().chain(parts.iter().filter_map(|part| part.row(clustering))) {
-                part_buffer.clear();
+                let Some(row) = part.row(clustering) else { continue };
+                one.clear();
                 if whole {
-                    row.pack(&mut part_buffer);
+                    row.pack(&mut one);
                 } else {
-                    row.pack_columns(layout, &ids, &mut part_buffer);
+                    row.pack_columns(&ids, &mut one);
                 }
                 if merged.is_empty() {
-                    std::mem::swap(merged, &mut part_buffer);
+                    std::mem::swap(merged, &mut one);
                     continue;
                 }
                 other.clear();
-                let (a, b) = (RowView::new(merged), RowView::new(&part_buffer));
+                let (a, b) = (RowView::new(merged), RowView::new(&one));
                 let (a, b) = a.zip(b).expect("rows in memory are well formed");
                 merge::merge_rows(layout, a, b, other);
                 std::mem::swap(merged, other);
