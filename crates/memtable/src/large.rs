@@ -3,14 +3,14 @@
 //! A fragment is a stretch of the row (`mutation::stretch`), a packed row by itself, in a piece of the arena:
 //!
 //! ```text
-//! fragment: u16 column id, u8 1 when behind that cell, vint length and element path; packed row
+//! fragment: u16 column id, u8 1 when behind that cell, vint length and element path; u32 length of the packed row, it, padding
 //! stub:     u8 80, u32 number    stands where the packed row of an ordinary row would (whose first byte is below 80)
 //! ```
 //!
 //! Before the packed row stands where the fragment begins: it holds what is at or behind that place, up to where the next
 //! one begins. The first begins before everything, has the marker, and is never removed. Row tombstone and tombstones of
 //! complex columns stand in each fragment they concern, so a fragment is merged without looking at another one. One that
-//! grows above [`BLOCK_BYTES_MAX`] is cut; a value above that has a fragment of its own, so that its neighbours can change
+//! grows above [`FRAGMENT_BYTES_MAX`] is cut; a value above that has a fragment of its own, so that its neighbours can change
 //! without copying it. One that has become small or has no cell left goes into the one before. Fragments are listed in
 //! chunks like the blocks of a partition, found by binary search.
 
@@ -24,8 +24,14 @@ use schema::RowLayout;
 use stdx::vint;
 
 use crate::Memtable;
-use crate::arena::{Arena, Handle};
+use crate::arena::{self, Arena, Handle};
 use crate::rows::{BLOCK_BYTES_MAX, CHUNK_BLOCKS_MAX};
+
+/// A fragment whose packed row would grow above this is cut. Less than a block: a merge looks at each of its elements.
+const FRAGMENT_BYTES_MAX: usize = 960;
+/// Pieces of fragments are padded to a multiple of this, or each class of the arena would keep the pieces that as many
+/// fragments have grown out of.
+const PIECE_BYTES: usize = 256;
 
 /// First byte of a stub; no flag of a packed row.
 const STUB: u8 = 0x80;
@@ -62,33 +68,43 @@ impl Stub {
 #[derive(Clone, Copy)]
 struct Fragment<'a> {
     start: Position<'a>,
-    /// Bytes before the packed row.
-    head: usize,
-    bytes: &'a [u8],
+    /// `start` as it is written.
+    start_bytes: &'a [u8],
+    row: &'a [u8],
 }
 
 impl<'a> Fragment<'a> {
     fn new(bytes: &'a [u8]) -> Self {
-        let (len, used) = vint::get_unsigned(&bytes[3..]).expect("a fragment begins with its start");
-        let head = 3 + used + len as usize;
+        let (position, start) = read_start(bytes);
+        let (row_len, rest) = bytes[start..]
+            .split_first_chunk::<4>()
+            .expect("the packed row's length follows");
         Self {
-            start: Position {
-                id: usize::from(u16::from_le_bytes([bytes[0], bytes[1]])),
-                path: &bytes[3 + used..head],
-                after: bytes[2] != 0,
-            },
-            head,
-            bytes,
+            start: position,
+            start_bytes: &bytes[..start],
+            row: &rest[..u32::from_le_bytes(*row_len) as usize],
         }
     }
 
     fn row(&self) -> RowView<'a> {
-        view(&self.bytes[self.head..])
+        view(self.row)
     }
 }
 
 fn view(row: &[u8]) -> RowView<'_> {
     RowView::new(row).expect("rows in a memtable are well formed")
+}
+
+/// A start, and how many bytes it takes.
+fn read_start(bytes: &[u8]) -> (Position<'_>, usize) {
+    let (len, used) = vint::get_unsigned(&bytes[3..]).expect("a fragment begins with its start");
+    let end = 3 + used + len as usize;
+    let position = Position {
+        id: usize::from(u16::from_le_bytes([bytes[0], bytes[1]])),
+        path: &bytes[3 + used..end],
+        after: bytes[2] != 0,
+    };
+    (position, end)
 }
 
 fn put_start(out: &mut Vec<u8>, start: &Position<'_>) {
@@ -99,9 +115,32 @@ fn put_start(out: &mut Vec<u8>, start: &Position<'_>) {
     out.extend_from_slice(start.path);
 }
 
-fn put_piece(arena: &mut Arena, bytes: &[u8]) -> Handle {
-    let handle = arena.allocate(bytes.len());
-    arena.get_mut(handle).copy_from_slice(bytes);
+/// Writes a fragment's piece: its start, and the packed row that `pack` appends. Returns where the row begins.
+fn write_piece(piece: &mut Vec<u8>, start: impl FnOnce(&mut Vec<u8>), pack: impl FnOnce(&mut Vec<u8>)) -> usize {
+    piece.clear();
+    start(piece);
+    piece.extend_from_slice(&[0; 4]);
+    let row = piece.len();
+    pack(piece);
+    let len = u32::try_from(piece.len() - row).expect("a row is smaller than 4 GiB");
+    piece[row - 4..row].copy_from_slice(&len.to_le_bytes());
+    row
+}
+
+/// Stores a piece in place of `old`, if there is one.
+fn put_piece(arena: &mut Arena, old: Option<Handle>, piece: &[u8]) -> Handle {
+    // A large value is a piece by itself and has nothing to share.
+    let padded = (piece.len() + arena::HEADER).next_multiple_of(PIECE_BYTES) - arena::HEADER;
+    let len = if piece.len() > BLOCK_BYTES_MAX {
+        piece.len()
+    } else {
+        padded
+    };
+    let handle = match old {
+        Some(old) => arena.resize(old, len),
+        None => arena.allocate(len),
+    };
+    arena.get_mut(handle)[..piece.len()].copy_from_slice(piece);
     handle
 }
 
@@ -150,15 +189,14 @@ impl LargeRows {
         row: &[u8],
     ) -> Option<Stub> {
         let row = view(row);
-        let cuts = stretch::cuts(row, layout, BLOCK_BYTES_MAX, Fill::Full, true);
+        let cuts = stretch::cuts(row, layout, FRAGMENT_BYTES_MAX, Fill::Full, true);
         if cuts.is_empty() || stretch::cell_count(row, layout) < 2 {
             return None;
         }
         let mut fragments = Fragments::default();
-        scratch.piece.clear();
-        put_start(&mut scratch.piece, &Position::FIRST);
-        let head = scratch.piece.len();
-        let handles = fragments.write(arena, layout, &mut scratch.piece, head, row, &cuts);
+        let mut start = Vec::new();
+        put_start(&mut start, &Position::FIRST);
+        let handles = fragments.write(arena, layout, &mut scratch.piece, &start, row, &cuts);
         fragments.chunks = handles.chunks(CHUNK_BLOCKS_MAX).map(<[Handle]>::to_vec).collect();
         self.list_bytes += fragments.list_bytes();
         let number = match self.vacant.pop() {
@@ -233,27 +271,28 @@ impl Fragments {
         (chunk, i)
     }
 
-    /// Writes the stretches of a row between `cuts`; `piece` holds the start of the first in its `head` bytes.
+    /// Writes the stretches of a row between `cuts`, the first of which begins at `start`.
     fn write(
         &mut self,
         arena: &mut Arena,
         layout: &RowLayout,
         piece: &mut Vec<u8>,
-        head: usize,
+        start: &[u8],
         row: RowView<'_>,
         cuts: &[Position<'_>],
     ) -> Vec<Handle> {
-        piece.truncate(head);
         let mut stretches = Stretches::new(row, layout);
         (0..=cuts.len())
             .map(|i| {
-                if i > 0 {
-                    piece.clear();
-                    put_start(piece, &cuts[i - 1]);
-                }
-                stretches.take(cuts.get(i).copied(), i == 0, piece);
-                self.bytes += piece.len();
-                put_piece(arena, piece)
+                let put_start = |out: &mut Vec<u8>| match i {
+                    0 => out.extend_from_slice(start),
+                    _ => put_start(out, &cuts[i - 1]),
+                };
+                let row = write_piece(piece, put_start, |out| {
+                    stretches.take(cuts.get(i).copied(), i == 0, out);
+                });
+                self.bytes += piece.len() - row;
+                put_piece(arena, None, piece)
             })
             .collect()
     }
@@ -270,9 +309,8 @@ impl Fragments {
             let next = self.get(self.next(place));
             scratch.end.clear();
             let end = next.map(|h| {
-                let next = Fragment::new(arena.get(h));
-                scratch.end.extend_from_slice(&next.bytes[..next.head]);
-                Fragment::new(&scratch.end).start
+                scratch.end.extend_from_slice(Fragment::new(arena.get(h)).start_bytes);
+                read_start(&scratch.end).0
             });
             scratch.piece.clear();
             if rest.take(end, place == (0, 0), &mut scratch.piece) {
@@ -297,56 +335,52 @@ impl Fragments {
     ) {
         let handle = self.chunks[place.0][place.1];
         let old = Fragment::new(arena.get(handle));
-        merged.clear();
-        merged.extend_from_slice(&old.bytes[..old.head]);
-        merge_rows(layout, old.row(), view(piece), merged);
-        let (head, old_len) = (old.head, old.bytes.len());
-        let row = view(&merged[head..]);
+        let row_at = write_piece(
+            merged,
+            |out| out.extend_from_slice(old.start_bytes),
+            |out| merge_rows(layout, old.row(), view(piece), out),
+        );
+        let (start, row) = (&merged[..row_at - 4], view(&merged[row_at..]));
+        let (old_len, len) = (old.row.len(), row.bytes().len());
         let is_first = place == (0, 0);
-        if row.bytes().len() > BLOCK_BYTES_MAX {
+        if len > FRAGMENT_BYTES_MAX {
             let position = |row| stretch::last_position(row, layout);
             let at_end = match (position(view(piece)), position(old.row())) {
                 (Some(new), Some(old)) => new.compare(&old, layout) == Ordering::Greater,
                 _ => false,
             };
             let fill = if at_end { Fill::Full } else { Fill::Even };
-            let cuts = stretch::cuts(row, layout, BLOCK_BYTES_MAX, fill, is_first);
+            let cuts = stretch::cuts(row, layout, FRAGMENT_BYTES_MAX, fill, is_first);
             if !cuts.is_empty() {
                 self.bytes -= old_len;
-                piece.clear();
-                piece.extend_from_slice(&merged[..head]);
                 arena.free(handle);
-                let handles = self.write(arena, layout, piece, head, row, &cuts);
+                let handles = self.write(arena, layout, piece, start, row, &cuts);
                 self.splice(place, &handles);
                 return;
             }
-        } else if !is_first && merged.len() < old_len {
+        } else if !is_first && len < old_len {
             let before = match place {
                 (chunk, 0) => (chunk - 1, self.chunks[chunk - 1].len() - 1),
                 (chunk, i) => (chunk, i - 1),
             };
             let target = self.chunks[before.0][before.1];
             let have = Fragment::new(arena.get(target));
-            if have.bytes.len() + merged.len() <= BLOCK_BYTES_MAX / 2 || stretch::cell_count(row, layout) == 0 {
-                self.bytes -= have.bytes.len() + old_len;
-                piece.clear();
-                piece.extend_from_slice(&have.bytes[..have.head]);
-                merge_rows(layout, have.row(), row, piece);
+            let have_len = have.row.len();
+            if have_len + len <= FRAGMENT_BYTES_MAX / 2 || stretch::cell_count(row, layout) == 0 {
+                let joined_at = write_piece(
+                    piece,
+                    |out| out.extend_from_slice(have.start_bytes),
+                    |out| merge_rows(layout, have.row(), row, out),
+                );
+                self.bytes = self.bytes + piece.len() - joined_at - have_len - old_len;
                 arena.free(handle);
                 self.remove(place);
-                self.put(before, target, arena, piece);
-                self.bytes += piece.len();
+                self.chunks[before.0][before.1] = put_piece(arena, Some(target), piece);
                 return;
             }
         }
-        self.bytes = self.bytes + merged.len() - old_len;
-        self.put(place, handle, arena, merged);
-    }
-
-    fn put(&mut self, place: Place, handle: Handle, arena: &mut Arena, bytes: &[u8]) {
-        let handle = arena.resize(handle, bytes.len());
-        arena.get_mut(handle).copy_from_slice(bytes);
-        self.chunks[place.0][place.1] = handle;
+        self.bytes = self.bytes + len - old_len;
+        self.chunks[place.0][place.1] = put_piece(arena, Some(handle), merged);
     }
 
     fn splice(&mut self, (chunk, i): Place, new: &[Handle]) {

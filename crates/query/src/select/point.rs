@@ -163,7 +163,9 @@ impl SelectPlan {
             deletion = deletion.merge(part.deletion_of(clustering));
             let Some(part_row) = part.row(clustering) else { continue };
             let Some(view) = part_row.packed() else {
-                return self.point_large_row(sources, parts, cached, key, clustering, now, [merged, other], out);
+                deletion = self.assemble_large_row(sources, parts, cached, clustering, now, merged, other);
+                (row, found) = (None, 1);
+                break;
             };
             found += 1;
             if found == 1 {
@@ -185,20 +187,7 @@ impl SelectPlan {
             None => RowView::new(merged).expect("a merged row is well formed"),
         };
         let live = LiveRow::new(view, layout, deletion, now);
-        self.put_point(sources, live, key, clustering, out)
-    }
-
-    /// Appends the cells of a living row; returns how many rows that is.
-    #[inline]
-    fn put_point(
-        &self,
-        sources: &[PointSource],
-        live: LiveRow<'_>,
-        key: &[u8],
-        clustering: &[u8],
-        out: &mut Vec<u8>,
-    ) -> u32 {
-        let mut cells: SmallVec<[Option<&[u8]>; 32]> = SmallVec::from_elem(None, self.table.layout.len());
+        let mut cells: SmallVec<[Option<&[u8]>; 32]> = SmallVec::from_elem(None, layout.len());
         let mut any = live.has_live_marker();
         for (id, column) in live.columns() {
             any = true;
@@ -219,27 +208,32 @@ impl SelectPlan {
         1
     }
 
-    /// [`SelectPlan::point_row`] when a memtable holds the row in fragments: only those of the columns that are returned
-    /// are read, unless nothing of them lives. Then another cell may, and the row is there all the same.
+    /// Puts a row that a memtable holds in fragments together in `merged`; returns the deletion over it.
+    ///
+    /// Only fragments of the columns that are returned are read, unless nothing of them lives. Then another cell may, and the
+    /// row is there all the same.
     #[cold]
     #[expect(clippy::too_many_arguments, reason = "those of point_row")]
-    fn point_large_row(
+    fn assemble_large_row(
         &self,
         sources: &[PointSource],
         parts: &Sources<'_>,
         cached: Option<&CachedRow>,
-        key: &[u8],
         clustering: &[u8],
         now: u32,
-        [merged, other]: [&mut Vec<u8>; 2],
-        out: &mut Vec<u8>,
-    ) -> u32 {
+        merged: &mut Vec<u8>,
+        other: &mut Vec<u8>,
+    ) -> Tombstone {
         let layout = &*self.table.layout;
         let ids = sources.iter().filter_map(|source| match source {
             PointSource::Cell(id) => Some(*id),
             PointSource::PartitionKey(_) | PointSource::Clustering(_) => None,
         });
         let ids: Vec<u16> = ids.collect();
+        let mut deletion = cached.map_or(Tombstone::NONE, |c| c.deletion);
+        for part in parts.iter() {
+            deletion = deletion.merge(part.deletion_of(clustering));
+        }
         let cached_row = cached.and_then(|c| c.row.as_deref()).and_then(RowView::new);
         let mut one = Vec::new();
         for whole in [false, true] {
@@ -249,10 +243,7 @@ impl SelectPlan {
                 Some(row) => stretch::select(row, layout, &ids, merged),
                 None => {}
             }
-            let mut deletion = cached.map_or(Tombstone::NONE, |c| c.deletion);
-            for part in parts.iter() {
-                deletion = deletion.merge(part.deletion_of(clustering));
-                let Some(row) = part.row(clustering) else { continue };
+            for row in parts.iter().filter_map(|part| part.row(clustering)) {
                 one.clear();
                 if whole {
                     row.pack(&mut one);
@@ -270,13 +261,11 @@ impl SelectPlan {
                 std::mem::swap(merged, other);
             }
             let view = RowView::new(merged).expect("a memtable holds the row");
-            let live = LiveRow::new(view, layout, deletion, now);
-            let rows = self.put_point(sources, live, key, clustering, out);
-            if rows > 0 {
-                return rows;
+            if LiveRow::new(view, layout, deletion, now).is_live() {
+                break;
             }
         }
-        0
+        deletion
     }
 }
 
