@@ -324,7 +324,7 @@ fn model(ops: &[Op], table: &Table, now: u32) -> Answer {
             .iter()
             .filter(|o| matches!(o, Op::Row { key: k, row: r, .. } if *k == key && *r == row))
             .collect();
-        let written: Vec<(&Op, BTreeMap<(usize, i32), Option<u8>>)> = mine.iter().map(|o| (*o, o.cells())).collect();
+        let written: Vec<_> = mine.iter().map(|o| (*o, Op::cells(o))).collect();
         let cleared = mine
             .iter()
             .filter_map(|o| match o {

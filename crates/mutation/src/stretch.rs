@@ -95,7 +95,7 @@ impl<'a> Stretches<'a> {
     }
 
     /// Where the rest goes on.
-    pub fn rest(&mut self) -> Rest<'a> {
+    pub fn rest(&self) -> Rest<'a> {
         if !self.row.tombstone.is_none() {
             return Rest::Adjacent;
         }
@@ -107,8 +107,7 @@ impl<'a> Stretches<'a> {
                 return Rest::At(Position::element(*id, path));
             }
         }
-        let mut ahead = self.columns.clone();
-        while let Some((id, column)) = ahead.next() {
+        for (id, column) in self.columns.clone() {
             match column {
                 Column::Complex(c) if c.tombstone.is_none() => {
                     if let Some((path, _)) = c.elements().next() {
