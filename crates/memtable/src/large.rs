@@ -3,7 +3,7 @@
 //! A fragment is a stretch of the row (`mutation::stretch`), a packed row by itself, in a piece of the arena:
 //!
 //! ```text
-//! fragment: u16 column id, u8 1 when behind that cell, vint length and element path; u32 length of the packed row, it, padding
+//! fragment: u16 column id, u8 1 when behind that cell, vint length and element path; u32 length, packed row; padding
 //! stub:     u8 80, u32 number    stands where the packed row of an ordinary row would (whose first byte is below 80)
 //! ```
 //!
