@@ -7,12 +7,12 @@
 //! stub:     u8 80, u32 number    stands where the packed row of an ordinary row would (whose first byte is below 80)
 //! ```
 //!
-//! Before the packed row stands where the fragment begins: it holds what is at or behind that place, up to where the next
-//! one begins. The first begins before everything, has the marker, and is never removed. Row tombstone and tombstones of
-//! complex columns stand in each fragment they concern, so a fragment is merged without looking at another one. One that
-//! grows above [`FRAGMENT_BYTES_MAX`] is cut; a value above that has a fragment of its own, so that its neighbours can change
-//! without copying it. One that has become small or has no cell left goes into the one before. Fragments are listed in
-//! chunks like the blocks of a partition, found by binary search.
+//! Before the packed row stands where the fragment begins: it holds what is at or behind that place, up to where
+//! the next one begins. The first begins before everything, has the marker, and is never removed. Row tombstone and
+//! tombstones of complex columns stand in each fragment they concern, so a fragment is merged without looking at
+//! another one. One that grows above [`FRAGMENT_BYTES_MAX`] is cut; a value above that has a fragment of its own,
+//! so that its neighbours can change without copying it. One that has become small or has no cell left goes into
+//! the one before. Fragments are listed in chunks like the blocks of a partition, found by binary search.
 
 use std::cmp::Ordering;
 
@@ -212,7 +212,7 @@ impl LargeRows {
         Some(Stub(number))
     }
 
-    /// Merges a packed row into a large one. Returns true when that became small: it is then in `out`, and no more here.
+    /// Merges a packed row into a large one. Returns true when that became small: it is then in `out`, not here.
     #[cold]
     pub(crate) fn merge(
         &mut self,
@@ -448,7 +448,7 @@ impl<'a> LargeRow<'a> {
         stretch::join(rows, self.layout, &|id| ids.iter().any(|&i| usize::from(i) == id), out);
     }
 
-    /// One element of a complex column, dead or alive; what the row's own tombstones cover is not here. Reads one fragment.
+    /// One element of a complex column, dead or alive, but for what the row's own tombstones cover. Reads one fragment.
     pub fn element(&self, id: u16, path: &[u8]) -> Option<Cell<'a>> {
         let id = usize::from(id);
         let place = self

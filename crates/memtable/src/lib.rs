@@ -1,11 +1,11 @@
 //! Writes in memory, ordered by token and key, until they are flushed.
 //!
 //! One memtable belongs to one tablet and lives on that tablet's shard. Rows stand packed in blocks in an arena
-//! ([`rows`], [`arena`]), rows larger than a block in fragments ([`large`]); a B+tree finds partitions by token ([`tree`]). Applying a mutation merges each of its rows
-//! with the one of equal key by the rules of `mutation::merge`, so there is one version of everything. Reads are
-//! function calls on the same thread and borrow from the arena; whoever has to wait copies a [`PartitionBlock`] first.
-//! When full it is frozen: the same value behind an `Arc`, never written again, read by the shard and by the flush
-//! thread alike.
+//! ([`rows`], [`arena`]), rows larger than a block in fragments ([`large`]); a B+tree finds partitions by token
+//! ([`tree`]). Applying a mutation merges each of its rows with the one of equal key by the rules of
+//! `mutation::merge`, so there is one version of everything. Reads are function calls on the same thread and borrow
+//! from the arena; whoever has to wait copies a [`PartitionBlock`] first. When full it is frozen: the same value
+//! behind an `Arc`, never written again, read by the shard and by the flush thread alike.
 //!
 //! Invariants: partitions are in (token, key) order, rows in clustering order, range tombstones sorted and disjoint;
 //! `bytes()` counts every byte held.

@@ -5,10 +5,11 @@
 //! entry: vint length, clustering key, packed row to the entry's end
 //! ```
 //!
-//! A block grows to [`BLOCK_BYTES_MAX`], then splits in two. A row above that is a *large row* and stands elsewhere, with a
-//! stub here ([`crate::large`]); one that consists of a single large value has a block of its own. So an insert or an
-//! overwrite copies at most a block, never a partition. A partition with one block names it directly; one with several
-//! has a list of them in order, itself in chunks, so that a partition of millions of rows still moves little.
+//! A block grows to [`BLOCK_BYTES_MAX`], then splits in two. A row above that is a *large row* and stands
+//! elsewhere, with a stub here ([`crate::large`]); one that consists of a single large value has a block of its
+//! own. So an insert or an overwrite copies at most a block, never a partition. A partition with one block names it
+//! directly; one with several has a list of them in order, itself in chunks, so that a partition of millions of
+//! rows still moves little.
 
 use std::cmp::Ordering;
 
