@@ -28,6 +28,8 @@ use uuid::Uuid;
 
 /// How long a node is given to say who it is.
 const WHO_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a node that comes back listens whether its seeds are of its cluster; it serves without them.
+const CHECK_TIMEOUT: Duration = Duration::from_millis(300);
 /// How long a member may take to let a node in.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(20);
 /// Between two rounds of asking the seeds.
@@ -200,6 +202,7 @@ impl Candidate<'_> {
         {
             return Err(ClusterError::Refused(duplicate(self.config, node.internode)));
         }
+        self.check_seeds(topology.cluster_id()).await?;
         let is_alone = topology.nodes().len() == 1;
         let start = if file::has_log(&self.config.dir) || node.state == NodeState::Joining {
             Start::Joining
@@ -219,6 +222,28 @@ impl Candidate<'_> {
             start,
             is_new: false,
         })
+    }
+
+    /// Whether the seeds that answer at once are of the cluster that the node's files are of.
+    async fn check_seeds(&self, cluster_id: Uuid) -> Result<(), ClusterError> {
+        let own = self.config.internode;
+        let others = self.config.seeds.iter().copied().filter(|seed| *seed != own);
+        for (seed, found) in ask(self.rpc, others.collect()).await {
+            match found {
+                Found::Node(_, who) if who.cluster_id.is_some_and(|id| id != cluster_id) => {
+                    return Err(ClusterError::Refused(format!(
+                        "The node's files are of cluster {cluster_id}, and the seed {seed} is in cluster {}. Correct the seeds, or start the node on \
+                         an empty data directory.",
+                        who.cluster_id.unwrap_or_default()
+                    )));
+                }
+                Found::Refuses(reason) => {
+                    return Err(ClusterError::Refused(format!("the seed {seed} says: {reason}")));
+                }
+                Found::Node(..) | Found::Starting | Found::Silent => {}
+            }
+        }
+        Ok(())
     }
 
     async fn form_or_join(&self) -> Result<Beginning, ClusterError> {
@@ -464,22 +489,48 @@ async fn who(rpc: &Rc<Rpc>, address: SocketAddr) -> Found {
     }
 }
 
+/// Who answers at these addresses at once.
+async fn ask(rpc: &Rc<Rpc>, addresses: BTreeSet<SocketAddr>) -> Vec<(SocketAddr, Found)> {
+    let asked: Vec<_> = addresses
+        .into_iter()
+        .map(|address| {
+            let rpc = rpc.clone();
+            let asks = async move { runtime::timeout(CHECK_TIMEOUT, who(&rpc, address)).await };
+            (address, runtime::spawn(asks))
+        })
+        .collect();
+    let mut found = Vec::with_capacity(asked.len());
+    for (address, answer) in asked {
+        found.push((address, answer.await.unwrap_or(Found::Silent)));
+    }
+    found
+}
+
 impl Cluster {
-    /// Asks the seeds where everybody is, and tells them where this node is.
-    pub(crate) async fn ask_seeds(&self) {
-        for seed in self.config.seeds.iter().filter(|seed| **seed != self.config.internode) {
-            let Found::Node(host, who) = who(&self.rpc, *seed).await else {
+    /// Asks seeds and members where everybody is. Returns where this node's identity is said to be, if that is elsewhere.
+    pub(crate) async fn find_members(&self) -> Option<SocketAddr> {
+        let own = self.config.internode;
+        let members = self.peers.addresses().into_iter().map(|(_, address)| address);
+        let addresses = members
+            .chain(self.config.seeds.iter().copied())
+            .filter(|address| *address != own);
+        let mut elsewhere = None;
+        for (address, found) in ask(&self.rpc, addresses.collect()).await {
+            let Found::Node(host, who) = found else {
                 continue;
             };
             if who.cluster_id != Some(self.metadata().topology.cluster_id()) || host == self.config.host_id {
                 continue;
             }
-            self.peers.note_address(host, *seed);
+            self.peers.note_address(host, address);
             for (host, address) in who.peers {
                 if host != self.config.host_id {
                     self.peers.note_address(host, address);
+                } else if address != own {
+                    elsewhere = Some(address);
                 }
             }
         }
+        elsewhere
     }
 }

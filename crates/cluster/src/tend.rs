@@ -246,8 +246,9 @@ impl Cluster {
                  directory to join as a new one"
             ));
         }
+        let mut elsewhere = None;
         if status.leader.is_none() {
-            self.ask_seeds().await;
+            elsewhere = self.find_members().await;
             self.peers.broadcast();
         }
         let metadata = self.metadata();
@@ -255,17 +256,16 @@ impl Cluster {
             Ok(commands) => commands,
             Err(reason) => return self.fail(format!("this node cannot go on: {reason}")),
         };
-        if commands.is_empty() {
-            return;
-        }
         let registered = metadata.topology.node(self.config.host_id).map(|node| node.internode);
-        if let Some(address) = registered.filter(|address| *address != self.config.internode)
-            && has_identity_elsewhere(&self.rpc, self.config.host_id, address, self.incarnation).await
-        {
-            return self.fail(format!(
-                "host id {} is alive at {address} too, and two nodes may not have one identity: this one, at {}, stops",
-                self.config.host_id, self.config.internode
-            ));
+        for address in registered.into_iter().chain(elsewhere) {
+            if address != self.config.internode
+                && has_identity_elsewhere(&self.rpc, self.config.host_id, address, self.incarnation).await
+            {
+                return self.fail(format!(
+                    "host id {} is alive at {address} too, and two nodes may not have one identity: this one, at {}, stops",
+                    self.config.host_id, self.config.internode
+                ));
+            }
         }
         for command in commands {
             if let Err(error) = self.propose(Command::Topology(command)).await {
