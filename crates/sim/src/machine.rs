@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use node::Prepared;
-use node::config::{CommitlogSync, Config};
+use node::config::{CommitlogSync, Config, Machine};
 use runtime::ShardId;
 use runtime::net::TcpStream;
 use runtime::sim::{NodeId, Simulation};
@@ -92,6 +92,11 @@ fn config(setup: &Setup, address: SocketAddr) -> Config {
         log_level: log::LevelFilter::Info,
         settings: std::collections::BTreeMap::new(),
         warnings: Vec::new(),
+        ..Config::defaults(&Machine {
+            cpus: vec![0],
+            cpu_quota: None,
+            memory_bytes: 1 << 30,
+        })
     }
 }
 
