@@ -100,6 +100,7 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
         },
     };
     let coordinator = Coordinator::new(shard.clone(), rpc.clone(), shared.first_view());
+    coordinator.set_timeouts(config.timeouts);
     runtime::set_local(coordinator.clone());
     let engine = Engine::new(
         shard.clone(),
