@@ -3,7 +3,7 @@
 //! A node is reached at its registered address, or where it was heard of last if it does not answer there: nodes that were all restarted elsewhere
 //! find each other by this before the group, which needs them to talk, can register their addresses.
 
-use crate::config::Listener;
+use crate::config::{Config, Listener, Reach};
 use crate::machine::Machine;
 use crate::wire::{self, State};
 use consensus::Transport;
@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
-use topology::{FailureDetector, FailureDetectorConfig, HostId, Message, NodeNumber, NodeState, Output, Status};
+use topology::{FailureDetector, HostId, Location, Message, NodeNumber, NodeState, Output, Status};
 use uuid::Uuid;
 
 /// A message that cannot leave in this time is not worth sending.
@@ -37,6 +37,8 @@ struct Known {
 pub(crate) struct Peers {
     local: HostId,
     internode: SocketAddr,
+    location: Location,
+    reach: Reach,
     rpc: Rc<Rpc>,
     machine: Rc<Machine>,
     listener: Rc<dyn Listener>,
@@ -61,18 +63,14 @@ fn monotonic() -> Duration {
 }
 
 impl Peers {
-    pub(crate) fn new(
-        local: HostId,
-        internode: SocketAddr,
-        rpc: Rc<Rpc>,
-        machine: Rc<Machine>,
-        listener: Rc<dyn Listener>,
-        config: FailureDetectorConfig,
-    ) -> Self {
-        let detector = FailureDetector::new(config, local, runtime::random_u64(), monotonic());
+    pub(crate) fn new(config: &Config, rpc: Rc<Rpc>, machine: Rc<Machine>, listener: Rc<dyn Listener>) -> Self {
+        let (local, seq) = (config.host_id, runtime::random_u64());
+        let detector = FailureDetector::new(config.failure_detector, local, seq, monotonic());
         let peers = Self {
             local,
-            internode,
+            internode: config.internode,
+            location: config.location.clone(),
+            reach: config.reach.clone(),
             rpc,
             machine,
             listener,
@@ -108,7 +106,8 @@ impl Peers {
         let metadata = self.machine.metadata();
         let node = metadata.topology.node(host)?;
         let heard = self.known.borrow().get(&host).and_then(|known| known.heard);
-        Some(Peer::new(host.0, heard.unwrap_or(node.internode)))
+        let address = heard.unwrap_or(node.internode);
+        Some(self.reach.peer(host.0, address, &self.location, Some(&node.location)))
     }
 
     /// A node says, or another says of it, where it is. One that answers where it was is not taken for one elsewhere.
@@ -221,7 +220,7 @@ impl Peers {
             has_left: true,
             ..self.state(None)
         };
-        let peer = Peer::new(host.0, address);
+        let peer = self.reach.peer(host.0, address, &self.location, None);
         drop(self.rpc.send(&peer, 0, wire::STATE, state.encode(), SEND_TIMEOUT));
     }
 

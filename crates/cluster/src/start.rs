@@ -118,14 +118,7 @@ async fn begin(
         own_raft_id,
     );
     let machine = Rc::new(Machine::new(config.dir.clone(), metadata.clone(), listener.clone()));
-    let peers = Rc::new(Peers::new(
-        config.host_id,
-        config.internode,
-        rpc.clone(),
-        machine.clone(),
-        listener.clone(),
-        config.failure_detector,
-    ));
+    let peers = Rc::new(Peers::new(&config, rpc.clone(), machine.clone(), listener.clone()));
     let transport = Rc::new(RaftTransport {
         own_id: own_raft_id,
         peers: peers.clone(),
@@ -198,7 +191,7 @@ impl Candidate<'_> {
             .node(self.config.host_id)
             .expect("a restart is of a known node");
         if node.internode != self.config.internode
-            && has_identity_elsewhere(self.rpc, self.config.host_id, node.internode, self.incarnation).await
+            && has_identity_elsewhere(self.config, self.rpc, node.internode, self.incarnation).await
         {
             return Err(ClusterError::Refused(duplicate(self.config, node.internode)));
         }
@@ -228,7 +221,7 @@ impl Candidate<'_> {
     async fn check_seeds(&self, cluster_id: Uuid) -> Result<(), ClusterError> {
         let own = self.config.internode;
         let others = self.config.seeds.iter().copied().filter(|seed| *seed != own);
-        for (seed, found) in ask(self.rpc, others.collect()).await {
+        for (seed, found) in ask(self.config, self.rpc, others.collect()).await {
             match found {
                 Found::Node(_, who) if who.cluster_id.is_some_and(|id| id != cluster_id) => {
                     return Err(ClusterError::Refused(format!(
@@ -264,7 +257,7 @@ impl Candidate<'_> {
                     }
                     Found::Node(host, who) if who.cluster_id.is_some() => {
                         may_form = false;
-                        match self.join(Peer::new(host.0, *seed)).await? {
+                        match self.join(at(self.config, host.0, *seed)).await? {
                             Ok(beginning) => return Ok(beginning),
                             Err(reason) => last_reason = format!("{seed}: {reason}"),
                         }
@@ -366,7 +359,7 @@ impl Candidate<'_> {
     }
 
     async fn who(&self, address: SocketAddr) -> Found {
-        who(self.rpc, address).await
+        who(self.config, self.rpc, address).await
     }
 }
 
@@ -380,6 +373,11 @@ fn duplicate(config: &Config, address: SocketAddr) -> String {
          the copy on an empty one.",
         config.host_id, config.internode
     )
+}
+
+/// Whoever is at an address.
+fn at(config: &Config, host: Uuid, address: SocketAddr) -> Peer {
+    config.reach.peer(host, address, &config.location, None)
 }
 
 /// Time since 1970 by this node's clock.
@@ -444,10 +442,15 @@ pub(crate) fn restart_commands(config: &Config, metadata: &Metadata) -> Result<V
 }
 
 /// Whether another process answers at an address with this identity.
-pub(crate) async fn has_identity_elsewhere(rpc: &Rc<Rpc>, host: HostId, address: SocketAddr, incarnation: u64) -> bool {
-    let answer = rpc
-        .call(&Peer::new(host.0, address), 0, wire::WHO, Vec::new(), WHO_TIMEOUT)
-        .await;
+pub(crate) async fn has_identity_elsewhere(
+    config: &Config,
+    rpc: &Rc<Rpc>,
+    address: SocketAddr,
+    incarnation: u64,
+) -> bool {
+    let host = config.host_id;
+    let peer = at(config, host.0, address);
+    let answer = rpc.call(&peer, 0, wire::WHO, Vec::new(), WHO_TIMEOUT).await;
     rpc.disconnect(host.0);
     match answer {
         Ok(answer) => Who::decode(&answer).is_ok_and(|who| who.incarnation != incarnation),
@@ -458,10 +461,10 @@ pub(crate) async fn has_identity_elsewhere(rpc: &Rc<Rpc>, host: HostId, address:
 }
 
 /// Who answers at an address. A node that is asked for by a wrong name says its own.
-async fn who(rpc: &Rc<Rpc>, address: SocketAddr) -> Found {
+async fn who(config: &Config, rpc: &Rc<Rpc>, address: SocketAddr) -> Found {
     let nobody = Uuid::from_u64_pair(runtime::random_u64(), runtime::random_u64());
     let refused = rpc
-        .call(&Peer::new(nobody, address), 0, wire::WHO, Vec::new(), WHO_TIMEOUT)
+        .call(&at(config, nobody, address), 0, wire::WHO, Vec::new(), WHO_TIMEOUT)
         .await;
     rpc.disconnect(nobody);
     let reason = match refused {
@@ -476,7 +479,7 @@ async fn who(rpc: &Rc<Rpc>, address: SocketAddr) -> Found {
         return Found::Refuses(reason);
     };
     match rpc
-        .call(&Peer::new(host, address), 0, wire::WHO, Vec::new(), WHO_TIMEOUT)
+        .call(&at(config, host, address), 0, wire::WHO, Vec::new(), WHO_TIMEOUT)
         .await
     {
         Ok(answer) => match Who::decode(&answer) {
@@ -490,12 +493,12 @@ async fn who(rpc: &Rc<Rpc>, address: SocketAddr) -> Found {
 }
 
 /// Who answers at these addresses at once.
-async fn ask(rpc: &Rc<Rpc>, addresses: BTreeSet<SocketAddr>) -> Vec<(SocketAddr, Found)> {
+async fn ask(config: &Config, rpc: &Rc<Rpc>, addresses: BTreeSet<SocketAddr>) -> Vec<(SocketAddr, Found)> {
     let asked: Vec<_> = addresses
         .into_iter()
         .map(|address| {
-            let rpc = rpc.clone();
-            let asks = async move { runtime::timeout(CHECK_TIMEOUT, who(&rpc, address)).await };
+            let (config, rpc) = (config.clone(), rpc.clone());
+            let asks = async move { runtime::timeout(CHECK_TIMEOUT, who(&config, &rpc, address)).await };
             (address, runtime::spawn(asks))
         })
         .collect();
@@ -515,7 +518,7 @@ impl Cluster {
             .chain(self.config.seeds.iter().copied())
             .filter(|address| *address != own);
         let mut elsewhere = None;
-        for (address, found) in ask(&self.rpc, addresses.collect()).await {
+        for (address, found) in ask(&self.config, &self.rpc, addresses.collect()).await {
             let Found::Node(host, who) = found else {
                 continue;
             };

@@ -595,6 +595,13 @@ fn no_row_is_missing_on_an_owner_however_a_join_meets_the_first_writes() {
         sea.sim.run_for(Duration::from_millis(dice.below(4000)));
         sea.start(1);
         let mut writers = Vec::new();
+        let ids: Vec<_> = sea.nodes.iter().map(|node| node.id).collect();
+        for from in &ids {
+            for to in &ids {
+                sea.sim
+                    .set_delay(*from, *to, Duration::from_millis(dice.below(4) * dice.below(150)));
+            }
+        }
         if dice.below(3) > 0 {
             sea.sim.run_for(Duration::from_millis(dice.below(3000)));
         }
@@ -662,9 +669,9 @@ fn in_a_storm_no_acknowledged_change_is_lost_and_all_agree_afterwards() {
                     .fail_file_op_after(ids[number], dice.below(6), std::io::ErrorKind::Other),
                 _ => sea.sim.heal(&ids, &ids),
             }
-            for number in 0..count {
+            for (number, id) in ids.iter().enumerate() {
                 let is_in = sea.nodes[number].seen.cluster.borrow().is_some();
-                if is_in && sea.sim.is_running(ids[number]) {
+                if is_in && sea.sim.is_running(*id) {
                     let acknowledged = acknowledged.clone();
                     let name = format!("ks_{strike}_{number}");
                     drop(sea.spawn(number, move |cluster| async move {
@@ -682,12 +689,14 @@ fn in_a_storm_no_acknowledged_change_is_lost_and_all_agree_afterwards() {
                         let port = sea.nodes[number].config.borrow().internode.port();
                         sea.nodes[number].config.borrow_mut().internode.set_port(port + 1);
                     }
+                    let addresses = sea.addresses(0..count);
+                    sea.nodes[number].config.borrow_mut().seeds = addresses;
                     sea.restart(number);
                 }
             }
         }
         sea.sim.heal(&ids, &ids);
-        let addresses = sea.addresses(0..2);
+        let addresses = sea.addresses(0..count);
         for (number, id) in ids.iter().enumerate() {
             sea.sim.clear_file_faults(*id);
             sea.nodes[number].config.borrow_mut().seeds = addresses.clone();

@@ -176,7 +176,9 @@ impl Listener for NodeListener {
 
     fn liveness(&self, host: HostId, is_live: bool) {
         let view: Arc<ClusterView> = self.engine.coordinator.view();
-        let Some(number) = view.topology.number(host) else { return };
+        let Some(number) = view.topology.number(host) else {
+            return;
+        };
         log::info!("node {} is {}", host.0, if is_live { "up" } else { "down" });
         for shard in 0..runtime::shard_count() {
             drop(runtime::submit_to(ShardId(shard), move || {

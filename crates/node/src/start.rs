@@ -112,7 +112,11 @@ impl Shared {
 
     /// What the system tables say of the members.
     pub(crate) fn note_members(&self, metadata: &Metadata) {
-        let mut info = self.node.info.lock().expect("nobody panics while holding the node's identity");
+        let mut info = self
+            .node
+            .info
+            .lock()
+            .expect("nobody panics while holding the node's identity");
         if let Some(me) = metadata.topology.node(HostId(self.host_id)) {
             info.tokens = me.tokens.iter().map(|t| t.0.to_string()).collect();
         }
