@@ -76,7 +76,9 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
             shard.open_table(table).map_err(|e| e.to_string())?;
         }
     }
-    shard.set_old_log(!shared.old_log.is_empty());
+    if !shared.old_log.is_empty() {
+        shard.keep_old_log();
+    }
     let stats = shard
         .replay(&config.commitlog_dir, shared.boot_id)
         .await
@@ -94,11 +96,15 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
     if !shared.meet(Stage::Recovered).await {
         return Ok(());
     }
-    for batch in stats.unfinished_batches {
+    for (id, batch) in stats.unfinished_batches {
         engine
-            .write_again(batch)
+            .write_again(id, batch)
             .await
             .map_err(|e| format!("a batch could not be finished: {e}"))?;
+    }
+    // Nobody may read what another shard has not finished.
+    if !shared.meet(Stage::Finished).await {
+        return Ok(());
     }
     drop(runtime::spawn(forget_old_log(shared.clone(), shard.clone())));
     drop(runtime::spawn(log.clone().run_periodic()));
@@ -314,7 +320,7 @@ async fn forget_old_log(shared: Arc<Shared>, shard: Rc<Shard>) {
     while !shared.old_log_is_gone.load(Ordering::Acquire) {
         runtime::sleep(Duration::from_millis(20)).await;
     }
-    shard.set_old_log(false);
+    shard.forget_old_log().await;
 }
 
 /// Puts everything into sstables, so that the next start has nothing to replay.

@@ -38,7 +38,7 @@ pub(crate) struct Shared {
     /// No crash brings the old log back any more.
     pub(crate) old_log_is_gone: AtomicBool,
     pub(crate) compaction: Arc<CompactionControl>,
-    pub(crate) stages: [AtomicU32; 5],
+    pub(crate) stages: [AtomicU32; 6],
     pub(crate) failure: Mutex<Option<String>>,
     /// Where CQL and the shard-aware port listen, once shard 0 has bound them.
     pub(crate) addresses: Mutex<Option<(SocketAddr, Option<SocketAddr>)>>,
@@ -59,6 +59,7 @@ pub struct Prepared(Arc<Shared>);
 pub(crate) enum Stage {
     Resharded,
     Recovered,
+    Finished,
     Bound,
     Serving,
     Drained,
@@ -210,7 +211,7 @@ fn initial_schema(path: &Path) -> Result<Schema, String> {
     }
     schema.version = ddl::schema_version(&schema);
     if is_new {
-        save_schema(path, &schema)?;
+        save_schema(path, &schema).map_err(|e| e.to_string())?;
     }
     Ok(schema)
 }

@@ -72,8 +72,11 @@ pub struct Shard {
     pub cache: Rc<sstable::ChunkCache>,
     /// Rows of sstables, over all tables.
     pub row_cache_budget: Rc<RowCacheBudget>,
-    /// While files of an earlier run's log exist, a crash replays them: tombstones must outlive them.
+    /// While files of an earlier run's log exist, a crash replays them: tombstones must outlive them, and so must what this
+    /// run's log says about them.
     pub(crate) old_log: Cell<bool>,
+    /// While the log of earlier runs is read: memtables hold a part of it that no position tells.
+    pub(crate) replaying: Cell<bool>,
     pub(crate) failed_flushes: Cell<u64>,
     /// Batches on their way to several shards: the log segment that holds each.
     pub(crate) open_batches: RefCell<BTreeMap<u128, u64>>,
@@ -93,6 +96,7 @@ impl Shard {
             log,
             tables: RefCell::default(),
             old_log: Cell::new(false),
+            replaying: Cell::new(false),
             failed_flushes: Cell::new(0),
             open_batches: RefCell::default(),
             compaction_slot: runtime::Semaphore::new(1),

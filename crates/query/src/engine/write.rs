@@ -274,8 +274,9 @@ impl Engine {
         result
     }
 
-    /// Writes a batch that an earlier run began and perhaps did not finish.
-    pub async fn write_again(self: &Rc<Self>, batch: Vec<Vec<u8>>) -> Result<(), QueryError> {
+    /// Writes a batch that an earlier run began and perhaps did not finish, and notes that it is finished: a later start that
+    /// still finds the earlier run's log must not bring back what was truncated since.
+    pub async fn write_again(self: &Rc<Self>, id: u128, batch: Vec<Vec<u8>>) -> Result<(), QueryError> {
         let mut mutations = Vec::with_capacity(batch.len());
         let schema = self.schema();
         for bytes in batch {
@@ -288,7 +289,10 @@ impl Engine {
                 .map_err(|e| QueryError::Server(e.to_string()))?;
             mutations.push((types::token::token_of(m.key), bytes));
         }
-        self.apply(mutations, true).await
+        self.apply(mutations, true).await?;
+        self.shard.end_batch(id);
+        self.shard.commit().map_err(|e| log_failure(&e))?;
+        Ok(())
     }
 
     async fn apply_here(self: &Rc<Self>, mutations: Vec<Addressed>) -> Result<(), QueryError> {
