@@ -11,7 +11,7 @@ mod read;
 mod schema_change;
 mod write;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -150,6 +150,8 @@ pub struct Engine {
     key: RefCell<Vec<u8>>,
     listener: RefCell<Option<SchemaListener>>,
     schema_lock: runtime::Semaphore,
+    /// On shard 0: the schema file may hold a change that failed.
+    schema_file_differs: Cell<bool>,
 }
 
 impl Engine {
@@ -168,6 +170,7 @@ impl Engine {
             key: RefCell::default(),
             listener: RefCell::default(),
             schema_lock: runtime::Semaphore::new(1),
+            schema_file_differs: Cell::new(false),
         })
     }
 

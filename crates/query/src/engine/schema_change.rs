@@ -2,11 +2,13 @@
 //!
 //! Shard 0 changes the schema, one statement at a time: it computes the next value, makes it durable (a file written
 //! beside the old one, synced, renamed over it), hands it to every shard, and only then answers. So a client that saw
-//! its DDL succeed finds the table on any connection, and after any crash.
+//! its DDL succeed finds the table on any connection, and after any crash. Who saw it fail does not find it: the file is
+//! made to say again what it said before, and until that succeeds no further change is made.
 
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cql::ast::Statement;
 use runtime::ShardId;
@@ -18,6 +20,9 @@ use super::{Engine, Execution, Outcome, Page, Params};
 use crate::ddl::{self, DdlContext, SchemaChange};
 use crate::describe::{DescribeContext, describe};
 use crate::{QueryError, ResultColumn};
+
+/// How long a schema file that could not be written waits for the next attempt.
+const RESTORE_DELAY: Duration = Duration::from_secs(1);
 
 /// Reads the schema file; None when there is none yet.
 pub fn load_schema(path: &Path) -> Result<Option<Schema>, String> {
@@ -46,13 +51,32 @@ fn unwrap_checksum(bytes: &[u8]) -> Option<&[u8]> {
     (crc == crc32fast::hash(json)).then_some(json)
 }
 
+/// Why a schema is not durable.
+#[derive(Debug)]
+pub struct SaveError {
+    message: String,
+    /// Whether the file may hold the new schema nevertheless, now or after a power loss.
+    pub file_may_differ: bool,
+}
+
+impl std::fmt::Display for SaveError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for SaveError {}
+
 /// Makes a schema durable. Blocks.
-pub fn save_schema(path: &Path, schema: &Schema) -> Result<(), String> {
+pub fn save_schema(path: &Path, schema: &Schema) -> Result<(), SaveError> {
     use runtime::fs::{self, File, OpenOptions};
-    let json = serde_json::to_vec(schema).map_err(|e| e.to_string())?;
+    let error = |message: String, file_may_differ: bool| SaveError {
+        message: format!("{}: {message}", path.display()),
+        file_may_differ,
+    };
+    let json = serde_json::to_vec(schema).map_err(|e| error(e.to_string(), false))?;
+    let temporary = path.with_extension("tmp");
     let write = || -> std::io::Result<()> {
-        let dir = path.parent().unwrap_or(Path::new("."));
-        let temporary = path.with_extension("tmp");
         let file = File::open(
             &temporary,
             OpenOptions {
@@ -63,11 +87,13 @@ pub fn save_schema(path: &Path, schema: &Schema) -> Result<(), String> {
             },
         )?;
         file.write_all_at_blocking(&wrap_checksum(&json), 0)?;
-        file.sync_all_blocking()?;
-        fs::rename(&temporary, path)?;
-        fs::sync_dir(dir)
+        file.sync_all_blocking()
     };
-    write().map_err(|e| format!("{}: {e}", path.display()))
+    write().map_err(|e| error(e.to_string(), false))?;
+    let dir = path.parent().unwrap_or(Path::new("."));
+    fs::rename(&temporary, path)
+        .and_then(|()| fs::sync_dir(dir))
+        .map_err(|e| error(e.to_string(), true))
 }
 
 impl Engine {
@@ -146,6 +172,13 @@ impl Engine {
         now_us: i64,
     ) -> Result<Outcome, QueryError> {
         let _one_at_a_time = self.schema_lock.acquire(1).await;
+        if self.schema_file_differs.get() {
+            self.restore_schema_file().await.map_err(|e| {
+                QueryError::Server(format!(
+                    "The schema file may hold an earlier change that failed, and until it can be written anew no other is made: {e}"
+                ))
+            })?;
+        }
         let new_id = Uuid::from_u64_pair(runtime::random_u64(), runtime::random_u64());
         let new_id = uuid::Builder::from_random_bytes(*new_id.as_bytes()).into_uuid();
         let ctx = DdlContext {
@@ -161,7 +194,12 @@ impl Engine {
             let (path, next) = (self.node.schema_path.clone(), next.clone());
             runtime::offload(move || save_schema(&path, &next)).await
         };
-        saved.map_err(|e| QueryError::Server(format!("The schema could not be made durable: {e}")))?;
+        if let Err(e) = saved {
+            if e.file_may_differ {
+                self.take_back_schema_file().await;
+            }
+            return Err(QueryError::Server(format!("The schema could not be made durable: {e}")));
+        }
         for shard in 0..self.shards {
             let (next, dropped, changes) = (next.clone(), outcome.dropped_tables.clone(), outcome.changes.clone());
             let taken: Result<(), String> = runtime::submit_async_to(ShardId(shard), move || async move {
@@ -175,6 +213,36 @@ impl Engine {
         let warnings = outcome.warnings;
         let first = outcome.changes.into_iter().next();
         Ok(first.map_or(Outcome::Void, |change| Outcome::Schema(change, warnings)))
+    }
+
+    /// A change failed and may stand in the file, which a restart would believe: makes the file say what the shards know, now or as
+    /// soon as the disk lets it.
+    async fn take_back_schema_file(self: &Rc<Self>) {
+        self.schema_file_differs.set(true);
+        let Err(e) = self.restore_schema_file().await else {
+            return;
+        };
+        log::error!("the schema file may hold a change that failed: {e}; it is written again until that succeeds");
+        let engine = self.clone();
+        drop(runtime::spawn(async move {
+            while engine.schema_file_differs.get() {
+                runtime::sleep(RESTORE_DELAY).await;
+                let _one_at_a_time = engine.schema_lock.acquire(1).await;
+                if engine.schema_file_differs.get()
+                    && let Err(e) = engine.restore_schema_file().await
+                {
+                    log::error!("the schema file still may hold a change that failed: {e}");
+                }
+            }
+        }));
+    }
+
+    /// Writes the schema that the shards know. The caller holds the lock.
+    async fn restore_schema_file(&self) -> Result<(), SaveError> {
+        let (path, schema) = (self.node.schema_path.clone(), self.schema());
+        runtime::offload(move || save_schema(&path, &schema)).await?;
+        self.schema_file_differs.set(false);
+        Ok(())
     }
 
     /// Takes over a schema on this shard.
