@@ -38,7 +38,7 @@ pub(crate) struct Shared {
     /// No crash brings the old log back any more.
     pub(crate) old_log_is_gone: AtomicBool,
     pub(crate) compaction: Arc<CompactionControl>,
-    pub(crate) stages: [AtomicU32; 6],
+    pub(crate) stages: [AtomicU32; 7],
     pub(crate) failure: Mutex<Option<String>>,
     /// Where CQL and the shard-aware port listen, once shard 0 has bound them.
     pub(crate) addresses: Mutex<Option<(SocketAddr, Option<SocketAddr>)>>,
@@ -62,6 +62,7 @@ pub(crate) enum Stage {
     Finished,
     Bound,
     Serving,
+    Finishing,
     Drained,
 }
 

@@ -213,6 +213,11 @@ impl Shard {
         Ok(position)
     }
 
+    /// Whether a batch that goes to several shards is noted here and has not ended.
+    pub fn has_open_batches(&self) -> bool {
+        !self.open_batches.borrow().is_empty()
+    }
+
     /// Every shard has its part of the batch.
     pub fn end_batch(&self, id: u128) {
         self.open_batches.borrow_mut().remove(&id);

@@ -12,7 +12,7 @@ mod schema_change;
 mod write;
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
@@ -150,6 +150,9 @@ pub struct Engine {
     key: RefCell<Vec<u8>>,
     listener: RefCell<Option<SchemaListener>>,
     schema_lock: runtime::Semaphore,
+    /// Batches for several shards that were noted here and failed: packed mutations, by id.
+    failed_batches: RefCell<BTreeMap<u128, Vec<Vec<u8>>>>,
+    finishing: Cell<bool>,
     /// On shard 0: the schema file may hold a change that failed.
     schema_file_differs: Cell<bool>,
 }
@@ -170,6 +173,8 @@ impl Engine {
             key: RefCell::default(),
             listener: RefCell::default(),
             schema_lock: runtime::Semaphore::new(1),
+            failed_batches: RefCell::default(),
+            finishing: Cell::new(false),
             schema_file_differs: Cell::new(false),
         })
     }

@@ -137,6 +137,16 @@ impl Engine {
     async fn truncate(self: &Rc<Self>, table: &Arc<Table>) -> Result<(), QueryError> {
         let id = table.id;
         for shard in 0..self.shards {
+            let finished =
+                runtime::submit_async_to(
+                    ShardId(shard),
+                    move || async move { Engine::local().finish_batches().await },
+                );
+            finished
+                .await
+                .map_err(|e| QueryError::Truncate(format!("Error during truncate: a batch before it failed: {e}")))?;
+        }
+        for shard in 0..self.shards {
             let done: Result<(), String> = runtime::submit_async_to(ShardId(shard), move || async move {
                 let shard = Engine::local().shard.clone();
                 match shard.store(id) {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::time::Duration;
 
 use commitlog::ReplayPosition;
 use mutation::compact::{LiveColumn, LiveRow};
@@ -14,6 +15,11 @@ use super::plan::BatchPlan;
 use super::{Engine, Execution, Params};
 use crate::write::{ListContents, WritePlan};
 use crate::{BindContext, QueryError};
+
+/// Batches that failed half way and wait to be finished, at most, on one shard; then no batch for several shards is taken.
+const FAILED_BATCHES_MAX: usize = 1000;
+/// How long they wait for the next attempt.
+const FINISH_DELAY: Duration = Duration::from_secs(1);
 
 /// What came of an attempt to write in one call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -235,21 +241,42 @@ impl Engine {
     /// Applies mutations on the shards that own them and waits until all may be acknowledged.
     ///
     /// A logged batch counts all or not at all, even if the process is killed half way: on one shard it is one record of
-    /// the log; on several, this shard notes it first and a restart finishes it.
+    /// the log; on several, this shard notes it first, and a restart or, when it failed, a later attempt finishes it.
     async fn apply(self: &Rc<Self>, mutations: Vec<Addressed>, logged: bool) -> Result<(), QueryError> {
+        let by_shard = self.by_shard(mutations);
+        if !logged || by_shard.len() < 2 {
+            return self.hand_out(by_shard).await;
+        }
+        if self.failed_batches.borrow().len() >= FAILED_BATCHES_MAX {
+            return Err(QueryError::Overloaded(
+                "too many batches have failed half way and wait to be finished".to_owned(),
+            ));
+        }
+        let id = (u128::from(runtime::random_u64()) << 64) | u128::from(runtime::random_u64());
+        let all = by_shard.values().flatten().map(|(_, m)| m.as_slice());
+        let position = self.shard.begin_batch(id, all).map_err(|e| failure(&e))?;
+        let whole = by_shard.values().flatten().map(|(_, m)| m.clone()).collect();
+        let result = match self.acknowledged(position).await {
+            Ok(()) => self.hand_out(by_shard).await,
+            Err(e) => Err(e),
+        };
+        match result {
+            Ok(()) => self.shard.end_batch(id),
+            Err(_) => self.finish_later(id, whole),
+        }
+        result
+    }
+
+    fn by_shard(&self, mutations: Vec<Addressed>) -> BTreeMap<u32, Vec<Addressed>> {
         let mut by_shard: BTreeMap<u32, Vec<Addressed>> = BTreeMap::new();
         for (token, bytes) in mutations {
             by_shard.entry(self.owner(token)).or_default().push((token, bytes));
         }
-        let noted = if logged && by_shard.len() > 1 {
-            let id = (u128::from(runtime::random_u64()) << 64) | u128::from(runtime::random_u64());
-            let all = by_shard.values().flatten().map(|(_, m)| m.as_slice());
-            let position = self.shard.begin_batch(id, all).map_err(|e| failure(&e))?;
-            self.acknowledged(position).await?;
-            Some(id)
-        } else {
-            None
-        };
+        by_shard
+    }
+
+    /// Applies on each shard what is its own.
+    async fn hand_out(self: &Rc<Self>, by_shard: BTreeMap<u32, Vec<Addressed>>) -> Result<(), QueryError> {
         let mut waiting = Vec::new();
         let mut here = None;
         for (shard, mutations) in by_shard {
@@ -268,13 +295,44 @@ impl Engine {
         for w in waiting {
             result = result.and(w.await);
         }
-        if let (Some(id), true) = (noted, result.is_ok()) {
-            self.shard.end_batch(id);
-        }
         result
     }
 
-    /// Writes a batch that an earlier run began and perhaps did not finish, and notes that it is finished: a later start that
+    /// A batch that was noted has failed, perhaps half way: it is written again until every shard has its part, here or by the
+    /// next start, which would find the note.
+    fn finish_later(self: &Rc<Self>, id: u128, batch: Vec<Vec<u8>>) {
+        self.failed_batches.borrow_mut().insert(id, batch);
+        if self.finishing.replace(true) {
+            return;
+        }
+        let engine = self.clone();
+        drop(runtime::spawn(async move {
+            while !engine.failed_batches.borrow().is_empty() {
+                runtime::sleep(FINISH_DELAY).await;
+                if let Err(e) = engine.finish_batches().await {
+                    log::warn!("a batch that failed half way could not be finished yet: {e}");
+                }
+            }
+            engine.finishing.set(false);
+        }));
+    }
+
+    /// Writes again every batch that failed on this shard. A truncation does that first: afterwards they would bring back what
+    /// was truncated.
+    pub async fn finish_batches(self: &Rc<Self>) -> Result<(), QueryError> {
+        loop {
+            let next = self
+                .failed_batches
+                .borrow()
+                .first_key_value()
+                .map(|(id, b)| (*id, b.clone()));
+            let Some((id, batch)) = next else { return Ok(()) };
+            self.write_again(id, batch).await?;
+            self.failed_batches.borrow_mut().remove(&id);
+        }
+    }
+
+    /// Writes a batch that is noted in the log and perhaps is not finished, and notes that it is finished: a later start that
     /// still finds the earlier run's log must not bring back what was truncated since.
     pub async fn write_again(self: &Rc<Self>, id: u128, batch: Vec<Vec<u8>>) -> Result<(), QueryError> {
         let mut mutations = Vec::with_capacity(batch.len());
@@ -289,7 +347,7 @@ impl Engine {
                 .map_err(|e| QueryError::Server(e.to_string()))?;
             mutations.push((types::token::token_of(m.key), bytes));
         }
-        self.apply(mutations, true).await?;
+        self.hand_out(self.by_shard(mutations)).await?;
         self.shard.end_batch(id);
         self.shard.commit().map_err(|e| log_failure(&e))?;
         Ok(())
