@@ -329,6 +329,16 @@ impl Partition {
         self.statements.iter().any(|s| s.timestamp == timestamp)
     }
 
+    /// Whether a static value may have ended while a walk by pages went on: rows of different pages then differ in it.
+    #[must_use]
+    pub fn statics_may_end(&self, walk: Seconds) -> bool {
+        let writes_static = |c: &Change| c.place().is_some_and(|p| p.row.is_none());
+        self.statements.iter().any(|s| {
+            s.expires.is_some_and(|e| walk.first < e.last && walk.last >= e.first)
+                && s.changes.iter().any(writes_static)
+        })
+    }
+
     /// Statements without an acknowledgement.
     #[must_use]
     pub fn unanswered(&self) -> usize {

@@ -12,6 +12,16 @@ use crate::workload::{Clients, Stop};
 /// By timestamp, what may have become of the parts of logged batches: table and partition key of each.
 type Batches = BTreeMap<i64, Vec<((usize, i32), MayBe)>>;
 
+/// What was read.
+enum Reading<'b> {
+    Partition(i32),
+    Table,
+    /// The table, by pages, each at its own time.
+    Pages,
+    /// The table after a start, to go on from what was read.
+    Settling(&'b mut Batches),
+}
+
 /// The second of the wall clock.
 fn second() -> i64 {
     runtime::wall_clock_us() / 1_000_000
@@ -75,7 +85,7 @@ impl Clients {
         }
         let text = worker.borrow().select_all(index);
         let (rows, at) = self.read(worker, client, &text).await?;
-        self.check(worker, index, &rows, None, at, Some(batches))?;
+        self.check(worker, index, &rows, Reading::Settling(batches), at)?;
         self.resume_pages(worker, client, index, &rows).await
     }
 
@@ -134,14 +144,14 @@ impl Clients {
         let text = format!("SELECT * FROM {keyspace}.{name} WHERE k = ");
         if below(2) == 0 {
             let (rows, at) = self.read(worker, client, &format!("{text}{key}")).await?;
-            return self.check(worker, index, &rows, Some(key), at, None);
+            return self.check(worker, index, &rows, Reading::Partition(key), at);
         }
         let first = second();
         let values = [key.to_be_bytes().to_vec()];
         let answer = self.execute(worker, client, &format!("{text}?"), &values, None).await?;
         let (rows, _) = self.rows(answer, &text)?;
         let at = Seconds { first, last: second() };
-        self.check(worker, index, &rows, Some(key), at, None)
+        self.check(worker, index, &rows, Reading::Partition(key), at)
     }
 
     pub(crate) async fn read_table(
@@ -152,7 +162,7 @@ impl Clients {
     ) -> Result<(), Stop> {
         let text = worker.borrow().select_all(index);
         let (rows, at) = self.read(worker, client, &text).await?;
-        self.check(worker, index, &rows, None, at, None)
+        self.check(worker, index, &rows, Reading::Table, at)
     }
 
     /// Reads a table in small pages and compares it with the model. What is left when the node stops is read after the restart.
@@ -166,7 +176,7 @@ impl Clients {
         worker.borrow_mut().paging = None;
         let rows = self.pages(worker, client, index).await?;
         let at = Seconds { first, last: second() };
-        self.check(worker, index, &rows, None, at, None)
+        self.check(worker, index, &rows, Reading::Pages, at)
     }
 
     /// The pages from where the client is to the end.
@@ -243,15 +253,14 @@ impl Clients {
         )))
     }
 
-    /// Compares what was read with the model: one partition, or all.
+    /// Compares what was read with the model.
     fn check(
         &self,
         worker: &RefCell<Worker>,
         index: usize,
         rows: &Rows,
-        only: Option<i32>,
+        mut reading: Reading<'_>,
         at: Seconds,
-        mut settles: Option<&mut Batches>,
     ) -> Result<(), Stop> {
         let mut read: BTreeMap<i32, Shown> = BTreeMap::new();
         for row in rows {
@@ -272,22 +281,27 @@ impl Clients {
         let mut worker = worker.borrow_mut();
         let (keyspace, name) = worker.names(index);
         let table = &mut worker.tables[index];
-        let keys: BTreeSet<i32> = match only {
-            Some(key) => BTreeSet::from([key]),
-            None => read.keys().chain(table.partitions.keys()).copied().collect(),
+        let keys: BTreeSet<i32> = match reading {
+            Reading::Partition(key) => BTreeSet::from([key]),
+            Reading::Table | Reading::Pages | Reading::Settling(_) => {
+                read.keys().chain(table.partitions.keys()).copied().collect()
+            }
         };
         for key in keys {
             let partition = table.partitions.entry(key).or_default();
             let shown = read.remove(&key).unwrap_or_default();
+            if matches!(reading, Reading::Pages) && partition.statics_may_end(at) {
+                continue;
+            }
             let explained = partition
-                .explain(&shown, at, settles.is_some())
+                .explain(&shown, at, matches!(reading, Reading::Settling(_)))
                 .map_err(|story| Stop::Broken(format!("{keyspace}.{name}, partition {key} is wrong:\n{story}")))?;
             if explained.is_checked() {
                 self.count(|c| c.partitions_checked += 1);
             } else {
                 self.count(|c| c.partitions_unchecked += 1);
             }
-            if let Some(batches) = &mut settles {
+            if let Reading::Settling(batches) = &mut reading {
                 partition.settle(&explained, at);
                 for (timestamp, may_be) in explained.batches {
                     batches.entry(timestamp).or_default().push(((index, key), may_be));
