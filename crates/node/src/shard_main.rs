@@ -63,6 +63,7 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
             log_bytes_max: config.commitlog_total_space / u64::from(config.smp),
             generation: shared.generation.clone(),
             compaction: shared.compaction.clone(),
+            noted_batches: shared.noted_batches.clone(),
             host_id: shared.host_id,
         },
         log.clone(),

@@ -12,7 +12,7 @@ use std::time::Duration;
 use query::engine::{NodeState, SharedStatements, load_schema, save_schema};
 use query::system::{self, NodeInfo};
 use query::{Engine, ddl};
-use replica::CompactionControl;
+use replica::{CompactionControl, NotedBatches};
 use schema::Schema;
 use uuid::Uuid;
 
@@ -38,6 +38,7 @@ pub(crate) struct Shared {
     /// No crash brings the old log back any more.
     pub(crate) old_log_is_gone: AtomicBool,
     pub(crate) compaction: Arc<CompactionControl>,
+    pub(crate) noted_batches: Arc<NotedBatches>,
     pub(crate) stages: [AtomicU32; 7],
     pub(crate) failure: Mutex<Option<String>>,
     /// Where CQL and the shard-aware port listen, once shard 0 has bound them.
@@ -183,6 +184,7 @@ fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Re
         node,
         generation,
         compaction,
+        noted_batches: Arc::new(NotedBatches::new()),
         old_log_users: AtomicU32::new(config.smp),
         old_log_is_gone: AtomicBool::new(old_log.is_empty()),
         old_log,

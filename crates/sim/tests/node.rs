@@ -154,7 +154,7 @@ fn a_file_operation_that_fails_is_an_error_and_not_a_loss() {
             lives: 4,
             ..scenario(shards, BATCH, faults)
         };
-        refused += play(&scenario, 77..79).iter().map(|r| r.counts.refused).sum::<u64>();
+        refused += play(&scenario, 77..80).iter().map(|r| r.counts.refused).sum::<u64>();
     }
     assert!(refused > 0, "no failure reached a client");
 }
