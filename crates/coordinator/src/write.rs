@@ -66,6 +66,16 @@ impl Coordinator {
         self.await_acks(&view, parts, &gather, asked, (level, kind)).await
     }
 
+    /// Whether enough replicas live to write these at a level.
+    ///
+    /// # Errors
+    /// When too few do.
+    pub fn require(&self, mutations: &[(Token, Vec<u8>)], level: Consistency) -> Result<(), CoordinatorError> {
+        let view = self.view();
+        let mut parts = mutations.iter().map(|(token, bytes)| self.part(&view, *token, bytes, level));
+        parts.try_for_each(|part| part.map(drop))
+    }
+
     /// Where one mutation goes, if enough of it lives.
     fn part(
         &self,

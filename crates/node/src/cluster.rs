@@ -140,7 +140,7 @@ impl SchemaKeeper for Keeper {
                     caught_up.map_err(|e| KeepError::Failed(e.to_string()))?;
                     Err(KeepError::Conflict)
                 }
-                Err(e) => Err(KeepError::Failed(format!("The schema was not changed: {e}"))),
+                Err(e) => Err(KeepError::Failed(format!("The schema change failed: {e}"))),
             }
         })
     }

@@ -15,7 +15,7 @@ use coordinator::ClusterView;
 use query::engine::{NodeState, SharedStatements, load_schema, save_schema};
 use query::system::{self, NodeInfo};
 use query::{Engine, ddl};
-use replica::CompactionControl;
+use replica::{CompactionControl, NotedBatches};
 use schema::Schema;
 use topology::{HostId, Topology};
 use types::Token;
@@ -47,7 +47,8 @@ pub(crate) struct Shared {
     /// No crash brings the old log back any more.
     pub(crate) old_log_is_gone: AtomicBool,
     pub(crate) compaction: Arc<CompactionControl>,
-    pub(crate) stages: [AtomicU32; 7],
+    pub(crate) noted_batches: Arc<NotedBatches>,
+    pub(crate) stages: [AtomicU32; 9],
     pub(crate) failure: Mutex<Option<String>>,
     /// Where CQL and the shard-aware port listen, once shard 0 has bound them.
     pub(crate) addresses: Mutex<Option<(SocketAddr, Option<SocketAddr>)>>,
@@ -71,9 +72,11 @@ pub(crate) enum Stage {
     Resharded,
     DoorOpened,
     Recovered,
+    Finished,
     Bound,
     Entered,
     Serving,
+    Finishing,
     Drained,
 }
 
@@ -248,6 +251,7 @@ fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Re
         node,
         generation,
         compaction,
+        noted_batches: Arc::new(NotedBatches::new()),
         old_log_users: AtomicU32::new(config.smp),
         old_log_is_gone: AtomicBool::new(old_log.is_empty()),
         old_log,
@@ -301,7 +305,7 @@ fn initial_schema(path: &Path) -> Result<Schema, String> {
     }
     schema.version = ddl::schema_version(&schema);
     if is_new {
-        save_schema(path, &schema)?;
+        save_schema(path, &schema).map_err(|e| e.to_string())?;
     }
     Ok(schema)
 }
