@@ -172,7 +172,11 @@ impl Engine {
         for (plan, run) in writes.iter().zip(runs) {
             self.pack(plan, run, params, Some(timestamp), &mut mutations).await?;
         }
-        let kind = if logged { WriteKind::Batch } else { WriteKind::UnloggedBatch };
+        let kind = if logged {
+            WriteKind::Batch
+        } else {
+            WriteKind::UnloggedBatch
+        };
         self.apply(mutations, params.consistency, kind).await
     }
 
@@ -224,7 +228,11 @@ impl Engine {
             now,
         };
         let key = key.to_vec();
-        let level = if level == Consistency::Any { Consistency::One } else { level };
+        let level = if level == Consistency::Any {
+            Consistency::One
+        } else {
+            level
+        };
         if !self.reads_here(plan.table.id, level) {
             let extent = Extent::Partition {
                 key,
@@ -272,7 +280,9 @@ impl Engine {
         level: Consistency,
         kind: WriteKind,
     ) -> Result<(), QueryError> {
-        let Some((first, _)) = mutations.first() else { return Ok(()) };
+        let Some((first, _)) = mutations.first() else {
+            return Ok(());
+        };
         // Held to the end: who waits until nobody uses an old view waits for this write.
         let _view = self.coordinator.view();
         let logged = kind == WriteKind::Batch;
