@@ -101,6 +101,8 @@ class Node:
             self.host,
             "--rpc-address",
             self.host,
+            "--storage-port",
+            "0",  # alone: nobody needs to know it
             "--native-transport-port",
             str(self.port),
             "--native-shard-aware-transport-port",

@@ -84,7 +84,9 @@ impl Coordinator {
             Requirement::of(level, &route.factors, view.locality.local_datacenter()).with_pending(&pending);
         let replicas: SmallVec<[Replica; 6]> = targets.all().collect();
         let live = ReplicaCounts::of(&replicas, &view.locality, |r| self.is_live(r.node));
-        requirement.is_sufficient(&live).inspect_err(|_| self.count(|m| m.unavailable += 1))?;
+        requirement
+            .is_sufficient(&live)
+            .inspect_err(|_| self.count(|m| m.unavailable += 1))?;
         Ok(Part {
             acks: Acks::new(requirement, live),
             replicas,
@@ -135,7 +137,11 @@ impl Coordinator {
         let mut silent = asked;
         let mut failures: Vec<(Replica, TargetError)> = Vec::new();
         while unsatisfied > 0 {
-            let next = if outstanding == 0 { None } else { gather.next(deadline).await };
+            let next = if outstanding == 0 {
+                None
+            } else {
+                gather.next(deadline).await
+            };
             let Some((replica, numbers, result)) = next else {
                 return Err(self.write_timeout(view, &parts, &silent, level, kind));
             };

@@ -12,8 +12,10 @@ use coordinator::Coordinator;
 use cql_server::{Listeners, Server};
 use query::Engine;
 use replica::{Shard, ShardOptions};
+use rpc::Rpc;
 use runtime::ShardId;
 
+use crate::cluster;
 use crate::config::CommitlogSync;
 use crate::control;
 use crate::start::{Shared, Stage};
@@ -90,7 +92,15 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
             stats.segments
         );
     }
-    let coordinator = Coordinator::new(shard.clone(), None, shared.view.clone());
+    let rpc = match &shared.embedded {
+        Some(_) => None,
+        None => match cluster::open_door(shared, &shard).await? {
+            Some(rpc) => Some(rpc),
+            None => return Ok(()),
+        },
+    };
+    let coordinator = Coordinator::new(shard.clone(), rpc.clone(), shared.first_view());
+    coordinator.set_timeouts(config.timeouts);
     runtime::set_local(coordinator.clone());
     let engine = Engine::new(
         shard.clone(),
@@ -117,7 +127,7 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
         shared.meet(Stage::Drained).await;
         return Ok(());
     }
-    serve(shared, engine, memory / 10, terminated).await?;
+    serve(shared, engine, rpc, memory / 10, terminated).await?;
     drain(shared, &shard).await
 }
 
@@ -142,6 +152,7 @@ async fn reshard(shared: &Arc<Shared>, shard: &Rc<Shard>) -> Result<(), String> 
 async fn serve(
     shared: &Arc<Shared>,
     engine: Rc<Engine>,
+    rpc: Option<Rc<Rpc>>,
     request_bytes_max: usize,
     terminated: runtime::TerminateSignal,
 ) -> Result<(), String> {
@@ -196,6 +207,16 @@ async fn serve(
     if !shared.meet(Stage::Bound).await {
         return Ok(());
     }
+    let mut member = None;
+    if let (ShardId(0), Some(rpc)) = (id, &rpc) {
+        match cluster::enter(shared, &engine, rpc).await {
+            Ok(cluster) => member = Some(cluster),
+            Err(e) => shared.fail(e),
+        }
+    }
+    if !shared.meet(Stage::Entered).await {
+        return Ok(());
+    }
     let server = Server::new(engine, options, request_bytes_max);
     runtime::set_local(server.clone());
     if !shared.meet(Stage::Serving).await {
@@ -216,6 +237,12 @@ async fn serve(
     }
     terminated.await;
     server.drain();
+    if let Some(cluster) = member {
+        cluster.stop().await;
+    }
+    if let Some(rpc) = rpc {
+        rpc.stop();
+    }
     Ok(())
 }
 

@@ -271,6 +271,14 @@ impl Shard {
         Ok(())
     }
 
+    /// Whether any table has anything, in memory or in files.
+    pub fn has_data(&self) -> bool {
+        let holds =
+            |v: &crate::Version| !v.active.borrow().is_empty() || !v.frozen.is_empty() || !v.sstables.is_empty();
+        let tables = self.tables.borrow();
+        tables.values().flat_map(|s| &s.tablets).any(|t| t.with_version(holds))
+    }
+
     /// What the memtables hold.
     pub fn memory(&self) -> MemoryStats {
         self.dirty.stats()

@@ -22,7 +22,7 @@ use super::{Engine, Execution, Outcome, Page, Params, cluster_view};
 use crate::ddl::{self, DdlContext, SchemaDifference};
 use crate::describe::{DescribeContext, describe};
 use crate::write::Statement as Conditional;
-use crate::{QueryError, ResultColumn};
+use crate::{QueryError, ResultColumn, system};
 
 /// How often a statement is made to fit a schema that others change at the same time.
 const CONFLICTS_MAX: usize = 100;
@@ -236,6 +236,7 @@ impl Engine {
     /// Hands a schema that is durable, and the cluster as it is with it, to every shard; returns when all have taken them over. On shard
     /// 0.
     pub async fn adopt(self: &Rc<Self>, next: Arc<Schema>, view: Arc<ClusterView>) {
+        let next = Arc::new(self.with_own_keyspaces(&next));
         let difference = Arc::new(ddl::schema_difference(&self.schema(), &next));
         for shard in 0..self.shards {
             let (next, view, difference) = (next.clone(), view.clone(), difference.clone());
@@ -247,6 +248,17 @@ impl Engine {
                 log::error!("shard {shard} took over the new schema, but: {e}");
             }
         }
+    }
+
+    /// The schema with this node's definitions of what each node has for itself.
+    fn with_own_keyspaces(&self, next: &Schema) -> Schema {
+        let mut next = next.clone();
+        for (name, keyspace) in &self.schema().keyspaces {
+            if system::kind(name) == Some(system::SystemKeyspace::Local) {
+                next.keyspaces.insert(name.clone(), keyspace.clone());
+            }
+        }
+        next
     }
 
     /// Takes over a schema on this shard.

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, LazyLock};
 
 use cql::ast::Statement;
-use schema::{Keyspace, Table, TableId};
+use schema::{Keyspace, Schema, Table, TableId};
 use uuid::{Builder, Uuid};
 
 use crate::ddl;
@@ -86,6 +86,18 @@ pub fn keyspaces() -> Vec<Keyspace> {
             }
         })
         .collect()
+}
+
+/// A schema that came from elsewhere, with this release's definitions of the keyspaces that each node has for itself.
+pub fn with_system_keyspaces(schema: &Schema) -> Schema {
+    let mut schema = schema.clone();
+    for keyspace in keyspaces() {
+        let is_local = kind(&keyspace.name) == Some(SystemKeyspace::Local);
+        if is_local || !schema.keyspaces.contains_key(&keyspace.name) {
+            schema.keyspaces.insert(keyspace.name.clone(), Arc::new(keyspace));
+        }
+    }
+    schema
 }
 
 fn define(text: &str) -> Table {
