@@ -107,10 +107,7 @@ fn a_drop_is_done_or_not_done_and_stays_so_when_a_file_operation_fails_under_it(
                 .machines
                 .sim
                 .fail_file_op_after(node, operations, io::ErrorKind::Other);
-            let dropped = match story.ask("DROP TABLE ks.t") {
-                Answer::Error { .. } => false,
-                _ => true,
-            };
+            let dropped = !matches!(story.ask("DROP TABLE ks.t"), Answer::Error { .. });
             story.machines.sim.clear_file_faults(node);
             if !dropped {
                 story.must("INSERT INTO ks.t (k, a) VALUES (2, 2)");

@@ -236,7 +236,8 @@ impl fmt::Display for Refusal {
             Self::FewerShards { from, to } => write!(
                 f,
                 "The node's tablets stand on {from} shards, and it now has {to}. \
-                 Start it with at least {from} shards (--smp), or decommission it and let it join anew.",
+                 Start it with at least {} shards (--smp), or decommission it and let it join anew.",
+                (*from).max(1)
             ),
             Self::TokensChanged { from, to } => write!(
                 f,

@@ -253,7 +253,7 @@ fn facts(alive: &[u16]) -> JoinFacts {
     JoinFacts {
         wall_clock: Duration::from_secs(1_000_000),
         alive: alive.iter().map(|n| host(*n)).collect(),
-        shards_in_tablets: 2,
+        shards_in_tablets: 0,
         clock_offset_max: CLOCK_OFFSET_MAX,
     }
 }
@@ -401,7 +401,11 @@ fn a_node_that_may_not_join_is_told_why_and_what_to_do() {
         ),
     ];
     for (request, alive, reason, remedy) in table {
-        let refusal = admit(t, &request, &facts(alive)).expect_err(reason).to_string();
+        let facts = JoinFacts {
+            shards_in_tablets: 2 * u16::from(t.node(request.host_id).is_some()),
+            ..facts(alive)
+        };
+        let refusal = admit(t, &request, &facts).expect_err(reason).to_string();
         assert!(refusal.contains(reason), "'{refusal}' does not say '{reason}'");
         assert!(refusal.contains(remedy), "'{refusal}' does not say '{remedy}'");
     }
