@@ -1,6 +1,7 @@
 """What a node knew before it ended, however it ended, it knows afterwards; what was deleted stays deleted."""
 
 import pytest
+from cassandra.concurrent import execute_concurrent_with_args
 
 from harness import cql
 
@@ -104,3 +105,45 @@ def test_reads_merge_what_several_flushes_wrote(new_node, connect):
     for k in range(20):
         row_values = [(c, v) for (partition, c), v in sorted(expected.items()) if partition == k]
         assert cql.rows(session, f"SELECT c, v FROM t WHERE k = {k}") == row_values
+
+
+def test_a_collection_of_many_elements_changed_one_by_one(new_node, connect):
+    elements = 20_000
+    node = new_node().start()
+    session = connect(node)
+    session.execute("CREATE TABLE t (k int PRIMARY KEY, a int, m map<int, text>, s set<int>)")
+
+    def write(statement, arguments):
+        execute_concurrent_with_args(session, session.prepare(statement), arguments, concurrency=128)
+
+    expected = {}
+    for generation in range(2):
+        order = [n * 7919 % elements for n in range(elements)]  # 7919 is prime: each element once, in no order
+        write("UPDATE t SET m[?] = ? WHERE k = 1", [(n, f"{generation} {n}") for n in order])
+        expected |= {n: f"{generation} {n}" for n in order}
+        session.execute("UPDATE t SET a = 5, s = {3, 1} WHERE k = 1")
+        write("DELETE m[?] FROM t WHERE k = 1", [(n,) for n in range(generation, elements, 3)])
+        for n in range(generation, elements, 3):
+            del expected[n]
+        session.execute(f"UPDATE t SET m = m + {{-1: 'added', 7: '{generation}'}} WHERE k = 1")
+        expected |= {-1: "added", 7: str(generation)}
+
+        def check():
+            assert cql.rows(session, "SELECT a FROM t WHERE k = 1") == [(5,)]
+            ((a, m, s),) = cql.rows(session, "SELECT a, m, s FROM t")
+            assert (a, list(s), list(m.items())) == (5, [1, 3], sorted(expected.items()))
+            assert cql.rows(session, "SELECT m[7], m[-1] FROM t WHERE k = 1") == [(str(generation), "added")]
+
+        check()
+        node.nodetool("flush")
+        check()
+    session.execute("DELETE a, s FROM t WHERE k = 1")
+    assert cql.rows(session, "SELECT k, a FROM t WHERE k = 1") == [(1, None)], "the map keeps the row"
+    session.execute("DELETE m FROM t WHERE k = 1")
+    assert cql.rows(session, "SELECT k, a, m FROM t WHERE k = 1") == []
+    write("UPDATE t SET m[?] = 'again' WHERE k = 1", [(n,) for n in range(elements // 10)])
+    node.kill9()
+    node.start()
+    session = connect(node)
+    ((m,),) = cql.rows(session, "SELECT m FROM t WHERE k = 1")
+    assert dict(m) == {n: "again" for n in range(elements // 10)}

@@ -159,9 +159,6 @@ NOT_YET = [
     "CREATE INDEX ON {t} (v)",
     "CREATE TYPE {t}_u (a int)",
     "CREATE AGGREGATE {t}_a (int) SFUNC f STYPE int",
-    "INSERT INTO {t} (k, v) VALUES (1, 1) IF NOT EXISTS",
-    "UPDATE {t} SET v = 1 WHERE k = 1 IF EXISTS",
-    "DELETE FROM {t} WHERE k = 1 IF v = 1",
     "INSERT INTO {t} JSON '{{\"k\": 1}}'",
 ]
 

@@ -18,6 +18,7 @@ mod gather;
 mod message;
 mod read;
 pub mod service;
+mod truncate;
 mod view;
 mod write;
 
@@ -32,7 +33,9 @@ use std::time::Duration;
 use replica::Shard;
 use rpc::{Handler, Later, RemoteError, RemoteErrorKind, Reply, Request, Rpc, RpcError};
 use runtime::ShardId;
+use schema::TableId;
 use topology::{Liveness, NodeNumber, Replica};
+use uuid::Uuid;
 
 pub use error::{CoordinatorError, Tally, WriteKind};
 pub use message::{
@@ -128,6 +131,9 @@ pub struct Metrics {
 
 type Job = Pin<Box<dyn Future<Output = ()>>>;
 
+/// Forgets a table's data on all shards of this node.
+pub type Truncate = Box<dyn Fn(TableId) -> Pin<Box<dyn Future<Output = Result<(), String>>>>>;
+
 /// Called for each replica that did not get a write, with the packed mutations: who may keep a hint.
 pub type MissedWrite = Box<dyn Fn(NodeNumber, &[Vec<u8>])>;
 
@@ -140,6 +146,7 @@ pub struct Coordinator {
     timeouts: Cell<Timeouts>,
     metrics: Cell<Metrics>,
     missed: RefCell<Option<MissedWrite>>,
+    truncate: RefCell<Option<Truncate>>,
 }
 
 impl Coordinator {
@@ -155,6 +162,7 @@ impl Coordinator {
             timeouts: Cell::default(),
             metrics: Cell::default(),
             missed: RefCell::default(),
+            truncate: RefCell::default(),
         })
     }
 
@@ -202,6 +210,11 @@ impl Coordinator {
     /// Who is told of writes that a replica did not get.
     pub fn on_missed_write(&self, missed: MissedWrite) {
         *self.missed.borrow_mut() = Some(missed);
+    }
+
+    /// Who truncates on this node.
+    pub fn on_truncate(&self, truncate: Truncate) {
+        *self.truncate.borrow_mut() = Some(truncate);
     }
 
     /// What was counted.
@@ -341,6 +354,15 @@ impl Handler for ReplicaHandler {
                 }),
                 Err(e) => malformed(e),
             };
+        }
+        if request.verb == Verb::Truncate as u16 {
+            let Ok(id) = request.body.try_into() else {
+                return malformed(Malformed("a table id"));
+            };
+            return later(async move {
+                let truncated = Coordinator::local().truncate_here(TableId(Uuid::from_bytes(id))).await;
+                truncated.map(|()| Vec::new()).map_err(RemoteError::failed)
+            });
         }
         Reply::Err(RemoteError::unknown_verb(request.verb))
     }

@@ -40,6 +40,8 @@ struct Feed {
 }
 
 type Outcome = (Replica, bool, Result<Answer, TargetError>);
+/// Who was repaired.
+type Repaired = (Replica, Result<(), TargetError>);
 
 /// A read of one partition, or of tokens that all have the same replicas.
 pub struct ReplicatedRead {
@@ -391,7 +393,7 @@ impl ReplicatedRead {
         parts: &[(Replica, Option<PartitionBlock>)],
     ) -> Result<(), CoordinatorError> {
         let deadline = runtime::now() + self.timeout;
-        let gather: Rc<Gather<(Replica, Result<(), TargetError>)>> = Gather::new();
+        let gather: Rc<Gather<Repaired>> = Gather::new();
         let mut outstanding = Vec::new();
         for (replica, part) in parts {
             let Some(mutation) = difference(merged, part.as_ref(), &self.table) else {

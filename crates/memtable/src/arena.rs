@@ -10,7 +10,8 @@ const SEGMENT_BYTES: usize = 128 << 10;
 const SEGMENT_UNITS: u32 = (SEGMENT_BYTES / UNIT) as u32;
 /// A piece above this size has its own segment.
 const LARGE_BYTES: usize = 32 << 10;
-const HEADER: usize = 4;
+/// Bytes of a piece before its content.
+pub(crate) const HEADER: usize = 4;
 
 /// A piece of the arena.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]

@@ -1,16 +1,17 @@
 //! Writes in memory, ordered by token and key, until they are flushed.
 //!
 //! One memtable belongs to one tablet and lives on that tablet's shard. Rows stand packed in blocks in an arena
-//! ([`rows`], [`arena`]); a B+tree finds partitions by token ([`tree`]). Applying a mutation merges each of its rows
-//! with the one of equal key by the rules of `mutation::merge`, so there is one version of everything. Reads are
-//! function calls on the same thread and borrow from the arena; whoever has to wait copies a [`PartitionBlock`] first.
-//! When full it is frozen: the same value behind an `Arc`, never written again, read by the shard and by the flush
-//! thread alike.
+//! ([`rows`], [`arena`]), rows larger than a block in fragments ([`large`]); a B+tree finds partitions by token
+//! ([`tree`]). Applying a mutation merges each of its rows with the one of equal key by the rules of
+//! `mutation::merge`, so there is one version of everything. Reads are function calls on the same thread and borrow
+//! from the arena; whoever has to wait copies a [`PartitionBlock`] first. When full it is frozen: the same value
+//! behind an `Arc`, never written again, read by the shard and by the flush thread alike.
 //!
 //! Invariants: partitions are in (token, key) order, rows in clustering order, range tombstones sorted and disjoint;
 //! `bytes()` counts every byte held.
 
 mod arena;
+mod large;
 mod partition;
 mod rows;
 mod tree;
@@ -22,9 +23,11 @@ use schema::{ClusteringOrder, RowLayout, Table};
 use types::Token;
 
 use arena::{Arena, Handle};
+pub use large::{LargeRow, RowRef};
+use large::{LargeRows, Stub};
 pub use partition::{PartitionRef, Rows};
 pub use rows::BLOCK_BYTES_MAX;
-use rows::{Blocks, Scratch};
+use rows::{Blocks, Scratch, Store};
 use tree::Tree;
 
 /// What few partitions have: deletions and a static row.
@@ -53,6 +56,7 @@ pub struct Memtable {
     arena: Arena,
     tree: Tree,
     partitions: Vec<Partition>,
+    large: LargeRows,
     scratch: Scratch,
     /// Bytes of block lists and extras, which live outside the arena.
     other_bytes: usize,
@@ -76,6 +80,7 @@ impl Memtable {
             arena: Arena::default(),
             tree: Tree::default(),
             partitions: Vec::new(),
+            large: LargeRows::default(),
             scratch: Scratch::default(),
             other_bytes: 0,
             rows: 0,
@@ -100,7 +105,7 @@ impl Memtable {
     }
 
     fn overhead_bytes(&self) -> usize {
-        self.tree.bytes() + self.partitions.capacity() * size_of::<Partition>() + self.other_bytes
+        self.tree.bytes() + self.partitions.capacity() * size_of::<Partition>() + self.large.bytes() + self.other_bytes
     }
 
     /// Whether nothing was written.
@@ -190,6 +195,7 @@ impl Memtable {
             order,
             arena,
             partitions,
+            large,
             scratch,
             ..
         } = self;
@@ -198,10 +204,14 @@ impl Memtable {
         let rows = &mut partitions[number].rows;
         let was_list = matches!(rows, Blocks::Many(_));
         let before = if was_list { rows.list_bytes() } else { 0 };
-        let new = rows.upsert(arena, order, scratch, clustering, row, |old, out| {
-            let old = RowView::new(old).expect("rows in a memtable are well formed");
-            merge::merge_rows(layout, old, view, out);
-        });
+        let mut store = Store {
+            arena,
+            large,
+            layout,
+            order,
+            scratch,
+        };
+        let new = rows.upsert(&mut store, clustering, view);
         if was_list || matches!(rows, Blocks::Many(_)) {
             self.other_bytes = self.other_bytes + rows.list_bytes() - before;
         }
@@ -212,19 +222,41 @@ impl Memtable {
         let view = RowView::new(row).expect("mutations are validated where they enter the node");
         self.min_timestamp = self.min_timestamp.min(view.timestamp);
         let have = self.extras(number).static_row;
-        let mut merged = std::mem::take(&mut self.scratch.row);
+        let Self {
+            layout,
+            arena,
+            large,
+            scratch,
+            ..
+        } = self;
+        let mut merged = std::mem::take(&mut scratch.row);
         merged.clear();
-        let handle = if have.is_none() {
+        if have.is_none() {
             merged.extend_from_slice(row);
-            self.arena.allocate(merged.len())
+        } else if let Some(stub) = Stub::read(arena.get(have)) {
+            let became_small = large.merge(stub, arena, layout, &mut scratch.large, view, &mut merged);
+            if !became_small {
+                scratch.row = merged;
+                return;
+            }
         } else {
-            let old = RowView::new(self.arena.get(have)).expect("rows in a memtable are well formed");
-            merge::merge_rows(&self.layout, old, view, &mut merged);
-            self.arena.resize(have, merged.len())
+            let old = RowView::new(arena.get(have)).expect("rows in a memtable are well formed");
+            merge::merge_rows(layout, old, view, &mut merged);
+        }
+        if merged.len() > BLOCK_BYTES_MAX
+            && let Some(stub) = large.insert(arena, layout, &mut scratch.large, &merged)
+        {
+            merged.clear();
+            merged.extend_from_slice(&stub.bytes());
+        }
+        let handle = if have.is_none() {
+            arena.allocate(merged.len())
+        } else {
+            arena.resize(have, merged.len())
         };
-        self.arena.get_mut(handle).copy_from_slice(&merged);
+        arena.get_mut(handle).copy_from_slice(&merged);
+        scratch.row = merged;
         self.extras(number).static_row = handle;
-        self.scratch.row = merged;
     }
 
     fn extras(&mut self, number: usize) -> &mut Extras {

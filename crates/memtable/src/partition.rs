@@ -1,12 +1,12 @@
 //! One partition of a memtable, to read.
 
-use mutation::{Bound, ClusteringSlice, PartitionBlock, RangeTombstone, RowView, Tombstone};
+use mutation::{Bound, ClusteringSlice, PartitionBlock, RangeTombstone, Tombstone};
 use schema::ClusteringOrder;
 use std::cmp::Ordering;
 use types::Token;
 
 use crate::rows::RowPosition;
-use crate::{Memtable, Partition};
+use crate::{Memtable, Partition, RowRef};
 
 /// A partition, borrowed from its memtable.
 #[derive(Clone, Copy)]
@@ -42,12 +42,12 @@ impl<'a> PartitionRef<'a> {
     }
 
     /// Its static row.
-    pub fn static_row(&self) -> Option<RowView<'a>> {
+    pub fn static_row(&self) -> Option<RowRef<'a>> {
         let extras = self.partition.extras.as_ref()?;
         if extras.static_row.is_none() {
             return None;
         }
-        Some(RowView::new(self.memtable.arena.get(extras.static_row)).expect("rows in a memtable are well formed"))
+        Some(RowRef::new(self.memtable, self.memtable.arena.get(extras.static_row)))
     }
 
     /// Its range tombstones.
@@ -66,12 +66,12 @@ impl<'a> PartitionRef<'a> {
 
     /// The row with that whole clustering key.
     #[inline]
-    pub fn row(&self, clustering: &[u8]) -> Option<RowView<'a>> {
+    pub fn row(&self, clustering: &[u8]) -> Option<RowRef<'a>> {
         let bytes = self
             .partition
             .rows
             .find(&self.memtable.arena, &self.memtable.order, clustering)?;
-        Some(RowView::new(bytes).expect("rows in a memtable are well formed"))
+        Some(RowRef::new(self.memtable, bytes))
     }
 
     fn order(&self) -> &'a ClusteringOrder {
@@ -116,12 +116,12 @@ impl<'a> PartitionRef<'a> {
         let mut block = PartitionBlock::new(self.token, self.key());
         block.tombstone = self.tombstone();
         if let Some(row) = self.static_row() {
-            block.set_static_row(row.bytes());
+            block.set_static_row(row.view(&mut Vec::new()).bytes());
         }
         let mut bytes = 0;
         let mut covered = slice.clone();
         if reversed {
-            let mut taken: Vec<(&[u8], RowView<'_>)> = Vec::new();
+            let mut taken: Vec<(&[u8], RowRef<'_>)> = Vec::new();
             for (key, row) in self.rows(slice, true) {
                 if taken.len() == rows_max || bytes > bytes_max {
                     let last = taken.last().map_or_else(Bound::top, |(k, _)| Bound::before(k));
@@ -129,11 +129,11 @@ impl<'a> PartitionRef<'a> {
                     block.covered = Some(last);
                     break;
                 }
-                bytes += key.len() + row.bytes().len();
+                bytes += key.len() + row.bytes_len();
                 taken.push((key, row));
             }
             for (key, row) in taken.iter().rev() {
-                block.push_row(key, row.bytes());
+                push_row(&mut block, key, *row);
             }
         } else {
             for (key, row) in self.rows(slice, false) {
@@ -147,8 +147,8 @@ impl<'a> PartitionRef<'a> {
                     block.covered = Some(last);
                     break;
                 }
-                bytes += key.len() + row.bytes().len();
-                block.push_row(key, row.bytes());
+                bytes += key.len() + row.bytes_len();
+                push_row(&mut block, key, row);
             }
         }
         if let Some(extras) = &self.partition.extras {
@@ -156,6 +156,13 @@ impl<'a> PartitionRef<'a> {
         }
         block
     }
+}
+
+fn push_row(block: &mut PartitionBlock, key: &[u8], row: RowRef<'_>) {
+    block.push_row_with(key, |out| {
+        row.pack(out);
+        true
+    });
 }
 
 /// Iterator over the rows of a slice.
@@ -168,7 +175,7 @@ pub struct Rows<'a> {
 }
 
 impl<'a> Iterator for Rows<'a> {
-    type Item = (&'a [u8], RowView<'a>);
+    type Item = (&'a [u8], RowRef<'a>);
 
     fn next(&mut self) -> Option<Self::Item> {
         let at = self.next?;
@@ -184,6 +191,6 @@ impl<'a> Iterator for Rows<'a> {
         } else {
             Some(rows.next(arena, at)).filter(|&p| p != self.stop)
         };
-        Some((key, RowView::new(row).expect("rows in a memtable are well formed")))
+        Some((key, RowRef::new(self.partition.memtable, row)))
     }
 }

@@ -5,21 +5,25 @@
 //! entry: vint length, clustering key, packed row to the entry's end
 //! ```
 //!
-//! A block grows to [`BLOCK_BYTES_MAX`], then splits in two; a row above that has a block of its own. So an insert or an
-//! overwrite copies at most a block, never a partition. A partition with one block names it directly; one with several
-//! has a list of them in order, itself in chunks, so that a partition of millions of rows still moves little.
+//! A block grows to [`BLOCK_BYTES_MAX`], then splits in two. A row above that is a *large row* and stands
+//! elsewhere, with a stub here ([`crate::large`]); one that consists of a single large value has a block of its
+//! own. So an insert or an overwrite copies at most a block, never a partition. A partition with one block names it
+//! directly; one with several has a list of them in order, itself in chunks, so that a partition of millions of
+//! rows still moves little.
 
 use std::cmp::Ordering;
 
-use schema::ClusteringOrder;
+use mutation::{RowView, merge};
+use schema::{ClusteringOrder, RowLayout};
 use stdx::vint;
 
 use crate::arena::{Arena, Handle};
+use crate::large::{LargeRows, LargeScratch, Stub};
 
 /// A block that would grow above this size splits.
 pub const BLOCK_BYTES_MAX: usize = 4096;
 /// Blocks named by one chunk of a long list.
-const CHUNK_BLOCKS_MAX: usize = 512;
+pub(crate) const CHUNK_BLOCKS_MAX: usize = 512;
 
 /// The blocks of a partition, in clustering order.
 #[derive(Debug)]
@@ -253,21 +257,23 @@ impl Blocks {
         })
     }
 
-    /// Adds a row, or replaces the one of equal key by what `merge(old, out)` writes to its empty buffer.
-    ///
-    /// Returns true when the row is new.
+    /// Adds a row, or merges it with the one of equal key. Returns true when the row is new.
     #[inline]
-    pub(crate) fn upsert(
-        &mut self,
-        arena: &mut Arena,
-        order: &ClusteringOrder,
-        scratch: &mut Scratch,
-        key: &[u8],
-        row: &[u8],
-        merge: impl FnOnce(&[u8], &mut Vec<u8>),
-    ) -> bool {
+    pub(crate) fn upsert(&mut self, store: &mut Store<'_>, key: &[u8], row: RowView<'_>) -> bool {
+        let Store {
+            arena,
+            large,
+            layout,
+            order,
+            scratch,
+        } = store;
+        let mut packed = row.bytes();
         if let Self::None = self {
-            write_block(&mut scratch.block, [(key, row)].into_iter());
+            let stub = large_stub(packed, arena, large, layout, &mut scratch.large);
+            if let Some(stub) = &stub {
+                packed = stub;
+            }
+            write_block(&mut scratch.block, [(key, packed)].into_iter());
             let handle = arena.allocate(scratch.block.len());
             arena.get_mut(handle).copy_from_slice(&scratch.block);
             *self = Self::One(handle);
@@ -281,20 +287,37 @@ impl Blocks {
         let (i, found) = view.search(order, key);
         if found {
             let old = view.entry(i).1;
-            scratch.row.clear();
-            merge(old, &mut scratch.row);
-            if scratch.row.len() == old.len() {
-                let end = view.end(i);
-                let from = end - old.len();
-                arena.get_mut(handle)[from..end].copy_from_slice(&scratch.row);
-                return false;
+            if let Some(stub) = Stub::read(old) {
+                let became_small = large.merge(stub, arena, layout, &mut scratch.large, row, &mut scratch.row);
+                if !became_small {
+                    return false;
+                }
+            } else {
+                scratch.row.clear();
+                let old_row = RowView::new(old).expect("rows in a memtable are well formed");
+                merge::merge_rows(layout, old_row, row, &mut scratch.row);
+                if scratch.row.len() == old.len() {
+                    let end = view.end(i);
+                    let from = end - old.len();
+                    arena.get_mut(handle)[from..end].copy_from_slice(&scratch.row);
+                    return false;
+                }
             }
         }
         let Scratch {
             row: merged,
             block: out,
+            large: large_scratch,
         } = scratch;
-        let row = if found { &merged[..] } else { row };
+        if found {
+            packed = &merged[..];
+        }
+        let stub = large_stub(packed, arena, large, layout, large_scratch);
+        if let Some(stub) = &stub {
+            packed = stub;
+        }
+        let row = packed;
+        let view = BlockView::new(arena.get(handle));
         let kept = usize::from(found);
         let count = view.len() + 1 - kept;
         let old_len = if found {
@@ -380,9 +403,34 @@ impl Blocks {
     }
 }
 
+/// What stands in a block for a row that is cut into fragments; None when it stands there itself.
+#[inline]
+fn large_stub(
+    row: &[u8],
+    arena: &mut Arena,
+    large: &mut LargeRows,
+    layout: &RowLayout,
+    scratch: &mut LargeScratch,
+) -> Option<[u8; Stub::BYTES]> {
+    if row.len() <= BLOCK_BYTES_MAX {
+        return None;
+    }
+    large.insert(arena, layout, scratch, row).map(Stub::bytes)
+}
+
+/// Where rows stand and what they are read by.
+pub(crate) struct Store<'m> {
+    pub(crate) arena: &'m mut Arena,
+    pub(crate) large: &'m mut LargeRows,
+    pub(crate) layout: &'m RowLayout,
+    pub(crate) order: &'m ClusteringOrder,
+    pub(crate) scratch: &'m mut Scratch,
+}
+
 /// Buffers that upserts reuse.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
     pub(crate) row: Vec<u8>,
     pub(crate) block: Vec<u8>,
+    pub(crate) large: LargeScratch,
 }

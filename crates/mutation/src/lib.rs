@@ -2,7 +2,8 @@
 //!
 //! One encoding serves everywhere but inside an sstable: bound values are packed once ([`row::RowBuilder`]), the same
 //! bytes stand in the log, travel to replicas and live in memtable and cache. [`merge`] is the only place that knows
-//! which of two writes wins; [`compact`] the only one that knows what tombstones and time hide or may be forgotten.
+//! which of two writes wins; [`compact`] the only one that knows what tombstones and time hide or may be forgotten;
+//! [`stretch`] takes a row apart where it is too large to be copied whole.
 
 pub mod block;
 pub mod bound;
@@ -11,6 +12,7 @@ pub mod merge;
 pub mod packed;
 pub mod range_tombstones;
 pub mod row;
+pub mod stretch;
 
 pub use block::{PartitionBlock, Span};
 pub use bound::{Bound, BoundKind, ClusteringSlice};

@@ -353,6 +353,20 @@ impl<'a> RowView<'a> {
         self.flags & (TOMBSTONE | MIXED | MARKER_OWN) == 0
     }
 
+    /// Whether each simple cell says how it differs from what the row shares.
+    pub(crate) fn is_mixed(&self) -> bool {
+        self.flags & MIXED != 0
+    }
+
+    /// What the row shares among its cells.
+    pub(crate) fn shared(&self) -> Shared {
+        Shared {
+            timestamp: self.timestamp,
+            ttl: self.ttl,
+            expiry: self.expiry,
+        }
+    }
+
     /// The bitmap of present columns.
     #[inline]
     pub fn presence(&self) -> &'a [u8] {
@@ -539,7 +553,7 @@ pub struct RowBuilder<'b> {
 }
 
 /// What a row shares among its cells.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shared {
     /// Client write timestamp, microseconds.
     pub timestamp: i64,
@@ -692,6 +706,15 @@ impl<'b> RowBuilder<'b> {
         tombstone: Tombstone,
         elements: impl Iterator<Item = (&'e [u8], Cell<'e>)> + Clone,
     ) {
+        let at = self.begin_complex(id, tombstone, elements.clone().count());
+        for (path, cell) in elements {
+            self.element(path, &cell);
+        }
+        self.end_complex(at);
+    }
+
+    /// Begins a multi-cell column of `count` elements; returns what [`RowBuilder::end_complex`] wants to know.
+    pub(crate) fn begin_complex(&mut self, id: usize, tombstone: Tombstone, count: usize) -> usize {
         self.mark(id);
         let len_at = self.out.len();
         self.out.extend_from_slice(&[0; 4]);
@@ -702,16 +725,32 @@ impl<'b> RowBuilder<'b> {
             self.out.extend_from_slice(&tombstone.timestamp.to_le_bytes());
             self.out.extend_from_slice(&tombstone.deletion_time.to_le_bytes());
         }
-        vint::put_unsigned(self.out, elements.clone().count() as u64);
-        for (path, cell) in elements {
-            self.cell_head(&cell, false);
-            vint::put_unsigned(self.out, path.len() as u64);
-            self.out.extend_from_slice(path);
-            if !cell.dead {
-                vint::put_unsigned(self.out, cell.value.len() as u64);
-                self.out.extend_from_slice(cell.value);
-            }
+        vint::put_unsigned(self.out, count as u64);
+        len_at
+    }
+
+    fn element(&mut self, path: &[u8], cell: &Cell<'_>) {
+        self.cell_head(cell, false);
+        vint::put_unsigned(self.out, path.len() as u64);
+        self.out.extend_from_slice(path);
+        if !cell.dead {
+            vint::put_unsigned(self.out, cell.value.len() as u64);
+            self.out.extend_from_slice(cell.value);
         }
+    }
+
+    /// Further elements of the column that was begun: bytes as they are if their row shares the same.
+    pub(crate) fn extend_complex(&mut self, part: &Complex<'_>) {
+        let same = part.timestamp == self.timestamp && part.ttl == self.ttl && part.expiry == self.expiry;
+        if same {
+            self.out.extend_from_slice(part.elements);
+        } else {
+            part.elements().for_each(|(path, cell)| self.element(path, &cell));
+        }
+    }
+
+    /// Ends the column that `begin_complex` began at `len_at`.
+    pub(crate) fn end_complex(&mut self, len_at: usize) {
         let len = u32::try_from(self.out.len() - len_at - 4).expect("a row is smaller than 4 GiB");
         self.out[len_at..len_at + 4].copy_from_slice(&len.to_le_bytes());
     }

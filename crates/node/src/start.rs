@@ -223,7 +223,7 @@ fn alone(config: &Config, host_id: Uuid) -> Arc<Topology> {
                 rack: config.rack.clone(),
             },
             shards: u16::try_from(config.smp).unwrap_or(u16::MAX),
-            tokens: vec![Token::MIN],
+            tokens: vec![Token(0)],
             state: topology::NodeState::Normal,
             features: Default::default(),
             release: env!("CARGO_PKG_VERSION").to_owned(),

@@ -113,7 +113,7 @@ fn member(host_id: HostId) -> Node {
             rack: "rack".to_owned(),
         },
         shards: 1,
-        tokens: vec![Token::MIN],
+        tokens: vec![Token(0)],
         state: topology::NodeState::Normal,
         features: Default::default(),
         release: "1".to_owned(),

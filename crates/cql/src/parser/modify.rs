@@ -232,7 +232,10 @@ impl Parser<'_> {
         };
         match is_condition {
             true => Ok(relation),
-            false => Err(self.no_viable_from(start)),
+            false => {
+                let message = "IF takes =, !=, <, <=, >, >= and IN, and on whole columns CONTAINS and CONTAINS KEY";
+                Err(self.source().at(start, message.to_owned()))
+            }
         }
     }
 

@@ -7,6 +7,7 @@
 mod alter;
 mod compaction;
 mod compression;
+mod difference;
 mod keyspace;
 mod options;
 mod properties;
@@ -25,6 +26,7 @@ use crate::error::QueryError;
 use crate::system::{self, SystemKeyspace};
 
 pub(crate) use table::define;
+pub use difference::{SchemaDifference, schema_difference};
 pub use version::schema_version;
 
 /// What a schema change needs to know besides the schema and the statement.

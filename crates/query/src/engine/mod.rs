@@ -37,7 +37,7 @@ pub use cluster_view::cluster_view;
 pub use plan::{BatchPlan, Plan};
 pub use prepared::{Prepared, PreparedId, SharedStatements};
 pub use read::Page;
-pub use schema_change::{load_schema, save_schema};
+pub use schema_change::{KeepError, SchemaKeeper, load_schema, save_schema};
 pub use write::Written;
 
 /// What the shards of a node share.
@@ -178,6 +178,7 @@ pub struct Engine {
     key: RefCell<Vec<u8>>,
     listener: RefCell<Option<SchemaListener>>,
     schema_lock: runtime::Semaphore,
+    keeper: RefCell<Option<Rc<dyn SchemaKeeper>>>,
     queues: conditional::PartitionQueues,
 }
 
@@ -204,9 +205,13 @@ impl Engine {
             key: RefCell::default(),
             listener: RefCell::default(),
             schema_lock: runtime::Semaphore::new(1),
+            keeper: RefCell::default(),
             queues: conditional::PartitionQueues::default(),
         });
         engine.take_view(engine.coordinator.view());
+        engine
+            .coordinator
+            .on_truncate(Box::new(|table| Box::pin(Self::truncate_here(table))));
         engine
     }
 
@@ -219,6 +224,7 @@ impl Engine {
             store.reads_here.set(reads.bits());
             store.writes_here.set(writes.bits());
         }
+        self.virtual_tables.borrow_mut().clear();
         self.coordinator.set_view(view);
     }
 
@@ -242,6 +248,11 @@ impl Engine {
     /// The schema as it is now.
     pub fn schema(&self) -> Arc<Schema> {
         self.schema.borrow().clone()
+    }
+
+    /// Who keeps the schema from here on; without one it is a file of this node's own. On shard 0.
+    pub fn set_keeper(&self, keeper: Rc<dyn SchemaKeeper>) {
+        *self.keeper.borrow_mut() = Some(keeper);
     }
 
     /// Who is told of schema changes on this shard.

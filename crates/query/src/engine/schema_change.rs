@@ -5,7 +5,9 @@
 //! its DDL succeed finds the table on any connection, and after any crash.
 
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::path::Path;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -17,10 +19,28 @@ use uuid::Uuid;
 
 use super::plan::Plan;
 use super::{Engine, Execution, Outcome, Page, Params, cluster_view};
-use crate::ddl::{self, DdlContext, SchemaChange};
+use crate::ddl::{self, DdlContext, SchemaDifference};
 use crate::describe::{DescribeContext, describe};
 use crate::write::Statement as Conditional;
 use crate::{QueryError, ResultColumn};
+
+/// How often a statement is made to fit a schema that others change at the same time.
+const CONFLICTS_MAX: usize = 100;
+
+/// Why a schema was not made the next one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum KeepError {
+    /// It was made from one that is not the present one any more. It did not happen.
+    Conflict,
+    /// The sentence says why, and whether it may have happened.
+    Failed(String),
+}
+
+/// Who makes a schema durable, on all nodes that must know it, and has every shard take it over ([`Engine::adopt`]). Lives on shard 0.
+pub trait SchemaKeeper {
+    /// Makes `next` the schema, if the present one has the version `base`. Resolves when all shards of this node have it.
+    fn change(&self, base: Uuid, next: Arc<Schema>) -> Pin<Box<dyn Future<Output = Result<(), KeepError>> + '_>>;
+}
 
 /// Reads the schema file; None when there is none yet.
 pub fn load_schema(path: &Path) -> Result<Option<Schema>, String> {
@@ -126,8 +146,13 @@ impl Engine {
     }
 
     async fn truncate(self: &Rc<Self>, table: &Arc<Table>) -> Result<(), QueryError> {
-        let id = table.id;
-        for shard in 0..self.shards {
+        let done = self.coordinator.truncate(table.id).await;
+        done.map_err(|e| QueryError::Truncate(format!("Error during truncate: {e}")))
+    }
+
+    /// Forgets a table's data on all shards of this node.
+    pub(super) async fn truncate_here(id: TableId) -> Result<(), String> {
+        for shard in 0..runtime::shard_count() {
             let done: Result<(), String> = runtime::submit_async_to(ShardId(shard), move || async move {
                 let shard = Engine::local().shard.clone();
                 match shard.store(id) {
@@ -136,7 +161,7 @@ impl Engine {
                 }
             })
             .await;
-            done.map_err(|e| QueryError::Truncate(format!("Error during truncate: {e}")))?;
+            done?;
         }
         Ok(())
     }
@@ -170,32 +195,58 @@ impl Engine {
             now_us,
             new_id,
         };
-        let Some(outcome) = ddl::apply(&self.schema(), statement, &ctx)? else {
-            return Ok(Outcome::Void);
-        };
-        let next = Arc::new(outcome.schema);
+        for _ in 0..CONFLICTS_MAX {
+            let base = self.schema();
+            let Some(outcome) = ddl::apply(&base, statement, &ctx)? else {
+                return Ok(Outcome::Void);
+            };
+            let keeper = self.keeper.borrow().clone();
+            let changed = match keeper {
+                Some(keeper) => keeper.change(base.version, Arc::new(outcome.schema)).await,
+                None => self.keep_schema(Arc::new(outcome.schema)).await,
+            };
+            match changed {
+                Ok(()) => {
+                    let first = outcome.changes.into_iter().next();
+                    return Ok(first.map_or(Outcome::Void, |change| Outcome::Schema(change, outcome.warnings)));
+                }
+                Err(KeepError::Conflict) => {}
+                Err(KeepError::Failed(e)) => return Err(QueryError::Server(e)),
+            }
+        }
+        Err(QueryError::Server(
+            "The schema changes faster than this statement can be made to fit it. It was not executed.".to_owned(),
+        ))
+    }
+
+    /// Makes a schema durable in a file of this node's own, for a node that meets no others.
+    async fn keep_schema(self: &Rc<Self>, next: Arc<Schema>) -> Result<(), KeepError> {
         let saved = {
             let (path, next) = (self.node.schema_path.clone(), next.clone());
             runtime::offload(move || save_schema(&path, &next)).await
         };
-        saved.map_err(|e| QueryError::Server(format!("The schema could not be made durable: {e}")))?;
+        saved.map_err(|e| KeepError::Failed(format!("The schema could not be made durable: {e}")))?;
         let before = self.coordinator.view();
         let view = before.with(|topology, host_id| cluster_view(&next, topology, host_id, &BTreeMap::new()));
-        let view = Arc::new(view.expect("a node stays a member of its own topology"));
+        let view = view.expect("a node stays a member of its own topology");
+        self.adopt(next, Arc::new(view)).await;
+        Ok(())
+    }
+
+    /// Hands a schema that is durable, and the cluster as it is with it, to every shard; returns when all have taken them over. On shard
+    /// 0.
+    pub async fn adopt(self: &Rc<Self>, next: Arc<Schema>, view: Arc<ClusterView>) {
+        let difference = Arc::new(ddl::schema_difference(&self.schema(), &next));
         for shard in 0..self.shards {
-            let (next, dropped, changes) = (next.clone(), outcome.dropped_tables.clone(), outcome.changes.clone());
-            let view = view.clone();
+            let (next, view, difference) = (next.clone(), view.clone(), difference.clone());
             let taken: Result<(), String> = runtime::submit_async_to(ShardId(shard), move || async move {
-                Engine::local().take_schema(next, view, dropped, &changes).await
+                Engine::local().take_schema(next, view, &difference).await
             })
             .await;
             if let Err(e) = taken {
                 log::error!("shard {shard} took over the new schema, but: {e}");
             }
         }
-        let warnings = outcome.warnings;
-        let first = outcome.changes.into_iter().next();
-        Ok(first.map_or(Outcome::Void, |change| Outcome::Schema(change, warnings)))
     }
 
     /// Takes over a schema on this shard.
@@ -203,8 +254,7 @@ impl Engine {
         self: &Rc<Self>,
         next: Arc<Schema>,
         view: Arc<ClusterView>,
-        dropped: Vec<TableId>,
-        changes: &[SchemaChange],
+        difference: &SchemaDifference,
     ) -> Result<(), String> {
         let former = std::mem::replace(&mut *self.schema.borrow_mut(), next.clone());
         self.prepared.clear();
@@ -225,11 +275,11 @@ impl Engine {
         }
         self.take_view(view);
         let mut result = Ok(());
-        for id in dropped {
-            result = result.and(self.shard.drop_table(id).await);
+        for id in &difference.dropped_tables {
+            result = result.and(self.shard.drop_table(*id).await);
         }
         if let Some(listener) = &*self.listener.borrow() {
-            changes.iter().for_each(listener);
+            difference.changes.iter().for_each(listener);
         }
         result
     }

@@ -273,6 +273,8 @@ impl Engine {
         kind: WriteKind,
     ) -> Result<(), QueryError> {
         let Some((first, _)) = mutations.first() else { return Ok(()) };
+        // Held to the end: who waits until nobody uses an old view waits for this write.
+        let _view = self.coordinator.view();
         let logged = kind == WriteKind::Batch;
         let is_here = mutations
             .iter()

@@ -4,7 +4,7 @@
 //! response. It allocates nothing beyond the buffers that its caller reuses.
 
 use mutation::compact::{LiveColumn, LiveRow};
-use mutation::{RowView, Tombstone, merge};
+use mutation::{RowView, Tombstone, merge, stretch};
 use replica::{CachedRow, Sources, TableStore};
 use schema::{components, push_component};
 use smallvec::SmallVec;
@@ -161,7 +161,12 @@ impl SelectPlan {
         }
         for part in parts.iter() {
             deletion = deletion.merge(part.deletion_of(clustering));
-            let Some(view) = part.row(clustering) else { continue };
+            let Some(part_row) = part.row(clustering) else { continue };
+            let Some(view) = part_row.packed() else {
+                deletion = self.assemble_large_row(sources, parts, cached, clustering, now, merged, other);
+                (row, found) = (None, 1);
+                break;
+            };
             found += 1;
             if found == 1 {
                 row = Some(view);
@@ -201,6 +206,66 @@ impl SelectPlan {
             }
         }
         1
+    }
+
+    /// Puts a row that a memtable holds in fragments together in `merged`; returns the deletion over it.
+    ///
+    /// Only fragments of the columns that are returned are read, unless nothing of them lives. Then another cell may, and the
+    /// row is there all the same.
+    #[cold]
+    #[expect(clippy::too_many_arguments, reason = "those of point_row")]
+    fn assemble_large_row(
+        &self,
+        sources: &[PointSource],
+        parts: &Sources<'_>,
+        cached: Option<&CachedRow>,
+        clustering: &[u8],
+        now: u32,
+        merged: &mut Vec<u8>,
+        other: &mut Vec<u8>,
+    ) -> Tombstone {
+        let layout = &*self.table.layout;
+        let ids = sources.iter().filter_map(|source| match source {
+            PointSource::Cell(id) => Some(*id),
+            PointSource::PartitionKey(_) | PointSource::Clustering(_) => None,
+        });
+        let ids: Vec<u16> = ids.collect();
+        let mut deletion = cached.map_or(Tombstone::NONE, |c| c.deletion);
+        for part in parts.iter() {
+            deletion = deletion.merge(part.deletion_of(clustering));
+        }
+        let cached_row = cached.and_then(|c| c.row.as_deref()).and_then(RowView::new);
+        let mut one = Vec::new();
+        for whole in [false, true] {
+            merged.clear();
+            match cached_row {
+                Some(row) if whole => merged.extend_from_slice(row.bytes()),
+                Some(row) => stretch::select(row, layout, &ids, merged),
+                None => {}
+            }
+            for row in parts.iter().filter_map(|part| part.row(clustering)) {
+                one.clear();
+                if whole {
+                    row.pack(&mut one);
+                } else {
+                    row.pack_columns(&ids, &mut one);
+                }
+                if merged.is_empty() {
+                    std::mem::swap(merged, &mut one);
+                    continue;
+                }
+                other.clear();
+                let (a, b) = (RowView::new(merged), RowView::new(&one));
+                let (a, b) = a.zip(b).expect("rows in memory are well formed");
+                merge::merge_rows(layout, a, b, other);
+                std::mem::swap(merged, other);
+            }
+            let view = RowView::new(merged).expect("a memtable holds the row");
+            if LiveRow::new(view, layout, deletion, now).is_live() {
+                break;
+            }
+        }
+        deletion
     }
 }
 

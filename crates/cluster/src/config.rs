@@ -1,0 +1,120 @@
+//! How a node takes part in a cluster, and who is told of what happens there.
+
+use crate::metadata::Metadata;
+use schema::Schema;
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+use topology::{CLOCK_OFFSET_MAX, FailureDetectorConfig, HostId, Location};
+use types::Token;
+
+/// What a node says of itself, and how patient it is.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Directory of the metadata; made if it is not there.
+    pub dir: PathBuf,
+    /// The cluster's name.
+    pub cluster_name: String,
+    /// The node's identity.
+    pub host_id: HostId,
+    /// Where other nodes reach it.
+    pub internode: SocketAddr,
+    /// Where clients reach it.
+    pub native: SocketAddr,
+    /// Where clients choose a shard.
+    pub native_shard_aware_port: Option<u16>,
+    /// Where it stands, by its snitch.
+    pub location: Location,
+    /// How many shards it runs.
+    pub shards: u16,
+    /// How many tokens it takes when it joins, unless `initial_tokens` has some.
+    pub num_tokens: usize,
+    /// The tokens it takes when it joins; empty: `num_tokens` that follow from the host id.
+    pub initial_tokens: Vec<Token>,
+    /// Internode addresses of nodes that know the cluster; may contain the node's own. Whoever is the first of the list forms a cluster when no
+    /// other has one.
+    pub seeds: Vec<SocketAddr>,
+    /// Whether it takes its part of the ring.
+    pub auto_bootstrap: bool,
+    /// What its release can do.
+    pub features: BTreeSet<String>,
+    /// Its release.
+    pub release: String,
+    /// What a cluster that it forms begins with.
+    pub initial_schema: Arc<Schema>,
+    /// How long the first seed looks for a cluster before it forms one, while other seeds do not answer.
+    pub ring_delay: Duration,
+    /// How long a node tries to join before it gives up.
+    pub join_timeout: Duration,
+    /// How long a change may take.
+    pub propose_timeout: Duration,
+    /// How long a schema change waits for the nodes that are alive to have it.
+    pub agreement_timeout: Duration,
+    /// How long a voter must be down before another gets its vote.
+    pub replace_voter_after: Duration,
+    /// How long a node that joins may be down before its tokens are taken back.
+    pub give_up_joining_after: Duration,
+    /// How far clocks may differ.
+    pub clock_offset_max: Duration,
+    /// How liveness is judged.
+    pub failure_detector: FailureDetectorConfig,
+}
+
+impl Config {
+    /// A node alone on the default places, with the usual patience.
+    #[must_use]
+    pub fn new(dir: PathBuf, cluster_name: &str, host_id: HostId, internode: SocketAddr, schema: Arc<Schema>) -> Self {
+        Self {
+            dir,
+            cluster_name: cluster_name.to_owned(),
+            host_id,
+            internode,
+            native: SocketAddr::new(internode.ip(), 9042),
+            native_shard_aware_port: None,
+            location: Location {
+                datacenter: "datacenter1".to_owned(),
+                rack: "rack1".to_owned(),
+            },
+            shards: 1,
+            num_tokens: 16,
+            initial_tokens: Vec::new(),
+            seeds: Vec::new(),
+            auto_bootstrap: true,
+            features: BTreeSet::new(),
+            release: "0".to_owned(),
+            initial_schema: schema,
+            ring_delay: Duration::from_secs(3),
+            join_timeout: Duration::from_secs(120),
+            propose_timeout: Duration::from_secs(10),
+            agreement_timeout: Duration::from_secs(2),
+            replace_voter_after: Duration::from_secs(60),
+            give_up_joining_after: Duration::from_secs(30),
+            clock_offset_max: CLOCK_OFFSET_MAX,
+            failure_detector: FailureDetectorConfig::default(),
+        }
+    }
+}
+
+/// A future of this shard.
+pub type Local<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+
+/// Who is told what happens. Lives on shard 0, as [`crate::Cluster`] does.
+pub trait Listener {
+    /// The metadata is another, and durable. Awaited before the next command is applied and before the proposer is answered; it resolves when all
+    /// shards have taken the value over and no request that was planned with the former one is under way: that a node may join with tokens
+    /// while others write rests on this.
+    fn changed(&self, next: Arc<Metadata>) -> Local<'_, ()>;
+
+    /// A node answers, or does not any more.
+    fn liveness(&self, host: HostId, is_live: bool);
+
+    /// Whether any table of users holds data on this node, in memory or on disk. Asked before a node that joins takes ranges of the token ring.
+    fn has_user_data(&self) -> Local<'_, bool>;
+
+    /// The node must stop: it was removed, or another process has its identity.
+    fn fatal(&self, reason: String);
+}

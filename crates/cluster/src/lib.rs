@@ -1,0 +1,43 @@
+//! Membership and metadata: what all nodes of a cluster agree on, who is in it, who is alive, and how a node comes in.
+//!
+//! - [`Metadata`] is the agreed value: schema, topology, tablet maps. A [`Command`] makes the next of it; all nodes apply the same commands in the
+//!   same order, the order of the Raft group of crate `consensus`.
+//! - [`load`] reads it before the shards start; [`Cluster::start`] forms, joins or comes back to a cluster; [`handler`] answers other nodes.
+//! - [`Cluster::propose_schema`] and [`Cluster::propose`] change it, from any node; [`Listener`] is told of each change.
+//! - [`Cluster::is_live`] and [`Listener::liveness`] say who answers.
+//! - [`recover`] is for the day when most voters are gone for ever.
+//!
+//! Invariants:
+//! - What was acknowledged is durable, on this node in its own file besides the log; a restart serves from that file at once.
+//! - A node number, and so a Raft id, is given once.
+//! - A node takes ranges of the token ring only when every member has said, after it began to write to the node too, that it holds no data of
+//!   users. So a join never loses a row.
+//! - A node that is refused has written nothing.
+//!
+//! Lives on shard 0, sees the cluster. docs/dev/cluster.md has the whole picture.
+
+mod bytes;
+mod command;
+mod config;
+mod error;
+mod file;
+mod machine;
+mod metadata;
+mod peers;
+mod service;
+mod start;
+mod status;
+mod tend;
+mod tokens;
+mod verbs;
+mod wire;
+
+pub use bytes::Malformed;
+pub use command::{Command, SchemaChange, TabletsChange};
+pub use config::{Config, Listener, Local};
+pub use error::{ChangeError, ClusterError, LoadError};
+pub use file::load;
+pub use metadata::{Metadata, REJECTED_MAX, Rejected};
+pub use service::Cluster;
+pub use status::{MemberStatus, RecoverError, Role, Status, recover};
+pub use verbs::{FIRST_VERB, LAST_VERB, handler};

@@ -1,0 +1,281 @@
+//! What all nodes agree on: schema, topology and tablet maps, as one immutable value.
+//!
+//! Invariants:
+//! - The same commands in the same order make the same value on every node.
+//! - A command that is rejected changes nothing; why it was is remembered for as many commands as [`REJECTED_MAX`], so that its proposer learns it.
+//! - Every tablet map belongs to a table of the schema.
+//! - What a command did not touch is shared with the value before.
+
+use crate::bytes::{Decoder, Encoder, Form, Malformed};
+use crate::command::{Command, SchemaChange, TabletsChange};
+use schema::{Keyspace, Schema, TableId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+use topology::{TabletMap, Topology};
+
+/// How many rejected commands are remembered.
+pub const REJECTED_MAX: usize = 256;
+
+const METADATA: Form = Form {
+    kind: b'm',
+    format: 1,
+    name: "the cluster's metadata",
+};
+
+/// Schema, topology and tablet maps as of one command of the log.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Metadata {
+    /// Index of the last command that was applied.
+    pub index: u64,
+    /// All keyspaces and tables.
+    pub schema: Arc<Schema>,
+    /// All nodes.
+    pub topology: Arc<Topology>,
+    /// The maps of tables with tablets; tables of keyspaces on the token ring have none.
+    pub tablets: BTreeMap<TableId, Arc<TabletMap>>,
+    /// Why the last commands that were rejected were, by their index.
+    pub rejected: Arc<BTreeMap<u64, Rejected>>,
+}
+
+/// Why a command was not applied.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Rejected {
+    /// It was made for another version of what it changes; it may be made again for the present one.
+    Conflict {
+        /// What has changed meanwhile.
+        what: String,
+    },
+    /// It can never be applied to the present state.
+    Invalid {
+        /// Why.
+        why: String,
+    },
+}
+
+impl fmt::Display for Rejected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Conflict { what } => write!(f, "{what} was changed by another node meanwhile"),
+            Self::Invalid { why } => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for Rejected {}
+
+impl Metadata {
+    /// Before any command.
+    #[must_use]
+    pub fn new(schema: Arc<Schema>, topology: Topology) -> Self {
+        Self {
+            index: 0,
+            schema,
+            topology: Arc::new(topology),
+            tablets: BTreeMap::new(),
+            rejected: Arc::default(),
+        }
+    }
+
+    /// The value after a command; its index is still the one before.
+    ///
+    /// # Errors
+    /// Why the command changes nothing.
+    pub fn apply(&self, command: &Command) -> Result<Self, Rejected> {
+        let mut next = self.clone();
+        match command {
+            Command::Schema(change) => next.change_schema(change)?,
+            Command::Topology(command) => {
+                let mut topology = Topology::clone(&self.topology);
+                topology.apply(command).map_err(invalid)?;
+                next.topology = Arc::new(topology);
+            }
+            Command::Tablets { table, change } => next.change_tablets(*table, change)?,
+            Command::RemoveTablets { table } => {
+                if next.tablets.remove(table).is_none() {
+                    return Err(invalid(format!("table {} has no tablets", table.0)));
+                }
+            }
+        }
+        Ok(next)
+    }
+
+    /// The value after the command of the log at an index, applied or rejected.
+    #[must_use]
+    pub fn step(&self, index: u64, outcome: Result<Self, Rejected>) -> Self {
+        let mut next = match outcome {
+            Ok(next) => next,
+            Err(why) => {
+                let mut next = self.clone();
+                let rejected = Arc::make_mut(&mut next.rejected);
+                rejected.insert(index, why);
+                while rejected.len() > REJECTED_MAX {
+                    rejected.pop_first();
+                }
+                next
+            }
+        };
+        next.index = index;
+        next
+    }
+
+    fn change_schema(&mut self, change: &SchemaChange) -> Result<(), Rejected> {
+        if change.base != self.schema.version {
+            return Err(Rejected::Conflict {
+                what: "The schema".to_owned(),
+            });
+        }
+        let mut keyspaces = self.schema.keyspaces.clone();
+        for (name, keyspace) in &change.keyspaces {
+            match keyspace {
+                Some(keyspace) => {
+                    let keyspace = share_tables(keyspace, keyspaces.get(name));
+                    keyspaces.insert(name.clone(), Arc::new(keyspace));
+                }
+                None => {
+                    keyspaces.remove(name);
+                }
+            }
+        }
+        let tables = || keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
+        let ids: BTreeSet<TableId> = tables().map(|table| table.id).collect();
+        if ids.len() != tables().count() {
+            return Err(invalid("two tables have one id"));
+        }
+        if let Some((table, _)) = change.tablets.iter().find(|(table, _)| !ids.contains(table)) {
+            return Err(invalid(format!("tablets for table {}, which is not there", table.0)));
+        }
+        self.tablets.retain(|table, _| ids.contains(table));
+        self.tablets
+            .extend(change.tablets.iter().map(|(table, map)| (*table, map.clone())));
+        self.schema = Arc::new(Schema {
+            version: change.next,
+            keyspaces,
+        });
+        Ok(())
+    }
+
+    fn change_tablets(&mut self, table: TableId, change: &TabletsChange) -> Result<(), Rejected> {
+        if self.schema.table_by_id(table).is_none() {
+            return Err(invalid(format!("there is no table {}", table.0)));
+        }
+        match change {
+            TabletsChange::Whole(map) => {
+                self.tablets.insert(table, map.clone());
+            }
+            TabletsChange::Part(change) => {
+                let map = self
+                    .tablets
+                    .get_mut(&table)
+                    .ok_or_else(|| invalid(format!("table {} has no tablets", table.0)))?;
+                if map.version() != change.from_version {
+                    return Err(Rejected::Conflict {
+                        what: format!("The tablet map of table {}", table.0),
+                    });
+                }
+                Arc::make_mut(map).apply(change).map_err(invalid)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// All of it as bytes.
+    ///
+    /// # Errors
+    /// When the schema has no JSON form.
+    pub fn encode(&self) -> Result<Vec<u8>, Malformed> {
+        let mut out = Encoder::begin(METADATA);
+        out.number(self.index);
+        out.uuid(self.schema.version);
+        out.count(self.schema.keyspaces.len());
+        for (name, keyspace) in &self.schema.keyspaces {
+            out.blob(name.as_bytes());
+            out.blob(&keyspace_json(keyspace)?);
+        }
+        out.blob(&self.topology.encode());
+        out.count(self.tablets.len());
+        for (table, map) in &self.tablets {
+            out.uuid(table.0);
+            out.blob(&map.encode());
+        }
+        out.count(self.rejected.len());
+        for (index, rejected) in &*self.rejected {
+            let (kind, text) = match rejected {
+                Rejected::Conflict { what } => (0, what),
+                Rejected::Invalid { why } => (1, why),
+            };
+            out.number(*index);
+            out.byte(kind);
+            out.blob(text.as_bytes());
+        }
+        Ok(out.seal())
+    }
+
+    /// The value of these bytes.
+    ///
+    /// # Errors
+    /// When they are damaged, of a later format, or describe what cannot be.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut d = Decoder::open(bytes, METADATA)?;
+        let index = d.number()?;
+        let version = d.uuid()?;
+        let mut keyspaces = BTreeMap::new();
+        for _ in 0..d.count()? {
+            let name = d.text()?;
+            let json = d.blob()?;
+            let keyspace: Keyspace = serde_json::from_slice(json).map_err(|e| d.malformed(e))?;
+            keyspaces.insert(name, Arc::new(keyspace));
+        }
+        let topology = Topology::decode(d.blob()?).map_err(|e| d.malformed(e))?;
+        let mut tablets = BTreeMap::new();
+        for _ in 0..d.count()? {
+            let table = TableId(d.uuid()?);
+            let map = TabletMap::decode(d.blob()?).map_err(|e| d.malformed(e))?;
+            tablets.insert(table, Arc::new(map));
+        }
+        let mut rejected = BTreeMap::new();
+        for _ in 0..d.count()? {
+            let index = d.number()?;
+            let kind = d.byte()?;
+            let text = d.text()?;
+            let why = match kind {
+                0 => Rejected::Conflict { what: text },
+                1 => Rejected::Invalid { why: text },
+                other => return Err(d.malformed(format!("expected a rejection of 0 or 1, found {other}"))),
+            };
+            rejected.insert(index, why);
+        }
+        d.end()?;
+        Ok(Self {
+            index,
+            schema: Arc::new(Schema { version, keyspaces }),
+            topology: Arc::new(topology),
+            tablets,
+            rejected: Arc::new(rejected),
+        })
+    }
+}
+
+fn invalid(why: impl fmt::Display) -> Rejected {
+    Rejected::Invalid { why: why.to_string() }
+}
+
+pub(crate) fn keyspace_json(keyspace: &Keyspace) -> Result<Vec<u8>, Malformed> {
+    serde_json::to_vec(keyspace).map_err(|e| Malformed {
+        what: "a keyspace",
+        why: e.to_string(),
+    })
+}
+
+/// The keyspace with the tables that did not change taken from the one before, so that holders see by the pointer that they are the same.
+fn share_tables(keyspace: &Keyspace, before: Option<&Arc<Keyspace>>) -> Keyspace {
+    let mut keyspace = keyspace.clone();
+    if let Some(before) = before {
+        for (name, table) in &mut keyspace.tables {
+            if let Some(same) = before.tables.get(name).filter(|former| *former == table) {
+                *table = same.clone();
+            }
+        }
+    }
+    keyspace
+}

@@ -1,0 +1,332 @@
+//! The other nodes: where they are reached, whether they answer, what they have applied.
+//!
+//! A node is reached at its registered address, or where it was heard of last if it does not answer there: nodes that were all restarted elsewhere
+//! find each other by this before the group, which needs them to talk, can register their addresses.
+
+use crate::config::Listener;
+use crate::machine::Machine;
+use crate::wire::{self, State};
+use consensus::Transport;
+use rpc::{Peer, Rpc};
+use runtime::{Instant, Notify};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+use topology::{FailureDetector, FailureDetectorConfig, HostId, Message, NodeNumber, NodeState, Output, Status};
+use uuid::Uuid;
+
+/// A message that cannot leave in this time is not worth sending.
+const SEND_TIMEOUT: Duration = Duration::from_secs(1);
+/// The longest pause of the detector.
+const TICK_MAX: Duration = Duration::from_millis(200);
+
+/// What is known of a node.
+#[derive(Clone, Debug)]
+struct Known {
+    status: Status,
+    since: Instant,
+    log_index: u64,
+    schema_version: Option<Uuid>,
+    /// Where it says it is.
+    heard: Option<SocketAddr>,
+}
+
+/// Lives on shard 0, sees the cluster.
+pub(crate) struct Peers {
+    local: HostId,
+    internode: SocketAddr,
+    rpc: Rc<Rpc>,
+    machine: Rc<Machine>,
+    listener: Rc<dyn Listener>,
+    detector: RefCell<FailureDetector>,
+    known: RefCell<BTreeMap<HostId, Known>>,
+    /// Told when a node has said what it has applied, or its liveness is another.
+    pub(crate) heard: Notify,
+}
+
+/// The Raft id of a node.
+pub(crate) fn raft_id(number: NodeNumber) -> u64 {
+    u64::from(number.0) + 1
+}
+
+/// The node of a Raft id.
+pub(crate) fn node_number(raft_id: u64) -> Option<NodeNumber> {
+    u16::try_from(raft_id.checked_sub(1)?).ok().map(NodeNumber)
+}
+
+fn monotonic() -> Duration {
+    Duration::from_nanos(runtime::now().as_nanos())
+}
+
+impl Peers {
+    pub(crate) fn new(
+        local: HostId,
+        internode: SocketAddr,
+        rpc: Rc<Rpc>,
+        machine: Rc<Machine>,
+        listener: Rc<dyn Listener>,
+        config: FailureDetectorConfig,
+    ) -> Self {
+        let detector = FailureDetector::new(config, local, runtime::random_u64(), monotonic());
+        let peers = Self {
+            local,
+            internode,
+            rpc,
+            machine,
+            listener,
+            detector: RefCell::new(detector),
+            known: RefCell::default(),
+            heard: Notify::new(),
+        };
+        peers.set_members();
+        peers
+    }
+
+    /// Watches whoever is a member now.
+    pub(crate) fn set_members(&self) {
+        let metadata = self.machine.metadata();
+        let members: BTreeSet<HostId> = metadata.topology.members().map(|node| node.host_id).collect();
+        let mut known = self.known.borrow_mut();
+        known.retain(|host, _| members.contains(host));
+        for host in members.iter().filter(|host| **host != self.local) {
+            known.entry(*host).or_insert_with(|| Known {
+                status: Status::Down,
+                since: runtime::now(),
+                log_index: 0,
+                schema_version: None,
+                heard: None,
+            });
+        }
+        drop(known);
+        self.detector.borrow_mut().set_peers(&members, monotonic());
+    }
+
+    /// Where a member is reached.
+    pub(crate) fn peer(&self, host: HostId) -> Option<Peer> {
+        let metadata = self.machine.metadata();
+        let node = metadata.topology.node(host)?;
+        let heard = self.known.borrow().get(&host).and_then(|known| known.heard);
+        Some(Peer::new(host.0, heard.unwrap_or(node.internode)))
+    }
+
+    /// A node says, or another says of it, where it is. A node that answers where it was is not taken for one elsewhere.
+    pub(crate) fn note_address(&self, host: HostId, address: SocketAddr) {
+        let metadata = self.machine.metadata();
+        let Some(node) = metadata.topology.node(host) else {
+            return;
+        };
+        let mut known = self.known.borrow_mut();
+        let Some(peer) = known.get_mut(&host) else {
+            return;
+        };
+        let present = peer.heard.unwrap_or(node.internode);
+        if address == present || peer.status == Status::Up {
+            return;
+        }
+        peer.heard = (address != node.internode).then_some(address);
+        drop(known);
+        self.rpc.retry_now(host.0);
+    }
+
+    /// All members and where they are reached, this node included.
+    pub(crate) fn addresses(&self) -> Vec<(HostId, SocketAddr)> {
+        let known = self.known.borrow();
+        let metadata = self.machine.metadata();
+        let of = |node: &topology::Node| {
+            if node.host_id == self.local {
+                return self.internode;
+            }
+            let heard = known.get(&node.host_id).and_then(|known| known.heard);
+            heard.unwrap_or(node.internode)
+        };
+        metadata
+            .topology
+            .members()
+            .map(|node| (node.host_id, of(node)))
+            .collect()
+    }
+
+    /// Whether a node answers. This one does.
+    pub(crate) fn is_live(&self, host: HostId) -> bool {
+        host == self.local
+            || self
+                .known
+                .borrow()
+                .get(&host)
+                .is_some_and(|known| known.status == Status::Up)
+    }
+
+    /// The nodes that answer, this one among them.
+    pub(crate) fn live(&self) -> BTreeSet<HostId> {
+        let known = self.known.borrow();
+        let up = known.iter().filter(|(_, known)| known.status == Status::Up);
+        up.map(|(host, _)| *host).chain([self.local]).collect()
+    }
+
+    /// For how long a node has not answered; zero for one that does.
+    pub(crate) fn down_for(&self, host: HostId) -> Duration {
+        match self.known.borrow().get(&host) {
+            Some(known) if known.status != Status::Up => runtime::now() - known.since,
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// The schema versions that others have said they have.
+    pub(crate) fn schema_versions(&self) -> BTreeMap<HostId, Uuid> {
+        let known = self.known.borrow();
+        let versions = known
+            .iter()
+            .filter_map(|(host, known)| Some((*host, known.schema_version?)));
+        versions.collect()
+    }
+
+    /// How far a node has applied the log, as it said last.
+    pub(crate) fn log_index(&self, host: HostId) -> u64 {
+        self.known.borrow().get(&host).map_or(0, |known| known.log_index)
+    }
+
+    /// Whether every node that answers has said that it has applied an index.
+    pub(crate) fn all_live_have(&self, log_index: u64) -> bool {
+        let known = self.known.borrow();
+        known
+            .values()
+            .all(|known| known.status != Status::Up || known.log_index >= log_index)
+    }
+
+    /// Takes what a node says; false when it says that this one has left.
+    pub(crate) fn on_state(&self, from: HostId, state: &State) -> bool {
+        if state.has_left && self.machine.metadata().topology.node(from).is_some() {
+            return false;
+        }
+        self.note_address(from, state.internode);
+        if let Some(known) = self.known.borrow_mut().get_mut(&from) {
+            known.log_index = known.log_index.max(state.log_index);
+            known.schema_version = Some(state.schema_version);
+        }
+        self.heard.notify_all();
+        if let Some(message) = state.message {
+            if self
+                .machine
+                .metadata()
+                .topology
+                .node(from)
+                .is_none_or(|node| node.state == NodeState::Left)
+            {
+                self.answer_stranger(from, state.internode);
+                return true;
+            }
+            self.detector.borrow_mut().on_message(from, message, monotonic());
+            self.take_outputs();
+        }
+        true
+    }
+
+    /// A node that is not a member asks whether this one is alive: it is told that it has left, if it has.
+    fn answer_stranger(&self, host: HostId, address: SocketAddr) {
+        let metadata = self.machine.metadata();
+        let has_left = metadata
+            .topology
+            .node(host)
+            .is_some_and(|node| node.state == NodeState::Left);
+        if has_left {
+            let state = State {
+                has_left,
+                ..self.state(None)
+            };
+            let peer = Peer::new(host.0, address);
+            drop(self.rpc.send(&peer, 0, wire::STATE, state.encode(), SEND_TIMEOUT));
+        }
+    }
+
+    fn state(&self, message: Option<Message>) -> State {
+        let metadata = self.machine.metadata();
+        State {
+            message,
+            log_index: self.machine.taken_index(),
+            schema_version: metadata.schema.version,
+            internode: self.internode,
+            has_left: false,
+        }
+    }
+
+    /// Tells all members what this node has.
+    pub(crate) fn broadcast(&self) {
+        let state = self.state(None).encode();
+        let hosts: Vec<HostId> = self.known.borrow().keys().copied().collect();
+        for host in hosts {
+            if let Some(peer) = self.peer(host) {
+                drop(self.rpc.send(&peer, 0, wire::STATE, state.clone(), SEND_TIMEOUT));
+            }
+        }
+    }
+
+    fn take_outputs(&self) {
+        loop {
+            let Some(output) = self.detector.borrow_mut().next_output() else {
+                return;
+            };
+            match output {
+                Output::Send { to, message } => {
+                    let Some(peer) = self.peer(to) else {
+                        continue;
+                    };
+                    let body = self.state(Some(message)).encode();
+                    if self.rpc.send(&peer, 0, wire::STATE, body, SEND_TIMEOUT).is_err() {
+                        self.detector.borrow_mut().on_send_failed(to, monotonic());
+                    }
+                }
+                Output::Changed { peer, status } => self.change(peer, status),
+            }
+        }
+    }
+
+    fn change(&self, host: HostId, status: Status) {
+        let before = {
+            let mut known = self.known.borrow_mut();
+            let Some(peer) = known.get_mut(&host) else {
+                return;
+            };
+            let before = std::mem::replace(&mut peer.status, status);
+            if (before == Status::Up) != (status == Status::Up) {
+                peer.since = runtime::now();
+            }
+            before
+        };
+        let is_live = status == Status::Up;
+        if (before == Status::Up) != is_live {
+            log::info!("node {host} is {}", if is_live { "up" } else { "down" });
+            self.listener.liveness(host, is_live);
+            self.heard.notify_all();
+        }
+    }
+
+    /// One turn of the detector; how long it may rest then.
+    pub(crate) fn tick(&self) -> Duration {
+        self.detector.borrow_mut().tick(monotonic());
+        self.take_outputs();
+        let deadline = self.detector.borrow().next_deadline();
+        let rest = deadline.map_or(TICK_MAX, |deadline| deadline.saturating_sub(monotonic()));
+        rest.clamp(Duration::from_millis(1), TICK_MAX)
+    }
+}
+
+/// Sends the group's messages to the node that has the Raft id.
+pub(crate) struct RaftTransport {
+    pub(crate) own_id: u64,
+    pub(crate) peers: Rc<Peers>,
+}
+
+impl Transport for RaftTransport {
+    fn send(&self, to: u64, message: Vec<u8>) {
+        let metadata = self.peers.machine.metadata();
+        let node = node_number(to).and_then(|number| metadata.topology.numbered(number));
+        let Some(peer) = node.and_then(|node| self.peers.peer(node.host_id)) else {
+            return;
+        };
+        let mut body = self.own_id.to_be_bytes().to_vec();
+        body.extend_from_slice(&message);
+        drop(self.peers.rpc.send(&peer, 0, wire::RAFT, body, SEND_TIMEOUT));
+    }
+}

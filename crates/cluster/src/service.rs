@@ -1,0 +1,160 @@
+//! A node's part in its cluster, running.
+
+use crate::command::{Command, SchemaChange};
+use crate::config::{Config, Listener};
+use crate::error::ChangeError;
+use crate::machine::Machine;
+use crate::metadata::Metadata;
+use crate::peers::Peers;
+use consensus::Consensus;
+use rpc::Rpc;
+use runtime::{Instant, Notify};
+use schema::{Schema, TableId};
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::sync::Arc;
+use topology::{HostId, TabletMap};
+use uuid::Uuid;
+
+/// A node's part in its cluster. Lives on shard 0, sees the cluster. See the crate.
+pub struct Cluster {
+    pub(crate) config: Config,
+    pub(crate) rpc: Rc<Rpc>,
+    pub(crate) listener: Rc<dyn Listener>,
+    pub(crate) machine: Rc<Machine>,
+    pub(crate) peers: Rc<Peers>,
+    pub(crate) consensus: Consensus,
+    pub(crate) own_raft_id: u64,
+    /// Tells this run of the node from others with its identity.
+    pub(crate) incarnation: u64,
+    pub(crate) is_stopping: Cell<bool>,
+    pub(crate) stop: Notify,
+    /// The listener was told that the node must end.
+    pub(crate) is_fatal: Cell<bool>,
+}
+
+impl Cluster {
+    /// What is agreed on, as far as this node has applied it.
+    #[must_use]
+    pub fn metadata(&self) -> Arc<Metadata> {
+        self.machine.metadata()
+    }
+
+    /// This node's identity.
+    #[must_use]
+    pub fn host_id(&self) -> HostId {
+        self.config.host_id
+    }
+
+    /// Whether a node answers.
+    #[must_use]
+    pub fn is_live(&self, host: HostId) -> bool {
+        self.peers.is_live(host)
+    }
+
+    /// The nodes that answer, this one among them.
+    #[must_use]
+    pub fn live(&self) -> BTreeSet<HostId> {
+        self.peers.live()
+    }
+
+    /// The schema versions that other members have said they have, whether they answer now or not.
+    #[must_use]
+    pub fn peer_schema_versions(&self) -> BTreeMap<HostId, Uuid> {
+        self.peers.schema_versions()
+    }
+
+    /// Where a member's internode door is, to be called with crate `rpc`.
+    #[must_use]
+    pub fn peer(&self, host: HostId) -> Option<rpc::Peer> {
+        self.peers.peer(host)
+    }
+
+    /// Makes `next` the schema, if it is still the one of version `base`. Returns when that is durable and taken over here, and, as far as they do it
+    /// within [`Config::agreement_timeout`], by every node that is alive.
+    ///
+    /// # Errors
+    /// [`ChangeError`]; after `Conflict` the caller computes the next schema again, from the present one.
+    pub async fn propose_schema(&self, base: Uuid, next: Arc<Schema>) -> Result<(), ChangeError> {
+        self.propose_schema_with_tablets(base, next, BTreeMap::new()).await
+    }
+
+    /// As [`Self::propose_schema`], with the tablet maps of tables that are new in it.
+    ///
+    /// # Errors
+    /// As [`Self::propose_schema`].
+    pub async fn propose_schema_with_tablets(
+        &self,
+        base: Uuid,
+        next: Arc<Schema>,
+        tablets: BTreeMap<TableId, Arc<TabletMap>>,
+    ) -> Result<(), ChangeError> {
+        let now = self.metadata();
+        if now.schema.version != base {
+            return Err(ChangeError::Conflict);
+        }
+        let change = SchemaChange {
+            tablets,
+            ..SchemaChange::between(&now.schema, &next)
+        };
+        let after = self.propose(Command::Schema(change)).await?;
+        self.agree(after.index).await;
+        Ok(())
+    }
+
+    /// Makes a change. Returns what this node has when it is durable and taken over here.
+    ///
+    /// # Errors
+    /// [`ChangeError`], which says whether it may have happened.
+    pub async fn propose(&self, command: Command) -> Result<Arc<Metadata>, ChangeError> {
+        let command = command.encode().map_err(|e| ChangeError::Rejected(e.to_string()))?;
+        let index = self.consensus.propose(command, self.config.propose_timeout).await?;
+        let metadata = self.metadata();
+        match metadata.rejected.get(&index) {
+            Some(rejected) => Err(rejected.clone().into()),
+            None => Ok(metadata),
+        }
+    }
+
+    /// Waits until this node has everything that was agreed on anywhere before the call.
+    ///
+    /// # Errors
+    /// `NoQuorum` when no leader confirms that in time.
+    pub async fn barrier(&self) -> Result<Arc<Metadata>, ChangeError> {
+        self.consensus.read_barrier(self.config.propose_timeout).await?;
+        Ok(self.metadata())
+    }
+
+    /// Waits until the nodes that are alive have applied an index, for as long as is configured.
+    async fn agree(&self, log_index: u64) {
+        let deadline = runtime::now() + self.config.agreement_timeout;
+        loop {
+            let heard = self.peers.heard.notified();
+            if self.peers.all_live_have(log_index) || !self.wait_until(deadline, heard).await {
+                return;
+            }
+        }
+    }
+
+    /// Waits for a notification; false when the time is over or the node stops.
+    pub(crate) async fn wait_until(&self, deadline: Instant, notified: runtime::Notified) -> bool {
+        let left = deadline - runtime::now();
+        !left.is_zero() && !self.is_stopping.get() && runtime::timeout(left, notified).await.is_ok()
+    }
+
+    /// Leaves the group's work to the others: proposals are told so, and tasks end. The doors of `rpc` are the caller's to close.
+    pub async fn stop(&self) {
+        self.is_stopping.set(true);
+        self.stop.notify_all();
+        self.consensus.stop().await;
+    }
+
+    /// Tells the listener, once, that the node must end.
+    pub(crate) fn fail(&self, reason: String) {
+        if !self.is_fatal.replace(true) {
+            log::error!("{reason}");
+            self.listener.fatal(reason);
+        }
+    }
+}

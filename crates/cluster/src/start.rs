@@ -1,0 +1,485 @@
+//! How a node comes into its cluster: it forms one, joins one, or comes back.
+//!
+//! Until a node is in, it writes nothing; so a node that is refused can be started again, elsewhere or otherwise, as if nothing had been.
+
+use crate::bytes::Malformed;
+use crate::config::{Config, Listener};
+use crate::error::ClusterError;
+use crate::file;
+use crate::machine::Machine;
+use crate::metadata::Metadata;
+use crate::peers::{Peers, RaftTransport, raft_id};
+use crate::service::Cluster;
+use crate::tokens;
+use crate::verbs::Door;
+use crate::wire::{self, JoinAnswer, Who};
+use consensus::{Consensus, Options, Start};
+use rpc::{Peer, Rpc, RpcError};
+use runtime::Notify;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use topology::{Admission, HostId, JoinFacts, JoinRequest, NodeState, Topology, TopologyCommand, admit};
+use types::Token;
+use uuid::Uuid;
+
+/// How long a node is given to say who it is.
+const WHO_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a member may take to let a node in.
+const JOIN_TIMEOUT: Duration = Duration::from_secs(20);
+/// Between two rounds of asking the seeds.
+const ROUND: Duration = Duration::from_millis(500);
+/// How a node refuses a hello that is meant for another, before its own host id.
+const NAMES_ITSELF: &str = "this node is ";
+
+/// The Raft group of a cluster.
+pub(crate) fn group_of(cluster_id: Uuid) -> u64 {
+    let (high, low) = cluster_id.as_u64_pair();
+    high ^ low
+}
+
+/// How a node begins.
+struct Beginning {
+    metadata: Metadata,
+    start: Start,
+    /// The listener has not seen this metadata.
+    is_new: bool,
+}
+
+impl Cluster {
+    /// Brings the node into its cluster: back into the one of its files (`initial`, from [`crate::load`]), else into that of its seeds, else into one
+    /// that it forms. To be called on shard 0, when `rpc` answers with [`crate::handler`] there.
+    ///
+    /// A node that comes back waits for nobody. One that joins returns when it has all metadata and its place: a full member, or an empty receiver.
+    /// When the metadata is not `initial`, [`Listener::changed`] is called before this returns.
+    ///
+    /// # Errors
+    /// [`ClusterError`].
+    pub async fn start(
+        config: Config,
+        rpc: Rc<Rpc>,
+        listener: Rc<dyn Listener>,
+        initial: Option<Metadata>,
+    ) -> Result<Rc<Self>, ClusterError> {
+        let incarnation = runtime::random_u64();
+        let door = Rc::new(Door {
+            incarnation,
+            cluster_id: Cell::new(initial.as_ref().map(|metadata| metadata.topology.cluster_id())),
+            cluster: RefCell::new(None),
+        });
+        runtime::set_local(door.clone());
+        let candidate = Candidate {
+            config: &config,
+            rpc: &rpc,
+            listener: &*listener,
+            incarnation,
+        };
+        let beginning = match initial {
+            Some(metadata) => candidate.come_back(metadata).await?,
+            None => candidate.form_or_join().await?,
+        };
+        let cluster = begin(config, rpc, listener, incarnation, beginning).await?;
+        door.cluster_id.set(Some(cluster.metadata().topology.cluster_id()));
+        *door.cluster.borrow_mut() = Some(cluster.clone());
+        cluster.peers.broadcast();
+        cluster.take_place().await;
+        cluster.spawn_own();
+        Ok(cluster)
+    }
+}
+
+async fn begin(
+    config: Config,
+    rpc: Rc<Rpc>,
+    listener: Rc<dyn Listener>,
+    incarnation: u64,
+    beginning: Beginning,
+) -> Result<Rc<Cluster>, ClusterError> {
+    let metadata = Arc::new(beginning.metadata);
+    let topology = &metadata.topology;
+    let number = topology.number(config.host_id).ok_or_else(|| {
+        ClusterError::Refused(format!(
+            "node {} is not in the metadata that it was given",
+            config.host_id
+        ))
+    })?;
+    if beginning.is_new {
+        listener.changed(metadata.clone()).await;
+    }
+    let own_raft_id = raft_id(number);
+    let options = Options::new(
+        file::raft_dir(&config.dir),
+        group_of(topology.cluster_id()),
+        own_raft_id,
+    );
+    let machine = Rc::new(Machine::new(config.dir.clone(), metadata.clone(), listener.clone()));
+    let peers = Rc::new(Peers::new(
+        config.host_id,
+        config.internode,
+        rpc.clone(),
+        machine.clone(),
+        listener.clone(),
+        config.failure_detector,
+    ));
+    let transport = Rc::new(RaftTransport {
+        own_id: own_raft_id,
+        peers: peers.clone(),
+    });
+    let consensus = Consensus::start(options, beginning.start, transport, machine.clone())
+        .await
+        .map_err(ClusterError::Consensus)?;
+    let cluster = Rc::new(Cluster {
+        config,
+        rpc,
+        listener,
+        machine,
+        peers,
+        consensus,
+        own_raft_id,
+        incarnation,
+        is_stopping: Cell::new(false),
+        stop: Notify::new(),
+        is_fatal: Cell::new(false),
+    });
+    cluster.spawn_shared();
+    Ok(cluster)
+}
+
+/// What is known of the node behind an address.
+enum Found {
+    /// It answers.
+    Node(HostId, Who),
+    /// It answers, and is not ready to say who it is.
+    Starting,
+    /// It does not talk to this node, for this reason.
+    Refuses(String),
+    /// Nobody answers.
+    Silent,
+}
+
+/// A node that is not in yet.
+struct Candidate<'a> {
+    config: &'a Config,
+    rpc: &'a Rc<Rpc>,
+    listener: &'a dyn Listener,
+    incarnation: u64,
+}
+
+impl Candidate<'_> {
+    fn request(&self, cluster_id: Option<Uuid>, tokens: Vec<Token>) -> JoinRequest {
+        let config = self.config;
+        JoinRequest {
+            cluster_name: config.cluster_name.clone(),
+            cluster_id,
+            host_id: config.host_id,
+            internode: config.internode,
+            native: config.native,
+            native_shard_aware_port: config.native_shard_aware_port,
+            location: config.location.clone(),
+            shards: config.shards,
+            tokens,
+            features: config.features.clone(),
+            release: config.release.clone(),
+            wall_clock: wall_clock(),
+            auto_bootstrap: config.auto_bootstrap,
+        }
+    }
+
+    /// From the node's own files.
+    async fn come_back(&self, metadata: Metadata) -> Result<Beginning, ClusterError> {
+        restart_commands(self.config, &metadata).map_err(ClusterError::Refused)?;
+        let topology = &metadata.topology;
+        let node = topology
+            .node(self.config.host_id)
+            .expect("a restart is of a known node");
+        if node.internode != self.config.internode
+            && has_identity_elsewhere(self.rpc, self.config.host_id, node.internode, self.incarnation).await
+        {
+            return Err(ClusterError::Refused(duplicate(self.config, node.internode)));
+        }
+        let is_alone = topology.nodes().len() == 1;
+        let start = if file::has_log(&self.config.dir) || node.state == NodeState::Joining {
+            Start::Joining
+        } else if is_alone && metadata.index == 1 {
+            // It fell while it formed the cluster.
+            Start::Voters(vec![1])
+        } else {
+            return Err(ClusterError::Refused(format!(
+                "The metadata is there and its log in {} is not. Restore the directory, or remove node {} from the cluster and start it on an \
+                 empty data directory.",
+                file::raft_dir(&self.config.dir).display(),
+                self.config.host_id
+            )));
+        };
+        Ok(Beginning {
+            metadata,
+            start,
+            is_new: false,
+        })
+    }
+
+    async fn form_or_join(&self) -> Result<Beginning, ClusterError> {
+        let own = self.config.internode;
+        let others: BTreeSet<SocketAddr> = self.config.seeds.iter().copied().filter(|seed| *seed != own).collect();
+        let is_first = self.config.seeds.first().is_none_or(|seed| *seed == own);
+        let begun = runtime::now();
+        let mut last_reason = "no seed answers".to_owned();
+        loop {
+            let mut may_form = is_first;
+            let mut all_answered = true;
+            for seed in &others {
+                match self.who(*seed).await {
+                    Found::Node(host, who) if host == self.config.host_id => {
+                        if who.incarnation != self.incarnation {
+                            return Err(ClusterError::Refused(duplicate(self.config, *seed)));
+                        }
+                    }
+                    Found::Node(host, who) if who.cluster_id.is_some() => {
+                        may_form = false;
+                        match self.join(Peer::new(host.0, *seed)).await? {
+                            Ok(beginning) => return Ok(beginning),
+                            Err(reason) => last_reason = format!("{seed}: {reason}"),
+                        }
+                    }
+                    Found::Node(..) => {}
+                    Found::Starting => may_form = false,
+                    Found::Refuses(reason) => {
+                        return Err(ClusterError::Refused(format!("the seed {seed} says: {reason}")));
+                    }
+                    Found::Silent => all_answered = false,
+                }
+            }
+            let waited = runtime::now() - begun;
+            if may_form && (all_answered || waited >= self.config.ring_delay) {
+                return self.form().await;
+            }
+            if waited >= self.config.join_timeout {
+                return Err(ClusterError::Unreachable(format!(
+                    "in {:.0} s none of the seeds let it in ({last_reason})",
+                    waited.as_secs_f64()
+                )));
+            }
+            runtime::sleep(ROUND).await;
+        }
+    }
+
+    /// A cluster of this node.
+    async fn form(&self) -> Result<Beginning, ClusterError> {
+        let id = Uuid::from_u64_pair(runtime::random_u64(), runtime::random_u64());
+        let cluster_id = uuid::Builder::from_random_bytes(*id.as_bytes()).into_uuid();
+        let mut topology = Topology::new(&self.config.cluster_name, cluster_id);
+        let request = self.request(None, wanted_tokens(self.config));
+        let facts = facts(BTreeSet::new(), self.config);
+        let admission = admit(&topology, &request, &facts).map_err(|e| ClusterError::Refused(e.to_string()))?;
+        let (Admission::Join { commands, .. } | Admission::Restart { commands }) = admission;
+        for command in &commands {
+            topology
+                .apply(command)
+                .map_err(|e| ClusterError::Refused(e.to_string()))?;
+        }
+        let mut metadata = Metadata::new(self.config.initial_schema.clone(), topology);
+        metadata.index = 1;
+        self.keep(&metadata).await?;
+        log::info!("formed cluster '{}' with id {cluster_id}", self.config.cluster_name);
+        Ok(Beginning {
+            metadata,
+            start: Start::Voters(vec![1]),
+            is_new: true,
+        })
+    }
+
+    /// Asks a member to be let in. The inner error is a reason to try again.
+    async fn join(&self, member: Peer) -> Result<Result<Beginning, String>, ClusterError> {
+        if self.listener.has_user_data().await {
+            return Err(ClusterError::Refused(
+                "The node holds data from when it was alone, and the seeds have a cluster of their own. Start it on an empty data directory, and load \
+                 its data with the tools if it is wanted."
+                    .to_owned(),
+            ));
+        }
+        let request = self.request(None, wanted_tokens(self.config));
+        let body = wire::encode_join(&request);
+        let answer = match self.rpc.call(&member, 0, wire::JOIN, body, JOIN_TIMEOUT).await {
+            Ok(answer) => answer,
+            Err(error) => return Ok(Err(error.to_string())),
+        };
+        let metadata = match JoinAnswer::decode(&answer) {
+            Ok(JoinAnswer::Refused(reason)) => return Err(ClusterError::Refused(reason)),
+            Ok(JoinAnswer::Later(reason)) => return Ok(Err(reason)),
+            Ok(JoinAnswer::Welcome(bytes)) => Metadata::decode(&bytes).map_err(unreadable)?,
+            Err(error) => return Err(unreadable(error)),
+        };
+        let topology = &metadata.topology;
+        if topology.node(self.config.host_id).is_none() || topology.cluster_name() != self.config.cluster_name {
+            return Ok(Err("the metadata that it gave does not have this node".to_owned()));
+        }
+        self.keep(&metadata).await?;
+        log::info!(
+            "joining cluster '{}' with id {}",
+            topology.cluster_name(),
+            topology.cluster_id()
+        );
+        Ok(Ok(Beginning {
+            metadata,
+            start: Start::Joining,
+            is_new: true,
+        }))
+    }
+
+    async fn keep(&self, metadata: &Metadata) -> Result<(), ClusterError> {
+        let encoded = metadata.encode().map_err(|e| ClusterError::Disk(e.to_string()))?;
+        let dir = self.config.dir.clone();
+        let kept = runtime::offload(move || {
+            file::create_dir(&dir)?;
+            file::save(&dir, &encoded)
+        });
+        kept.await
+            .map_err(|e| ClusterError::Disk(format!("{}: {e}", file::path(&self.config.dir).display())))
+    }
+
+    async fn who(&self, address: SocketAddr) -> Found {
+        who(self.rpc, address).await
+    }
+}
+
+fn unreadable(error: Malformed) -> ClusterError {
+    ClusterError::Refused(format!("{error}; start the node with the release of the other nodes"))
+}
+
+fn duplicate(config: &Config, address: SocketAddr) -> String {
+    format!(
+        "Host id {} is alive at {address}, and starts at {}: two nodes have one identity. Stop one of them; if the data directory was copied, start \
+         the copy on an empty one.",
+        config.host_id, config.internode
+    )
+}
+
+/// Time since 1970 by this node's clock.
+pub(crate) fn wall_clock() -> Duration {
+    Duration::from_micros(u64::try_from(runtime::wall_clock_us()).unwrap_or(0))
+}
+
+pub(crate) fn facts(alive: BTreeSet<HostId>, config: &Config) -> JoinFacts {
+    JoinFacts {
+        wall_clock: wall_clock(),
+        alive,
+        clock_offset_max: config.clock_offset_max,
+    }
+}
+
+/// The tokens that a node takes when it gets some.
+pub(crate) fn wanted_tokens(config: &Config) -> Vec<Token> {
+    if config.initial_tokens.is_empty() {
+        return tokens::choose(config.host_id, config.num_tokens);
+    }
+    let tokens: BTreeSet<Token> = config.initial_tokens.iter().copied().collect();
+    tokens.into_iter().collect()
+}
+
+/// What must be changed in the topology for this node to be as it was started now.
+///
+/// # Errors
+/// Why it may not come back so.
+pub(crate) fn restart_commands(config: &Config, metadata: &Metadata) -> Result<Vec<TopologyCommand>, String> {
+    let topology = &metadata.topology;
+    let tokens = match topology.node(config.host_id) {
+        Some(node) if config.initial_tokens.is_empty() => node.tokens.clone(),
+        Some(_) => wanted_tokens(config),
+        None => {
+            return Err(format!(
+                "The metadata in {} is of another node: cluster '{}' has none with host id {}. Restore the node's own data directory.",
+                config.dir.display(),
+                topology.cluster_name(),
+                config.host_id
+            ));
+        }
+    };
+    let request = JoinRequest {
+        cluster_name: config.cluster_name.clone(),
+        cluster_id: Some(topology.cluster_id()),
+        host_id: config.host_id,
+        internode: config.internode,
+        native: config.native,
+        native_shard_aware_port: config.native_shard_aware_port,
+        location: config.location.clone(),
+        shards: config.shards,
+        tokens,
+        features: config.features.clone(),
+        release: config.release.clone(),
+        wall_clock: wall_clock(),
+        auto_bootstrap: config.auto_bootstrap,
+    };
+    match admit(topology, &request, &facts(BTreeSet::new(), config)) {
+        Ok(Admission::Join { commands, .. } | Admission::Restart { commands }) => Ok(commands),
+        Err(refusal) => Err(refusal.to_string()),
+    }
+}
+
+/// Whether another process answers at an address with this identity.
+pub(crate) async fn has_identity_elsewhere(rpc: &Rc<Rpc>, host: HostId, address: SocketAddr, incarnation: u64) -> bool {
+    let answer = rpc
+        .call(&Peer::new(host.0, address), 0, wire::WHO, Vec::new(), WHO_TIMEOUT)
+        .await;
+    rpc.disconnect(host.0);
+    match answer {
+        Ok(answer) => Who::decode(&answer).is_ok_and(|who| who.incarnation != incarnation),
+        // It has the identity and is not ready to say more; this process would have been.
+        Err(RpcError::Remote(_)) => true,
+        Err(_) => false,
+    }
+}
+
+/// Who answers at an address. A node that is asked for by a wrong name says its own.
+async fn who(rpc: &Rc<Rpc>, address: SocketAddr) -> Found {
+    let nobody = Uuid::from_u64_pair(runtime::random_u64(), runtime::random_u64());
+    let refused = rpc
+        .call(&Peer::new(nobody, address), 0, wire::WHO, Vec::new(), WHO_TIMEOUT)
+        .await;
+    rpc.disconnect(nobody);
+    let reason = match refused {
+        Err(RpcError::Refused(reason)) => reason,
+        Ok(_) | Err(_) => return Found::Silent,
+    };
+    let named = reason
+        .strip_prefix(NAMES_ITSELF)
+        .and_then(|rest| rest.split([' ', ',']).next())
+        .and_then(|word| Uuid::parse_str(word).ok());
+    let Some(host) = named else {
+        return Found::Refuses(reason);
+    };
+    match rpc
+        .call(&Peer::new(host, address), 0, wire::WHO, Vec::new(), WHO_TIMEOUT)
+        .await
+    {
+        Ok(answer) => match Who::decode(&answer) {
+            Ok(who) => Found::Node(HostId(host), who),
+            Err(error) => Found::Refuses(error.to_string()),
+        },
+        Err(RpcError::Remote(_)) => Found::Starting,
+        Err(RpcError::Refused(reason)) => Found::Refuses(reason),
+        Err(_) => Found::Silent,
+    }
+}
+
+impl Cluster {
+    /// Asks the seeds where everybody is, and tells them where this node is.
+    pub(crate) async fn ask_seeds(&self) {
+        for seed in self.config.seeds.iter().filter(|seed| **seed != self.config.internode) {
+            let Found::Node(host, who) = who(&self.rpc, *seed).await else {
+                continue;
+            };
+            if who.cluster_id != Some(self.metadata().topology.cluster_id()) || host == self.config.host_id {
+                continue;
+            }
+            self.peers.note_address(host, *seed);
+            for (host, address) in who.peers {
+                if host != self.config.host_id {
+                    self.peers.note_address(host, address);
+                }
+            }
+        }
+    }
+}

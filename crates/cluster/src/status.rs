@@ -1,0 +1,173 @@
+//! What operators are told, and what they may do when most voters are lost.
+
+use crate::error::LoadError;
+use crate::file;
+use crate::peers::raft_id;
+use crate::service::Cluster;
+use crate::start::group_of;
+use consensus::{Recovery, RecoveryError, recover_from_lost_majority};
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+use topology::{HostId, Location, NodeNumber, NodeState};
+use uuid::Uuid;
+
+/// A node's part in the metadata group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role {
+    /// Leads; has a vote.
+    Leader,
+    /// Has a vote.
+    Voter,
+    /// Gets the log without a vote.
+    Learner,
+    /// Is not in the group yet, or not any more.
+    None,
+}
+
+/// A member, as this node sees it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MemberStatus {
+    /// Its identity.
+    pub host_id: HostId,
+    /// Its number.
+    pub number: NodeNumber,
+    /// Its part in the cluster.
+    pub state: NodeState,
+    /// Where other nodes reach it.
+    pub internode: SocketAddr,
+    /// Where it stands.
+    pub location: Location,
+    /// Whether it answers.
+    pub is_live: bool,
+    /// For how long it has not.
+    pub down_for: Duration,
+    /// The schema version that it said last.
+    pub schema_version: Option<Uuid>,
+    /// How far it has applied the log, as it said last.
+    pub log_index: u64,
+    /// Its part in the metadata group.
+    pub role: Role,
+}
+
+/// The cluster, as this node sees it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Status {
+    /// Its name.
+    pub cluster_name: String,
+    /// Its id.
+    pub cluster_id: Uuid,
+    /// The last command that was applied here.
+    pub log_index: u64,
+    /// The schema's version.
+    pub schema_version: Uuid,
+    /// The topology's version.
+    pub topology_version: u64,
+    /// Who leads the metadata group.
+    pub leader: Option<HostId>,
+    /// All nodes that have not left, in the order in which they were added.
+    pub members: Vec<MemberStatus>,
+    /// The metadata group, in its own words.
+    pub raft: consensus::Status,
+    /// Why metadata cannot be kept at the moment.
+    pub disk_error: Option<String>,
+}
+
+impl Cluster {
+    /// The cluster, as this node sees it.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let (metadata, raft) = (self.metadata(), self.consensus.status());
+        let versions = self.peers.schema_versions();
+        let topology = &metadata.topology;
+        let members = topology
+            .numbered_nodes()
+            .filter(|(_, node)| node.state != NodeState::Left);
+        let members = members.map(|(number, node)| {
+            let (host_id, id) = (node.host_id, raft_id(number));
+            let is_self = host_id == self.config.host_id;
+            MemberStatus {
+                host_id,
+                number,
+                state: node.state,
+                internode: node.internode,
+                location: node.location.clone(),
+                is_live: self.peers.is_live(host_id),
+                down_for: self.peers.down_for(host_id),
+                schema_version: if is_self {
+                    Some(metadata.schema.version)
+                } else {
+                    versions.get(&host_id).copied()
+                },
+                log_index: if is_self {
+                    metadata.index
+                } else {
+                    self.peers.log_index(host_id)
+                },
+                role: if raft.leader == Some(id) {
+                    Role::Leader
+                } else if raft.voters.contains(&id) {
+                    Role::Voter
+                } else if raft.learners.contains(&id) {
+                    Role::Learner
+                } else {
+                    Role::None
+                },
+            }
+        });
+        Status {
+            cluster_name: topology.cluster_name().to_owned(),
+            cluster_id: topology.cluster_id(),
+            log_index: metadata.index,
+            schema_version: metadata.schema.version,
+            topology_version: topology.version(),
+            leader: raft
+                .leader
+                .and_then(crate::peers::node_number)
+                .and_then(|number| topology.numbered(number))
+                .map(|node| node.host_id),
+            members: members.collect(),
+            disk_error: self.machine.disk_error.borrow().clone().or(raft.storage_error.clone()),
+            raft,
+        }
+    }
+}
+
+/// Why a lost majority was not given up.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum RecoverError {
+    /// The metadata file cannot be read.
+    Load(LoadError),
+    /// The node was never in a cluster, or is not in the one whose files it has.
+    NotAMember,
+    /// The group's log says no.
+    Recovery(RecoveryError),
+}
+
+impl fmt::Display for RecoverError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Load(error) => error.fmt(f),
+            Self::NotAMember => f.write_str("this node is in no cluster"),
+            Self::Recovery(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for RecoverError {}
+
+/// Makes this node the only voter of its cluster's metadata, for the day when most voters are gone for ever. Offline: the node must not run.
+/// Blocks. `confirmation` is [`consensus::RECOVERY_CONFIRMATION`], word for word. The lost nodes stay members until they are removed.
+///
+/// # Errors
+/// [`RecoverError`]; nothing was changed then.
+pub fn recover(dir: &Path, host_id: HostId, confirmation: &str) -> Result<Recovery, RecoverError> {
+    let metadata = file::load(dir)
+        .map_err(RecoverError::Load)?
+        .ok_or(RecoverError::NotAMember)?;
+    let number = metadata.topology.number(host_id).ok_or(RecoverError::NotAMember)?;
+    let group = group_of(metadata.topology.cluster_id());
+    recover_from_lost_majority(&file::raft_dir(dir), group, raft_id(number), confirmation)
+        .map_err(RecoverError::Recovery)
+}

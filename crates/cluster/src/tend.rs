@@ -1,0 +1,380 @@
+//! What goes on while a node is in: members are let in and get their places, the group gets its members and voters, a node keeps its own entry true.
+//!
+//! **Places on the ring.** A node that joins has no tokens and so owns nothing. It asks all members whether they hold data of users. When none does,
+//! it takes its tokens: from then on everybody writes its ranges to it too. It asks again, and only those count who have taken over that change. When
+//! still none holds data, it becomes a full member: there is nothing that its ranges lack. When somebody holds data, it stays `Joining` without
+//! tokens, an empty receiver: it coordinates, and owns nothing until data is moved to it. When somebody does not answer, it asks again.
+
+use crate::command::Command;
+use crate::peers::raft_id;
+use crate::service::Cluster;
+use crate::start::{facts, has_identity_elsewhere, restart_commands, wanted_tokens};
+use crate::wire::{self, JoinAnswer, Settled};
+use consensus::{Change, Member, VOTERS_MAX, changes_towards, choose_voters};
+use runtime::Notified;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::time::Duration;
+use topology::{Admission, HostId, JoinRequest, NodeState, TopologyCommand, admit};
+
+/// Between two looks of the leader at the members.
+const LEADER_INTERVAL: Duration = Duration::from_millis(250);
+/// Between two looks of a node at its own entry.
+const OWN_INTERVAL: Duration = Duration::from_secs(1);
+/// How long the group may take for one change of its members.
+const MEMBERS_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a member may take to say whether it holds data.
+const SETTLED_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a node that joins waits for its place before it goes on as an empty receiver.
+const PLACE_WAIT: Duration = Duration::from_secs(30);
+/// Between two attempts to get its place.
+const PLACE_INTERVAL: Duration = Duration::from_millis(300);
+/// A learner that is so many entries behind may vote.
+const LAG_MAX: u64 = 64;
+
+/// How far a node has come with its place.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Place {
+    /// It has all that it will get.
+    Taken,
+    /// Somebody holds data, so it owns nothing.
+    Receiver(HostId),
+    /// Not yet, for this reason.
+    Waiting(String),
+}
+
+impl Cluster {
+    /// What runs as soon as the group does.
+    pub(crate) fn spawn_shared(self: &Rc<Self>) {
+        drop(runtime::spawn(self.clone().run_detector()));
+        drop(runtime::spawn(self.clone().run_broadcast()));
+        drop(runtime::spawn(self.clone().run_leader()));
+    }
+
+    /// What runs once the node is in.
+    pub(crate) fn spawn_own(self: &Rc<Self>) {
+        drop(runtime::spawn(self.clone().run_own()));
+    }
+
+    async fn run_detector(self: Rc<Self>) {
+        while !self.is_stopping.get() {
+            let rest = self.peers.tick();
+            self.rest(rest).await;
+        }
+    }
+
+    async fn run_broadcast(self: Rc<Self>) {
+        while !self.is_stopping.get() {
+            let changed: Notified = self.machine.changed.notified();
+            self.peers.set_members();
+            self.peers.broadcast();
+            changed.await;
+        }
+    }
+
+    /// Sleeps, unless the node stops.
+    async fn rest(&self, duration: Duration) {
+        let stopped = self.stop.notified();
+        if !self.is_stopping.get() {
+            let _ = runtime::timeout(duration, stopped).await;
+        }
+    }
+
+    /// Decides about a node that asks to be let in.
+    pub(crate) async fn admit(&self, request: JoinRequest) -> JoinAnswer {
+        if let Err(error) = self.barrier().await {
+            return JoinAnswer::Later(error.to_string());
+        }
+        let facts = facts(self.peers.live(), &self.config);
+        let commands = match admit(&self.metadata().topology, &request, &facts) {
+            Ok(Admission::Join { commands, .. } | Admission::Restart { commands }) => commands,
+            Err(refusal) => return JoinAnswer::Refused(refusal.to_string()),
+        };
+        for command in commands {
+            let command = match command {
+                // It gets its tokens when it is known that no data would be missing in them.
+                TopologyCommand::AddNode(mut node) => {
+                    node.tokens.clear();
+                    TopologyCommand::AddNode(node)
+                }
+                other => other,
+            };
+            if let Err(error) = self.propose(Command::Topology(command)).await {
+                return JoinAnswer::Later(error.to_string());
+            }
+        }
+        match self.metadata().encode() {
+            Ok(bytes) => JoinAnswer::Welcome(bytes),
+            Err(error) => JoinAnswer::Later(error.to_string()),
+        }
+    }
+
+    /// Whether a member holds data of users, by the word of all of them, each as of an index that it has taken over.
+    async fn who_has_data(&self, log_index: u64) -> Result<Option<HostId>, String> {
+        let metadata = self.metadata();
+        let others = metadata
+            .topology
+            .members()
+            .filter(|node| node.host_id != self.config.host_id);
+        // All are asked before the first is waited for.
+        let calls: Vec<_> = others
+            .filter_map(|node| Some((node.host_id, self.peers.peer(node.host_id)?)))
+            .map(|(host, peer)| {
+                let body = wire::encode_settled(log_index);
+                (host, self.rpc.call(&peer, 0, wire::SETTLED, body, SETTLED_TIMEOUT))
+            })
+            .collect();
+        let mut unknown = None;
+        for (host, call) in calls {
+            match call
+                .await
+                .map_err(|e| e.to_string())
+                .and_then(|answer| Settled::decode(&answer).map_err(|e| e.to_string()))
+            {
+                Ok(Settled {
+                    has_applied: true,
+                    has_user_data: false,
+                }) => {}
+                Ok(Settled {
+                    has_applied: true,
+                    has_user_data: true,
+                }) => return Ok(Some(host)),
+                Ok(_) => unknown = Some(format!("node {host} is behind")),
+                Err(error) => unknown = Some(format!("node {host}: {error}")),
+            }
+        }
+        unknown.map_or(Ok(None), Err)
+    }
+
+    /// One step of this node towards its place.
+    async fn settle(&self) -> Place {
+        let metadata = match self.barrier().await {
+            Ok(metadata) => metadata,
+            Err(error) => return Place::Waiting(error.to_string()),
+        };
+        let host_id = self.config.host_id;
+        let Some(node) = metadata
+            .topology
+            .node(host_id)
+            .filter(|node| node.state == NodeState::Joining)
+        else {
+            return Place::Taken;
+        };
+        let set_tokens = |tokens| TopologyCommand::SetTokens { host_id, tokens };
+        let command = if self.config.auto_bootstrap {
+            match self.who_has_data(metadata.index).await {
+                Ok(None) if node.tokens.is_empty() => set_tokens(wanted_tokens(&self.config)),
+                Ok(None) => TopologyCommand::SetState {
+                    host_id,
+                    state: NodeState::Normal,
+                },
+                Ok(Some(holder)) if node.tokens.is_empty() => return Place::Receiver(holder),
+                Ok(Some(_)) => set_tokens(Vec::new()),
+                Err(reason) => return Place::Waiting(reason),
+            }
+        } else {
+            // Without tokens it owns nothing of the ring as a full member either.
+            TopologyCommand::SetState {
+                host_id,
+                state: NodeState::Normal,
+            }
+        };
+        match self.propose(Command::Topology(command)).await {
+            Ok(_) => Place::Waiting("its place is not complete".to_owned()),
+            Err(error) => Place::Waiting(error.to_string()),
+        }
+    }
+
+    /// Waits until a node that joined has its place, or goes on as an empty receiver.
+    pub(crate) async fn take_place(&self) {
+        let is_joining = |node: &topology::Node| node.state == NodeState::Joining;
+        if !self
+            .metadata()
+            .topology
+            .node(self.config.host_id)
+            .is_some_and(is_joining)
+        {
+            return;
+        }
+        let begun = runtime::now();
+        while !self.is_stopping.get() {
+            match self.settle().await {
+                Place::Taken => {
+                    log::info!("this node is a full member of the cluster");
+                    return;
+                }
+                Place::Receiver(holder) => return self.say_receiver(holder),
+                Place::Waiting(reason) if runtime::now() - begun >= PLACE_WAIT => {
+                    log::warn!("this node has no place in the cluster yet and goes on as an empty receiver: {reason}");
+                    return;
+                }
+                Place::Waiting(_) => self.rest(PLACE_INTERVAL).await,
+            }
+        }
+    }
+
+    fn say_receiver(&self, holder: HostId) {
+        log::warn!(
+            "node {holder} holds data, so this node joins as an empty receiver: it serves clients, and owns no part of the data until some is moved to it"
+        );
+    }
+
+    /// Keeps this node's entry true, and gets its place if it has none yet.
+    async fn run_own(self: Rc<Self>) {
+        let mut is_receiver = false;
+        while !self.is_stopping.get() && !self.is_fatal.get() {
+            self.tend_own().await;
+            if !is_receiver && !self.is_fatal.get() {
+                let metadata = self.metadata();
+                let node = metadata.topology.node(self.config.host_id);
+                if node.is_some_and(|node| node.state == NodeState::Joining)
+                    && let Place::Receiver(holder) = self.settle().await
+                {
+                    is_receiver = true;
+                    self.say_receiver(holder);
+                }
+            }
+            self.rest(OWN_INTERVAL).await;
+        }
+    }
+
+    async fn tend_own(&self) {
+        let status = self.consensus.status();
+        if let Some(epoch) = status.superseded_by {
+            return self.fail(format!(
+                "this node was given up when the cluster's metadata was recovered from a lost majority (epoch {epoch}); start it on an empty data \
+                 directory to join as a new one"
+            ));
+        }
+        if status.leader.is_none() {
+            self.ask_seeds().await;
+            self.peers.broadcast();
+        }
+        let metadata = self.metadata();
+        let commands = match restart_commands(&self.config, &metadata) {
+            Ok(commands) => commands,
+            Err(reason) => return self.fail(format!("this node cannot go on: {reason}")),
+        };
+        if commands.is_empty() {
+            return;
+        }
+        let registered = metadata.topology.node(self.config.host_id).map(|node| node.internode);
+        if let Some(address) = registered.filter(|address| *address != self.config.internode)
+            && has_identity_elsewhere(&self.rpc, self.config.host_id, address, self.incarnation).await
+        {
+            return self.fail(format!(
+                "host id {} is alive at {address} too, and two nodes may not have one identity: this one, at {}, stops",
+                self.config.host_id, self.config.internode
+            ));
+        }
+        for command in commands {
+            if let Err(error) = self.propose(Command::Topology(command)).await {
+                log::debug!("the node's entry is not up to date yet: {error}");
+                return;
+            }
+        }
+    }
+
+    async fn run_leader(self: Rc<Self>) {
+        while !self.is_stopping.get() {
+            self.rest(LEADER_INTERVAL).await;
+            if self.consensus.status().leader == Some(self.own_raft_id)
+                && let Err(reason) = self.tend_group().await
+            {
+                log::debug!("the metadata group's members are not as they should be yet: {reason}");
+            }
+        }
+    }
+
+    /// The leader's care: everybody in the topology is in the group, nobody else is, the right ones vote, and nobody who is gone holds tokens.
+    async fn tend_group(&self) -> Result<(), String> {
+        let status = self.consensus.status();
+        let changes = self.member_changes(&status);
+        if !changes.is_empty() {
+            let changed = self.consensus.change_members(changes, MEMBERS_TIMEOUT).await;
+            return changed.map_err(|e| e.to_string());
+        }
+        let changes = self.voter_changes(&status);
+        if !changes.is_empty() {
+            let changed = self.consensus.change_members(changes, MEMBERS_TIMEOUT).await;
+            return changed.map_err(|e| e.to_string());
+        }
+        let metadata = self.metadata();
+        for node in metadata.topology.members() {
+            let is_given_up = node.state == NodeState::Joining
+                && !node.tokens.is_empty()
+                && self.peers.down_for(node.host_id) >= self.config.give_up_joining_after;
+            if is_given_up {
+                let command = TopologyCommand::SetTokens {
+                    host_id: node.host_id,
+                    tokens: Vec::new(),
+                };
+                self.propose(Command::Topology(command))
+                    .await
+                    .map_err(|e| e.to_string())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Who is to come into the group, as a learner, and who is to go.
+    fn member_changes(&self, status: &consensus::Status) -> Vec<Change> {
+        let metadata = self.metadata();
+        let nodes = metadata.topology.numbered_nodes();
+        let members: BTreeSet<u64> = nodes
+            .filter(|(_, node)| node.state != NodeState::Left)
+            .map(|(number, _)| raft_id(number))
+            .collect();
+        let present: BTreeSet<u64> = status.voters.iter().chain(&status.learners).copied().collect();
+        let new = members.difference(&present).map(|id| Change::Learner(*id));
+        let gone = present.difference(&members).filter(|id| **id != self.own_raft_id);
+        // A voter goes only when others remain; the next look takes the rest.
+        let remains = status.voters.iter().any(|id| members.contains(id));
+        new.chain(gone.filter(|_| remains).map(|id| Change::Remove(*id)))
+            .collect()
+    }
+
+    fn voter_changes(&self, status: &consensus::Status) -> Vec<Change> {
+        let metadata = self.metadata();
+        let current: BTreeSet<u64> = status.voters.iter().copied().collect();
+        let (mut able, mut lasting) = (Vec::new(), Vec::new());
+        for (number, node) in metadata.topology.numbered_nodes() {
+            let id = raft_id(number);
+            let is_learner = status.learners.contains(&id);
+            if node.state == NodeState::Left || !(current.contains(&id) || is_learner) {
+                continue;
+            }
+            let is_caught_up = status.lag.get(&id).is_some_and(|lag| *lag <= LAG_MAX);
+            if is_learner && !(is_caught_up && self.peers.is_live(node.host_id)) {
+                continue;
+            }
+            let member = Member {
+                id,
+                datacenter: node.location.datacenter.clone(),
+                rack: node.location.rack.clone(),
+            };
+            if self.peers.down_for(node.host_id) < self.config.replace_voter_after {
+                lasting.push(member.clone());
+            }
+            able.push(member);
+        }
+        wanted_changes(&current, &able, &lasting)
+    }
+}
+
+/// Voters that have been down for long lose their vote to others, and keep it when nobody takes it: fewer voters survive fewer losses.
+fn wanted_changes(current: &BTreeSet<u64>, able: &[Member], lasting: &[Member]) -> Vec<Change> {
+    let wanted = choose_voters(able, current);
+    let without_lost = choose_voters(lasting, current);
+    let wanted = if without_lost.len() >= wanted.len() {
+        without_lost
+    } else {
+        wanted
+    };
+    debug_assert!(wanted.len() <= VOTERS_MAX, "the choice knows the limit");
+    if wanted.is_empty() {
+        Vec::new()
+    } else {
+        changes_towards(current, &wanted)
+    }
+}

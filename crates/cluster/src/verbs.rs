@@ -1,0 +1,137 @@
+//! What other nodes ask of this one. The handler finds the shard's door, so that it can be given to `rpc` before the cluster is known.
+
+use crate::peers::node_number;
+use crate::service::Cluster;
+use crate::wire::{self, JoinAnswer, Settled, State, Who};
+use rpc::{Handler, RemoteError, Reply, Request};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+use topology::HostId;
+use uuid::Uuid;
+
+/// The first verb that [`handler`] answers.
+pub const FIRST_VERB: u16 = 100;
+/// The last verb that [`handler`] answers.
+pub const LAST_VERB: u16 = 199;
+
+/// How long a member waits to apply what it is asked about.
+const SETTLE_WAIT: Duration = Duration::from_secs(3);
+
+/// This shard's answers to verbs [`FIRST_VERB`] to [`LAST_VERB`]. To be called on shard 0; before [`Cluster::start`] it says that the node starts.
+#[must_use]
+pub fn handler() -> Rc<dyn Handler> {
+    Rc::new(Verbs)
+}
+
+/// What of this node others may know at any time since its start.
+pub(crate) struct Door {
+    pub(crate) incarnation: u64,
+    pub(crate) cluster_id: Cell<Option<Uuid>>,
+    pub(crate) cluster: RefCell<Option<Rc<Cluster>>>,
+}
+
+struct Verbs;
+
+impl Handler for Verbs {
+    fn handle(&self, request: Request<'_>) -> Reply {
+        let Some(door) = runtime::local::<Door>() else {
+            return starting();
+        };
+        let cluster = door.cluster.borrow().clone();
+        if request.verb == wire::WHO {
+            let who = Who {
+                incarnation: door.incarnation,
+                cluster_id: door.cluster_id.get(),
+                peers: cluster.map(|cluster| cluster.peers.addresses()).unwrap_or_default(),
+            };
+            return Reply::Now(who.encode());
+        }
+        let Some(cluster) = cluster.filter(|cluster| !cluster.is_stopping.get()) else {
+            return starting();
+        };
+        answer(cluster, &request)
+    }
+}
+
+fn starting() -> Reply {
+    Reply::Err(RemoteError::failed("the node is starting or stopping"))
+}
+
+fn answer(cluster: Rc<Cluster>, request: &Request<'_>) -> Reply {
+    let from = HostId(request.peer.host_id);
+    match request.verb {
+        wire::RAFT => {
+            if let Some((id, message)) = request.body.split_first_chunk::<8>() {
+                cluster.receive(from, u64::from_be_bytes(*id), message.to_vec());
+            }
+            Reply::None
+        }
+        wire::STATE => {
+            match State::decode(request.body) {
+                Ok(state) if from != cluster.config.host_id => {
+                    if !cluster.peers.on_state(from, &state) {
+                        cluster.fail(format!(
+                            "node {from} says that this node has left the cluster or was removed; start it on an empty data directory to join as a new one"
+                        ));
+                    }
+                }
+                Ok(_) => {}
+                Err(error) => log::warn!("node {from} sent what cannot be read: {error}"),
+            }
+            Reply::None
+        }
+        wire::JOIN => match wire::decode_join(request.body) {
+            Ok(join) if join.host_id == from => Reply::Later(Box::pin(async move {
+                // A task of its own: what is proposed is not forgotten when the caller gives up.
+                let answer = runtime::spawn(async move { cluster.admit(join).await }).await;
+                Ok(answer.encode())
+            })),
+            Ok(_) => {
+                Reply::Now(JoinAnswer::Refused("The request names another node than its sender.".to_owned()).encode())
+            }
+            Err(error) => Reply::Now(JoinAnswer::Refused(error.to_string()).encode()),
+        },
+        wire::SETTLED => match wire::decode_settled(request.body) {
+            Ok(index) => Reply::Later(Box::pin(async move { Ok(cluster.settled(index).await.encode()) })),
+            Err(error) => Reply::Err(RemoteError::failed(error.to_string())),
+        },
+        verb => Reply::Err(RemoteError::unknown_verb(verb)),
+    }
+}
+
+impl Cluster {
+    fn receive(&self, from: HostId, raft_id: u64, message: Vec<u8>) {
+        let metadata = self.metadata();
+        let known = node_number(raft_id).and_then(|number| metadata.topology.numbered(number));
+        // A node that this one has not heard of yet may be a member all the same; one that it has heard of has its own id only.
+        let is_true = match known {
+            Some(node) => node.host_id == from,
+            None => metadata.topology.node(from).is_none(),
+        };
+        if is_true {
+            self.consensus.receive(raft_id, message);
+        }
+    }
+
+    /// Whether this node has applied an index, and whether it holds data of users since.
+    pub(crate) async fn settled(&self, log_index: u64) -> Settled {
+        let deadline = runtime::now() + SETTLE_WAIT;
+        loop {
+            let changed = self.machine.changed.notified();
+            if self.machine.taken_index() >= log_index {
+                break;
+            }
+            if !self.wait_until(deadline, changed).await {
+                return Settled {
+                    has_applied: false,
+                    has_user_data: true,
+                };
+            }
+        }
+        Settled {
+            has_applied: true,
+            has_user_data: self.listener.has_user_data().await,
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! What nodes say to each other about metadata and membership.
+//!
+//! | verb | way | what |
+//! |---|---|---|
+//! | 100 | one-way | Raft id of the sender, a message of the metadata group |
+//! | 101 | one-way | a message of the failure detector or none, and what the sender has: log index, schema version, address |
+//! | 102 | call | who are you, and whom do you know where |
+//! | 103 | call | a node asks to join |
+//! | 104 | call | have you applied this index, and do you hold data of users |
+
+use crate::bytes::{Decoder, Encoder, Form, Malformed};
+use std::net::SocketAddr;
+use std::time::Duration;
+use topology::{HostId, JoinRequest, Message, Node, NodeState, TopologyCommand};
+use uuid::Uuid;
+
+pub(crate) const RAFT: u16 = 100;
+pub(crate) const STATE: u16 = 101;
+pub(crate) const WHO: u16 = 102;
+pub(crate) const JOIN: u16 = 103;
+pub(crate) const SETTLED: u16 = 104;
+
+const fn form(kind: u8, name: &'static str) -> Form {
+    Form { kind, format: 1, name }
+}
+
+const STATE_FORM: Form = form(b's', "a node's state");
+const WHO_FORM: Form = form(b'w', "a node's name");
+const JOIN_FORM: Form = form(b'j', "a request to join");
+const JOIN_ANSWER_FORM: Form = form(b'J', "the answer to a request to join");
+const SETTLED_FORM: Form = form(b'q', "a question for data");
+const SETTLED_ANSWER_FORM: Form = form(b'Q', "the answer to a question for data");
+
+/// A node's word about itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct State {
+    pub(crate) message: Option<Message>,
+    pub(crate) log_index: u64,
+    pub(crate) schema_version: Uuid,
+    pub(crate) internode: SocketAddr,
+    /// The receiver is not a member any more, by what the sender knows.
+    pub(crate) has_left: bool,
+}
+
+impl State {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Encoder::begin(STATE_FORM);
+        let (kind, seq, target) = match self.message {
+            None => (0, 0, None),
+            Some(Message::Ping { seq }) => (1, seq, None),
+            Some(Message::Ack { seq }) => (2, seq, None),
+            Some(Message::PingRequest { seq, target }) => (3, seq, Some(target)),
+            Some(Message::PingRequestAck { seq, target }) => (4, seq, Some(target)),
+        };
+        out.byte(kind);
+        out.number(seq);
+        out.uuid(target.map_or(Uuid::nil(), |host| host.0));
+        out.number(self.log_index);
+        out.uuid(self.schema_version);
+        out.address(self.internode);
+        out.byte(u8::from(self.has_left));
+        out.seal()
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut d = Decoder::open(bytes, STATE_FORM)?;
+        let (kind, seq, target) = (d.byte()?, d.number()?, HostId(d.uuid()?));
+        let message = match kind {
+            0 => None,
+            1 => Some(Message::Ping { seq }),
+            2 => Some(Message::Ack { seq }),
+            3 => Some(Message::PingRequest { seq, target }),
+            4 => Some(Message::PingRequestAck { seq, target }),
+            other => return Err(d.malformed(format!("there is no message {other}"))),
+        };
+        let state = Self {
+            message,
+            log_index: d.number()?,
+            schema_version: d.uuid()?,
+            internode: d.address()?,
+            has_left: d.bool()?,
+        };
+        d.end()?;
+        Ok(state)
+    }
+}
+
+/// Who a node is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Who {
+    /// Differs from run to run, so that a node knows its own answer.
+    pub(crate) incarnation: u64,
+    /// None: it is in no cluster yet.
+    pub(crate) cluster_id: Option<Uuid>,
+    /// Where it reaches whom.
+    pub(crate) peers: Vec<(HostId, SocketAddr)>,
+}
+
+/// Peers that one answer names.
+const PEERS_MAX: usize = 4096;
+
+impl Who {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Encoder::begin(WHO_FORM);
+        out.number(self.incarnation);
+        out.option(self.cluster_id, Encoder::uuid);
+        let peers = &self.peers[..self.peers.len().min(PEERS_MAX)];
+        out.count(peers.len());
+        for (host, address) in peers {
+            out.uuid(host.0);
+            out.address(*address);
+        }
+        out.seal()
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut d = Decoder::open(bytes, WHO_FORM)?;
+        let (incarnation, cluster_id) = (d.number()?, d.option(Decoder::uuid)?);
+        let mut peers = Vec::new();
+        for _ in 0..d.count()? {
+            peers.push((HostId(d.uuid()?), d.address()?));
+        }
+        d.end()?;
+        Ok(Self {
+            incarnation,
+            cluster_id,
+            peers,
+        })
+    }
+}
+
+pub(crate) fn encode_join(request: &JoinRequest) -> Vec<u8> {
+    let mut out = Encoder::begin(JOIN_FORM);
+    out.blob(request.cluster_name.as_bytes());
+    out.option(request.cluster_id, Encoder::uuid);
+    let node = Node {
+        host_id: request.host_id,
+        internode: request.internode,
+        native: request.native,
+        native_shard_aware_port: request.native_shard_aware_port,
+        location: request.location.clone(),
+        shards: request.shards,
+        tokens: request.tokens.clone(),
+        state: NodeState::Joining,
+        features: request.features.clone(),
+        release: request.release.clone(),
+    };
+    out.blob(&TopologyCommand::AddNode(Box::new(node)).encode());
+    out.number(u64::try_from(request.wall_clock.as_micros()).unwrap_or(u64::MAX));
+    out.byte(u8::from(request.auto_bootstrap));
+    out.seal()
+}
+
+pub(crate) fn decode_join(bytes: &[u8]) -> Result<JoinRequest, Malformed> {
+    let mut d = Decoder::open(bytes, JOIN_FORM)?;
+    let cluster_name = d.text()?;
+    let cluster_id = d.option(Decoder::uuid)?;
+    let node = match TopologyCommand::decode(d.blob()?).map_err(|e| d.malformed(e))? {
+        TopologyCommand::AddNode(node) => *node,
+        _ => return Err(d.malformed("expected a node")),
+    };
+    let wall_clock = Duration::from_micros(d.number()?);
+    let auto_bootstrap = d.bool()?;
+    d.end()?;
+    Ok(JoinRequest {
+        cluster_name,
+        cluster_id,
+        host_id: node.host_id,
+        internode: node.internode,
+        native: node.native,
+        native_shard_aware_port: node.native_shard_aware_port,
+        location: node.location,
+        shards: node.shards,
+        tokens: node.tokens,
+        features: node.features,
+        release: node.release,
+        wall_clock,
+        auto_bootstrap,
+    })
+}
+
+/// What a node that asks to join is told.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum JoinAnswer {
+    /// It is in: the metadata, with the node in it.
+    Welcome(Vec<u8>),
+    /// No, for this reason.
+    Refused(String),
+    /// Not now, for this reason.
+    Later(String),
+}
+
+impl JoinAnswer {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Encoder::begin(JOIN_ANSWER_FORM);
+        let (kind, bytes) = match self {
+            Self::Welcome(metadata) => (0, metadata.as_slice()),
+            Self::Refused(reason) => (1, reason.as_bytes()),
+            Self::Later(reason) => (2, reason.as_bytes()),
+        };
+        out.byte(kind);
+        out.blob(bytes);
+        out.seal()
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut d = Decoder::open(bytes, JOIN_ANSWER_FORM)?;
+        let answer = match d.byte()? {
+            0 => Self::Welcome(d.blob()?.to_vec()),
+            1 => Self::Refused(d.text()?),
+            2 => Self::Later(d.text()?),
+            other => return Err(d.malformed(format!("there is no answer {other}"))),
+        };
+        d.end()?;
+        Ok(answer)
+    }
+}
+
+pub(crate) fn encode_settled(log_index: u64) -> Vec<u8> {
+    let mut out = Encoder::begin(SETTLED_FORM);
+    out.number(log_index);
+    out.seal()
+}
+
+pub(crate) fn decode_settled(bytes: &[u8]) -> Result<u64, Malformed> {
+    let mut d = Decoder::open(bytes, SETTLED_FORM)?;
+    let log_index = d.number()?;
+    d.end()?;
+    Ok(log_index)
+}
+
+/// Whether a member has applied the index that was asked for, and whether it holds data since.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Settled {
+    pub(crate) has_applied: bool,
+    pub(crate) has_user_data: bool,
+}
+
+impl Settled {
+    pub(crate) fn encode(self) -> Vec<u8> {
+        let mut out = Encoder::begin(SETTLED_ANSWER_FORM);
+        out.byte(u8::from(self.has_applied));
+        out.byte(u8::from(self.has_user_data));
+        out.seal()
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut d = Decoder::open(bytes, SETTLED_ANSWER_FORM)?;
+        let settled = Self {
+            has_applied: d.bool()?,
+            has_user_data: d.bool()?,
+        };
+        d.end()?;
+        Ok(settled)
+    }
+}

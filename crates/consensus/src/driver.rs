@@ -1,0 +1,932 @@
+//! The running member. Lives on shard 0; sees the cluster.
+//!
+//! Two tasks. The *member task* owns group and store: it takes what is in the inbox, ticks, makes outputs durable, sends. The *applying task*
+//! owns the table of applied proposals and calls the machine, which may take its time: heartbeats go on meanwhile. They talk through two
+//! queues; what the applying task has done comes back as an event, in order, so that a membership entry takes effect, and a
+//! snapshot is made, exactly at their places in the log.
+//!
+//! While a write to the file fails, it is repeated, and nothing else happens: the member is silent as if it were cut off.
+
+use crate::answer::Answer;
+use crate::apply::ProposalId;
+use crate::applying::{Applying, Done, Work};
+use crate::codec::{make_snapshot, put_u64};
+use crate::error::{MembershipError, ProposeError, ReadError, StartError};
+use crate::group::{After, Group, GroupOptions, Output, is_reached, voters_after};
+use crate::members::{Change, VOTERS_MAX};
+use crate::recovered::{Recovered, Recovery};
+use crate::store::{Items, Store};
+use raft::eraftpb::{ConfState, HardState};
+use runtime::{Instant, Notify};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::future::Future;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Messages that wait for the member task; the network may lose the others.
+const INBOX_MESSAGES_MAX: usize = 4096;
+/// Proposals and reads that may wait for their outcome; others are refused.
+const WAITING_MAX: usize = 1024;
+/// Bytes of a command.
+const COMMAND_BYTES_MAX: usize = 16 << 20;
+/// How long the task waits before it tries a failed write again.
+const RETRY_WRITE: Duration = Duration::from_millis(500);
+
+/// Carries messages to other members. It may lose, delay, repeat and reorder them; it must not change them, and tells the receiver truly
+/// from whom they come.
+pub trait Transport {
+    /// Sends, and does not wait.
+    fn send(&self, to: u64, message: Vec<u8>);
+}
+
+/// What the commands act on. All members have the same; at bootstrap their snapshots must be equal.
+pub trait StateMachine {
+    /// The index up to which the machine keeps by itself, durably, what was applied; 0 if it keeps nothing. Commands up to it are not
+    /// applied again at start, and older snapshots not restored.
+    fn applied(&self) -> u64 {
+        0
+    }
+
+    /// Applies the command at an index of the log. Indexes grow and have gaps.
+    fn apply<'a>(&'a self, index: u64, command: &'a [u8]) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
+
+    /// All that was applied, as bytes. Not called while something is being applied.
+    fn snapshot(&self) -> Vec<u8>;
+
+    /// Replaces everything by a snapshot of the state at an index.
+    fn restore<'a>(&'a self, index: u64, snapshot: &'a [u8]) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
+}
+
+/// How a member runs.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Directory of its file; made if it is not there.
+    pub dir: PathBuf,
+    /// Which group: the same on all members, and different from other clusters'.
+    pub group: u64,
+    /// This member's Raft id, not 0.
+    pub id: u64,
+    /// Length of a tick.
+    pub tick: Duration,
+    /// Ticks between a leader's heartbeats.
+    pub heartbeat_ticks: usize,
+    /// Ticks without a leader before an election, at least; at most twice as many.
+    pub election_ticks: usize,
+    /// Ticks after which a snapshot that was sent and not acknowledged counts as lost.
+    pub snapshot_ticks: u64,
+    /// The file is rewritten with a snapshot when it has grown by this, and by as much as the last snapshot had.
+    pub log_bytes_max: u64,
+    /// Entries before a snapshot that are kept for members that are a little behind.
+    pub entries_kept: u64,
+}
+
+impl Options {
+    /// The usual figures: elections after one to two seconds.
+    #[must_use]
+    pub fn new(dir: PathBuf, group: u64, id: u64) -> Self {
+        Self {
+            dir,
+            group,
+            id,
+            tick: Duration::from_millis(50),
+            heartbeat_ticks: 2,
+            election_ticks: 20,
+            snapshot_ticks: 200,
+            log_bytes_max: 4 << 20,
+            entries_kept: 256,
+        }
+    }
+}
+
+/// How a member begins that has no file yet. One that has goes on from it, whatever is said here.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Start {
+    /// A new group with these voters, this one among them. All of them must say the same.
+    Voters(Vec<u64>),
+    /// A member of a group that exists: it waits until the group adds it.
+    Joining,
+}
+
+/// How a member stands.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Status {
+    /// This member.
+    pub id: u64,
+    /// The leader it knows.
+    pub leader: Option<u64>,
+    /// Its term.
+    pub term: u64,
+    /// Who votes, as of what is applied.
+    pub voters: Vec<u64>,
+    /// Who gets the log without a vote.
+    pub learners: Vec<u64>,
+    /// Whether the group is between two configurations.
+    pub is_joint: bool,
+    /// The last entry it applied.
+    pub applied: u64,
+    /// The last entry it knows to be committed.
+    pub committed: u64,
+    /// The last entry it has.
+    pub last: u64,
+    /// On the leader: how many entries each other member is behind.
+    pub lag: BTreeMap<u64, u64>,
+    /// Grows when a majority is given up; `None` before a node that joins has heard from the group.
+    pub epoch: Option<u64>,
+    /// The group went on without this member, in that epoch.
+    pub superseded_by: Option<u64>,
+    /// Bytes of its file.
+    pub file_bytes: u64,
+    /// Why its file cannot be written at the moment.
+    pub storage_error: Option<String>,
+    /// That this group was recovered from a lost majority by this node.
+    pub recovery: Option<Recovery>,
+}
+
+/// A running member. Clones are the same member.
+#[derive(Clone)]
+pub struct Consensus(Rc<Shared>);
+
+struct Shared {
+    inbox: RefCell<VecDeque<Event>>,
+    messages: Cell<usize>,
+    waiting: Cell<usize>,
+    wake: Notify,
+    applying: Rc<Applying>,
+    status: RefCell<Status>,
+    configured: Notify,
+    is_stopping: Cell<bool>,
+    ended: Notify,
+    has_ended: Cell<bool>,
+}
+
+enum Event {
+    Message {
+        from: u64,
+        bytes: Vec<u8>,
+    },
+    Propose {
+        command: Vec<u8>,
+        deadline: Instant,
+        answer: Answer<Result<u64, ProposeError>>,
+    },
+    Change(Vec<Change>),
+    Read {
+        deadline: Instant,
+        answer: Answer<Result<u64, ReadError>>,
+    },
+}
+
+impl Consensus {
+    /// Starts a member: from its file, or else as `start` says. Blocks while it reads its file; then its tasks run on this shard.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub async fn start(
+        options: Options,
+        start: Start,
+        transport: Rc<dyn Transport>,
+        machine: Rc<dyn StateMachine>,
+    ) -> Result<Self, StartError> {
+        let (store, state) = open(&options, &start, &*machine).await?;
+        let group = Group::new(
+            GroupOptions {
+                group: options.group,
+                id: options.id,
+                seed: runtime::random_u64(),
+                heartbeat_ticks: options.heartbeat_ticks,
+                election_ticks: options.election_ticks,
+                snapshot_ticks: options.snapshot_ticks,
+            },
+            Recovered {
+                data: Vec::new(),
+                ..state.clone()
+            },
+        )
+        .map_err(|error| StartError::Invalid(error.to_string()))?;
+        let shared = Rc::new(Shared {
+            inbox: RefCell::default(),
+            messages: Cell::new(0),
+            waiting: Cell::new(0),
+            wake: Notify::new(),
+            applying: Rc::new(Applying::new()),
+            status: RefCell::default(),
+            configured: Notify::new(),
+            is_stopping: Cell::new(false),
+            ended: Notify::new(),
+            has_ended: Cell::new(false),
+        });
+        if state.snapshot_index > 0 {
+            shared.applying.push(Work::Restore(make_snapshot(
+                state.snapshot_index,
+                state.snapshot_term,
+                state.conf.clone(),
+                state.data,
+            )));
+        }
+        let member = Member {
+            shared: Rc::clone(&shared),
+            id: options.id,
+            incarnation: state.incarnation,
+            recovery: state.recovery,
+            conf_at_applied: state.conf,
+            options,
+            transport,
+            group,
+            store,
+            applied: state.snapshot_index,
+            next_sequence: 0,
+            next_read: 0,
+            proposals: BTreeMap::new(),
+            reads: Vec::new(),
+            changes: None,
+            is_snapshotting: false,
+            failed_compaction_at: None,
+            refusals: BTreeSet::new(),
+        };
+        member.publish();
+        drop(runtime::spawn(
+            Rc::clone(&shared.applying).run(machine, shared.wake.clone()),
+        ));
+        drop(runtime::spawn(member.run()));
+        Ok(Self(shared))
+    }
+
+    /// Takes a message that another member's transport sent. Beyond a limit messages are dropped, as a network may.
+    pub fn receive(&self, from: u64, message: Vec<u8>) {
+        if self.0.messages.get() < INBOX_MESSAGES_MAX {
+            self.0.messages.set(self.0.messages.get() + 1);
+            self.push(Event::Message { from, bytes: message });
+        }
+    }
+
+    /// Proposes a command, from any member. When it returns an index, the command is committed there and applied on this node.
+    ///
+    /// # Errors
+    /// [`ProposeError`], which says whether the command may have happened.
+    pub async fn propose(&self, command: Vec<u8>, timeout: Duration) -> Result<u64, ProposeError> {
+        if command.len() > COMMAND_BYTES_MAX {
+            return Err(ProposeError::TooLarge {
+                bytes: command.len(),
+                bytes_max: COMMAND_BYTES_MAX,
+            });
+        }
+        if self.0.is_stopping.get() {
+            return Err(ProposeError::Shutdown);
+        }
+        if self.0.waiting.get() >= WAITING_MAX {
+            return Err(ProposeError::Overloaded);
+        }
+        let answer = Answer::new();
+        self.0.waiting.set(self.0.waiting.get() + 1);
+        self.push(Event::Propose {
+            command,
+            deadline: runtime::now() + timeout,
+            answer: answer.clone(),
+        });
+        answer.wait().await
+    }
+
+    /// Waits until this node has applied everything that was committed anywhere before the call; the index it has applied then.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub async fn read_barrier(&self, timeout: Duration) -> Result<u64, ReadError> {
+        if self.0.is_stopping.get() {
+            return Err(ReadError::Shutdown);
+        }
+        if self.0.waiting.get() >= WAITING_MAX {
+            return Err(ReadError::Overloaded);
+        }
+        let answer = Answer::new();
+        self.0.waiting.set(self.0.waiting.get() + 1);
+        self.push(Event::Read {
+            deadline: runtime::now() + timeout,
+            answer: answer.clone(),
+        });
+        answer.wait().await
+    }
+
+    /// Makes a node a member without a vote, unless it is a member.
+    ///
+    /// # Errors
+    /// As [`Consensus::change_members`].
+    pub async fn add_learner(&self, id: u64, timeout: Duration) -> Result<(), MembershipError> {
+        let is_member = {
+            let status = self.status();
+            status.voters.contains(&id) && !status.is_joint
+        };
+        if is_member {
+            return Ok(());
+        }
+        self.change_members(vec![Change::Learner(id)], timeout).await
+    }
+
+    /// Gives a member a vote. It should have caught up (see [`Status::lag`]): until it has, its vote only delays.
+    ///
+    /// # Errors
+    /// As [`Consensus::change_members`].
+    pub async fn promote(&self, id: u64, timeout: Duration) -> Result<(), MembershipError> {
+        self.change_members(vec![Change::Voter(id)], timeout).await
+    }
+
+    /// Removes a member.
+    ///
+    /// # Errors
+    /// As [`Consensus::change_members`].
+    pub async fn remove(&self, id: u64, timeout: Duration) -> Result<(), MembershipError> {
+        self.change_members(vec![Change::Remove(id)], timeout).await
+    }
+
+    /// Changes several members at once, through a joint configuration: no vote is lost between. Returns when this node's configuration
+    /// is as wished. One call at a time on a node; calls on several nodes are taken one after the other.
+    ///
+    /// # Errors
+    /// [`MembershipError`].
+    pub async fn change_members(&self, changes: Vec<Change>, timeout: Duration) -> Result<(), MembershipError> {
+        let mut seen = BTreeSet::new();
+        if let Some(invalid) = changes
+            .iter()
+            .map(|change| change.id())
+            .find(|id| *id == 0 || !seen.insert(*id))
+        {
+            return Err(MembershipError::InvalidId(invalid));
+        }
+        let deadline = runtime::now() + timeout;
+        loop {
+            let configured = self.0.configured.notified();
+            let conf = self.0.status.borrow().conf();
+            if is_reached(&conf, &changes) {
+                return Ok(());
+            }
+            match voters_after(&conf, &changes).len() {
+                0 if !conf.voters.is_empty() => return Err(MembershipError::NoVoter),
+                count if count > VOTERS_MAX => return Err(MembershipError::TooManyVoters),
+                _ => {}
+            }
+            if self.0.is_stopping.get() {
+                return Err(MembershipError::Shutdown);
+            }
+            let left = deadline - runtime::now();
+            if left.is_zero() {
+                return Err(MembershipError::Timeout);
+            }
+            self.push(Event::Change(changes.clone()));
+            // Woken by every change of the configuration; now and then anyway, for a proposal may be lost.
+            let _ = runtime::timeout(left.min(Duration::from_secs(1)), configured).await;
+        }
+    }
+
+    /// How this member stands.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.0.status.borrow().clone()
+    }
+
+    /// Stops the member: what waits is told so, and the tasks end when the machine has finished what it is applying.
+    pub async fn stop(&self) {
+        self.0.is_stopping.set(true);
+        self.0.wake.notify_all();
+        self.0.configured.notify_all();
+        loop {
+            let ended = self.0.ended.notified();
+            if self.0.has_ended.get() {
+                return;
+            }
+            ended.await;
+        }
+    }
+
+    fn push(&self, event: Event) {
+        self.0.inbox.borrow_mut().push_back(event);
+        self.0.wake.notify_all();
+    }
+}
+
+impl Status {
+    fn conf(&self) -> ConfState {
+        let mut conf = ConfState {
+            voters: self.voters.clone(),
+            learners: self.learners.clone(),
+            ..ConfState::default()
+        };
+        if self.is_joint {
+            conf.voters_outgoing.push(0);
+        }
+        conf
+    }
+}
+
+/// The store of this member, opened or made, with one more start counted.
+async fn open(options: &Options, start: &Start, machine: &dyn StateMachine) -> Result<(Store, Recovered), StartError> {
+    let invalid = |what: &str| Err(StartError::Invalid(what.to_owned()));
+    if options.id == 0 {
+        return invalid("a member's id is not 0");
+    }
+    let found = Store::open(&options.dir, options.group, options.id).map_err(StartError::Store)?;
+    if let Some((mut store, mut state)) = found {
+        state.incarnation += 1;
+        let mut items = Items::default();
+        items.incarnation(state.incarnation);
+        store.append(items).await.map_err(StartError::Store)?;
+        return Ok((store, state));
+    }
+    let mut state = Recovered {
+        incarnation: 1,
+        ..Recovered::default()
+    };
+    if let Start::Voters(voters) = start {
+        let unique: BTreeSet<u64> = voters.iter().copied().collect();
+        if unique.len() != voters.len() || unique.contains(&0) || !unique.contains(&options.id) {
+            return invalid("the first voters are different nodes, this one among them");
+        }
+        if voters.len() > VOTERS_MAX {
+            return invalid("a group has at most 5 voters");
+        }
+        // A snapshot at index 1 stands for the bootstrap, so that whoever joins later gets the first voters with a snapshot.
+        state.epoch = Some(0);
+        (state.snapshot_index, state.snapshot_term, state.truncated) = (1, 1, (1, 1));
+        state.conf.voters = unique.into_iter().collect();
+        state.data = crate::apply::Applied::default().encode(&machine.snapshot());
+        state.hard_state = HardState {
+            term: 1,
+            commit: 1,
+            ..HardState::default()
+        };
+    }
+    let store = Store::create(&options.dir, options.group, options.id, &state).map_err(StartError::Store)?;
+    Ok((store, state))
+}
+
+struct PendingProposal {
+    command: Vec<u8>,
+    deadline: Instant,
+    answer: Answer<Result<u64, ProposeError>>,
+    /// Somebody took it, so it may happen.
+    is_out: bool,
+    /// Ticks until it is proposed again.
+    again_in: u32,
+}
+
+struct PendingRead {
+    deadline: Instant,
+    answer: Answer<Result<u64, ReadError>>,
+    /// The question that is on its way.
+    asked: u64,
+    again_in: u32,
+    /// What must be applied.
+    index: Option<u64>,
+}
+
+/// The member task's own.
+struct Member {
+    shared: Rc<Shared>,
+    options: Options,
+    id: u64,
+    incarnation: u64,
+    recovery: Option<Recovery>,
+    transport: Rc<dyn Transport>,
+    group: Group,
+    store: Store,
+    applied: u64,
+    /// The configuration that status shows.
+    conf_at_applied: ConfState,
+    next_sequence: u64,
+    next_read: u64,
+    proposals: BTreeMap<u64, PendingProposal>,
+    reads: Vec<PendingRead>,
+    /// Membership changes that wait for a leader.
+    changes: Option<Vec<Change>>,
+    is_snapshotting: bool,
+    /// File size at which compaction failed: it is tried again when the file has grown.
+    failed_compaction_at: Option<u64>,
+    /// What was refused from whom, so that each is logged once.
+    refusals: BTreeSet<(u64, u8)>,
+}
+
+impl Member {
+    async fn run(mut self) {
+        let mut next_tick = runtime::now() + self.options.tick;
+        while !self.shared.is_stopping.get() {
+            let wake = self.shared.wake.notified();
+            if self.shared.inbox.borrow().is_empty() && !self.shared.applying.has_done() {
+                let left = next_tick - runtime::now();
+                if !left.is_zero() {
+                    let _ = runtime::timeout(left, wake).await;
+                }
+            }
+            self.take_events();
+            self.take_done().await;
+            let now = runtime::now();
+            if now >= next_tick {
+                // Ticks that were slept through (a slow disk) are not made up for: nobody was listening then.
+                self.tick(now);
+                next_tick = now + self.options.tick;
+            }
+            self.settle().await;
+            self.compact_if_grown();
+            self.publish();
+        }
+        self.end();
+    }
+
+    fn take_events(&mut self) {
+        let events = std::mem::take(&mut *self.shared.inbox.borrow_mut());
+        self.shared.messages.set(0);
+        for event in events {
+            match event {
+                Event::Message { from, bytes } => {
+                    if let Err(refused) = self.group.receive(from, &bytes)
+                        && self.refusals.insert((from, refused.kind()))
+                    {
+                        log::warn!("metadata group: member {from} sent {refused}");
+                    }
+                }
+                Event::Propose {
+                    command,
+                    deadline,
+                    answer,
+                } => {
+                    let sequence = self.next_sequence;
+                    self.next_sequence += 1;
+                    self.proposals.insert(
+                        sequence,
+                        PendingProposal {
+                            command,
+                            deadline,
+                            answer,
+                            is_out: false,
+                            again_in: 0,
+                        },
+                    );
+                    self.propose(sequence);
+                }
+                Event::Change(changes) => {
+                    if !self.group.propose_changes(&changes) {
+                        self.changes = Some(changes);
+                    }
+                }
+                Event::Read { deadline, answer } => {
+                    self.reads.push(PendingRead {
+                        deadline,
+                        answer,
+                        asked: 0,
+                        again_in: 0,
+                        index: None,
+                    });
+                    self.ask(self.reads.len() - 1);
+                }
+            }
+        }
+    }
+
+    /// What the applying task has done.
+    async fn take_done(&mut self) {
+        while let Some(done) = self.shared.applying.take_done() {
+            match done {
+                Done::Applied {
+                    index,
+                    proposal,
+                    change,
+                } => {
+                    if let Some(context) = change {
+                        if self.group.apply_change(&context) {
+                            self.conf_at_applied = self.group.conf().clone();
+                        } else {
+                            log::warn!(
+                                "metadata group: the membership change at index {index} is not possible and is ignored by all members"
+                            );
+                        }
+                    }
+                    self.applied = index;
+                    self.group.applied(index);
+                    if let Some(id) = proposal.filter(|id| id.proposer == self.id && id.incarnation == self.incarnation)
+                    {
+                        self.resolve(id.sequence, Ok(index));
+                    }
+                }
+                Done::Restored { snapshot, known } => {
+                    self.applied = snapshot.get_metadata().index;
+                    self.group.restored(&snapshot);
+                    self.conf_at_applied = self.group.conf().clone();
+                    let pending: Vec<u64> = self.proposals.keys().copied().collect();
+                    for sequence in pending {
+                        let id = self.proposal_id(sequence);
+                        if let Some(index) = known.index_of(id) {
+                            self.resolve(sequence, Ok(index));
+                        }
+                    }
+                }
+                Done::Snapshotted { index, data } => self.take_snapshot(index, data).await,
+                Done::NotYet => self.is_snapshotting = false,
+            }
+        }
+        self.pass_reads();
+    }
+
+    fn tick(&mut self, now: Instant) {
+        self.group.tick();
+        if let Some(epoch) = self.group.superseded_by() {
+            let sequences: Vec<u64> = self.proposals.keys().copied().collect();
+            for sequence in sequences {
+                self.resolve(sequence, Err(ProposeError::Superseded { epoch }));
+            }
+        }
+        let sequences: Vec<u64> = self.proposals.keys().copied().collect();
+        for sequence in sequences {
+            let Some(pending) = self.proposals.get_mut(&sequence) else {
+                continue;
+            };
+            if pending.deadline <= now {
+                let error = if pending.is_out {
+                    ProposeError::Timeout
+                } else {
+                    ProposeError::NoQuorum
+                };
+                self.resolve(sequence, Err(error));
+            } else if pending.again_in == 0 {
+                self.propose(sequence);
+            } else {
+                pending.again_in -= 1;
+            }
+        }
+        let waiting = self.reads.len();
+        self.reads.retain(|read| {
+            let is_over = read.deadline <= now;
+            if is_over {
+                read.answer.give(Err(ReadError::Timeout));
+            }
+            !is_over
+        });
+        self.release(waiting - self.reads.len());
+        for position in 0..self.reads.len() {
+            let read = &mut self.reads[position];
+            if read.index.is_none() && read.again_in == 0 {
+                self.ask(position);
+            } else {
+                read.again_in = read.again_in.saturating_sub(1);
+            }
+        }
+        if let Some(changes) = self.changes.take()
+            && !self.group.propose_changes(&changes)
+            && self.group.leader() == 0
+        {
+            self.changes = Some(changes);
+        }
+        if self.group.wants_snapshot() {
+            self.make_snapshot();
+        }
+    }
+
+    /// Ticks until something unanswered is sent again: after an election may have passed.
+    fn retry_ticks(&self) -> u32 {
+        u32::try_from(self.options.election_ticks).unwrap_or(u32::MAX)
+    }
+
+    fn proposal_id(&self, sequence: u64) -> ProposalId {
+        ProposalId {
+            proposer: self.id,
+            incarnation: self.incarnation,
+            sequence,
+        }
+    }
+
+    fn propose(&mut self, sequence: u64) {
+        let settled_below = self.proposals.keys().next().copied().unwrap_or(sequence);
+        let id = self.proposal_id(sequence);
+        let again_in = self.retry_ticks();
+        let Some(pending) = self.proposals.get_mut(&sequence) else {
+            return;
+        };
+        let data = crate::apply::encode_proposal(id, settled_below, &pending.command);
+        if self.group.propose(data) {
+            pending.is_out = true;
+            pending.again_in = again_in;
+        }
+    }
+
+    fn resolve(&mut self, sequence: u64, result: Result<u64, ProposeError>) {
+        if let Some(pending) = self.proposals.remove(&sequence) {
+            pending.answer.give(result);
+            self.release(1);
+        }
+    }
+
+    fn release(&self, count: usize) {
+        self.shared.waiting.set(self.shared.waiting.get() - count);
+    }
+
+    fn ask(&mut self, position: usize) {
+        self.next_read += 1;
+        let mut context = Vec::new();
+        for number in [self.id, self.incarnation, self.next_read] {
+            put_u64(&mut context, number);
+        }
+        let again_in = self.retry_ticks();
+        let read = &mut self.reads[position];
+        read.asked = self.next_read;
+        read.again_in = again_in;
+        self.group.read_index(context);
+    }
+
+    /// Tells the reads whose index is applied.
+    fn pass_reads(&mut self) {
+        let (applied, waiting) = (self.applied, self.reads.len());
+        self.reads.retain(|read| {
+            let is_passed = read.index.is_some_and(|index| index <= applied);
+            if is_passed {
+                read.answer.give(Ok(applied));
+            }
+            !is_passed
+        });
+        self.release(waiting - self.reads.len());
+    }
+
+    /// Does what the group wants until it wants nothing.
+    async fn settle(&mut self) {
+        while let Some(mut output) = self.group.output() {
+            self.send(std::mem::take(&mut output.now));
+            for state in std::mem::take(&mut output.reads) {
+                self.take_read_index(&state);
+            }
+            let committed = std::mem::take(&mut output.committed);
+            self.shared.applying.push_entries(committed);
+            if !self.persist(&output).await {
+                return;
+            }
+            if let Some(snapshot) = &output.persist.snapshot {
+                self.shared.applying.push(Work::Restore(snapshot.clone()));
+            }
+            let After { send, committed } = self.group.persisted(output);
+            self.send(send);
+            self.shared.applying.push_entries(committed);
+        }
+        self.pass_reads();
+    }
+
+    fn take_read_index(&mut self, state: &raft::ReadState) {
+        let mut expected = Vec::new();
+        for read in &mut self.reads {
+            expected.clear();
+            for number in [self.id, self.incarnation, read.asked] {
+                put_u64(&mut expected, number);
+            }
+            if state.request_ctx == expected && read.index.is_none() {
+                read.index = Some(state.index);
+            }
+        }
+    }
+
+    fn send(&self, messages: Vec<(u64, Vec<u8>)>) {
+        for (to, bytes) in messages {
+            self.transport.send(to, bytes);
+        }
+    }
+
+    /// True when it is durable, however long that takes; false when the member stops before.
+    async fn persist(&mut self, output: &Output) -> bool {
+        let persist = &output.persist;
+        while !persist.is_empty() {
+            let mut items = Items::default();
+            if let Some(epoch) = persist.epoch {
+                items.epoch(epoch);
+            }
+            if let Some(snapshot) = &persist.snapshot {
+                let metadata = snapshot.get_metadata();
+                let at = (metadata.index, metadata.term);
+                items.base(at, at.0, at.1, metadata.get_conf_state(), &snapshot.data);
+            }
+            items.entries(&persist.entries);
+            if let Some(state) = &persist.hard_state {
+                items.hard_state(state);
+            }
+            match self.store.append(items).await {
+                Ok(()) => {
+                    if self.shared.status.borrow_mut().storage_error.take().is_some() {
+                        log::info!("metadata group: the log can be written again");
+                    }
+                    return true;
+                }
+                Err(error) => {
+                    let known = self.shared.status.borrow_mut().storage_error.replace(error.to_string());
+                    if known.is_none() {
+                        log::error!("metadata group: this member is silent until its log can be written: {error}");
+                    }
+                    if self.shared.is_stopping.get() {
+                        return false;
+                    }
+                    runtime::sleep(RETRY_WRITE).await;
+                }
+            }
+        }
+        true
+    }
+
+    fn make_snapshot(&mut self) {
+        if !self.is_snapshotting {
+            self.is_snapshotting = true;
+            self.shared.applying.push(Work::Snapshot);
+        }
+    }
+
+    fn compact_if_grown(&mut self) {
+        let (grown, base) = self.store.sizes();
+        if grown > self.options.log_bytes_max.max(base)
+            && self
+                .failed_compaction_at
+                .is_none_or(|at| grown > at + self.options.log_bytes_max)
+        {
+            self.make_snapshot();
+        }
+    }
+
+    /// A snapshot of the machine at an index: for members that need one, and to make the file short again.
+    async fn take_snapshot(&mut self, index: u64, data: Vec<u8>) {
+        self.is_snapshotting = false;
+        let Some(term) = self.group.term_of(index).filter(|_| index == self.applied) else {
+            return;
+        };
+        let (grown, base) = self.store.sizes();
+        let kept = self.options.entries_kept;
+        if grown > self.options.log_bytes_max.max(base) {
+            let truncated = self.group.truncation(index, kept);
+            let state = Recovered {
+                epoch: self.group.epoch(),
+                incarnation: self.incarnation,
+                hard_state: self.group.hard_state(),
+                snapshot_index: index,
+                snapshot_term: term,
+                conf: self.group.conf().clone(),
+                data: data.clone(),
+                truncated,
+                entries: self.group.entries_after(truncated.0).to_vec(),
+                recovery: self.recovery.clone(),
+            };
+            match self.store.rewrite(&state).await {
+                Ok(()) => {
+                    self.group.compact(index, kept);
+                    self.failed_compaction_at = None;
+                }
+                Err(error) => {
+                    log::warn!("metadata group: the log was not compacted and goes on growing: {error}");
+                    self.failed_compaction_at = Some(grown);
+                }
+            }
+        }
+        let conf = self.group.conf().clone();
+        self.group.offer_snapshot(make_snapshot(index, term, conf, data));
+    }
+
+    fn publish(&self) {
+        let conf = &self.conf_at_applied;
+        let (committed, last) = self.group.commit_and_last();
+        let (grown, base) = self.store.sizes();
+        let mut status = self.shared.status.borrow_mut();
+        let is_changed = status.voters != conf.voters
+            || status.learners != conf.learners
+            || status.is_joint == conf.voters_outgoing.is_empty();
+        *status = Status {
+            id: self.id,
+            leader: Some(self.group.leader()).filter(|id| *id != 0),
+            term: self.group.term(),
+            voters: conf.voters.clone(),
+            learners: conf.learners.clone(),
+            is_joint: !conf.voters_outgoing.is_empty(),
+            applied: self.applied,
+            committed,
+            last,
+            lag: self.group.lags(),
+            epoch: self.group.epoch(),
+            superseded_by: self.group.superseded_by(),
+            file_bytes: grown + base,
+            storage_error: status.storage_error.take(),
+            recovery: self.recovery.clone(),
+        };
+        drop(status);
+        if is_changed {
+            self.shared.configured.notify_all();
+        }
+    }
+
+    fn end(mut self) {
+        let sequences: Vec<u64> = self.proposals.keys().copied().collect();
+        for sequence in sequences {
+            self.resolve(sequence, Err(ProposeError::Shutdown));
+        }
+        for read in self.reads.drain(..) {
+            read.answer.give(Err(ReadError::Shutdown));
+        }
+        for event in std::mem::take(&mut *self.shared.inbox.borrow_mut()) {
+            match event {
+                Event::Propose { answer, .. } => answer.give(Err(ProposeError::Shutdown)),
+                Event::Read { answer, .. } => answer.give(Err(ReadError::Shutdown)),
+                Event::Message { .. } | Event::Change(_) => {}
+            }
+        }
+        self.shared.applying.stop();
+        self.shared.has_ended.set(true);
+        self.shared.ended.notify_all();
+    }
+}

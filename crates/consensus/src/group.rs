@@ -1,0 +1,664 @@
+//! The group as a value: it is told of time, messages and wishes, and says what to store, to send and to apply.
+//!
+//! The protocol itself is the library's (`RawNode`). Around it stand here: epochs, checks of what peers send (the library panics on what a
+//! correct peer never sends), election timeouts drawn from our own seed, snapshots on demand, and leaving joint configurations.
+//!
+//! Order of use: [`Group::output`]; send `now`; make `persist` durable; [`Group::persisted`], which gives what to send and to apply then.
+//! Votes and acknowledgements are never in `now`, so nothing is promised that a power loss can take back.
+//!
+//! Determinism: the library draws timeouts from the thread's generator. After every call into it that timeout is overwritten by one
+//! drawn from the group's seed, before anything can look at it: only a tick looks, and it looks first and draws later.
+
+use crate::apply::Applied;
+use crate::codec::{Malformed, put_u64};
+use crate::log::EntryLog;
+use crate::members::{Change, VOTERS_MAX};
+use crate::message::{self, Body, Header};
+use crate::recovered::Recovered;
+use raft::eraftpb::{
+    ConfChangeSingle, ConfChangeType, ConfChangeV2, ConfState, Entry, HardState, Message, MessageType, Snapshot,
+};
+use raft::{Config, ProgressState, RawNode, ReadState, Ready, SnapshotStatus, StateRole, Storage};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use stdx::bytes::Reader;
+
+/// Bytes of entries in one message, about.
+const MESSAGE_BYTES: u64 = 1 << 20;
+/// Messages with entries on their way to one member.
+const IN_FLIGHT_MESSAGES: usize = 64;
+/// Bytes of entries that wait to be committed; proposals beyond are dropped and tried again by who proposed them.
+const UNCOMMITTED_BYTES_MAX: u64 = 64 << 20;
+/// Changes in one membership entry.
+const CHANGES_MAX: usize = 64;
+
+/// What a group is told once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GroupOptions {
+    pub(crate) group: u64,
+    pub(crate) id: u64,
+    pub(crate) seed: u64,
+    pub(crate) heartbeat_ticks: usize,
+    pub(crate) election_ticks: usize,
+    pub(crate) snapshot_ticks: u64,
+}
+
+/// Why a message was not taken.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Refused {
+    Malformed(Malformed),
+    /// Of another group, to another node, or not from whom it says.
+    Misdirected {
+        group: u64,
+        from: u64,
+        to: u64,
+    },
+    /// Its sender was left behind when a majority was given up.
+    EpochOver {
+        theirs: u64,
+        ours: u64,
+    },
+    /// This node was.
+    Superseded {
+        epoch: u64,
+    },
+    /// The leader knows this node to have entries that it does not have: its store lost what it had promised.
+    LostEntries {
+        commit: u64,
+        last: u64,
+    },
+    /// Its numbers cannot come from a correct member.
+    Impossible {
+        what: &'static str,
+    },
+}
+
+impl Refused {
+    /// Tells kinds of refusals apart.
+    pub(crate) fn kind(&self) -> u8 {
+        match self {
+            Self::Malformed(_) => 0,
+            Self::Misdirected { .. } => 1,
+            Self::EpochOver { .. } => 2,
+            Self::Superseded { .. } => 3,
+            Self::LostEntries { .. } => 4,
+            Self::Impossible { .. } => 5,
+        }
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Malformed(malformed) => write!(f, "a malformed message: {malformed}"),
+            Self::Misdirected { group, from, to } => {
+                write!(
+                    f,
+                    "a message of group {group:#x} from {from} to {to}, which is not ours"
+                )
+            }
+            Self::EpochOver { theirs, ours } => write!(
+                f,
+                "a message of epoch {theirs}, which ended when epoch {ours} was recovered from a lost majority"
+            ),
+            Self::Superseded { epoch } => write!(
+                f,
+                "the group went on without this node in epoch {epoch}; it must join again as a new member with an empty directory"
+            ),
+            Self::LostEntries { commit, last } => write!(
+                f,
+                "the leader has this node's word for entries up to {commit}, but they end at {last}: the metadata log of this \
+                 node lost what it had promised; remove the node from the group and let it join again"
+            ),
+            Self::Impossible { what } => write!(f, "a message with {what}"),
+        }
+    }
+}
+
+/// What must be durable before [`Group::persisted`] is called.
+#[derive(Default)]
+pub(crate) struct Persist {
+    pub(crate) epoch: Option<u64>,
+    pub(crate) snapshot: Option<Snapshot>,
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) hard_state: Option<HardState>,
+}
+
+impl Persist {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.epoch.is_none() && self.snapshot.is_none() && self.entries.is_empty() && self.hard_state.is_none()
+    }
+}
+
+/// A message and whom it is for.
+pub(crate) type Outgoing = (u64, Vec<u8>);
+
+/// What the group wants done.
+#[derive(Default)]
+pub(crate) struct Output {
+    /// To be sent at once.
+    pub(crate) now: Vec<Outgoing>,
+    pub(crate) persist: Persist,
+    /// Committed entries, in order, and durable here already.
+    pub(crate) committed: Vec<Entry>,
+    pub(crate) reads: Vec<ReadState>,
+    ready: Option<Ready>,
+}
+
+/// What may be done once an output is durable.
+#[derive(Default)]
+pub(crate) struct After {
+    pub(crate) send: Vec<Outgoing>,
+    pub(crate) committed: Vec<Entry>,
+}
+
+pub(crate) struct Group {
+    options: GroupOptions,
+    raw: RawNode<EntryLog>,
+    /// `None` until a node that joins has heard from the group.
+    epoch: Option<u64>,
+    is_epoch_new: bool,
+    superseded_by: Option<u64>,
+    /// As of the last applied entry.
+    conf: ConfState,
+    /// Commit index as of the last durable hard state, and that state.
+    hard_state: HardState,
+    random: u64,
+    timeout: usize,
+    ticks: u64,
+    /// When a snapshot was sent to whom.
+    snapshots_sent: BTreeMap<u64, u64>,
+    offered_at: Option<u64>,
+    notices: Vec<Outgoing>,
+}
+
+impl Group {
+    pub(crate) fn new(options: GroupOptions, recovered: Recovered) -> Result<Self, raft::Error> {
+        let conf = recovered.conf.clone();
+        let hard_state = recovered.hard_state.clone();
+        let log = EntryLog::new(
+            recovered.hard_state,
+            recovered.conf,
+            recovered.truncated,
+            recovered.entries,
+        );
+        let config = Config {
+            id: options.id,
+            election_tick: options.election_ticks,
+            heartbeat_tick: options.heartbeat_ticks,
+            applied: recovered.snapshot_index,
+            max_size_per_msg: MESSAGE_BYTES,
+            max_inflight_msgs: IN_FLIGHT_MESSAGES,
+            check_quorum: true,
+            pre_vote: true,
+            max_uncommitted_size: UNCOMMITTED_BYTES_MAX,
+            ..Config::default()
+        };
+        config.validate()?;
+        let logger = slog::Logger::root(slog::Discard, slog::o!());
+        let mut group = Self {
+            options,
+            raw: RawNode::new(&config, log, &logger)?,
+            epoch: recovered.epoch,
+            is_epoch_new: false,
+            superseded_by: None,
+            conf,
+            hard_state,
+            random: options.seed,
+            timeout: options.election_ticks,
+            ticks: 0,
+            snapshots_sent: BTreeMap::new(),
+            offered_at: None,
+            notices: Vec::new(),
+        };
+        group.settle_timeout();
+        Ok(group)
+    }
+
+    /// One tick of time has passed.
+    pub(crate) fn tick(&mut self) {
+        if self.superseded_by.is_some() {
+            return;
+        }
+        self.ticks += 1;
+        self.raw.tick();
+        self.settle_timeout();
+        // A lost snapshot is not noticed by the library: it waits for its receiver for ever.
+        let overdue: Vec<u64> = self
+            .snapshots_sent
+            .iter()
+            .filter(|(_, at)| self.ticks - **at >= self.options.snapshot_ticks)
+            .map(|(to, _)| *to)
+            .collect();
+        for to in overdue {
+            self.snapshots_sent.remove(&to);
+            if self
+                .raw
+                .raft
+                .prs()
+                .get(to)
+                .is_some_and(|progress| progress.state == ProgressState::Snapshot)
+            {
+                self.raw.report_snapshot(to, SnapshotStatus::Failure);
+            }
+        }
+        if self
+            .offered_at
+            .is_some_and(|at| self.ticks - at >= self.options.snapshot_ticks)
+        {
+            self.offered_at = None;
+            self.raw.mut_store().offer(None);
+        }
+        // A leader that dies at the wrong moment leaves a joint configuration for its follower to end.
+        if self.is_leader() && !self.conf.voters_outgoing.is_empty() && !self.raw.raft.has_pending_conf() {
+            let _ = self.raw.propose_conf_change(Vec::new(), ConfChangeV2::default());
+        }
+    }
+
+    /// Takes a message from a peer.
+    pub(crate) fn receive(&mut self, from: u64, bytes: &[u8]) -> Result<(), Refused> {
+        if let Some(epoch) = self.superseded_by {
+            return Err(Refused::Superseded { epoch });
+        }
+        let (header, body) = message::decode(bytes).map_err(Refused::Malformed)?;
+        if header.group != self.options.group
+            || header.to != self.options.id
+            || header.from != from
+            || from == 0
+            || from == self.options.id
+        {
+            return Err(Refused::Misdirected {
+                group: header.group,
+                from: header.from,
+                to: header.to,
+            });
+        }
+        match self.epoch {
+            None => {
+                self.epoch = Some(header.epoch);
+                self.is_epoch_new = true;
+            }
+            Some(ours) if header.epoch < ours => {
+                if matches!(body, Body::Raft(_)) {
+                    let notice = message::encode_epoch_over(self.header(from));
+                    self.notices.push((from, notice));
+                }
+                return Err(Refused::EpochOver {
+                    theirs: header.epoch,
+                    ours,
+                });
+            }
+            Some(ours) if header.epoch > ours => {
+                self.superseded_by = Some(header.epoch);
+                return Err(Refused::Superseded { epoch: header.epoch });
+            }
+            Some(_) => {}
+        }
+        let Body::Raft(message) = body else {
+            return Ok(());
+        };
+        self.check(&message)?;
+        self.step(*message);
+        Ok(())
+    }
+
+    /// Refuses what would make the library panic.
+    fn check(&self, message: &Message) -> Result<(), Refused> {
+        let log = &self.raw.raft.raft_log;
+        let last = log.last_index();
+        match message.msg_type {
+            MessageType::MsgHeartbeat if message.term >= self.raw.raft.term && message.commit > last => {
+                Err(Refused::LostEntries {
+                    commit: message.commit,
+                    last,
+                })
+            }
+            MessageType::MsgAppendResponse if !message.reject && message.index > last => Err(Refused::Impossible {
+                what: "an acknowledgement of an entry that is not there",
+            }),
+            MessageType::MsgPropose if message.get_entries().iter().any(|entry| entry.data.is_empty()) => {
+                Err(Refused::Impossible {
+                    what: "an empty proposal",
+                })
+            }
+            MessageType::MsgSnapshot => match Applied::decode(&message.get_snapshot().data) {
+                Ok(_) => Ok(()),
+                Err(malformed) => Err(Refused::Malformed(malformed)),
+            },
+            _ => Ok(()),
+        }
+    }
+
+    fn step(&mut self, mut message: Message) {
+        let membership = message.msg_type == MessageType::MsgPropose
+            && message
+                .get_entries()
+                .iter()
+                .any(|entry| entry.entry_type != raft::eraftpb::EntryType::EntryNormal);
+        if membership {
+            // A forwarded change is made anew from our own encoding, so that the library never parses what came from outside.
+            let context = message.entries[0].take_context().to_vec();
+            if let Some(changes) = decode_changes(&context) {
+                self.propose_changes(&changes);
+            }
+            return;
+        }
+        // What the library refuses here (a response from somebody who is no member) needs no answer.
+        let _ = self.raw.step(message);
+        self.settle_timeout();
+    }
+
+    /// Puts a proposal into the log, or on its way to the leader. False when nobody is known who could take it.
+    pub(crate) fn propose(&mut self, data: Vec<u8>) -> bool {
+        self.superseded_by.is_none() && self.raw.propose(Vec::new(), data).is_ok()
+    }
+
+    /// Proposes a change of members; false when nobody is known who could take it.
+    pub(crate) fn propose_changes(&mut self, changes: &[Change]) -> bool {
+        let change = to_conf_change(changes);
+        self.superseded_by.is_none()
+            && !changes.is_empty()
+            && changes.len() <= CHANGES_MAX
+            && self.raw.propose_conf_change(encode_changes(changes), change).is_ok()
+    }
+
+    /// Asks for the index that must be applied to see everything committed before now; the answer is among an output's `reads`, or is lost.
+    pub(crate) fn read_index(&mut self, context: Vec<u8>) {
+        if self.superseded_by.is_none() {
+            self.raw.read_index(context);
+        }
+    }
+
+    /// What is to be done now.
+    pub(crate) fn output(&mut self) -> Option<Output> {
+        let mut output = Output {
+            now: std::mem::take(&mut self.notices),
+            ..Output::default()
+        };
+        if std::mem::take(&mut self.is_epoch_new) {
+            output.persist.epoch = self.epoch;
+        }
+        if self.raw.has_ready() {
+            let mut ready = self.raw.ready();
+            output.now.extend(self.encode(ready.take_messages()));
+            output.committed = ready.take_committed_entries();
+            output.reads = ready.take_read_states();
+            output.persist.entries = ready.take_entries();
+            if !ready.snapshot().is_empty() {
+                output.persist.snapshot = Some(ready.snapshot().clone());
+            }
+            // A commit index alone is not worth a sync: it is found out again after a restart.
+            if ready.must_sync() {
+                output.persist.hard_state = Some(self.raw.raft.hard_state());
+            }
+            output.ready = Some(ready);
+        }
+        let is_nothing = output.ready.is_none() && output.now.is_empty() && output.persist.is_empty();
+        (!is_nothing).then_some(output)
+    }
+
+    /// The output is durable.
+    pub(crate) fn persisted(&mut self, output: Output) -> After {
+        let Some(mut ready) = output.ready else {
+            return After::default();
+        };
+        let store = self.raw.mut_store();
+        if let Some(snapshot) = &output.persist.snapshot {
+            let metadata = snapshot.get_metadata();
+            store.reset_to(metadata.index, metadata.term);
+        }
+        store.append(&output.persist.entries);
+        if let Some(hard_state) = output.persist.hard_state {
+            self.hard_state = hard_state;
+        }
+        let mut messages = ready.take_persisted_messages();
+        let mut light = self.raw.advance_append(ready);
+        messages.extend(light.take_messages());
+        After {
+            send: self.encode(messages),
+            committed: light.take_committed_entries(),
+        }
+    }
+
+    /// Everything up to the index is applied.
+    pub(crate) fn applied(&mut self, index: u64) {
+        if index > self.raw.raft.raft_log.applied {
+            self.raw.advance_apply_to(index);
+        }
+    }
+
+    /// A membership entry is applied; whether it changed anything. All members decide the same.
+    pub(crate) fn apply_change(&mut self, context: &[u8]) -> bool {
+        let Some(changes) = decode_changes(context) else {
+            return false;
+        };
+        if voters_after(&self.conf, &changes).len() > VOTERS_MAX {
+            return false;
+        }
+        let Ok(conf) = self.raw.apply_conf_change(&to_conf_change(&changes)) else {
+            return false;
+        };
+        self.conf = sorted(conf);
+        let raft = &mut self.raw.raft;
+        if raft.state == StateRole::Leader && !raft.promotable() {
+            // A leader that is no voter any more has committed its own removal, and leads nobody.
+            let term = raft.term;
+            raft.become_follower(term, 0);
+        }
+        self.settle_timeout();
+        true
+    }
+
+    /// A snapshot of the leader was restored.
+    pub(crate) fn restored(&mut self, snapshot: &Snapshot) {
+        self.conf = sorted(snapshot.get_metadata().get_conf_state().clone());
+        self.applied(snapshot.get_metadata().index);
+    }
+
+    /// Whether somebody needs a snapshot.
+    pub(crate) fn wants_snapshot(&self) -> bool {
+        self.raw.store().take_wanted()
+    }
+
+    /// A snapshot of what is applied, for whom needs one.
+    pub(crate) fn offer_snapshot(&mut self, snapshot: Snapshot) {
+        self.offered_at = Some(self.ticks);
+        self.raw.mut_store().offer(Some(snapshot));
+    }
+
+    /// The store has a snapshot up to `applied`; forgets the entries before it but the last `keep`.
+    pub(crate) fn compact(&mut self, applied: u64, keep: u64) {
+        self.raw.mut_store().compact(applied.saturating_sub(keep));
+    }
+
+    /// Where a log that keeps so many entries before a snapshot begins: index and term of the entry before the first.
+    pub(crate) fn truncation(&self, applied: u64, keep: u64) -> (u64, u64) {
+        let log = self.raw.store();
+        let at = applied.saturating_sub(keep).max(log.truncated().0);
+        log.term(at).map_or(log.truncated(), |term| (at, term))
+    }
+
+    pub(crate) fn entries_after(&self, index: u64) -> &[Entry] {
+        self.raw.store().after(index)
+    }
+
+    pub(crate) fn term_of(&self, index: u64) -> Option<u64> {
+        self.raw.store().term(index).ok()
+    }
+
+    /// The durable hard state with the commit index of now.
+    pub(crate) fn hard_state(&self) -> HardState {
+        let mut state = self.hard_state.clone();
+        let last = self.raw.store().last_index().unwrap_or(0);
+        state.commit = self.raw.raft.raft_log.committed.min(last).max(state.commit);
+        state
+    }
+
+    pub(crate) fn conf(&self) -> &ConfState {
+        &self.conf
+    }
+
+    pub(crate) fn epoch(&self) -> Option<u64> {
+        self.epoch
+    }
+
+    pub(crate) fn superseded_by(&self) -> Option<u64> {
+        self.superseded_by
+    }
+
+    pub(crate) fn is_leader(&self) -> bool {
+        self.raw.raft.state == StateRole::Leader
+    }
+
+    /// 0 when there is none that is known.
+    pub(crate) fn leader(&self) -> u64 {
+        self.raw.raft.leader_id
+    }
+
+    pub(crate) fn term(&self) -> u64 {
+        self.raw.raft.term
+    }
+
+    pub(crate) fn commit_and_last(&self) -> (u64, u64) {
+        let log = &self.raw.raft.raft_log;
+        (log.committed, log.last_index())
+    }
+
+    /// How many entries each other member is behind, as the leader knows.
+    pub(crate) fn lags(&self) -> BTreeMap<u64, u64> {
+        if !self.is_leader() {
+            return BTreeMap::new();
+        }
+        let last = self.raw.raft.raft_log.last_index();
+        self.raw
+            .raft
+            .prs()
+            .iter()
+            .filter(|(id, _)| **id != self.options.id)
+            .map(|(id, progress)| (*id, last.saturating_sub(progress.matched)))
+            .collect()
+    }
+
+    fn header(&self, to: u64) -> Header {
+        Header {
+            group: self.options.group,
+            epoch: self.epoch.unwrap_or(0),
+            from: self.options.id,
+            to,
+        }
+    }
+
+    fn encode(&mut self, messages: Vec<Message>) -> Vec<Outgoing> {
+        let mut out = Vec::new();
+        for message in messages {
+            if message.msg_type == MessageType::MsgSnapshot {
+                self.snapshots_sent.insert(message.to, self.ticks);
+            }
+            if let Some(bytes) = message::encode(self.header(message.to), &message) {
+                out.push((message.to, bytes));
+            }
+        }
+        out
+    }
+
+    /// Overwrites the timeout that the library drew. A new one is drawn whenever its clock starts anew, as the library does.
+    fn settle_timeout(&mut self) {
+        if self.raw.raft.election_elapsed == 0 {
+            let range = self.options.election_ticks as u64;
+            let drawn = usize::try_from(self.draw() % range).expect("smaller than a number of ticks");
+            self.timeout = self.options.election_ticks + drawn;
+        }
+        self.raw.raft.set_randomized_election_timeout(self.timeout);
+    }
+
+    /// splitmix64.
+    fn draw(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+}
+
+/// The library lists members in the order of its hash sets.
+pub(crate) fn sorted(mut conf: ConfState) -> ConfState {
+    for ids in [
+        &mut conf.voters,
+        &mut conf.learners,
+        &mut conf.voters_outgoing,
+        &mut conf.learners_next,
+    ] {
+        ids.sort_unstable();
+    }
+    conf
+}
+
+/// The voters that a configuration would have.
+pub(crate) fn voters_after(conf: &ConfState, changes: &[Change]) -> BTreeSet<u64> {
+    let mut voters: BTreeSet<u64> = conf.voters.iter().copied().collect();
+    for change in changes {
+        match change {
+            Change::Voter(id) => voters.insert(*id),
+            Change::Learner(id) | Change::Remove(id) => voters.remove(id),
+        };
+    }
+    voters
+}
+
+/// Whether a configuration is what the changes want.
+pub(crate) fn is_reached(conf: &ConfState, changes: &[Change]) -> bool {
+    conf.voters_outgoing.is_empty()
+        && changes.iter().all(|change| match change {
+            Change::Voter(id) => conf.voters.contains(id),
+            Change::Learner(id) => conf.learners.contains(id),
+            Change::Remove(id) => !conf.voters.contains(id) && !conf.learners.contains(id),
+        })
+}
+
+/// No change stands for leaving a joint configuration.
+fn to_conf_change(changes: &[Change]) -> ConfChangeV2 {
+    let mut all = ConfChangeV2::default();
+    for change in changes {
+        let (change_type, node_id) = match change {
+            Change::Learner(id) => (ConfChangeType::AddLearnerNode, *id),
+            Change::Voter(id) => (ConfChangeType::AddNode, *id),
+            Change::Remove(id) => (ConfChangeType::RemoveNode, *id),
+        };
+        all.changes.push(ConfChangeSingle {
+            change_type,
+            node_id,
+            ..ConfChangeSingle::default()
+        });
+    }
+    all
+}
+
+/// `u8` role (1 learner, 2 voter, 3 none) and `u64` id, for each.
+fn encode_changes(changes: &[Change]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for change in changes {
+        out.push(match change {
+            Change::Learner(_) => 1,
+            Change::Voter(_) => 2,
+            Change::Remove(_) => 3,
+        });
+        put_u64(&mut out, change.id());
+    }
+    out
+}
+
+fn decode_changes(bytes: &[u8]) -> Option<Vec<Change>> {
+    let mut reader = Reader::new(bytes);
+    let mut changes = Vec::new();
+    while !reader.is_empty() {
+        let role = reader.get_u8().ok()?;
+        let id = reader.get_u64().ok().filter(|id| *id != 0)?;
+        changes.push(match role {
+            1 => Change::Learner(id),
+            2 => Change::Voter(id),
+            3 => Change::Remove(id),
+            _ => return None,
+        });
+    }
+    (changes.len() <= CHANGES_MAX).then_some(changes)
+}

@@ -1,0 +1,167 @@
+//! Who votes. Pure decisions about membership.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Voters of a group at most: five survive the loss of two, and more would only make every change slower.
+pub const VOTERS_MAX: usize = 5;
+
+/// A node that may vote.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Member {
+    /// Raft id.
+    pub id: u64,
+    /// Its data centre.
+    pub datacenter: String,
+    /// Its rack there.
+    pub rack: String,
+}
+
+/// A change of one member's role.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Change {
+    /// It gets the log and has no vote; a voter loses its vote.
+    Learner(u64),
+    /// It votes.
+    Voter(u64),
+    /// It is no member any more. Its id is never used again.
+    Remove(u64),
+}
+
+impl Change {
+    /// Whom it is about.
+    #[must_use]
+    pub fn id(self) -> u64 {
+        match self {
+            Self::Learner(id) | Self::Voter(id) | Self::Remove(id) => id,
+        }
+    }
+}
+
+/// The voters among `members`: an odd number, at most [`VOTERS_MAX`], spread over data centres first and racks second, so that
+/// the loss of one of them costs as few votes as can be. Among equals those who vote already, then lower ids. The order of
+/// `members` does not matter.
+#[must_use]
+pub fn choose_voters(members: &[Member], current: &BTreeSet<u64>) -> BTreeSet<u64> {
+    let wanted = match members.len().min(VOTERS_MAX) {
+        0 => 0,
+        count => count - (count + 1) % 2,
+    };
+    let mut in_datacenter: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut in_rack: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    let mut voters = BTreeSet::new();
+    while voters.len() < wanted {
+        let best = members
+            .iter()
+            .filter(|member| !voters.contains(&member.id))
+            .min_by_key(|member| {
+                let datacenter = member.datacenter.as_str();
+                (
+                    in_datacenter.get(datacenter).copied().unwrap_or(0),
+                    in_rack.get(&(datacenter, member.rack.as_str())).copied().unwrap_or(0),
+                    !current.contains(&member.id),
+                    member.id,
+                )
+            });
+        let Some(best) = best else {
+            break;
+        };
+        voters.insert(best.id);
+        *in_datacenter.entry(&best.datacenter).or_default() += 1;
+        *in_rack.entry((&best.datacenter, &best.rack)).or_default() += 1;
+    }
+    voters
+}
+
+/// The changes that make `wanted` the voters of a group that has `current` ones; who loses the vote stays a learner.
+#[must_use]
+pub fn changes_towards(current: &BTreeSet<u64>, wanted: &BTreeSet<u64>) -> Vec<Change> {
+    let promote = wanted.difference(current).map(|id| Change::Voter(*id));
+    let demote = current.difference(wanted).map(|id| Change::Learner(*id));
+    promote.chain(demote).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `id:datacenter/rack`, separated by blanks.
+    fn members(text: &str) -> Vec<Member> {
+        text.split_whitespace()
+            .map(|word| {
+                let (id, place) = word.split_once(':').expect("id:place");
+                let (datacenter, rack) = place.split_once('/').expect("datacenter/rack");
+                Member {
+                    id: id.parse().expect("a number"),
+                    datacenter: datacenter.to_owned(),
+                    rack: rack.to_owned(),
+                }
+            })
+            .collect()
+    }
+
+    #[test]
+    fn voters_are_few_odd_and_spread() {
+        let cases: &[(&str, &str, &[u64], &[u64])] = &[
+            ("nobody", "", &[], &[]),
+            ("one node", "1:a/r", &[], &[1]),
+            (
+                "two nodes: a second vote would only be a second way to stop",
+                "1:a/r 2:a/r",
+                &[],
+                &[1],
+            ),
+            ("three", "1:a/r 2:a/r 3:a/r", &[], &[1, 2, 3]),
+            ("four", "1:a/r 2:a/r 3:a/r 4:a/r", &[], &[1, 2, 3]),
+            (
+                "seven",
+                "1:a/r 2:a/r 3:a/r 4:a/r 5:a/r 6:a/r 7:a/r",
+                &[],
+                &[1, 2, 3, 4, 5],
+            ),
+            (
+                "who votes already stays",
+                "1:a/r 2:a/r 3:a/r 4:a/r",
+                &[2, 3, 4],
+                &[2, 3, 4],
+            ),
+            ("racks", "1:a/r 2:a/r 3:a/r 4:a/s 5:a/s 6:a/t", &[], &[1, 2, 4, 5, 6]),
+            (
+                "data centres",
+                "1:a/r 2:a/s 3:a/t 4:a/u 5:a/v 6:b/r 7:c/r",
+                &[],
+                &[1, 2, 3, 6, 7],
+            ),
+            (
+                "spread is worth a move",
+                "1:a/r 2:a/r 3:a/r 4:a/s 5:b/r",
+                &[1, 2, 3],
+                &[1, 2, 3, 4, 5],
+            ),
+            (
+                "spread wins over votes held",
+                "1:a/r 2:a/r 3:a/r 4:b/r",
+                &[1, 2, 3],
+                &[1, 2, 4],
+            ),
+        ];
+        for (story, nodes, current, expected) in cases {
+            let mut nodes = members(nodes);
+            let current: BTreeSet<u64> = current.iter().copied().collect();
+            let expected: BTreeSet<u64> = expected.iter().copied().collect();
+            assert_eq!(choose_voters(&nodes, &current), expected, "{story}");
+            nodes.reverse();
+            assert_eq!(choose_voters(&nodes, &current), expected, "{story}, in another order");
+        }
+    }
+
+    #[test]
+    fn changes_lead_from_one_set_of_voters_to_the_other() {
+        let current = BTreeSet::from([1, 2, 3]);
+        let wanted = BTreeSet::from([2, 3, 4]);
+        assert_eq!(
+            changes_towards(&current, &wanted),
+            [Change::Voter(4), Change::Learner(1)]
+        );
+        assert_eq!(changes_towards(&wanted, &wanted), []);
+    }
+}

@@ -1,0 +1,5 @@
+//! The group in the simulator: single promises, and storms in which everything goes wrong.
+
+mod cluster;
+mod storm;
+mod support;
