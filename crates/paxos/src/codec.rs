@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! ballot    i64 timestamp, u16 node, u16 shard, u32 unique
-//! proposal  ballot, ballot origin, u8 count and ballots of the past, u8 0: pruned, 1: vint length and mutation
+//! proposal  ballot, ballot origin, i64 since when the past is whole, u8 count and ballots of the past, u8 0: pruned, 1: vint length and mutation
 //! promise   ballot committed, u8 0, or 1 and a proposal
 //! ```
 
@@ -52,6 +52,7 @@ impl Proposal {
     pub fn encode(&self, out: &mut Vec<u8>) {
         self.ballot.encode(out);
         self.origin.encode(out);
+        out.extend_from_slice(&self.past_since_us.to_le_bytes());
         let past = &self.past[..self.past.len().min(PAST_MAX)];
         out.push(u8::try_from(past.len()).expect("PAST_MAX fits in a byte"));
         past.iter().for_each(|ballot| ballot.encode(out));
@@ -68,6 +69,9 @@ impl Proposal {
     /// When the bytes are not a proposal.
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         let (ballot, origin) = (Ballot::decode(reader)?, Ballot::decode(reader)?);
+        let since = reader
+            .get_array()
+            .map_err(|_| Malformed("since when a proposal's past is whole"))?;
         let count = reader.get_u8().map_err(|_| Malformed("how much past a proposal has"))?;
         if usize::from(count) > PAST_MAX {
             return Err(Malformed("no more past than PAST_MAX"));
@@ -86,6 +90,7 @@ impl Proposal {
             ballot,
             origin,
             past,
+            past_since_us: i64::from_le_bytes(since),
             value,
         })
     }

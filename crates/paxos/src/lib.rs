@@ -31,4 +31,4 @@ pub use codec::Malformed;
 pub use leader::{Leader, Step};
 pub use round::Round;
 use round::{Fate, Standing};
-pub use state::{PAST_MAX, Promise, Proposal, Refused, State};
+pub use state::{PAST_MAX, PAST_US, Promise, Proposal, Refused, State};

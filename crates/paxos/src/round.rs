@@ -1,6 +1,6 @@
 //! The leader: what follows from the promises of a quorum.
 
-use crate::{Ballot, PAST_MAX, Promise, Proposal};
+use crate::{Ballot, Promise, Proposal};
 
 /// The promises of one ballot.
 #[derive(Clone, Debug)]
@@ -112,10 +112,10 @@ impl Fate {
         if last.chain().any(|origin| origin == mine) {
             return Self::Chosen;
         }
-        let reaches_back = match before {
-            Some(before) => last.past.contains(&before),
-            None => last.past.len() < PAST_MAX,
-        };
-        if reaches_back { Self::Overtaken } else { Self::Unknown }
+        if mine.timestamp_us >= last.past_since_us {
+            Self::Overtaken
+        } else {
+            Self::Unknown
+        }
     }
 }

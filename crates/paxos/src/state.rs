@@ -2,8 +2,10 @@
 
 use crate::Ballot;
 
-/// How many origins of earlier proposals a proposal names.
-pub const PAST_MAX: usize = 16;
+/// How many origins of earlier proposals a proposal names at most.
+pub const PAST_MAX: usize = 64;
+/// How far back it names them: longer than any statement waits to learn what became of its own.
+pub const PAST_US: i64 = 20_000_000;
 
 /// A value that a leader wants to be chosen.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -12,8 +14,10 @@ pub struct Proposal {
     pub ballot: Ballot,
     /// At which it was decided first.
     pub origin: Ballot,
-    /// The origins of those that were chosen before it, the last first; at most [`PAST_MAX`].
+    /// The origins of those that were chosen before it, the last first: all from the timestamp `past_since_us` on.
     pub past: Vec<Ballot>,
+    /// See `past`.
+    pub past_since_us: i64,
     /// The mutation. None: every replica has learned it, and it was dropped.
     pub value: Option<Vec<u8>>,
 }
@@ -22,11 +26,21 @@ impl Proposal {
     /// A new one, decided at this ballot when `last` was the one chosen last.
     #[must_use]
     pub fn new(ballot: Ballot, last: Option<&Self>, value: Vec<u8>) -> Self {
-        let before = last.into_iter().flat_map(Self::chain);
+        let mut past: Vec<Ballot> = last.into_iter().flat_map(Self::chain).collect();
+        let mut past_since_us = i64::MIN;
+        if let Some(last) = last {
+            past_since_us = last.past_since_us.max(ballot.timestamp_us.saturating_sub(PAST_US));
+            past.retain(|origin| origin.timestamp_us >= past_since_us);
+            if let Some(first_left_out) = past.get(PAST_MAX) {
+                past_since_us = first_left_out.timestamp_us.saturating_add(1);
+                past.truncate(PAST_MAX);
+            }
+        }
         Self {
             ballot,
             origin: ballot,
-            past: before.take(PAST_MAX).collect(),
+            past,
+            past_since_us,
             value: Some(value),
         }
     }

@@ -11,6 +11,8 @@
 
 #![allow(dead_code, missing_docs, reason = "each test file uses its part of the cluster")]
 
+pub mod linearizable;
+
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::future::{Future, poll_fn};
@@ -24,7 +26,10 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use commitlog::{Commitlog, SyncMode};
-use coordinator::{ClusterView, Coordinator, Extent, ReplicaHandler, ReplicatedRead, Stretch};
+use coordinator::{
+    CasRead, CasRequest, ClusterView, Coordinator, CoordinatorError, Decision, Extent, Found, ReplicaHandler,
+    ReplicatedRead, Stretch,
+};
 use mutation::row::Shared;
 use mutation::{ClusteringSlice, Liveness, MutationBuilder, PartitionBlock, RowBuilder, Tombstone};
 use replica::{Shard, ShardOptions};
@@ -225,6 +230,122 @@ impl Local {
             blocks.push(block);
         }
         Ok(rows(&table, &blocks))
+    }
+}
+
+/// The value of a register: the row `c = 0` of a partition, 0 while there is none.
+fn register(table: &Table, blocks: &[PartitionBlock]) -> u64 {
+    let value = rows(table, blocks).remove(&0);
+    value.map_or(0, |v| {
+        u64::from_be_bytes(v.try_into().expect("registers hold eight bytes"))
+    })
+}
+
+/// What reads a whole partition.
+pub fn read_of(key: &[u8]) -> CasRead {
+    CasRead {
+        extent: partition(key),
+        stretch: Stretch {
+            rows: 100,
+            bytes: 1 << 20,
+        },
+    }
+}
+
+fn wall_seconds() -> u32 {
+    u32::try_from(runtime::wall_clock_us() / 1_000_000).unwrap_or(0)
+}
+
+impl Local {
+    /// Sets a register to `to` if it is `from`; what it was, if it was another.
+    pub async fn swap(
+        &self,
+        key: &[u8],
+        (from, to): (u64, u64),
+        (serial, commit): (Consistency, Consistency),
+        timeout: Duration,
+    ) -> Result<Result<(), u64>, CoordinatorError> {
+        let table = table();
+        let request = CasRequest {
+            table: table.clone(),
+            key: key.to_vec(),
+            reads: vec![read_of(key)],
+            now: wall_seconds(),
+            serial,
+            commit,
+            deadline: runtime::now() + timeout,
+        };
+        let mut seen = 0;
+        let mut decide = |found: &[Found], timestamp: i64| {
+            assert!(found[0].is_all, "a small partition is read at once");
+            seen = register(&table, &found[0].blocks);
+            if seen != from {
+                return Decision::Keep;
+            }
+            Decision::Write(insert(&table, key, 0, &to.to_be_bytes(), timestamp))
+        };
+        let is_swapped = self.coordinator.cas(&request, &mut decide).await?;
+        Ok(if is_swapped { Ok(()) } else { Err(seen) })
+    }
+
+    /// Adds one to a register, whatever it is.
+    pub async fn increment(&self, key: &[u8], timeout: Duration) -> Result<bool, CoordinatorError> {
+        let table = table();
+        let decide =
+            |value: u64, timestamp: i64| Decision::Write(insert(&table, key, 0, &(value + 1).to_be_bytes(), timestamp));
+        self.change(key, timeout, decide).await
+    }
+
+    /// Sets a register whose row was written at `above`.
+    pub async fn swap_above(&self, key: &[u8], (from, to): (u64, u64), above: i64) -> Result<bool, CoordinatorError> {
+        let table = table();
+        let decide = |value: u64, timestamp: i64| {
+            if timestamp <= above {
+                return Decision::Above(above);
+            }
+            assert_eq!(value, from, "the row is read");
+            Decision::Write(insert(&table, key, 0, &to.to_be_bytes(), timestamp))
+        };
+        self.change(key, SECOND, decide).await
+    }
+
+    async fn change(
+        &self,
+        key: &[u8],
+        timeout: Duration,
+        decide: impl Fn(u64, i64) -> Decision,
+    ) -> Result<bool, CoordinatorError> {
+        let table = table();
+        let request = CasRequest {
+            table: table.clone(),
+            key: key.to_vec(),
+            reads: vec![read_of(key)],
+            now: wall_seconds(),
+            serial: Consistency::Serial,
+            commit: Consistency::Quorum,
+            deadline: runtime::now() + timeout,
+        };
+        let mut decide = |found: &[Found], timestamp: i64| decide(register(&table, &found[0].blocks), timestamp);
+        self.coordinator.cas(&request, &mut decide).await
+    }
+
+    /// Reads a register at a serial level.
+    pub async fn read_register(
+        &self,
+        key: &[u8],
+        serial: Consistency,
+        timeout: Duration,
+    ) -> Result<u64, CoordinatorError> {
+        let (table, deadline) = (table(), runtime::now() + timeout);
+        let read = self
+            .coordinator
+            .serial_read(&table, read_of(key), serial, wall_seconds(), deadline);
+        let mut read = read.await?;
+        let mut blocks = Vec::new();
+        while let Some(block) = read.next_block().await? {
+            blocks.push(block);
+        }
+        Ok(register(&table, &blocks))
     }
 }
 
@@ -437,7 +558,7 @@ async fn live(
         let (last_segment, files) = commitlog::last_segment(&log_dir).expect("the log's directory can be read");
         commitlog::sync_segments(&files).expect("the log can be synced");
         let mut largest = 0;
-        for table in [table] {
+        for table in [table, &coordinator::paxos_table()] {
             let dir = data_dir
                 .join(&table.keyspace)
                 .join(format!("{}-{}", table.name, table.id.0.simple()));
@@ -486,7 +607,7 @@ async fn live(
         },
         log.clone(),
     );
-    for table in [table] {
+    for table in [table, &coordinator::paxos_table()] {
         shard.open_table(table).expect("the sstables can be opened");
     }
     shard.set_old_log(true);
