@@ -1,6 +1,7 @@
 //! How a node takes part in a cluster, and who is told of what happens there.
 
 use crate::metadata::Metadata;
+use rpc::Peer;
 use schema::Schema;
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -11,6 +12,52 @@ use std::sync::Arc;
 use std::time::Duration;
 use topology::{CLOCK_OFFSET_MAX, FailureDetectorConfig, HostId, Location};
 use types::Token;
+use uuid::Uuid;
+
+/// Which nodes are reached by TLS.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Encryption {
+    /// None.
+    None,
+    /// Those of other datacenters.
+    Datacenter,
+    /// Those of other racks.
+    Rack,
+    /// All.
+    All,
+}
+
+/// How nodes are reached.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Reach {
+    /// By TLS or plainly.
+    pub encryption: Encryption,
+    /// The port for TLS, the same on all nodes.
+    pub tls_port: u16,
+    /// Whether compression is offered.
+    pub compress: bool,
+}
+
+impl Reach {
+    /// How to reach a node that stands somewhere, or nobody knows where yet: then by TLS if TLS is there at all, for such a node accepts both.
+    pub(crate) fn peer(&self, host: Uuid, mut address: SocketAddr, from: &Location, to: Option<&Location>) -> Peer {
+        let tls = match (self.encryption, to) {
+            (Encryption::None, _) => false,
+            (Encryption::All, _) | (_, None) => true,
+            (Encryption::Datacenter, Some(to)) => from.datacenter != to.datacenter,
+            (Encryption::Rack, Some(to)) => from != to,
+        };
+        if tls {
+            address.set_port(self.tls_port);
+        }
+        Peer {
+            host_id: host,
+            address,
+            tls,
+            compress: self.compress,
+        }
+    }
+}
 
 /// What a node says of itself, and how patient it is.
 #[derive(Clone, Debug)]
@@ -38,6 +85,8 @@ pub struct Config {
     /// Internode addresses of nodes that know the cluster; may contain the node's own. Whoever is the first of the list forms a cluster when no
     /// other has one.
     pub seeds: Vec<SocketAddr>,
+    /// How it reaches others.
+    pub reach: Reach,
     /// Whether it takes its part of the ring.
     pub auto_bootstrap: bool,
     /// What its release can do.
@@ -83,6 +132,11 @@ impl Config {
             num_tokens: 16,
             initial_tokens: Vec::new(),
             seeds: Vec::new(),
+            reach: Reach {
+                encryption: Encryption::None,
+                tls_port: 7001,
+                compress: false,
+            },
             auto_bootstrap: true,
             features: BTreeSet::new(),
             release: "0".to_owned(),
@@ -117,4 +171,48 @@ pub trait Listener {
 
     /// The node must stop: it was removed, or another process has its identity.
     fn fatal(&self, reason: String);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tls_is_used_where_it_is_asked_for() {
+        use Encryption::{All, Datacenter, None as Never, Rack};
+        let place = |text: &str| {
+            let (datacenter, rack) = text.split_once('/').expect("datacenter/rack");
+            Location {
+                datacenter: datacenter.to_owned(),
+                rack: rack.to_owned(),
+            }
+        };
+        let cases = [
+            (Never, Some("b/r"), false),
+            (Never, None, false),
+            (Datacenter, Some("a/s"), false),
+            (Datacenter, Some("b/r"), true),
+            (Datacenter, None, true),
+            (Rack, Some("a/r"), false),
+            (Rack, Some("a/s"), true),
+            (Rack, Some("b/r"), true),
+            (All, Some("a/r"), true),
+            (All, None, true),
+        ];
+        for (encryption, to, expected) in cases {
+            let reach = Reach {
+                encryption,
+                tls_port: 7001,
+                compress: true,
+            };
+            let address = SocketAddr::from(([10, 0, 0, 1], 7000));
+            let peer = reach.peer(Uuid::nil(), address, &place("a/r"), to.map(place).as_ref());
+            let port = if expected { 7001 } else { 7000 };
+            assert_eq!(
+                (peer.tls, peer.address.port()),
+                (expected, port),
+                "{encryption:?} to {to:?}"
+            );
+        }
+    }
 }

@@ -34,7 +34,7 @@ mod wire;
 
 pub use bytes::Malformed;
 pub use command::{Command, SchemaChange, TabletsChange};
-pub use config::{Config, Listener, Local};
+pub use config::{Config, Encryption, Listener, Local, Reach};
 pub use error::{ChangeError, ClusterError, LoadError};
 pub use file::load;
 pub use metadata::{Metadata, REJECTED_MAX, Rejected};

@@ -3,7 +3,7 @@
 //! A node is reached at its registered address, or where it was heard of last if it does not answer there: nodes that were all restarted elsewhere
 //! find each other by this before the group, which needs them to talk, can register their addresses.
 
-use crate::config::Listener;
+use crate::config::{Config, Listener, Reach};
 use crate::machine::Machine;
 use crate::wire::{self, State};
 use consensus::Transport;
@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
-use topology::{FailureDetector, FailureDetectorConfig, HostId, Message, NodeNumber, NodeState, Output, Status};
+use topology::{FailureDetector, HostId, Location, Message, NodeNumber, NodeState, Output, Status};
 use uuid::Uuid;
 
 /// A message that cannot leave in this time is not worth sending.
@@ -37,6 +37,8 @@ struct Known {
 pub(crate) struct Peers {
     local: HostId,
     internode: SocketAddr,
+    location: Location,
+    reach: Reach,
     rpc: Rc<Rpc>,
     machine: Rc<Machine>,
     listener: Rc<dyn Listener>,
@@ -61,18 +63,14 @@ fn monotonic() -> Duration {
 }
 
 impl Peers {
-    pub(crate) fn new(
-        local: HostId,
-        internode: SocketAddr,
-        rpc: Rc<Rpc>,
-        machine: Rc<Machine>,
-        listener: Rc<dyn Listener>,
-        config: FailureDetectorConfig,
-    ) -> Self {
-        let detector = FailureDetector::new(config, local, runtime::random_u64(), monotonic());
+    pub(crate) fn new(config: &Config, rpc: Rc<Rpc>, machine: Rc<Machine>, listener: Rc<dyn Listener>) -> Self {
+        let (local, seq) = (config.host_id, runtime::random_u64());
+        let detector = FailureDetector::new(config.failure_detector, local, seq, monotonic());
         let peers = Self {
             local,
-            internode,
+            internode: config.internode,
+            location: config.location.clone(),
+            reach: config.reach.clone(),
             rpc,
             machine,
             listener,
@@ -108,10 +106,11 @@ impl Peers {
         let metadata = self.machine.metadata();
         let node = metadata.topology.node(host)?;
         let heard = self.known.borrow().get(&host).and_then(|known| known.heard);
-        Some(Peer::new(host.0, heard.unwrap_or(node.internode)))
+        let address = heard.unwrap_or(node.internode);
+        Some(self.reach.peer(host.0, address, &self.location, Some(&node.location)))
     }
 
-    /// A node says, or another says of it, where it is. A node that answers where it was is not taken for one elsewhere.
+    /// A node says, or another says of it, where it is. One that answers where it was is not taken for one elsewhere.
     pub(crate) fn note_address(&self, host: HostId, address: SocketAddr) {
         let metadata = self.machine.metadata();
         let Some(node) = metadata.topology.node(host) else {
@@ -195,10 +194,13 @@ impl Peers {
             .all(|known| known.status != Status::Up || known.log_index >= log_index)
     }
 
-    /// Takes what a node says; false when it says that this one has left.
-    pub(crate) fn on_state(&self, from: HostId, state: &State) -> bool {
-        if state.has_left && self.machine.metadata().topology.node(from).is_some() {
-            return false;
+    /// Takes what a node says of itself.
+    pub(crate) fn on_state(&self, from: HostId, state: &State) {
+        let metadata = self.machine.metadata();
+        match metadata.topology.node(from).map(|node| node.state) {
+            None => return,
+            Some(NodeState::Left) => return self.say_left(from, state.internode),
+            Some(NodeState::Joining | NodeState::Normal | NodeState::Leaving) => {}
         }
         self.note_address(from, state.internode);
         if let Some(known) = self.known.borrow_mut().get_mut(&from) {
@@ -207,37 +209,19 @@ impl Peers {
         }
         self.heard.notify_all();
         if let Some(message) = state.message {
-            if self
-                .machine
-                .metadata()
-                .topology
-                .node(from)
-                .is_none_or(|node| node.state == NodeState::Left)
-            {
-                self.answer_stranger(from, state.internode);
-                return true;
-            }
             self.detector.borrow_mut().on_message(from, message, monotonic());
             self.take_outputs();
         }
-        true
     }
 
-    /// A node that is not a member asks whether this one is alive: it is told that it has left, if it has.
-    fn answer_stranger(&self, host: HostId, address: SocketAddr) {
-        let metadata = self.machine.metadata();
-        let has_left = metadata
-            .topology
-            .node(host)
-            .is_some_and(|node| node.state == NodeState::Left);
-        if has_left {
-            let state = State {
-                has_left,
-                ..self.state(None)
-            };
-            let peer = Peer::new(host.0, address);
-            drop(self.rpc.send(&peer, 0, wire::STATE, state.encode(), SEND_TIMEOUT));
-        }
+    /// A node that has left speaks as if it were there; nobody else will tell it.
+    fn say_left(&self, host: HostId, address: SocketAddr) {
+        let state = State {
+            has_left: true,
+            ..self.state(None)
+        };
+        let peer = self.reach.peer(host.0, address, &self.location, None);
+        drop(self.rpc.send(&peer, 0, wire::STATE, state.encode(), SEND_TIMEOUT));
     }
 
     fn state(&self, message: Option<Message>) -> State {

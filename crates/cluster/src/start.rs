@@ -28,6 +28,8 @@ use uuid::Uuid;
 
 /// How long a node is given to say who it is.
 const WHO_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a node that comes back listens whether its seeds are of its cluster; it serves without them.
+const CHECK_TIMEOUT: Duration = Duration::from_millis(300);
 /// How long a member may take to let a node in.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(20);
 /// Between two rounds of asking the seeds.
@@ -116,14 +118,7 @@ async fn begin(
         own_raft_id,
     );
     let machine = Rc::new(Machine::new(config.dir.clone(), metadata.clone(), listener.clone()));
-    let peers = Rc::new(Peers::new(
-        config.host_id,
-        config.internode,
-        rpc.clone(),
-        machine.clone(),
-        listener.clone(),
-        config.failure_detector,
-    ));
+    let peers = Rc::new(Peers::new(&config, rpc.clone(), machine.clone(), listener.clone()));
     let transport = Rc::new(RaftTransport {
         own_id: own_raft_id,
         peers: peers.clone(),
@@ -196,10 +191,11 @@ impl Candidate<'_> {
             .node(self.config.host_id)
             .expect("a restart is of a known node");
         if node.internode != self.config.internode
-            && has_identity_elsewhere(self.rpc, self.config.host_id, node.internode, self.incarnation).await
+            && has_identity_elsewhere(self.config, self.rpc, node.internode, self.incarnation).await
         {
             return Err(ClusterError::Refused(duplicate(self.config, node.internode)));
         }
+        self.check_seeds(topology.cluster_id()).await?;
         let is_alone = topology.nodes().len() == 1;
         let start = if file::has_log(&self.config.dir) || node.state == NodeState::Joining {
             Start::Joining
@@ -221,6 +217,28 @@ impl Candidate<'_> {
         })
     }
 
+    /// Whether the seeds that answer at once are of the cluster that the node's files are of.
+    async fn check_seeds(&self, cluster_id: Uuid) -> Result<(), ClusterError> {
+        let own = self.config.internode;
+        let others = self.config.seeds.iter().copied().filter(|seed| *seed != own);
+        for (seed, found) in ask(self.config, self.rpc, others.collect()).await {
+            match found {
+                Found::Node(_, who) if who.cluster_id.is_some_and(|id| id != cluster_id) => {
+                    return Err(ClusterError::Refused(format!(
+                        "The node's files are of cluster {cluster_id}, and the seed {seed} is in cluster {}. Correct the seeds, or start the node on \
+                         an empty data directory.",
+                        who.cluster_id.unwrap_or_default()
+                    )));
+                }
+                Found::Refuses(reason) => {
+                    return Err(ClusterError::Refused(format!("the seed {seed} says: {reason}")));
+                }
+                Found::Node(..) | Found::Starting | Found::Silent => {}
+            }
+        }
+        Ok(())
+    }
+
     async fn form_or_join(&self) -> Result<Beginning, ClusterError> {
         let own = self.config.internode;
         let others: BTreeSet<SocketAddr> = self.config.seeds.iter().copied().filter(|seed| *seed != own).collect();
@@ -239,7 +257,7 @@ impl Candidate<'_> {
                     }
                     Found::Node(host, who) if who.cluster_id.is_some() => {
                         may_form = false;
-                        match self.join(Peer::new(host.0, *seed)).await? {
+                        match self.join(at(self.config, host.0, *seed)).await? {
                             Ok(beginning) => return Ok(beginning),
                             Err(reason) => last_reason = format!("{seed}: {reason}"),
                         }
@@ -341,7 +359,7 @@ impl Candidate<'_> {
     }
 
     async fn who(&self, address: SocketAddr) -> Found {
-        who(self.rpc, address).await
+        who(self.config, self.rpc, address).await
     }
 }
 
@@ -355,6 +373,11 @@ fn duplicate(config: &Config, address: SocketAddr) -> String {
          the copy on an empty one.",
         config.host_id, config.internode
     )
+}
+
+/// Whoever is at an address.
+fn at(config: &Config, host: Uuid, address: SocketAddr) -> Peer {
+    config.reach.peer(host, address, &config.location, None)
 }
 
 /// Time since 1970 by this node's clock.
@@ -419,10 +442,15 @@ pub(crate) fn restart_commands(config: &Config, metadata: &Metadata) -> Result<V
 }
 
 /// Whether another process answers at an address with this identity.
-pub(crate) async fn has_identity_elsewhere(rpc: &Rc<Rpc>, host: HostId, address: SocketAddr, incarnation: u64) -> bool {
-    let answer = rpc
-        .call(&Peer::new(host.0, address), 0, wire::WHO, Vec::new(), WHO_TIMEOUT)
-        .await;
+pub(crate) async fn has_identity_elsewhere(
+    config: &Config,
+    rpc: &Rc<Rpc>,
+    address: SocketAddr,
+    incarnation: u64,
+) -> bool {
+    let host = config.host_id;
+    let peer = at(config, host.0, address);
+    let answer = rpc.call(&peer, 0, wire::WHO, Vec::new(), WHO_TIMEOUT).await;
     rpc.disconnect(host.0);
     match answer {
         Ok(answer) => Who::decode(&answer).is_ok_and(|who| who.incarnation != incarnation),
@@ -433,10 +461,10 @@ pub(crate) async fn has_identity_elsewhere(rpc: &Rc<Rpc>, host: HostId, address:
 }
 
 /// Who answers at an address. A node that is asked for by a wrong name says its own.
-async fn who(rpc: &Rc<Rpc>, address: SocketAddr) -> Found {
+async fn who(config: &Config, rpc: &Rc<Rpc>, address: SocketAddr) -> Found {
     let nobody = Uuid::from_u64_pair(runtime::random_u64(), runtime::random_u64());
     let refused = rpc
-        .call(&Peer::new(nobody, address), 0, wire::WHO, Vec::new(), WHO_TIMEOUT)
+        .call(&at(config, nobody, address), 0, wire::WHO, Vec::new(), WHO_TIMEOUT)
         .await;
     rpc.disconnect(nobody);
     let reason = match refused {
@@ -451,7 +479,7 @@ async fn who(rpc: &Rc<Rpc>, address: SocketAddr) -> Found {
         return Found::Refuses(reason);
     };
     match rpc
-        .call(&Peer::new(host, address), 0, wire::WHO, Vec::new(), WHO_TIMEOUT)
+        .call(&at(config, host, address), 0, wire::WHO, Vec::new(), WHO_TIMEOUT)
         .await
     {
         Ok(answer) => match Who::decode(&answer) {
@@ -464,22 +492,48 @@ async fn who(rpc: &Rc<Rpc>, address: SocketAddr) -> Found {
     }
 }
 
+/// Who answers at these addresses at once.
+async fn ask(config: &Config, rpc: &Rc<Rpc>, addresses: BTreeSet<SocketAddr>) -> Vec<(SocketAddr, Found)> {
+    let asked: Vec<_> = addresses
+        .into_iter()
+        .map(|address| {
+            let (config, rpc) = (config.clone(), rpc.clone());
+            let asks = async move { runtime::timeout(CHECK_TIMEOUT, who(&config, &rpc, address)).await };
+            (address, runtime::spawn(asks))
+        })
+        .collect();
+    let mut found = Vec::with_capacity(asked.len());
+    for (address, answer) in asked {
+        found.push((address, answer.await.unwrap_or(Found::Silent)));
+    }
+    found
+}
+
 impl Cluster {
-    /// Asks the seeds where everybody is, and tells them where this node is.
-    pub(crate) async fn ask_seeds(&self) {
-        for seed in self.config.seeds.iter().filter(|seed| **seed != self.config.internode) {
-            let Found::Node(host, who) = who(&self.rpc, *seed).await else {
+    /// Asks seeds and members where everybody is. Returns where this node's identity is said to be, if that is elsewhere.
+    pub(crate) async fn find_members(&self) -> Option<SocketAddr> {
+        let own = self.config.internode;
+        let members = self.peers.addresses().into_iter().map(|(_, address)| address);
+        let addresses = members
+            .chain(self.config.seeds.iter().copied())
+            .filter(|address| *address != own);
+        let mut elsewhere = None;
+        for (address, found) in ask(&self.config, &self.rpc, addresses.collect()).await {
+            let Found::Node(host, who) = found else {
                 continue;
             };
             if who.cluster_id != Some(self.metadata().topology.cluster_id()) || host == self.config.host_id {
                 continue;
             }
-            self.peers.note_address(host, *seed);
+            self.peers.note_address(host, address);
             for (host, address) in who.peers {
                 if host != self.config.host_id {
                     self.peers.note_address(host, address);
+                } else if address != own {
+                    elsewhere = Some(address);
                 }
             }
         }
+        elsewhere
     }
 }

@@ -21,6 +21,8 @@ use topology::{Admission, HostId, JoinRequest, NodeState, TopologyCommand, admit
 const LEADER_INTERVAL: Duration = Duration::from_millis(250);
 /// Between two looks of a node at its own entry.
 const OWN_INTERVAL: Duration = Duration::from_secs(1);
+/// A node looks for members that do not answer, which may be elsewhere now, in every so many of these looks.
+const LOST_TURNS: u32 = 5;
 /// How long the group may take for one change of its members.
 const MEMBERS_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a member may take to say whether it holds data.
@@ -222,8 +224,10 @@ impl Cluster {
     /// Keeps this node's entry true, and gets its place if it has none yet.
     async fn run_own(self: Rc<Self>) {
         let mut is_receiver = false;
+        let mut turn = 0_u32;
         while !self.is_stopping.get() && !self.is_fatal.get() {
-            self.tend_own().await;
+            self.tend_own(turn).await;
+            turn = turn.wrapping_add(1);
             if !is_receiver && !self.is_fatal.get() {
                 let metadata = self.metadata();
                 let node = metadata.topology.node(self.config.host_id);
@@ -238,7 +242,7 @@ impl Cluster {
         }
     }
 
-    async fn tend_own(&self) {
+    async fn tend_own(&self, turn: u32) {
         let status = self.consensus.status();
         if let Some(epoch) = status.superseded_by {
             return self.fail(format!(
@@ -246,8 +250,10 @@ impl Cluster {
                  directory to join as a new one"
             ));
         }
-        if status.leader.is_none() {
-            self.ask_seeds().await;
+        let mut elsewhere = None;
+        let is_alone = status.leader.is_none();
+        if is_alone || (self.has_lost_member() && turn.is_multiple_of(LOST_TURNS)) {
+            elsewhere = self.find_members().await;
             self.peers.broadcast();
         }
         let metadata = self.metadata();
@@ -255,17 +261,16 @@ impl Cluster {
             Ok(commands) => commands,
             Err(reason) => return self.fail(format!("this node cannot go on: {reason}")),
         };
-        if commands.is_empty() {
-            return;
-        }
         let registered = metadata.topology.node(self.config.host_id).map(|node| node.internode);
-        if let Some(address) = registered.filter(|address| *address != self.config.internode)
-            && has_identity_elsewhere(&self.rpc, self.config.host_id, address, self.incarnation).await
-        {
-            return self.fail(format!(
-                "host id {} is alive at {address} too, and two nodes may not have one identity: this one, at {}, stops",
-                self.config.host_id, self.config.internode
-            ));
+        for address in registered.into_iter().chain(elsewhere) {
+            if address != self.config.internode
+                && has_identity_elsewhere(&self.config, &self.rpc, address, self.incarnation).await
+            {
+                return self.fail(format!(
+                    "host id {} is alive at {address} too, and two nodes may not have one identity: this one, at {}, stops",
+                    self.config.host_id, self.config.internode
+                ));
+            }
         }
         for command in commands {
             if let Err(error) = self.propose(Command::Topology(command)).await {
@@ -273,6 +278,14 @@ impl Cluster {
                 return;
             }
         }
+    }
+
+    fn has_lost_member(&self) -> bool {
+        let metadata = self.metadata();
+        metadata
+            .topology
+            .members()
+            .any(|node| !self.peers.is_live(node.host_id))
     }
 
     async fn run_leader(self: Rc<Self>) {

@@ -69,13 +69,10 @@ fn answer(cluster: Rc<Cluster>, request: &Request<'_>) -> Reply {
         }
         wire::STATE => {
             match State::decode(request.body) {
-                Ok(state) if from != cluster.config.host_id => {
-                    if !cluster.peers.on_state(from, &state) {
-                        cluster.fail(format!(
-                            "node {from} says that this node has left the cluster or was removed; start it on an empty data directory to join as a new one"
-                        ));
-                    }
-                }
+                Ok(state) if state.has_left => cluster.fail(format!(
+                    "node {from} says that this node has left the cluster or was removed; start it on an empty data directory to join as a new one"
+                )),
+                Ok(state) if from != cluster.config.host_id => cluster.peers.on_state(from, &state),
                 Ok(_) => {}
                 Err(error) => log::warn!("node {from} sent what cannot be read: {error}"),
             }

@@ -42,7 +42,7 @@ use uuid::Uuid;
 
 pub use error::{CoordinatorError, Tally, WriteKind};
 pub use message::{
-    Answer, Extent, Malformed, ReadCommand, Verb, decode_mutations, difference, encode_mutations, pack_block,
+    Addressed, Answer, Extent, Malformed, ReadCommand, Verb, decode_mutations, difference, encode_mutations, pack_block,
 };
 pub use self::paxos::{CasRead, CasRequest, Decision, Found, serial_read_level};
 pub use paxos_replica::paxos_table;
@@ -272,7 +272,9 @@ impl Coordinator {
         let unreachable = || TargetError::Refused("this node has no connections to others".to_owned());
         let rpc = self.rpc.as_ref().ok_or_else(unreachable)?;
         let peer = view.peer(replica.node).ok_or_else(unreachable)?;
-        let answer = rpc.call(&peer, u32::from(replica.shard), verb as u16, body, timeout).await;
+        let answer = rpc
+            .call(&peer, u32::from(replica.shard), verb as u16, body, timeout)
+            .await;
         answer.map_err(TargetError::from)
     }
 
@@ -311,9 +313,7 @@ impl Coordinator {
         timeout: Duration,
     ) -> Result<Answer, TargetError> {
         if replica.node != view.me {
-            let answer = self
-                .call(view, replica, Verb::Read, command.encode(), timeout)
-                .await?;
+            let answer = self.call(view, replica, Verb::Read, command.encode(), timeout).await?;
             return Answer::decode(&answer, table)
                 .map_err(|e| TargetError::Failed(format!("a malformed answer to a read: {e}")));
         }

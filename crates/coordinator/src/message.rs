@@ -90,6 +90,9 @@ fn get_optional_bound(reader: &mut Reader<'_>) -> Result<Option<Bound>, Malforme
     }
 }
 
+/// A packed mutation with its partition's token.
+pub type Addressed = (Token, Vec<u8>);
+
 /// Mutations for one shard.
 pub fn encode_mutations<'m>(all_or_nothing: bool, mutations: impl Iterator<Item = &'m [u8]>) -> Vec<u8> {
     let mut out = vec![u8::from(all_or_nothing)];
@@ -102,7 +105,7 @@ pub fn encode_mutations<'m>(all_or_nothing: bool, mutations: impl Iterator<Item 
 ///
 /// # Errors
 /// When the bytes end early.
-pub fn decode_mutations(body: &[u8]) -> Result<(Vec<(Token, Vec<u8>)>, bool), Malformed> {
+pub fn decode_mutations(body: &[u8]) -> Result<(Vec<Addressed>, bool), Malformed> {
     let mut reader = Reader::new(body);
     let flags = reader.get_u8().map_err(|_| Malformed("the flags of mutations"))?;
     let mut mutations = Vec::new();

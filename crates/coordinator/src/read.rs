@@ -10,8 +10,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mutation::merge::merge_blocks;
 use mutation::PartitionBlock;
+use mutation::merge::merge_blocks;
 use replica::split_block;
 use schema::Table;
 use topology::{Acks, Consistency, ReadTargets, Replica, ReplicaCounts, ReplicaList, Requirement};
@@ -167,7 +167,9 @@ impl ReplicatedRead {
                 }
                 continue;
             }
-            let Some(extent) = self.left.take() else { return Ok(None) };
+            let Some(extent) = self.left.take() else {
+                return Ok(None);
+            };
             self.agree(extent).await?;
         }
     }
@@ -254,7 +256,13 @@ impl ReplicatedRead {
         for (i, replica) in chosen.iter().enumerate() {
             self.send(*replica, self.command(extent.clone(), i > 0), &gather);
         }
-        let mut spare: VecDeque<Replica> = self.targets.live().iter().filter(|r| !chosen.contains(r)).copied().collect();
+        let mut spare: VecDeque<Replica> = self
+            .targets
+            .live()
+            .iter()
+            .filter(|r| !chosen.contains(r))
+            .copied()
+            .collect();
         let mut outstanding: Vec<Replica> = chosen.to_vec();
         let mut acks = Acks::new(self.requirement.clone(), ReplicaCounts::default());
         let mut data: Option<(Replica, Answer)> = None;
@@ -297,7 +305,9 @@ impl ReplicatedRead {
                     if let Some(more) = spare.pop_front() {
                         self.send(more, self.command(extent.clone(), false), &gather);
                         outstanding.push(more);
-                    } else if data.is_none() && let Some((again, _)) = digests.pop() {
+                    } else if data.is_none()
+                        && let Some((again, _)) = digests.pop()
+                    {
                         // Nobody is left but who sent a digest.
                         acks = Acks::new(self.requirement.clone(), ReplicaCounts::default());
                         for (other, _) in &digests {
@@ -375,7 +385,11 @@ impl ReplicatedRead {
 
     /// Merges the next block of all feeds, and repairs those that lack some of it. None at the end.
     async fn reconcile(&mut self) -> Result<Option<PartitionBlock>, CoordinatorError> {
-        while self.feeds.iter().any(|feed| feed.ready.is_empty() && feed.left.is_some()) {
+        while self
+            .feeds
+            .iter()
+            .any(|feed| feed.ready.is_empty() && feed.left.is_some())
+        {
             self.fill().await?;
         }
         let heads = self.feeds.iter().filter_map(|feed| feed.ready.front());
@@ -428,7 +442,8 @@ impl ReplicatedRead {
             };
             self.coordinator.count(|m| m.repairs += 1);
             outstanding.push(*replica);
-            let (coordinator, view, gather) = (Rc::clone(&self.coordinator), Arc::clone(&self.view), Rc::clone(&gather));
+            let (coordinator, view, gather) =
+                (Rc::clone(&self.coordinator), Arc::clone(&self.view), Rc::clone(&gather));
             let (replica, token) = (*replica, merged.token);
             spawn(async move {
                 let mutations = Rc::new(vec![(token, mutation)]);
@@ -479,7 +494,11 @@ impl ReplicatedRead {
     ) -> CoordinatorError {
         let is_silent = |e: &TargetError| *e == TargetError::Silent;
         if failures.iter().all(|(_, e)| is_silent(e)) {
-            let silent: Vec<Replica> = failures.iter().map(|(r, _)| *r).chain(outstanding.iter().copied()).collect();
+            let silent: Vec<Replica> = failures
+                .iter()
+                .map(|(r, _)| *r)
+                .chain(outstanding.iter().copied())
+                .collect();
             return self.read_timeout(acks, data_present, &silent);
         }
         let failed = failures.iter().filter(|(_, e)| !is_silent(e));

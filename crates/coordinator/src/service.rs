@@ -38,12 +38,19 @@ pub enum ReplicaError {
 impl std::fmt::Display for ReplicaError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::UnknownTable(id) => write!(f, "no table has the id {}: it was dropped, or is not known here yet", id.0),
+            Self::UnknownTable(id) => write!(
+                f,
+                "no table has the id {}: it was dropped, or is not known here yet",
+                id.0
+            ),
             Self::NotHere(token) => write!(f, "token {} is not of this shard", token.0),
             Self::Malformed(reason) => write!(f, "malformed request: {reason}"),
             Self::Overloaded(reason) => write!(f, "the shard refuses the write: {reason}. It was not applied"),
             Self::Log(reason) => {
-                write!(f, "the write failed in the commitlog: {reason}. It may or may not be applied")
+                write!(
+                    f,
+                    "the write failed in the commitlog: {reason}. It may or may not be applied"
+                )
             }
             Self::Read(reason) => f.write_str(reason),
         }
@@ -100,7 +107,8 @@ pub async fn apply(
 ) -> Result<(), ReplicaError> {
     let mut parts = Vec::with_capacity(mutations.len());
     for (token, bytes) in mutations {
-        let mutation = Mutation::new(bytes).ok_or_else(|| ReplicaError::Malformed("expected a whole mutation".into()))?;
+        let mutation =
+            Mutation::new(bytes).ok_or_else(|| ReplicaError::Malformed("expected a whole mutation".into()))?;
         let store = if is_foreign {
             let store = store_of(shard, mutation.table).await?;
             let valid = mutation.validate(&store.table().layout);
@@ -170,7 +178,11 @@ pub async fn read(shard: &Rc<Shard>, command: &ReadCommand) -> Result<Answer, Re
             to,
             from,
             inside,
-        } => stretch.tokens(shard, &store, (*after, *to), from.clone(), inside.clone()).await?,
+        } => {
+            stretch
+                .tokens(shard, &store, (*after, *to), from.clone(), inside.clone())
+                .await?
+        }
     }
     Ok(stretch.finish(&store))
 }
@@ -317,7 +329,11 @@ impl<'c> Stretch<'c> {
         }
         Answer {
             digest: digest.finish(&end),
-            blocks: if self.command.digest_only { Vec::new() } else { self.blocks },
+            blocks: if self.command.digest_only {
+                Vec::new()
+            } else {
+                self.blocks
+            },
             is_all,
         }
     }

@@ -17,7 +17,10 @@ impl Coordinator {
     /// The sentence names who did not, and whether it may have.
     pub async fn truncate(self: &Rc<Self>, table: TableId) -> Result<(), String> {
         let view = self.view();
-        let members = view.topology.members().filter_map(|node| view.topology.number(node.host_id));
+        let members = view
+            .topology
+            .members()
+            .filter_map(|node| view.topology.number(node.host_id));
         let mut waiting: Vec<NodeNumber> = members.collect();
         if let Some(dead) = waiting.iter().find(|node| !self.is_live(**node)) {
             return Err(format!(
@@ -45,7 +48,10 @@ impl Coordinator {
         while !waiting.is_empty() {
             let Some((node, done)) = gather.next(deadline).await else {
                 let silent: Vec<String> = waiting.iter().map(|n| Self::address(&view, *n).to_string()).collect();
-                return Err(format!("no answer from {}; it may be truncated there", silent.join(", ")));
+                return Err(format!(
+                    "no answer from {}; it may be truncated there",
+                    silent.join(", ")
+                ));
             };
             waiting.retain(|other| *other != node);
             done.map_err(|e| {

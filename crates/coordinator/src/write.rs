@@ -66,6 +66,16 @@ impl Coordinator {
         self.await_acks(&view, parts, &gather, asked, (level, kind)).await
     }
 
+    /// Whether enough replicas live to write these at a level.
+    ///
+    /// # Errors
+    /// When too few do.
+    pub fn require(&self, mutations: &[(Token, Vec<u8>)], level: Consistency) -> Result<(), CoordinatorError> {
+        let view = self.view();
+        let mut parts = mutations.iter().map(|(token, bytes)| self.part(&view, *token, bytes, level));
+        parts.try_for_each(|part| part.map(drop))
+    }
+
     /// Where one mutation goes, if enough of it lives.
     fn part(
         &self,
@@ -84,7 +94,9 @@ impl Coordinator {
             Requirement::of(level, &route.factors, view.locality.local_datacenter()).with_pending(&pending);
         let replicas: SmallVec<[Replica; 6]> = targets.all().collect();
         let live = ReplicaCounts::of(&replicas, &view.locality, |r| self.is_live(r.node));
-        requirement.is_sufficient(&live).inspect_err(|_| self.count(|m| m.unavailable += 1))?;
+        requirement
+            .is_sufficient(&live)
+            .inspect_err(|_| self.count(|m| m.unavailable += 1))?;
         Ok(Part {
             acks: Acks::new(requirement, live),
             replicas,
@@ -135,7 +147,11 @@ impl Coordinator {
         let mut silent = asked;
         let mut failures: Vec<(Replica, TargetError)> = Vec::new();
         while unsatisfied > 0 {
-            let next = if outstanding == 0 { None } else { gather.next(deadline).await };
+            let next = if outstanding == 0 {
+                None
+            } else {
+                gather.next(deadline).await
+            };
             let Some((replica, numbers, result)) = next else {
                 return Err(self.write_timeout(view, &parts, &silent, level, kind));
             };

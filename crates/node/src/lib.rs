@@ -4,6 +4,7 @@
 //! [`prepare`] gives its parts to the simulator. All go through the same steps: lock the workdir, learn who we are, load the schema, start the shards; each shard
 //! opens its sstables and replays its log; when all are ready the doors open.
 
+mod cluster;
 pub mod config;
 pub mod control;
 mod identity;

@@ -12,8 +12,10 @@ use coordinator::Coordinator;
 use cql_server::{Listeners, Server};
 use query::Engine;
 use replica::{Shard, ShardOptions};
+use rpc::Rpc;
 use runtime::ShardId;
 
+use crate::cluster;
 use crate::config::CommitlogSync;
 use crate::control;
 use crate::start::{Shared, Stage};
@@ -25,6 +27,8 @@ const UNCOUNTED_BYTES: u64 = 48 << 20;
 
 /// How long a draining node waits until the log of an earlier run is removed.
 const OLD_LOG_WAIT_MAX: Duration = Duration::from_secs(10);
+/// How long it waits until batches for several shards are finished.
+const BATCHES_WAIT_MAX: Duration = Duration::from_secs(10);
 
 pub(crate) async fn run(shared: Arc<Shared>) {
     if let Err(e) = live(&shared).await {
@@ -62,6 +66,7 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
             log_bytes_max: config.commitlog_total_space / u64::from(config.smp),
             generation: shared.generation.clone(),
             compaction: shared.compaction.clone(),
+            noted_batches: shared.noted_batches.clone(),
             host_id: shared.host_id,
         },
         log.clone(),
@@ -77,7 +82,9 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
             shard.open_table(table).map_err(|e| e.to_string())?;
         }
     }
-    shard.set_old_log(!shared.old_log.is_empty());
+    if !shared.old_log.is_empty() {
+        shard.keep_old_log();
+    }
     let stats = shard
         .replay(&config.commitlog_dir, shared.boot_id)
         .await
@@ -90,7 +97,15 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
             stats.segments
         );
     }
-    let coordinator = Coordinator::new(shard.clone(), None, shared.view.clone());
+    let rpc = match &shared.embedded {
+        Some(_) => None,
+        None => match cluster::open_door(shared, &shard).await? {
+            Some(rpc) => Some(rpc),
+            None => return Ok(()),
+        },
+    };
+    let coordinator = Coordinator::new(shard.clone(), rpc.clone(), shared.first_view());
+    coordinator.set_timeouts(config.timeouts);
     runtime::set_local(coordinator.clone());
     let engine = Engine::new(
         shard.clone(),
@@ -103,11 +118,15 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
     if !shared.meet(Stage::Recovered).await {
         return Ok(());
     }
-    for batch in stats.unfinished_batches {
+    for (id, batch) in stats.unfinished_batches {
         engine
-            .write_again(batch)
+            .write_again(id, batch)
             .await
             .map_err(|e| format!("a batch could not be finished: {e}"))?;
+    }
+    // Nobody may read what another shard has not finished.
+    if !shared.meet(Stage::Finished).await {
+        return Ok(());
     }
     drop(runtime::spawn(forget_old_log(shared.clone(), shard.clone())));
     drop(runtime::spawn(log.clone().run_periodic()));
@@ -117,8 +136,8 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
         shared.meet(Stage::Drained).await;
         return Ok(());
     }
-    serve(shared, engine, memory / 10, terminated).await?;
-    drain(shared, &shard).await
+    serve(shared, engine.clone(), rpc, memory / 10, terminated).await?;
+    drain(shared, &engine, &shard).await
 }
 
 /// Gives each shard its own files, where the node had another number of shards when they were written.
@@ -142,6 +161,7 @@ async fn reshard(shared: &Arc<Shared>, shard: &Rc<Shard>) -> Result<(), String> 
 async fn serve(
     shared: &Arc<Shared>,
     engine: Rc<Engine>,
+    rpc: Option<Rc<Rpc>>,
     request_bytes_max: usize,
     terminated: runtime::TerminateSignal,
 ) -> Result<(), String> {
@@ -196,6 +216,16 @@ async fn serve(
     if !shared.meet(Stage::Bound).await {
         return Ok(());
     }
+    let mut member = None;
+    if let (ShardId(0), Some(rpc)) = (id, &rpc) {
+        match cluster::enter(shared, &engine, rpc).await {
+            Ok(cluster) => member = Some(cluster),
+            Err(e) => shared.fail(e),
+        }
+    }
+    if !shared.meet(Stage::Entered).await {
+        return Ok(());
+    }
     let server = Server::new(engine, options, request_bytes_max);
     runtime::set_local(server.clone());
     if !shared.meet(Stage::Serving).await {
@@ -216,6 +246,12 @@ async fn serve(
     }
     terminated.await;
     server.drain();
+    if let Some(cluster) = member {
+        cluster.stop().await;
+    }
+    if let Some(rpc) = rpc {
+        rpc.stop();
+    }
     Ok(())
 }
 
@@ -323,14 +359,23 @@ async fn forget_old_log(shared: Arc<Shared>, shard: Rc<Shard>) {
     while !shared.old_log_is_gone.load(Ordering::Acquire) {
         runtime::sleep(Duration::from_millis(20)).await;
     }
-    shard.set_old_log(false);
+    shard.forget_old_log().await;
 }
 
 /// Puts everything into sstables, so that the next start has nothing to replay.
-async fn drain(shared: &Shared, shard: &Rc<Shard>) -> Result<(), String> {
+async fn drain(shared: &Shared, engine: &Rc<Engine>, shard: &Rc<Shard>) -> Result<(), String> {
     // Requests that were read before the doors closed get their answers.
     runtime::sleep(Duration::from_millis(50)).await;
     shard.commit().map_err(|e| e.to_string())?;
+    // A batch that is not finished needs all shards, or the note of it that is in the log.
+    let deadline = runtime::now() + BATCHES_WAIT_MAX;
+    while shard.has_open_batches() && runtime::now() < deadline {
+        if let Err(e) = engine.finish_batches().await {
+            log::warn!("a batch that failed half way could not be finished yet: {e}");
+        }
+        runtime::sleep(Duration::from_millis(5)).await;
+    }
+    shared.meet(Stage::Finishing).await;
     // Whatever still waits is refused: a write behind the flush would go with the log.
     shard.close();
     let flushed = shard.flush_all().await;
@@ -341,6 +386,10 @@ async fn drain(shared: &Shared, shard: &Rc<Shard>) -> Result<(), String> {
         runtime::sleep(Duration::from_millis(5)).await;
     }
     match flushed {
+        Ok(()) if shard.has_open_batches() => {
+            log::error!("a batch is not finished; the next start replays the commitlog");
+            shard.log.sync().await.map_err(|e| e.to_string())
+        }
         Ok(()) if !shared.old_log_is_gone.load(Ordering::Acquire) => {
             log::error!("the log of an earlier run could not be removed; the next start replays the commitlog");
             shard.log.sync().await.map_err(|e| e.to_string())

@@ -10,11 +10,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use ::cluster::Metadata;
 use coordinator::ClusterView;
 use query::engine::{NodeState, SharedStatements, load_schema, save_schema};
 use query::system::{self, NodeInfo};
 use query::{Engine, ddl};
-use replica::CompactionControl;
+use replica::{CompactionControl, NotedBatches};
 use schema::Schema;
 use topology::{HostId, Topology};
 use types::Token;
@@ -23,9 +24,6 @@ use uuid::Uuid;
 use crate::config::Config;
 use crate::identity::{self, WorkdirLock};
 use crate::shard_main;
-
-/// Where nodes reach each other.
-const INTERNODE_PORT: u16 = 7000;
 
 /// What each shard of an embedded node runs.
 pub type Embedded = Arc<dyn Fn(Rc<Engine>) -> Pin<Box<dyn Future<Output = ()>>> + Send + Sync>;
@@ -36,7 +34,10 @@ pub(crate) struct Shared {
     pub(crate) host_id: Uuid,
     pub(crate) boot_id: u128,
     pub(crate) schema: Arc<Schema>,
-    pub(crate) view: Arc<ClusterView>,
+    /// What the shards begin with; gone when all have it, as who waits for requests with an old view would wait for this too.
+    pub(crate) view: Mutex<Option<Arc<ClusterView>>>,
+    /// What the node knew of its cluster when it ended; None for one that has never been in any.
+    pub(crate) metadata: Option<Metadata>,
     pub(crate) node: Arc<NodeState>,
     pub(crate) generation: Arc<AtomicU64>,
     /// Log files of earlier runs, and the largest segment id among them.
@@ -46,10 +47,13 @@ pub(crate) struct Shared {
     /// No crash brings the old log back any more.
     pub(crate) old_log_is_gone: AtomicBool,
     pub(crate) compaction: Arc<CompactionControl>,
-    pub(crate) stages: [AtomicU32; 5],
+    pub(crate) noted_batches: Arc<NotedBatches>,
+    pub(crate) stages: [AtomicU32; 9],
     pub(crate) failure: Mutex<Option<String>>,
     /// Where CQL and the shard-aware port listen, once shard 0 has bound them.
     pub(crate) addresses: Mutex<Option<(SocketAddr, Option<SocketAddr>)>>,
+    /// Where other nodes are listened to, once shard 0 has bound it.
+    internode: Mutex<Option<SocketAddr>>,
     pub(crate) embedded: Option<Embedded>,
     pub(crate) secret: String,
     /// Whether to say on standard output that the node serves.
@@ -66,9 +70,13 @@ pub struct Prepared(Arc<Shared>);
 #[derive(Clone, Copy)]
 pub(crate) enum Stage {
     Resharded,
+    DoorOpened,
     Recovered,
+    Finished,
     Bound,
+    Entered,
     Serving,
+    Finishing,
     Drained,
 }
 
@@ -84,6 +92,45 @@ impl Shared {
             runtime::sleep(Duration::from_micros(200)).await;
         }
         !self.failed()
+    }
+
+    /// The cluster as it was known at the start, for the shards to begin with.
+    pub(crate) fn first_view(&self) -> Arc<ClusterView> {
+        let view = self.view.lock().expect("nobody panics while holding the view");
+        view.clone().expect("shards begin before the node enters its cluster")
+    }
+
+    /// All shards have the first view.
+    pub(crate) fn forget_first_view(&self) {
+        *self.view.lock().expect("nobody panics while holding the view") = None;
+    }
+
+    pub(crate) fn internode_address(&self) -> Option<SocketAddr> {
+        *self.internode.lock().expect("nobody panics while holding the address")
+    }
+
+    pub(crate) fn set_internode_address(&self, address: SocketAddr) {
+        *self.internode.lock().expect("nobody panics while holding the address") = Some(address);
+    }
+
+    /// What the system tables say of the members.
+    pub(crate) fn note_members(&self, metadata: &Metadata) {
+        let mut info = self
+            .node
+            .info
+            .lock()
+            .expect("nobody panics while holding the node's identity");
+        if let Some(me) = metadata.topology.node(HostId(self.host_id)) {
+            info.tokens = me.tokens.iter().map(|t| t.0.to_string()).collect();
+        }
+    }
+
+    /// Where CQL and the shard-aware port listen, once they do.
+    pub(crate) fn bound_addresses(&self) -> Option<(SocketAddr, Option<SocketAddr>)> {
+        *self
+            .addresses
+            .lock()
+            .expect("nobody panics while holding the addresses")
     }
 
     pub(crate) fn fail(&self, message: String) {
@@ -164,7 +211,14 @@ fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Re
     let lock = identity::lock(&config.workdir, &[&config.data_dir, &config.commitlog_dir])?;
     let host_id = identity::host_id(&config.workdir)?;
     let schema_path = config.workdir.join("schema");
-    let schema = Arc::new(initial_schema(&schema_path)?);
+    let metadata = match embedded {
+        Some(_) => None,
+        None => ::cluster::load(&config.workdir.join("metadata")).map_err(|e| e.to_string())?,
+    };
+    let schema = Arc::new(match &metadata {
+        Some(metadata) => system::with_system_keyspaces(&metadata.schema),
+        None => initial_schema(&schema_path)?,
+    });
     commitlog::remove_spares(&config.commitlog_dir).map_err(|e| e.to_string())?;
     let (last_segment, old_log) = commitlog::last_segment(&config.commitlog_dir).map_err(|e| e.to_string())?;
     commitlog::sync_segments(&old_log).map_err(|e| e.to_string())?;
@@ -175,7 +229,11 @@ fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Re
     info.rack.clone_from(&config.rack);
     info.listen_address = config.listen_address;
     info.settings.clone_from(&config.settings);
-    let view = query::engine::cluster_view(&schema, &alone(&config, host_id), HostId(host_id), &BTreeMap::new());
+    let (topology, tablets) = match &metadata {
+        Some(metadata) => (metadata.topology.clone(), metadata.tablets.clone()),
+        None => (alone(&config, host_id), BTreeMap::new()),
+    };
+    let view = query::engine::cluster_view(&schema, &topology, HostId(host_id), &tablets);
     let view = Arc::new(view.map_err(|e| e.to_string())?);
     let compaction = Arc::new(CompactionControl::new());
     compaction.set_bytes_per_second(config.compaction_throughput.unwrap_or(0));
@@ -188,10 +246,12 @@ fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Re
         host_id,
         boot_id: runtime::boot_id(),
         schema,
-        view,
+        view: Mutex::new(Some(view)),
+        metadata,
         node,
         generation,
         compaction,
+        noted_batches: Arc::new(NotedBatches::new()),
         old_log_users: AtomicU32::new(config.smp),
         old_log_is_gone: AtomicBool::new(old_log.is_empty()),
         old_log,
@@ -199,6 +259,7 @@ fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Re
         stages: Default::default(),
         failure: Mutex::new(None),
         addresses: Mutex::new(None),
+        internode: Mutex::new(None),
         embedded,
         secret: identity::secret(),
         announces,
@@ -215,7 +276,7 @@ fn alone(config: &Config, host_id: Uuid) -> Arc<Topology> {
         &config.cluster_name,
         topology::Node {
             host_id: HostId(host_id),
-            internode: SocketAddr::new(config.listen_address, INTERNODE_PORT),
+            internode: SocketAddr::new(config.listen_address, config.storage_port),
             native: SocketAddr::new(config.rpc_address, port),
             native_shard_aware_port: config.shard_aware_port,
             location: topology::Location {
@@ -244,7 +305,7 @@ fn initial_schema(path: &Path) -> Result<Schema, String> {
     }
     schema.version = ddl::schema_version(&schema);
     if is_new {
-        save_schema(path, &schema)?;
+        save_schema(path, &schema).map_err(|e| e.to_string())?;
     }
     Ok(schema)
 }

@@ -87,10 +87,36 @@ pub struct ServerArgs {
     /// Name of the cluster [default: Test Cluster]
     #[arg(long, value_name = "NAME", help_heading = "Server options: cluster")]
     pub cluster_name: Option<String>,
-    /// Data center of this node [default: datacenter1]
+    /// Nodes that know the cluster, e.g. 10.0.0.1,10.0.0.2:7000 [default: none, a node alone]
+    #[arg(long, value_name = "LIST", help_heading = "Server options: cluster")]
+    pub seeds: Option<String>,
+    /// Port for other nodes; 0 for any free one [default: 7000]
+    #[arg(long, value_name = "PORT", help_heading = "Server options: cluster")]
+    pub storage_port: Option<String>,
+    /// Port for other nodes' TLS connections; 0 for any free one [default: 7001]
+    #[arg(long, value_name = "PORT", help_heading = "Server options: cluster")]
+    pub ssl_storage_port: Option<String>,
+    /// Number of tokens the node takes when it joins [default: 16]
+    #[arg(long, value_name = "N", help_heading = "Server options: cluster")]
+    pub num_tokens: Option<String>,
+    /// The tokens it takes when it joins, separated by commas [default: chosen by the node]
+    #[arg(
+        long,
+        value_name = "LIST",
+        allow_hyphen_values = true,
+        help_heading = "Server options: cluster"
+    )]
+    pub initial_token: Option<String>,
+    /// Whether a node that joins takes its part of the ring [default: true]
+    #[arg(long, value_name = "0|1", help_heading = "Server options: cluster")]
+    pub auto_bootstrap: Option<String>,
+    /// How the node learns where it stands: SimpleSnitch, RackInferringSnitch, GossipingPropertyFileSnitch [default: SimpleSnitch]
+    #[arg(long, value_name = "NAME", help_heading = "Server options: cluster")]
+    pub endpoint_snitch: Option<String>,
+    /// Data center of this node [default: the snitch's]
     #[arg(long, alias = "dc", value_name = "NAME", help_heading = "Server options: cluster")]
     pub data_center: Option<String>,
-    /// Rack of this node [default: rack1]
+    /// Rack of this node [default: the snitch's]
     #[arg(long, value_name = "NAME", help_heading = "Server options: cluster")]
     pub rack: Option<String>,
 }
@@ -131,6 +157,13 @@ impl ServerArgs {
                 self.compaction_throughput_mb_per_sec.clone(),
             ),
             ("cluster_name", self.cluster_name.clone()),
+            ("seeds", self.seeds.clone()),
+            ("storage_port", self.storage_port.clone()),
+            ("ssl_storage_port", self.ssl_storage_port.clone()),
+            ("num_tokens", self.num_tokens.clone()),
+            ("initial_token", self.initial_token.clone()),
+            ("auto_bootstrap", self.auto_bootstrap.clone()),
+            ("endpoint_snitch", self.endpoint_snitch.clone()),
             ("data_center", self.data_center.clone()),
             ("rack", self.rack.clone()),
         ];

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use topology::SnitchError;
+
 /// Where a value was given.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Place {
@@ -46,6 +48,13 @@ pub enum ConfigError {
         name: String,
         /// A known name that is almost the same.
         nearest: Option<String>,
+    },
+    /// The file of GossipingPropertyFileSnitch makes no sense.
+    Properties {
+        /// Where it is.
+        dir: PathBuf,
+        /// What is wrong with it.
+        error: SnitchError,
     },
     /// A value that the option does not take.
     WrongValue {
@@ -105,6 +114,7 @@ impl fmt::Display for ConfigError {
                     .as_ref()
                     .map_or(Ok(()), |nearest| write!(f, "; did you mean '{nearest}'?"))
             }
+            Self::Properties { dir, error } => write!(f, "{}/{error}", dir.display()),
             Self::WrongValue {
                 option,
                 place,

@@ -5,23 +5,32 @@
 //! silence: a name of the two files without an effect here warns, any other is an error that suggests the nearest.
 
 mod args;
+mod cluster;
+#[cfg(test)]
+mod cluster_tests;
 mod error;
 mod file;
 mod machine;
+mod nested;
 mod options;
 #[cfg(test)]
 mod tests;
 mod value;
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use coordinator::Timeouts;
 use log::LevelFilter;
 use runtime::{Backend, fs};
+use topology::Location;
+use types::Token;
 
 pub use args::ServerArgs;
+use cluster::Cluster;
+pub use cluster::{Between, Encryption, Hints};
 pub use error::{ConfigError, Place};
 pub use machine::Machine;
 use options::Options;
@@ -71,6 +80,34 @@ pub struct Config {
     pub data_center: String,
     /// This node's rack.
     pub rack: String,
+    /// The same two, as the cluster knows them: by the snitch, unless the options say them.
+    pub location: Location,
+    /// Where nodes are asked that know the cluster; none for a node that forms one of its own.
+    pub seeds: Vec<SocketAddr>,
+    /// Port for other nodes; 0 takes any free one.
+    pub storage_port: u16,
+    /// Port for other nodes' TLS connections; 0 takes any free one.
+    pub ssl_storage_port: u16,
+    /// How many tokens the node takes when it joins.
+    pub num_tokens: usize,
+    /// The tokens it takes when it joins; empty when it may choose them.
+    pub initial_tokens: Vec<Token>,
+    /// Whether it takes its part of the ring when it joins.
+    pub auto_bootstrap: bool,
+    /// How long coordinators wait for replicas.
+    pub timeouts: Timeouts,
+    /// The same for a counter's update.
+    pub counter_write_timeout: Duration,
+    /// How long a conditional statement tries again when another one is at the same partition.
+    pub cas_contention_timeout: Duration,
+    /// How long a request that is none of these may take.
+    pub request_timeout: Duration,
+    /// Connections to other nodes that are compressed.
+    pub internode_compression: Between,
+    /// TLS between nodes, if any connection has it.
+    pub encryption: Option<Encryption>,
+    /// What becomes of writes that a replica missed.
+    pub hints: Hints,
     /// The longest frame body that is taken, in bytes.
     pub native_transport_max_frame_size: usize,
     /// Client connections that a shard takes.
@@ -85,6 +122,15 @@ pub struct Config {
     pub settings: BTreeMap<String, Option<String>>,
     /// What the operator should know; log each once at start.
     pub warnings: Vec<String>,
+}
+
+impl Config {
+    /// A node that is told nothing.
+    #[must_use]
+    pub fn defaults(machine: &Machine) -> Self {
+        resolve(&ServerArgs::default(), None, &|_| None, machine)
+            .expect("each default is a value that its option takes")
+    }
 }
 
 /// When a write is acknowledged.
@@ -117,6 +163,8 @@ const SYNC_PERIOD_MIN: Duration = Duration::from_millis(1);
 const CONNECTIONS_PER_SHARD: usize = 10_000;
 /// The options file that is read without being named, in the workdir.
 const OPTIONS_FILE: &str = "ceto.yaml";
+/// The file of GossipingPropertyFileSnitch, beside the options file or in the workdir.
+const RACKDC_FILE: &str = "cassandra-rackdc.properties";
 /// The workdir of a node that is not told one.
 const WORKDIR: &str = "data";
 
@@ -129,7 +177,7 @@ pub fn load(args: &ServerArgs, machine: &Machine) -> Result<Config, ConfigError>
     let path = match &args.options_file {
         Some(path) => path,
         None if fs::exists(&default_file) => &default_file,
-        None => return resolve(args, None, machine),
+        None => return resolve(args, None, &|path| read_text(path), machine),
     };
     let unreadable = |reason: String| ConfigError::Unreadable {
         path: path.clone(),
@@ -137,11 +185,23 @@ pub fn load(args: &ServerArgs, machine: &Machine) -> Result<Config, ConfigError>
     };
     let bytes = fs::read(path).map_err(|error| unreadable(error.to_string()))?;
     let text = String::from_utf8(bytes).map_err(|_| unreadable("it is not UTF-8".to_owned()))?;
-    resolve(args, Some((path, &text)), machine)
+    resolve(args, Some((path, &text)), &|path| read_text(path), machine)
 }
 
-/// The same from the text of the options file.
-fn resolve(args: &ServerArgs, file: Option<(&Path, &str)>, machine: &Machine) -> Result<Config, ConfigError> {
+/// A file's text, if it is there.
+fn read_text(path: &Path) -> Option<String> {
+    fs::read(path)
+        .ok()
+        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The same from the text of the options file; `read` gives the text of another.
+fn resolve(
+    args: &ServerArgs,
+    file: Option<(&Path, &str)>,
+    read: &dyn Fn(&Path) -> Option<String>,
+    machine: &Machine,
+) -> Result<Config, ConfigError> {
     let mut options = Options::default();
     if let Some((path, text)) = file {
         let entries = file::parse(text).map_err(|message| ConfigError::Syntax {
@@ -158,6 +218,11 @@ fn resolve(args: &ServerArgs, file: Option<(&Path, &str)>, machine: &Machine) ->
     let (smp, cpus, overprovisioned) = shards(&mut options, machine)?;
     let memory = memory(&mut options, machine)?;
     let network = network(&mut options)?;
+    let beside = file.and_then(|(path, _)| path.parent());
+    let cluster = Cluster::resolve(&mut options, network.broadcast, &|| {
+        let mut paths = beside.into_iter().chain([&*workdir]).map(|dir| dir.join(RACKDC_FILE));
+        paths.find_map(|path| read(&path).map(|text| (path, text)))
+    })?;
     let commitlog_sync = commitlog_sync(&mut options)?;
     let (commitlog_segment_size, commitlog_total_space) = commitlog_sizes(&mut options, smp, memory)?;
     let developer_mode = options.get("developer_mode", SWITCH, value::switch)?.unwrap_or(false);
@@ -198,8 +263,22 @@ fn resolve(args: &ServerArgs, file: Option<(&Path, &str)>, machine: &Machine) ->
         commitlog_segment_size,
         commitlog_total_space,
         cluster_name: name(&mut options, "cluster_name", "Test Cluster")?,
-        data_center: name(&mut options, "data_center", "datacenter1")?,
-        rack: name(&mut options, "rack", "rack1")?,
+        data_center: cluster.location.datacenter.clone(),
+        rack: cluster.location.rack.clone(),
+        location: cluster.location,
+        seeds: cluster.seeds,
+        storage_port: cluster.storage_port,
+        ssl_storage_port: cluster.ssl_storage_port,
+        num_tokens: cluster.num_tokens,
+        initial_tokens: cluster.initial_tokens,
+        auto_bootstrap: cluster.auto_bootstrap,
+        timeouts: cluster.timeouts,
+        counter_write_timeout: cluster.counter_write_timeout,
+        cas_contention_timeout: cluster.cas_contention_timeout,
+        request_timeout: cluster.request_timeout,
+        internode_compression: cluster.compression,
+        encryption: cluster.encryption,
+        hints: cluster.hints,
         native_transport_max_frame_size: frame_size(&mut options)?,
         max_connections_per_shard: connections(&mut options, smp)?,
         compaction_throughput: compaction_throughput.filter(|rate| *rate > 0),

@@ -10,6 +10,7 @@ use std::path::Path;
 
 use super::error::{ConfigError, Place};
 use super::file::{Entry, Node};
+use super::nested::{self, Parts};
 
 /// How the text of a spelling becomes the option's.
 #[derive(Clone, Copy)]
@@ -26,9 +27,16 @@ enum Unit {
 
 /// Option and spelling, by spelling.
 const SPELLINGS: &[(&str, &str, Unit)] = &[
+    ("auto_bootstrap", "auto_bootstrap", Unit::Same),
     ("backend", "backend", Unit::Same),
     ("broadcast_address", "broadcast_address", Unit::Same),
     ("broadcast_rpc_address", "broadcast_rpc_address", Unit::Same),
+    ("cas_contention_timeout", "cas_contention_timeout", Unit::Same),
+    (
+        "cas_contention_timeout_in_ms",
+        "cas_contention_timeout",
+        Unit::Milliseconds,
+    ),
     ("cluster_name", "cluster_name", Unit::Same),
     ("commitlog_directory", "commitlog_directory", Unit::Same),
     ("commitlog_segment_size", "commitlog_segment_size", Unit::Same),
@@ -52,12 +60,28 @@ const SPELLINGS: &[(&str, &str, Unit)] = &[
         "compaction_throughput",
         Unit::MebibytesPerSecond,
     ),
+    (
+        "counter_write_request_timeout",
+        "counter_write_request_timeout",
+        Unit::Same,
+    ),
+    (
+        "counter_write_request_timeout_in_ms",
+        "counter_write_request_timeout",
+        Unit::Milliseconds,
+    ),
     ("cpuset", "cpuset", Unit::Same),
     ("data_center", "data_center", Unit::Same),
     ("data_file_directories", "data_file_directories", Unit::Same),
     ("default_log_level", "default_log_level", Unit::Same),
     ("developer_mode", "developer_mode", Unit::Same),
+    ("endpoint_snitch", "endpoint_snitch", Unit::Same),
+    ("hinted_handoff_enabled", "hinted_handoff_enabled", Unit::Same),
+    ("initial_token", "initial_token", Unit::Same),
+    ("internode_compression", "internode_compression", Unit::Same),
     ("listen_address", "listen_address", Unit::Same),
+    ("max_hint_window", "max_hint_window", Unit::Same),
+    ("max_hint_window_in_ms", "max_hint_window", Unit::Milliseconds),
     ("memory", "memory", Unit::Same),
     (
         "native_shard_aware_transport_port",
@@ -80,12 +104,64 @@ const SPELLINGS: &[(&str, &str, Unit)] = &[
         Unit::Mebibytes,
     ),
     ("native_transport_port", "native_transport_port", Unit::Same),
+    ("num_tokens", "num_tokens", Unit::Same),
     ("overprovisioned", "overprovisioned", Unit::Same),
     ("rack", "rack", Unit::Same),
+    ("range_request_timeout", "range_request_timeout", Unit::Same),
+    (
+        "range_request_timeout_in_ms",
+        "range_request_timeout",
+        Unit::Milliseconds,
+    ),
     ("reactor_backend", "backend", Unit::Same),
+    ("read_request_timeout", "read_request_timeout", Unit::Same),
+    ("read_request_timeout_in_ms", "read_request_timeout", Unit::Milliseconds),
+    ("request_timeout", "request_timeout", Unit::Same),
+    ("request_timeout_in_ms", "request_timeout", Unit::Milliseconds),
     ("rpc_address", "rpc_address", Unit::Same),
+    ("seed_provider", "seeds", Unit::Same),
+    ("seeds", "seeds", Unit::Same),
+    (
+        "server_encryption_options.certificate",
+        "server_encryption_options.certificate",
+        Unit::Same,
+    ),
+    (
+        "server_encryption_options.internode_encryption",
+        "server_encryption_options.internode_encryption",
+        Unit::Same,
+    ),
+    (
+        "server_encryption_options.keyfile",
+        "server_encryption_options.keyfile",
+        Unit::Same,
+    ),
+    (
+        "server_encryption_options.require_endpoint_verification",
+        "server_encryption_options.require_endpoint_verification",
+        Unit::Same,
+    ),
+    (
+        "server_encryption_options.truststore",
+        "server_encryption_options.truststore",
+        Unit::Same,
+    ),
     ("smp", "smp", Unit::Same),
+    ("ssl_storage_port", "ssl_storage_port", Unit::Same),
+    ("storage_port", "storage_port", Unit::Same),
+    ("truncate_request_timeout", "truncate_request_timeout", Unit::Same),
+    (
+        "truncate_request_timeout_in_ms",
+        "truncate_request_timeout",
+        Unit::Milliseconds,
+    ),
     ("workdir", "workdir", Unit::Same),
+    ("write_request_timeout", "write_request_timeout", Unit::Same),
+    (
+        "write_request_timeout_in_ms",
+        "write_request_timeout",
+        Unit::Milliseconds,
+    ),
 ];
 
 /// Options where only one wish can be met, and ignoring another would be dangerous: name, key within its mapping, the value met.
@@ -137,32 +213,48 @@ impl Options {
     /// Takes the options of a file.
     pub fn add_file(&mut self, path: &Path, entries: Vec<Entry>) -> Result<(), ConfigError> {
         for Entry { name, line, value } in entries {
-            let place = Place::File {
-                path: path.to_owned(),
-                line,
-            };
-            if let Some(&(_, _, met)) = FIXED.iter().find(|(fixed, _, _)| *fixed == name) {
-                check_fixed(&name, met, &value, place)?;
-            } else if SPELLINGS.iter().any(|(spelling, _, _)| *spelling == name) {
-                match scalar(&value) {
-                    Ok(None) => {}
-                    Ok(Some(text)) => self.add(&name, text, place)?,
-                    Err(given) => return Err(ConfigError::wrong(&name, place, given, "one value")),
+            match nested::parts(&name, value) {
+                Parts::One(value) => self.add_entry(path, line, &name, &value)?,
+                Parts::Many(entries) => {
+                    for (name, value) in entries {
+                        self.add_entry(path, line, &name, &value)?;
+                    }
                 }
-            } else if let Some(origin) = known_to(&name) {
-                let message = format!("option '{name}' at line {line} is known to {origin}, has no effect here");
-                self.warnings.push(message);
-            } else {
-                let nearest = nearest(&name).map(str::to_owned);
-                return Err(ConfigError::UnknownOption {
-                    path: path.to_owned(),
-                    line,
-                    name,
-                    nearest,
-                });
+                Parts::Wrong { given, expected } => {
+                    let path = path.to_owned();
+                    return Err(ConfigError::wrong(&name, Place::File { path, line }, given, expected));
+                }
             }
         }
         Ok(())
+    }
+
+    fn add_entry(&mut self, path: &Path, line: u64, name: &str, value: &Node) -> Result<(), ConfigError> {
+        let place = Place::File {
+            path: path.to_owned(),
+            line,
+        };
+        if let Some(&(_, _, met)) = FIXED.iter().find(|(fixed, _, _)| *fixed == name) {
+            return check_fixed(name, met, value, place);
+        }
+        if SPELLINGS.iter().any(|(spelling, _, _)| *spelling == name) {
+            return match scalar(value) {
+                Ok(None) => Ok(()),
+                Ok(Some(text)) => self.add(name, text, place),
+                Err(given) => Err(ConfigError::wrong(name, place, given, "one value")),
+            };
+        }
+        if let Some(origin) = known_to(name) {
+            let message = format!("option '{name}' at line {line} is known to {origin}, has no effect here");
+            self.warnings.push(message);
+            return Ok(());
+        }
+        Err(ConfigError::UnknownOption {
+            path: path.to_owned(),
+            line,
+            name: name.to_owned(),
+            nearest: nearest(name).map(str::to_owned),
+        })
     }
 
     /// Takes one option of the command line, which beats the file's.
@@ -228,6 +320,16 @@ impl Options {
     /// Notes the effective value of an option that was not given, or that is shown in another form.
     pub fn note(&mut self, option: &'static str, text: impl ToString) {
         self.settings.insert(option.to_owned(), Some(text.to_string()));
+    }
+
+    /// The same for an option that may have no value.
+    pub fn note_or_none(&mut self, option: &'static str, text: Option<String>) {
+        self.settings.insert(option.to_owned(), text);
+    }
+
+    /// Whether the operator gave it.
+    pub fn is_given(&self, option: &str) -> bool {
+        self.given.contains_key(option)
     }
 }
 
@@ -301,6 +403,11 @@ fn known_to(name: &str) -> Option<&'static str> {
         Some("Cassandra")
     } else if SCYLLA_NAMES.lines().any(|known| known == name) {
         Some("ScyllaDB")
+    } else if name
+        .strip_prefix("server_encryption_options.")
+        .is_some_and(|key| nested::ENCRYPTION_KEYS_WITHOUT_EFFECT.contains(&key))
+    {
+        Some("Cassandra or ScyllaDB")
     } else {
         None
     }

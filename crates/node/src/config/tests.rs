@@ -25,15 +25,29 @@ fn args(words: &str) -> ServerArgs {
 }
 
 fn resolved(yaml: &str, words: &str) -> Result<Config, ConfigError> {
-    resolve(&args(words), Some((Path::new("ceto.yaml"), yaml)), &machine())
+    resolved_beside("", yaml, words)
 }
 
-fn config(yaml: &str, words: &str) -> Config {
+/// The same with the text of a cassandra-rackdc.properties beside the options file, unless it is empty.
+pub(super) fn resolved_beside(properties: &str, yaml: &str, words: &str) -> Result<Config, ConfigError> {
+    let read = |path: &Path| {
+        let is_it = path == Path::new("/etc/ceto/cassandra-rackdc.properties") && !properties.is_empty();
+        is_it.then(|| properties.to_owned())
+    };
+    let path = if properties.is_empty() {
+        "ceto.yaml"
+    } else {
+        "/etc/ceto/ceto.yaml"
+    };
+    resolve(&args(words), Some((Path::new(path), yaml)), &read, &machine())
+}
+
+pub(super) fn config(yaml: &str, words: &str) -> Config {
     resolved(yaml, words).unwrap_or_else(|error| panic!("yaml {yaml:?} and arguments '{words}' are refused: {error}"))
 }
 
 /// The error, or the warnings and the settings that are not the defaults, one in a line.
-fn outcome(yaml: &str, words: &str) -> String {
+pub(super) fn outcome(yaml: &str, words: &str) -> String {
     let defaults = config("", "").settings;
     let config = match resolved(yaml, words) {
         Ok(config) => config,
@@ -99,15 +113,11 @@ fn defaults_are_those_of_the_manual() {
 #[test]
 fn every_option_that_is_shown_can_be_given_and_its_shown_text_is_taken_back() {
     let config = config("", "--cpuset 0-3");
-    assert_eq!(config.settings.len(), 26, "{:?}", config.settings);
+    assert_eq!(config.settings.len(), 48, "{:?}", config.settings);
     for (name, text) in &config.settings {
-        let text = text.as_deref().unwrap_or("none");
-        let shown = resolved(&format!("{name}: {text}"), "").map(|config| config.settings[name].clone());
-        assert_eq!(
-            shown,
-            Ok(Some(text.to_owned())),
-            "the setting {name} given as it is shown"
-        );
+        let given = text.as_deref().unwrap_or("none");
+        let shown = resolved(&format!("{name}: {given}"), "").map(|config| config.settings[name].clone());
+        assert_eq!(shown, Ok(text.clone()), "the setting {name} given as it is shown");
     }
 }
 
@@ -158,8 +168,8 @@ fn options_have_the_spellings_of_both_files() {
             "broadcast_rpc_address = 10.0.0.1\nrpc_address = 0.0.0.0",
         ),
         (
-            "broadcast_address:\ninitial_token:\n",
-            "warning: option 'initial_token' at line 2 is known to Cassandra, has no effect here",
+            "broadcast_address:\nallocate_tokens_for_keyspace:\n",
+            "warning: option 'allocate_tokens_for_keyspace' at line 2 is known to Cassandra, has no effect here",
         ),
         ("# nothing but a comment", ""),
         ("---\n{}", ""),
@@ -424,13 +434,14 @@ fn a_wish_for_safety_that_cannot_be_met_is_refused() {
 
 #[test]
 fn names_without_an_effect_warn_once_each() {
-    let yaml = "num_tokens: 16\nseed_provider:\n  - class_name: x\n    parameters:\n      - seeds: '127.0.0.1'\nalternator_port: 8000\nread_request_timeout_in_ms: 5000\nread_request_timeout: 5000ms\n";
+    let yaml = "allocate_tokens_for_local_replication_factor: 3\nphi_convict_threshold: 8\nalternator_port: 8000\nslow_query_log_timeout_in_ms: 500\nslow_query_log_timeout: 500ms\nserver_encryption_options:\n  keystore: conf/.keystore\n";
     let expected = "\
-        warning: option 'num_tokens' at line 1 is known to Cassandra, has no effect here\n\
-        warning: option 'seed_provider' at line 2 is known to Cassandra, has no effect here\n\
-        warning: option 'alternator_port' at line 6 is known to ScyllaDB, has no effect here\n\
-        warning: option 'read_request_timeout_in_ms' at line 7 is known to Cassandra, has no effect here\n\
-        warning: option 'read_request_timeout' at line 8 is known to Cassandra, has no effect here";
+        warning: option 'allocate_tokens_for_local_replication_factor' at line 1 is known to Cassandra, has no effect here\n\
+        warning: option 'phi_convict_threshold' at line 2 is known to Cassandra, has no effect here\n\
+        warning: option 'alternator_port' at line 3 is known to ScyllaDB, has no effect here\n\
+        warning: option 'slow_query_log_timeout_in_ms' at line 4 is known to Cassandra, has no effect here\n\
+        warning: option 'slow_query_log_timeout' at line 5 is known to Cassandra, has no effect here\n\
+        warning: option 'server_encryption_options.keystore' at line 6 is known to Cassandra or ScyllaDB, has no effect here";
     assert_eq!(outcome(yaml, ""), expected);
     assert_eq!(
         outcome("", "--memory 9G --commitlog-total-space-in-mb 4096"),
@@ -592,7 +603,7 @@ fn a_machine_is_what_its_limits_leave_of_it() {
         cpu_quota: Some(2),
         ..machine()
     };
-    let config = resolve(&args(""), None, &limited).expect("defaults fit any machine");
+    let config = Config::defaults(&limited);
     assert_eq!(
         (config.smp, config.cpus, config.overprovisioned),
         (2, None, true),
@@ -602,12 +613,7 @@ fn a_machine_is_what_its_limits_leave_of_it() {
         memory_bytes: 64 << 20,
         ..machine()
     };
-    assert_eq!(
-        resolve(&args(""), None, &tiny)
-            .expect("defaults fit any machine")
-            .memory,
-        128 << 20
-    );
+    assert_eq!(Config::defaults(&tiny).memory, 128 << 20);
     let detected = Machine::detect();
     assert!(
         detected.shards() >= 1 && detected.memory_bytes > 64 << 20,

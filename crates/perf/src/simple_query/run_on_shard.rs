@@ -359,10 +359,7 @@ impl<'e> Worker<'e> {
             consistency: self.level,
             ..Params::default()
         };
-        self.engine
-            .execute(&statement.plan, &run, &params)
-            .await
-            .map(drop)
+        self.engine.execute(&statement.plan, &run, &params).await.map(drop)
     }
 
     /// Hands the writes of a batch to the kernel, and its answers to nobody.

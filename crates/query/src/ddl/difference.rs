@@ -25,7 +25,12 @@ pub fn schema_difference(before: &Schema, after: &Schema) -> SchemaDifference {
     };
     for (name, old) in &before.keyspaces {
         let tables = old.tables.values();
-        let survives = |id: TableId| after.keyspaces.get(name).is_some_and(|k| k.tables.values().any(|t| t.id == id));
+        let survives = |id: TableId| {
+            after
+                .keyspaces
+                .get(name)
+                .is_some_and(|k| k.tables.values().any(|t| t.id == id))
+        };
         difference
             .dropped_tables
             .extend(tables.map(|t| t.id).filter(|id| !survives(*id)));

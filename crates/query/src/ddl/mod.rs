@@ -25,8 +25,8 @@ use uuid::Uuid;
 use crate::error::QueryError;
 use crate::system::{self, SystemKeyspace};
 
-pub(crate) use table::define;
 pub use difference::{SchemaDifference, schema_difference};
+pub(crate) use table::define;
 pub use version::schema_version;
 
 /// What a schema change needs to know besides the schema and the statement.

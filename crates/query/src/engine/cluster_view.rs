@@ -20,7 +20,11 @@ pub fn cluster_view(
     tablets: &BTreeMap<TableId, Arc<TabletMap>>,
 ) -> Result<ClusterView, NotAMember> {
     let keyspaces = schema.keyspaces.values().filter_map(|keyspace| {
-        let tables = keyspace.tables.values().map(|t| t.id).filter(|id| !system::is_virtual(*id));
+        let tables = keyspace
+            .tables
+            .values()
+            .map(|t| t.id)
+            .filter(|id| !system::is_virtual(*id));
         let tables: Vec<TableId> = tables.collect();
         let replication = replication(keyspace, topology)?;
         Some((&*keyspace.name, replication, tables))

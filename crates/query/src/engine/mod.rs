@@ -14,8 +14,8 @@ mod replicated;
 mod schema_change;
 mod write;
 
-use std::cell::RefCell;
-use std::collections::HashMap;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
@@ -180,6 +180,9 @@ pub struct Engine {
     schema_lock: runtime::Semaphore,
     keeper: RefCell<Option<Rc<dyn SchemaKeeper>>>,
     queues: conditional::PartitionQueues,
+    /// Batches that were noted here and failed: packed mutations, by id.
+    failed_batches: RefCell<BTreeMap<u128, Vec<Vec<u8>>>>,
+    finishing: Cell<bool>,
 }
 
 impl Engine {
@@ -207,6 +210,8 @@ impl Engine {
             schema_lock: runtime::Semaphore::new(1),
             keeper: RefCell::default(),
             queues: conditional::PartitionQueues::default(),
+            failed_batches: RefCell::default(),
+            finishing: Cell::new(false),
         });
         engine.take_view(engine.coordinator.view());
         engine

@@ -3,9 +3,9 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use coordinator::Levels;
 use mutation::{Bound, ClusteringSlice, PartitionBlock};
 use replica::{BlockLimits, PartitionRead, PartitionReader, ReadError, ScanReader, TokenRange, shard_range};
-use coordinator::Levels;
 use runtime::ShardId;
 use topology::Consistency;
 use types::Token;
@@ -97,7 +97,9 @@ impl Engine {
                 };
                 for (token, key) in keys.into_iter().skip(from) {
                     if !is_here {
-                        flow = self.replicated_partition(select, run, &mut consumer, &key, level).await?;
+                        flow = self
+                            .replicated_partition(select, run, &mut consumer, &key, level)
+                            .await?;
                         if matches!(flow, Flow::PageFull | Flow::Done) {
                             break;
                         }
@@ -113,7 +115,9 @@ impl Engine {
                 }
             }
             Partitions::Tokens(from, to) if !is_here => {
-                flow = self.replicated_tokens(select, run, &mut consumer, (from, to), level).await?;
+                flow = self
+                    .replicated_tokens(select, run, &mut consumer, (from, to), level)
+                    .await?;
             }
             Partitions::Tokens(from, to) => {
                 let begin = match consumer.position() {
@@ -175,7 +179,10 @@ impl Engine {
                     };
                     let mut cells = Vec::new();
                     Ok(
-                        match asked.1.with(|ctx| Engine::local().read_now(select, ctx, level, &mut cells))? {
+                        match asked
+                            .1
+                            .with(|ctx| Engine::local().read_now(select, ctx, level, &mut cells))?
+                        {
                             PointOutcome::Rows(rows) => Some(page_of(rows, cells)),
                             PointOutcome::NeedsDisk | PointOutcome::OtherShard(_) => None,
                         },

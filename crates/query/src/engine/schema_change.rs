@@ -22,7 +22,7 @@ use super::{Engine, Execution, Outcome, Page, Params, cluster_view};
 use crate::ddl::{self, DdlContext, SchemaDifference};
 use crate::describe::{DescribeContext, describe};
 use crate::write::Statement as Conditional;
-use crate::{QueryError, ResultColumn};
+use crate::{QueryError, ResultColumn, system};
 
 /// How often a statement is made to fit a schema that others change at the same time.
 const CONFLICTS_MAX: usize = 100;
@@ -69,13 +69,32 @@ fn unwrap_checksum(bytes: &[u8]) -> Option<&[u8]> {
     (crc == crc32fast::hash(json)).then_some(json)
 }
 
+/// Why a schema is not durable.
+#[derive(Debug)]
+pub struct SaveError {
+    message: String,
+    /// Whether the file may hold the new schema nevertheless, now or after a power loss.
+    pub file_may_differ: bool,
+}
+
+impl std::fmt::Display for SaveError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for SaveError {}
+
 /// Makes a schema durable. Blocks.
-pub fn save_schema(path: &Path, schema: &Schema) -> Result<(), String> {
+pub fn save_schema(path: &Path, schema: &Schema) -> Result<(), SaveError> {
     use runtime::fs::{self, File, OpenOptions};
-    let json = serde_json::to_vec(schema).map_err(|e| e.to_string())?;
+    let error = |message: String, file_may_differ: bool| SaveError {
+        message: format!("{}: {message}", path.display()),
+        file_may_differ,
+    };
+    let json = serde_json::to_vec(schema).map_err(|e| error(e.to_string(), false))?;
+    let temporary = path.with_extension("tmp");
     let write = || -> std::io::Result<()> {
-        let dir = path.parent().unwrap_or(Path::new("."));
-        let temporary = path.with_extension("tmp");
         let file = File::open(
             &temporary,
             OpenOptions {
@@ -86,11 +105,13 @@ pub fn save_schema(path: &Path, schema: &Schema) -> Result<(), String> {
             },
         )?;
         file.write_all_at_blocking(&wrap_checksum(&json), 0)?;
-        file.sync_all_blocking()?;
-        fs::rename(&temporary, path)?;
-        fs::sync_dir(dir)
+        file.sync_all_blocking()
     };
-    write().map_err(|e| format!("{}: {e}", path.display()))
+    write().map_err(|e| error(e.to_string(), false))?;
+    let dir = path.parent().unwrap_or(Path::new("."));
+    fs::rename(&temporary, path)
+        .and_then(|()| fs::sync_dir(dir))
+        .map_err(|e| error(e.to_string(), true))
 }
 
 impl Engine {
@@ -150,8 +171,18 @@ impl Engine {
         done.map_err(|e| QueryError::Truncate(format!("Error during truncate: {e}")))
     }
 
-    /// Forgets a table's data on all shards of this node.
+    /// Forgets a table's data on all shards of this node. What batches of this node are still to write of it comes before.
     pub(super) async fn truncate_here(id: TableId) -> Result<(), String> {
+        for shard in 0..runtime::shard_count() {
+            let finished =
+                runtime::submit_async_to(
+                    ShardId(shard),
+                    move || async move { Engine::local().finish_batches().await },
+                );
+            finished
+                .await
+                .map_err(|e| format!("a batch before it failed: {e}"))?;
+        }
         for shard in 0..runtime::shard_count() {
             let done: Result<(), String> = runtime::submit_async_to(ShardId(shard), move || async move {
                 let shard = Engine::local().shard.clone();
@@ -236,6 +267,7 @@ impl Engine {
     /// Hands a schema that is durable, and the cluster as it is with it, to every shard; returns when all have taken them over. On shard
     /// 0.
     pub async fn adopt(self: &Rc<Self>, next: Arc<Schema>, view: Arc<ClusterView>) {
+        let next = Arc::new(self.with_own_keyspaces(&next));
         let difference = Arc::new(ddl::schema_difference(&self.schema(), &next));
         for shard in 0..self.shards {
             let (next, view, difference) = (next.clone(), view.clone(), difference.clone());
@@ -247,6 +279,17 @@ impl Engine {
                 log::error!("shard {shard} took over the new schema, but: {e}");
             }
         }
+    }
+
+    /// The schema with this node's definitions of what each node has for itself.
+    fn with_own_keyspaces(&self, next: &Schema) -> Schema {
+        let mut next = next.clone();
+        for (name, keyspace) in &self.schema().keyspaces {
+            if system::kind(name) == Some(system::SystemKeyspace::Local) {
+                next.keyspaces.insert(name.clone(), keyspace.clone());
+            }
+        }
+        next
     }
 
     /// Takes over a schema on this shard.

@@ -1,26 +1,28 @@
 //! The keyspaces that every node has: what they look like, and what is in those that are computed.
 //!
 //! The definitions stand in `tables.cql` and are those of Cassandra 4.1, so that drivers and cqlsh find what they ask
-//! for. A table's id is the name-based UUID of its keyspace's and its own name, as in Cassandra: the same on every node
+//! for; `system.cluster_status` is ScyllaDB's. A table's id is the name-based UUID of its keyspace's and its own name, as in Cassandra: the same on every node
 //! and in every release. Tables of [`SystemKeyspace::Local`] keyspaces are *virtual*: nothing of them is stored, and
 //! [`contents`] computes their rows from the schema and the node at the moment of the read. Those of
 //! [`SystemKeyspace::Replicated`] keyspaces are ordinary tables.
 
 mod content;
 mod node;
+mod peer;
 mod rows;
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, LazyLock};
 
 use cql::ast::Statement;
-use schema::{Keyspace, Table, TableId};
+use schema::{Keyspace, Schema, Table, TableId};
 use uuid::{Builder, Uuid};
 
 use crate::ddl;
 
 pub use content::contents;
 pub use node::{ClientInfo, NodeInfo};
+pub use peer::PeerInfo;
 
 const DEFINITIONS: &str = include_str!("tables.cql");
 
@@ -84,6 +86,18 @@ pub fn keyspaces() -> Vec<Keyspace> {
             }
         })
         .collect()
+}
+
+/// A schema that came from elsewhere, with this release's definitions of the keyspaces that each node has for itself.
+pub fn with_system_keyspaces(schema: &Schema) -> Schema {
+    let mut schema = schema.clone();
+    for keyspace in keyspaces() {
+        let is_local = kind(&keyspace.name) == Some(SystemKeyspace::Local);
+        if is_local || !schema.keyspaces.contains_key(&keyspace.name) {
+            schema.keyspaces.insert(keyspace.name.clone(), Arc::new(keyspace));
+        }
+    }
+    schema
 }
 
 fn define(text: &str) -> Table {

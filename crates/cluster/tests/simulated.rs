@@ -1,0 +1,733 @@
+//! Nodes that form, join, leave and come back under the simulator. `CETO_SIM_SEEDS=n` plays n more seeds.
+
+mod support;
+
+use cluster::{ChangeError, Cluster, ClusterError, Command};
+use consensus::RECOVERY_CONFIRMATION;
+use runtime::sim::CrashKind;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::time::Duration;
+use support::{Dice, SECOND, Sea, Seen, create_keyspace, dir, host};
+use topology::{NodeState, TopologyCommand};
+
+/// The seeds of this run: the fixed ones, and as many more as the environment asks for.
+fn seeds(fixed: std::ops::Range<u64>) -> impl Iterator<Item = u64> {
+    let more: u64 = std::env::var("CETO_SIM_SEEDS")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(0);
+    let first = 1_000_000 + fixed.start;
+    fixed.chain(first..first + more)
+}
+
+#[test]
+fn nodes_that_start_together_are_one_cluster_whose_members_vote() {
+    for seed in seeds(0..3) {
+        let mut sea = Sea::formed(seed, 3);
+        sea.expect_voters(3);
+        let versions = sea.cluster(0).peer_schema_versions();
+        assert_eq!(versions.len(), 2, "others have said what they have");
+        assert!(
+            versions
+                .values()
+                .all(|version| *version == sea.cluster(0).metadata().schema.version)
+        );
+        let tokens: Vec<_> = sea
+            .cluster(1)
+            .metadata()
+            .topology
+            .members()
+            .flat_map(|node| node.tokens.clone())
+            .collect();
+        assert_eq!(tokens.len(), 12, "each node has its tokens: {tokens:?}");
+    }
+}
+
+#[test]
+fn a_node_without_seeds_is_a_cluster_of_its_own() {
+    let mut sea = Sea::new(10, 1);
+    sea.nodes[0].config.borrow_mut().seeds.clear();
+    sea.start(0);
+    sea.expect_normal(0..1);
+    sea.create(0, "ks").expect("it is its own majority");
+    sea.crash(0, CrashKind::PowerLoss);
+    sea.restart(0);
+    sea.expect_normal(0..1);
+    assert!(sea.cluster(0).metadata().schema.keyspaces.contains_key("ks"));
+}
+
+#[test]
+fn concurrent_schema_changes_of_all_nodes_are_all_made_one_after_the_other() {
+    for seed in seeds(20..22) {
+        let mut sea = Sea::formed(seed, 5);
+        let running: Vec<_> = (0..5)
+            .map(|number| {
+                sea.spawn(number, move |cluster| async move {
+                    for turn in 0..4 {
+                        create_keyspace(&cluster, &format!("ks_{number}_{turn}"))
+                            .await
+                            .expect("nothing fails here");
+                        let live = cluster.live().len();
+                        let version = cluster.metadata().schema.version;
+                        assert_eq!(live, 5);
+                        assert!(!version.is_nil());
+                    }
+                })
+            })
+            .collect();
+        let is_done = sea
+            .sim
+            .run_until(60 * SECOND, || running.iter().all(|output| output.borrow().is_some()));
+        assert!(is_done, "schema changes do not come to an end");
+        sea.expect_normal(0..5);
+        assert_eq!(sea.cluster(3).metadata().schema.keyspaces.len(), 21);
+    }
+}
+
+#[test]
+fn who_saw_a_schema_change_succeed_finds_it_on_every_live_node() {
+    let mut sea = Sea::formed(30, 3);
+    for (number, name) in [(0, "a"), (1, "b"), (2, "c")] {
+        sea.create(number, name).expect("a majority is there");
+        for other in 0..3 {
+            assert!(
+                sea.cluster(other).metadata().schema.keyspaces.contains_key(name),
+                "node {other} does not have what node {number} was told is there"
+            );
+        }
+    }
+    let stale = sea.on(0, |cluster| async move {
+        let now = cluster.metadata().schema.clone();
+        create_keyspace(&cluster, "d").await.expect("a majority is there");
+        cluster.propose_schema(now.version, now).await
+    });
+    assert_eq!(stale, Err(ChangeError::Conflict));
+}
+
+#[test]
+fn each_node_and_all_of_them_come_back_with_what_was_agreed() {
+    for (seed, kind) in seeds(40..44).zip([CrashKind::Kill, CrashKind::PowerLoss].into_iter().cycle()) {
+        let mut sea = Sea::formed(seed, 3);
+        for number in 0..3 {
+            sea.crash(number, kind);
+            sea.create((number + 1) % 3, &format!("while_{number}_is_down"))
+                .expect("two of three are a majority");
+            sea.restart(number);
+            sea.expect_normal(0..3);
+        }
+        for number in 0..3 {
+            sea.crash(number, kind);
+        }
+        for number in 0..3 {
+            sea.restart(number);
+        }
+        sea.expect_normal(0..3);
+        sea.create(1, "afterwards").expect("all are there");
+        assert_eq!(sea.cluster(2).metadata().schema.keyspaces.len(), 5);
+    }
+}
+
+#[test]
+fn nodes_that_come_back_elsewhere_are_found_there() {
+    for seed in seeds(50..52) {
+        let mut sea = Sea::formed(seed, 3);
+        sea.crash(2, CrashKind::Kill);
+        sea.nodes[2].config.borrow_mut().internode.set_port(7001);
+        sea.restart(2);
+        sea.expect_normal(0..3);
+        let moved = sea.nodes[2].config.borrow().internode;
+        sea.expect("the new address is registered", |views| {
+            views.iter().all(|view| {
+                view.metadata()
+                    .topology
+                    .node(host(2))
+                    .is_some_and(|node| node.internode == moved)
+            })
+        });
+        for number in 0..3 {
+            sea.crash(number, CrashKind::PowerLoss);
+            sea.nodes[number].config.borrow_mut().internode.set_port(7002);
+        }
+        let moved = sea.addresses(0..2);
+        for number in 0..3 {
+            sea.nodes[number].config.borrow_mut().seeds = moved.clone();
+            sea.restart(number);
+        }
+        sea.expect_normal(0..3);
+        sea.expect("all new addresses are registered", |views| {
+            views.iter().all(|view| {
+                view.metadata()
+                    .topology
+                    .members()
+                    .all(|node| node.internode.port() == 7002)
+            })
+        });
+        sea.create(0, "elsewhere").expect("all are there");
+    }
+}
+
+#[test]
+fn a_lost_minority_changes_nothing_and_a_lost_majority_stops_changes_only() {
+    let mut sea = Sea::formed(60, 5);
+    sea.expect_voters(5);
+    sea.crash(3, CrashKind::PowerLoss);
+    sea.crash(4, CrashKind::Kill);
+    sea.create(1, "three_of_five").expect("three of five are a majority");
+    sea.crash(2, CrashKind::Kill);
+    sea.sim.run_for(5 * SECOND);
+    let refused = sea.create(0, "two_of_five");
+    assert!(
+        matches!(refused, Err(ChangeError::NoQuorum(_) | ChangeError::Timeout(_))),
+        "{refused:?}"
+    );
+    let again = sea.create(0, "two_of_five_again");
+    assert!(matches!(again, Err(ChangeError::NoQuorum(_))), "{again:?}");
+    sea.crash(1, CrashKind::PowerLoss);
+    let before = sea.sim.now();
+    sea.restart(1);
+    let seen = sea.nodes[1].seen.clone();
+    assert!(
+        sea.sim.run_until(2 * SECOND, || seen.cluster.borrow().is_some()),
+        "a restart waits for a majority"
+    );
+    assert!(sea.sim.now() - before < SECOND, "a restart takes its time");
+    assert!(sea.cluster(1).metadata().schema.keyspaces.contains_key("three_of_five"));
+    for number in [2, 3, 4] {
+        sea.restart(number);
+    }
+    sea.expect_normal(0..5);
+    sea.create(4, "five_of_five").expect("all are there");
+}
+
+#[test]
+fn a_node_that_may_not_join_is_told_why_and_has_written_nothing() {
+    type Change = fn(&mut Sea);
+    let cases: &[(&str, Change, &str)] = &[
+        (
+            "a wrong cluster name",
+            |sea| sea.nodes[3].config.borrow_mut().cluster_name = "lake".to_owned(),
+            "this node belongs to cluster \"sea\", not to \"lake\"",
+        ),
+        (
+            "a clock that is ahead",
+            |sea| {
+                let id = sea.nodes[3].id;
+                sea.sim.set_clock_skew_us(id, 60_000_000);
+            },
+            "The node's clock is 60.0 s ahead",
+        ),
+        ("no shards", |sea| sea.nodes[3].config.borrow_mut().shards = 0, "shards"),
+        (
+            "data from when it was alone",
+            |sea| sea.nodes[3].seen.has_user_data.set(true),
+            "The node holds data from when it was alone",
+        ),
+        (
+            "the identity of a node that is there",
+            |sea| sea.nodes[3].config.borrow_mut().host_id = host(0),
+            "two nodes have one identity",
+        ),
+    ];
+    for (seed, (story, change, expected)) in (71..).zip(cases) {
+        let mut sea = Sea::new(seed, 4);
+        for number in 0..3 {
+            sea.start(number);
+        }
+        sea.expect_normal(0..3);
+        change(&mut sea);
+        sea.start(3);
+        match sea.refusal(3) {
+            ClusterError::Refused(reason) => assert!(reason.contains(expected), "{story}: {reason}"),
+            other => panic!("{story}: {other:?}"),
+        }
+        assert!(!sea.has_files(3), "{story}: a refused node has written");
+        assert_eq!(sea.cluster(0).metadata().topology.nodes().len(), 3, "{story}");
+        sea.create(0, "ks").expect("the cluster is unharmed");
+    }
+}
+
+#[test]
+fn files_that_are_not_this_nodes_are_refused() {
+    let mut sea = Sea::new(80, 4);
+    for number in 0..3 {
+        sea.start(number);
+    }
+    sea.expect_normal(0..3);
+    // The files of another node.
+    sea.copy_files(0, 3);
+    sea.start(3);
+    let reason = sea.refusal(3).to_string();
+    assert!(reason.contains("of another node"), "{reason}");
+    // A copy of a node that is alive.
+    sea.nodes[3].config.borrow_mut().host_id = host(0);
+    sea.restart(3);
+    let reason = sea.refusal(3).to_string();
+    assert!(reason.contains("two nodes have one identity"), "{reason}");
+    sea.create(0, "ks").expect("the cluster is unharmed");
+    // Another cluster's files.
+    let mut other = Sea::new(81, 4);
+    other.nodes[3].config.borrow_mut().seeds.clear();
+    for number in 0..4 {
+        other.start(number);
+    }
+    other.expect("both clusters are there", |views| views.len() == 4);
+    other.crash(3, CrashKind::Kill);
+    let seeds = other.addresses(0..2);
+    other.nodes[3].config.borrow_mut().seeds = seeds;
+    other.restart(3);
+    let reason = other.refusal(3).to_string();
+    assert!(reason.contains("The node's files are of cluster"), "{reason}");
+}
+
+#[test]
+fn of_two_processes_with_one_identity_one_stops() {
+    let mut sea = Sea::new(90, 4);
+    for number in 0..3 {
+        sea.start(number);
+    }
+    sea.expect_normal(0..3);
+    // A copy is started while the original is down, and then the original.
+    sea.crash(2, CrashKind::Kill);
+    sea.copy_files(2, 3);
+    sea.nodes[3].config.borrow_mut().host_id = host(2);
+    let location = sea.nodes[2].config.borrow().location.clone();
+    sea.nodes[3].config.borrow_mut().location = location;
+    sea.start(3);
+    let copy = sea.nodes[3].config.borrow().internode;
+    sea.expect("the copy is taken for the node", |views| {
+        views.iter().all(|view| {
+            view.metadata()
+                .topology
+                .node(host(2))
+                .is_some_and(|node| node.internode == copy)
+        })
+    });
+    sea.restart(2);
+    let (original, copied) = (sea.nodes[2].seen.clone(), sea.nodes[3].seen.clone());
+    let has_stopped = sea.sim.run_until(60 * SECOND, || {
+        original.fatal.borrow().is_some() || original.error.borrow().is_some() || copied.fatal.borrow().is_some()
+    });
+    assert!(has_stopped, "two processes go on with one identity");
+    sea.create(0, "ks").expect("the cluster is unharmed");
+}
+
+#[test]
+fn a_damaged_metadata_file_is_named() {
+    let mut sea = Sea::formed(100, 1);
+    sea.crash(0, CrashKind::Kill);
+    sea.sim.on_node(sea.nodes[0].id, || {
+        let path = dir().join("metadata");
+        let mut bytes = runtime::fs::read(&path).expect("it is there");
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        runtime::fs::write(&path, &bytes).expect("the disk has room");
+    });
+    sea.restart(0);
+    let seen = sea.nodes[0].seen.clone();
+    assert!(
+        sea.sim.run_until(SECOND, || seen.load_error.borrow().is_some()),
+        "damage is not seen"
+    );
+    let error = seen.load_error.take().expect("it is there");
+    assert!(
+        error.contains("/data/cluster/metadata") && error.contains("checksum"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_node_that_joins_where_data_is_owns_nothing_of_it() {
+    let mut sea = Sea::new(110, 3);
+    sea.nodes[0].seen.has_user_data.set(true);
+    for number in 0..3 {
+        sea.start(number);
+    }
+    sea.expect("all are in", |views| views.len() == 3);
+    sea.sim.run_for(20 * SECOND);
+    for number in 0..3 {
+        let metadata = sea.cluster(number).metadata();
+        for receiver in [1, 2] {
+            let node = metadata.topology.node(host(receiver)).expect("it is in");
+            assert_eq!(
+                node.state,
+                NodeState::Joining,
+                "a node took ranges whose data is elsewhere"
+            );
+            assert!(node.tokens.is_empty(), "a node took ranges whose data is elsewhere");
+        }
+    }
+    sea.create(2, "ks").expect("a receiver coordinates");
+    sea.expect_voters(3);
+    // The data goes away, and a restart finds that.
+    sea.nodes[0].seen.has_user_data.set(false);
+    for number in [1, 2] {
+        sea.crash(number, CrashKind::Kill);
+        sea.restart(number);
+    }
+    sea.expect_normal(0..3);
+}
+
+#[test]
+fn a_node_that_does_not_bootstrap_is_a_member_without_tokens() {
+    let mut sea = Sea::new(120, 3);
+    sea.nodes[2].config.borrow_mut().auto_bootstrap = false;
+    for number in 0..3 {
+        sea.start(number);
+    }
+    sea.expect("the third is a member", |views| {
+        views.iter().any(|view| {
+            let metadata = view.metadata();
+            metadata
+                .topology
+                .node(host(2))
+                .is_some_and(|node| node.state == NodeState::Normal && node.tokens.is_empty())
+        })
+    });
+}
+
+#[test]
+fn a_join_that_is_struck_down_is_completed_when_it_is_tried_again() {
+    for (seed, operations) in seeds(130..142).zip((0..).step_by(3)) {
+        let mut sea = Sea::new(seed, 3);
+        sea.start(0);
+        sea.start(1);
+        sea.expect_normal(0..2);
+        let kind = if seed % 2 == 0 {
+            CrashKind::Kill
+        } else {
+            CrashKind::PowerLoss
+        };
+        let id = sea.nodes[2].id;
+        sea.start(2);
+        sea.sim.crash_after_file_ops(id, operations, kind);
+        sea.sim.run_for(8 * SECOND);
+        sea.sim.clear_file_faults(id);
+        if !sea.sim.is_running(id) {
+            sea.restart(2);
+        }
+        sea.expect_normal(0..3);
+        sea.expect_voters(3);
+        sea.create(2, "ks").expect("all are there");
+    }
+}
+
+#[test]
+fn a_first_node_that_is_struck_down_while_it_forms_forms_in_the_end() {
+    for (seed, operations) in seeds(150..158).zip(0..) {
+        let mut sea = Sea::new(seed, 1);
+        let id = sea.nodes[0].id;
+        sea.start(0);
+        sea.sim.crash_after_file_ops(id, operations * 2, CrashKind::PowerLoss);
+        sea.sim.run_for(5 * SECOND);
+        sea.sim.clear_file_faults(id);
+        if !sea.sim.is_running(id) {
+            sea.restart(0);
+        }
+        sea.expect_normal(0..1);
+        sea.create(0, "ks").expect("it is its own majority");
+    }
+}
+
+#[test]
+fn a_failing_disk_delays_a_change_and_loses_none() {
+    let mut sea = Sea::formed(170, 3);
+    for operations in 0..8 {
+        let id = sea.nodes[1].id;
+        sea.sim.fail_file_op_after(id, operations, std::io::ErrorKind::Other);
+        sea.create(1, &format!("ks_{operations}"))
+            .expect("the change waits for the disk");
+    }
+    sea.sim.clear_file_faults(sea.nodes[1].id);
+    sea.expect_normal(0..3);
+    sea.crash(1, CrashKind::PowerLoss);
+    sea.restart(1);
+    sea.expect("the node comes back", |views| views.len() == 3);
+    assert_eq!(
+        sea.cluster(1).metadata().schema.keyspaces.len(),
+        9,
+        "what was acknowledged is lost"
+    );
+}
+
+#[test]
+fn a_voter_that_is_lost_is_replaced_by_a_learner() {
+    let mut sea = Sea::new(180, 6);
+    for number in 0..6 {
+        sea.nodes[number].config.borrow_mut().replace_voter_after = 10 * SECOND;
+        sea.start(number);
+    }
+    sea.expect_normal(0..6);
+    sea.expect_voters(5);
+    let voters = sea.cluster(0).status().raft.voters;
+    let lost = (1..6)
+        .find(|number| {
+            let id = sea
+                .cluster(0)
+                .metadata()
+                .topology
+                .number(host(*number))
+                .expect("a member");
+            voters.contains(&(u64::from(id.0) + 1))
+        })
+        .expect("five of six vote");
+    let lost_id = sea
+        .cluster(0)
+        .metadata()
+        .topology
+        .number(host(lost))
+        .expect("a member")
+        .0;
+    sea.crash(lost, CrashKind::PowerLoss);
+    sea.expect("the vote of the lost node goes to another", |views| {
+        views.iter().all(|view| {
+            let raft = view.status().raft;
+            raft.voters.len() == 5 && !raft.voters.contains(&(u64::from(lost_id) + 1))
+        })
+    });
+}
+
+#[test]
+fn a_lost_majority_is_given_up_only_by_the_word_of_an_operator() {
+    let mut sea = Sea::formed(190, 3);
+    sea.expect_voters(3);
+    sea.create(0, "before").expect("all are there");
+    for number in 0..3 {
+        sea.crash(number, CrashKind::PowerLoss);
+    }
+    let id = sea.nodes[0].id;
+    let refused = sea.sim.on_node(id, || cluster::recover(&dir(), host(0), "yes"));
+    assert!(refused.is_err(), "a majority was given up by accident");
+    sea.sim
+        .on_node(id, || cluster::recover(&dir(), host(0), RECOVERY_CONFIRMATION))
+        .expect("it is confirmed");
+    sea.restart(0);
+    sea.sim.run_for(5 * SECOND);
+    sea.create(0, "after").expect("the survivor decides alone");
+    assert!(sea.cluster(0).metadata().schema.keyspaces.contains_key("before"));
+    // One that was given up returns, and is told.
+    sea.restart(1);
+    let seen = sea.nodes[1].seen.clone();
+    assert!(
+        sea.sim.run_until(60 * SECOND, || seen.fatal.borrow().is_some()),
+        "a node that was given up goes on as if nothing had been"
+    );
+    let reason = seen.fatal.take().expect("it is there");
+    assert!(reason.contains("given up"), "{reason}");
+    sea.create(0, "still").expect("the survivor decides alone");
+}
+
+#[test]
+fn a_node_that_was_removed_is_told_and_does_not_come_back() {
+    for (seed, is_down) in [(210, false), (211, true)] {
+        let mut sea = Sea::formed(seed, 3);
+        sea.expect_voters(3);
+        if is_down {
+            sea.crash(2, CrashKind::PowerLoss);
+        }
+        let command = Command::Topology(TopologyCommand::RemoveNode { host_id: host(2) });
+        sea.on(0, |cluster| async move { cluster.propose(command).await })
+            .expect("a majority is there");
+        sea.sim.run_for(3 * SECOND);
+        if is_down {
+            sea.restart(2);
+        }
+        let seen = sea.nodes[2].seen.clone();
+        assert!(
+            sea.sim.run_until(30 * SECOND, || seen.fatal.borrow().is_some()),
+            "a removed node goes on as if nothing had been"
+        );
+        sea.crash(2, CrashKind::Kill);
+        sea.expect_voters(1);
+        sea.create(1, "ks").expect("the others go on");
+    }
+}
+
+#[test]
+fn nodes_that_are_split_off_agree_again_afterwards() {
+    for seed in seeds(200..203) {
+        let mut sea = Sea::formed(seed, 5);
+        sea.expect_voters(5);
+        let ids: Vec<_> = sea.nodes.iter().map(|node| node.id).collect();
+        let (few, many) = ids.split_at(2);
+        sea.sim.partition(few, many);
+        sea.sim.run_for(10 * SECOND);
+        sea.create(4, "with_the_majority")
+            .expect("three of five are a majority");
+        let refused = sea.create(0, "with_the_minority");
+        assert!(
+            matches!(refused, Err(ChangeError::NoQuorum(_) | ChangeError::Timeout(_))),
+            "{refused:?}"
+        );
+        sea.sim.heal(few, many);
+        sea.expect_normal(0..5);
+        let split_off = sea.cluster(0).metadata();
+        assert!(split_off.schema.keyspaces.contains_key("with_the_majority"));
+    }
+}
+
+/// Writes rows to all nodes that have tokens, by what the coordinator knows; a row takes its time.
+async fn write_rows(cluster: Rc<Cluster>, seen: Vec<Rc<Seen>>, own: usize, rows: u64) {
+    for row in 0..rows {
+        runtime::sleep(Duration::from_millis(runtime::random_u64() % 400)).await;
+        let metadata = cluster.metadata();
+        seen[own].in_flight.set(seen[own].in_flight.get() + 1);
+        runtime::sleep(Duration::from_millis(runtime::random_u64() % 300)).await;
+        for (number, seen) in seen.iter().enumerate() {
+            let node = metadata.topology.node(host(number));
+            if node.is_some_and(|node| !node.tokens.is_empty()) {
+                seen.rows.borrow_mut().insert(row * 10 + own as u64);
+            }
+        }
+        seen[own].in_flight.set(seen[own].in_flight.get() - 1);
+    }
+}
+
+#[test]
+fn no_row_is_missing_on_an_owner_however_a_join_meets_the_first_writes() {
+    let (mut with_all, mut with_receivers) = (0, 0);
+    for seed in seeds(220..250) {
+        let mut dice = Dice::new(seed);
+        let mut sea = Sea::new(seed, 3);
+        let seen: Vec<_> = sea.nodes.iter().map(|node| node.seen.clone()).collect();
+        sea.start(0);
+        sea.sim.run_for(Duration::from_millis(dice.below(4000)));
+        sea.start(1);
+        let mut writers = Vec::new();
+        let ids: Vec<_> = sea.nodes.iter().map(|node| node.id).collect();
+        for from in &ids {
+            for to in &ids {
+                sea.sim
+                    .set_delay(*from, *to, Duration::from_millis(dice.below(4) * dice.below(150)));
+            }
+        }
+        if dice.below(3) > 0 {
+            sea.sim.run_for(Duration::from_millis(dice.below(3000)));
+        }
+        sea.start(2);
+        sea.sim.run_for(Duration::from_millis(dice.below(8000)));
+        for (number, node) in seen.iter().enumerate() {
+            if node.cluster.borrow().is_some() {
+                let seen = seen.clone();
+                writers.push(sea.spawn(number, move |cluster| write_rows(cluster, seen, number, 8)));
+            }
+        }
+        sea.sim.run_for(60 * SECOND);
+        assert!(
+            writers.iter().all(|writer| writer.borrow().is_some()),
+            "seed {seed}: writes do not end"
+        );
+        let written: BTreeSet<u64> = seen.iter().flat_map(|seen| seen.rows.borrow().clone()).collect();
+        let metadata = sea.cluster(0).metadata();
+        let mut owners = 0;
+        for (number, seen) in seen.iter().enumerate() {
+            let node = metadata.topology.node(host(number)).expect("all are in");
+            if node.state == NodeState::Normal && !node.tokens.is_empty() {
+                owners += 1;
+                assert_eq!(
+                    *seen.rows.borrow(),
+                    written,
+                    "seed {seed}: node {number} owns rows that it does not have"
+                );
+            }
+        }
+        match owners {
+            3 => with_all += 1,
+            _ => with_receivers += 1,
+        }
+    }
+    assert!(
+        with_all > 0 && with_receivers > 0,
+        "both ends are seen: {with_all}, {with_receivers}"
+    );
+}
+
+#[test]
+fn in_a_storm_no_acknowledged_change_is_lost_and_all_agree_afterwards() {
+    for seed in seeds(300..306) {
+        let mut dice = Dice::new(seed);
+        let count = 3 + 2 * (seed as usize % 2);
+        let mut sea = Sea::formed(seed, count);
+        let ids: Vec<_> = sea.nodes.iter().map(|node| node.id).collect();
+        let acknowledged: Rc<RefCell<BTreeSet<String>>> = Rc::default();
+        for strike in 0..14 {
+            let number = dice.below(count as u64) as usize;
+            match dice.below(8) {
+                0 if sea.sim.is_running(ids[number]) => sea.crash(number, CrashKind::Kill),
+                1 if sea.sim.is_running(ids[number]) => sea.crash(number, CrashKind::PowerLoss),
+                2 => sea
+                    .sim
+                    .crash_after_file_ops(ids[number], dice.below(12), CrashKind::PowerLoss),
+                3 => {
+                    let (one, other) = ids.split_at(1 + dice.below(count as u64 - 1) as usize);
+                    sea.sim.partition(one, other);
+                }
+                4 => sea.sim.set_link_up(ids[number], ids[(number + 1) % count], false),
+                5 => sea
+                    .sim
+                    .fail_file_op_after(ids[number], dice.below(6), std::io::ErrorKind::Other),
+                _ => sea.sim.heal(&ids, &ids),
+            }
+            for (number, id) in ids.iter().enumerate() {
+                let is_in = sea.nodes[number].seen.cluster.borrow().is_some();
+                if is_in && sea.sim.is_running(*id) {
+                    let acknowledged = acknowledged.clone();
+                    let name = format!("ks_{strike}_{number}");
+                    drop(sea.spawn(number, move |cluster| async move {
+                        if create_keyspace(&cluster, &name).await.is_ok() {
+                            acknowledged.borrow_mut().insert(name);
+                        }
+                    }));
+                }
+            }
+            sea.sim.run_for(Duration::from_millis(dice.below(4000)));
+            for (number, id) in ids.iter().enumerate() {
+                if !sea.sim.is_running(*id) && dice.below(3) > 0 {
+                    sea.sim.clear_file_faults(*id);
+                    if dice.below(4) == 0 {
+                        let port = sea.nodes[number].config.borrow().internode.port();
+                        sea.nodes[number].config.borrow_mut().internode.set_port(port + 1);
+                    }
+                    let addresses = sea.addresses(0..count);
+                    sea.nodes[number].config.borrow_mut().seeds = addresses;
+                    sea.restart(number);
+                }
+            }
+        }
+        sea.sim.heal(&ids, &ids);
+        let addresses = sea.addresses(0..count);
+        for (number, id) in ids.iter().enumerate() {
+            sea.sim.clear_file_faults(*id);
+            sea.nodes[number].config.borrow_mut().seeds = addresses.clone();
+            if !sea.sim.is_running(*id) {
+                sea.restart(number);
+            }
+        }
+        sea.expect_normal(0..count);
+        let metadata = sea.cluster(0).metadata();
+        for name in &*acknowledged.borrow() {
+            assert!(
+                metadata.schema.keyspaces.contains_key(name),
+                "seed {seed}: {name} was acknowledged and is lost"
+            );
+        }
+        assert!(
+            !acknowledged.borrow().is_empty(),
+            "seed {seed}: the storm leaves room for changes"
+        );
+        for node in &sea.nodes {
+            assert_eq!(*node.seen.fatal.borrow(), None, "seed {seed}: a node was told to stop");
+        }
+    }
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    let run = || {
+        let mut sea = Sea::formed(7, 3);
+        sea.sim.run_for(Duration::from_secs(5));
+        (sea.cluster(0).status(), sea.sim.trace_hash())
+    };
+    assert_eq!(run(), run(), "two runs of one seed differ");
+}

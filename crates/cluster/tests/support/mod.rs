@@ -1,0 +1,373 @@
+//! A simulated cluster: real `rpc` over the simulated network, the metadata group on simulated disks, and a listener that notes what it is told.
+
+use cluster::{ChangeError, Cluster, ClusterError, Config, Listener, Local, Metadata};
+use rpc::Rpc;
+use runtime::ShardId;
+use runtime::sim::{CrashKind, NodeId, Simulation};
+use schema::{Keyspace, Schema};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+use topology::{HostId, NodeState};
+use uuid::Uuid;
+
+pub const SECOND: Duration = Duration::from_secs(1);
+
+type Task = Box<dyn FnOnce(Rc<Cluster>) -> Pin<Box<dyn Future<Output = ()>>>>;
+
+pub fn dir() -> PathBuf {
+    PathBuf::from("/data/cluster")
+}
+
+pub fn host(number: usize) -> HostId {
+    HostId(Uuid::from_u128(0xcee7_0000 + number as u128))
+}
+
+/// A schema of these keyspaces; equal ones have equal versions.
+pub fn schema_of(names: impl IntoIterator<Item = String>) -> Schema {
+    let keyspaces: BTreeMap<String, Arc<Keyspace>> = names
+        .into_iter()
+        .map(|name| {
+            let keyspace = Keyspace {
+                name: name.clone(),
+                replication: BTreeMap::new(),
+                durable_writes: true,
+                tablets: None,
+                tables: BTreeMap::new(),
+            };
+            (name, Arc::new(keyspace))
+        })
+        .collect();
+    let text: String = keyspaces.keys().flat_map(|name| [name.as_str(), " "]).collect();
+    let (high, low) = types::token::murmur3_x64_128(text.as_bytes(), 0);
+    Schema {
+        version: Uuid::from_u64_pair(high, low),
+        keyspaces,
+    }
+}
+
+/// Adds a keyspace, again and again until nobody else changed the schema meanwhile.
+pub async fn create_keyspace(cluster: &Cluster, name: &str) -> Result<(), ChangeError> {
+    loop {
+        let now = cluster.metadata().schema.clone();
+        let names = now.keyspaces.keys().cloned().chain([name.to_owned()]);
+        let next = Arc::new(schema_of(names));
+        match cluster.propose_schema(now.version, next).await {
+            Err(ChangeError::Conflict) => runtime::sleep(Duration::from_millis(20)).await,
+            result => return result,
+        }
+    }
+}
+
+/// What the test knows of a node, and what the node notes for the test.
+#[derive(Default)]
+pub struct Seen {
+    pub cluster: RefCell<Option<Rc<Cluster>>>,
+    pub error: RefCell<Option<ClusterError>>,
+    pub load_error: RefCell<Option<String>>,
+    pub fatal: RefCell<Option<String>>,
+    pub has_user_data: Cell<bool>,
+    /// The rows that the node holds, and writes that it coordinates and that have not arrived.
+    pub rows: RefCell<BTreeSet<u64>>,
+    pub in_flight: Cell<u64>,
+    last: RefCell<Option<Arc<Metadata>>>,
+    tasks: RefCell<VecDeque<Task>>,
+    waker: RefCell<Option<Waker>>,
+}
+
+struct Notes(Rc<Seen>);
+
+impl Listener for Notes {
+    fn changed(&self, next: Arc<Metadata>) -> Local<'_, ()> {
+        Box::pin(async move {
+            if let Some(last) = &*self.0.last.borrow() {
+                assert!(next.index > last.index, "changes come in order, each once");
+            }
+            *self.0.last.borrow_mut() = Some(next);
+            runtime::sleep(Duration::from_millis(1)).await;
+            while self.0.in_flight.get() > 0 {
+                runtime::sleep(Duration::from_millis(5)).await;
+            }
+        })
+    }
+
+    fn liveness(&self, _host: HostId, _is_live: bool) {}
+
+    fn has_user_data(&self) -> Local<'_, bool> {
+        Box::pin(std::future::ready(
+            self.0.has_user_data.get() || !self.0.rows.borrow().is_empty(),
+        ))
+    }
+
+    fn fatal(&self, reason: String) {
+        self.0.fatal.borrow_mut().get_or_insert(reason);
+    }
+}
+
+pub struct Node {
+    pub id: NodeId,
+    /// What the next start goes by.
+    pub config: Rc<RefCell<Config>>,
+    pub seen: Rc<Seen>,
+}
+
+/// Machines with nodes. The first two are seeds.
+pub struct Sea {
+    pub sim: Simulation,
+    pub nodes: Vec<Node>,
+}
+
+impl Sea {
+    /// Machines; nothing runs yet.
+    pub fn new(seed: u64, count: usize) -> Self {
+        let mut sea = Self {
+            sim: Simulation::new(seed),
+            nodes: Vec::new(),
+        };
+        for number in 0..count {
+            let id = sea.sim.add_node(1);
+            let address = SocketAddr::new(sea.sim.address(id), 7000);
+            let schema = Arc::new(schema_of(["system".to_owned()]));
+            let mut config = Config::new(dir(), "sea", host(number), address, schema);
+            config.location.rack = format!("rack{}", number % 3);
+            config.num_tokens = 4;
+            sea.nodes.push(Node {
+                id,
+                config: Rc::new(RefCell::new(config)),
+                seen: Rc::default(),
+            });
+        }
+        let seeds = sea.addresses(0..count.min(2));
+        for node in &sea.nodes {
+            node.config.borrow_mut().seeds = seeds.clone();
+        }
+        sea
+    }
+
+    /// All machines run, and all nodes are full members.
+    pub fn formed(seed: u64, count: usize) -> Self {
+        let mut sea = Self::new(seed, count);
+        for number in 0..count {
+            sea.start(number);
+        }
+        sea.expect_normal(0..count);
+        sea
+    }
+
+    pub fn addresses(&self, numbers: std::ops::Range<usize>) -> Vec<SocketAddr> {
+        numbers
+            .map(|number| self.nodes[number].config.borrow().internode)
+            .collect()
+    }
+
+    pub fn start(&mut self, number: usize) {
+        let (config, seen) = (self.nodes[number].config.clone(), self.nodes[number].seen.clone());
+        self.sim.start(self.nodes[number].id, move |shard| {
+            let (config, seen) = (config.borrow().clone(), seen.clone());
+            Box::pin(async move {
+                assert_eq!(shard, ShardId(0));
+                run(config, seen).await;
+            })
+        });
+    }
+
+    pub fn crash(&mut self, number: usize, kind: CrashKind) {
+        let node = &self.nodes[number];
+        self.sim.crash(node.id, kind);
+        self.forget(number);
+    }
+
+    /// What the test holds of a run that has ended.
+    fn forget(&mut self, number: usize) {
+        let seen = self.nodes[number].seen.clone();
+        self.sim.on_node(self.nodes[number].id, || {
+            seen.cluster.take();
+            seen.tasks.take();
+            seen.waker.take();
+        });
+        seen.last.take();
+        seen.in_flight.set(0);
+    }
+
+    pub fn restart(&mut self, number: usize) {
+        self.forget(number);
+        self.nodes[number].seen.error.take();
+        self.sim.restart(self.nodes[number].id);
+    }
+
+    pub fn cluster(&self, number: usize) -> Rc<Cluster> {
+        let cluster = self.nodes[number].seen.cluster.borrow().clone();
+        cluster.unwrap_or_else(|| {
+            panic!(
+                "node {number} is not in its cluster: {:?}",
+                self.nodes[number].seen.error.borrow()
+            )
+        })
+    }
+
+    /// Begins a task on a node; the cell gets its output.
+    pub fn spawn<T: 'static, F: Future<Output = T> + 'static>(
+        &mut self,
+        number: usize,
+        task: impl FnOnce(Rc<Cluster>) -> F + 'static,
+    ) -> Rc<RefCell<Option<T>>> {
+        let output = Rc::new(RefCell::new(None));
+        let (result, seen) = (output.clone(), self.nodes[number].seen.clone());
+        seen.tasks.borrow_mut().push_back(Box::new(|cluster| {
+            let task = task(cluster);
+            Box::pin(async move {
+                let value = task.await;
+                *result.borrow_mut() = Some(value);
+            })
+        }));
+        self.sim.on_node(self.nodes[number].id, || {
+            if let Some(waker) = seen.waker.take() {
+                waker.wake();
+            }
+        });
+        output
+    }
+
+    /// Runs a task on a node to its end.
+    pub fn on<T: 'static, F: Future<Output = T> + 'static>(
+        &mut self,
+        number: usize,
+        task: impl FnOnce(Rc<Cluster>) -> F + 'static,
+    ) -> T {
+        let output = self.spawn(number, task);
+        let is_done = self.sim.run_until(60 * SECOND, || output.borrow().is_some());
+        assert!(is_done, "a task on node {number} does not end");
+        output.take().expect("it is done")
+    }
+
+    pub fn create(&mut self, number: usize, name: &str) -> Result<(), ChangeError> {
+        let name = name.to_owned();
+        self.on(number, |cluster| async move { create_keyspace(&cluster, &name).await })
+    }
+
+    /// Runs until a condition over the running nodes' views holds.
+    pub fn expect(&mut self, story: &str, mut holds: impl FnMut(&[Rc<Cluster>]) -> bool) {
+        let seen: Vec<_> = self.nodes.iter().map(|node| node.seen.clone()).collect();
+        let views = || -> Vec<Rc<Cluster>> { seen.iter().filter_map(|seen| seen.cluster.borrow().clone()).collect() };
+        if !self.sim.run_until(90 * SECOND, || holds(&views())) {
+            let errors: Vec<_> = seen.iter().map(|seen| seen.error.borrow().clone()).collect();
+            let states: Vec<_> = views().iter().map(|cluster| cluster.status()).collect();
+            panic!("never happens: {story}; errors {errors:?}; {states:#?}");
+        }
+    }
+
+    /// These nodes are full members, live to each other, and have the same metadata.
+    pub fn expect_normal(&mut self, numbers: std::ops::Range<usize>) {
+        let hosts: Vec<HostId> = numbers.clone().map(host).collect();
+        self.expect("all are full members with the same metadata", |views| {
+            let first = views.first().map(|view| view.metadata());
+            views.len() >= hosts.len()
+                && views.iter().all(|view| {
+                    let metadata = view.metadata();
+                    let is_full = |id: &HostId| {
+                        view.is_live(*id)
+                            && metadata
+                                .topology
+                                .node(*id)
+                                .is_some_and(|node| node.state == NodeState::Normal && node.tokens.len() == 4)
+                    };
+                    hosts.iter().all(is_full)
+                        && first
+                            .as_ref()
+                            .is_some_and(|first| first.schema == metadata.schema && first.topology == metadata.topology)
+                })
+        });
+    }
+
+    /// Runs until a node has been refused or has ended in an error, and says why.
+    pub fn refusal(&mut self, number: usize) -> ClusterError {
+        let seen = self.nodes[number].seen.clone();
+        let is_refused = self.sim.run_until(150 * SECOND, || seen.error.borrow().is_some());
+        assert!(is_refused, "node {number} is not refused");
+        seen.error.borrow().clone().expect("it is there")
+    }
+
+    /// The number of voters that the running nodes agree on.
+    pub fn expect_voters(&mut self, count: usize) {
+        self.expect(&format!("{count} voters"), |views| {
+            views.iter().all(|view| {
+                let raft = view.status().raft;
+                raft.voters.len() == count && !raft.is_joint
+            })
+        });
+    }
+
+    pub fn has_files(&mut self, number: usize) -> bool {
+        self.sim.on_node(self.nodes[number].id, || runtime::fs::exists(dir()))
+    }
+
+    /// Copies the files of one machine to another.
+    pub fn copy_files(&mut self, from: usize, to: usize) {
+        let names = ["metadata", "raft/metadata-raft.log"];
+        let files: Vec<(&str, Vec<u8>)> = self.sim.on_node(self.nodes[from].id, || {
+            let read = |name: &&'static str| Some((*name, runtime::fs::read(dir().join(name)).ok()?));
+            names.iter().filter_map(read).collect()
+        });
+        self.sim.on_node(self.nodes[to].id, || {
+            runtime::fs::create_dir_all(dir().join("raft")).expect("an empty disk takes a directory");
+            for (name, bytes) in files {
+                runtime::fs::write(dir().join(name), &bytes).expect("an empty disk takes a file");
+            }
+        });
+    }
+}
+
+/// Chance outside the simulation, by a seed.
+pub struct Dice(u64);
+
+impl Dice {
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.0 += 1;
+        types::token::murmur3_x64_128(&self.0.to_be_bytes(), 7).0 % limit
+    }
+}
+
+async fn run(config: Config, seen: Rc<Seen>) {
+    let initial = match cluster::load(&config.dir) {
+        Ok(initial) => initial,
+        Err(error) => {
+            *seen.load_error.borrow_mut() = Some(error.to_string());
+            return;
+        }
+    };
+    let mut rpc_config = rpc::Config::new(&config.cluster_name, config.host_id.0);
+    rpc_config.listen = Some(config.internode);
+    rpc_config.limits.ping_interval = SECOND;
+    let rpc = Rpc::start(rpc_config, cluster::handler()).expect("the port is free");
+    match Cluster::start(config, rpc.clone(), Rc::new(Notes(seen.clone())), initial).await {
+        Ok(cluster) => {
+            *seen.cluster.borrow_mut() = Some(cluster.clone());
+            loop {
+                let task = poll_fn(|context| match seen.tasks.borrow_mut().pop_front() {
+                    Some(task) => Poll::Ready(task),
+                    None => {
+                        *seen.waker.borrow_mut() = Some(context.waker().clone());
+                        Poll::Pending
+                    }
+                })
+                .await;
+                drop(runtime::spawn(task(cluster.clone())));
+            }
+        }
+        Err(error) => {
+            rpc.stop();
+            *seen.error.borrow_mut() = Some(error);
+        }
+    }
+}

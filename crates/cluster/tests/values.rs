@@ -1,0 +1,253 @@
+//! Metadata as a value: what commands make of it, and what bytes make of both.
+
+use cluster::{Command, Metadata, Rejected, SchemaChange, TabletsChange};
+use proptest::prelude::*;
+use schema::{Keyspace, Schema, Table, TableId, TableOptions};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use topology::{
+    Boundaries, HostId, Location, Node, NodeState, Replica, ReplicaList, TabletChange, TabletEdit, TabletId, TabletMap,
+    Topology, TopologyCommand,
+};
+use types::Token;
+use uuid::Uuid;
+
+fn node(number: u128) -> Node {
+    let address = SocketAddr::from(([10, 0, 0, u8::try_from(number).expect("few nodes")], 7000));
+    Node {
+        host_id: HostId(Uuid::from_u128(number)),
+        internode: address,
+        native: address,
+        native_shard_aware_port: None,
+        location: Location {
+            datacenter: "dc".to_owned(),
+            rack: "rack".to_owned(),
+        },
+        shards: 2,
+        tokens: vec![Token(i64::try_from(number).expect("few nodes"))],
+        state: if number == 1 {
+            NodeState::Normal
+        } else {
+            NodeState::Joining
+        },
+        features: BTreeSet::new(),
+        release: "1".to_owned(),
+    }
+}
+
+fn table(number: u128) -> TableId {
+    TableId(Uuid::from_u128(0x7ab1e000 + number))
+}
+
+fn keyspace(name: &str, tables: &[u128]) -> Arc<Keyspace> {
+    let tables = tables.iter().map(|number| {
+        let name = format!("t{number}");
+        let table = Table {
+            keyspace: "ks".to_owned(),
+            name: name.clone(),
+            id: table(*number),
+            columns: Vec::new(),
+            dropped: Vec::new(),
+            next_column_id: 0,
+            options: TableOptions::default(),
+            layout: Arc::default(),
+            clustering_order: Arc::default(),
+        };
+        (name, Arc::new(table))
+    });
+    Arc::new(Keyspace {
+        name: name.to_owned(),
+        replication: BTreeMap::new(),
+        durable_writes: true,
+        tablets: None,
+        tables: tables.collect(),
+    })
+}
+
+fn schema(version: u128, keyspaces: &[Arc<Keyspace>]) -> Schema {
+    Schema {
+        version: Uuid::from_u128(version),
+        keyspaces: keyspaces.iter().map(|k| (k.name.clone(), k.clone())).collect(),
+    }
+}
+
+fn map(version: u64) -> Arc<TabletMap> {
+    let replica = |number| Replica {
+        node: topology::NodeNumber(number),
+        shard: 0,
+    };
+    let replicas: Vec<ReplicaList> = (0..4).map(|_| [replica(0)].into_iter().collect()).collect();
+    Arc::new(TabletMap::new(version, Boundaries::PowerOfTwo(2), &replicas).expect("four tablets"))
+}
+
+fn start() -> Metadata {
+    let mut topology = Topology::new("sea", Uuid::from_u128(9));
+    topology
+        .apply(&TopologyCommand::AddNode(Box::new(node(1))))
+        .expect("the first node");
+    let schema = schema(1, &[keyspace("system", &[])]);
+    Metadata::new(Arc::new(schema), topology)
+}
+
+fn schema_command(base: &Schema, next: &Schema, tablets: &[(u128, u64)]) -> Command {
+    Command::Schema(SchemaChange {
+        tablets: tablets
+            .iter()
+            .map(|(number, version)| (table(*number), map(*version)))
+            .collect(),
+        ..SchemaChange::between(base, next)
+    })
+}
+
+/// Applies a command as the log does: from its bytes, and with the value going through its bytes too.
+fn apply(metadata: &Metadata, index: u64, command: &Command) -> (Metadata, Option<Rejected>) {
+    let bytes = command.encode().expect("a command has bytes");
+    let again = Command::decode(&bytes).expect("what was encoded");
+    assert_eq!(&again, command, "a command changes by its bytes");
+    let next = metadata.step(index, metadata.apply(&again));
+    let bytes = next.encode().expect("metadata has bytes");
+    assert_eq!(
+        Metadata::decode(&bytes).expect("what was encoded"),
+        next,
+        "metadata changes by its bytes"
+    );
+    let rejected = next.rejected.get(&index).cloned();
+    (next, rejected)
+}
+
+#[test]
+fn of_two_schema_changes_from_one_version_the_second_is_a_conflict() {
+    let metadata = start();
+    let one = schema(2, &[keyspace("system", &[]), keyspace("one", &[])]);
+    let two = schema(3, &[keyspace("system", &[]), keyspace("two", &[])]);
+    let (metadata, rejected) = apply(&metadata, 5, &schema_command(&start().schema, &one, &[]));
+    assert_eq!(rejected, None);
+    assert_eq!(*metadata.schema, one);
+    let (after, rejected) = apply(&metadata, 6, &schema_command(&start().schema, &two, &[]));
+    assert!(matches!(rejected, Some(Rejected::Conflict { .. })), "{rejected:?}");
+    assert_eq!(
+        (&after.schema, &after.topology, after.index),
+        (&metadata.schema, &metadata.topology, 6)
+    );
+    let (after, rejected) = apply(&after, 7, &schema_command(&one, &two, &[]));
+    assert_eq!(
+        (rejected, &*after.schema),
+        (None, &two),
+        "a keyspace that is not in the next schema is dropped"
+    );
+}
+
+#[test]
+fn tables_that_did_not_change_are_shared() {
+    let one = schema(2, &[keyspace("ks", &[1])]);
+    let two = schema(3, &[keyspace("ks", &[1, 2])]);
+    let (before, _) = apply(&start(), 5, &schema_command(&start().schema, &one, &[]));
+    let (after, _) = apply(&before, 6, &schema_command(&one, &two, &[]));
+    let of = |metadata: &Metadata| metadata.schema.table("ks", "t1").expect("it is there").clone();
+    assert!(
+        Arc::ptr_eq(&of(&before), &of(&after)),
+        "an unchanged table is another after a change beside it"
+    );
+}
+
+#[test]
+fn tablets_come_and_go_with_their_tables_and_change_in_parts() {
+    let one = schema(2, &[keyspace("ks", &[1])]);
+    let (metadata, rejected) = apply(&start(), 5, &schema_command(&start().schema, &one, &[(1, 1)]));
+    assert_eq!(rejected, None);
+    assert_eq!(metadata.tablets.keys().copied().collect::<Vec<_>>(), [table(1)]);
+    let part = |from_version| Command::Tablets {
+        table: table(1),
+        change: TabletsChange::Part(TabletChange {
+            from_version,
+            version: from_version + 1,
+            edits: vec![TabletEdit {
+                tablet: TabletId(2),
+                replicas: [Replica {
+                    node: topology::NodeNumber(0),
+                    shard: 1,
+                }]
+                .into_iter()
+                .collect(),
+                transition: None,
+            }],
+        }),
+    };
+    let (metadata, rejected) = apply(&metadata, 6, &part(1));
+    assert_eq!((rejected, metadata.tablets[&table(1)].version()), (None, 2));
+    let (metadata, rejected) = apply(&metadata, 7, &part(1));
+    assert!(
+        matches!(rejected, Some(Rejected::Conflict { .. })),
+        "a change of an old map: {rejected:?}"
+    );
+    let whole = |number| Command::Tablets {
+        table: table(number),
+        change: TabletsChange::Whole(map(9)),
+    };
+    let (metadata, rejected) = apply(&metadata, 8, &whole(1));
+    assert_eq!((rejected, metadata.tablets[&table(1)].version()), (None, 9));
+    let (metadata, rejected) = apply(&metadata, 9, &whole(2));
+    assert!(
+        matches!(rejected, Some(Rejected::Invalid { .. })),
+        "tablets without a table: {rejected:?}"
+    );
+    let remove = Command::RemoveTablets { table: table(2) };
+    let (metadata, rejected) = apply(&metadata, 10, &remove);
+    assert!(rejected.is_some(), "what is not there cannot be removed");
+    let none = schema(4, &[keyspace("ks", &[])]);
+    let (metadata, rejected) = apply(&metadata, 11, &schema_command(&one, &none, &[]));
+    assert_eq!(
+        (rejected, metadata.tablets.len()),
+        (None, 0),
+        "a dropped table leaves its tablets"
+    );
+}
+
+#[test]
+fn a_topology_command_that_cannot_be_is_rejected_with_its_reason() {
+    let add = |number| Command::Topology(TopologyCommand::AddNode(Box::new(node(number))));
+    let (metadata, rejected) = apply(&start(), 5, &add(2));
+    assert_eq!((rejected, metadata.topology.nodes().len()), (None, 2));
+    let (metadata, rejected) = apply(&metadata, 6, &add(2));
+    assert!(
+        matches!(&rejected, Some(Rejected::Invalid { why }) if why.contains("added before")),
+        "{rejected:?}"
+    );
+    let mut metadata = metadata;
+    for index in 7..7 + 2 * cluster::REJECTED_MAX as u64 {
+        metadata = metadata.step(index, metadata.apply(&add(2)));
+    }
+    assert_eq!(
+        metadata.rejected.len(),
+        cluster::REJECTED_MAX,
+        "rejections are remembered without limit"
+    );
+}
+
+proptest! {
+    #[test]
+    fn damaged_bytes_are_refused(at in 0_usize..400, bit in 0_u8..8, cut in 0_usize..400) {
+        let one = schema(2, &[keyspace("ks", &[1])]);
+        let command = schema_command(&start().schema, &one, &[(1, 1)]).encode().expect("it has bytes");
+        let metadata = start().encode().expect("it has bytes");
+        for bytes in [command, metadata] {
+            let mut damaged = bytes.clone();
+            let place = at % damaged.len();
+            damaged[place] ^= 1 << bit;
+            prop_assert!(Command::decode(&damaged).is_err() && Metadata::decode(&damaged).is_err());
+            let short = &bytes[..cut % bytes.len()];
+            prop_assert!(Command::decode(short).is_err() && Metadata::decode(short).is_err());
+        }
+    }
+
+    #[test]
+    fn bytes_that_pass_the_checksum_are_read_or_refused(kind in prop::sample::select(vec![b'c', b'm']), body in prop::collection::vec(any::<u8>(), 0..200)) {
+        let mut bytes = vec![kind, 1];
+        bytes.extend_from_slice(&body);
+        let checksum = crc32fast::hash(&bytes);
+        bytes.extend_from_slice(&checksum.to_be_bytes());
+        drop(Command::decode(&bytes));
+        drop(Metadata::decode(&bytes));
+    }
+}

@@ -1,0 +1,205 @@
+//! A node's part in its cluster: the doors for other nodes, and what follows on each shard when the cluster changes.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::cluster::{ChangeError, Cluster, Listener, Local, Metadata};
+use coordinator::{ClusterView, Coordinator, ReplicaHandler};
+use query::Engine;
+use query::engine::{KeepError, SchemaKeeper, cluster_view};
+use replica::Shard;
+use rpc::{Handler, RemoteError, Reply, Request, Rpc};
+use runtime::ShardId;
+use schema::Schema;
+use topology::HostId;
+use uuid::Uuid;
+
+use crate::config::Config;
+use crate::start::{Shared, Stage};
+
+/// How long a change of the cluster waits for requests that began before it.
+const OLD_REQUESTS_WAIT_MAX: Duration = Duration::from_secs(10);
+const OLD_REQUESTS_POLL: Duration = Duration::from_millis(2);
+
+/// Gives each request of another node to the crate whose verb it is.
+struct Door {
+    replica: ReplicaHandler,
+    cluster: Rc<dyn Handler>,
+}
+
+impl Handler for Door {
+    fn handle(&self, request: Request<'_>) -> Reply {
+        match request.verb {
+            ::cluster::FIRST_VERB..=::cluster::LAST_VERB => self.cluster.handle(request),
+            verb if verb < ::cluster::FIRST_VERB => self.replica.handle(request),
+            verb => Reply::Err(RemoteError::unknown_verb(verb)),
+        }
+    }
+}
+
+/// Opens this shard's door for other nodes. The first shard chooses the port where any will do.
+pub(crate) async fn open_door(shared: &Shared, shard: &Rc<Shard>) -> Result<Option<Rc<Rpc>>, String> {
+    let config = &shared.config;
+    let wanted = SocketAddr::new(config.listen_address, config.storage_port);
+    let address = if runtime::shard() == ShardId(0) {
+        wanted
+    } else {
+        if !shared.meet(Stage::DoorOpened).await {
+            return Ok(None);
+        }
+        shared.internode_address().unwrap_or(wanted)
+    };
+    let rpc_config = rpc::Config {
+        listen: Some(address),
+        features: features(),
+        ..rpc::Config::new(&config.cluster_name, shared.host_id)
+    };
+    let door = Door {
+        replica: ReplicaHandler::new(shard.clone()),
+        cluster: ::cluster::handler(),
+    };
+    let rpc = Rpc::start(rpc_config, Rc::new(door))
+        .map_err(|e| format!("cannot listen for other nodes on {address}: {e}"))?;
+    if runtime::shard() == ShardId(0) {
+        shared.set_internode_address(rpc.address().unwrap_or(address));
+        if !shared.meet(Stage::DoorOpened).await {
+            return Ok(None);
+        }
+    }
+    Ok(Some(rpc))
+}
+
+/// What this release can do.
+fn features() -> Vec<String> {
+    Vec::new()
+}
+
+fn cluster_config(shared: &Shared) -> ::cluster::Config {
+    let config: &Config = &shared.config;
+    let internode = shared
+        .internode_address()
+        .unwrap_or(SocketAddr::new(config.listen_address, config.storage_port));
+    let addresses = shared.bound_addresses();
+    let native_port = addresses.map_or(config.native_transport_port, |(cql, _)| cql.port());
+    let aware_port = addresses.and_then(|(_, aware)| aware).map(|a| a.port());
+    let base = ::cluster::Config::new(
+        config.workdir.join("metadata"),
+        &config.cluster_name,
+        HostId(shared.host_id),
+        SocketAddr::new(config.broadcast_address, internode.port()),
+        shared.schema.clone(),
+    );
+    ::cluster::Config {
+        native: SocketAddr::new(config.broadcast_rpc_address, native_port),
+        native_shard_aware_port: aware_port,
+        location: topology::Location {
+            datacenter: config.data_center.clone(),
+            rack: config.rack.clone(),
+        },
+        shards: u16::try_from(config.smp).unwrap_or(u16::MAX),
+        num_tokens: config.num_tokens,
+        initial_tokens: config.initial_tokens.clone(),
+        seeds: config.seeds.clone(),
+        auto_bootstrap: config.auto_bootstrap,
+        features: features().into_iter().collect(),
+        release: env!("CARGO_PKG_VERSION").to_owned(),
+        ..base
+    }
+}
+
+/// Brings the node into its cluster. On shard 0, when every shard has its engine and its door.
+pub(crate) async fn enter(shared: &Arc<Shared>, engine: &Rc<Engine>, rpc: &Rc<Rpc>) -> Result<Rc<Cluster>, String> {
+    let listener = Rc::new(NodeListener {
+        shared: shared.clone(),
+        engine: engine.clone(),
+    });
+    shared.forget_first_view();
+    let initial = shared.metadata.clone();
+    let cluster = Cluster::start(cluster_config(shared), rpc.clone(), listener, initial)
+        .await
+        .map_err(|e| e.to_string())?;
+    engine.set_keeper(Rc::new(Keeper(cluster.clone())));
+    Ok(cluster)
+}
+
+/// The cluster's group as the keeper of the schema.
+struct Keeper(Rc<Cluster>);
+
+impl SchemaKeeper for Keeper {
+    fn change(&self, base: Uuid, next: Arc<Schema>) -> Pin<Box<dyn Future<Output = Result<(), KeepError>> + '_>> {
+        Box::pin(async move {
+            match self.0.propose_schema(base, next).await {
+                Ok(()) => Ok(()),
+                Err(ChangeError::Conflict) => {
+                    // What it lost to is on its way here.
+                    let caught_up = self.0.barrier().await;
+                    caught_up.map_err(|e| KeepError::Failed(e.to_string()))?;
+                    Err(KeepError::Conflict)
+                }
+                Err(e) => Err(KeepError::Failed(format!("The schema change failed: {e}"))),
+            }
+        })
+    }
+}
+
+/// What a node does when its cluster changes.
+struct NodeListener {
+    shared: Arc<Shared>,
+    engine: Rc<Engine>,
+}
+
+impl Listener for NodeListener {
+    fn changed(&self, next: Arc<Metadata>) -> Local<'_, ()> {
+        Box::pin(async move {
+            let host_id = HostId(self.shared.host_id);
+            let view = match cluster_view(&next.schema, &next.topology, host_id, &next.tablets) {
+                Ok(view) => Arc::new(view),
+                Err(e) => {
+                    // Removed by the others: it goes on with what it knew until it is told to stop.
+                    log::error!("{e}");
+                    return;
+                }
+            };
+            let old = Arc::downgrade(&self.engine.coordinator.view());
+            self.shared.note_members(&next);
+            self.engine.adopt(next.schema.clone(), view).await;
+            let deadline = runtime::now() + OLD_REQUESTS_WAIT_MAX;
+            while old.strong_count() > 0 && runtime::now() < deadline {
+                runtime::sleep(OLD_REQUESTS_POLL).await;
+            }
+        })
+    }
+
+    fn liveness(&self, host: HostId, is_live: bool) {
+        let view: Arc<ClusterView> = self.engine.coordinator.view();
+        let Some(number) = view.topology.number(host) else {
+            return;
+        };
+        log::info!("node {} is {}", host.0, if is_live { "up" } else { "down" });
+        for shard in 0..runtime::shard_count() {
+            drop(runtime::submit_to(ShardId(shard), move || {
+                Coordinator::local().set_live(number, is_live);
+            }));
+        }
+    }
+
+    fn has_user_data(&self) -> Local<'_, bool> {
+        Box::pin(async move {
+            for shard in 0..runtime::shard_count() {
+                let has_data = runtime::submit_to(ShardId(shard), || Engine::local().shard.has_data()).await;
+                if has_data {
+                    return true;
+                }
+            }
+            false
+        })
+    }
+
+    fn fatal(&self, reason: String) {
+        self.shared.fail(reason);
+    }
+}

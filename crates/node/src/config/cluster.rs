@@ -1,0 +1,326 @@
+//! What a node is told of its cluster: whom it asks to join, its part of the ring, where it stands, and how it talks to the others.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use coordinator::Timeouts;
+use topology::{Location, Snitch, SnitchError, TOKENS_PER_NODE_MAX};
+use types::Token;
+
+use super::error::ConfigError;
+use super::options::Options;
+use super::{PORT, SWITCH, name, value};
+
+/// Connections that something is done for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Between {
+    /// None.
+    Nobody,
+    /// Those to other datacenters.
+    Datacenters,
+    /// Those to other racks, wherever they are.
+    Racks,
+    /// All.
+    Nodes,
+}
+
+/// What becomes of writes that a replica missed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Hints {
+    /// Whether the coordinator keeps them for it.
+    pub enabled: bool,
+    /// After a replica has been down for so long, no more are kept.
+    pub window: Duration,
+}
+
+/// TLS between nodes. The files are in PEM form.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Encryption {
+    /// Which connections are encrypted; never [`Between::Nobody`].
+    pub between: Between,
+    /// The node's certificate, with those between it and the root.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// The certificates that vouch for the others.
+    pub trust: PathBuf,
+    /// Whether a node's certificate must name the address it is reached at.
+    pub verify_endpoint: bool,
+}
+
+/// The options of this module, as `Config` has them.
+pub(super) struct Cluster {
+    pub seeds: Vec<SocketAddr>,
+    pub storage_port: u16,
+    pub ssl_storage_port: u16,
+    pub num_tokens: usize,
+    pub initial_tokens: Vec<Token>,
+    pub auto_bootstrap: bool,
+    pub location: Location,
+    pub timeouts: Timeouts,
+    pub counter_write_timeout: Duration,
+    pub cas_contention_timeout: Duration,
+    pub request_timeout: Duration,
+    pub compression: Between,
+    pub encryption: Option<Encryption>,
+    pub hints: Hints,
+}
+
+/// What stands for "none given" where an option has no default.
+const NONE: &str = "none";
+/// Tokens of a node that is not told a number.
+const NUM_TOKENS: usize = 16;
+/// How long a node may be down and is still sent what it missed.
+const HINT_WINDOW: Duration = Duration::from_hours(3);
+
+/// The file of GossipingPropertyFileSnitch: its path and text, if it is there.
+pub(super) type Properties<'f> = &'f dyn Fn() -> Option<(PathBuf, String)>;
+
+impl Cluster {
+    pub fn resolve(options: &mut Options, broadcast: IpAddr, properties: Properties<'_>) -> Result<Self, ConfigError> {
+        let storage_port = port(options, "storage_port", 7_000)?;
+        let ssl_storage_port = port(options, "ssl_storage_port", 7_001)?;
+        if ssl_storage_port == storage_port && storage_port != 0 {
+            return Err(options.refuse("ssl_storage_port", "another port than storage_port"));
+        }
+        let encryption = encryption(options)?;
+        let seed_port = match encryption.as_ref().map(|encryption| encryption.between) {
+            Some(Between::Nodes) => ssl_storage_port,
+            _ => storage_port,
+        };
+        let seeds = seeds(options, seed_port)?;
+        let (num_tokens, initial_tokens) = tokens(options)?;
+        let auto_bootstrap = switch(options, "auto_bootstrap", true)?;
+        let location = location(options, broadcast, properties)?;
+        let usual = Timeouts::default();
+        Ok(Self {
+            seeds,
+            storage_port,
+            ssl_storage_port,
+            num_tokens,
+            initial_tokens,
+            auto_bootstrap,
+            location,
+            timeouts: Timeouts {
+                read: timeout(options, "read_request_timeout", usual.read)?,
+                range: timeout(options, "range_request_timeout", usual.range)?,
+                write: timeout(options, "write_request_timeout", usual.write)?,
+                truncate: timeout(options, "truncate_request_timeout", usual.truncate)?,
+            },
+            counter_write_timeout: timeout(options, "counter_write_request_timeout", Duration::from_secs(5))?,
+            cas_contention_timeout: timeout(options, "cas_contention_timeout", Duration::from_secs(1))?,
+            request_timeout: timeout(options, "request_timeout", Duration::from_secs(10))?,
+            compression: between(options, "internode_compression")?,
+            encryption,
+            hints: Hints {
+                enabled: switch(options, "hinted_handoff_enabled", true)?,
+                window: duration(options, "max_hint_window", HINT_WINDOW, Duration::ZERO)?,
+            },
+        })
+    }
+}
+
+fn port(options: &mut Options, option: &'static str, default: u16) -> Result<u16, ConfigError> {
+    let port = options.get(option, PORT, |text| text.parse().ok())?.unwrap_or(default);
+    options.note(option, port);
+    Ok(port)
+}
+
+fn switch(options: &mut Options, option: &'static str, default: bool) -> Result<bool, ConfigError> {
+    let on = options.get(option, SWITCH, value::switch)?.unwrap_or(default);
+    options.note(option, on);
+    Ok(on)
+}
+
+/// A request that waits for less is refused at once on any loaded machine.
+const TIMEOUT_MIN: Duration = Duration::from_millis(10);
+
+fn timeout(options: &mut Options, option: &'static str, default: Duration) -> Result<Duration, ConfigError> {
+    duration(options, option, default, TIMEOUT_MIN)
+}
+
+fn duration(
+    options: &mut Options,
+    option: &'static str,
+    default: Duration,
+    least: Duration,
+) -> Result<Duration, ConfigError> {
+    let at_least = |text: &str| value::duration(text).filter(|duration| *duration >= least);
+    let expected = format!("a duration of at least {}ms, such as 5000ms", least.as_millis());
+    let duration = options.get(option, &expected, at_least)?.unwrap_or(default);
+    options.note(option, format!("{}ms", duration.as_millis()));
+    Ok(duration)
+}
+
+fn between(options: &mut Options, option: &'static str) -> Result<Between, ConfigError> {
+    let between = options.get(option, "none, dc, rack or all", |text| match text {
+        "none" => Some(Between::Nobody),
+        "dc" => Some(Between::Datacenters),
+        "rack" => Some(Between::Racks),
+        "all" => Some(Between::Nodes),
+        _ => None,
+    })?;
+    if between.is_none() {
+        options.note(option, NONE);
+    }
+    Ok(between.unwrap_or(Between::Nobody))
+}
+
+/// The addresses of the nodes to ask, each once, in their order.
+fn seeds(options: &mut Options, default_port: u16) -> Result<Vec<SocketAddr>, ConfigError> {
+    let parse = |text: &str| {
+        let mut seeds = Vec::new();
+        for part in parts(text) {
+            let seed = seed(part, default_port)?;
+            if !seeds.contains(&seed) {
+                seeds.push(seed);
+            }
+        }
+        Some(seeds)
+    };
+    let expected = "IP addresses with or without a port, separated by commas";
+    let seeds = options.get("seeds", expected, parse)?.unwrap_or_default();
+    if seeds.iter().any(|seed| seed.port() == 0) {
+        return Err(options.refuse(
+            "seeds",
+            "addresses with their ports, because storage_port takes any free one",
+        ));
+    }
+    let shown = seeds.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    options.note_or_none("seeds", (!seeds.is_empty()).then_some(shown));
+    Ok(seeds)
+}
+
+fn seed(text: &str, default_port: u16) -> Option<SocketAddr> {
+    let with_port = || {
+        let (host, port) = text.rsplit_once(':')?;
+        Some(SocketAddr::new(value::address(host)?, port.parse().ok()?))
+    };
+    let without_brackets = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
+    let seed = value::address(without_brackets.unwrap_or(text))
+        .map(|address| SocketAddr::new(address, default_port))
+        .or_else(|| text.parse().ok())
+        .or_else(with_port)?;
+    (!seed.ip().is_unspecified()).then_some(seed)
+}
+
+/// How many tokens the node takes, and which, when it is told.
+fn tokens(options: &mut Options) -> Result<(usize, Vec<Token>), ConfigError> {
+    let parse = |text: &str| {
+        let tokens = parts(text).map(|part| part.parse::<i64>().ok().map(Token));
+        let tokens = tokens.collect::<Option<Vec<_>>>()?;
+        let mut sorted = tokens.clone();
+        sorted.sort_unstable();
+        sorted.dedup();
+        (sorted.len() == tokens.len() && !tokens.contains(&Token::MIN)).then_some(tokens)
+    };
+    let expected = "tokens, each once, above -9223372036854775808 and separated by commas";
+    let initial = options.get("initial_token", expected, parse)?.unwrap_or_default();
+    let shown = initial
+        .iter()
+        .map(|token| token.0.to_string())
+        .collect::<Vec<_>>()
+        .join(",");
+    options.note_or_none("initial_token", (!initial.is_empty()).then_some(shown));
+    let default = if initial.is_empty() { NUM_TOKENS } else { initial.len() };
+    let in_range = |text: &str| text.parse().ok().filter(|n| (1..=TOKENS_PER_NODE_MAX).contains(n));
+    let expected = format!("a number of tokens from 1 to {TOKENS_PER_NODE_MAX}");
+    let num = options.get("num_tokens", &expected, in_range)?.unwrap_or(default);
+    if !initial.is_empty() && num != initial.len() {
+        let expected = format!("{}, as many as initial_token has", initial.len());
+        return Err(options.refuse("num_tokens", &expected));
+    }
+    if num > TOKENS_PER_NODE_MAX {
+        return Err(options.refuse("initial_token", &format!("at most {TOKENS_PER_NODE_MAX} tokens")));
+    }
+    options.note("num_tokens", num);
+    Ok((num, initial))
+}
+
+/// The parts between commas; none of `none` and of nothing.
+fn parts(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',')
+        .map(str::trim)
+        .filter(|part| !part.is_empty() && *part != NONE)
+}
+
+/// Where the node stands: what it is told itself, and else what its snitch says.
+fn location(options: &mut Options, broadcast: IpAddr, properties: Properties<'_>) -> Result<Location, ConfigError> {
+    let snitch_name = name(options, "endpoint_snitch", "SimpleSnitch")?;
+    let told = options.is_given("data_center") && options.is_given("rack");
+    let file = properties();
+    let text = file.as_ref().map(|(_, text)| text.as_str());
+    let inferred = Snitch::parse(&snitch_name, text).and_then(|snitch| snitch.location(broadcast));
+    let inferred = match inferred {
+        Ok(location) => location,
+        // What the snitch would have said is not asked for.
+        Err(SnitchError::MissingFile | SnitchError::NotIpv4(_)) if told => Location {
+            datacenter: String::new(),
+            rack: String::new(),
+        },
+        Err(SnitchError::UnknownSnitch(_)) => {
+            return Err(options.refuse(
+                "endpoint_snitch",
+                "SimpleSnitch, RackInferringSnitch or GossipingPropertyFileSnitch",
+            ));
+        }
+        Err(SnitchError::MissingFile) => {
+            return Err(options.refuse(
+                "endpoint_snitch",
+                "cassandra-rackdc.properties beside the options file or in the workdir, or data_center and rack",
+            ));
+        }
+        Err(SnitchError::NotIpv4(_)) => {
+            return Err(options.refuse(
+                "endpoint_snitch",
+                "a broadcast_address of IPv4, or data_center and rack",
+            ));
+        }
+        Err(error) => {
+            let dir = file
+                .as_ref()
+                .and_then(|(path, _)| path.parent())
+                .unwrap_or(Path::new("."));
+            return Err(ConfigError::Properties {
+                dir: dir.to_owned(),
+                error,
+            });
+        }
+    };
+    Ok(Location {
+        datacenter: name(options, "data_center", &inferred.datacenter)?,
+        rack: name(options, "rack", &inferred.rack)?,
+    })
+}
+
+fn encryption(options: &mut Options) -> Result<Option<Encryption>, ConfigError> {
+    let between = between(options, "server_encryption_options.internode_encryption")?;
+    let mut file = |option| {
+        let path = options.get(option, "a path", |text| Some(PathBuf::from(text)))?;
+        let path = path.filter(|path| !path.as_os_str().is_empty() && path != Path::new(NONE));
+        options.note_or_none(option, path.as_ref().map(|path| path.display().to_string()));
+        match path {
+            None if between != Between::Nobody => Err(options.refuse(
+                "server_encryption_options.internode_encryption",
+                &format!("none, or {option} too, a file in PEM form"),
+            )),
+            path => Ok(path.unwrap_or_default()),
+        }
+    };
+    let certificate = file("server_encryption_options.certificate")?;
+    let key = file("server_encryption_options.keyfile")?;
+    let trust = file("server_encryption_options.truststore")?;
+    let verify_endpoint = switch(
+        options,
+        "server_encryption_options.require_endpoint_verification",
+        false,
+    )?;
+    Ok((between != Between::Nobody).then_some(Encryption {
+        between,
+        certificate,
+        key,
+        trust,
+        verify_endpoint,
+    }))
+}

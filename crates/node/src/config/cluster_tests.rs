@@ -1,0 +1,267 @@
+//! What comes of the options of a cluster, from YAML files as people have them.
+
+use super::tests::{config, outcome, resolved_beside};
+use super::*;
+
+/// The end of a cassandra.yaml, as its manual shows it.
+const CASSANDRA: &str = "\
+num_tokens: 8
+hinted_handoff_enabled: true
+max_hint_window: 1h
+seed_provider:
+  # Addresses of hosts that are deemed contact points.
+  - class_name: org.apache.cassandra.locator.SimpleSeedProvider
+    parameters:
+      # seeds is actually a comma-delimited list of addresses.
+      - seeds: \"10.0.0.1:7000, 10.0.0.2\"
+storage_port: 7010
+read_request_timeout: 3s
+range_request_timeout_in_ms: 20000
+write_request_timeout: 500ms
+counter_write_request_timeout: 7000ms
+cas_contention_timeout_in_ms: 2000
+truncate_request_timeout: 2m
+request_timeout: 11s
+endpoint_snitch: SimpleSnitch
+internode_compression: dc
+";
+
+fn seeds(config: &Config) -> Vec<String> {
+    config.seeds.iter().map(ToString::to_string).collect()
+}
+
+/// The milliseconds of reads, range reads, writes and truncations.
+fn of_replicas(config: &Config) -> [u128; 4] {
+    let timeouts = config.timeouts;
+    [timeouts.read, timeouts.range, timeouts.write, timeouts.truncate].map(|timeout| timeout.as_millis())
+}
+
+#[test]
+fn the_defaults_are_a_node_alone_with_the_usual_ports_and_patience() {
+    let config = config("", "");
+    assert_eq!(config.seeds, []);
+    assert_eq!((config.storage_port, config.ssl_storage_port), (7000, 7001));
+    assert_eq!((config.num_tokens, &config.initial_tokens[..]), (16, &[][..]));
+    assert!(config.auto_bootstrap);
+    assert_eq!(of_replicas(&config), [5_000, 10_000, 2_000, 60_000]);
+    assert_eq!(config.counter_write_timeout, Duration::from_secs(5));
+    assert_eq!(config.cas_contention_timeout, Duration::from_secs(1));
+    assert_eq!(config.request_timeout, Duration::from_secs(10));
+    assert_eq!(config.internode_compression, Between::Nobody);
+    assert_eq!(config.encryption, None);
+    let hints = Hints {
+        enabled: true,
+        window: Duration::from_hours(3),
+    };
+    assert_eq!(config.hints, hints);
+    assert_eq!(
+        [&*config.location.datacenter, &*config.location.rack],
+        ["datacenter1", "rack1"]
+    );
+}
+
+#[test]
+fn a_cassandra_yaml_says_the_cluster() {
+    let config = config(CASSANDRA, "");
+    assert_eq!(config.warnings, Vec::<String>::new());
+    assert_eq!(
+        seeds(&config),
+        ["10.0.0.1:7000", "10.0.0.2:7010"],
+        "a seed without a port has storage_port"
+    );
+    assert_eq!((config.storage_port, config.num_tokens), (7010, 8));
+    assert_eq!(of_replicas(&config), [3_000, 20_000, 500, 120_000]);
+    assert_eq!(config.counter_write_timeout, Duration::from_secs(7));
+    assert_eq!(config.cas_contention_timeout, Duration::from_secs(2));
+    assert_eq!(config.request_timeout, Duration::from_secs(11));
+    assert_eq!(config.internode_compression, Between::Datacenters);
+    assert_eq!(config.hints.window, Duration::from_hours(1));
+}
+
+#[test]
+fn seeds_are_taken_in_every_form_that_files_and_people_write() {
+    let cases = [
+        ("", "--seeds 127.0.0.1", "127.0.0.1:7000"),
+        (
+            "",
+            "--seeds 127.0.0.1,127.0.0.2:7777,127.0.0.1",
+            "127.0.0.1:7000 127.0.0.2:7777",
+        ),
+        ("", "--seeds localhost:7070", "127.0.0.1:7070"),
+        (
+            "",
+            "--seeds ::1,[::2],[::3]:7070 --storage-port 9",
+            "[::1]:9 [::2]:9 [::3]:7070",
+        ),
+        ("seeds: 10.0.0.1", "--seeds 10.0.0.2", "10.0.0.2:7000"),
+        (CASSANDRA, "--seeds 10.0.0.9", "10.0.0.9:7010"),
+        ("seeds: [10.0.0.1, 10.0.0.2]", "", "10.0.0.1:7000 10.0.0.2:7000"),
+        (
+            "seed_provider:\n  class_name: SimpleSeedProvider\n  parameters:\n    seeds: 10.0.0.1\n",
+            "",
+            "10.0.0.1:7000",
+        ),
+        ("seed_provider:\n  - class_name: SimpleSeedProvider\n", "", ""),
+        ("", "--seeds 127.0.0.1:7000 --storage-port 0", "127.0.0.1:7000"),
+    ];
+    for (yaml, words, expected) in cases {
+        assert_eq!(
+            seeds(&config(yaml, words)).join(" "),
+            expected,
+            "yaml {yaml:?}, command line '{words}'"
+        );
+    }
+}
+
+#[test]
+fn tokens_that_are_given_are_all_that_the_node_takes() {
+    let cases = [
+        ("initial_token: -9223372036854775807", "", "-9223372036854775807", 1),
+        ("initial_token: '1, -2,3'\nnum_tokens: 3", "", "1 -2 3", 3),
+        ("initial_token: [1, -2]", "", "1 -2", 2),
+        ("", "--initial-token -5,5", "-5 5", 2),
+        ("num_tokens: 256", "", "", 256),
+    ];
+    for (yaml, words, tokens, num_tokens) in cases {
+        let config = config(yaml, words);
+        let texts: Vec<String> = config.initial_tokens.iter().map(|token| token.0.to_string()).collect();
+        assert_eq!(
+            (&*texts.join(" "), config.num_tokens),
+            (tokens, num_tokens),
+            "yaml {yaml:?}, command line '{words}'"
+        );
+    }
+}
+
+#[test]
+fn the_snitch_says_where_the_node_stands_unless_it_is_told() {
+    let file = "dc=east\nrack=r7\ndc_suffix=_two\n";
+    let gossiping = "endpoint_snitch: GossipingPropertyFileSnitch";
+    let cases = [
+        (file, gossiping, "", "east_two r7"),
+        (file, gossiping, "--rack r8", "east_two r8"),
+        (file, gossiping, "--data-center west --rack r8", "west r8"),
+        ("", gossiping, "--data-center west --rack r8", "west r8"),
+        (file, "", "", "datacenter1 rack1"),
+        (
+            "",
+            "endpoint_snitch: org.apache.cassandra.locator.RackInferringSnitch\nlisten_address: 10.20.30.40",
+            "",
+            "20 30",
+        ),
+        (
+            "",
+            "",
+            "--endpoint-snitch RackInferringSnitch --broadcast-address 10.1.2.3 --dc here",
+            "here 2",
+        ),
+    ];
+    for (properties, yaml, words, expected) in cases {
+        let config = resolved_beside(properties, yaml, words).unwrap_or_else(|error| panic!("{yaml} {words}: {error}"));
+        let location = format!("{} {}", config.location.datacenter, config.location.rack);
+        assert_eq!(
+            location, expected,
+            "properties {properties:?}, yaml {yaml:?}, command line '{words}'"
+        );
+        assert_eq!(
+            format!("{} {}", config.data_center, config.rack),
+            expected,
+            "the old fields"
+        );
+    }
+}
+
+#[test]
+fn encryption_between_nodes_has_the_keys_of_both_files() {
+    let yaml = "server_encryption_options:\n  internode_encryption: dc\n  certificate: /c.pem\n  keyfile: /k.pem\n  truststore: /t.pem\n  require_endpoint_verification: true\n";
+    let encryption = Encryption {
+        between: Between::Datacenters,
+        certificate: PathBuf::from("/c.pem"),
+        key: PathBuf::from("/k.pem"),
+        trust: PathBuf::from("/t.pem"),
+        verify_endpoint: true,
+    };
+    assert_eq!(config(yaml, "").encryption, Some(encryption));
+    assert_eq!(
+        config("server_encryption_options:\n  internode_encryption: none\n", "").encryption,
+        None
+    );
+    let all = yaml.replace("dc", "all") + "seeds: 10.0.0.1\n";
+    assert_eq!(
+        seeds(&config(&all, "")),
+        ["10.0.0.1:7001"],
+        "where all is encrypted, seeds are asked at the port of TLS"
+    );
+}
+
+#[test]
+fn wrong_options_of_a_cluster_are_refused_by_name() {
+    let at = |name: &str, given: &str| format!("ceto.yaml: option '{name}' at line 1: '{given}' given, expected ");
+    let seeds = "IP addresses with or without a port, separated by commas";
+    let provider = "SimpleSeedProvider with the parameter seeds";
+    let tokens = "tokens, each once, above -9223372036854775808 and separated by commas";
+    let internode = "server_encryption_options.internode_encryption";
+    let cases = [
+        ("seeds: node1.example.com", at("seeds", "node1.example.com") + seeds),
+        ("seeds: 0.0.0.0", at("seeds", "0.0.0.0") + seeds),
+        ("seeds: 10.0.0.1:70000", at("seeds", "10.0.0.1:70000") + seeds),
+        (
+            "seeds: 10.0.0.1\nstorage_port: 0",
+            at("seeds", "10.0.0.1") + "addresses with their ports, because storage_port takes any free one",
+        ),
+        ("seed_provider: 10.0.0.1", at("seed_provider", "10.0.0.1") + provider),
+        ("seed_provider:\n- class_name: K8sSeedProvider", at("seed_provider", "K8sSeedProvider") + provider),
+        ("seed_provider:\n- parameters:\n  - seed: x", at("seed_provider", "the parameter seed") + provider),
+        (
+            "seeds: 10.0.0.1\nseed_provider:\n- parameters:\n  - seeds: 10.0.0.1",
+            "ceto.yaml: option 'seed_provider' at line 2: the same option was given as 'seeds' before".to_owned(),
+        ),
+        (
+            "storage_port: 7001",
+            "option 'ssl_storage_port': 'the default' given, expected another port than storage_port".to_owned(),
+        ),
+        ("initial_token: 5,5", at("initial_token", "5,5") + tokens),
+        ("initial_token: -9223372036854775808", at("initial_token", "-9223372036854775808") + tokens),
+        ("initial_token: x", at("initial_token", "x") + tokens),
+        ("num_tokens: 0", at("num_tokens", "0") + "a number of tokens from 1 to 1536"),
+        ("num_tokens: 3\ninitial_token: 1,2", at("num_tokens", "3") + "2, as many as initial_token has"),
+        (
+            "read_request_timeout: 9ms",
+            at("read_request_timeout", "9ms") + "a duration of at least 10ms, such as 5000ms",
+        ),
+        ("internode_compression: lz4", at("internode_compression", "lz4") + "none, dc, rack or all"),
+        (
+            "endpoint_snitch: Ec2Snitch",
+            at("endpoint_snitch", "Ec2Snitch") + "SimpleSnitch, RackInferringSnitch or GossipingPropertyFileSnitch",
+        ),
+        (
+            "endpoint_snitch: GossipingPropertyFileSnitch",
+            at("endpoint_snitch", "GossipingPropertyFileSnitch")
+                + "cassandra-rackdc.properties beside the options file or in the workdir, or data_center and rack",
+        ),
+        (
+            "endpoint_snitch: RackInferringSnitch\nlisten_address: ::1",
+            at("endpoint_snitch", "RackInferringSnitch") + "a broadcast_address of IPv4, or data_center and rack",
+        ),
+        (
+            "server_encryption_options:\n  internode_encryption: all\n  keystore: k.jks",
+            at(internode, "all") + "none, or server_encryption_options.certificate too, a file in PEM form",
+        ),
+        ("server_encryption_options: all", at("server_encryption_options", "all") + "a mapping"),
+        (
+            "server_encryption_options:\n  keyfil: k",
+            "ceto.yaml: unknown option 'server_encryption_options.keyfil' at line 1; did you mean 'server_encryption_options.keyfile'?"
+                .to_owned(),
+        ),
+    ];
+    for (yaml, expected) in cases {
+        assert_eq!(outcome(yaml, ""), format!("error: {expected}"), "yaml {yaml:?}");
+    }
+    let error = resolved_beside("dc=east\nrak=r\n", "endpoint_snitch: GossipingPropertyFileSnitch", "")
+        .expect_err("there is no property rak")
+        .to_string();
+    assert_eq!(
+        error,
+        "/etc/ceto/cassandra-rackdc.properties line 2: unknown property rak; known are dc, rack, dc_suffix, prefer_local"
+    );
+}
