@@ -32,7 +32,7 @@ use coordinator::{
 };
 use mutation::row::Shared;
 use mutation::{ClusteringSlice, Liveness, MutationBuilder, PartitionBlock, RowBuilder, Tombstone};
-use replica::{Shard, ShardOptions};
+use replica::{NotedBatches, Shard, ShardOptions};
 use rpc::{Limits, Rpc};
 use runtime::ShardId;
 use runtime::sim::{CrashKind, NodeId, Simulation};
@@ -107,6 +107,7 @@ impl Seen {
 
 /// What the shards of one process share.
 struct Boot {
+    noted_batches: Arc<NotedBatches>,
     last_segment: u64,
     generation: Arc<AtomicU64>,
 }
@@ -573,6 +574,7 @@ async fn live(
             }
         }
         *boot.borrow_mut() = Some(Rc::new(Boot {
+            noted_batches: Arc::new(NotedBatches::new()),
             last_segment,
             generation: Arc::new(AtomicU64::new(largest)),
         }));
@@ -602,6 +604,7 @@ async fn live(
             cache_bytes_max: 1 << 20,
             log_bytes_max: 64 << 20,
             generation: boot.generation.clone(),
+            noted_batches: boot.noted_batches.clone(),
             compaction: Arc::new(replica::CompactionControl::new()),
             host_id: host.0,
         },
@@ -610,7 +613,7 @@ async fn live(
     for table in [table, &coordinator::paxos_table()] {
         shard.open_table(table).expect("the sstables can be opened");
     }
-    shard.set_old_log(true);
+    shard.keep_old_log();
     shard
         .replay(&log_dir, runtime::boot_id())
         .await
