@@ -303,21 +303,20 @@ pub(crate) async fn handle(shard: &Rc<Shard>, request: &PaxosRequest) -> Result<
             synced(shard).await?;
             Ok(PaxosAnswer::Promised(promise, answers))
         }
-        Phase::Accept(proposal) => match place.change(|state| state.accept(proposal.clone())).await? {
-            Ok(()) => {
-                synced(shard).await?;
-                Ok(PaxosAnswer::Done)
-            }
-            Err(refused) => Ok(PaxosAnswer::Refused(refused.promised)),
-        },
-        Phase::Learn(proposal) => {
-            if let Some(value) = proposal.value.as_ref().filter(|value| !value.is_empty()) {
-                let is_it = Mutation::new(value).is_some_and(|m| m.table == request.table && m.key == request.key);
-                if !is_it {
-                    let reason = "expected a mutation of the statement's partition";
-                    return Err(ReplicaError::Malformed(reason.to_owned()));
+        Phase::Accept(proposal) => {
+            check(request, proposal, &store.table())?;
+            match place.change(|state| state.accept(proposal.clone())).await? {
+                Ok(()) => {
+                    synced(shard).await?;
+                    Ok(PaxosAnswer::Done)
                 }
-                service::apply(shard, &[(token, value.clone())], false, true).await?;
+                Err(refused) => Ok(PaxosAnswer::Refused(refused.promised)),
+            }
+        }
+        Phase::Learn(proposal) => {
+            check(request, proposal, &store.table())?;
+            if let Some(value) = &proposal.value {
+                service::apply(shard, &[(token, value.clone())], false, false).await?;
                 synced(shard).await?;
             }
             place.change(|state| state.learn(proposal.clone())).await?;
@@ -328,4 +327,15 @@ pub(crate) async fn handle(shard: &Rc<Shard>, request: &PaxosRequest) -> Result<
             Ok(PaxosAnswer::Done)
         }
     }
+}
+
+/// Refuses what could be accepted and never be learned.
+fn check(request: &PaxosRequest, proposal: &Proposal, table: &Table) -> Result<(), ReplicaError> {
+    let Some(value) = &proposal.value else { return Ok(()) };
+    let is_of_partition = |m: &Mutation<'_>| m.table == request.table && m.key == request.key;
+    let mutation = Mutation::new(value)
+        .filter(is_of_partition)
+        .ok_or_else(|| ReplicaError::Malformed("expected a mutation of the statement's partition".to_owned()))?;
+    let valid = mutation.validate(&table.layout);
+    valid.map_err(|e| ReplicaError::Malformed(e.to_string()))
 }

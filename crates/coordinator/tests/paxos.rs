@@ -238,7 +238,7 @@ async fn client(node: Local, history: Rc<History>, commit: Consistency) {
     let mut known = 0;
     for _ in 0..6 {
         runtime::sleep(Duration::from_millis(runtime::random_u64() % 120)).await;
-        if runtime::random_u64() % 3 == 0 {
+        if runtime::random_u64().is_multiple_of(3) {
             let began = history.tick();
             if let Ok(seen) = node.read_register(b"key", Consistency::Serial, 2 * SECOND).await {
                 let ended = history.tick();

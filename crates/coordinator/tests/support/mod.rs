@@ -555,6 +555,8 @@ async fn live(
         for dir in [&data_dir, &log_dir] {
             runtime::fs::create_dir_all(dir).expect("the disk takes directories");
         }
+        // Else a power loss takes the directories, with everything that was synced in them.
+        runtime::fs::sync_dir("/").expect("the disk syncs directories");
         commitlog::remove_spares(&log_dir).expect("the log's directory can be read");
         let (last_segment, files) = commitlog::last_segment(&log_dir).expect("the log's directory can be read");
         commitlog::sync_segments(&files).expect("the log can be synced");

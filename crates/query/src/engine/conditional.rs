@@ -25,8 +25,8 @@ use schema::{Table, TableId};
 use topology::Consistency;
 use types::Token;
 
-use super::{Engine, Params};
 use super::write::{failure, log_failure};
+use super::{Engine, Params};
 use crate::QueryError;
 use crate::write::{ConditionalAnswer, CurrentRows, ReadSpec, Request, Statement};
 

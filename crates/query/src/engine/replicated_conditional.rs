@@ -146,9 +146,13 @@ impl Engine {
     ) -> Result<Flow, QueryError> {
         let deadline = runtime::now() + self.coordinator.timeouts().read;
         let turn = self.turn_until(&select.table, key, serial, deadline).await?;
-        let ready = self.coordinator.before_serial_read(&select.table, key, serial, deadline).await;
+        let ready = self
+            .coordinator
+            .before_serial_read(&select.table, key, serial, deadline)
+            .await;
         ready.map_err(QueryError::of_replicas)?;
         drop(turn);
-        self.replicated_partition(select, run, consumer, key, serial_read_level(serial)).await
+        self.replicated_partition(select, run, consumer, key, serial_read_level(serial))
+            .await
     }
 }
