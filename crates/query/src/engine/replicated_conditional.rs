@@ -105,7 +105,8 @@ impl Engine {
             for (at, is_enough) in [(named_at, false), (first_at, true)] {
                 let Some(at) = at else { continue };
                 let has_live = |found: &Found| found.blocks.iter().any(|b| CurrentRows::has_live_row(table, b, now));
-                if !found[at].is_all && !(is_enough && has_live(&found[at])) {
+                let is_complete = found[at].is_all || (is_enough && has_live(&found[at]));
+                if !is_complete {
                     return Decision::ReadOn(at);
                 }
             }
