@@ -72,7 +72,9 @@ impl Coordinator {
     /// When too few do.
     pub fn require(&self, mutations: &[(Token, Vec<u8>)], level: Consistency) -> Result<(), CoordinatorError> {
         let view = self.view();
-        let mut parts = mutations.iter().map(|(token, bytes)| self.part(&view, *token, bytes, level));
+        let mut parts = mutations
+            .iter()
+            .map(|(token, bytes)| self.part(&view, *token, bytes, level));
         parts.try_for_each(|part| part.map(drop))
     }
 

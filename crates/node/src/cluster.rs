@@ -23,6 +23,8 @@ use crate::start::{Shared, Stage};
 
 /// How long a change of the cluster waits for requests that began before it.
 const OLD_REQUESTS_WAIT_MAX: Duration = Duration::from_secs(10);
+/// How long a node that comes back looks for newer metadata before it serves with what it has.
+const CATCH_UP_MAX: Duration = Duration::from_secs(3);
 const OLD_REQUESTS_POLL: Duration = Duration::from_millis(2);
 
 /// Gives each request of another node to the crate whose verb it is.
@@ -123,6 +125,10 @@ pub(crate) async fn enter(shared: &Arc<Shared>, engine: &Rc<Engine>, rpc: &Rc<Rp
         .await
         .map_err(|e| e.to_string())?;
     engine.set_keeper(Rc::new(Keeper(cluster.clone())));
+    // What was under way when the node ended happens before clients see it; where most voters are away it goes on without.
+    if runtime::timeout(CATCH_UP_MAX, cluster.barrier()).await.is_err() {
+        log::warn!("the metadata may not be the newest: no majority of its voters could be asked yet");
+    }
     Ok(cluster)
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use ::cluster::Cluster;
 use commitlog::{Commitlog, SyncMode};
 use coordinator::Coordinator;
 use cql_server::{Listeners, Server};
@@ -134,8 +135,16 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
         shared.meet(Stage::Drained).await;
         return Ok(());
     }
-    serve(shared, engine.clone(), rpc, memory / 10, terminated).await?;
-    drain(shared, &engine, &shard).await
+    let member = serve(shared, engine.clone(), rpc.clone(), memory / 10, terminated).await?;
+    let drained = drain(shared, &engine, &shard).await;
+    // Only now: what was asked before the doors closed may need the others.
+    if let Some(cluster) = member {
+        cluster.stop().await;
+    }
+    if let Some(rpc) = rpc {
+        rpc.stop();
+    }
+    drained
 }
 
 /// Gives each shard its own files, where the node had another number of shards when they were written.
@@ -160,12 +169,12 @@ async fn serve(
     rpc: Option<Rc<Rpc>>,
     request_bytes_max: usize,
     terminated: runtime::TerminateSignal,
-) -> Result<(), String> {
+) -> Result<Option<Rc<Cluster>>, String> {
     let id = runtime::shard();
     let config = &shared.config;
     let (cql, aware) = match addresses(shared).await {
         Some(a) => a,
-        None => return Ok(()),
+        None => return Ok(None),
     };
     let mut options = cql_server::Options {
         address: cql,
@@ -190,7 +199,7 @@ async fn serve(
         Ok(l) => l,
         Err(e) => {
             shared.fail(e);
-            return Ok(());
+            return Ok(None);
         }
     };
     if id == ShardId(0) {
@@ -210,7 +219,7 @@ async fn serve(
             .expect("nobody panics while holding the addresses") = Some(bound);
     }
     if !shared.meet(Stage::Bound).await {
-        return Ok(());
+        return Ok(None);
     }
     let mut member = None;
     if let (ShardId(0), Some(rpc)) = (id, &rpc) {
@@ -220,12 +229,12 @@ async fn serve(
         }
     }
     if !shared.meet(Stage::Entered).await {
-        return Ok(());
+        return Ok(None);
     }
     let server = Server::new(engine, options, request_bytes_max);
     runtime::set_local(server.clone());
     if !shared.meet(Stage::Serving).await {
-        return Ok(());
+        return Ok(None);
     }
     drop(runtime::spawn(server.clone().accept(listeners.cql, false)));
     if let Some(aware) = listeners.shard_aware {
@@ -242,13 +251,7 @@ async fn serve(
     }
     terminated.await;
     server.drain();
-    if let Some(cluster) = member {
-        cluster.stop().await;
-    }
-    if let Some(rpc) = rpc {
-        rpc.stop();
-    }
-    Ok(())
+    Ok(member)
 }
 
 /// Computes for ever in the background, giving way whenever somebody waits: what a request pays for that is measured.

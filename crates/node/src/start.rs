@@ -17,7 +17,7 @@ use query::system::{self, NodeInfo};
 use query::{Engine, ddl};
 use replica::{CompactionControl, NotedBatches};
 use schema::Schema;
-use topology::{HostId, Topology};
+use topology::{HostId, Topology, TopologyCommand};
 use types::Token;
 use uuid::Uuid;
 
@@ -230,7 +230,10 @@ fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Re
     info.listen_address = config.listen_address;
     info.settings.clone_from(&config.settings);
     let (topology, tablets) = match &metadata {
-        Some(metadata) => (metadata.topology.clone(), metadata.tablets.clone()),
+        Some(metadata) => (
+            with_shards(&metadata.topology, host_id, config.smp),
+            metadata.tablets.clone(),
+        ),
         None => (alone(&config, host_id), BTreeMap::new()),
     };
     let view = query::engine::cluster_view(&schema, &topology, HostId(host_id), &tablets);
@@ -267,6 +270,16 @@ fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Re
         config,
     });
     Ok(Prepared(shared))
+}
+
+/// The topology with the number of shards that this node has now; the others hear of it when it enters the cluster.
+fn with_shards(topology: &Arc<Topology>, host_id: Uuid, shards: u32) -> Arc<Topology> {
+    let (host_id, shards) = (HostId(host_id), u16::try_from(shards).unwrap_or(u16::MAX));
+    let mut next = Topology::clone(topology);
+    match next.apply(&TopologyCommand::SetShards { host_id, shards }) {
+        Ok(()) => Arc::new(next),
+        Err(_) => topology.clone(),
+    }
 }
 
 /// The cluster of a node that meets no other.

@@ -179,9 +179,7 @@ impl Engine {
                     ShardId(shard),
                     move || async move { Engine::local().finish_batches().await },
                 );
-            finished
-                .await
-                .map_err(|e| format!("a batch before it failed: {e}"))?;
+            finished.await.map_err(|e| format!("a batch before it failed: {e}"))?;
         }
         for shard in 0..runtime::shard_count() {
             let done: Result<(), String> = runtime::submit_async_to(ShardId(shard), move || async move {

@@ -427,7 +427,8 @@ impl Engine {
                 .map_err(|e| QueryError::Server(e.to_string()))?;
             mutations.push((types::token::token_of(m.key), bytes));
         }
-        self.write_through(mutations, Consistency::One, WriteKind::Batch).await?;
+        self.write_through(mutations, Consistency::One, WriteKind::Batch)
+            .await?;
         self.shard.end_batch(id);
         self.shard.commit().map_err(|e| log_failure(&e))?;
         Ok(())
