@@ -75,6 +75,7 @@ async fn engine(boot_id: u128) -> Rc<Engine> {
         log_bytes_max: 16 << 20,
         generation: Arc::default(),
         compaction: Arc::default(),
+        noted_batches: Arc::new(replica::NotedBatches::new()),
         host_id: Uuid::from_u128(7),
     };
     let shard = Shard::new(options, log);
