@@ -340,7 +340,14 @@ impl<'r> Attempt<'r> {
                 Step::Finish(proposal) => (proposal, false),
                 Step::Propose(proposal) => (proposal, true),
                 Step::Decide => match self.decide(&round, found, decide).await? {
-                    Decision::Above(timestamp) if timestamp >= ballot.timestamp_us => {
+                    (Decision::Keep, true) => match self.confirm(ballot).await {
+                        Ok(()) => return Ok(false),
+                        Err(short) => {
+                            self.again(short).await?;
+                            continue;
+                        }
+                    },
+                    (Decision::Above(timestamp), _) if timestamp >= ballot.timestamp_us => {
                         if timestamp == i64::MAX {
                             let reason = "the row was written at the last of all timestamps; nothing can come after it";
                             return Err(CoordinatorError::Internal(reason.to_owned()));
@@ -348,8 +355,8 @@ impl<'r> Attempt<'r> {
                         self.floor_us = self.floor_us.max(timestamp);
                         continue;
                     }
-                    Decision::Write(value) => (self.leader.propose(ballot, value), true),
-                    Decision::Keep | Decision::Above(_) | Decision::ReadOn(_) => return Ok(false),
+                    (Decision::Write(value), _) => (self.leader.propose(ballot, value), true),
+                    (Decision::Keep | Decision::Above(_) | Decision::ReadOn(_), _) => return Ok(false),
                 },
             };
             if let Err(short) = self.accept(&proposal).await {
@@ -533,13 +540,20 @@ impl<'r> Attempt<'r> {
         self.quorum(&gather, |_, _| {}).await.map(drop)
     }
 
-    /// Reads what is needed and decides.
+    /// Whether a quorum still promises this ballot: nothing was chosen after it so far, so what was read at several moments is of one.
+    async fn confirm(&mut self, ballot: Ballot) -> Result<(), Short> {
+        let replicas = self.group.replicas.clone();
+        let gather = self.send(&replicas, |_| Phase::Prepare(ballot, Vec::new()));
+        self.quorum(&gather, |_, _| {}).await.map(drop)
+    }
+
+    /// Reads what is needed and decides. True: it took more than the promises brought.
     async fn decide(
         &self,
         round: &Round<Replica>,
         found: Option<Vec<Answer>>,
         decide: &mut dyn FnMut(&[Found], i64) -> Decision,
-    ) -> Result<Decision, CoordinatorError> {
+    ) -> Result<(Decision, bool), CoordinatorError> {
         let mut rests: Vec<Option<ReplicatedRead>> = Vec::with_capacity(self.request.reads.len());
         let mut all: Vec<Found> = Vec::with_capacity(self.request.reads.len());
         let differ = found.is_none();
@@ -566,16 +580,18 @@ impl<'r> Attempt<'r> {
                 self.read_on(&mut rests, &mut all, number).await?;
             }
         }
+        let mut reads_more = differ && !all.is_empty();
         loop {
             match decide(&all, round.ballot().timestamp_us) {
                 Decision::ReadOn(number) if all.get(number).is_some_and(|found| !found.is_all) => {
+                    reads_more = true;
                     self.read_on(&mut rests, &mut all, number).await?;
                 }
                 Decision::ReadOn(_) => {
                     let reason = "a conditional statement asks for more than everything";
                     return Err(CoordinatorError::Internal(reason.to_owned()));
                 }
-                decision => return Ok(decision),
+                decision => return Ok((decision, reads_more)),
             }
         }
     }
