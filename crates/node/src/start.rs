@@ -13,7 +13,7 @@ use std::time::Duration;
 use ::cluster::Metadata;
 use coordinator::ClusterView;
 use query::engine::{NodeState, SharedStatements, load_schema, save_schema};
-use query::system::{self, NodeInfo};
+use query::system::{self, NodeInfo, PeerInfo};
 use query::{Engine, ddl};
 use replica::{CompactionControl, NotedBatches};
 use schema::Schema;
@@ -113,16 +113,18 @@ impl Shared {
         *self.internode.lock().expect("nobody panics while holding the address") = Some(address);
     }
 
-    /// What the system tables say of the members.
-    pub(crate) fn note_members(&self, metadata: &Metadata) {
+    /// What the system tables say of the node and the other members from here on.
+    pub(crate) fn note_members(&self, tokens: Vec<String>, state: topology::NodeState, peers: Vec<PeerInfo>) {
         let mut info = self
             .node
             .info
             .lock()
             .expect("nobody panics while holding the node's identity");
-        if let Some(me) = metadata.topology.node(HostId(self.host_id)) {
-            info.tokens = me.tokens.iter().map(|t| t.0.to_string()).collect();
+        if (&info.tokens, info.state, &info.peers) == (&tokens, state, &peers) {
+            return;
         }
+        (info.tokens, info.state, info.peers) = (tokens, state, peers);
+        self.node.info_version.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Where CQL and the shard-aware port listen, once they do.
@@ -243,6 +245,7 @@ fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Re
     let node = Arc::new(NodeState {
         schema_path,
         info: Mutex::new(info),
+        info_version: AtomicU64::new(0),
         statements: SharedStatements::default(),
     });
     let shared = Arc::new(Shared {

@@ -19,6 +19,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use coordinator::{ClusterView, Coordinator, Levels};
@@ -47,6 +48,8 @@ pub struct NodeState {
     pub schema_path: PathBuf,
     /// Who this node is.
     pub info: Mutex<NodeInfo>,
+    /// Grows when `info` is another.
+    pub info_version: AtomicU64,
     /// Texts of prepared statements, by id, so that any shard can serve them.
     pub statements: SharedStatements,
 }
@@ -161,8 +164,8 @@ pub enum Outcome {
 /// Called on each shard for each change of the schema.
 pub type SchemaListener = Box<dyn Fn(&SchemaChange)>;
 
-/// Where a virtual table's content was computed: schema version and second.
-type VirtualKey = (Uuid, i64);
+/// Where a virtual table's content was computed: schema version, second, version of what the node says of itself.
+type VirtualKey = (Uuid, i64, u64);
 
 /// One shard's engine.
 pub struct Engine {
@@ -284,7 +287,11 @@ impl Engine {
             return Err(QueryError::invalid(format!("unconfigured table {}", table.name)));
         }
         let schema = self.schema();
-        let key = (schema.version, now_us / 1_000_000);
+        let key = (
+            schema.version,
+            now_us / 1_000_000,
+            self.node.info_version.load(Ordering::Acquire),
+        );
         if let Some((k, store)) = self.virtual_tables.borrow().get(&table.id)
             && *k == key
         {
