@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! ballot    i64 timestamp, u16 node, u16 shard, u32 unique
-//! proposal  ballot, ballot origin, i64 since when the past is whole, u8 count and ballots of the past, u8 0: pruned, 1: vint length and mutation
+//! proposal  ballot, ballot origin, i64 since when the past is whole, u8 count and ballots of the past,
+//!           u8 0: pruned, 1: vint length and mutation
 //! promise   ballot committed, u8 0, or 1 and a proposal
 //! ```
 
