@@ -78,6 +78,22 @@ pub enum CoordinatorError {
         /// Why, in words.
         reason: String,
     },
+    /// A conditional statement did not come to its decision in time, and never will: nothing was proposed.
+    CasTimeout {
+        /// Of the phase under way.
+        tally: Tally,
+        /// How often it met other statements.
+        contentions: u16,
+    },
+    /// A conditional statement was proposed, and nobody knows whether it was chosen.
+    CasUnknown {
+        /// Of the phase under way.
+        tally: Tally,
+        /// How often it met other statements.
+        contentions: u16,
+        /// What went wrong.
+        reason: String,
+    },
     /// Replicas have no room; nothing was written.
     Overloaded(String),
     /// A part of this node is missing or broken.
@@ -113,6 +129,22 @@ impl fmt::Display for CoordinatorError {
             Self::ReadFailure { tally, reason, .. } => write!(
                 f,
                 "Operation failed - received {} responses of {} at {}: {reason}",
+                tally.received, tally.block_for, tally.consistency
+            ),
+            Self::CasTimeout { tally, contentions } => write!(
+                f,
+                "CAS operation timed out: received only {} responses of {} at {} after {contentions} contentions. The statement \
+                 has not been and will not be applied",
+                tally.received, tally.block_for, tally.consistency
+            ),
+            Self::CasUnknown {
+                tally,
+                contentions,
+                reason,
+            } => write!(
+                f,
+                "CAS operation result is unknown: received {} responses of {} at {} after {contentions} contentions: {reason}. \
+                 The statement may have been applied, or may be by the next one on its partition",
                 tally.received, tally.block_for, tally.consistency
             ),
             Self::Overloaded(reason) | Self::Internal(reason) => f.write_str(reason),

@@ -16,6 +16,9 @@ mod digest;
 mod error;
 mod gather;
 mod message;
+mod paxos;
+mod paxos_message;
+mod paxos_replica;
 mod read;
 pub mod service;
 mod truncate;
@@ -41,9 +44,12 @@ pub use error::{CoordinatorError, Tally, WriteKind};
 pub use message::{
     Addressed, Answer, Extent, Malformed, ReadCommand, Verb, decode_mutations, difference, encode_mutations, pack_block,
 };
+pub use self::paxos::{CasRead, CasRequest, Decision, Found, serial_read_level};
+pub use paxos_replica::paxos_table;
 pub use read::{ReplicatedRead, Stretch};
 pub use view::{ClusterView, Levels, NotAMember, Route};
 
+use paxos_message::PaxosRequest;
 use service::ReplicaError;
 
 /// How long requests wait for replicas.
@@ -127,6 +133,14 @@ pub struct Metrics {
     pub timeouts: u64,
     /// Requests refused because too few replicas live.
     pub unavailable: u64,
+    /// Conditional statements and serial reads by way of Paxos.
+    pub cas: u64,
+    /// Ballots that were refused because of a later one.
+    pub cas_contentions: u64,
+    /// Proposals of other leaders that were finished.
+    pub cas_finished: u64,
+    /// Conditional statements of which nobody knows whether they were applied.
+    pub cas_unknown: u64,
 }
 
 type Job = Pin<Box<dyn Future<Output = ()>>>;
@@ -147,6 +161,8 @@ pub struct Coordinator {
     metrics: Cell<Metrics>,
     missed: RefCell<Option<MissedWrite>>,
     truncate: RefCell<Option<Truncate>>,
+    /// The timestamp of this shard's last ballot.
+    last_ballot_us: Cell<i64>,
 }
 
 impl Coordinator {
@@ -163,6 +179,7 @@ impl Coordinator {
             metrics: Cell::default(),
             missed: RefCell::default(),
             truncate: RefCell::default(),
+            last_ballot_us: Cell::default(),
         })
     }
 
@@ -351,6 +368,15 @@ impl Handler for ReplicaHandler {
                 Ok(command) => later(async move {
                     let answer = service::read(&shard, &command).await.map_err(remote)?;
                     Ok(answer.encode(command.table))
+                }),
+                Err(e) => malformed(e),
+            };
+        }
+        if request.verb == Verb::Paxos as u16 {
+            return match PaxosRequest::decode(request.body) {
+                Ok(request) => later(async move {
+                    let answer = paxos_replica::handle(&shard, &request).await.map_err(remote)?;
+                    Ok(answer.encode(request.table))
                 }),
                 Err(e) => malformed(e),
             };

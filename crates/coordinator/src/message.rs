@@ -33,6 +33,8 @@ pub enum Verb {
     Read = 2,
     /// Forget a table's data.
     Truncate = 3,
+    /// A phase of a conditional statement: [`crate::paxos_message`].
+    Paxos = 4,
 }
 
 /// Bytes that are not what a peer should send.
@@ -45,13 +47,13 @@ impl std::fmt::Display for Malformed {
     }
 }
 
-fn sized<'a>(reader: &mut Reader<'a>, what: &'static str) -> Result<&'a [u8], Malformed> {
+pub(crate) fn sized<'a>(reader: &mut Reader<'a>, what: &'static str) -> Result<&'a [u8], Malformed> {
     let len = reader.get_vint().map_err(|_| Malformed(what))?;
     let len = usize::try_from(len).map_err(|_| Malformed(what))?;
     reader.get_slice(len).map_err(|_| Malformed(what))
 }
 
-fn put_sized(out: &mut Vec<u8>, bytes: &[u8]) {
+pub(crate) fn put_sized(out: &mut Vec<u8>, bytes: &[u8]) {
     vint::put_unsigned(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
 }

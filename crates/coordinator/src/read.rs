@@ -80,6 +80,37 @@ impl ReplicatedRead {
         now: u32,
         stretch: Stretch,
     ) -> Result<Self, CoordinatorError> {
+        let read = Self::begin(coordinator, view, table, level, extent, now, stretch)?;
+        let live = ReplicaCounts::of(read.targets.live(), &view.locality, |_| true);
+        read.requirement
+            .is_sufficient(&live)
+            .inspect_err(|_| coordinator.count(|m| m.unavailable += 1))?;
+        Ok(read)
+    }
+
+    /// A read that merges what exactly these replicas have.
+    pub(crate) fn merging(self, replicas: impl Iterator<Item = Replica>) -> Self {
+        let feed = |replica| Feed {
+            replica,
+            ready: VecDeque::new(),
+            left: self.left.clone(),
+        };
+        Self {
+            feeds: replicas.map(feed).collect(),
+            left: None,
+            ..self
+        }
+    }
+
+    pub(crate) fn begin(
+        coordinator: &Rc<Coordinator>,
+        view: &Arc<ClusterView>,
+        table: &Arc<Table>,
+        level: Consistency,
+        extent: Extent,
+        now: u32,
+        stretch: Stretch,
+    ) -> Result<Self, CoordinatorError> {
         let unknown = || CoordinatorError::Internal(format!("table {} is not in the cluster's map", table.name));
         let route = view.route(table.id).ok_or_else(unknown)?;
         let timeouts = coordinator.timeouts();
@@ -90,10 +121,6 @@ impl ReplicatedRead {
         let liveness = coordinator.liveness.borrow();
         let targets = ReadTargets::new(&route.map.tablet_of(token), token, &view.locality, &liveness);
         let requirement = Requirement::of(level, &route.factors, view.locality.local_datacenter());
-        let live = ReplicaCounts::of(targets.live(), &view.locality, |_| true);
-        requirement
-            .is_sufficient(&live)
-            .inspect_err(|_| coordinator.count(|m| m.unavailable += 1))?;
         Ok(Self {
             coordinator: Rc::clone(coordinator),
             view: Arc::clone(view),

@@ -81,7 +81,7 @@ impl From<WriteError> for ReplicaError {
 }
 
 /// The table's data on this shard, once this node knows the table.
-async fn store_of(shard: &Shard, table: TableId) -> Result<Rc<TableStore>, ReplicaError> {
+pub(crate) async fn store_of(shard: &Shard, table: TableId) -> Result<Rc<TableStore>, ReplicaError> {
     let deadline = runtime::now() + SCHEMA_WAIT_MAX;
     loop {
         if let Some(store) = shard.store(table) {

@@ -127,7 +127,7 @@ impl Coordinator {
         });
     }
 
-    fn missed(&self, replica: Replica, mutations: &[(Token, Vec<u8>)]) {
+    pub(crate) fn missed(&self, replica: Replica, mutations: &[(Token, Vec<u8>)]) {
         if let Some(missed) = &*self.missed.borrow() {
             let mutations: Vec<Vec<u8>> = mutations.iter().map(|(_, m)| m.clone()).collect();
             missed(replica.node, &mutations);

@@ -118,6 +118,7 @@ fn params(p: &QueryParams<'_>, keyspace: Option<&str>) -> Params {
         paging_state: p.paging_state.map(<[u8]>::to_vec),
         timestamp: p.timestamp,
         consistency: level(p.consistency),
+        serial_consistency: p.serial_consistency.map_or(Level::Serial, level),
         serial: p.consistency.is_serial(),
         now_in_seconds: p.now_in_seconds,
     }
@@ -466,6 +467,7 @@ impl Connection {
         }
         let params = Params {
             consistency: level(b.consistency),
+            serial_consistency: b.serial_consistency.map_or(Level::Serial, level),
             timestamp: b.timestamp,
             now_in_seconds: b.now_in_seconds,
             ..Params::default()
@@ -485,7 +487,7 @@ impl Connection {
             let result = match collected {
                 Ok(()) if conditional => {
                     let answer = engine
-                        .execute_conditional(conditional_statements(&statements), true)
+                        .execute_conditional(conditional_statements(&statements), true, &params)
                         .await;
                     answer.map(Some)
                 }

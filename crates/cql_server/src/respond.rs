@@ -153,6 +153,18 @@ impl Reply {
                 failures,
                 data_present: *data_present,
             },
+            CoordinatorError::CasTimeout { tally, contentions } => ErrorBody::WriteTimeout {
+                consistency: of(tally.consistency),
+                received: number(tally.received),
+                block_for: number(tally.block_for),
+                write_type: WriteType::Cas,
+                contentions: *contentions,
+            },
+            CoordinatorError::CasUnknown { tally, .. } => ErrorBody::CasWriteUnknown {
+                consistency: of(tally.consistency),
+                received: number(tally.received),
+                block_for: number(tally.block_for),
+            },
             CoordinatorError::Overloaded(_) => ErrorBody::Overloaded,
             CoordinatorError::Internal(_) => ErrorBody::Server,
         };

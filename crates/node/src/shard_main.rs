@@ -19,7 +19,7 @@ use runtime::ShardId;
 use crate::cluster;
 use crate::config::CommitlogSync;
 use crate::control;
-use crate::start::{Shared, Stage};
+use crate::start::{Shared, Stage, stored_tables};
 
 /// How long an address that is in use is tried again.
 const BIND_WAIT_MAX: Duration = Duration::from_secs(1);
@@ -78,10 +78,8 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
     if !shared.meet(Stage::Resharded).await {
         return Ok(());
     }
-    for keyspace in shared.schema.keyspaces.values() {
-        for table in keyspace.tables.values().filter(|t| !query::system::is_virtual(t.id)) {
-            shard.open_table(table).map_err(|e| e.to_string())?;
-        }
+    for table in stored_tables(&shared.schema) {
+        shard.open_table(&table).map_err(|e| e.to_string())?;
     }
     if !shared.old_log.is_empty() {
         shard.keep_old_log();
@@ -151,16 +149,14 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
 
 /// Gives each shard its own files, where the node had another number of shards when they were written.
 async fn reshard(shared: &Arc<Shared>, shard: &Rc<Shard>) -> Result<(), String> {
-    for keyspace in shared.schema.keyspaces.values() {
-        for table in keyspace.tables.values().filter(|t| !query::system::is_virtual(t.id)) {
-            let (table, dir) = (table.clone(), shard.table_dir(table));
-            let (shards, generation, host_id) = (shared.config.smp, shared.generation.clone(), shared.host_id);
-            let name = format!("{}.{}", table.keyspace, table.name);
-            let work = move || replica::reshard(&table, &dir, shards, &generation, host_id);
-            let n = runtime::spawn_job("reshard", work).await?;
-            if n > 0 {
-                log::info!("rewrote {n} sstables of {name} for {shards} shards");
-            }
+    for table in stored_tables(&shared.schema) {
+        let dir = shard.table_dir(&table);
+        let (shards, generation, host_id) = (shared.config.smp, shared.generation.clone(), shared.host_id);
+        let name = format!("{}.{}", table.keyspace, table.name);
+        let work = move || replica::reshard(&table, &dir, shards, &generation, host_id);
+        let n = runtime::spawn_job("reshard", work).await?;
+        if n > 0 {
+            log::info!("rewrote {n} sstables of {name} for {shards} shards");
         }
     }
     Ok(())

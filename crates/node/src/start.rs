@@ -329,23 +329,28 @@ fn initial_schema(path: &Path) -> Result<Schema, String> {
 /// The largest generation of any sstable in the tables' directories; what was left half written is removed.
 fn largest_generation(data_dir: &Path, schema: &Schema) -> Result<u64, String> {
     let mut largest = 0;
-    for keyspace in schema.keyspaces.values() {
-        for table in keyspace.tables.values() {
-            let dir = data_dir
-                .join(&table.keyspace)
-                .join(format!("{}-{}", table.name, table.id.0.simple()));
-            if !runtime::fs::exists(&dir) {
-                continue;
-            }
-            for name in sstable::remove_unsealed(&dir).map_err(|e| e.to_string())? {
-                log::info!("removed {}, which was not written to its end", dir.join(name).display());
-            }
-            for descriptor in sstable::list(&dir).map_err(|e| e.to_string())? {
-                if let sstable::Generation::Number(n) = descriptor.generation {
-                    largest = largest.max(n);
-                }
+    for table in stored_tables(schema) {
+        let dir = data_dir
+            .join(&table.keyspace)
+            .join(format!("{}-{}", table.name, table.id.0.simple()));
+        if !runtime::fs::exists(&dir) {
+            continue;
+        }
+        for name in sstable::remove_unsealed(&dir).map_err(|e| e.to_string())? {
+            log::info!("removed {}, which was not written to its end", dir.join(name).display());
+        }
+        for descriptor in sstable::list(&dir).map_err(|e| e.to_string())? {
+            if let sstable::Generation::Number(n) = descriptor.generation {
+                largest = largest.max(n);
             }
         }
     }
     Ok(largest)
+}
+
+/// The tables that have files: those of the schema that are not computed, and what acceptors keep.
+pub(crate) fn stored_tables(schema: &Schema) -> Vec<Arc<schema::Table>> {
+    let tables = schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
+    let stored = tables.filter(|table| !system::is_virtual(table.id)).cloned();
+    stored.chain(std::iter::once(coordinator::paxos_table())).collect()
 }

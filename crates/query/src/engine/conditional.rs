@@ -9,7 +9,8 @@
 //! Writes without conditions take no turn. They are ordered with conditional ones by their timestamps only, as in
 //! Cassandra; so a conditional write takes a timestamp above everything that it read.
 //!
-//! [`Engine::cas`] is the seam: whoever replaces it decides in which order replicas see the decisions.
+//! All that holds for a node that is alone in its cluster. Where there are others, the turn is taken too, and the order is decided
+//! by a quorum of the partition's replicas: [`super::replicated_conditional`].
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -21,10 +22,11 @@ use mutation::{ClusteringSlice, Mutation, PartitionBlock};
 use replica::{BlockLimits, PartitionRead, PartitionReader, WriteError};
 use runtime::{Permit, Semaphore, ShardId};
 use schema::{Table, TableId};
+use topology::Consistency;
 use types::Token;
 
-use super::Engine;
 use super::write::{failure, log_failure};
+use super::{Engine, Params};
 use crate::QueryError;
 use crate::write::{ConditionalAnswer, CurrentRows, ReadSpec, Request, Statement};
 
@@ -32,6 +34,15 @@ use crate::write::{ConditionalAnswer, CurrentRows, ReadSpec, Request, Statement}
 const BLOCK_ROWS: usize = 1000;
 /// Bytes that one step of a read takes from each source.
 const BLOCK_BYTES: usize = 256 << 10;
+
+/// The levels of a conditional statement.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Levels {
+    /// Where it is decided.
+    pub(super) serial: Consistency,
+    /// How many replicas have learned the decision before it is answered.
+    pub(super) commit: Consistency,
+}
 
 /// A partition of a table.
 type PartitionName = (TableId, Box<[u8]>);
@@ -117,14 +128,19 @@ impl Engine {
         self: &Rc<Self>,
         statements: Vec<Statement>,
         batch: bool,
+        params: &Params,
     ) -> Result<ConditionalAnswer, QueryError> {
         let request = Request::new(&statements, batch)?;
+        let levels = Levels {
+            serial: params.serial_consistency,
+            commit: params.consistency,
+        };
         let owner = ShardId(self.owner(request.token));
         if owner == self.shard.id() {
-            return self.conditional_here(&statements, &request).await;
+            return self.conditional_here(&statements, &request, levels).await;
         }
         runtime::submit_async_to(owner, move || async move {
-            Self::local().conditional_here(&statements, &request).await
+            Self::local().conditional_here(&statements, &request, levels).await
         })
         .await
     }
@@ -133,26 +149,25 @@ impl Engine {
         self: &Rc<Self>,
         statements: &[Statement],
         request: &Request,
+        levels: Levels,
     ) -> Result<ConditionalAnswer, QueryError> {
         let now_us = statements.first().map_or(0, |s| s.run.now_us);
         let now = u32::try_from(now_us / 1_000_000).unwrap_or(0);
         let read = request.what_to_read();
-        self.cas(
-            &request.table,
-            request.token,
-            &request.key,
-            read,
-            now,
-            |rows, timestamp| {
-                let applied = request.applies(rows);
-                let mutation = match applied {
-                    true => request.mutation(statements, rows, timestamp, &self.clock)?,
-                    false => None,
-                };
-                Ok((mutation, request.answer(applied, rows)))
-            },
-        )
-        .await
+        let mut decide = |rows: &CurrentRows, timestamp: i64| {
+            let applied = request.applies(rows);
+            let mutation = match applied {
+                true => request.mutation(statements, rows, timestamp, &self.clock)?,
+                false => None,
+            };
+            Ok((mutation, request.answer(applied, rows)))
+        };
+        let (table, token, key) = (&request.table, request.token, &request.key);
+        if self.is_alone() {
+            self.cas(table, token, key, read, now, decide).await
+        } else {
+            self.replicated_cas(table, key, read, now, levels, &mut decide).await
+        }
     }
 
     /// Compare and set: reads rows of one partition of this shard and writes what `decide` makes of them, as if nobody

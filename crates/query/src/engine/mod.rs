@@ -11,6 +11,7 @@ mod plan;
 mod prepared;
 mod read;
 mod replicated;
+mod replicated_conditional;
 mod schema_change;
 mod write;
 
@@ -58,6 +59,8 @@ pub struct NodeState {
 pub struct Params {
     /// How many replicas must answer.
     pub consistency: Consistency,
+    /// Where a conditional statement is decided: SERIAL or LOCAL_SERIAL.
+    pub serial_consistency: Consistency,
     /// The keyspace of the connection or of the request.
     pub keyspace: Option<String>,
     /// Rows in a page; None for everything.
@@ -76,6 +79,7 @@ impl Default for Params {
     fn default() -> Self {
         Self {
             consistency: Consistency::One,
+            serial_consistency: Consistency::Serial,
             serial: false,
             keyspace: None,
             page_rows: None,

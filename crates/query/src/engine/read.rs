@@ -34,8 +34,8 @@ pub struct Page {
 /// The part of a read that one shard does.
 #[derive(Debug)]
 enum Part {
-    /// One partition; true takes its turn among the conditional statements on it.
-    Partition(Token, Vec<u8>, bool),
+    /// One partition; with a serial level, in its turn among the conditional statements on it.
+    Partition(Token, Vec<u8>, Option<Consistency>),
     Tokens(Token, Token),
 }
 
@@ -84,6 +84,7 @@ impl Engine {
         let mut consumer = run.with(|ctx| Consumer::new(select, ctx, &request))?;
         let partitions = run.with(|ctx| select.restrictions.partition.partitions(&select.table, ctx))?;
         let local = system::is_virtual(select.table.id);
+        let serial = params.serial.then_some(level);
         let mut flow = Flow::Continue;
         match partitions {
             Partitions::None => {}
@@ -96,7 +97,7 @@ impl Engine {
                     Position::BehindRow { key, .. } => keys.iter().position(|(_, k)| k == key).unwrap_or(keys.len()),
                 };
                 for (token, key) in keys.into_iter().skip(from) {
-                    if !is_here {
+                    if !is_here && !params.serial {
                         flow = self
                             .replicated_partition(select, run, &mut consumer, &key, level)
                             .await?;
@@ -107,7 +108,7 @@ impl Engine {
                     }
                     let owner = if local { self.shard.id().0 } else { self.owner(token) };
                     (consumer, flow) = self
-                        .part_on(owner, plan, run, consumer, Part::Partition(token, key, params.serial))
+                        .part_on(owner, plan, run, consumer, Part::Partition(token, key, serial))
                         .await?;
                     if matches!(flow, Flow::PageFull | Flow::Done) {
                         break;
@@ -264,15 +265,18 @@ impl Engine {
         };
         let flow = match part {
             Part::Partition(token, key, serial) => {
-                let turn = match serial {
-                    true => Some(self.turn(select.table.id, &key).await),
-                    false => None,
-                };
-                let flow = self.partition(select, run, &mut consumer, token, &key).await?;
-                if let Some(turn) = turn {
-                    turn.finish().await?;
+                match serial {
+                    None => self.partition(select, run, &mut consumer, token, &key).await?,
+                    Some(level) if !self.is_alone() && !system::is_virtual(select.table.id) => {
+                        self.serial_partition(select, run, &mut consumer, &key, level).await?
+                    }
+                    Some(_) => {
+                        let turn = self.turn(select.table.id, &key).await;
+                        let flow = self.partition(select, run, &mut consumer, token, &key).await?;
+                        turn.finish().await?;
+                        flow
+                    }
                 }
-                flow
             }
             Part::Tokens(from, to) => self.tokens(select, run, &mut consumer, from, to).await?,
         };

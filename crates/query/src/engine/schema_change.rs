@@ -134,7 +134,7 @@ impl Engine {
                     plan: w.clone(),
                     run: run.clone(),
                 });
-                self.execute_conditional(statements.collect(), batch)
+                self.execute_conditional(statements.collect(), batch, params)
                     .await
                     .map(Outcome::Conditional)
             }

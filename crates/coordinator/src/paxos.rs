@@ -1,0 +1,786 @@
+//! The leader of conditional statements and serial reads.
+//!
+//! Uncontended, a statement is two round trips: *prepare*, whose answers carry what is to be read (data from the best replica, digests
+//! from the others), and *accept*. Learning is an ordinary write of the decision to all replicas, waited for at the statement's
+//! consistency level. What comes between, when others were there before, says `paxos::Leader`; here its steps become requests.
+//!
+//! - Statements of one shard on one partition are expected one at a time: whoever calls queues them.
+//! - A refused ballot waits a random while, some durations of a round, and tries again until the deadline.
+//! - A statement whose proposal may have been accepted by some finds out what became of it before it is decided again, so it takes
+//!   effect at most once. At the deadline it ends with [`CoordinatorError::CasUnknown`]; one that was not proposed with
+//!   [`CoordinatorError::CasTimeout`], and never takes effect.
+//! - SERIAL asks a quorum of all replicas, LOCAL_SERIAL one of the coordinator's datacenter. As in Cassandra, statements at different
+//!   levels do not see each other's promises.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mutation::PartitionBlock;
+use paxos::{Ballot, Leader, Proposal, Round, Step};
+use runtime::{Instant, ShardId};
+use schema::Table;
+use topology::{Acks, Consistency, ReadTargets, Replica, ReplicaCounts, Requirement, WriteTargets};
+use types::Token;
+use types::token::token_of;
+
+use crate::gather::Gather;
+use crate::message::{Answer, Extent, ReadCommand};
+use crate::paxos_message::{PaxosAnswer, PaxosRequest, Phase};
+use crate::{
+    ClusterView, Coordinator, CoordinatorError, ReplicatedRead, Stretch, Tally, TargetError, Verb, WriteKind,
+    paxos_replica, spawn,
+};
+
+/// The longest pause after a round that came short.
+const BACKOFF_MAX: Duration = Duration::from_millis(200);
+/// The longest pause in durations of the round: enough for the few coordinators that contend, and so short that those that go on
+/// meanwhile decide few statements.
+const BACKOFF_ROUNDS_MAX: u32 = 8;
+/// How long a quorum that has promised waits for the replica that was asked for data before all of them are.
+const DATA_WAIT: Duration = Duration::from_millis(20);
+
+/// What a conditional statement reads before it decides.
+#[derive(Clone, Debug)]
+pub struct CasRead {
+    /// Of the statement's partition.
+    pub extent: Extent,
+    /// How much of it is read at once.
+    pub stretch: Stretch,
+}
+
+/// What was read of an extent so far.
+#[derive(Debug)]
+pub struct Found {
+    /// In reading order.
+    pub blocks: Vec<PartitionBlock>,
+    /// Whether that is all; else more can be read.
+    pub is_all: bool,
+}
+
+/// What a statement comes to, given what was read.
+#[derive(Debug)]
+pub enum Decision {
+    /// Nothing is written: the condition does not hold, or there is nothing to write.
+    Keep,
+    /// The packed mutation, with the timestamp that the decision was asked for.
+    Write(Vec<u8>),
+    /// Ask again with a timestamp above this one, at which something was written already.
+    Above(i64),
+    /// Ask again with more of the extent of this number.
+    ReadOn(usize),
+}
+
+/// A conditional statement.
+#[derive(Clone, Debug)]
+pub struct CasRequest {
+    /// The table.
+    pub table: Arc<Table>,
+    /// The partition's serialised key.
+    pub key: Vec<u8>,
+    /// What to read.
+    pub reads: Vec<CasRead>,
+    /// The second at which rows live or not.
+    pub now: u32,
+    /// SERIAL or LOCAL_SERIAL.
+    pub serial: Consistency,
+    /// How many replicas must have learned the decision before it is answered.
+    pub commit: Consistency,
+    /// When it ends, whatever it has come to.
+    pub deadline: Instant,
+}
+
+/// Who takes part: the replicas whose promises count.
+struct Group {
+    view: Arc<ClusterView>,
+    token: Token,
+    /// Those that live, the best first.
+    replicas: Vec<Replica>,
+    requirement: Requirement,
+}
+
+/// How a phase ended short of a quorum.
+enum Short {
+    /// A later ballot was promised.
+    Refused(Ballot),
+    /// Nobody knows who did it.
+    Silent,
+    /// Replicas could not do it.
+    Failed(String),
+}
+
+type Outcome = (Replica, Result<PaxosAnswer, TargetError>);
+
+/// A quorum's promises, and what was read with them.
+struct Prepared {
+    round: Round<Replica>,
+    /// What the best replica has, when all digests are those of its data.
+    found: Option<Vec<Answer>>,
+}
+
+/// How a proposal fared.
+struct Attempt<'r> {
+    coordinator: &'r Rc<Coordinator>,
+    request: &'r CasRequest,
+    group: Group,
+    leader: Leader,
+    contentions: u16,
+    /// Rounds that came short.
+    shorts: u32,
+    /// When the round under way began.
+    began: Instant,
+    /// Ballots are taken above it.
+    floor_us: i64,
+    last_tally: Tally,
+}
+
+impl Coordinator {
+    /// Compare and set: reads, has `decide` decide, and writes what it decides, as if nobody else did anything to the partition
+    /// meanwhile that is conditional too. `decide` may be asked several times; the last answer counts. True: something was written.
+    ///
+    /// # Errors
+    /// When too few replicas live or answer in time; see the module.
+    pub async fn cas(
+        self: &Rc<Self>,
+        request: &CasRequest,
+        decide: &mut dyn FnMut(&[Found], i64) -> Decision,
+    ) -> Result<bool, CoordinatorError> {
+        let group = self.group(request)?;
+        self.count(|m| m.cas += 1);
+        let result = Attempt::new(self, request, group).run(decide).await;
+        match &result {
+            Err(CoordinatorError::CasUnknown { .. }) => self.count(|m| {
+                m.cas_unknown += 1;
+                m.timeouts += 1;
+            }),
+            Err(CoordinatorError::CasTimeout { .. }) => self.count(|m| m.timeouts += 1),
+            _ => {}
+        }
+        result
+    }
+
+    /// Waits until every conditional statement that was decided before is learned by a quorum, and none that was overtaken can be any
+    /// more; a read at the level of [`serial_read_level`] that begins then sees all of them.
+    ///
+    /// # Errors
+    /// When too few replicas live or answer in time.
+    pub async fn before_serial_read(
+        self: &Rc<Self>,
+        table: &Arc<Table>,
+        key: &[u8],
+        serial: Consistency,
+        deadline: Instant,
+    ) -> Result<(), CoordinatorError> {
+        let request = CasRequest {
+            table: Arc::clone(table),
+            key: key.to_vec(),
+            reads: Vec::new(),
+            now: 0,
+            serial,
+            commit: Consistency::Any,
+            deadline,
+        };
+        let done = self.cas(&request, &mut |_, _| Decision::Keep).await;
+        done.map(drop).map_err(|error| match error {
+            CoordinatorError::CasTimeout { tally, .. } | CoordinatorError::CasUnknown { tally, .. } => {
+                CoordinatorError::ReadTimeout {
+                    tally,
+                    data_present: false,
+                    missing: "a quorum of acceptors".to_owned(),
+                }
+            }
+            other => other,
+        })
+    }
+
+    /// A read at SERIAL or LOCAL_SERIAL: [`Coordinator::before_serial_read`], then a read of a quorum.
+    ///
+    /// # Errors
+    /// When too few replicas live or answer in time.
+    pub async fn serial_read(
+        self: &Rc<Self>,
+        table: &Arc<Table>,
+        read: CasRead,
+        serial: Consistency,
+        now: u32,
+        deadline: Instant,
+    ) -> Result<ReplicatedRead, CoordinatorError> {
+        let Extent::Partition { key, .. } = &read.extent else {
+            return Err(CoordinatorError::Internal(
+                "a serial read is of one partition".to_owned(),
+            ));
+        };
+        self.before_serial_read(table, key, serial, deadline).await?;
+        let (view, level) = (self.view(), serial_read_level(serial));
+        ReplicatedRead::new(self, &view, table, level, read.extent, now, read.stretch)
+    }
+
+    fn group(&self, request: &CasRequest) -> Result<Group, CoordinatorError> {
+        let view = self.view();
+        let unknown =
+            || CoordinatorError::Internal(format!("table {} is not in the cluster's map", request.table.name));
+        let route = view.route(request.table.id).ok_or_else(unknown)?;
+        let token = token_of(&request.key);
+        let tablet = route.map.tablet_of(token);
+        let local = view.locality.local_datacenter();
+        let targets = WriteTargets::new(&tablet);
+        let pending = ReplicaCounts::of(&targets.pending, &view.locality, |_| true);
+        let requirement = Requirement::of(request.serial, &route.factors, local).with_pending(&pending);
+        let liveness = self.liveness.borrow();
+        let best = ReadTargets::new(&tablet, token, &view.locality, &liveness);
+        let more = targets.pending.iter().filter(|r| liveness.is_live(r.node));
+        let is_asked = |r: &&Replica| !requirement.is_local() || view.locality.datacenter(r.node) == local;
+        let replicas: Vec<Replica> = best.live().iter().chain(more).filter(is_asked).copied().collect();
+        let live = ReplicaCounts::of(&replicas, &view.locality, |_| true);
+        requirement
+            .is_sufficient(&live)
+            .inspect_err(|_| self.count(|m| m.unavailable += 1))?;
+        Ok(Group {
+            token,
+            replicas,
+            requirement,
+            view: Arc::clone(&view),
+        })
+    }
+
+    /// Has a phase done by one replica, here or elsewhere.
+    async fn phase(
+        &self,
+        view: &ClusterView,
+        replica: Replica,
+        request: PaxosRequest,
+        table: &Table,
+        timeout: Duration,
+    ) -> Result<PaxosAnswer, TargetError> {
+        if replica.node != view.me {
+            let answer = self.call(view, replica, Verb::Paxos, request.encode(), timeout).await?;
+            return PaxosAnswer::decode(&answer, table)
+                .map_err(|e| TargetError::Failed(format!("a malformed answer of an acceptor: {e}")));
+        }
+        let shard = ShardId(u32::from(replica.shard));
+        let done = if shard == self.shard.id() {
+            runtime::timeout(timeout, paxos_replica::handle(&self.shard, &request)).await
+        } else {
+            let there = runtime::submit_async_to(shard, move || async move {
+                paxos_replica::handle(&Coordinator::local().shard, &request).await
+            });
+            runtime::timeout(timeout, there).await
+        };
+        Ok(done.map_err(|_| TargetError::Silent)??)
+    }
+}
+
+/// The level at which a serial read reads: a quorum of those that its level is about.
+#[must_use]
+pub fn serial_read_level(serial: Consistency) -> Consistency {
+    match serial {
+        Consistency::LocalSerial => Consistency::LocalQuorum,
+        _ => Consistency::Quorum,
+    }
+}
+
+fn tally(acks: &Acks) -> Tally {
+    Tally {
+        consistency: acks.requirement().consistency(),
+        received: acks.received(),
+        block_for: acks.requirement().block_for(),
+    }
+}
+
+impl<'r> Attempt<'r> {
+    fn new(coordinator: &'r Rc<Coordinator>, request: &'r CasRequest, group: Group) -> Self {
+        Self {
+            coordinator,
+            request,
+            leader: Leader::default(),
+            contentions: 0,
+            shorts: 0,
+            began: runtime::now(),
+            floor_us: i64::MIN,
+            last_tally: Tally {
+                consistency: request.serial,
+                received: 0,
+                block_for: group.requirement.block_for(),
+            },
+            group,
+        }
+    }
+
+    async fn run(&mut self, decide: &mut dyn FnMut(&[Found], i64) -> Decision) -> Result<bool, CoordinatorError> {
+        loop {
+            let ballot = self.ballot();
+            self.began = runtime::now();
+            let Prepared { mut round, found } = match self.prepare(ballot).await {
+                Ok(prepared) => prepared,
+                Err(short) => {
+                    self.again(short).await?;
+                    continue;
+                }
+            };
+            let step = loop {
+                let step = self.leader.next(&round);
+                let Step::Teach(proposal, missing) = &step else {
+                    break step;
+                };
+                if let Err(short) = self.teach(proposal, missing).await {
+                    self.again(short).await?;
+                    break step;
+                }
+                missing
+                    .iter()
+                    .for_each(|replica| round.learned(*replica, proposal.ballot));
+            };
+            let (proposal, is_own) = match step {
+                // They could not be taught.
+                Step::Teach(..) => continue,
+                Step::Chosen => return Ok(true),
+                Step::Unknown => return Err(self.unknown("others were decided meanwhile")),
+                Step::Finish(proposal) => (proposal, false),
+                Step::Propose(proposal) => (proposal, true),
+                Step::Decide => match self.decide(&round, found, decide).await? {
+                    (Decision::Keep, true) => match self.confirm(ballot).await {
+                        Ok(()) => return Ok(false),
+                        Err(short) => {
+                            self.again(short).await?;
+                            continue;
+                        }
+                    },
+                    (Decision::Above(timestamp), _) if timestamp >= ballot.timestamp_us => {
+                        if timestamp == i64::MAX {
+                            let reason = "the row was written at the last of all timestamps; nothing can come after it";
+                            return Err(CoordinatorError::Internal(reason.to_owned()));
+                        }
+                        self.floor_us = self.floor_us.max(timestamp);
+                        continue;
+                    }
+                    (Decision::Write(value), _) => (self.leader.propose(ballot, value), true),
+                    (Decision::Keep | Decision::Above(_) | Decision::ReadOn(_), _) => return Ok(false),
+                },
+            };
+            if let Err(short) = self.accept(&proposal).await {
+                self.again(short).await?;
+                continue;
+            }
+            if is_own {
+                self.learn(proposal, self.request.commit).await?;
+                return Ok(true);
+            }
+            self.coordinator.count(|m| m.cas_finished += 1);
+            let level = serial_read_level(self.request.serial);
+            // The next round finds out how far that went.
+            let _ = self.learn(proposal, level).await;
+        }
+    }
+
+    /// A ballot later than all that this shard has taken, and all that this statement has met.
+    fn ballot(&self) -> Ballot {
+        let last = &self.coordinator.last_ballot_us;
+        let next = runtime::wall_clock_us().max(last.get().saturating_add(1));
+        last.set(next);
+        // A timestamp that one partition has far in the future is no reason for others to go there.
+        let timestamp_us = next.max(self.floor_us.saturating_add(1));
+        Ballot {
+            timestamp_us,
+            node: self.group.view.me.0,
+            shard: u16::try_from(self.coordinator.shard.id().0).expect("a node has at most 256 shards"),
+            unique: (runtime::random_u64() >> 32) as u32,
+        }
+    }
+
+    fn left(&self) -> Duration {
+        self.request.deadline.saturating_duration_since(runtime::now())
+    }
+
+    /// Sends a phase to replicas; each answer comes to the gather.
+    fn send(&self, to: &[Replica], phase: impl Fn(usize) -> Phase) -> Rc<Gather<Outcome>> {
+        let gather: Rc<Gather<Outcome>> = Gather::new();
+        let timeout = self.left();
+        for (i, replica) in to.iter().copied().enumerate() {
+            let request = PaxosRequest {
+                table: self.request.table.id,
+                key: self.request.key.clone(),
+                phase: phase(i),
+            };
+            let (coordinator, view) = (Rc::clone(self.coordinator), Arc::clone(&self.group.view));
+            let (table, gather) = (Arc::clone(&self.request.table), Rc::clone(&gather));
+            spawn(async move {
+                let answer = coordinator.phase(&view, replica, request, &table, timeout).await;
+                gather.put((replica, answer));
+            });
+        }
+        gather
+    }
+
+    fn acks(&self) -> Acks {
+        let asked = ReplicaCounts::of(&self.group.replicas, &self.group.view.locality, |_| true);
+        Acks::new(self.group.requirement.clone(), asked)
+    }
+
+    /// Counts answers until a quorum has done it; `take` is given each that has.
+    async fn quorum(
+        &mut self,
+        gather: &Gather<Outcome>,
+        mut take: impl FnMut(Replica, PaxosAnswer),
+    ) -> Result<Acks, Short> {
+        let mut acks = self.acks();
+        let mut refused: Option<Ballot> = None;
+        let mut reasons: Vec<String> = Vec::new();
+        let mut outstanding = self.group.replicas.len();
+        while !acks.is_satisfied() {
+            let next = if outstanding == 0 {
+                None
+            } else {
+                gather.next(self.request.deadline).await
+            };
+            let Some((replica, answer)) = next else {
+                self.last_tally = tally(&acks);
+                return Err(Short::Silent);
+            };
+            outstanding -= 1;
+            let datacenter = self.group.view.locality.datacenter(replica.node);
+            match answer {
+                Ok(PaxosAnswer::Refused(promised)) => {
+                    refused = refused.max(Some(promised));
+                    acks.fail(datacenter);
+                }
+                Ok(answer) => {
+                    take(replica, answer);
+                    acks.ack(datacenter);
+                }
+                Err(TargetError::Silent) => {
+                    acks.fail(datacenter);
+                }
+                Err(TargetError::Refused(reason) | TargetError::Failed(reason)) => {
+                    let name = Coordinator::names(&self.group.view, std::iter::once(replica));
+                    reasons.push(format!("{name}: {reason}"));
+                    acks.fail(datacenter);
+                }
+            }
+            if acks.is_hopeless() && !acks.is_satisfied() {
+                self.last_tally = tally(&acks);
+                return Err(match refused {
+                    Some(promised) => Short::Refused(promised),
+                    None if reasons.is_empty() => Short::Silent,
+                    None => Short::Failed(reasons.join("; ")),
+                });
+            }
+        }
+        self.last_tally = tally(&acks);
+        Ok(acks)
+    }
+
+    async fn prepare(&mut self, ballot: Ballot) -> Result<Prepared, Short> {
+        let commands = |digest_only: bool| -> Vec<ReadCommand> {
+            let command = |read: &CasRead| ReadCommand {
+                table: self.request.table.id,
+                extent: read.extent.clone(),
+                now: self.request.now,
+                rows: read.stretch.rows,
+                bytes: read.stretch.bytes,
+                digest_only,
+            };
+            self.request.reads.iter().map(command).collect()
+        };
+        let replicas = self.group.replicas.clone();
+        let gather = self.send(&replicas, |i| Phase::Prepare(ballot, commands(i > 0)));
+        let mut round = Round::new(ballot);
+        let mut data: Option<Vec<Answer>> = None;
+        let mut digests: Vec<Vec<u128>> = Vec::new();
+        let best = replicas[0];
+        let reads = self.request.reads.len();
+        let mut take = |round: &mut Round<Replica>, replica: Replica, answer: PaxosAnswer| {
+            let PaxosAnswer::Promised(promise, answers) = answer else {
+                return;
+            };
+            round.promised(replica, promise);
+            if answers.len() == reads {
+                digests.push(answers.iter().map(|a| a.digest).collect());
+            }
+            if replica == best {
+                data = Some(answers);
+            }
+        };
+        self.quorum(&gather, |replica, answer| take(&mut round, replica, answer))
+            .await?;
+        let waits = reads > 0 && round.replicas().all(|r| r != best);
+        let until = self.request.deadline.min(runtime::now() + DATA_WAIT);
+        while waits && round.replicas().all(|r| r != best) {
+            match gather.next(until).await {
+                Some((replica, Ok(answer))) => take(&mut round, replica, answer),
+                Some((replica, Err(_))) if replica != best => {}
+                Some(_) | None => break,
+            }
+        }
+        let agrees = digests.len() == round.replicas().count() && digests.windows(2).all(|pair| pair[0] == pair[1]);
+        let found = data.filter(|answers| agrees && answers.len() == reads);
+        Ok(Prepared { round, found })
+    }
+
+    /// Has replicas of the quorum learn what was chosen before.
+    async fn teach(&mut self, proposal: &Proposal, missing: &[Replica]) -> Result<(), Short> {
+        let gather = self.send(missing, |_| Phase::Learn(proposal.clone()));
+        for _ in missing {
+            match gather.next(self.request.deadline).await {
+                Some((_, Ok(_))) => {}
+                Some((_, Err(TargetError::Silent))) | None => return Err(Short::Silent),
+                Some((replica, Err(TargetError::Refused(reason) | TargetError::Failed(reason)))) => {
+                    let name = Coordinator::names(&self.group.view, std::iter::once(replica));
+                    return Err(Short::Failed(format!("{name}: {reason}")));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn accept(&mut self, proposal: &Proposal) -> Result<(), Short> {
+        let replicas = self.group.replicas.clone();
+        let gather = self.send(&replicas, |_| Phase::Accept(proposal.clone()));
+        self.quorum(&gather, |_, _| {}).await.map(drop)
+    }
+
+    /// Whether a quorum still promises this ballot: nothing was chosen after it so far, so what was read at several moments is of one.
+    async fn confirm(&mut self, ballot: Ballot) -> Result<(), Short> {
+        let replicas = self.group.replicas.clone();
+        let gather = self.send(&replicas, |_| Phase::Prepare(ballot, Vec::new()));
+        self.quorum(&gather, |_, _| {}).await.map(drop)
+    }
+
+    /// Reads what is needed and decides. True: it took more than the promises brought.
+    async fn decide(
+        &self,
+        round: &Round<Replica>,
+        found: Option<Vec<Answer>>,
+        decide: &mut dyn FnMut(&[Found], i64) -> Decision,
+    ) -> Result<(Decision, bool), CoordinatorError> {
+        let mut rests: Vec<Option<ReplicatedRead>> = Vec::with_capacity(self.request.reads.len());
+        let mut all: Vec<Found> = Vec::with_capacity(self.request.reads.len());
+        let differ = found.is_none();
+        let answers = found.unwrap_or_else(|| self.request.reads.iter().map(|_| Answer::default()).collect());
+        if differ && !self.request.reads.is_empty() {
+            self.coordinator.count(|m| m.digest_mismatches += 1);
+        }
+        for (read, answer) in self.request.reads.iter().zip(answers) {
+            let order = &self.request.table.clustering_order;
+            let left = match answer.blocks.last() {
+                _ if differ => Some(read.extent.clone()),
+                Some(last) if !answer.is_all => read.extent.clone().behind(last, order),
+                _ => None,
+            };
+            let rest = left.map(|extent| self.rest(round, extent, read.stretch)).transpose()?;
+            all.push(Found {
+                is_all: rest.is_none(),
+                blocks: answer.blocks,
+            });
+            rests.push(rest);
+        }
+        if differ {
+            for number in 0..all.len() {
+                self.read_on(&mut rests, &mut all, number).await?;
+            }
+        }
+        let mut reads_more = differ && !all.is_empty();
+        loop {
+            match decide(&all, round.ballot().timestamp_us) {
+                Decision::ReadOn(number) if all.get(number).is_some_and(|found| !found.is_all) => {
+                    reads_more = true;
+                    self.read_on(&mut rests, &mut all, number).await?;
+                }
+                Decision::ReadOn(_) => {
+                    let reason = "a conditional statement asks for more than everything";
+                    return Err(CoordinatorError::Internal(reason.to_owned()));
+                }
+                decision => return Ok((decision, reads_more)),
+            }
+        }
+    }
+
+    /// What those that have promised have of an extent.
+    fn rest(
+        &self,
+        round: &Round<Replica>,
+        extent: Extent,
+        stretch: Stretch,
+    ) -> Result<ReplicatedRead, CoordinatorError> {
+        let (request, view) = (self.request, &self.group.view);
+        let (level, now) = (serial_read_level(request.serial), request.now);
+        let read = ReplicatedRead::begin(self.coordinator, view, &request.table, level, extent, now, stretch)?;
+        Ok(read.merging(round.replicas()))
+    }
+
+    async fn read_on(
+        &self,
+        rests: &mut [Option<ReplicatedRead>],
+        all: &mut [Found],
+        number: usize,
+    ) -> Result<(), CoordinatorError> {
+        let Some(rest) = &mut rests[number] else { return Ok(()) };
+        match rest.next_block().await? {
+            Some(block) => {
+                all[number].is_all = block.covered.is_none();
+                all[number].blocks.push(block);
+            }
+            None => all[number].is_all = true,
+        }
+        Ok(())
+    }
+
+    /// Writes what was chosen to all replicas, and waits until as many have it as the level wants.
+    async fn learn(&self, proposal: Proposal, level: Consistency) -> Result<(), CoordinatorError> {
+        let Group { view, token, .. } = &self.group;
+        let coordinator = self.coordinator;
+        let route = view.route(self.request.table.id).expect("the group was made of it");
+        let targets = WriteTargets::new(&route.map.tablet_of(*token));
+        let pending = ReplicaCounts::of(&targets.pending, &view.locality, |_| true);
+        let local = view.locality.local_datacenter();
+        let requirement = Requirement::of(level, &route.factors, local).with_pending(&pending);
+        let (live, dead): (Vec<Replica>, Vec<Replica>) = targets.all().partition(|r| coordinator.is_live(r.node));
+        let value = proposal.value.clone().unwrap_or_default();
+        for replica in &dead {
+            coordinator.missed(*replica, &[(*token, value.clone())]);
+        }
+        let counts = ReplicaCounts::of(&live, &view.locality, |_| true);
+        let mut acks = Acks::new(requirement, counts);
+        let gather: Rc<Gather<(Replica, bool)>> = Gather::new();
+        let timeout = coordinator.timeouts().write;
+        let left = Rc::new(Cell::new(if dead.is_empty() { live.len() } else { usize::MAX }));
+        let all = Rc::new(RefCell::new(live.clone()));
+        for replica in live.iter().copied() {
+            let request = |phase| PaxosRequest {
+                table: self.request.table.id,
+                key: self.request.key.clone(),
+                phase,
+            };
+            let (learn, prune) = (
+                request(Phase::Learn(proposal.clone())),
+                request(Phase::Prune(proposal.ballot)),
+            );
+            let (coordinator, view, table) = (
+                Rc::clone(coordinator),
+                Arc::clone(view),
+                Arc::clone(&self.request.table),
+            );
+            let (gather, left, all) = (Rc::clone(&gather), Rc::clone(&left), Rc::clone(&all));
+            let (token, value) = (*token, value.clone());
+            spawn(async move {
+                let done = coordinator.phase(&view, replica, learn, &table, timeout).await;
+                if done.is_err() && replica.node != view.me {
+                    coordinator.missed(replica, &[(token, value)]);
+                }
+                gather.put((replica, done.is_ok()));
+                if done.is_err() {
+                    return;
+                }
+                left.set(left.get() - 1);
+                if left.get() == 0 {
+                    // Everybody has it: nobody will have to be taught.
+                    let everybody = std::mem::take(&mut *all.borrow_mut());
+                    for replica in everybody {
+                        coordinator.tell(&view, replica, prune.clone(), timeout);
+                    }
+                }
+            });
+        }
+        if level == Consistency::Any {
+            return Ok(());
+        }
+        let deadline = runtime::now() + timeout;
+        let mut silent: VecDeque<Replica> = live.into();
+        while !acks.is_satisfied() {
+            let next = if acks.is_hopeless() {
+                None
+            } else {
+                gather.next(deadline).await
+            };
+            let Some((replica, done)) = next else {
+                coordinator.count(|m| m.timeouts += 1);
+                return Err(CoordinatorError::WriteTimeout {
+                    tally: Tally {
+                        consistency: level,
+                        ..tally(&acks)
+                    },
+                    kind: WriteKind::Simple,
+                    missing: Coordinator::names(view, silent.into_iter().chain(dead)),
+                });
+            };
+            let datacenter = view.locality.datacenter(replica.node);
+            if done {
+                silent.retain(|other| *other != replica);
+                acks.ack(datacenter);
+            } else {
+                acks.fail(datacenter);
+            }
+        }
+        Ok(())
+    }
+
+    /// A phase came short: waits before the next round, or ends the statement.
+    async fn again(&mut self, short: Short) -> Result<(), CoordinatorError> {
+        self.shorts += 1;
+        let reason = match short {
+            Short::Refused(promised) => {
+                self.contentions = self.contentions.saturating_add(1);
+                self.coordinator.count(|m| m.cas_contentions += 1);
+                self.floor_us = self.floor_us.max(promised.timestamp_us);
+                "others are decided first".to_owned()
+            }
+            Short::Silent => "acceptors did not answer in time".to_owned(),
+            Short::Failed(reason) => reason,
+        };
+        let rounds = (1 << self.shorts.min(16)).min(BACKOFF_ROUNDS_MAX);
+        let most = (self.began.elapsed() * rounds).min(BACKOFF_MAX);
+        let pause = Duration::from_nanos(runtime::random_u64() % u64::try_from(most.as_nanos()).unwrap_or(1).max(1));
+        if self.left() <= pause {
+            return Err(if self.leader.may_happen() {
+                self.unknown(&reason)
+            } else {
+                CoordinatorError::CasTimeout {
+                    tally: self.last_tally.clone(),
+                    contentions: self.contentions,
+                }
+            });
+        }
+        runtime::sleep(pause).await;
+        Ok(())
+    }
+
+    fn unknown(&self, reason: &str) -> CoordinatorError {
+        CoordinatorError::CasUnknown {
+            tally: self.last_tally.clone(),
+            contentions: self.contentions,
+            reason: reason.to_owned(),
+        }
+    }
+}
+
+impl Coordinator {
+    /// Sends a phase that nobody waits for.
+    fn tell(self: &Rc<Self>, view: &Arc<ClusterView>, replica: Replica, request: PaxosRequest, timeout: Duration) {
+        if replica.node != view.me {
+            if let (Some(rpc), Some(peer)) = (&self.rpc, view.peer(replica.node)) {
+                // It saves memory there, no more: what is lost is not missed.
+                let _ = rpc.send(
+                    &peer,
+                    u32::from(replica.shard),
+                    Verb::Paxos as u16,
+                    request.encode(),
+                    timeout,
+                );
+            }
+            return;
+        }
+        let (coordinator, view) = (Rc::clone(self), Arc::clone(view));
+        spawn(async move {
+            let shard = ShardId(u32::from(replica.shard));
+            let _ = if shard == coordinator.shard.id() && replica.node == view.me {
+                paxos_replica::handle(&coordinator.shard, &request).await
+            } else {
+                let there = runtime::submit_async_to(shard, move || async move {
+                    paxos_replica::handle(&Coordinator::local().shard, &request).await
+                });
+                there.await
+            };
+        });
+    }
+}

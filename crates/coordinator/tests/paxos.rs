@@ -1,0 +1,335 @@
+//! Conditional statements on three simulated nodes: what they cost, what they survive, and that they are executed in one order.
+
+mod support;
+
+use coordinator::CoordinatorError;
+use runtime::sim::CrashKind;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+use support::linearizable::{Did, Op, is_linearizable};
+use support::{Cluster, Local, SECOND, Shape};
+use topology::{Consistency, Replication};
+
+const LEVELS: (Consistency, Consistency) = (Consistency::Serial, Consistency::Quorum);
+
+fn swap(cluster: &mut Cluster, node: usize, from: u64, to: u64) -> Result<Result<(), u64>, CoordinatorError> {
+    cluster.on(node, move |node| async move {
+        node.swap(b"key", (from, to), LEVELS, 5 * SECOND).await
+    })
+}
+
+fn calls(cluster: &Cluster, node: usize) -> u64 {
+    cluster
+        .local(node)
+        .rpc
+        .link_metrics()
+        .iter()
+        .map(|link| link.calls)
+        .sum()
+}
+
+#[test]
+fn a_statement_that_meets_no_other_asks_each_replica_to_prepare_accept_and_learn_and_a_failed_one_to_prepare() {
+    for shards in [1, 2] {
+        let shape = Shape {
+            shards,
+            ..Shape::default()
+        };
+        let mut cluster = Cluster::new(1, shape);
+        assert_eq!(swap(&mut cluster, 0, 0, 7), Ok(Ok(())));
+        assert_eq!(calls(&cluster, 0), 6, "three phases, two other replicas");
+        assert_eq!(swap(&mut cluster, 0, 0, 8), Ok(Err(7)));
+        assert_eq!(
+            calls(&cluster, 0),
+            8,
+            "a condition that does not hold costs one round trip"
+        );
+        assert_eq!(swap(&mut cluster, 1, 7, 9), Ok(Ok(())));
+        for node in 0..3 {
+            let read = cluster.on(node, |node| async move {
+                node.read_register(b"key", Consistency::Serial, SECOND).await
+            });
+            assert_eq!(read, Ok(9), "a serial read on node {node}");
+        }
+        let metrics = cluster.local(0).coordinator.metrics();
+        assert_eq!((metrics.cas_contentions, metrics.digest_mismatches), (0, 0));
+    }
+}
+
+#[test]
+fn a_decision_that_only_one_replica_learned_is_seen_by_the_next_statement() {
+    for seed in 0..20 {
+        let mut cluster = Cluster::new(seed, Shape::default());
+        assert_eq!(swap(&mut cluster, 0, 0, 1), Ok(Ok(())), "seed {seed}");
+        // ANY is answered when the decision is made; its node dies before it is learned everywhere.
+        let any = cluster.on(0, |node| async move {
+            node.swap(b"key", (1, 2), (Consistency::Serial, Consistency::Any), SECOND)
+                .await
+        });
+        assert_eq!(any, Ok(Ok(())), "seed {seed}");
+        cluster.crash(0, CrashKind::PowerLoss);
+        cluster.set_live(0, false);
+        assert_eq!(
+            swap(&mut cluster, 1, 1, 3),
+            Ok(Err(2)),
+            "seed {seed}: an answered decision is lost"
+        );
+        assert_eq!(swap(&mut cluster, 2, 2, 3), Ok(Ok(())), "seed {seed}");
+    }
+}
+
+#[test]
+fn what_acceptors_promised_and_accepted_survives_a_power_loss_of_all_nodes() {
+    for seed in 0..5 {
+        let mut cluster = Cluster::new(seed, Shape::default());
+        for value in 0..3 {
+            assert_eq!(swap(&mut cluster, 0, value, value + 1), Ok(Ok(())), "seed {seed}");
+        }
+        for node in 0..3 {
+            cluster.crash(node, CrashKind::PowerLoss);
+        }
+        for node in 0..3 {
+            cluster.restart(node);
+        }
+        assert_eq!(swap(&mut cluster, 1, 0, 9), Ok(Err(3)), "seed {seed}");
+        for node in 0..3 {
+            let flushed = cluster.on(node, |node| async move { node.shard.flush_all().await });
+            assert_eq!(flushed.map_err(|e| e.to_string()), Ok(()), "seed {seed}");
+            cluster.kill(node);
+        }
+        for node in 0..3 {
+            cluster.restart(node);
+        }
+        assert_eq!(
+            swap(&mut cluster, 2, 3, 4),
+            Ok(Ok(())),
+            "seed {seed}: flushed and killed"
+        );
+    }
+}
+
+#[test]
+fn too_few_replicas_are_told_apart_from_replicas_that_do_not_answer() {
+    let mut cluster = Cluster::new(3, Shape::default());
+    assert_eq!(swap(&mut cluster, 0, 0, 1), Ok(Ok(())));
+    cluster.split(&[0]);
+    let cut_off = swap(&mut cluster, 0, 1, 2);
+    assert!(
+        matches!(cut_off, Err(CoordinatorError::CasTimeout { .. })),
+        "{cut_off:?}"
+    );
+    assert_eq!(swap(&mut cluster, 1, 1, 3), Ok(Ok(())), "the others are a quorum");
+    cluster.heal(&[0]);
+    cluster.set_live(1, false);
+    cluster.set_live(2, false);
+    let alone = swap(&mut cluster, 0, 3, 4);
+    assert!(matches!(alone, Err(CoordinatorError::Unavailable(_))), "{alone:?}");
+}
+
+#[test]
+fn local_serial_needs_its_datacenter_only() {
+    let factors = BTreeMap::from([("north".to_owned(), 3), ("south".to_owned(), 3)]);
+    let shape = Shape {
+        datacenters: vec!["north", "north", "north", "south", "south", "south"],
+        replication: Replication::NetworkTopology(factors),
+        ..Shape::default()
+    };
+    let mut cluster = Cluster::new(4, shape);
+    cluster.split(&[3, 4, 5]);
+    let local = (Consistency::LocalSerial, Consistency::LocalQuorum);
+    let swapped = cluster.on(0, move |node| async move {
+        node.swap(b"key", (0, 1), local, 2 * SECOND).await
+    });
+    assert_eq!(swapped, Ok(Ok(())));
+    let read = cluster.on(1, |node| async move {
+        node.read_register(b"key", Consistency::LocalSerial, SECOND).await
+    });
+    assert_eq!(read, Ok(1));
+    let global = cluster.on(
+        0,
+        |node| async move { node.swap(b"key", (1, 2), LEVELS, 2 * SECOND).await },
+    );
+    assert!(matches!(global, Err(CoordinatorError::CasTimeout { .. })), "{global:?}");
+}
+
+#[test]
+fn a_row_written_in_the_future_is_overwritten_by_a_conditional_statement() {
+    let mut cluster = Cluster::new(5, Shape::default());
+    let future = 4_000_000_000_000_000;
+    let written = cluster.on(0, move |node| async move {
+        node.insert(b"key", 0, &7u64.to_be_bytes(), future, Consistency::Quorum)
+            .await
+    });
+    assert_eq!(written, Ok(()));
+    let swapped = cluster.on(
+        1,
+        move |node| async move { node.swap_above(b"key", (7, 8), future).await },
+    );
+    assert_eq!(swapped, Ok(true));
+    assert_eq!(swap(&mut cluster, 2, 8, 9), Ok(Ok(())), "later ballots are later still");
+}
+
+#[test]
+fn a_hundred_clients_of_three_nodes_on_one_partition_all_come_to_their_end() {
+    let mut cluster = Cluster::new(6, Shape::default());
+    let clients = 99;
+    let turns: Vec<Rc<runtime::Semaphore>> = (0..3).map(|_| Rc::new(runtime::Semaphore::new(1))).collect();
+    let outputs: Vec<_> = (0..clients)
+        .map(|client: usize| {
+            let turn = turns[client % 3].clone();
+            cluster.spawn(client % 3, move |node: Local| async move {
+                for _ in 0..3 {
+                    // Statements of one shard on one partition take turns.
+                    let _turn = turn.acquire(1).await;
+                    node.increment(b"key", 30 * SECOND).await?;
+                }
+                Ok::<(), CoordinatorError>(())
+            })
+        })
+        .collect();
+    let is_done = cluster
+        .simulation
+        .run_until(60 * SECOND, || outputs.iter().all(|output| output.borrow().is_some()));
+    assert!(is_done, "some client starves");
+    for (client, output) in outputs.iter().enumerate() {
+        assert_eq!(output.take(), Some(Ok(())), "client {client}");
+    }
+    let read = cluster.on(0, |node| async move {
+        node.read_register(b"key", Consistency::Serial, SECOND).await
+    });
+    assert_eq!(read, Ok(3 * clients as u64), "each increment counts once");
+}
+
+struct History {
+    now: Cell<u64>,
+    value: Cell<u64>,
+    ops: RefCell<Vec<Op>>,
+}
+
+impl History {
+    fn tick(&self) -> u64 {
+        self.now.set(self.now.get() + 1);
+        self.now.get()
+    }
+
+    fn begin(&self, did: Did) -> usize {
+        let began = self.tick();
+        let mut ops = self.ops.borrow_mut();
+        ops.push(Op {
+            began,
+            ended: u64::MAX,
+            did,
+        });
+        ops.len() - 1
+    }
+
+    fn end(&self, at: usize, did: Did) {
+        let ended = self.tick();
+        let op = &mut self.ops.borrow_mut()[at];
+        op.ended = ended;
+        op.did = did;
+    }
+}
+
+/// One client: swaps and reads a register, and notes what it is told.
+async fn client(node: Local, history: Rc<History>, commit: Consistency) {
+    let mut known = 0;
+    for _ in 0..6 {
+        runtime::sleep(Duration::from_millis(runtime::random_u64() % 120)).await;
+        if runtime::random_u64().is_multiple_of(3) {
+            let began = history.tick();
+            if let Ok(seen) = node.read_register(b"key", Consistency::Serial, 2 * SECOND).await {
+                let ended = history.tick();
+                let did = Did::Read(seen);
+                history.ops.borrow_mut().push(Op { began, ended, did });
+                known = seen;
+            }
+            continue;
+        }
+        history.value.set(history.value.get() + 1);
+        let to = history.value.get();
+        let at = history.begin(Did::Unknown(known, to));
+        let levels = (Consistency::Serial, commit);
+        match node.swap(b"key", (known, to), levels, 2 * SECOND).await {
+            Ok(Ok(())) => {
+                history.end(at, Did::Swapped(known, to));
+                known = to;
+            }
+            Ok(Err(seen)) => {
+                history.end(at, Did::Kept(seen));
+                known = seen;
+            }
+            // It was not proposed: as if it saw what it did not expect, whatever that was.
+            Err(CoordinatorError::CasTimeout { .. } | CoordinatorError::Unavailable(_)) => {
+                history.ops.borrow_mut()[at].did = Did::Unknown(u64::MAX, u64::MAX);
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+#[test]
+fn swaps_and_reads_are_in_one_order_whatever_is_killed_or_cut_off() {
+    let mut swapped = 0;
+    let mut finished = 0;
+    for seed in 0..60 {
+        let mut cluster = Cluster::new(seed, Shape::default());
+        let history = Rc::new(History {
+            now: Cell::new(0),
+            value: Cell::new(0),
+            ops: RefCell::default(),
+        });
+        let commit = [Consistency::Quorum, Consistency::One, Consistency::Any][seed as usize % 3];
+        for number in 0..9 {
+            let history = history.clone();
+            drop(cluster.spawn(number % 3, move |node| client(node, history, commit)));
+        }
+        for fault in 0..4 {
+            cluster.simulation.run_for(Duration::from_millis(60 + seed * 7 % 50));
+            let node = (seed as usize + fault) % 3;
+            match (seed as usize / 3 + fault) % 4 {
+                0 => cluster.kill(node),
+                1 => cluster.crash(node, CrashKind::PowerLoss),
+                _ => cluster.split(&[node]),
+            }
+            cluster.simulation.run_for(Duration::from_millis(100 + seed * 13 % 300));
+            if cluster.simulation.is_running(cluster.id(node)) {
+                cluster.heal(&[node]);
+            } else {
+                cluster.restart(node);
+                let history = history.clone();
+                drop(cluster.spawn(node, move |node| client(node, history, commit)));
+            }
+        }
+        cluster.simulation.run_for(30 * SECOND);
+        for node in 0..3 {
+            let began = history.tick();
+            let read = cluster.on(node, |node| async move {
+                node.read_register(b"key", Consistency::Serial, 10 * SECOND).await
+            });
+            let did = Did::Read(read.expect("all nodes run"));
+            let ended = history.tick();
+            history.ops.borrow_mut().push(Op { began, ended, did });
+            finished += cluster.local(node).coordinator.metrics().cas_finished;
+        }
+        let ops = history.ops.borrow();
+        swapped += ops.iter().filter(|op| matches!(op.did, Did::Swapped(..))).count();
+        assert!(is_linearizable(&ops), "seed {seed}: {ops:#?}");
+    }
+    assert!(
+        swapped > 300 && finished > 20,
+        "too little happened: {swapped} swaps, {finished} finished by others"
+    );
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    let run = || {
+        let mut cluster = Cluster::new(9, Shape::default());
+        let swapped = swap(&mut cluster, 0, 0, 1);
+        (swapped, cluster.simulation.trace_hash())
+    };
+    assert_eq!(run(), run());
+}

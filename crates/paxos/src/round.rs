@@ -1,0 +1,121 @@
+//! The leader: what follows from the promises of a quorum.
+
+use crate::{Ballot, Promise, Proposal};
+
+/// The promises of one ballot.
+#[derive(Clone, Debug)]
+pub struct Round<R> {
+    ballot: Ballot,
+    promises: Vec<(R, Promise)>,
+}
+
+/// What a leader does next. See the crate.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Standing<R> {
+    /// Have this accepted, at this round's ballot; when it is chosen and learned, begin anew.
+    Unfinished(Proposal),
+    /// Bring this to these replicas, and go on.
+    Unlearned(Proposal, Vec<R>),
+    /// Read, decide and propose. The proposal was chosen last.
+    Clear(Option<Proposal>),
+}
+
+/// What became of a proposal that was perhaps accepted by some.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fate {
+    /// It was chosen.
+    Chosen,
+    /// Another was chosen instead; it never will be.
+    Overtaken,
+    /// Nothing was chosen since it was decided; propose it again.
+    Open,
+    /// Too much was chosen since to tell.
+    Unknown,
+}
+
+impl<R: Copy + PartialEq> Round<R> {
+    /// A round without promises.
+    #[must_use]
+    pub fn new(ballot: Ballot) -> Self {
+        Self {
+            ballot,
+            promises: Vec::new(),
+        }
+    }
+
+    /// Its ballot.
+    #[must_use]
+    pub fn ballot(&self) -> Ballot {
+        self.ballot
+    }
+
+    /// A replica has promised. One that says so twice is counted once.
+    pub fn promised(&mut self, replica: R, promise: Promise) {
+        if self.promises.iter().all(|(other, _)| *other != replica) {
+            self.promises.push((replica, promise));
+        }
+    }
+
+    /// Those that have promised.
+    pub fn replicas(&self) -> impl Iterator<Item = R> + '_ {
+        self.promises.iter().map(|(replica, _)| *replica)
+    }
+
+    /// What is next, when those that have promised are a quorum.
+    pub(crate) fn standing(&self) -> Standing<R> {
+        let committed = self
+            .promises
+            .iter()
+            .map(|(_, p)| p.committed)
+            .max()
+            .unwrap_or(Ballot::NONE);
+        let proposals = || self.promises.iter().filter_map(|(_, p)| p.proposal.as_ref());
+        let latest = proposals().map(|p| p.ballot).max();
+        // Of one ballot there may be a copy that was pruned and one that was not.
+        let at = |ballot| {
+            proposals()
+                .filter(|p| p.ballot == ballot)
+                .max_by_key(|p| p.value.is_some())
+        };
+        if let Some(unfinished) = latest.filter(|ballot| *ballot > committed).and_then(at) {
+            return Standing::Unfinished(unfinished.clone());
+        }
+        let last = at(committed);
+        if let Some(chosen) = last.filter(|p| p.value.is_some()) {
+            let behind = self.promises.iter().filter(|(_, p)| p.committed < committed);
+            let missing: Vec<R> = behind.map(|(replica, _)| *replica).collect();
+            if !missing.is_empty() {
+                return Standing::Unlearned(chosen.clone(), missing);
+            }
+        }
+        Standing::Clear(last.cloned())
+    }
+
+    /// A replica has learned the proposal of this ballot.
+    pub fn learned(&mut self, replica: R, ballot: Ballot) {
+        for (_, promise) in self.promises.iter_mut().filter(|(other, _)| *other == replica) {
+            promise.committed = promise.committed.max(ballot);
+        }
+    }
+}
+
+impl Fate {
+    /// What became of `mine`, which was decided when `before` was the origin of the last one chosen, now that `last` is.
+    pub(crate) fn of(mine: Ballot, before: Option<Ballot>, last: Option<&Proposal>) -> Self {
+        let Some(last) = last else {
+            // With nothing chosen nothing can have been overtaken; had something been chosen before, it has expired since.
+            return if before.is_none() { Self::Open } else { Self::Unknown };
+        };
+        if Some(last.origin) == before {
+            return Self::Open;
+        }
+        if last.chain().any(|origin| origin == mine) {
+            return Self::Chosen;
+        }
+        if mine.timestamp_us >= last.past_since_us {
+            Self::Overtaken
+        } else {
+            Self::Unknown
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Conditional statements and serial reads where the cluster has other nodes: in their turn on this shard, and then as a quorum of the
+//! partition's replicas decides.
+//!
+//! The turn is not needed for what is right; it makes the statements of one node wait for each other instead of refusing each other's
+//! ballots. Its wait is part of the statement's time.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use coordinator::{CasRead, CasRequest, CoordinatorError, Decision, Extent, Found, Stretch, Tally, serial_read_level};
+use mutation::ClusteringSlice;
+use runtime::Instant;
+use schema::Table;
+use topology::Consistency;
+
+use super::conditional::{Levels, Turn};
+use super::read::BLOCK_BYTES;
+use super::{Engine, Execution};
+use crate::QueryError;
+use crate::select::{Consumer, Flow, SelectPlan};
+use crate::write::{CurrentRows, ReadSpec};
+
+/// Rows that one round of requests reads.
+const STRETCH_ROWS: usize = 1000;
+
+/// What a statement does to rows at a timestamp: a mutation or none, and its answer.
+type Decided<R> = Result<(Option<Vec<u8>>, R), QueryError>;
+
+impl Engine {
+    /// Whether the cluster has no other node that might take part in a decision.
+    pub(super) fn is_alone(&self) -> bool {
+        self.coordinator.view().topology.members().nth(1).is_none()
+    }
+
+    /// Waits for a turn, at most until the deadline.
+    async fn turn_until(
+        self: &Rc<Self>,
+        table: &Table,
+        key: &[u8],
+        serial: Consistency,
+        deadline: Instant,
+    ) -> Result<Turn, QueryError> {
+        let left = deadline.saturating_duration_since(runtime::now());
+        let turn = runtime::timeout(left, self.turn(table.id, key)).await;
+        turn.map_err(|_| {
+            let tally = Tally {
+                consistency: serial,
+                received: 0,
+                block_for: 1,
+            };
+            QueryError::of_replicas(CoordinatorError::CasTimeout { tally, contentions: 1 })
+        })
+    }
+
+    /// Compare and set on the replicas of a partition. `decide` may be called several times; its last result counts.
+    pub(super) async fn replicated_cas<R>(
+        self: &Rc<Self>,
+        table: &Arc<Table>,
+        key: &[u8],
+        read: &ReadSpec,
+        now: u32,
+        levels: Levels,
+        decide: &mut dyn FnMut(&CurrentRows, i64) -> Decided<R>,
+    ) -> Result<R, QueryError> {
+        let deadline = runtime::now() + self.coordinator.timeouts().write;
+        let _turn = self.turn_until(table, key, levels.serial, deadline).await?;
+        let wanted = |slices: Vec<ClusteringSlice>| CasRead {
+            extent: Extent::Partition {
+                key: key.to_vec(),
+                slices,
+                reversed: false,
+            },
+            stretch: Stretch {
+                rows: STRETCH_ROWS,
+                bytes: BLOCK_BYTES,
+            },
+        };
+        let named: Vec<ClusteringSlice> = read.rows.iter().map(|row| ClusteringSlice::exactly(row)).collect();
+        let mut reads = Vec::with_capacity(2);
+        let named_at = (!named.is_empty()).then(|| {
+            reads.push(wanted(named));
+            reads.len() - 1
+        });
+        let first_at = read.first_row.then(|| {
+            reads.push(CasRead {
+                stretch: Stretch {
+                    rows: 1,
+                    bytes: BLOCK_BYTES,
+                },
+                ..wanted(vec![ClusteringSlice::all()])
+            });
+            reads.len() - 1
+        });
+        let request = CasRequest {
+            table: table.clone(),
+            key: key.to_vec(),
+            reads,
+            now,
+            serial: levels.serial,
+            commit: levels.commit,
+            deadline,
+        };
+        let mut last: Option<Result<R, QueryError>> = None;
+        let mut decide_once = |found: &[Found], timestamp: i64| {
+            for (at, is_enough) in [(named_at, false), (first_at, true)] {
+                let Some(at) = at else { continue };
+                let has_live = |found: &Found| found.blocks.iter().any(|b| CurrentRows::has_live_row(table, b, now));
+                let is_complete = found[at].is_all || (is_enough && has_live(&found[at]));
+                if !is_complete {
+                    return Decision::ReadOn(at);
+                }
+            }
+            let blocks = |at: Option<usize>| at.map_or_else(Vec::new, |at| found[at].blocks.clone());
+            let rows = CurrentRows {
+                named: blocks(named_at),
+                first: blocks(first_at),
+                now,
+            };
+            let written = rows.timestamp_max(table);
+            if written >= timestamp {
+                return Decision::Above(written);
+            }
+            match decide(&rows, timestamp) {
+                Ok((mutation, result)) => {
+                    last = Some(Ok(result));
+                    mutation.map_or(Decision::Keep, Decision::Write)
+                }
+                Err(e) => {
+                    last = Some(Err(e));
+                    Decision::Keep
+                }
+            }
+        };
+        let done = self.coordinator.cas(&request, &mut decide_once).await;
+        done.map_err(QueryError::of_replicas)?;
+        last.unwrap_or_else(|| Err(QueryError::Server("a conditional statement ended undecided".to_owned())))
+    }
+
+    /// Reads one partition at SERIAL or LOCAL_SERIAL.
+    pub(super) async fn serial_partition(
+        self: &Rc<Self>,
+        select: &SelectPlan,
+        run: &Execution,
+        consumer: &mut Consumer,
+        key: &[u8],
+        serial: Consistency,
+    ) -> Result<Flow, QueryError> {
+        let deadline = runtime::now() + self.coordinator.timeouts().read;
+        let turn = self.turn_until(&select.table, key, serial, deadline).await?;
+        let ready = self
+            .coordinator
+            .before_serial_read(&select.table, key, serial, deadline)
+            .await;
+        ready.map_err(QueryError::of_replicas)?;
+        drop(turn);
+        self.replicated_partition(select, run, consumer, key, serial_read_level(serial))
+            .await
+    }
+}
