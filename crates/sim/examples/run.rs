@@ -1,10 +1,11 @@
-//! Plays scenarios for a long time: `cargo run --release -p sim --example run -- [--seeds N] [--minutes M] [--first SEED] [--verbose]`.
+//! Plays scenarios for a long time: `./dev sim [--seeds N] [--minutes M | --seconds S] [--first SEED] [--only node|cluster] [--verbose]`.
+//! Each seed is played with one node and with a cluster.
 
 use std::time::Duration;
 
-use sim::{Durability, Faults, Scenario};
+use sim::{ClusterScenario, Durability, Failure, Faults, Scenario};
 
-/// The scenario that a seed chooses.
+/// The scenario of one node that a seed chooses.
 fn scenario(seed: u64) -> Scenario {
     let bit = |n: u64| seed >> n & 1 == 1;
     let durability = if bit(0) {
@@ -53,49 +54,115 @@ impl log::Log for Logger {
     fn flush(&self) {}
 }
 
+fn words(name: &str) -> Option<String> {
+    std::env::args().skip_while(|a| a != name).nth(1)
+}
+
 fn argument(name: &str) -> Option<u64> {
-    let mut arguments = std::env::args().skip_while(|a| a != name).skip(1);
-    arguments.next().map(|text| {
+    let parse = |text: String| {
         text.parse()
             .unwrap_or_else(|_| panic!("{name} wants a number, not '{text}'"))
-    })
+    };
+    words(name).map(parse)
+}
+
+/// What all runs have seen.
+#[derive(Default)]
+struct Sum {
+    played: u64,
+    hours: f64,
+    faults: u64,
+    partitions_checked: u64,
+    batches_checked: u64,
+    pages_resumed: u64,
+    requests: u64,
+    errors: u64,
+    schema_changes: u64,
+    failed: Vec<String>,
+}
+
+impl Sum {
+    fn add(&mut self, time: Duration, faults: u64) {
+        self.played += 1;
+        self.hours += time.as_secs_f64() / 3600.0;
+        self.faults += faults;
+    }
+
+    fn node(&mut self, seed: u64) {
+        match scenario(seed).run(seed) {
+            Ok(report) => {
+                self.add(report.time, report.faults);
+                self.partitions_checked += report.counts.partitions_checked;
+                self.batches_checked += report.counts.batches_checked;
+                self.pages_resumed += report.counts.pages_resumed;
+            }
+            Err(failure) => self.failed("node", &format!("{:?}", scenario(seed)), &failure),
+        }
+    }
+
+    fn cluster(&mut self, seed: u64) {
+        let scenario = ClusterScenario::of_seed(seed);
+        match scenario.run(seed) {
+            Ok(report) => {
+                self.add(report.time, report.faults);
+                self.requests += report.counts.acknowledged + report.counts.reads;
+                self.errors += report.counts.errors;
+                self.schema_changes += report.counts.schema_changes;
+            }
+            Err(failure) => self.failed("cluster", &format!("{scenario:?}"), &failure),
+        }
+    }
+
+    fn failed(&mut self, kind: &str, scenario: &str, failure: &Failure) {
+        println!("FAILED {scenario}\n{failure}\n");
+        let again = format!("./dev sim --seeds 1 --first {} --only {kind} --verbose", failure.seed);
+        println!("to see it again: {again}\n");
+        self.failed.push(again);
+    }
 }
 
 fn main() {
     let first = argument("--first").unwrap_or(0);
     let seeds = argument("--seeds").unwrap_or(u64::MAX - first);
-    let minutes = argument("--minutes").unwrap_or(10);
+    let seconds = argument("--seconds")
+        .or(argument("--minutes").map(|m| m * 60))
+        .unwrap_or(600);
+    let only = words("--only");
+    let plays = |kind: &str| only.as_ref().is_none_or(|only| only == kind);
     if std::env::args().any(|a| a == "--verbose") {
         log::set_logger(&Logger).expect("there is no other logger");
         log::set_max_level(log::LevelFilter::Info);
     }
     let start = runtime::now();
-    let (mut hours, mut faults, mut checked, mut played, mut failed) = (0.0, 0, 0, 0, Vec::new());
-    let (mut batches, mut pages, mut prepared) = (0, 0, 0);
-    for seed in first..first + seeds {
-        if start.elapsed() > Duration::from_secs(minutes * 60) {
-            break;
+    let is_time_left = || start.elapsed() < Duration::from_secs(seconds);
+    let mut sum = Sum::default();
+    let mut next = first;
+    while next - first < seeds && is_time_left() {
+        if plays("node") {
+            sum.node(next);
         }
-        played += 1;
-        match scenario(seed).run(seed) {
-            Ok(report) => {
-                hours += report.time.as_secs_f64() / 3600.0;
-                faults += report.faults;
-                checked += report.counts.partitions_checked;
-                batches += report.counts.batches_checked;
-                pages += report.counts.pages_resumed;
-                prepared += report.counts.prepared_again;
-            }
-            Err(failure) => {
-                println!("FAILED {:?}\n{failure}\n", scenario(seed));
-                failed.push(seed);
-            }
+        if plays("cluster") && is_time_left() {
+            sum.cluster(next);
         }
+        next += 1;
     }
-    println!("{played} seeds, {hours:.2} simulated hours, {faults} faults, {checked} partitions checked");
-    println!("{batches} batches checked, {pages} walks by page resumed, {prepared} statements prepared again");
-    if !failed.is_empty() {
-        println!("failing seeds: {failed:?}");
+    println!(
+        "seeds {first} to {}, {} runs, {:.2} simulated hours, {} faults",
+        next - 1,
+        sum.played,
+        sum.hours,
+        sum.faults
+    );
+    println!(
+        "one node: {} partitions checked, {} batches checked, {} walks by page resumed",
+        sum.partitions_checked, sum.batches_checked, sum.pages_resumed
+    );
+    println!(
+        "clusters: {} requests answered and checked, {} errors that a fault explains, {} schema changes",
+        sum.requests, sum.errors, sum.schema_changes
+    );
+    if !sum.failed.is_empty() {
+        println!("failed; to see each again:\n{}", sum.failed.join("\n"));
         std::process::exit(1);
     }
 }

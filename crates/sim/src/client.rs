@@ -17,6 +17,8 @@ use runtime::net::TcpStream;
 use crate::decode::{Reader, Rows};
 
 const HEADER_BYTES: usize = 9;
+/// The flag of a response that begins with warnings.
+const WARNINGS: u8 = 0x08;
 const STARTUP: u8 = 0x01;
 const QUERY: u8 = 0x07;
 const PREPARE: u8 = 0x09;
@@ -70,7 +72,13 @@ fn bytes(value: &[u8]) -> Vec<u8> {
 /// The QUERY frame of a statement.
 #[must_use]
 pub fn query(stream: u16, text: &str) -> Vec<u8> {
-    let body = [&long_string(text)[..], &CONSISTENCY_ONE, &[0]].concat();
+    query_at(stream, text, u16::from_be_bytes(CONSISTENCY_ONE))
+}
+
+/// The QUERY frame of a statement at a consistency level, by its number in the protocol.
+#[must_use]
+pub fn query_at(stream: u16, text: &str, level: u16) -> Vec<u8> {
+    let body = [&long_string(text)[..], &level.to_be_bytes(), &[0]].concat();
     frame(stream, QUERY, &body)
 }
 
@@ -141,6 +149,15 @@ impl Client {
         Ok(self.answer().await?.1)
     }
 
+    /// Asks one statement at a consistency level, by its number in the protocol.
+    ///
+    /// # Errors
+    /// When the connection is lost.
+    pub async fn ask_at(&mut self, statement: &str, level: u16) -> io::Result<Answer> {
+        self.send(query_at(0, statement, level)).await?;
+        Ok(self.answer().await?.1)
+    }
+
     /// The next answer and the stream it belongs to.
     ///
     /// # Errors
@@ -151,11 +168,11 @@ impl Client {
     pub async fn answer(&mut self) -> io::Result<(u16, Answer)> {
         loop {
             if let Some((header, rest)) = self.input.split_first_chunk::<HEADER_BYTES>() {
-                let [version, _, stream0, stream1, opcode, length @ ..] = *header;
+                let [version, flags, stream0, stream1, opcode, length @ ..] = *header;
                 assert_eq!(version, 0x84, "the node answers in the version of the request");
                 let length = u32::from_be_bytes(length) as usize;
                 if let Some(body) = rest.get(..length) {
-                    let answer = parse(opcode, body).expect("the node sends whole answers");
+                    let answer = parse(flags, opcode, body).expect("the node sends whole answers");
                     self.input.drain(..HEADER_BYTES + length);
                     return Ok((u16::from_be_bytes([stream0, stream1]), answer));
                 }
@@ -171,8 +188,13 @@ impl Client {
     }
 }
 
-fn parse(opcode: u8, body: &[u8]) -> Option<Answer> {
+fn parse(flags: u8, opcode: u8, body: &[u8]) -> Option<Answer> {
     let mut reader = Reader(body);
+    if flags & WARNINGS != 0 {
+        for _ in 0..reader.short()? {
+            reader.string()?;
+        }
+    }
     Some(match opcode {
         0x00 => Answer::Error {
             code: reader.int()?,

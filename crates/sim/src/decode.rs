@@ -14,6 +14,7 @@ pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 enum Type {
     Int,
     Text,
+    Uuid,
     Set,
     Map,
     List,
@@ -52,6 +53,7 @@ impl<'a> Reader<'a> {
         Some(match self.short()? {
             0x09 => Type::Int,
             0x0a | 0x0d => Type::Text,
+            0x0c => Type::Uuid,
             0x21 => {
                 self.column_type()?;
                 self.column_type()?;
@@ -113,6 +115,7 @@ fn value(column_type: &Type, bytes: &[u8]) -> Option<Option<Value>> {
     Some(Some(match column_type {
         Type::Int => Value::Int(int(Some(bytes))?),
         Type::Text => Value::Text(String::from_utf8(bytes.to_vec()).ok()?),
+        Type::Uuid => Value::Text(bytes.iter().map(|b| format!("{b:02x}")).collect()),
         Type::Set => {
             let mut set = BTreeSet::new();
             for _ in 0..reader.int()? {

@@ -13,6 +13,7 @@
 //! - schema changes and TRUNCATE: once acknowledged, after any stop.
 
 pub mod client;
+pub mod cluster;
 mod decode;
 mod machine;
 pub mod model;
@@ -21,5 +22,6 @@ mod scenario;
 mod statements;
 pub mod workload;
 
+pub use cluster::{ClusterFaults, ClusterReport, ClusterScenario};
 pub use machine::{Durability, Machines, Setup};
 pub use scenario::{Failure, Faults, Report, Scenario};

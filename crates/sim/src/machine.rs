@@ -60,11 +60,22 @@ pub struct Machines {
 
 /// How far the process of the node has come.
 #[derive(Default)]
-struct Start {
+pub(crate) struct Start {
     prepared: Option<Result<Prepared, String>>,
 }
 
-fn config(setup: &Setup, shards: u32, address: SocketAddr) -> Config {
+impl Start {
+    /// Why the node ended by itself, or did not start.
+    pub(crate) fn failure(&self) -> Option<String> {
+        match &self.prepared {
+            Some(Ok(prepared)) => prepared.failure(),
+            Some(Err(error)) => Some(error.clone()),
+            None => None,
+        }
+    }
+}
+
+pub(crate) fn node_config(setup: &Setup, shards: u32, address: SocketAddr) -> Config {
     let workdir = PathBuf::from(WORKDIR);
     Config {
         background_hog: false,
@@ -127,7 +138,7 @@ impl Machines {
         };
         let (setup, start, shards) = (setup.clone(), machines.start.clone(), machines.shards.clone());
         machines.sim.start(node, move |shard| {
-            Box::pin(live(shard, config(&setup, shards.get(), address), start.clone()))
+            Box::pin(live(shard, node_config(&setup, shards.get(), address), start.clone()))
         });
         machines.sim.start(clients, move |_| client(address));
         machines
@@ -149,11 +160,7 @@ impl Machines {
     /// Why the node ended by itself, or did not start.
     #[must_use]
     pub fn failure(&self) -> Option<String> {
-        match &self.start.borrow().prepared {
-            Some(Ok(prepared)) => prepared.failure(),
-            Some(Err(error)) => Some(error.clone()),
-            None => None,
-        }
+        self.start.borrow().failure()
     }
 
     /// Bytes of files on the node's disk.
@@ -167,7 +174,7 @@ impl Machines {
 }
 
 /// One shard of the node's process. Shard 0 does first what `node::start` does before its shards.
-async fn live(shard: ShardId, config: Config, start: Rc<RefCell<Start>>) {
+pub(crate) async fn live(shard: ShardId, config: Config, start: Rc<RefCell<Start>>) {
     if shard == ShardId(0) {
         let prepared = node::prepare(config);
         start.borrow_mut().prepared = Some(prepared);

@@ -94,21 +94,25 @@ impl fmt::Display for Failure {
 }
 
 /// The chance of the scenario itself, apart from the world's.
-struct Chance(u64);
+pub(crate) struct Chance(u64);
 
 impl Chance {
-    fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         (mixed ^ (mixed >> 31)) % bound
     }
 
-    fn once_in(&mut self, times: u64) -> bool {
+    pub(crate) fn once_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }
 
-    fn millis(&mut self, bound: u64) -> Duration {
+    pub(crate) fn millis(&mut self, bound: u64) -> Duration {
         Duration::from_millis(self.below(bound))
     }
 }
@@ -201,7 +205,7 @@ impl Scenario {
     }
 }
 
-fn panic_text(panic: &(dyn Any + Send)) -> String {
+pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().cloned();
     text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()))
         .unwrap_or_default()

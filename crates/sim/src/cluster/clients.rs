@@ -1,0 +1,593 @@
+//! The clients of a cluster: some at each node, which write and read the same registers as each other.
+//!
+//! Tables, all in keyspace `k`: `r (p, c, v)` has partitions of a few rows, which are written, overwritten and deleted by row, cell, range and
+//! partition; `a` and `b` `(p, v)` are written by logged batches over both, and by nothing else, so they agree in the end; `t (p, v)` is truncated now and
+//! then. Every value is the timestamp that it was written with ([`super::history`]).
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::history::{Effect, History, Key, Level};
+use super::schema_changes::SchemaChanges;
+use crate::client::{Answer, Client};
+use crate::decode::Rows;
+use crate::model::Value;
+
+/// Partitions of each table.
+pub(crate) const PARTITIONS: i32 = 12;
+/// Rows of a partition of `r`.
+const ROWS: i32 = 3;
+const R: u8 = 0;
+const A: u8 = 1;
+const B: u8 = 2;
+const T: u8 = 3;
+/// Longer than any coordinator takes.
+const ANSWER_WAIT_MAX: Duration = Duration::from_secs(15);
+/// Schema changes and truncations may wait for an election and for nodes that do not answer.
+pub(crate) const CHANGE_WAIT_MAX: Duration = Duration::from_secs(70);
+
+const UNAVAILABLE: i32 = 0x1000;
+const OVERLOADED: i32 = 0x1001;
+const TRUNCATE_ERROR: i32 = 0x1003;
+const WRITE_TIMEOUT: i32 = 0x1100;
+const READ_TIMEOUT: i32 = 0x1200;
+const READ_FAILURE: i32 = 0x1300;
+const WRITE_FAILURE: i32 = 0x1500;
+
+/// What clients have done.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct ClusterCounts {
+    /// Writes acknowledged.
+    pub acknowledged: u64,
+    /// Reads answered and checked.
+    pub reads: u64,
+    /// Errors that a fault explains, and lost connections.
+    pub errors: u64,
+    /// Schema changes acknowledged.
+    pub schema_changes: u64,
+    /// Truncations acknowledged.
+    pub truncations: u64,
+}
+
+/// What the clients are to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    /// Wait for the cluster, and make the tables.
+    SetUp,
+    /// Write and read.
+    Work,
+    /// Truncate a table, when nothing is under way there.
+    Truncate,
+    /// Nothing, until all is quiet.
+    Rest,
+    /// Look at everything.
+    Final,
+    /// Nothing any more.
+    Done,
+}
+
+/// See the module.
+pub(crate) struct Clients {
+    pub(crate) addresses: Vec<SocketAddr>,
+    /// What the keyspaces are made with.
+    pub(crate) replication: String,
+    pub(crate) history: RefCell<History>,
+    pub(crate) schema_changes: SchemaChanges,
+    pub(crate) phase: Cell<Phase>,
+    /// Whether an error has an explanation.
+    pub(crate) faulty: Cell<bool>,
+    pub(crate) counts: Cell<ClusterCounts>,
+    /// Acknowledgements at QUORUM by each coordinator.
+    pub(crate) served: RefCell<Vec<u64>>,
+    /// Nodes that are started; the rest is not there yet.
+    pub(crate) members: Cell<usize>,
+    /// Whether batches over tables must be whole in the end.
+    pub(crate) whole_batches: bool,
+    failure: RefCell<Option<String>>,
+    /// Requests under way to the table that is truncated.
+    at_truncated_table: Cell<usize>,
+}
+
+/// What a request came to.
+enum Outcome {
+    Answer(Answer),
+    /// Nobody knows.
+    Lost(String),
+}
+
+/// A write that is about to be sent.
+struct Planned {
+    text: String,
+    keys: Vec<Key>,
+    effect: Effect,
+    timestamp: i32,
+}
+
+impl Clients {
+    pub(crate) fn new(
+        addresses: Vec<SocketAddr>,
+        members: usize,
+        replication: String,
+        whole_batches: bool,
+    ) -> Rc<Self> {
+        Rc::new(Self {
+            served: RefCell::new(vec![0; addresses.len()]),
+            addresses,
+            replication,
+            history: RefCell::default(),
+            schema_changes: SchemaChanges::default(),
+            phase: Cell::new(Phase::SetUp),
+            faulty: Cell::new(false),
+            counts: Cell::default(),
+            members: Cell::new(members),
+            whole_batches,
+            failure: RefCell::default(),
+            at_truncated_table: Cell::new(0),
+        })
+    }
+
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.failure.borrow().clone()
+    }
+
+    pub(crate) fn fail(&self, text: String) {
+        self.failure.borrow_mut().get_or_insert(text);
+    }
+
+    pub(crate) fn count(&self, change: impl FnOnce(&mut ClusterCounts)) {
+        let mut counts = self.counts.get();
+        change(&mut counts);
+        self.counts.set(counts);
+    }
+
+    /// All clients, on their machine. Ends never.
+    pub(crate) async fn run(self: Rc<Self>, per_node: usize) {
+        for node in 0..self.addresses.len() {
+            for _ in 0..per_node {
+                let clients = self.clone();
+                drop(runtime::spawn(async move { clients.work(node).await }));
+            }
+            let clients = self.clone();
+            drop(runtime::spawn(async move { clients.change_schema(node).await }));
+        }
+        self.direct().await;
+    }
+
+    /// What is done once: the tables, the truncations, the look at everything.
+    async fn direct(self: Rc<Self>) {
+        loop {
+            let phase = self.phase.get();
+            let done = match phase {
+                Phase::SetUp => self.set_up().await,
+                Phase::Truncate => self.truncate().await,
+                Phase::Final => self.look_at_everything().await,
+                Phase::Work | Phase::Rest | Phase::Done => {
+                    runtime::sleep(Duration::from_millis(20)).await;
+                    continue;
+                }
+            };
+            if let Err(text) = done {
+                self.fail(text);
+            }
+            self.phase.set(if phase == Phase::Final {
+                Phase::Done
+            } else {
+                Phase::Work
+            });
+        }
+    }
+
+    /// Waits until every node serves and knows all others, and makes the tables.
+    async fn set_up(&self) -> Result<(), String> {
+        for node in 0..self.members.get() {
+            self.wait_for_members(node).await?;
+        }
+        // Nodes that have joined get their tokens.
+        runtime::sleep(Duration::from_secs(5)).await;
+        let mut client = self.connect_patiently(0).await?;
+        let tables = [
+            "k.r (p int, c int, v int, PRIMARY KEY (p, c))",
+            "k.a (p int PRIMARY KEY, v int)",
+        ];
+        let more = ["k.b (p int PRIMARY KEY, v int)", "k.t (p int PRIMARY KEY, v int)"];
+        let mut statements = vec![
+            format!("CREATE KEYSPACE k WITH {}", self.replication),
+            format!("CREATE KEYSPACE d WITH {}", self.replication),
+            "CREATE TABLE d.shared (p int PRIMARY KEY, v int)".to_owned(),
+        ];
+        statements.extend(tables.iter().chain(&more).map(|t| format!("CREATE TABLE {t}")));
+        for statement in statements {
+            match client.ask(&statement).await {
+                Ok(Answer::Done) => {}
+                other => return Err(format!("{statement}: {other:?}")),
+            }
+        }
+        Ok(())
+    }
+
+    async fn wait_for_members(&self, node: usize) -> Result<(), String> {
+        for _ in 0..600 {
+            if let Ok(mut client) = Client::connect(self.addresses[node]).await
+                && let Ok(Answer::Rows(rows, _)) = client.ask("SELECT data_center FROM system.peers").await
+                && rows.len() + 1 == self.members.get()
+            {
+                return Ok(());
+            }
+            runtime::sleep(Duration::from_millis(100)).await;
+        }
+        Err(format!("node {node} did not meet the others within a minute"))
+    }
+
+    pub(crate) async fn connect_patiently(&self, node: usize) -> Result<Client, String> {
+        for _ in 0..300 {
+            let connecting = Client::connect(self.addresses[node]);
+            if let Some(Ok(client)) = runtime::timeout(Duration::from_secs(5), connecting).await.ok() {
+                return Ok(client);
+            }
+            runtime::sleep(Duration::from_millis(100)).await;
+        }
+        Err(format!("node {node} did not take a connection"))
+    }
+
+    /// A client of a node. Ends never.
+    async fn work(self: Rc<Self>, node: usize) {
+        let mut connection = None;
+        loop {
+            runtime::sleep(Duration::from_millis(runtime::random_u64() % 60)).await;
+            if self.phase.get() != Phase::Work && self.phase.get() != Phase::Truncate || node >= self.members.get() {
+                runtime::sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+            let mut client = match connection.take() {
+                Some(client) => client,
+                None => match self.connect(node).await {
+                    Some(client) => client,
+                    None => continue,
+                },
+            };
+            if self.act(&mut client, node).await {
+                connection = Some(client);
+            }
+        }
+    }
+
+    pub(crate) async fn connect(&self, node: usize) -> Option<Client> {
+        let was_faulty = self.faulty.get();
+        let why = match runtime::timeout(Duration::from_secs(5), Client::connect(self.addresses[node])).await {
+            Ok(Ok(client)) => return Some(client),
+            Ok(Err(e)) => e.to_string(),
+            Err(_) => "no answer within five seconds".to_owned(),
+        };
+        self.explain(was_faulty, || format!("cannot connect to node {node}: {why}"));
+        runtime::sleep(Duration::from_millis(200)).await;
+        None
+    }
+
+    /// An error is fine while something is broken, and else a broken promise.
+    pub(crate) fn explain(&self, was_faulty: bool, text: impl FnOnce() -> String) {
+        if was_faulty || self.faulty.get() {
+            self.count(|c| c.errors += 1);
+        } else {
+            let now = runtime::now().as_nanos() / 1_000_000;
+            self.fail(format!("at {now} ms, without a fault: {}", text()));
+        }
+    }
+
+    async fn ask(&self, client: &mut Client, text: &str, level: Level, wait: Duration) -> Outcome {
+        let lost = |why: io::Error| Outcome::Lost(why.to_string());
+        match runtime::timeout(wait, client.ask_at(text, level.code())).await {
+            Ok(answer) => answer.map_or_else(lost, Outcome::Answer),
+            Err(_) => Outcome::Lost(format!("no answer within {wait:?}")),
+        }
+    }
+
+    /// One request. Whether the connection is still good.
+    async fn act(&self, client: &mut Client, node: usize) -> bool {
+        let dice = runtime::random_u64();
+        let level = match dice >> 8 & 0xf {
+            0 => Level::One,
+            1 => Level::All,
+            _ => Level::Quorum,
+        };
+        match dice & 0xf {
+            0..=7 => self.read(client, node, level, dice >> 16).await,
+            _ => self.write(client, node, level, dice >> 16).await,
+        }
+    }
+
+    fn plan(&self, dice: u64) -> Planned {
+        let p = i32::try_from(dice % 12).expect("below 12");
+        let c = i32::try_from((dice >> 8) % 3).expect("below 3");
+        let timestamp = self.history.borrow_mut().timestamp(dice >> 16);
+        let v = timestamp;
+        let row = |c| (R, p, c);
+        let (text, keys, effect) = match (dice >> 32) % 18 {
+            0 => {
+                let text = format!("DELETE FROM k.r USING TIMESTAMP {v} WHERE p = {p}");
+                (text, (0..ROWS).map(row).collect(), Effect::Delete)
+            }
+            1 => {
+                let text = format!("DELETE FROM k.r USING TIMESTAMP {v} WHERE p = {p} AND c >= {c}");
+                (text, (c..ROWS).map(row).collect(), Effect::Delete)
+            }
+            2 => {
+                let text = format!("DELETE v FROM k.r USING TIMESTAMP {v} WHERE p = {p} AND c = {c}");
+                (text, vec![row(c)], Effect::Delete)
+            }
+            3..=4 => {
+                let text = format!("DELETE FROM k.r USING TIMESTAMP {v} WHERE p = {p} AND c = {c}");
+                (text, vec![row(c)], Effect::Delete)
+            }
+            5..=7 => {
+                let text = format!("UPDATE k.r USING TIMESTAMP {v} SET v = {v} WHERE p = {p} AND c = {c}");
+                (text, vec![row(c)], Effect::Set)
+            }
+            8 => {
+                let inserts = (0..ROWS).map(|c| format!("INSERT INTO k.r (p, c, v) VALUES ({p}, {c}, {v}); "));
+                let inserts: String = inserts.collect();
+                let text = format!("BEGIN UNLOGGED BATCH USING TIMESTAMP {v} {inserts}APPLY BATCH");
+                (text, (0..ROWS).map(row).collect(), Effect::Set)
+            }
+            9..=11 => {
+                // Other partitions in the other table, so that other replicas take part.
+                let text = format!(
+                    "BEGIN BATCH USING TIMESTAMP {v} INSERT INTO k.a (p, v) VALUES ({p}, {v}); INSERT INTO k.b (p, v) VALUES ({p}, \
+                     {v}); APPLY BATCH"
+                );
+                (text, vec![(A, p, 0), (B, p, 0)], Effect::Set)
+            }
+            12 => {
+                let text = format!("INSERT INTO k.t (p, v) VALUES ({p}, {v}) USING TIMESTAMP {v}");
+                (text, vec![(T, p, 0)], Effect::Set)
+            }
+            _ => {
+                let text = format!("INSERT INTO k.r (p, c, v) VALUES ({p}, {c}, {v}) USING TIMESTAMP {v}");
+                (text, vec![row(c)], Effect::Set)
+            }
+        };
+        Planned {
+            text,
+            keys,
+            effect,
+            timestamp,
+        }
+    }
+
+    async fn write(&self, client: &mut Client, node: usize, level: Level, dice: u64) -> bool {
+        let planned = self.plan(dice);
+        let is_at_truncated = planned.keys[0].0 == T;
+        if is_at_truncated && self.phase.get() == Phase::Truncate {
+            return true;
+        }
+        let under_way = self.at_truncated_table.get();
+        self.at_truncated_table.set(under_way + usize::from(is_at_truncated));
+        let Planned {
+            text,
+            keys,
+            effect,
+            timestamp,
+        } = planned;
+        let was_faulty = self.faulty.get();
+        let sent = runtime::now().as_nanos() / 1_000_000;
+        let story = format!("{text} by node {node} at {level:?} at {sent} ms");
+        self.history.borrow_mut().begin(&keys, timestamp, effect, &story);
+        let outcome = self.ask(client, &text, level, ANSWER_WAIT_MAX).await;
+        let under_way = self.at_truncated_table.get();
+        self.at_truncated_table.set(under_way - usize::from(is_at_truncated));
+        let mut history = self.history.borrow_mut();
+        let why = match outcome {
+            Outcome::Answer(Answer::Done) => {
+                history.acknowledged(&keys, timestamp, level);
+                self.count(|c| c.acknowledged += 1);
+                self.note_served(node, level);
+                return true;
+            }
+            Outcome::Answer(Answer::Error {
+                code: UNAVAILABLE,
+                message,
+            }) => {
+                history.refused(&keys, timestamp);
+                self.explain(was_faulty, || format!("{story}: {message}"));
+                return true;
+            }
+            Outcome::Answer(Answer::Error { code, message }) => {
+                if !matches!(code, OVERLOADED | WRITE_TIMEOUT | WRITE_FAILURE) {
+                    self.fail(format!("{story}: an error that nobody promised, {code:#x}: {message}"));
+                }
+                message
+            }
+            Outcome::Answer(other) => {
+                self.fail(format!("{story}: {other:?}"));
+                return true;
+            }
+            Outcome::Lost(why) => {
+                history.in_doubt(&keys, timestamp, &why);
+                self.explain(was_faulty, || format!("{story}: {why}"));
+                return false;
+            }
+        };
+        history.in_doubt(&keys, timestamp, &why);
+        self.explain(was_faulty, || format!("{story}: {why}"));
+        true
+    }
+
+    fn note_served(&self, node: usize, level: Level) {
+        if level == Level::Quorum {
+            self.served.borrow_mut()[node] += 1;
+        }
+    }
+
+    async fn read(&self, client: &mut Client, node: usize, level: Level, dice: u64) -> bool {
+        let p = i32::try_from(dice % 12).expect("below 12");
+        let c = i32::try_from((dice >> 8) % 3).expect("below 3");
+        let rows = |p| (0..ROWS).map(move |c| (R, p, c));
+        let (text, keys): (String, Vec<Key>) = match (dice >> 32) % 16 {
+            0 => (
+                "SELECT p, c, v FROM k.r".to_owned(),
+                (0..PARTITIONS).flat_map(rows).collect(),
+            ),
+            1 => (format!("SELECT p, v FROM k.t WHERE p = {p}"), vec![(T, p, 0)]),
+            2..=3 => (format!("SELECT p, v FROM k.a WHERE p = {p}"), vec![(A, p, 0)]),
+            4..=5 => (format!("SELECT p, v FROM k.b WHERE p = {p}"), vec![(B, p, 0)]),
+            6..=8 => (
+                format!("SELECT p, c, v FROM k.r WHERE p = {p} AND c = {c}"),
+                vec![(R, p, c)],
+            ),
+            9 => (
+                format!("SELECT p, c, v FROM k.r WHERE p = {p} ORDER BY c DESC"),
+                rows(p).collect(),
+            ),
+            _ => (format!("SELECT p, c, v FROM k.r WHERE p = {p}"), rows(p).collect()),
+        };
+        if keys[0].0 == T && self.phase.get() == Phase::Truncate {
+            return true;
+        }
+        let is_at_truncated = usize::from(keys[0].0 == T);
+        self.at_truncated_table
+            .set(self.at_truncated_table.get() + is_at_truncated);
+        let result = self.read_and_check(client, node, &text, &keys, level).await;
+        self.at_truncated_table
+            .set(self.at_truncated_table.get() - is_at_truncated);
+        result.is_some()
+    }
+
+    /// Reads registers and checks them; None when the connection is lost, and no values after an error.
+    async fn read_and_check(
+        &self,
+        client: &mut Client,
+        node: usize,
+        text: &str,
+        keys: &[Key],
+        level: Level,
+    ) -> Option<BTreeMap<Key, i32>> {
+        let floors: Vec<i32> = keys
+            .iter()
+            .map(|key| self.history.borrow().floor(*key, level))
+            .collect();
+        let was_faulty = self.faulty.get();
+        let sent = runtime::now().as_nanos() / 1_000_000;
+        let story = || format!("{text} by node {node} at {level:?} at {sent} ms");
+        match self.ask(client, text, level, ANSWER_WAIT_MAX).await {
+            Outcome::Answer(Answer::Rows(rows, None)) => {
+                let values = registers_of(keys[0].0, &rows);
+                let mut history = self.history.borrow_mut();
+                for (key, floor) in keys.iter().zip(floors) {
+                    if let Err(text) = history.check(*key, floor, level, values.get(key).copied()) {
+                        self.fail(format!("{}: {text}", story()));
+                    }
+                }
+                self.count(|c| c.reads += 1);
+                self.note_served(node, level);
+                Some(values)
+            }
+            Outcome::Answer(Answer::Error { code, message }) => {
+                if !matches!(code, UNAVAILABLE | OVERLOADED | READ_TIMEOUT | READ_FAILURE) {
+                    self.fail(format!(
+                        "{}: an error that nobody promised, {code:#x}: {message}",
+                        story()
+                    ));
+                }
+                self.explain(was_faulty, || format!("{}: {message}", story()));
+                Some(BTreeMap::new())
+            }
+            Outcome::Answer(other) => {
+                self.fail(format!("{}: {other:?}", story()));
+                None
+            }
+            Outcome::Lost(why) => {
+                self.explain(was_faulty, || format!("{}: {why}", story()));
+                None
+            }
+        }
+    }
+
+    /// Empties table `t` while nobody writes to it.
+    async fn truncate(&self) -> Result<(), String> {
+        while self.at_truncated_table.get() > 0 {
+            runtime::sleep(Duration::from_millis(5)).await;
+        }
+        let node = usize::try_from(runtime::random_u64() % self.members.get() as u64).expect("few nodes");
+        let was_faulty = self.faulty.get();
+        let mut client = self.connect_patiently(node).await?;
+        match self.ask(&mut client, "TRUNCATE k.t", Level::All, CHANGE_WAIT_MAX).await {
+            Outcome::Answer(Answer::Done) => {
+                self.history.borrow_mut().truncated(T);
+                self.count(|c| c.truncations += 1);
+            }
+            Outcome::Answer(Answer::Error { code, message }) => {
+                if !matches!(code, UNAVAILABLE | TRUNCATE_ERROR) {
+                    return Err(format!("TRUNCATE: an error that nobody promised, {code:#x}: {message}"));
+                }
+                self.explain(was_faulty, || format!("TRUNCATE: {message}"));
+            }
+            Outcome::Answer(other) => return Err(format!("TRUNCATE: {other:?}")),
+            Outcome::Lost(why) => self.explain(was_faulty, || format!("TRUNCATE: {why}")),
+        }
+        Ok(())
+    }
+
+    /// Reads everything by every coordinator, at QUORUM, then at ALL, then at ONE, when all replicas must be equal; and what became of
+    /// the schema.
+    async fn look_at_everything(&self) -> Result<(), String> {
+        let mut registers = BTreeMap::new();
+        for level in [Level::Quorum, Level::All, Level::One] {
+            for node in 0..self.members.get() {
+                let found = self.read_all(node, level).await?;
+                if level == Level::All {
+                    registers = found;
+                } else if level == Level::One && found != registers {
+                    let differ = registers.iter().find(|(key, value)| found.get(key) != Some(value));
+                    let differ = differ.or_else(|| found.iter().find(|(key, _)| !registers.contains_key(key)));
+                    return Err(format!(
+                        "the replicas that node {node} reads at ONE are not what ALL has made them: {differ:?}, {:?}",
+                        differ.map(|(key, _)| found.get(key))
+                    ));
+                }
+            }
+        }
+        for p in 0..PARTITIONS {
+            let (a, b) = (registers.get(&(A, p, 0)), registers.get(&(B, p, 0)));
+            if self.whole_batches && a != b {
+                return Err(format!(
+                    "a logged batch is half there: partition {p} has {a:?} in a and {b:?} in b"
+                ));
+            }
+        }
+        self.look_at_the_schema().await
+    }
+
+    async fn read_all(&self, node: usize, level: Level) -> Result<BTreeMap<Key, i32>, String> {
+        let mut client = self.connect_patiently(node).await?;
+        let mut all = BTreeMap::new();
+        for p in 0..PARTITIONS {
+            let rows: Vec<Key> = (0..ROWS).map(|c| (R, p, c)).collect();
+            let mut reads = vec![(format!("SELECT p, c, v FROM k.r WHERE p = {p}"), rows)];
+            for (table, name) in [(A, "a"), (B, "b"), (T, "t")] {
+                let text = format!("SELECT p, v FROM k.{name} WHERE p = {p}");
+                reads.push((text, vec![(table, p, 0)]));
+            }
+            for (text, keys) in reads {
+                let read = self.read_and_check(&mut client, node, &text, &keys, level).await;
+                all.extend(read.ok_or("a connection was lost when all was quiet")?);
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// The registers of a result.
+fn registers_of(table: u8, rows: &Rows) -> BTreeMap<Key, i32> {
+    let int = |value: Option<&Value>| match value {
+        Some(Value::Int(n)) => Some(*n),
+        _ => None,
+    };
+    let register = |row: &BTreeMap<String, Value>| {
+        let key = (table, int(row.get("p"))?, int(row.get("c")).unwrap_or(0));
+        Some((key, int(row.get("v"))?))
+    };
+    rows.iter().filter_map(register).collect()
+}

@@ -1,0 +1,181 @@
+//! The machines of a cluster: one for each node, one for all clients, in one world.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::time::Duration;
+
+use runtime::sim::{CrashKind, NodeId, Simulation};
+
+use crate::machine::{Durability, Setup, Start, live, node_config};
+
+const CQL_PORT: u16 = 9042;
+const INTERNODE_PORT: u16 = 7000;
+
+/// How the nodes of a cluster are set up.
+#[derive(Clone, Debug)]
+pub struct ClusterSetup {
+    /// Shards of each node; one node for each.
+    pub shards: Vec<u32>,
+    /// When they acknowledge.
+    pub durability: Durability,
+    /// How many of the nodes, from the first on, are everybody's seeds.
+    pub seeds: usize,
+}
+
+struct Member {
+    machine: NodeId,
+    start: Rc<RefCell<Start>>,
+    runs: Cell<bool>,
+}
+
+/// Nodes, clients, and the world around them.
+pub struct Cluster {
+    /// The world.
+    pub sim: Simulation,
+    members: Vec<Member>,
+    clients: NodeId,
+    setup: ClusterSetup,
+}
+
+impl Cluster {
+    /// Machines on which nothing runs yet.
+    #[must_use]
+    pub fn new(seed: u64, setup: &ClusterSetup) -> Self {
+        let mut sim = Simulation::new(seed);
+        let member = |shards: &u32| Member {
+            machine: sim.add_node(*shards),
+            start: Rc::default(),
+            runs: Cell::new(false),
+        };
+        let members = setup.shards.iter().map(member).collect();
+        let clients = sim.add_node(1);
+        Self {
+            sim,
+            members,
+            clients,
+            setup: setup.clone(),
+        }
+    }
+
+    /// How many nodes there are, running or not.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Where the nodes serve CQL.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        let address = |m: &Member| SocketAddr::new(self.sim.address(m.machine), CQL_PORT);
+        self.members.iter().map(address).collect()
+    }
+
+    /// Starts a node for the first time.
+    pub fn start(&mut self, node: usize) {
+        let seeds = self.members[..self.setup.seeds].iter();
+        let seeds: Vec<SocketAddr> = seeds
+            .map(|m| SocketAddr::new(self.sim.address(m.machine), INTERNODE_PORT))
+            .collect();
+        let member = &self.members[node];
+        let shards = self.setup.shards[node];
+        let setup = Setup {
+            shards,
+            durability: self.setup.durability,
+            shard_bytes: 2 << 20,
+            segment_bytes: 64 << 10,
+            log_bytes: (256 << 10) * u64::from(shards),
+        };
+        let address = SocketAddr::new(self.sim.address(member.machine), CQL_PORT);
+        let start = member.start.clone();
+        member.runs.set(true);
+        self.sim.start(member.machine, move |shard| {
+            let config = node::config::Config {
+                seeds: seeds.clone(),
+                storage_port: INTERNODE_PORT,
+                ..node_config(&setup, shards, address)
+            };
+            Box::pin(live(shard, config, start.clone()))
+        });
+    }
+
+    /// Starts what the clients' machine runs.
+    pub fn start_clients(&mut self, clients: impl Fn() -> Pin<Box<dyn Future<Output = ()>>> + 'static) {
+        self.sim.start(self.clients, move |_| clients());
+    }
+
+    /// Starts a node again that has been stopped.
+    pub fn restart(&mut self, node: usize) {
+        let member = &self.members[node];
+        *member.start.borrow_mut() = Start::default();
+        member.runs.set(true);
+        self.sim.restart(member.machine);
+    }
+
+    /// Stops a node without warning.
+    pub fn crash(&mut self, node: usize, kind: CrashKind) {
+        self.members[node].runs.set(false);
+        self.sim.crash(self.members[node].machine, kind);
+        self.sim.clear_file_faults(self.members[node].machine);
+    }
+
+    /// Whether the node's process runs.
+    #[must_use]
+    pub fn is_running(&self, node: usize) -> bool {
+        self.sim.is_running(self.members[node].machine)
+    }
+
+    /// Why a node ended by itself, or did not start; None for one that nobody has started or that was crashed.
+    #[must_use]
+    pub fn failure(&self, node: usize) -> Option<String> {
+        let member = &self.members[node];
+        if !member.runs.get() {
+            return None;
+        }
+        member.start.borrow().failure()
+    }
+
+    /// The machine of a node.
+    #[must_use]
+    pub fn machine(&self, node: usize) -> NodeId {
+        self.members[node].machine
+    }
+
+    /// The links of a node to all other nodes, and from them, are up or not. Clients reach it all the same.
+    pub fn set_links(&mut self, node: usize, to_others: bool, from_others: bool) {
+        for other in 0..self.size() {
+            if other != node {
+                let (here, there) = (self.machine(node), self.machine(other));
+                self.sim.set_link_up(here, there, to_others);
+                self.sim.set_link_up(there, here, from_others);
+            }
+        }
+    }
+
+    /// Between a node and the others segments take longer, and some are lost.
+    pub fn set_link_quality(&mut self, node: usize, delay: Duration, lost_per_million: u64) {
+        for other in 0..self.size() {
+            if other != node {
+                let (here, there) = (self.machine(node), self.machine(other));
+                for (from, to) in [(here, there), (there, here)] {
+                    self.sim.set_delay(from, to, delay);
+                    self.sim.set_loss(from, to, lost_per_million);
+                }
+            }
+        }
+    }
+
+    /// Leaves a node's disk that much room; None ends that.
+    pub fn set_disk_room(&mut self, node: usize, room: Option<u64>) {
+        let machine = self.machine(node);
+        let Some(room) = room else {
+            return self.sim.set_disk_capacity(machine, None);
+        };
+        self.sim.set_disk_capacity(machine, Some(1 << 40));
+        let available = self.sim.on_node(machine, || runtime::fs::available_bytes("/"));
+        let used = (1 << 40) - available.unwrap_or(0);
+        self.sim.set_disk_capacity(machine, Some(used + room));
+    }
+}

@@ -1,0 +1,466 @@
+//! A scenario of a cluster: how it is set up and what strikes it; played from a seed.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::time::Duration;
+
+use runtime::sim::CrashKind;
+
+use super::clients::{Clients, ClusterCounts, Phase};
+use super::machines::{Cluster, ClusterSetup};
+use crate::machine::Durability;
+use crate::scenario::{Chance, Failure, panic_text};
+
+/// How long a cluster may take to form, until its tables are there.
+const FORM_WAIT_MAX: Duration = Duration::from_mins(3);
+/// After everything is healed, how long until every node has served QUORUM again.
+const SERVE_WAIT_MAX: Duration = Duration::from_secs(30);
+/// How long after that until no error comes any more: a peer that fell often must answer sixteen pings before it is trusted again.
+const TRUST_WAIT: Duration = Duration::from_secs(20);
+/// When the clients rest, until nothing is under way any more: the network tries for a minute.
+const QUIET_WAIT: Duration = Duration::from_secs(75);
+/// How long the look at everything may take.
+const LOOK_WAIT_MAX: Duration = Duration::from_mins(5);
+const SLICE: Duration = Duration::from_millis(10);
+
+/// What strikes nodes.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct ClusterFaults {
+    /// A process is killed, between two steps or in a file operation.
+    pub kills: bool,
+    /// A machine loses power.
+    pub power_losses: bool,
+    /// A node is told to end, and starts again.
+    pub restarts: bool,
+    /// A node is cut off from the others, in one direction or both.
+    pub splits: bool,
+    /// The network of a node is slow, or loses segments.
+    pub bad_links: bool,
+    /// The clock of a node is wrong.
+    pub wrong_clocks: bool,
+    /// The disk of a node is slow.
+    pub slow_disks: bool,
+    /// The disk of a node is full.
+    pub full_disks: bool,
+    /// A file operation of a node fails.
+    pub failing_operations: bool,
+}
+
+impl ClusterFaults {
+    /// All that a node in batch mode must survive.
+    pub const ALL: Self = Self {
+        kills: true,
+        power_losses: true,
+        restarts: true,
+        splits: true,
+        bad_links: true,
+        wrong_clocks: true,
+        slow_disks: true,
+        full_disks: true,
+        failing_operations: true,
+    };
+
+    fn list(self) -> Vec<Fault> {
+        let all = [
+            (self.kills, Fault::Kill),
+            (self.power_losses, Fault::PowerLoss),
+            (self.restarts, Fault::Restart),
+            (self.splits, Fault::Split),
+            (self.bad_links, Fault::BadLink),
+            (self.wrong_clocks, Fault::WrongClock),
+            (self.slow_disks, Fault::SlowDisk),
+            (self.full_disks, Fault::FullDisk),
+            (self.failing_operations, Fault::FailingOperation),
+        ];
+        all.iter()
+            .filter(|(is_on, _)| *is_on)
+            .map(|(_, fault)| *fault)
+            .collect()
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fault {
+    Kill,
+    PowerLoss,
+    Restart,
+    Split,
+    BadLink,
+    WrongClock,
+    SlowDisk,
+    FullDisk,
+    FailingOperation,
+}
+
+/// See the module.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ClusterScenario {
+    /// Nodes from the beginning.
+    pub nodes: usize,
+    /// Nodes that join when the cluster has data already.
+    pub joiners: usize,
+    /// Most shards of a node.
+    pub shards_max: u32,
+    /// When nodes acknowledge.
+    pub durability: Durability,
+    /// What strikes them.
+    pub faults: ClusterFaults,
+    /// How often something does.
+    pub rounds: u32,
+    /// Whether logged batches must be whole in the end.
+    pub whole_batches: bool,
+}
+
+/// What a run has seen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ClusterReport {
+    /// Virtual time that passed.
+    pub time: Duration,
+    /// What struck nodes.
+    pub faults: u64,
+    /// What the clients did.
+    pub counts: ClusterCounts,
+    /// Equal for equal runs.
+    pub trace_hash: u64,
+}
+
+struct Run<'a> {
+    scenario: &'a ClusterScenario,
+    cluster: Cluster,
+    clients: Rc<Clients>,
+    chance: Chance,
+    round: u32,
+    faults: u64,
+    /// Nodes whose process may end by itself, or will.
+    may_end: Vec<bool>,
+}
+
+impl ClusterScenario {
+    /// A cluster of so many nodes that nothing strikes.
+    #[must_use]
+    pub fn new(nodes: usize) -> Self {
+        Self {
+            nodes,
+            joiners: 0,
+            shards_max: 2,
+            durability: Durability::Batch,
+            faults: ClusterFaults::default(),
+            rounds: 3,
+            whole_batches: true,
+        }
+    }
+
+    /// The scenario that a seed chooses.
+    #[must_use]
+    pub fn of_seed(seed: u64) -> Self {
+        let mut chance = Chance::new(seed ^ 0x5eed);
+        let mut on = || chance.once_in(2);
+        let faults = ClusterFaults {
+            kills: on(),
+            power_losses: on(),
+            restarts: on(),
+            splits: on(),
+            bad_links: on(),
+            wrong_clocks: on(),
+            slow_disks: on(),
+            full_disks: on(),
+            failing_operations: on(),
+        };
+        let durability = if faults.power_losses || on() {
+            Durability::Batch
+        } else {
+            Durability::Periodic(Duration::from_millis(100))
+        };
+        Self {
+            joiners: usize::from(chance.once_in(4)),
+            durability,
+            faults,
+            rounds: 4,
+            ..Self::new(if chance.once_in(4) { 5 } else { 3 })
+        }
+    }
+
+    /// Plays the scenario.
+    ///
+    /// # Errors
+    /// When a promise was broken.
+    pub fn run(&self, seed: u64) -> Result<ClusterReport, Failure> {
+        let mut chance = Chance::new(seed);
+        let size = self.nodes + self.joiners;
+        let most = u64::from(self.shards_max);
+        let shards = (0..size).map(|_| u32::try_from(1 + chance.below(most)).expect("few shards"));
+        let setup = ClusterSetup {
+            shards: shards.collect(),
+            durability: self.durability,
+            seeds: usize::try_from(1 + chance.below(self.nodes as u64)).expect("few nodes"),
+        };
+        let tablets = chance.once_in(2);
+        let replication = format!(
+            "replication = {{'class': 'NetworkTopologyStrategy', 'replication_factor': 3}} AND tablets = {{'enabled': {tablets}}}"
+        );
+        let cluster = Cluster::new(seed, &setup);
+        let clients = Clients::new(cluster.addresses(), self.nodes, replication, self.whole_batches);
+        let mut run = Run {
+            scenario: self,
+            cluster,
+            clients,
+            chance,
+            round: 0,
+            faults: 0,
+            may_end: vec![false; size],
+        };
+        let failed = |life, text| Failure { seed, life, text };
+        match catch_unwind(AssertUnwindSafe(|| run.play())) {
+            Ok(Ok(())) => Ok(run.report()),
+            Ok(Err(text)) => Err(failed(run.round, text)),
+            Err(panic) => {
+                // What the panic left half done must not be dropped as if nothing had happened.
+                let failure = failed(run.round, format!("a node panicked: {}", panic_text(&*panic)));
+                std::mem::forget(run);
+                Err(failure)
+            }
+        }
+    }
+}
+
+impl Run<'_> {
+    fn report(&self) -> ClusterReport {
+        ClusterReport {
+            time: Duration::from_nanos(self.cluster.sim.now().as_nanos() - 1_000_000_000),
+            faults: self.faults,
+            counts: self.clients.counts.get(),
+            trace_hash: self.cluster.sim.trace_hash(),
+        }
+    }
+
+    fn play(&mut self) -> Result<(), String> {
+        self.form()?;
+        self.run_for(Duration::from_secs(3))?;
+        for round in 1..=self.scenario.rounds {
+            self.round = round;
+            if round == 2 {
+                self.join()?;
+            }
+            self.strike();
+            let time = Duration::from_millis(500) + self.chance.millis(9000);
+            self.run_for(time)?;
+            if self.chance.once_in(2) {
+                self.heal();
+                self.must_be_well()?;
+            } else if self.chance.once_in(2) {
+                self.heal();
+            }
+        }
+        self.heal();
+        self.must_be_well()?;
+        self.end()
+    }
+
+    /// Nodes start in any order, the clients make the tables.
+    fn form(&mut self) -> Result<(), String> {
+        let nodes = self.scenario.nodes;
+        let first = usize::try_from(self.chance.below(nodes as u64)).expect("few nodes");
+        for n in 0..nodes {
+            self.cluster.start((first + n) % nodes);
+            let pause = self.chance.millis(300);
+            self.run_for(pause)?;
+        }
+        let clients = self.clients.clone();
+        self.cluster.start_clients(move || Box::pin(clients.clone().run(2)));
+        self.wait_for(FORM_WAIT_MAX, "the cluster did not form", |run| {
+            run.clients.phase.get() == Phase::Work
+        })
+    }
+
+    /// New nodes come to a cluster with data.
+    fn join(&mut self) -> Result<(), String> {
+        let size = self.cluster.size();
+        for node in self.clients.members.get()..size {
+            self.heal();
+            self.clients.faulty.set(true);
+            self.cluster.start(node);
+            self.clients.members.set(node + 1);
+            let what = "a node that joined did not serve QUORUM";
+            let minute = Duration::from_mins(1);
+            self.wait_for(minute, what, |run| run.clients.served.borrow()[node] > 0)?;
+        }
+        Ok(())
+    }
+
+    /// Something strikes one node, or two.
+    fn strike(&mut self) {
+        let faults = self.scenario.faults.list();
+        if faults.is_empty() {
+            return;
+        }
+        self.clients.faulty.set(true);
+        for _ in 0..1 + self.chance.below(2) {
+            let fault = faults[self.index(faults.len())];
+            let node = self.index(self.clients.members.get());
+            self.faults += 1;
+            log::info!("simulation: {fault:?} strikes node {node}");
+            self.strike_with(fault, node);
+        }
+    }
+
+    fn index(&mut self, bound: usize) -> usize {
+        usize::try_from(self.chance.below(bound as u64)).expect("below a length")
+    }
+
+    fn strike_with(&mut self, fault: Fault, node: usize) {
+        let machine = self.cluster.machine(node);
+        match fault {
+            Fault::Kill | Fault::PowerLoss => {
+                let kind = if fault == Fault::Kill {
+                    CrashKind::Kill
+                } else {
+                    CrashKind::PowerLoss
+                };
+                if self.chance.once_in(2) {
+                    self.cluster.crash(node, kind);
+                } else {
+                    self.may_end[node] = true;
+                    let operations = self.chance.below(400);
+                    self.cluster.sim.crash_after_file_ops(machine, operations, kind);
+                }
+            }
+            Fault::Restart => {
+                if self.cluster.is_running(node) {
+                    self.may_end[node] = true;
+                    self.cluster.sim.terminate(machine);
+                }
+            }
+            Fault::Split => {
+                let (to_others, from_others) = [(false, false), (false, true), (true, false)][self.index(3)];
+                self.cluster.set_links(node, to_others, from_others);
+            }
+            Fault::BadLink => {
+                let delay = self.chance.millis(800);
+                let lost = self.chance.below(300_000);
+                self.cluster.set_link_quality(node, delay, lost);
+            }
+            Fault::WrongClock => {
+                let skew = i64::try_from(self.chance.below(20_000_000)).expect("seconds") - 10_000_000;
+                self.cluster.sim.set_clock_skew_us(machine, skew);
+            }
+            Fault::SlowDisk => {
+                let delay = self.chance.millis(20);
+                self.cluster.sim.set_disk_delay(machine, delay);
+            }
+            Fault::FullDisk => {
+                self.may_end[node] = true;
+                let room = self.chance.below(100 << 10);
+                self.cluster.set_disk_room(node, Some(room));
+            }
+            Fault::FailingOperation => {
+                self.may_end[node] = true;
+                let operations = self.chance.below(400);
+                self.cluster
+                    .sim
+                    .fail_file_op_after(machine, operations, std::io::ErrorKind::Other);
+            }
+        }
+    }
+
+    /// Ends all faults, and starts what has stopped.
+    fn heal(&mut self) {
+        for node in 0..self.clients.members.get() {
+            let machine = self.cluster.machine(node);
+            self.cluster.set_links(node, true, true);
+            self.cluster.set_link_quality(node, Duration::ZERO, 0);
+            self.cluster.sim.set_clock_skew_us(machine, 0);
+            self.cluster.sim.set_disk_delay(machine, Duration::ZERO);
+            self.cluster.set_disk_room(node, None);
+            self.cluster.sim.clear_file_faults(machine);
+            // One that is ending must have time to.
+            if self.may_end[node] && self.cluster.is_running(node) {
+                self.cluster.sim.run_until_ended(machine, Duration::from_secs(2));
+            }
+            if !self.cluster.is_running(node) {
+                self.cluster.restart(node);
+                self.may_end[node] = false;
+            }
+        }
+    }
+
+    /// What was healed serves soon, and after some time without any error.
+    fn must_be_well(&mut self) -> Result<(), String> {
+        let before = self.clients.served.borrow().clone();
+        let members = self.clients.members.get();
+        let what = "not every node served QUORUM within thirty seconds after all was healed";
+        self.wait_for(SERVE_WAIT_MAX, what, |run| {
+            run.start_what_ended();
+            let served = run.clients.served.borrow();
+            (0..members).all(|node| served[node] > before[node] + 3)
+        })?;
+        self.run_for(TRUST_WAIT)?;
+        self.start_what_ended();
+        self.may_end.fill(false);
+        self.clients.faulty.set(false);
+        if self.chance.once_in(2) {
+            self.clients.phase.set(Phase::Truncate);
+        }
+        let calm = Duration::from_secs(2);
+        self.run_for(calm)?;
+        let is_done = |run: &mut Self| run.clients.phase.get() == Phase::Work;
+        self.wait_for(Duration::from_mins(1), "TRUNCATE did not end", is_done)
+    }
+
+    /// A node that ended late, or by a failure that struck its start, is started again.
+    fn start_what_ended(&mut self) {
+        for node in 0..self.clients.members.get() {
+            if !self.cluster.is_running(node) && self.may_end[node] {
+                self.cluster.restart(node);
+            }
+        }
+    }
+
+    fn end(&mut self) -> Result<(), String> {
+        self.clients.phase.set(Phase::Rest);
+        self.run_for(QUIET_WAIT)?;
+        self.clients.phase.set(Phase::Final);
+        let is_done = |run: &mut Self| run.clients.phase.get() == Phase::Done;
+        self.wait_for(LOOK_WAIT_MAX, "the last look at everything did not end", is_done)
+    }
+
+    fn verdict(&mut self) -> Result<(), String> {
+        if let Some(text) = self.clients.failure() {
+            return Err(text);
+        }
+        for node in 0..self.cluster.size() {
+            if self.may_end[node] {
+                continue;
+            }
+            if let Some(text) = self.cluster.failure(node) {
+                return Err(format!("node {node} has ended: {text}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn run_for(&mut self, time: Duration) -> Result<(), String> {
+        let end = self.cluster.sim.now() + time;
+        while self.cluster.sim.now() < end {
+            self.cluster.sim.run_for(SLICE);
+            self.verdict()?;
+        }
+        Ok(())
+    }
+
+    fn wait_for(
+        &mut self,
+        limit: Duration,
+        what: &str,
+        mut is_done: impl FnMut(&mut Self) -> bool,
+    ) -> Result<(), String> {
+        let end = self.cluster.sim.now() + limit;
+        while !is_done(self) {
+            if self.cluster.sim.now() >= end {
+                return Err(what.to_owned());
+            }
+            self.cluster.sim.run_for(SLICE);
+            self.verdict()?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,146 @@
+//! Schema changes by all nodes at once, in keyspace `d`: tables of each node's own, and columns of a table that all share.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::clients::{CHANGE_WAIT_MAX, Clients, Phase};
+use crate::client::{Answer, Client};
+use crate::model::Value;
+
+const SERVER_ERROR: i32 = 0x0000;
+
+/// What is known of a name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Known {
+    There,
+    Gone,
+    InDoubt,
+}
+
+/// What was asked for, and what was promised of it.
+#[derive(Default)]
+pub(crate) struct SchemaChanges {
+    tables: RefCell<BTreeMap<String, Known>>,
+    columns: RefCell<BTreeMap<String, Known>>,
+}
+
+impl Clients {
+    /// A client of a node that changes the schema now and then. Ends never.
+    pub(crate) async fn change_schema(self: Rc<Self>, node: usize) {
+        let mut number = 0;
+        loop {
+            runtime::sleep(Duration::from_millis(500 + runtime::random_u64() % 6000)).await;
+            if self.phase.get() != Phase::Work || node >= self.members.get() {
+                continue;
+            }
+            let Some(mut client) = self.connect(node).await else {
+                continue;
+            };
+            number += 1;
+            self.change_once(&mut client, node, number).await;
+        }
+    }
+
+    async fn change_once(&self, client: &mut Client, node: usize, number: u32) {
+        let dice = runtime::random_u64() % 4;
+        let changes = &self.schema_changes;
+        let droppable = |tables: &BTreeMap<String, Known>| {
+            let mine = |name: &String| name.starts_with(&format!("n{node}_"));
+            let there = tables
+                .iter()
+                .find(|(name, known)| mine(name) && **known == Known::There);
+            there.map(|(name, _)| name.clone())
+        };
+        let droppable = droppable(&changes.tables.borrow());
+        let (text, names, name, then) = match (dice, droppable) {
+            (0, Some(name)) => (format!("DROP TABLE d.{name}"), &changes.tables, name, Known::Gone),
+            (1, _) => {
+                let name = format!("n{node}_{number}");
+                (
+                    format!("ALTER TABLE d.shared ADD {name} int"),
+                    &changes.columns,
+                    name,
+                    Known::There,
+                )
+            }
+            _ => {
+                let name = format!("n{node}_{number}");
+                let text = format!("CREATE TABLE d.{name} (p int PRIMARY KEY, v int)");
+                (text, &changes.tables, name, Known::There)
+            }
+        };
+        names.borrow_mut().insert(name.clone(), Known::InDoubt);
+        let was_faulty = self.faulty.get();
+        let why = match runtime::timeout(CHANGE_WAIT_MAX, client.ask(&text)).await {
+            Ok(Ok(Answer::Done)) => {
+                names.borrow_mut().insert(name, then);
+                self.count(|c| c.schema_changes += 1);
+                return;
+            }
+            Ok(Ok(Answer::Error { code, message })) => {
+                if code != SERVER_ERROR {
+                    self.fail(format!(
+                        "{text} by node {node}: an error that nobody promised, {code:#x}: {message}"
+                    ));
+                }
+                message
+            }
+            Ok(Ok(other)) => return self.fail(format!("{text}: {other:?}")),
+            Ok(Err(e)) => e.to_string(),
+            Err(_) => format!("no answer within {CHANGE_WAIT_MAX:?}"),
+        };
+        self.explain(was_faulty, || format!("{text} by node {node}: {why}"));
+    }
+
+    /// Every node has the same schema, and in it what was acknowledged.
+    pub(crate) async fn look_at_the_schema(&self) -> Result<(), String> {
+        let mut first: Option<(String, BTreeSet<String>, BTreeSet<String>)> = None;
+        for node in 0..self.members.get() {
+            let mut client = self.connect_patiently(node).await?;
+            let version = texts(&mut client, "SELECT schema_version FROM system.local", "schema_version").await?;
+            let version = version.into_iter().next().ok_or("system.local is empty")?;
+            let statement = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = 'd'";
+            let tables = texts(&mut client, statement, "table_name").await?;
+            let statement =
+                "SELECT column_name FROM system_schema.columns WHERE keyspace_name = 'd' AND table_name = 'shared'";
+            let columns = texts(&mut client, statement, "column_name").await?;
+            for (names, found) in [
+                (&self.schema_changes.tables, &tables),
+                (&self.schema_changes.columns, &columns),
+            ] {
+                for (name, known) in &*names.borrow() {
+                    if *known != Known::InDoubt && found.contains(name) != (*known == Known::There) {
+                        return Err(format!("node {node}: {name} was acknowledged as {known:?}, and is not"));
+                    }
+                }
+            }
+            let seen = (version, tables, columns);
+            match &first {
+                None => first = Some(seen),
+                Some(first) if *first != seen => {
+                    return Err(format!(
+                        "node {node} has another schema than node 0: {seen:?}, not {first:?}"
+                    ));
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One column of a result, of texts.
+async fn texts(client: &mut Client, statement: &str, column: &str) -> Result<BTreeSet<String>, String> {
+    match client.ask(statement).await {
+        Ok(Answer::Rows(rows, _)) => {
+            let text = |row: &BTreeMap<String, Value>| match row.get(column) {
+                Some(Value::Text(text)) => Some(text.clone()),
+                _ => None,
+            };
+            Ok(rows.iter().filter_map(text).collect())
+        }
+        other => Err(format!("{statement}: {other:?}")),
+    }
+}
