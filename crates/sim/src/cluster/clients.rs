@@ -27,6 +27,8 @@ const B: u8 = 2;
 const T: u8 = 3;
 /// Longer than any coordinator takes.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(15);
+/// Longer than a coordinator's write to a replica lives.
+const LATE_WRITE_WAIT: Duration = Duration::from_secs(3);
 /// Schema changes and truncations may wait for an election and for nodes that do not answer.
 pub(crate) const CHANGE_WAIT_MAX: Duration = Duration::from_secs(70);
 
@@ -510,6 +512,8 @@ impl Clients {
         while self.at_truncated_table.get() > 0 {
             runtime::sleep(Duration::from_millis(5)).await;
         }
+        // What was acknowledged may still be on its way to the last replica.
+        runtime::sleep(LATE_WRITE_WAIT).await;
         let node = usize::try_from(runtime::random_u64() % self.members.get() as u64).expect("few nodes");
         let was_faulty = self.faulty.get();
         let mut client = self.connect_patiently(node).await?;

@@ -219,6 +219,8 @@ impl History {
     /// A table was truncated while nobody wrote to it: what was written before is gone, and must not return.
     pub fn truncated(&mut self, table: u8) {
         let last = self.last;
+        // Whoever used one later would seem to have written before.
+        self.kept.clear();
         for (_, register) in self
             .registers
             .range_mut((table, i32::MIN, i32::MIN)..=(table, i32::MAX, i32::MAX))

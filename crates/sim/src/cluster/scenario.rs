@@ -133,6 +133,8 @@ struct Run<'a> {
     faults: u64,
     /// Nodes whose process may end by itself, or will.
     may_end: Vec<bool>,
+    /// Nodes whose operator will start them again: a log that could not be synced takes no writes until then.
+    must_restart: Vec<bool>,
 }
 
 impl ClusterScenario {
@@ -208,6 +210,7 @@ impl ClusterScenario {
             round: 0,
             faults: 0,
             may_end: vec![false; size],
+            must_restart: vec![false; size],
         };
         let failed = |life, text| Failure { seed, life, text };
         match catch_unwind(AssertUnwindSafe(|| run.play())) {
@@ -354,6 +357,7 @@ impl Run<'_> {
             }
             Fault::FailingOperation => {
                 self.may_end[node] = true;
+                self.must_restart[node] = true;
                 let operations = self.chance.below(400);
                 self.cluster
                     .sim
@@ -372,6 +376,9 @@ impl Run<'_> {
             self.cluster.sim.set_disk_delay(machine, Duration::ZERO);
             self.cluster.set_disk_room(node, None);
             self.cluster.sim.clear_file_faults(machine);
+            if std::mem::take(&mut self.must_restart[node]) {
+                self.cluster.crash(node, CrashKind::Kill);
+            }
             // One that is ending must have time to.
             if self.may_end[node] && self.cluster.is_running(node) {
                 self.cluster.sim.run_until_ended(machine, Duration::from_secs(2));
