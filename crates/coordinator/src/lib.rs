@@ -40,11 +40,11 @@ use schema::TableId;
 use topology::{Liveness, NodeNumber, Replica};
 use uuid::Uuid;
 
+pub use self::paxos::{CasRead, CasRequest, Decision, Found, serial_read_level};
 pub use error::{CoordinatorError, Tally, WriteKind};
 pub use message::{
     Addressed, Answer, Extent, Malformed, ReadCommand, Verb, decode_mutations, difference, encode_mutations, pack_block,
 };
-pub use self::paxos::{CasRead, CasRequest, Decision, Found, serial_read_level};
 pub use paxos_replica::paxos_table;
 pub use read::{ReplicatedRead, Stretch};
 pub use view::{ClusterView, Levels, NotAMember, Route};
