@@ -400,8 +400,11 @@ impl Run<'_> {
             let served = run.clients.served.borrow();
             (0..members).all(|node| served[node] > before[node] + 3)
         })?;
+        self.clients.phase.set(Phase::Rest);
         self.run_for(TRUST_WAIT)?;
         self.start_what_ended();
+        self.clients.phase.set(Phase::Work);
+        self.run_for(Duration::from_secs(1))?;
         self.may_end.fill(false);
         self.clients.faulty.set(false);
         if self.chance.once_in(2) {
