@@ -1,20 +1,21 @@
 //! What two replicas compare instead of their data.
 //!
-//! A digest is over what lives: the cells that a client would see, with their timestamps and expiries. Where two replicas agree
-//! about that, neither holds a deletion that hides a cell of the other's, as it would hide its own; so the merge of both shows the
-//! same, and it does not matter which deletions each has forgotten already.
+//! A digest is over what lives, the cells that a client would see, with their timestamps and expiries; and over the deletions that
+//! hide nothing else of the stretch any more and are younger than the table's grace. Where two replicas agree about what lives, neither
+//! holds a deletion that hides a cell of the other's, as it would hide its own; so the merge of both shows the same. But where a client
+//! is told that something is gone, as many replicas must know it as the level wants, or the next read sees it again; so deletions
+//! count, as long as no replica may have forgotten them: whether it has makes no difference afterwards.
 
-use mutation::compact::{LiveColumn, LiveRow};
-use mutation::{Cell, PartitionBlock, RangeTombstoneList, RowView, Tombstone};
+use mutation::{Cell, Column, PartitionBlock, RangeTombstoneList, RowView, Tombstone};
 use schema::Table;
 use stdx::vint;
 use types::token::murmur3_x64_128;
 
-/// Collects what lives of a stretch, block by block.
+/// Collects what counts of a stretch, block by block.
 #[derive(Default)]
 pub(crate) struct Digest {
     material: Vec<u8>,
-    /// The partition that the block before belonged to had a living row, or a living static row.
+    /// The partition that the block before belonged to, if anything of it counted.
     key: Option<Vec<u8>>,
 }
 
@@ -26,10 +27,30 @@ const SIMPLE: u8 = 5;
 const COMPLEX: u8 = 6;
 const ELEMENT: u8 = 7;
 const END: u8 = 8;
+const DELETED: u8 = 9;
+const RANGE: u8 = 10;
+
+/// The second of the read, and that before which deletions do not count.
+#[derive(Clone, Copy)]
+struct Times {
+    now: u32,
+    gc_before: u32,
+}
+
+impl Times {
+    fn counts(self, tombstone: Tombstone) -> bool {
+        !tombstone.is_none() && tombstone.deletion_time >= self.gc_before
+    }
+}
 
 impl Digest {
     /// Adds a block that follows those before.
     pub(crate) fn add(&mut self, table: &Table, block: &PartitionBlock, now: u32) {
+        let grace = u32::try_from(table.options.gc_grace_seconds).unwrap_or(0);
+        let times = Times {
+            now,
+            gc_before: now.saturating_sub(grace),
+        };
         let is_new = self.key.as_deref() != Some(block.key());
         let before = self.material.len();
         if is_new {
@@ -37,9 +58,25 @@ impl Digest {
             self.sized(block.key());
         }
         let head = self.material.len();
-        if is_new && let Some(row) = block.static_row() {
-            self.material.push(STATIC);
-            self.row(table, row, block.tombstone, now);
+        if is_new {
+            self.deletion(block.tombstone, Tombstone::NONE, times);
+            if let Some(row) = block.static_row() {
+                let start = self.material.len();
+                self.material.push(STATIC);
+                if !self.row(table, row, block.tombstone, times) {
+                    self.material.truncate(start);
+                }
+            }
+        }
+        for range in &block.range_tombstones {
+            if range.tombstone.supersedes(block.tombstone) && times.counts(range.tombstone) {
+                self.material.push(RANGE);
+                for bound in [&range.start, &range.end] {
+                    self.material.push(bound.kind as u8);
+                    self.sized(&bound.prefix);
+                }
+                self.deletion(range.tombstone, block.tombstone, times);
+            }
         }
         let ranges = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
         for (clustering, row) in block.rows() {
@@ -49,12 +86,12 @@ impl Digest {
             let start = self.material.len();
             self.material.push(ROW);
             self.sized(clustering);
-            if !self.row(table, row, deletion, now) {
+            if !self.row(table, row, deletion, times) {
                 self.material.truncate(start);
             }
         }
         if is_new && self.material.len() == head {
-            // Nothing of it lives so far: the replica that has never heard of the partition must agree.
+            // Nothing of it counts so far: the replica that has never heard of the partition must agree.
             self.material.truncate(before);
         } else {
             self.key = Some(block.key().to_vec());
@@ -74,40 +111,84 @@ impl Digest {
         self.material.extend_from_slice(bytes);
     }
 
-    /// Adds what lives of a row; whether anything does.
-    fn row(&mut self, table: &Table, row: RowView<'_>, deletion: Tombstone, now: u32) -> bool {
-        let live = LiveRow::new(row, &table.layout, deletion, now);
+    /// Adds a deletion that counts and is stronger than what covers its place.
+    fn deletion(&mut self, tombstone: Tombstone, covering: Tombstone, times: Times) {
+        if tombstone.supersedes(covering) && times.counts(tombstone) {
+            self.material.push(DELETED);
+            self.material.extend_from_slice(&tombstone.timestamp.to_le_bytes());
+        }
+    }
+
+    /// Adds what counts of a row; whether anything does.
+    fn row(&mut self, table: &Table, row: RowView<'_>, covering: Tombstone, times: Times) -> bool {
         let before = self.material.len();
-        if let Some(marker) = row.marker.filter(|_| live.has_live_marker()) {
+        self.deletion(row.tombstone, covering, times);
+        let deletion = covering.merge(row.tombstone);
+        // One that has expired leaves no tombstone behind, here as in a compaction.
+        let marker = row
+            .marker
+            .filter(|m| m.is_live(times.now) && !deletion.covers(m.timestamp));
+        if let Some(marker) = marker {
             self.material.push(MARKER);
             self.material.extend_from_slice(&marker.timestamp.to_le_bytes());
             self.times(marker.ttl, marker.expiry);
         }
-        for (id, column) in live.columns() {
+        for (id, column) in row.columns(&table.layout) {
+            if table.layout.is_dropped(id) {
+                continue;
+            }
+            let start = self.material.len();
+            self.material.push(if matches!(column, Column::Simple(_)) {
+                SIMPLE
+            } else {
+                COMPLEX
+            });
+            vint::put_unsigned(&mut self.material, id as u64);
+            let head = self.material.len();
             match column {
-                LiveColumn::Simple(cell) => {
-                    self.material.push(SIMPLE);
-                    vint::put_unsigned(&mut self.material, id as u64);
-                    self.cell(&cell);
-                }
-                LiveColumn::Complex(elements) => {
-                    self.material.push(COMPLEX);
-                    vint::put_unsigned(&mut self.material, id as u64);
-                    for (path, cell) in elements {
+                Column::Simple(cell) => self.cell(&cell, deletion, times),
+                Column::Complex(complex) => {
+                    self.deletion(complex.tombstone, deletion, times);
+                    let deletion = deletion.merge(complex.tombstone);
+                    for (path, cell) in complex.elements() {
+                        let start = self.material.len();
                         self.material.push(ELEMENT);
                         self.sized(path);
-                        self.cell(&cell);
+                        let head = self.material.len();
+                        self.cell(&cell, deletion, times);
+                        if self.material.len() == head {
+                            self.material.truncate(start);
+                        }
                     }
                 }
+            }
+            if self.material.len() == head {
+                self.material.truncate(start);
             }
         }
         self.material.len() > before
     }
 
-    fn cell(&mut self, cell: &Cell<'_>) {
-        self.material.extend_from_slice(&cell.timestamp.to_le_bytes());
-        self.times(cell.ttl, cell.deletion_time);
-        self.sized(cell.value);
+    /// Adds a cell that lives, or its deletion; one that has expired was deleted when it was written.
+    fn cell(&mut self, cell: &Cell<'_>, deletion: Tombstone, times: Times) {
+        if deletion.covers(cell.timestamp) {
+            return;
+        }
+        if cell.is_live(times.now) {
+            self.material.extend_from_slice(&cell.timestamp.to_le_bytes());
+            self.times(cell.ttl, cell.deletion_time);
+            self.sized(cell.value);
+            return;
+        }
+        let tombstone = Tombstone {
+            timestamp: cell.timestamp,
+            deletion_time: if cell.dead {
+                cell.deletion_time
+            } else {
+                cell.deletion_time.saturating_sub(cell.ttl)
+            },
+        };
+        self.deletion(tombstone, Tombstone::NONE, times);
     }
 
     fn times(&mut self, ttl: u32, expiry: u32) {

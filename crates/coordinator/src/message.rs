@@ -315,7 +315,7 @@ impl Extent {
 /// What one replica has of a stretch.
 #[derive(Clone, Default, Debug)]
 pub struct Answer {
-    /// Over what lives; equal digests mean equal results.
+    /// Over what lives and what is deleted; equal digests mean equal results.
     pub digest: u128,
     /// In reading order; none when only the digest was asked for. All but the last of a partition say in `covered` how far they
     /// go; the last of the answer does so when the stretch ended inside its partition.

@@ -61,6 +61,38 @@ fn a_node_that_was_dead_while_others_wrote_is_repaired_by_a_read() {
 }
 
 #[test]
+fn a_row_that_a_quorum_has_not_found_any_more_does_not_return() {
+    let mut cluster = Cluster::new(1, Shape::default());
+    // Nodes 0 and 2 get the row, and node 0 alone its deletion.
+    cluster.kill(1);
+    cluster.set_live(1, false);
+    let written = cluster.on(
+        0,
+        |node| async move { node.insert(b"key", 1, b"one", 10, QUORUM).await },
+    );
+    assert_eq!(written, Ok(()));
+    cluster.set_live(2, false);
+    let deleted = cluster.on(
+        0,
+        |node| async move { node.delete(b"key", 1, 20, Consistency::One).await },
+    );
+    assert_eq!(deleted, Ok(()));
+    // Nodes 0 and 1 are asked, then 1 and 2.
+    cluster.restart(1);
+    cluster.set_live(1, true);
+    cluster.set_live(2, false);
+    let read = |node: support::Local| async move { node.select(b"key", QUORUM).await };
+    assert_eq!(cluster.on(0, read), Ok(BTreeMap::new()), "node 0 has the deletion");
+    cluster.set_live(2, true);
+    cluster.set_live(0, false);
+    assert_eq!(
+        cluster.on(1, read),
+        Ok(BTreeMap::new()),
+        "a read at QUORUM has seen that the row is gone, and the next one sees it again"
+    );
+}
+
+#[test]
 fn a_node_that_nobody_knows_to_be_cut_off_costs_a_timeout_only_where_it_is_needed() {
     let mut cluster = Cluster::new(2, Shape::default());
     cluster.split(&[2]);

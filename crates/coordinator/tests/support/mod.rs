@@ -172,6 +172,25 @@ pub fn insert(table: &Table, key: &[u8], c: i32, v: &[u8], timestamp: i64) -> Ve
     out
 }
 
+/// The packed mutation of `DELETE FROM t USING TIMESTAMP … WHERE k = … AND c = …`.
+pub fn delete(table: &Table, key: &[u8], c: i32, timestamp: i64) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut builder = MutationBuilder::begin(&mut out, table.id, key);
+    let shared = Shared {
+        timestamp: 0,
+        ttl: 0,
+        expiry: 0,
+    };
+    let tombstone = Tombstone {
+        timestamp,
+        deletion_time: wall_seconds(),
+    };
+    builder.row(&clustering(c), |out| {
+        RowBuilder::begin(out, &table.layout, shared, None, tombstone, false, 0);
+    });
+    out
+}
+
 /// The column `v` of the rows of blocks, by `c`.
 pub fn rows(table: &Table, blocks: &[PartitionBlock]) -> BTreeMap<i32, Vec<u8>> {
     let mut found = BTreeMap::new();
@@ -208,6 +227,20 @@ impl Local {
         level: Consistency,
     ) -> Result<(), coordinator::CoordinatorError> {
         let mutation = insert(&table(), key, c, v, timestamp);
+        let kind = coordinator::WriteKind::Simple;
+        let mutations = vec![(token_of(key), mutation)];
+        self.coordinator.write(mutations, level, kind, false).await
+    }
+
+    /// Deletes one row through the coordinator.
+    pub async fn delete(
+        &self,
+        key: &[u8],
+        c: i32,
+        timestamp: i64,
+        level: Consistency,
+    ) -> Result<(), coordinator::CoordinatorError> {
+        let mutation = delete(&table(), key, c, timestamp);
         let kind = coordinator::WriteKind::Simple;
         let mutations = vec![(token_of(key), mutation)];
         self.coordinator.write(mutations, level, kind, false).await
