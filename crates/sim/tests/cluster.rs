@@ -77,6 +77,12 @@ fn five_nodes_and_one_that_joins_are_one_database() {
     play(&scenario, 40);
 }
 
+/// Replicas agreed that nothing was there when one had a deletion and the other had never heard of the row, and the next read found it.
+#[test]
+fn a_deletion_in_doubt_that_a_read_has_seen_stays_seen() {
+    play(&ClusterScenario::of_seed(1014), 1014);
+}
+
 #[test]
 fn the_same_seed_gives_the_same_run_of_a_whole_cluster() {
     let scenario = ClusterScenario {
