@@ -1,0 +1,116 @@
+//! Writes and reads at consistency levels, on three simulated nodes of which one may be dead or cut off.
+
+mod support;
+
+use coordinator::CoordinatorError;
+use std::collections::BTreeMap;
+use support::{Cluster, SECOND, Shape};
+use topology::Consistency;
+
+fn row(c: i32, v: &[u8]) -> BTreeMap<i32, Vec<u8>> {
+    BTreeMap::from([(c, v.to_vec())])
+}
+
+const QUORUM: Consistency = Consistency::Quorum;
+
+#[test]
+fn what_a_quorum_wrote_every_quorum_reads() {
+    for seed in 0..5 {
+        for shards in [1, 2] {
+            let mut cluster = Cluster::new(
+                seed,
+                Shape {
+                    shards,
+                    ..Shape::default()
+                },
+            );
+            let written = cluster.on(
+                0,
+                |node| async move { node.insert(b"key", 1, b"one", 10, QUORUM).await },
+            );
+            assert_eq!(written, Ok(()), "seed {seed}");
+            for from in 0..3 {
+                let read = cluster.on(from, |node| async move { node.select(b"key", QUORUM).await });
+                assert_eq!(read, Ok(row(1, b"one")), "seed {seed}, read on node {from}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_node_that_was_dead_while_others_wrote_is_repaired_by_a_read() {
+    let mut cluster = Cluster::new(1, Shape::default());
+    cluster.kill(2);
+    cluster.set_live(2, false);
+    let all = cluster.on(0, |node| async move {
+        node.insert(b"key", 1, b"x", 9, Consistency::All).await
+    });
+    assert!(matches!(all, Err(CoordinatorError::Unavailable(_))), "{all:?}");
+    let written = cluster.on(
+        0,
+        |node| async move { node.insert(b"key", 1, b"one", 10, QUORUM).await },
+    );
+    assert_eq!(written, Ok(()));
+    cluster.restart(2);
+    cluster.set_live(2, true);
+    let alone = |node: support::Local| async move { node.select(b"key", Consistency::One).await };
+    assert_eq!(cluster.on(2, alone), Ok(BTreeMap::new()), "it was dead");
+    let read = cluster.on(2, |node| async move { node.select(b"key", QUORUM).await });
+    assert_eq!(read, Ok(row(1, b"one")), "two of three have it");
+    assert_eq!(cluster.on(2, alone), Ok(row(1, b"one")), "a read at QUORUM repairs");
+}
+
+#[test]
+fn a_node_that_nobody_knows_to_be_cut_off_costs_a_timeout_only_where_it_is_needed() {
+    let mut cluster = Cluster::new(2, Shape::default());
+    cluster.split(&[2]);
+    let written = cluster.on(
+        0,
+        |node| async move { node.insert(b"key", 1, b"one", 10, QUORUM).await },
+    );
+    assert_eq!(written, Ok(()));
+    let all = cluster.on(0, |node| async move {
+        node.insert(b"key", 1, b"two", 11, Consistency::All).await
+    });
+    assert!(matches!(all, Err(CoordinatorError::WriteTimeout { .. })), "{all:?}");
+    let minority = cluster.on(
+        2,
+        |node| async move { node.insert(b"key", 1, b"three", 12, QUORUM).await },
+    );
+    assert!(
+        matches!(minority, Err(CoordinatorError::WriteTimeout { .. })),
+        "{minority:?}"
+    );
+    let read = cluster.on(1, |node| async move { node.select(b"key", QUORUM).await });
+    assert_eq!(
+        read,
+        Ok(row(1, b"two")),
+        "a read asks another replica when one does not answer"
+    );
+    cluster.heal(&[2]);
+    cluster.simulation.run_for(5 * SECOND);
+    let read = cluster.on(0, |node| async move { node.select(b"key", Consistency::All).await });
+    assert_eq!(
+        read,
+        Ok(row(1, b"three")),
+        "the write that timed out had happened on one node"
+    );
+}
+
+#[test]
+fn an_acknowledged_write_survives_that_all_nodes_are_killed() {
+    let mut cluster = Cluster::new(3, Shape::default());
+    let written = cluster.on(
+        0,
+        |node| async move { node.insert(b"key", 1, b"one", 10, QUORUM).await },
+    );
+    assert_eq!(written, Ok(()));
+    for node in 0..3 {
+        cluster.kill(node);
+    }
+    for node in 0..3 {
+        cluster.restart(node);
+    }
+    let read = cluster.on(1, |node| async move { node.select(b"key", QUORUM).await });
+    assert_eq!(read, Ok(row(1, b"one")));
+}

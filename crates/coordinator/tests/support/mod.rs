@@ -1,0 +1,517 @@
+//! A cluster in the simulator: nodes that each have, on every shard, a [`Shard`], an [`Rpc`] and a [`Coordinator`] over one fixed
+//! topology, and one table.
+//!
+//! ```text
+//! let mut cluster = Cluster::new(seed, Shape::default());       // three nodes, one shard each, RF 3
+//! let result = cluster.on(0, |node| async move { node.coordinator.write(…).await });
+//! cluster.kill(1);  cluster.restart(1);  cluster.split(&[2]);  cluster.heal();
+//! ```
+//!
+//! The table is `sea.t (k blob, c int, v blob, PRIMARY KEY (k, c))`.
+
+#![allow(dead_code, missing_docs, reason = "each test file uses its part of the cluster")]
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use commitlog::{Commitlog, SyncMode};
+use coordinator::{ClusterView, Coordinator, Extent, ReplicaHandler, ReplicatedRead, Stretch};
+use mutation::row::Shared;
+use mutation::{ClusteringSlice, Liveness, MutationBuilder, PartitionBlock, RowBuilder, Tombstone};
+use replica::{Shard, ShardOptions};
+use rpc::{Limits, Rpc};
+use runtime::ShardId;
+use runtime::sim::{CrashKind, NodeId, Simulation};
+use schema::{Column, ColumnId, ColumnKind, Table, TableId, TableOptions};
+use topology::{Consistency, HostId, Location, Node, NodeState, Replication, Topology, TopologyCommand};
+use types::token::token_of;
+use types::{CqlType, Token};
+use uuid::Uuid;
+
+pub const SECOND: Duration = Duration::from_secs(1);
+const PORT: u16 = 7000;
+
+/// What a cluster is made of.
+#[derive(Clone)]
+pub struct Shape {
+    /// The datacenter of each node.
+    pub datacenters: Vec<&'static str>,
+    /// Shards of each node.
+    pub shards: u32,
+    /// Copies: of all (SimpleStrategy), or by datacenter.
+    pub replication: Replication,
+    /// When an ordinary write is durable.
+    pub sync: SyncMode,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self {
+            datacenters: vec!["north"; 3],
+            shards: 1,
+            replication: Replication::Simple { factor: 3 },
+            sync: SyncMode::Periodic(SECOND),
+        }
+    }
+}
+
+/// What a task on a shard works with.
+#[derive(Clone)]
+pub struct Local {
+    pub shard: Rc<Shard>,
+    pub coordinator: Rc<Coordinator>,
+    pub rpc: Rc<Rpc>,
+}
+
+type Task = Box<dyn FnOnce(Local) -> Pin<Box<dyn Future<Output = ()>>>>;
+
+/// A shard as the test sees it.
+#[derive(Default)]
+struct Seen {
+    local: RefCell<Option<Local>>,
+    tasks: RefCell<VecDeque<Task>>,
+    waker: RefCell<Option<Waker>>,
+}
+
+impl Seen {
+    /// Runs the tasks that the test brings.
+    async fn run(&self, local: Local) {
+        *self.local.borrow_mut() = Some(local.clone());
+        loop {
+            let task = poll_fn(|context| match self.tasks.borrow_mut().pop_front() {
+                Some(task) => Poll::Ready(task),
+                None => {
+                    *self.waker.borrow_mut() = Some(context.waker().clone());
+                    Poll::Pending
+                }
+            })
+            .await;
+            drop(runtime::spawn(task(local.clone())));
+        }
+    }
+}
+
+/// What the shards of one process share.
+struct Boot {
+    last_segment: u64,
+    generation: Arc<AtomicU64>,
+}
+
+struct Machine {
+    id: NodeId,
+    host: HostId,
+    shards: Vec<Rc<Seen>>,
+}
+
+/// Nodes, their network, and what runs on them.
+pub struct Cluster {
+    pub simulation: Simulation,
+    pub table: Arc<Table>,
+    pub topology: Arc<Topology>,
+    machines: Vec<Machine>,
+}
+
+/// `sea.t`.
+pub fn table() -> Arc<Table> {
+    let column = |name: &str, cql_type, kind| Column {
+        name: name.to_owned(),
+        cql_type,
+        kind,
+        position: 0,
+        descending: false,
+        id: ColumnId(0),
+    };
+    let columns = vec![
+        column("k", CqlType::Blob, ColumnKind::PartitionKey),
+        column("c", CqlType::Int, ColumnKind::Clustering),
+        column("v", CqlType::Blob, ColumnKind::Regular),
+    ];
+    let id = TableId(Uuid::from_u128(0x7ea));
+    Arc::new(Table::new("sea", "t", id, columns, TableOptions::default()))
+}
+
+/// The serialised clustering key of a row.
+pub fn clustering(c: i32) -> Vec<u8> {
+    let mut out = vec![4];
+    out.extend_from_slice(&c.to_be_bytes());
+    out
+}
+
+/// The packed mutation of `INSERT INTO t (k, c, v) VALUES (…) USING TIMESTAMP …`.
+pub fn insert(table: &Table, key: &[u8], c: i32, v: &[u8], timestamp: i64) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut builder = MutationBuilder::begin(&mut out, table.id, key);
+    let shared = Shared {
+        timestamp,
+        ttl: 0,
+        expiry: 0,
+    };
+    let marker = Liveness {
+        timestamp,
+        ttl: 0,
+        expiry: 0,
+    };
+    builder.row(&clustering(c), |out| {
+        RowBuilder::begin(out, &table.layout, shared, Some(marker), Tombstone::NONE, false, 1).value(0, v);
+    });
+    out
+}
+
+/// The column `v` of the rows of blocks, by `c`.
+pub fn rows(table: &Table, blocks: &[PartitionBlock]) -> BTreeMap<i32, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    for block in blocks {
+        for (key, row) in block.rows() {
+            let c = i32::from_be_bytes(key[1..5].try_into().expect("an int has four bytes"));
+            for (_, column) in row.columns(&table.layout) {
+                if let mutation::Column::Simple(cell) = column {
+                    found.insert(c, cell.value.to_vec());
+                }
+            }
+        }
+    }
+    found
+}
+
+/// A whole partition as a read's extent.
+pub fn partition(key: &[u8]) -> Extent {
+    Extent::Partition {
+        key: key.to_vec(),
+        slices: vec![ClusteringSlice::all()],
+        reversed: false,
+    }
+}
+
+impl Local {
+    /// Writes one row through the coordinator.
+    pub async fn insert(
+        &self,
+        key: &[u8],
+        c: i32,
+        v: &[u8],
+        timestamp: i64,
+        level: Consistency,
+    ) -> Result<(), coordinator::CoordinatorError> {
+        let mutation = insert(&table(), key, c, v, timestamp);
+        let kind = coordinator::WriteKind::Simple;
+        let mutations = vec![(token_of(key), mutation)];
+        self.coordinator.write(mutations, level, kind, false).await
+    }
+
+    /// Reads a partition through the coordinator.
+    pub async fn select(
+        &self,
+        key: &[u8],
+        level: Consistency,
+    ) -> Result<BTreeMap<i32, Vec<u8>>, coordinator::CoordinatorError> {
+        let (table, view) = (table(), self.coordinator.view());
+        let stretch = Stretch {
+            rows: 100,
+            bytes: 1 << 20,
+        };
+        let now = u32::try_from(runtime::wall_clock_us() / 1_000_000).unwrap_or(0);
+        let mut read = ReplicatedRead::new(&self.coordinator, &view, &table, level, partition(key), now, stretch)?;
+        let mut blocks = Vec::new();
+        while let Some(block) = read.next_block().await? {
+            blocks.push(block);
+        }
+        Ok(rows(&table, &blocks))
+    }
+}
+
+impl Cluster {
+    /// A cluster whose nodes all run and know each other as alive.
+    pub fn new(seed: u64, shape: Shape) -> Self {
+        let mut simulation = Simulation::new(seed);
+        let mut topology = Topology::new("sea", Uuid::from_u128(1));
+        let ids: Vec<NodeId> = shape
+            .datacenters
+            .iter()
+            .map(|_| simulation.add_node(shape.shards))
+            .collect();
+        let count = i64::try_from(ids.len()).expect("a test has few nodes");
+        for ((number, id), datacenter) in (0i64..).zip(&ids).zip(&shape.datacenters) {
+            let address = SocketAddr::new(simulation.address(*id), PORT);
+            let host_id = HostId(Uuid::from_u128(number as u128 + 1));
+            let state = if number == 0 {
+                NodeState::Normal
+            } else {
+                NodeState::Joining
+            };
+            let node = Node {
+                host_id,
+                internode: address,
+                native: SocketAddr::new(address.ip(), 9042),
+                native_shard_aware_port: None,
+                location: Location {
+                    datacenter: (*datacenter).to_owned(),
+                    rack: format!("rack{number}"),
+                },
+                shards: u16::try_from(shape.shards).expect("a node has few shards"),
+                tokens: vec![Token(i64::MIN / 2 + i64::MAX / count * number)],
+                state,
+                features: Default::default(),
+                release: "1".to_owned(),
+            };
+            let mut apply = |command| topology.apply(&command).expect("the nodes form a cluster");
+            apply(TopologyCommand::AddNode(Box::new(node)));
+            if state == NodeState::Joining {
+                let state = NodeState::Normal;
+                apply(TopologyCommand::SetState { host_id, state });
+            }
+        }
+        let table = table();
+        let topology = Arc::new(topology);
+        let mut cluster = Self {
+            simulation,
+            table: table.clone(),
+            topology: topology.clone(),
+            machines: Vec::new(),
+        };
+        for (number, id) in (0u128..).zip(ids) {
+            let host = HostId(Uuid::from_u128(number + 1));
+            let keyspaces = [("sea", shape.replication.clone(), vec![table.id])];
+            let view = ClusterView::new(topology.clone(), host, keyspaces.into_iter(), &BTreeMap::new());
+            let view = Arc::new(view.expect("the node is a member"));
+            let shards: Vec<Rc<Seen>> = (0..shape.shards).map(|_| Rc::default()).collect();
+            cluster.machines.push(Machine {
+                id,
+                host,
+                shards: shards.clone(),
+            });
+            let boot: Rc<RefCell<Option<Rc<Boot>>>> = Rc::default();
+            let (shape, table) = (shape.clone(), table.clone());
+            cluster.simulation.start(id, move |shard| {
+                let seen = shards[shard.0 as usize].clone();
+                seen.tasks.borrow_mut().clear();
+                *seen.local.borrow_mut() = None;
+                if shard == ShardId(0) {
+                    *boot.borrow_mut() = None;
+                }
+                let (boot, shape, table, view) = (boot.clone(), shape.clone(), table.clone(), view.clone());
+                Box::pin(async move { live(&seen, &boot, &shape, &table, view, host).await })
+            });
+        }
+        cluster.simulation.run_for(Duration::from_millis(20));
+        cluster
+    }
+
+    /// The shard of a node that a token belongs to, and the first node's idea of who replicates it.
+    pub fn replicas(&self, key: &[u8]) -> Vec<topology::Replica> {
+        let local = self.local(0);
+        let view = local.coordinator.view();
+        let route = view.route(self.table.id).expect("the table has a route");
+        route.map.tablet_of(token_of(key)).replicas.to_vec()
+    }
+
+    /// Shard 0 of a node.
+    pub fn local(&self, node: usize) -> Local {
+        self.machines[node].shards[0]
+            .local
+            .borrow()
+            .clone()
+            .expect("the node runs")
+    }
+
+    /// Begins a task on shard 0 of a node; the cell gets its output.
+    pub fn spawn<T: 'static, Fut: Future<Output = T> + 'static>(
+        &mut self,
+        node: usize,
+        task: impl FnOnce(Local) -> Fut + 'static,
+    ) -> Rc<RefCell<Option<T>>> {
+        let output = Rc::new(RefCell::new(None));
+        let result = output.clone();
+        let seen = self.machines[node].shards[0].clone();
+        seen.tasks.borrow_mut().push_back(Box::new(|local| {
+            let task = task(local);
+            Box::pin(async move {
+                let value = task.await;
+                *result.borrow_mut() = Some(value);
+            })
+        }));
+        let waker = seen.waker.take();
+        self.simulation.on_node(self.machines[node].id, || {
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        });
+        output
+    }
+
+    /// Runs a task on shard 0 of a node to its end.
+    pub fn on<T: 'static, Fut: Future<Output = T> + 'static>(
+        &mut self,
+        node: usize,
+        task: impl FnOnce(Local) -> Fut + 'static,
+    ) -> T {
+        let output = self.spawn(node, task);
+        let is_done = self
+            .simulation
+            .run_until(Duration::from_mins(10), || output.borrow().is_some());
+        assert!(is_done, "the task hangs");
+        output.take().expect("it is done")
+    }
+
+    /// Ends a node's process: what was written to its files stays.
+    pub fn kill(&mut self, node: usize) {
+        self.crash(node, CrashKind::Kill);
+    }
+
+    /// Ends a node's process.
+    pub fn crash(&mut self, node: usize, kind: CrashKind) {
+        for seen in &self.machines[node].shards {
+            *seen.local.borrow_mut() = None;
+        }
+        self.simulation.crash(self.machines[node].id, kind);
+    }
+
+    /// Starts a killed node and waits until it serves.
+    pub fn restart(&mut self, node: usize) {
+        self.simulation.restart(self.machines[node].id);
+        let shards = self.machines[node].shards.clone();
+        let serves = || shards.iter().all(|seen| seen.local.borrow().is_some());
+        assert!(
+            self.simulation.run_until(30 * SECOND, serves),
+            "node {node} does not start"
+        );
+    }
+
+    /// Tells the other nodes whether a node lives: what a failure detector does.
+    pub fn set_live(&mut self, node: usize, is_live: bool) {
+        let number = self.topology.number(self.machines[node].host).expect("it is a member");
+        for seen in self.machines.iter().flat_map(|machine| &machine.shards) {
+            if let Some(local) = &*seen.local.borrow() {
+                local.coordinator.set_live(number, is_live);
+            }
+        }
+    }
+
+    /// Cuts some nodes off from the rest.
+    pub fn split(&mut self, nodes: &[usize]) {
+        let (one, other) = self.sides(nodes);
+        self.simulation.partition(&one, &other);
+    }
+
+    /// Joins what [`Cluster::split`] cut off.
+    pub fn heal(&mut self, nodes: &[usize]) {
+        let (one, other) = self.sides(nodes);
+        self.simulation.heal(&one, &other);
+    }
+
+    fn sides(&self, nodes: &[usize]) -> (Vec<NodeId>, Vec<NodeId>) {
+        let (one, other): (Vec<_>, Vec<_>) = self.machines.iter().enumerate().partition(|(n, _)| nodes.contains(n));
+        let ids = |side: Vec<(usize, &Machine)>| side.into_iter().map(|(_, machine)| machine.id).collect();
+        (ids(one), ids(other))
+    }
+
+    /// The simulator's name for a node.
+    pub fn id(&self, node: usize) -> NodeId {
+        self.machines[node].id
+    }
+}
+
+async fn live(
+    seen: &Seen,
+    boot: &RefCell<Option<Rc<Boot>>>,
+    shape: &Shape,
+    table: &Arc<Table>,
+    view: Arc<ClusterView>,
+    host: HostId,
+) {
+    let (data_dir, log_dir) = (PathBuf::from("/data"), PathBuf::from("/commitlog"));
+    let id = runtime::shard();
+    if id == ShardId(0) {
+        for dir in [&data_dir, &log_dir] {
+            runtime::fs::create_dir_all(dir).expect("the disk takes directories");
+        }
+        commitlog::remove_spares(&log_dir).expect("the log's directory can be read");
+        let (last_segment, files) = commitlog::last_segment(&log_dir).expect("the log's directory can be read");
+        commitlog::sync_segments(&files).expect("the log can be synced");
+        let mut largest = 0;
+        for table in [table] {
+            let dir = data_dir
+                .join(&table.keyspace)
+                .join(format!("{}-{}", table.name, table.id.0.simple()));
+            if !runtime::fs::exists(&dir) {
+                continue;
+            }
+            sstable::remove_unsealed(&dir).expect("the table's directory can be read");
+            for descriptor in sstable::list(&dir).expect("the table's directory can be read") {
+                if let sstable::Generation::Number(n) = descriptor.generation {
+                    largest = largest.max(n);
+                }
+            }
+        }
+        *boot.borrow_mut() = Some(Rc::new(Boot {
+            last_segment,
+            generation: Arc::new(AtomicU64::new(largest)),
+        }));
+    }
+    let boot = loop {
+        let ready = boot.borrow().clone();
+        if let Some(ready) = ready {
+            break ready;
+        }
+        runtime::sleep(Duration::from_micros(100)).await;
+    };
+    let log = Commitlog::new(commitlog::Options {
+        dir: log_dir.clone(),
+        shard: id.0,
+        shards: shape.shards,
+        segment_bytes: 1 << 20,
+        sync: shape.sync,
+        boot_id: runtime::boot_id(),
+        first_segment: boot.last_segment + 1,
+    });
+    let shard = Shard::new(
+        ShardOptions {
+            shard: id,
+            shards: shape.shards,
+            data_dir,
+            dirty_bytes_max: 16 << 20,
+            cache_bytes_max: 1 << 20,
+            log_bytes_max: 64 << 20,
+            generation: boot.generation.clone(),
+            compaction: Arc::new(replica::CompactionControl::new()),
+            host_id: host.0,
+        },
+        log.clone(),
+    );
+    for table in [table] {
+        shard.open_table(table).expect("the sstables can be opened");
+    }
+    shard.set_old_log(true);
+    shard
+        .replay(&log_dir, runtime::boot_id())
+        .await
+        .expect("the log can be replayed");
+    let mut config = rpc::Config::new("sea", host.0);
+    config.limits = Limits {
+        ping_interval: SECOND,
+        ..Limits::default()
+    };
+    let me = view.topology.node(host).expect("the node is a member");
+    config.listen = Some(me.internode);
+    let rpc = Rpc::start(config, Rc::new(ReplicaHandler::new(shard.clone()))).expect("the port is free");
+    let coordinator = Coordinator::new(shard.clone(), Some(rpc.clone()), view.clone());
+    for (number, _) in view.topology.numbered_nodes() {
+        coordinator.set_live(number, true);
+    }
+    runtime::set_local(coordinator.clone());
+    drop(runtime::spawn(log.run_periodic()));
+    seen.run(Local {
+        shard,
+        coordinator,
+        rpc,
+    })
+    .await;
+}
