@@ -15,6 +15,7 @@
 mod digest;
 mod error;
 mod gather;
+mod handoff;
 mod message;
 mod read;
 pub mod service;
@@ -30,9 +31,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hints::Hints;
 use replica::Shard;
 use rpc::{Handler, Later, RemoteError, RemoteErrorKind, Reply, Request, Rpc, RpcError};
-use runtime::ShardId;
+use runtime::{Notify, ShardId};
 use schema::TableId;
 use topology::{Liveness, NodeNumber, Replica};
 use uuid::Uuid;
@@ -134,9 +136,6 @@ type Job = Pin<Box<dyn Future<Output = ()>>>;
 /// Forgets a table's data on all shards of this node.
 pub type Truncate = Box<dyn Fn(TableId) -> Pin<Box<dyn Future<Output = Result<(), String>>>>>;
 
-/// Called for each replica that did not get a write, with the packed mutations: who may keep a hint.
-pub type MissedWrite = Box<dyn Fn(NodeNumber, &[Vec<u8>])>;
-
 /// One shard's coordinator. See the module.
 pub struct Coordinator {
     shard: Rc<Shard>,
@@ -145,7 +144,9 @@ pub struct Coordinator {
     liveness: RefCell<Liveness>,
     timeouts: Cell<Timeouts>,
     metrics: Cell<Metrics>,
-    missed: RefCell<Option<MissedWrite>>,
+    hints: RefCell<Option<Rc<Hints>>>,
+    /// A node came up: its hints can be handed over.
+    handoff_due: Notify,
     truncate: RefCell<Option<Truncate>>,
 }
 
@@ -161,7 +162,8 @@ impl Coordinator {
             liveness: RefCell::new(liveness),
             timeouts: Cell::default(),
             metrics: Cell::default(),
-            missed: RefCell::default(),
+            hints: RefCell::default(),
+            handoff_due: Notify::new(),
             truncate: RefCell::default(),
         })
     }
@@ -186,8 +188,14 @@ impl Coordinator {
 
     /// Takes over who is alive.
     pub fn set_live(&self, node: NodeNumber, is_live: bool) {
-        let me = self.view.borrow().me;
-        self.liveness.borrow_mut().set(node, is_live || node == me);
+        let view = self.view();
+        self.liveness.borrow_mut().set(node, is_live || node == view.me);
+        if let (Some(hints), Some(node)) = (self.hints(), view.topology.numbered(node)) {
+            hints.set_live(node.host_id, is_live);
+        }
+        if is_live {
+            self.handoff_due.notify_all();
+        }
     }
 
     /// Whether a node is believed to be alive.
@@ -205,11 +213,6 @@ impl Coordinator {
     #[must_use]
     pub fn timeouts(&self) -> Timeouts {
         self.timeouts.get()
-    }
-
-    /// Who is told of writes that a replica did not get.
-    pub fn on_missed_write(&self, missed: MissedWrite) {
-        *self.missed.borrow_mut() = Some(missed);
     }
 
     /// Who truncates on this node.

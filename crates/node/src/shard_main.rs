@@ -10,13 +10,14 @@ use std::time::Duration;
 use commitlog::{Commitlog, SyncMode};
 use coordinator::Coordinator;
 use cql_server::{Listeners, Server};
+use hints::Hints;
 use query::Engine;
 use replica::{Shard, ShardOptions};
 use rpc::Rpc;
 use runtime::ShardId;
 
 use crate::cluster;
-use crate::config::CommitlogSync;
+use crate::config::{CommitlogSync, Config};
 use crate::control;
 use crate::start::{Shared, Stage};
 
@@ -101,6 +102,9 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
     };
     let coordinator = Coordinator::new(shard.clone(), rpc.clone(), shared.first_view());
     coordinator.set_timeouts(config.timeouts);
+    if config.hints.enabled && rpc.is_some() {
+        coordinator.keep_hints(Hints::start(hint_options(config)).map_err(|e| e.to_string())?);
+    }
     runtime::set_local(coordinator.clone());
     let engine = Engine::new(
         shard.clone(),
@@ -129,6 +133,18 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
     }
     serve(shared, engine, rpc, memory / 10, terminated).await?;
     drain(shared, &shard).await
+}
+
+fn hint_options(config: &Config) -> hints::Options {
+    hints::Options {
+        dir: config.workdir.join("hints"),
+        shard: runtime::shard().0,
+        shards: config.smp,
+        bytes_max: hints::BYTES_MAX_DEFAULT / u64::from(config.smp),
+        window: config.hints.window,
+        segment_bytes: hints::SEGMENT_BYTES_DEFAULT,
+        bytes_per_second: hints::BYTES_PER_SECOND_DEFAULT,
+    }
 }
 
 /// Gives each shard its own files, where the node had another number of shards when they were written.
@@ -217,6 +233,10 @@ async fn serve(
     if !shared.meet(Stage::Entered).await {
         return Ok(());
     }
+    drop(runtime::spawn_in(
+        runtime::Group::BACKGROUND,
+        engine.coordinator.clone().run_handoff(),
+    ));
     let server = Server::new(engine, options, request_bytes_max);
     runtime::set_local(server.clone());
     if !shared.meet(Stage::Serving).await {

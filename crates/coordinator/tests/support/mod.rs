@@ -25,6 +25,7 @@ use std::time::Duration;
 
 use commitlog::{Commitlog, SyncMode};
 use coordinator::{ClusterView, Coordinator, Extent, ReplicaHandler, ReplicatedRead, Stretch};
+use hints::Hints;
 use mutation::row::Shared;
 use mutation::{ClusteringSlice, Liveness, MutationBuilder, PartitionBlock, RowBuilder, Tombstone};
 use replica::{Shard, ShardOptions};
@@ -51,6 +52,8 @@ pub struct Shape {
     pub replication: Replication,
     /// When an ordinary write is durable.
     pub sync: SyncMode,
+    /// Whether nodes keep hints.
+    pub hints: bool,
 }
 
 impl Default for Shape {
@@ -60,6 +63,7 @@ impl Default for Shape {
             shards: 1,
             replication: Replication::Simple { factor: 3 },
             sync: SyncMode::Periodic(SECOND),
+            hints: false,
         }
     }
 }
@@ -506,7 +510,20 @@ async fn live(
     for (number, _) in view.topology.numbered_nodes() {
         coordinator.set_live(number, true);
     }
+    if shape.hints {
+        let hints = Hints::start(hints::Options {
+            dir: PathBuf::from("/hints"),
+            shard: id.0,
+            shards: shape.shards,
+            bytes_max: 1 << 20,
+            window: Duration::from_hours(3),
+            segment_bytes: 16 << 10,
+            bytes_per_second: 1 << 20,
+        });
+        coordinator.keep_hints(hints.expect("the hints' directory can be read"));
+    }
     runtime::set_local(coordinator.clone());
+    drop(runtime::spawn(coordinator.clone().run_handoff()));
     drop(runtime::spawn(log.run_periodic()));
     seen.run(Local {
         shard,
