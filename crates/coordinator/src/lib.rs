@@ -12,6 +12,7 @@
 //! - What a read returns at a level has been written to as many replicas as the level wants before it is returned.
 //! - A coordinator names no file.
 
+mod batchlog;
 mod digest;
 mod error;
 mod gather;
@@ -129,6 +130,8 @@ pub struct Metrics {
     pub timeouts: u64,
     /// Requests refused because too few replicas live.
     pub unavailable: u64,
+    /// Logged batches that were written again after their first attempt failed or its coordinator ended.
+    pub batches_finished: u64,
 }
 
 type Job = Pin<Box<dyn Future<Output = ()>>>;
@@ -147,6 +150,7 @@ pub struct Coordinator {
     hints: RefCell<Option<Rc<Hints>>>,
     /// A node came up: its hints can be handed over.
     handoff_due: Notify,
+    batches: RefCell<batchlog::OpenBatches>,
     truncate: RefCell<Option<Truncate>>,
 }
 
@@ -164,6 +168,7 @@ impl Coordinator {
             metrics: Cell::default(),
             hints: RefCell::default(),
             handoff_due: Notify::new(),
+            batches: RefCell::default(),
             truncate: RefCell::default(),
         })
     }
@@ -358,12 +363,38 @@ impl Handler for ReplicaHandler {
                 Err(e) => malformed(e),
             };
         }
-        if request.verb == Verb::Truncate as u16 {
+        if request.verb == Verb::BatchStore as u16 {
+            let body = request.body.to_vec();
+            return later(async move {
+                let held = Coordinator::local().hold_batch(&body).await;
+                held.map(|()| Vec::new()).map_err(remote)
+            });
+        }
+        if request.verb == Verb::BatchRemove as u16 {
+            let removed = Coordinator::local().release_batch(request.body);
+            return match removed {
+                Ok(()) => later(async { Ok(Vec::new()) }),
+                Err(e) => Reply::Err(remote(e)),
+            };
+        }
+        if request.verb == Verb::BatchKnown as u16 {
+            return match Coordinator::local().knows_batch(request.body) {
+                Ok(is_known) => later(async move { Ok(vec![u8::from(is_known)]) }),
+                Err(e) => Reply::Err(remote(e)),
+            };
+        }
+        let is_settle = request.verb == Verb::Settle as u16;
+        if is_settle || request.verb == Verb::Truncate as u16 {
             let Ok(id) = request.body.try_into() else {
                 return malformed(Malformed("a table id"));
             };
             return later(async move {
-                let truncated = Coordinator::local().truncate_here(TableId(Uuid::from_bytes(id))).await;
+                let table = TableId(Uuid::from_bytes(id));
+                let truncated = if is_settle {
+                    Coordinator::settle_here(table).await
+                } else {
+                    Coordinator::local().truncate_here(table).await
+                };
                 truncated.map(|()| Vec::new()).map_err(RemoteError::failed)
             });
         }

@@ -21,7 +21,7 @@ struct Share {
 }
 
 /// One partition's write.
-struct Part {
+pub(crate) struct Part {
     acks: Acks,
     replicas: SmallVec<[Replica; 6]>,
     /// A hint is stored for one of its replicas.
@@ -104,7 +104,7 @@ impl Coordinator {
     }
 
     /// Where one mutation goes, if enough of it lives.
-    fn part(
+    pub(crate) fn part(
         &self,
         view: &Arc<ClusterView>,
         token: Token,

@@ -118,10 +118,7 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
         return Ok(());
     }
     for batch in stats.unfinished_batches {
-        engine
-            .write_again(batch)
-            .await
-            .map_err(|e| format!("a batch could not be finished: {e}"))?;
+        finish(&engine, batch).await?;
     }
     drop(runtime::spawn(forget_old_log(shared.clone(), shard.clone())));
     drop(runtime::spawn(log.clone().run_periodic()));
@@ -133,6 +130,18 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
     }
     serve(shared, engine, rpc, memory / 10, terminated).await?;
     drain(shared, &shard).await
+}
+
+/// Finishes a batch that an earlier run began: now where this node can, else in the background.
+async fn finish(engine: &Rc<Engine>, batch: Vec<Vec<u8>>) -> Result<(), String> {
+    let Some(batch) = engine.coordinator.resume_batch(batch).await? else {
+        return Ok(());
+    };
+    if let Err(e) = engine.write_again(batch.clone()).await {
+        log::warn!("a batch could not be finished yet: {e}");
+        engine.coordinator.finish_later(&batch).await?;
+    }
+    Ok(())
 }
 
 fn hint_options(config: &Config) -> hints::Options {
@@ -236,6 +245,10 @@ async fn serve(
     drop(runtime::spawn_in(
         runtime::Group::BACKGROUND,
         engine.coordinator.clone().run_handoff(),
+    ));
+    drop(runtime::spawn_in(
+        runtime::Group::BACKGROUND,
+        engine.coordinator.clone().run_batchlog(),
     ));
     let server = Server::new(engine, options, request_bytes_max);
     runtime::set_local(server.clone());

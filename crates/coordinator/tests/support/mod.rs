@@ -494,7 +494,7 @@ async fn live(
         shard.open_table(table).expect("the sstables can be opened");
     }
     shard.set_old_log(true);
-    shard
+    let stats = shard
         .replay(&log_dir, runtime::boot_id())
         .await
         .expect("the log can be replayed");
@@ -523,7 +523,12 @@ async fn live(
         coordinator.keep_hints(hints.expect("the hints' directory can be read"));
     }
     runtime::set_local(coordinator.clone());
+    for batch in stats.unfinished_batches {
+        let left = coordinator.resume_batch(batch).await.expect("the log takes it");
+        assert!(left.is_none(), "every batch here has a note");
+    }
     drop(runtime::spawn(coordinator.clone().run_handoff()));
+    drop(runtime::spawn(coordinator.clone().run_batchlog()));
     drop(runtime::spawn(log.run_periodic()));
     seen.run(Local {
         shard,

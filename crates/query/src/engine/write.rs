@@ -273,7 +273,8 @@ impl Engine {
     /// Applies mutations on all their replicas and waits until the level is met.
     ///
     /// A logged batch counts all or not at all, even if the process is killed half way: on one shard it is one record of
-    /// the log; on several, this shard notes it first and a restart finishes it.
+    /// the log; on several, this shard notes it first and a restart finishes it; on several nodes, other nodes note it too
+    /// (`coordinator`'s batchlog).
     async fn apply(
         self: &Rc<Self>,
         mutations: Vec<Addressed>,
@@ -289,12 +290,17 @@ impl Engine {
         let is_here = mutations
             .iter()
             .all(|(_, m)| Mutation::new(m).is_some_and(|m| self.writes_here(m.table, level)));
-        let is_split = if is_here {
-            let owner = self.owner(*first);
-            mutations.iter().any(|(token, _)| self.owner(*token) != owner)
-        } else {
-            mutations.iter().any(|(token, _)| token != first)
-        };
+        if !is_here {
+            let is_split = mutations.iter().any(|(token, _)| token != first);
+            let written = if logged && is_split {
+                self.coordinator.write_logged(mutations, level).await
+            } else {
+                self.coordinator.write(mutations, level, kind, logged).await
+            };
+            return written.map_err(QueryError::of_replicas);
+        }
+        let owner = self.owner(*first);
+        let is_split = mutations.iter().any(|(token, _)| self.owner(*token) != owner);
         let noted = if logged && is_split {
             let id = (u128::from(runtime::random_u64()) << 64) | u128::from(runtime::random_u64());
             let all = mutations.iter().map(|(_, m)| m.as_slice());
@@ -304,12 +310,7 @@ impl Engine {
         } else {
             None
         };
-        let result = if is_here {
-            self.apply_on_shards(mutations).await
-        } else {
-            let written = self.coordinator.write(mutations, level, kind, logged).await;
-            written.map_err(QueryError::of_replicas)
-        };
+        let result = self.apply_on_shards(mutations).await;
         if let (Some(id), true) = (noted, result.is_ok()) {
             self.shard.end_batch(id);
         }
