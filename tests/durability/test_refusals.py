@@ -93,7 +93,7 @@ def test_an_unknown_key_in_the_options_file_is_refused_with_the_nearest_known_on
 
 def test_a_known_key_that_is_not_used_only_warns(new_node, connect, tmp_path):
     file = tmp_path / "ceto.yaml"
-    file.write_text("cluster_name: mine\nhinted_handoff_enabled: true\n")
+    file.write_text("cluster_name: mine\nmax_hints_delivery_threads: 2\n")
     node = new_node(options=["--options-file", str(file)]).start()
-    assert "hinted_handoff_enabled" in "".join(node.lines)
+    assert "max_hints_delivery_threads" in "".join(node.lines)
     assert cql.rows(connect(node), "SELECT cluster_name FROM system.local") == [("mine",)]

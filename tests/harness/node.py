@@ -65,6 +65,8 @@ class Node:
         options=(),
         env=None,
         wrapper=(),
+        host="127.0.0.1",
+        ports=None,
     ):
         self.binary = ceto_binary()
         self._temporary = None if workdir else tempfile.mkdtemp(prefix="ceto-test-")
@@ -77,9 +79,9 @@ class Node:
         self.options = list(options)
         self.env = dict(env or {})
         self.wrapper = list(wrapper)  # a command that runs the rest of its line, such as setpriv
-        self.host = "127.0.0.1"
-        self.port = None
-        self.shard_aware_port = None
+        self.host = host
+        # CQL, shard-aware CQL and other nodes; those of a node that is alone are chosen at its first start.
+        self.port, self.shard_aware_port, self.storage_port = ports or (None, None, 0)
         self.process = None
         self.lines = []
         self.start_seconds = None
@@ -102,7 +104,7 @@ class Node:
             "--rpc-address",
             self.host,
             "--storage-port",
-            "0",  # alone: nobody needs to know it
+            str(self.storage_port),
             "--native-transport-port",
             str(self.port),
             "--native-shard-aware-transport-port",
@@ -176,6 +178,7 @@ class Node:
 
     def stop(self):
         """SIGTERM; the exit code. Ends with SIGKILL, and an error, when the node does not drain in time."""
+        self.resume()  # a paused process does not see SIGTERM
         self.process.send_signal(signal.SIGTERM)
         try:
             self.process.wait(STOP_SECONDS)
@@ -183,6 +186,13 @@ class Node:
             self.kill9()
             raise NodeFailed(f"SIGTERM did not end the node within {STOP_SECONDS:.0f} s", None, self.log()) from None
         return self._reap()
+
+    def pause(self):
+        """SIGSTOP: the node keeps its sockets and answers nobody."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self):
+        self.process.send_signal(signal.SIGCONT)
 
     def kill9(self):
         if self.process is not None:
@@ -278,8 +288,8 @@ def ceto_binary():
     return max(built, key=lambda path: path.stat().st_mtime)
 
 
-def free_ports(host, count):
-    """Ports that were free a moment ago, all different.
+def free_ports(hosts, count):
+    """Ports that were free a moment ago on each of these addresses (or this one), all different.
 
     They lie below those that the kernel gives to clients: a port must still be free when its node is started again.
     """
@@ -288,8 +298,9 @@ def free_ports(host, count):
     found = set()
     while len(found) < count:
         port = random.choice(candidates)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind((host, port))
+        with contextlib.ExitStack() as probes, contextlib.suppress(OSError):
+            for host in [hosts] if isinstance(hosts, str) else hosts:
+                probes.enter_context(socket.socket()).bind((host, port))
             found.add(port)
     return list(found)
 

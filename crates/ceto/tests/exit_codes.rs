@@ -112,7 +112,7 @@ fn figures_are_printed() {
     );
     let allocations = text
         .split_once("(1000 operations, ")
-        .and_then(|(_, rest)| rest.split_once(" allocs/op)"));
+        .and_then(|(_, rest)| rest.split_once(" allocs/op"));
     let allocations = allocations.and_then(|(count, _)| count.parse::<f64>().ok());
     assert!(
         allocations.is_some_and(|count| count <= 4.0),

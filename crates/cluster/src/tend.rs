@@ -87,8 +87,10 @@ impl Cluster {
         if let Err(error) = self.barrier().await {
             return JoinAnswer::Later(error.to_string());
         }
-        let facts = facts(self.peers.live(), &self.config);
-        let commands = match admit(&self.metadata().topology, &request, &facts) {
+        let metadata = self.metadata();
+        let needed = metadata.shards_in_tablets(request.host_id);
+        let facts = facts(self.peers.live(), &self.config, needed);
+        let commands = match admit(&metadata.topology, &request, &facts) {
             Ok(Admission::Join { commands, .. } | Admission::Restart { commands }) => commands,
             Err(refusal) => return JoinAnswer::Refused(refusal.to_string()),
         };

@@ -6,7 +6,7 @@
 //! power loss interrupted (same boot), is damage and an error; a hole in what was not yet synced when the power went
 //! is what periodic mode allows, and replay goes on behind it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -88,14 +88,13 @@ struct Loaded {
 }
 
 /// What the rest of a shard's log says about one segment.
-struct Known<'a> {
+struct Known {
     /// The machine's current boot.
     boot_id: u128,
     /// Everything before this was promised durable.
     synced: ReplayPosition,
     /// Where its last chunk ended according to the segment behind it; 0 when there is none.
     end: u32,
-    discards: &'a [Discard],
 }
 
 /// What all segments of one shard's old log say together.
@@ -108,7 +107,6 @@ struct ShardLog {
     runs: BTreeMap<u64, u64>,
     /// How far each run was known to be durable.
     synced: BTreeMap<u64, ReplayPosition>,
-    discards: Vec<Discard>,
     ends: BTreeMap<u64, u32>,
 }
 
@@ -116,11 +114,24 @@ struct ShardLog {
 pub struct Replay {
     boot_id: u128,
     logs: BTreeMap<u32, ShardLog>,
+    /// What the logs of all shards say to be needed no more.
+    ///
+    /// A position is one of the log that says it, and holds for the others too. In the same run their tokens are none of its.
+    /// Segment ids of a run of the node are above all ids of the runs before it, whose mutations of those tokens, by whichever
+    /// shards they were logged, were in memory before the run said anything, and below all ids of the runs behind it.
+    discards: Vec<Discard>,
     /// Shard, id and path of the segments to come, in order, last first.
     files: Vec<(u32, u64, PathBuf)>,
     stats: ReplayStats,
     /// Batches that began and, so far, did not end: by id, packed mutations.
-    batches: BTreeMap<[u8; BATCH_ID_BYTES], Vec<Vec<u8>>>,
+    batches: Batches,
+}
+
+/// Batches that are noted before their parts. A later run notes in any shard's log that it has finished one.
+#[derive(Default)]
+struct Batches {
+    begun: BTreeMap<[u8; BATCH_ID_BYTES], Vec<Vec<u8>>>,
+    ended: BTreeSet<[u8; BATCH_ID_BYTES]>,
 }
 
 fn list(dir: &Path) -> Result<Vec<(u32, u64, PathBuf)>, ReplayError> {
@@ -156,8 +167,8 @@ pub fn sync_segments(files: &[PathBuf]) -> Result<(), ReplayError> {
     Ok(())
 }
 
-/// Removes segments of earlier runs for good, in their order: no crash leaves an older one without a younger one, which
-/// may say what of it is not needed. Blocks.
+/// Removes segments of earlier runs for good, in the order of [`last_segment`]: no crash leaves an older one without a
+/// younger one, of whichever shard, which may say what of it is not needed. Blocks.
 pub fn remove_segments(files: &[PathBuf]) -> Result<(), ReplayError> {
     for path in files {
         segment::release(path, None).map_err(|source| ReplayError::Io {
@@ -185,10 +196,11 @@ pub fn remove_spares(dir: &Path) -> Result<(), ReplayError> {
     Ok(())
 }
 
-/// The segments in a directory and the largest segment id among them (0 when there is none).
+/// The segments in a directory, by rising ids, and the largest of these (0 when there is none).
 pub fn last_segment(dir: &Path) -> Result<(u64, Vec<PathBuf>), ReplayError> {
-    let files = list(dir)?;
-    let last = files.iter().map(|f| f.1).max().unwrap_or(0);
+    let mut files = list(dir)?;
+    files.sort_by_key(|&(shard, id, _)| (id, shard));
+    let last = files.last().map_or(0, |f| f.1);
     Ok((last, files.into_iter().map(|f| f.2).collect()))
 }
 
@@ -197,22 +209,24 @@ impl Replay {
     /// now, all of them when it had not (the caller then takes what is its own).
     pub fn open(dir: &Path, boot_id: u128, shard: u32, shards: u32) -> Result<Self, ReplayError> {
         let mut logs: BTreeMap<u32, ShardLog> = BTreeMap::new();
+        let mut discards = Vec::new();
         let mut files = Vec::new();
         for (of, id, path) in list(dir)? {
             let segment = load(&path, id)?;
             if of != shard && segment.header.as_ref().is_some_and(|h| h.shards == shards) {
                 continue;
             }
-            logs.entry(of).or_default().look_at(&segment);
+            logs.entry(of).or_default().look_at(&segment, &mut discards);
             files.push((of, id, path));
         }
         files.reverse();
         Ok(Self {
             boot_id,
             logs,
+            discards,
             files,
             stats: ReplayStats::default(),
-            batches: BTreeMap::new(),
+            batches: Batches::default(),
         })
     }
 
@@ -235,12 +249,12 @@ impl Replay {
                 .copied()
                 .unwrap_or_default(),
             end: log.ends.get(&id).copied().unwrap_or(0),
-            discards: &log.discards,
         };
         replay_segment(
             shard,
             &load(&path, id)?,
             &known,
+            &self.discards,
             &mut self.stats,
             &mut self.batches,
             &mut apply,
@@ -249,10 +263,12 @@ impl Replay {
         Ok(true)
     }
 
-    /// Batches that began before the stop and perhaps did not reach every shard: to be applied again, wholly. Known when
-    /// every segment was replayed.
-    pub fn unfinished_batches(&mut self) -> Vec<Vec<Vec<u8>>> {
-        std::mem::take(&mut self.batches).into_values().collect()
+    /// Batches that began before the stop and perhaps did not reach every shard, by id: to be applied again, wholly, and then
+    /// to be noted as ended. Known when every segment was replayed.
+    pub fn unfinished_batches(&mut self) -> Vec<(u128, Vec<Vec<u8>>)> {
+        let Batches { begun, ended } = std::mem::take(&mut self.batches);
+        let unfinished = begun.into_iter().filter(|(id, _)| !ended.contains(id));
+        unfinished.map(|(id, parts)| (u128::from_le_bytes(id), parts)).collect()
     }
 
     /// What was replayed so far.
@@ -263,7 +279,7 @@ impl Replay {
 
 impl ShardLog {
     /// How far did the log go, how far was it known to be durable, what was discarded?
-    fn look_at(&mut self, segment: &Loaded) {
+    fn look_at(&mut self, segment: &Loaded, discards: &mut Vec<Discard>) {
         let mut run = segment.id;
         if let Some(h) = &segment.header {
             self.ends.insert(h.previous.segment, h.previous.offset);
@@ -283,7 +299,7 @@ impl ShardLog {
             *synced = (*synced).max(chunk.synced);
             for (kind, body, _) in records(chunk.payload).flatten() {
                 if kind == KIND_DISCARD {
-                    self.discards.extend(Discard::decode(body));
+                    discards.extend(Discard::decode(body));
                 }
             }
             at = chunk.next;
@@ -327,9 +343,10 @@ fn find_chunk(bytes: &[u8], at: usize, id: u64) -> Option<usize> {
 fn replay_segment(
     shard: u32,
     segment: &Loaded,
-    known: &Known<'_>,
+    known: &Known,
+    discards: &[Discard],
     stats: &mut ReplayStats,
-    batches: &mut BTreeMap<[u8; BATCH_ID_BYTES], Vec<Vec<u8>>>,
+    batches: &mut Batches,
     apply: &mut impl FnMut(Record<'_>) -> Result<(), String>,
 ) -> Result<(), ReplayError> {
     let corrupt = |offset: usize, expected: String| ReplayError::Corrupt {
@@ -377,7 +394,7 @@ fn replay_segment(
                 offset,
             };
             let mut one = |mutation: &[u8]| -> Result<(), ReplayError> {
-                if is_discarded(known.discards, position, mutation) {
+                if is_discarded(discards, position, mutation) {
                     stats.discarded += 1;
                     return Ok(());
                 }
@@ -401,11 +418,13 @@ fn replay_segment(
                 KIND_BATCH_BEGUN => {
                     let (id, rest) = body.split_first_chunk::<BATCH_ID_BYTES>().ok_or_else(malformed)?;
                     let parts: Option<Vec<Vec<u8>>> = mutations(rest).map(|m| m.map(<[u8]>::to_vec)).collect();
-                    batches.insert(*id, parts.ok_or_else(malformed)?);
+                    batches.begun.insert(*id, parts.ok_or_else(malformed)?);
                 }
                 KIND_BATCH_ENDED => {
-                    let id: &[u8; BATCH_ID_BYTES] = body.try_into().map_err(|_| malformed())?;
-                    batches.remove(id);
+                    let id: [u8; BATCH_ID_BYTES] = body.try_into().map_err(|_| malformed())?;
+                    if batches.begun.remove(&id).is_none() {
+                        batches.ended.insert(id);
+                    }
                 }
                 other => return Err(corrupt(at, format!("a record of kind 1 to 5, not {other}"))),
             }

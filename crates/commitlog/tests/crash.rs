@@ -330,7 +330,7 @@ fn a_batch_that_did_not_end_is_handed_out_again_and_one_that_did_is_not() {
         let batches: Vec<Vec<u64>> = replay
             .unfinished_batches()
             .iter()
-            .map(|b| b.iter().map(|m| number(m)).collect())
+            .map(|(_, b)| b.iter().map(|m| number(m)).collect())
             .collect();
         (found, batches)
     });
@@ -340,6 +340,94 @@ fn a_batch_that_did_not_end_is_handed_out_again_and_one_that_did_is_not() {
         "a batch of one shard is replayed as its mutations"
     );
     assert_eq!(batches, vec![vec![1, 2]]);
+}
+
+/// A log of a node with so many shards, which begins with that segment.
+fn log_of(shard: u32, shards: u32, first_segment: u64) -> Rc<Commitlog> {
+    Commitlog::new(Options {
+        shard,
+        shards,
+        ..options(periodic(), 1, first_segment)
+    })
+}
+
+#[test]
+fn a_truncation_counts_for_what_a_node_with_other_shards_logged_before() {
+    let found = on_a_machine(None, async || {
+        let before = log_of(0, 1, 1);
+        before.append(&mutation(1, 10)).expect("there is room");
+        before.write().expect("the disk works");
+        // The node has two shards now; the second one has replayed what is its own, and truncates.
+        let after = log_of(1, 2, 2);
+        let truncation = Discard {
+            table: table(),
+            after: Token(i64::MIN),
+            up_to_token: Token(i64::MAX),
+            position: after.end(),
+        };
+        after.append_discard(&truncation).expect("there is room");
+        after.append(&mutation(2, 10)).expect("there is room");
+        after.write().expect("the disk works");
+        [(1, 2), (0, 3), (0, 1)].map(|(shard, shards)| {
+            let mut found = BTreeSet::new();
+            let mut replay = Replay::open(&dir(), 1, shard, shards).expect("the log is whole");
+            let mut note = |r: commitlog::Record<'_>| {
+                found.insert(number(r.mutation));
+                Ok(())
+            };
+            while replay.next_segment(&mut note).expect("the log is whole") {}
+            found
+        })
+    });
+    for found in found {
+        assert_eq!(found, BTreeSet::from([2]), "what was truncated does not come back");
+    }
+}
+
+#[test]
+fn a_batch_that_a_later_run_finished_is_not_begun_again() {
+    let unfinished = on_a_machine(None, async || {
+        let parts: Vec<Vec<u8>> = (1..=2).map(|n| mutation(n, 10)).collect();
+        let before = log_of(1, 2, 1);
+        for id in [1, 2] {
+            let parts = parts.iter().map(Vec::as_slice);
+            before.append_batch_begun(id, parts).expect("there is room");
+        }
+        before.write().expect("the disk works");
+        // Read before the log of shard 1: what ends stands in front of what begins.
+        let after = log_of(0, 1, 2);
+        after.append_batch_ended(1).expect("there is room");
+        after.write().expect("the disk works");
+        let mut replay = Replay::open(&dir(), 1, 0, 1).expect("the log is whole");
+        while replay.next_segment(|_| Ok(())).expect("the log is whole") {}
+        replay.unfinished_batches()
+    });
+    let ids: Vec<u128> = unfinished.into_iter().map(|(id, _)| id).collect();
+    assert_eq!(ids, [2]);
+}
+
+#[test]
+fn the_logs_of_all_shards_are_removed_by_age() {
+    let ids = on_a_machine(None, async || {
+        for (shard, shards, id) in [(0, 1, 1), (1, 2, 2), (0, 2, 3), (2, 3, 4)] {
+            let log = log_of(shard, shards, id);
+            log.append(&mutation(1, 10)).expect("there is room");
+            log.write().expect("the disk works");
+        }
+        let (last, files) = last_segment(&dir()).expect("the directory is there");
+        assert_eq!(last, 4);
+        let name = |f: &PathBuf| f.file_name().map(|n| n.to_string_lossy().into_owned());
+        files.iter().filter_map(name).collect::<Vec<_>>()
+    });
+    let ages: Vec<u64> = ids
+        .iter()
+        .filter_map(|name| name.split(['-', '.']).rev().find_map(|part| part.parse().ok()))
+        .collect();
+    assert_eq!(
+        ages,
+        [1, 2, 3, 4],
+        "an older segment goes before a younger one that may speak of it: {ids:?}"
+    );
 }
 
 #[test]

@@ -212,6 +212,11 @@ impl Group {
             notices: Vec::new(),
         };
         group.settle_timeout();
+        // Who votes alone need not wait whether another leads.
+        if group.conf.voters == [options.id] && group.conf.voters_outgoing.is_empty() {
+            group.raw.campaign()?;
+            group.settle_timeout();
+        }
         Ok(group)
     }
 

@@ -127,9 +127,8 @@ impl Coordinator {
         level: Consistency,
     ) -> Result<(), CoordinatorError> {
         let view = self.view();
-        for (token, bytes) in &mutations {
-            self.part(&view, *token, bytes, level)?;
-        }
+        // What is refused for this must not be finished later.
+        self.require(&mutations, level)?;
         let id = (u128::from(runtime::random_u64()) << 64) | u128::from(runtime::random_u64());
         let note = Note {
             id,
@@ -349,9 +348,9 @@ impl Coordinator {
     ///
     /// # Errors
     /// As [`Coordinator::resume_batch`].
-    pub async fn finish_later(&self, batch: &[Vec<u8>]) -> Result<(), String> {
+    pub async fn finish_later(&self, id: u128, batch: &[Vec<u8>]) -> Result<(), String> {
         let note = Note {
-            id: (u128::from(runtime::random_u64()) << 64) | u128::from(runtime::random_u64()),
+            id,
             coordinator: self.view().with(|_, me| me),
             shard: u16::try_from(self.shard.id().0).unwrap_or(u16::MAX),
             noted_us: runtime::wall_clock_us(),

@@ -21,7 +21,7 @@ struct Share {
 }
 
 /// One partition's write.
-pub(crate) struct Part {
+struct Part {
     acks: Acks,
     replicas: SmallVec<[Replica; 6]>,
     /// A hint is stored for one of its replicas.
@@ -103,8 +103,20 @@ impl Coordinator {
         self.await_acks(&view, parts, &gather, asked, (level, kind)).await
     }
 
+    /// Whether enough replicas live to write these at a level.
+    ///
+    /// # Errors
+    /// When too few do.
+    pub fn require(&self, mutations: &[(Token, Vec<u8>)], level: Consistency) -> Result<(), CoordinatorError> {
+        let view = self.view();
+        let mut parts = mutations
+            .iter()
+            .map(|(token, bytes)| self.part(&view, *token, bytes, level));
+        parts.try_for_each(|part| part.map(drop))
+    }
+
     /// Where one mutation goes, if enough of it lives.
-    pub(crate) fn part(
+    fn part(
         &self,
         view: &Arc<ClusterView>,
         token: Token,

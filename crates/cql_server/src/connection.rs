@@ -36,6 +36,8 @@ pub(crate) struct Connection {
     pub(crate) started: Cell<bool>,
     /// Prepared conditional statements carry the mark.
     pub(crate) lwt_mark: Cell<bool>,
+    /// Answers carry where the tablet stands when the client asked elsewhere.
+    pub(crate) tablets_routing: Cell<bool>,
 }
 
 /// Answers on their way to a client.
@@ -51,7 +53,7 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    fn new() -> Rc<Self> {
+    pub(crate) fn new() -> Rc<Self> {
         Rc::new(Self {
             frames: RefCell::default(),
             version: Cell::new(ProtocolVersion::HIGHEST),
@@ -83,6 +85,12 @@ impl Outbox {
         let mut frame = Vec::new();
         write_event(&mut frame, self.version.get(), event);
         self.push(&mut frame);
+    }
+
+    /// What waits to be sent.
+    #[cfg(test)]
+    pub(crate) fn take(&self) -> Vec<u8> {
+        self.frames.take()
     }
 
     /// Waits until the client has read enough for more answers, or is gone.
@@ -142,6 +150,7 @@ pub(crate) async fn run(server: &Rc<Server>, stream: TcpStream) {
         answer_estimate: Cell::new(ANSWER_BYTES_FIRST),
         started: Cell::new(false),
         lwt_mark: Cell::new(false),
+        tablets_routing: Cell::new(false),
     });
     let limits = Limits {
         frame_bytes_max: server.options.frame_bytes_max,

@@ -179,14 +179,7 @@ impl Connection {
             Request::Batch(b) => self.batch(&b, reply, frame.body.len()),
             Request::Options => self.server.supported(&mut batch.out, reply.version, reply.stream),
             Request::Register(events) => {
-                let mut registered = self.server.registered.borrow_mut();
-                let mine = registered
-                    .iter_mut()
-                    .find(|(o, _)| std::ptr::eq(o.as_ptr(), Rc::as_ptr(&self.outbox)));
-                match mine {
-                    Some((_, known)) => known.extend(events),
-                    None => registered.push((Rc::downgrade(&self.outbox), events)),
-                }
+                self.server.events.register(&self.outbox, events);
                 write_ready(&mut batch.out, reply.version, reply.stream);
             }
             Request::Startup(_) => {
@@ -220,6 +213,7 @@ impl Connection {
                 Ok(agreed) => {
                     self.started.set(true);
                     self.lwt_mark.set(agreed.lwt_mark);
+                    self.tablets_routing.set(agreed.tablets_routing);
                     self.extensions.set(cql_protocol::Extensions {
                         result_metadata_id: agreed.result_metadata_id,
                     });
@@ -386,9 +380,17 @@ impl Connection {
                         *connection.keyspace.borrow_mut() = Some(k.as_str().into());
                     }
                     let known = later.metadata_id.as_deref();
-                    later
-                        .reply
-                        .outcome(&mut out, &outcome, &later.prepared, later.skip_metadata, known);
+                    // Asked once it has run: by now the tablet may stand elsewhere.
+                    let route = connection.route(&later);
+                    let skip_metadata = later.skip_metadata;
+                    later.reply.outcome(
+                        &mut out,
+                        &outcome,
+                        &later.prepared,
+                        skip_metadata,
+                        known,
+                        route.as_deref(),
+                    );
                 }
                 Err(e) => later.reply.error(&mut out, &e),
             }
@@ -402,6 +404,16 @@ impl Connection {
             connection.outbox.has_room().await;
             connection.outbox.push(&mut out);
         }));
+    }
+
+    /// Where the tablet of a statement stands, if the client wants to know and asked elsewhere.
+    fn route(&self, later: &Later) -> Option<Vec<u8>> {
+        if !self.tablets_routing.get() {
+            return None;
+        }
+        let routes = self.server.routes.borrow();
+        let route = routes.as_ref()?(&later.prepared.plan, &later.run)?;
+        Some(route.encode())
     }
 
     /// Runs a BATCH message as a task.

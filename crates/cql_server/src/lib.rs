@@ -12,6 +12,7 @@
 
 mod connection;
 mod dispatch;
+mod events;
 mod metadata;
 mod respond;
 mod startup;
@@ -19,15 +20,18 @@ mod startup;
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::SocketAddr;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 
-use cql_protocol::{ClusterEvent, EventSet};
-use query::Engine;
+use cql_protocol::ClusterEvent;
 use query::ddl::SchemaChange;
+use query::{Engine, Execution, Plan};
 use runtime::ShardId;
 use runtime::net::{ListenOptions, TcpListener, TcpStream};
 
-use connection::Outbox;
+use events::Events;
+
+pub use cql_protocol::TabletRoute;
+pub use events::TopologyChange;
 
 /// Requests of one connection that may wait for disk or other shards.
 pub const IN_FLIGHT_MAX: usize = 1024;
@@ -57,12 +61,18 @@ pub struct Options {
     pub cql_version: String,
 }
 
+/// Where the tablet of a statement stands, if its table has tablets, it names one partition, and this shard is none of the
+/// tablet's replicas. Asked of statements that this shard did not answer at once, on connections that want to know.
+pub type Routes = Box<dyn Fn(&Plan, &Execution) -> Option<TabletRoute>>;
+
 /// One shard's front door.
 pub struct Server {
     pub(crate) engine: Rc<Engine>,
     pub(crate) options: Options,
     pub(crate) connections: Cell<usize>,
-    pub(crate) registered: RefCell<Vec<(Weak<Outbox>, EventSet)>>,
+    pub(crate) events: Events,
+    /// Where the tablet of a statement stands.
+    pub(crate) routes: RefCell<Option<Routes>>,
     /// Bytes of requests that wait, over all connections of the shard.
     pub(crate) request_bytes: runtime::Semaphore,
     pub(crate) draining: Cell<bool>,
@@ -104,7 +114,8 @@ impl Server {
             engine: engine.clone(),
             options,
             connections: Cell::new(0),
-            registered: RefCell::default(),
+            events: Events::default(),
+            routes: RefCell::default(),
             request_bytes: runtime::Semaphore::new(request_bytes_max),
             draining: Cell::new(false),
             requests: Cell::new(0),
@@ -167,16 +178,24 @@ impl Server {
         }));
     }
 
+    /// Sets what knows where tablets stand; without it clients are not told.
+    pub fn set_routes(&self, routes: Routes) {
+        *self.routes.borrow_mut() = Some(routes);
+    }
+
+    /// Tells this shard's registered connections that a node joined or left; `native` is where clients reach it.
+    pub fn topology_changed(&self, change: TopologyChange, native: SocketAddr) {
+        self.events.tell(&events::topology(change, native));
+    }
+
+    /// Tells this shard's registered connections that a node answers, or does not any more.
+    pub fn status_changed(&self, up: bool, native: SocketAddr) {
+        self.events.tell(&events::status(up, native));
+    }
+
     /// Tells registered connections of a schema change.
     fn tell(&self, change: &SchemaChange) {
-        let event = ClusterEvent::Schema(respond::schema_change(change));
-        self.registered.borrow_mut().retain(|(outbox, events)| {
-            let Some(outbox) = outbox.upgrade() else { return false };
-            if events.contains(event.event_type()) {
-                outbox.event(&event);
-            }
-            true
-        });
+        self.events.tell(&ClusterEvent::Schema(respond::schema_change(change)));
     }
 
     /// Stops accepting and reading requests; what was read is answered.

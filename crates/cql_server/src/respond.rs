@@ -1,8 +1,9 @@
 //! From outcomes and errors to answer frames.
 
 use cql_protocol::{
-    Consistency, ErrorBody, Extras, Opcode, ProtocolVersion, SchemaChangeKind, SchemaTarget, WriteType, begin_response,
-    begin_rows, finish_response, finish_rows, write_error, write_schema_change, write_set_keyspace, write_void,
+    Consistency, ErrorBody, Extras, Opcode, ProtocolVersion, SchemaChangeKind, SchemaTarget, TABLETS_ROUTING_PAYLOAD,
+    WriteType, begin_response, begin_rows, finish_response, finish_rows, write_error, write_schema_change,
+    write_set_keyspace, write_void,
 };
 use query::ddl::{ChangeKind, SchemaChange};
 use query::write::ConditionalAnswer;
@@ -197,7 +198,7 @@ impl Reply {
         self.rows(out, extras, &answer.page, &m, false, None);
     }
 
-    /// Writes what a statement ended with.
+    /// Writes what a statement ended with, and where its tablet stands if the client should know.
     pub(crate) fn outcome(
         &self,
         out: &mut Vec<u8>,
@@ -205,7 +206,9 @@ impl Reply {
         prepared: &Prepared,
         skip_metadata: bool,
         known_metadata_id: Option<&[u8]>,
+        route: Option<&[u8]>,
     ) {
+        let payload = route.map(|route| (TABLETS_ROUTING_PAYLOAD, route));
         let warnings: Vec<&str> = match outcome {
             Outcome::Schema(_, warnings) => warnings,
             _ => &prepared.warnings,
@@ -216,7 +219,7 @@ impl Reply {
         let extras = Extras {
             tracing_id: self.tracing_id,
             warnings: &warnings,
-            ..Extras::default()
+            custom_payload: payload.as_slice(),
         };
         match outcome {
             Outcome::Void => write_void(out, self.version, self.stream, &extras),

@@ -1,6 +1,8 @@
 //! OPTIONS and STARTUP: what this node offers, and what a connection agrees on.
 
-use cql_protocol::{Compression, Framing, LWT_METADATA_MARK, ProtocolVersion, StringMap, write_supported};
+use cql_protocol::{
+    Compression, Framing, LWT_METADATA_MARK, ProtocolVersion, StringMap, TABLETS_ROUTING, write_supported,
+};
 
 use crate::Server;
 
@@ -15,6 +17,7 @@ pub(crate) struct Agreed {
     pub(crate) framing: Framing,
     pub(crate) result_metadata_id: bool,
     pub(crate) lwt_mark: bool,
+    pub(crate) tablets_routing: bool,
 }
 
 impl Server {
@@ -39,6 +42,7 @@ impl Server {
             ("SCYLLA_PARTITIONER", vec![&o.partitioner]),
             (LWT_MARK, vec![&lwt_mark]),
             (USE_METADATA_ID, vec![""]),
+            (TABLETS_ROUTING, vec![""]),
         ];
         if let Some(port) = &port {
             options.push(("SCYLLA_SHARD_AWARE_PORT", vec![port]));
@@ -64,5 +68,6 @@ pub(crate) fn agree(options: &StringMap<'_>, version: ProtocolVersion) -> Result
         framing,
         result_metadata_id: options.get(USE_METADATA_ID).is_some(),
         lwt_mark: options.get(LWT_MARK).is_some(),
+        tablets_routing: options.get(TABLETS_ROUTING).is_some(),
     })
 }

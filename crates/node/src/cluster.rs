@@ -1,5 +1,6 @@
 //! A node's part in its cluster: the doors for other nodes, and what follows on each shard when the cluster changes.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -9,13 +10,16 @@ use std::time::Duration;
 
 use ::cluster::{ChangeError, Cluster, Listener, Local, Metadata};
 use coordinator::{ClusterView, Coordinator, ReplicaHandler};
+use cql_server::{Server, TopologyChange};
 use query::Engine;
 use query::engine::{KeepError, SchemaKeeper, cluster_view};
+use query::system::PeerInfo;
 use replica::Shard;
 use rpc::{Handler, RemoteError, Reply, Request, Rpc};
 use runtime::ShardId;
 use schema::Schema;
-use topology::HostId;
+use topology::{HostId, Topology};
+use types::Token;
 use uuid::Uuid;
 
 use crate::config::Config;
@@ -23,6 +27,12 @@ use crate::start::{Shared, Stage};
 
 /// How long a change of the cluster waits for requests that began before it.
 const OLD_REQUESTS_WAIT_MAX: Duration = Duration::from_secs(10);
+/// How long a node that comes back looks for newer metadata before it serves with what it has.
+const CATCH_UP_MAX: Duration = Duration::from_secs(3);
+/// How often it is looked whether the system tables still tell the truth about the members.
+const MEMBERS_POLL: Duration = Duration::from_millis(100);
+/// The release of Cassandra that every node is to be taken for.
+const RELEASE_VERSION: &str = "4.1.7";
 const OLD_REQUESTS_POLL: Duration = Duration::from_millis(2);
 
 /// Gives each request of another node to the crate whose verb it is.
@@ -123,6 +133,11 @@ pub(crate) async fn enter(shared: &Arc<Shared>, engine: &Rc<Engine>, rpc: &Rc<Rp
         .await
         .map_err(|e| e.to_string())?;
     engine.set_keeper(Rc::new(Keeper(cluster.clone())));
+    drop(runtime::spawn(describe_members(shared.clone(), cluster.clone())));
+    // What was under way when the node ended happens before clients see it; where most voters are away it goes on without.
+    if runtime::timeout(CATCH_UP_MAX, cluster.barrier()).await.is_err() {
+        log::warn!("the metadata may not be the newest: no majority of its voters could be asked yet");
+    }
     Ok(cluster)
 }
 
@@ -140,7 +155,7 @@ impl SchemaKeeper for Keeper {
                     caught_up.map_err(|e| KeepError::Failed(e.to_string()))?;
                     Err(KeepError::Conflict)
                 }
-                Err(e) => Err(KeepError::Failed(format!("The schema was not changed: {e}"))),
+                Err(e) => Err(KeepError::Failed(format!("The schema change failed: {e}"))),
             }
         })
     }
@@ -150,6 +165,62 @@ impl SchemaKeeper for Keeper {
 struct NodeListener {
     shared: Arc<Shared>,
     engine: Rc<Engine>,
+}
+
+impl NodeListener {
+    /// Tells clients who came and who went.
+    fn tell_of_members(&self, former: &Topology, next: &Topology) {
+        let serving = |topology: &Topology| -> BTreeMap<HostId, SocketAddr> {
+            let members = topology.members().filter(|n| n.state.serves_reads());
+            members.map(|n| (n.host_id, n.native)).collect()
+        };
+        let (before, after) = (serving(former), serving(next));
+        let came = after.iter().filter(|(id, _)| !before.contains_key(id));
+        let went = before.iter().filter(|(id, _)| !after.contains_key(id));
+        let changes: Vec<(TopologyChange, SocketAddr)> = came
+            .map(|(_, native)| (TopologyChange::NewNode, *native))
+            .chain(went.map(|(_, native)| (TopologyChange::RemovedNode, *native)))
+            .collect();
+        for shard in 0..runtime::shard_count() {
+            let changes = changes.clone();
+            drop(runtime::submit_to(ShardId(shard), move || {
+                if let Some(server) = runtime::local::<Server>() {
+                    changes
+                        .iter()
+                        .for_each(|(change, native)| server.topology_changed(*change, *native));
+                }
+            }));
+        }
+    }
+}
+
+/// Keeps what the system tables say of the members true. To be spawned; ends never.
+async fn describe_members(shared: Arc<Shared>, cluster: Rc<Cluster>) {
+    loop {
+        let metadata = cluster.metadata();
+        let versions = cluster.peer_schema_versions();
+        let me = HostId(shared.host_id);
+        let in_decimal = |tokens: &[Token]| tokens.iter().map(|t| t.0.to_string()).collect::<Vec<_>>();
+        let others = metadata.topology.members().filter(|node| node.host_id != me);
+        let peers = others
+            .map(|node| PeerInfo {
+                host_id: node.host_id.0,
+                internode: node.internode,
+                native: node.native,
+                data_center: node.location.datacenter.clone(),
+                rack: node.location.rack.clone(),
+                release_version: RELEASE_VERSION.to_owned(),
+                schema_version: versions.get(&node.host_id).copied(),
+                tokens: in_decimal(&node.tokens),
+                state: node.state,
+                up: cluster.is_live(node.host_id),
+            })
+            .collect();
+        if let Some(node) = metadata.topology.node(me) {
+            shared.note_members(in_decimal(&node.tokens), node.state, peers);
+        }
+        runtime::sleep(MEMBERS_POLL).await;
+    }
 }
 
 impl Listener for NodeListener {
@@ -164,8 +235,10 @@ impl Listener for NodeListener {
                     return;
                 }
             };
-            let old = Arc::downgrade(&self.engine.coordinator.view());
-            self.shared.note_members(&next);
+            let former = self.engine.coordinator.view();
+            self.tell_of_members(&former.topology, &next.topology);
+            let old = Arc::downgrade(&former);
+            drop(former);
             self.engine.adopt(next.schema.clone(), view).await;
             let deadline = runtime::now() + OLD_REQUESTS_WAIT_MAX;
             while old.strong_count() > 0 && runtime::now() < deadline {
@@ -179,10 +252,13 @@ impl Listener for NodeListener {
         let Some(number) = view.topology.number(host) else {
             return;
         };
-        log::info!("node {} is {}", host.0, if is_live { "up" } else { "down" });
+        let native = view.topology.node(host).map(|node| node.native);
         for shard in 0..runtime::shard_count() {
             drop(runtime::submit_to(ShardId(shard), move || {
                 Coordinator::local().set_live(number, is_live);
+                if let (Some(server), Some(native)) = (runtime::local::<Server>(), native) {
+                    server.status_changed(is_live, native);
+                }
             }));
         }
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use ::cluster::Cluster;
 use commitlog::{Commitlog, SyncMode};
 use coordinator::Coordinator;
 use cql_server::{Listeners, Server};
@@ -28,6 +29,8 @@ const UNCOUNTED_BYTES: u64 = 48 << 20;
 
 /// How long a draining node waits until the log of an earlier run is removed.
 const OLD_LOG_WAIT_MAX: Duration = Duration::from_secs(10);
+/// How long it waits until batches for several shards are finished.
+const BATCHES_WAIT_MAX: Duration = Duration::from_secs(10);
 
 pub(crate) async fn run(shared: Arc<Shared>) {
     if let Err(e) = live(&shared).await {
@@ -65,6 +68,7 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
             log_bytes_max: config.commitlog_total_space / u64::from(config.smp),
             generation: shared.generation.clone(),
             compaction: shared.compaction.clone(),
+            noted_batches: shared.noted_batches.clone(),
             host_id: shared.host_id,
         },
         log.clone(),
@@ -80,7 +84,9 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
             shard.open_table(table).map_err(|e| e.to_string())?;
         }
     }
-    shard.set_old_log(!shared.old_log.is_empty());
+    if !shared.old_log.is_empty() {
+        shard.keep_old_log();
+    }
     let stats = shard
         .replay(&config.commitlog_dir, shared.boot_id)
         .await
@@ -117,8 +123,12 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
     if !shared.meet(Stage::Recovered).await {
         return Ok(());
     }
-    for batch in stats.unfinished_batches {
-        finish(&engine, batch).await?;
+    for (id, batch) in stats.unfinished_batches {
+        finish(&engine, id, batch).await?;
+    }
+    // Nobody may read what another shard has not finished.
+    if !shared.meet(Stage::Finished).await {
+        return Ok(());
     }
     drop(runtime::spawn(forget_old_log(shared.clone(), shard.clone())));
     drop(runtime::spawn(log.clone().run_periodic()));
@@ -128,18 +138,26 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
         shared.meet(Stage::Drained).await;
         return Ok(());
     }
-    serve(shared, engine, rpc, memory / 10, terminated).await?;
-    drain(shared, &shard).await
+    let member = serve(shared, engine.clone(), rpc.clone(), memory / 10, terminated).await?;
+    let drained = drain(shared, &engine, &shard).await;
+    // Only now: what was asked before the doors closed may need the others.
+    if let Some(cluster) = member {
+        cluster.stop().await;
+    }
+    if let Some(rpc) = rpc {
+        rpc.stop();
+    }
+    drained
 }
 
 /// Finishes a batch that an earlier run began: now where this node can, else in the background.
-async fn finish(engine: &Rc<Engine>, batch: Vec<Vec<u8>>) -> Result<(), String> {
+async fn finish(engine: &Rc<Engine>, id: u128, batch: Vec<Vec<u8>>) -> Result<(), String> {
     let Some(batch) = engine.coordinator.resume_batch(batch).await? else {
         return Ok(());
     };
-    if let Err(e) = engine.write_again(batch.clone()).await {
+    if let Err(e) = engine.write_again(id, batch.clone()).await {
         log::warn!("a batch could not be finished yet: {e}");
-        engine.coordinator.finish_later(&batch).await?;
+        engine.coordinator.finish_later(id, &batch).await?;
     }
     Ok(())
 }
@@ -180,12 +198,12 @@ async fn serve(
     rpc: Option<Rc<Rpc>>,
     request_bytes_max: usize,
     terminated: runtime::TerminateSignal,
-) -> Result<(), String> {
+) -> Result<Option<Rc<Cluster>>, String> {
     let id = runtime::shard();
     let config = &shared.config;
     let (cql, aware) = match addresses(shared).await {
         Some(a) => a,
-        None => return Ok(()),
+        None => return Ok(None),
     };
     let mut options = cql_server::Options {
         address: cql,
@@ -210,7 +228,7 @@ async fn serve(
         Ok(l) => l,
         Err(e) => {
             shared.fail(e);
-            return Ok(());
+            return Ok(None);
         }
     };
     if id == ShardId(0) {
@@ -230,7 +248,7 @@ async fn serve(
             .expect("nobody panics while holding the addresses") = Some(bound);
     }
     if !shared.meet(Stage::Bound).await {
-        return Ok(());
+        return Ok(None);
     }
     let mut member = None;
     if let (ShardId(0), Some(rpc)) = (id, &rpc) {
@@ -240,7 +258,7 @@ async fn serve(
         }
     }
     if !shared.meet(Stage::Entered).await {
-        return Ok(());
+        return Ok(None);
     }
     drop(runtime::spawn_in(
         runtime::Group::BACKGROUND,
@@ -253,7 +271,7 @@ async fn serve(
     let server = Server::new(engine, options, request_bytes_max);
     runtime::set_local(server.clone());
     if !shared.meet(Stage::Serving).await {
-        return Ok(());
+        return Ok(None);
     }
     drop(runtime::spawn(server.clone().accept(listeners.cql, false)));
     if let Some(aware) = listeners.shard_aware {
@@ -270,13 +288,7 @@ async fn serve(
     }
     terminated.await;
     server.drain();
-    if let Some(cluster) = member {
-        cluster.stop().await;
-    }
-    if let Some(rpc) = rpc {
-        rpc.stop();
-    }
-    Ok(())
+    Ok(member)
 }
 
 /// Computes for ever in the background, giving way whenever somebody waits: what a request pays for that is measured.
@@ -383,14 +395,23 @@ async fn forget_old_log(shared: Arc<Shared>, shard: Rc<Shard>) {
     while !shared.old_log_is_gone.load(Ordering::Acquire) {
         runtime::sleep(Duration::from_millis(20)).await;
     }
-    shard.set_old_log(false);
+    shard.forget_old_log().await;
 }
 
 /// Puts everything into sstables, so that the next start has nothing to replay.
-async fn drain(shared: &Shared, shard: &Rc<Shard>) -> Result<(), String> {
+async fn drain(shared: &Shared, engine: &Rc<Engine>, shard: &Rc<Shard>) -> Result<(), String> {
     // Requests that were read before the doors closed get their answers.
     runtime::sleep(Duration::from_millis(50)).await;
     shard.commit().map_err(|e| e.to_string())?;
+    // A batch that is not finished needs all shards, or the note of it that is in the log.
+    let deadline = runtime::now() + BATCHES_WAIT_MAX;
+    while shard.has_open_batches() && runtime::now() < deadline {
+        if let Err(e) = engine.finish_batches().await {
+            log::warn!("a batch that failed half way could not be finished yet: {e}");
+        }
+        runtime::sleep(Duration::from_millis(5)).await;
+    }
+    shared.meet(Stage::Finishing).await;
     // Whatever still waits is refused: a write behind the flush would go with the log.
     shard.close();
     let flushed = shard.flush_all().await;
@@ -401,6 +422,10 @@ async fn drain(shared: &Shared, shard: &Rc<Shard>) -> Result<(), String> {
         runtime::sleep(Duration::from_millis(5)).await;
     }
     match flushed {
+        Ok(()) if shard.has_open_batches() => {
+            log::error!("a batch is not finished; the next start replays the commitlog");
+            shard.log.sync().await.map_err(|e| e.to_string())
+        }
         Ok(()) if !shared.old_log_is_gone.load(Ordering::Acquire) => {
             log::error!("the log of an earlier run could not be removed; the next start replays the commitlog");
             shard.log.sync().await.map_err(|e| e.to_string())

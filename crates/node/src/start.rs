@@ -13,11 +13,11 @@ use std::time::Duration;
 use ::cluster::Metadata;
 use coordinator::ClusterView;
 use query::engine::{NodeState, SharedStatements, load_schema, save_schema};
-use query::system::{self, NodeInfo};
+use query::system::{self, NodeInfo, PeerInfo};
 use query::{Engine, ddl};
-use replica::CompactionControl;
+use replica::{CompactionControl, NotedBatches};
 use schema::Schema;
-use topology::{HostId, Topology};
+use topology::{HostId, Topology, TopologyCommand};
 use types::Token;
 use uuid::Uuid;
 
@@ -47,7 +47,8 @@ pub(crate) struct Shared {
     /// No crash brings the old log back any more.
     pub(crate) old_log_is_gone: AtomicBool,
     pub(crate) compaction: Arc<CompactionControl>,
-    pub(crate) stages: [AtomicU32; 7],
+    pub(crate) noted_batches: Arc<NotedBatches>,
+    pub(crate) stages: [AtomicU32; 9],
     pub(crate) failure: Mutex<Option<String>>,
     /// Where CQL and the shard-aware port listen, once shard 0 has bound them.
     pub(crate) addresses: Mutex<Option<(SocketAddr, Option<SocketAddr>)>>,
@@ -71,9 +72,11 @@ pub(crate) enum Stage {
     Resharded,
     DoorOpened,
     Recovered,
+    Finished,
     Bound,
     Entered,
     Serving,
+    Finishing,
     Drained,
 }
 
@@ -110,16 +113,18 @@ impl Shared {
         *self.internode.lock().expect("nobody panics while holding the address") = Some(address);
     }
 
-    /// What the system tables say of the members.
-    pub(crate) fn note_members(&self, metadata: &Metadata) {
+    /// What the system tables say of the node and the other members from here on.
+    pub(crate) fn note_members(&self, tokens: Vec<String>, state: topology::NodeState, peers: Vec<PeerInfo>) {
         let mut info = self
             .node
             .info
             .lock()
             .expect("nobody panics while holding the node's identity");
-        if let Some(me) = metadata.topology.node(HostId(self.host_id)) {
-            info.tokens = me.tokens.iter().map(|t| t.0.to_string()).collect();
+        if (&info.tokens, info.state, &info.peers) == (&tokens, state, &peers) {
+            return;
         }
+        (info.tokens, info.state, info.peers) = (tokens, state, peers);
+        self.node.info_version.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Where CQL and the shard-aware port listen, once they do.
@@ -227,7 +232,10 @@ fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Re
     info.listen_address = config.listen_address;
     info.settings.clone_from(&config.settings);
     let (topology, tablets) = match &metadata {
-        Some(metadata) => (metadata.topology.clone(), metadata.tablets.clone()),
+        Some(metadata) => (
+            with_shards(&metadata.topology, host_id, config.smp),
+            metadata.tablets.clone(),
+        ),
         None => (alone(&config, host_id), BTreeMap::new()),
     };
     let view = query::engine::cluster_view(&schema, &topology, HostId(host_id), &tablets);
@@ -237,6 +245,7 @@ fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Re
     let node = Arc::new(NodeState {
         schema_path,
         info: Mutex::new(info),
+        info_version: AtomicU64::new(0),
         statements: SharedStatements::default(),
     });
     let shared = Arc::new(Shared {
@@ -248,6 +257,7 @@ fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Re
         node,
         generation,
         compaction,
+        noted_batches: Arc::new(NotedBatches::new()),
         old_log_users: AtomicU32::new(config.smp),
         old_log_is_gone: AtomicBool::new(old_log.is_empty()),
         old_log,
@@ -263,6 +273,16 @@ fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Re
         config,
     });
     Ok(Prepared(shared))
+}
+
+/// The topology with the number of shards that this node has now; the others hear of it when it enters the cluster.
+fn with_shards(topology: &Arc<Topology>, host_id: Uuid, shards: u32) -> Arc<Topology> {
+    let (host_id, shards) = (HostId(host_id), u16::try_from(shards).unwrap_or(u16::MAX));
+    let mut next = Topology::clone(topology);
+    match next.apply(&TopologyCommand::SetShards { host_id, shards }) {
+        Ok(()) => Arc::new(next),
+        Err(_) => topology.clone(),
+    }
 }
 
 /// The cluster of a node that meets no other.
@@ -301,7 +321,7 @@ fn initial_schema(path: &Path) -> Result<Schema, String> {
     }
     schema.version = ddl::schema_version(&schema);
     if is_new {
-        save_schema(path, &schema)?;
+        save_schema(path, &schema).map_err(|e| e.to_string())?;
     }
     Ok(schema)
 }

@@ -75,6 +75,7 @@ async fn engine(boot_id: u128) -> Rc<Engine> {
         log_bytes_max: 16 << 20,
         generation: Arc::default(),
         compaction: Arc::default(),
+        noted_batches: Arc::default(),
         host_id: Uuid::from_u128(7),
     };
     let shard = Shard::new(options, log);
@@ -90,6 +91,7 @@ async fn engine(boot_id: u128) -> Rc<Engine> {
             9042,
             1,
         )),
+        info_version: Default::default(),
         statements: SharedStatements::default(),
     };
     let host_id = HostId(Uuid::from_u128(7));

@@ -6,15 +6,16 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use cql::ast::{Selection, Selector, Statement};
 use mutation::{Mutation, MutationItem, RowView};
 use query::ddl::{self, DdlContext, schema_version};
 use query::describe::{self, DescribeContext};
-use query::system::{self, ClientInfo, NodeInfo};
+use query::system::{self, ClientInfo, NodeInfo, PeerInfo};
 use query::{QueryError, ResultColumn};
 use schema::{Column, ColumnId, ColumnKind, Schema, Table, components, describe_keyspace, describe_table};
+use topology::NodeState;
 use types::CqlType;
 use uuid::Uuid;
 
@@ -77,6 +78,46 @@ impl Session {
             node,
             statements: 0,
         }
+    }
+
+    /// The node has others around it: two members in another rack, of which one does not answer, another process on
+    /// the address of the first, one that joins and one that left.
+    fn join_cluster(&mut self) {
+        let peer = |number: u8, state| PeerInfo {
+            host_id: Uuid::from_u128(u128::from(number)),
+            internode: SocketAddr::from(([127, 0, 0, number], 7000)),
+            native: SocketAddr::from(([10, 0, 0, number], 9042)),
+            data_center: "datacenter1".to_owned(),
+            rack: "rack2".to_owned(),
+            release_version: "4.1.7".to_owned(),
+            schema_version: Some(Uuid::from_u128(1)),
+            tokens: Vec::new(),
+            state,
+            up: true,
+        };
+        self.node.tokens = vec!["0".to_owned()];
+        let quarters = |tokens: [i64; 2]| tokens.map(|quarter| (quarter << 61).to_string()).to_vec();
+        self.node.peers = vec![
+            PeerInfo {
+                schema_version: None,
+                tokens: quarters([1, -2]),
+                up: false,
+                ..peer(3, NodeState::Leaving)
+            },
+            PeerInfo {
+                tokens: quarters([2, -4]),
+                ..peer(2, NodeState::Normal)
+            },
+            PeerInfo {
+                host_id: Uuid::from_u128(22),
+                internode: SocketAddr::from(([127, 0, 0, 2], 7001)),
+                native: SocketAddr::from(([10, 0, 0, 2], 9043)),
+                up: false,
+                ..peer(2, NodeState::Normal)
+            },
+            peer(4, NodeState::Joining),
+            peer(5, NodeState::Left),
+        ];
     }
 
     /// The answer to a statement, in lines.
@@ -240,10 +281,12 @@ fn run_script(script: &str) -> String {
     let mut session = Session::new();
     let mut out = String::new();
     for line in script.lines() {
-        if line == "---" {
-            session = Session::new();
+        match line {
+            "---" => session = Session::new(),
+            "--- in a cluster" => session.join_cluster(),
+            _ => {}
         }
-        if line == "---" || line.starts_with("# ") {
+        if line.starts_with("---") || line.starts_with("# ") {
             let _ = writeln!(out, "{line}");
         } else if let Some(statement) = line.strip_prefix("> ") {
             let _ = write!(out, "> {statement}\n{}", session.run(statement));

@@ -84,8 +84,8 @@ fn every_virtual_table_can_be_read_and_stored_ones_are_left_to_the_storage() {
         read += usize::from(!contents.is_empty());
     }
     assert_eq!(
-        read, 7,
-        "tables with content: local, three of system_schema, three of system_virtual_schema"
+        read, 8,
+        "tables with content: local and cluster_status, three of system_schema, three of system_virtual_schema"
     );
 }
 

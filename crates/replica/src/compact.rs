@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use compaction::strategy::{Choice, SstableInfo, Strategy, major};
+use compaction::strategy::{Choice, Reason, SstableInfo, Strategy, major};
 use compaction::{Control, Job, Outcome};
 use schema::Table;
 use sstable::Reader;
@@ -38,6 +38,8 @@ impl Shard {
         let work = async move {
             while let Some(choice) = shard.choose(&store, &tablet) {
                 match shard.compact(&store, &tablet, &choice).await {
+                    // What could not be dropped this time cannot be the next moment either.
+                    Ok(true) if choice.reason == Reason::Tombstones => return,
                     Ok(true) => {}
                     Ok(false) => return,
                     Err(e) => {
@@ -118,7 +120,10 @@ impl Shard {
         } else {
             let frozen = version.frozen.iter().map(|f| f.memtable.min_timestamp());
             frozen
-                .chain(std::iter::once(version.active.borrow().min_timestamp()))
+                .chain([
+                    version.active.borrow().min_timestamp(),
+                    self.options.noted_batches.min_timestamp(),
+                ])
                 .min()
                 .unwrap_or(i64::MAX)
         };

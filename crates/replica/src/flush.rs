@@ -86,7 +86,12 @@ impl Shard {
     /// Freezes the tablet's memtable when it holds anything.
     fn freeze(&self, store: &TableStore, tablet: &Tablet) {
         let table = store.table();
-        let position = self.log.appended();
+        // A note of a flush may already stand in this run's log: a position behind it would cover what is not replayed yet.
+        let position = if self.replaying.get() {
+            commitlog::ReplayPosition::default()
+        } else {
+            self.log.appended()
+        };
         tablet.update(|v| {
             if v.active.borrow().is_empty() {
                 return;
@@ -169,8 +174,12 @@ impl Shard {
         self.release_log().await;
     }
 
-    /// Releases the log segments that no memtable needs.
+    /// Releases the log segments that no memtable needs. None while the log of an earlier run is there: they say what of it must
+    /// not come back.
     pub(crate) async fn release_log(&self) {
+        if self.old_log.get() {
+            return;
+        }
         let mut oldest = self.open_batches.borrow().values().copied().min().unwrap_or(u64::MAX);
         for store in self.tables.borrow().values() {
             for tablet in &store.tablets {

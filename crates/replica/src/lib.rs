@@ -16,6 +16,7 @@
 mod compact;
 mod flush;
 mod memory;
+mod noted_batches;
 mod read;
 mod recovery;
 mod row_cache;
@@ -25,6 +26,7 @@ mod tablet;
 pub use compact::reshard;
 pub use compaction::Control as CompactionControl;
 pub use memory::MemoryStats;
+pub use noted_batches::NotedBatches;
 pub use read::{BlockLimits, PartitionRead, PartitionReader, ReadError, ScanReader, Sources, split_block};
 pub use recovery::{RecoveryError, RecoveryStats};
 pub use row_cache::{CachedRow, RowCacheBudget};

@@ -43,8 +43,8 @@ pub struct RecoveryStats {
     pub mutations: u64,
     /// Log segments read.
     pub segments: usize,
-    /// Batches that perhaps did not reach every shard: packed mutations, to be written again.
-    pub unfinished_batches: Vec<Vec<Vec<u8>>>,
+    /// Batches that perhaps did not reach every shard, by id: packed mutations, to be written again.
+    pub unfinished_batches: Vec<(u128, Vec<Vec<u8>>)>,
 }
 
 impl Shard {
@@ -71,6 +71,7 @@ impl Shard {
     pub async fn replay(self: &Rc<Self>, dir: &Path, boot_id: u128) -> Result<RecoveryStats, RecoveryError> {
         let shards = self.options.shards;
         let mut replay = Replay::open(dir, boot_id, self.id().0, shards).map_err(RecoveryError::Log)?;
+        self.replaying.set(true);
         let range = self.token_range();
         loop {
             let more = replay
@@ -104,6 +105,7 @@ impl Shard {
                 }
             }
         }
+        self.replaying.set(false);
         let unfinished_batches = replay.unfinished_batches();
         let stats = replay.stats();
         Ok(RecoveryStats {
@@ -113,8 +115,14 @@ impl Shard {
         })
     }
 
-    /// Says that files of an earlier run's log are still there, or no longer.
-    pub fn set_old_log(&self, there: bool) {
-        self.old_log.set(there);
+    /// Says that files of an earlier run's log are still there.
+    pub fn keep_old_log(&self) {
+        self.old_log.set(true);
+    }
+
+    /// Says that no file of an earlier run's log is there any more.
+    pub async fn forget_old_log(&self) {
+        self.old_log.set(false);
+        self.release_log().await;
     }
 }

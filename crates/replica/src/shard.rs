@@ -15,11 +15,14 @@ use schema::{Table, TableId};
 use types::Token;
 
 use crate::memory::{DirtyMemory, MemoryStats};
+use crate::noted_batches::{self, NotedBatches};
 use crate::row_cache::RowCacheBudget;
 use crate::tablet::{TableStore, Tablet, TokenRange};
 
 /// How long a write waits for memory before it is refused.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(10);
+/// How long the end of a batch for several shards may wait for the sync that makes it durable; all that wait share it.
+const BATCH_END_DELAY: Duration = Duration::from_secs(1);
 
 /// What a shard is made of.
 pub struct ShardOptions {
@@ -39,6 +42,8 @@ pub struct ShardOptions {
     pub generation: Arc<AtomicU64>,
     /// Steers the node's compactions.
     pub compaction: Arc<compaction::Control>,
+    /// The node's logged batches that may be written again, shared by its shards.
+    pub noted_batches: Arc<NotedBatches>,
     /// The node's identity, written into sstables.
     pub host_id: uuid::Uuid,
 }
@@ -72,11 +77,16 @@ pub struct Shard {
     pub cache: Rc<sstable::ChunkCache>,
     /// Rows of sstables, over all tables.
     pub row_cache_budget: Rc<RowCacheBudget>,
-    /// While files of an earlier run's log exist, a crash replays them: tombstones must outlive them.
+    /// While files of an earlier run's log exist, a crash replays them: tombstones must outlive them, and so must what this
+    /// run's log says about them.
     pub(crate) old_log: Cell<bool>,
+    /// While the log of earlier runs is read: memtables hold a part of it that no position tells.
+    pub(crate) replaying: Cell<bool>,
     pub(crate) failed_flushes: Cell<u64>,
     /// Batches on their way to several shards: the log segment that holds each.
     pub(crate) open_batches: RefCell<BTreeMap<u128, u64>>,
+    /// Batches that have ended, but not yet durably so: how often the log had lost records when their end was noted there, if it was.
+    ended_batches: RefCell<Vec<(u128, Option<u64>)>>,
     /// One compaction of this shard runs at a time, so that flushes always find a thread.
     pub(crate) compaction_slot: runtime::Semaphore,
 }
@@ -93,8 +103,10 @@ impl Shard {
             log,
             tables: RefCell::default(),
             old_log: Cell::new(false),
+            replaying: Cell::new(false),
             failed_flushes: Cell::new(0),
             open_batches: RefCell::default(),
+            ended_batches: RefCell::default(),
             compaction_slot: runtime::Semaphore::new(1),
         })
     }
@@ -206,18 +218,74 @@ impl Shard {
         id: u128,
         mutations: impl Iterator<Item = &'m [u8]>,
     ) -> Result<ReplayPosition, WriteError> {
+        let mut min_timestamp = i64::MAX;
+        let mutations = mutations.inspect(|m| min_timestamp = min_timestamp.min(noted_batches::min_timestamp(m)));
         let position = self.log.append_batch_begun(id, mutations).map_err(WriteError::Log)?;
         self.log.write().map_err(WriteError::Log)?;
         self.open_batches.borrow_mut().insert(id, position.segment);
+        self.options.noted_batches.begin(id, min_timestamp);
         Ok(position)
     }
 
+    /// Whether a batch that goes to several shards is noted here and has not ended.
+    pub fn has_open_batches(&self) -> bool {
+        !self.open_batches.borrow().is_empty()
+    }
+
     /// Every shard has its part of the batch.
-    pub fn end_batch(&self, id: u128) {
+    pub fn end_batch(self: &Rc<Self>, id: u128) {
         self.open_batches.borrow_mut().remove(&id);
-        // Without the note a replay applies the batch once more, which changes nothing.
-        if let Err(e) = self.log.append_batch_ended(id) {
-            log::warn!("the end of a batch could not be noted: {e}");
+        let noted = self.note_batch_end(id);
+        if let Err(e) = &noted {
+            log::warn!("the end of a batch could not be noted yet: {e}");
+        }
+        let is_first = {
+            let mut ended = self.ended_batches.borrow_mut();
+            ended.push((id, noted.ok()));
+            ended.len() == 1
+        };
+        if is_first {
+            drop(runtime::spawn(self.clone().make_batch_ends_durable()));
+        }
+    }
+
+    /// Notes that a batch has ended: how often the log had lost records before. Without the note a replay applies the batch once
+    /// more, which changes nothing while tombstones wait for it.
+    fn note_batch_end(&self, id: u128) -> Result<u64, LogError> {
+        let losses = self.log.losses();
+        self.log.append_batch_ended(id)?;
+        Ok(losses)
+    }
+
+    /// Waits until the log has the ends of batches for good, and lets tombstones go that waited for them.
+    async fn make_batch_ends_durable(self: Rc<Self>) {
+        loop {
+            runtime::sleep(BATCH_END_DELAY).await;
+            for (id, noted) in self.ended_batches.borrow_mut().iter_mut() {
+                if *noted != Some(self.log.losses()) {
+                    *noted = self.note_batch_end(*id).ok();
+                }
+            }
+            let count = self.ended_batches.borrow().len();
+            if self.log.write().is_err() || self.log.sync().await.is_err() {
+                continue;
+            }
+            let mut ended = self.ended_batches.borrow_mut();
+            let losses = self.log.losses();
+            let mut durable = Vec::new();
+            let mut left = Vec::new();
+            for (i, (id, noted)) in ended.drain(..).enumerate() {
+                if i < count && noted == Some(losses) {
+                    durable.push(id);
+                } else {
+                    left.push((id, noted));
+                }
+            }
+            self.options.noted_batches.forget(durable);
+            if left.is_empty() {
+                return;
+            }
+            *ended = left;
         }
     }
 

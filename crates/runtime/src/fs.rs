@@ -224,6 +224,9 @@ impl File {
             return file.sync_on_ring(self).await;
         }
         let file = self.clone();
+        if is_simulated() {
+            return simulated::sync_later(move || file.sync_data_blocking()).await;
+        }
         run_blocking(move || file.sync_data_blocking()).await
     }
 

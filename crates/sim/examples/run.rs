@@ -27,6 +27,8 @@ fn scenario(seed: u64) -> Scenario {
         faults,
         lives: 8,
         operations: 500 + seed % 11 * 500,
+        acknowledgements: 20 + seed % 13 * 30,
+        reshards: bit(3),
         ..Scenario::new(shards, durability)
     }
 }
@@ -69,6 +71,7 @@ fn main() {
     }
     let start = runtime::now();
     let (mut hours, mut faults, mut checked, mut played, mut failed) = (0.0, 0, 0, 0, Vec::new());
+    let (mut batches, mut pages, mut prepared) = (0, 0, 0);
     for seed in first..first + seeds {
         if start.elapsed() > Duration::from_secs(minutes * 60) {
             break;
@@ -79,6 +82,9 @@ fn main() {
                 hours += report.time.as_secs_f64() / 3600.0;
                 faults += report.faults;
                 checked += report.counts.partitions_checked;
+                batches += report.counts.batches_checked;
+                pages += report.counts.pages_resumed;
+                prepared += report.counts.prepared_again;
             }
             Err(failure) => {
                 println!("FAILED {:?}\n{failure}\n", scenario(seed));
@@ -87,6 +93,7 @@ fn main() {
         }
     }
     println!("{played} seeds, {hours:.2} simulated hours, {faults} faults, {checked} partitions checked");
+    println!("{batches} batches checked, {pages} walks by page resumed, {prepared} statements prepared again");
     if !failed.is_empty() {
         println!("failing seeds: {failed:?}");
         std::process::exit(1);

@@ -1,7 +1,10 @@
 //! A CQL client, as small as one can be: protocol version 4 in plain frames.
 //!
 //! ```text
-//! request  04 00 stream[2] opcode[1] length[4]   QUERY: text [long string], consistency [short], flags 00
+//! request  04 00 stream[2] opcode[1] length[4]
+//!   QUERY:   text [long string], consistency [short], flags (04 page size, 08 paging state), [int], [bytes]
+//!   PREPARE: text [long string]
+//!   EXECUTE: id [short bytes], consistency [short], flags 01, values [short] times [bytes]
 //! response 84 flags stream[2] opcode[1] length[4]
 //! ```
 
@@ -16,6 +19,8 @@ use crate::decode::{Reader, Rows};
 const HEADER_BYTES: usize = 9;
 const STARTUP: u8 = 0x01;
 const QUERY: u8 = 0x07;
+const PREPARE: u8 = 0x09;
+const EXECUTE: u8 = 0x0a;
 const CONSISTENCY_ONE: [u8; 2] = [0, 1];
 
 /// What a request came to.
@@ -23,8 +28,10 @@ const CONSISTENCY_ONE: [u8; 2] = [0, 1];
 pub enum Answer {
     /// Done, with nothing to tell.
     Done,
-    /// Rows.
-    Rows(Rows),
+    /// Rows, and the state from which the next page goes on.
+    Rows(Rows, Option<Vec<u8>>),
+    /// The id of a prepared statement.
+    Prepared(Vec<u8>),
     /// Refused or failed.
     Error {
         /// The protocol's number of it.
@@ -51,17 +58,48 @@ pub fn frame(stream: u16, opcode: u8, body: &[u8]) -> Vec<u8> {
     out
 }
 
+fn long_string(text: &str) -> Vec<u8> {
+    bytes(text.as_bytes())
+}
+
+fn bytes(value: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(value.len()).expect("statements and values are short");
+    [&length.to_be_bytes()[..], value].concat()
+}
+
 /// The QUERY frame of a statement.
 #[must_use]
 pub fn query(stream: u16, text: &str) -> Vec<u8> {
-    let mut body = u32::try_from(text.len())
-        .expect("statements are short")
-        .to_be_bytes()
-        .to_vec();
-    body.extend_from_slice(text.as_bytes());
-    body.extend_from_slice(&CONSISTENCY_ONE);
-    body.push(0);
+    let body = [&long_string(text)[..], &CONSISTENCY_ONE, &[0]].concat();
     frame(stream, QUERY, &body)
+}
+
+/// The QUERY frame that asks for a page, the first or the one behind a state.
+#[must_use]
+pub fn query_page(stream: u16, text: &str, rows: i32, state: Option<&[u8]>) -> Vec<u8> {
+    let flags = if state.is_some() { 0x0c } else { 0x04 };
+    let mut body = [&long_string(text)[..], &CONSISTENCY_ONE, &[flags], &rows.to_be_bytes()].concat();
+    body.extend(state.map(bytes).unwrap_or_default());
+    frame(stream, QUERY, &body)
+}
+
+/// The PREPARE frame of a statement.
+#[must_use]
+pub fn prepare(stream: u16, text: &str) -> Vec<u8> {
+    frame(stream, PREPARE, &long_string(text))
+}
+
+/// The EXECUTE frame of a prepared statement.
+#[must_use]
+pub fn execute(stream: u16, id: &[u8], values: &[Vec<u8>]) -> Vec<u8> {
+    let short = |n: usize| {
+        u16::try_from(n)
+            .expect("ids and lists of values are short")
+            .to_be_bytes()
+    };
+    let mut body = [&short(id.len())[..], id, &CONSISTENCY_ONE, &[1], &short(values.len())].concat();
+    values.iter().for_each(|v| body.extend(bytes(v)));
+    frame(stream, EXECUTE, &body)
 }
 
 impl Client {
@@ -142,7 +180,14 @@ fn parse(opcode: u8, body: &[u8]) -> Option<Answer> {
         },
         0x02 => Answer::Done,
         0x08 => match reader.int()? {
-            2 => Answer::Rows(reader.rows()?),
+            2 => {
+                let (rows, next) = reader.rows()?;
+                Answer::Rows(rows, next)
+            }
+            4 => {
+                let length = reader.short()?;
+                Answer::Prepared(reader.take(length.into())?.to_vec())
+            }
             1 | 3 | 5 => Answer::Done,
             _ => return None,
         },

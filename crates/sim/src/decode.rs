@@ -16,11 +16,12 @@ enum Type {
     Text,
     Set,
     Map,
+    List,
     Other,
 }
 
 impl<'a> Reader<'a> {
-    fn take(&mut self, n: usize) -> Option<&'a [u8]> {
+    pub(crate) fn take(&mut self, n: usize) -> Option<&'a [u8]> {
         let (head, rest) = self.0.split_at_checked(n)?;
         self.0 = rest;
         Some(head)
@@ -30,7 +31,7 @@ impl<'a> Reader<'a> {
         Some(i32::from_be_bytes(self.take(4)?.try_into().ok()?))
     }
 
-    fn short(&mut self) -> Option<u16> {
+    pub(crate) fn short(&mut self) -> Option<u16> {
         Some(u16::from_be_bytes(self.take(2)?.try_into().ok()?))
     }
 
@@ -62,18 +63,21 @@ impl<'a> Reader<'a> {
             }
             0x20 => {
                 self.column_type()?;
-                Type::Other
+                Type::List
             }
             _ => Type::Other,
         })
     }
 
-    pub(crate) fn rows(&mut self) -> Option<Rows> {
+    /// Rows, and the state from which the next page goes on.
+    pub(crate) fn rows(&mut self) -> Option<(Rows, Option<Vec<u8>>)> {
         let flags = self.int()?;
         let columns = self.int()?;
-        if flags & 2 != 0 {
-            self.bytes()?;
-        }
+        let next = if flags & 2 == 0 {
+            None
+        } else {
+            Some(self.bytes()??.to_vec())
+        };
         if flags & 1 != 0 {
             self.string()?;
             self.string()?;
@@ -98,7 +102,7 @@ impl<'a> Reader<'a> {
             }
             rows.push(row);
         }
-        Some(rows)
+        Some((rows, next))
     }
 }
 
@@ -122,6 +126,13 @@ fn value(column_type: &Type, bytes: &[u8]) -> Option<Option<Value>> {
                 map.insert(int(reader.bytes()?)?, int(reader.bytes()?)?);
             }
             Value::Map(map)
+        }
+        Type::List => {
+            let mut list = Vec::new();
+            for _ in 0..reader.int()? {
+                list.push(int(reader.bytes()?)?);
+            }
+            Value::list(list)
         }
         Type::Other => return Some(None),
     }))

@@ -16,8 +16,10 @@ pub mod client;
 mod decode;
 mod machine;
 pub mod model;
+mod reads;
 mod scenario;
+mod statements;
 pub mod workload;
 
-pub use machine::{Durability, Machines};
+pub use machine::{Durability, Machines, Setup};
 pub use scenario::{Failure, Faults, Report, Scenario};

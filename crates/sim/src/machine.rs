@@ -1,6 +1,6 @@
 //! The two machines of a scenario: one for the node, one for its clients.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -30,13 +30,17 @@ pub enum Durability {
 
 /// How the node is set up.
 #[derive(Clone, Debug)]
-pub(crate) struct Setup {
-    pub(crate) shards: u32,
-    pub(crate) durability: Durability,
+pub struct Setup {
+    /// Shards at the first start.
+    pub shards: u32,
+    /// When it acknowledges.
+    pub durability: Durability,
     /// Memory of one shard, small, so that it flushes by itself.
-    pub(crate) shard_bytes: u64,
-    pub(crate) segment_bytes: u64,
-    pub(crate) log_bytes: u64,
+    pub shard_bytes: u64,
+    /// Size of a segment of the log.
+    pub segment_bytes: u64,
+    /// Log beyond which memtables are flushed, over all shards.
+    pub log_bytes: u64,
 }
 
 /// The node's machine, the clients' machine, and the world around them.
@@ -50,6 +54,8 @@ pub struct Machines {
     /// Where the node serves CQL.
     pub address: SocketAddr,
     start: Rc<RefCell<Start>>,
+    /// How many shards the node has from its next start on.
+    shards: Rc<Cell<u32>>,
 }
 
 /// How far the process of the node has come.
@@ -58,17 +64,17 @@ struct Start {
     prepared: Option<Result<Prepared, String>>,
 }
 
-fn config(setup: &Setup, address: SocketAddr) -> Config {
+fn config(setup: &Setup, shards: u32, address: SocketAddr) -> Config {
     let workdir = PathBuf::from(WORKDIR);
     Config {
         background_hog: false,
         data_dir: workdir.join("data"),
         commitlog_dir: workdir.join("commitlog"),
         workdir,
-        smp: setup.shards,
+        smp: shards,
         cpus: None,
         overprovisioned: true,
-        memory: UNCOUNTED_BYTES + setup.shard_bytes * u64::from(setup.shards),
+        memory: UNCOUNTED_BYTES + setup.shard_bytes * u64::from(shards),
         developer_mode: true,
         listen_address: address.ip(),
         rpc_address: address.ip(),
@@ -101,8 +107,8 @@ fn config(setup: &Setup, address: SocketAddr) -> Config {
 }
 
 impl Machines {
-    /// Two machines, on which nothing runs yet.
-    pub(crate) fn new(
+    /// Two machines: the node runs on one, `client` on the other, which is told where the node serves.
+    pub fn new(
         seed: u64,
         setup: &Setup,
         client: impl Fn(SocketAddr) -> Pin<Box<dyn Future<Output = ()>>> + 'static,
@@ -117,17 +123,24 @@ impl Machines {
             clients,
             address,
             start: Rc::default(),
+            shards: Rc::new(Cell::new(setup.shards)),
         };
-        let (config, start) = (config(setup, address), machines.start.clone());
-        machines
-            .sim
-            .start(node, move |shard| Box::pin(live(shard, config.clone(), start.clone())));
+        let (setup, start, shards) = (setup.clone(), machines.start.clone(), machines.shards.clone());
+        machines.sim.start(node, move |shard| {
+            Box::pin(live(shard, config(&setup, shards.get(), address), start.clone()))
+        });
         machines.sim.start(clients, move |_| client(address));
         machines
     }
 
-    /// Starts the node, which must not run, and its clients.
-    pub(crate) fn restart(&mut self) {
+    /// The node has another number of shards from its next start on.
+    pub fn set_shards(&mut self, shards: u32) {
+        self.shards.set(shards);
+        self.sim.set_shards(self.node, shards);
+    }
+
+    /// Starts the node, which must not run, and its clients, which must not run either.
+    pub fn restart(&mut self) {
         *self.start.borrow_mut() = Start::default();
         self.sim.restart(self.node);
         self.sim.restart(self.clients);
@@ -144,7 +157,8 @@ impl Machines {
     }
 
     /// Bytes of files on the node's disk.
-    pub(crate) fn used_bytes(&mut self) -> u64 {
+    #[must_use]
+    pub fn used_bytes(&mut self) -> u64 {
         self.sim.set_disk_capacity(self.node, Some(1 << 40));
         let available = self.sim.on_node(self.node, || runtime::fs::available_bytes("/"));
         self.sim.set_disk_capacity(self.node, None);

@@ -1,7 +1,8 @@
 //! A scenario: how the node is set up, what strikes it, how often; played from a seed.
 //!
 //! A *life* is what passes between a start of the node and its stop. In each life the clients settle and work until the crash that
-//! was planned strikes, in the middle of some file operation. After the last one the node starts on a good disk, must serve,
+//! was planned strikes: in the middle of some file operation, or at the moment at which a client gets an acknowledgement, when what
+//! was promised is youngest. After the last one the node starts on a good disk, must serve,
 //! is told to end, loses its power when it has, starts once more, and must still hold everything.
 
 use std::any::Any;
@@ -52,8 +53,12 @@ pub struct Scenario {
     pub faults: Faults,
     /// How often it is stopped.
     pub lives: u32,
-    /// File operations until a life's crash, at most.
+    /// File operations until a life's crash, at most, where it strikes in one; 0: it never does.
     pub operations: u64,
+    /// Acknowledgements until a life's crash, at most, where it strikes at one.
+    pub acknowledgements: u64,
+    /// Whether the node starts with another number of shards now and then.
+    pub reshards: bool,
     /// Whether an interrupted TRUNCATE must have happened wholly or not at all, in each partition.
     pub expects_whole_truncations: bool,
 }
@@ -129,6 +134,8 @@ impl Scenario {
             faults: Faults::default(),
             lives: 6,
             operations: 3000,
+            acknowledgements: 150,
+            reshards: false,
             expects_whole_truncations: false,
         }
     }
@@ -151,7 +158,13 @@ impl Scenario {
             Durability::Periodic(period) => Some(period + SYNC_LAG),
             Durability::Batch => None,
         };
-        let clients = Clients::new(CLIENTS, lag, self.expects_whole_truncations);
+        let clients = Clients::new(
+            CLIENTS,
+            lag,
+            self.expects_whole_truncations,
+            // What a power loss takes in periodic mode it takes without regard to batches.
+            self.durability == Durability::Batch || !self.faults.power_losses,
+        );
         let (for_machine, rude) = (clients.clone(), self.faults.rude_clients);
         let machines = Machines::new(seed, &setup, move |address| {
             if rude {
@@ -271,8 +284,10 @@ impl Run<'_> {
         } else {
             self.scenario.operations
         };
-        let operations = self.chance.below(most);
-        if faults.kills || faults.power_losses {
+        let operations = self.chance.below(most.max(1));
+        let crashes = faults.kills || faults.power_losses;
+        let at_acknowledgement = crashes && (self.scenario.operations == 0 || self.chance.once_in(2));
+        if crashes && !at_acknowledgement {
             self.machines.sim.crash_after_file_ops(node, operations, kind);
         }
         if faults.slow_disks && self.chance.once_in(2) {
@@ -286,7 +301,29 @@ impl Run<'_> {
         if faults.full_disks {
             self.fill_the_disk()?;
         }
+        if at_acknowledgement {
+            return self.run_until_acknowledged();
+        }
         self.run_for(Duration::from_secs(5))
+    }
+
+    /// Runs until so many acknowledgements have arrived, and not a step further.
+    fn run_until_acknowledged(&mut self) -> Result<(), String> {
+        self.must_settle_or_stop()?;
+        let (node, clients) = (self.machines.node, self.clients.clone());
+        let wanted = clients.counts().acknowledged + 1 + self.chance.below(self.scenario.acknowledgements);
+        for _ in 0..50 {
+            let arrived = || clients.counts().acknowledged >= wanted;
+            let has_arrived = self.machines.sim.run_until(Duration::from_millis(100), arrived);
+            self.verdict()?;
+            if clients.are_settled() {
+                self.stopped = None;
+            }
+            if has_arrived || !self.machines.sim.is_running(node) {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn fail_an_operation(&mut self) -> Result<(), String> {
@@ -380,6 +417,15 @@ impl Run<'_> {
     }
 
     fn start(&mut self) {
+        if self.scenario.reshards && self.chance.once_in(2) {
+            let shards = 1 + self.chance.below(3);
+            self.machines.set_shards(u32::try_from(shards).expect("at most 3"));
+        }
+        if self.chance.once_in(4) {
+            // Nobody is there when a TTL ends.
+            let time = self.chance.millis(20_000);
+            self.machines.sim.run_for(time);
+        }
         self.machines.restart();
     }
 

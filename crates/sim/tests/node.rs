@@ -74,6 +74,35 @@ fn a_node_in_batch_mode_loses_nothing_when_the_power_goes() {
 }
 
 #[test]
+fn an_acknowledgement_in_batch_mode_is_never_ahead_of_its_sync() {
+    for shards in 1..=2 {
+        let at_acknowledgements = Scenario {
+            lives: 25,
+            operations: 0,
+            acknowledgements: 60,
+            ..scenario(shards, BATCH, POWER_LOSSES)
+        };
+        play(&at_acknowledgements, 100..103);
+    }
+}
+
+#[test]
+fn a_node_that_starts_with_another_number_of_shards_has_what_it_had() {
+    let both = Faults {
+        power_losses: true,
+        ..KILLS
+    };
+    for durability in [PERIODIC, BATCH] {
+        let resharding = Scenario {
+            reshards: true,
+            lives: 8,
+            ..scenario(2, durability, both)
+        };
+        play(&resharding, 110..113);
+    }
+}
+
+#[test]
 fn a_node_in_periodic_mode_loses_at_most_the_period_when_the_power_goes() {
     for shards in 1..=3 {
         play(&scenario(shards, PERIODIC, POWER_LOSSES), 30..33);

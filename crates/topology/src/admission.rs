@@ -64,6 +64,9 @@ pub struct JoinFacts {
     pub wall_clock: Duration,
     /// The nodes that are alive, by its failure detector.
     pub alive: BTreeSet<HostId>,
+    /// How many shards of the node that asks its tablets stand on: the highest shard that any map names for it, and one. 0 for none. What
+    /// stands on the token ring follows its number of shards and does not count.
+    pub shards_in_tablets: u16,
     /// How far clocks may differ: [`CLOCK_OFFSET_MAX`] where nothing else is configured.
     pub clock_offset_max: Duration,
 }
@@ -135,7 +138,7 @@ pub enum Refusal {
         /// Now.
         to: Location,
     },
-    /// It has fewer shards than before, or none.
+    /// It has fewer shards than its tablets stand on, or none.
     FewerShards {
         /// Before.
         from: u16,
@@ -232,7 +235,7 @@ impl fmt::Display for Refusal {
             ),
             Self::FewerShards { from, to } => write!(
                 f,
-                "The node had {from} shards and now has {to}; tablets are placed on all of the former. \
+                "The node's tablets stand on {from} shards, and it now has {to}. \
                  Start it with at least {} shards (--smp), or decommission it and let it join anew.",
                 (*from).max(1)
             ),
@@ -346,9 +349,9 @@ fn restart(
             to: request.location.clone(),
         });
     }
-    if request.shards < node.shards {
+    if request.shards < facts.shards_in_tablets.max(1) {
         return Err(Refusal::FewerShards {
-            from: node.shards,
+            from: facts.shards_in_tablets.max(1),
             to: request.shards,
         });
     }

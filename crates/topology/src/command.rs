@@ -63,11 +63,11 @@ pub enum TopologyCommand {
         /// Where clients choose a shard now.
         native_shard_aware_port: Option<u16>,
     },
-    /// A node was restarted with more shards.
+    /// A node was restarted with another number of shards.
     SetShards {
         /// The node.
         host_id: HostId,
-        /// Not fewer than before.
+        /// At least one, and as many as its tablets stand on.
         shards: u16,
     },
     /// A node was restarted with another release.
@@ -127,7 +127,7 @@ pub enum CommandError {
         /// What is wrong.
         what: &'static str,
     },
-    /// No shards, or fewer than before.
+    /// No shards.
     Shards {
         /// The node.
         host_id: HostId,
@@ -167,7 +167,7 @@ impl fmt::Display for CommandError {
             Self::Tokens { host_id, what } => write!(f, "the tokens of node {host_id} {what}"),
             Self::Shards { host_id, from, to } => write!(
                 f,
-                "node {host_id} cannot go from {from} shards to {to}: it has at least one, and never fewer than before"
+                "node {host_id} cannot go from {from} shards to {to}: it has at least one"
             ),
             Self::LacksFeature { host_id, feature } => {
                 write!(f, "node {host_id} lacks feature {feature}, which every node must have")
@@ -213,7 +213,7 @@ impl Topology {
             }
             TopologyCommand::SetShards { host_id, shards } => {
                 let node = self.member_mut(*host_id)?;
-                if *shards < node.shards {
+                if *shards == 0 {
                     return Err(CommandError::Shards {
                         host_id: *host_id,
                         from: node.shards,

@@ -108,6 +108,7 @@ impl Seen {
 struct Boot {
     last_segment: u64,
     generation: Arc<AtomicU64>,
+    noted_batches: Arc<replica::NotedBatches>,
 }
 
 struct Machine {
@@ -458,6 +459,7 @@ async fn live(
         *boot.borrow_mut() = Some(Rc::new(Boot {
             last_segment,
             generation: Arc::new(AtomicU64::new(largest)),
+            noted_batches: Arc::new(replica::NotedBatches::new()),
         }));
     }
     let boot = loop {
@@ -486,6 +488,7 @@ async fn live(
             log_bytes_max: 64 << 20,
             generation: boot.generation.clone(),
             compaction: Arc::new(replica::CompactionControl::new()),
+            noted_batches: boot.noted_batches.clone(),
             host_id: host.0,
         },
         log.clone(),
@@ -493,7 +496,7 @@ async fn live(
     for table in [table] {
         shard.open_table(table).expect("the sstables can be opened");
     }
-    shard.set_old_log(true);
+    shard.keep_old_log();
     let stats = shard
         .replay(&log_dir, runtime::boot_id())
         .await
@@ -523,7 +526,7 @@ async fn live(
         coordinator.keep_hints(hints.expect("the hints' directory can be read"));
     }
     runtime::set_local(coordinator.clone());
-    for batch in stats.unfinished_batches {
+    for (_, batch) in stats.unfinished_batches {
         let left = coordinator.resume_batch(batch).await.expect("the log takes it");
         assert!(left.is_none(), "every batch here has a note");
     }

@@ -29,7 +29,7 @@ fn each_workload_does_all_its_operations_on_every_shard() {
             text.starts_with(&format!("{name}: 2 shards, 50 partitions, concurrency 7")),
             "{text}"
         );
-        assert!(text.contains("(101 operations, not counted)"), "{name}: {text}");
+        assert!(text.contains("(101 operations, not counted"), "{name}: {text}");
         assert!(
             text.contains("shard 0: ") && text.contains("shard 1: "),
             "{name}: {text}"

@@ -14,10 +14,11 @@ mod replicated;
 mod schema_change;
 mod write;
 
-use std::cell::RefCell;
-use std::collections::HashMap;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use coordinator::{ClusterView, Coordinator, Levels};
@@ -46,6 +47,8 @@ pub struct NodeState {
     pub schema_path: PathBuf,
     /// Who this node is.
     pub info: Mutex<NodeInfo>,
+    /// Grows when `info` is another.
+    pub info_version: AtomicU64,
     /// Texts of prepared statements, by id, so that any shard can serve them.
     pub statements: SharedStatements,
 }
@@ -157,8 +160,8 @@ pub enum Outcome {
 /// Called on each shard for each change of the schema.
 pub type SchemaListener = Box<dyn Fn(&SchemaChange)>;
 
-/// Where a virtual table's content was computed: schema version and second.
-type VirtualKey = (Uuid, i64);
+/// Where a virtual table's content was computed: schema version, second, version of what the node says of itself.
+type VirtualKey = (Uuid, i64, u64);
 
 /// One shard's engine.
 pub struct Engine {
@@ -180,6 +183,9 @@ pub struct Engine {
     schema_lock: runtime::Semaphore,
     keeper: RefCell<Option<Rc<dyn SchemaKeeper>>>,
     queues: conditional::PartitionQueues,
+    /// Batches that were noted here and failed: packed mutations, by id.
+    failed_batches: RefCell<BTreeMap<u128, Vec<Vec<u8>>>>,
+    finishing: Cell<bool>,
 }
 
 impl Engine {
@@ -207,6 +213,8 @@ impl Engine {
             schema_lock: runtime::Semaphore::new(1),
             keeper: RefCell::default(),
             queues: conditional::PartitionQueues::default(),
+            failed_batches: RefCell::default(),
+            finishing: Cell::new(false),
         });
         engine.take_view(engine.coordinator.view());
         engine
@@ -275,7 +283,11 @@ impl Engine {
             return Err(QueryError::invalid(format!("unconfigured table {}", table.name)));
         }
         let schema = self.schema();
-        let key = (schema.version, now_us / 1_000_000);
+        let key = (
+            schema.version,
+            now_us / 1_000_000,
+            self.node.info_version.load(Ordering::Acquire),
+        );
         if let Some((k, store)) = self.virtual_tables.borrow().get(&table.id)
             && *k == key
         {

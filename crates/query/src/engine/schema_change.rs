@@ -69,13 +69,32 @@ fn unwrap_checksum(bytes: &[u8]) -> Option<&[u8]> {
     (crc == crc32fast::hash(json)).then_some(json)
 }
 
+/// Why a schema is not durable.
+#[derive(Debug)]
+pub struct SaveError {
+    message: String,
+    /// Whether the file may hold the new schema nevertheless, now or after a power loss.
+    pub file_may_differ: bool,
+}
+
+impl std::fmt::Display for SaveError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for SaveError {}
+
 /// Makes a schema durable. Blocks.
-pub fn save_schema(path: &Path, schema: &Schema) -> Result<(), String> {
+pub fn save_schema(path: &Path, schema: &Schema) -> Result<(), SaveError> {
     use runtime::fs::{self, File, OpenOptions};
-    let json = serde_json::to_vec(schema).map_err(|e| e.to_string())?;
+    let error = |message: String, file_may_differ: bool| SaveError {
+        message: format!("{}: {message}", path.display()),
+        file_may_differ,
+    };
+    let json = serde_json::to_vec(schema).map_err(|e| error(e.to_string(), false))?;
+    let temporary = path.with_extension("tmp");
     let write = || -> std::io::Result<()> {
-        let dir = path.parent().unwrap_or(Path::new("."));
-        let temporary = path.with_extension("tmp");
         let file = File::open(
             &temporary,
             OpenOptions {
@@ -86,11 +105,13 @@ pub fn save_schema(path: &Path, schema: &Schema) -> Result<(), String> {
             },
         )?;
         file.write_all_at_blocking(&wrap_checksum(&json), 0)?;
-        file.sync_all_blocking()?;
-        fs::rename(&temporary, path)?;
-        fs::sync_dir(dir)
+        file.sync_all_blocking()
     };
-    write().map_err(|e| format!("{}: {e}", path.display()))
+    write().map_err(|e| error(e.to_string(), false))?;
+    let dir = path.parent().unwrap_or(Path::new("."));
+    fs::rename(&temporary, path)
+        .and_then(|()| fs::sync_dir(dir))
+        .map_err(|e| error(e.to_string(), true))
 }
 
 impl Engine {
@@ -150,8 +171,16 @@ impl Engine {
         done.map_err(|e| QueryError::Truncate(format!("Error during truncate: {e}")))
     }
 
-    /// Forgets a table's data on all shards of this node.
+    /// Forgets a table's data on all shards of this node. What batches of this node are still to write of it comes before.
     pub(super) async fn truncate_here(id: TableId) -> Result<(), String> {
+        for shard in 0..runtime::shard_count() {
+            let finished =
+                runtime::submit_async_to(
+                    ShardId(shard),
+                    move || async move { Engine::local().finish_batches().await },
+                );
+            finished.await.map_err(|e| format!("a batch before it failed: {e}"))?;
+        }
         for shard in 0..runtime::shard_count() {
             let done: Result<(), String> = runtime::submit_async_to(ShardId(shard), move || async move {
                 let shard = Engine::local().shard.clone();

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use commitlog::ReplayPosition;
 use coordinator::service::{self, ReplicaError};
@@ -20,6 +21,11 @@ use super::{Engine, Execution, Params};
 use crate::write::conditional::collect_lists;
 use crate::write::{ListContents, WritePlan};
 use crate::{BindContext, QueryError};
+
+/// Batches that failed half way and wait to be finished, at most, on one shard; then no batch for several shards is taken.
+const FAILED_BATCHES_MAX: usize = 1000;
+/// How long they wait for the next attempt.
+const FINISH_DELAY: Duration = Duration::from_secs(1);
 
 /// What came of an attempt to write in one call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -273,8 +279,8 @@ impl Engine {
     /// Applies mutations on all their replicas and waits until the level is met.
     ///
     /// A logged batch counts all or not at all, even if the process is killed half way: on one shard it is one record of
-    /// the log; on several, this shard notes it first and a restart finishes it; on several nodes, other nodes note it too
-    /// (`coordinator`'s batchlog).
+    /// the log; on several, this shard notes it first, and a restart or, when it failed, a later attempt finishes it; on several
+    /// nodes, other nodes note it too (`coordinator`'s batchlog).
     async fn apply(
         self: &Rc<Self>,
         mutations: Vec<Addressed>,
@@ -284,45 +290,69 @@ impl Engine {
         let Some((first, _)) = mutations.first() else {
             return Ok(());
         };
-        // Held to the end: who waits until nobody uses an old view waits for this write.
-        let _view = self.coordinator.view();
-        let logged = kind == WriteKind::Batch;
-        let is_here = mutations
-            .iter()
-            .all(|(_, m)| Mutation::new(m).is_some_and(|m| self.writes_here(m.table, level)));
-        if !is_here {
-            let is_split = mutations.iter().any(|(token, _)| token != first);
-            let written = if logged && is_split {
-                self.coordinator.write_logged(mutations, level).await
-            } else {
-                self.coordinator.write(mutations, level, kind, logged).await
-            };
+        let is_here = self.all_here(&mutations, level);
+        if !is_here && kind == WriteKind::Batch && mutations.iter().any(|(token, _)| token != first) {
+            let written = self.coordinator.write_logged(mutations, level).await;
             return written.map_err(QueryError::of_replicas);
         }
         let owner = self.owner(*first);
-        let is_split = mutations.iter().any(|(token, _)| self.owner(*token) != owner);
-        let noted = if logged && is_split {
-            let id = (u128::from(runtime::random_u64()) << 64) | u128::from(runtime::random_u64());
-            let all = mutations.iter().map(|(_, m)| m.as_slice());
-            let position = self.shard.begin_batch(id, all).map_err(|e| failure(&e))?;
-            self.acknowledged(position).await?;
-            Some(id)
-        } else {
-            None
+        let is_split = is_here && mutations.iter().any(|(token, _)| self.owner(*token) != owner);
+        if kind != WriteKind::Batch || !is_split {
+            return self.write_through(mutations, level, kind).await;
+        }
+        if self.failed_batches.borrow().len() >= FAILED_BATCHES_MAX {
+            return Err(QueryError::Overloaded(
+                "too many batches have failed half way and wait to be finished".to_owned(),
+            ));
+        }
+        let id = (u128::from(runtime::random_u64()) << 64) | u128::from(runtime::random_u64());
+        let all = mutations.iter().map(|(_, m)| m.as_slice());
+        let position = self.shard.begin_batch(id, all).map_err(|e| failure(&e))?;
+        let whole = mutations.iter().map(|(_, m)| m.clone()).collect();
+        let result = match self.acknowledged(position).await {
+            Ok(()) => self.write_through(mutations, level, kind).await,
+            Err(e) => Err(e),
         };
-        let result = self.apply_on_shards(mutations).await;
-        if let (Some(id), true) = (noted, result.is_ok()) {
-            self.shard.end_batch(id);
+        match result {
+            Ok(()) => self.shard.end_batch(id),
+            Err(_) => self.finish_later(id, whole),
         }
         result
     }
 
-    /// Applies mutations on the shards of this node that own them.
-    async fn apply_on_shards(self: &Rc<Self>, mutations: Vec<Addressed>) -> Result<(), QueryError> {
+    /// Whether this node suffices for writing all of these.
+    fn all_here(&self, mutations: &[Addressed], level: Consistency) -> bool {
+        mutations
+            .iter()
+            .all(|(_, m)| Mutation::new(m).is_some_and(|m| self.writes_here(m.table, level)))
+    }
+
+    /// Applies mutations on the shards of this node that own them, or on all their replicas.
+    async fn write_through(
+        self: &Rc<Self>,
+        mutations: Vec<Addressed>,
+        level: Consistency,
+        kind: WriteKind,
+    ) -> Result<(), QueryError> {
+        // Held to the end: who waits until nobody uses an old view waits for this write.
+        let _view = self.coordinator.view();
+        if self.all_here(&mutations, level) {
+            return self.hand_out(self.by_shard(mutations)).await;
+        }
+        let written = self.coordinator.write(mutations, level, kind, kind == WriteKind::Batch);
+        written.await.map_err(QueryError::of_replicas)
+    }
+
+    fn by_shard(&self, mutations: Vec<Addressed>) -> BTreeMap<u32, Vec<Addressed>> {
         let mut by_shard: BTreeMap<u32, Vec<Addressed>> = BTreeMap::new();
         for (token, bytes) in mutations {
             by_shard.entry(self.owner(token)).or_default().push((token, bytes));
         }
+        by_shard
+    }
+
+    /// Applies on each shard what is its own.
+    async fn hand_out(self: &Rc<Self>, by_shard: BTreeMap<u32, Vec<Addressed>>) -> Result<(), QueryError> {
         let mut waiting = Vec::new();
         let mut here = None;
         for (shard, mutations) in by_shard {
@@ -344,8 +374,43 @@ impl Engine {
         result
     }
 
-    /// Writes a batch that an earlier run began and perhaps did not finish.
-    pub async fn write_again(self: &Rc<Self>, batch: Vec<Vec<u8>>) -> Result<(), QueryError> {
+    /// A batch that was noted has failed, perhaps half way: it is written again until every shard has its part, here or by the
+    /// next start, which would find the note.
+    fn finish_later(self: &Rc<Self>, id: u128, batch: Vec<Vec<u8>>) {
+        self.failed_batches.borrow_mut().insert(id, batch);
+        if self.finishing.replace(true) {
+            return;
+        }
+        let engine = self.clone();
+        drop(runtime::spawn(async move {
+            while !engine.failed_batches.borrow().is_empty() {
+                runtime::sleep(FINISH_DELAY).await;
+                if let Err(e) = engine.finish_batches().await {
+                    log::warn!("a batch that failed half way could not be finished yet: {e}");
+                }
+            }
+            engine.finishing.set(false);
+        }));
+    }
+
+    /// Writes again every batch that failed on this shard. A truncation does that first: afterwards they would bring back what
+    /// was truncated.
+    pub async fn finish_batches(self: &Rc<Self>) -> Result<(), QueryError> {
+        loop {
+            let next = self
+                .failed_batches
+                .borrow()
+                .first_key_value()
+                .map(|(id, b)| (*id, b.clone()));
+            let Some((id, batch)) = next else { return Ok(()) };
+            self.write_again(id, batch).await?;
+            self.failed_batches.borrow_mut().remove(&id);
+        }
+    }
+
+    /// Writes a batch that is noted in the log and perhaps is not finished, and notes that it is finished: a later start that
+    /// still finds the earlier run's log must not bring back what was truncated since.
+    pub async fn write_again(self: &Rc<Self>, id: u128, batch: Vec<Vec<u8>>) -> Result<(), QueryError> {
         let mut mutations = Vec::with_capacity(batch.len());
         let schema = self.schema();
         for bytes in batch {
@@ -358,7 +423,11 @@ impl Engine {
                 .map_err(|e| QueryError::Server(e.to_string()))?;
             mutations.push((types::token::token_of(m.key), bytes));
         }
-        self.apply(mutations, Consistency::One, WriteKind::Batch).await
+        self.write_through(mutations, Consistency::One, WriteKind::Batch)
+            .await?;
+        self.shard.end_batch(id);
+        self.shard.commit().map_err(|e| log_failure(&e))?;
+        Ok(())
     }
 
     async fn apply_here(self: &Rc<Self>, mutations: Vec<Addressed>) -> Result<(), QueryError> {

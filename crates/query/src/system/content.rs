@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use schema::{ColumnKind, Keyspace, Schema, Table, is_virtual_keyspace};
+use topology::NodeState;
 
 use super::node::NodeInfo;
+use super::peer;
 use super::rows::{Field, Rows};
 
 /// How the shard of a token is found; what drivers that know shards ask for.
@@ -15,6 +17,9 @@ pub fn contents(table: &Table, schema: &Schema, node: &NodeInfo, now_us: i64) ->
     let mut rows = Rows::new(table, now_us);
     match (table.keyspace.as_str(), table.name.as_str()) {
         ("system", "local") => local(&mut rows, schema, node),
+        ("system", "peers") => peer::peers(&mut rows, node),
+        ("system", "peers_v2") => peer::peers_v2(&mut rows, node),
+        ("system", "cluster_status") => peer::cluster_status(&mut rows, node),
         ("system_schema", "keyspaces") => {
             for k in stored(schema) {
                 rows.push(&[
@@ -62,7 +67,7 @@ pub fn contents(table: &Table, schema: &Schema, node: &NodeInfo, now_us: i64) ->
                 rows.push(&[("name", Field::Text(name)), ("value", Field::text(value.as_deref()))]);
             }
         }
-        // What the node has none of, or does not tell: other nodes, views, types, functions, metrics.
+        // What the node has none of, or does not tell: views, types, functions, metrics.
         _ => {}
     }
     rows.finish()
@@ -88,9 +93,14 @@ fn computed(schema: &Schema) -> impl Iterator<Item = &Keyspace> {
 
 fn local(rows: &mut Rows<'_>, schema: &Schema, node: &NodeInfo) {
     let count = |n: u32| Field::Int(i32::try_from(n).unwrap_or(i32::MAX));
+    let bootstrapped = match node.state {
+        NodeState::Joining => "IN_PROGRESS",
+        NodeState::Normal | NodeState::Leaving => "COMPLETED",
+        NodeState::Left => "DECOMMISSIONED",
+    };
     rows.push(&[
         ("key", Field::Text("local")),
-        ("bootstrapped", Field::Text("COMPLETED")),
+        ("bootstrapped", Field::Text(bootstrapped)),
         ("broadcast_address", Field::Inet(node.broadcast_address)),
         ("broadcast_port", Field::Int(i32::from(node.storage_port))),
         ("cluster_name", Field::Text(&node.cluster_name)),

@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use topology::NodeState;
 use uuid::Uuid;
+
+use super::peer::PeerInfo;
 
 /// A node, as its system tables describe it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -44,6 +47,10 @@ pub struct NodeInfo {
     pub gossip_generation: i32,
     /// Its configuration by name, for `system_views.settings`; None is a value that is not set.
     pub settings: BTreeMap<String, Option<String>>,
+    /// Its part in the cluster.
+    pub state: NodeState,
+    /// The other nodes of its cluster, in any order.
+    pub peers: Vec<PeerInfo>,
     /// Who is connected.
     pub clients: Vec<ClientInfo>,
 }
@@ -70,6 +77,8 @@ impl NodeInfo {
             shard_bits_ignored: 12,
             gossip_generation: 0,
             settings: BTreeMap::new(),
+            state: NodeState::Normal,
+            peers: Vec::new(),
             clients: Vec::new(),
         }
     }

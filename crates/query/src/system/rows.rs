@@ -23,6 +23,7 @@ pub(super) enum Field<'a> {
     BigInt(i64),
     Boolean(bool),
     Double(f64),
+    Float(f32),
     Uuid(Uuid),
     Inet(IpAddr),
     /// Milliseconds since the epoch.
@@ -40,6 +41,11 @@ impl Field<'_> {
     /// A text, or null.
     pub(super) fn text(text: Option<&str>) -> Field<'_> {
         text.map_or(Field::Null, Field::Text)
+    }
+
+    /// A UUID, or null.
+    pub(super) fn uuid(uuid: Option<Uuid>) -> Field<'static> {
+        uuid.map_or(Field::Null, Field::Uuid)
     }
 
     /// The keys and values of a collection, sorted; of a set only the keys.
@@ -70,6 +76,7 @@ impl Field<'_> {
             Self::BigInt(v) | Self::Timestamp(v) => v.to_be_bytes().to_vec(),
             Self::Boolean(v) => vec![u8::from(*v)],
             Self::Double(v) => v.to_be_bytes().to_vec(),
+            Self::Float(v) => v.to_be_bytes().to_vec(),
             Self::Uuid(v) => v.as_bytes().to_vec(),
             Self::Inet(IpAddr::V4(v)) => v.octets().to_vec(),
             Self::Inet(IpAddr::V6(v)) => v.octets().to_vec(),

@@ -10,6 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Error, ErrorKind, Result};
+use std::ops::Bound;
 use std::path::{Component, Path, PathBuf};
 
 /// What a disk writes as a whole.
@@ -36,7 +37,6 @@ pub(crate) struct Disk {
 }
 
 /// Name changes that happen as a whole: a path and what it names afterwards.
-#[derive(Clone)]
 struct Transaction(Vec<(PathBuf, Option<Entry>)>);
 
 #[derive(Default)]
@@ -46,6 +46,8 @@ struct FileData {
     dirty: BTreeSet<usize>,
     /// Space promised by `allocate` beyond the length is not modelled: allocate sets the length.
     handles: u32,
+    /// How many names lead to it: live ones, durable ones and waiting ones.
+    names: u32,
     locked: bool,
 }
 
@@ -121,8 +123,8 @@ impl Disk {
         if let Some(file) = self.files.get_mut(&number) {
             file.handles = file.handles.saturating_sub(1);
             file.locked &= !held_lock;
-            if file.handles == 0 {
-                self.forget_unreachable();
+            if file.is_unreachable() {
+                self.files.remove(&number);
             }
         }
     }
@@ -197,7 +199,7 @@ impl Disk {
             Some(Entry::File(_)) => return Err(Error::from(ErrorKind::NotADirectory)),
             None => return Err(Error::from(ErrorKind::NotFound)),
         }
-        let children = self.live.iter().filter(|(child, _)| child.parent() == Some(&path));
+        let children = self.below(&path).filter(|(child, _)| child.parent() == Some(&path));
         Ok(children
             .filter_map(|(child, entry)| {
                 let name = child.file_name()?.to_str()?.to_owned();
@@ -222,11 +224,8 @@ impl Disk {
             }
             _ => {}
         }
-        let moved: Vec<_> = self
-            .live
-            .iter()
-            .filter(|(path, _)| path.starts_with(&from))
-            .map(|(path, &entry)| (path.clone(), entry))
+        let moved: Vec<_> = std::iter::once((from.clone(), entry))
+            .chain(self.below(&from).map(|(path, &entry)| (path.clone(), entry)))
             .collect();
         let mut changes = Vec::new();
         for (path, entry) in moved {
@@ -259,14 +258,8 @@ impl Disk {
         if !matches!(self.live.get(&path).ok_or(ErrorKind::NotFound)?, Entry::Directory) {
             return Err(Error::from(ErrorKind::NotADirectory));
         }
-        let names: Vec<PathBuf> = self
-            .live
-            .keys()
-            .filter(|name| name.starts_with(&path))
-            .rev()
-            .cloned()
-            .collect();
-        for name in names {
+        let names: Vec<PathBuf> = self.below(&path).map(|(name, _)| name.clone()).collect();
+        for name in names.into_iter().rev().chain([path]) {
             self.change(vec![(name, None)]);
         }
         Ok(())
@@ -306,9 +299,10 @@ impl Disk {
             .partition::<Vec<_>, _>(touches);
         self.waiting = waiting;
         for transaction in synced {
-            apply(&mut self.durable, transaction);
+            // The waiting names become durable ones.
+            let displaced = apply(&mut self.durable, &transaction);
+            self.lose_names(displaced);
         }
-        self.forget_unreachable();
         Ok(())
     }
 
@@ -318,7 +312,7 @@ impl Disk {
             file.handles = 0;
             file.locked = false;
         }
-        self.forget_unreachable();
+        self.files.retain(|_, file| !file.is_unreachable());
     }
 
     /// The power is gone. `below(n)` is a number below n.
@@ -329,7 +323,7 @@ impl Disk {
         for (position, transaction) in (0..).zip(waiting) {
             let survives = if one_by_one { below(2) == 0 } else { position < up_to };
             if survives {
-                apply(&mut self.durable, transaction);
+                apply(&mut self.durable, &transaction);
             }
         }
         // A name whose directory did not survive is unreachable.
@@ -343,7 +337,11 @@ impl Disk {
             .retain(|path, _| path.ancestors().skip(1).all(|above| directories.contains(above)));
         self.live = self.durable.clone();
         for file in self.files.values_mut() {
+            file.names = 0;
             file.lose_power(&mut below);
+        }
+        for entry in self.live.values().chain(self.durable.values()) {
+            gain_name(&mut self.files, *entry);
         }
         self.kill();
     }
@@ -357,48 +355,63 @@ impl Disk {
     }
 
     fn has_children(&self, path: &Path) -> bool {
-        self.live.keys().any(|child| child.parent() == Some(path))
+        self.below(path).next().is_some()
+    }
+
+    /// The live names inside a directory, at any depth. Paths are ordered by their components, so they stand together.
+    fn below<'d>(&'d self, path: &'d Path) -> impl Iterator<Item = (&'d PathBuf, &'d Entry)> {
+        self.live
+            .range::<Path, _>((Bound::Excluded(path), Bound::Unbounded))
+            .take_while(move |(name, _)| name.starts_with(path))
     }
 
     fn change(&mut self, changes: Vec<(PathBuf, Option<Entry>)>) {
         let transaction = Transaction(changes);
-        apply(&mut self.live, transaction.clone());
+        for entry in transaction.0.iter().filter_map(|(_, entry)| *entry) {
+            // The live name and the waiting one.
+            gain_name(&mut self.files, entry);
+            gain_name(&mut self.files, entry);
+        }
+        let displaced = apply(&mut self.live, &transaction);
         self.waiting.push(transaction);
-        self.forget_unreachable();
+        self.lose_names(displaced);
     }
 
-    /// Frees files that no name, waiting name or handle leads to.
-    fn forget_unreachable(&mut self) {
-        let waiting = self
-            .waiting
-            .iter()
-            .flat_map(|transaction| transaction.0.iter().filter_map(|(_, entry)| *entry));
-        let named: BTreeSet<FileNumber> = self
-            .live
-            .values()
-            .chain(self.durable.values())
-            .copied()
-            .chain(waiting)
-            .filter_map(|entry| match entry {
-                Entry::File(number) => Some(number),
-                Entry::Directory => None,
-            })
-            .collect();
-        self.files
-            .retain(|number, file| file.handles > 0 || named.contains(number));
+    /// Names do not lead there any more. Frees the files that no other name, nor a handle, leads to.
+    fn lose_names(&mut self, entries: Vec<Entry>) {
+        for entry in entries {
+            let Entry::File(number) = entry else { continue };
+            let file = self.files.get_mut(&number).expect("a file with a name is kept");
+            file.names -= 1;
+            if file.is_unreachable() {
+                self.files.remove(&number);
+            }
+        }
     }
 }
 
-fn apply(names: &mut BTreeMap<PathBuf, Entry>, transaction: Transaction) {
-    for (path, entry) in transaction.0 {
-        match entry {
-            Some(entry) => names.insert(path, entry),
-            None => names.remove(&path),
-        };
+fn gain_name(files: &mut BTreeMap<FileNumber, FileData>, entry: Entry) {
+    if let Entry::File(number) = entry {
+        files.get_mut(&number).expect("a file with a name is kept").names += 1;
     }
+}
+
+/// Changes names. What they led to before is returned.
+fn apply(names: &mut BTreeMap<PathBuf, Entry>, transaction: &Transaction) -> Vec<Entry> {
+    let changes = transaction.0.iter();
+    changes
+        .filter_map(|(path, entry)| match entry {
+            Some(entry) => names.insert(path.clone(), *entry),
+            None => names.remove(path),
+        })
+        .collect()
 }
 
 impl FileData {
+    fn is_unreachable(&self) -> bool {
+        self.handles == 0 && self.names == 0
+    }
+
     fn resize(&mut self, length: usize) {
         let (shorter, longer) = (self.live.len().min(length), self.live.len().max(length));
         self.live.resize(length, 0);

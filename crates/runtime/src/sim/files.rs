@@ -189,20 +189,46 @@ impl Drop for SimulatedFile {
 
 /// Runs a blocking operation as an asynchronous one: it happens at a later time, whether somebody still waits for it or not.
 pub(crate) async fn later<T: 'static>(operation: impl FnOnce() -> T + 'static) -> T {
+    let world = world_and_node().0;
+    let delay = world.latency(QUICK.0, QUICK.1);
+    happen(delay, Duration::ZERO, operation).await
+}
+
+/// Runs a sync as an asynchronous operation. While it is on its way the world goes on: it covers what was written when it began,
+/// or, as chance has it, also what was written until it was done.
+pub(crate) async fn sync_later<T: 'static>(sync: impl FnOnce() -> T + 'static) -> T {
+    let world = world_and_node().0;
+    let took = world.latency(SYNC.0, SYNC.1);
+    let before = if world.below(2) == 0 { took } else { Duration::ZERO };
+    happen(before, took - before, sync).await
+}
+
+/// The operation happens `before` from now; whoever waits learns it `after` that.
+async fn happen<T: 'static>(before: Duration, after: Duration, operation: impl FnOnce() -> T + 'static) -> T {
     type Outcome<T> = Rc<RefCell<(Option<T>, Option<Waker>)>>;
     let (world, node) = world_and_node();
     let outcome: Outcome<T> = Rc::new(RefCell::new((None, None)));
     let (filled, id, incarnation) = (Rc::clone(&outcome), node.id, node.incarnation.get());
-    world.after(world.latency(QUICK.0, QUICK.1), move |world| {
+    let finish = move |value: T| {
+        let waiter = {
+            let mut outcome = filled.borrow_mut();
+            outcome.0 = Some(value);
+            outcome.1.take()
+        };
+        if let Some(waiter) = waiter {
+            waiter.wake();
+        }
+    };
+    world.after(before, move |world| {
+        let still_there = Rc::clone(world);
         super::run_on_node(world, id, incarnation, move || {
             let value = operation();
-            let waiter = {
-                let mut outcome = filled.borrow_mut();
-                outcome.0 = Some(value);
-                outcome.1.take()
-            };
-            if let Some(waiter) = waiter {
-                waiter.wake();
+            if after.is_zero() {
+                finish(value);
+            } else {
+                still_there.after(after, move |world| {
+                    super::run_on_node(world, id, incarnation, move || finish(value));
+                });
             }
         });
     });

@@ -85,10 +85,7 @@ impl Simulation {
     /// # Panics
     /// When the shards are none or more than 256.
     pub fn add_node(&mut self, shards: u32) -> NodeId {
-        assert!(
-            shards > 0 && shards as usize <= SHARDS_MAX,
-            "a node has 1 to {SHARDS_MAX} shards, not {shards}"
-        );
+        let shards = Cell::new(checked(shards));
         let id = NodeId(u32::try_from(self.mains.len()).expect("a simulation has few nodes"));
         self.mains.push(None);
         self.world.nodes.borrow_mut().push(Rc::new(SimulatedNode {
@@ -105,6 +102,14 @@ impl Simulation {
             executors: RefCell::default(),
         }));
         id
+    }
+
+    /// How many shards the process has that starts next on the machine.
+    ///
+    /// # Panics
+    /// When the shards are none or more than 256.
+    pub fn set_shards(&mut self, node: NodeId, shards: u32) {
+        self.world.node(node).shards.set(checked(shards));
     }
 
     /// The address of a machine, at which others reach its listeners.
@@ -141,8 +146,9 @@ impl Simulation {
         machine.terminating.set(false);
         self.world.note("start", &[u64::from(node.0)]);
         let _inside = Inside::enter(&self.world, Some(node));
-        let shared = Arc::new(Node::new_simulated(machine.shards, Pools::start(machine.shards)));
-        for (shard, mailboxes) in (0..machine.shards).zip(Mailboxes::for_shards(machine.shards as usize)) {
+        let shards = machine.shards.get();
+        let shared = Arc::new(Node::new_simulated(shards, Pools::start(shards)));
+        for (shard, mailboxes) in (0..shards).zip(Mailboxes::for_shards(shards as usize)) {
             let driver = Driver::Simulated(SimulatedDriver {
                 world: Rc::clone(&self.world),
                 node,
@@ -325,6 +331,14 @@ impl Drop for Simulation {
         let _inside = Inside::enter(&self.world, None);
         self.world.clear_events();
     }
+}
+
+fn checked(shards: u32) -> u32 {
+    assert!(
+        shards > 0 && shards as usize <= SHARDS_MAX,
+        "a node has 1 to {SHARDS_MAX} shards, not {shards}"
+    );
+    shards
 }
 
 /// Does one thing. False when there is nothing to do before the limit, which is then the time.

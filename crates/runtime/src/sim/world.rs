@@ -34,7 +34,7 @@ pub(crate) struct World {
 /// A machine: it keeps its disk and its address when its process dies.
 pub(crate) struct SimulatedNode {
     pub(crate) id: NodeId,
-    pub(crate) shards: u32,
+    pub(crate) shards: Cell<u32>,
     pub(crate) disk: RefCell<Disk>,
     pub(crate) faults: FileFaults,
     pub(crate) skew_us: Cell<i64>,

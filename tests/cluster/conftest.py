@@ -1,0 +1,32 @@
+"""Clusters of real nodes on this machine."""
+
+import pytest
+
+from harness import Cluster
+from harness.cluster import forms_clusters
+
+
+@pytest.fixture(scope="session", autouse=True)
+def binary_forms_clusters():
+    if not forms_clusters():
+        pytest.skip("this binary does not know --seeds")
+
+
+@pytest.fixture(scope="module")
+def cluster(request):
+    """Three nodes that the tests of a file share; each test leaves all of them running."""
+    cluster = Cluster(3, runtime=request.config.getoption("--runtime"))
+    try:
+        yield cluster.form()
+    finally:
+        cluster.remove()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """A failed test shows what its nodes printed."""
+    report = yield
+    cluster = item.funcargs.get("cluster")
+    if report.when == "call" and report.failed and cluster:
+        report.sections.append(("output of the nodes", cluster.log()))
+    return report

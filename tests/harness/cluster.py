@@ -1,0 +1,155 @@
+"""Several ceto nodes on this machine, one on each of 127.0.0.1, 127.0.0.2, ..., all with the same ports.
+
+    with Cluster(3) as cluster:
+        cluster.kill(2)                     # nodes are counted from 1, as their addresses are
+        session = cluster.driver().connect()
+        cluster.start(2)
+
+Linux routes all of 127.0.0.0/8 to the machine itself, so no address must be set up. A node is cut off by pausing it; a
+network split needs privileges, and is a matter of the simulator.
+"""
+
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+
+from harness.node import Node, ceto_binary, free_ports
+
+NODES_MAX = 200
+REQUEST_SECONDS = 30
+RECONNECT_SECONDS = 0.2
+
+
+class Cluster:
+    def __init__(self, size=3, *, smp=1, memory="256M", options=(), workdir=None, **settings):
+        self.options = ["--seeds", address(1), *options]
+        self.settings = {"smp": smp, "memory": memory, "overprovisioned": True} | settings
+        self.workdir = workdir
+        # Room for nodes that are added later.
+        self.ports = free_ports([address(number) for number in range(1, size + 8)], 3)
+        self.nodes = [self._node(number) for number in range(1, size + 1)]
+
+    def _node(self, number):
+        return Node(
+            workdir=self.workdir and self.workdir / f"node{number}",
+            host=address(number),
+            ports=self.ports,
+            options=self.options,
+            **self.settings,
+        )
+
+    def node(self, number):
+        return self.nodes[number - 1]
+
+    def __iter__(self):
+        return iter(self.nodes)
+
+    # --- life ---
+
+    def form(self):
+        """Start them for the first time, one after another: the first forms the cluster, the others join."""
+        for node in self.nodes:
+            node.start()
+        return self
+
+    def add(self):
+        """Start one more; its number."""
+        assert len(self.nodes) < NODES_MAX
+        self.nodes.append(self._node(len(self.nodes) + 1))
+        self.nodes[-1].start()
+        return len(self.nodes)
+
+    def kill(self, number):
+        """SIGKILL."""
+        self.node(number).kill9()
+
+    def stop(self, number):
+        """SIGTERM, and wait until it has drained."""
+        self.node(number).stop()
+
+    def pause(self, number):
+        """SIGSTOP: to the others it looks like a machine that froze, or a cable that was cut."""
+        self.node(number).pause()
+
+    def resume(self, number):
+        self.node(number).resume()
+
+    def start(self, *numbers):
+        """Start nodes that ran before, at the same time: none of them may serve before there is a majority."""
+        with ThreadPoolExecutor(len(numbers)) as starting:
+            list(starting.map(lambda number: self.node(number).start(), numbers))
+
+    def restart(self, number):
+        self.node(number).restart()
+
+    def remove(self):
+        for node in self.nodes:
+            node.remove()
+
+    def __enter__(self):
+        try:
+            return self.form()
+        except BaseException:
+            self.remove()
+            raise
+
+    def __exit__(self, *_):
+        self.remove()
+
+    # --- what clients see ---
+
+    def driver(self, only=None, consistency="QUORUM", **options):
+        """A driver that knows all nodes and picks replicas; with `only`, one that asks this node alone."""
+        # Not everyone who starts a cluster has the driver.
+        from cassandra import ConsistencyLevel
+        from cassandra.cluster import EXEC_PROFILE_DEFAULT, ExecutionProfile
+        from cassandra.cluster import Cluster as Driver
+        from cassandra.policies import (
+            ConstantReconnectionPolicy,
+            DCAwareRoundRobinPolicy,
+            TokenAwarePolicy,
+            WhiteListRoundRobinPolicy,
+        )
+
+        if only is None:
+            policy = TokenAwarePolicy(DCAwareRoundRobinPolicy(local_dc="datacenter1"))
+            contact = [node.host for node in self.nodes if node.alive]
+        else:
+            policy = WhiteListRoundRobinPolicy([self.node(only).host])
+            contact = [self.node(only).host]
+        profile = ExecutionProfile(
+            load_balancing_policy=policy,
+            consistency_level=ConsistencyLevel.name_to_value[consistency],
+            request_timeout=REQUEST_SECONDS,
+        )
+        options.setdefault("protocol_version", 4)
+        options.setdefault("reconnection_policy", ConstantReconnectionPolicy(RECONNECT_SECONDS, max_attempts=None))
+        options.setdefault("connect_timeout", REQUEST_SECONDS)
+        options.setdefault("control_connection_timeout", REQUEST_SECONDS)
+        return Driver(contact, port=self.ports[0], execution_profiles={EXEC_PROFILE_DEFAULT: profile}, **options)
+
+    def log(self):
+        return "\n".join(f"--- {node.host}\n{node.log()}" for node in self.nodes)
+
+    # --- what they use ---
+
+    def metrics(self):
+        """Of each node that runs: what `ceto nodetool info` says, its memory and its processor time."""
+        return {
+            number: {
+                "info": node.nodetool("info"),
+                "resident_bytes": node.resident_bytes(),
+                "cpu_seconds": node.cpu_seconds(),
+            }
+            for number, node in enumerate(self.nodes, 1)
+            if node.alive
+        }
+
+
+def address(number):
+    return f"127.0.0.{number}"
+
+
+def forms_clusters():
+    """Whether the binary knows how to join others."""
+    shown = subprocess.run([str(ceto_binary()), "--help"], capture_output=True, text=True, check=False)
+    return "--seeds" in shown.stdout
