@@ -9,8 +9,8 @@ use std::sync::Arc;
 use rpc::Peer;
 use schema::TableId;
 use topology::{
-    Boundaries, Consistency, Factors, HostId, Locality, Node, NodeNumber, ReplicaList, Replication, Requirement, TabletMap,
-    Topology, ring_map,
+    Boundaries, Consistency, Factors, HostId, Locality, Node, NodeNumber, ReplicaList, Replication, Requirement,
+    TabletMap, Topology, ring_map,
 };
 
 /// A set of consistency levels.
