@@ -105,14 +105,19 @@ async fn execute(shared: &Shared, words: &[&str]) -> Result<String, String> {
         }
         ["info"] => {
             let memory = on_all_shards(shards, async |e: std::rc::Rc<Engine>| {
-                (e.shard.memory(), e.shard.log.bytes())
+                let hints = e.coordinator.hints().map(|hints| hints.metrics());
+                (e.shard.memory(), e.shard.log.bytes(), hints.unwrap_or_default())
             })
             .await;
             let mut text = format!("ID: {}\nShards: {shards}\n", shared.host_id);
-            for (i, (m, log)) in memory.iter().enumerate() {
+            for (i, (m, log, hints)) in memory.iter().enumerate() {
                 text.push_str(&format!(
                     "Shard {i}: memtables {} of {} bytes, commitlog {log} bytes\n",
                     m.dirty, m.dirty_max
+                ));
+                text.push_str(&format!(
+                    "Shard {i}: hints {} written, {} replayed, {} dropped, {} expired, {} bytes waiting\n",
+                    hints.written, hints.replayed, hints.dropped, hints.expired, hints.waiting_bytes
                 ));
             }
             Ok(text)
