@@ -21,6 +21,7 @@ mod read;
 mod recovery;
 mod row_cache;
 mod shard;
+mod snapshot;
 mod tablet;
 
 pub use compact::reshard;
@@ -30,5 +31,6 @@ pub use noted_batches::NotedBatches;
 pub use read::{BlockLimits, PartitionRead, PartitionReader, ReadError, ScanReader, Sources, split_block};
 pub use recovery::{RecoveryError, RecoveryStats};
 pub use row_cache::{CachedRow, RowCacheBudget};
+pub use snapshot::{SNAPSHOTS, Work};
 pub use shard::{Shard, ShardOptions, WriteError, shard_range};
 pub use tablet::{TableStore, Tablet, TokenRange, Version};
