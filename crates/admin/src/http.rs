@@ -69,7 +69,9 @@ impl Response {
         Self {
             status,
             content_type: JSON,
-            body: serde_json::json!({"message": message, "code": status}).to_string().into_bytes(),
+            body: serde_json::json!({"message": message, "code": status})
+                .to_string()
+                .into_bytes(),
         }
     }
 }
@@ -112,7 +114,10 @@ pub fn parse(bytes: &[u8]) -> Result<Option<(Request, usize)>, Malformed> {
         }
         Ok(httparse::Status::Partial) => return Ok(None),
         Err(httparse::Error::TooManyHeaders) => {
-            return Err(Malformed::new(431, format!("the request has more than {HEADERS_MAX} headers")));
+            return Err(Malformed::new(
+                431,
+                format!("the request has more than {HEADERS_MAX} headers"),
+            ));
         }
         Err(e) => return Err(Malformed::new(400, format!("not an HTTP request: {e}"))),
     };
@@ -125,7 +130,10 @@ pub fn parse(bytes: &[u8]) -> Result<Option<(Request, usize)>, Malformed> {
                 .parse()
                 .map_err(|_| Malformed::new(400, format!("Content-Length: expected a number, got '{value}'")))?;
         } else if header.name.eq_ignore_ascii_case("transfer-encoding") {
-            return Err(Malformed::new(501, "Transfer-Encoding is not supported: send Content-Length"));
+            return Err(Malformed::new(
+                501,
+                "Transfer-Encoding is not supported: send Content-Length",
+            ));
         } else if header.name.eq_ignore_ascii_case("connection") {
             let says = |word: &str| value.split(',').any(|token| token.trim().eq_ignore_ascii_case(word));
             keep_alive = !says("close") && (keep_alive || says("keep-alive"));
@@ -166,7 +174,12 @@ fn decode(text: &str, plus_is_space: bool) -> Result<String, Malformed> {
     while let Some(byte) = bytes.next() {
         match byte {
             b'%' => {
-                let mut digit = || bytes.next().and_then(|b| char::from(b).to_digit(16)).ok_or_else(refused);
+                let mut digit = || {
+                    bytes
+                        .next()
+                        .and_then(|b| char::from(b).to_digit(16))
+                        .ok_or_else(refused)
+                };
                 let (high, low) = (digit()?, digit()?);
                 out.push(u8::try_from(high << 4 | low).map_err(|_| refused())?);
             }
@@ -282,7 +295,8 @@ async fn converse(stream: &mut TcpStream, service: &Service) {
             Ok(Some(whole)) => whole,
             Ok(None) => {
                 input.reserve(2048);
-                let Ok((result, filled)) = runtime::timeout(IDLE_MAX, stream.read(std::mem::take(&mut input))).await else {
+                let Ok((result, filled)) = runtime::timeout(IDLE_MAX, stream.read(std::mem::take(&mut input))).await
+                else {
                     return;
                 };
                 input = filled;
@@ -292,7 +306,9 @@ async fn converse(stream: &mut TcpStream, service: &Service) {
                 continue;
             }
             Err(e) => {
-                let _ = stream.write_all(encode(&Response::refusal(e.status, &e.reason), false, true)).await;
+                let _ = stream
+                    .write_all(encode(&Response::refusal(e.status, &e.reason), false, true))
+                    .await;
                 return;
             }
         };
@@ -341,10 +357,16 @@ mod tests {
                 r#"POST /a b/c+d [("x", "1 2"), ("y", "é"), ("z", "")] stays"#,
             ),
             ("POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nab", "not whole"),
-            ("POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nabcG", "POST / [] stays, more behind it"),
+            (
+                "POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nabcG",
+                "POST / [] stays, more behind it",
+            ),
             ("GET / HTTP/1.1\r\n\r\nGET", "GET / [] stays, more behind it"),
             ("GET /%2 HTTP/1.1\r\n\r\n", "400: '/%2': expected %XX escapes of UTF-8"),
-            ("GET /%FF HTTP/1.1\r\n\r\n", "400: '/%FF': expected %XX escapes of UTF-8"),
+            (
+                "GET /%FF HTTP/1.1\r\n\r\n",
+                "400: '/%FF': expected %XX escapes of UTF-8",
+            ),
             (
                 "POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
                 "400: Content-Length: expected a number, got '-1'",

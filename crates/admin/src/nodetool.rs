@@ -47,7 +47,9 @@ impl Target {
         }
         let ip = match self.host.as_deref() {
             None | Some("localhost") => Ok(IpAddr::V4(Ipv4Addr::LOCALHOST)),
-            Some(text) => text.parse().map_err(|_| format!("--host: expected an IP address or localhost, got '{text}'")),
+            Some(text) => text
+                .parse()
+                .map_err(|_| format!("--host: expected an IP address or localhost, got '{text}'")),
         };
         Ok(SocketAddr::new(ip?, self.port.unwrap_or(PORT)))
     }
@@ -82,15 +84,27 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     ("describecluster", "", "Name, snitch and schema versions of the cluster"),
     ("describering", "KEYSPACE", "Token ranges and who has them"),
     ("flush", "[KEYSPACE [TABLE…]]", "Write memtables to sstables"),
-    ("getcompactionthroughput", "", "Print the limit of what compactions write"),
+    (
+        "getcompactionthroughput",
+        "",
+        "Print the limit of what compactions write",
+    ),
     ("gossipinfo", "", "What the node knows of each member"),
     ("info", "", "Load, uptime and memory of the node"),
     ("listsnapshots", "", "List snapshots and their sizes"),
     ("netstats", "", "Mode of the node and messages to others"),
     ("proxyhistograms", "", "Latencies of requests that the node coordinates"),
     ("ring", "[KEYSPACE]", "Tokens and their nodes"),
-    ("setcompactionthroughput", "MB", "Limit what compactions write, in MiB per second; 0 for no limit"),
-    ("snapshot", "[-t TAG] [-cf TABLE] [KEYSPACE…]", "Keep the sstables as they are now"),
+    (
+        "setcompactionthroughput",
+        "MB",
+        "Limit what compactions write, in MiB per second; 0 for no limit",
+    ),
+    (
+        "snapshot",
+        "[-t TAG] [-cf TABLE] [KEYSPACE…]",
+        "Keep the sstables as they are now",
+    ),
     ("status", "[KEYSPACE]", "State, load and share of each member"),
     ("tablestats", "[KEYSPACE[.TABLE]…]", "What the node has of each table"),
     ("version", "", "Release of Cassandra that the node is compatible with"),

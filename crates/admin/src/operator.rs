@@ -272,7 +272,11 @@ pub fn total(figures: &[Figure], name: &str) -> u64 {
     of_name
         .map(|figure| match &figure.value {
             Value::Counter(count) => *count,
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "gauges that are added count things")]
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "gauges that are added count things"
+            )]
             Value::Gauge(value) => *value as u64,
             Value::Histogram(buckets, _) => buckets.iter().map(|(_, count)| count).sum(),
         })
@@ -287,7 +291,9 @@ pub fn histogram(figures: &[Figure], name: &str, label: &str) -> (BTreeMap<u64, 
         if let Value::Histogram(buckets, sum) = &figure.value
             && figure.labels.iter().any(|(_, value)| value == label)
         {
-            buckets.iter().for_each(|(last, count)| *merged.0.entry(*last).or_default() += count);
+            buckets
+                .iter()
+                .for_each(|(last, count)| *merged.0.entry(*last).or_default() += count);
             merged.1 += sum;
         }
     }
@@ -330,9 +336,16 @@ mod tests {
 
     #[test]
     fn the_shares_of_ranges_make_one_ring() {
-        let range = |start, end| Range { start, end, replicas: Vec::new() };
+        let range = |start, end| Range {
+            start,
+            end,
+            replicas: Vec::new(),
+        };
         assert!((range(i64::MIN, 0).share() - 0.5).abs() < 1e-9);
-        assert!((range(0, i64::MIN).share() - 0.5).abs() < 1e-9, "around the end of the ring");
+        assert!(
+            (range(0, i64::MIN).share() - 0.5).abs() < 1e-9,
+            "around the end of the ring"
+        );
         assert!((range(5, 5).share() - 1.0).abs() < 1e-9, "one token has the whole ring");
     }
 }

@@ -47,12 +47,24 @@ fn put(out: &mut String, figure: &Figure) {
                 // Four buckets in an octave are told as one.
                 if (last_us + 1).is_power_of_two() {
                     let bound = seconds(last_us + 1).to_string();
-                    let _ = writeln!(out, "ceto_{name}_bucket{} {below}", labels(&figure.labels, Some(&bound)));
+                    let _ = writeln!(
+                        out,
+                        "ceto_{name}_bucket{} {below}",
+                        labels(&figure.labels, Some(&bound))
+                    );
                 }
             }
-            let _ = writeln!(out, "ceto_{name}_bucket{} {below}", labels(&figure.labels, Some("+Inf")));
+            let _ = writeln!(
+                out,
+                "ceto_{name}_bucket{} {below}",
+                labels(&figure.labels, Some("+Inf"))
+            );
             let plain = labels(&figure.labels, None);
-            writeln!(out, "ceto_{name}_sum{plain} {}\nceto_{name}_count{plain} {below}", seconds(*sum_us))
+            writeln!(
+                out,
+                "ceto_{name}_sum{plain} {}\nceto_{name}_count{plain} {below}",
+                seconds(*sum_us)
+            )
         }
     };
 }
@@ -85,9 +97,17 @@ pub fn of_tables(tables: &[Table]) -> Vec<Figure> {
     let told: [(&'static str, &'static str, Get); 5] = [
         ("table_sstables", "Sstables of a table.", |t| t.sstables),
         ("table_disk_bytes", "Bytes of a table's sstables.", |t| t.disk_bytes),
-        ("table_memtable_bytes", "Bytes of a table's memtables.", |t| t.memtable_bytes),
-        ("table_partitions", "Partitions in a table's sstables, counted in each.", |t| t.partitions),
-        ("table_flushes", "Memtables of a table that are being flushed.", |t| t.flushes),
+        ("table_memtable_bytes", "Bytes of a table's memtables.", |t| {
+            t.memtable_bytes
+        }),
+        (
+            "table_partitions",
+            "Partitions in a table's sstables, counted in each.",
+            |t| t.partitions,
+        ),
+        ("table_flushes", "Memtables of a table that are being flushed.", |t| {
+            t.flushes
+        }),
     ];
     let mut figures = Vec::with_capacity(tables.len() * told.len());
     for (name, help, get) in told {
@@ -121,7 +141,11 @@ mod tests {
             figure("b_total", &[("shard", "0")], Value::Counter(1)),
             figure("a_bytes", &[], Value::Gauge(2.5)),
             figure("b_total", &[("shard", "1"), ("odd", "\"\\")], Value::Counter(3)),
-            figure("c_seconds", &[("kind", "read")], Value::Histogram(vec![(1, 4), (2, 1), (3, 1), (9, 2)], 30)),
+            figure(
+                "c_seconds",
+                &[("kind", "read")],
+                Value::Histogram(vec![(1, 4), (2, 1), (3, 1), (9, 2)], 30),
+            ),
         ];
         let expected = r#"# HELP ceto_a_bytes What it is.
 # TYPE ceto_a_bytes gauge
@@ -150,6 +174,9 @@ ceto_c_seconds_count{kind="read"} 8
             ..Table::default()
         };
         let text = exposition(&of_tables(&[table]));
-        assert!(text.contains("ceto_table_sstables{keyspace=\"ks\",table=\"t\"} 3\n"), "{text}");
+        assert!(
+            text.contains("ceto_table_sstables{keyspace=\"ks\",table=\"t\"} 3\n"),
+            "{text}"
+        );
     }
 }

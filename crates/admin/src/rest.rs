@@ -42,7 +42,11 @@ impl Call {
     }
 
     fn keyspace_named(&self, name: &str) -> Result<Keyspace, (u16, String)> {
-        let found = self.operator.keyspaces().into_iter().find(|keyspace| keyspace.name == name);
+        let found = self
+            .operator
+            .keyspaces()
+            .into_iter()
+            .find(|keyspace| keyspace.name == name);
         found.ok_or_else(|| (400, format!("Can't find a keyspace {name}")))
     }
 
@@ -57,15 +61,30 @@ impl Call {
             Some(name) => node.member(name),
             None => node.me(),
         };
-        member
-            .cloned()
-            .ok_or_else(|| (400, format!("no member of the cluster is at '{}'", name.unwrap_or_default())))
+        member.cloned().ok_or_else(|| {
+            (
+                400,
+                format!("no member of the cluster is at '{}'", name.unwrap_or_default()),
+            )
+        })
     }
 
     /// Keyspaces of the path or parameter `kn`, and tables of the parameter `cf`, both separated by commas. What does not exist is refused.
     fn selection(&self) -> Result<Selection, (u16, String)> {
-        let list = |text: &str| text.split(',').map(str::trim).filter(|n| !n.is_empty()).map(str::to_owned).collect();
-        let keyspaces: Vec<String> = list(self.parts.first().map(String::as_str).or(self.request.parameter("kn")).unwrap_or(""));
+        let list = |text: &str| {
+            text.split(',')
+                .map(str::trim)
+                .filter(|n| !n.is_empty())
+                .map(str::to_owned)
+                .collect()
+        };
+        let keyspaces: Vec<String> = list(
+            self.parts
+                .first()
+                .map(String::as_str)
+                .or(self.request.parameter("kn"))
+                .unwrap_or(""),
+        );
         let tables: Vec<String> = list(self.request.parameter("cf").unwrap_or(""));
         for name in &keyspaces {
             let keyspace = self.keyspace_named(name)?;
@@ -99,7 +118,11 @@ pub(crate) async fn answer(operator: Rc<dyn Operator>, request: Request) -> Resp
         Ok(value) => Response {
             status: 200,
             content_type: JSON,
-            body: if value.is_null() { Vec::new() } else { value.to_string().into_bytes() },
+            body: if value.is_null() {
+                Vec::new()
+            } else {
+                value.to_string().into_bytes()
+            },
         },
         Err((status, reason)) => Response::refusal(status, &reason),
     }
@@ -121,7 +144,10 @@ fn find(method: &str, path: &str) -> Result<(&'static Handler, Vec<String>), (u1
     if allowed.is_empty() {
         return Err((404, "Not found".to_owned()));
     }
-    Err((405, format!("{method} is not allowed here, but {}", allowed.join(" and "))))
+    Err((
+        405,
+        format!("{method} is not allowed here, but {}", allowed.join(" and ")),
+    ))
 }
 
 fn matched(pattern: &str, path: &str) -> Option<Vec<String>> {

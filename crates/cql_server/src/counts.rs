@@ -124,7 +124,11 @@ mod tests {
         let latencies = Latencies::default();
         latencies.add(100, 16);
         latencies.add(3, 1);
-        let counted: Vec<_> = latencies.buckets().into_iter().filter(|(_, count)| *count > 0).collect();
+        let counted: Vec<_> = latencies
+            .buckets()
+            .into_iter()
+            .filter(|(_, count)| *count > 0)
+            .collect();
         assert_eq!(counted, [(3, 1), (111, 16)]);
         assert_eq!(latencies.sum_us(), 1603);
     }

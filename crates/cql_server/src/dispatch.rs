@@ -507,7 +507,12 @@ impl Connection {
             };
             let took = elapsed_us(now_us);
             let counts = &connection.server.counts;
-            if conditional { &counts.conditional } else { &counts.writes }.add(took, 1);
+            if conditional {
+                &counts.conditional
+            } else {
+                &counts.writes
+            }
+            .add(took, 1);
             match result {
                 Ok(Some(answer)) => reply.conditional(&mut out, &reply.extras(), &answer),
                 Ok(None) => write_void(&mut out, reply.version, reply.stream, &reply.extras()),
@@ -565,7 +570,11 @@ impl Server {
         let reads = counts.socket_reads.get();
         counts.socket_reads.set(reads + 1);
         if reads.is_multiple_of(SAMPLE_EVERY) && batch.now_us != 0 {
-            let kind = if batch.writes.is_empty() { &counts.reads } else { &counts.writes };
+            let kind = if batch.writes.is_empty() {
+                &counts.reads
+            } else {
+                &counts.writes
+            };
             kind.add(elapsed_us(batch.now_us), owned * SAMPLE_EVERY);
         }
     }

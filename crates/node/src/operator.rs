@@ -11,7 +11,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ::cluster::Cluster;
-use admin::operator::{Figure, Keyspace, Local, Member, Node, Operator, Raft, Range, Selection, Snapshot, State, Table};
+use admin::operator::{
+    Figure, Keyspace, Local, Member, Node, Operator, Raft, Range, Selection, Snapshot, State, Table,
+};
 use query::Engine;
 use query::system;
 use replica::TableStore;
@@ -206,8 +208,14 @@ impl NodeOperator {
         let mut ranges: Vec<Range> = Vec::new();
         let is_ring = matches!(map.boundaries(), topology::Boundaries::LastTokens(_));
         for tablet in map.tablets() {
-            let Some((after, to)) = map.token_range(tablet.id) else { continue };
-            let replicas: Vec<_> = tablet.replicas.iter().filter_map(|replica| host(replica.node)).collect();
+            let Some((after, to)) = map.token_range(tablet.id) else {
+                continue;
+            };
+            let replicas: Vec<_> = tablet
+                .replicas
+                .iter()
+                .filter_map(|replica| host(replica.node))
+                .collect();
             match ranges.last_mut() {
                 Some(last) if is_ring && last.replicas == replicas => last.end = to.0,
                 _ => ranges.push(Range {
@@ -224,9 +232,18 @@ impl NodeOperator {
 impl Operator for NodeOperator {
     fn node(&self) -> Node {
         let status = self.cluster.status();
-        let info = self.shared.node.info.lock().expect("nobody panics while holding the node's identity");
+        let info = self
+            .shared
+            .node
+            .info
+            .lock()
+            .expect("nobody panics while holding the node's identity");
         let members = self.members(&status);
-        let mode = match members.iter().find(|member| member.host_id == self.shared.host_id).map(|me| me.state) {
+        let mode = match members
+            .iter()
+            .find(|member| member.host_id == self.shared.host_id)
+            .map(|me| me.state)
+        {
             Some(State::Joining) => "JOINING",
             Some(State::Leaving) => "LEAVING",
             Some(State::Normal) | None => "NORMAL",
@@ -263,7 +280,10 @@ impl Operator for NodeOperator {
         let keyspaces = schema.keyspaces.values().map(|keyspace| Keyspace {
             name: keyspace.name.clone(),
             is_system: system::kind(&keyspace.name).is_some(),
-            is_local: keyspace.replication.get("class").is_some_and(|class| class.ends_with("LocalStrategy")),
+            is_local: keyspace
+                .replication
+                .get("class")
+                .is_some_and(|class| class.ends_with("LocalStrategy")),
             tables: keyspace.tables.keys().cloned().collect(),
             replication: keyspace.replication.clone(),
         });

@@ -31,6 +31,6 @@ pub use noted_batches::NotedBatches;
 pub use read::{BlockLimits, PartitionRead, PartitionReader, ReadError, ScanReader, Sources, split_block};
 pub use recovery::{RecoveryError, RecoveryStats};
 pub use row_cache::{CachedRow, RowCacheBudget};
-pub use snapshot::{SNAPSHOTS, Work};
 pub use shard::{Shard, ShardOptions, WriteError, shard_range};
+pub use snapshot::{SNAPSHOTS, Work};
 pub use tablet::{TableStore, Tablet, TokenRange, Version};

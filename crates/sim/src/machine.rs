@@ -82,6 +82,9 @@ fn config(setup: &Setup, shards: u32, address: SocketAddr) -> Config {
         broadcast_rpc_address: address.ip(),
         native_transport_port: address.port(),
         shard_aware_port: None,
+        api: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
+        prometheus: None,
+        table_metrics: false,
         commitlog_sync: match setup.durability {
             Durability::Periodic(period) => CommitlogSync::Periodic { period },
             Durability::Batch => CommitlogSync::Batch,

@@ -91,7 +91,10 @@ fn whole(bytes: &[u8]) -> Result<Option<(u16, usize, usize)>, String> {
         Ok(httparse::Status::Partial) => return Ok(None),
         Err(e) => return Err(format!("not an HTTP answer: {e}")),
     };
-    let length = response.headers.iter().find(|header| header.name.eq_ignore_ascii_case("content-length"));
+    let length = response
+        .headers
+        .iter()
+        .find(|header| header.name.eq_ignore_ascii_case("content-length"));
     let length = length.and_then(|header| std::str::from_utf8(header.value).ok()?.trim().parse::<usize>().ok());
     let length = length.filter(|length| *length <= ANSWER_BYTES_MAX);
     let end = head + length.ok_or("the answer does not say its length")?;
@@ -112,7 +115,9 @@ pub(super) fn strings(value: &Value) -> Vec<String> {
 /// The pairs of a list of keys and values.
 pub(super) fn pairs(value: &Value) -> Vec<(String, Value)> {
     let list = value.as_array().map(Vec::as_slice).unwrap_or_default();
-    list.iter().map(|item| (string(&item["key"]).to_owned(), item["value"].clone())).collect()
+    list.iter()
+        .map(|item| (string(&item["key"]).to_owned(), item["value"].clone()))
+        .collect()
 }
 
 #[cfg(test)]
@@ -125,7 +130,10 @@ mod tests {
         assert_eq!(whole(answer), Ok(Some((404, 45, 47))));
         assert_eq!(whole(&answer[..46]), Ok(None));
         assert_eq!(whole(b"HTTP/1.1 200 OK\r\n"), Ok(None));
-        assert!(whole(b"HTTP/1.1 200 OK\r\n\r\n").is_err(), "without a length nobody knows where it ends");
+        assert!(
+            whole(b"HTTP/1.1 200 OK\r\n\r\n").is_err(),
+            "without a length nobody knows where it ends"
+        );
         assert!(whole(b"SSH-2.0\r\n").is_err());
     }
 }

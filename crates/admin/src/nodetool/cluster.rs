@@ -20,10 +20,14 @@ struct Line {
 }
 
 async fn lines(client: &mut Client) -> Result<Vec<Line>, String> {
-    let up: BTreeSet<String> = strings(&client.get("/gossiper/endpoint/live").await?).into_iter().collect();
+    let up: BTreeSet<String> = strings(&client.get("/gossiper/endpoint/live").await?)
+        .into_iter()
+        .collect();
     let joining = strings(&client.get("/storage_service/nodes/joining").await?);
     let leaving = strings(&client.get("/storage_service/nodes/leaving").await?);
-    let loads: BTreeMap<String, Value> = pairs(&client.get("/storage_service/load_map").await?).into_iter().collect();
+    let loads: BTreeMap<String, Value> = pairs(&client.get("/storage_service/load_map").await?)
+        .into_iter()
+        .collect();
     let mut lines = Vec::new();
     for (address, host_id) in pairs(&client.get("/storage_service/host_id").await?) {
         let place = escape(&address);
@@ -38,7 +42,10 @@ async fn lines(client: &mut Client) -> Result<Vec<Line>, String> {
             },
             is_up: up.contains(&address),
             // Only the node itself knows what it has.
-            load: loads.get(&address).and_then(Value::as_u64).map_or_else(|| "?".to_owned(), size),
+            load: loads
+                .get(&address)
+                .and_then(Value::as_u64)
+                .map_or_else(|| "?".to_owned(), size),
             address,
         });
     }
@@ -52,7 +59,9 @@ async fn owned(client: &mut Client, keyspace: Option<&str>) -> Result<BTreeMap<S
         None => "/storage_service/ownership".to_owned(),
     };
     let shares = pairs(&client.get(&path).await?).into_iter();
-    Ok(shares.map(|(address, share)| (address, string(&share).parse().unwrap_or(0.0))).collect())
+    Ok(shares
+        .map(|(address, share)| (address, string(&share).parse().unwrap_or(0.0)))
+        .collect())
 }
 
 fn percent(share: Option<&f64>) -> String {
@@ -71,7 +80,9 @@ fn by_datacenter(lines: &[Line]) -> BTreeMap<&str, Vec<&Line>> {
 async fn token_counts(client: &mut Client, lines: &[Line]) -> Result<BTreeMap<String, usize>, String> {
     let mut counts = BTreeMap::new();
     for line in lines {
-        let tokens = client.get(&format!("/storage_service/tokens/{}", escape(&line.address))).await?;
+        let tokens = client
+            .get(&format!("/storage_service/tokens/{}", escape(&line.address)))
+            .await?;
         counts.insert(line.address.clone(), strings(&tokens).len());
     }
     Ok(counts)
@@ -88,9 +99,15 @@ pub(super) async fn status(client: &mut Client, keyspace: Option<&str>) -> Resul
     for (datacenter, members) in by_datacenter(&lines) {
         let title = format!("Datacenter: {datacenter}");
         let line = "=".repeat(title.chars().count());
-        out.push_str(&format!("{title}\n{line}\nStatus=Up/Down\n|/ State=Normal/Leaving/Joining/Moving\n"));
+        out.push_str(&format!(
+            "{title}\n{line}\nStatus=Up/Down\n|/ State=Normal/Leaving/Joining/Moving\n"
+        ));
         let owns = if keyspace.is_some() { "Owns (effective)" } else { "Owns" };
-        let mut rows = vec![["--", "Address", "Load", "Tokens", owns, "Host ID", "Rack"].map(str::to_owned).to_vec()];
+        let mut rows = vec![
+            ["--", "Address", "Load", "Tokens", owns, "Host ID", "Rack"]
+                .map(str::to_owned)
+                .to_vec(),
+        ];
         for member in members {
             rows.push(vec![
                 format!("{}{}", if member.is_up { 'U' } else { 'D' }, &member.state[..1]),
@@ -152,10 +169,15 @@ pub(super) async fn ring(client: &mut Client, keyspace: Option<&str>) -> Result<
 
 pub(super) async fn describe_ring(client: &mut Client, keyspace: &str) -> Result<String, String> {
     let version = client.text("/storage_service/schema_version").await?;
-    let ranges = client.get(&format!("/storage_service/describe_ring/{}", escape(keyspace))).await?;
+    let ranges = client
+        .get(&format!("/storage_service/describe_ring/{}", escape(keyspace)))
+        .await?;
     let mut out = format!("Schema Version:{version}\nTokenRange: \n");
     for range in ranges.as_array().map(Vec::as_slice).unwrap_or_default() {
-        let details = range["endpoint_details"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let details = range["endpoint_details"]
+            .as_array()
+            .map(Vec::as_slice)
+            .unwrap_or_default();
         let details: Vec<String> = details
             .iter()
             .map(|detail| {
@@ -195,8 +217,14 @@ pub(super) async fn gossip_info(client: &mut Client) -> Result<String, String> {
             endpoint["generation"],
             endpoint["version"]
         ));
-        for state in endpoint["application_state"].as_array().map(Vec::as_slice).unwrap_or_default() {
-            let name = state["application_state"].as_u64().and_then(|number| names.get(&number));
+        for state in endpoint["application_state"]
+            .as_array()
+            .map(Vec::as_slice)
+            .unwrap_or_default()
+        {
+            let name = state["application_state"]
+                .as_u64()
+                .and_then(|number| names.get(&number));
             let value = match name {
                 Some(&"TOKENS") => "<hidden>",
                 _ => string(&state["value"]),
@@ -228,14 +256,27 @@ pub(super) async fn info(client: &mut Client) -> Result<String, String> {
     let megabytes = |bytes: u64| format!("{}.{:02}", bytes >> 20, (bytes & 0xF_FFFF) * 100 >> 20);
     let rows = [
         ("ID", client.text("/storage_service/hostid/local").await?),
-        ("Gossip active", client.get("/storage_service/gossiping").await?.to_string()),
-        ("Native Transport active", client.get("/storage_service/native_transport").await?.to_string()),
+        (
+            "Gossip active",
+            client.get("/storage_service/gossiping").await?.to_string(),
+        ),
+        (
+            "Native Transport active",
+            client.get("/storage_service/native_transport").await?.to_string(),
+        ),
         ("Load", size(client.number("/storage_service/load").await?)),
         ("Generation No", figure_of_self(client).await?),
-        ("Uptime (seconds)", (client.number("/system/uptime_ms").await? / 1000).to_string()),
+        (
+            "Uptime (seconds)",
+            (client.number("/system/uptime_ms").await? / 1000).to_string(),
+        ),
         (
             "Memtables (MB)",
-            format!("{} / {}", megabytes(figure("dirty_bytes")), megabytes(figure("dirty_bytes_max"))),
+            format!(
+                "{} / {}",
+                megabytes(figure("dirty_bytes")),
+                megabytes(figure("dirty_bytes_max"))
+            ),
         ),
         ("Commitlog (MB)", megabytes(figure("commitlog_bytes"))),
         ("Data Center", client.text("/snitch/datacenter").await?),
@@ -277,11 +318,15 @@ pub(super) async fn net_stats(client: &mut Client) -> Result<String, String> {
         figure("coordinator_repairs_total"),
         figure("coordinator_digest_mismatches_total")
     );
-    let [pending, sent, dropped] = ["pending", "sent", "timeout"].map(|kind| format!("/messaging_service/messages/{kind}"));
+    let [pending, sent, dropped] =
+        ["pending", "sent", "timeout"].map(|kind| format!("/messaging_service/messages/{kind}"));
     let pending = pairs(&client.get(&pending).await?);
     let sent: BTreeMap<String, Value> = pairs(&client.get(&sent).await?).into_iter().collect();
     let dropped: BTreeMap<String, Value> = pairs(&client.get(&dropped).await?).into_iter().collect();
-    out.push_str(&format!("{:<25}{:>10}{:>10}{:>15}{:>10}\n", "Messages to", "Active", "Pending", "Completed", "Dropped"));
+    out.push_str(&format!(
+        "{:<25}{:>10}{:>10}{:>15}{:>10}\n",
+        "Messages to", "Active", "Pending", "Completed", "Dropped"
+    ));
     for (address, pending) in pending {
         let of = |map: &BTreeMap<String, Value>| map.get(&address).and_then(Value::as_u64).unwrap_or(0);
         out.push_str(&format!(
@@ -303,9 +348,19 @@ pub(super) async fn version(client: &mut Client) -> Result<String, String> {
 pub(super) async fn proxy_histograms(client: &mut Client) -> Result<String, String> {
     let mut histograms = Vec::new();
     for kind in ["read", "write", "range", "cas_read", "cas_write"] {
-        histograms.push(client.get(&format!("/storage_proxy/metrics/{kind}/latency/histogram")).await?);
+        histograms.push(
+            client
+                .get(&format!("/storage_proxy/metrics/{kind}/latency/histogram"))
+                .await?,
+        );
     }
-    let titles = ["Read Latency", "Write Latency", "Range Latency", "CAS Read Latency", "CAS Write Latency"];
+    let titles = [
+        "Read Latency",
+        "Write Latency",
+        "Range Latency",
+        "CAS Read Latency",
+        "CAS Write Latency",
+    ];
     let row = |name: &str, cells: Vec<String>| {
         let cells: String = cells.iter().map(|cell| format!("{cell:>19}")).collect();
         format!("{name:<10}{cells}\n")
@@ -322,7 +377,9 @@ pub(super) async fn proxy_histograms(client: &mut Client) -> Result<String, Stri
         ("Min", "min"),
         ("Max", "max"),
     ] {
-        let cells = histograms.iter().map(|h| format!("{}.00", h[field].as_u64().unwrap_or(0)));
+        let cells = histograms
+            .iter()
+            .map(|h| format!("{}.00", h[field].as_u64().unwrap_or(0)));
         out.push_str(&row(title, cells.collect()));
     }
     Ok(out)

@@ -12,7 +12,12 @@ fn path(verb: (&str, &str), names: &[&str]) -> String {
         [] => format!("/storage_service/{}", verb.0),
         [keyspace] => format!("/storage_service/{}/{}", verb.1, escape(keyspace)),
         [keyspace, tables @ ..] => {
-            format!("/storage_service/{}/{}?cf={}", verb.1, escape(keyspace), escape(&tables.join(",")))
+            format!(
+                "/storage_service/{}/{}?cf={}",
+                verb.1,
+                escape(keyspace),
+                escape(&tables.join(","))
+            )
         }
     }
 }
@@ -95,7 +100,10 @@ pub(super) async fn clear_snapshots(client: &mut Client, words: &[&str]) -> Resu
     }
     client.delete(&given.query()).await?;
     let snapshots = given.tag.unwrap_or("all snapshots");
-    Ok(format!("Requested clearing snapshot(s) for [{}] with [{snapshots}]\n", given.keyspaces()))
+    Ok(format!(
+        "Requested clearing snapshot(s) for [{}] with [{snapshots}]\n",
+        given.keyspaces()
+    ))
 }
 
 pub(super) async fn list_snapshots(client: &mut Client) -> Result<String, String> {
@@ -103,7 +111,13 @@ pub(super) async fn list_snapshots(client: &mut Client) -> Result<String, String
     if snapshots.is_empty() {
         return Ok("Snapshot Details: \nThere are no snapshots\n".to_owned());
     }
-    let header = ["Snapshot name", "Keyspace name", "Column family name", "True size", "Size on disk"];
+    let header = [
+        "Snapshot name",
+        "Keyspace name",
+        "Column family name",
+        "True size",
+        "Size on disk",
+    ];
     let mut rows = vec![header.map(str::to_owned).to_vec()];
     let mut own = 0;
     for (tag, parts) in &snapshots {
@@ -119,7 +133,11 @@ pub(super) async fn list_snapshots(client: &mut Client) -> Result<String, String
             ]);
         }
     }
-    Ok(format!("Snapshot Details: \n{}\nTotal TrueDiskSpaceUsed: {}\n", columns(&rows), size(own)))
+    Ok(format!(
+        "Snapshot Details: \n{}\nTotal TrueDiskSpaceUsed: {}\n",
+        columns(&rows),
+        size(own)
+    ))
 }
 
 /// What is printed of a table, and where the API has it.
@@ -152,7 +170,9 @@ pub(super) async fn table_stats(client: &mut Client, names: &[&str]) -> Result<S
     }
     for name in names {
         let (keyspace, table) = name.split_once('.').map_or((*name, None), |(k, t)| (k, Some(t)));
-        let tables = keyspaces.get(keyspace).ok_or_else(|| format!("Unknown keyspace or table: {name}"))?;
+        let tables = keyspaces
+            .get(keyspace)
+            .ok_or_else(|| format!("Unknown keyspace or table: {name}"))?;
         if table.is_some_and(|table| !tables.contains(&table)) {
             return Err(format!("Unknown keyspace or table: {name}"));
         }
@@ -164,7 +184,9 @@ pub(super) async fn table_stats(client: &mut Client, names: &[&str]) -> Result<S
     for (keyspace, tables) in keyspaces {
         out.push_str(&format!("Keyspace : {keyspace}\n"));
         for table in tables {
-            let told = stats.iter().find(|s| string(&s["ks"]) == keyspace && string(&s["cf"]) == table);
+            let told = stats
+                .iter()
+                .find(|s| string(&s["ks"]) == keyspace && string(&s["cf"]) == table);
             out.push_str(&format!("\t\tTable: {table}\n"));
             for (title, metric) in FIGURES {
                 // A table that is computed has no figures.
@@ -184,7 +206,12 @@ pub(super) async fn throughput(client: &mut Client) -> Result<String, String> {
 }
 
 pub(super) async fn set_throughput(client: &mut Client, limit: &str) -> Result<String, String> {
-    client.post(&format!("/storage_service/compaction_throughput?value={}", escape(limit))).await?;
+    client
+        .post(&format!(
+            "/storage_service/compaction_throughput?value={}",
+            escape(limit)
+        ))
+        .await?;
     Ok(String::new())
 }
 
@@ -197,7 +224,10 @@ mod tests {
         let verb = ("flush", "keyspace_flush");
         assert_eq!(path(verb, &[]), "/storage_service/flush");
         assert_eq!(path(verb, &["Ks"]), "/storage_service/keyspace_flush/Ks");
-        assert_eq!(path(verb, &["k", "a", "b"]), "/storage_service/keyspace_flush/k?cf=a%2Cb");
+        assert_eq!(
+            path(verb, &["k", "a", "b"]),
+            "/storage_service/keyspace_flush/k?cf=a%2Cb"
+        );
     }
 
     #[test]

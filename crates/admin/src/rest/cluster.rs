@@ -10,30 +10,82 @@ use super::{Answer, Call, Route, failed};
 use crate::operator::{Member, Range, State};
 
 pub(super) const ROUTES: &[Route] = &[
-    ("GET", "/storage_service/hostid/local", Now(|c| Ok(json!(c.operator.node().host_id.to_string())))),
-    ("GET", "/storage_service/host_id/local", Now(|c| Ok(json!(c.operator.node().host_id.to_string())))),
+    (
+        "GET",
+        "/storage_service/hostid/local",
+        Now(|c| Ok(json!(c.operator.node().host_id.to_string()))),
+    ),
+    (
+        "GET",
+        "/storage_service/host_id/local",
+        Now(|c| Ok(json!(c.operator.node().host_id.to_string()))),
+    ),
     ("GET", "/storage_service/host_id", Now(host_ids)),
-    ("GET", "/storage_service/cluster_name", Now(|c| Ok(json!(c.operator.node().cluster_name)))),
-    ("GET", "/storage_service/partitioner_name", Now(|_| Ok(json!("org.apache.cassandra.dht.Murmur3Partitioner")))),
-    ("GET", "/storage_service/schema_version", Now(|c| Ok(json!(c.operator.node().schema_version.to_string())))),
-    ("GET", "/storage_service/release_version", Now(|c| Ok(json!(c.operator.node().release)))),
-    ("GET", "/storage_service/scylla_release_version", Now(|c| Ok(json!(c.operator.node().version)))),
-    ("GET", "/storage_service/operation_mode", Now(|c| Ok(json!(c.operator.node().mode)))),
+    (
+        "GET",
+        "/storage_service/cluster_name",
+        Now(|c| Ok(json!(c.operator.node().cluster_name))),
+    ),
+    (
+        "GET",
+        "/storage_service/partitioner_name",
+        Now(|_| Ok(json!("org.apache.cassandra.dht.Murmur3Partitioner"))),
+    ),
+    (
+        "GET",
+        "/storage_service/schema_version",
+        Now(|c| Ok(json!(c.operator.node().schema_version.to_string()))),
+    ),
+    (
+        "GET",
+        "/storage_service/release_version",
+        Now(|c| Ok(json!(c.operator.node().release))),
+    ),
+    (
+        "GET",
+        "/storage_service/scylla_release_version",
+        Now(|c| Ok(json!(c.operator.node().version))),
+    ),
+    (
+        "GET",
+        "/storage_service/operation_mode",
+        Now(|c| Ok(json!(c.operator.node().mode))),
+    ),
     ("GET", "/storage_service/is_initialized", Now(|_| Ok(json!(true)))),
     ("GET", "/storage_service/is_starting", Now(|_| Ok(json!(false)))),
-    ("GET", "/storage_service/native_transport", Now(|c| Ok(json!(c.operator.node().serves_cql)))),
+    (
+        "GET",
+        "/storage_service/native_transport",
+        Now(|c| Ok(json!(c.operator.node().serves_cql))),
+    ),
     ("GET", "/storage_service/rpc_server", Now(|_| Ok(json!(false)))),
     ("GET", "/storage_service/gossiping", Now(|_| Ok(json!(true)))),
     ("GET", "/storage_service/tokens", Now(tokens)),
     ("GET", "/storage_service/tokens/{endpoint}", Now(tokens)),
     ("GET", "/storage_service/token_endpoint", Now(token_endpoint)),
     ("GET", "/storage_service/tokens_endpoint", Now(token_endpoint)),
-    ("GET", "/storage_service/nodes/joining", Now(|c| in_state(c, State::Joining))),
-    ("GET", "/storage_service/nodes/leaving", Now(|c| in_state(c, State::Leaving))),
+    (
+        "GET",
+        "/storage_service/nodes/joining",
+        Now(|c| in_state(c, State::Joining)),
+    ),
+    (
+        "GET",
+        "/storage_service/nodes/leaving",
+        Now(|c| in_state(c, State::Leaving)),
+    ),
     ("GET", "/storage_service/nodes/moving", Now(|_| Ok(json!([])))),
     ("GET", "/storage_service/describe_ring/{keyspace}", Now(describe_ring)),
-    ("GET", "/storage_service/range_to_endpoint_map/{keyspace}", Now(range_to_endpoint_map)),
-    ("GET", "/storage_service/natural_endpoints/{keyspace}", Now(natural_endpoints)),
+    (
+        "GET",
+        "/storage_service/range_to_endpoint_map/{keyspace}",
+        Now(range_to_endpoint_map),
+    ),
+    (
+        "GET",
+        "/storage_service/natural_endpoints/{keyspace}",
+        Now(natural_endpoints),
+    ),
     ("GET", "/storage_service/ownership", Now(ownership)),
     ("GET", "/storage_service/ownership/{keyspace}", Now(ownership)),
     ("GET", "/gossiper/endpoint/live/", Now(|c| alive(c, true))),
@@ -64,7 +116,9 @@ fn address(member: &Member) -> String {
 
 /// A map as the API has them: a list of pairs.
 fn pairs(entries: impl Iterator<Item = (String, String)>) -> Answer {
-    Ok(entries.map(|(key, value)| json!({"key": key, "value": value})).collect())
+    Ok(entries
+        .map(|(key, value)| json!({"key": key, "value": value}))
+        .collect())
 }
 
 fn host_ids(call: &Call) -> Answer {
@@ -81,18 +135,34 @@ fn token_endpoint(call: &Call) -> Answer {
     if let Some(keyspace) = call.request.parameter("keyspace") {
         let ranges = ranges(call, keyspace)?;
         let node = call.operator.node();
-        let first = |range: &Range| range.replicas.first().and_then(|id| node.member(&id.to_string())).map(address);
-        return pairs(ranges.iter().filter_map(|range| Some((range.end.to_string(), first(range)?))));
+        let first = |range: &Range| {
+            range
+                .replicas
+                .first()
+                .and_then(|id| node.member(&id.to_string()))
+                .map(address)
+        };
+        return pairs(
+            ranges
+                .iter()
+                .filter_map(|range| Some((range.end.to_string(), first(range)?))),
+        );
     }
     let members = call.operator.node().members;
-    let all = members.iter().flat_map(|m| m.tokens.iter().map(move |token| (*token, address(m))));
+    let all = members
+        .iter()
+        .flat_map(|m| m.tokens.iter().map(move |token| (*token, address(m))));
     let all: BTreeMap<i64, String> = all.collect();
     pairs(all.into_iter().map(|(token, address)| (token.to_string(), address)))
 }
 
 fn in_state(call: &Call, state: State) -> Answer {
     let members = call.operator.node().members;
-    Ok(members.iter().filter(|m| m.state == state).map(|m| json!(address(m))).collect())
+    Ok(members
+        .iter()
+        .filter(|m| m.state == state)
+        .map(|m| json!(address(m)))
+        .collect())
 }
 
 /// The ranges of a keyspace, or of the table that the parameter `table` or `cf` names.
@@ -108,8 +178,14 @@ fn ranges(call: &Call, keyspace: &str) -> Result<Vec<Range>, (u16, String)> {
 fn describe_ring(call: &Call) -> Answer {
     let node = call.operator.node();
     let described = ranges(call, call.part())?.into_iter().map(|range| {
-        let members: Vec<&Member> = range.replicas.iter().filter_map(|id| node.member(&id.to_string())).collect();
-        let details = members.iter().map(|m| json!({"host": address(m), "datacenter": m.datacenter, "rack": m.rack}));
+        let members: Vec<&Member> = range
+            .replicas
+            .iter()
+            .filter_map(|id| node.member(&id.to_string()))
+            .collect();
+        let details = members
+            .iter()
+            .map(|m| json!({"host": address(m), "datacenter": m.datacenter, "rack": m.rack}));
         json!({
             "start_token": range.start.to_string(),
             "end_token": range.end.to_string(),
@@ -133,7 +209,10 @@ fn range_to_endpoint_map(call: &Call) -> Answer {
 
 /// The replicas of a token, which the parameter `token` gives; keys are the client's to hash.
 fn natural_endpoints(call: &Call) -> Answer {
-    let token = call.request.parameter("token").and_then(|token| token.parse::<i64>().ok());
+    let token = call
+        .request
+        .parameter("token")
+        .and_then(|token| token.parse::<i64>().ok());
     let token = token.ok_or((400, "parameter token: expected a whole number of 64 bits".to_owned()))?;
     let ranges = ranges(call, call.part())?;
     let node = call.operator.node();
@@ -141,7 +220,11 @@ fn natural_endpoints(call: &Call) -> Answer {
         true => range.start < token && token <= range.end,
         false => range.start < token || token <= range.end,
     };
-    let replicas = ranges.iter().find(inside).map(|range| range.replicas.clone()).unwrap_or_default();
+    let replicas = ranges
+        .iter()
+        .find(inside)
+        .map(|range| range.replicas.clone())
+        .unwrap_or_default();
     let members = replicas.iter().filter_map(|id| node.member(&id.to_string()));
     Ok(members.map(|m| json!(address(m))).collect())
 }
@@ -156,7 +239,10 @@ fn ownership(call: &Call) -> Answer {
         }
     };
     if call.parts.is_empty() {
-        let all = node.members.iter().flat_map(|m| m.tokens.iter().map(move |token| (*token, m)));
+        let all = node
+            .members
+            .iter()
+            .flat_map(|m| m.tokens.iter().map(move |token| (*token, m)));
         let all: BTreeMap<i64, &Member> = all.collect();
         let mut start = all.keys().next_back().copied().unwrap_or(i64::MIN);
         for (end, member) in all {
@@ -166,15 +252,25 @@ fn ownership(call: &Call) -> Answer {
         }
     } else {
         for range in ranges(call, call.part())? {
-            range.replicas.iter().for_each(|id| give(node.member(&id.to_string()), range.share()));
+            range
+                .replicas
+                .iter()
+                .for_each(|id| give(node.member(&id.to_string()), range.share()));
         }
     }
-    Ok(shares.into_iter().map(|(address, share)| json!({"key": address, "value": share.to_string()})).collect())
+    Ok(shares
+        .into_iter()
+        .map(|(address, share)| json!({"key": address, "value": share.to_string()}))
+        .collect())
 }
 
 fn alive(call: &Call, is_live: bool) -> Answer {
     let members = call.operator.node().members;
-    Ok(members.iter().filter(|m| m.is_live == is_live).map(|m| json!(address(m))).collect())
+    Ok(members
+        .iter()
+        .filter(|m| m.is_live == is_live)
+        .map(|m| json!(address(m)))
+        .collect())
 }
 
 fn count(call: &Call, is_live: bool) -> Answer {
@@ -185,12 +281,20 @@ fn count(call: &Call, is_live: bool) -> Answer {
 /// There is no gossip whose generation others could tell: the node answers for itself.
 fn generation(call: &Call) -> Answer {
     let (member, node) = (call.member()?, call.operator.node());
-    Ok(json!(if member.host_id == node.host_id { node.started_s } else { 0 }))
+    Ok(json!(if member.host_id == node.host_id {
+        node.started_s
+    } else {
+        0
+    }))
 }
 
 fn heart_beat(call: &Call) -> Answer {
     let (member, node) = (call.member()?, call.operator.node());
-    Ok(json!(if member.host_id == node.host_id { node.uptime_ms / 1000 } else { 0 }))
+    Ok(json!(if member.host_id == node.host_id {
+        node.uptime_ms / 1000
+    } else {
+        0
+    }))
 }
 
 fn endpoints(call: &Call) -> Answer {
@@ -233,12 +337,18 @@ fn state_name(state: State) -> &'static str {
 
 fn simple_states(call: &Call) -> Answer {
     let members = call.operator.node().members;
-    pairs(members.iter().map(|m| (address(m), if m.is_live { "UP" } else { "DOWN" }.to_owned())))
+    pairs(
+        members
+            .iter()
+            .map(|m| (address(m), if m.is_live { "UP" } else { "DOWN" }.to_owned())),
+    )
 }
 
 fn leader(call: &Call) -> Answer {
     let leader = call.operator.node().raft.leader;
-    Ok(json!(leader.map_or_else(|| uuid::Uuid::nil().to_string(), |id| id.to_string())))
+    Ok(json!(
+        leader.map_or_else(|| uuid::Uuid::nil().to_string(), |id| id.to_string())
+    ))
 }
 
 fn raft(call: &Call) -> Answer {

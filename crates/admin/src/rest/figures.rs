@@ -12,31 +12,89 @@ type OfTable = fn(&Table) -> u64;
 pub(super) const ROUTES: &[Route] = &[
     ("GET", "/column_family/", Now(column_families)),
     ("GET", "/column_family/name", Now(names)),
-    ("GET", "/column_family/name/keyspace", Now(|c| Ok(c.operator.keyspaces().iter().map(|k| json!(k.name)).collect()))),
+    (
+        "GET",
+        "/column_family/name/keyspace",
+        Now(|c| Ok(c.operator.keyspaces().iter().map(|k| json!(k.name)).collect())),
+    ),
     ("GET", "/column_family/stats", Later(|c| Box::pin(stats(c)))),
-    ("GET", "/column_family/metrics/{metric}", Later(|c| Box::pin(all_tables(c)))),
-    ("GET", "/column_family/metrics/{metric}/{name}", Later(|c| Box::pin(one_table(c)))),
-    ("GET", "/storage_proxy/metrics/{kind}", Later(|c| Box::pin(proxy_count(c)))),
-    ("GET", "/storage_proxy/metrics/{kind}/{metric}", Later(|c| Box::pin(proxy_metric(c)))),
-    ("GET", "/storage_proxy/metrics/{kind}/{metric}/histogram", Later(|c| Box::pin(proxy_histogram(c)))),
-    ("GET", "/messaging_service/messages/sent", Later(|c| Box::pin(messages(c, "rpc_calls_total")))),
-    ("GET", "/messaging_service/messages/timeout", Later(|c| Box::pin(messages(c, "rpc_timeouts_total")))),
-    ("GET", "/messaging_service/messages/pending", Later(|c| Box::pin(messages(c, "rpc_waiting")))),
+    (
+        "GET",
+        "/column_family/metrics/{metric}",
+        Later(|c| Box::pin(all_tables(c))),
+    ),
+    (
+        "GET",
+        "/column_family/metrics/{metric}/{name}",
+        Later(|c| Box::pin(one_table(c))),
+    ),
+    (
+        "GET",
+        "/storage_proxy/metrics/{kind}",
+        Later(|c| Box::pin(proxy_count(c))),
+    ),
+    (
+        "GET",
+        "/storage_proxy/metrics/{kind}/{metric}",
+        Later(|c| Box::pin(proxy_metric(c))),
+    ),
+    (
+        "GET",
+        "/storage_proxy/metrics/{kind}/{metric}/histogram",
+        Later(|c| Box::pin(proxy_histogram(c))),
+    ),
+    (
+        "GET",
+        "/messaging_service/messages/sent",
+        Later(|c| Box::pin(messages(c, "rpc_calls_total"))),
+    ),
+    (
+        "GET",
+        "/messaging_service/messages/timeout",
+        Later(|c| Box::pin(messages(c, "rpc_timeouts_total"))),
+    ),
+    (
+        "GET",
+        "/messaging_service/messages/pending",
+        Later(|c| Box::pin(messages(c, "rpc_waiting"))),
+    ),
     ("GET", "/metrics/all", Later(|c| Box::pin(everything(c)))),
-    ("GET", "/commitlog/metrics/total_commit_log_size", Later(|c| Box::pin(sum(c, "commitlog_bytes")))),
-    ("GET", "/cache_service/metrics/row/size", Later(|c| Box::pin(sum(c, "row_cache_bytes")))),
+    (
+        "GET",
+        "/commitlog/metrics/total_commit_log_size",
+        Later(|c| Box::pin(sum(c, "commitlog_bytes"))),
+    ),
+    (
+        "GET",
+        "/cache_service/metrics/row/size",
+        Later(|c| Box::pin(sum(c, "row_cache_bytes"))),
+    ),
     ("GET", "/cache_service/metrics/key/size", Now(|_| Ok(json!(0)))),
-    ("GET", "/compaction_manager/metrics/pending_tasks", Now(|_| Ok(json!(0)))),
-    ("GET", "/system/uptime_ms", Now(|c| Ok(json!(c.operator.node().uptime_ms)))),
+    (
+        "GET",
+        "/compaction_manager/metrics/pending_tasks",
+        Now(|_| Ok(json!(0))),
+    ),
+    (
+        "GET",
+        "/system/uptime_ms",
+        Now(|c| Ok(json!(c.operator.node().uptime_ms))),
+    ),
     ("GET", "/system/logger", Now(|_| Ok(json!(["root"])))),
     ("GET", "/system/logger/{name}", Now(logger)),
     ("POST", "/system/logger/{name}", Now(set_logger)),
-    ("GET", "/task_manager/list_modules", Now(|_| Ok(json!(["compaction", "snapshot"])))),
+    (
+        "GET",
+        "/task_manager/list_modules",
+        Now(|_| Ok(json!(["compaction", "snapshot"]))),
+    ),
 ];
 
 fn column_families(call: &Call) -> Answer {
     let keyspaces = call.operator.keyspaces();
-    let all = keyspaces.iter().flat_map(|k| k.tables.iter().map(move |table| (k, table)));
+    let all = keyspaces
+        .iter()
+        .flat_map(|k| k.tables.iter().map(move |table| (k, table)));
     Ok(all
         .map(|(k, table)| json!({"ks": k.name, "cf": table, "type": "ColumnFamilies"}))
         .collect())
@@ -44,7 +102,9 @@ fn column_families(call: &Call) -> Answer {
 
 fn names(call: &Call) -> Answer {
     let keyspaces = call.operator.keyspaces();
-    let all = keyspaces.iter().flat_map(|k| k.tables.iter().map(move |table| (k, table)));
+    let all = keyspaces
+        .iter()
+        .flat_map(|k| k.tables.iter().map(move |table| (k, table)));
     Ok(all.map(|(k, table)| json!(format!("{}:{table}", k.name))).collect())
 }
 
@@ -99,10 +159,12 @@ async fn one_table(call: &Call) -> Answer {
     let name = call.parts.get(1).map_or("", String::as_str);
     let tables = call.operator.tables().await;
     let named = |table: &&Table| name.split_once(':') == Some((&table.keyspace, &table.name));
-    let table = tables
-        .iter()
-        .find(named)
-        .ok_or_else(|| (400, format!("Column family '{name}' not found: expected keyspace:table")))?;
+    let table = tables.iter().find(named).ok_or_else(|| {
+        (
+            400,
+            format!("Column family '{name}' not found: expected keyspace:table"),
+        )
+    })?;
     Ok(json!(figure(table)))
 }
 
@@ -188,7 +250,9 @@ async fn messages(call: &Call, name: &'static str) -> Answer {
 async fn everything(call: &Call) -> Answer {
     let figures = call.operator.figures().await;
     let names: std::collections::BTreeSet<&str> = figures.iter().map(|figure| figure.name).collect();
-    let sums = names.into_iter().map(|name| (name.to_owned(), json!(total(&figures, name))));
+    let sums = names
+        .into_iter()
+        .map(|name| (name.to_owned(), json!(total(&figures, name))));
     Ok(Value::Object(sums.collect()))
 }
 
@@ -204,9 +268,12 @@ fn set_logger(call: &Call) -> Answer {
         return Err((400, format!("Unknown logger name {}: there is root", call.part())));
     }
     let given = call.request.parameter("level").unwrap_or("");
-    let level = given
-        .parse()
-        .map_err(|_| (400, format!("parameter level: expected off, error, warn, info, debug or trace, got '{given}'")))?;
+    let level = given.parse().map_err(|_| {
+        (
+            400,
+            format!("parameter level: expected off, error, warn, info, debug or trace, got '{given}'"),
+        )
+    })?;
     log::set_max_level(level);
     Ok(Value::Null)
 }

@@ -12,14 +12,34 @@ pub(super) const ROUTES: &[Route] = &[
     ("GET", "/storage_service/keyspaces", Now(keyspaces)),
     ("GET", "/storage_service/load", Later(|c| Box::pin(load(c)))),
     ("GET", "/storage_service/load_map", Later(|c| Box::pin(load_map(c)))),
-    ("POST", "/storage_service/keyspace_flush/{keyspace}", Later(|c| Box::pin(flush(c)))),
+    (
+        "POST",
+        "/storage_service/keyspace_flush/{keyspace}",
+        Later(|c| Box::pin(flush(c))),
+    ),
     ("POST", "/storage_service/flush", Later(|c| Box::pin(flush(c)))),
-    ("POST", "/storage_service/keyspace_compaction/{keyspace}", Later(|c| Box::pin(compact(c)))),
+    (
+        "POST",
+        "/storage_service/keyspace_compaction/{keyspace}",
+        Later(|c| Box::pin(compact(c))),
+    ),
     ("POST", "/storage_service/compact", Later(|c| Box::pin(compact(c)))),
     ("GET", "/storage_service/snapshots", Later(|c| Box::pin(snapshots(c)))),
-    ("POST", "/storage_service/snapshots", Later(|c| Box::pin(take_snapshot(c)))),
-    ("DELETE", "/storage_service/snapshots", Later(|c| Box::pin(clear_snapshots(c)))),
-    ("GET", "/storage_service/snapshots/size/true", Later(|c| Box::pin(snapshot_size(c)))),
+    (
+        "POST",
+        "/storage_service/snapshots",
+        Later(|c| Box::pin(take_snapshot(c))),
+    ),
+    (
+        "DELETE",
+        "/storage_service/snapshots",
+        Later(|c| Box::pin(clear_snapshots(c))),
+    ),
+    (
+        "GET",
+        "/storage_service/snapshots/size/true",
+        Later(|c| Box::pin(snapshot_size(c))),
+    ),
     ("GET", "/storage_service/compaction_throughput", Now(throughput)),
     ("POST", "/storage_service/compaction_throughput", Now(set_throughput)),
 ];
@@ -28,7 +48,10 @@ pub(super) const ROUTES: &[Route] = &[
 fn keyspaces(call: &Call) -> Answer {
     let kind = call.request.parameter("type").unwrap_or("all");
     if !["all", "user", "non_local_strategy"].contains(&kind) {
-        return Err((400, format!("parameter type: expected all, user or non_local_strategy, got '{kind}'")));
+        return Err((
+            400,
+            format!("parameter type: expected all, user or non_local_strategy, got '{kind}'"),
+        ));
     }
     let listed = call.operator.keyspaces().into_iter().filter(|keyspace| match kind {
         "user" => !keyspace.is_system,
@@ -64,7 +87,11 @@ async fn flush(call: &Call) -> Answer {
 
 async fn compact(call: &Call) -> Answer {
     let what = call.selection()?;
-    if call.request.parameter("flush_memtables").is_some_and(|flush| flush == "true") {
+    if call
+        .request
+        .parameter("flush_memtables")
+        .is_some_and(|flush| flush == "true")
+    {
         call.operator.flush(what.clone()).await.map_err(failed)?;
     }
     call.operator.compact(what).await.map(|()| Value::Null).map_err(failed)
@@ -75,7 +102,9 @@ async fn snapshots(call: &Call) -> Answer {
     for snapshot in call.operator.snapshots().await.map_err(failed)? {
         by_tag.entry(snapshot.tag.clone()).or_default().push(part(&snapshot));
     }
-    let listed = by_tag.into_iter().map(|(tag, parts)| json!({"key": tag, "value": parts}));
+    let listed = by_tag
+        .into_iter()
+        .map(|(tag, parts)| json!({"key": tag, "value": parts}));
     Ok(listed.collect())
 }
 
@@ -111,12 +140,20 @@ fn tag(call: &Call) -> Result<Option<String>, (u16, String)> {
 async fn take_snapshot(call: &Call) -> Answer {
     let tag = tag(call)?.ok_or((400, "parameter tag: expected the snapshot's name".to_owned()))?;
     let what = call.selection()?;
-    call.operator.take_snapshot(tag, what).await.map(|()| Value::Null).map_err(|e| (400, e))
+    call.operator
+        .take_snapshot(tag, what)
+        .await
+        .map(|()| Value::Null)
+        .map_err(|e| (400, e))
 }
 
 async fn clear_snapshots(call: &Call) -> Answer {
     let (tag, what) = (tag(call)?, call.selection()?);
-    call.operator.clear_snapshots(tag, what).await.map(|()| Value::Null).map_err(failed)
+    call.operator
+        .clear_snapshots(tag, what)
+        .await
+        .map(|()| Value::Null)
+        .map_err(failed)
 }
 
 /// In MiB per second, 0 for no limit.
@@ -127,8 +164,12 @@ fn throughput(call: &Call) -> Answer {
 fn set_throughput(call: &Call) -> Answer {
     let given = call.request.parameter("value").unwrap_or("");
     let mebibytes = given.parse::<u64>().ok().filter(|mebibytes| *mebibytes < 1 << 40);
-    let mebibytes = mebibytes
-        .ok_or_else(|| (400, format!("expected megabytes per second (0 is no limit), got '{given}'")))?;
+    let mebibytes = mebibytes.ok_or_else(|| {
+        (
+            400,
+            format!("expected megabytes per second (0 is no limit), got '{given}'"),
+        )
+    })?;
     call.operator.set_compaction_bytes_per_second(mebibytes << 20);
     Ok(Value::Null)
 }

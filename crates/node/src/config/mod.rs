@@ -4,8 +4,8 @@
 //! from; a wrong one is an error that names the option, what was given and what is expected. Nothing is ignored in
 //! silence: a name of the two files without an effect here warns, any other is an error that suggests the nearest.
 
-mod args;
 mod admin;
+mod args;
 mod cluster;
 #[cfg(test)]
 mod cluster_tests;

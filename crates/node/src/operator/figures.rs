@@ -69,7 +69,12 @@ fn requests(shard: &mut Shard, server: &Server) {
     ];
     for (kind, count) in kinds {
         let value = Value::Counter(count.get());
-        shard.add("requests_total", "Requests of CQL clients by kind.", &[("kind", kind)], value);
+        shard.add(
+            "requests_total",
+            "Requests of CQL clients by kind.",
+            &[("kind", kind)],
+            value,
+        );
     }
     shard.count("frames_total", "Frames of CQL clients.", server.requests());
     let latencies = [
@@ -84,25 +89,75 @@ fn requests(shard: &mut Shard, server: &Server) {
         shard.add("request_latency_seconds", help, &[("kind", kind)], value);
     }
     for (place, count) in [("owner", &counts.owned), ("elsewhere", &counts.foreign)] {
-        let help = "Statements on one partition by whether they came to a shard that has it; those that waited are sampled.";
-        shard.add("routed_requests_total", help, &[("came_to", place)], Value::Counter(count.get()));
+        let help =
+            "Statements on one partition by whether they came to a shard that has it; those that waited are sampled.";
+        shard.add(
+            "routed_requests_total",
+            help,
+            &[("came_to", place)],
+            Value::Counter(count.get()),
+        );
     }
-    shard.gauge("cql_connections", "Connections of CQL clients.", server.connections() as u64);
+    shard.gauge(
+        "cql_connections",
+        "Connections of CQL clients.",
+        server.connections() as u64,
+    );
 }
 
 fn coordinator(shard: &mut Shard, metrics: &Metrics) {
     let told = [
-        ("coordinator_writes_total", "Writes that went to other nodes or shards.", metrics.writes),
-        ("coordinator_reads_total", "Stretches read from other nodes or shards.", metrics.reads),
-        ("coordinator_digest_mismatches_total", "Stretches whose digests differed.", metrics.digest_mismatches),
-        ("coordinator_repairs_total", "Mutations sent to repair a replica that a read found behind.", metrics.repairs),
-        ("coordinator_speculations_total", "Requests to one more replica because another was slow.", metrics.speculations),
-        ("coordinator_timeouts_total", "Requests that too few replicas answered in time.", metrics.timeouts),
-        ("coordinator_unavailable_total", "Requests refused because too few replicas live.", metrics.unavailable),
+        (
+            "coordinator_writes_total",
+            "Writes that went to other nodes or shards.",
+            metrics.writes,
+        ),
+        (
+            "coordinator_reads_total",
+            "Stretches read from other nodes or shards.",
+            metrics.reads,
+        ),
+        (
+            "coordinator_digest_mismatches_total",
+            "Stretches whose digests differed.",
+            metrics.digest_mismatches,
+        ),
+        (
+            "coordinator_repairs_total",
+            "Mutations sent to repair a replica that a read found behind.",
+            metrics.repairs,
+        ),
+        (
+            "coordinator_speculations_total",
+            "Requests to one more replica because another was slow.",
+            metrics.speculations,
+        ),
+        (
+            "coordinator_timeouts_total",
+            "Requests that too few replicas answered in time.",
+            metrics.timeouts,
+        ),
+        (
+            "coordinator_unavailable_total",
+            "Requests refused because too few replicas live.",
+            metrics.unavailable,
+        ),
         ("cas_total", "Conditional statements and serial reads.", metrics.cas),
-        ("cas_contentions_total", "Ballots that were refused because of a later one.", metrics.cas_contentions),
-        ("cas_finished_total", "Proposals of other leaders that were finished.", metrics.cas_finished),
-        ("cas_unknown_total", "Conditional statements of which nobody knows whether they were applied.", metrics.cas_unknown),
+        (
+            "cas_contentions_total",
+            "Ballots that were refused because of a later one.",
+            metrics.cas_contentions,
+        ),
+        (
+            "cas_finished_total",
+            "Proposals of other leaders that were finished.",
+            metrics.cas_finished,
+        ),
+        (
+            "cas_unknown_total",
+            "Conditional statements of which nobody knows whether they were applied.",
+            metrics.cas_unknown,
+        ),
     ];
     for (name, help, count) in told {
         shard.count(name, help, count);
@@ -116,12 +171,20 @@ fn storage(shard: &mut Shard, engine: &Engine) {
     shard.gauge("commitlog_bytes", "Bytes of the commitlog.", engine.shard.log.bytes());
     let cache = &engine.shard.cache;
     let (hits, misses) = cache.hits_and_misses();
-    shard.gauge("chunk_cache_bytes", "Bytes of cached chunks of sstables.", cache.used() as u64);
+    shard.gauge(
+        "chunk_cache_bytes",
+        "Bytes of cached chunks of sstables.",
+        cache.used() as u64,
+    );
     shard.count("chunk_cache_hits_total", "Chunks that were in the cache.", hits);
     shard.count("chunk_cache_misses_total", "Chunks that were not in the cache.", misses);
     let rows = engine.shard.row_cache_budget.bytes() as u64;
     shard.gauge("row_cache_bytes", "Bytes of cached rows of sstables.", rows);
-    shard.gauge("flushes", "Memtables that are being flushed, or wait for it.", work.flushes);
+    shard.gauge(
+        "flushes",
+        "Memtables that are being flushed, or wait for it.",
+        work.flushes,
+    );
     shard.gauge("compactions", "Tablets that are being compacted.", work.compactions);
     shard.count("failed_flushes_total", "Flushes that failed.", work.failed_flushes);
 }
@@ -131,11 +194,27 @@ fn machine(shard: &mut Shard) {
     let told = [
         ("polls_total", "Times a task was polled.", metrics.polls),
         ("sleeps_total", "Times the shard slept in the kernel.", metrics.sleeps),
-        ("kernel_visits_total", "Times the shard went to the kernel.", metrics.kernel_visits),
+        (
+            "kernel_visits_total",
+            "Times the shard went to the kernel.",
+            metrics.kernel_visits,
+        ),
         ("stalls_total", "Polls that took over 10 ms.", metrics.stalls),
-        ("messages_sent_total", "Messages to other shards, answers included.", metrics.messages_sent),
-        ("messages_received_total", "Messages from other shards, answers included.", metrics.messages_received),
-        ("messages_overflowed_total", "Messages that found a full mailbox.", metrics.messages_overflowed),
+        (
+            "messages_sent_total",
+            "Messages to other shards, answers included.",
+            metrics.messages_sent,
+        ),
+        (
+            "messages_received_total",
+            "Messages from other shards, answers included.",
+            metrics.messages_received,
+        ),
+        (
+            "messages_overflowed_total",
+            "Messages that found a full mailbox.",
+            metrics.messages_overflowed,
+        ),
     ];
     for (name, help, count) in told {
         shard.count(name, help, count);
@@ -177,9 +256,21 @@ fn links(shard: &mut Shard, rpc: &Rpc) {
         let labels = [("peer", id.as_str())];
         let counted = [
             ("rpc_calls_total", "Calls and messages to a node.", peer.calls),
-            ("rpc_timeouts_total", "Calls to a node that had no answer in time.", peer.timeouts),
-            ("rpc_overloads_total", "Calls to a node that were refused because too much waited.", peer.overloads),
-            ("rpc_disconnects_total", "Connections to a node that ended.", peer.disconnects),
+            (
+                "rpc_timeouts_total",
+                "Calls to a node that had no answer in time.",
+                peer.timeouts,
+            ),
+            (
+                "rpc_overloads_total",
+                "Calls to a node that were refused because too much waited.",
+                peer.overloads,
+            ),
+            (
+                "rpc_disconnects_total",
+                "Connections to a node that ended.",
+                peer.disconnects,
+            ),
             ("rpc_sent_bytes_total", "Bytes sent to a node.", peer.sent),
             ("rpc_received_bytes_total", "Bytes received from a node.", peer.received),
         ];
@@ -208,12 +299,28 @@ pub(super) fn of_node(node: &Node) -> Vec<Figure> {
     let live = node.members.iter().filter(|member| member.is_live).count() as u64;
     let leads = u64::from(node.raft.leader == Some(node.host_id));
     vec![
-        gauge("uptime_ms", "Milliseconds since the node began to serve.", node.uptime_ms),
+        gauge(
+            "uptime_ms",
+            "Milliseconds since the node began to serve.",
+            node.uptime_ms,
+        ),
         gauge("members", "Members of the cluster.", node.members.len() as u64),
         gauge("members_live", "Members of the cluster that answer.", live),
-        figure("raft_term", "The metadata group's term.", Value::Counter(node.raft.term)),
-        figure("raft_applied_index", "The last entry of the metadata log that was applied.", Value::Counter(node.raft.applied)),
-        figure("raft_commit_index", "The last entry of the metadata log that is committed.", Value::Counter(node.raft.committed)),
+        figure(
+            "raft_term",
+            "The metadata group's term.",
+            Value::Counter(node.raft.term),
+        ),
+        figure(
+            "raft_applied_index",
+            "The last entry of the metadata log that was applied.",
+            Value::Counter(node.raft.applied),
+        ),
+        figure(
+            "raft_commit_index",
+            "The last entry of the metadata log that is committed.",
+            Value::Counter(node.raft.committed),
+        ),
         gauge("raft_is_leader", "Whether the node leads the metadata group.", leads),
         gauge("raft_voters", "Voters of the metadata group.", node.raft.voters as u64),
     ]

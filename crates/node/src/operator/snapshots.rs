@@ -44,7 +44,10 @@ fn at(path: &Path, e: &std::io::Error) -> String {
 /// Takes a snapshot of the tables that are meant, with what is in memory.
 pub(super) async fn take(engine: &Rc<Engine>, tag: String, what: Selection) -> Result<(), String> {
     let places = places(engine, &what);
-    if let Some(place) = places.iter().find(|place| fs::exists(place.dir.join(SNAPSHOTS).join(&tag))) {
+    if let Some(place) = places
+        .iter()
+        .find(|place| fs::exists(place.dir.join(SNAPSHOTS).join(&tag)))
+    {
         let (keyspace, table) = (&place.keyspace, &place.table);
         return Err(format!("snapshot {tag} of {keyspace}.{table} already exists"));
     }
@@ -62,7 +65,10 @@ pub(super) async fn take(engine: &Rc<Engine>, tag: String, what: Selection) -> R
     let describe = move || {
         for place in places {
             let target = place.dir.join(SNAPSHOTS).join(&tag);
-            let names = linked.iter().filter(|(dir, _)| *dir == place.dir).flat_map(|(_, names)| names);
+            let names = linked
+                .iter()
+                .filter(|(dir, _)| *dir == place.dir)
+                .flat_map(|(_, names)| names);
             let mut names: Vec<&String> = names.collect();
             names.sort();
             let manifest = serde_json::json!({ "files": names }).to_string();

@@ -22,9 +22,8 @@ impl Engine {
         };
         let view = self.coordinator.view();
         let tablet = view.route(table)?.map.tablet_of(token);
-        let here = |replica: &topology::Replica| {
-            replica.node == view.me && u32::from(replica.shard) == self.shard.id().0
-        };
+        let here =
+            |replica: &topology::Replica| replica.node == view.me && u32::from(replica.shard) == self.shard.id().0;
         Some(tablet.replicas.iter().any(here))
     }
 }

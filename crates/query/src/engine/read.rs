@@ -264,20 +264,18 @@ impl Engine {
             return Err(QueryError::Server("only a SELECT is read".to_owned()));
         };
         let flow = match part {
-            Part::Partition(token, key, serial) => {
-                match serial {
-                    None => self.partition(select, run, &mut consumer, token, &key).await?,
-                    Some(level) if !self.is_alone() && !system::is_virtual(select.table.id) => {
-                        self.serial_partition(select, run, &mut consumer, &key, level).await?
-                    }
-                    Some(_) => {
-                        let turn = self.turn(select.table.id, &key).await;
-                        let flow = self.partition(select, run, &mut consumer, token, &key).await?;
-                        turn.finish().await?;
-                        flow
-                    }
+            Part::Partition(token, key, serial) => match serial {
+                None => self.partition(select, run, &mut consumer, token, &key).await?,
+                Some(level) if !self.is_alone() && !system::is_virtual(select.table.id) => {
+                    self.serial_partition(select, run, &mut consumer, &key, level).await?
                 }
-            }
+                Some(_) => {
+                    let turn = self.turn(select.table.id, &key).await;
+                    let flow = self.partition(select, run, &mut consumer, token, &key).await?;
+                    turn.finish().await?;
+                    flow
+                }
+            },
             Part::Tokens(from, to) => self.tokens(select, run, &mut consumer, from, to).await?,
         };
         Ok((consumer, flow))
