@@ -131,11 +131,7 @@ pub(super) async fn status(client: &mut Client, keyspace: Option<&str>) -> Resul
 pub(super) async fn ring(client: &mut Client, keyspace: Option<&str>) -> Result<String, String> {
     let lines = lines(client).await?;
     let owned = owned(client, keyspace).await?;
-    let path = match keyspace {
-        Some(keyspace) => format!("/storage_service/tokens_endpoint?keyspace={}", escape(keyspace)),
-        None => "/storage_service/tokens_endpoint".to_owned(),
-    };
-    let tokens = pairs(&client.get(&path).await?);
+    let tokens = pairs(&client.get("/storage_service/tokens_endpoint").await?);
     let mut out = String::new();
     for (datacenter, members) in by_datacenter(&lines) {
         out.push_str(&format!("\nDatacenter: {datacenter}\n==========\n"));
@@ -253,7 +249,7 @@ pub(super) async fn info(client: &mut Client) -> Result<String, String> {
     let tokens = strings(&client.get("/storage_service/tokens").await?);
     let figures = client.get("/metrics/all").await?;
     let figure = |name: &str| figures[name].as_u64().unwrap_or(0);
-    let megabytes = |bytes: u64| format!("{}.{:02}", bytes >> 20, (bytes & 0xF_FFFF) * 100 >> 20);
+    let megabytes = |bytes: u64| format!("{}.{:02}", bytes >> 20, ((bytes & 0xF_FFFF) * 100) >> 20);
     let rows = [
         ("ID", client.text("/storage_service/hostid/local").await?),
         (
