@@ -40,7 +40,8 @@ pub struct Reach {
 
 impl Reach {
     /// How to reach a node that stands somewhere, or nobody knows where yet: then by TLS if TLS is there at all, for such a node accepts both.
-    pub(crate) fn peer(&self, host: Uuid, mut address: SocketAddr, from: &Location, to: Option<&Location>) -> Peer {
+    #[must_use]
+    pub fn peer(&self, host: Uuid, mut address: SocketAddr, from: &Location, to: Option<&Location>) -> Peer {
         let tls = match (self.encryption, to) {
             (Encryption::None, _) => false,
             (Encryption::All, _) | (_, None) => true,

@@ -12,9 +12,11 @@
 //! - What a read returns at a level has been written to as many replicas as the level wants before it is returned.
 //! - A coordinator names no file.
 
+mod batchlog;
 mod digest;
 mod error;
 mod gather;
+mod handoff;
 mod message;
 mod paxos;
 mod paxos_message;
@@ -33,18 +35,19 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hints::Hints;
 use replica::Shard;
 use rpc::{Handler, Later, RemoteError, RemoteErrorKind, Reply, Request, Rpc, RpcError};
-use runtime::ShardId;
+use runtime::{Notify, ShardId};
 use schema::TableId;
 use topology::{Liveness, NodeNumber, Replica};
 use uuid::Uuid;
 
+pub use self::paxos::{CasRead, CasRequest, Decision, Found, serial_read_level};
 pub use error::{CoordinatorError, Tally, WriteKind};
 pub use message::{
     Addressed, Answer, Extent, Malformed, ReadCommand, Verb, decode_mutations, difference, encode_mutations, pack_block,
 };
-pub use self::paxos::{CasRead, CasRequest, Decision, Found, serial_read_level};
 pub use paxos_replica::paxos_table;
 pub use read::{ReplicatedRead, Stretch};
 pub use view::{ClusterView, Levels, NotAMember, Route};
@@ -141,15 +144,14 @@ pub struct Metrics {
     pub cas_finished: u64,
     /// Conditional statements of which nobody knows whether they were applied.
     pub cas_unknown: u64,
+    /// Logged batches that were written again after their first attempt failed or its coordinator ended.
+    pub batches_finished: u64,
 }
 
 type Job = Pin<Box<dyn Future<Output = ()>>>;
 
 /// Forgets a table's data on all shards of this node.
 pub type Truncate = Box<dyn Fn(TableId) -> Pin<Box<dyn Future<Output = Result<(), String>>>>>;
-
-/// Called for each replica that did not get a write, with the packed mutations: who may keep a hint.
-pub type MissedWrite = Box<dyn Fn(NodeNumber, &[Vec<u8>])>;
 
 /// One shard's coordinator. See the module.
 pub struct Coordinator {
@@ -159,7 +161,10 @@ pub struct Coordinator {
     liveness: RefCell<Liveness>,
     timeouts: Cell<Timeouts>,
     metrics: Cell<Metrics>,
-    missed: RefCell<Option<MissedWrite>>,
+    hints: RefCell<Option<Rc<Hints>>>,
+    /// A node came up: its hints can be handed over.
+    handoff_due: Notify,
+    batches: RefCell<batchlog::OpenBatches>,
     truncate: RefCell<Option<Truncate>>,
     /// The timestamp of this shard's last ballot.
     last_ballot_us: Cell<i64>,
@@ -177,7 +182,9 @@ impl Coordinator {
             liveness: RefCell::new(liveness),
             timeouts: Cell::default(),
             metrics: Cell::default(),
-            missed: RefCell::default(),
+            hints: RefCell::default(),
+            handoff_due: Notify::new(),
+            batches: RefCell::default(),
             truncate: RefCell::default(),
             last_ballot_us: Cell::default(),
         })
@@ -203,8 +210,14 @@ impl Coordinator {
 
     /// Takes over who is alive.
     pub fn set_live(&self, node: NodeNumber, is_live: bool) {
-        let me = self.view.borrow().me;
-        self.liveness.borrow_mut().set(node, is_live || node == me);
+        let view = self.view();
+        self.liveness.borrow_mut().set(node, is_live || node == view.me);
+        if let (Some(hints), Some(node)) = (self.hints(), view.topology.numbered(node)) {
+            hints.set_live(node.host_id, is_live);
+        }
+        if is_live {
+            self.handoff_due.notify_all();
+        }
     }
 
     /// Whether a node is believed to be alive.
@@ -222,11 +235,6 @@ impl Coordinator {
     #[must_use]
     pub fn timeouts(&self) -> Timeouts {
         self.timeouts.get()
-    }
-
-    /// Who is told of writes that a replica did not get.
-    pub fn on_missed_write(&self, missed: MissedWrite) {
-        *self.missed.borrow_mut() = Some(missed);
     }
 
     /// Who truncates on this node.
@@ -381,12 +389,38 @@ impl Handler for ReplicaHandler {
                 Err(e) => malformed(e),
             };
         }
-        if request.verb == Verb::Truncate as u16 {
+        if request.verb == Verb::BatchStore as u16 {
+            let body = request.body.to_vec();
+            return later(async move {
+                let held = Coordinator::local().hold_batch(&body).await;
+                held.map(|()| Vec::new()).map_err(remote)
+            });
+        }
+        if request.verb == Verb::BatchRemove as u16 {
+            let removed = Coordinator::local().release_batch(request.body);
+            return match removed {
+                Ok(()) => later(async { Ok(Vec::new()) }),
+                Err(e) => Reply::Err(remote(e)),
+            };
+        }
+        if request.verb == Verb::BatchKnown as u16 {
+            return match Coordinator::local().knows_batch(request.body) {
+                Ok(is_known) => later(async move { Ok(vec![u8::from(is_known)]) }),
+                Err(e) => Reply::Err(remote(e)),
+            };
+        }
+        let is_settle = request.verb == Verb::Settle as u16;
+        if is_settle || request.verb == Verb::Truncate as u16 {
             let Ok(id) = request.body.try_into() else {
                 return malformed(Malformed("a table id"));
             };
             return later(async move {
-                let truncated = Coordinator::local().truncate_here(TableId(Uuid::from_bytes(id))).await;
+                let table = TableId(Uuid::from_bytes(id));
+                let truncated = if is_settle {
+                    Coordinator::settle_here(table).await
+                } else {
+                    Coordinator::local().truncate_here(table).await
+                };
                 truncated.map(|()| Vec::new()).map_err(RemoteError::failed)
             });
         }

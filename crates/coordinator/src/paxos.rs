@@ -638,7 +638,7 @@ impl<'r> Attempt<'r> {
         let (live, dead): (Vec<Replica>, Vec<Replica>) = targets.all().partition(|r| coordinator.is_live(r.node));
         let value = proposal.value.clone().unwrap_or_default();
         for replica in &dead {
-            coordinator.missed(*replica, &[(*token, value.clone())]);
+            coordinator.missed(view, *replica, &[(*token, value.clone())], false);
         }
         let counts = ReplicaCounts::of(&live, &view.locality, |_| true);
         let mut acks = Acks::new(requirement, counts);
@@ -666,7 +666,7 @@ impl<'r> Attempt<'r> {
             spawn(async move {
                 let done = coordinator.phase(&view, replica, learn, &table, timeout).await;
                 if done.is_err() && replica.node != view.me {
-                    coordinator.missed(replica, &[(token, value)]);
+                    coordinator.missed(&view, replica, &[(token, value)], false);
                 }
                 gather.put((replica, done.is_ok()));
                 if done.is_err() {

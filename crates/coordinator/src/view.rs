@@ -9,8 +9,8 @@ use std::sync::Arc;
 use rpc::Peer;
 use schema::TableId;
 use topology::{
-    Boundaries, Consistency, Factors, HostId, Locality, NodeNumber, ReplicaList, Replication, Requirement, TabletMap,
-    Topology, ring_map,
+    Boundaries, Consistency, Factors, HostId, Locality, Node, NodeNumber, ReplicaList, Replication, Requirement,
+    TabletMap, Topology, ring_map,
 };
 
 /// A set of consistency levels.
@@ -125,6 +125,15 @@ impl ClusterView {
             routes,
             peers,
         })
+    }
+
+    /// The same view, in which nodes are reached as `reach` says; at first it is plainly.
+    #[must_use]
+    pub fn reached_by(mut self, reach: impl Fn(&Node) -> Peer) -> Self {
+        for (number, node) in self.topology.numbered_nodes() {
+            self.peers[number.index()] = Some(reach(node));
+        }
+        self
     }
 
     /// Gives topology and this node's identity to `f`.

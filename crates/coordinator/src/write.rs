@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use mutation::Mutation;
 use smallvec::SmallVec;
-use topology::{Acks, Consistency, Replica, ReplicaCounts, Requirement, WriteTargets};
+use topology::{Acks, Consistency, DatacenterNumber, Replica, ReplicaCounts, Requirement, WriteTargets};
 use types::Token;
 
 use crate::gather::Gather;
@@ -23,9 +24,41 @@ struct Share {
 struct Part {
     acks: Acks,
     replicas: SmallVec<[Replica; 6]>,
+    /// A hint is stored for one of its replicas.
+    is_hinted: bool,
 }
 
-type Outcome = (Replica, SmallVec<[u32; 2]>, Result<(), TargetError>);
+impl Part {
+    /// Whether it may be acknowledged: at ANY a stored hint is enough.
+    fn is_satisfied(&self) -> bool {
+        self.acks.is_satisfied() || self.is_hinted && self.acks.requirement().hint_suffices()
+    }
+
+    /// A replica has it. Whether that satisfies it.
+    fn ack(&mut self, datacenter: DatacenterNumber) -> bool {
+        let before = self.is_satisfied();
+        self.acks.ack(datacenter);
+        !before && self.is_satisfied()
+    }
+
+    /// A hint is stored. Whether that satisfies it.
+    fn hinted(&mut self) -> bool {
+        let before = self.is_satisfied();
+        self.is_hinted = true;
+        !before && self.is_satisfied()
+    }
+}
+
+/// What came of the part that one replica had.
+struct Outcome {
+    replica: Replica,
+    numbers: SmallVec<[u32; 2]>,
+    result: Result<(), TargetError>,
+    is_hinted: bool,
+}
+
+/// How long a write at ANY waits for the hints of replicas that did not answer in time.
+const HINT_WAIT: Duration = Duration::from_millis(100);
 
 impl Coordinator {
     /// Writes packed mutations with their tokens and waits until the level is met for each. `all_or_nothing` holds for each replica.
@@ -57,11 +90,15 @@ impl Coordinator {
         let mut asked = Vec::with_capacity(shares.len());
         for (replica, share) in shares {
             if !self.is_live(replica.node) {
-                self.missed(replica, &share.mutations);
+                if self.missed(&view, replica, &share.mutations, level == Consistency::Any) {
+                    for number in share.numbers {
+                        parts[number as usize].hinted();
+                    }
+                }
                 continue;
             }
             asked.push(replica);
-            self.send(&view, replica, share, all_or_nothing, &gather);
+            self.send(&view, replica, share, (level, all_or_nothing), &gather);
         }
         self.await_acks(&view, parts, &gather, asked, (level, kind)).await
     }
@@ -102,6 +139,7 @@ impl Coordinator {
         Ok(Part {
             acks: Acks::new(requirement, live),
             replicas,
+            is_hinted: false,
         })
     }
 
@@ -110,7 +148,7 @@ impl Coordinator {
         view: &Arc<ClusterView>,
         replica: Replica,
         share: Share,
-        all_or_nothing: bool,
+        (level, all_or_nothing): (Consistency, bool),
         gather: &Rc<Gather<Outcome>>,
     ) {
         let (coordinator, view, gather) = (Rc::clone(self), Arc::clone(view), Rc::clone(gather));
@@ -120,18 +158,16 @@ impl Coordinator {
             let result = coordinator
                 .mutate(&view, replica, Rc::clone(&mutations), all_or_nothing)
                 .await;
-            if result.is_err() && replica.node != view.me {
-                coordinator.missed(replica, &mutations);
-            }
-            gather.put((replica, numbers, result));
+            let is_hinted = result.is_err()
+                && replica.node != view.me
+                && coordinator.missed(&view, replica, &mutations, level == Consistency::Any);
+            gather.put(Outcome {
+                replica,
+                numbers,
+                result,
+                is_hinted,
+            });
         });
-    }
-
-    pub(crate) fn missed(&self, replica: Replica, mutations: &[(Token, Vec<u8>)]) {
-        if let Some(missed) = &*self.missed.borrow() {
-            let mutations: Vec<Vec<u8>> = mutations.iter().map(|(_, m)| m.clone()).collect();
-            missed(replica.node, &mutations);
-        }
     }
 
     async fn await_acks(
@@ -142,8 +178,11 @@ impl Coordinator {
         asked: Vec<Replica>,
         (level, kind): (Consistency, WriteKind),
     ) -> Result<(), CoordinatorError> {
-        let deadline = runtime::now() + self.timeouts.get().write;
-        let mut unsatisfied = parts.iter().filter(|part| !part.acks.is_satisfied()).count();
+        let mut deadline = runtime::now() + self.timeouts.get().write;
+        if level == Consistency::Any {
+            deadline = deadline + HINT_WAIT;
+        }
+        let mut unsatisfied = parts.iter().filter(|part| !part.is_satisfied()).count();
         let mut outstanding = asked.len();
         // Those of whom nobody knows whether they have it.
         let mut silent = asked;
@@ -154,16 +193,27 @@ impl Coordinator {
             } else {
                 gather.next(deadline).await
             };
-            let Some((replica, numbers, result)) = next else {
+            let Some(outcome) = next else {
                 return Err(self.write_timeout(view, &parts, &silent, level, kind));
             };
+            let Outcome {
+                replica,
+                numbers,
+                result,
+                is_hinted,
+            } = outcome;
             outstanding -= 1;
+            if is_hinted {
+                for number in &numbers {
+                    unsatisfied -= usize::from(parts[*number as usize].hinted());
+                }
+            }
             let datacenter = view.locality.datacenter(replica.node);
             match result {
                 Ok(()) => {
                     silent.retain(|other| *other != replica);
                     for number in numbers {
-                        unsatisfied -= usize::from(parts[number as usize].acks.ack(datacenter));
+                        unsatisfied -= usize::from(parts[number as usize].ack(datacenter));
                     }
                 }
                 Err(TargetError::Silent) => {}
@@ -172,7 +222,7 @@ impl Coordinator {
                     failures.push((replica, error));
                     for number in numbers {
                         let part = &mut parts[number as usize];
-                        if part.acks.fail(datacenter) && !part.acks.is_satisfied() {
+                        if part.acks.fail(datacenter) && !part.is_satisfied() {
                             return Err(write_failure(view, part, &failures, level, kind));
                         }
                     }
@@ -191,7 +241,7 @@ impl Coordinator {
         kind: WriteKind,
     ) -> CoordinatorError {
         self.count(|m| m.timeouts += 1);
-        let part = parts.iter().find(|part| !part.acks.is_satisfied()).unwrap_or(&parts[0]);
+        let part = parts.iter().find(|part| !part.is_satisfied()).unwrap_or(&parts[0]);
         CoordinatorError::WriteTimeout {
             tally: tally(part, level),
             kind,

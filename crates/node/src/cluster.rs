@@ -8,21 +8,21 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::cluster::{ChangeError, Cluster, Listener, Local, Metadata};
+use ::cluster::{ChangeError, Cluster, Encryption, Listener, Local, Metadata, Reach};
 use coordinator::{ClusterView, Coordinator, ReplicaHandler};
 use cql_server::{Server, TopologyChange};
 use query::Engine;
 use query::engine::{KeepError, SchemaKeeper, cluster_view};
 use query::system::PeerInfo;
 use replica::Shard;
-use rpc::{Handler, RemoteError, Reply, Request, Rpc};
+use rpc::{Compression, Handler, Peer, RemoteError, Reply, Request, Rpc};
 use runtime::ShardId;
 use schema::Schema;
-use topology::{HostId, Topology};
+use topology::{HostId, Node, Topology};
 use types::Token;
 use uuid::Uuid;
 
-use crate::config::Config;
+use crate::config::{Between, Config};
 use crate::start::{Shared, Stage};
 
 /// How long a change of the cluster waits for requests that began before it.
@@ -63,8 +63,24 @@ pub(crate) async fn open_door(shared: &Shared, shard: &Rc<Shard>) -> Result<Opti
         }
         shared.internode_address().unwrap_or(wanted)
     };
+    let encryption = config.encryption.as_ref();
+    let is_plain = encryption.is_none_or(|e| e.between != Between::Nodes);
+    let compresses = config.internode_compression != Between::Nobody;
     let rpc_config = rpc::Config {
-        listen: Some(address),
+        // Where every connection must be encrypted, nobody is listened to who does not.
+        listen: is_plain.then_some(address),
+        listen_tls: encryption.map(|_| SocketAddr::new(config.listen_address, config.ssl_storage_port)),
+        tls: encryption.map(|e| rpc::TlsFiles {
+            certificate: e.certificate.clone(),
+            key: e.key.clone(),
+            trust: e.trust.clone(),
+            verify_endpoint: e.verify_endpoint,
+        }),
+        compression: if compresses {
+            vec![Compression::Lz4, Compression::Zstd]
+        } else {
+            Vec::new()
+        },
         features: features(),
         ..rpc::Config::new(&config.cluster_name, shared.host_id)
     };
@@ -81,6 +97,36 @@ pub(crate) async fn open_door(shared: &Shared, shard: &Rc<Shard>) -> Result<Opti
         }
     }
     Ok(Some(rpc))
+}
+
+/// How other nodes are reached.
+fn reach(config: &Config) -> Reach {
+    let encryption = config.encryption.as_ref().map_or(Between::Nobody, |e| e.between);
+    Reach {
+        encryption: match encryption {
+            Between::Nobody => Encryption::None,
+            Between::Datacenters => Encryption::Datacenter,
+            Between::Racks => Encryption::Rack,
+            Between::Nodes => Encryption::All,
+        },
+        tls_port: config.ssl_storage_port,
+        compress: config.internode_compression == Between::Nodes,
+    }
+}
+
+/// How one node is reached.
+pub(crate) fn peer(config: &Config, node: &Node) -> Peer {
+    let (here, there) = (&config.location, &node.location);
+    let peer = reach(config).peer(node.host_id.0, node.internode, here, Some(there));
+    Peer {
+        compress: match config.internode_compression {
+            Between::Nobody => false,
+            Between::Datacenters => here.datacenter != there.datacenter,
+            Between::Racks => here != there,
+            Between::Nodes => true,
+        },
+        ..peer
+    }
 }
 
 /// What this release can do.
@@ -115,6 +161,7 @@ fn cluster_config(shared: &Shared) -> ::cluster::Config {
         initial_tokens: config.initial_tokens.clone(),
         seeds: config.seeds.clone(),
         auto_bootstrap: config.auto_bootstrap,
+        reach: reach(config),
         features: features().into_iter().collect(),
         release: env!("CARGO_PKG_VERSION").to_owned(),
         ..base
@@ -228,7 +275,7 @@ impl Listener for NodeListener {
         Box::pin(async move {
             let host_id = HostId(self.shared.host_id);
             let view = match cluster_view(&next.schema, &next.topology, host_id, &next.tablets) {
-                Ok(view) => Arc::new(view),
+                Ok(view) => Arc::new(view.reached_by(|node| peer(&self.shared.config, node))),
                 Err(e) => {
                     // Removed by the others: it goes on with what it knew until it is told to stop.
                     log::error!("{e}");

@@ -11,13 +11,14 @@ use ::cluster::Cluster;
 use commitlog::{Commitlog, SyncMode};
 use coordinator::Coordinator;
 use cql_server::{Listeners, Server};
+use hints::Hints;
 use query::Engine;
 use replica::{Shard, ShardOptions};
 use rpc::Rpc;
 use runtime::ShardId;
 
 use crate::cluster;
-use crate::config::CommitlogSync;
+use crate::config::{CommitlogSync, Config};
 use crate::operator::Doors;
 use crate::start::{Shared, Stage, stored_tables};
 
@@ -108,6 +109,9 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
     };
     let coordinator = Coordinator::new(shard.clone(), rpc.clone(), shared.first_view());
     coordinator.set_timeouts(config.timeouts);
+    if config.hints.enabled && rpc.is_some() {
+        coordinator.keep_hints(Hints::start(hint_options(config)).map_err(|e| e.to_string())?);
+    }
     runtime::set_local(coordinator.clone());
     let engine = Engine::new(
         shard.clone(),
@@ -121,10 +125,7 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
         return Ok(());
     }
     for (id, batch) in stats.unfinished_batches {
-        engine
-            .write_again(id, batch)
-            .await
-            .map_err(|e| format!("a batch could not be finished: {e}"))?;
+        finish(&engine, id, batch).await?;
     }
     // Nobody may read what another shard has not finished.
     if !shared.meet(Stage::Finished).await {
@@ -148,6 +149,30 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
         rpc.stop();
     }
     drained
+}
+
+/// Finishes a batch that an earlier run began: now where this node can, else in the background.
+async fn finish(engine: &Rc<Engine>, id: u128, batch: Vec<Vec<u8>>) -> Result<(), String> {
+    let Some(batch) = engine.coordinator.resume_batch(batch).await? else {
+        return Ok(());
+    };
+    if let Err(e) = engine.write_again(id, batch.clone()).await {
+        log::warn!("a batch could not be finished yet: {e}");
+        engine.coordinator.finish_later(id, &batch).await?;
+    }
+    Ok(())
+}
+
+fn hint_options(config: &Config) -> hints::Options {
+    hints::Options {
+        dir: config.workdir.join("hints"),
+        shard: runtime::shard().0,
+        shards: config.smp,
+        bytes_max: hints::BYTES_MAX_DEFAULT / u64::from(config.smp),
+        window: config.hints.window,
+        segment_bytes: hints::SEGMENT_BYTES_DEFAULT,
+        bytes_per_second: hints::BYTES_PER_SECOND_DEFAULT,
+    }
 }
 
 /// Gives each shard its own files, where the node had another number of shards when they were written.
@@ -242,6 +267,14 @@ async fn serve(
     if !shared.meet(Stage::Entered).await {
         return Ok(None);
     }
+    drop(runtime::spawn_in(
+        runtime::Group::BACKGROUND,
+        engine.coordinator.clone().run_handoff(),
+    ));
+    drop(runtime::spawn_in(
+        runtime::Group::BACKGROUND,
+        engine.coordinator.clone().run_batchlog(),
+    ));
     let server = Server::new(engine.clone(), options, request_bytes_max);
     runtime::set_local(server.clone());
     if !shared.meet(Stage::Serving).await {

@@ -238,7 +238,8 @@ fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Re
         None => (alone(&config, host_id), BTreeMap::new()),
     };
     let view = query::engine::cluster_view(&schema, &topology, HostId(host_id), &tablets);
-    let view = Arc::new(view.map_err(|e| e.to_string())?);
+    let view = view.map_err(|e| e.to_string())?;
+    let view = Arc::new(view.reached_by(|node| crate::cluster::peer(&config, node)));
     let compaction = Arc::new(CompactionControl::new());
     compaction.set_bytes_per_second(config.compaction_throughput.unwrap_or(0));
     let node = Arc::new(NodeState {

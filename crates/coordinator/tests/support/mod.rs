@@ -30,6 +30,7 @@ use coordinator::{
     CasRead, CasRequest, ClusterView, Coordinator, CoordinatorError, Decision, Extent, Found, ReplicaHandler,
     ReplicatedRead, Stretch,
 };
+use hints::Hints;
 use mutation::row::Shared;
 use mutation::{ClusteringSlice, Liveness, MutationBuilder, PartitionBlock, RowBuilder, Tombstone};
 use replica::{NotedBatches, Shard, ShardOptions};
@@ -56,6 +57,8 @@ pub struct Shape {
     pub replication: Replication,
     /// When an ordinary write is durable.
     pub sync: SyncMode,
+    /// Whether nodes keep hints.
+    pub hints: bool,
 }
 
 impl Default for Shape {
@@ -65,6 +68,7 @@ impl Default for Shape {
             shards: 1,
             replication: Replication::Simple { factor: 3 },
             sync: SyncMode::Periodic(SECOND),
+            hints: false,
         }
     }
 }
@@ -616,7 +620,7 @@ async fn live(
         shard.open_table(table).expect("the sstables can be opened");
     }
     shard.keep_old_log();
-    shard
+    let stats = shard
         .replay(&log_dir, runtime::boot_id())
         .await
         .expect("the log can be replayed");
@@ -632,7 +636,25 @@ async fn live(
     for (number, _) in view.topology.numbered_nodes() {
         coordinator.set_live(number, true);
     }
+    if shape.hints {
+        let hints = Hints::start(hints::Options {
+            dir: PathBuf::from("/hints"),
+            shard: id.0,
+            shards: shape.shards,
+            bytes_max: 1 << 20,
+            window: Duration::from_hours(3),
+            segment_bytes: 16 << 10,
+            bytes_per_second: 1 << 20,
+        });
+        coordinator.keep_hints(hints.expect("the hints' directory can be read"));
+    }
     runtime::set_local(coordinator.clone());
+    for (_, batch) in stats.unfinished_batches {
+        let left = coordinator.resume_batch(batch).await.expect("the log takes it");
+        assert!(left.is_none(), "every batch here has a note");
+    }
+    drop(runtime::spawn(coordinator.clone().run_handoff()));
+    drop(runtime::spawn(coordinator.clone().run_batchlog()));
     drop(runtime::spawn(log.run_periodic()));
     seen.run(Local {
         shard,

@@ -51,6 +51,9 @@ pub(super) fn of_shard(engine: &Engine) -> Vec<Figure> {
         requests(&mut shard, &server);
     }
     coordinator(&mut shard, &engine.coordinator.metrics());
+    if let Some(kept) = engine.coordinator.hints() {
+        kept_writes(&mut shard, &kept.metrics());
+    }
     storage(&mut shard, engine);
     machine(&mut shard);
     if let Some(rpc) = runtime::local::<Rpc>() {
@@ -187,6 +190,35 @@ fn storage(shard: &mut Shard, engine: &Engine) {
     );
     shard.gauge("compactions", "Tablets that are being compacted.", work.compactions);
     shard.count("failed_flushes_total", "Flushes that failed.", work.failed_flushes);
+}
+
+fn kept_writes(shard: &mut Shard, metrics: &hints::Metrics) {
+    let told = [
+        (
+            "hints_written_total",
+            "Writes kept for a replica that missed them.",
+            metrics.written,
+        ),
+        (
+            "hints_replayed_total",
+            "Kept writes that their replica has got.",
+            metrics.replayed,
+        ),
+        ("hints_dropped_total", "Writes that were not kept.", metrics.dropped),
+        (
+            "hints_expired_total",
+            "Kept writes that were too old to be sent.",
+            metrics.expired,
+        ),
+    ];
+    for (name, help, count) in told {
+        shard.count(name, help, count);
+    }
+    shard.gauge(
+        "hints_waiting_bytes",
+        "Bytes of writes kept for replicas.",
+        metrics.waiting_bytes,
+    );
 }
 
 fn machine(shard: &mut Shard) {

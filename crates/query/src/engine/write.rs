@@ -279,7 +279,8 @@ impl Engine {
     /// Applies mutations on all their replicas and waits until the level is met.
     ///
     /// A logged batch counts all or not at all, even if the process is killed half way: on one shard it is one record of
-    /// the log; on several, this shard notes it first, and a restart or, when it failed, a later attempt finishes it.
+    /// the log; on several, this shard notes it first, and a restart or, when it failed, a later attempt finishes it; on several
+    /// nodes, other nodes note it too (`coordinator`'s batchlog).
     async fn apply(
         self: &Rc<Self>,
         mutations: Vec<Addressed>,
@@ -290,12 +291,12 @@ impl Engine {
             return Ok(());
         };
         let is_here = self.all_here(&mutations, level);
-        let is_split = if is_here {
-            let owner = self.owner(*first);
-            mutations.iter().any(|(token, _)| self.owner(*token) != owner)
-        } else {
-            mutations.iter().any(|(token, _)| token != first)
-        };
+        if !is_here && kind == WriteKind::Batch && mutations.iter().any(|(token, _)| token != first) {
+            let written = self.coordinator.write_logged(mutations, level).await;
+            return written.map_err(QueryError::of_replicas);
+        }
+        let owner = self.owner(*first);
+        let is_split = is_here && mutations.iter().any(|(token, _)| self.owner(*token) != owner);
         if kind != WriteKind::Batch || !is_split {
             return self.write_through(mutations, level, kind).await;
         }
@@ -303,11 +304,6 @@ impl Engine {
             return Err(QueryError::Overloaded(
                 "too many batches have failed half way and wait to be finished".to_owned(),
             ));
-        }
-        if !is_here {
-            // What is refused for this must not be finished later.
-            let available = self.coordinator.require(&mutations, level);
-            available.map_err(QueryError::of_replicas)?;
         }
         let id = (u128::from(runtime::random_u64()) << 64) | u128::from(runtime::random_u64());
         let all = mutations.iter().map(|(_, m)| m.as_slice());

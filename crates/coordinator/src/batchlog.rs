@@ -1,0 +1,535 @@
+//! Logged batches of several partitions: noted on three nodes before they are written, so that one of them finishes them.
+//!
+//! Model. The coordinator notes the whole batch in its shard's log and on two other nodes of its datacenter, in other racks where there
+//! are any; then it writes the batch; then the notes are removed. A batch that is *open* on a shard is in that shard's log as one that
+//! began and did not end. Its coordinator writes it again until the level is met. A *holder* does so when the batch is older than
+//! twice the write timeout and the coordinator is down, or answers that it does not know the batch.
+//!
+//! Invariants
+//! - Nothing of a batch is written before it is noted here and, where the datacenter has more nodes, on at least one of them.
+//! - A batch is written again as it was: same cells, same timestamps, same level. Doing so twice changes nothing.
+//! - What a truncation is answered for does not come back: before it removes anything, every node ends its open batches of the table,
+//!   durably.
+//!
+//! The first mutation of a noted batch is its *note*: a mutation of a table that no node has, whose key is
+//! `[u8; 16] batch id, [u8; 16] host id of the coordinator, u16 its shard, u64 microseconds, u8 consistency level`, little endian.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mutation::{Mutation, MutationBuilder};
+use runtime::{Instant, ShardId};
+use schema::TableId;
+use topology::{Consistency, HostId, Node, NodeNumber, NodeState, Replica, Unavailable};
+use types::token::token_of;
+use uuid::Uuid;
+
+use crate::gather::Gather;
+use crate::message::{Addressed, Malformed, Verb, decode_mutations, encode_mutations};
+use crate::service::ReplicaError;
+use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, WriteKind, spawn};
+
+/// The table of notes. It has no rows anywhere, and a node that does not know notes passes them by.
+const NOTES: TableId = TableId(Uuid::from_u128(0xce70_ba7c_0000_4000_8000_0000_0000_0001));
+const NOTE_BYTES: usize = 16 + 16 + 2 + 8 + 1;
+/// On how many other nodes a batch is noted.
+const HOLDERS: usize = 2;
+/// Most bytes of open batches of one shard; what is above is refused, unless it is the only one.
+const OPEN_BYTES_MAX: usize = 16 << 20;
+/// How often open batches are looked at.
+const PERIOD: Duration = Duration::from_secs(1);
+/// How often a truncation looks whether batches have ended.
+const POLL: Duration = Duration::from_millis(5);
+
+/// Who wrote a batch, when and how.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Note {
+    id: u128,
+    coordinator: HostId,
+    shard: u16,
+    noted_us: i64,
+    level: Consistency,
+}
+
+impl Note {
+    fn encode(&self) -> Vec<u8> {
+        let mut key = Vec::with_capacity(NOTE_BYTES);
+        key.extend_from_slice(&self.id.to_le_bytes());
+        key.extend_from_slice(self.coordinator.0.as_bytes());
+        key.extend_from_slice(&self.shard.to_le_bytes());
+        key.extend_from_slice(&self.noted_us.to_le_bytes());
+        key.push(self.level as u8);
+        let mut out = Vec::new();
+        MutationBuilder::begin(&mut out, NOTES, &key);
+        out
+    }
+
+    fn decode(mutation: &[u8]) -> Option<Self> {
+        let mutation = Mutation::new(mutation).filter(|m| m.table == NOTES)?;
+        let key: &[u8; NOTE_BYTES] = mutation.key.try_into().ok()?;
+        Some(Self {
+            id: u128::from_le_bytes(*key[..16].first_chunk()?),
+            coordinator: HostId(Uuid::from_bytes(*key[16..32].first_chunk()?)),
+            shard: u16::from_le_bytes(*key[32..34].first_chunk()?),
+            noted_us: i64::from_le_bytes(*key[34..42].first_chunk()?),
+            level: Consistency::from_number(u16::from(key[42]))?,
+        })
+    }
+}
+
+/// A batch that is noted in this shard's log and has not ended.
+struct Open {
+    note: Note,
+    mutations: Rc<Vec<Addressed>>,
+    bytes: usize,
+    /// It is being written; nobody else begins to.
+    is_writing: bool,
+    /// When it is looked at next.
+    due: Instant,
+}
+
+/// One shard's open batches, by id.
+#[derive(Default)]
+pub(crate) struct OpenBatches(BTreeMap<u128, Open>);
+
+impl OpenBatches {
+    fn bytes(&self) -> usize {
+        self.0.values().map(|open| open.bytes).sum()
+    }
+}
+
+/// Lets others write the batch again however this attempt ends.
+struct Writing<'c>(&'c Coordinator, u128);
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        if let Some(open) = self.0.batches.borrow_mut().0.get_mut(&self.1) {
+            open.is_writing = false;
+            open.due = runtime::now() + PERIOD;
+        }
+    }
+}
+
+type Stored = (Replica, Result<(), TargetError>);
+
+impl Coordinator {
+    /// Writes a logged batch and waits until the level is met for each partition. It happens wholly, if at all, also when this node ends
+    /// before that.
+    ///
+    /// # Errors
+    /// When too few replicas live, when the batch could not be noted (nothing is written then), and as [`Coordinator::write`]: then it
+    /// will be finished.
+    pub async fn write_logged(
+        self: &Rc<Self>,
+        mutations: Vec<Addressed>,
+        level: Consistency,
+    ) -> Result<(), CoordinatorError> {
+        let view = self.view();
+        // What is refused for this must not be finished later.
+        self.require(&mutations, level)?;
+        let id = (u128::from(runtime::random_u64()) << 64) | u128::from(runtime::random_u64());
+        let note = Note {
+            id,
+            coordinator: view.with(|_, me| me),
+            shard: u16::try_from(self.shard.id().0).unwrap_or(u16::MAX),
+            noted_us: runtime::wall_clock_us(),
+            level,
+        };
+        let (holders, is_alone) = self.holders(&view, id);
+        if holders.is_empty() && !is_alone && level != Consistency::Any {
+            self.count(|m| m.unavailable += 1);
+            return Err(CoordinatorError::Unavailable(Unavailable {
+                consistency: Consistency::One,
+                required: 1,
+                alive: 0,
+                datacenter: None,
+            }));
+        }
+        let mutations = Rc::new(mutations);
+        let noted = self.note_batch(note, &mutations, true).await;
+        let writing = Writing(self, id);
+        noted.map_err(|e| match e {
+            ReplicaError::Overloaded(_) => CoordinatorError::Overloaded(e.to_string()),
+            e => CoordinatorError::Internal(e.to_string()),
+        })?;
+        if let Err(e) = self.store_at(&view, &holders, &note, &mutations).await {
+            self.end_batch(id, &view, &holders);
+            return Err(e);
+        }
+        let written = self.write(mutations.to_vec(), level, WriteKind::Batch, true).await;
+        match &written {
+            // Nothing of it was sent when replicas had died meanwhile.
+            Ok(()) | Err(CoordinatorError::Unavailable(_)) => self.end_batch(id, &view, &holders),
+            Err(_) => {}
+        }
+        drop(writing);
+        written
+    }
+
+    /// Which other nodes note a batch, and whether this datacenter has no other node at all.
+    fn holders(&self, view: &ClusterView, id: u128) -> (Vec<Replica>, bool) {
+        let me = view.topology.numbered(view.me).expect("a view is of a member");
+        let others: Vec<(NodeNumber, &Node)> = view
+            .topology
+            .numbered_nodes()
+            .filter(|(number, node)| {
+                let is_near = node.location.datacenter == me.location.datacenter;
+                *number != view.me && is_near && matches!(node.state, NodeState::Normal | NodeState::Leaving)
+            })
+            .collect();
+        let is_alone = others.is_empty();
+        let mut left: Vec<(NodeNumber, &Node)> = others.into_iter().filter(|(n, _)| self.is_live(*n)).collect();
+        if !left.is_empty() {
+            // Different batches on different nodes.
+            let count = left.len() as u128;
+            left.rotate_left(usize::try_from(id % count).expect("less than the nodes"));
+        }
+        let mut racks = vec![&me.location.rack];
+        let mut holders = Vec::new();
+        while holders.len() < HOLDERS && !left.is_empty() {
+            let elsewhere = left.iter().position(|(_, node)| !racks.contains(&&node.location.rack));
+            let (number, node) = left.remove(elsewhere.unwrap_or(0));
+            racks.push(&node.location.rack);
+            let shard = u16::try_from(self.shard.id().0).unwrap_or(0) % node.shards.max(1);
+            holders.push(Replica { node: number, shard });
+        }
+        (holders, is_alone)
+    }
+
+    /// Notes a batch on other nodes and waits for them; one of them is enough.
+    async fn store_at(
+        self: &Rc<Self>,
+        view: &Arc<ClusterView>,
+        holders: &[Replica],
+        note: &Note,
+        mutations: &[Addressed],
+    ) -> Result<(), CoordinatorError> {
+        let note_bytes = note.encode();
+        let all = std::iter::once(note_bytes.as_slice()).chain(mutations.iter().map(|(_, m)| m.as_slice()));
+        let body = encode_mutations(false, all);
+        let timeout = self.timeouts().write;
+        let gather: Rc<Gather<Stored>> = Gather::new();
+        for holder in holders {
+            let (coordinator, view, gather) = (Rc::clone(self), view.clone(), Rc::clone(&gather));
+            let (holder, body) = (*holder, body.clone());
+            spawn(async move {
+                let stored = coordinator.call(&view, holder, Verb::BatchStore, body, timeout).await;
+                gather.put((holder, stored.map(|_| ())));
+            });
+        }
+        let deadline = runtime::now() + timeout;
+        let mut silent = holders.to_vec();
+        let (mut stored, mut refusals) = (0, Vec::new());
+        while !silent.is_empty() {
+            let Some((holder, result)) = gather.next(deadline).await else {
+                break;
+            };
+            match result {
+                Ok(()) => stored += 1,
+                Err(TargetError::Silent) => continue,
+                Err(TargetError::Refused(reason) | TargetError::Failed(reason)) => {
+                    refusals.push(format!("{}: {reason}", Self::names(view, std::iter::once(holder))));
+                }
+            }
+            silent.retain(|other| *other != holder);
+        }
+        if stored > 0 || holders.is_empty() {
+            return Ok(());
+        }
+        self.count(|m| m.timeouts += 1);
+        let missing: Vec<String> = std::iter::once(Self::names(view, silent.iter().copied()))
+            .filter(|names| !names.is_empty())
+            .chain(refusals)
+            .collect();
+        Err(CoordinatorError::WriteTimeout {
+            tally: Tally {
+                consistency: Consistency::One,
+                received: 0,
+                block_for: 1,
+            },
+            kind: WriteKind::BatchLog,
+            missing: missing.join("; "),
+        })
+    }
+
+    /// Notes a batch in this shard's log and waits until that may be acknowledged.
+    async fn note_batch(
+        &self,
+        note: Note,
+        mutations: &Rc<Vec<Addressed>>,
+        is_writing: bool,
+    ) -> Result<(), ReplicaError> {
+        let bytes = mutations.iter().map(|(_, m)| m.len()).sum();
+        let taken = self.batches.borrow().bytes();
+        if taken > 0 && taken + bytes > OPEN_BYTES_MAX {
+            return Err(ReplicaError::Overloaded(format!(
+                "{taken} bytes of logged batches wait to be finished"
+            )));
+        }
+        let note_bytes = note.encode();
+        let all = std::iter::once(note_bytes.as_slice()).chain(mutations.iter().map(|(_, m)| m.as_slice()));
+        let position = self.shard.begin_batch(note.id, all)?;
+        let open = Open {
+            note,
+            mutations: Rc::clone(mutations),
+            bytes,
+            is_writing,
+            due: runtime::now() + PERIOD,
+        };
+        self.batches.borrow_mut().0.insert(note.id, open);
+        if self.shard.log.is_batch() {
+            let synced = self.shard.log.synced(position).await;
+            synced.map_err(|e| ReplicaError::Log(e.to_string()))?;
+        }
+        Ok(())
+    }
+
+    /// A batch needs no note any more, here or elsewhere.
+    fn end_batch(self: &Rc<Self>, id: u128, view: &Arc<ClusterView>, holders: &[Replica]) {
+        self.forget_batch(id);
+        let timeout = self.timeouts().write;
+        for holder in holders {
+            let (coordinator, view, holder) = (Rc::clone(self), view.clone(), *holder);
+            spawn(async move {
+                let body = id.to_le_bytes().to_vec();
+                // A holder that does not hear of it asks later.
+                let _ = coordinator.call(&view, holder, Verb::BatchRemove, body, timeout).await;
+            });
+        }
+    }
+
+    /// Ends a batch here.
+    fn forget_batch(&self, id: u128) {
+        if self.batches.borrow_mut().0.remove(&id).is_some() {
+            self.shard.end_batch(id);
+            if let Err(e) = self.shard.commit() {
+                log::warn!("the end of a logged batch could not be written: {e}");
+            }
+        }
+    }
+
+    /// A holder's part: keeps what another node's coordinator is about to write.
+    pub(crate) async fn hold_batch(&self, body: &[u8]) -> Result<(), ReplicaError> {
+        let (mut mutations, _) = decode_mutations(body)?;
+        let note = mutations.first().and_then(|(_, bytes)| Note::decode(bytes));
+        let note = note.ok_or(Malformed("the note of a logged batch"))?;
+        mutations.remove(0);
+        self.note_batch(note, &Rc::new(mutations), false).await
+    }
+
+    /// A holder's part: the batch was written.
+    pub(crate) fn release_batch(&self, body: &[u8]) -> Result<(), ReplicaError> {
+        self.forget_batch(batch_id(body)?);
+        Ok(())
+    }
+
+    /// Whether this shard will still finish a batch itself.
+    pub(crate) fn knows_batch(&self, body: &[u8]) -> Result<bool, ReplicaError> {
+        let id = batch_id(body)?;
+        Ok(self.batches.borrow().0.contains_key(&id))
+    }
+
+    /// Takes over a batch that an earlier run left open in the log: it is finished in the background. Gives back one that has no note,
+    /// since it was to be written on this node alone.
+    ///
+    /// # Errors
+    /// When it cannot be noted in this run's log; that of the earlier run must stay then.
+    pub async fn resume_batch(&self, batch: Vec<Vec<u8>>) -> Result<Option<Vec<Vec<u8>>>, String> {
+        let Some(note) = batch.first().and_then(|bytes| Note::decode(bytes)) else {
+            return Ok(Some(batch));
+        };
+        self.adopt_batch(note, &batch[1..]).await?;
+        Ok(None)
+    }
+
+    /// Takes over a batch without a note which cannot be written now.
+    ///
+    /// # Errors
+    /// As [`Coordinator::resume_batch`].
+    pub async fn finish_later(&self, id: u128, batch: &[Vec<u8>]) -> Result<(), String> {
+        let note = Note {
+            id,
+            coordinator: self.view().with(|_, me| me),
+            shard: u16::try_from(self.shard.id().0).unwrap_or(u16::MAX),
+            noted_us: runtime::wall_clock_us(),
+            level: Consistency::One,
+        };
+        self.adopt_batch(note, batch).await
+    }
+
+    async fn adopt_batch(&self, note: Note, batch: &[Vec<u8>]) -> Result<(), String> {
+        let addressed = |bytes: &Vec<u8>| Some((token_of(Mutation::new(bytes)?.key), bytes.clone()));
+        let mutations: Vec<Addressed> = batch.iter().filter_map(addressed).collect();
+        let failed = |e: &dyn std::fmt::Display| format!("an unfinished logged batch cannot be kept: {e}");
+        // They were all open once: their bound does not apply.
+        let note_bytes = note.encode();
+        let all = std::iter::once(note_bytes.as_slice()).chain(mutations.iter().map(|(_, m)| m.as_slice()));
+        self.shard.begin_batch(note.id, all).map_err(|e| failed(&e))?;
+        let open = Open {
+            note,
+            bytes: mutations.iter().map(|(_, m)| m.len()).sum(),
+            mutations: Rc::new(mutations),
+            is_writing: false,
+            due: runtime::now(),
+        };
+        self.batches.borrow_mut().0.insert(note.id, open);
+        self.shard.log.sync().await.map_err(|e| failed(&e))
+    }
+
+    /// Finishes open batches whose coordinator does not, for ever. To be run on each shard once the node is in its cluster.
+    pub async fn run_batchlog(self: Rc<Self>) {
+        loop {
+            let now = runtime::now();
+            let due: Vec<u128> = {
+                let batches = self.batches.borrow();
+                let due = batches.0.values().filter(|open| !open.is_writing && open.due <= now);
+                due.map(|open| open.note.id).collect()
+            };
+            for id in due {
+                if self.is_left_to_us(id).await
+                    && let Err(e) = self.finish_batch(id).await
+                {
+                    log::debug!("a logged batch could not be finished yet: {e}");
+                }
+            }
+            runtime::sleep(PERIOD).await;
+        }
+    }
+
+    /// Whether nobody else finishes a batch.
+    async fn is_left_to_us(&self, id: u128) -> bool {
+        let (view, patience) = (self.view(), self.timeouts().write * 2);
+        let note = match self.batches.borrow_mut().0.get_mut(&id) {
+            Some(open) => {
+                open.due = runtime::now() + patience;
+                open.note
+            }
+            None => return false,
+        };
+        if note.coordinator == view.with(|_, me| me) {
+            return true;
+        }
+        let age_us = runtime::wall_clock_us().saturating_sub(note.noted_us);
+        if u128::from(age_us.max(0).cast_unsigned()) < patience.as_micros() {
+            if let Some(open) = self.batches.borrow_mut().0.get_mut(&id) {
+                open.due = runtime::now() + PERIOD;
+            }
+            return false;
+        }
+        let number = view.topology.number(note.coordinator).filter(|n| self.is_live(*n));
+        let node = number.and_then(|number| view.topology.numbered(number));
+        let (Some(number), Some(node)) = (number, node) else {
+            return true;
+        };
+        let shard = note.shard % node.shards.max(1);
+        let replica = Replica { node: number, shard };
+        let body = id.to_le_bytes().to_vec();
+        let answer = self
+            .call(&view, replica, Verb::BatchKnown, body, self.timeouts().write)
+            .await;
+        // Without an answer it is asked again, until it is down.
+        matches!(answer, Ok(known) if known == [0])
+    }
+
+    /// Writes an open batch again and ends it here.
+    async fn finish_batch(self: &Rc<Self>, id: u128) -> Result<(), CoordinatorError> {
+        let (note, mutations) = {
+            let mut batches = self.batches.borrow_mut();
+            let Some(open) = batches.0.get_mut(&id).filter(|open| !open.is_writing) else {
+                return Ok(());
+            };
+            open.is_writing = true;
+            (open.note, Rc::clone(&open.mutations))
+        };
+        let writing = Writing(self, id);
+        let wanted: Vec<Addressed> = mutations
+            .iter()
+            .filter(|(_, m)| self.is_wanted(&note, m))
+            .cloned()
+            .collect();
+        if !wanted.is_empty() {
+            self.write(wanted, note.level, WriteKind::Batch, true).await?;
+            self.count(|m| m.batches_finished += 1);
+        }
+        drop(writing);
+        self.forget_batch(id);
+        Ok(())
+    }
+
+    /// A table that was dropped takes its part of a batch with it, and so does the end of its grace period, behind which the tombstones
+    /// that would hide it may be forgotten.
+    fn is_wanted(&self, note: &Note, bytes: &[u8]) -> bool {
+        let Some(mutation) = Mutation::new(bytes) else {
+            return false;
+        };
+        let Some(store) = self.shard.store(mutation.table) else {
+            return false;
+        };
+        let table = store.table();
+        let age_us = runtime::wall_clock_us().saturating_sub(note.noted_us);
+        let is_in_time = age_us <= i64::from(table.options.gc_grace_seconds) * 1_000_000;
+        is_in_time && mutation.validate(&table.layout).is_ok() && self.view().route(mutation.table).is_some()
+    }
+
+    /// Sees to it that nothing of a table which waits on this shard is written later: open batches are finished now, hints forgotten.
+    pub(crate) async fn settle(self: &Rc<Self>, table: TableId) -> Result<(), String> {
+        let deadline = runtime::now() + self.timeouts().truncate;
+        let is_of_table = |open: &&Open| {
+            let mut tables = open.mutations.iter().filter_map(|(_, bytes)| Mutation::new(bytes));
+            tables.any(|m| m.table == table)
+        };
+        let ids: Vec<u128> = {
+            let batches = self.batches.borrow();
+            batches
+                .0
+                .values()
+                .filter(is_of_table)
+                .map(|open| open.note.id)
+                .collect()
+        };
+        for id in &ids {
+            while self.batches.borrow().0.contains_key(id) {
+                let finished = self.finish_batch(*id).await;
+                finished.map_err(|e| format!("a logged batch waits to be finished: {e}"))?;
+                if runtime::now() >= deadline {
+                    return Err("a logged batch did not end in time".to_owned());
+                }
+                runtime::sleep(POLL).await;
+            }
+        }
+        if !ids.is_empty() {
+            self.shard.log.sync().await.map_err(|e| e.to_string())?;
+        }
+        match self.hints() {
+            Some(hints) => hints.truncate(table).await.map_err(|e| e.to_string()),
+            None => Ok(()),
+        }
+    }
+
+    /// [`Coordinator::settle`] on all shards of this node.
+    pub(crate) async fn settle_here(table: TableId) -> Result<(), String> {
+        let mut waiting = Vec::new();
+        for shard in 0..runtime::shard_count() {
+            let settle = move || async move { Self::local().settle(table).await };
+            waiting.push(runtime::submit_async_to(ShardId(shard), settle));
+        }
+        let mut result = Ok(());
+        for shard in waiting {
+            result = result.and(shard.await);
+        }
+        result
+    }
+
+    /// How many logged batches are noted on this shard and have not ended.
+    #[must_use]
+    pub fn open_batches(&self) -> usize {
+        self.batches.borrow().0.len()
+    }
+}
+
+fn batch_id(body: &[u8]) -> Result<u128, Malformed> {
+    let id = body.try_into().map_err(|_| Malformed("a batch id"))?;
+    Ok(u128::from_le_bytes(id))
+}

@@ -1,0 +1,293 @@
+//! Logged batches on three simulated nodes: they happen wholly or not at all, also when their coordinator dies in the middle.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use coordinator::{CoordinatorError, WriteKind};
+use support::{Cluster, Local, SECOND, Shape, insert, table};
+use topology::{Consistency, HostId, Replication};
+use types::token::token_of;
+use uuid::Uuid;
+
+const ONE: Consistency = Consistency::One;
+
+/// A cluster where each row has one copy, and a key for each node that has its copy there.
+fn of_one_copy(seed: u64, shards: u32) -> (Cluster, [u8; 3]) {
+    let cluster = Cluster::new(
+        seed,
+        Shape {
+            replication: Replication::Simple { factor: 1 },
+            hints: true,
+            shards,
+            ..Shape::default()
+        },
+    );
+    let key_of = |node: u128| {
+        let number = cluster.topology.number(HostId(Uuid::from_u128(node + 1)));
+        let is_there = |key: &u8| cluster.replicas(&[*key]).iter().all(|r| Some(r.node) == number);
+        (0..=u8::MAX).find(is_there).expect("some key is on each node")
+    };
+    let keys = [key_of(0), key_of(1), key_of(2)];
+    (cluster, keys)
+}
+
+async fn write(node: Local, keys: [u8; 3], v: &'static [u8]) -> Result<(), CoordinatorError> {
+    let mutation = |key: &u8| (token_of(&[*key]), insert(&table(), &[*key], 1, v, 10));
+    let mutations = keys.iter().map(mutation).collect();
+    node.coordinator.write_logged(mutations, ONE).await
+}
+
+/// What the batch left: whether each node has its part.
+fn has(cluster: &mut Cluster, from: usize, keys: [u8; 3]) -> [Option<bool>; 3] {
+    keys.map(|key| {
+        let read = cluster.on(from, move |node| async move { node.select(&[key], ONE).await });
+        read.ok().map(|rows: BTreeMap<i32, Vec<u8>>| rows.contains_key(&1))
+    })
+}
+
+fn open(cluster: &Cluster) -> Vec<usize> {
+    let open = |node| cluster.local(node).coordinator.open_batches();
+    (0..3).map(open).collect()
+}
+
+/// Begins a batch on node 0, and cuts it off from node 2 when the others hold it: node 1 gets its part, node 2 does not.
+fn begin_and_cut(cluster: &mut Cluster, keys: [u8; 3]) {
+    let output = cluster.spawn(0, move |node| write(node, keys, b"one"));
+    let (first, second) = (cluster.local(1), cluster.local(2));
+    let is_held = || first.coordinator.open_batches() + second.coordinator.open_batches() == 2;
+    assert!(
+        cluster.simulation.run_until(SECOND, is_held),
+        "the batch is noted on both"
+    );
+    cluster.simulation.set_link_up(cluster.id(0), cluster.id(2), false);
+    cluster.simulation.run_for(Duration::from_millis(50));
+    assert!(output.borrow().is_none(), "it waits for node 2");
+    assert_eq!(
+        has(cluster, 1, keys)[1..],
+        [Some(true), Some(false)],
+        "half of it is written"
+    );
+}
+
+#[test]
+fn an_acknowledged_batch_is_there_and_no_note_of_it_is_left() {
+    for shards in [1, 2] {
+        let (mut cluster, keys) = of_one_copy(1, shards);
+        assert_eq!(cluster.on(0, move |node| write(node, keys, b"one")), Ok(()));
+        assert_eq!(has(&mut cluster, 1, keys), [Some(true); 3]);
+        cluster.simulation.run_for(SECOND);
+        assert_eq!(open(&cluster), [0, 0, 0]);
+    }
+}
+
+#[test]
+fn a_batch_whose_coordinator_died_in_the_middle_is_completed_by_the_others() {
+    let (mut cluster, keys) = of_one_copy(2, 1);
+    let keys = [keys[1], keys[1], keys[2]];
+    begin_and_cut(&mut cluster, keys);
+    cluster.kill(0);
+    cluster.set_live(0, false);
+    cluster.simulation.run_for(20 * SECOND);
+    assert_eq!(
+        has(&mut cluster, 1, keys),
+        [Some(true); 3],
+        "the coordinator never came back"
+    );
+    for node in [1, 2] {
+        assert_eq!(cluster.local(node).coordinator.open_batches(), 0, "node {node}");
+    }
+}
+
+/// Tells a cluster's nodes how to truncate.
+fn teach_truncation(cluster: &Cluster) {
+    for node in 0..3 {
+        let shard = cluster.local(node).shard;
+        let truncate = move |id| -> std::pin::Pin<Box<dyn Future<Output = Result<(), String>>>> {
+            let shard = shard.clone();
+            Box::pin(async move {
+                let store = shard.store(id).ok_or("no such table")?;
+                shard.truncate(&store).await
+            })
+        };
+        cluster.local(node).coordinator.on_truncate(Box::new(truncate));
+    }
+}
+
+#[test]
+fn a_batch_that_waits_to_be_completed_does_not_come_back_behind_a_truncation() {
+    let (mut cluster, keys) = of_one_copy(8, 1);
+    begin_and_cut(&mut cluster, keys);
+    cluster.kill(0);
+    cluster.simulation.set_link_up(cluster.id(0), cluster.id(2), true);
+    cluster.restart(0);
+    teach_truncation(&cluster);
+    let id = cluster.table.id;
+    // The holders note it still, and would ask about it only later.
+    let truncated = (0..50).any(|_| {
+        cluster.simulation.run_for(Duration::from_millis(20));
+        let truncated = cluster.on(1, move |node| async move { node.coordinator.truncate(id).await });
+        truncated.is_ok()
+    });
+    assert!(truncated, "the restarted node is connected within a second");
+    assert_eq!(open(&cluster), [0, 0, 0], "it was finished first");
+    assert_eq!(has(&mut cluster, 1, keys), [Some(false); 3]);
+    for node in 0..3 {
+        cluster.kill(node);
+        cluster.restart(node);
+    }
+    cluster.simulation.run_for(60 * SECOND);
+    assert_eq!(has(&mut cluster, 1, keys), [Some(false); 3], "nor after a restart");
+}
+
+#[test]
+fn hints_that_wait_do_not_come_back_behind_a_truncation() {
+    let (mut cluster, keys) = of_one_copy(9, 1);
+    teach_truncation(&cluster);
+    cluster.split(&[2]);
+    let key = keys[2];
+    let written = cluster.on(0, move |node| async move {
+        node.insert(&[key], 1, b"one", 10, Consistency::Any).await
+    });
+    assert_eq!(written, Ok(()), "a hint is stored");
+    cluster.heal(&[2]);
+    let id = cluster.table.id;
+    let truncated = cluster.on(1, move |node| async move { node.coordinator.truncate(id).await });
+    assert_eq!(truncated, Ok(()));
+    cluster.simulation.run_for(60 * SECOND);
+    let metrics = cluster.local(0).coordinator.hints().expect("it keeps hints").metrics();
+    assert_eq!(
+        (metrics.replayed, metrics.expired),
+        (0, 1),
+        "it was waiting, and was passed by"
+    );
+    assert_eq!(has(&mut cluster, 1, keys)[2], Some(false));
+}
+
+#[test]
+fn holders_complete_a_batch_without_its_coordinator_even_when_they_were_killed_too() {
+    // Two copies of each row: every part has one on the nodes that live.
+    let mut cluster = Cluster::new(
+        3,
+        Shape {
+            replication: Replication::Simple { factor: 2 },
+            hints: true,
+            ..Shape::default()
+        },
+    );
+    let number = cluster
+        .topology
+        .number(HostId(Uuid::from_u128(1)))
+        .expect("it is a member");
+    // The coordinator has no part of it, so nothing of it is left there.
+    let is_elsewhere = |key: &u8| cluster.replicas(&[*key]).iter().all(|r| r.node != number);
+    let keys: Vec<u8> = (0..=u8::MAX).filter(is_elsewhere).take(3).collect();
+    let keys: [u8; 3] = keys.try_into().expect("a third of all keys is elsewhere");
+    let output = cluster.spawn(0, move |node| write(node, keys, b"one"));
+    let (first, second) = (cluster.local(1), cluster.local(2));
+    let is_held = || first.coordinator.open_batches() + second.coordinator.open_batches() == 2;
+    assert!(
+        cluster.simulation.run_until(SECOND, is_held),
+        "the batch is noted on both"
+    );
+    cluster.kill(0);
+    drop((first, second));
+    assert!(output.borrow().is_none(), "nobody was told that it happened");
+    for node in [1, 2] {
+        cluster.kill(node);
+    }
+    for node in [1, 2] {
+        cluster.restart(node);
+    }
+    cluster.set_live(0, false);
+    assert_eq!(has(&mut cluster, 1, keys), [Some(false); 3], "nothing of it was sent");
+    cluster.simulation.run_for(20 * SECOND);
+    for node in [1, 2] {
+        assert_eq!(has(&mut cluster, node, keys), [Some(true); 3], "node {node}");
+        assert_eq!(cluster.local(node).coordinator.open_batches(), 0, "node {node}");
+    }
+}
+
+#[test]
+fn a_batch_is_completed_by_its_coordinator_when_that_restarts() {
+    let (mut cluster, keys) = of_one_copy(4, 1);
+    begin_and_cut(&mut cluster, keys);
+    cluster.kill(0);
+    cluster.simulation.set_link_up(cluster.id(0), cluster.id(2), true);
+    cluster.restart(0);
+    cluster.simulation.run_for(3 * SECOND);
+    assert_eq!(
+        has(&mut cluster, 1, keys),
+        [Some(true); 3],
+        "before any holder would begin"
+    );
+    cluster.simulation.run_for(20 * SECOND);
+    assert_eq!(open(&cluster), [0, 0, 0], "the holders asked and found that it is done");
+}
+
+#[test]
+fn a_batch_that_timed_out_is_completed_when_its_replica_answers_again() {
+    let (mut cluster, keys) = of_one_copy(5, 1);
+    begin_and_cut(&mut cluster, keys);
+    cluster.simulation.run_for(30 * SECOND);
+    assert!(
+        cluster.local(0).coordinator.open_batches() == 1,
+        "it is tried again and again"
+    );
+    cluster.simulation.set_link_up(cluster.id(0), cluster.id(2), true);
+    cluster.simulation.run_for(30 * SECOND);
+    assert_eq!(has(&mut cluster, 1, keys), [Some(true); 3]);
+    assert_eq!(open(&cluster), [0, 0, 0]);
+}
+
+#[test]
+fn wherever_the_coordinator_is_killed_a_batch_happens_wholly_or_not_at_all() {
+    let (mut whole, mut none) = (0, 0);
+    for step in 0..60 {
+        let (mut cluster, keys) = of_one_copy(100 + step, 1);
+        let output = cluster.spawn(0, move |node| write(node, keys, b"one"));
+        cluster.simulation.run_for(Duration::from_micros(step * 60));
+        let acknowledged = *output.borrow() == Some(Ok(()));
+        cluster.kill(0);
+        cluster.set_live(0, false);
+        if step % 2 == 0 {
+            cluster.simulation.run_for(15 * SECOND);
+        }
+        cluster.restart(0);
+        cluster.set_live(0, true);
+        cluster.simulation.run_for(30 * SECOND);
+        let found = has(&mut cluster, 1, keys);
+        let expected = [found[0]; 3];
+        assert_eq!(found, expected, "killed after {} microseconds", step * 60);
+        assert!(!acknowledged || found[0] == Some(true), "acknowledged and not there");
+        assert_eq!(open(&cluster), [0, 0, 0], "killed after {} microseconds", step * 60);
+        if found[0] == Some(true) { whole += 1 } else { none += 1 }
+    }
+    assert!(whole > 5 && none > 0, "{whole} happened, {none} did not");
+}
+
+#[test]
+fn a_batch_that_no_other_node_can_note_is_refused_and_nothing_of_it_is_written() {
+    let (mut cluster, keys) = of_one_copy(7, 1);
+    // Only keys of the coordinator itself, so that its replicas live.
+    let keys = [keys[0]; 3];
+    cluster.split(&[0]);
+    let refused = cluster.on(0, move |node| write(node, keys, b"one"));
+    let is_timeout = matches!(
+        refused,
+        Err(CoordinatorError::WriteTimeout {
+            kind: WriteKind::BatchLog,
+            ..
+        })
+    );
+    assert!(is_timeout, "{refused:?}");
+    for node in [1, 2] {
+        cluster.set_live(node, false);
+    }
+    let refused = cluster.on(0, move |node| write(node, keys, b"one"));
+    assert!(matches!(refused, Err(CoordinatorError::Unavailable(_))), "{refused:?}");
+    assert_eq!(cluster.local(0).coordinator.open_batches(), 0);
+    cluster.simulation.run_for(20 * SECOND);
+    assert_eq!(has(&mut cluster, 0, keys), [Some(false); 3]);
+}

@@ -1,0 +1,222 @@
+//! Hinted handoff on three simulated nodes: a node that was away gets what it missed, and nothing that was deleted for good.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use coordinator::{ClusterView, Coordinator, CoordinatorError};
+use support::{Cluster, Local, SECOND, Shape};
+use topology::{Consistency, HostId, NodeState, Replication, TopologyCommand};
+use uuid::Uuid;
+
+const QUORUM: Consistency = Consistency::Quorum;
+const KEYS: u8 = 40;
+
+fn shape() -> Shape {
+    Shape {
+        hints: true,
+        ..Shape::default()
+    }
+}
+
+fn host(node: usize) -> HostId {
+    HostId(Uuid::from_u128(node as u128 + 1))
+}
+
+/// Writes every key at a level.
+fn write_all(cluster: &mut Cluster, node: usize, v: &'static [u8], timestamp: i64, level: Consistency) {
+    for key in 0..KEYS {
+        let written = cluster.on(node, move |node| async move {
+            node.insert(&[key], 1, v, timestamp, level).await
+        });
+        assert_eq!(written, Ok(()), "key {key} at {level}");
+    }
+}
+
+/// What a node has of each key, by itself.
+fn has(cluster: &mut Cluster, node: usize) -> Vec<Option<Vec<u8>>> {
+    let read = |key: u8| {
+        move |node: Local| async move {
+            let rows: BTreeMap<i32, Vec<u8>> = node.select(&[key], Consistency::One).await.expect("it is a replica");
+            rows.get(&1).cloned()
+        }
+    };
+    (0..KEYS).map(|key| cluster.on(node, read(key))).collect()
+}
+
+fn all(v: &[u8]) -> Vec<Option<Vec<u8>>> {
+    vec![Some(v.to_vec()); usize::from(KEYS)]
+}
+
+fn wait_until_replayed(cluster: &mut Cluster, from: usize, to: usize) -> bool {
+    cluster.on(from, move |_| Coordinator::wait_until_replayed(host(to), 60 * SECOND))
+}
+
+#[test]
+fn a_node_that_was_dead_has_everything_without_any_read_when_it_is_back() {
+    for shards in [1, 2] {
+        let mut cluster = Cluster::new(1, Shape { shards, ..shape() });
+        cluster.kill(2);
+        cluster.set_live(2, false);
+        write_all(&mut cluster, 0, b"one", 10, QUORUM);
+        cluster.restart(2);
+        assert_eq!(has(&mut cluster, 2), vec![None; usize::from(KEYS)], "it was dead");
+        cluster.set_live(2, true);
+        assert!(wait_until_replayed(&mut cluster, 0, 2), "{shards} shards");
+        for node in 0..3 {
+            assert_eq!(has(&mut cluster, node), all(b"one"), "node {node} of {shards} shards");
+        }
+        let metrics = cluster.local(0).coordinator.hints().expect("it keeps hints").metrics();
+        assert_eq!((metrics.written, metrics.replayed), (u64::from(KEYS), u64::from(KEYS)));
+        assert_eq!(metrics.waiting_bytes, 0);
+    }
+}
+
+#[test]
+fn a_node_that_did_not_answer_and_was_never_called_dead_has_everything_when_it_answers_again() {
+    let mut cluster = Cluster::new(2, shape());
+    cluster.split(&[2]);
+    write_all(&mut cluster, 1, b"one", 10, QUORUM);
+    cluster.simulation.run_for(10 * SECOND);
+    cluster.heal(&[2]);
+    assert!(wait_until_replayed(&mut cluster, 1, 2));
+    assert_eq!(has(&mut cluster, 2), all(b"one"));
+}
+
+#[test]
+fn hints_of_a_coordinator_that_was_killed_are_handed_over_by_its_next_life() {
+    let mut cluster = Cluster::new(3, shape());
+    cluster.kill(2);
+    cluster.set_live(2, false);
+    write_all(&mut cluster, 0, b"one", 10, QUORUM);
+    cluster.kill(0);
+    cluster.restart(2);
+    cluster.restart(0);
+    cluster.set_live(2, true);
+    assert!(wait_until_replayed(&mut cluster, 0, 2));
+    assert_eq!(has(&mut cluster, 2), all(b"one"));
+}
+
+#[test]
+fn a_hint_does_not_undo_what_was_written_since() {
+    let mut cluster = Cluster::new(4, shape());
+    cluster.kill(2);
+    cluster.set_live(2, false);
+    write_all(&mut cluster, 0, b"old", 10, QUORUM);
+    cluster.restart(2);
+    write_all(&mut cluster, 2, b"new", 20, QUORUM);
+    cluster.set_live(2, true);
+    assert!(wait_until_replayed(&mut cluster, 0, 2));
+    assert_eq!(has(&mut cluster, 2), all(b"new"));
+}
+
+/// A cluster where each row has one copy, and a key whose copy is on node 2.
+fn of_one_copy(seed: u64) -> (Cluster, u8) {
+    let cluster = Cluster::new(
+        seed,
+        Shape {
+            replication: Replication::Simple { factor: 1 },
+            ..shape()
+        },
+    );
+    let number = cluster.topology.number(host(2)).expect("it is a member");
+    let is_there = |key: &u8| cluster.replicas(&[*key]).iter().all(|r| r.node == number);
+    let key = (0..=u8::MAX).find(is_there).expect("some key is on each node");
+    (cluster, key)
+}
+
+#[test]
+fn at_any_a_stored_hint_is_an_acknowledgement_and_survives_the_coordinator() {
+    let (mut cluster, key) = of_one_copy(5);
+    cluster.kill(2);
+    cluster.set_live(2, false);
+    let write = |level| move |node: Local| async move { node.insert(&[key], 1, b"one", 10, level).await };
+    let at_one = cluster.on(0, write(Consistency::One));
+    assert!(matches!(at_one, Err(CoordinatorError::Unavailable(_))), "{at_one:?}");
+    assert_eq!(cluster.on(0, write(Consistency::Any)), Ok(()));
+    cluster.kill(0);
+    cluster.restart(0);
+    cluster.restart(2);
+    cluster.set_live(2, true);
+    assert!(wait_until_replayed(&mut cluster, 0, 2));
+    let read = cluster.on(
+        1,
+        move |node| async move { node.select(&[key], Consistency::One).await },
+    );
+    assert_eq!(read, Ok(BTreeMap::from([(1, b"one".to_vec())])));
+}
+
+#[test]
+fn at_any_a_replica_that_does_not_answer_is_hinted_in_time_and_without_hints_it_is_a_timeout() {
+    for hints in [true, false] {
+        let mut cluster = Cluster::new(
+            6,
+            Shape {
+                replication: Replication::Simple { factor: 1 },
+                hints,
+                ..Shape::default()
+            },
+        );
+        let number = cluster.topology.number(host(2)).expect("it is a member");
+        let is_there = |key: &u8| cluster.replicas(&[*key]).iter().all(|r| r.node == number);
+        let key = (0..=u8::MAX).find(is_there).expect("some key is on each node");
+        cluster.split(&[2]);
+        let written = cluster.on(0, move |node| async move {
+            node.insert(&[key], 1, b"one", 10, Consistency::Any).await
+        });
+        if hints {
+            assert_eq!(written, Ok(()));
+        } else {
+            assert!(
+                matches!(written, Err(CoordinatorError::WriteTimeout { .. })),
+                "{written:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn hints_for_a_node_that_was_removed_go_to_the_replicas_that_took_over() {
+    let (mut cluster, key) = of_one_copy(7);
+    cluster.kill(2);
+    cluster.set_live(2, false);
+    let written = cluster.on(0, move |node| async move {
+        node.insert(&[key], 1, b"one", 10, Consistency::Any).await
+    });
+    assert_eq!(written, Ok(()));
+    let mut topology = (*cluster.topology).clone();
+    for state in [NodeState::Leaving, NodeState::Left] {
+        let host_id = host(2);
+        let applied = topology.apply(&TopologyCommand::SetState { host_id, state });
+        applied.expect("a node may leave");
+    }
+    let topology = Arc::new(topology);
+    for node in 0..2 {
+        let keyspaces = [("sea", Replication::Simple { factor: 1 }, vec![cluster.table.id])];
+        let view = ClusterView::new(topology.clone(), host(node), keyspaces.into_iter(), &BTreeMap::new());
+        let view = view.expect("the node is a member");
+        cluster.local(node).coordinator.set_view(Arc::new(view));
+    }
+    assert!(wait_until_replayed(&mut cluster, 0, 2));
+    for node in 0..2 {
+        let read = cluster.on(
+            node,
+            move |node| async move { node.select(&[key], Consistency::One).await },
+        );
+        assert_eq!(read, Ok(BTreeMap::from([(1, b"one".to_vec())])), "read on node {node}");
+    }
+}
+
+#[test]
+fn hints_wait_while_their_node_is_down() {
+    let mut cluster = Cluster::new(8, shape());
+    cluster.kill(2);
+    cluster.set_live(2, false);
+    write_all(&mut cluster, 0, b"one", 10, QUORUM);
+    cluster.simulation.run_for(Duration::from_mins(10));
+    let metrics = cluster.local(0).coordinator.hints().expect("it keeps hints").metrics();
+    assert_eq!((metrics.replayed, metrics.dropped), (0, 0));
+    assert!(metrics.waiting_bytes > 0);
+}

@@ -1,0 +1,285 @@
+//! Handing a node's hints over, in their order.
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::time::Duration;
+
+use mutation::Mutation;
+use runtime::fs::{self, File, OpenOptions};
+use topology::HostId;
+
+use crate::format::{self, RECORDS_AT, Record, SegmentId};
+use crate::{Hints, HintsError};
+
+/// What is handed over at once, in bytes and in mutations.
+const BATCH_BYTES: usize = 128 << 10;
+const BATCH_MUTATIONS: usize = 256;
+
+/// What comes of handing hints over: an error in words leaves them for the next replay.
+pub type Delivery = Pin<Box<dyn Future<Output = Result<(), String>>>>;
+/// Brings packed mutations to where they belong, and ends when they are there.
+pub type Deliver<'d> = &'d dyn Fn(Vec<Vec<u8>>) -> Delivery;
+/// The present grace period of a mutation's table, in seconds; None when the mutation is not wanted any more.
+pub type GraceOf<'d> = &'d dyn Fn(&Mutation<'_>) -> Option<u32>;
+
+/// Why a replay ended before all was handed over. What was not waits for the next.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Interrupted {
+    /// Another replay of the same node runs.
+    Running,
+    /// The hints were not taken.
+    NotTaken(String),
+    /// A file could not be read or removed.
+    File(HintsError),
+}
+
+impl std::fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Running => f.write_str("its hints are being handed over already"),
+            Self::NotTaken(reason) => f.write_str(reason),
+            Self::File(e) => e.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Interrupted {}
+
+/// Ends a replay however its future ends.
+struct Replaying<'h>(&'h Hints, HostId);
+
+impl Drop for Replaying<'_> {
+    fn drop(&mut self) {
+        if let Some(target) = self.0.targets.borrow_mut().get_mut(&self.1) {
+            target.is_replaying = false;
+            target.is_sending = false;
+        }
+        self.0.progressed.notify_all();
+    }
+}
+
+/// How the reading of a segment ended.
+enum End {
+    /// With its last whole record.
+    Whole,
+    /// At damage.
+    Damaged { offset: usize, expected: &'static str },
+}
+
+impl Hints {
+    /// Hands over everything that waits for a node, also what is noted meanwhile.
+    ///
+    /// # Errors
+    /// When it was not taken or a file fails; the next replay goes on behind what was taken.
+    pub async fn replay(
+        self: &Rc<Self>,
+        target: HostId,
+        grace_of: GraceOf<'_>,
+        deliver: Deliver<'_>,
+    ) -> Result<(), Interrupted> {
+        {
+            let mut targets = self.targets.borrow_mut();
+            let Some(entry) = targets.get_mut(&target) else {
+                return Ok(());
+            };
+            if std::mem::replace(&mut entry.is_replaying, true) {
+                return Err(Interrupted::Running);
+            }
+        }
+        let _replaying = Replaying(self, target);
+        loop {
+            self.write().map_err(Interrupted::File)?;
+            let first = {
+                let mut targets = self.targets.borrow_mut();
+                let Some(entry) = targets.get_mut(&target) else {
+                    return Ok(());
+                };
+                let first = entry.segments.front().copied();
+                if entry.segments.len() == 1 {
+                    entry.open = None;
+                }
+                first
+            };
+            let Some(segment) = first else { return Ok(()) };
+            self.replay_segment(&segment.id, grace_of, deliver).await?;
+            if let Some(entry) = self.targets.borrow_mut().get_mut(&target) {
+                entry.segments.pop_front();
+                entry.oldest_us = None;
+            }
+            self.count(|m| m.waiting_bytes = m.waiting_bytes.saturating_sub(segment.bytes));
+            self.note_oldest(target);
+            self.progressed.notify_all();
+        }
+    }
+
+    /// The window is measured from the oldest hint that is left.
+    fn note_oldest(&self, target: HostId) {
+        let mut targets = self.targets.borrow_mut();
+        let Some(entry) = targets.get_mut(&target) else { return };
+        let begun = entry.segments.front().and_then(|segment| {
+            let begun = crate::begun_us(&self.options.dir, &segment.id);
+            begun.ok().flatten()
+        });
+        let noted = (!entry.buffer.is_empty()).then(runtime::wall_clock_us);
+        entry.oldest_us = begun.or(noted);
+    }
+
+    async fn replay_segment(
+        &self,
+        id: &SegmentId,
+        grace_of: GraceOf<'_>,
+        deliver: Deliver<'_>,
+    ) -> Result<(), Interrupted> {
+        let path = self.path(id);
+        let (to_open, failed) = (path.clone(), |e: std::io::Error| {
+            Interrupted::File(HintsError::new(&self.path(id), &e))
+        });
+        let opened = runtime::offload(move || {
+            let options = OpenOptions {
+                read: true,
+                write: true,
+                ..OpenOptions::default()
+            };
+            let file = File::open(&to_open, options)?;
+            let mut bytes = vec![0; usize::try_from(file.len()?).map_err(|_| std::io::ErrorKind::FileTooLarge)?];
+            file.read_exact_at_blocking(&mut bytes, 0)?;
+            Ok((file, bytes))
+        });
+        let (file, bytes) = opened.await.map_err(failed)?;
+        let end = self.replay_records(id, &file, &bytes, grace_of, deliver).await?;
+        let removed = match end {
+            End::Whole => runtime::offload(move || fs::remove_file(&path)).await,
+            End::Damaged { offset, expected } => {
+                log::error!(
+                    "hints {} is damaged at offset {offset}: expected {expected}. It is set aside, and what it holds behind that \
+                     place is not handed over: repair node {}",
+                    path.display(),
+                    id.target.0
+                );
+                self.count(|m| m.dropped += 1);
+                let aside = set_aside_name(&path);
+                runtime::offload(move || fs::rename(&path, &aside)).await
+            }
+        };
+        removed.map_err(failed)
+    }
+
+    async fn replay_records(
+        &self,
+        id: &SegmentId,
+        file: &File,
+        bytes: &[u8],
+        grace_of: GraceOf<'_>,
+        deliver: Deliver<'_>,
+    ) -> Result<End, Interrupted> {
+        if format::read_header(bytes, id).is_none() {
+            return Ok(if format::has_record_behind(bytes, 0) {
+                End::Damaged {
+                    offset: 0,
+                    expected: "the header of this file",
+                }
+            } else {
+                End::Whole
+            });
+        }
+        let mut at = format::read_progress(bytes).max(RECORDS_AT);
+        let mut batch: Vec<Vec<u8>> = Vec::new();
+        let mut batch_bytes = 0;
+        loop {
+            let record = format::read_record(bytes, at);
+            if let Some(record) = &record {
+                at = record.end;
+                if self.is_wanted(id, record, grace_of) {
+                    batch_bytes += record.mutation.len();
+                    batch.push(record.mutation.to_vec());
+                } else {
+                    self.count(|m| m.expired += 1);
+                }
+            }
+            let is_full = batch_bytes >= BATCH_BYTES || batch.len() >= BATCH_MUTATIONS;
+            if !batch.is_empty() && (is_full || record.is_none()) {
+                self.hand_over(id, std::mem::take(&mut batch), grace_of, deliver)
+                    .await?;
+                let (written, _) = file
+                    .write_at(format::progress(at as u64).to_vec(), format::PROGRESS_AT)
+                    .await;
+                written.map_err(|e| Interrupted::File(HintsError::new(&self.path(id), &e)))?;
+                self.pause(batch_bytes).await;
+                batch_bytes = 0;
+            }
+            if record.is_none() {
+                break;
+            }
+        }
+        Ok(if at < bytes.len() && format::has_record_behind(bytes, at) {
+            End::Damaged {
+                offset: at,
+                expected: "a whole hint with its checksum",
+            }
+        } else {
+            End::Whole
+        })
+    }
+
+    async fn hand_over(
+        &self,
+        id: &SegmentId,
+        mut batch: Vec<Vec<u8>>,
+        grace_of: GraceOf<'_>,
+        deliver: Deliver<'_>,
+    ) -> Result<(), Interrupted> {
+        // A table may have been dropped or truncated since they were read.
+        batch
+            .retain(|bytes| Mutation::new(bytes).is_some_and(|m| !self.is_truncated(id, &m) && grace_of(&m).is_some()));
+        let count = batch.len() as u64;
+        self.set_sending(id.target, true);
+        let delivered = deliver(batch).await;
+        self.set_sending(id.target, false);
+        delivered.map_err(Interrupted::NotTaken)?;
+        self.count(|m| m.replayed += count);
+        Ok(())
+    }
+
+    fn set_sending(&self, target: HostId, is_sending: bool) {
+        if let Some(entry) = self.targets.borrow_mut().get_mut(&target) {
+            entry.is_sending = is_sending;
+            entry.sent += u64::from(!is_sending);
+        }
+        if !is_sending {
+            self.progressed.notify_all();
+        }
+    }
+
+    fn is_wanted(&self, id: &SegmentId, record: &Record<'_>, grace_of: GraceOf<'_>) -> bool {
+        let Some(mutation) = Mutation::new(record.mutation) else {
+            return false;
+        };
+        let Some(grace_seconds) = grace_of(&mutation) else {
+            return false;
+        };
+        let age_us = runtime::wall_clock_us().saturating_sub(record.noted_us);
+        let grace_us = i64::from(grace_seconds.min(record.gc_grace_seconds)) * 1_000_000;
+        age_us < grace_us && !self.is_truncated(id, &mutation)
+    }
+
+    fn is_truncated(&self, id: &SegmentId, mutation: &Mutation<'_>) -> bool {
+        let truncations = self.truncations.borrow();
+        let below = truncations.get(&(id.shard, mutation.table));
+        below.is_some_and(|below| id.number < *below)
+    }
+
+    /// Keeps to the rate.
+    async fn pause(&self, bytes: usize) {
+        let rate = self.options.bytes_per_second.max(1);
+        let micros = (bytes as u64).saturating_mul(1_000_000) / rate;
+        runtime::sleep(Duration::from_micros(micros)).await;
+    }
+}
+
+fn set_aside_name(path: &std::path::Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".damaged");
+    PathBuf::from(name)
+}

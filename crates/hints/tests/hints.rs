@@ -1,0 +1,474 @@
+//! Hints under the simulator: what a killed process keeps, where an interrupted replay goes on, what is never handed over.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::time::Duration;
+
+use hints::{Delivery, Hints, Interrupted, Options};
+use mutation::{Mutation, MutationBuilder};
+use runtime::sim::{CrashKind, NodeId, Simulation};
+use schema::TableId;
+use topology::HostId;
+use uuid::Uuid;
+
+const TABLE: TableId = TableId(Uuid::from_u128(7));
+const OTHER_TABLE: TableId = TableId(Uuid::from_u128(8));
+const TARGET: HostId = HostId(Uuid::from_u128(2));
+const GRACE: u32 = 3600;
+const HOUR: Duration = Duration::from_hours(1);
+
+fn options() -> Options {
+    Options {
+        dir: PathBuf::from("/hints"),
+        shard: 0,
+        shards: 1,
+        bytes_max: 1 << 20,
+        window: 3 * HOUR,
+        segment_bytes: 4096,
+        bytes_per_second: 1 << 20,
+    }
+}
+
+fn mutation(table: TableId, n: u32) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut builder = MutationBuilder::begin(&mut out, table, &n.to_be_bytes());
+    builder.row(b"", |out| out.resize(out.len() + 100, 7));
+    out
+}
+
+fn number(bytes: &[u8]) -> u32 {
+    let mutation = Mutation::new(bytes).expect("a whole mutation");
+    u32::from_be_bytes(mutation.key.try_into().expect("a key of four bytes"))
+}
+
+fn start(options: Options) -> Rc<Hints> {
+    Hints::start(options).expect("the directory can be read")
+}
+
+fn note(hints: &Rc<Hints>, numbers: std::ops::Range<u32>) {
+    for n in numbers {
+        assert!(hints.note(TARGET, GRACE, &mutation(TABLE, n)), "hint {n} is dropped");
+    }
+}
+
+/// What a replica got, and how many batches it takes still.
+#[derive(Default)]
+struct Replica {
+    got: RefCell<Vec<u32>>,
+    batches_left: RefCell<Option<u32>>,
+}
+
+async fn replay_wanted(
+    hints: &Rc<Hints>,
+    replica: &Rc<Replica>,
+    grace_of: impl Fn(&Mutation<'_>) -> Option<u32>,
+) -> Result<(), Interrupted> {
+    let replica = replica.clone();
+    let deliver = move |batch: Vec<Vec<u8>>| -> Delivery {
+        let replica = replica.clone();
+        Box::pin(async move {
+            runtime::sleep(Duration::from_millis(1)).await;
+            if let Some(left) = &mut *replica.batches_left.borrow_mut() {
+                *left = left.checked_sub(1).ok_or("the replica is gone")?;
+            }
+            replica.got.borrow_mut().extend(batch.iter().map(|m| number(m)));
+            Ok(())
+        })
+    };
+    hints.replay(TARGET, &grace_of, &deliver).await
+}
+
+async fn replay(hints: &Rc<Hints>, replica: &Rc<Replica>) -> Result<(), Interrupted> {
+    replay_wanted(hints, replica, |_| Some(GRACE)).await
+}
+
+type Life = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = ()>>>>;
+
+/// One machine, which lives several lives.
+struct Machine {
+    simulation: Simulation,
+    node: NodeId,
+    next: Rc<RefCell<Option<Life>>>,
+}
+
+impl Machine {
+    fn new(seed: u64) -> Self {
+        let mut simulation = Simulation::new(seed);
+        let node = simulation.add_node(1);
+        let next: Rc<RefCell<Option<Life>>> = Rc::default();
+        let lives = next.clone();
+        simulation.start(node, move |_| {
+            let life = lives.borrow_mut().take();
+            Box::pin(async move {
+                if let Some(life) = life {
+                    life().await;
+                }
+            })
+        });
+        simulation.run_for(Duration::from_millis(1));
+        Self { simulation, node, next }
+    }
+
+    /// Runs a process to its end; None when the machine stopped it.
+    fn live<T: 'static, F: Future<Output = T> + 'static>(&mut self, life: impl FnOnce() -> F + 'static) -> Option<T> {
+        let output = Rc::new(RefCell::new(None));
+        let result = output.clone();
+        *self.next.borrow_mut() = Some(Box::new(move || {
+            let life = life();
+            Box::pin(async move {
+                let value = life.await;
+                *result.borrow_mut() = Some(value);
+            })
+        }));
+        if self.simulation.is_running(self.node) {
+            self.simulation.crash(self.node, CrashKind::Kill);
+        }
+        self.simulation.restart(self.node);
+        self.simulation.run_until_ended(self.node, 24 * HOUR);
+        output.take()
+    }
+}
+
+impl Machine {
+    /// Runs a process that nothing stops.
+    fn run<T: 'static, F: Future<Output = T> + 'static>(&mut self, life: impl FnOnce() -> F + 'static) -> T {
+        self.live(life).expect("nothing stops it")
+    }
+}
+
+#[test]
+fn hints_reach_their_node_in_the_order_in_which_they_were_noted() {
+    let mut machine = Machine::new(1);
+    machine.run(|| async {
+        let (hints, replica) = (start(options()), Rc::<Replica>::default());
+        note(&hints, 0..300);
+        hints.write().expect("the disk takes it");
+        note(&hints, 300..400);
+        assert_eq!(hints.targets(), [TARGET]);
+        assert_eq!(replay(&hints, &replica).await, Ok(()));
+        assert_eq!(*replica.got.borrow(), (0..400).collect::<Vec<u32>>());
+        let metrics = hints.metrics();
+        assert_eq!(
+            (metrics.written, metrics.replayed, metrics.waiting_bytes),
+            (400, 400, 0)
+        );
+        assert_eq!(hints.targets(), [], "nothing waits");
+        let left = runtime::fs::read_dir("/hints").expect("the directory is there");
+        assert_eq!(left, [], "files that are done are removed");
+    });
+}
+
+#[test]
+fn hints_that_were_written_survive_that_the_process_is_killed_at_any_file_operation() {
+    for operations in 0..30 {
+        let mut machine = Machine::new(operations);
+        let written = Rc::new(RefCell::new(0));
+        let seen = written.clone();
+        machine
+            .simulation
+            .crash_after_file_ops(machine.node, operations, CrashKind::Kill);
+        machine.live(move || async move {
+            let hints = start(options());
+            for n in (0..200).step_by(10) {
+                note(&hints, n..n + 10);
+                hints.write().expect("the disk takes it");
+                *seen.borrow_mut() = n + 10;
+                runtime::sleep(Duration::from_millis(1)).await;
+            }
+        });
+        machine.simulation.clear_file_faults(machine.node);
+        let replica = Rc::<Replica>::default();
+        let got = replica.clone();
+        let ended = machine.run(move || async move { replay(&start(options()), &replica).await });
+        assert_eq!(ended, Ok(()), "killed after {operations} operations");
+        let (got, written) = (got.got.borrow(), *written.borrow());
+        let all: Vec<u32> = (0..u32::try_from(got.len()).expect("few")).collect();
+        assert_eq!(
+            *got, all,
+            "killed after {operations} operations: in order, without a gap"
+        );
+        assert!(
+            got.len() >= written as usize,
+            "killed after {operations}: {} of {written}",
+            got.len()
+        );
+    }
+}
+
+#[test]
+fn a_replay_that_was_interrupted_goes_on_where_it_stopped_also_after_a_restart() {
+    for batches in 0..4 {
+        let mut machine = Machine::new(5);
+        let replica = Rc::<Replica>::default();
+        *replica.batches_left.borrow_mut() = Some(batches);
+        let (first, second) = (replica.clone(), replica.clone());
+        let in_one_file = || Options {
+            segment_bytes: 1 << 20,
+            ..options()
+        };
+        let ended = machine.run(move || async move {
+            let hints = start(in_one_file());
+            note(&hints, 0..1000);
+            replay(&hints, &first).await
+        });
+        let interrupted = Interrupted::NotTaken("the replica is gone".to_owned());
+        let expected = if batches < 4 { Err(interrupted) } else { Ok(()) };
+        assert_eq!(ended, expected);
+        *replica.batches_left.borrow_mut() = None;
+        let ended = machine.run(move || async move { replay(&start(in_one_file()), &second).await });
+        assert_eq!(ended, Ok(()));
+        let got = replica.got.borrow();
+        assert_eq!(
+            *got,
+            (0..1000).collect::<Vec<u32>>(),
+            "after {batches} batches: each once"
+        );
+    }
+}
+
+#[test]
+fn a_replay_killed_at_any_file_operation_loses_no_hint() {
+    for operations in 0..25 {
+        let mut machine = Machine::new(operations);
+        machine.run(|| async {
+            let hints = start(options());
+            note(&hints, 0..200);
+            hints.write().expect("the disk takes it");
+        });
+        let replica = Rc::<Replica>::default();
+        let (first, second) = (replica.clone(), replica.clone());
+        machine
+            .simulation
+            .crash_after_file_ops(machine.node, operations, CrashKind::Kill);
+        machine.live(move || async move { replay(&start(options()), &first).await });
+        machine.simulation.clear_file_faults(machine.node);
+        let ended = machine.run(move || async move { replay(&start(options()), &second).await });
+        assert_eq!(ended, Ok(()), "killed after {operations} operations");
+        let mut got = replica.got.borrow().clone();
+        got.sort_unstable();
+        got.dedup();
+        assert_eq!(
+            got,
+            (0..200).collect::<Vec<u32>>(),
+            "killed after {operations} operations"
+        );
+    }
+}
+
+/// The only file of hints.
+fn only_file() -> String {
+    let names = runtime::fs::read_dir("/hints").expect("the directory is there");
+    let name = names.first().expect("there is a file").name.clone();
+    format!("/hints/{name}")
+}
+
+#[test]
+fn a_torn_end_is_the_end_and_damage_elsewhere_sets_the_file_aside() {
+    let mut machine = Machine::new(7);
+    machine.run(|| async {
+        for (is_torn, expected) in [(true, 9), (false, 4)] {
+            let (hints, replica) = (start(options()), Rc::<Replica>::default());
+            note(&hints, 0..10);
+            hints.write().expect("the disk takes it");
+            let path = only_file();
+            let mut bytes = runtime::fs::read(&path).expect("it is there");
+            if is_torn {
+                bytes.truncate(bytes.len() - 5);
+                let file = runtime::fs::File::open(
+                    &path,
+                    runtime::fs::OpenOptions {
+                        write: true,
+                        ..Default::default()
+                    },
+                );
+                file.and_then(|f| f.set_len(bytes.len() as u64)).expect("it can be cut");
+            } else {
+                let record = (bytes.len() - 80) / 10;
+                bytes[80 + 4 * record + 50] ^= 1;
+                runtime::fs::write(&path, &bytes).expect("it can be written");
+            }
+            assert_eq!(replay(&hints, &replica).await, Ok(()), "torn: {is_torn}");
+            assert_eq!(*replica.got.borrow(), (0..expected).collect::<Vec<u32>>());
+            assert!(!runtime::fs::exists(&path), "torn: {is_torn}");
+            let aside = format!("{path}.damaged");
+            assert_eq!(runtime::fs::exists(&aside), !is_torn);
+            assert_eq!(hints.metrics().dropped, u64::from(!is_torn));
+            note(&hints, 10..11);
+            assert_eq!(replay(&hints, &replica).await, Ok(()), "later hints are handed over");
+            assert_eq!(replica.got.borrow().last(), Some(&10));
+        }
+    });
+}
+
+#[test]
+fn a_hint_is_not_handed_over_when_its_table_is_gone_or_its_grace_period_is_over() {
+    // Seconds waited, the grace period when it was noted, the one at the end, whether it is handed over.
+    let cases = [
+        (10, 100, Some(100), true),
+        (101, 100, Some(100), false),
+        (101, 1000, Some(100), false),
+        (101, 100, Some(1000), false),
+        (10, 100, None, false),
+    ];
+    let mut machine = Machine::new(8);
+    machine.run(move || async move {
+        for (waited, noted, now, is_handed_over) in cases {
+            let (hints, replica) = (start(options()), Rc::<Replica>::default());
+            assert!(hints.note(TARGET, noted, &mutation(TABLE, 1)));
+            runtime::sleep(Duration::from_secs(waited)).await;
+            assert_eq!(replay_wanted(&hints, &replica, |_| now).await, Ok(()));
+            let got = replica.got.borrow().len();
+            assert_eq!(got == 1, is_handed_over, "waited {waited} s, grace {noted} and {now:?}");
+            assert_eq!(hints.metrics().expired, u64::from(!is_handed_over));
+        }
+        let hints = start(options());
+        assert!(!hints.note(TARGET, 0, &mutation(TABLE, 1)), "without a grace period");
+    });
+}
+
+#[test]
+fn what_was_truncated_does_not_come_back_with_a_hint_even_after_a_kill() {
+    let mut machine = Machine::new(9);
+    let replica = Rc::<Replica>::default();
+    let got = replica.clone();
+    machine.run(|| async {
+        let hints = start(options());
+        note(&hints, 0..100);
+        assert!(hints.note(TARGET, GRACE, &mutation(OTHER_TABLE, 1000)));
+        hints.truncate(TABLE).await.expect("the disk takes it");
+        note(&hints, 100..110);
+        hints.write().expect("the disk takes it");
+    });
+    let ended = machine.run(move || async move { replay(&start(options()), &replica).await });
+    assert_eq!(ended, Ok(()));
+    let expected: Vec<u32> = std::iter::once(1000).chain(100..110).collect();
+    assert_eq!(*got.got.borrow(), expected, "the other table's, and what came later");
+}
+
+#[test]
+fn a_truncation_waits_for_hints_that_are_on_their_way() {
+    let mut machine = Machine::new(10);
+    machine.run(|| async {
+        let hints = start(options());
+        note(&hints, 0..1);
+        let log: Rc<RefCell<Vec<&str>>> = Rc::default();
+        let (other, delivered) = (hints.clone(), log.clone());
+        let task = runtime::spawn(async move {
+            let deliver = move |_: Vec<Vec<u8>>| -> Delivery {
+                let delivered = delivered.clone();
+                Box::pin(async move {
+                    runtime::sleep(Duration::from_millis(50)).await;
+                    delivered.borrow_mut().push("delivered");
+                    Ok(())
+                })
+            };
+            other.replay(TARGET, &|_| Some(GRACE), &deliver).await
+        });
+        runtime::sleep(Duration::from_millis(20)).await;
+        hints.truncate(TABLE).await.expect("the disk takes it");
+        log.borrow_mut().push("truncated");
+        assert_eq!(task.await, Ok(()));
+        assert_eq!(*log.borrow(), ["delivered", "truncated"]);
+    });
+}
+
+#[test]
+fn no_hints_are_kept_beyond_their_room_or_for_a_node_that_is_down_for_longer_than_the_window() {
+    let mut machine = Machine::new(11);
+    machine.run(|| async {
+        let hints = start(Options {
+            bytes_max: 2000,
+            ..options()
+        });
+        let taken = (0..100)
+            .filter(|n| hints.note(TARGET, GRACE, &mutation(TABLE, *n)))
+            .count();
+        assert!((10..20).contains(&taken), "{taken} hints of about 130 bytes in 2000");
+        assert_eq!(hints.metrics().dropped, 100 - taken as u64);
+        replay(&hints, &Rc::default()).await.expect("all is taken");
+        assert!(hints.note(TARGET, GRACE, &mutation(TABLE, 1)), "there is room again");
+        replay(&hints, &Rc::default()).await.expect("all is taken");
+
+        hints.set_live(TARGET, false);
+        runtime::sleep(2 * HOUR).await;
+        assert!(hints.note(TARGET, GRACE, &mutation(TABLE, 1)), "within the window");
+        runtime::sleep(2 * HOUR).await;
+        assert!(!hints.note(TARGET, GRACE, &mutation(TABLE, 2)), "beyond the window");
+        hints.set_live(TARGET, true);
+        assert!(hints.note(TARGET, GRACE, &mutation(TABLE, 3)), "it is back");
+    });
+    // The coordinator restarts: the window goes on from the oldest hint.
+    machine.run(|| async {
+        let hints = start(options());
+        assert!(hints.note(TARGET, GRACE, &mutation(TABLE, 4)));
+        runtime::sleep(2 * HOUR).await;
+        hints.write().expect("the disk takes it");
+    });
+    machine.run(|| async {
+        let hints = start(options());
+        assert!(
+            !hints.note(TARGET, GRACE, &mutation(TABLE, 5)),
+            "its oldest hint is four hours old"
+        );
+    });
+}
+
+#[test]
+fn who_waits_for_a_replay_waits_for_what_was_noted_before_and_not_for_what_comes_later() {
+    let mut machine = Machine::new(12);
+    machine.run(|| async {
+        let (hints, replica) = (start(options()), Rc::<Replica>::default());
+        note(&hints, 0..50);
+        assert!(
+            !hints.wait_until_replayed(TARGET, Duration::from_secs(1)).await,
+            "nobody replays"
+        );
+        let waiting = hints.clone();
+        let waiter = runtime::spawn(async move { waiting.wait_until_replayed(TARGET, HOUR).await });
+        runtime::sleep(Duration::from_millis(1)).await;
+        note(&hints, 50..51);
+        // The first segments are taken; the one behind them is not.
+        let noted = replica.clone();
+        let deliver = move |batch: Vec<Vec<u8>>| -> Delivery {
+            let noted = noted.clone();
+            Box::pin(async move {
+                let numbers: Vec<u32> = batch.iter().map(|m| number(m)).collect();
+                if numbers.contains(&50) {
+                    return Err("not this one".to_owned());
+                }
+                noted.got.borrow_mut().extend(numbers);
+                Ok(())
+            })
+        };
+        assert!(hints.replay(TARGET, &|_| Some(GRACE), &deliver).await.is_err());
+        assert!(waiter.await, "all that was noted before is handed over");
+    });
+}
+
+#[test]
+fn a_shard_hands_over_the_hints_of_shards_that_the_node_has_no_more_and_not_what_was_truncated_there() {
+    let mut machine = Machine::new(13);
+    let replica = Rc::<Replica>::default();
+    let got = replica.clone();
+    machine.run(|| async {
+        let of = |shard| Options {
+            shard,
+            shards: 2,
+            ..options()
+        };
+        let (first, second) = (start(of(0)), start(of(1)));
+        note(&first, 0..5);
+        note(&second, 5..10);
+        assert!(second.note(TARGET, GRACE, &mutation(OTHER_TABLE, 10)));
+        second.truncate(OTHER_TABLE).await.expect("the disk takes it");
+        first.write().expect("the disk takes it");
+    });
+    let ended = machine.run(move || async move { replay(&start(options()), &replica).await });
+    assert_eq!(ended, Ok(()));
+    let mut numbers = got.got.borrow().clone();
+    numbers.sort_unstable();
+    assert_eq!(numbers, (0..10).collect::<Vec<u32>>());
+}
