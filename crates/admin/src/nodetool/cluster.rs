@@ -275,6 +275,17 @@ pub(super) async fn info(client: &mut Client) -> Result<String, String> {
             ),
         ),
         ("Commitlog (MB)", megabytes(figure("commitlog_bytes"))),
+        (
+            "Hints",
+            format!(
+                "{} written, {} replayed, {} dropped, {} expired, {} waiting",
+                figure("hints_written_total"),
+                figure("hints_replayed_total"),
+                figure("hints_dropped_total"),
+                figure("hints_expired_total"),
+                size(figure("hints_waiting_bytes"))
+            ),
+        ),
         ("Data Center", client.text("/snitch/datacenter").await?),
         ("Rack", client.text("/snitch/rack").await?),
         ("Row Cache", format!("size {}", size(figure("row_cache_bytes")))),
