@@ -12,6 +12,8 @@ sleeps or guesses. The harness ends only processes that it started, each by its 
 import atexit
 import contextlib
 import ctypes
+import http.client
+import json
 import os
 import queue
 import random
@@ -28,6 +30,7 @@ from pathlib import Path
 from harness.server import Server
 
 SERVING = re.compile(r"serving CQL on (\S+):(\d+)")
+METRICS = re.compile(r"metrics for Prometheus are at http://\S+:(\d+)/metrics")
 START_SECONDS = 60.0
 STOP_SECONDS = 60.0
 # Another process may take a port between the moment we saw it free and the moment the node binds it.
@@ -110,6 +113,9 @@ class Node:
             "--native-shard-aware-transport-port",
             str(self.shard_aware_port),
         ]
+        for option in ("--api-port", "--prometheus-port"):
+            if option not in self.options:
+                line += [option, "0"]
         if self.overprovisioned:
             line.append("--overprovisioned")  # tests share the machine: neither pinned nor spinning
         if self.commitlog_sync:
@@ -254,6 +260,26 @@ class Node:
         # The command may hold blanks, so count from its closing bracket; utime and stime are fields 14 and 15 of proc(5).
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def api(self, path, method="GET"):
+        """What the REST API answers: status and JSON, None for no body."""
+        host, _, port = (self.workdir / "api").read_text().strip().rpartition(":")
+        connection = http.client.HTTPConnection(host, int(port), timeout=START_SECONDS)
+        with contextlib.closing(connection):
+            connection.request(method, path)
+            answer = connection.getresponse()
+            body = answer.read()
+            return answer.status, json.loads(body) if body else None
+
+    def metrics(self):
+        """What Prometheus is told: values by name and labels, as they are written."""
+        port = int(next(m[1] for line in self.lines if (m := METRICS.search(line))))
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=START_SECONDS)
+        with contextlib.closing(connection):
+            connection.request("GET", "/metrics")
+            text = connection.getresponse().read().decode()
+        lines = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
+        return {name: float(value) for name, _, value in lines}
 
     def nodetool(self, *arguments):
         """`ceto nodetool --workdir DIR ...` against this node: its output."""

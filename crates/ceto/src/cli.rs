@@ -33,7 +33,8 @@ pub enum Command {
     /// Look into sstable files
     #[command(subcommand)]
     Sstable(Sstable),
-    /// Talk to the running node of a workdir
+    /// Ask a running node, or have it do something
+    #[command(disable_help_flag = true)]
     Nodetool(Nodetool),
 }
 
@@ -76,10 +77,19 @@ pub enum Sstable {
 /// `ceto nodetool`.
 #[derive(Args, Debug)]
 pub struct Nodetool {
-    /// The node's workdir
+    /// Where the node's REST API listens [default: as the workdir says, else localhost]
+    #[arg(short = 'h', long, value_name = "ADDRESS")]
+    pub host: Option<String>,
+    /// Its port [default: as the workdir says, else 10000]
+    #[arg(short = 'p', long, value_name = "PORT")]
+    pub port: Option<u16>,
+    /// The workdir of a node on this machine, which says where its API listens
     #[arg(short = 'W', long, value_name = "DIR", default_value = "data")]
     pub workdir: PathBuf,
-    /// What to do, e.g. flush, compact, info or version, and its arguments
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help)]
+    pub help: Option<bool>,
+    /// What to do, such as status, and its arguments; `help` lists what there is
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     pub words: Vec<String>,
 }

@@ -32,7 +32,12 @@ fn main() -> ExitCode {
         Some(Command::Perf(command)) => measure(*command),
         Some(Command::Sstable(command)) => inspect(&command),
         Some(Command::Nodetool(nodetool)) => {
-            node::control::request(&nodetool.workdir, &nodetool.words).and_then(|answer| put(answer.as_bytes()))
+            let target = admin::nodetool::Target {
+                host: nodetool.host,
+                port: nodetool.port,
+                workdir: nodetool.workdir,
+            };
+            admin::nodetool::run(target, nodetool.words).and_then(|answer| put(answer.as_bytes()))
         }
     };
     result.map_or_else(|message| fail(&message), |()| ExitCode::SUCCESS)

@@ -14,8 +14,9 @@ use query::{BindContext, Bound, Engine, Execution, Level, Outcome, OwnedBound, P
 use smallvec::SmallVec;
 
 use crate::connection::Connection;
+use crate::counts::{OWNER_EVERY, SAMPLE_EVERY, increment};
 use crate::respond::Reply;
-use crate::{ANSWER_BYTES_MAX, metadata, startup};
+use crate::{ANSWER_BYTES_MAX, Server, metadata, startup};
 
 /// A slow request that is larger than the room for such requests takes all of it, and no more.
 const REQUEST_BYTES_CHARGED_MAX: usize = 16 << 20;
@@ -32,6 +33,8 @@ pub(crate) struct Batch {
     now_us: i64,
     /// The log's losses before the first write.
     losses: u64,
+    /// Requests of one partition that this shard answered at once.
+    owned: u64,
 }
 
 type Binds<'a> = SmallVec<[Bound<'a>; 16]>;
@@ -159,6 +162,7 @@ impl Connection {
                 ..
             } => {
                 reply.consistency = params.consistency;
+                increment(&self.server.counts.executes);
                 match self.server.engine.prepared(id) {
                     Ok(prepared) => self.run(&prepared, &params, result_metadata_id, reply, frame, batch),
                     Err(e) => reply.error(&mut batch.out, &e),
@@ -166,6 +170,7 @@ impl Connection {
             }
             Request::Query { text, params } => {
                 reply.consistency = params.consistency;
+                increment(&self.server.counts.queries);
                 let keyspace = self.keyspace.borrow().clone();
                 match self
                     .server
@@ -243,6 +248,7 @@ impl Connection {
     }
 
     fn prepare(&self, text: &str, keyspace: Option<&str>, reply: Reply, batch: &mut Batch) {
+        increment(&self.server.counts.prepares);
         let used = self.keyspace.borrow().clone();
         match self.server.engine.prepare(text, keyspace.or(used.as_deref())) {
             Ok(prepared) => {
@@ -306,6 +312,7 @@ impl Connection {
                 let rows_mark = begin_rows(out, m, params.skip_metadata, new_id);
                 match engine.read_now(select, &ctx, level(params.consistency), out) {
                     Ok(PointOutcome::Rows(n)) => {
+                        batch.owned += 1;
                         finish_rows(out, rows_mark, n, None);
                         if let Err(e) = finish_response(out, mark) {
                             reply.error(out, &QueryError::invalid(e.to_string()));
@@ -325,6 +332,7 @@ impl Connection {
                 }
                 match engine.write_now(write, &ctx, level(params.consistency), params.timestamp) {
                     Ok(Written::Here(_) | Written::Nothing) => {
+                        batch.owned += 1;
                         let start = batch.out.len();
                         write_void(&mut batch.out, reply.version, reply.stream, &reply.extras());
                         batch.writes.push((start, batch.out.len(), reply));
@@ -370,11 +378,13 @@ impl Connection {
                 .acquire(estimate.clamp(ANSWER_BYTES_MIN, ANSWER_BYTES_MAX))
                 .await;
             let mut out = Vec::new();
+            connection.server.note_owner(&later);
             let result = connection
                 .server
                 .engine
                 .execute(&later.prepared.plan, &later.run, &later.params)
                 .await;
+            connection.server.note_latency(&later);
             match result {
                 Ok(outcome) => {
                     if let Outcome::SetKeyspace(k) = &outcome {
@@ -420,6 +430,7 @@ impl Connection {
     /// Runs a BATCH message as a task.
     fn batch(self: &Rc<Self>, b: &cql_protocol::Batch<'_>, mut reply: Reply, bytes: usize) {
         reply.consistency = b.consistency;
+        increment(&self.server.counts.batches);
         let engine = &self.server.engine;
         let keyspace = b.keyspace.map(Rc::from).or_else(|| self.keyspace.borrow().clone());
         let now_us = runtime::wall_clock_us();
@@ -494,6 +505,14 @@ impl Connection {
                 Ok(()) => write_batch(engine, &statements, &params, logged).await.map(|()| None),
                 Err(e) => Err(e),
             };
+            let took = elapsed_us(now_us);
+            let counts = &connection.server.counts;
+            if conditional {
+                &counts.conditional
+            } else {
+                &counts.writes
+            }
+            .add(took, 1);
             match result {
                 Ok(Some(answer)) => reply.conditional(&mut out, &reply.extras(), &answer),
                 Ok(None) => write_void(&mut out, reply.version, reply.stream, &reply.extras()),
@@ -506,6 +525,7 @@ impl Connection {
     /// Commits the writes of a socket read and hands its answers out.
     #[inline]
     pub(crate) fn finish_batch(self: &Rc<Self>, batch: &mut Batch) {
+        self.server.note_batch(batch);
         batch.now_us = 0;
         if batch.writes.is_empty() {
             self.outbox.push(&mut batch.out);
@@ -535,6 +555,66 @@ impl Connection {
             }
         }
     }
+}
+
+impl Server {
+    /// Counts what a socket read's requests came to that were answered at once, and times one such read in a number.
+    #[inline]
+    fn note_batch(&self, batch: &mut Batch) {
+        if batch.owned == 0 {
+            return;
+        }
+        let owned = std::mem::take(&mut batch.owned);
+        let counts = &self.counts;
+        counts.owned.set(counts.owned.get() + owned);
+        let reads = counts.socket_reads.get();
+        counts.socket_reads.set(reads + 1);
+        if reads.is_multiple_of(SAMPLE_EVERY) && batch.now_us != 0 {
+            let kind = if batch.writes.is_empty() {
+                &counts.reads
+            } else {
+                &counts.writes
+            };
+            kind.add(elapsed_us(batch.now_us), owned * SAMPLE_EVERY);
+        }
+    }
+
+    /// Counts whether a request that was not answered at once came to a shard that has its partition: found for one in a number.
+    fn note_owner(&self, later: &Later) {
+        let counts = &self.counts;
+        let number = counts.later.get();
+        counts.later.set(number + 1);
+        if !number.is_multiple_of(OWNER_EVERY) {
+            return;
+        }
+        let count = match self.engine.is_replica(&later.prepared.plan, &later.run) {
+            Some(true) => &counts.owned,
+            Some(false) => &counts.foreign,
+            None => return,
+        };
+        count.set(count.get() + OWNER_EVERY);
+    }
+
+    /// Counts how long a request took that was not answered at once.
+    fn note_latency(&self, later: &Later) {
+        let counts = &self.counts;
+        let latencies = match &*later.prepared.plan {
+            plan if plan.is_conditional() || later.params.serial => &counts.conditional,
+            Plan::Select(select) if select.is_point() => &counts.reads,
+            Plan::Select(_) => &counts.ranges,
+            Plan::Write(_) => &counts.writes,
+            _ => return,
+        };
+        // A client's own present says nothing of when the request came.
+        if later.params.now_in_seconds.is_none() {
+            latencies.add(elapsed_us(later.run.now_us), 1);
+        }
+    }
+}
+
+/// Since a moment of the wall clock; 0 when it was set back.
+fn elapsed_us(since: i64) -> u64 {
+    u64::try_from(runtime::wall_clock_us() - since).unwrap_or(0)
 }
 
 impl Batch {

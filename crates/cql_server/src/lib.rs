@@ -11,6 +11,7 @@
 //! [`Options::connections_max`] are closed at once.
 
 mod connection;
+mod counts;
 mod dispatch;
 mod events;
 mod metadata;
@@ -30,6 +31,7 @@ use runtime::net::{ListenOptions, TcpListener, TcpStream};
 
 use events::Events;
 
+pub use counts::{Counts, Latencies};
 pub use cql_protocol::TabletRoute;
 pub use events::TopologyChange;
 
@@ -77,6 +79,7 @@ pub struct Server {
     pub(crate) request_bytes: runtime::Semaphore,
     pub(crate) draining: Cell<bool>,
     pub(crate) requests: Cell<u64>,
+    pub(crate) counts: Counts,
 }
 
 /// A shard's listening sockets.
@@ -119,6 +122,7 @@ impl Server {
             request_bytes: runtime::Semaphore::new(request_bytes_max),
             draining: Cell::new(false),
             requests: Cell::new(0),
+            counts: Counts::default(),
         });
         let listener = Rc::downgrade(&server);
         engine.set_listener(Box::new(move |change| {
@@ -132,6 +136,16 @@ impl Server {
     /// Requests answered so far.
     pub fn requests(&self) -> u64 {
         self.requests.get()
+    }
+
+    /// What was counted.
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// Connections that are open.
+    pub fn connections(&self) -> usize {
+        self.connections.get()
     }
 
     /// Accepts connections until the node drains; to be spawned for each listener.

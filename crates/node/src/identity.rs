@@ -71,10 +71,3 @@ fn write_durably(dir: &Path, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     fs::rename(&temporary, path)?;
     fs::sync_dir(dir)
 }
-
-/// A token for the control socket.
-pub(crate) fn secret() -> String {
-    let mut random = [0; 16];
-    runtime::random_bytes(&mut random);
-    Uuid::from_bytes(random).simple().to_string()
-}

@@ -6,8 +6,8 @@
 
 mod cluster;
 pub mod config;
-pub mod control;
 mod identity;
+mod operator;
 mod shard_main;
 mod start;
 

@@ -19,7 +19,7 @@ use runtime::ShardId;
 
 use crate::cluster;
 use crate::config::{CommitlogSync, Config};
-use crate::control;
+use crate::operator::Doors;
 use crate::start::{Shared, Stage, stored_tables};
 
 /// How long an address that is in use is tried again.
@@ -100,7 +100,10 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
     let rpc = match &shared.embedded {
         Some(_) => None,
         None => match cluster::open_door(shared, &shard).await? {
-            Some(rpc) => Some(rpc),
+            Some(rpc) => {
+                runtime::set_local(rpc.clone());
+                Some(rpc)
+            }
             None => return Ok(()),
         },
     };
@@ -227,7 +230,15 @@ async fn serve(
             return Ok(None);
         }
     };
+    let mut doors = None;
     if id == ShardId(0) {
+        match Doors::bind(shared).await {
+            Ok(bound) => doors = Some(bound),
+            Err(e) => {
+                shared.fail(e);
+                return Ok(None);
+            }
+        }
         let port = |l: &runtime::net::TcpListener| l.local_addr().map_err(|e| e.to_string());
         options.address = port(&listeners.cql)?;
         options.shard_aware_address = listeners.shard_aware.as_ref().map(port).transpose()?;
@@ -264,7 +275,7 @@ async fn serve(
         runtime::Group::BACKGROUND,
         engine.coordinator.clone().run_batchlog(),
     ));
-    let server = Server::new(engine, options, request_bytes_max);
+    let server = Server::new(engine.clone(), options, request_bytes_max);
     runtime::set_local(server.clone());
     if !shared.meet(Stage::Serving).await {
         return Ok(None);
@@ -274,7 +285,9 @@ async fn serve(
         drop(runtime::spawn(server.clone().accept(aware, true)));
     }
     if id == ShardId(0) {
-        control::listen(shared).await?;
+        if let (Some(doors), Some(cluster)) = (doors, &member) {
+            doors.open(shared, &engine, cluster)?;
+        }
         if shared.announces {
             announce(shared);
         }

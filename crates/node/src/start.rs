@@ -55,7 +55,6 @@ pub(crate) struct Shared {
     /// Where other nodes are listened to, once shard 0 has bound it.
     internode: Mutex<Option<SocketAddr>>,
     pub(crate) embedded: Option<Embedded>,
-    pub(crate) secret: String,
     /// Whether to say on standard output that the node serves.
     pub(crate) announces: bool,
     /// Held until the last shard has ended.
@@ -268,7 +267,6 @@ fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Re
         addresses: Mutex::new(None),
         internode: Mutex::new(None),
         embedded,
-        secret: identity::secret(),
         announces,
         _lock: lock,
         config,

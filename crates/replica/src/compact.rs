@@ -173,13 +173,19 @@ impl Shard {
     /// Merges every tablet's sstables into one.
     pub async fn compact_all(self: &Rc<Self>) -> Result<(), String> {
         for store in self.stores() {
-            for tablet in &store.tablets {
-                while tablet.compacting.get() {
-                    runtime::sleep(std::time::Duration::from_millis(5)).await;
-                }
-                if let Some(choice) = major(&self.infos(&store, tablet)) {
-                    self.compact(&store, tablet, &choice).await?;
-                }
+            self.compact_table(&store).await?;
+        }
+        Ok(())
+    }
+
+    /// Merges the sstables of each of a table's tablets into one.
+    pub async fn compact_table(self: &Rc<Self>, store: &Rc<TableStore>) -> Result<(), String> {
+        for tablet in &store.tablets {
+            while tablet.compacting.get() {
+                runtime::sleep(std::time::Duration::from_millis(5)).await;
+            }
+            if let Some(choice) = major(&self.infos(store, tablet)) {
+                self.compact(store, tablet, &choice).await?;
             }
         }
         Ok(())

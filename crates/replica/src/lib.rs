@@ -21,6 +21,7 @@ mod read;
 mod recovery;
 mod row_cache;
 mod shard;
+mod snapshot;
 mod tablet;
 
 pub use compact::reshard;
@@ -31,4 +32,5 @@ pub use read::{BlockLimits, PartitionRead, PartitionReader, ReadError, ScanReade
 pub use recovery::{RecoveryError, RecoveryStats};
 pub use row_cache::{CachedRow, RowCacheBudget};
 pub use shard::{Shard, ShardOptions, WriteError, shard_range};
+pub use snapshot::{SNAPSHOTS, Work};
 pub use tablet::{TableStore, Tablet, TokenRange, Version};

@@ -93,6 +93,9 @@ pub(crate) fn node_config(setup: &Setup, shards: u32, address: SocketAddr) -> Co
         broadcast_rpc_address: address.ip(),
         native_transport_port: address.port(),
         shard_aware_port: None,
+        api: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
+        prometheus: None,
+        table_metrics: false,
         commitlog_sync: match setup.durability {
             Durability::Periodic(period) => CommitlogSync::Periodic { period },
             Durability::Batch => CommitlogSync::Batch,
@@ -191,7 +194,7 @@ pub(crate) async fn live(shard: ShardId, config: Config, start: Rc<RefCell<Start
     }
 }
 
-/// An operator with nothing to do: flushes and compacts by the control port, now and then.
+/// An operator with nothing to do: flushes and compacts by the REST API, now and then.
 async fn operate() {
     loop {
         runtime::sleep(Duration::from_millis(20 + runtime::random_u64() % 300)).await;
@@ -201,29 +204,24 @@ async fn operate() {
             "flush"
         };
         // It fails while the node starts, or when the disk does; the node says so to the clients.
-        let _ = command_by_control_port(command).await;
+        let _ = command_by_api(command).await;
     }
 }
 
-async fn command_by_control_port(command: &str) -> Option<String> {
-    let text = runtime::fs::read(PathBuf::from(WORKDIR).join("control")).ok()?;
-    let text = String::from_utf8(text).ok()?;
-    let (port, secret) = text.trim().split_once(' ')?;
-    let mut stream = TcpStream::connect(SocketAddr::from(([127, 0, 0, 1], port.parse().ok()?)))
-        .await
-        .ok()?;
-    stream
-        .write_all(format!("{secret} {command}\n").into_bytes())
-        .await
-        .0
-        .ok()?;
+async fn command_by_api(command: &str) -> Option<()> {
+    let text = runtime::fs::read(PathBuf::from(WORKDIR).join("api")).ok()?;
+    let address: SocketAddr = String::from_utf8(text).ok()?.trim().parse().ok()?;
+    let mut stream = TcpStream::connect(address).await.ok()?;
+    let request = format!("POST /storage_service/{command} HTTP/1.1\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.into_bytes()).await.0.ok()?;
     let mut answer = Vec::new();
     loop {
+        answer.clear();
         answer.reserve(1024);
         let (result, filled) = stream.read(answer).await;
         answer = filled;
         if result.ok()? == 0 {
-            return String::from_utf8(answer).ok();
+            return Some(());
         }
     }
 }

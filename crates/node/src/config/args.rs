@@ -57,6 +57,22 @@ pub struct ServerArgs {
     #[arg(long, value_name = "PORT", help_heading = "Server options: network")]
     pub native_shard_aware_transport_port: Option<String>,
 
+    /// Port of the REST API; 0 for any free one, none to do without [default: 10000]
+    #[arg(long, value_name = "PORT", help_heading = "Server options: network")]
+    pub api_port: Option<String>,
+    /// Address of the REST API, which asks nobody who they are [default: localhost]
+    #[arg(long, value_name = "ADDRESS", help_heading = "Server options: network")]
+    pub api_address: Option<String>,
+    /// Port for Prometheus; 0 for any free one, none to do without [default: 9180]
+    #[arg(long, value_name = "PORT", help_heading = "Server options: network")]
+    pub prometheus_port: Option<String>,
+    /// Address for Prometheus [default: localhost]
+    #[arg(long, value_name = "ADDRESS", help_heading = "Server options: network")]
+    pub prometheus_address: Option<String>,
+    /// Tell Prometheus of each table [default: false]
+    #[arg(long, value_name = "0|1", num_args = 0..=1, default_missing_value = "1", help_heading = "Server options: network")]
+    pub enable_node_aggregated_table_metrics: Option<String>,
+
     /// Directory of the commitlog [default: commitlog in the workdir]
     #[arg(long, value_name = "DIR", help_heading = "Server options: storage")]
     pub commitlog_directory: Option<PathBuf>,
@@ -142,6 +158,14 @@ impl ServerArgs {
             (
                 "native_shard_aware_transport_port",
                 self.native_shard_aware_transport_port.clone(),
+            ),
+            ("api_port", self.api_port.clone()),
+            ("api_address", self.api_address.clone()),
+            ("prometheus_port", self.prometheus_port.clone()),
+            ("prometheus_address", self.prometheus_address.clone()),
+            (
+                "enable_node_aggregated_table_metrics",
+                self.enable_node_aggregated_table_metrics.clone(),
             ),
             ("commitlog_directory", path(&self.commitlog_directory)),
             ("data_file_directories", path(&self.data_file_directories)),

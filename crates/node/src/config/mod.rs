@@ -4,6 +4,7 @@
 //! from; a wrong one is an error that names the option, what was given and what is expected. Nothing is ignored in
 //! silence: a name of the two files without an effect here warns, any other is an error that suggests the nearest.
 
+mod admin;
 mod args;
 mod cluster;
 #[cfg(test)]
@@ -68,6 +69,12 @@ pub struct Config {
     pub native_transport_port: u16,
     /// CQL port where the client's port chooses the shard; 0 takes any free one, None does without.
     pub shard_aware_port: Option<u16>,
+    /// Where the REST API listens, if it does; a port of 0 takes any free one.
+    pub api: Option<SocketAddr>,
+    /// Where Prometheus is answered, if it is; a port of 0 takes any free one.
+    pub prometheus: Option<SocketAddr>,
+    /// Whether Prometheus is told of each table.
+    pub table_metrics: bool,
     /// When a write is acknowledged.
     pub commitlog_sync: CommitlogSync,
     /// Size of a commitlog segment in bytes.
@@ -218,6 +225,7 @@ fn resolve(
     let (smp, cpus, overprovisioned) = shards(&mut options, machine)?;
     let memory = memory(&mut options, machine)?;
     let network = network(&mut options)?;
+    let (api, prometheus, table_metrics) = admin::resolve(&mut options, network.port)?;
     let beside = file.and_then(|(path, _)| path.parent());
     let cluster = Cluster::resolve(&mut options, network.broadcast, &|| {
         let mut paths = beside.into_iter().chain([&*workdir]).map(|dir| dir.join(RACKDC_FILE));
@@ -259,6 +267,9 @@ fn resolve(
         broadcast_rpc_address: network.broadcast_rpc,
         native_transport_port: network.port,
         shard_aware_port: network.shard_aware_port,
+        api,
+        prometheus,
+        table_metrics,
         commitlog_sync,
         commitlog_segment_size,
         commitlog_total_space,

@@ -27,6 +27,8 @@ enum Unit {
 
 /// Option and spelling, by spelling.
 const SPELLINGS: &[(&str, &str, Unit)] = &[
+    ("api_address", "api_address", Unit::Same),
+    ("api_port", "api_port", Unit::Same),
     ("auto_bootstrap", "auto_bootstrap", Unit::Same),
     ("backend", "backend", Unit::Same),
     ("broadcast_address", "broadcast_address", Unit::Same),
@@ -75,6 +77,11 @@ const SPELLINGS: &[(&str, &str, Unit)] = &[
     ("data_file_directories", "data_file_directories", Unit::Same),
     ("default_log_level", "default_log_level", Unit::Same),
     ("developer_mode", "developer_mode", Unit::Same),
+    (
+        "enable_node_aggregated_table_metrics",
+        "enable_node_aggregated_table_metrics",
+        Unit::Same,
+    ),
     ("endpoint_snitch", "endpoint_snitch", Unit::Same),
     ("hinted_handoff_enabled", "hinted_handoff_enabled", Unit::Same),
     ("initial_token", "initial_token", Unit::Same),
@@ -106,6 +113,8 @@ const SPELLINGS: &[(&str, &str, Unit)] = &[
     ("native_transport_port", "native_transport_port", Unit::Same),
     ("num_tokens", "num_tokens", Unit::Same),
     ("overprovisioned", "overprovisioned", Unit::Same),
+    ("prometheus_address", "prometheus_address", Unit::Same),
+    ("prometheus_port", "prometheus_port", Unit::Same),
     ("rack", "rack", Unit::Same),
     ("range_request_timeout", "range_request_timeout", Unit::Same),
     (

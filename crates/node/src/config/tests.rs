@@ -113,7 +113,7 @@ fn defaults_are_those_of_the_manual() {
 #[test]
 fn every_option_that_is_shown_can_be_given_and_its_shown_text_is_taken_back() {
     let config = config("", "--cpuset 0-3");
-    assert_eq!(config.settings.len(), 48, "{:?}", config.settings);
+    assert_eq!(config.settings.len(), 53, "{:?}", config.settings);
     for (name, text) in &config.settings {
         let given = text.as_deref().unwrap_or("none");
         let shown = resolved(&format!("{name}: {given}"), "").map(|config| config.settings[name].clone());
@@ -260,6 +260,21 @@ fn unknown_and_wrong_options_are_refused_by_name() {
             "native_transport_port: 90420",
             "",
             "ceto.yaml: option 'native_transport_port' at line 1: '90420' given, expected a port from 0 to 65535",
+        ),
+        (
+            "",
+            "--api-port 8001 --prometheus-port 8001",
+            "--prometheus-port: '8001' given, expected another port than api_port",
+        ),
+        (
+            "",
+            "--api-port 9042",
+            "--api-port: '9042' given, expected another port than native_transport_port",
+        ),
+        (
+            "",
+            "--api-port some",
+            "--api-port: 'some' given, expected a port from 0 to 65535, or none",
         ),
         (
             "",

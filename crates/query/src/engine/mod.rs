@@ -7,6 +7,7 @@
 
 mod cluster_view;
 mod conditional;
+mod ownership;
 mod plan;
 mod prepared;
 mod read;

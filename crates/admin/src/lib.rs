@@ -1,0 +1,48 @@
+//! The operators' side of a node: the REST API, the metrics, and `nodetool`, which is a client of the API.
+//!
+//! What there is to know and to do comes through [`Operator`], which crate `node` implements; this crate knows no other of ours but
+//! `runtime`. [`serve`] runs on shard 0.
+//!
+//! Invariants
+//! - Bytes from a connection never panic, and cost a bounded amount of memory ([`http`]).
+//! - No request of an operator is on the path of a client's request.
+
+pub mod http;
+pub mod nodetool;
+pub mod operator;
+pub mod prometheus;
+mod rest;
+
+use std::rc::Rc;
+
+use runtime::net::TcpListener;
+
+pub use operator::Operator;
+
+/// Answers the REST API. To be spawned; ends never.
+pub async fn serve_api(listener: TcpListener, operator: Rc<dyn Operator>) {
+    let service: http::Service = Rc::new(move |request| Box::pin(rest::answer(operator.clone(), request)));
+    http::serve(listener, service).await;
+}
+
+/// Answers Prometheus, with a figure for each table if `tells_tables`. To be spawned; ends never.
+pub async fn serve_metrics(listener: TcpListener, operator: Rc<dyn Operator>, tells_tables: bool) {
+    let service: http::Service = Rc::new(move |request| {
+        let operator = operator.clone();
+        Box::pin(async move {
+            if request.path != "/metrics" {
+                return http::Response::refusal(404, "Not found: metrics are at /metrics");
+            }
+            let mut figures = operator.figures().await;
+            if tells_tables {
+                figures.extend(prometheus::of_tables(&operator.tables().await));
+            }
+            http::Response {
+                status: 200,
+                content_type: prometheus::CONTENT_TYPE,
+                body: prometheus::exposition(&figures).into_bytes(),
+            }
+        })
+    });
+    http::serve(listener, service).await;
+}

@@ -1,0 +1,184 @@
+//! `ceto nodetool`: asks a node's REST API and prints what Cassandra's tool of that name would.
+//!
+//! [`run`] finds the API, opens one connection, and gives both to the command. What is printed is made in [`cluster`] and [`storage`].
+
+mod client;
+mod cluster;
+mod layout;
+mod storage;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use client::Client;
+
+/// The file in a node's workdir that says where its API listens.
+pub const ADDRESS_FILE: &str = "api";
+/// Where the API listens unless it is told otherwise.
+const PORT: u16 = 10_000;
+
+/// Which node.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// The API's address.
+    pub host: Option<String>,
+    /// Its port.
+    pub port: Option<u16>,
+    /// Where to look for both when they are not given.
+    pub workdir: PathBuf,
+}
+
+impl Target {
+    /// The API's address: as given, else as the workdir says.
+    fn address(&self) -> Result<SocketAddr, String> {
+        if self.host.is_none() && self.port.is_none() {
+            let path = self.workdir.join(ADDRESS_FILE);
+            let text = runtime::fs::read(&path).map_err(|e| {
+                let workdir = self.workdir.display();
+                format!("no node with a REST API runs on {workdir} ({e}); name one with --host and --port")
+            })?;
+            let address: Option<SocketAddr> = String::from_utf8_lossy(&text).trim().parse().ok();
+            let mut address = address.ok_or_else(|| format!("{}: expected an address and a port", path.display()))?;
+            if address.ip().is_unspecified() {
+                address.set_ip(Ipv4Addr::LOCALHOST.into());
+            }
+            return Ok(address);
+        }
+        let ip = match self.host.as_deref() {
+            None | Some("localhost") => Ok(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+            Some(text) => text
+                .parse()
+                .map_err(|_| format!("--host: expected an IP address or localhost, got '{text}'")),
+        };
+        Ok(SocketAddr::new(ip?, self.port.unwrap_or(PORT)))
+    }
+}
+
+/// Runs a command and gives what it prints. Blocks.
+///
+/// # Errors
+/// In words for the user, when there is no such command or no such node, or the node refuses.
+pub fn run(target: Target, words: Vec<String>) -> Result<String, String> {
+    if words.first().is_some_and(|word| word == "help") {
+        return Ok(usage());
+    }
+    let address = target.address()?;
+    let answer = Arc::new(Mutex::new(Err("the node did not answer".to_owned())));
+    let result = answer.clone();
+    runtime::run(runtime::Options::default(), move |_| {
+        let (words, result) = (words.clone(), result.clone());
+        Box::pin(async move {
+            let executed = execute(address, &words).await;
+            *result.lock().expect("nobody panics while holding the answer") = executed;
+        })
+    })
+    .map_err(|e| e.to_string())?;
+    answer.lock().expect("nobody panics while holding the answer").clone()
+}
+
+/// Command, its arguments, and what it does.
+const COMMANDS: &[(&str, &str, &str)] = &[
+    ("clearsnapshot", "[-t TAG] [--all] [KEYSPACE…]", "Forget snapshots"),
+    ("compact", "[KEYSPACE [TABLE…]]", "Merge sstables"),
+    ("describecluster", "", "Name, snitch and schema versions of the cluster"),
+    ("describering", "KEYSPACE", "Token ranges and who has them"),
+    ("flush", "[KEYSPACE [TABLE…]]", "Write memtables to sstables"),
+    (
+        "getcompactionthroughput",
+        "",
+        "Print the limit of what compactions write",
+    ),
+    ("gossipinfo", "", "What the node knows of each member"),
+    ("info", "", "Load, uptime and memory of the node"),
+    ("listsnapshots", "", "List snapshots and their sizes"),
+    ("netstats", "", "Mode of the node and messages to others"),
+    ("proxyhistograms", "", "Latencies of requests that the node coordinates"),
+    ("ring", "[KEYSPACE]", "Tokens and their nodes"),
+    (
+        "setcompactionthroughput",
+        "MB",
+        "Limit what compactions write, in MiB per second; 0 for no limit",
+    ),
+    (
+        "snapshot",
+        "[-t TAG] [-cf TABLE] [KEYSPACE…]",
+        "Keep the sstables as they are now",
+    ),
+    ("status", "[KEYSPACE]", "State, load and share of each member"),
+    ("tablestats", "[KEYSPACE[.TABLE]…]", "What the node has of each table"),
+    ("version", "", "Release of Cassandra that the node is compatible with"),
+];
+
+fn usage() -> String {
+    let mut text = "usage: ceto nodetool [--host ADDRESS] [--port PORT] [--workdir DIR] COMMAND\n\n".to_owned();
+    for (name, arguments, help) in COMMANDS {
+        text.push_str(&format!("    {:<56} {help}\n", format!("{name} {arguments}")));
+    }
+    text
+}
+
+async fn execute(address: SocketAddr, words: &[String]) -> Result<String, String> {
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let (name, arguments) = words.split_first().ok_or("expected a command")?;
+    if !COMMANDS.iter().any(|(known, ..)| known == name) {
+        let known: Vec<&str> = COMMANDS.iter().map(|(known, ..)| *known).collect();
+        return Err(format!("unknown command '{name}'; known are: {}", known.join(", ")));
+    }
+    let mut client = Client::connect(address).await?;
+    let client = &mut client;
+    match (*name, arguments) {
+        ("status", []) => cluster::status(client, None).await,
+        ("status", [keyspace]) => cluster::status(client, Some(keyspace)).await,
+        ("ring", []) => cluster::ring(client, None).await,
+        ("ring", [keyspace]) => cluster::ring(client, Some(keyspace)).await,
+        ("describering", [keyspace]) => cluster::describe_ring(client, keyspace).await,
+        ("gossipinfo", []) => cluster::gossip_info(client).await,
+        ("describecluster", []) => cluster::describe_cluster(client).await,
+        ("info", _) => cluster::info(client).await,
+        ("netstats", _) => cluster::net_stats(client).await,
+        ("version", []) => cluster::version(client).await,
+        ("proxyhistograms", []) => cluster::proxy_histograms(client).await,
+        ("flush", names) => storage::flush(client, names).await,
+        ("compact", names) => storage::compact(client, names).await,
+        ("snapshot", arguments) => storage::take_snapshot(client, arguments).await,
+        ("listsnapshots", []) => storage::list_snapshots(client).await,
+        ("clearsnapshot", arguments) => storage::clear_snapshots(client, arguments).await,
+        ("tablestats", names) => storage::table_stats(client, names).await,
+        ("getcompactionthroughput", []) => storage::throughput(client).await,
+        ("setcompactionthroughput", [limit]) => storage::set_throughput(client, limit).await,
+        (name, _) => {
+            let found = COMMANDS.iter().find(|(known, ..)| *known == name);
+            let arguments = found.map_or("", |(_, arguments, _)| arguments);
+            Err(format!("usage: ceto nodetool {name} {arguments}"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_api_is_found_where_it_is_said_to_be() {
+        let target = |host: Option<&str>, port| Target {
+            host: host.map(str::to_owned),
+            port,
+            workdir: PathBuf::from("/nowhere"),
+        };
+        let told = |target: Target| target.address().map_or_else(|e| e, |address| address.to_string());
+        assert_eq!(told(target(Some("127.0.0.2"), None)), "127.0.0.2:10000");
+        assert_eq!(told(target(None, Some(7))), "127.0.0.1:7");
+        assert_eq!(told(target(Some("::1"), Some(7))), "[::1]:7");
+        assert!(told(target(Some("x"), None)).contains("expected an IP address"));
+        assert!(told(target(None, None)).contains("no node with a REST API runs on /nowhere"));
+    }
+
+    #[test]
+    fn help_lists_every_command() {
+        let usage = usage();
+        for (name, ..) in COMMANDS {
+            assert!(usage.contains(name), "{name} is not in the help");
+        }
+    }
+}

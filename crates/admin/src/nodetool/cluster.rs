@@ -1,0 +1,393 @@
+//! Commands about the cluster and the node.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::client::{Client, pairs, string, strings};
+use super::layout::{columns, size};
+use crate::http::escape;
+
+/// A member, as commands print it.
+struct Line {
+    address: String,
+    host_id: String,
+    datacenter: String,
+    rack: String,
+    state: &'static str,
+    is_up: bool,
+    load: String,
+}
+
+async fn lines(client: &mut Client) -> Result<Vec<Line>, String> {
+    let up: BTreeSet<String> = strings(&client.get("/gossiper/endpoint/live").await?)
+        .into_iter()
+        .collect();
+    let joining = strings(&client.get("/storage_service/nodes/joining").await?);
+    let leaving = strings(&client.get("/storage_service/nodes/leaving").await?);
+    let loads: BTreeMap<String, Value> = pairs(&client.get("/storage_service/load_map").await?)
+        .into_iter()
+        .collect();
+    let mut lines = Vec::new();
+    for (address, host_id) in pairs(&client.get("/storage_service/host_id").await?) {
+        let place = escape(&address);
+        lines.push(Line {
+            host_id: string(&host_id).to_owned(),
+            datacenter: client.text(&format!("/snitch/datacenter?host={place}")).await?,
+            rack: client.text(&format!("/snitch/rack?host={place}")).await?,
+            state: match () {
+                () if joining.contains(&address) => "Joining",
+                () if leaving.contains(&address) => "Leaving",
+                () => "Normal",
+            },
+            is_up: up.contains(&address),
+            // Only the node itself knows what it has.
+            load: loads
+                .get(&address)
+                .and_then(Value::as_u64)
+                .map_or_else(|| "?".to_owned(), size),
+            address,
+        });
+    }
+    Ok(lines)
+}
+
+/// What each member owns: of a keyspace, if one is named.
+async fn owned(client: &mut Client, keyspace: Option<&str>) -> Result<BTreeMap<String, f64>, String> {
+    let path = match keyspace {
+        Some(keyspace) => format!("/storage_service/ownership/{}", escape(keyspace)),
+        None => "/storage_service/ownership".to_owned(),
+    };
+    let shares = pairs(&client.get(&path).await?).into_iter();
+    Ok(shares
+        .map(|(address, share)| (address, string(&share).parse().unwrap_or(0.0)))
+        .collect())
+}
+
+fn percent(share: Option<&f64>) -> String {
+    share.map_or_else(|| "?".to_owned(), |share| format!("{:.1}%", share * 100.0))
+}
+
+fn by_datacenter(lines: &[Line]) -> BTreeMap<&str, Vec<&Line>> {
+    let mut found: BTreeMap<&str, Vec<&Line>> = BTreeMap::new();
+    for line in lines {
+        found.entry(&line.datacenter).or_default().push(line);
+    }
+    found
+}
+
+/// The number of each member's tokens.
+async fn token_counts(client: &mut Client, lines: &[Line]) -> Result<BTreeMap<String, usize>, String> {
+    let mut counts = BTreeMap::new();
+    for line in lines {
+        let tokens = client
+            .get(&format!("/storage_service/tokens/{}", escape(&line.address)))
+            .await?;
+        counts.insert(line.address.clone(), strings(&tokens).len());
+    }
+    Ok(counts)
+}
+
+pub(super) async fn status(client: &mut Client, keyspace: Option<&str>) -> Result<String, String> {
+    let lines = lines(client).await?;
+    let tokens = token_counts(client, &lines).await?;
+    let owned = match keyspace {
+        Some(_) => owned(client, keyspace).await?,
+        None => BTreeMap::new(),
+    };
+    let mut out = String::new();
+    for (datacenter, members) in by_datacenter(&lines) {
+        let title = format!("Datacenter: {datacenter}");
+        let line = "=".repeat(title.chars().count());
+        out.push_str(&format!(
+            "{title}\n{line}\nStatus=Up/Down\n|/ State=Normal/Leaving/Joining/Moving\n"
+        ));
+        let owns = if keyspace.is_some() { "Owns (effective)" } else { "Owns" };
+        let mut rows = vec![
+            ["--", "Address", "Load", "Tokens", owns, "Host ID", "Rack"]
+                .map(str::to_owned)
+                .to_vec(),
+        ];
+        for member in members {
+            rows.push(vec![
+                format!("{}{}", if member.is_up { 'U' } else { 'D' }, &member.state[..1]),
+                member.address.clone(),
+                member.load.clone(),
+                tokens.get(&member.address).copied().unwrap_or(0).to_string(),
+                percent(owned.get(&member.address)),
+                member.host_id.clone(),
+                member.rack.clone(),
+            ]);
+        }
+        out.push_str(&columns(&rows));
+        out.push('\n');
+    }
+    if keyspace.is_none() {
+        out.push_str("Note: ownership is of a keyspace's replication; name a keyspace to see it.\n");
+    }
+    Ok(out)
+}
+
+pub(super) async fn ring(client: &mut Client, keyspace: Option<&str>) -> Result<String, String> {
+    let lines = lines(client).await?;
+    let owned = owned(client, keyspace).await?;
+    let tokens = pairs(&client.get("/storage_service/tokens_endpoint").await?);
+    let mut out = String::new();
+    for (datacenter, members) in by_datacenter(&lines) {
+        out.push_str(&format!("\nDatacenter: {datacenter}\n==========\n"));
+        let header = ["Address", "Rack", "Status", "State", "Load", "Owns", "Token"];
+        let mut rows = vec![header.map(str::to_owned).to_vec()];
+        let of_member = |address: &str| members.iter().find(|member| member.address == address).copied();
+        let here: Vec<(&String, &Line)> = tokens
+            .iter()
+            .filter_map(|(token, address)| Some((token, of_member(string(address))?)))
+            .collect();
+        if let Some((last, _)) = here.last() {
+            let mut row = vec![String::new(); 6];
+            row.push((*last).clone());
+            rows.push(row);
+        }
+        for (token, member) in here {
+            rows.push(vec![
+                member.address.clone(),
+                member.rack.clone(),
+                if member.is_up { "Up" } else { "Down" }.to_owned(),
+                member.state.to_owned(),
+                member.load.clone(),
+                percent(owned.get(&member.address)),
+                token.clone(),
+            ]);
+        }
+        out.push_str(&columns(&rows));
+    }
+    Ok(out)
+}
+
+pub(super) async fn describe_ring(client: &mut Client, keyspace: &str) -> Result<String, String> {
+    let version = client.text("/storage_service/schema_version").await?;
+    let ranges = client
+        .get(&format!("/storage_service/describe_ring/{}", escape(keyspace)))
+        .await?;
+    let mut out = format!("Schema Version:{version}\nTokenRange: \n");
+    for range in ranges.as_array().map(Vec::as_slice).unwrap_or_default() {
+        let details = range["endpoint_details"]
+            .as_array()
+            .map(Vec::as_slice)
+            .unwrap_or_default();
+        let details: Vec<String> = details
+            .iter()
+            .map(|detail| {
+                let [host, datacenter, rack] = ["host", "datacenter", "rack"].map(|name| string(&detail[name]));
+                format!("EndpointDetails(host:{host}, datacenter:{datacenter}, rack:{rack})")
+            })
+            .collect();
+        out.push_str(&format!(
+            "\tTokenRange(start_token:{}, end_token:{}, endpoints:[{}], rpc_endpoints:[{}], endpoint_details:[{}])\n",
+            string(&range["start_token"]),
+            string(&range["end_token"]),
+            strings(&range["endpoints"]).join(", "),
+            strings(&range["rpc_endpoints"]).join(", "),
+            details.join(", ")
+        ));
+    }
+    Ok(out)
+}
+
+pub(super) async fn gossip_info(client: &mut Client) -> Result<String, String> {
+    let endpoints = client.get("/failure_detector/endpoints").await?;
+    let names: BTreeMap<u64, &str> = BTreeMap::from([
+        (0, "STATUS"),
+        (3, "SCHEMA"),
+        (4, "DC"),
+        (5, "RACK"),
+        (6, "RELEASE_VERSION"),
+        (9, "RPC_ADDRESS"),
+        (13, "HOST_ID"),
+        (14, "TOKENS"),
+    ]);
+    let mut out = String::new();
+    for endpoint in endpoints.as_array().map(Vec::as_slice).unwrap_or_default() {
+        out.push_str(&format!(
+            "/{}\n  generation:{}\n  heartbeat:{}\n",
+            string(&endpoint["addrs"]),
+            endpoint["generation"],
+            endpoint["version"]
+        ));
+        for state in endpoint["application_state"]
+            .as_array()
+            .map(Vec::as_slice)
+            .unwrap_or_default()
+        {
+            let name = state["application_state"]
+                .as_u64()
+                .and_then(|number| names.get(&number));
+            let value = match name {
+                Some(&"TOKENS") => "<hidden>",
+                _ => string(&state["value"]),
+            };
+            out.push_str(&format!("  {}:{}:{value}\n", name.unwrap_or(&"X"), state["version"]));
+        }
+    }
+    Ok(out)
+}
+
+pub(super) async fn describe_cluster(client: &mut Client) -> Result<String, String> {
+    let name = client.text("/storage_service/cluster_name").await?;
+    let snitch = client.text("/snitch/name").await?;
+    let partitioner = client.text("/storage_service/partitioner_name").await?;
+    let mut out = format!(
+        "Cluster Information:\n\tName: {name}\n\tSnitch: {snitch}\n\tDynamicEndPointSnitch: disabled\n\tPartitioner: {partitioner}\n\
+         \tSchema versions:\n"
+    );
+    for (version, addresses) in pairs(&client.get("/storage_proxy/schema_versions").await?) {
+        out.push_str(&format!("\t\t{version}: [{}]\n\n", strings(&addresses).join(", ")));
+    }
+    Ok(out)
+}
+
+pub(super) async fn info(client: &mut Client) -> Result<String, String> {
+    let tokens = strings(&client.get("/storage_service/tokens").await?);
+    let figures = client.get("/metrics/all").await?;
+    let figure = |name: &str| figures[name].as_u64().unwrap_or(0);
+    let megabytes = |bytes: u64| format!("{}.{:02}", bytes >> 20, ((bytes & 0xF_FFFF) * 100) >> 20);
+    let rows = [
+        ("ID", client.text("/storage_service/hostid/local").await?),
+        (
+            "Gossip active",
+            client.get("/storage_service/gossiping").await?.to_string(),
+        ),
+        (
+            "Native Transport active",
+            client.get("/storage_service/native_transport").await?.to_string(),
+        ),
+        ("Load", size(client.number("/storage_service/load").await?)),
+        ("Generation No", figure_of_self(client).await?),
+        (
+            "Uptime (seconds)",
+            (client.number("/system/uptime_ms").await? / 1000).to_string(),
+        ),
+        (
+            "Memtables (MB)",
+            format!(
+                "{} / {}",
+                megabytes(figure("dirty_bytes")),
+                megabytes(figure("dirty_bytes_max"))
+            ),
+        ),
+        ("Commitlog (MB)", megabytes(figure("commitlog_bytes"))),
+        (
+            "Hints",
+            format!(
+                "{} written, {} replayed, {} dropped, {} expired, {} waiting",
+                figure("hints_written_total"),
+                figure("hints_replayed_total"),
+                figure("hints_dropped_total"),
+                figure("hints_expired_total"),
+                size(figure("hints_waiting_bytes"))
+            ),
+        ),
+        ("Data Center", client.text("/snitch/datacenter").await?),
+        ("Rack", client.text("/snitch/rack").await?),
+        ("Row Cache", format!("size {}", size(figure("row_cache_bytes")))),
+        (
+            "Chunk Cache",
+            format!(
+                "size {}, {} hits, {} misses",
+                size(figure("chunk_cache_bytes")),
+                figure("chunk_cache_hits_total"),
+                figure("chunk_cache_misses_total")
+            ),
+        ),
+        (
+            "Token",
+            match tokens.as_slice() {
+                [token] => token.clone(),
+                tokens => format!("({} tokens; see the command ring)", tokens.len()),
+            },
+        ),
+    ];
+    let lines = rows.into_iter().map(|(name, value)| format!("{name:<23}: {value}\n"));
+    Ok(lines.collect())
+}
+
+async fn figure_of_self(client: &mut Client) -> Result<String, String> {
+    let id = client.text("/storage_service/hostid/local").await?;
+    let generation = client.number(&format!("/gossiper/generation_number/{id}")).await?;
+    Ok(generation.to_string())
+}
+
+pub(super) async fn net_stats(client: &mut Client) -> Result<String, String> {
+    let mode = client.text("/storage_service/operation_mode").await?;
+    let figures = client.get("/metrics/all").await?;
+    let figure = |name: &str| figures[name].as_u64().unwrap_or(0);
+    let mut out = format!(
+        "Mode: {mode}\nNot sending any streams.\nRead Repair Statistics:\nAttempted: {}\nMismatch (Blocking): {}\nMismatch (Background): 0\n",
+        figure("coordinator_repairs_total"),
+        figure("coordinator_digest_mismatches_total")
+    );
+    let [pending, sent, dropped] =
+        ["pending", "sent", "timeout"].map(|kind| format!("/messaging_service/messages/{kind}"));
+    let pending = pairs(&client.get(&pending).await?);
+    let sent: BTreeMap<String, Value> = pairs(&client.get(&sent).await?).into_iter().collect();
+    let dropped: BTreeMap<String, Value> = pairs(&client.get(&dropped).await?).into_iter().collect();
+    out.push_str(&format!(
+        "{:<25}{:>10}{:>10}{:>15}{:>10}\n",
+        "Messages to", "Active", "Pending", "Completed", "Dropped"
+    ));
+    for (address, pending) in pending {
+        let of = |map: &BTreeMap<String, Value>| map.get(&address).and_then(Value::as_u64).unwrap_or(0);
+        out.push_str(&format!(
+            "{address:<25}{:>10}{:>10}{:>15}{:>10}\n",
+            "n/a",
+            pending.as_u64().unwrap_or(0),
+            of(&sent),
+            of(&dropped)
+        ));
+    }
+    Ok(out)
+}
+
+pub(super) async fn version(client: &mut Client) -> Result<String, String> {
+    let release = client.text("/storage_service/release_version").await?;
+    Ok(format!("ReleaseVersion: {release}\n"))
+}
+
+pub(super) async fn proxy_histograms(client: &mut Client) -> Result<String, String> {
+    let mut histograms = Vec::new();
+    for kind in ["read", "write", "range", "cas_read", "cas_write"] {
+        histograms.push(
+            client
+                .get(&format!("/storage_proxy/metrics/{kind}/latency/histogram"))
+                .await?,
+        );
+    }
+    let titles = [
+        "Read Latency",
+        "Write Latency",
+        "Range Latency",
+        "CAS Read Latency",
+        "CAS Write Latency",
+    ];
+    let row = |name: &str, cells: Vec<String>| {
+        let cells: String = cells.iter().map(|cell| format!("{cell:>19}")).collect();
+        format!("{name:<10}{cells}\n")
+    };
+    let mut out = "proxy histograms\n".to_owned();
+    out.push_str(&row("Percentile", titles.map(str::to_owned).to_vec()));
+    out.push_str(&row("", vec!["(micros)".to_owned(); 5]));
+    for (title, field) in [
+        ("50%", "p50"),
+        ("75%", "p75"),
+        ("95%", "p95"),
+        ("98%", "p98"),
+        ("99%", "p99"),
+        ("Min", "min"),
+        ("Max", "max"),
+    ] {
+        let cells = histograms
+            .iter()
+            .map(|h| format!("{}.00", h[field].as_u64().unwrap_or(0)));
+        out.push_str(&row(title, cells.collect()));
+    }
+    Ok(out)
+}

@@ -1,0 +1,242 @@
+//! Commands about what is stored.
+
+use std::collections::BTreeMap;
+
+use super::client::{Client, pairs, string, strings};
+use super::layout::{columns, size};
+use crate::http::escape;
+
+/// The path of a command for keyspaces and tables: those of a keyspace when one is named.
+fn path(verb: (&str, &str), names: &[&str]) -> String {
+    match names {
+        [] => format!("/storage_service/{}", verb.0),
+        [keyspace] => format!("/storage_service/{}/{}", verb.1, escape(keyspace)),
+        [keyspace, tables @ ..] => {
+            format!(
+                "/storage_service/{}/{}?cf={}",
+                verb.1,
+                escape(keyspace),
+                escape(&tables.join(","))
+            )
+        }
+    }
+}
+
+pub(super) async fn flush(client: &mut Client, names: &[&str]) -> Result<String, String> {
+    client.post(&path(("flush", "keyspace_flush"), names)).await?;
+    Ok(String::new())
+}
+
+pub(super) async fn compact(client: &mut Client, names: &[&str]) -> Result<String, String> {
+    client.post(&path(("compact", "keyspace_compaction"), names)).await?;
+    Ok(String::new())
+}
+
+/// What snapshot commands are told.
+#[derive(Default, PartialEq, Eq, Debug)]
+struct Given<'w> {
+    tag: Option<&'w str>,
+    tables: Option<&'w str>,
+    all: bool,
+    keyspaces: Vec<&'w str>,
+}
+
+fn given<'w>(words: &[&'w str]) -> Result<Given<'w>, String> {
+    let mut given = Given::default();
+    let mut words = words.iter().copied();
+    while let Some(word) = words.next() {
+        let mut value = || words.next().ok_or_else(|| format!("{word}: expected a value"));
+        match word {
+            "-t" | "--tag" => given.tag = Some(value()?),
+            "-cf" | "--column-family" | "--table" => given.tables = Some(value()?),
+            "--all" => given.all = true,
+            "--" => {}
+            word if word.starts_with('-') => return Err(format!("unknown option {word}")),
+            keyspace => given.keyspaces.push(keyspace),
+        }
+    }
+    Ok(given)
+}
+
+impl Given<'_> {
+    fn query(&self) -> String {
+        let keyspaces = self.keyspaces.join(",");
+        let parameters = [("tag", self.tag), ("kn", Some(keyspaces.as_str())), ("cf", self.tables)];
+        let parameters = parameters.into_iter().filter_map(|(name, value)| {
+            let value = value.filter(|value| !value.is_empty())?;
+            Some(format!("{name}={}", escape(value)))
+        });
+        let parameters: Vec<String> = parameters.collect();
+        format!("/storage_service/snapshots?{}", parameters.join("&"))
+    }
+
+    fn keyspaces(&self) -> String {
+        match self.keyspaces.as_slice() {
+            [] => "all keyspaces".to_owned(),
+            keyspaces => keyspaces.join(", "),
+        }
+    }
+}
+
+pub(super) async fn take_snapshot(client: &mut Client, words: &[&str]) -> Result<String, String> {
+    let given = given(words)?;
+    let now = (runtime::wall_clock_us() / 1000).to_string();
+    let given = Given {
+        tag: Some(given.tag.unwrap_or(&now)),
+        ..given
+    };
+    client.post(&given.query()).await?;
+    let tag = given.tag.unwrap_or_default();
+    Ok(format!(
+        "Requested creating snapshot(s) for [{}] with snapshot name [{tag}] and options {{skipFlush=false}}\nSnapshot directory: {tag}\n",
+        given.keyspaces()
+    ))
+}
+
+pub(super) async fn clear_snapshots(client: &mut Client, words: &[&str]) -> Result<String, String> {
+    let given = given(words)?;
+    if given.tag.is_none() && !given.all {
+        return Err("Specify snapshot name or --all".to_owned());
+    }
+    client.delete(&given.query()).await?;
+    let snapshots = given.tag.unwrap_or("all snapshots");
+    Ok(format!(
+        "Requested clearing snapshot(s) for [{}] with [{snapshots}]\n",
+        given.keyspaces()
+    ))
+}
+
+pub(super) async fn list_snapshots(client: &mut Client) -> Result<String, String> {
+    let snapshots = pairs(&client.get("/storage_service/snapshots").await?);
+    if snapshots.is_empty() {
+        return Ok("Snapshot Details: \nThere are no snapshots\n".to_owned());
+    }
+    let header = [
+        "Snapshot name",
+        "Keyspace name",
+        "Column family name",
+        "True size",
+        "Size on disk",
+    ];
+    let mut rows = vec![header.map(str::to_owned).to_vec()];
+    let mut own = 0;
+    for (tag, parts) in &snapshots {
+        for part in parts.as_array().map(Vec::as_slice).unwrap_or_default() {
+            let bytes = |name: &str| part[name].as_u64().unwrap_or(0);
+            own += bytes("live");
+            rows.push(vec![
+                tag.clone(),
+                string(&part["ks"]).to_owned(),
+                string(&part["cf"]).to_owned(),
+                size(bytes("live")),
+                size(bytes("total")),
+            ]);
+        }
+    }
+    Ok(format!(
+        "Snapshot Details: \n{}\nTotal TrueDiskSpaceUsed: {}\n",
+        columns(&rows),
+        size(own)
+    ))
+}
+
+/// What is printed of a table, and where the API has it.
+const FIGURES: &[(&str, &str)] = &[
+    ("SSTable count", "live_ss_table_count"),
+    ("Space used (live)", "live_disk_space_used"),
+    ("Space used (total)", "total_disk_space_used"),
+    ("Space used by snapshots (total)", "snapshots_size"),
+    ("Off heap memory used (total)", "sstable_memory_bytes"),
+    ("Number of partitions (estimate)", "estimated_row_count"),
+    ("Memtable cell count", "memtable_columns_count"),
+    ("Memtable data size", "memtable_live_data_size"),
+    ("Pending flushes", "pending_flushes"),
+];
+
+pub(super) async fn table_stats(client: &mut Client, names: &[&str]) -> Result<String, String> {
+    let is_meant = |keyspace: &str, table: &str| {
+        let named = |name: &&str| match name.split_once('.') {
+            Some((k, t)) => (k, t) == (keyspace, table),
+            None => *name == keyspace,
+        };
+        names.is_empty() || names.iter().any(named)
+    };
+    let all = strings(&client.get("/column_family/name").await?);
+    let mut keyspaces: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (keyspace, table) in all.iter().filter_map(|name| name.split_once(':')) {
+        if is_meant(keyspace, table) {
+            keyspaces.entry(keyspace).or_default().push(table);
+        }
+    }
+    for name in names {
+        let (keyspace, table) = name.split_once('.').map_or((*name, None), |(k, t)| (k, Some(t)));
+        let tables = keyspaces
+            .get(keyspace)
+            .ok_or_else(|| format!("Unknown keyspace or table: {name}"))?;
+        if table.is_some_and(|table| !tables.contains(&table)) {
+            return Err(format!("Unknown keyspace or table: {name}"));
+        }
+    }
+    let count = keyspaces.values().map(Vec::len).sum::<usize>();
+    let mut out = format!("Total number of tables: {count}\n----------------\n");
+    let stats = client.get("/column_family/stats").await?;
+    let stats = stats.as_array().map(Vec::as_slice).unwrap_or_default();
+    for (keyspace, tables) in keyspaces {
+        out.push_str(&format!("Keyspace : {keyspace}\n"));
+        for table in tables {
+            let told = stats
+                .iter()
+                .find(|s| string(&s["ks"]) == keyspace && string(&s["cf"]) == table);
+            out.push_str(&format!("\t\tTable: {table}\n"));
+            for (title, metric) in FIGURES {
+                // A table that is computed has no figures.
+                let figure = told.and_then(|s| s[*metric].as_u64()).unwrap_or(0);
+                out.push_str(&format!("\t\t{title}: {figure}\n"));
+            }
+            out.push('\n');
+        }
+        out.push_str("----------------\n");
+    }
+    Ok(out)
+}
+
+pub(super) async fn throughput(client: &mut Client) -> Result<String, String> {
+    let limit = client.number("/storage_service/compaction_throughput").await?;
+    Ok(format!("Current compaction throughput: {limit} MB/s\n"))
+}
+
+pub(super) async fn set_throughput(client: &mut Client, limit: &str) -> Result<String, String> {
+    client
+        .post(&format!(
+            "/storage_service/compaction_throughput?value={}",
+            escape(limit)
+        ))
+        .await?;
+    Ok(String::new())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_for_all_for_a_keyspace_and_for_tables_ask_different_paths() {
+        let verb = ("flush", "keyspace_flush");
+        assert_eq!(path(verb, &[]), "/storage_service/flush");
+        assert_eq!(path(verb, &["Ks"]), "/storage_service/keyspace_flush/Ks");
+        assert_eq!(
+            path(verb, &["k", "a", "b"]),
+            "/storage_service/keyspace_flush/k?cf=a%2Cb"
+        );
+    }
+
+    #[test]
+    fn snapshot_words_become_a_query() {
+        let query = |words: &[&str]| given(words).map(|given| given.query());
+        let under = |query: &str| Ok(format!("/storage_service/snapshots?{query}"));
+        assert_eq!(query(&["-t", "a b", "k1", "k2"]), under("tag=a%20b&kn=k1%2Ck2"));
+        assert_eq!(query(&["-cf", "t", "--", "k"]), under("kn=k&cf=t"));
+        assert_eq!(query(&["-t"]), Err("-t: expected a value".to_owned()));
+        assert_eq!(query(&["--skip"]), Err("unknown option --skip".to_owned()));
+    }
+}

@@ -1,0 +1,351 @@
+//! What operators may know of a node and have it do: what crate `node` gives to this one.
+//!
+//! The types are plain values, made when asked for: each tells of one moment.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::net::IpAddr;
+use std::pin::Pin;
+
+use uuid::Uuid;
+
+/// A future of this shard that borrows.
+pub type Local<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+
+/// A node, as its operator sees it. Lives on shard 0, sees the node, and of the cluster what the node knows.
+pub trait Operator {
+    /// The node and its cluster.
+    fn node(&self) -> Node;
+    /// All keyspaces, by name.
+    fn keyspaces(&self) -> Vec<Keyspace>;
+    /// Who has the tokens of a keyspace, or of one of its tables where that has tablets; None when there is none of that name.
+    fn ring(&self, keyspace: &str, table: Option<&str>) -> Option<Vec<Range>>;
+    /// The tables that have files, summed over the node's shards.
+    fn tables(&self) -> Local<'_, Vec<Table>>;
+    /// Everything that is counted, of each shard.
+    fn figures(&self) -> Local<'_, Vec<Figure>>;
+    /// Writes memtables to sstables.
+    fn flush(&self, what: Selection) -> Local<'_, Result<(), String>>;
+    /// Merges sstables.
+    fn compact(&self, what: Selection) -> Local<'_, Result<(), String>>;
+    /// Keeps the sstables as they are now, with those of what is in memory, under a name.
+    fn take_snapshot(&self, tag: String, what: Selection) -> Local<'_, Result<(), String>>;
+    /// The snapshots that are kept.
+    fn snapshots(&self) -> Local<'_, Result<Vec<Snapshot>, String>>;
+    /// Forgets snapshots: those of a tag, or all.
+    fn clear_snapshots(&self, tag: Option<String>, what: Selection) -> Local<'_, Result<(), String>>;
+    /// The limit of what compactions write; 0 is none.
+    fn compaction_bytes_per_second(&self) -> u64;
+    /// Sets it.
+    fn set_compaction_bytes_per_second(&self, bytes: u64);
+    /// Waits until the node has all metadata that was agreed on anywhere before.
+    fn barrier(&self) -> Local<'_, Result<(), String>>;
+}
+
+/// Keyspaces and tables that a command is for.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Selection {
+    /// None of them: all.
+    pub keyspaces: Vec<String>,
+    /// None of them: all of the keyspaces.
+    pub tables: Vec<String>,
+}
+
+impl Selection {
+    /// Whether a table is meant.
+    #[must_use]
+    pub fn has(&self, keyspace: &str, table: &str) -> bool {
+        let among = |names: &[String], name: &str| names.is_empty() || names.iter().any(|given| given == name);
+        among(&self.keyspaces, keyspace) && among(&self.tables, table)
+    }
+}
+
+/// A member's part in the cluster.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// Receives, but nobody reads from it.
+    Joining,
+    /// A full member.
+    Normal,
+    /// Hands over what it has.
+    Leaving,
+}
+
+/// A member of the cluster, as the node sees it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Member {
+    /// Its identity.
+    pub host_id: Uuid,
+    /// Where other nodes reach it.
+    pub address: IpAddr,
+    /// Where clients reach it.
+    pub native: IpAddr,
+    /// Its datacenter.
+    pub datacenter: String,
+    /// Its rack.
+    pub rack: String,
+    /// Its part.
+    pub state: State,
+    /// Whether it answers.
+    pub is_live: bool,
+    /// Its places on the ring.
+    pub tokens: Vec<i64>,
+    /// How many shards it has.
+    pub shards: u16,
+    /// The schema version it said last.
+    pub schema_version: Option<Uuid>,
+    /// Its release of ceto.
+    pub release: String,
+}
+
+/// The node's part in the metadata group.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Raft {
+    /// Who leads.
+    pub leader: Option<Uuid>,
+    /// The term.
+    pub term: u64,
+    /// The last entry that was applied.
+    pub applied: u64,
+    /// The last entry known to be committed.
+    pub committed: u64,
+    /// The last entry.
+    pub last: u64,
+    /// How many vote.
+    pub voters: usize,
+}
+
+/// A node and the cluster that it is in.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Node {
+    /// Its identity.
+    pub host_id: Uuid,
+    /// The cluster's name.
+    pub cluster_name: String,
+    /// The schema's version.
+    pub schema_version: Uuid,
+    /// The release of Cassandra that it is to be taken for.
+    pub release: String,
+    /// Its release of ceto.
+    pub version: String,
+    /// The snitch's class.
+    pub snitch: String,
+    /// Whether clients are served, or why not: NORMAL, JOINING, LEAVING, DRAINING.
+    pub mode: String,
+    /// How long it runs, in milliseconds.
+    pub uptime_ms: u64,
+    /// When it started, in seconds since 1970.
+    pub started_s: i64,
+    /// Whether it listens for CQL.
+    pub serves_cql: bool,
+    /// Bytes that it may use.
+    pub memory: u64,
+    /// The members, in the order in which they joined, this one among them.
+    pub members: Vec<Member>,
+    /// The metadata group.
+    pub raft: Raft,
+}
+
+impl Node {
+    /// The member that this node is.
+    #[must_use]
+    pub fn me(&self) -> Option<&Member> {
+        self.members.iter().find(|member| member.host_id == self.host_id)
+    }
+
+    /// The member at an address, or with a host id.
+    #[must_use]
+    pub fn member(&self, name: &str) -> Option<&Member> {
+        let named = |m: &&Member| m.address.to_string() == name || m.host_id.to_string() == name;
+        self.members.iter().find(named)
+    }
+}
+
+/// A keyspace.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Keyspace {
+    /// Its name.
+    pub name: String,
+    /// The node's own; not one that a user made.
+    pub is_system: bool,
+    /// Each node has all of it for itself.
+    pub is_local: bool,
+    /// Its tables.
+    pub tables: Vec<String>,
+    /// Its replication.
+    pub replication: BTreeMap<String, String>,
+}
+
+/// Tokens above `start` up to and including `end`; around the end of the ring when `end` is not above `start`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Range {
+    /// Exclusive.
+    pub start: i64,
+    /// Inclusive.
+    pub end: i64,
+    /// Who has them, the first in charge.
+    pub replicas: Vec<Uuid>,
+}
+
+impl Range {
+    /// The part of the ring that it is.
+    #[must_use]
+    pub fn share(&self) -> f64 {
+        let width = i128::from(self.end) - i128::from(self.start);
+        let width = if width > 0 { width } else { width + (1 << 64) };
+        #[expect(clippy::cast_precision_loss, reason = "a share is told with a digit or two")]
+        let share = width as f64 / (1u128 << 64) as f64;
+        share
+    }
+}
+
+/// What the node has of a table.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Table {
+    /// Its keyspace.
+    pub keyspace: String,
+    /// Its name.
+    pub name: String,
+    /// Sstables.
+    pub sstables: u64,
+    /// Bytes of their files.
+    pub disk_bytes: u64,
+    /// Bytes of their data before compression.
+    pub data_bytes: u64,
+    /// Partitions in them, counted in each.
+    pub partitions: u64,
+    /// Bytes of memory for filters, summaries and offsets.
+    pub sstable_memory_bytes: u64,
+    /// Bytes of memtables.
+    pub memtable_bytes: u64,
+    /// Partitions in them.
+    pub memtable_partitions: u64,
+    /// Memtables that are being flushed.
+    pub flushes: u64,
+    /// Bytes that snapshots alone keep on the disk.
+    pub snapshot_bytes: u64,
+}
+
+/// A table's part of a snapshot.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Snapshot {
+    /// Its name.
+    pub tag: String,
+    /// The table's keyspace.
+    pub keyspace: String,
+    /// The table.
+    pub table: String,
+    /// Bytes of its files.
+    pub bytes: u64,
+    /// Bytes of those that the table does not have any more.
+    pub own_bytes: u64,
+}
+
+/// Something that is counted or measured.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Figure {
+    /// Its name, with its unit, without `ceto_`.
+    pub name: &'static str,
+    /// What it is, in a sentence.
+    pub help: &'static str,
+    /// Which of several: names and values.
+    pub labels: Vec<(&'static str, String)>,
+    /// How much.
+    pub value: Value,
+}
+
+/// How much.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Value {
+    /// Only grows.
+    Counter(u64),
+    /// Goes up and down.
+    Gauge(f64),
+    /// Latencies: the count of each bucket by its last microsecond, in order, and the sum in microseconds.
+    Histogram(Vec<(u64, u64)>, u64),
+}
+
+/// The sum of all counters and gauges of a name.
+#[must_use]
+pub fn total(figures: &[Figure], name: &str) -> u64 {
+    let of_name = figures.iter().filter(|figure| figure.name == name);
+    of_name
+        .map(|figure| match &figure.value {
+            Value::Counter(count) => *count,
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "gauges that are added count things"
+            )]
+            Value::Gauge(value) => *value as u64,
+            Value::Histogram(buckets, _) => buckets.iter().map(|(_, count)| count).sum(),
+        })
+        .sum()
+}
+
+/// The histogram of a name and a label's value, of all shards together, and its sum.
+#[must_use]
+pub fn histogram(figures: &[Figure], name: &str, label: &str) -> (BTreeMap<u64, u64>, u64) {
+    let mut merged = (BTreeMap::new(), 0);
+    for figure in figures.iter().filter(|figure| figure.name == name) {
+        if let Value::Histogram(buckets, sum) = &figure.value
+            && figure.labels.iter().any(|(_, value)| value == label)
+        {
+            buckets
+                .iter()
+                .for_each(|(last, count)| *merged.0.entry(*last).or_default() += count);
+            merged.1 += sum;
+        }
+    }
+    merged
+}
+
+/// The microseconds that a part of the latencies do not exceed; 0 when there are none.
+#[must_use]
+pub fn percentile(buckets: &BTreeMap<u64, u64>, part: f64) -> u64 {
+    let all: u64 = buckets.values().sum();
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "a rank among fewer than 2^52 requests"
+    )]
+    let rank = (all as f64 * part).ceil().max(1.0) as u64;
+    let mut below = 0;
+    for (last, count) in buckets {
+        below += count;
+        if below >= rank {
+            return *last;
+        }
+    }
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_percentile_is_the_bucket_in_which_that_part_is_reached() {
+        let buckets = BTreeMap::from([(1, 50), (10, 40), (100, 10)]);
+        for (part, expected) in [(0.0, 1), (0.5, 1), (0.51, 10), (0.9, 10), (0.99, 100), (1.0, 100)] {
+            assert_eq!(percentile(&buckets, part), expected, "percentile {part}");
+        }
+        assert_eq!(percentile(&BTreeMap::new(), 0.5), 0, "nothing was asked yet");
+    }
+
+    #[test]
+    fn the_shares_of_ranges_make_one_ring() {
+        let range = |start, end| Range {
+            start,
+            end,
+            replicas: Vec::new(),
+        };
+        assert!((range(i64::MIN, 0).share() - 0.5).abs() < 1e-9);
+        assert!(
+            (range(0, i64::MIN).share() - 0.5).abs() < 1e-9,
+            "around the end of the ring"
+        );
+        assert!((range(5, 5).share() - 1.0).abs() < 1e-9, "one token has the whole ring");
+    }
+}

@@ -1,0 +1,213 @@
+//! The REST API: the paths and answers that tools for ScyllaDB use, for what exists here.
+//!
+//! [`ROUTES`] is all of it. A handler is given the node's operator and the request; what it refuses is answered as
+//! `{"message": …, "code": …}`.
+
+mod cluster;
+mod figures;
+mod storage;
+
+use std::rc::Rc;
+
+use serde_json::Value;
+
+use crate::http::{JSON, Request, Response};
+use crate::operator::{Keyspace, Local, Member, Operator, Selection};
+
+/// An answer, or status and reason.
+type Answer = Result<Value, (u16, String)>;
+
+/// A request on its way to its handler.
+pub(crate) struct Call {
+    operator: Rc<dyn Operator>,
+    request: Request,
+    /// What stands in the path for each `{…}` of the pattern.
+    parts: Vec<String>,
+}
+
+/// Who answers.
+enum Handler {
+    Now(fn(&Call) -> Answer),
+    Later(for<'a> fn(&'a Call) -> Local<'a, Answer>),
+}
+
+/// Method, pattern of the path, and who answers.
+type Route = (&'static str, &'static str, Handler);
+
+const ROUTES: [&[Route]; 3] = [cluster::ROUTES, storage::ROUTES, figures::ROUTES];
+
+impl Call {
+    fn part(&self) -> &str {
+        self.parts.first().map_or("", String::as_str)
+    }
+
+    fn keyspace_named(&self, name: &str) -> Result<Keyspace, (u16, String)> {
+        let found = self
+            .operator
+            .keyspaces()
+            .into_iter()
+            .find(|keyspace| keyspace.name == name);
+        found.ok_or_else(|| (400, format!("Can't find a keyspace {name}")))
+    }
+
+    /// The member that the path names by address or host id; this node where it names none.
+    fn member(&self) -> Result<Member, (u16, String)> {
+        let node = self.operator.node();
+        let name = match self.parts.first() {
+            Some(name) => Some(name.as_str()),
+            None => self.request.parameter("host").or(self.request.parameter("endpoint")),
+        };
+        let member = match name {
+            Some(name) => node.member(name),
+            None => node.me(),
+        };
+        member.cloned().ok_or_else(|| {
+            (
+                400,
+                format!("no member of the cluster is at '{}'", name.unwrap_or_default()),
+            )
+        })
+    }
+
+    /// Keyspaces of the path or parameter `kn`, and tables of the parameter `cf`, both separated by commas. What does not exist is refused.
+    fn selection(&self) -> Result<Selection, (u16, String)> {
+        let list = |text: &str| {
+            text.split(',')
+                .map(str::trim)
+                .filter(|n| !n.is_empty())
+                .map(str::to_owned)
+                .collect()
+        };
+        let keyspaces: Vec<String> = list(
+            self.parts
+                .first()
+                .map(String::as_str)
+                .or(self.request.parameter("kn"))
+                .unwrap_or(""),
+        );
+        let tables: Vec<String> = list(self.request.parameter("cf").unwrap_or(""));
+        for name in &keyspaces {
+            let keyspace = self.keyspace_named(name)?;
+            if let Some(table) = tables.iter().find(|table| !keyspace.tables.contains(table)) {
+                return Err((400, format!("Can't find a table {table} in keyspace {name}")));
+            }
+        }
+        if keyspaces.is_empty() && !tables.is_empty() {
+            return Err((400, "a table needs its keyspace".to_owned()));
+        }
+        Ok(Selection { keyspaces, tables })
+    }
+}
+
+/// Answers a request.
+pub(crate) async fn answer(operator: Rc<dyn Operator>, request: Request) -> Response {
+    let (handler, parts) = match find(&request.method, &request.path) {
+        Ok(found) => found,
+        Err((status, reason)) => return Response::refusal(status, &reason),
+    };
+    let call = Call {
+        operator,
+        request,
+        parts,
+    };
+    let answer = match handler {
+        Handler::Now(handler) => handler(&call),
+        Handler::Later(handler) => handler(&call).await,
+    };
+    match answer {
+        Ok(value) => Response {
+            status: 200,
+            content_type: JSON,
+            body: if value.is_null() {
+                Vec::new()
+            } else {
+                value.to_string().into_bytes()
+            },
+        },
+        Err((status, reason)) => Response::refusal(status, &reason),
+    }
+}
+
+/// The handler of a path, and what stands in it for the pattern's `{…}`.
+fn find(method: &str, path: &str) -> Result<(&'static Handler, Vec<String>), (u16, String)> {
+    let method = if method == "HEAD" { "GET" } else { method };
+    let path = path.trim_end_matches('/');
+    let mut allowed = Vec::new();
+    for (taken, pattern, handler) in ROUTES.into_iter().flatten() {
+        if let Some(parts) = matched(pattern, path) {
+            if *taken == method {
+                return Ok((handler, parts));
+            }
+            allowed.push(*taken);
+        }
+    }
+    if allowed.is_empty() {
+        return Err((404, "Not found".to_owned()));
+    }
+    Err((
+        405,
+        format!("{method} is not allowed here, but {}", allowed.join(" and ")),
+    ))
+}
+
+fn matched(pattern: &str, path: &str) -> Option<Vec<String>> {
+    let mut given = path.split('/');
+    let mut parts = Vec::new();
+    for wanted in pattern.trim_end_matches('/').split('/') {
+        let word = given.next()?;
+        if wanted.starts_with('{') && !word.is_empty() {
+            parts.push(word.to_owned());
+        } else if wanted != word {
+            return None;
+        }
+    }
+    given.next().is_none().then_some(parts)
+}
+
+/// What went wrong in the node.
+fn failed(reason: String) -> (u16, String) {
+    (500, reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn a_path_is_answered_by_the_pattern_that_it_fits() {
+        let cases = [
+            ("/a/b", "/a/b", Some(vec![])),
+            ("/a/{x}", "/a/b", Some(vec!["b"])),
+            ("/a/{x}/c/{y}", "/a/b/c/d", Some(vec!["b", "d"])),
+            ("/a/{x}", "/a", None),
+            ("/a/{x}", "/a/", None),
+            ("/a", "/a/b", None),
+            ("/column_family/", "/column_family", Some(vec![])),
+        ];
+        for (pattern, path, expected) in cases {
+            let expected = expected.map(|parts| parts.into_iter().map(str::to_owned).collect::<Vec<_>>());
+            assert_eq!(matched(pattern, path), expected, "{path} against {pattern}");
+        }
+    }
+
+    #[test]
+    fn unknown_paths_and_methods_are_told_apart() {
+        assert_eq!(find("GET", "/nowhere").err(), Some((404, "Not found".to_owned())));
+        let refused = find("PUT", "/storage_service/snapshots").err();
+        assert_eq!(
+            refused,
+            Some((405, "PUT is not allowed here, but GET and POST and DELETE".to_owned()))
+        );
+        assert!(find("GET", "/column_family/").is_ok() && find("HEAD", "/column_family").is_ok());
+    }
+
+    #[test]
+    fn no_path_is_there_twice() {
+        let mut seen = BTreeSet::new();
+        for (method, pattern, _) in ROUTES.into_iter().flatten() {
+            assert!(seen.insert((method, pattern)), "{method} {pattern} has two handlers");
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! What is counted and measured: column_family, storage_proxy, cache, messaging, system, task manager.
+
+use serde_json::{Value, json};
+
+use super::Handler::{Later, Now};
+use super::{Answer, Call, Route};
+use crate::operator::{Table, histogram, percentile, total};
+
+/// A table's figure.
+type OfTable = fn(&Table) -> u64;
+
+pub(super) const ROUTES: &[Route] = &[
+    ("GET", "/column_family/", Now(column_families)),
+    ("GET", "/column_family/name", Now(names)),
+    (
+        "GET",
+        "/column_family/name/keyspace",
+        Now(|c| Ok(c.operator.keyspaces().iter().map(|k| json!(k.name)).collect())),
+    ),
+    ("GET", "/column_family/stats", Later(|c| Box::pin(stats(c)))),
+    (
+        "GET",
+        "/column_family/metrics/{metric}",
+        Later(|c| Box::pin(all_tables(c))),
+    ),
+    (
+        "GET",
+        "/column_family/metrics/{metric}/{name}",
+        Later(|c| Box::pin(one_table(c))),
+    ),
+    (
+        "GET",
+        "/storage_proxy/metrics/{kind}",
+        Later(|c| Box::pin(proxy_count(c))),
+    ),
+    (
+        "GET",
+        "/storage_proxy/metrics/{kind}/{metric}",
+        Later(|c| Box::pin(proxy_metric(c))),
+    ),
+    (
+        "GET",
+        "/storage_proxy/metrics/{kind}/{metric}/histogram",
+        Later(|c| Box::pin(proxy_histogram(c))),
+    ),
+    (
+        "GET",
+        "/messaging_service/messages/sent",
+        Later(|c| Box::pin(messages(c, "rpc_calls_total"))),
+    ),
+    (
+        "GET",
+        "/messaging_service/messages/timeout",
+        Later(|c| Box::pin(messages(c, "rpc_timeouts_total"))),
+    ),
+    (
+        "GET",
+        "/messaging_service/messages/pending",
+        Later(|c| Box::pin(messages(c, "rpc_waiting"))),
+    ),
+    ("GET", "/metrics/all", Later(|c| Box::pin(everything(c)))),
+    (
+        "GET",
+        "/commitlog/metrics/total_commit_log_size",
+        Later(|c| Box::pin(sum(c, "commitlog_bytes"))),
+    ),
+    (
+        "GET",
+        "/cache_service/metrics/row/size",
+        Later(|c| Box::pin(sum(c, "row_cache_bytes"))),
+    ),
+    ("GET", "/cache_service/metrics/key/size", Now(|_| Ok(json!(0)))),
+    (
+        "GET",
+        "/compaction_manager/metrics/pending_tasks",
+        Now(|_| Ok(json!(0))),
+    ),
+    (
+        "GET",
+        "/system/uptime_ms",
+        Now(|c| Ok(json!(c.operator.node().uptime_ms))),
+    ),
+    ("GET", "/system/logger", Now(|_| Ok(json!(["root"])))),
+    ("GET", "/system/logger/{name}", Now(logger)),
+    ("POST", "/system/logger/{name}", Now(set_logger)),
+    (
+        "GET",
+        "/task_manager/list_modules",
+        Now(|_| Ok(json!(["compaction", "snapshot"]))),
+    ),
+];
+
+fn column_families(call: &Call) -> Answer {
+    let keyspaces = call.operator.keyspaces();
+    let all = keyspaces
+        .iter()
+        .flat_map(|k| k.tables.iter().map(move |table| (k, table)));
+    Ok(all
+        .map(|(k, table)| json!({"ks": k.name, "cf": table, "type": "ColumnFamilies"}))
+        .collect())
+}
+
+fn names(call: &Call) -> Answer {
+    let keyspaces = call.operator.keyspaces();
+    let all = keyspaces
+        .iter()
+        .flat_map(|k| k.tables.iter().map(move |table| (k, table)));
+    Ok(all.map(|(k, table)| json!(format!("{}:{table}", k.name))).collect())
+}
+
+fn of_table(metric: &str) -> Result<OfTable, (u16, String)> {
+    Ok(match metric {
+        "live_ss_table_count" => |t| t.sstables,
+        "total_disk_space_used" | "live_disk_space_used" => |t| t.disk_bytes,
+        "uncompressed_bytes" => |t| t.data_bytes,
+        "estimated_row_count" | "estimated_partition_count" => |t| t.partitions + t.memtable_partitions,
+        "memtable_live_data_size" | "memtable_on_heap_size" | "all_memtables_live_data_size" => |t| t.memtable_bytes,
+        "memtable_off_heap_size" => |_| 0,
+        "memtable_columns_count" => |t| t.memtable_partitions,
+        "sstable_memory_bytes" | "bloom_filter_off_heap_memory_used" => |t| t.sstable_memory_bytes,
+        "pending_flushes" => |t| t.flushes,
+        "snapshots_size" => |t| t.snapshot_bytes,
+        _ => return Err((404, "Not found".to_owned())),
+    })
+}
+
+/// All figures of all tables at once, by the names that stand for them in the paths.
+async fn stats(call: &Call) -> Answer {
+    let metrics = [
+        "live_ss_table_count",
+        "live_disk_space_used",
+        "total_disk_space_used",
+        "snapshots_size",
+        "sstable_memory_bytes",
+        "estimated_row_count",
+        "memtable_columns_count",
+        "memtable_live_data_size",
+        "pending_flushes",
+    ];
+    let mut listed = Vec::new();
+    for table in call.operator.tables().await {
+        let mut told = json!({"ks": table.keyspace, "cf": table.name});
+        for metric in metrics {
+            told[metric] = json!(of_table(metric)?(&table));
+        }
+        listed.push(told);
+    }
+    Ok(Value::Array(listed))
+}
+
+async fn all_tables(call: &Call) -> Answer {
+    let figure = of_table(call.part())?;
+    Ok(json!(call.operator.tables().await.iter().map(figure).sum::<u64>()))
+}
+
+/// A table is named `keyspace:table`.
+async fn one_table(call: &Call) -> Answer {
+    let figure = of_table(call.part())?;
+    let name = call.parts.get(1).map_or("", String::as_str);
+    let tables = call.operator.tables().await;
+    let named = |table: &&Table| name.split_once(':') == Some((&table.keyspace, &table.name));
+    let table = tables.iter().find(named).ok_or_else(|| {
+        (
+            400,
+            format!("Column family '{name}' not found: expected keyspace:table"),
+        )
+    })?;
+    Ok(json!(figure(table)))
+}
+
+/// The kind of request that a path names.
+fn kind(call: &Call) -> Result<&'static str, (u16, String)> {
+    Ok(match call.part() {
+        "read" => "read",
+        "write" => "write",
+        "cas_read" | "cas_write" | "cas" => "conditional",
+        "range" => "range",
+        _ => return Err((404, "Not found".to_owned())),
+    })
+}
+
+async fn proxy_count(call: &Call) -> Answer {
+    let kind = kind(call)?;
+    let figures = call.operator.figures().await;
+    let (buckets, _) = histogram(&figures, "request_latency_seconds", kind);
+    Ok(json!(buckets.values().sum::<u64>()))
+}
+
+async fn proxy_metric(call: &Call) -> Answer {
+    let kind = kind(call)?;
+    let figures = call.operator.figures().await;
+    let (buckets, sum) = histogram(&figures, "request_latency_seconds", kind);
+    let figure = match call.parts.get(1).map_or("", String::as_str) {
+        "latency" | "total_latency" => sum,
+        "estimated_recent_histogram" | "estimated_histogram" => return Ok(estimated(&buckets)),
+        // The coordinator counts these of reads and writes together.
+        "timeouts" | "timeouts_rates" => total(&figures, "coordinator_timeouts_total"),
+        "unavailables" | "unavailables_rates" => total(&figures, "coordinator_unavailable_total"),
+        _ => return Err((404, "Not found".to_owned())),
+    };
+    Ok(json!(figure))
+}
+
+fn estimated(buckets: &std::collections::BTreeMap<u64, u64>) -> Value {
+    json!({
+        "buckets": buckets.values().collect::<Vec<_>>(),
+        "bucket_offsets": buckets.keys().collect::<Vec<_>>(),
+    })
+}
+
+/// Percentiles in microseconds, with the buckets that they come from.
+async fn proxy_histogram(call: &Call) -> Answer {
+    let kind = kind(call)?;
+    if call.parts.get(1).is_none_or(|metric| metric != "latency") {
+        return Err((404, "Not found".to_owned()));
+    }
+    let figures = call.operator.figures().await;
+    let (buckets, sum) = histogram(&figures, "request_latency_seconds", kind);
+    let nonempty = || buckets.iter().filter(|(_, count)| **count > 0).map(|(last, _)| *last);
+    let at = |part| percentile(&buckets, part);
+    Ok(json!({
+        "count": buckets.values().sum::<u64>(),
+        "sum": sum,
+        "min": nonempty().next().unwrap_or(0),
+        "max": nonempty().next_back().unwrap_or(0),
+        "p50": at(0.5), "p75": at(0.75), "p95": at(0.95), "p98": at(0.98), "p99": at(0.99),
+        "buckets": estimated(&buckets),
+    }))
+}
+
+async fn sum(call: &Call, name: &'static str) -> Answer {
+    Ok(json!(total(&call.operator.figures().await, name)))
+}
+
+/// Of each peer, all of its links together.
+async fn messages(call: &Call, name: &'static str) -> Answer {
+    let figures = call.operator.figures().await;
+    let node = call.operator.node();
+    let peers = node.members.iter().filter(|member| member.host_id != node.host_id);
+    let listed = peers.map(|member| {
+        let id = member.host_id.to_string();
+        let of_peer = |figure: &&crate::operator::Figure| figure.labels.iter().any(|(_, value)| *value == id);
+        let of_peer: Vec<_> = figures.iter().filter(of_peer).cloned().collect();
+        json!({"key": member.address.to_string(), "value": total(&of_peer, name)})
+    });
+    Ok(listed.collect())
+}
+
+/// All counters and gauges, added over shards and labels.
+async fn everything(call: &Call) -> Answer {
+    let figures = call.operator.figures().await;
+    let names: std::collections::BTreeSet<&str> = figures.iter().map(|figure| figure.name).collect();
+    let sums = names
+        .into_iter()
+        .map(|name| (name.to_owned(), json!(total(&figures, name))));
+    Ok(Value::Object(sums.collect()))
+}
+
+fn logger(call: &Call) -> Answer {
+    if call.part() != "root" {
+        return Err((400, format!("Unknown logger name {}: there is root", call.part())));
+    }
+    Ok(json!(log::max_level().as_str().to_ascii_lowercase()))
+}
+
+fn set_logger(call: &Call) -> Answer {
+    if call.part() != "root" {
+        return Err((400, format!("Unknown logger name {}: there is root", call.part())));
+    }
+    let given = call.request.parameter("level").unwrap_or("");
+    let level = given.parse().map_err(|_| {
+        (
+            400,
+            format!("parameter level: expected off, error, warn, info, debug or trace, got '{given}'"),
+        )
+    })?;
+    log::set_max_level(level);
+    Ok(Value::Null)
+}

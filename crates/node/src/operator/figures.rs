@@ -1,0 +1,359 @@
+//! Everything that a shard counts, as figures with the shard's label.
+
+use std::collections::BTreeMap;
+
+use admin::operator::{Figure, Node, Value};
+use coordinator::Metrics;
+use cql_server::Server;
+use query::Engine;
+use rpc::Rpc;
+
+/// Figures of one shard, made one after another.
+struct Shard {
+    label: String,
+    figures: Vec<Figure>,
+}
+
+impl Shard {
+    fn add(&mut self, name: &'static str, help: &'static str, labels: &[(&'static str, &str)], value: Value) {
+        let shard = std::iter::once(("shard", self.label.clone()));
+        let labels = shard.chain(labels.iter().map(|(name, value)| (*name, (*value).to_owned())));
+        self.figures.push(Figure {
+            name,
+            help,
+            labels: labels.collect(),
+            value,
+        });
+    }
+
+    fn count(&mut self, name: &'static str, help: &'static str, count: u64) {
+        self.add(name, help, &[], Value::Counter(count));
+    }
+
+    fn gauge(&mut self, name: &'static str, help: &'static str, value: u64) {
+        self.add(name, help, &[], Value::Gauge(float(value)));
+    }
+}
+
+fn float(value: u64) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "a gauge is told in floating point")]
+    let value = value as f64;
+    value
+}
+
+/// What the shard that runs this counts.
+pub(super) fn of_shard(engine: &Engine) -> Vec<Figure> {
+    let mut shard = Shard {
+        label: runtime::shard().0.to_string(),
+        figures: Vec::new(),
+    };
+    if let Some(server) = runtime::local::<Server>() {
+        requests(&mut shard, &server);
+    }
+    coordinator(&mut shard, &engine.coordinator.metrics());
+    if let Some(kept) = engine.coordinator.hints() {
+        kept_writes(&mut shard, &kept.metrics());
+    }
+    storage(&mut shard, engine);
+    machine(&mut shard);
+    if let Some(rpc) = runtime::local::<Rpc>() {
+        links(&mut shard, &rpc);
+    }
+    shard.figures
+}
+
+fn requests(shard: &mut Shard, server: &Server) {
+    let counts = server.counts();
+    let kinds = [
+        ("query", &counts.queries),
+        ("execute", &counts.executes),
+        ("prepare", &counts.prepares),
+        ("batch", &counts.batches),
+    ];
+    for (kind, count) in kinds {
+        let value = Value::Counter(count.get());
+        shard.add(
+            "requests_total",
+            "Requests of CQL clients by kind.",
+            &[("kind", kind)],
+            value,
+        );
+    }
+    shard.count("frames_total", "Frames of CQL clients.", server.requests());
+    let latencies = [
+        ("read", &counts.reads),
+        ("write", &counts.writes),
+        ("conditional", &counts.conditional),
+        ("range", &counts.ranges),
+    ];
+    for (kind, latencies) in latencies {
+        let value = Value::Histogram(latencies.buckets(), latencies.sum_us());
+        let help = "Latencies of requests, from their arrival to their answer; those answered from memory are sampled.";
+        shard.add("request_latency_seconds", help, &[("kind", kind)], value);
+    }
+    for (place, count) in [("owner", &counts.owned), ("elsewhere", &counts.foreign)] {
+        let help =
+            "Statements on one partition by whether they came to a shard that has it; those that waited are sampled.";
+        shard.add(
+            "routed_requests_total",
+            help,
+            &[("came_to", place)],
+            Value::Counter(count.get()),
+        );
+    }
+    shard.gauge(
+        "cql_connections",
+        "Connections of CQL clients.",
+        server.connections() as u64,
+    );
+}
+
+fn coordinator(shard: &mut Shard, metrics: &Metrics) {
+    let told = [
+        (
+            "coordinator_writes_total",
+            "Writes that went to other nodes or shards.",
+            metrics.writes,
+        ),
+        (
+            "coordinator_reads_total",
+            "Stretches read from other nodes or shards.",
+            metrics.reads,
+        ),
+        (
+            "coordinator_digest_mismatches_total",
+            "Stretches whose digests differed.",
+            metrics.digest_mismatches,
+        ),
+        (
+            "coordinator_repairs_total",
+            "Mutations sent to repair a replica that a read found behind.",
+            metrics.repairs,
+        ),
+        (
+            "coordinator_speculations_total",
+            "Requests to one more replica because another was slow.",
+            metrics.speculations,
+        ),
+        (
+            "coordinator_timeouts_total",
+            "Requests that too few replicas answered in time.",
+            metrics.timeouts,
+        ),
+        (
+            "coordinator_unavailable_total",
+            "Requests refused because too few replicas live.",
+            metrics.unavailable,
+        ),
+        ("cas_total", "Conditional statements and serial reads.", metrics.cas),
+        (
+            "cas_contentions_total",
+            "Ballots that were refused because of a later one.",
+            metrics.cas_contentions,
+        ),
+        (
+            "cas_finished_total",
+            "Proposals of other leaders that were finished.",
+            metrics.cas_finished,
+        ),
+        (
+            "cas_unknown_total",
+            "Conditional statements of which nobody knows whether they were applied.",
+            metrics.cas_unknown,
+        ),
+    ];
+    for (name, help, count) in told {
+        shard.count(name, help, count);
+    }
+}
+
+fn storage(shard: &mut Shard, engine: &Engine) {
+    let (memory, work) = (engine.shard.memory(), engine.shard.work());
+    shard.gauge("dirty_bytes", "Bytes of memtables.", memory.dirty as u64);
+    shard.gauge("dirty_bytes_max", "Most bytes of memtables.", memory.dirty_max as u64);
+    shard.gauge("commitlog_bytes", "Bytes of the commitlog.", engine.shard.log.bytes());
+    let cache = &engine.shard.cache;
+    let (hits, misses) = cache.hits_and_misses();
+    shard.gauge(
+        "chunk_cache_bytes",
+        "Bytes of cached chunks of sstables.",
+        cache.used() as u64,
+    );
+    shard.count("chunk_cache_hits_total", "Chunks that were in the cache.", hits);
+    shard.count("chunk_cache_misses_total", "Chunks that were not in the cache.", misses);
+    let rows = engine.shard.row_cache_budget.bytes() as u64;
+    shard.gauge("row_cache_bytes", "Bytes of cached rows of sstables.", rows);
+    shard.gauge(
+        "flushes",
+        "Memtables that are being flushed, or wait for it.",
+        work.flushes,
+    );
+    shard.gauge("compactions", "Tablets that are being compacted.", work.compactions);
+    shard.count("failed_flushes_total", "Flushes that failed.", work.failed_flushes);
+}
+
+fn kept_writes(shard: &mut Shard, metrics: &hints::Metrics) {
+    let told = [
+        (
+            "hints_written_total",
+            "Writes kept for a replica that missed them.",
+            metrics.written,
+        ),
+        (
+            "hints_replayed_total",
+            "Kept writes that their replica has got.",
+            metrics.replayed,
+        ),
+        ("hints_dropped_total", "Writes that were not kept.", metrics.dropped),
+        (
+            "hints_expired_total",
+            "Kept writes that were too old to be sent.",
+            metrics.expired,
+        ),
+    ];
+    for (name, help, count) in told {
+        shard.count(name, help, count);
+    }
+    shard.gauge(
+        "hints_waiting_bytes",
+        "Bytes of writes kept for replicas.",
+        metrics.waiting_bytes,
+    );
+}
+
+fn machine(shard: &mut Shard) {
+    let metrics = runtime::metrics();
+    let told = [
+        ("polls_total", "Times a task was polled.", metrics.polls),
+        ("sleeps_total", "Times the shard slept in the kernel.", metrics.sleeps),
+        (
+            "kernel_visits_total",
+            "Times the shard went to the kernel.",
+            metrics.kernel_visits,
+        ),
+        ("stalls_total", "Polls that took over 10 ms.", metrics.stalls),
+        (
+            "messages_sent_total",
+            "Messages to other shards, answers included.",
+            metrics.messages_sent,
+        ),
+        (
+            "messages_received_total",
+            "Messages from other shards, answers included.",
+            metrics.messages_received,
+        ),
+        (
+            "messages_overflowed_total",
+            "Messages that found a full mailbox.",
+            metrics.messages_overflowed,
+        ),
+    ];
+    for (name, help, count) in told {
+        shard.count(name, help, count);
+    }
+    for (group, run_time) in &metrics.group_run_times {
+        let help = "Processor time of a scheduling group, in microseconds.";
+        let us = u64::try_from(run_time.as_micros()).unwrap_or(u64::MAX);
+        shard.add("group_run_time_us_total", help, &[("group", group)], Value::Counter(us));
+    }
+}
+
+/// A shard's links to all shards of a peer together: the number of lines grows with nodes, not with their shards.
+#[derive(Default)]
+struct Peer {
+    calls: u64,
+    timeouts: u64,
+    overloads: u64,
+    disconnects: u64,
+    sent: u64,
+    received: u64,
+    connected: u64,
+    waiting: u64,
+}
+
+fn links(shard: &mut Shard, rpc: &Rpc) {
+    let mut peers: BTreeMap<String, Peer> = BTreeMap::new();
+    for link in rpc.link_metrics() {
+        let peer = peers.entry(link.host_id.to_string()).or_default();
+        peer.calls += link.calls + link.one_way;
+        peer.timeouts += link.timeouts;
+        peer.overloads += link.overloads;
+        peer.disconnects += link.disconnects;
+        peer.sent += link.sent_bytes;
+        peer.received += link.received_bytes;
+        peer.connected += u64::from(link.is_connected);
+        peer.waiting += (link.in_flight + link.waiting) as u64;
+    }
+    for (id, peer) in peers {
+        let labels = [("peer", id.as_str())];
+        let counted = [
+            ("rpc_calls_total", "Calls and messages to a node.", peer.calls),
+            (
+                "rpc_timeouts_total",
+                "Calls to a node that had no answer in time.",
+                peer.timeouts,
+            ),
+            (
+                "rpc_overloads_total",
+                "Calls to a node that were refused because too much waited.",
+                peer.overloads,
+            ),
+            (
+                "rpc_disconnects_total",
+                "Connections to a node that ended.",
+                peer.disconnects,
+            ),
+            ("rpc_sent_bytes_total", "Bytes sent to a node.", peer.sent),
+            ("rpc_received_bytes_total", "Bytes received from a node.", peer.received),
+        ];
+        for (name, help, count) in counted {
+            shard.add(name, help, &labels, Value::Counter(count));
+        }
+        let measured = [
+            ("rpc_connections", "Connections to a node's shards.", peer.connected),
+            ("rpc_waiting", "Calls to a node that have no answer yet.", peer.waiting),
+        ];
+        for (name, help, value) in measured {
+            shard.add(name, help, &labels, Value::Gauge(float(value)));
+        }
+    }
+}
+
+/// What the node has once.
+pub(super) fn of_node(node: &Node) -> Vec<Figure> {
+    let figure = |name, help, value| Figure {
+        name,
+        help,
+        labels: Vec::new(),
+        value,
+    };
+    let gauge = |name, help, value| figure(name, help, Value::Gauge(float(value)));
+    let live = node.members.iter().filter(|member| member.is_live).count() as u64;
+    let leads = u64::from(node.raft.leader == Some(node.host_id));
+    vec![
+        gauge(
+            "uptime_ms",
+            "Milliseconds since the node began to serve.",
+            node.uptime_ms,
+        ),
+        gauge("members", "Members of the cluster.", node.members.len() as u64),
+        gauge("members_live", "Members of the cluster that answer.", live),
+        figure(
+            "raft_term",
+            "The metadata group's term.",
+            Value::Counter(node.raft.term),
+        ),
+        figure(
+            "raft_applied_index",
+            "The last entry of the metadata log that was applied.",
+            Value::Counter(node.raft.applied),
+        ),
+        figure(
+            "raft_commit_index",
+            "The last entry of the metadata log that is committed.",
+            Value::Counter(node.raft.committed),
+        ),
+        gauge("raft_is_leader", "Whether the node leads the metadata group.", leads),
+        gauge("raft_voters", "Voters of the metadata group.", node.raft.voters as u64),
+    ]
+}

@@ -1,0 +1,69 @@
+//! Snapshots: a table's sstables, kept under a name by hard links, and what a shard is busy with.
+//!
+//! The links stand in `snapshots/TAG` of the table's directory. No compaction of the shard runs while they are made, so the files
+//! are there and are all of one moment.
+
+use std::path::Path;
+use std::rc::Rc;
+
+use runtime::fs;
+
+use crate::Shard;
+use crate::tablet::TableStore;
+
+/// The directory of a table's snapshots, inside the table's.
+pub const SNAPSHOTS: &str = "snapshots";
+
+/// What a shard is busy with.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Work {
+    /// Memtables that are being flushed, or wait for it.
+    pub flushes: u64,
+    /// Tablets that are being compacted.
+    pub compactions: u64,
+    /// Flushes that failed since the start.
+    pub failed_flushes: u64,
+}
+
+impl Shard {
+    /// Links the files of this shard's sstables of a table into a snapshot. The names of the data files.
+    pub async fn link_snapshot(self: &Rc<Self>, store: &TableStore, tag: &str) -> Result<Vec<String>, String> {
+        let _no_compaction = self.compaction_slot.acquire(1).await;
+        let versions = store.tablets.iter().map(|tablet| tablet.version());
+        let readers: Vec<_> = versions.flat_map(|version| version.sstables.clone()).collect();
+        let target = store.dir.join(SNAPSHOTS).join(tag);
+        let work = move || {
+            let at = |path: &Path, e: std::io::Error| format!("{}: {e}", path.display());
+            fs::create_dir_all(&target).map_err(|e| at(&target, e))?;
+            let mut names = Vec::with_capacity(readers.len());
+            for reader in &readers {
+                for component in reader.components() {
+                    let from = reader.descriptor().path(*component);
+                    let Some(name) = from.file_name() else { continue };
+                    let to = target.join(name);
+                    fs::hard_link(&from, &to).map_err(|e| at(&to, e))?;
+                }
+                let data = reader.descriptor().path(sstable::Component::Data);
+                names.extend(data.file_name().map(|name| name.to_string_lossy().into_owned()));
+            }
+            fs::sync_dir(&target).map_err(|e| at(&target, e))?;
+            Ok(names)
+        };
+        runtime::offload(work).await
+    }
+
+    /// What this shard is busy with.
+    pub fn work(&self) -> Work {
+        let mut work = Work {
+            failed_flushes: self.failed_flushes.get(),
+            ..Work::default()
+        };
+        for store in self.tables.borrow().values() {
+            for tablet in &store.tablets {
+                work.flushes += tablet.with_version(|version| version.frozen.len() as u64);
+                work.compactions += u64::from(tablet.compacting.get());
+            }
+        }
+        work
+    }
+}

@@ -1,0 +1,220 @@
+"""What operators see and do: nodetool, the REST API and the metrics of three nodes."""
+
+import json
+import time
+
+import pytest
+
+from harness import cql
+from harness.node import Node, NodeFailed
+
+NODES = (1, 2, 3)
+ADDRESSES = [f"127.0.0.{number}" for number in NODES]
+# What a command of `nodetool` may take on a machine with nothing else to do; tests print what it took.
+QUICK_SECONDS = 0.05
+# The machine of a test has other things to do.
+TOLERATED_SECONDS = 2.0
+
+
+@pytest.fixture(scope="module")
+def keyspace(cluster):
+    name = cql.unique("operated")
+    driver = cluster.driver()
+    session = driver.connect()
+    session.execute(f"CREATE KEYSPACE {name} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 3}}")
+    session.execute(f"CREATE TABLE {name}.t (k int PRIMARY KEY, v text)")
+    insert = session.prepare(f"INSERT INTO {name}.t (k, v) VALUES (?, ?)")
+    select = session.prepare(f"SELECT v FROM {name}.t WHERE k = ?")
+    for k in range(200):
+        session.execute(insert, (k, "x" * 100))
+    for k in range(200):
+        session.execute(select, (k,))
+    yield name
+    driver.shutdown()
+
+
+def test_status_has_a_line_for_each_member(cluster, keyspace):
+    said = cluster.node(1).nodetool("status", keyspace)
+    assert said.startswith("Datacenter: datacenter1\n=======================\n"), said
+    for address in ADDRESSES:
+        line = next(line for line in said.splitlines() if f" {address} " in line)
+        assert line.startswith("UN ") and "100.0%" in line, f"three copies on three nodes: {said}"
+
+
+@pytest.mark.parametrize(
+    "command, expected",
+    [
+        (("ring",), "Datacenter: datacenter1"),
+        (("describering", "{ks}"), "TokenRange(start_token:"),
+        (("gossipinfo",), "/127.0.0.3"),
+        (("info",), "Native Transport active: true"),
+        (("describecluster",), "Schema versions:"),
+        (("netstats",), "Mode: NORMAL"),
+        (("tablestats", "{ks}"), "Table: t"),
+        (("tablestats", "{ks}.t"), "Total number of tables: 1"),
+        (("proxyhistograms",), "proxy histograms"),
+        (("version",), "ReleaseVersion: 4.1"),
+        (("getcompactionthroughput",), "MB/s"),
+        (("listsnapshots",), "Snapshot Details"),
+        (("help",), "describering"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_nodetool_commands_answer_quickly(cluster, keyspace, command, expected):
+    begin = time.monotonic()
+    said = cluster.node(2).nodetool(*(word.format(ks=keyspace) for word in command))
+    took = time.monotonic() - begin
+    print(f"nodetool {' '.join(command)}: {took * 1000:.0f} ms of {QUICK_SECONDS * 1000:.0f}")
+    assert expected in said, said
+    assert took < TOLERATED_SECONDS, f"nodetool {command[0]} took {took:.1f} s"
+
+
+def test_all_nodes_have_one_schema_version(cluster, keyspace):
+    said = cluster.node(3).nodetool("describecluster")
+    versions = [line for line in said.splitlines() if "[127" in line]
+    assert len(versions) == 1 and all(address in versions[0] for address in ADDRESSES), said
+
+
+def test_the_api_tells_who_has_which_tokens(cluster, keyspace):
+    node = cluster.node(1)
+    status, ring = node.api(f"/storage_service/describe_ring/{keyspace}")
+    assert status == 200
+    starts = {int(described["start_token"]) for described in ring}
+    ends = {int(described["end_token"]) for described in ring}
+    assert len(starts) == len(ring) and starts - ends <= {-(2**63)}, "a range begins where none ends"
+    for described in ring:
+        assert sorted(described["endpoints"]) == ADDRESSES, described
+        assert {detail["datacenter"] for detail in described["endpoint_details"]} == {"datacenter1"}
+    status, replicas = node.api(f"/storage_service/natural_endpoints/{keyspace}?token=42&cf=t")
+    assert (status, sorted(replicas)) == (200, ADDRESSES)
+
+
+@pytest.mark.parametrize(
+    "path, expected",
+    [
+        ("/storage_service/cluster_name", "Test Cluster"),
+        ("/storage_service/operation_mode", "NORMAL"),
+        ("/gossiper/endpoint/live", ADDRESSES),
+        ("/gossiper/endpoint/down", []),
+        ("/failure_detector/count/endpoint/up", 3),
+        ("/failure_detector/count/endpoint/down", 0),
+        ("/failure_detector/simple_states", [{"key": address, "value": "UP"} for address in ADDRESSES]),
+        ("/task_manager/list_modules", ["compaction", "snapshot"]),
+    ],
+)
+def test_the_api_answers_as_tools_expect(cluster, path, expected):
+    status, found = cluster.node(1).api(path)
+    found = sorted(found, key=json.dumps) if isinstance(found, list) else found
+    assert (status, found) == (200, expected)
+
+
+def test_the_api_refuses_what_it_does_not_know(cluster, keyspace):
+    node = cluster.node(1)
+    assert node.api("/nowhere") == (404, {"message": "Not found", "code": 404})
+    assert node.api("/storage_service/keyspaces", "POST")[0] == 405
+    status, said = node.api("/storage_service/keyspace_flush/nothing", "POST")
+    assert (status, said["message"]) == (400, "Can't find a keyspace nothing")
+    status, said = node.api("/storage_service/snapshots?tag=../x", "POST")
+    assert status == 400 and "parameter tag" in said["message"], said
+    with pytest.raises(NodeFailed, match="Can't find a table u"):
+        node.nodetool("flush", keyspace, "u")
+
+
+def test_a_member_that_ends_is_down_for_the_others(cluster):
+    cluster.stop(3)
+    try:
+        deadline = time.monotonic() + 60
+        while "127.0.0.3" not in cluster.node(1).api("/gossiper/endpoint/down")[1]:
+            assert time.monotonic() < deadline, "a node that ended is still taken to be alive"
+        assert "DN  127.0.0.3" in cluster.node(1).nodetool("status")
+    finally:
+        cluster.start(3)
+    while len(cluster.node(1).api("/gossiper/endpoint/live")[1]) < 3:
+        assert time.monotonic() < deadline + 60, "a node that came back is still taken to be down"
+
+
+def test_flush_and_compact_of_one_table(cluster, keyspace):
+    node = cluster.node(1)
+
+    def sstables():
+        return node.api(f"/column_family/metrics/live_ss_table_count/{keyspace}:t")[1]
+
+    node.nodetool("flush", keyspace, "t")
+    assert sstables() >= 1, "nothing was written"
+    assert node.api(f"/column_family/metrics/memtable_columns_count/{keyspace}:t")[1] == 0
+    node.nodetool("compact", keyspace)
+    assert sstables() == node.smp, "a shard has more than one sstable after a major compaction"
+    assert node.api(f"/column_family/metrics/estimated_row_count/{keyspace}:t")[1] >= 200
+
+
+def test_a_snapshot_outlives_a_compaction_until_it_is_cleared(cluster, keyspace):
+    node = cluster.node(2)
+    node.nodetool("snapshot", "-t", "before", keyspace)
+    directory = next(node.workdir.glob(f"data/{keyspace}/t-*/snapshots/before"))
+    manifest = json.loads((directory / "manifest.json").read_text())
+    assert manifest["files"] and all((directory / name).exists() for name in manifest["files"]), manifest
+    assert f"CREATE TABLE {keyspace}.t" in (directory / "schema.cql").read_text()
+    with pytest.raises(NodeFailed, match="already exists"):
+        node.nodetool("snapshot", "-t", "before", keyspace)
+    cluster.driver().connect().execute(f"INSERT INTO {keyspace}.t (k, v) VALUES (-1, 'later')")
+    node.nodetool("flush", keyspace)
+    node.nodetool("compact", keyspace)
+    assert all((directory / name).exists() for name in manifest["files"]), "the compaction took a snapshot's files"
+    listed = node.nodetool("listsnapshots")
+    assert "before" in listed and keyspace in listed, listed
+    assert node.api("/storage_service/snapshots/size/true")[1] > 0, "the old sstables are the snapshot's alone now"
+    with pytest.raises(NodeFailed, match="--all"):
+        node.nodetool("clearsnapshot")
+    node.nodetool("clearsnapshot", "-t", "before")
+    assert not directory.exists() and "no snapshots" in node.nodetool("listsnapshots")
+
+
+def counted(cluster, part):
+    return sum(value for node in cluster for name, value in node.metrics().items() if part in name)
+
+
+def test_metrics_tell_what_was_asked(cluster, keyspace):
+    parts = ("ceto_requests_total", 'came_to="owner"', 'came_to="elsewhere"', "ceto_request_latency_seconds_count")
+    before = [counted(cluster, part) for part in parts]
+    driver = cluster.driver()
+    session = driver.connect()
+    select = session.prepare(f"SELECT v FROM {keyspace}.t WHERE k = ?")
+    for k in range(200):
+        session.execute(select, (k,))
+    driver.shutdown()
+    requests, owned, elsewhere, timed = (counted(cluster, part) - b for part, b in zip(parts, before, strict=True))
+    assert requests >= 200 and timed >= 200, f"{requests} requests and {timed} latencies were counted"
+    assert owned > 0 and owned / (owned + elsewhere) >= 0.95, "of three copies on three nodes every node has one"
+
+
+def test_metrics_are_bounded_and_tell_of_the_cluster(cluster):
+    for node in cluster:
+        found = node.metrics()
+        assert found["ceto_members_live"] == 3
+        assert found['ceto_dirty_bytes_max{shard="0"}'] > 0
+        assert any(name.startswith("ceto_rpc_calls_total{") for name in found), "no link to another node is told"
+        assert not any(name.startswith("ceto_table_") for name in found), "tables are told only when asked for"
+        assert len(found) < 1000, f"{len(found)} lines of one shard and two peers"
+    assert sum(node.metrics()["ceto_raft_is_leader"] for node in cluster) == 1
+
+
+def test_the_compaction_limit_and_the_log_level_can_be_set(cluster):
+    node = cluster.node(1)
+    node.nodetool("setcompactionthroughput", "32")
+    assert "32 MB/s" in node.nodetool("getcompactionthroughput")
+    node.nodetool("setcompactionthroughput", "0")
+    with pytest.raises(NodeFailed, match="expected megabytes"):
+        node.nodetool("setcompactionthroughput", "much")
+    assert node.api("/system/logger/root?level=debug", "POST")[0] == 200
+    assert node.api("/system/logger/root")[1] == "debug"
+    assert node.api("/system/logger/root?level=info", "POST")[0] == 200
+
+
+def test_a_port_that_is_in_use_is_named(cluster):
+    _, _, port = (cluster.node(1).workdir / "api").read_text().strip().rpartition(":")
+    node = Node(options=["--api-port", port])
+    try:
+        with pytest.raises(NodeFailed, match=f"cannot listen for the REST API on 127.0.0.1:{port}"):
+            node.start()
+    finally:
+        node.remove()
