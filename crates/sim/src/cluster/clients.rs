@@ -227,7 +227,7 @@ impl Clients {
     pub(crate) async fn connect_patiently(&self, node: usize) -> Result<Client, String> {
         for _ in 0..300 {
             let connecting = Client::connect(self.addresses[node]);
-            if let Some(Ok(client)) = runtime::timeout(Duration::from_secs(5), connecting).await.ok() {
+            if let Ok(Ok(client)) = runtime::timeout(Duration::from_secs(5), connecting).await {
                 return Ok(client);
             }
             runtime::sleep(Duration::from_millis(100)).await;
