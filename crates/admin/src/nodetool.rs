@@ -36,7 +36,7 @@ impl Target {
             let path = self.workdir.join(ADDRESS_FILE);
             let text = runtime::fs::read(&path).map_err(|e| {
                 let workdir = self.workdir.display();
-                format!("no node with a REST API runs on {workdir} ({e}); name one with --host and --port")
+                format!("no node runs on {workdir} ({e}); name one elsewhere with --host and --port")
             })?;
             let address: Option<SocketAddr> = String::from_utf8_lossy(&text).trim().parse().ok();
             let mut address = address.ok_or_else(|| format!("{}: expected an address and a port", path.display()))?;
@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(told(target(None, Some(7))), "127.0.0.1:7");
         assert_eq!(told(target(Some("::1"), Some(7))), "[::1]:7");
         assert!(told(target(Some("x"), None)).contains("expected an IP address"));
-        assert!(told(target(None, None)).contains("no node with a REST API runs on /nowhere"));
+        assert!(told(target(None, None)).contains("no node runs on /nowhere"));
     }
 
     #[test]
