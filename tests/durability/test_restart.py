@@ -17,6 +17,14 @@ def end(request):
     return ENDINGS[request.param]
 
 
+def test_a_node_alone_serves_within_a_second_of_its_start(new_node):
+    node = new_node().start()
+    first = node.start_seconds
+    node.kill9()
+    node.start()
+    assert max(first, node.start_seconds) < 1.0, "it waits for somebody, and there is nobody else"
+
+
 def test_schema_and_data(new_node, connect, end):
     node = new_node().start()
     session = connect(node)

@@ -34,6 +34,8 @@ const WAITING_MAX: usize = 1024;
 const COMMAND_BYTES_MAX: usize = 16 << 20;
 /// How long the task waits before it tries a failed write again.
 const RETRY_WRITE: Duration = Duration::from_millis(500);
+/// Ticks until a read is asked again: it costs little, and a leader that is new to its office forgets it without a word.
+const READ_RETRY_TICKS: u32 = 4;
 
 /// Carries messages to other members. It may lose, delay, repeat and reorder them; it must not change them, and tells the receiver truly
 /// from whom they come.
@@ -243,6 +245,7 @@ impl Consensus {
             reads: Vec::new(),
             changes: None,
             is_snapshotting: false,
+            serves_reads: false,
             failed_compaction_at: None,
             refusals: BTreeSet::new(),
         };
@@ -500,6 +503,8 @@ struct Member {
     /// Membership changes that wait for a leader.
     changes: Option<Vec<Change>>,
     is_snapshotting: bool,
+    /// Whether this member leads and may answer reads.
+    serves_reads: bool,
     /// File size at which compaction failed: it is tried again when the file has grown.
     failed_compaction_at: Option<u64>,
     /// What was refused from whom, so that each is logged once.
@@ -724,10 +729,9 @@ impl Member {
         for number in [self.id, self.incarnation, self.next_read] {
             put_u64(&mut context, number);
         }
-        let again_in = self.retry_ticks();
         let read = &mut self.reads[position];
         read.asked = self.next_read;
-        read.again_in = again_in;
+        read.again_in = READ_RETRY_TICKS;
         self.group.read_index(context);
     }
 
@@ -762,8 +766,22 @@ impl Member {
             let After { send, committed } = self.group.persisted(output);
             self.send(send);
             self.shared.applying.push_entries(committed);
+            self.ask_anew();
         }
         self.pass_reads();
+    }
+
+    /// A leader drops what it is asked before it has committed an entry of its term: asked again when it has.
+    fn ask_anew(&mut self) {
+        let serves_reads = self.group.serves_reads();
+        if serves_reads && !self.serves_reads {
+            for position in 0..self.reads.len() {
+                if self.reads[position].index.is_none() {
+                    self.ask(position);
+                }
+            }
+        }
+        self.serves_reads = serves_reads;
     }
 
     fn take_read_index(&mut self, state: &raft::ReadState) {

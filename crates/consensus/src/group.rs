@@ -515,6 +515,11 @@ impl Group {
         self.raw.raft.state == StateRole::Leader
     }
 
+    /// Whether this member leads and knows what was committed before it did: only then does it answer reads.
+    pub(crate) fn serves_reads(&self) -> bool {
+        self.is_leader() && self.raw.raft.commit_to_current_term()
+    }
+
     /// 0 when there is none that is known.
     pub(crate) fn leader(&self) -> u64 {
         self.raw.raft.leader_id
