@@ -13,6 +13,7 @@
 //! - A coordinator names no file.
 
 mod batchlog;
+mod counter;
 mod digest;
 mod error;
 mod gather;
@@ -64,6 +65,8 @@ pub struct Timeouts {
     pub range: Duration,
     /// A write.
     pub write: Duration,
+    /// An addition to counters.
+    pub counter: Duration,
     /// A truncation.
     pub truncate: Duration,
 }
@@ -74,6 +77,7 @@ impl Default for Timeouts {
             read: Duration::from_secs(5),
             range: Duration::from_secs(10),
             write: Duration::from_secs(2),
+            counter: Duration::from_secs(5),
             truncate: Duration::from_secs(60),
         }
     }
@@ -166,6 +170,8 @@ pub struct Coordinator {
     handoff_due: Notify,
     batches: RefCell<batchlog::OpenBatches>,
     truncate: RefCell<Option<Truncate>>,
+    counter_source: Cell<[u8; 16]>,
+    counter_turns: counter::Turns,
     /// The timestamp of this shard's last ballot.
     last_ballot_us: Cell<i64>,
 }
@@ -186,6 +192,8 @@ impl Coordinator {
             handoff_due: Notify::new(),
             batches: RefCell::default(),
             truncate: RefCell::default(),
+            counter_source: Cell::new(new_counter_source()),
+            counter_turns: counter::Turns::default(),
             last_ballot_us: Cell::default(),
         })
     }
@@ -377,6 +385,17 @@ impl Handler for ReplicaHandler {
                 Err(e) => malformed(e),
             };
         }
+        if request.verb == Verb::Add as u16 {
+            return match counter::decode_additions(request.body) {
+                Ok((level, additions)) => later(async move {
+                    let coordinator = Coordinator::local();
+                    let deadline = runtime::now() + coordinator.timeouts().counter;
+                    let led = coordinator.lead(additions, level, deadline, true).await;
+                    led.map(|result| counter::encode_answer(&result)).map_err(remote)
+                }),
+                Err(e) => malformed(e),
+            };
+        }
         if request.verb == Verb::Read as u16 {
             return match ReadCommand::decode(request.body) {
                 Ok(command) => later(async move {
@@ -432,6 +451,15 @@ impl Handler for ReplicaHandler {
         }
         Reply::Err(RemoteError::unknown_verb(request.verb))
     }
+}
+
+/// A name that no shard has ever added to counters under.
+#[must_use]
+pub fn new_counter_source() -> [u8; 16] {
+    let mut source = [0; 16];
+    source[..8].copy_from_slice(&runtime::random_u64().to_be_bytes());
+    source[8..].copy_from_slice(&runtime::random_u64().to_be_bytes());
+    *uuid::Builder::from_random_bytes(source).as_uuid().as_bytes()
 }
 
 fn later(answer: impl Future<Output = Result<Vec<u8>, RemoteError>> + 'static) -> Reply {
