@@ -23,6 +23,7 @@ mod paxos_message;
 mod paxos_replica;
 mod read;
 pub mod service;
+mod spread;
 mod truncate;
 mod view;
 mod write;
@@ -50,6 +51,7 @@ pub use message::{
 };
 pub use paxos_replica::paxos_table;
 pub use read::{ReplicatedRead, Stretch};
+pub use spread::{Share, Spread};
 pub use view::{ClusterView, Levels, NotAMember, Route};
 
 use paxos_message::PaxosRequest;
@@ -146,12 +148,17 @@ pub struct Metrics {
     pub cas_unknown: u64,
     /// Logged batches that were written again after their first attempt failed or its coordinator ended.
     pub batches_finished: u64,
+    /// Parts of aggregates that were computed here.
+    pub aggregate_parts: u64,
 }
 
 type Job = Pin<Box<dyn Future<Output = ()>>>;
 
 /// Forgets a table's data on all shards of this node.
 pub type Truncate = Box<dyn Fn(TableId) -> Pin<Box<dyn Future<Output = Result<(), String>>>>>;
+
+/// Computes the aggregate that a request of another node describes, on the shard that runs this.
+pub type Aggregates = Box<dyn Fn(Vec<u8>) -> Pin<Box<dyn Future<Output = Vec<u8>>>>>;
 
 /// One shard's coordinator. See the module.
 pub struct Coordinator {
@@ -166,6 +173,7 @@ pub struct Coordinator {
     handoff_due: Notify,
     batches: RefCell<batchlog::OpenBatches>,
     truncate: RefCell<Option<Truncate>>,
+    aggregates: RefCell<Option<Aggregates>>,
     /// The timestamp of this shard's last ballot.
     last_ballot_us: Cell<i64>,
 }
@@ -186,6 +194,7 @@ impl Coordinator {
             handoff_due: Notify::new(),
             batches: RefCell::default(),
             truncate: RefCell::default(),
+            aggregates: RefCell::default(),
             last_ballot_us: Cell::default(),
         })
     }
@@ -242,13 +251,25 @@ impl Coordinator {
         *self.truncate.borrow_mut() = Some(truncate);
     }
 
+    /// Who computes aggregates on this shard.
+    pub fn on_aggregate(&self, aggregates: Aggregates) {
+        *self.aggregates.borrow_mut() = Some(aggregates);
+    }
+
     /// What was counted.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         self.metrics.get()
     }
 
-    fn count(&self, change: impl FnOnce(&mut Metrics)) {
+    /// The answer of this shard to a request for an aggregate; None while nobody computes them.
+    fn aggregate_here(&self, body: &[u8]) -> Option<Pin<Box<dyn Future<Output = Vec<u8>>>>> {
+        let aggregates = self.aggregates.borrow();
+        aggregates.as_ref().map(|aggregates| aggregates(body.to_vec()))
+    }
+
+    /// Counts something.
+    pub fn count(&self, change: impl FnOnce(&mut Metrics)) {
         let mut metrics = self.metrics.get();
         change(&mut metrics);
         self.metrics.set(metrics);
@@ -388,6 +409,12 @@ impl Handler for ReplicaHandler {
                 }),
                 Err(e) => malformed(e),
             };
+        }
+        if request.verb == Verb::Aggregate as u16 {
+            let Some(answer) = Coordinator::local().aggregate_here(request.body) else {
+                return Reply::Err(RemoteError::failed("this node computes no aggregates yet".to_owned()));
+            };
+            return later(async move { Ok(answer.await) });
         }
         if request.verb == Verb::BatchStore as u16 {
             let body = request.body.to_vec();

@@ -141,6 +141,12 @@ impl ReplicatedRead {
         })
     }
 
+    /// The same, in which no round of requests takes longer than this.
+    #[must_use]
+    pub fn within(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
+    }
+
     /// The next block that the level vouches for; None at the end. Consecutive blocks of a partition have the same key, all but its
     /// last say in `covered` how far they go.
     ///
