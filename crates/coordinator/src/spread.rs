@@ -71,7 +71,12 @@ impl Coordinator {
             if live.iter().any(is_near) {
                 live.retain(|replica| is_near(replica));
             }
-            shards.extend(live.iter().filter(|replica| !shards.contains(replica)).copied().collect::<Vec<_>>());
+            shards.extend(
+                live.iter()
+                    .filter(|replica| !shards.contains(replica))
+                    .copied()
+                    .collect::<Vec<_>>(),
+            );
             pieces.push((start, end, live));
         }
         let total = width(after, to);
@@ -79,7 +84,7 @@ impl Coordinator {
         let mut given: BTreeMap<Replica, u128> = BTreeMap::new();
         let mut shares = Vec::new();
         for (start, end, live) in pieces {
-            let cuts = width(start, end) / share_max + 1;
+            let cuts = width(start, end).div_ceil(share_max).max(1);
             let step = width(start, end) / cuts;
             let mut from = start;
             for cut in 1..=cuts {

@@ -3,7 +3,8 @@
 //! An aggregate over a table or a range of tokens, without groups, is cut into spans of tokens ([`Coordinator::spread`]). Each shard that
 //! reads some is asked for its spans in steps: an answer has the finished spans' states, and how far the next one is. The states are joined
 //! in token order, so that what depends on the order of rows is what one scan would find. Every step has `range_request_timeout`
-//! to be answered in, however many there are; the request has no limit of its own, and ends when nobody waits for it any more.
+//! to be answered in, however many there are, as each internal page has in Cassandra: a large table takes its time, and an error comes that
+//! long after the last progress.
 //!
 //! Who fails, or does not answer in its part of that time, is passed by: the spans go on at the next replica from where they were, and
 //! last of all here, by an ordinary read, whose error the client is told.
@@ -242,7 +243,11 @@ impl Engine {
             let is_final = matches!(error, QueryError::Function(_) | QueryError::Invalid(_));
             match reader {
                 Some(replica) if !is_final => {
-                    log::debug!("node {:?} shard {} does not aggregate: {error}", replica.node, replica.shard);
+                    log::debug!(
+                        "node {:?} shard {} does not aggregate: {error}",
+                        replica.node,
+                        replica.shard
+                    );
                     return self.hand_out_spans(work, tasks.into_iter().collect(), deadline);
                 }
                 _ => return work.fail(error),
@@ -284,7 +289,9 @@ impl Engine {
             return runtime::timeout(timeout, part).await.map_err(|_| silent())?;
         }
         let Some(source) = &select.source else {
-            return Err(QueryError::Server("the statement cannot be executed in parts".to_owned()));
+            return Err(QueryError::Server(
+                "the statement cannot be executed in parts".to_owned(),
+            ));
         };
         let count = spans.len();
         let request = PartRequest {

@@ -66,7 +66,9 @@ impl Engine {
             if !done.is_empty() && runtime::now() >= until {
                 break;
             }
-            let (state, place) = self.aggregate_span(select, run, level, span, (until, timeout / 2)).await?;
+            let (state, place) = self
+                .aggregate_span(select, run, level, span, (until, timeout / 2))
+                .await?;
             if let Some(place) = place {
                 let begun = Some((state, place));
                 return Ok(Part { done, begun });

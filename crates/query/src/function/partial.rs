@@ -22,7 +22,13 @@ use crate::error::QueryError;
 impl Aggregate {
     /// Whether parts of the rows can be aggregated apart with the same result. Cassandra's mean of decimals is rounded at each row.
     pub(crate) fn is_mergeable(&self) -> bool {
-        !matches!(self.start(), Accumulator::Total { total: Total::DecimalMean(_), .. })
+        !matches!(
+            self.start(),
+            Accumulator::Total {
+                total: Total::DecimalMean(_),
+                ..
+            }
+        )
     }
 }
 
@@ -45,7 +51,11 @@ impl Accumulator {
                 }
                 total.merge(more).map_err(QueryError::Function)?;
             }
-            _ => return Err(QueryError::Server("two aggregates of different kinds were joined".to_owned())),
+            _ => {
+                return Err(QueryError::Server(
+                    "two aggregates of different kinds were joined".to_owned(),
+                ));
+            }
         }
         Ok(())
     }
@@ -200,7 +210,9 @@ mod tests {
             out.insert(out.len() / 2, None);
             out
         };
-        let decimals: Vec<_> = [(1, 0), (100, 2), (-35, 1), (7, 5)].map(|(u, s)| Some(decimal(u, s))).to_vec();
+        let decimals: Vec<_> = [(1, 0), (100, 2), (-35, 1), (7, 5)]
+            .map(|(u, s)| Some(decimal(u, s)))
+            .to_vec();
         let doubles: Vec<_> = [1.5_f64, -0.25, 1e300, 3.0, f64::INFINITY]
             .map(|v| Some(v.to_be_bytes().to_vec()))
             .to_vec();
