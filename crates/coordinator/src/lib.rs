@@ -17,6 +17,7 @@ mod digest;
 mod error;
 mod gather;
 mod handoff;
+mod latency;
 mod message;
 mod paxos;
 mod paxos_message;
@@ -29,6 +30,7 @@ mod view;
 mod write;
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -54,6 +56,7 @@ pub use read::{ReplicatedRead, Stretch};
 pub use spread::{Share, Spread};
 pub use view::{ClusterView, Levels, NotAMember, Route};
 
+use latency::TableLatencies;
 use paxos_message::PaxosRequest;
 use service::ReplicaError;
 
@@ -66,6 +69,8 @@ pub struct Timeouts {
     pub range: Duration,
     /// A write.
     pub write: Duration,
+    /// How long a conditional statement goes on after another one came before it.
+    pub cas_contention: Duration,
     /// A truncation.
     pub truncate: Duration,
 }
@@ -76,6 +81,7 @@ impl Default for Timeouts {
             read: Duration::from_secs(5),
             range: Duration::from_secs(10),
             write: Duration::from_secs(2),
+            cas_contention: Duration::from_secs(1),
             truncate: Duration::from_secs(60),
         }
     }
@@ -174,6 +180,7 @@ pub struct Coordinator {
     batches: RefCell<batchlog::OpenBatches>,
     truncate: RefCell<Option<Truncate>>,
     aggregates: RefCell<Option<Aggregates>>,
+    latencies: RefCell<BTreeMap<TableId, Rc<TableLatencies>>>,
     /// The timestamp of this shard's last ballot.
     last_ballot_us: Cell<i64>,
 }
@@ -195,6 +202,7 @@ impl Coordinator {
             batches: RefCell::default(),
             truncate: RefCell::default(),
             aggregates: RefCell::default(),
+            latencies: RefCell::default(),
             last_ballot_us: Cell::default(),
         })
     }
@@ -214,6 +222,9 @@ impl Coordinator {
     /// Takes over a newer version of the cluster. Requests that have begun end with the one they have.
     pub fn set_view(&self, view: Arc<ClusterView>) {
         self.liveness.borrow_mut().set(view.me, true);
+        self.latencies
+            .borrow_mut()
+            .retain(|table, _| view.route(*table).is_some());
         *self.view.borrow_mut() = view;
     }
 
@@ -266,6 +277,20 @@ impl Coordinator {
     fn aggregate_here(&self, body: &[u8]) -> Option<Pin<Box<dyn Future<Output = Vec<u8>>>>> {
         let aggregates = self.aggregates.borrow();
         aggregates.as_ref().map(|aggregates| aggregates(body.to_vec()))
+    }
+
+    /// What reads of a table have taken here.
+    fn latencies_of(&self, table: &schema::Table) -> Rc<TableLatencies> {
+        let option = &table.options.speculative_retry;
+        let mut latencies = self.latencies.borrow_mut();
+        match latencies.get(&table.id) {
+            Some(known) if known.option == *option => Rc::clone(known),
+            _ => {
+                let new = Rc::new(TableLatencies::new(option));
+                latencies.insert(table.id, Rc::clone(&new));
+                new
+            }
+        }
     }
 
     /// Counts something.
