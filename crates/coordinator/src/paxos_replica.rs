@@ -12,6 +12,8 @@
 //!   finished once more, which changes nothing.
 //! - Each change of the row has a write timestamp above those before it, those of expired cells included.
 //!
+//! - When a table's data is forgotten, so is everything proposed for it; what was promised is not.
+//!
 //! A shard keeps the [`STATES_MAX`] states used last in memory; beyond it a state is read from its row.
 
 use std::cell::RefCell;
@@ -22,7 +24,7 @@ use std::sync::{Arc, LazyLock};
 use mutation::row::Shared;
 use mutation::{ClusteringSlice, Column as StoredColumn, Mutation, MutationBuilder, RowBuilder, Tombstone};
 use paxos::{Ballot, Promise, Proposal, State};
-use replica::{BlockLimits, PartitionRead, PartitionReader, Shard, TableStore, WriteError};
+use replica::{BlockLimits, PartitionRead, PartitionReader, ScanReader, Shard, TableStore, WriteError};
 use runtime::Semaphore;
 use schema::{Column, ColumnId, ColumnKind, Table, TableId, TableOptions};
 use stdx::bytes::Reader;
@@ -38,6 +40,10 @@ use crate::service::{self, ReplicaError};
 const STATES_MAX: usize = 1024;
 /// The least time that a state is kept, seconds.
 const TTL_MIN: u32 = 3 * 60 * 60;
+
+/// How much of the states is looked through at once to forget a table's.
+const FORGET_ROWS: usize = 1000;
+const FORGET_BYTES: usize = 256 << 10;
 
 /// The column ids of [`paxos_table`]: by name.
 const COMMITTED: usize = 0;
@@ -131,6 +137,13 @@ impl Acceptor {
     }
 }
 
+/// The clustering key of a table's states.
+fn clustering(table: TableId) -> Vec<u8> {
+    let mut out = vec![16];
+    out.extend_from_slice(table.0.as_bytes());
+    out
+}
+
 /// One partition's state, in the turn of one request.
 struct Place<'r> {
     shard: &'r Rc<Shard>,
@@ -143,12 +156,6 @@ struct Place<'r> {
 }
 
 impl Place<'_> {
-    fn clustering(&self) -> Vec<u8> {
-        let mut out = vec![16];
-        out.extend_from_slice(self.request.table.0.as_bytes());
-        out
-    }
-
     /// The state, and the timestamp of its last change.
     async fn load(&self) -> Result<(State, i64), ReplicaError> {
         if let Some(known) = &*self.entry.state.borrow() {
@@ -162,7 +169,7 @@ impl Place<'_> {
         let read = PartitionRead {
             token: self.token,
             key: self.request.key.clone(),
-            slices: vec![ClusteringSlice::exactly(&self.clustering())],
+            slices: vec![ClusteringSlice::exactly(&clustering(self.request.table))],
             reversed: false,
             limits: BlockLimits {
                 rows: 1,
@@ -186,6 +193,8 @@ impl Place<'_> {
                 match id {
                     COMMITTED => state.committed = Ballot::decode(&mut bytes).map_err(damaged)?,
                     PROMISED => state.promised = Ballot::decode(&mut bytes).map_err(damaged)?,
+                    // Forgotten.
+                    _ if cell.value.is_empty() => state.proposal = None,
                     _ => state.proposal = Some(Proposal::decode(&mut bytes).map_err(damaged)?),
                 }
             }
@@ -204,7 +213,7 @@ impl Place<'_> {
         };
         let mut bytes = Vec::with_capacity(160);
         let mut builder = MutationBuilder::begin(&mut bytes, table.id, &self.request.key);
-        builder.row(&self.clustering(), |out| {
+        builder.row(&clustering(self.request.table), |out| {
             let mut row = RowBuilder::begin(out, &table.layout, shared, None, Tombstone::NONE, false, PROPOSAL + 1);
             let mut value = Vec::new();
             for (id, ballot, had) in [
@@ -217,9 +226,11 @@ impl Place<'_> {
                     row.value(id, &value);
                 }
             }
-            if let Some(proposal) = after.proposal.as_ref().filter(|p| Some(*p) != before.proposal.as_ref()) {
+            if after.proposal != before.proposal {
                 value.clear();
-                proposal.encode(&mut value);
+                if let Some(proposal) = &after.proposal {
+                    proposal.encode(&mut value);
+                }
                 row.value(PROPOSAL, &value);
             }
         });
@@ -327,6 +338,55 @@ pub(crate) async fn handle(shard: &Rc<Shard>, request: &PaxosRequest) -> Result<
             Ok(PaxosAnswer::Done)
         }
     }
+}
+
+/// Forgets everything proposed for a table on this shard, because its data is about to be forgotten or was: a proposal that a quorum
+/// accepted and nobody has finished would bring its row back. It is durable when this returns.
+pub(crate) async fn forget(shard: &Rc<Shard>, table: TableId) -> Result<(), ReplicaError> {
+    let states = paxos_table().id;
+    let states = shard.store(states).ok_or(ReplicaError::UnknownTable(states))?;
+    let at = Ballot {
+        timestamp_us: runtime::wall_clock_us(),
+        ..Ballot::NONE
+    };
+    let clustering = clustering(table);
+    let mut is_changed = false;
+    for tablet in &states.tablets {
+        let limits = BlockLimits {
+            rows: FORGET_ROWS,
+            bytes: FORGET_BYTES,
+        };
+        let (cache, from) = (shard.cache.clone(), (tablet.range.after, Vec::new()));
+        let mut scan = ScanReader::new(states.table(), tablet.version(), cache, tablet.range, from, limits);
+        while let Some(block) = scan.next_block().await? {
+            if block.rows().all(|(name, _)| name != clustering) {
+                continue;
+            }
+            let request = PaxosRequest {
+                table,
+                key: block.key().to_vec(),
+                phase: Phase::Prune(Ballot::NONE),
+            };
+            let entry = Acceptor::local().entry(table, &request.key);
+            let place = Place {
+                shard,
+                states: states.clone(),
+                request: &request,
+                token: block.token,
+                ttl: TTL_MIN,
+                entry: &entry,
+            };
+            place.change(|state| state.forget(at)).await?;
+            is_changed = true;
+            if runtime::should_yield() {
+                runtime::yield_now().await;
+            }
+        }
+    }
+    if is_changed {
+        synced(shard).await?;
+    }
+    Ok(())
 }
 
 /// Refuses what could be accepted and never be learned.

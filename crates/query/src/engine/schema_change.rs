@@ -318,6 +318,12 @@ impl Engine {
         let mut result = Ok(());
         for id in &difference.dropped_tables {
             result = result.and(self.shard.drop_table(*id).await);
+            let (coordinator, id) = (self.coordinator.clone(), *id);
+            drop(runtime::spawn_in(runtime::Group::BACKGROUND, async move {
+                if let Err(e) = coordinator.forget_proposals(id).await {
+                    log::warn!("what was proposed for a table that was dropped is not forgotten: {e}");
+                }
+            }));
         }
         if let Some(listener) = &*self.listener.borrow() {
             difference.changes.iter().for_each(listener);
