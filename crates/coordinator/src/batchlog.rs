@@ -506,17 +506,8 @@ impl Coordinator {
         if let Some(hints) = self.hints() {
             hints.truncate(table).await.map_err(|e| e.to_string())?;
         }
-        self.forget_proposals(table).await
-    }
-
-    /// Forgets what conditional statements on a table have proposed to this shard: its data goes, and they must not bring it back.
-    ///
-    /// # Errors
-    /// When the acceptors' states cannot be read or written.
-    pub async fn forget_proposals(&self, table: TableId) -> Result<(), String> {
-        paxos_replica::forget(&self.shard, table)
-            .await
-            .map_err(|e| e.to_string())
+        let forgotten = paxos_replica::forget(&self.shard, table).await;
+        forgotten.map_err(|e| e.to_string())
     }
 
     /// [`Coordinator::settle`] on all shards of this node.

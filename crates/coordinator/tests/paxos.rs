@@ -378,26 +378,6 @@ fn a_truncation_takes_the_proposals_that_nobody_has_finished_with_it() {
 }
 
 #[test]
-fn what_was_proposed_for_a_dropped_table_is_not_proposed_for_the_next_one_of_its_id() {
-    for seed in 0..10 {
-        let mut cluster = undecided(seed);
-        let table = cluster.table.id;
-        for node in 0..3 {
-            let dropped = cluster.on(node, move |node| async move {
-                let store = node.shard.store(table).expect("the table is open");
-                node.shard.truncate(&store).await?;
-                node.coordinator.forget_proposals(table).await
-            });
-            assert_eq!(dropped, Ok(()), "seed {seed}");
-        }
-        let read = cluster.on(1, |node| async move {
-            node.read_register(b"key", Consistency::Serial, SECOND).await
-        });
-        assert_eq!(read, Ok(0), "seed {seed}");
-    }
-}
-
-#[test]
 fn a_statement_that_others_overtake_again_and_again_gives_up_when_its_contention_time_is_over() {
     let mut cluster = Cluster::new(5, Shape::default());
     let stops = Rc::new(Cell::new(false));
