@@ -8,6 +8,7 @@
 //!          tokens:    i64 after, i64 to, i64 first token, vint length and first key, u8 1 and a bound when inside that partition
 //! TRUNCATE, SETTLE  [u8; 16] table
 //! BATCHSTORE  as MUTATE; the first mutation is the note (`batchlog.rs`)
+//! AGGREGATE  as the engine that computes it wants (`query`); the answer too
 //! BATCHREMOVE, BATCHKNOWN  u128 batch id; the answer to the latter is u8 1 when it is known, else 0
 //! answer   u128 digest, u8 1 when all was read, then blocks:
 //!          u8 1 and a bound when covered, else 0; vint length and packed mutation
@@ -49,6 +50,8 @@ pub enum Verb {
     BatchRemove = 18,
     /// Whether a logged batch is still going to be finished.
     BatchKnown = 19,
+    /// Compute an aggregate over token ranges; the body is the engine's.
+    Aggregate = 24,
 }
 
 /// Bytes that are not what a peer should send.

@@ -5,6 +5,9 @@
 //! immutable) and the bound values (owned). The node's schema is one immutable value; shard 0 changes it, one statement
 //! at a time, makes it durable, and only answers when every shard has taken it over.
 
+mod aggregate;
+mod aggregate_message;
+mod aggregate_part;
 mod cluster_view;
 mod conditional;
 mod ownership;
@@ -228,6 +231,9 @@ impl Engine {
         engine
             .coordinator
             .on_truncate(Box::new(|table| Box::pin(Self::truncate_here(table))));
+        engine.coordinator.on_aggregate(Box::new(|body| {
+            Box::pin(async move { Self::local().aggregate_for_peer(&body).await })
+        }));
         engine
     }
 

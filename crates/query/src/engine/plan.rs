@@ -7,7 +7,7 @@ use schema::{Schema, Table};
 
 use crate::bind::MarkerSpec;
 use crate::restrict::Scope;
-use crate::select::{SelectPlan, compile_select};
+use crate::select::{SelectPlan, Source, compile_select};
 use crate::term::{Markers, Operand};
 use crate::write::{WritePlan, compile_delete, compile_insert, compile_update};
 use crate::{QueryError, ResultColumn, system};
@@ -136,7 +136,12 @@ pub fn compile(text: &str, schema: &Schema, keyspace: Option<&str>) -> Result<Co
                 table: &table,
                 markers: &mut markers,
             };
-            let plan = compile_select(&s, &table, &mut scope)?;
+            let mut plan = compile_select(&s, &table, &mut scope)?;
+            plan.source = plan.is_mergeable().then(|| Source {
+                text: text.to_owned(),
+                keyspace: keyspace.map(str::to_owned),
+                schema_version: schema.version,
+            });
             columns = plan.selection.columns.clone().into();
             key_markers = plan.key_markers();
             warnings.extend(plan.warning().map(str::to_owned));

@@ -77,6 +77,7 @@ pub fn compile_select(select: &Select, table: &Arc<Table>, scope: &mut Scope<'_>
         group_by,
         by_id,
         point,
+        source: None,
     })
 }
 

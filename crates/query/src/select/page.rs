@@ -473,6 +473,28 @@ impl Consumer {
         self.out = out;
     }
 
+    /// Goes on in the middle of a partition, of which rows were seen or not.
+    pub(crate) fn resume_partition(&mut self, has_rows: bool) {
+        self.in_partition = true;
+        self.partition_has_rows = has_rows;
+        self.per_partition_left = self.per_partition_max;
+    }
+
+    /// Whether rows of the current partition were seen.
+    pub(crate) fn partition_has_rows(&self) -> bool {
+        self.partition_has_rows
+    }
+
+    /// What was aggregated so far of a statement without groups; the next row begins anew.
+    pub(crate) fn take_group(&mut self, plan: &SelectPlan) -> AggregateState {
+        self.group.take().unwrap_or_else(|| plan.selection.new_group())
+    }
+
+    /// Goes on with what was aggregated elsewhere.
+    pub(crate) fn give_group(&mut self, group: AggregateState) {
+        self.group = Some(group);
+    }
+
     /// How many more rows of a partition a reader should fetch at once.
     pub fn rows_wanted(&self) -> usize {
         let page = u64::from(self.rows_max - self.rows.min(self.rows_max));
