@@ -5,7 +5,7 @@
 //! - [`load`] reads it before the shards start; [`Cluster::start`] forms, joins or comes back to a cluster; [`handler`] answers other nodes.
 //! - [`Cluster::propose_schema`] and [`Cluster::propose`] change it, from any node; [`Listener`] is told of each change.
 //! - [`Cluster::is_live`] and [`Listener::liveness`] say who answers.
-//! - [`recover`] is for the day when most voters are gone for ever.
+//! - [`recover`] and [`follow`] are for the day when most voters are gone for ever; [`prospect`] says beforehand what that means.
 //!
 //! Invariants:
 //! - What was acknowledged is durable, on this node in its own file besides the log; a restart serves from that file at once.
@@ -24,6 +24,7 @@ mod file;
 mod machine;
 mod metadata;
 mod peers;
+mod recover;
 mod service;
 mod start;
 mod status;
@@ -38,6 +39,7 @@ pub use config::{Config, Encryption, Listener, Local, Reach};
 pub use error::{ChangeError, ClusterError, LoadError};
 pub use file::load;
 pub use metadata::{Metadata, REJECTED_MAX, Rejected};
+pub use recover::{Lost, Prospect, RecoverError, answering, follow, prospect, recover};
 pub use service::Cluster;
-pub use status::{MemberStatus, RecoverError, Role, Status, recover};
+pub use status::{MemberStatus, Role, Status};
 pub use verbs::{FIRST_VERB, LAST_VERB, handler};

@@ -3,7 +3,6 @@
 mod support;
 
 use cluster::{ChangeError, Cluster, ClusterError, Command};
-use consensus::RECOVERY_CONFIRMATION;
 use runtime::sim::CrashKind;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -500,7 +499,12 @@ fn a_lost_majority_is_given_up_only_by_the_word_of_an_operator() {
     let refused = sea.sim.on_node(id, || cluster::recover(&dir(), host(0), "yes"));
     assert!(refused.is_err(), "a majority was given up by accident");
     sea.sim
-        .on_node(id, || cluster::recover(&dir(), host(0), RECOVERY_CONFIRMATION))
+        .on_node(id, || {
+            let words = cluster::prospect(&dir(), host(0))
+                .expect("two voters are lost")
+                .confirmation();
+            cluster::recover(&dir(), host(0), &words)
+        })
         .expect("it is confirmed");
     sea.restart(0);
     sea.sim.run_for(5 * SECOND);

@@ -615,6 +615,26 @@ pub(crate) fn voters_after(conf: &ConfState, changes: &[Change]) -> BTreeSet<u64
     voters
 }
 
+/// The configuration that changes make of another, without the joint one between.
+pub(crate) fn conf_after(conf: &ConfState, changes: &[Change]) -> ConfState {
+    let voters = voters_after(conf, changes);
+    if voters.len() > VOTERS_MAX {
+        return conf.clone();
+    }
+    let mut learners: BTreeSet<u64> = conf.learners.iter().chain(&conf.learners_next).copied().collect();
+    for change in changes {
+        match change {
+            Change::Learner(id) => learners.insert(*id),
+            Change::Voter(id) | Change::Remove(id) => learners.remove(id),
+        };
+    }
+    ConfState {
+        voters: voters.into_iter().collect(),
+        learners: learners.into_iter().collect(),
+        ..ConfState::default()
+    }
+}
+
 /// Whether a configuration is what the changes want.
 pub(crate) fn is_reached(conf: &ConfState, changes: &[Change]) -> bool {
     conf.voters_outgoing.is_empty()
@@ -657,7 +677,7 @@ fn encode_changes(changes: &[Change]) -> Vec<u8> {
     out
 }
 
-fn decode_changes(bytes: &[u8]) -> Option<Vec<Change>> {
+pub(crate) fn decode_changes(bytes: &[u8]) -> Option<Vec<Change>> {
     let mut reader = Reader::new(bytes);
     let mut changes = Vec::new();
     while !reader.is_empty() {
