@@ -19,6 +19,8 @@ use uuid::Uuid;
 
 /// A message that cannot leave in this time is not worth sending.
 const SEND_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a node that stops waits for the others to hear of it.
+const GOODBYE_TIMEOUT: Duration = Duration::from_millis(200);
 /// The longest pause of the detector.
 const TICK_MAX: Duration = Duration::from_millis(200);
 
@@ -211,6 +213,27 @@ impl Peers {
         if let Some(message) = state.message {
             self.detector.borrow_mut().on_message(from, message, monotonic());
             self.take_outputs();
+        }
+    }
+
+    /// A node stops, in good order: nobody needs to wait for it.
+    pub(crate) fn on_goodbye(&self, from: HostId) {
+        self.detector.borrow_mut().on_goodbye(from, monotonic());
+        self.take_outputs();
+    }
+
+    /// Tells all members that answer that this node stops.
+    pub(crate) async fn say_goodbye(&self) {
+        let calls: Vec<_> = self
+            .live()
+            .into_iter()
+            .filter(|host| *host != self.local)
+            .filter_map(|host| self.peer(host))
+            .map(|peer| self.rpc.call(&peer, 0, wire::GOODBYE, Vec::new(), GOODBYE_TIMEOUT))
+            .collect();
+        for call in calls {
+            // Who does not hear of it finds out.
+            let _ = call.await;
         }
     }
 

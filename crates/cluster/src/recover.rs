@@ -12,7 +12,6 @@ use crate::wire;
 use consensus::{RECOVERY_CONFIRMATION, Recovery, RecoveryError, follow_recovered, recover_from_lost_majority};
 use rpc::{Peer, Rpc, RpcError};
 use std::fmt;
-use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::rc::Rc;
@@ -209,8 +208,6 @@ pub fn follow(dir: &Path, host_id: HostId, confirmation: &str) -> Result<u64, Re
     // What this node applied behind the end of the survivor's log did not happen: whatever the survivor sends replaces all of it. This step comes
     // first, because with the old log it is undone by a start, and the other way round it would be missing.
     metadata.index = 0;
-    let disk = |error: io::Error| RecoverError::Disk(format!("{}: {error}", file::path(dir).display()));
-    let encoded = metadata.encode().map_err(|e| RecoverError::Disk(e.to_string()))?;
-    file::save(dir, &encoded).map_err(disk)?;
+    file::save_whole(dir, &metadata).map_err(RecoverError::Disk)?;
     follow_recovered(&file::raft_dir(dir), group, id).map_err(RecoverError::Recovery)
 }

@@ -41,6 +41,8 @@ enum Place {
     Taken,
     /// Somebody holds data, so it owns nothing.
     Receiver(HostId),
+    /// A step of it is done, and another follows.
+    Advanced,
     /// Not yet, for this reason.
     Waiting(String),
 }
@@ -184,7 +186,7 @@ impl Cluster {
             }
         };
         match self.propose(Command::Topology(command)).await {
-            Ok(_) => Place::Waiting("its place is not complete".to_owned()),
+            Ok(_) => Place::Advanced,
             Err(error) => Place::Waiting(error.to_string()),
         }
     }
@@ -208,6 +210,7 @@ impl Cluster {
                     return;
                 }
                 Place::Receiver(holder) => return self.say_receiver(holder),
+                Place::Advanced => {}
                 Place::Waiting(reason) if runtime::now() - begun >= PLACE_WAIT => {
                     log::warn!("this node has no place in the cluster yet and goes on as an empty receiver: {reason}");
                     return;
@@ -292,7 +295,12 @@ impl Cluster {
 
     async fn run_leader(self: Rc<Self>) {
         while !self.is_stopping.get() {
-            self.rest(LEADER_INTERVAL).await;
+            // At once after a change, for a node that was let in waits to be in the group; else now and then.
+            let changed = self.machine.changed.notified();
+            let _ = runtime::timeout(LEADER_INTERVAL, changed).await;
+            if self.is_stopping.get() {
+                return;
+            }
             if self.consensus.status().leader == Some(self.own_raft_id)
                 && let Err(reason) = self.tend_group().await
             {
@@ -315,6 +323,11 @@ impl Cluster {
             return changed.map_err(|e| e.to_string());
         }
         let metadata = self.metadata();
+        let features = metadata.topology.features_to_enable();
+        if !features.is_empty() {
+            let command = Command::Topology(TopologyCommand::EnableFeatures(features));
+            self.propose(command).await.map_err(|e| e.to_string())?;
+        }
         for node in metadata.topology.members() {
             let is_given_up = node.state == NodeState::Joining
                 && !node.tokens.is_empty()

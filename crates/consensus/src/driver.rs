@@ -158,6 +158,7 @@ struct Shared {
     wake: Notify,
     applying: Rc<Applying>,
     status: RefCell<Status>,
+    /// Told of another configuration or leader.
     configured: Notify,
     is_stopping: Cell<bool>,
     ended: Notify,
@@ -175,6 +176,7 @@ enum Event {
         answer: Answer<Result<u64, ProposeError>>,
     },
     Change(Vec<Change>),
+    HandOver(Vec<u64>),
     Read {
         deadline: Instant,
         answer: Answer<Result<u64, ReadError>>,
@@ -246,6 +248,7 @@ impl Consensus {
             changes: None,
             is_snapshotting: false,
             serves_reads: false,
+            leader: 0,
             failed_compaction_at: None,
             refusals: BTreeSet::new(),
         };
@@ -382,6 +385,28 @@ impl Consensus {
         }
     }
 
+    /// Has one of these members lead, if this one leads: one that votes, and first the one that has most of the log. True when another leads. Proposals
+    /// wait meanwhile, on all members. The releases of the candidates must know how.
+    pub async fn hand_over(&self, candidates: Vec<u64>, timeout: Duration) -> bool {
+        let deadline = runtime::now() + timeout;
+        self.push(Event::HandOver(candidates));
+        loop {
+            let configured = self.0.configured.notified();
+            let (id, leader) = {
+                let status = self.0.status.borrow();
+                (status.id, status.leader)
+            };
+            if leader.is_some_and(|leader| leader != id) {
+                return true;
+            }
+            let left = deadline - runtime::now();
+            if left.is_zero() || self.0.is_stopping.get() {
+                return false;
+            }
+            let _ = runtime::timeout(left, configured).await;
+        }
+    }
+
     /// How this member stands.
     #[must_use]
     pub fn status(&self) -> Status {
@@ -505,6 +530,8 @@ struct Member {
     is_snapshotting: bool,
     /// Whether this member leads and may answer reads.
     serves_reads: bool,
+    /// The leader that was told what waits here; 0 for none.
+    leader: u64,
     /// File size at which compaction failed: it is tried again when the file has grown.
     failed_compaction_at: Option<u64>,
     /// What was refused from whom, so that each is logged once.
@@ -572,6 +599,10 @@ impl Member {
                     if !self.group.propose_changes(&changes) {
                         self.changes = Some(changes);
                     }
+                }
+                Event::HandOver(candidates) => {
+                    // Who asked sees by the leader whether it was.
+                    let _ = self.group.hand_over(&candidates);
                 }
                 Event::Read { deadline, answer } => {
                     self.reads.push(PendingRead {
@@ -767,6 +798,7 @@ impl Member {
             self.send(send);
             self.shared.applying.push_entries(committed);
             self.ask_anew();
+            self.tell_new_leader();
         }
         self.pass_reads();
     }
@@ -782,6 +814,27 @@ impl Member {
             }
         }
         self.serves_reads = serves_reads;
+    }
+
+    /// What the former leader was told may be gone with it, so the new one is told at once; what comes twice is applied once.
+    fn tell_new_leader(&mut self) {
+        let leader = self.group.leader();
+        if leader == self.leader {
+            return;
+        }
+        self.leader = leader;
+        if leader == 0 {
+            return;
+        }
+        let sequences: Vec<u64> = self.proposals.keys().copied().collect();
+        for sequence in sequences {
+            self.propose(sequence);
+        }
+        for position in 0..self.reads.len() {
+            if self.reads[position].index.is_none() {
+                self.ask(position);
+            }
+        }
     }
 
     fn take_read_index(&mut self, state: &raft::ReadState) {
@@ -905,9 +958,11 @@ impl Member {
         let is_changed = status.voters != conf.voters
             || status.learners != conf.learners
             || status.is_joint == conf.voters_outgoing.is_empty();
+        let leader = Some(self.group.leader()).filter(|id| *id != 0);
+        let is_changed = is_changed || status.leader != leader;
         *status = Status {
             id: self.id,
-            leader: Some(self.group.leader()).filter(|id| *id != 0),
+            leader,
             term: self.group.term(),
             voters: conf.voters.clone(),
             learners: conf.learners.clone(),
@@ -940,7 +995,7 @@ impl Member {
             match event {
                 Event::Propose { answer, .. } => answer.give(Err(ProposeError::Shutdown)),
                 Event::Read { answer, .. } => answer.give(Err(ReadError::Shutdown)),
-                Event::Message { .. } | Event::Change(_) => {}
+                Event::Message { .. } | Event::Change(_) | Event::HandOver(_) => {}
             }
         }
         self.shared.applying.stop();

@@ -374,6 +374,25 @@ impl Group {
         }
     }
 
+    /// Asks the voter among these that has most of the log to lead. False when this member does not lead or none of them votes.
+    pub(crate) fn hand_over(&mut self, candidates: &[u64]) -> bool {
+        if !self.is_leader() || !self.conf.voters_outgoing.is_empty() {
+            return false;
+        }
+        let progress = self.raw.raft.prs();
+        let able = candidates
+            .iter()
+            .copied()
+            .filter(|id| *id != self.options.id && self.conf.voters.contains(id));
+        let best = able.max_by_key(|id| (progress.get(*id).map(|p| (p.recent_active, p.matched)), *id));
+        let Some(best) = best else {
+            return false;
+        };
+        self.raw.transfer_leader(best);
+        self.settle_timeout();
+        true
+    }
+
     /// What is to be done now.
     pub(crate) fn output(&mut self) -> Option<Output> {
         let mut output = Output {

@@ -140,6 +140,9 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
         return Ok(());
     }
     let member = serve(shared, engine.clone(), rpc.clone(), memory / 10, terminated).await?;
+    if let Some(cluster) = &member {
+        cluster.hand_over().await;
+    }
     let drained = drain(shared, &engine, &shard).await;
     // Only now: what was asked before the doors closed may need the others.
     if let Some(cluster) = member {
