@@ -250,6 +250,13 @@ fn encode_record(number: u64, changes: &[u8]) -> Vec<u8> {
     record
 }
 
+fn encode_base(encoded: &[u8]) -> Vec<u8> {
+    let mut bytes = MAGIC.to_vec();
+    bytes.extend_from_slice(&(encoded.len() as u64).to_be_bytes());
+    bytes.extend_from_slice(encoded);
+    bytes
+}
+
 /// Makes a whole value durable; the file and its length. Blocks.
 pub(crate) fn save(dir: &Path, encoded: &[u8]) -> io::Result<(File, u64)> {
     let path = path(dir);
@@ -262,9 +269,7 @@ pub(crate) fn save(dir: &Path, encoded: &[u8]) -> io::Result<(File, u64)> {
         ..OpenOptions::default()
     };
     let file = File::open(&temporary, open)?;
-    let mut bytes = MAGIC.to_vec();
-    bytes.extend_from_slice(&(encoded.len() as u64).to_be_bytes());
-    bytes.extend_from_slice(encoded);
+    let bytes = encode_base(encoded);
     file.write_all_at_blocking(&bytes, 0)?;
     file.sync_all_blocking()?;
     fs::rename(&temporary, &path)?;
@@ -289,4 +294,99 @@ pub(crate) fn create_dir(dir: &Path) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use schema::Schema;
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+    use topology::{Topology, TopologyCommand};
+    use uuid::Uuid;
+
+    fn start() -> Metadata {
+        let schema = Schema {
+            version: Uuid::nil(),
+            keyspaces: BTreeMap::new(),
+        };
+        Metadata::new(Arc::new(schema), Topology::new("sea", Uuid::from_u128(1)))
+    }
+
+    /// One that is applied, and one that is rejected.
+    fn commands() -> [Vec<u8>; 2] {
+        let applied = Command::Topology(TopologyCommand::EnableFeatures(["a".to_owned()].into()));
+        let rejected = Command::RemoveTablets {
+            table: schema::TableId(Uuid::from_u128(7)),
+        };
+        [applied, rejected].map(|command| command.encode().expect("a command has bytes"))
+    }
+
+    /// A file of a base and three records, where each of them begins, and the values with none, one, two and three of them.
+    fn file() -> (Vec<u8>, Vec<usize>, Vec<Metadata>) {
+        let [applied, rejected] = commands();
+        let mut values = vec![start()];
+        let mut bytes = encode_base(&values[0].encode().expect("metadata has bytes"));
+        let mut begins = Vec::new();
+        for (number, indexes) in (1..).zip([vec![3], vec![4, 6], vec![7]]) {
+            begins.push(bytes.len());
+            let mut changes = Vec::new();
+            let mut value = values.last().expect("there is one").clone();
+            for (place, index) in indexes.iter().enumerate() {
+                let command = if place + 1 < indexes.len() { &rejected } else { &applied };
+                put_change(&mut changes, *index, command);
+                let decoded = Command::decode(command).expect("what was encoded");
+                value = value.step(*index, value.apply(&decoded));
+            }
+            bytes.extend_from_slice(&encode_record(number, &changes));
+            values.push(value);
+        }
+        (bytes, begins, values)
+    }
+
+    #[test]
+    fn a_file_is_its_base_and_all_changes_rejected_ones_too() {
+        let (bytes, _, values) = file();
+        let last = values.last().expect("there is one");
+        assert!(last.rejected.contains_key(&4), "{last:?}");
+        assert_eq!(read(&bytes).as_ref(), Ok(last));
+    }
+
+    #[test]
+    fn a_file_cut_anywhere_in_its_records_is_the_value_before() {
+        let (bytes, begins, values) = file();
+        for end in begins[0]..bytes.len() {
+            let whole = begins[1..].iter().filter(|begin| **begin <= end).count();
+            assert_eq!(read(&bytes[..end]).as_ref(), Ok(&values[whole]), "cut at {end}");
+        }
+        for end in 0..begins[0] {
+            assert!(read(&bytes[..end]).is_err(), "a base cut at {end} is read");
+        }
+    }
+
+    #[test]
+    fn a_damaged_file_is_found_unless_the_damage_looks_like_a_torn_end() {
+        let (bytes, begins, values) = file();
+        for at in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 0x10;
+            let result = read(&damaged);
+            if at < begins[2] {
+                let why = result.expect_err(&format!("damage at {at} is not seen"));
+                assert!(
+                    at < begins[0] || why.contains("damaged at offset"),
+                    "damage at {at}: {why}"
+                );
+            } else {
+                assert_eq!(result.as_ref(), Ok(&values[2]), "damage at {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_of_the_first_format_is_read() {
+        let mut bytes = FIRST_MAGIC.to_vec();
+        bytes.extend_from_slice(&start().encode().expect("metadata has bytes"));
+        assert_eq!(read(&bytes), Ok(start()));
+    }
 }

@@ -451,7 +451,10 @@ pub(crate) async fn has_identity_elsewhere(
     address: SocketAddr,
     incarnation: u64,
 ) -> bool {
-    match rpc.ask(place(config, address), wire::WHO, Vec::new(), WHO_TIMEOUT).await {
+    match rpc
+        .ask(place(config, address), wire::WHO, Vec::new(), WHO_TIMEOUT)
+        .await
+    {
         Ok((host, _)) if host != config.host_id.0 => false,
         Ok((_, Ok(answer))) => Who::decode(&answer).is_ok_and(|who| who.incarnation != incarnation),
         // It has the identity and is not ready to say more; this process would have been.
@@ -462,7 +465,10 @@ pub(crate) async fn has_identity_elsewhere(
 
 /// Who answers at an address.
 async fn who(config: &Config, rpc: &Rc<Rpc>, address: SocketAddr) -> Found {
-    match rpc.ask(place(config, address), wire::WHO, Vec::new(), WHO_TIMEOUT).await {
+    match rpc
+        .ask(place(config, address), wire::WHO, Vec::new(), WHO_TIMEOUT)
+        .await
+    {
         Ok((host, Ok(answer))) => match Who::decode(&answer) {
             Ok(who) => Found::Node(HostId(host), who),
             Err(error) => Found::Refuses(error.to_string()),

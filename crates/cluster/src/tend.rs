@@ -294,13 +294,11 @@ impl Cluster {
     }
 
     async fn run_leader(self: Rc<Self>) {
+        let mut changed = self.machine.changed.notified();
         while !self.is_stopping.get() {
             // At once after a change, for a node that was let in waits to be in the group; else now and then.
-            let changed = self.machine.changed.notified();
             let _ = runtime::timeout(LEADER_INTERVAL, changed).await;
-            if self.is_stopping.get() {
-                return;
-            }
+            changed = self.machine.changed.notified();
             if self.consensus.status().leader == Some(self.own_raft_id)
                 && let Err(reason) = self.tend_group().await
             {

@@ -133,7 +133,10 @@ pub(crate) fn peer(config: &Config, node: &Node) -> Peer {
 
 /// What this release can do.
 fn features() -> Vec<String> {
-    ::cluster::FEATURES.iter().map(|feature| (*feature).to_owned()).collect()
+    ::cluster::FEATURES
+        .iter()
+        .map(|feature| (*feature).to_owned())
+        .collect()
 }
 
 fn cluster_config(shared: &Shared) -> ::cluster::Config {
@@ -295,6 +298,13 @@ impl Listener for NodeListener {
             let deadline = runtime::now() + OLD_REQUESTS_WAIT_MAX;
             while old.strong_count() > 0 && runtime::now() < deadline {
                 runtime::sleep(OLD_REQUESTS_POLL).await;
+            }
+            if old.strong_count() > 0 {
+                log::warn!(
+                    "a change of the cluster goes on without {} requests that began before it and did not end in {} s",
+                    old.strong_count(),
+                    OLD_REQUESTS_WAIT_MAX.as_secs()
+                );
             }
         })
     }

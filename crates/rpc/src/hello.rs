@@ -340,7 +340,11 @@ mod tests {
         let cases: &[(&str, Change, Answer)] = &[
             ("fitting", |_| {}, accepted.clone()),
             ("a later version", |hello| hello.version = 7, accepted.clone()),
-            ("for whoever is there", |hello| hello.target_host = Uuid::nil(), accepted),
+            (
+                "for whoever is there",
+                |hello| hello.target_host = Uuid::nil(),
+                accepted,
+            ),
             (
                 "no compression",
                 |hello| hello.compression.clear(),

@@ -34,7 +34,8 @@ mod tls;
 pub use codec::Compression;
 pub use config::{
     ANSWER_BYTES_MAX, BODY_BYTES_MAX, CONNECTIONS_MAX, Config, HANDLING_BYTES_MAX, HANDLING_MAX, HELLOS_MAX,
-    IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX, Limits, OUTBOX_BYTES_MAX, Peer, Place, TlsFiles, WAITING_BYTES_MAX, WAITING_MAX,
+    IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX, Limits, OUTBOX_BYTES_MAX, Peer, Place, TlsFiles, WAITING_BYTES_MAX,
+    WAITING_MAX,
 };
 pub use error::{RemoteError, RemoteErrorKind, RpcError, StartError};
 pub use link::Call;

@@ -299,7 +299,10 @@ async fn run(rpc: Rc<Rpc>, link: Rc<Link>, epoch: u64) {
         // Who asks for whoever is there expects nobody in particular, and says itself what it makes of that.
         log::debug!("no connection to {address}: {ended}");
     } else {
-        log::warn!("no connection to shard {} of node {host_id} at {address}: {ended}", link.shard);
+        log::warn!(
+            "no connection to shard {} of node {host_id} at {address}: {ended}",
+            link.shard
+        );
     }
     link.fail(&ended, pause);
 }

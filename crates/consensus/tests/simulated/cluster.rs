@@ -153,7 +153,8 @@ fn a_leader_that_hands_over_leaves_no_gap_and_loses_nothing_that_is_under_way() 
         let candidates = others.clone();
         let handed = cluster.ask(leader, 5 * SECONDS, async move |consensus| {
             let waiting = consensus.clone();
-            let proposal = runtime::spawn(async move { waiting.propose(u64::MAX.to_be_bytes().to_vec(), SECONDS).await });
+            let proposal =
+                runtime::spawn(async move { waiting.propose(u64::MAX.to_be_bytes().to_vec(), SECONDS).await });
             let begun = runtime::now();
             let is_handed = consensus.hand_over(candidates, SECONDS).await;
             let took = runtime::now() - begun;
@@ -170,7 +171,10 @@ fn a_leader_that_hands_over_leaves_no_gap_and_loses_nothing_that_is_under_way() 
             .propose(others[0], Duration::from_millis(900))
             .expect("another leads already");
         let status = cluster.status(others[0]).expect("it runs");
-        assert!(status.term > term && status.leader != Some(leader), "seed {seed}: {status:?}");
+        assert!(
+            status.term > term && status.leader != Some(leader),
+            "seed {seed}: {status:?}"
+        );
     }
 }
 
@@ -274,7 +278,11 @@ fn another_survivor_follows_with_its_old_id_and_the_dead_cannot_bring_it_back() 
     let (one, two) = (cluster.status(1).expect("it runs"), cluster.status(2).expect("it runs"));
     assert_eq!((two.epoch, two.superseded_by), (Some(1), None));
     assert_eq!(one.voters, vec![1, 2]);
-    assert_eq!(cluster.status(3).expect("it runs").superseded_by, Some(1), "the dead stay out");
+    assert_eq!(
+        cluster.status(3).expect("it runs").superseded_by,
+        Some(1),
+        "the dead stay out"
+    );
 }
 
 #[test]
