@@ -48,6 +48,8 @@ pub(crate) struct Peers {
     known: RefCell<BTreeMap<HostId, Known>>,
     /// Told when a node has said what it has applied, or its liveness is another.
     pub(crate) heard: Notify,
+    /// Told when the leader should look at the members.
+    pub(crate) tend: Notify,
 }
 
 /// The Raft id of a node.
@@ -79,6 +81,7 @@ impl Peers {
             detector: RefCell::new(detector),
             known: RefCell::default(),
             heard: Notify::new(),
+            tend: Notify::new(),
         };
         peers.set_members();
         peers
@@ -159,6 +162,12 @@ impl Peers {
                 .is_some_and(|known| known.status == Status::Up)
     }
 
+    /// Whether a member has said something since this node knows it: then it hears, too.
+    pub(crate) fn has_spoken(&self, host: HostId) -> bool {
+        let known = self.known.borrow();
+        host == self.local || known.get(&host).is_some_and(|known| known.schema_version.is_some())
+    }
+
     /// The nodes that answer, this one among them.
     pub(crate) fn live(&self) -> BTreeSet<HostId> {
         let known = self.known.borrow();
@@ -207,7 +216,9 @@ impl Peers {
         self.note_address(from, state.internode);
         if let Some(known) = self.known.borrow_mut().get_mut(&from) {
             known.log_index = known.log_index.max(state.log_index);
-            known.schema_version = Some(state.schema_version);
+            if known.schema_version.replace(state.schema_version).is_none() {
+                self.tend.notify_all();
+            }
         }
         self.heard.notify_all();
         if let Some(message) = state.message {

@@ -548,6 +548,27 @@ fn a_node_that_was_removed_is_told_and_does_not_come_back() {
     }
 }
 
+#[test]
+fn nodes_that_start_one_after_the_other_wait_for_no_timer() {
+    for seed in seeds(290..300) {
+        let mut sea = Sea::new(seed, 4);
+        let seed_address = sea.addresses(0..1);
+        for number in 0..4 {
+            sea.nodes[number].config.borrow_mut().seeds = seed_address.clone();
+            let before = sea.sim.now();
+            sea.start(number);
+            let seen = sea.nodes[number].seen.clone();
+            let is_in = sea.sim.run_until(30 * SECOND, || seen.cluster.borrow().is_some());
+            let took = sea.sim.now() - before;
+            assert!(
+                is_in && took < Duration::from_millis(900),
+                "seed {seed}: node {number} took {took:?}: {:#?}",
+                sea.cluster(0).status()
+            );
+        }
+    }
+}
+
 /// The number of the node that leads.
 fn leader_of(sea: &Sea) -> usize {
     let leader = sea.cluster(0).status().leader.expect("somebody leads");
