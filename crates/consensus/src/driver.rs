@@ -15,6 +15,7 @@ use crate::error::{MembershipError, ProposeError, ReadError, StartError};
 use crate::group::{After, Group, GroupOptions, Output, is_reached, voters_after};
 use crate::members::{Change, VOTERS_MAX};
 use crate::recovered::{Recovered, Recovery};
+use crate::status::Status;
 use crate::store::{Items, Store};
 use raft::eraftpb::{ConfState, HardState};
 use runtime::{Instant, Notify};
@@ -110,41 +111,6 @@ pub enum Start {
     Voters(Vec<u64>),
     /// A member of a group that exists: it waits until the group adds it.
     Joining,
-}
-
-/// How a member stands.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Status {
-    /// This member.
-    pub id: u64,
-    /// The leader it knows.
-    pub leader: Option<u64>,
-    /// Its term.
-    pub term: u64,
-    /// Who votes, as of what is applied.
-    pub voters: Vec<u64>,
-    /// Who gets the log without a vote.
-    pub learners: Vec<u64>,
-    /// Whether the group is between two configurations.
-    pub is_joint: bool,
-    /// The last entry it applied.
-    pub applied: u64,
-    /// The last entry it knows to be committed.
-    pub committed: u64,
-    /// The last entry it has.
-    pub last: u64,
-    /// On the leader: how many entries each other member is behind.
-    pub lag: BTreeMap<u64, u64>,
-    /// Grows when a majority is given up; `None` before a node that joins has heard from the group.
-    pub epoch: Option<u64>,
-    /// The group went on without this member, in that epoch.
-    pub superseded_by: Option<u64>,
-    /// Bytes of its file.
-    pub file_bytes: u64,
-    /// Why its file cannot be written at the moment.
-    pub storage_error: Option<String>,
-    /// That this group was recovered from a lost majority by this node.
-    pub recovery: Option<Recovery>,
 }
 
 /// A running member. Clones are the same member.
@@ -433,20 +399,6 @@ impl Consensus {
     }
 }
 
-impl Status {
-    fn conf(&self) -> ConfState {
-        let mut conf = ConfState {
-            voters: self.voters.clone(),
-            learners: self.learners.clone(),
-            ..ConfState::default()
-        };
-        if self.is_joint {
-            conf.voters_outgoing.push(0);
-        }
-        conf
-    }
-}
-
 /// The store of this member, opened or made, with one more start counted.
 async fn open(options: &Options, start: &Start, machine: &dyn StateMachine) -> Result<(Store, Recovered), StartError> {
     let invalid = |what: &str| Err(StartError::Invalid(what.to_owned()));
@@ -501,7 +453,7 @@ struct PendingProposal {
 struct PendingRead {
     deadline: Instant,
     answer: Answer<Result<u64, ReadError>>,
-    /// The question that is on its way.
+    /// Its name in questions; 0 before the first.
     asked: u64,
     again_in: u32,
     /// What must be applied.
@@ -754,15 +706,18 @@ impl Member {
         self.shared.waiting.set(self.shared.waiting.get() - count);
     }
 
+    /// Asks for the index of a read, under the same name each time: an answer to an earlier question is as good.
     fn ask(&mut self, position: usize) {
-        self.next_read += 1;
+        let read = &mut self.reads[position];
+        if read.asked == 0 {
+            self.next_read += 1;
+            read.asked = self.next_read;
+        }
+        read.again_in = READ_RETRY_TICKS;
         let mut context = Vec::new();
-        for number in [self.id, self.incarnation, self.next_read] {
+        for number in [self.id, self.incarnation, read.asked] {
             put_u64(&mut context, number);
         }
-        let read = &mut self.reads[position];
-        read.asked = self.next_read;
-        read.again_in = READ_RETRY_TICKS;
         self.group.read_index(context);
     }
 

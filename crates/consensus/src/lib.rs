@@ -33,14 +33,16 @@ mod members;
 mod message;
 mod recovered;
 mod recovery;
+mod status;
 mod store;
 
 pub use codec::Malformed;
-pub use driver::{Consensus, Options, Start, StateMachine, Status, Transport};
+pub use driver::{Consensus, Options, Start, StateMachine, Transport};
 pub use error::{MembershipError, ProposeError, ReadError, StartError};
 pub use members::{Change, Member, VOTERS_MAX, changes_towards, choose_voters};
 pub use recovered::Recovery;
 pub use recovery::{
     Prospect, RECOVERY_CONFIRMATION, RecoveryError, follow_recovered, prospect, recover_from_lost_majority,
 };
+pub use status::Status;
 pub use store::StoreError;

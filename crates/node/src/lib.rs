@@ -11,6 +11,7 @@ mod operator;
 mod recover;
 mod shard_main;
 mod start;
+mod tablets;
 
 pub use recover::{Recover, recover_metadata};
 pub use start::{Embedded, Prepared, embed, prepare, start};
