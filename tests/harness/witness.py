@@ -31,7 +31,7 @@ from pathlib import Path
 
 CHAINS = 8
 KEYS_OF_A_CHAIN = 8
-REQUEST_SECONDS = 5.0
+REQUEST_SECONDS = 15.0
 HEARTBEAT_SECONDS = 1.0
 POLL_SECONDS = 0.05
 # What a refused chain waits before it goes on, so that a dead cluster is not asked a million times.
@@ -47,10 +47,10 @@ _numbers = itertools.count(1)
 
 
 class Witness:
-    """The test's end of it. `only`: the one node that it asks. `wrapper`: a command that runs the rest of its line."""
+    """The test's end of it. `only`: the numbers of the nodes that it asks. `wrapper`: a command that runs the rest of its line."""
 
     def __init__(self, cluster, *, only=None, chains=CHAINS, padding=0, wrapper=()):
-        nodes = list(cluster) if only is None else [cluster.node(only)]
+        nodes = list(cluster) if only is None else [cluster.node(number) for number in only]
         self._hosts = [node.host for node in nodes]
         self._wrapper = list(wrapper)
         self._options = ["--port", str(cluster.ports[0]), "--keyspace", f"witness_{os.getpid():x}_{next(_numbers)}"]
@@ -84,9 +84,9 @@ class Witness:
         """Return when so many more requests have been acknowledged."""
         self._ask("more", acknowledged, seconds)
 
-    def refused(self, seconds=ANSWER_SECONDS):
-        """Return when one more request has been refused."""
-        self._ask("refused", 1, seconds)
+    def refused(self, count, seconds=ANSWER_SECONDS):
+        """Return when so many more requests have been refused."""
+        self._ask("refused", count, seconds)
 
     def sees_all(self):
         """Return when the driver is connected to all nodes that it was given."""
