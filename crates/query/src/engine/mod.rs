@@ -37,7 +37,7 @@ use crate::write::{ConditionalAnswer, WriteClock};
 use crate::{BindContext, Bound, QueryError, ResultColumn};
 
 pub use cluster_view::{cluster_view, replication};
-pub use ownership::TabletPlace;
+pub use ownership::{CameTo, TabletPlace};
 pub use plan::{BatchPlan, Plan};
 pub use prepared::{Prepared, PreparedId, SharedStatements};
 pub use read::Page;
