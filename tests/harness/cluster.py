@@ -10,6 +10,7 @@ which needs root; without it a node is cut off by pausing it.
 """
 
 import subprocess
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 from harness.node import Node, ceto_binary, free_ports
@@ -17,6 +18,8 @@ from harness.node import Node, ceto_binary, free_ports
 NODES_MAX = 200
 REQUEST_SECONDS = 30
 RECONNECT_SECONDS = 0.2
+SETTLE_SECONDS = 60
+POLL_SECONDS = 0.02
 
 
 class Cluster:
@@ -148,6 +151,15 @@ class Cluster:
             for number, node in enumerate(self.nodes, 1)
             if node.alive
         }
+
+
+def eventually(what, condition):
+    """Ask again until it holds."""
+    deadline = time.monotonic() + SETTLE_SECONDS
+    while not (answer := condition()):
+        assert time.monotonic() < deadline, f"not within {SETTLE_SECONDS} s: {what}"
+        time.sleep(POLL_SECONDS)
+    return answer
 
 
 def address(number):

@@ -47,15 +47,18 @@ _numbers = itertools.count(1)
 
 
 class Witness:
-    """The test's end of it. `only`: the numbers of the nodes that it asks. `wrapper`: a command that runs the rest of its line."""
+    """The test's end of it. `only`: the numbers of the nodes that it asks, or `hosts`: their addresses. `ring`: its table is on the
+    token ring and has no tablets. `wrapper`: a command that runs the rest of its line.
+    """
 
-    def __init__(self, cluster, *, only=None, chains=CHAINS, padding=0, wrapper=()):
+    def __init__(self, cluster, *, only=None, hosts=None, chains=CHAINS, padding=0, ring=False, wrapper=()):
         nodes = list(cluster) if only is None else [cluster.node(number) for number in only]
-        self._hosts = [node.host for node in nodes]
+        self._hosts = hosts or [node.host for node in nodes]
         self._wrapper = list(wrapper)
         self._options = ["--port", str(cluster.ports[0]), "--keyspace", f"witness_{os.getpid():x}_{next(_numbers)}"]
         self._options += ["--chains", str(chains), "--padding", str(padding)]
-        self._options += [] if only is None else ["--only"]
+        self._options += ["--only"] if only or hosts else []
+        self._options += ["--ring"] if ring else []
         self._process = None
 
     def __enter__(self):
@@ -322,7 +325,7 @@ def _kind(failure):
     return type(failure).__name__
 
 
-def _connect(hosts, port, keyspace, only):
+def _connect(hosts, port, keyspace, only, ring):
     from cassandra import ConsistencyLevel
     from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
     from cassandra.policies import (
@@ -356,6 +359,7 @@ def _connect(hosts, port, keyspace, only):
     session.execute(
         f"CREATE KEYSPACE IF NOT EXISTS {keyspace}"
         " WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}"
+        + (" AND tablets = {'enabled': false}" if ring else "")
     )
     session.execute(f"CREATE TABLE IF NOT EXISTS {keyspace}.t (k int PRIMARY KEY, n int, padding blob)")
     session.set_keyspace(keyspace)
@@ -392,9 +396,10 @@ def main():
     parser.add_argument("--chains", type=int, required=True)
     parser.add_argument("--padding", type=int, required=True, help="bytes added to each row")
     parser.add_argument("--only", action="store_true", help="ask no nodes but these")
+    parser.add_argument("--ring", action="store_true", help="a table without tablets")
     parser.add_argument("hosts", nargs="+")
     arguments = parser.parse_args()
-    session = _connect(arguments.hosts, arguments.port, arguments.keyspace, arguments.only)
+    session = _connect(arguments.hosts, arguments.port, arguments.keyspace, arguments.only, arguments.ring)
     load = _Load(session, arguments.chains, arguments.padding)
     load.start()
     _say(answer=None)
