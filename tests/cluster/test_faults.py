@@ -17,6 +17,12 @@ DISK_BYTES = 400 << 20
 LEFT_BYTES = 8 << 20
 PADDING = 4_000
 STEPS_MAX = 50
+# What is written while a node reads nothing, and by how much the others may grow meanwhile: by their memtables and by bounded queues.
+BULK_PADDING, BULK_CHAINS = 20_000, 16
+BULK_BYTES = 240 << 20
+GROWTH_BYTES_MAX = 160 << 20
+# Longer than any hiccup of a machine that runs other things, shorter than the time after which a request is given up.
+P99_MS_MAX = 1_000
 FULL = re.compile(r"ERROR.*No space left on device")
 ROOM_AGAIN = re.compile("the commitlog takes writes again")
 
@@ -117,3 +123,24 @@ def test_the_disk_of_a_node_is_full(cluster, small_disk):
         witness.more(REQUESTS)
         account = witness.finish()
     account.check()
+
+
+def test_a_node_that_reads_nothing_harms_only_itself(cluster):
+    """What it does not take must not pile up in the others, nor slow them."""
+    with Witness(cluster, only=[1, 2], padding=BULK_PADDING, chains=BULK_CHAINS) as witness:
+        witness.more(REQUESTS)
+        before = {number: cluster.node(number).resident_bytes() for number in (1, 2)}
+        witness.phase("frozen")
+        cluster.pause(3)
+        # Two requests of three are writes.
+        while witness.account().acknowledged("frozen") * 2 // 3 * BULK_PADDING < BULK_BYTES:
+            witness.more(REQUESTS)
+        grown = {number: cluster.node(number).resident_bytes_peak() - before[number] for number in (1, 2)}
+        witness.phase("thawed")
+        cluster.resume(3)
+        witness.more(REQUESTS)
+        account = witness.finish()
+    account.check()
+    print(f"grown by {[size >> 20 for size in grown.values()]} MiB")
+    assert account.p99_ms("frozen") < P99_MS_MAX, "a quorum waits for a node that reads nothing"
+    assert max(grown.values()) < GROWTH_BYTES_MAX, grown

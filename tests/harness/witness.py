@@ -142,8 +142,9 @@ class Account:
                 kinds[kind] = kinds.get(kind, 0) + count
         return kinds
 
-    def slowest_ms(self, phase):
-        return self.phases[phase]["slowest_ms"]
+    def p99_ms(self, phase):
+        """What 99 of 100 acknowledged requests took at most."""
+        return self.phases[phase]["p99_ms"]
 
     def check(self, allowed=None):
         """Nothing acknowledged is lost, no request is unaccounted for, and no errors came but those allowed: kinds by phase."""
@@ -157,7 +158,7 @@ class Account:
 
     def __str__(self):
         lines = [
-            f"{name}: {told['acknowledged']} acknowledged, slowest {told['slowest_ms']:.0f} ms, refused {told['refused']}"
+            f"{name}: {told['acknowledged']} acknowledged, p99 {told['p99_ms']:.0f} ms, refused {told['refused']}"
             for name, told in self.phases.items()
         ]
         return "\n".join([*lines, f"rows read back: {self.rows}"])
@@ -176,7 +177,7 @@ class _Load:
     def __init__(self, session, chains, padding):
         self.session = session
         self.changed = threading.Condition()
-        self.phases = {}
+        self.phases, self.latencies_ms = {}, {}
         self.phase = "before"
         self.acknowledged = self.refused = 0
         self.in_flight = 0
@@ -233,7 +234,7 @@ class _Load:
         with self.changed:
             told = self._told(phase)
             told["acknowledged"] += 1
-            told["slowest_ms"] = max(told["slowest_ms"], (time.monotonic() - begin) * 1000)
+            self.latencies_ms.setdefault(phase, []).append((time.monotonic() - begin) * 1000)
             self.acknowledged += 1
             if kind == "write":
                 self.newest[key] = number
@@ -257,7 +258,7 @@ class _Load:
         later.start()
 
     def _told(self, phase):
-        nothing = {"asked": 0, "acknowledged": 0, "refused": {}, "examples": {}, "slowest_ms": 0.0}
+        nothing = {"asked": 0, "acknowledged": 0, "refused": {}, "examples": {}}
         return self.phases.setdefault(phase, nothing)
 
     def _compare(self, where, key, got, least):
@@ -302,6 +303,9 @@ class _Load:
 
     def account(self):
         with self.changed:
+            for phase, told in self.phases.items():
+                sorted_ms = sorted(self.latencies_ms.get(phase, [0.0]))
+                told["p99_ms"] = sorted_ms[len(sorted_ms) * 99 // 100]
             return {"phases": self.phases, "wrong": self.wrong, "rows": self.rows}
 
 
