@@ -7,6 +7,7 @@ import pytest
 from cassandra import ConsistencyLevel
 
 from harness import Cluster, cql
+from harness.routing import routed
 
 SHARDS = 2
 ROWS = 300
@@ -68,17 +69,6 @@ def wait_for_all_shards(session, count):
             return
         session.execute("SELECT key FROM system.local")
     raise AssertionError(session.cluster.shard_aware_stats())
-
-
-def routed(cluster):
-    """By where they came to, how many requests on one partition all nodes counted."""
-    counts = {"owner": 0.0, "owning_node": 0.0, "elsewhere": 0.0}
-    for node in cluster:
-        for name, value in node.metrics().items():
-            if name.startswith("ceto_routed_requests_total{"):
-                place = next(place for place in counts if f'came_to="{place}"' in name)
-                counts[place] += value
-    return counts
 
 
 @pytest.mark.parametrize("copies, tablets", KEYSPACES.values(), ids=KEYSPACES)
