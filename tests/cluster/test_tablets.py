@@ -66,13 +66,14 @@ def test_rows_are_written_read_and_scanned_through_any_node(cluster, session, re
             assert tokens == sorted(tokens), f"node {number} gives rows in token order"
             select = there.prepare(f"SELECT v FROM {name}.t WHERE k = ?")
             assert [cql.rows(there, select, (k,)) for k in range(20)] == [[(k,)] for k in range(20)]
-            update = there.execute(f"UPDATE {name}.t SET v = {-number} WHERE k = {number} IF v = {number}")
+            k = 100 + number
+            update = there.execute(f"UPDATE {name}.t SET v = {-k} WHERE k = {k} IF v = {k}")
             assert update.was_applied
 
 
 def test_replicas_of_tablets_are_not_altered_without_being_moved(session):
     name = keyspace(session, 1)
-    alter = f"ALTER KEYSPACE {name} WITH replication = {{'class': 'NetworkTopologyStrategy', 'replication_factor': 3}}"
+    alter = f"ALTER KEYSPACE {name} WITH replication = {{'class': 'NetworkTopologyStrategy', 'datacenter1': 3}}"
     cql.refused(session, alter, cql.INVALID, "tablets would have to get other replicas")
     session.execute(f"ALTER KEYSPACE {name} WITH durable_writes = false")
     session.execute(f"DROP TABLE {name}.t")

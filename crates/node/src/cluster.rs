@@ -24,7 +24,7 @@ use uuid::Uuid;
 
 use crate::config::{Between, Config};
 use crate::recover::METADATA_DIR;
-use crate::start::{Shared, Stage};
+use crate::start::{Shared, Stage, with_shards};
 use crate::tablets;
 
 /// How long a change of the cluster waits for requests that began before it.
@@ -284,7 +284,9 @@ impl Listener for NodeListener {
     fn changed(&self, next: Arc<Metadata>) -> Local<'_, ()> {
         Box::pin(async move {
             let host_id = HostId(self.shared.host_id);
-            let view = match cluster_view(&next.schema, &next.topology, host_id, &next.tablets) {
+            // Until the others know with how many shards this node was started, it does.
+            let topology = with_shards(&next.topology, host_id.0, self.shared.config.smp);
+            let view = match cluster_view(&next.schema, &topology, host_id, &next.tablets) {
                 Ok(view) => Arc::new(view.reached_by(|node| peer(&self.shared.config, node))),
                 Err(e) => {
                     // Removed by the others: it goes on with what it knew until it is told to stop.

@@ -275,7 +275,7 @@ fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Re
 }
 
 /// The topology with the number of shards that this node has now; the others hear of it when it enters the cluster.
-fn with_shards(topology: &Arc<Topology>, host_id: Uuid, shards: u32) -> Arc<Topology> {
+pub(crate) fn with_shards(topology: &Arc<Topology>, host_id: Uuid, shards: u32) -> Arc<Topology> {
     let (host_id, shards) = (HostId(host_id), u16::try_from(shards).unwrap_or(u16::MAX));
     let mut next = Topology::clone(topology);
     match next.apply(&TopologyCommand::SetShards { host_id, shards }) {

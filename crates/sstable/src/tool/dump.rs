@@ -178,12 +178,10 @@ impl Walk<'_> {
                     Column::Simple(cell) if !wants_complex => {
                         cells.push(self.cell(&c.name, &c.cql_type, None, &cell, row))
                     }
-                    Column::Complex(counter) if c.cql_type.is_counter() => {
-                        if !wants_complex {
-                            cells.push(self.counter(&c.name, &counter, row));
-                        }
+                    Column::Complex(counter) if c.cql_type.is_counter() && !wants_complex => {
+                        cells.push(self.counter(&c.name, &counter, row));
                     }
-                    Column::Complex(complex) if wants_complex => {
+                    Column::Complex(complex) if wants_complex && !c.cql_type.is_counter() => {
                         if !complex.tombstone.is_none() {
                             cells.push(format!(
                                 "{{ \"name\" : {}, \"deletion_info\" : {} }}",
