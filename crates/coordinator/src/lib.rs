@@ -13,6 +13,7 @@
 //! - A coordinator names no file.
 
 mod batchlog;
+mod counter;
 mod digest;
 mod error;
 mod gather;
@@ -69,6 +70,8 @@ pub struct Timeouts {
     pub range: Duration,
     /// A write.
     pub write: Duration,
+    /// An addition to counters.
+    pub counter: Duration,
     /// How long a conditional statement goes on after another one came before it.
     pub cas_contention: Duration,
     /// A truncation.
@@ -81,6 +84,7 @@ impl Default for Timeouts {
             read: Duration::from_secs(5),
             range: Duration::from_secs(10),
             write: Duration::from_secs(2),
+            counter: Duration::from_secs(5),
             cas_contention: Duration::from_secs(1),
             truncate: Duration::from_secs(60),
         }
@@ -179,6 +183,8 @@ pub struct Coordinator {
     handoff_due: Notify,
     batches: RefCell<batchlog::OpenBatches>,
     truncate: RefCell<Option<Truncate>>,
+    counter_source: Cell<[u8; 16]>,
+    counter_turns: counter::Turns,
     aggregates: RefCell<Option<Aggregates>>,
     latencies: RefCell<BTreeMap<TableId, Rc<TableLatencies>>>,
     /// The timestamp of this shard's last ballot.
@@ -201,6 +207,8 @@ impl Coordinator {
             handoff_due: Notify::new(),
             batches: RefCell::default(),
             truncate: RefCell::default(),
+            counter_source: Cell::new(new_counter_source()),
+            counter_turns: counter::Turns::default(),
             aggregates: RefCell::default(),
             latencies: RefCell::default(),
             last_ballot_us: Cell::default(),
@@ -423,6 +431,17 @@ impl Handler for ReplicaHandler {
                 Err(e) => malformed(e),
             };
         }
+        if request.verb == Verb::Add as u16 {
+            return match counter::decode_additions(request.body) {
+                Ok((level, additions)) => later(async move {
+                    let coordinator = Coordinator::local();
+                    let deadline = runtime::now() + coordinator.timeouts().counter;
+                    let led = coordinator.lead(additions, level, deadline, true).await;
+                    led.map(|result| counter::encode_answer(&result)).map_err(remote)
+                }),
+                Err(e) => malformed(e),
+            };
+        }
         if request.verb == Verb::Read as u16 {
             return match ReadCommand::decode(request.body) {
                 Ok(command) => later(async move {
@@ -484,6 +503,15 @@ impl Handler for ReplicaHandler {
         }
         Reply::Err(RemoteError::unknown_verb(request.verb))
     }
+}
+
+/// A name that no shard has ever added to counters under.
+#[must_use]
+pub fn new_counter_source() -> [u8; 16] {
+    let mut source = [0; 16];
+    source[..8].copy_from_slice(&runtime::random_u64().to_be_bytes());
+    source[8..].copy_from_slice(&runtime::random_u64().to_be_bytes());
+    *uuid::Builder::from_random_bytes(source).as_uuid().as_bytes()
 }
 
 fn later(answer: impl Future<Output = Result<Vec<u8>, RemoteError>> + 'static) -> Reply {

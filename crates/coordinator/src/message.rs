@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! MUTATE   u8 flags (1: all or nothing), then for each mutation vint length and packed mutation
+//! ADD      u8 level, then as MUTATE; the answer says how it ended (`counter.rs`)
 //! READ     [u8; 16] table, u8 flags (1: digest only, 2: reversed, 4: tokens), u32 now, vint rows, vint bytes, then
 //!          partition: vint length and key, vint count, slices of two bounds
 //!          tokens:    i64 after, i64 to, i64 first token, vint length and first key, u8 1 and a bound when inside that partition
@@ -39,6 +40,8 @@ pub enum Verb {
     Truncate = 3,
     /// A phase of a conditional statement: [`crate::paxos_message`].
     Paxos = 4,
+    /// Lead additions to counters: `counter.rs`.
+    Add = 5,
     /// Finish the logged batches of a table that wait here, and forget its hints: what comes before a truncation.
     Settle = 16,
     /// Note a logged batch.

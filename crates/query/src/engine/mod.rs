@@ -40,8 +40,9 @@ use crate::write::{ConditionalAnswer, WriteClock};
 use crate::{BindContext, Bound, QueryError, ResultColumn};
 
 pub use cluster_view::{cluster_view, replication};
+pub use cql::ast::BatchKind;
 pub use ownership::TabletPlace;
-pub use plan::{BatchPlan, Plan};
+pub use plan::{BatchPlan, Plan, check_batch};
 pub use prepared::{Prepared, PreparedId, SharedStatements};
 pub use read::Page;
 pub use schema_change::{KeepError, SchemaKeeper, load_schema, save_schema};

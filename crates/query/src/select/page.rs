@@ -537,8 +537,13 @@ fn set_columns(row: &mut Row, plan: &SelectPlan, live: LiveRow<'_>, now: u32) {
     }
 }
 
-/// Serialises the living elements of a multi-cell column as one value.
+/// Serialises the living elements of a multi-cell column as one value: a counter as the sum of what was added to it.
 pub(crate) fn put_collection(out: &mut Vec<u8>, cql_type: &CqlType, elements: LiveElements<'_>) {
+    if cql_type.is_counter() {
+        let added = elements.map(|(_, cell)| cell.value.try_into().map_or(0, i64::from_be_bytes));
+        out.extend_from_slice(&added.fold(0, i64::wrapping_add).to_be_bytes());
+        return;
+    }
     let mut builder = CollectionBuilder::new(out);
     for (path, cell) in elements {
         match cql_type {
