@@ -3,6 +3,8 @@
 //! Each shard counts the reads that it coordinated, by table, in buckets that grow with the latency: eight to each doubling, so a percentile is
 //! right to an eighth. When [`SAMPLES_MAX`] are counted all counts are halved: what was long ago matters less and less. A read costs one
 //! increment; the delay is computed again after every [`RENEWAL`] reads.
+//! Reads that nobody answered in time are not counted: a few of them would be the percentile, and then a slow replica is waited for just
+//! when it should not be.
 
 use std::cell::Cell;
 use std::time::Duration;

@@ -299,7 +299,6 @@ impl ReplicatedRead {
             let Some((replica, was_digest, answer)) = gather.next(until).await else {
                 if runtime::now() >= deadline {
                     self.coordinator.count(|m| m.timeouts += 1);
-                    self.latencies().record(self.timeout);
                     return Err(self.read_timeout(&acks, data.is_some(), &outstanding));
                 }
                 // Another replica may be faster than those that are waited for; whichever of them has the data.

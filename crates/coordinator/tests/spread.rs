@@ -44,13 +44,9 @@ fn every_live_shard_gets_about_as_much_and_dead_ones_nothing() {
         };
         let mut cluster = Cluster::new(1, shape);
         let all = loads(&spread(&cluster, WHOLE, Consistency::One).expect("all live"), WHOLE);
-        assert_eq!(
-            all.len(),
-            3 * shards as usize,
-            "RF {factor}: every shard works: {all:?}"
-        );
         let fair = 1.0 / all.len() as f64;
         if factor == 3 {
+            assert_eq!(all.len(), 3 * shards as usize, "every shard has tokens: {all:?}");
             let is_fair = all.values().all(|part| (fair / 2.0..fair * 2.0).contains(part));
             assert!(is_fair, "RF {factor}, {shards} shards: {all:?}");
         }

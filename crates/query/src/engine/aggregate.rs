@@ -278,6 +278,11 @@ impl Engine {
             let part = self.aggregate_part(select, &work.run, work.level, &spans, timeout);
             return runtime::timeout(timeout, part).await.map_err(|_| silent())?;
         }
+        if replica.node == me.node && u32::from(replica.shard) >= self.shards {
+            return Err(QueryError::Server(
+                "the node has fewer shards than the tablet's map says".to_owned(),
+            ));
+        }
         if replica.node == me.node {
             let (plan, run, level) = (work.plan.clone(), work.run.clone(), work.level);
             let part = runtime::submit_async_to(ShardId(u32::from(replica.shard)), move || async move {
