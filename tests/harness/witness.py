@@ -133,7 +133,7 @@ class Account:
         self.rows = told["rows"]
 
     def acknowledged(self, *phases):
-        return sum(self.phases[phase]["acknowledged"] for phase in phases or self.phases)
+        return sum(self.phases[phase]["acknowledged"] for phase in phases or self.phases if phase in self.phases)
 
     def refused(self, *phases):
         """How many of each kind."""
