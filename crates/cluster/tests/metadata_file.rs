@@ -75,7 +75,7 @@ fn one_tablet(from_version: u64) -> Command {
 fn file_bytes(sea: &mut Sea) -> usize {
     let id = sea.nodes[0].id;
     sea.sim.on_node(id, || {
-        runtime::fs::read(&dir().join("metadata")).expect("it is there").len()
+        runtime::fs::read(dir().join("metadata")).expect("it is there").len()
     })
 }
 

@@ -463,6 +463,9 @@ impl Group {
             return false;
         };
         self.conf = sorted(conf);
+        // A snapshot from before names other members: one that is new would not take it, and nobody would tell the leader.
+        self.offered_at = None;
+        self.raw.mut_store().offer(None);
         let raft = &mut self.raw.raft;
         if raft.state == StateRole::Leader && !raft.promotable() {
             // A leader that is no voter any more has committed its own removal, and leads nobody.
