@@ -4,6 +4,7 @@ import ipaddress
 import socket
 import ssl
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,8 @@ from harness.witness import Witness
 NODES = (1, 2, 3)
 STRANGER = 5
 REQUESTS = 500
+PADDING = 4_000
+ESTABLISHED = "01"  # as proc(5) has it
 OPTIONS = """\
 internode_compression: all
 server_encryption_options:
@@ -88,16 +91,36 @@ def cluster(request, directory, authority, tls_port):
         cluster.remove()
 
 
-def test_quorum_reads_and_writes_go_by_tls_and_survive_a_restart(cluster):
-    with Witness(cluster, padding=2_000) as witness:
+def connections(cluster, port):
+    """How many connections stand between nodes to this port of theirs."""
+    hosts = {node.host for node in cluster}
+    found = 0
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        _, local, remote, state, *_ = line.split()
+        ends = [(socket.inet_ntoa(bytes.fromhex(end[:8])[::-1]), int(end[9:], 16)) for end in (local, remote)]
+        found += state == ESTABLISHED and ends[1][0] in hosts and ends[1][1] == port
+    return found
+
+
+def sent_bytes(cluster):
+    figures = (figure for node in cluster for figure in node.metrics().items())
+    return sum(value for name, value in figures if name.startswith("ceto_rpc_sent_bytes_total"))
+
+
+def test_quorum_reads_and_writes_go_by_tls_and_survive_a_restart(cluster, tls_port):
+    with Witness(cluster, padding=PADDING) as witness:
+        before = sent_bytes(cluster)
+        witness.phase("compressed")
         witness.more(REQUESTS)
+        assert connections(cluster, tls_port) >= len(NODES) * (len(NODES) - 1), "each node calls each other by TLS"
+        assert connections(cluster, cluster.ports[2]) == 0, "nobody is called in the clear"
+        written = witness.account().acknowledged("compressed") * 2 // 3 * PADDING
+        sent = sent_bytes(cluster) - before
+        assert sent < written, f"{written} bytes that repeat went to two more nodes each, in {sent} bytes"
         cluster.restart(2)
         witness.sees_all()
         witness.more(REQUESTS)
         witness.finish().check()
-    for node in cluster:
-        connected = {name: value for name, value in node.metrics().items() if name.startswith("ceto_rpc_")}
-        assert connected, "links to the others are told"
 
 
 @pytest.mark.parametrize("certified", [False, True], ids=["no certificate", "a certificate of somebody else"])

@@ -53,6 +53,18 @@ def cluster(request, small_disk, tmp_path_factory):
         cluster.remove()
 
 
+def test_a_row_that_is_gone_is_noticed(cluster):
+    """Of the load itself: what is deleted behind its back is lost to it."""
+    with Witness(cluster) as witness, cluster.driver() as driver:
+        witness.more(REQUESTS)
+        witness.stop()
+        driver.connect().execute(f"DELETE FROM {witness.keyspace}.t WHERE k = 0")
+        account = witness.finish()
+    assert any("key 0 has 0" in wrong for wrong in account.wrong), account.wrong
+    with pytest.raises(AssertionError, match="acknowledged, and not there"):
+        account.check()
+
+
 def test_a_node_is_killed_and_comes_back(cluster):
     with Witness(cluster) as witness:
         witness.more(REQUESTS)

@@ -55,7 +55,8 @@ class Witness:
         nodes = list(cluster) if only is None else [cluster.node(number) for number in only]
         self._hosts = hosts or [node.host for node in nodes]
         self._wrapper = list(wrapper)
-        self._options = ["--port", str(cluster.ports[0]), "--keyspace", f"witness_{os.getpid():x}_{next(_numbers)}"]
+        self.keyspace = f"witness_{os.getpid():x}_{next(_numbers)}"
+        self._options = ["--port", str(cluster.ports[0]), "--keyspace", self.keyspace]
         self._options += ["--chains", str(chains), "--padding", str(padding)]
         self._options += ["--only"] if only or hosts else []
         self._options += ["--ring"] if ring else []
@@ -132,7 +133,7 @@ class Account:
         self.rows = told["rows"]
 
     def acknowledged(self, *phases):
-        return sum(self.phases[phase]["acknowledged"] for phase in phases or self.phases)
+        return sum(self.phases[phase]["acknowledged"] for phase in phases or self.phases if phase in self.phases)
 
     def refused(self, *phases):
         """How many of each kind."""

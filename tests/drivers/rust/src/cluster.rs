@@ -34,7 +34,7 @@ pub async fn drive(session: &Session, keyspace: &str) -> Result<(), Box<dyn Erro
     let mut condition = session.prepare(format!("UPDATE {three} SET v = ? WHERE k = ? AND c = ? IF v = ?")).await?;
     condition.set_consistency(Consistency::Quorum);
     let taken = session.execute_unpaged(&condition, ("taken", 1, 0, "before")).await?.into_rows_result()?;
-    assert_eq!(taken.single_row::<(bool, Option<String>)>()?.0, true, "the condition held");
+    assert_eq!(taken.single_row::<(bool,)>()?, (true,), "the condition held");
     let refused = session.execute_unpaged(&condition, ("again", 1, 0, "before")).await?.into_rows_result()?;
     let refused = refused.single_row::<(bool, Option<String>)>()?;
     assert_eq!(refused, (false, Some("taken".to_owned())), "the condition does not hold any more");
