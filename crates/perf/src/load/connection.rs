@@ -37,7 +37,7 @@ pub(super) async fn closed_loop<P: Protocol>(client: Client<P>, run: &Rc<Run>) -
     let now = runtime::now();
     for slot in 0..depth {
         if run.take_operation(now)
-            && let Some(key) = keys.next()
+            && let Some(key) = keys.next(slot)
         {
             protocol.append_request(&mut output, slot, key);
             sent_at[usize::from(slot)] = now;
@@ -66,7 +66,7 @@ pub(super) async fn closed_loop<P: Protocol>(client: Client<P>, run: &Rc<Run>) -
             run.count(&mut results, due, now, answer.outcome);
             in_flight -= 1;
             if run.take_operation(now)
-                && let Some(key) = keys.next()
+                && let Some(key) = keys.next(answer.slot)
             {
                 protocol.append_request(&mut output, answer.slot, key);
                 sent_at[slot] = now;
@@ -149,7 +149,7 @@ pub(super) async fn open_loop<P: Protocol>(
             let Some(slot) = pending.free.borrow_mut().pop() else {
                 break;
             };
-            let key = if run.take_operation(now) { keys.next() } else { None };
+            let key = if run.take_operation(now) { keys.next(slot) } else { None };
             let Some(key) = key else {
                 pending.free.borrow_mut().push(slot);
                 exhausted = true;
