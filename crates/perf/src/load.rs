@@ -264,6 +264,7 @@ struct Results {
     first_error: Option<String>,
     reads_empty: u64,
     not_applied: u64,
+    answers_of_slowest_client: Option<u64>,
     last_answer: Instant,
 }
 
@@ -285,15 +286,16 @@ impl Run {
         true
     }
 
-    /// Counts an answer to a request that was due at `due`.
-    fn count(&self, results: &mut Results, due: Instant, now: Instant, outcome: Outcome) {
+    /// Counts an answer to a request that was due at `due`. Whether it is one of the measured answers, and no error.
+    fn count(&self, results: &mut Results, due: Instant, now: Instant, outcome: Outcome) -> bool {
         self.answered.set(self.answered.get() + 1);
         let measured = if self.plan.operations.is_some() {
             due >= self.measure_from
         } else {
             now < self.end.get()
         };
-        if now >= self.measure_from && measured {
+        let measured = measured && now >= self.measure_from;
+        if measured {
             results.latency.record(now.as_nanos().saturating_sub(due.as_nanos()));
             results.last_answer = now;
             results.reads_empty += u64::from(outcome == Outcome::Empty);
@@ -302,7 +304,9 @@ impl Run {
         if let Outcome::Failed { name, text } = outcome {
             results.first_error.get_or_insert_with(|| format!("{name}: {text}"));
             *results.errors.entry(name).or_default() += 1;
+            return false;
         }
+        measured
     }
 }
 
@@ -360,6 +364,7 @@ pub(crate) async fn drive_and_keep<P: Protocol>(
             first_error: None,
             reads_empty: 0,
             not_applied: 0,
+            answers_of_slowest_client: None,
             last_answer: measure_from,
         }),
         plan,
@@ -448,6 +453,7 @@ fn summarize(workload: String, connections: u32, run: &Run, before: &Sample, aft
         first_error: results.first_error.take(),
         reads_empty: results.reads_empty,
         not_applied: results.not_applied,
+        answers_of_slowest_client: results.answers_of_slowest_client,
         unsent: run.unsent.get(),
         server_cpu_us_per_operation,
         client_cpu_us_per_operation: after.client_cpu_us.saturating_sub(before.client_cpu_us) as f64 / answered,

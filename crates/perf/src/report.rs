@@ -62,6 +62,8 @@ pub struct Report {
     pub reads_empty: u64,
     /// Statements whose condition did not hold.
     pub not_applied: u64,
+    /// Good answers that the client got that got the fewest; a client is one request in flight. Of closed loops.
+    pub answers_of_slowest_client: Option<u64>,
     /// Requests that were due before the end and could not be sent, because all in flight were unanswered.
     pub unsent: u64,
     /// The servers' CPU time per answer, in microseconds, together, if their process ids were given.

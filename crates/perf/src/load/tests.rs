@@ -119,6 +119,11 @@ fn a_closed_loop_does_exactly_the_operations_it_was_told() {
     )
     .expect("a prompt server");
     assert_eq!((report.operations, report.errors_total(), report.unsent), (5_000, 0, 0));
+    let slowest = report.answers_of_slowest_client.expect("told of a closed loop");
+    assert!(
+        slowest <= 5_000 / 12,
+        "12 clients got 5,000 answers, each at least {slowest}"
+    );
     assert!(
         report.rate > 0.0 && report.latency.p50_us <= report.latency.max_us,
         "{report}"
