@@ -39,6 +39,8 @@ const BACKOFF_MAX: Duration = Duration::from_millis(200);
 /// The longest pause in durations of the round: enough for the few coordinators that contend, and so short that those that go on
 /// meanwhile decide few statements.
 const BACKOFF_ROUNDS_MAX: u32 = 8;
+/// Acceptors keep smaller mutations than this though everybody has learned them: to keep one is cheaper than to be told.
+const PRUNE_BYTES_MIN: usize = 512;
 /// How long a quorum that has promised waits for the replica that was asked for data before all of them are.
 const DATA_WAIT: Duration = Duration::from_millis(20);
 
@@ -637,6 +639,7 @@ impl<'r> Attempt<'r> {
         let requirement = Requirement::of(level, &route.factors, local).with_pending(&pending);
         let (live, dead): (Vec<Replica>, Vec<Replica>) = targets.all().partition(|r| coordinator.is_live(r.node));
         let value = proposal.value.clone().unwrap_or_default();
+        let value_bytes = value.len();
         for replica in &dead {
             coordinator.missed(view, *replica, &[(*token, value.clone())], false);
         }
@@ -673,7 +676,7 @@ impl<'r> Attempt<'r> {
                     return;
                 }
                 left.set(left.get() - 1);
-                if left.get() == 0 {
+                if left.get() == 0 && value_bytes >= PRUNE_BYTES_MIN {
                     // Everybody has it: nobody will have to be taught.
                     let everybody = std::mem::take(&mut *all.borrow_mut());
                     for replica in everybody {
