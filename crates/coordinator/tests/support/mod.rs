@@ -520,6 +520,21 @@ impl Cluster {
         output.take().expect("it is done")
     }
 
+    /// Tells the nodes how to truncate.
+    pub fn teach_truncation(&self) {
+        for node in 0..self.machines.len() {
+            let shard = self.local(node).shard;
+            let truncate = move |id| -> std::pin::Pin<Box<dyn Future<Output = Result<(), String>>>> {
+                let shard = shard.clone();
+                Box::pin(async move {
+                    let store = shard.store(id).ok_or("no such table")?;
+                    shard.truncate(&store).await
+                })
+            };
+            self.local(node).coordinator.on_truncate(Box::new(truncate));
+        }
+    }
+
     /// Ends a node's process: what was written to its files stays.
     pub fn kill(&mut self, node: usize) {
         self.crash(node, CrashKind::Kill);
