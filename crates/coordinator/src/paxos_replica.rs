@@ -45,6 +45,10 @@ const NOTES_INTERVAL: Duration = Duration::from_secs(10);
 /// The least time that a state is kept, seconds.
 const TTL_MIN: u32 = 3 * 60 * 60;
 
+/// A row up to this size is written whole, though only a ballot of it changed: it replaces the former row, where a part of it would have to
+/// be merged cell by cell.
+const WHOLE_BYTES_MAX: usize = 2_048;
+
 /// The column ids of [`paxos_table`]: by name.
 const COMMITTED: usize = 0;
 const PROMISED: usize = 1;
@@ -343,9 +347,12 @@ impl<'r> Row<'r> {
             ttl: self.ttl,
             expiry: now().saturating_add(self.ttl),
         };
-        let proposal = state.proposal.as_ref();
-        let proposal = proposal.filter(|p| Some((p.ballot, p.value.is_some())) != stored.proposal);
-        let mut value = Vec::with_capacity(proposal.map_or(16, Proposal::encoded_bytes_max));
+        let proposal_bytes = state.proposal.as_ref().map_or(0, Proposal::encoded_bytes_max);
+        let is_whole = proposal_bytes <= WHOLE_BYTES_MAX;
+        let is_written = |ballot: Ballot, had| ballot != Ballot::NONE && (is_whole || ballot != had);
+        let differs = |p: &&Proposal| is_whole || Some((p.ballot, p.value.is_some())) != stored.proposal;
+        let proposal = state.proposal.as_ref().filter(differs);
+        let mut value = Vec::with_capacity(proposal_bytes.max(16));
         let mut bytes = Vec::with_capacity(value.capacity() + self.key.len() + 160);
         let mut builder = MutationBuilder::begin(&mut bytes, table.id, self.key);
         builder.row(&self.clustering(), |out| {
@@ -354,7 +361,7 @@ impl<'r> Row<'r> {
                 (COMMITTED, state.committed, stored.committed),
                 (PROMISED, state.promised, stored.promised),
             ] {
-                if ballot != had {
+                if is_written(ballot, had) {
                     value.clear();
                     ballot.encode(&mut value);
                     row.value(id, &value);
