@@ -29,7 +29,7 @@ use uuid::Uuid;
 use crate::gather::Gather;
 use crate::message::{Addressed, Malformed, Verb, decode_mutations, encode_mutations};
 use crate::service::ReplicaError;
-use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, WriteKind, paxos_replica, spawn};
+use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, WriteKind, spawn};
 
 /// The table of notes. It has no rows anywhere, and a node that does not know notes passes them by.
 const NOTES: TableId = TableId(Uuid::from_u128(0xce70_ba7c_0000_4000_8000_0000_0000_0001));
@@ -473,11 +473,8 @@ impl Coordinator {
         is_in_time && mutation.validate(&table.layout).is_ok() && self.view().route(mutation.table).is_some()
     }
 
-    /// Sees to it that nothing of a table which waits on this shard is written later: open batches are finished now, hints forgotten, and
-    /// what conditional statements came to is noted as learned.
+    /// Sees to it that nothing of a table which waits on this shard is written later: open batches are finished now, hints forgotten.
     pub(crate) async fn settle(self: &Rc<Self>, table: TableId) -> Result<(), String> {
-        let noted = paxos_replica::settle(&self.shard, Some(table)).await;
-        noted.map_err(|e| format!("what acceptors have learned could not be noted: {e}"))?;
         let deadline = runtime::now() + self.timeouts().truncate;
         let is_of_table = |open: &&Open| {
             let mut tables = open.mutations.iter().filter_map(|(_, bytes)| Mutation::new(bytes));

@@ -48,7 +48,7 @@ pub use error::{CoordinatorError, Tally, WriteKind};
 pub use message::{
     Addressed, Answer, Extent, Malformed, ReadCommand, Verb, decode_mutations, difference, encode_mutations, pack_block,
 };
-pub use paxos_replica::paxos_table;
+pub use paxos_replica::{forget_paxos_states, paxos_state_id, paxos_state_of};
 pub use read::{ReplicatedRead, Stretch};
 pub use view::{ClusterView, Levels, NotAMember, Route};
 
@@ -202,6 +202,12 @@ impl Coordinator {
         self.view.borrow().clone()
     }
 
+    /// Looks at the cluster as it is now.
+    #[inline]
+    pub fn with_view<R>(&self, f: impl FnOnce(&ClusterView) -> R) -> R {
+        f(&self.view.borrow())
+    }
+
     /// Takes over a newer version of the cluster. Requests that have begun end with the one they have.
     pub fn set_view(&self, view: Arc<ClusterView>) {
         self.liveness.borrow_mut().set(view.me, true);
@@ -225,7 +231,7 @@ impl Coordinator {
     /// # Errors
     /// The sentence says what could not be written; later statements on the partitions find it out.
     pub async fn note_learned(&self) -> Result<(), String> {
-        let noted = paxos_replica::settle(&self.shard, None).await;
+        let noted = paxos_replica::write_notes(&self.shard).await;
         noted.map_err(|e| format!("what acceptors have learned could not be noted: {e}"))
     }
 

@@ -1,25 +1,25 @@
 //! The acceptor: one shard's part in conditional statements.
 //!
-//! What an acceptor has promised, accepted and learned of a partition is a row of a table of the shard's own ([`paxos_table`]), under
-//! the partition's key, so it has the partition's token and belongs to the same shard. It is written as any other row, survives as
-//! they do, and expires when nobody has touched it for the table's `gc_grace_seconds`, three hours at least.
+//! What an acceptor has promised, accepted and learned of a partition is a row of a table beside the partition's ([`paxos_state_of`]), under
+//! the same key and in the same tablets, so it is always where the partition is. It is written as any other row, survives as
+//! they do, goes when the table is truncated, and expires when nobody has touched it for the table's `gc_grace_seconds`, three hours at least.
 //!
 //! Invariants
 //! - One request at a time looks at a partition's state and changes it, first come, first served.
 //! - Promises and acceptances are synced before they are answered, in whatever mode the log is; that may be after the next request
 //!   has its turn, whose own sync then covers them.
 //! - That a proposal was learned is noted after its mutation is durable. The note itself need not be: without it the proposal is
-//!   finished once more, which changes nothing as long as the table is not truncated.
+//!   finished once more, which changes nothing.
 //! - Each change of the row has a write timestamp above those before it, those of expired cells included.
 //!
 //! A shard keeps the [`STATES_MAX`] states used last in memory; beyond it a state is read from its row. A note is made there first. It is
 //! written with the next promise or acceptance, and without one when the state leaves memory, after [`NOTES_INTERVAL`], or before the
-//! table is truncated.
+//! node ends.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use mutation::row::Shared;
@@ -49,42 +49,57 @@ const TTL_MIN: u32 = 3 * 60 * 60;
 /// be merged cell by cell.
 const WHOLE_BYTES_MAX: usize = 2_048;
 
-/// The column ids of [`paxos_table`]: by name.
+/// The column ids of [`paxos_state_of`]: by name.
 const COMMITTED: usize = 0;
 const PROMISED: usize = 1;
 const PROPOSAL: usize = 2;
 
-/// Where acceptors keep their state: `(partition key, table) -> committed, promised, proposal`. Every shard must open it before it
-/// replays its log.
+/// The identity of the table in which acceptors keep what they know of conditional statements on a table.
 #[must_use]
-pub fn paxos_table() -> Arc<Table> {
-    static TABLE: LazyLock<Arc<Table>> = LazyLock::new(|| {
-        let column = |name: &str, cql_type, kind| Column {
-            name: name.to_owned(),
-            cql_type,
-            kind,
-            position: 0,
-            descending: false,
-            id: ColumnId(0),
-        };
-        let columns = vec![
-            column("row_key", CqlType::Blob, ColumnKind::PartitionKey),
-            column("table_id", CqlType::Uuid, ColumnKind::Clustering),
-            column("committed", CqlType::Blob, ColumnKind::Regular),
-            column("promised", CqlType::Blob, ColumnKind::Regular),
-            column("proposal", CqlType::Blob, ColumnKind::Regular),
-        ];
-        let options = TableOptions {
-            comment: "what acceptors of conditional statements have promised, accepted and learned".to_owned(),
-            // What has expired is gone for good: each shard has its own state and nobody repairs it.
-            gc_grace_seconds: 0,
-            ..TableOptions::default()
-        };
-        // "ceto paxos state", read as a name-based UUID.
-        let id = TableId(Uuid::from_u128(0x6365_746f_2070_3178_af73_2073_7461_7465));
-        Arc::new(Table::new("system", "paxos_state", id, columns, options))
-    });
-    Arc::clone(&TABLE)
+pub fn paxos_state_id(of: TableId) -> TableId {
+    // "ceto paxos state", read as a number: what it is mixed with is random.
+    TableId(Uuid::from_u128(
+        of.0.as_u128() ^ 0x6365_746f_2070_6178_6f73_2073_7461_7465,
+    ))
+}
+
+/// Where acceptors keep what they know of conditional statements on a table: `partition key -> committed, promised, proposal`. A node that
+/// has the table has this too, in the same tablets, and opens it before it replays its log.
+#[must_use]
+pub fn paxos_state_of(table: &Table) -> Arc<Table> {
+    let column = |name: &str, kind| Column {
+        name: name.to_owned(),
+        cql_type: CqlType::Blob,
+        kind,
+        position: 0,
+        descending: false,
+        id: ColumnId(0),
+    };
+    let columns = vec![
+        column("row_key", ColumnKind::PartitionKey),
+        column("committed", ColumnKind::Regular),
+        column("promised", ColumnKind::Regular),
+        column("proposal", ColumnKind::Regular),
+    ];
+    let options = TableOptions {
+        comment: "what acceptors of conditional statements have promised, accepted and learned".to_owned(),
+        // What has expired is gone for good: each replica has its own state and nobody repairs it.
+        gc_grace_seconds: 0,
+        ..TableOptions::default()
+    };
+    let name = format!("{}$paxos", table.name);
+    Arc::new(Table::new(
+        &table.keyspace,
+        &name,
+        paxos_state_id(table.id),
+        columns,
+        options,
+    ))
+}
+
+/// Forgets what this shard's memory has of conditional statements on a table, whose state was truncated.
+pub fn forget_paxos_states(table: TableId) {
+    Acceptor::local().forget(table);
 }
 
 type Name = (TableId, Rc<[u8]>);
@@ -153,6 +168,14 @@ impl Acceptor {
         })
     }
 
+    /// The entries stay, for somebody may have a turn; they are read from their rows again.
+    fn forget(&self, table: TableId) {
+        let entries = self.entries.borrow();
+        for entry in entries.get(&table).into_iter().flat_map(HashMap::values) {
+            entry.known.take();
+        }
+    }
+
     fn known(&self, table: TableId, key: &[u8]) -> Option<Rc<Entry>> {
         let entries = self.entries.borrow();
         entries.get(&table)?.get(key).map(Rc::clone)
@@ -219,19 +242,16 @@ impl Acceptor {
         spawn(async move {
             runtime::sleep(NOTES_INTERVAL).await;
             acceptor.writes_notes.set(false);
-            if let Err(e) = acceptor.write_notes(&shard, None).await {
+            if let Err(e) = acceptor.write_notes(&shard).await {
                 log::warn!("what acceptors have learned could not be noted: {e}");
             }
         });
     }
 
-    /// Writes the notes, of one table or of all. What could not be written is lost; the first reason is the error.
-    async fn write_notes(&self, shard: &Rc<Shard>, only: Option<TableId>) -> Result<(), ReplicaError> {
-        let is_due = |(table, _): &Name| only.is_none_or(|only| only == *table);
-        let (due, later): (Vec<Name>, Vec<Name>) = self.noted.take().into_iter().partition(is_due);
-        self.noted.borrow_mut().extend(later);
+    /// Writes the notes. What could not be written is lost; the first reason is the error.
+    async fn write_notes(&self, shard: &Rc<Shard>) -> Result<(), ReplicaError> {
         let mut result = Ok(());
-        for (table, key) in due {
+        for (table, key) in self.noted.take() {
             let Some(entry) = self.known(table, &key) else { continue };
             let _turn = entry.turn.acquire(1).await;
             entry.is_noted.set(false);
@@ -252,18 +272,15 @@ impl Acceptor {
     }
 }
 
-/// Notes what was learned of the partitions of a table, or of all, durably: what comes before a truncation, lest the proposals come
-/// back, and before the node ends.
-pub(crate) async fn settle(shard: &Rc<Shard>, table: Option<TableId>) -> Result<(), ReplicaError> {
-    Acceptor::local().write_notes(shard, table).await?;
-    synced(shard).await
+/// Writes what is noted in memory alone: before the node ends.
+pub(crate) async fn write_notes(shard: &Rc<Shard>) -> Result<(), ReplicaError> {
+    Acceptor::local().write_notes(shard).await
 }
 
 /// Where a partition's state is stored.
 struct Row<'r> {
     shard: &'r Rc<Shard>,
     states: Rc<TableStore>,
-    table: TableId,
     key: &'r [u8],
     token: Token,
     /// Seconds that what is written now is kept.
@@ -271,24 +288,20 @@ struct Row<'r> {
 }
 
 impl<'r> Row<'r> {
-    /// None: the table is not here any more.
+    /// None: the partition is not here, or not any more.
     fn new(shard: &'r Rc<Shard>, table: TableId, key: &'r [u8]) -> Option<Self> {
         let store = shard.store(table)?;
+        let states = shard.store(paxos_state_id(table))?;
+        let token = token_of(key);
+        states.tablet(token)?;
         let gc_grace = u32::try_from(store.table().options.gc_grace_seconds).unwrap_or(0);
         Some(Self {
             shard,
-            states: shard.store(paxos_table().id)?,
-            table,
+            states,
             key,
-            token: token_of(key),
+            token,
             ttl: gc_grace.max(TTL_MIN),
         })
-    }
-
-    fn clustering(&self) -> [u8; 17] {
-        let mut out = [16; 17];
-        out[1..].copy_from_slice(self.table.0.as_bytes());
-        out
     }
 
     async fn read(&self) -> Result<Known, ReplicaError> {
@@ -298,7 +311,7 @@ impl<'r> Row<'r> {
         let read = PartitionRead {
             token: self.token,
             key: self.key.to_vec(),
-            slices: vec![ClusteringSlice::exactly(&self.clustering())],
+            slices: vec![ClusteringSlice::all()],
             reversed: false,
             limits: BlockLimits {
                 rows: 1,
@@ -355,7 +368,7 @@ impl<'r> Row<'r> {
         let mut value = Vec::with_capacity(proposal_bytes.max(16));
         let mut bytes = Vec::with_capacity(value.capacity() + self.key.len() + 160);
         let mut builder = MutationBuilder::begin(&mut bytes, table.id, self.key);
-        builder.row(&self.clustering(), |out| {
+        builder.row(&[], |out| {
             let mut row = RowBuilder::begin(out, &table.layout, shared, None, Tombstone::NONE, false, PROPOSAL + 1);
             for (id, ballot, had) in [
                 (COMMITTED, state.committed, stored.committed),
@@ -400,6 +413,7 @@ impl<'r> Row<'r> {
 
 /// One partition's state, for one request.
 struct Place<'r> {
+    table: TableId,
     row: Row<'r>,
     acceptor: Rc<Acceptor>,
     entry: Rc<Entry>,
@@ -433,7 +447,7 @@ impl Place<'_> {
         let _turn = self.entry.turn.acquire(1).await;
         let mut known = self.take().await?;
         if change(&mut known.state) {
-            let name = (self.row.table, self.row.key);
+            let name = (self.table, self.row.key);
             self.acceptor.noted(self.row.shard, name, &self.entry);
         }
         *self.entry.known.borrow_mut() = Some(known);
@@ -455,14 +469,19 @@ async fn synced(shard: &Shard) -> Result<(), ReplicaError> {
 /// Does a replica's part of a phase.
 pub(crate) async fn handle(shard: &Rc<Shard>, request: &PaxosRequest) -> Result<PaxosAnswer, ReplicaError> {
     let store = service::store_of(shard, request.table).await?;
-    let row = Row::new(shard, request.table, &request.key).ok_or(ReplicaError::UnknownTable(request.table))?;
-    let token = row.token;
+    let token = token_of(&request.key);
     if store.tablet(token).is_none() {
         return Err(ReplicaError::NotHere(token));
     }
+    let row = Row::new(shard, request.table, &request.key).ok_or(ReplicaError::UnknownTable(request.table))?;
     let acceptor = Acceptor::local();
     let entry = acceptor.entry(shard, request.table, &request.key);
-    let place = Place { row, acceptor, entry };
+    let place = Place {
+        table: request.table,
+        row,
+        acceptor,
+        entry,
+    };
     match &request.phase {
         Phase::Prepare(ballot, reads) => {
             let promised: Result<Promise, paxos::Refused> = place.change(|state| state.prepare(*ballot)).await?;
