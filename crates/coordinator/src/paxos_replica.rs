@@ -2,7 +2,7 @@
 //!
 //! What an acceptor has promised, accepted and learned of a partition is a row of a table beside the partition's ([`paxos_state_of`]), under
 //! the same key and in the same tablets, so it is always where the partition is. It is written as any other row, survives as
-//! they do, goes when the table is truncated, and expires when nobody has touched it for the table's `gc_grace_seconds`, three hours at least.
+//! they do, and expires when nobody has touched it for the table's `gc_grace_seconds`, three hours at least.
 //!
 //! Invariants
 //! - One request at a time looks at a partition's state and changes it, first come, first served.
@@ -11,6 +11,7 @@
 //! - That a proposal was learned is noted after its mutation is durable. The note itself need not be: without it the proposal is
 //!   finished once more, which changes nothing.
 //! - Each change of the row has a write timestamp above those before it, those of expired cells included.
+//! - When a table's data is forgotten, so is everything proposed for it; what was promised is not.
 //!
 //! A shard keeps the [`STATES_MAX`] states used last in memory; beyond it a state is read from its row. A note is made there first. It is
 //! written with the next promise or acceptance, and without one when the state leaves memory, after [`NOTES_INTERVAL`], or before the
@@ -25,7 +26,7 @@ use std::time::Duration;
 use mutation::row::Shared;
 use mutation::{ClusteringSlice, Column as StoredColumn, Mutation, MutationBuilder, RowBuilder, Tombstone};
 use paxos::{Ballot, Promise, Proposal, State};
-use replica::{BlockLimits, PartitionRead, PartitionReader, Shard, TableStore, WriteError};
+use replica::{BlockLimits, PartitionRead, PartitionReader, ScanReader, Shard, TableStore, WriteError};
 use runtime::Semaphore;
 use schema::{Column, ColumnId, ColumnKind, Table, TableId, TableOptions};
 use stdx::bytes::Reader;
@@ -39,11 +40,15 @@ use crate::service::{self, ReplicaError};
 use crate::spawn;
 
 /// States kept in memory by each shard: some hundred bytes each, 1.5 KiB at most besides mutations that were not learned everywhere.
-const STATES_MAX: usize = 8_192;
+const STATES_MAX: usize = 16_384;
 /// How long a note stays in memory alone.
 const NOTES_INTERVAL: Duration = Duration::from_secs(10);
 /// The least time that a state is kept, seconds.
 const TTL_MIN: u32 = 3 * 60 * 60;
+
+/// How much of the states is looked through at once to forget a table's.
+const FORGET_ROWS: usize = 1000;
+const FORGET_BYTES: usize = 256 << 10;
 
 /// A row up to this size is written whole, though only a ballot of it changed: it replaces the former row, where a part of it would have to
 /// be merged cell by cell.
@@ -97,7 +102,7 @@ pub fn paxos_state_of(table: &Table) -> Arc<Table> {
     ))
 }
 
-/// Forgets what this shard's memory has of conditional statements on a table, whose state was truncated.
+/// Forgets what this shard's memory has of conditional statements on a table, whose state was dropped.
 pub fn forget_paxos_states(table: TableId) {
     Acceptor::local().forget(table);
 }
@@ -335,6 +340,8 @@ impl<'r> Row<'r> {
                 match id {
                     COMMITTED => state.committed = Ballot::decode(&mut bytes).map_err(damaged)?,
                     PROMISED => state.promised = Ballot::decode(&mut bytes).map_err(damaged)?,
+                    // Forgotten.
+                    _ if cell.value.is_empty() => state.proposal = None,
                     _ => state.proposal = Some(Proposal::decode(&mut bytes).map_err(damaged)?),
                 }
             }
@@ -362,9 +369,9 @@ impl<'r> Row<'r> {
         };
         let proposal_bytes = state.proposal.as_ref().map_or(0, Proposal::encoded_bytes_max);
         let is_whole = proposal_bytes <= WHOLE_BYTES_MAX;
-        let is_written = |ballot: Ballot, had| ballot != Ballot::NONE && (is_whole || ballot != had);
-        let differs = |p: &&Proposal| is_whole || Some((p.ballot, p.value.is_some())) != stored.proposal;
-        let proposal = state.proposal.as_ref().filter(differs);
+        let is_written = |ballot: Ballot, had| ballot != had || is_whole && ballot != Ballot::NONE;
+        let now_proposed = Summary::of(state).proposal;
+        let is_proposal_written = now_proposed != stored.proposal || is_whole && now_proposed.is_some();
         let mut value = Vec::with_capacity(proposal_bytes.max(16));
         let mut bytes = Vec::with_capacity(value.capacity() + self.key.len() + 160);
         let mut builder = MutationBuilder::begin(&mut bytes, table.id, self.key);
@@ -380,9 +387,11 @@ impl<'r> Row<'r> {
                     row.value(id, &value);
                 }
             }
-            if let Some(proposal) = proposal {
+            if is_proposal_written {
                 value.clear();
-                proposal.encode(&mut value);
+                if let Some(proposal) = &state.proposal {
+                    proposal.encode(&mut value);
+                }
                 row.value(PROPOSAL, &value);
             }
         });
@@ -520,6 +529,51 @@ pub(crate) async fn handle(shard: &Rc<Shard>, request: &PaxosRequest) -> Result<
             Ok(PaxosAnswer::Done)
         }
     }
+}
+
+/// Forgets everything proposed for a table on this shard, because its data is about to be forgotten: a proposal that a quorum accepted
+/// and nobody has finished would bring its row back. It is durable when this returns.
+pub(crate) async fn forget(shard: &Rc<Shard>, table: TableId) -> Result<(), ReplicaError> {
+    let Some(states) = shard.store(paxos_state_id(table)) else {
+        return Ok(());
+    };
+    // What was only learned here has no row yet.
+    write_notes(shard).await?;
+    let at = Ballot {
+        timestamp_us: runtime::wall_clock_us(),
+        ..Ballot::NONE
+    };
+    let mut is_changed = false;
+    for tablet in &states.tablets {
+        let limits = BlockLimits {
+            rows: FORGET_ROWS,
+            bytes: FORGET_BYTES,
+        };
+        let (cache, from) = (shard.cache.clone(), (tablet.range.after, Vec::new()));
+        let mut scan = ScanReader::new(states.table(), tablet.version(), cache, tablet.range, from, limits);
+        while let Some(block) = scan.next_block().await? {
+            let Some(row) = Row::new(shard, table, block.key()) else {
+                continue;
+            };
+            let acceptor = Acceptor::local();
+            let entry = acceptor.entry(shard, table, block.key());
+            let place = Place {
+                table,
+                row,
+                acceptor,
+                entry,
+            };
+            place.change(|state| state.forget(at)).await?;
+            is_changed = true;
+            if runtime::should_yield() {
+                runtime::yield_now().await;
+            }
+        }
+    }
+    if is_changed {
+        synced(shard).await?;
+    }
+    Ok(())
 }
 
 /// Refuses what could be accepted and never be learned.

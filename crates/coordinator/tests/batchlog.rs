@@ -107,7 +107,6 @@ fn a_batch_that_waits_to_be_completed_does_not_come_back_behind_a_truncation() {
     cluster.kill(0);
     cluster.simulation.set_link_up(cluster.id(0), cluster.id(2), true);
     cluster.restart(0);
-    cluster.teach_truncation();
     let id = cluster.table.id;
     // The holders note it still, and would ask about it only later.
     let truncated = (0..50).any(|_| {
@@ -129,7 +128,6 @@ fn a_batch_that_waits_to_be_completed_does_not_come_back_behind_a_truncation() {
 #[test]
 fn hints_that_wait_do_not_come_back_behind_a_truncation() {
     let (mut cluster, keys) = of_one_copy(9, 1);
-    cluster.teach_truncation();
     cluster.split(&[2]);
     let key = keys[2];
     let written = cluster.on(0, move |node| async move {
