@@ -1,21 +1,11 @@
 """Three nodes are one database: what one is told all know, and one of them may be missing."""
 
-import time
-
 import pytest
 
 from harness import cql
+from harness.cluster import eventually
 
 NODES = (1, 2, 3)
-SETTLE_SECONDS = 60
-
-
-def eventually(what, condition):
-    """Ask again until it holds."""
-    deadline = time.monotonic() + SETTLE_SECONDS
-    while not (answer := condition()):
-        assert time.monotonic() < deadline, f"not within {SETTLE_SECONDS} s: {what}"
-    return answer
 
 
 @pytest.fixture

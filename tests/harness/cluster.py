@@ -5,11 +5,12 @@
         session = cluster.driver().connect()
         cluster.start(2)
 
-Linux routes all of 127.0.0.0/8 to the machine itself, so no address must be set up. A node is cut off by pausing it; a
-network split needs privileges, and is a matter of the simulator.
+Linux routes all of 127.0.0.0/8 to the machine itself, so no address must be set up. A network split needs a `harness.network.Network`,
+which needs root; without it a node is cut off by pausing it.
 """
 
 import subprocess
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 from harness.node import Node, ceto_binary, free_ports
@@ -17,25 +18,32 @@ from harness.node import Node, ceto_binary, free_ports
 NODES_MAX = 200
 REQUEST_SECONDS = 30
 RECONNECT_SECONDS = 0.2
+SETTLE_SECONDS = 60
+POLL_SECONDS = 0.02
 
 
 class Cluster:
-    def __init__(self, size=3, *, smp=1, memory="256M", options=(), workdir=None, **settings):
-        self.options = ["--seeds", address(1), *options]
+    def __init__(self, size=3, *, smp=1, memory="256M", options=(), workdir=None, network=None, **settings):
+        self.network = network
+        self.options = ["--seeds", self.address(1), *options]
         self.settings = {"smp": smp, "memory": memory, "overprovisioned": True} | settings
         self.workdir = workdir
         # Room for nodes that are added later.
-        self.ports = free_ports([address(number) for number in range(1, size + 8)], 3)
+        self.ports = network.ports if network else free_ports([address(number) for number in range(1, size + 8)], 3)
         self.nodes = [self._node(number) for number in range(1, size + 1)]
 
     def _node(self, number):
+        wrapper = {"wrapper": self.network.wrapper(number)} if self.network else {}
         return Node(
             workdir=self.workdir and self.workdir / f"node{number}",
-            host=address(number),
+            host=self.address(number),
             ports=self.ports,
             options=self.options,
-            **self.settings,
+            **self.settings | wrapper,
         )
+
+    def address(self, number):
+        return self.network.address(number) if self.network else address(number)
 
     def node(self, number):
         return self.nodes[number - 1]
@@ -143,6 +151,15 @@ class Cluster:
             for number, node in enumerate(self.nodes, 1)
             if node.alive
         }
+
+
+def eventually(what, condition):
+    """Ask again until it holds."""
+    deadline = time.monotonic() + SETTLE_SECONDS
+    while not (answer := condition()):
+        assert time.monotonic() < deadline, f"not within {SETTLE_SECONDS} s: {what}"
+        time.sleep(POLL_SECONDS)
+    return answer
 
 
 def address(number):

@@ -36,6 +36,22 @@ pub enum Command {
     /// Ask a running node, or have it do something
     #[command(disable_help_flag = true)]
     Nodetool(Nodetool),
+    /// Give up voters of the metadata group that are gone for ever, on a node that does not run
+    RecoverMetadata(RecoverMetadata),
+}
+
+/// `ceto recover-metadata`.
+#[derive(Args, Debug)]
+pub struct RecoverMetadata {
+    /// The node's workdir
+    #[arg(short = 'W', long, value_name = "DIR")]
+    pub workdir: PathBuf,
+    /// Take what another node has that was recovered, instead of being the one
+    #[arg(long)]
+    pub follow: bool,
+    /// The sentence that is printed without this option; nothing is changed without it
+    #[arg(long, value_name = "SENTENCE")]
+    pub confirm: Option<String>,
 }
 
 /// `ceto perf`.

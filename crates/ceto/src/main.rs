@@ -39,6 +39,15 @@ fn main() -> ExitCode {
             };
             admin::nodetool::run(target, nodetool.words).and_then(|answer| put(answer.as_bytes()))
         }
+        Some(Command::RecoverMetadata(recover)) => {
+            let what = if recover.follow {
+                node::Recover::Follow
+            } else {
+                node::Recover::Alone
+            };
+            node::recover_metadata(&recover.workdir, what, recover.confirm.as_deref())
+                .and_then(|answer| put(answer.as_bytes()))
+        }
     };
     result.map_or_else(|message| fail(&message), |()| ExitCode::SUCCESS)
 }

@@ -49,6 +49,7 @@ fn help_and_version_are_no_errors() {
         ("perf --help", vec!["simple-query", "memory-footprint", "cql", "redis"]),
         ("sstable --help", vec!["dump", "verify", "metadata"]),
         ("nodetool --help", vec!["--workdir"]),
+        ("recover-metadata --help", vec!["--workdir", "--confirm", "--follow"]),
     ] {
         let help = ceto(words);
         let text = String::from_utf8_lossy(&help.stdout).into_owned();
@@ -78,6 +79,11 @@ fn what_cannot_be_done_is_told_in_one_line() {
         ),
         ("-W /proc/ceto --smp 1".to_owned(), "ceto: "),
         (format!("nodetool -W {nowhere} info"), "ceto: no node runs on "),
+        (format!("recover-metadata -W {nowhere}"), "ceto: "),
+        (
+            "recover-metadata".to_owned(),
+            "ceto: the following required arguments were not provided: --workdir <DIR>",
+        ),
         (format!("sstable verify {nowhere}/me-1-big-Data.db"), "ceto: "),
         (format!("sstable metadata {nowhere}/strange"), "ceto: "),
         (

@@ -5,7 +5,7 @@
 //! - [`load`] reads it before the shards start; [`Cluster::start`] forms, joins or comes back to a cluster; [`handler`] answers other nodes.
 //! - [`Cluster::propose_schema`] and [`Cluster::propose`] change it, from any node; [`Listener`] is told of each change.
 //! - [`Cluster::is_live`] and [`Listener::liveness`] say who answers.
-//! - [`recover`] is for the day when most voters are gone for ever.
+//! - [`recover`] and [`follow`] are for the day when most voters are gone for ever; [`prospect`] says beforehand what that means.
 //!
 //! Invariants:
 //! - What was acknowledged is durable, on this node in its own file besides the log; a restart serves from that file at once.
@@ -20,10 +20,12 @@ mod bytes;
 mod command;
 mod config;
 mod error;
+mod features;
 mod file;
 mod machine;
 mod metadata;
 mod peers;
+mod recover;
 mod service;
 mod start;
 mod status;
@@ -36,8 +38,10 @@ pub use bytes::Malformed;
 pub use command::{Command, SchemaChange, TabletsChange};
 pub use config::{Config, Encryption, Listener, Local, Reach};
 pub use error::{ChangeError, ClusterError, LoadError};
-pub use file::load;
+pub use features::{FEATURES, ORDERLY_STOP};
+pub use file::{Written, load};
 pub use metadata::{Metadata, REJECTED_MAX, Rejected};
+pub use recover::{Lost, Prospect, RecoverError, answering, follow, prospect, recover};
 pub use service::Cluster;
-pub use status::{MemberStatus, RecoverError, Role, Status, recover};
+pub use status::{MemberStatus, Role, Status};
 pub use verbs::{FIRST_VERB, LAST_VERB, handler};

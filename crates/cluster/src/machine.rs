@@ -1,12 +1,12 @@
 //! The state machine of the metadata group: applies commands, keeps the file, tells the listener.
 //!
-//! A command is acknowledged after its effect is in the file and the listener has taken it over. A disk that fails is tried again until it takes
+//! A command is acknowledged after it is in the file and the listener has taken its effect over. A disk that fails is tried again until it takes
 //! the file: the node falls behind, and acknowledges nothing. A rejected command changes only what is remembered of rejections; it is not worth a
-//! sync, because applying it again after a restart rejects it again.
+//! sync, because applying it again after a restart rejects it again; it goes into the file with the next one.
 
 use crate::command::Command;
 use crate::config::{Listener, Local};
-use crate::file;
+use crate::file::{MetadataFile, Written};
 use crate::metadata::Metadata;
 use consensus::StateMachine;
 use runtime::Notify;
@@ -21,7 +21,9 @@ const RETRY_WRITE: Duration = Duration::from_millis(500);
 
 /// The present metadata. Lives on shard 0.
 pub(crate) struct Machine {
-    dir: PathBuf,
+    /// Taken by the one task that applies.
+    file: RefCell<Option<MetadataFile>>,
+    written: Cell<Written>,
     metadata: RefCell<Arc<Metadata>>,
     durable_index: Cell<u64>,
     /// The last index whose effect the listener has taken over.
@@ -37,7 +39,8 @@ impl Machine {
     /// With metadata that is durable.
     pub(crate) fn new(dir: PathBuf, metadata: Arc<Metadata>, listener: Rc<dyn Listener>) -> Self {
         Self {
-            dir,
+            file: RefCell::new(Some(MetadataFile::new(dir))),
+            written: Cell::default(),
             durable_index: Cell::new(metadata.index),
             taken_index: Cell::new(metadata.index),
             metadata: RefCell::new(metadata),
@@ -56,32 +59,50 @@ impl Machine {
         self.taken_index.get()
     }
 
-    async fn take(&self, next: Metadata) {
+    /// What keeping the metadata has cost.
+    pub(crate) fn written(&self) -> Written {
+        self.written.get()
+    }
+
+    /// Takes the value after a command of the log, or another altogether.
+    async fn take(&self, next: Metadata, command: Option<&[u8]>) {
         let next = Arc::new(next);
         let index = next.index;
-        let encoded = encode(&next);
+        self.keep(&next, command).await;
+        self.durable_index.set(index);
+        let former = self.metadata.replace(next.clone());
+        let enabled = next.topology.enabled_features();
+        for feature in enabled.difference(former.topology.enabled_features()) {
+            log::info!("all members have feature '{feature}': it is enabled");
+        }
+        self.listener.changed(next).await;
+        self.taken_index.set(index);
+        self.changed.notify_all();
+    }
+
+    /// Makes it durable, however long that takes.
+    async fn keep(&self, next: &Metadata, command: Option<&[u8]>) {
+        let mut file = self.file.take().expect("one command is applied at a time");
         loop {
-            let (dir, bytes) = (self.dir.clone(), encoded.clone());
-            match runtime::offload(move || file::save(&dir, &bytes)).await {
-                Ok(()) => break,
-                Err(error) => {
-                    let error = format!("{}: {error}", file::path(&self.dir).display());
-                    if self.disk_error.borrow().is_none() {
-                        log::error!("metadata is not acknowledged until it can be written: {error}");
-                    }
-                    *self.disk_error.borrow_mut() = Some(error);
-                    runtime::sleep(RETRY_WRITE).await;
-                }
+            let kept = match command {
+                Some(command) => file.change(next.index, command, next).await,
+                None => file.replace(next).await,
+            };
+            let Err(error) = kept else {
+                break;
+            };
+            let error = format!("{}: {error}", file.path().display());
+            if self.disk_error.borrow().is_none() {
+                log::error!("metadata is not acknowledged until it can be written: {error}");
             }
+            *self.disk_error.borrow_mut() = Some(error);
+            runtime::sleep(RETRY_WRITE).await;
         }
         if self.disk_error.take().is_some() {
             log::info!("metadata can be written again");
         }
-        self.durable_index.set(index);
-        *self.metadata.borrow_mut() = next.clone();
-        self.listener.changed(next).await;
-        self.taken_index.set(index);
-        self.changed.notify_all();
+        self.written.set(file.written);
+        *self.file.borrow_mut() = Some(file);
     }
 
     /// What was agreed on cannot be understood here, so nothing that follows can be either.
@@ -104,7 +125,7 @@ impl StateMachine for Machine {
     fn apply<'a>(&'a self, index: u64, command: &'a [u8]) -> Local<'a, ()> {
         Box::pin(async move {
             let now = self.metadata();
-            let command = match Command::decode(command) {
+            let decoded = match Command::decode(command) {
                 Ok(command) => command,
                 Err(error) => {
                     let reason = format!(
@@ -113,14 +134,17 @@ impl StateMachine for Machine {
                     return self.give_up(reason).await;
                 }
             };
-            let outcome = now.apply(&command);
+            let outcome = now.apply(&decoded);
             let is_rejected = outcome.is_err();
             let next = now.step(index, outcome);
             if is_rejected {
+                if let Some(file) = &mut *self.file.borrow_mut() {
+                    file.note(index, command);
+                }
                 *self.metadata.borrow_mut() = Arc::new(next);
                 self.taken_index.set(index);
             } else {
-                self.take(next).await;
+                self.take(next, Some(command)).await;
             }
         })
     }
@@ -133,7 +157,7 @@ impl StateMachine for Machine {
         Box::pin(async move {
             match Metadata::decode(snapshot) {
                 Ok(next) if next == *self.metadata() => {}
-                Ok(next) => self.take(next).await,
+                Ok(next) => self.take(next, None).await,
                 Err(error) => {
                     let reason = format!(
                         "the cluster's metadata cannot be read by this release ({error}); start the node with the release of the others"

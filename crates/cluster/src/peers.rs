@@ -19,6 +19,8 @@ use uuid::Uuid;
 
 /// A message that cannot leave in this time is not worth sending.
 const SEND_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a node that stops waits for the others to hear of it.
+const GOODBYE_TIMEOUT: Duration = Duration::from_millis(200);
 /// The longest pause of the detector.
 const TICK_MAX: Duration = Duration::from_millis(200);
 
@@ -46,6 +48,8 @@ pub(crate) struct Peers {
     known: RefCell<BTreeMap<HostId, Known>>,
     /// Told when a node has said what it has applied, or its liveness is another.
     pub(crate) heard: Notify,
+    /// Told when the leader should look at the members.
+    pub(crate) tend: Notify,
 }
 
 /// The Raft id of a node.
@@ -77,6 +81,7 @@ impl Peers {
             detector: RefCell::new(detector),
             known: RefCell::default(),
             heard: Notify::new(),
+            tend: Notify::new(),
         };
         peers.set_members();
         peers
@@ -157,6 +162,12 @@ impl Peers {
                 .is_some_and(|known| known.status == Status::Up)
     }
 
+    /// Whether a member has said something since this node knows it: then it hears, too.
+    pub(crate) fn has_spoken(&self, host: HostId) -> bool {
+        let known = self.known.borrow();
+        host == self.local || known.get(&host).is_some_and(|known| known.schema_version.is_some())
+    }
+
     /// The nodes that answer, this one among them.
     pub(crate) fn live(&self) -> BTreeSet<HostId> {
         let known = self.known.borrow();
@@ -205,12 +216,35 @@ impl Peers {
         self.note_address(from, state.internode);
         if let Some(known) = self.known.borrow_mut().get_mut(&from) {
             known.log_index = known.log_index.max(state.log_index);
-            known.schema_version = Some(state.schema_version);
+            if known.schema_version.replace(state.schema_version).is_none() {
+                self.tend.notify_all();
+            }
         }
         self.heard.notify_all();
         if let Some(message) = state.message {
             self.detector.borrow_mut().on_message(from, message, monotonic());
             self.take_outputs();
+        }
+    }
+
+    /// A node stops, in good order: nobody needs to wait for it.
+    pub(crate) fn on_goodbye(&self, from: HostId) {
+        self.detector.borrow_mut().on_goodbye(from, monotonic());
+        self.take_outputs();
+    }
+
+    /// Tells all members that answer that this node stops.
+    pub(crate) async fn say_goodbye(&self) {
+        let calls: Vec<_> = self
+            .live()
+            .into_iter()
+            .filter(|host| *host != self.local)
+            .filter_map(|host| self.peer(host))
+            .map(|peer| self.rpc.call(&peer, 0, wire::GOODBYE, Vec::new(), GOODBYE_TIMEOUT))
+            .collect();
+        for call in calls {
+            // Who does not hear of it finds out.
+            let _ = call.await;
         }
     }
 

@@ -3,9 +3,11 @@
 use crate::command::{Command, SchemaChange};
 use crate::config::{Config, Listener};
 use crate::error::ChangeError;
+use crate::features::ORDERLY_STOP;
+use crate::file::Written;
 use crate::machine::Machine;
 use crate::metadata::Metadata;
-use crate::peers::Peers;
+use crate::peers::{Peers, raft_id};
 use consensus::Consensus;
 use rpc::Rpc;
 use runtime::{Instant, Notify};
@@ -14,8 +16,12 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 use topology::{HostId, TabletMap};
 use uuid::Uuid;
+
+/// How long a node that stops waits for another to lead.
+const HAND_OVER_WAIT: Duration = Duration::from_millis(500);
 
 /// A node's part in its cluster. Lives on shard 0, sees the cluster. See the crate.
 pub struct Cluster {
@@ -117,6 +123,12 @@ impl Cluster {
         }
     }
 
+    /// What keeping the metadata durable has cost since the start.
+    #[must_use]
+    pub fn written(&self) -> Written {
+        self.machine.written()
+    }
+
     /// Waits until this node has everything that was agreed on anywhere before the call.
     ///
     /// # Errors
@@ -143,10 +155,38 @@ impl Cluster {
         !left.is_zero() && !self.is_stopping.get() && runtime::timeout(left, notified).await.is_ok()
     }
 
+    /// Has another member lead the metadata group, if this one does and all know how: without, changes would wait for an election when it stops. To be
+    /// called when the node begins to stop.
+    pub async fn hand_over(&self) {
+        let leads = || self.consensus.status().leader == Some(self.own_raft_id);
+        if !leads() || !self.has_feature(ORDERLY_STOP) {
+            return;
+        }
+        let metadata = self.metadata();
+        let candidates: Vec<u64> = self
+            .live()
+            .into_iter()
+            .filter(|host| *host != self.config.host_id)
+            .filter_map(|host| metadata.topology.number(host))
+            .map(raft_id)
+            .collect();
+        if candidates.is_empty() {
+            return;
+        }
+        if self.consensus.hand_over(candidates, HAND_OVER_WAIT).await {
+            log::info!("another node leads the metadata group now");
+        }
+    }
+
     /// Leaves the group's work to the others: proposals are told so, and tasks end. The doors of `rpc` are the caller's to close.
     pub async fn stop(&self) {
+        self.hand_over().await;
+        // From here on no ping is answered, so that nobody takes a node for alive that has said goodbye.
         self.is_stopping.set(true);
         self.stop.notify_all();
+        if self.has_feature(ORDERLY_STOP) {
+            self.peers.say_goodbye().await;
+        }
         self.consensus.stop().await;
     }
 

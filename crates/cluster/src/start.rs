@@ -14,7 +14,7 @@ use crate::tokens;
 use crate::verbs::Door;
 use crate::wire::{self, JoinAnswer, Who};
 use consensus::{Consensus, Options, Start};
-use rpc::{Peer, Rpc, RpcError};
+use rpc::{Peer, Place, Rpc, RpcError};
 use runtime::Notify;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -34,8 +34,6 @@ const CHECK_TIMEOUT: Duration = Duration::from_millis(300);
 const JOIN_TIMEOUT: Duration = Duration::from_secs(20);
 /// Between two rounds of asking the seeds.
 const ROUND: Duration = Duration::from_millis(500);
-/// How a node refuses a hello that is meant for another, before its own host id.
-const NAMES_ITSELF: &str = "this node is ";
 
 /// The Raft group of a cluster.
 pub(crate) fn group_of(cluster_id: Uuid) -> u64 {
@@ -257,7 +255,8 @@ impl Candidate<'_> {
                     }
                     Found::Node(host, who) if who.cluster_id.is_some() => {
                         may_form = false;
-                        match self.join(at(self.config, host.0, *seed)).await? {
+                        let member = self.config.reach.peer(host.0, *seed, &self.config.location, None);
+                        match self.join(member).await? {
                             Ok(beginning) => return Ok(beginning),
                             Err(reason) => last_reason = format!("{seed}: {reason}"),
                         }
@@ -348,14 +347,12 @@ impl Candidate<'_> {
     }
 
     async fn keep(&self, metadata: &Metadata) -> Result<(), ClusterError> {
-        let encoded = metadata.encode().map_err(|e| ClusterError::Disk(e.to_string()))?;
-        let dir = self.config.dir.clone();
+        let (dir, metadata) = (self.config.dir.clone(), metadata.clone());
         let kept = runtime::offload(move || {
-            file::create_dir(&dir)?;
-            file::save(&dir, &encoded)
+            file::create_dir(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+            file::save_whole(&dir, &metadata)
         });
-        kept.await
-            .map_err(|e| ClusterError::Disk(format!("{}: {e}", file::path(&self.config.dir).display())))
+        kept.await.map_err(ClusterError::Disk)
     }
 
     async fn who(&self, address: SocketAddr) -> Found {
@@ -375,9 +372,13 @@ fn duplicate(config: &Config, address: SocketAddr) -> String {
     )
 }
 
-/// Whoever is at an address.
-fn at(config: &Config, host: Uuid, address: SocketAddr) -> Peer {
-    config.reach.peer(host, address, &config.location, None)
+/// How a node at an address is reached, whoever it is.
+fn place(config: &Config, address: SocketAddr) -> Place {
+    let peer = config.reach.peer(Uuid::nil(), address, &config.location, None);
+    Place {
+        address: peer.address,
+        tls: peer.tls,
+    }
 }
 
 /// Time since 1970 by this node's clock.
@@ -448,45 +449,29 @@ pub(crate) async fn has_identity_elsewhere(
     address: SocketAddr,
     incarnation: u64,
 ) -> bool {
-    let host = config.host_id;
-    let peer = at(config, host.0, address);
-    let answer = rpc.call(&peer, 0, wire::WHO, Vec::new(), WHO_TIMEOUT).await;
-    rpc.disconnect(host.0);
-    match answer {
-        Ok(answer) => Who::decode(&answer).is_ok_and(|who| who.incarnation != incarnation),
+    match rpc
+        .ask(place(config, address), wire::WHO, Vec::new(), WHO_TIMEOUT)
+        .await
+    {
+        Ok((host, _)) if host != config.host_id.0 => false,
+        Ok((_, Ok(answer))) => Who::decode(&answer).is_ok_and(|who| who.incarnation != incarnation),
         // It has the identity and is not ready to say more; this process would have been.
-        Err(RpcError::Remote(_)) => true,
+        Ok((_, Err(_))) => true,
         Err(_) => false,
     }
 }
 
-/// Who answers at an address. A node that is asked for by a wrong name says its own.
+/// Who answers at an address.
 async fn who(config: &Config, rpc: &Rc<Rpc>, address: SocketAddr) -> Found {
-    let nobody = Uuid::from_u64_pair(runtime::random_u64(), runtime::random_u64());
-    let refused = rpc
-        .call(&at(config, nobody, address), 0, wire::WHO, Vec::new(), WHO_TIMEOUT)
-        .await;
-    rpc.disconnect(nobody);
-    let reason = match refused {
-        Err(RpcError::Refused(reason)) => reason,
-        Ok(_) | Err(_) => return Found::Silent,
-    };
-    let named = reason
-        .strip_prefix(NAMES_ITSELF)
-        .and_then(|rest| rest.split([' ', ',']).next())
-        .and_then(|word| Uuid::parse_str(word).ok());
-    let Some(host) = named else {
-        return Found::Refuses(reason);
-    };
     match rpc
-        .call(&at(config, host, address), 0, wire::WHO, Vec::new(), WHO_TIMEOUT)
+        .ask(place(config, address), wire::WHO, Vec::new(), WHO_TIMEOUT)
         .await
     {
-        Ok(answer) => match Who::decode(&answer) {
+        Ok((host, Ok(answer))) => match Who::decode(&answer) {
             Ok(who) => Found::Node(HostId(host), who),
             Err(error) => Found::Refuses(error.to_string()),
         },
-        Err(RpcError::Remote(_)) => Found::Starting,
+        Ok((_, Err(_))) => Found::Starting,
         Err(RpcError::Refused(reason)) => Found::Refuses(reason),
         Err(_) => Found::Silent,
     }

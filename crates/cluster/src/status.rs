@@ -1,14 +1,8 @@
-//! What operators are told, and what they may do when most voters are lost.
+//! What operators are told.
 
-use crate::error::LoadError;
-use crate::file;
 use crate::peers::raft_id;
 use crate::service::Cluster;
-use crate::start::group_of;
-use consensus::{Recovery, RecoveryError, recover_from_lost_majority};
-use std::fmt;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::time::Duration;
 use topology::{HostId, Location, NodeNumber, NodeState};
 use uuid::Uuid;
@@ -132,42 +126,4 @@ impl Cluster {
             raft,
         }
     }
-}
-
-/// Why a lost majority was not given up.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum RecoverError {
-    /// The metadata file cannot be read.
-    Load(LoadError),
-    /// The node was never in a cluster, or is not in the one whose files it has.
-    NotAMember,
-    /// The group's log says no.
-    Recovery(RecoveryError),
-}
-
-impl fmt::Display for RecoverError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Load(error) => error.fmt(f),
-            Self::NotAMember => f.write_str("this node is in no cluster"),
-            Self::Recovery(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for RecoverError {}
-
-/// Makes this node the only voter of its cluster's metadata, for the day when most voters are gone for ever. Offline: the node must not run.
-/// Blocks. `confirmation` is [`consensus::RECOVERY_CONFIRMATION`], word for word. The lost nodes stay members until they are removed.
-///
-/// # Errors
-/// [`RecoverError`]; nothing was changed then.
-pub fn recover(dir: &Path, host_id: HostId, confirmation: &str) -> Result<Recovery, RecoverError> {
-    let metadata = file::load(dir)
-        .map_err(RecoverError::Load)?
-        .ok_or(RecoverError::NotAMember)?;
-    let number = metadata.topology.number(host_id).ok_or(RecoverError::NotAMember)?;
-    let group = group_of(metadata.topology.cluster_id());
-    recover_from_lost_majority(&file::raft_dir(dir), group, raft_id(number), confirmation)
-        .map_err(RecoverError::Recovery)
 }

@@ -6,7 +6,7 @@
 //! tokens, an empty receiver: it coordinates, and owns nothing until data is moved to it. When somebody does not answer, it asks again.
 
 use crate::command::Command;
-use crate::peers::raft_id;
+use crate::peers::{node_number, raft_id};
 use crate::service::Cluster;
 use crate::start::{facts, has_identity_elsewhere, restart_commands, wanted_tokens};
 use crate::wire::{self, JoinAnswer, Settled};
@@ -41,6 +41,8 @@ enum Place {
     Taken,
     /// Somebody holds data, so it owns nothing.
     Receiver(HostId),
+    /// A step of it is done, and another follows.
+    Advanced,
     /// Not yet, for this reason.
     Waiting(String),
 }
@@ -70,6 +72,7 @@ impl Cluster {
             let changed: Notified = self.machine.changed.notified();
             self.peers.set_members();
             self.peers.broadcast();
+            self.peers.tend.notify_all();
             changed.await;
         }
     }
@@ -183,7 +186,7 @@ impl Cluster {
             }
         };
         match self.propose(Command::Topology(command)).await {
-            Ok(_) => Place::Waiting("its place is not complete".to_owned()),
+            Ok(_) => Place::Advanced,
             Err(error) => Place::Waiting(error.to_string()),
         }
     }
@@ -207,11 +210,15 @@ impl Cluster {
                     return;
                 }
                 Place::Receiver(holder) => return self.say_receiver(holder),
+                Place::Advanced => {}
                 Place::Waiting(reason) if runtime::now() - begun >= PLACE_WAIT => {
                     log::warn!("this node has no place in the cluster yet and goes on as an empty receiver: {reason}");
                     return;
                 }
-                Place::Waiting(_) => self.rest(PLACE_INTERVAL).await,
+                Place::Waiting(reason) => {
+                    log::info!("this node waits for its place in the cluster: {reason}");
+                    self.rest(PLACE_INTERVAL).await;
+                }
             }
         }
     }
@@ -290,8 +297,11 @@ impl Cluster {
     }
 
     async fn run_leader(self: Rc<Self>) {
+        let mut tend = self.peers.tend.notified();
         while !self.is_stopping.get() {
-            self.rest(LEADER_INTERVAL).await;
+            // At once after a change, for a node that was let in waits to be in the group; else now and then.
+            let _ = runtime::timeout(LEADER_INTERVAL, tend).await;
+            tend = self.peers.tend.notified();
             if self.consensus.status().leader == Some(self.own_raft_id)
                 && let Err(reason) = self.tend_group().await
             {
@@ -314,6 +324,11 @@ impl Cluster {
             return changed.map_err(|e| e.to_string());
         }
         let metadata = self.metadata();
+        let features = metadata.topology.features_to_enable();
+        if !features.is_empty() {
+            let command = Command::Topology(TopologyCommand::EnableFeatures(features));
+            self.propose(command).await.map_err(|e| e.to_string())?;
+        }
         for node in metadata.topology.members() {
             let is_given_up = node.state == NodeState::Joining
                 && !node.tokens.is_empty()
@@ -331,7 +346,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Who is to come into the group, as a learner, and who is to go.
+    /// Who is to come into the group, as a learner, and who is to go. One that does not hear yet waits: the snapshot that it is sent would be lost, and
+    /// is sent again only after a while.
     fn member_changes(&self, status: &consensus::Status) -> Vec<Change> {
         let metadata = self.metadata();
         let nodes = metadata.topology.numbered_nodes();
@@ -340,7 +356,14 @@ impl Cluster {
             .map(|(number, _)| raft_id(number))
             .collect();
         let present: BTreeSet<u64> = status.voters.iter().chain(&status.learners).copied().collect();
-        let new = members.difference(&present).map(|id| Change::Learner(*id));
+        let hears = |id: &&u64| {
+            let node = node_number(**id).and_then(|number| metadata.topology.numbered(number));
+            node.is_some_and(|node| self.peers.has_spoken(node.host_id))
+        };
+        let new = members
+            .difference(&present)
+            .filter(hears)
+            .map(|id| Change::Learner(*id));
         let gone = present.difference(&members).filter(|id| **id != self.own_raft_id);
         // A voter goes only when others remain; the next look takes the rest.
         let remains = status.voters.iter().any(|id| members.contains(id));

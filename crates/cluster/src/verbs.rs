@@ -93,6 +93,10 @@ fn answer(cluster: Rc<Cluster>, request: &Request<'_>) -> Reply {
             Ok(index) => Reply::Later(Box::pin(async move { Ok(cluster.settled(index).await.encode()) })),
             Err(error) => Reply::Err(RemoteError::failed(error.to_string())),
         },
+        wire::GOODBYE => {
+            cluster.peers.on_goodbye(from);
+            Reply::Now(Vec::new())
+        }
         verb => Reply::Err(RemoteError::unknown_verb(verb)),
     }
 }

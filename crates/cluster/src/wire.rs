@@ -7,6 +7,7 @@
 //! | 102 | call | who are you, and whom do you know where |
 //! | 103 | call | a node asks to join |
 //! | 104 | call | have you applied this index, and do you hold data of users |
+//! | 105 | call | the sender stops; no body, and none in the answer; only where the feature `orderly_stop` is enabled |
 
 use crate::bytes::{Decoder, Encoder, Form, Malformed};
 use std::net::SocketAddr;
@@ -19,6 +20,7 @@ pub(crate) const STATE: u16 = 101;
 pub(crate) const WHO: u16 = 102;
 pub(crate) const JOIN: u16 = 103;
 pub(crate) const SETTLED: u16 = 104;
+pub(crate) const GOODBYE: u16 = 105;
 
 const fn form(kind: u8, name: &'static str) -> Form {
     Form { kind, format: 1, name }

@@ -3,7 +3,6 @@
 mod support;
 
 use cluster::{ChangeError, Cluster, ClusterError, Command};
-use consensus::RECOVERY_CONFIRMATION;
 use runtime::sim::CrashKind;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -500,7 +499,12 @@ fn a_lost_majority_is_given_up_only_by_the_word_of_an_operator() {
     let refused = sea.sim.on_node(id, || cluster::recover(&dir(), host(0), "yes"));
     assert!(refused.is_err(), "a majority was given up by accident");
     sea.sim
-        .on_node(id, || cluster::recover(&dir(), host(0), RECOVERY_CONFIRMATION))
+        .on_node(id, || {
+            let words = cluster::prospect(&dir(), host(0))
+                .expect("two voters are lost")
+                .confirmation();
+            cluster::recover(&dir(), host(0), &words)
+        })
         .expect("it is confirmed");
     sea.restart(0);
     sea.sim.run_for(5 * SECOND);
@@ -541,6 +545,183 @@ fn a_node_that_was_removed_is_told_and_does_not_come_back() {
         sea.crash(2, CrashKind::Kill);
         sea.expect_voters(1);
         sea.create(1, "ks").expect("the others go on");
+    }
+}
+
+#[test]
+fn nodes_that_start_one_after_the_other_wait_for_no_timer() {
+    for seed in seeds(290..300) {
+        let mut sea = Sea::new(seed, 4);
+        let seed_address = sea.addresses(0..1);
+        for number in 0..4 {
+            sea.nodes[number].config.borrow_mut().seeds = seed_address.clone();
+            let before = sea.sim.now();
+            sea.start(number);
+            let seen = sea.nodes[number].seen.clone();
+            let is_in = sea.sim.run_until(30 * SECOND, || seen.cluster.borrow().is_some());
+            let took = sea.sim.now() - before;
+            assert!(
+                is_in && took < Duration::from_millis(900),
+                "seed {seed}: node {number} took {took:?}: {:#?}",
+                sea.cluster(0).status()
+            );
+        }
+    }
+}
+
+/// The number of the node that leads.
+fn leader_of(sea: &Sea) -> usize {
+    let leader = sea.cluster(0).status().leader.expect("somebody leads");
+    (0..sea.nodes.len())
+        .find(|number| host(*number) == leader)
+        .expect("a member leads")
+}
+
+/// The longest of many schema changes made through another node while the leader stops in good order.
+fn longest_change_while_the_leader_stops(sea: &mut Sea) -> Duration {
+    let leader = leader_of(sea);
+    let other = (leader + 1) % 3;
+    let changes = sea.spawn(other, |cluster| async move {
+        let mut longest = Duration::ZERO;
+        for turn in 0..200 {
+            let begun = runtime::now();
+            create_keyspace(&cluster, &format!("ks_{turn}"))
+                .await
+                .expect("a majority is there");
+            longest = longest.max(runtime::now() - begun);
+            runtime::sleep(Duration::from_millis(15)).await;
+        }
+        longest
+    });
+    sea.sim.run_for(SECOND);
+    sea.on(leader, |cluster| async move { cluster.stop().await });
+    sea.crash(leader, CrashKind::Kill);
+    let is_done = sea.sim.run_until(60 * SECOND, || changes.borrow().is_some());
+    assert!(is_done, "changes do not come to an end");
+    changes.take().expect("it is done")
+}
+
+#[test]
+fn a_leader_that_stops_in_good_order_delays_no_change_by_an_election() {
+    for seed in seeds(260..266) {
+        let mut sea = Sea::formed(seed, 3);
+        sea.expect_voters(3);
+        sea.expect("the feature is enabled", |views| {
+            views.iter().all(|view| view.has_feature(cluster::ORDERLY_STOP))
+        });
+        let longest = longest_change_while_the_leader_stops(&mut sea);
+        assert!(longest < Duration::from_millis(500), "seed {seed}: {longest:?}");
+    }
+}
+
+#[test]
+fn while_one_member_lacks_a_feature_nobody_uses_it_and_then_all_do() {
+    let mut sea = Sea::new(270, 3);
+    sea.nodes[0].config.borrow_mut().features.clear();
+    for number in 0..3 {
+        sea.start(number);
+    }
+    sea.expect_normal(0..3);
+    sea.expect_voters(3);
+    sea.sim.run_for(5 * SECOND);
+    assert!(
+        !sea.cluster(1).has_feature(cluster::ORDERLY_STOP),
+        "one member lacks it"
+    );
+    let leader = leader_of(&sea);
+    let longest = longest_change_while_the_leader_stops(&mut sea);
+    assert!(
+        longest > Duration::from_millis(900),
+        "an election takes its time: {longest:?}"
+    );
+    sea.restart(leader);
+    sea.expect_normal(0..3);
+    sea.crash(0, CrashKind::Kill);
+    sea.nodes[0].config.borrow_mut().features = [cluster::ORDERLY_STOP.to_owned()].into();
+    sea.restart(0);
+    sea.expect("the feature is enabled", |views| {
+        views.len() == 3 && views.iter().all(|view| view.has_feature(cluster::ORDERLY_STOP))
+    });
+    // From now on nobody comes back without it.
+    sea.crash(2, CrashKind::Kill);
+    sea.nodes[2].config.borrow_mut().features.clear();
+    sea.restart(2);
+    let reason = sea.refusal(2).to_string();
+    assert!(reason.contains("orderly_stop"), "{reason}");
+}
+
+#[test]
+fn a_node_that_stops_in_good_order_is_down_for_the_others_at_once_and_up_as_soon_as_it_is_back() {
+    let mut sea = Sea::formed(275, 3);
+    sea.expect("the feature is enabled", |views| {
+        views.iter().all(|view| view.has_feature(cluster::ORDERLY_STOP))
+    });
+    sea.on(2, |cluster| async move { cluster.stop().await });
+    sea.crash(2, CrashKind::Kill);
+    for number in 0..2 {
+        assert!(!sea.cluster(number).is_live(host(2)), "node {number} was told");
+    }
+    sea.sim.run_for(SECOND);
+    for number in 0..2 {
+        assert!(
+            !sea.cluster(number).is_live(host(2)),
+            "node {number} does not take it for alive"
+        );
+    }
+    let before = sea.sim.now();
+    sea.restart(2);
+    sea.expect_normal(0..3);
+    assert!(
+        sea.sim.now() - before < SECOND,
+        "it comes back after {:?}",
+        sea.sim.now() - before
+    );
+}
+
+#[test]
+fn survivors_of_a_lost_majority_follow_the_one_that_was_recovered_and_keep_their_identity() {
+    for (seed, ahead) in [(280, 0), (281, 1)] {
+        let mut sea = Sea::formed(seed, 5);
+        sea.expect_voters(5);
+        sea.create(0, "before").expect("all are there");
+        // One of the survivors falls behind.
+        sea.crash(1 - ahead, CrashKind::PowerLoss);
+        sea.create(ahead, "late").expect("four of five are a majority");
+        for number in (0..5).filter(|number| *number != 1 - ahead) {
+            sea.crash(number, CrashKind::PowerLoss);
+        }
+        let recovered = sea.sim.on_node(sea.nodes[0].id, || {
+            let prospect = cluster::prospect(&dir(), host(0)).expect("four are lost");
+            assert_eq!((prospect.lost.len(), prospect.majority()), (4, 3));
+            cluster::recover(&dir(), host(0), &prospect.confirmation())
+        });
+        recovered.expect("it is confirmed");
+        let followed = sea.sim.on_node(sea.nodes[1].id, || {
+            let prospect = cluster::prospect(&dir(), host(1)).expect("four are lost");
+            assert!(cluster::follow(&dir(), host(1), &prospect.confirmation()).is_err());
+            cluster::follow(&dir(), host(1), &prospect.follow_confirmation())
+        });
+        followed.expect("it is confirmed");
+        sea.restart(0);
+        sea.restart(1);
+        sea.expect("both have the same metadata and live", |views| {
+            views.len() == 2
+                && views[0].metadata().schema == views[1].metadata().schema
+                && views[0].is_live(host(1))
+                && views[1].status().raft.epoch == Some(1)
+        });
+        sea.create(0, "after").expect("the survivor decides alone");
+        sea.create(1, "after_too").expect("the follower is a member");
+        let schema = &sea.cluster(1).metadata().schema;
+        assert_eq!(
+            schema.keyspaces.contains_key("late"),
+            ahead == 0,
+            "the recovered node's word counts"
+        );
+        assert!(schema.keyspaces.contains_key("before"));
+        for number in 0..2 {
+            assert_eq!(*sea.nodes[number].seen.fatal.borrow(), None);
+        }
     }
 }
 

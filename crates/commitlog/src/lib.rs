@@ -143,6 +143,8 @@ pub struct Commitlog {
     broken: RefCell<Option<String>>,
     is_broken: Cell<bool>,
     losses: Cell<u64>,
+    /// The last write failed, and the operator was told.
+    is_refusing: Cell<bool>,
 }
 
 impl Commitlog {
@@ -164,6 +166,7 @@ impl Commitlog {
             broken: RefCell::default(),
             is_broken: Cell::new(false),
             losses: Cell::new(0),
+            is_refusing: Cell::new(false),
         })
     }
 
@@ -260,9 +263,17 @@ impl Commitlog {
         if p.segment == 0
             || p.offset as usize + CHUNK_HEADER_BYTES + bytes + ALIGN > self.options.segment_bytes as usize
         {
-            self.next_segment()?;
+            self.next_segment().inspect_err(|e| self.refuse(e))?;
         }
         Ok(())
+    }
+
+    /// Tells the operator once, however many writes fail: their clients are told one by one.
+    #[cold]
+    fn refuse(&self, error: &LogError) {
+        if !self.is_refusing.replace(true) {
+            log::error!("{error}; writes are refused until there is room for them");
+        }
     }
 
     fn next_segment(&self) -> Result<(), LogError> {
@@ -320,6 +331,7 @@ impl Commitlog {
         });
         if let Err(e) = result {
             self.losses.set(self.losses.get() + 1);
+            self.refuse(&e);
             // Positions never go back: a memtable may have been frozen at one behind the lost chunk, and the note that it is
             // flushed would cover what is appended next. So the next record begins a new segment.
             self.appended.set(ReplayPosition {
@@ -329,6 +341,10 @@ impl Commitlog {
             return Err(e);
         }
         self.written.set(written);
+        if self.is_refusing.get() {
+            self.is_refusing.set(false);
+            log::info!("the commitlog takes writes again");
+        }
         Ok(written)
     }
 

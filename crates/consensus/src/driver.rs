@@ -15,6 +15,7 @@ use crate::error::{MembershipError, ProposeError, ReadError, StartError};
 use crate::group::{After, Group, GroupOptions, Output, is_reached, voters_after};
 use crate::members::{Change, VOTERS_MAX};
 use crate::recovered::{Recovered, Recovery};
+use crate::status::Status;
 use crate::store::{Items, Store};
 use raft::eraftpb::{ConfState, HardState};
 use runtime::{Instant, Notify};
@@ -112,41 +113,6 @@ pub enum Start {
     Joining,
 }
 
-/// How a member stands.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Status {
-    /// This member.
-    pub id: u64,
-    /// The leader it knows.
-    pub leader: Option<u64>,
-    /// Its term.
-    pub term: u64,
-    /// Who votes, as of what is applied.
-    pub voters: Vec<u64>,
-    /// Who gets the log without a vote.
-    pub learners: Vec<u64>,
-    /// Whether the group is between two configurations.
-    pub is_joint: bool,
-    /// The last entry it applied.
-    pub applied: u64,
-    /// The last entry it knows to be committed.
-    pub committed: u64,
-    /// The last entry it has.
-    pub last: u64,
-    /// On the leader: how many entries each other member is behind.
-    pub lag: BTreeMap<u64, u64>,
-    /// Grows when a majority is given up; `None` before a node that joins has heard from the group.
-    pub epoch: Option<u64>,
-    /// The group went on without this member, in that epoch.
-    pub superseded_by: Option<u64>,
-    /// Bytes of its file.
-    pub file_bytes: u64,
-    /// Why its file cannot be written at the moment.
-    pub storage_error: Option<String>,
-    /// That this group was recovered from a lost majority by this node.
-    pub recovery: Option<Recovery>,
-}
-
 /// A running member. Clones are the same member.
 #[derive(Clone)]
 pub struct Consensus(Rc<Shared>);
@@ -158,6 +124,7 @@ struct Shared {
     wake: Notify,
     applying: Rc<Applying>,
     status: RefCell<Status>,
+    /// Told of another configuration or leader.
     configured: Notify,
     is_stopping: Cell<bool>,
     ended: Notify,
@@ -175,6 +142,7 @@ enum Event {
         answer: Answer<Result<u64, ProposeError>>,
     },
     Change(Vec<Change>),
+    HandOver(Vec<u64>),
     Read {
         deadline: Instant,
         answer: Answer<Result<u64, ReadError>>,
@@ -246,6 +214,7 @@ impl Consensus {
             changes: None,
             is_snapshotting: false,
             serves_reads: false,
+            leader: 0,
             failed_compaction_at: None,
             refusals: BTreeSet::new(),
         };
@@ -382,6 +351,28 @@ impl Consensus {
         }
     }
 
+    /// Has one of these members lead, if this one leads: one that votes, and first the one that has most of the log. True when another leads. Proposals
+    /// wait meanwhile, on all members. The releases of the candidates must know how.
+    pub async fn hand_over(&self, candidates: Vec<u64>, timeout: Duration) -> bool {
+        let deadline = runtime::now() + timeout;
+        self.push(Event::HandOver(candidates));
+        loop {
+            let configured = self.0.configured.notified();
+            let (id, leader) = {
+                let status = self.0.status.borrow();
+                (status.id, status.leader)
+            };
+            if leader.is_some_and(|leader| leader != id) {
+                return true;
+            }
+            let left = deadline - runtime::now();
+            if left.is_zero() || self.0.is_stopping.get() {
+                return false;
+            }
+            let _ = runtime::timeout(left, configured).await;
+        }
+    }
+
     /// How this member stands.
     #[must_use]
     pub fn status(&self) -> Status {
@@ -405,20 +396,6 @@ impl Consensus {
     fn push(&self, event: Event) {
         self.0.inbox.borrow_mut().push_back(event);
         self.0.wake.notify_all();
-    }
-}
-
-impl Status {
-    fn conf(&self) -> ConfState {
-        let mut conf = ConfState {
-            voters: self.voters.clone(),
-            learners: self.learners.clone(),
-            ..ConfState::default()
-        };
-        if self.is_joint {
-            conf.voters_outgoing.push(0);
-        }
-        conf
     }
 }
 
@@ -505,6 +482,8 @@ struct Member {
     is_snapshotting: bool,
     /// Whether this member leads and may answer reads.
     serves_reads: bool,
+    /// The leader that was told what waits here; 0 for none.
+    leader: u64,
     /// File size at which compaction failed: it is tried again when the file has grown.
     failed_compaction_at: Option<u64>,
     /// What was refused from whom, so that each is logged once.
@@ -572,6 +551,10 @@ impl Member {
                     if !self.group.propose_changes(&changes) {
                         self.changes = Some(changes);
                     }
+                }
+                Event::HandOver(candidates) => {
+                    // Who asked sees by the leader whether it was.
+                    let _ = self.group.hand_over(&candidates);
                 }
                 Event::Read { deadline, answer } => {
                     self.reads.push(PendingRead {
@@ -770,6 +753,7 @@ impl Member {
             self.send(send);
             self.shared.applying.push_entries(committed);
             self.ask_anew();
+            self.tell_new_leader();
         }
         self.pass_reads();
     }
@@ -785,6 +769,27 @@ impl Member {
             }
         }
         self.serves_reads = serves_reads;
+    }
+
+    /// What the former leader was told may be gone with it, so the new one is told at once; what comes twice is applied once.
+    fn tell_new_leader(&mut self) {
+        let leader = self.group.leader();
+        if leader == self.leader {
+            return;
+        }
+        self.leader = leader;
+        if leader == 0 {
+            return;
+        }
+        let sequences: Vec<u64> = self.proposals.keys().copied().collect();
+        for sequence in sequences {
+            self.propose(sequence);
+        }
+        for position in 0..self.reads.len() {
+            if self.reads[position].index.is_none() {
+                self.ask(position);
+            }
+        }
     }
 
     fn take_read_index(&mut self, state: &raft::ReadState) {
@@ -908,9 +913,11 @@ impl Member {
         let is_changed = status.voters != conf.voters
             || status.learners != conf.learners
             || status.is_joint == conf.voters_outgoing.is_empty();
+        let leader = Some(self.group.leader()).filter(|id| *id != 0);
+        let is_changed = is_changed || status.leader != leader;
         *status = Status {
             id: self.id,
-            leader: Some(self.group.leader()).filter(|id| *id != 0),
+            leader,
             term: self.group.term(),
             voters: conf.voters.clone(),
             learners: conf.learners.clone(),
@@ -943,7 +950,7 @@ impl Member {
             match event {
                 Event::Propose { answer, .. } => answer.give(Err(ProposeError::Shutdown)),
                 Event::Read { answer, .. } => answer.give(Err(ReadError::Shutdown)),
-                Event::Message { .. } | Event::Change(_) => {}
+                Event::Message { .. } | Event::Change(_) | Event::HandOver(_) => {}
             }
         }
         self.shared.applying.stop();

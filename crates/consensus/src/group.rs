@@ -374,6 +374,25 @@ impl Group {
         }
     }
 
+    /// Asks the voter among these that has most of the log to lead. False when this member does not lead or none of them votes.
+    pub(crate) fn hand_over(&mut self, candidates: &[u64]) -> bool {
+        if !self.is_leader() || !self.conf.voters_outgoing.is_empty() {
+            return false;
+        }
+        let progress = self.raw.raft.prs();
+        let able = candidates
+            .iter()
+            .copied()
+            .filter(|id| *id != self.options.id && self.conf.voters.contains(id));
+        let best = able.max_by_key(|id| (progress.get(*id).map(|p| (p.recent_active, p.matched)), *id));
+        let Some(best) = best else {
+            return false;
+        };
+        self.raw.transfer_leader(best);
+        self.settle_timeout();
+        true
+    }
+
     /// What is to be done now.
     pub(crate) fn output(&mut self) -> Option<Output> {
         let mut output = Output {
@@ -444,6 +463,9 @@ impl Group {
             return false;
         };
         self.conf = sorted(conf);
+        // A snapshot from before names other members: one that is new would not take it, and nobody would tell the leader.
+        self.offered_at = None;
+        self.raw.mut_store().offer(None);
         let raft = &mut self.raw.raft;
         if raft.state == StateRole::Leader && !raft.promotable() {
             // A leader that is no voter any more has committed its own removal, and leads nobody.
@@ -615,6 +637,26 @@ pub(crate) fn voters_after(conf: &ConfState, changes: &[Change]) -> BTreeSet<u64
     voters
 }
 
+/// The configuration that changes make of another, without the joint one between.
+pub(crate) fn conf_after(conf: &ConfState, changes: &[Change]) -> ConfState {
+    let voters = voters_after(conf, changes);
+    if voters.len() > VOTERS_MAX {
+        return conf.clone();
+    }
+    let mut learners: BTreeSet<u64> = conf.learners.iter().chain(&conf.learners_next).copied().collect();
+    for change in changes {
+        match change {
+            Change::Learner(id) => learners.insert(*id),
+            Change::Voter(id) | Change::Remove(id) => learners.remove(id),
+        };
+    }
+    ConfState {
+        voters: voters.into_iter().collect(),
+        learners: learners.into_iter().collect(),
+        ..ConfState::default()
+    }
+}
+
 /// Whether a configuration is what the changes want.
 pub(crate) fn is_reached(conf: &ConfState, changes: &[Change]) -> bool {
     conf.voters_outgoing.is_empty()
@@ -657,7 +699,7 @@ fn encode_changes(changes: &[Change]) -> Vec<u8> {
     out
 }
 
-fn decode_changes(bytes: &[u8]) -> Option<Vec<Change>> {
+pub(crate) fn decode_changes(bytes: &[u8]) -> Option<Vec<Change>> {
     let mut reader = Reader::new(bytes);
     let mut changes = Vec::new();
     while !reader.is_empty() {

@@ -9,7 +9,8 @@
 //! - `store` is the member's file, with its format.
 //! - `apply` decides which committed proposals are applied.
 //! - [`choose_voters`] decides who votes.
-//! - [`recover_from_lost_majority`] is for the day when most voters are gone for ever.
+//! - [`recover_from_lost_majority`] is for the day when most voters are gone for ever; [`prospect`] says beforehand what it would give up, and
+//!   [`follow_recovered`] brings other survivors along.
 //!
 //! Invariants:
 //! - No vote, acknowledgement or snapshot receipt is sent before what it promises is durable.
@@ -32,12 +33,16 @@ mod members;
 mod message;
 mod recovered;
 mod recovery;
+mod status;
 mod store;
 
 pub use codec::Malformed;
-pub use driver::{Consensus, Options, Start, StateMachine, Status, Transport};
+pub use driver::{Consensus, Options, Start, StateMachine, Transport};
 pub use error::{MembershipError, ProposeError, ReadError, StartError};
 pub use members::{Change, Member, VOTERS_MAX, changes_towards, choose_voters};
 pub use recovered::Recovery;
-pub use recovery::{RECOVERY_CONFIRMATION, RecoveryError, recover_from_lost_majority};
+pub use recovery::{
+    Prospect, RECOVERY_CONFIRMATION, RecoveryError, follow_recovered, prospect, recover_from_lost_majority,
+};
+pub use status::Status;
 pub use store::StoreError;

@@ -24,9 +24,9 @@ const FORMAT: u8 = 1;
 const KIND_RAFT: u8 = 1;
 const KIND_EPOCH_OVER: u8 = 2;
 
-/// The types that travel, by their number on the wire. Those that a node sends itself, and leadership transfer, which is not used,
-/// have none.
-const TYPES: [(u8, MessageType); 12] = [
+/// The types that travel, by their number on the wire. Those that a node sends itself have none. 13 is sent only where the caller knows that the
+/// receiver's release has it ([`crate::Consensus::hand_over`]).
+const TYPES: [(u8, MessageType); 13] = [
     (1, MessageType::MsgPropose),
     (2, MessageType::MsgAppend),
     (3, MessageType::MsgAppendResponse),
@@ -39,6 +39,7 @@ const TYPES: [(u8, MessageType); 12] = [
     (10, MessageType::MsgReadIndexResp),
     (11, MessageType::MsgRequestPreVote),
     (12, MessageType::MsgRequestPreVoteResponse),
+    (13, MessageType::MsgTimeoutNow),
 ];
 
 /// From whom, to whom, in which life of which group.

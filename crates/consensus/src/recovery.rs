@@ -5,10 +5,11 @@
 //! epoch grows: whoever is left of the old epoch, should it return, is refused and told so, and cannot elect a leader among themselves
 //! that anybody of the new epoch would hear.
 
-use crate::group::sorted;
-use crate::recovered::Recovery;
+use crate::group::{conf_after, decode_changes};
+use crate::recovered::{Recovered, Recovery};
 use crate::store::{Store, StoreError};
 use raft::eraftpb::{ConfState, EntryType};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
 
@@ -50,9 +51,79 @@ impl fmt::Display for RecoveryError {
 
 impl std::error::Error for RecoveryError {}
 
+/// What a member's log says of its group, for who must decide whether to give up the others.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Prospect {
+    /// The epoch that would end.
+    pub epoch: u64,
+    /// The last entry that this member has.
+    pub last: u64,
+    /// The last entry that it knows to be committed; it may be more by now.
+    pub committed: u64,
+    /// All that may have a vote, this member too if it may.
+    pub voters: Vec<u64>,
+    /// All others that may be members: what is given up.
+    pub lost: Vec<u64>,
+}
+
+/// What a recovery of this member would give up. Changes nothing. Blocks.
+///
+/// # Errors
+/// Why it could not be recovered.
+pub fn prospect(dir: &Path, group: u64, id: u64) -> Result<Prospect, RecoveryError> {
+    let state = Store::read(dir, group, id)
+        .map_err(RecoveryError::Store)?
+        .ok_or(RecoveryError::NoLog)?;
+    prospect_of(&state, id)
+}
+
+fn prospect_of(state: &Recovered, id: u64) -> Result<Prospect, RecoveryError> {
+    let (Some(epoch), true) = (state.epoch, state.snapshot_index > 0) else {
+        return Err(RecoveryError::NeverJoined);
+    };
+    let (mut voters, mut members) = (BTreeSet::new(), BTreeSet::new());
+    for conf in possible_confs(state) {
+        voters.extend(conf.voters.iter().chain(&conf.voters_outgoing));
+        members.extend(conf.learners.iter().chain(&conf.learners_next));
+    }
+    if voters == BTreeSet::from([id]) {
+        return Err(RecoveryError::NothingLost);
+    }
+    members.extend(&voters);
+    members.remove(&id);
+    Ok(Prospect {
+        epoch,
+        last: state.truncated.0 + state.entries.len() as u64,
+        committed: state.hard_state.commit,
+        voters: voters.into_iter().collect(),
+        lost: members.into_iter().collect(),
+    })
+}
+
+/// The configurations that may be in force: what is known to be committed, and what may be besides.
+fn possible_confs(state: &Recovered) -> Vec<ConfState> {
+    let mut confs = vec![state.conf.clone()];
+    for entry in state.entries.iter().filter(|entry| entry.index > state.snapshot_index) {
+        let changes = match entry.entry_type {
+            EntryType::EntryNormal => None,
+            _ => decode_changes(&entry.context),
+        };
+        let Some(changes) = changes else {
+            continue;
+        };
+        let next = conf_after(confs.last().expect("there is one to begin with"), &changes);
+        if entry.index <= state.hard_state.commit {
+            confs.clear();
+        }
+        confs.push(next);
+    }
+    confs
+}
+
 /// Rewrites the log of the one member that goes on. Offline: the node must not run. Blocks.
 ///
-/// All other members must be started with empty directories, under new ids, and added again.
+/// All other members must be started with empty directories, under new ids, and added again; or, if they live, be told to follow
+/// ([`follow_recovered`]).
 ///
 /// # Errors
 /// [`RecoveryError`]; nothing was changed then.
@@ -65,33 +136,14 @@ pub fn recover_from_lost_majority(
     if confirmation != RECOVERY_CONFIRMATION {
         return Err(RecoveryError::NotConfirmed);
     }
-    let (store, mut state) = Store::open(dir, group, id)
+    let mut state = Store::read(dir, group, id)
         .map_err(RecoveryError::Store)?
         .ok_or(RecoveryError::NoLog)?;
-    drop(store);
-    let (Some(epoch), true) = (state.epoch, state.snapshot_index > 0) else {
-        return Err(RecoveryError::NeverJoined);
-    };
-    let changes_members = state
-        .entries
-        .iter()
-        .any(|entry| entry.entry_type != EntryType::EntryNormal);
-    let conf = sorted(state.conf.clone());
-    if conf.voters == [id] && conf.voters_outgoing.is_empty() && !changes_members {
-        return Err(RecoveryError::NothingLost);
-    }
-    let mut lost: Vec<u64> = [&conf.voters, &conf.learners, &conf.voters_outgoing, &conf.learners_next]
-        .into_iter()
-        .flatten()
-        .copied()
-        .filter(|member| *member != id)
-        .collect();
-    lost.sort_unstable();
-    lost.dedup();
+    let prospect = prospect_of(&state, id)?;
     let recovery = Recovery {
-        epoch: epoch + 1,
+        epoch: prospect.epoch + 1,
         at_us: runtime::wall_clock_us(),
-        lost,
+        lost: prospect.lost,
     };
     state.epoch = Some(recovery.epoch);
     state.recovery = Some(recovery.clone());
@@ -107,10 +159,29 @@ pub fn recover_from_lost_majority(
             entry.data.clear();
         }
     }
-    let last = state.truncated.0 + state.entries.len() as u64;
-    state.hard_state.commit = last;
+    state.hard_state.commit = prospect.last;
     state.hard_state.term += 1;
     state.hard_state.vote = 0;
     Store::create(dir, group, id, &state).map_err(RecoveryError::Store)?;
     Ok(recovery)
+}
+
+/// Makes a member whose majority is lost an empty one of the epoch that another survivor has begun, under its old id: what it had promised was
+/// promised to an epoch that is over. What it had of the log is forgotten; the survivor's is what counts. Offline: the node must not run.
+/// Blocks. Gives the epoch.
+///
+/// # Errors
+/// [`RecoveryError`]; nothing was changed then.
+pub fn follow_recovered(dir: &Path, group: u64, id: u64) -> Result<u64, RecoveryError> {
+    let state = Store::read(dir, group, id)
+        .map_err(RecoveryError::Store)?
+        .ok_or(RecoveryError::NoLog)?;
+    let epoch = state.epoch.ok_or(RecoveryError::NeverJoined)? + 1;
+    let empty = Recovered {
+        epoch: Some(epoch),
+        incarnation: state.incarnation,
+        ..Recovered::default()
+    };
+    Store::create(dir, group, id, &empty).map_err(RecoveryError::Store)?;
+    Ok(epoch)
 }

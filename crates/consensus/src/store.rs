@@ -216,33 +216,28 @@ pub(crate) struct Store {
 }
 
 impl Store {
+    /// Reads the file of this member, if there is one, and leaves it as it is. Blocks.
+    pub(crate) fn read(dir: &Path, group: u64, id: u64) -> Result<Option<Recovered>, StoreError> {
+        Ok(read_file(dir, group, id)?.map(|(read, _)| read.state))
+    }
+
     /// Opens the file of this member, if there is one, and reads it. Blocks.
     pub(crate) fn open(dir: &Path, group: u64, id: u64) -> Result<Option<(Self, Recovered)>, StoreError> {
         let path = dir.join(FILE_NAME);
-        if !fs::exists(&path) {
+        let Some((read, file_bytes)) = read_file(dir, group, id)? else {
             return Ok(None);
-        }
-        let bytes = fs::read(&path).map_err(io_error(&path))?;
-        let found = read_header(&path, &bytes)?;
-        if found != (group, id) {
-            return Err(StoreError::OtherMember {
-                file: path,
-                found,
-                expected: (group, id),
-            });
-        }
-        let read = read_chunks(&path, &bytes)?;
+        };
         let options = OpenOptions {
             read: true,
             write: true,
             ..OpenOptions::default()
         };
         let file = File::open(&path, options).map_err(io_error(&path))?;
-        if read.end < bytes.len() as u64 {
+        if read.end < file_bytes {
             log::info!(
                 "{}: the last {} bytes are an unfinished write, which nobody was told of; they are dropped",
                 path.display(),
-                bytes.len() as u64 - read.end
+                file_bytes - read.end
             );
             file.set_len(read.end)
                 .and_then(|()| file.sync_all_blocking())
@@ -408,6 +403,24 @@ fn read_header(file: &Path, bytes: &[u8]) -> Result<(u64, u64), StoreError> {
         )));
     }
     Ok((group, id))
+}
+
+/// What the file of a member holds, if there is one, and its length.
+fn read_file(dir: &Path, group: u64, id: u64) -> Result<Option<(Read, u64)>, StoreError> {
+    let path = dir.join(FILE_NAME);
+    if !fs::exists(&path) {
+        return Ok(None);
+    }
+    let bytes = fs::read(&path).map_err(io_error(&path))?;
+    let found = read_header(&path, &bytes)?;
+    if found != (group, id) {
+        return Err(StoreError::OtherMember {
+            file: path,
+            found,
+            expected: (group, id),
+        });
+    }
+    Ok(Some((read_chunks(&path, &bytes)?, bytes.len() as u64)))
 }
 
 fn encode_chunk(number: u64, payload: &[u8]) -> Vec<u8> {

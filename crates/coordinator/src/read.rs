@@ -60,6 +60,8 @@ pub struct ReplicatedRead {
     ready: VecDeque<PartitionBlock>,
     /// Not empty: replicas differed.
     feeds: Vec<Feed>,
+    /// Replicas that live and are no feeds: they stand in for feeds that fail.
+    spare: VecDeque<Replica>,
     /// The partition of the block returned last.
     last_key: Option<(Token, Vec<u8>)>,
     skips: bool,
@@ -136,6 +138,7 @@ impl ReplicatedRead {
             left: Some(extent),
             ready: VecDeque::new(),
             feeds: Vec::new(),
+            spare: VecDeque::new(),
             last_key: None,
             skips: false,
             timeout,
@@ -354,6 +357,11 @@ impl ReplicatedRead {
             ready: VecDeque::new(),
             left: Some(extent.clone()),
         }));
+        let live = self.targets.live().iter();
+        self.spare = live
+            .filter(|replica| feeds.iter().all(|feed| feed.replica != **replica))
+            .copied()
+            .collect();
         self.feeds = feeds;
         Ok(())
     }
@@ -370,7 +378,14 @@ impl ReplicatedRead {
         }
     }
 
-    /// Asks each feed that has nothing ready for its next stretch.
+    /// Whether one replica counts for a level as the other does.
+    fn can_replace(&self, spare: Replica, failed: Replica) -> bool {
+        let datacenter = |replica: Replica| self.view.locality.datacenter(replica.node);
+        datacenter(spare) == datacenter(failed)
+    }
+
+    /// Asks each feed that has nothing ready for its next stretch. Where its replica fails another goes on in its place: what was returned
+    /// so far the failed one had, so the level is kept.
     async fn fill(&mut self) -> Result<(), CoordinatorError> {
         let deadline = runtime::now() + self.timeout;
         let gather: Rc<Gather<Outcome>> = Gather::new();
@@ -396,7 +411,18 @@ impl ReplicatedRead {
                     let extent = self.feeds[at].left.take().expect("a feed is asked for what is left");
                     self.feeds[at] = self.feed(replica, answer, extent);
                 }
-                Err(error) => return Err(self.read_failure(&acks, true, &[(replica, error)], &outstanding)),
+                Err(error) => {
+                    let stands_in = self.spare.iter().position(|spare| self.can_replace(*spare, replica));
+                    let Some(spare) = stands_in.and_then(|at| self.spare.remove(at)) else {
+                        return Err(self.read_failure(&acks, true, &[(replica, error)], &outstanding));
+                    };
+                    let feed = self.feeds.iter_mut().find(|feed| feed.replica == replica);
+                    let feed = feed.expect("only feeds are asked");
+                    feed.replica = spare;
+                    let extent = feed.left.clone().expect("a feed is asked for what is left");
+                    self.send(spare, self.command(extent, false), &gather);
+                    outstanding.push(spare);
+                }
             }
         }
         Ok(())
@@ -446,7 +472,8 @@ impl ReplicatedRead {
         Ok(Some(merged))
     }
 
-    /// Writes to each replica what it lacked, and waits for it: who reads next at this level must see what this read saw.
+    /// Writes to each replica what it lacked, and waits for it: who reads next at this level must see what this read saw. In the place of
+    /// one that fails another gets all of the block, because nobody knows what it has.
     async fn repair(
         &mut self,
         merged: &PartitionBlock,
@@ -461,30 +488,36 @@ impl ReplicatedRead {
             };
             self.coordinator.count(|m| m.repairs += 1);
             outstanding.push(*replica);
-            let (coordinator, view, gather) =
-                (Rc::clone(&self.coordinator), Arc::clone(&self.view), Rc::clone(&gather));
-            let (replica, token) = (*replica, merged.token);
-            spawn(async move {
-                let mutations = Rc::new(vec![(token, mutation)]);
-                let result = coordinator.mutate(&view, replica, mutations, false).await;
-                gather.put((replica, result));
-            });
+            self.send_repair(*replica, merged.token, mutation, &gather);
         }
+        let mut spare = self.spare.clone();
         let acks = Acks::new(self.requirement.clone(), ReplicaCounts::default());
         while !outstanding.is_empty() {
-            match gather.next(deadline).await {
-                Some((replica, Ok(()))) => outstanding.retain(|other| *other != replica),
-                Some((replica, Err(TargetError::Silent))) => return Err(self.read_timeout(&acks, true, &[replica])),
-                Some((replica, Err(error))) => {
-                    return Err(self.read_failure(&acks, true, &[(replica, error)], &outstanding));
-                }
-                None => {
-                    self.coordinator.count(|m| m.timeouts += 1);
-                    return Err(self.read_timeout(&acks, true, &outstanding));
-                }
+            let Some((replica, result)) = gather.next(deadline).await else {
+                self.coordinator.count(|m| m.timeouts += 1);
+                return Err(self.read_timeout(&acks, true, &outstanding));
+            };
+            outstanding.retain(|other| *other != replica);
+            let Err(error) = result else { continue };
+            let stands_in = spare.iter().position(|other| self.can_replace(*other, replica));
+            let Some(other) = stands_in.and_then(|at| spare.remove(at)) else {
+                return Err(self.read_failure(&acks, true, &[(replica, error)], &outstanding));
+            };
+            if let Some(mutation) = difference(merged, None, &self.table) {
+                outstanding.push(other);
+                self.send_repair(other, merged.token, mutation, &gather);
             }
         }
         Ok(())
+    }
+
+    fn send_repair(&self, replica: Replica, token: Token, mutation: Vec<u8>, gather: &Rc<Gather<Repaired>>) {
+        let (coordinator, view, gather) = (Rc::clone(&self.coordinator), Arc::clone(&self.view), Rc::clone(gather));
+        spawn(async move {
+            let mutations = Rc::new(vec![(token, mutation)]);
+            let result = coordinator.mutate(&view, replica, mutations, false).await;
+            gather.put((replica, result));
+        });
     }
 
     fn tally(&self, acks: &Acks) -> Tally {

@@ -61,6 +61,24 @@ fn a_node_that_was_dead_while_others_wrote_is_repaired_by_a_read() {
 }
 
 #[test]
+fn a_read_repairs_another_replica_where_one_takes_no_writes_any_more() {
+    let mut cluster = Cluster::new(1, Shape::default());
+    // As a node does while it drains: it still answers reads.
+    cluster.on(1, |node| async move { node.shard.close() });
+    // Which two replicas are asked depends on the key.
+    for key in 0..8u8 {
+        let written = cluster.on(0, move |node| async move {
+            node.insert(&[key], 1, b"one", 10, QUORUM).await
+        });
+        assert_eq!(written, Ok(()), "key {key}: two of three are a quorum");
+        for from in 0..3 {
+            let read = cluster.on(from, move |node| async move { node.select(&[key], QUORUM).await });
+            assert_eq!(read, Ok(row(1, b"one")), "key {key}, read on node {from}");
+        }
+    }
+}
+
+#[test]
 fn a_row_that_a_quorum_has_not_found_any_more_does_not_return() {
     let mut cluster = Cluster::new(1, Shape::default());
     // Nodes 0 and 2 get the row, and node 0 alone its deletion.

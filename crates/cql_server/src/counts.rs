@@ -81,7 +81,9 @@ pub struct Counts {
     pub batches: Cell<u64>,
     /// Statements on one partition that came to a shard that has it.
     pub owned: Cell<u64>,
-    /// Statements on one partition that came to another shard or node.
+    /// Statements on one partition that came to another shard of a node that has it.
+    pub owned_by_node: Cell<u64>,
+    /// Statements on one partition that came to a node that does not have it.
     pub foreign: Cell<u64>,
     /// Requests that did not wait for a disk, a shard or a node are sampled; see the module.
     pub reads: Latencies,

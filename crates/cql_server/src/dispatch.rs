@@ -7,7 +7,7 @@ use cql_protocol::{
     Request, Value, Values, WriteType, begin_response, begin_rows, decode_request, finish_response, finish_rows,
     frame_flags, write_prepared, write_ready, write_void,
 };
-use query::engine::{Written, check_batch};
+use query::engine::{CameTo, Written, check_batch};
 use query::select::PointOutcome;
 use query::write::Statement;
 use query::{BindContext, Bound, Engine, Execution, Level, Outcome, OwnedBound, Params, Plan, Prepared, QueryError};
@@ -588,7 +588,7 @@ impl Server {
         }
     }
 
-    /// Counts whether a request that was not answered at once came to a shard that has its partition: found for one in a number.
+    /// Counts whether a request that was not answered at once came to a shard or a node that has its partition: found for one in a number.
     fn note_owner(&self, later: &Later) {
         let counts = &self.counts;
         let number = counts.later.get();
@@ -596,9 +596,10 @@ impl Server {
         if !number.is_multiple_of(OWNER_EVERY) {
             return;
         }
-        let count = match self.engine.is_replica(&later.prepared.plan, &later.run) {
-            Some(true) => &counts.owned,
-            Some(false) => &counts.foreign,
+        let count = match self.engine.came_to(&later.prepared.plan, &later.run) {
+            Some(CameTo::Owner) => &counts.owned,
+            Some(CameTo::OwningNode) => &counts.owned_by_node,
+            Some(CameTo::Elsewhere) => &counts.foreign,
             None => return,
         };
         count.set(count.get() + OWNER_EVERY);

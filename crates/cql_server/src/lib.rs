@@ -19,9 +19,12 @@ mod respond;
 mod startup;
 
 use std::cell::{Cell, RefCell};
+use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::Poll;
 
 use cql_protocol::ClusterEvent;
 use query::ddl::SchemaChange;
@@ -78,6 +81,7 @@ pub struct Server {
     /// Bytes of requests that wait, over all connections of the shard.
     pub(crate) request_bytes: runtime::Semaphore,
     pub(crate) draining: Cell<bool>,
+    drain_begins: runtime::Notify,
     pub(crate) requests: Cell<u64>,
     pub(crate) counts: Counts,
 }
@@ -121,6 +125,7 @@ impl Server {
             routes: RefCell::default(),
             request_bytes: runtime::Semaphore::new(request_bytes_max),
             draining: Cell::new(false),
+            drain_begins: runtime::Notify::new(),
             requests: Cell::new(0),
             counts: Counts::default(),
         });
@@ -148,10 +153,11 @@ impl Server {
         self.connections.get()
     }
 
-    /// Accepts connections until the node drains; to be spawned for each listener.
+    /// Accepts connections until the node drains; to be spawned for each listener. The listener is closed then: a client that is
+    /// refused asks another node at once, and one that was accepted and dropped may wait for an answer.
     pub async fn accept(self: Rc<Self>, listener: TcpListener, shard_aware: bool) {
-        while !self.draining.get() {
-            let stream = match listener.accept().await {
+        while let Some(accepted) = self.until_drain(listener.accept()).await {
+            let stream = match accepted {
                 Ok(stream) => stream,
                 Err(e) => {
                     // Out of file descriptors, or a client that gave up: go on after a breath.
@@ -175,6 +181,19 @@ impl Server {
                 }));
             }
         }
+    }
+
+    /// What a future comes to; None when the node drains before.
+    async fn until_drain<F: Future>(&self, future: F) -> Option<F::Output> {
+        let mut drain_begins = pin!(self.drain_begins.notified());
+        let mut future = pin!(future);
+        poll_fn(|context| {
+            if self.draining.get() || drain_begins.as_mut().poll(context).is_ready() {
+                return Poll::Ready(None);
+            }
+            future.as_mut().poll(context).map(Some)
+        })
+        .await
     }
 
     fn serve(self: Rc<Self>, stream: TcpStream) {
@@ -215,5 +234,6 @@ impl Server {
     /// Stops accepting and reading requests; what was read is answered.
     pub fn drain(&self) {
         self.draining.set(true);
+        self.drain_begins.notify_all();
     }
 }

@@ -23,6 +23,7 @@ use types::Token;
 use uuid::Uuid;
 
 use crate::config::{Between, Config};
+use crate::recover::METADATA_DIR;
 use crate::start::{Shared, Stage};
 use crate::tablets;
 
@@ -83,6 +84,7 @@ pub(crate) async fn open_door(shared: &Shared, shard: &Rc<Shard>) -> Result<Opti
             Vec::new()
         },
         features: features(),
+        hidden_features: config.held_back_features.clone(),
         ..rpc::Config::new(&config.cluster_name, shared.host_id)
     };
     let door = Door {
@@ -132,7 +134,10 @@ pub(crate) fn peer(config: &Config, node: &Node) -> Peer {
 
 /// What this release can do.
 fn features() -> Vec<String> {
-    Vec::new()
+    ::cluster::FEATURES
+        .iter()
+        .map(|feature| (*feature).to_owned())
+        .collect()
 }
 
 fn cluster_config(shared: &Shared) -> ::cluster::Config {
@@ -144,7 +149,7 @@ fn cluster_config(shared: &Shared) -> ::cluster::Config {
     let native_port = addresses.map_or(config.native_transport_port, |(cql, _)| cql.port());
     let aware_port = addresses.and_then(|(_, aware)| aware).map(|a| a.port());
     let base = ::cluster::Config::new(
-        config.workdir.join("metadata"),
+        config.workdir.join(METADATA_DIR),
         &config.cluster_name,
         HostId(shared.host_id),
         SocketAddr::new(config.broadcast_address, internode.port()),
@@ -163,7 +168,10 @@ fn cluster_config(shared: &Shared) -> ::cluster::Config {
         seeds: config.seeds.clone(),
         auto_bootstrap: config.auto_bootstrap,
         reach: reach(config),
-        features: features().into_iter().collect(),
+        features: features()
+            .into_iter()
+            .filter(|feature| !config.held_back_features.contains(feature))
+            .collect(),
         release: env!("CARGO_PKG_VERSION").to_owned(),
         ..base
     }
@@ -292,6 +300,13 @@ impl Listener for NodeListener {
             let deadline = runtime::now() + OLD_REQUESTS_WAIT_MAX;
             while old.strong_count() > 0 && runtime::now() < deadline {
                 runtime::sleep(OLD_REQUESTS_POLL).await;
+            }
+            if old.strong_count() > 0 {
+                log::warn!(
+                    "a change of the cluster goes on without {} requests that began before it and did not end in {} s",
+                    old.strong_count(),
+                    OLD_REQUESTS_WAIT_MAX.as_secs()
+                );
             }
         })
     }

@@ -8,8 +8,10 @@ mod cluster;
 pub mod config;
 mod identity;
 mod operator;
+mod recover;
 mod shard_main;
 mod start;
 mod tablets;
 
+pub use recover::{Recover, recover_metadata};
 pub use start::{Embedded, Prepared, embed, prepare, start};

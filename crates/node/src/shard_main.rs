@@ -147,6 +147,9 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
         return Ok(());
     }
     let member = serve(shared, engine.clone(), rpc.clone(), memory / 10, terminated).await?;
+    if let Some(cluster) = &member {
+        cluster.hand_over().await;
+    }
     let mut drained = drain(shared, &engine, &shard).await;
     if drained.is_ok() {
         drained = identity::keep_counter_source(&config.workdir, id.0, engine.coordinator.counter_source());

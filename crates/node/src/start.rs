@@ -214,7 +214,7 @@ fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Re
     let schema_path = config.workdir.join("schema");
     let metadata = match embedded {
         Some(_) => None,
-        None => ::cluster::load(&config.workdir.join("metadata")).map_err(|e| e.to_string())?,
+        None => ::cluster::load(&config.workdir.join(crate::recover::METADATA_DIR)).map_err(|e| e.to_string())?,
     };
     let schema = Arc::new(match &metadata {
         Some(metadata) => system::with_system_keyspaces(&metadata.schema),

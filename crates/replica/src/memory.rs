@@ -47,9 +47,15 @@ impl DirtyMemory {
         self.bytes.get() >= self.bytes_max.get() / 2
     }
 
-    /// Has no room any more, whatever is released.
+    /// Has no room any more, whatever is released; who waits for it learns so.
     pub(crate) fn close(&self) {
         self.bytes_max.set(0);
+        self.room.notify_all();
+    }
+
+    /// Whether waiting for room is in vain.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.bytes_max.get() == 0
     }
 
     #[inline]

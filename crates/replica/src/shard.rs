@@ -328,12 +328,14 @@ impl Shard {
         self.log.write()
     }
 
-    /// Waits until memtables have room. Err when that takes too long.
+    /// Waits until memtables have room. Err when that takes too long, and at once when there will be none: what a node that stops cannot take
+    /// its coordinators give to others.
     pub async fn room(&self) -> Result<(), WriteError> {
         let deadline = runtime::now() + ROOM_WAIT_MAX;
         while self.dirty.is_full() {
             let left = deadline.saturating_duration_since(runtime::now());
-            if left.is_zero() || runtime::timeout(left, self.dirty.released()).await.is_err() {
+            if self.dirty.is_closed() || left.is_zero() || runtime::timeout(left, self.dirty.released()).await.is_err()
+            {
                 return Err(WriteError::MemoryFull);
             }
         }

@@ -143,6 +143,15 @@ impl Config {
     }
 }
 
+/// Where some node is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// Its plain or its TLS port.
+    pub address: SocketAddr,
+    /// Whether the address is the TLS port.
+    pub tls: bool,
+}
+
 /// A node to call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Peer {

@@ -12,13 +12,13 @@
 //! version       2 bytes, the highest protocol version it knows
 //! cluster       text (2 bytes of length, UTF-8)
 //! source        host id, 16 bytes; shard, 4 bytes
-//! target        host id, 16 bytes; shard, 4 bytes
+//! target        host id, 16 bytes, zeros for whoever is there; shard, 4 bytes
 //! features      2 bytes of count, a text each
 //! compression   1 byte of count, 1 byte each, the preferred first
 //! ```
 //!
-//! and is answered with 0, the version (2 bytes), the features that both have, and the compression (1 byte, 0 for none); or with 1
-//! and a text that says why not. Whatever follows in a message is of a later version and is skipped.
+//! and is answered with 0, the version (2 bytes), the features that both have, the compression (1 byte, 0 for none) and the host id of who
+//! answers (16 bytes); or with 1 and a text that says why not. Whatever follows in a message is of a later version and is skipped.
 //! Nothing is sent behind the first message before it is answered.
 
 use crate::codec::Compression;
@@ -54,6 +54,8 @@ pub(crate) enum Answer {
         version: u16,
         features: Vec<String>,
         compression: Option<Compression>,
+        /// Who answers.
+        host: Uuid,
     },
     Refused(String),
 }
@@ -215,11 +217,13 @@ impl Answer {
                 version,
                 features,
                 compression,
+                host,
             } => {
                 out.push(0);
                 out.extend_from_slice(&version.to_be_bytes());
                 put_texts(&mut out, features);
                 out.push(compression.map_or(0, |compression| compression as u8));
+                out.extend_from_slice(host.as_bytes());
             }
             Self::Refused(reason) => {
                 out.push(1);
@@ -240,6 +244,7 @@ impl Answer {
                     0 => None,
                     id => Some(Compression::from_byte(id).ok_or(HelloError::UnknownCompression(id))?),
                 },
+                host: Uuid::from_bytes(reader.get_array()?),
             }),
             1 => Ok(Self::Refused(get_text(&mut reader)?)),
             other => Err(HelloError::UnknownAnswer(other)),
@@ -267,7 +272,7 @@ pub(crate) fn answer(hello: &Hello, host: &Host<'_>) -> Answer {
             host.cluster_name, hello.cluster_name
         ));
     }
-    if hello.target_host != host.host_id {
+    if !hello.target_host.is_nil() && hello.target_host != host.host_id {
         return Answer::Refused(format!(
             "this node is {}, not {}: the address belongs to another node now",
             host.host_id, hello.target_host
@@ -288,6 +293,7 @@ pub(crate) fn answer(hello: &Hello, host: &Host<'_>) -> Answer {
             .iter()
             .copied()
             .find(|offered| host.compression.contains(offered)),
+        host: host.host_id,
     }
 }
 
@@ -327,12 +333,18 @@ mod tests {
             version: 1,
             features: texts(&["old"]),
             compression: Some(Compression::Lz4),
+            host: Uuid::from_u128(2),
         };
         let refused = |reason: &str| Answer::Refused(reason.to_owned());
         type Change = fn(&mut Hello);
         let cases: &[(&str, Change, Answer)] = &[
             ("fitting", |_| {}, accepted.clone()),
-            ("a later version", |hello| hello.version = 7, accepted),
+            ("a later version", |hello| hello.version = 7, accepted.clone()),
+            (
+                "for whoever is there",
+                |hello| hello.target_host = Uuid::nil(),
+                accepted,
+            ),
             (
                 "no compression",
                 |hello| hello.compression.clear(),
@@ -340,6 +352,7 @@ mod tests {
                     version: 1,
                     features: texts(&["old"]),
                     compression: None,
+                    host: Uuid::from_u128(2),
                 },
             ),
             (
@@ -388,6 +401,7 @@ mod tests {
                 version: 1,
                 features: texts(&["a", ""]),
                 compression: Some(Compression::Zstd),
+                host: Uuid::from_u128(7),
             },
         ] {
             let bytes = answer.encode();

@@ -5,7 +5,8 @@
 //! nodes and shards and agrees on features and compression (`hello`); then it carries frames (`frame`), which may be compressed a
 //! write at a time (`codec`) and encrypted (`tls`). Whoever accepts a connection hands it to the shard that the hello names.
 //!
-//! - [`Rpc::call`] sends a request and resolves to its answer; [`Rpc::send`] sends a message without an answer.
+//! - [`Rpc::call`] sends a request and resolves to its answer; [`Rpc::send`] sends a message without an answer; [`Rpc::ask`] asks whoever is at
+//!   an address.
 //! - [`Handler`] answers at once or with a future, which then runs as a task.
 //! - A request carries the time that is left for it, so no clocks are compared. What is late is not run, and not answered.
 //! - All that is queued in one turn of the shard leaves in one write.
@@ -33,7 +34,8 @@ mod tls;
 pub use codec::Compression;
 pub use config::{
     ANSWER_BYTES_MAX, BODY_BYTES_MAX, CONNECTIONS_MAX, Config, HANDLING_BYTES_MAX, HANDLING_MAX, HELLOS_MAX,
-    IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX, Limits, OUTBOX_BYTES_MAX, Peer, TlsFiles, WAITING_BYTES_MAX, WAITING_MAX,
+    IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX, Limits, OUTBOX_BYTES_MAX, Peer, Place, TlsFiles, WAITING_BYTES_MAX,
+    WAITING_MAX,
 };
 pub use error::{RemoteError, RemoteErrorKind, RpcError, StartError};
 pub use link::Call;
@@ -56,6 +58,15 @@ use std::time::Duration;
 use tls::Tls;
 use uuid::Uuid;
 
+/// A link that serves one question.
+struct Once(Rc<Link>);
+
+impl Drop for Once {
+    fn drop(&mut self) {
+        self.0.fail(&Ended::Closed, Duration::ZERO);
+    }
+}
+
 /// One shard's end of the connections to other nodes. See the module.
 pub struct Rpc {
     pub(crate) config: Config,
@@ -65,7 +76,9 @@ pub struct Rpc {
     pub(crate) handler: Option<Rc<dyn Handler>>,
     pub(crate) codec: Rc<RefCell<Codec>>,
     links: RefCell<BTreeMap<(Uuid, u32), Rc<Link>>>,
+    /// By node and shard; those who asked for whoever is here by no node and a number.
     pub(crate) served: RefCell<BTreeMap<(Uuid, u32), Rc<Served>>>,
+    pub(crate) asked: Cell<u32>,
     pub(crate) hellos: Semaphore,
     pub(crate) stopped: Cell<bool>,
     stop: Notify,
@@ -181,6 +194,7 @@ impl Rpc {
             codec: Rc::default(),
             links: RefCell::default(),
             served: RefCell::default(),
+            asked: Cell::new(0),
             hellos: Semaphore::new(HELLOS_MAX),
             stopped: Cell::new(false),
             stop: Notify::new(),
@@ -267,6 +281,43 @@ impl Rpc {
         timeout: Duration,
     ) -> Result<(), RpcError> {
         self.begin(peer, shard, verb, body, timeout, true).map(drop)
+    }
+
+    /// Asks whoever is at an address, on its first shard, by a connection of its own: who answers, and with what.
+    ///
+    /// # Errors
+    /// When nobody answers, or who does talks to nobody of this cluster.
+    pub async fn ask(
+        self: &Rc<Self>,
+        place: Place,
+        verb: u16,
+        body: Vec<u8>,
+        timeout: Duration,
+    ) -> Result<(Uuid, Result<Vec<u8>, RemoteError>), RpcError> {
+        if self.stopped.get() {
+            return Err(RpcError::Disconnected { may_have_run: false });
+        }
+        let peer = Peer {
+            host_id: Uuid::nil(),
+            address: place.address,
+            tls: place.tls,
+            compress: false,
+        };
+        let once = Once(Link::new(peer, 0, &self.config.limits));
+        let link = &once.0;
+        let deadline = runtime::now() + timeout;
+        let ticket = link.begin(self, verb, body, deadline, false)?;
+        let ticket = ticket.expect("only one-way messages have no ticket");
+        let answer = Call::waiting(link.clone(), ticket, deadline, self.config.limits.outbox_bytes_max).await;
+        let answer = match answer {
+            Ok(body) => Ok(body),
+            Err(RpcError::Remote(error)) => Err(error),
+            Err(error) => return Err(error),
+        };
+        match link.host() {
+            Some(host) => Ok((host, answer)),
+            None => Err(RpcError::Disconnected { may_have_run: true }),
+        }
     }
 
     /// The features that both this node and the peer's shard have; `None` while there is no connection.

@@ -20,6 +20,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use uuid::Uuid;
 
 /// Where a link is with its connection.
 enum Phase {
@@ -31,7 +32,11 @@ enum Phase {
     /// A task connects.
     Connecting,
     /// There is one.
-    Connected { outbox: Rc<Outbox>, features: Rc<[String]> },
+    Connected {
+        outbox: Rc<Outbox>,
+        features: Rc<[String]>,
+        host: Uuid,
+    },
 }
 
 /// What is counted of a link.
@@ -90,6 +95,14 @@ impl Link {
     pub(crate) fn features(&self) -> Option<Rc<[String]>> {
         match &*self.phase.borrow() {
             Phase::Connected { features, .. } => Some(features.clone()),
+            _ => None,
+        }
+    }
+
+    /// Who is at the other end.
+    pub(crate) fn host(&self) -> Option<Uuid> {
+        match &*self.phase.borrow() {
+            Phase::Connected { host, .. } => Some(*host),
             _ => None,
         }
     }
@@ -271,9 +284,9 @@ async fn run(rpc: Rc<Rpc>, link: Rc<Link>, epoch: u64) {
         Err(_) => Ended::Silent,
         Ok(Err(ended)) => ended,
         Ok(Ok(_)) if link.epoch.get() != epoch => return,
-        Ok(Ok((channel, compression, features))) => {
+        Ok(Ok(connected)) => {
             link.failures.set(0);
-            serve(&rpc, &link, epoch, channel, compression, features).await
+            serve(&rpc, &link, epoch, connected).await
         }
     };
     if link.epoch.get() != epoch {
@@ -284,18 +297,28 @@ async fn run(rpc: Rc<Rpc>, link: Rc<Link>, epoch: u64) {
     link.failures.set(failures.saturating_add(1));
     let pause = limits.retry_after.saturating_mul(1 << failures.min(16));
     let pause = pause.min(limits.retry_after_max);
-    log::warn!(
-        "no connection to shard {} of node {} at {}: {ended}",
-        link.shard,
-        link.peer.host_id,
-        link.peer.address
-    );
+    let Peer { host_id, address, .. } = link.peer;
+    if host_id.is_nil() {
+        // Who asks for whoever is there expects nobody in particular, and says itself what it makes of that.
+        log::debug!("no connection to {address}: {ended}");
+    } else {
+        log::warn!(
+            "no connection to shard {} of node {host_id} at {address}: {ended}",
+            link.shard
+        );
+    }
     link.fail(&ended, pause);
 }
 
-type Compression = Option<crate::codec::Compression>;
+/// A channel whose hello was accepted, and how.
+struct Connected {
+    channel: Channel,
+    compression: Option<crate::codec::Compression>,
+    features: Vec<String>,
+    host: Uuid,
+}
 
-async fn connect(rpc: &Rpc, link: &Link) -> Result<(Channel, Compression, Vec<String>), Ended> {
+async fn connect(rpc: &Rpc, link: &Link) -> Result<Connected, Ended> {
     let stream = TcpStream::connect(link.peer.address).await?;
     let session = match (&rpc.tls, link.peer.tls) {
         (_, false) => None,
@@ -322,25 +345,30 @@ async fn connect(rpc: &Rpc, link: &Link) -> Result<(Channel, Compression, Vec<St
     match channel.receive_message(Answer::decode, false).await? {
         Answer::Refused(reason) => Err(Ended::Refused(reason)),
         Answer::Accepted {
-            features, compression, ..
-        } => Ok((channel, compression, features)),
+            features,
+            compression,
+            host,
+            ..
+        } => Ok(Connected {
+            channel,
+            compression,
+            features,
+            host,
+        }),
     }
 }
 
-async fn serve(
-    rpc: &Rc<Rpc>,
-    link: &Rc<Link>,
-    epoch: u64,
-    channel: Channel,
-    compression: Compression,
-    features: Vec<String>,
-) -> Ended {
+async fn serve(rpc: &Rc<Rpc>, link: &Rc<Link>, epoch: u64, connected: Connected) -> Ended {
     let outbox = Outbox::new();
     let limits = &rpc.config.limits;
-    let (mut input, half, wire) = channel.into_frames(&outbox, rpc.codec.clone(), compression, limits.body_bytes_max);
+    let codec = (rpc.codec.clone(), connected.compression);
+    let (mut input, half, wire) = connected
+        .channel
+        .into_frames(&outbox, codec.0, codec.1, limits.body_bytes_max);
     *link.phase.borrow_mut() = Phase::Connected {
         outbox: outbox.clone(),
-        features: features.into(),
+        features: connected.features.into(),
+        host: connected.host,
     };
     drop(runtime::spawn(write(outbox.clone(), half, wire, link.clone())));
     drop(runtime::spawn(watch(outbox.clone(), limits.ping_interval)));

@@ -308,7 +308,13 @@ async fn serve(
         requests: Cell::new(0),
         expired: Cell::new(0),
     });
-    let key = (hello.source_host, hello.source_shard);
+    // Who asks for whoever is here may have a connection to this shard besides, which goes on.
+    let key = if hello.target_host.is_nil() {
+        rpc.asked.set(rpc.asked.get().wrapping_add(1));
+        (Uuid::nil(), rpc.asked.get())
+    } else {
+        (hello.source_host, hello.source_shard)
+    };
     let former = rpc.served.borrow_mut().insert(key, served.clone());
     if let Some(former) = former {
         // The other end has one connection to this shard; the former one is dead and does not know it.

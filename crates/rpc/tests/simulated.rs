@@ -210,6 +210,45 @@ fn the_answers_of_a_handler_come_back_whatever_they_are() {
 }
 
 #[test]
+fn whoever_is_at_an_address_says_who_it_is_and_other_connections_go_on() {
+    let mut cluster = Cluster::new(2, &[1, 1], |_, _| {});
+    let place = |cluster: &Cluster, number: u32| rpc::Place {
+        address: cluster.peer(number).address,
+        tls: false,
+    };
+    let (there, nowhere) = (
+        place(&cluster, 1),
+        rpc::Place {
+            address: SocketAddr::new(cluster.peer(1).address.ip(), PORT + 1),
+            tls: false,
+        },
+    );
+    let peer = cluster.peer(1);
+    // A call is under way on the connection of its own that it has to the same shard.
+    let (slow, answers) = cluster.on(0, move |rpc| async move {
+        let slow = rpc.call(&peer, 0, ECHO_LATER, vec![100], SECOND);
+        runtime::sleep(Duration::from_millis(20)).await;
+        let mut answers = Vec::new();
+        for (place, verb) in [(there, ECHO), (there, FAIL), (nowhere, ECHO)] {
+            answers.push(rpc.ask(place, verb, b"who".to_vec(), SECOND).await);
+        }
+        (slow.await, answers)
+    });
+    assert_eq!(slow, Ok(vec![100]), "the question ended another connection");
+    assert_eq!(
+        answers,
+        [
+            Ok((host(1), Ok(b"who".to_vec()))),
+            Ok((host(1), Err(RemoteError::failed("the disk is full")))),
+            Err(RpcError::Disconnected { may_have_run: false }),
+        ]
+    );
+    cluster.simulation.run_for(SECOND);
+    let served = cluster.rpc(1).served_metrics();
+    assert_eq!(served.len(), 1, "questions leave no connection behind: {served:?}");
+}
+
+#[test]
 fn who_is_not_meant_refuses_with_the_reason() {
     let mut cluster = Cluster::new(2, &[1, 1], |number, config| {
         if number == 0 {

@@ -83,3 +83,95 @@ pub(crate) fn encode(counter: &Complex<'_>, out: &mut Vec<u8>) -> Option<i64> {
     }
     Some(timestamp)
 }
+
+#[cfg(test)]
+mod tests {
+    use mutation::row::{Cell, Column, RowBuilder, RowView, Shared};
+    use schema::RowLayout;
+    use types::CqlType;
+
+    use super::*;
+
+    type Element = ([u8; 16], i64, i64);
+
+    /// The cell that these elements make, and its timestamp.
+    fn encoded(tombstone: Tombstone, elements: &[Element]) -> (Option<i64>, Vec<u8>) {
+        let layout = RowLayout::from_types(&[CqlType::Counter]);
+        let counts: Vec<[u8; 8]> = elements.iter().map(|(_, _, count)| count.to_be_bytes()).collect();
+        let cells = elements.iter().zip(&counts).map(|((id, clock, _), count)| {
+            let cell = Cell {
+                timestamp: *clock,
+                ttl: 0,
+                deletion_time: 0,
+                dead: false,
+                value: count,
+            };
+            (&id[..], cell)
+        });
+        let shared = Shared {
+            timestamp: 1,
+            ttl: 0,
+            expiry: 0,
+        };
+        let mut row = Vec::new();
+        RowBuilder::begin(&mut row, &layout, shared, None, Tombstone::NONE, false, 1).complex(0, tombstone, cells);
+        let row = RowView::new(&row).expect("it was packed just now");
+        let column = row.columns(&layout).next().expect("one column");
+        let (_, Column::Complex(counter)) = column else {
+            panic!("a counter has elements");
+        };
+        let mut out = Vec::new();
+        (encode(&counter, &mut out), out)
+    }
+
+    fn decoded(value: &[u8]) -> (Tombstone, Vec<Element>) {
+        let mut tombstone = Tombstone::NONE;
+        let mut elements = Vec::new();
+        for shard in shards(value).expect("a counter's value") {
+            if let Some(deletion) = shard.deletion() {
+                tombstone = deletion;
+                continue;
+            }
+            let id = *value[shard.id_at as usize..].first_chunk().expect("an id");
+            let count = *value[shard.count_at as usize..].first_chunk().expect("a count");
+            elements.push((id, shard.clock, i64::from_be_bytes(count)));
+        }
+        (tombstone, elements)
+    }
+
+    #[test]
+    fn a_counter_is_the_cell_that_cassandra_writes() {
+        let (timestamp, cell) = encoded(Tombstone::NONE, &[([1; 16], 70, 5), ([0xf0; 16], 60, -2)]);
+        let expected = [
+            // Two global shards, numbers 0 and 1.
+            &[0, 2, 0x80, 0, 0x80, 1][..],
+            &[1; 16],
+            &[0, 0, 0, 0, 0, 0, 0, 70, 0, 0, 0, 0, 0, 0, 0, 5],
+            &[0xf0; 16],
+            &[0, 0, 0, 0, 0, 0, 0, 60, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xfe],
+        ];
+        assert_eq!(cell, expected.concat());
+        assert_eq!(timestamp, Some(70), "the cell is as new as its newest shard");
+    }
+
+    #[test]
+    fn what_was_added_after_a_deletion_keeps_the_deletion() {
+        let deletion = Tombstone {
+            timestamp: 5_000_000,
+            deletion_time: 5,
+        };
+        let elements = [([7; 16], 6_000_000, 3)];
+        let (_, cell) = encoded(deletion, &elements);
+        assert_eq!(decoded(&cell), (deletion, elements.to_vec()));
+        assert_eq!(encoded(deletion, &[]).0, None, "only deleted: the cell is a tombstone");
+    }
+
+    #[test]
+    fn a_cell_that_is_no_counter_is_refused() {
+        let (_, cell) = encoded(Tombstone::NONE, &[([1; 16], 70, 5)]);
+        for cut in (0..cell.len()).filter(|cut| *cut != 4) {
+            assert!(shards(&cell[..cut]).is_none(), "a value cut to {cut} bytes");
+        }
+        assert!(shards(&[0x80, 0]).is_none(), "a negative count of header elements");
+    }
+}

@@ -426,6 +426,18 @@ impl FailureDetector {
         }
     }
 
+    /// A peer says that it stops: it is down at once, and that is no fall. Answers that are still on their way prove nothing.
+    pub fn on_goodbye(&mut self, from: HostId, now: Duration) {
+        let Some(peer) = self.peers.get_mut(&from) else {
+            return;
+        };
+        peer.outstanding.clear();
+        peer.acks_in_row = 0;
+        peer.acks_to_recover = 1;
+        peer.next_ping = now + self.config.interval;
+        self.change(from, Status::Down);
+    }
+
     /// A message could not be handed to the network, as when the peer refuses the connection: others are asked about it at once.
     pub fn on_send_failed(&mut self, to: HostId, now: Duration) {
         let Some(peer) = self.peers.get_mut(&to) else {

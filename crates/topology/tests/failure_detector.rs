@@ -290,6 +290,31 @@ fn old_and_forged_answers_prove_nothing() {
 }
 
 #[test]
+fn who_says_goodbye_is_down_at_once_and_up_with_its_first_answer() {
+    let mut network = Network::new(3, 5);
+    network.run(Duration::from_secs(2));
+    for number in 1..=2 {
+        let now = network.now;
+        let detector = network.detectors.get_mut(&host(number)).expect("it is there");
+        detector.on_goodbye(host(3), now);
+        assert_eq!(detector.status(host(3)), Some(Status::Down));
+    }
+    network.silent.insert(host(3));
+    network.run(Duration::from_millis(300));
+    assert_eq!(network.status(3, 1), Status::Down, "what was on its way proves nothing");
+    network.run(Duration::from_secs(5));
+    network.silent.remove(&host(3));
+    network.run(Duration::from_millis(700));
+    for number in 1..=2 {
+        assert_eq!(
+            network.status(3, number),
+            Status::Up,
+            "it was no fall, so one answer is enough"
+        );
+    }
+}
+
+#[test]
 fn a_refused_connection_has_helpers_asked_at_once() {
     let hosts: BTreeSet<HostId> = (1..=6).map(host).collect();
     let mut detector = FailureDetector::new(FailureDetectorConfig::default(), host(1), 0, Duration::ZERO);

@@ -1,4 +1,4 @@
-// The Go driver, gocql, against a node: main HOST PORT KEYSPACE.
+// The Go driver, gocql, against a node: main HOST PORT KEYSPACE; against several: main HOST PORT KEYSPACE cluster.
 package main
 
 import (
@@ -20,8 +20,12 @@ func main() {
 	host, keyspace := os.Args[1], os.Args[3]
 	port, err := strconv.Atoi(os.Args[2])
 	must(err)
-	for _, version := range []int{3, 4} {
-		drive(host, port, keyspace, version)
+	if len(os.Args) > 4 {
+		driveCluster(host, port, keyspace)
+	} else {
+		for _, version := range []int{3, 4} {
+			drive(host, port, keyspace, version)
+		}
 	}
 	fmt.Println("gocql: all as it should be")
 }

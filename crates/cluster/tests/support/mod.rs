@@ -138,6 +138,7 @@ impl Sea {
             let mut config = Config::new(dir(), "sea", host(number), address, schema);
             config.location.rack = format!("rack{}", number % 3);
             config.num_tokens = 4;
+            config.features = cluster::FEATURES.iter().map(|feature| (*feature).to_owned()).collect();
             sea.nodes.push(Node {
                 id,
                 config: Rc::new(RefCell::new(config)),

@@ -2,7 +2,8 @@
 
 use crate::support::{Cluster, GROUP, Setup, dir};
 use consensus::{
-    Change, MembershipError, ProposeError, RECOVERY_CONFIRMATION, ReadError, RecoveryError, recover_from_lost_majority,
+    Change, MembershipError, ProposeError, RECOVERY_CONFIRMATION, ReadError, RecoveryError, follow_recovered,
+    recover_from_lost_majority,
 };
 use runtime::fs;
 use runtime::sim::{CrashKind, NodeId};
@@ -142,6 +143,55 @@ fn memberships_that_cannot_be_are_refused_by_name() {
     }
 }
 
+#[test]
+fn a_leader_that_hands_over_leaves_no_gap_and_loses_nothing_that_is_under_way() {
+    for seed in 30..40 {
+        let mut cluster = Cluster::start(Setup::calm(seed, 3, 3));
+        let leader = cluster.wait_for_leader();
+        let term = cluster.status(leader).expect("it runs").term;
+        let others: Vec<u64> = cluster.ids().into_iter().filter(|id| *id != leader).collect();
+        let candidates = others.clone();
+        let handed = cluster.ask(leader, 5 * SECONDS, async move |consensus| {
+            let waiting = consensus.clone();
+            let proposal =
+                runtime::spawn(async move { waiting.propose(u64::MAX.to_be_bytes().to_vec(), SECONDS).await });
+            let begun = runtime::now();
+            let is_handed = consensus.hand_over(candidates, SECONDS).await;
+            let took = runtime::now() - begun;
+            let proposed = proposal.await;
+            (is_handed, took, proposed.is_ok())
+        });
+        let (is_handed, took, is_proposed) = handed.expect("it comes to an end");
+        assert!(is_handed && is_proposed, "seed {seed}: {is_handed}, {is_proposed}");
+        assert!(took < Duration::from_millis(500), "seed {seed}: it took {took:?}");
+        let node = cluster.node(leader);
+        cluster.sim.crash(node, CrashKind::Kill);
+        // Less than the shortest election.
+        cluster
+            .propose(others[0], Duration::from_millis(900))
+            .expect("another leads already");
+        let status = cluster.status(others[0]).expect("it runs");
+        assert!(
+            status.term > term && status.leader != Some(leader),
+            "seed {seed}: {status:?}"
+        );
+    }
+}
+
+#[test]
+fn who_does_not_lead_and_who_has_nobody_to_lead_hands_nothing_over() {
+    let mut cluster = Cluster::start(Setup::calm(29, 4, 3));
+    let leader = cluster.wait_for_leader();
+    let term = cluster.status(leader).expect("it runs").term;
+    // A member that does not vote, and one that is not there.
+    let handed = cluster.ask(leader, 5 * SECONDS, async |consensus| {
+        consensus.hand_over(vec![4, 9], Duration::from_millis(300)).await
+    });
+    assert_eq!(handed, Some(false));
+    cluster.propose(leader, 5 * SECONDS).expect("it leads still");
+    assert_eq!(cluster.status(leader).expect("it runs").term, term);
+}
+
 /// Two of three voters are gone; what the survivor has goes on.
 fn lose_majority() -> Cluster {
     let mut cluster = Cluster::start(Setup::calm(6, 3, 3));
@@ -198,6 +248,41 @@ fn a_survivor_goes_on_alone_and_refuses_the_dead_when_they_return() {
     cluster.sim.restart(survivor);
     cluster.wait_for_leader();
     assert_eq!(cluster.status(1).expect("it runs").epoch, Some(1));
+}
+
+#[test]
+fn another_survivor_follows_with_its_old_id_and_the_dead_cannot_bring_it_back() {
+    let mut cluster = lose_majority();
+    recover(&mut cluster, 1, RECOVERY_CONFIRMATION).expect("the survivor has a log");
+    let node = cluster.node(2);
+    let epoch = cluster
+        .sim
+        .on_node(node, || follow_recovered(&dir(), GROUP, 2))
+        .expect("it has a log");
+    assert_eq!(epoch, 1);
+    cluster.record.borrow_mut().histories.remove(&2);
+    // The dead member speaks to the follower first.
+    for id in [3, 2, 1] {
+        let node = cluster.node(id);
+        cluster.sim.restart(node);
+        cluster.sim.run_for(5 * SECONDS);
+    }
+    cluster.wait_for_leader();
+    for change in [Change::Learner(2), Change::Voter(2)] {
+        let changed = cluster.ask(1, 20 * SECONDS, async move |consensus| {
+            consensus.change_members(vec![change], 10 * SECONDS).await
+        });
+        assert_eq!(changed, Some(Ok(())), "{change:?}");
+    }
+    cluster.propose(2, 5 * SECONDS).expect("it is a member again");
+    let (one, two) = (cluster.status(1).expect("it runs"), cluster.status(2).expect("it runs"));
+    assert_eq!((two.epoch, two.superseded_by), (Some(1), None));
+    assert_eq!(one.voters, vec![1, 2]);
+    assert_eq!(
+        cluster.status(3).expect("it runs").superseded_by,
+        Some(1),
+        "the dead stay out"
+    );
 }
 
 #[test]

@@ -31,6 +31,9 @@ pub struct ServerArgs {
     /// Keep every shard busy with a background task, to measure what that costs requests.
     #[arg(long, hide = true)]
     pub background_hog: bool,
+    /// Hold the node at an older level: a feature that it does not show to others. May be given several times.
+    #[arg(long, hide = true, value_name = "FEATURE")]
+    pub hold_back_feature: Vec<String>,
     /// Interface to the kernel: auto, io_uring or epoll [default: auto]
     #[arg(long, alias = "reactor-backend", value_name = "NAME")]
     pub backend: Option<String>,

@@ -83,11 +83,13 @@ impl Cluster {
             return Err(options.refuse("ssl_storage_port", "another port than storage_port"));
         }
         let encryption = encryption(options)?;
-        let seed_port = match encryption.as_ref().map(|encryption| encryption.between) {
-            Some(Between::Nodes) => ssl_storage_port,
-            _ => storage_port,
-        };
-        let seeds = seeds(options, seed_port)?;
+        let mut seeds = seeds(options, storage_port)?;
+        // Nodes know each other by the plain port, also those that are reached by TLS alone; whoever names the other means the same node.
+        for seed in seeds.iter_mut().filter(|_| encryption.is_some()) {
+            if seed.port() == ssl_storage_port {
+                seed.set_port(storage_port);
+            }
+        }
         let (num_tokens, initial_tokens) = tokens(options)?;
         let auto_bootstrap = switch(options, "auto_bootstrap", true)?;
         let location = location(options, broadcast, properties)?;

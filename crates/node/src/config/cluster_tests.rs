@@ -186,12 +186,14 @@ fn encryption_between_nodes_has_the_keys_of_both_files() {
         config("server_encryption_options:\n  internode_encryption: none\n", "").encryption,
         None
     );
-    let all = yaml.replace("dc", "all") + "seeds: 10.0.0.1\n";
-    assert_eq!(
-        seeds(&config(&all, "")),
-        ["10.0.0.1:7001"],
-        "where all is encrypted, seeds are asked at the port of TLS"
-    );
+    for seed in ["10.0.0.1", "10.0.0.1:7000", "10.0.0.1:7001"] {
+        let all = yaml.replace("dc", "all") + &format!("seeds: {seed}\n");
+        assert_eq!(
+            seeds(&config(&all, "")),
+            ["10.0.0.1:7000"],
+            "a node is known by its plain port, so that the first seed knows itself: {seed}"
+        );
+    }
 }
 
 #[test]

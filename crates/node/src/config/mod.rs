@@ -57,6 +57,8 @@ pub struct Config {
     pub developer_mode: bool,
     /// Whether every shard is kept busy with a background task: for measurements only.
     pub background_hog: bool,
+    /// Features of the release that the node does not show to others.
+    pub held_back_features: Vec<String>,
     /// Address for other nodes.
     pub listen_address: IpAddr,
     /// Address for clients.
@@ -257,6 +259,7 @@ fn resolve(
         memory,
         developer_mode,
         background_hog: args.background_hog,
+        held_back_features: args.hold_back_feature.clone(),
         listen_address: network.listen,
         rpc_address: network.rpc,
         broadcast_address: network.broadcast,

@@ -92,9 +92,14 @@ fn requests(shard: &mut Shard, server: &Server) {
         let help = "Latencies of requests, from their arrival to their answer; those answered from memory are sampled.";
         shard.add("request_latency_seconds", help, &[("kind", kind)], value);
     }
-    for (place, count) in [("owner", &counts.owned), ("elsewhere", &counts.foreign)] {
-        let help =
-            "Statements on one partition by whether they came to a shard that has it; those that waited are sampled.";
+    let places = [
+        ("owner", &counts.owned),
+        ("owning_node", &counts.owned_by_node),
+        ("elsewhere", &counts.foreign),
+    ];
+    for (place, count) in places {
+        let help = "Statements on one partition by whether they came to a shard that has it, to another shard of such a node, or \
+                    elsewhere; those that waited are sampled.";
         shard.add(
             "routed_requests_total",
             help,

@@ -41,7 +41,7 @@ use crate::{BindContext, Bound, QueryError, ResultColumn};
 
 pub use cluster_view::{cluster_view, replication};
 pub use cql::ast::BatchKind;
-pub use ownership::TabletPlace;
+pub use ownership::{CameTo, TabletPlace};
 pub use plan::{BatchPlan, Plan, check_batch};
 pub use prepared::{Prepared, PreparedId, SharedStatements};
 pub use read::Page;

@@ -17,14 +17,31 @@ pub struct TabletPlace {
     pub replicas: Vec<(HostId, u16)>,
 }
 
+/// Where a statement on one partition came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CameTo {
+    /// To a shard that has the partition.
+    Owner,
+    /// To another shard of a node that has it: as near as a driver comes that does not know of shards.
+    OwningNode,
+    /// To a node that does not have it.
+    Elsewhere,
+}
+
 impl Engine {
-    /// Whether this shard is a replica of the one partition that a statement names; None for statements that name none or several, and
-    /// for tables that each node has for itself.
-    pub fn is_replica(&self, plan: &Plan, run: &Execution) -> Option<bool> {
+    /// Where a statement on one partition came to; None for statements that name none or several, and for tables that each node has
+    /// for itself.
+    pub fn came_to(&self, plan: &Plan, run: &Execution) -> Option<CameTo> {
         let (table, token) = partition_of(plan, run)?;
         self.coordinator.with_view(|view| {
-            let tablet = view.route(table)?.map.tablet_of(token);
-            Some(tablet.replicas.iter().any(|r| self.is_here(view.me, *r)))
+            let replicas = view.route(table)?.map.tablet_of(token).replicas;
+            Some(if replicas.iter().any(|r| self.is_here(view.me, *r)) {
+                CameTo::Owner
+            } else if replicas.iter().any(|r| r.node == view.me) {
+                CameTo::OwningNode
+            } else {
+                CameTo::Elsewhere
+            })
         })
     }
 

@@ -1,4 +1,6 @@
-//! The Rust driver, `scylla`, against a node: `driver-test HOST PORT KEYSPACE`.
+//! The Rust driver, `scylla`, against a node: `driver-test HOST PORT KEYSPACE`; against several: `driver-test HOST PORT KEYSPACE cluster`.
+
+mod cluster;
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -17,10 +19,15 @@ const ROWS: i32 = 100;
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().collect();
-    let [_, host, port, keyspace] = arguments.as_slice() else {
-        return Err("driver-test HOST PORT KEYSPACE".into());
+    let [_, host, port, keyspace, on @ ..] = arguments.as_slice() else {
+        return Err("driver-test HOST PORT KEYSPACE [cluster]".into());
     };
     let session = SessionBuilder::new().known_node(format!("{host}:{port}")).build().await?;
+    if !on.is_empty() {
+        cluster::drive(&session, keyspace).await?;
+        println!("scylla: all as it should be");
+        return Ok(());
+    }
     let replication = "{'class': 'NetworkTopologyStrategy', 'replication_factor': 1}";
     session.query_unpaged(format!("CREATE KEYSPACE {keyspace} WITH replication = {replication}"), &[]).await?;
     let outcome = drive(&session, keyspace).await;

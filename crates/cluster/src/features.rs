@@ -1,0 +1,22 @@
+//! What this release can do that an earlier one cannot, by names.
+//!
+//! Each member says its features when it joins and when it comes back. Once all members have one, the leader has the group enable it, for ever: a node
+//! without it is refused from then on. Until then nobody does what only some understand. So a cluster of two releases behaves as the older one does.
+
+use crate::service::Cluster;
+
+/// A node that stops hands the leadership of the metadata group over, and says goodbye to the others, who then do not wait for it.
+///
+/// Both are messages that earlier releases take for garbage.
+pub const ORDERLY_STOP: &str = "orderly_stop";
+
+/// All features of this release.
+pub const FEATURES: &[&str] = &[ORDERLY_STOP];
+
+impl Cluster {
+    /// Whether all members have a feature, now and from now on.
+    #[must_use]
+    pub fn has_feature(&self, feature: &str) -> bool {
+        self.metadata().topology.enabled_features().contains(feature)
+    }
+}

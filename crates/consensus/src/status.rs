@@ -1,0 +1,54 @@
+//! What a member says of itself.
+
+use crate::recovered::Recovery;
+use raft::eraftpb::ConfState;
+use std::collections::BTreeMap;
+
+/// How a member stands.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Status {
+    /// This member.
+    pub id: u64,
+    /// The leader it knows.
+    pub leader: Option<u64>,
+    /// Its term.
+    pub term: u64,
+    /// Who votes, as of what is applied.
+    pub voters: Vec<u64>,
+    /// Who gets the log without a vote.
+    pub learners: Vec<u64>,
+    /// Whether the group is between two configurations.
+    pub is_joint: bool,
+    /// The last entry it applied.
+    pub applied: u64,
+    /// The last entry it knows to be committed.
+    pub committed: u64,
+    /// The last entry it has.
+    pub last: u64,
+    /// On the leader: how many entries each other member is behind.
+    pub lag: BTreeMap<u64, u64>,
+    /// Grows when a majority is given up; `None` before a node that joins has heard from the group.
+    pub epoch: Option<u64>,
+    /// The group went on without this member, in that epoch.
+    pub superseded_by: Option<u64>,
+    /// Bytes of its file.
+    pub file_bytes: u64,
+    /// Why its file cannot be written at the moment.
+    pub storage_error: Option<String>,
+    /// That this group was recovered from a lost majority by this node.
+    pub recovery: Option<Recovery>,
+}
+
+impl Status {
+    pub(crate) fn conf(&self) -> ConfState {
+        let mut conf = ConfState {
+            voters: self.voters.clone(),
+            learners: self.learners.clone(),
+            ..ConfState::default()
+        };
+        if self.is_joint {
+            conf.voters_outgoing.push(0);
+        }
+        conf
+    }
+}

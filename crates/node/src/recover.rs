@@ -1,0 +1,187 @@
+//! `ceto recover-metadata`: gives up a lost majority of the metadata group, on a node that does not run.
+//!
+//! Without a confirmation it only tells what would be lost and what must be said. It holds the workdir as a node does, so it cannot meet a running
+//! one, and asks the voters that would be given up whether they live: while a majority of them can be had, there is nothing to give up.
+
+use std::fmt::Write;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use ::cluster::{Lost, Prospect};
+use rpc::Rpc;
+use topology::HostId;
+
+use crate::identity;
+
+/// Directory of the metadata in the workdir.
+pub(crate) const METADATA_DIR: &str = "metadata";
+
+/// What a node is to become.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Recover {
+    /// The only voter.
+    Alone,
+    /// A member of the group that another survivor has begun anew.
+    Follow,
+}
+
+/// Gives what is to be printed. Blocks.
+///
+/// # Errors
+/// In words for the user. Nothing was changed then.
+pub fn recover_metadata(workdir: &Path, what: Recover, confirmation: Option<&str>) -> Result<String, String> {
+    if !runtime::fs::exists(&workdir.join(METADATA_DIR)) {
+        return Err(format!(
+            "{}: no node that was ever in a cluster has this workdir",
+            workdir.display()
+        ));
+    }
+    let _lock = identity::lock(workdir, &[])?;
+    let host_id = HostId(identity::host_id(workdir)?);
+    let dir = workdir.join(METADATA_DIR);
+    let prospect = ::cluster::prospect(&dir, host_id).map_err(|e| e.to_string())?;
+    let answering = answering(&prospect)?;
+    let Some(confirmation) = confirmation else {
+        return Ok(describe(workdir, what, &prospect, &answering));
+    };
+    match what {
+        Recover::Alone => {
+            refuse_living(&prospect, &answering)?;
+            let recovery = ::cluster::recover(&dir, host_id, confirmation).map_err(|e| e.to_string())?;
+            Ok(format!(
+                "This node is the only voter now, in epoch {}. Start it, then bring the others along as docs/operating/recover-metadata.md says.\n",
+                recovery.epoch
+            ))
+        }
+        Recover::Follow => {
+            let epoch = ::cluster::follow(&dir, host_id, confirmation).map_err(|e| e.to_string())?;
+            Ok(format!(
+                "This node waits for the metadata of epoch {epoch}, from the node that recovered it. Start it.\n"
+            ))
+        }
+    }
+}
+
+/// Who of the nodes that would be given up answers.
+fn answering(prospect: &Prospect) -> Result<Vec<SocketAddr>, String> {
+    let found = Arc::new(Mutex::new(Vec::new()));
+    let (result, prospect) = (found.clone(), prospect.clone());
+    let options = runtime::Options {
+        shards: 1,
+        ..runtime::Options::default()
+    };
+    runtime::run(options, move |_| {
+        let (result, prospect) = (result.clone(), prospect.clone());
+        Box::pin(async move {
+            let config = rpc::Config::new(&prospect.cluster_name, prospect.host_id.0);
+            if let Ok(rpc) = Rpc::client(config) {
+                let alive = ::cluster::answering(&prospect, &rpc).await;
+                rpc.stop();
+                *result.lock().expect("nobody panics while holding the answer") = alive;
+            }
+        })
+    })
+    .map_err(|e| e.to_string())?;
+    Ok(found.lock().expect("nobody panics while holding the answer").clone())
+}
+
+/// How many voters there would be, with this node.
+fn voters_alive(prospect: &Prospect, answering: &[SocketAddr]) -> usize {
+    let lives = |lost: &&Lost| lost.votes && answering.contains(&lost.internode);
+    prospect.lost.iter().filter(lives).count() + usize::from(prospect.votes)
+}
+
+fn refuse_living(prospect: &Prospect, answering: &[SocketAddr]) -> Result<(), String> {
+    let alive = voters_alive(prospect, answering);
+    if alive < prospect.majority() {
+        return Ok(());
+    }
+    Err(format!(
+        "{alive} of {} voters are there, which is a majority: nothing is lost. Start this node",
+        prospect.raft.voters.len()
+    ))
+}
+
+fn describe(workdir: &Path, what: Recover, prospect: &Prospect, answering: &[SocketAddr]) -> String {
+    let mut text = String::new();
+    let _ = write_description(&mut text, workdir, what, prospect, answering);
+    text
+}
+
+fn write_description(
+    out: &mut String,
+    workdir: &Path,
+    what: Recover,
+    prospect: &Prospect,
+    answering: &[SocketAddr],
+) -> std::fmt::Result {
+    let raft = &prospect.raft;
+    let vote = |votes: bool| if votes { "voter" } else { "no vote" };
+    writeln!(
+        out,
+        "Cluster '{}', {}, epoch {}",
+        prospect.cluster_name, prospect.cluster_id, raft.epoch
+    )?;
+    writeln!(
+        out,
+        "This node      {} at {}, {}",
+        prospect.host_id,
+        prospect.internode,
+        vote(prospect.votes)
+    )?;
+    writeln!(
+        out,
+        "Its metadata   applied up to change {}; its log ends at {}, of which {} are known to be agreed on",
+        prospect.log_index, raft.last, raft.committed
+    )?;
+    writeln!(
+        out,
+        "Voters         {}, of which {} are there",
+        raft.voters.len(),
+        voters_alive(prospect, answering)
+    )?;
+    for lost in &prospect.lost {
+        let lives = if answering.contains(&lost.internode) {
+            "answers"
+        } else {
+            "does not answer"
+        };
+        writeln!(
+            out,
+            "Other member   {} at {}, {}, {lives}",
+            lost.host_id,
+            lost.internode,
+            vote(lost.votes)
+        )?;
+    }
+    writeln!(out)?;
+    let (option, words) = match what {
+        Recover::Alone => {
+            if let Err(reason) = refuse_living(prospect, answering) {
+                return writeln!(out, "{reason}. Nothing was changed.");
+            }
+            writeln!(
+                out,
+                "If this node goes on alone, changes of schema, members and tablets that the others agreed on after {} are lost for ever, and every \
+                 other member is given up: it stops when it hears of it. One that lives may follow (--follow), one that is gone may come back only \
+                 with an empty data directory.",
+                raft.last
+            )?;
+            ("", prospect.confirmation())
+        }
+        Recover::Follow => {
+            writeln!(
+                out,
+                "If this node follows, it keeps its data and identity, forgets its own metadata log, and takes the metadata of the node that was \
+                 recovered. Do this only after that node runs, and only on a node of the same epoch."
+            )?;
+            (" --follow", prospect.follow_confirmation())
+        }
+    };
+    writeln!(
+        out,
+        "\nNothing was changed. To do it, say so:\n\n  ceto recover-metadata --workdir {}{option} --confirm \"{words}\"",
+        workdir.display()
+    )
+}

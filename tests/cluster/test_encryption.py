@@ -1,0 +1,139 @@
+"""Three nodes that talk by TLS with mutual certificates, and compressed."""
+
+import ipaddress
+import socket
+import ssl
+import subprocess
+
+import pytest
+
+from harness import Cluster, Node, NodeFailed
+from harness.cluster import address
+from harness.node import free_ports
+from harness.witness import Witness
+
+NODES = (1, 2, 3)
+STRANGER = 5
+REQUESTS = 500
+OPTIONS = """\
+internode_compression: all
+server_encryption_options:
+  internode_encryption: all
+  certificate: {certificate}
+  keyfile: {key}
+  truststore: {authority}
+  require_endpoint_verification: true
+"""
+
+
+def openssl(*arguments, cwd):
+    subprocess.run(["openssl", *arguments], cwd=cwd, check=True, capture_output=True, text=True)
+
+
+class Authority:
+    """Vouches for certificates, with files of its own in a directory."""
+
+    def __init__(self, directory):
+        self.directory = directory
+        directory.mkdir()
+        self.certificate = directory / "authority.pem"
+        request = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
+        openssl(*request, "-keyout", "authority.key", "-out", "authority.pem", "-subj", "/CN=authority", cwd=directory)
+
+    def certify(self, host):
+        """A certificate for an address: paths of it and its key."""
+        (self.directory / f"{host}.ext").write_text(f"subjectAltName=IP:{ipaddress.ip_address(host)}\n")
+        request = ["req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", f"/CN={host}"]
+        openssl(*request, "-keyout", f"{host}.key", "-out", f"{host}.csr", cwd=self.directory)
+        sign = ["x509", "-req", "-days", "2", "-in", f"{host}.csr", "-extfile", f"{host}.ext", "-CAcreateserial"]
+        openssl(
+            *sign, "-CA", "authority.pem", "-CAkey", "authority.key", "-out", f"{host}.pem", cwd=self.directory
+        )
+        return self.directory / f"{host}.pem", self.directory / f"{host}.key"
+
+
+def options_file(directory, authority, host, trusted=None):
+    certificate, key = authority.certify(host)
+    path = directory / f"{host}.yaml"
+    trusted = trusted or authority
+    path.write_text(OPTIONS.format(certificate=certificate, key=key, authority=trusted.certificate))
+    return path
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    return tmp_path_factory.mktemp("encryption")
+
+
+@pytest.fixture(scope="module")
+def authority(directory):
+    return Authority(directory / "ours")
+
+
+@pytest.fixture(scope="module")
+def tls_port():
+    return free_ports([address(number) for number in (*NODES, STRANGER)], 1)[0]
+
+
+@pytest.fixture(scope="module")
+def cluster(request, directory, authority, tls_port):
+    cluster = Cluster(
+        3, options=["--ssl-storage-port", str(tls_port)], runtime=request.config.getoption("--runtime")
+    )
+    for node in cluster:
+        node.options = [*node.options, "--options-file", str(options_file(directory, authority, node.host))]
+    try:
+        yield cluster.form()
+    finally:
+        cluster.remove()
+
+
+def test_quorum_reads_and_writes_go_by_tls_and_survive_a_restart(cluster):
+    with Witness(cluster, padding=2_000) as witness:
+        witness.more(REQUESTS)
+        cluster.restart(2)
+        witness.sees_all()
+        witness.more(REQUESTS)
+        witness.finish().check()
+    for node in cluster:
+        connected = {name: value for name, value in node.metrics().items() if name.startswith("ceto_rpc_")}
+        assert connected, "links to the others are told"
+
+
+@pytest.mark.parametrize("certified", [False, True], ids=["no certificate", "a certificate of somebody else"])
+def test_a_stranger_is_not_talked_to(cluster, directory, authority, tls_port, certified):
+    client = ssl.create_default_context(cafile=str(authority.certificate))
+    client.check_hostname = False
+    if certified:
+        name = f"stranger-{certified}"
+        certificate, key = Authority(directory / name).certify(address(STRANGER))
+        client.load_cert_chain(certificate, key)
+    with socket.create_connection((cluster.node(1).host, tls_port), timeout=30) as plain:
+        # In TLS 1.3 the refusal of a client comes when it reads.
+        with pytest.raises((ssl.SSLError, ConnectionError)), client.wrap_socket(plain) as encrypted:
+            encrypted.sendall(b"\0" * 64)
+            assert encrypted.recv(1) != b"", "closed without a reason"
+
+
+@pytest.mark.parametrize("stranger", ["plain", "another authority"])
+def test_a_node_without_a_certificate_of_ours_does_not_come_in(cluster, directory, authority, tls_port, tmp_path, stranger):
+    options = ["--seeds", address(1), "--ssl-storage-port", str(tls_port)]
+    if stranger == "another authority":
+        theirs = Authority(tmp_path / "theirs")
+        path = options_file(tmp_path, theirs, address(STRANGER), trusted=authority)
+        options += ["--options-file", str(path)]
+    node = Node(workdir=tmp_path / "node", smp=1, memory="256M", host=address(STRANGER), ports=cluster.ports, options=options)
+    with Witness(cluster) as witness:
+        printed = node._spawn()
+        try:
+            while "connection" not in (line := printed.get(timeout=60)):
+                assert line is not None, node.log()
+            witness.more(REQUESTS)
+            assert not any("serving CQL" in line for line in node.lines), node.log()
+        finally:
+            node.kill9()
+        account = witness.finish()
+    account.check()
+    with cluster.driver(only=1) as driver:
+        peers = driver.connect().execute("SELECT peer FROM system.cluster_status")
+        assert {row.peer for row in peers} == {node.host for node in cluster}
