@@ -185,12 +185,10 @@ class Cassandra:
     def __init__(self, arguments):
         self.script = arguments.peers
         self.directory = tempfile.TemporaryDirectory(prefix="ceto-bench-cassandra-")
-        (self.port,) = free_ports(HOST, 1)
+        self.port = free_cassandra_port()
 
     def __enter__(self):
         environment = {"CASS_HEAP": "8G"} | os.environ
-        # Its other ports move with the first; a number that leaves room for them.
-        self.port = 20_000 + self.port % 20_000
         said = self._call("start", SERVER_CORE, environment=environment)
         self.pid = int(re.search(r"pid (\d+)", said)[1])
         return self
@@ -200,16 +198,24 @@ class Cassandra:
         self.directory.cleanup()
 
     def _call(self, command, *more, environment=None):
-        line = [self.script, command, str(self.port), self.directory.name, *more]
-        with tempfile.TemporaryFile("w+") as output:  # a file: the server inherits it, and would keep a pipe open
-            code = subprocess.call(
-                line, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment
-            )
-            output.seek(0)
-            said = output.read()
-        if code != 0:
-            raise SystemExit(f"{' '.join(line)}\n{said}")
-        return said
+        return run_peer(self.script, command, str(self.port), self.directory.name, *more, environment=environment)
+
+
+def free_cassandra_port():
+    """Its other ports move with the first: a number that leaves room for them."""
+    (port,) = free_ports(HOST, 1)
+    return 20_000 + port % 10_000
+
+
+def run_peer(*line, environment=None):
+    """Run a command of the script that starts Cassandra; what it printed."""
+    with tempfile.TemporaryFile("w+") as output:  # a file: the server inherits it, and would keep a pipe open
+        code = subprocess.call(line, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment)
+        output.seek(0)
+        said = output.read()
+    if code != 0:
+        raise SystemExit(f"{' '.join(line)}\n{said}")
+    return said
 
 
 class Redis:

@@ -254,6 +254,15 @@ impl Coordinator {
         }
     }
 
+    /// Writes what is known of conditional statements in memory alone; before the node ends.
+    ///
+    /// # Errors
+    /// The sentence says what could not be written; later statements on the partitions find it out.
+    pub async fn note_learned(&self) -> Result<(), String> {
+        let noted = paxos_replica::write_notes(&self.shard).await;
+        noted.map_err(|e| format!("what acceptors have learned could not be noted: {e}"))
+    }
+
     /// Whether a node is believed to be alive.
     #[must_use]
     pub fn is_live(&self, node: NodeNumber) -> bool {

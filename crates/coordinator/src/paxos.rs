@@ -40,6 +40,8 @@ const BACKOFF_MAX: Duration = Duration::from_millis(200);
 /// The longest pause in durations of the round: enough for the few coordinators that contend, and so short that those that go on
 /// meanwhile decide few statements.
 const BACKOFF_ROUNDS_MAX: u32 = 8;
+/// Acceptors keep smaller mutations than this though everybody has learned them: to keep one is cheaper than to be told.
+const PRUNE_BYTES_MIN: usize = 512;
 /// How long a quorum that has promised waits for the replica that was asked for data before all of them are.
 const DATA_WAIT: Duration = Duration::from_millis(20);
 
@@ -112,6 +114,12 @@ enum Short {
     Silent,
     /// Replicas could not do it.
     Failed(String),
+}
+
+/// A phase for a shard of this node, or, as bytes, for one of another.
+enum Asked {
+    Here(PaxosRequest),
+    There(Vec<u8>),
 }
 
 type Outcome = (Replica, Result<PaxosAnswer, TargetError>);
@@ -249,20 +257,23 @@ impl Coordinator {
         })
     }
 
-    /// Has a phase done by one replica, here or elsewhere.
+    /// Has a phase done by one replica.
     async fn phase(
         &self,
         view: &ClusterView,
         replica: Replica,
-        request: PaxosRequest,
+        asked: Asked,
         table: &Table,
         timeout: Duration,
     ) -> Result<PaxosAnswer, TargetError> {
-        if replica.node != view.me {
-            let answer = self.call(view, replica, Verb::Paxos, request.encode(), timeout).await?;
-            return PaxosAnswer::decode(&answer, table)
-                .map_err(|e| TargetError::Failed(format!("a malformed answer of an acceptor: {e}")));
-        }
+        let request = match asked {
+            Asked::Here(request) => request,
+            Asked::There(body) => {
+                let answer = self.call(view, replica, Verb::Paxos, body, timeout).await?;
+                return PaxosAnswer::decode(&answer, table)
+                    .map_err(|e| TargetError::Failed(format!("a malformed answer of an acceptor: {e}")));
+            }
+        };
         let shard = ShardId(u32::from(replica.shard));
         let done = if shard == self.shard.id() {
             runtime::timeout(timeout, paxos_replica::handle(&self.shard, &request)).await
@@ -397,15 +408,27 @@ impl<'r> Attempt<'r> {
         self.request.deadline.saturating_duration_since(runtime::now())
     }
 
-    /// Sends a phase to replicas; each answer comes to the gather.
+    fn asked(&self, phase: Phase) -> PaxosRequest {
+        PaxosRequest {
+            table: self.request.table.id,
+            key: self.request.key.clone(),
+            phase,
+        }
+    }
+
+    /// Sends a phase to replicas; each answer comes to the gather. All but the first are asked the same.
     fn send(&self, to: &[Replica], phase: impl Fn(usize) -> Phase) -> Rc<Gather<Outcome>> {
         let gather: Rc<Gather<Outcome>> = Gather::new();
         let timeout = self.left();
+        let mut others: Option<Vec<u8>> = None;
         for (i, replica) in to.iter().copied().enumerate() {
-            let request = PaxosRequest {
-                table: self.request.table.id,
-                key: self.request.key.clone(),
-                phase: phase(i),
+            let encode = || self.asked(phase(i)).encode();
+            let request = if replica.node == self.group.view.me {
+                Asked::Here(self.asked(phase(i)))
+            } else if i == 0 {
+                Asked::There(encode())
+            } else {
+                Asked::There(others.get_or_insert_with(encode).clone())
             };
             let (coordinator, view) = (Rc::clone(self.coordinator), Arc::clone(&self.group.view));
             let (table, gather) = (Arc::clone(&self.request.table), Rc::clone(&gather));
@@ -641,8 +664,10 @@ impl<'r> Attempt<'r> {
         let requirement = Requirement::of(level, &route.factors, local).with_pending(&pending);
         let (live, dead): (Vec<Replica>, Vec<Replica>) = targets.all().partition(|r| coordinator.is_live(r.node));
         let value = proposal.value.clone().unwrap_or_default();
+        let value_bytes = value.len();
+        let mutation = Rc::new([(*token, value)]);
         for replica in &dead {
-            coordinator.missed(view, *replica, &[(*token, value.clone())], false);
+            coordinator.missed(view, *replica, &*mutation, false);
         }
         let counts = ReplicaCounts::of(&live, &view.locality, |_| true);
         let mut acks = Acks::new(requirement, counts);
@@ -650,34 +675,35 @@ impl<'r> Attempt<'r> {
         let timeout = coordinator.timeouts().write;
         let left = Rc::new(Cell::new(if dead.is_empty() { live.len() } else { usize::MAX }));
         let all = Rc::new(RefCell::new(live.clone()));
+        let mut encoded: Option<Vec<u8>> = None;
         for replica in live.iter().copied() {
-            let request = |phase| PaxosRequest {
-                table: self.request.table.id,
-                key: self.request.key.clone(),
-                phase,
+            let learn = || self.asked(Phase::Learn(proposal.clone()));
+            let learn = if replica.node == view.me {
+                Asked::Here(learn())
+            } else {
+                Asked::There(encoded.get_or_insert_with(|| learn().encode()).clone())
             };
-            let (learn, prune) = (
-                request(Phase::Learn(proposal.clone())),
-                request(Phase::Prune(proposal.ballot)),
-            );
+            let prune = (value_bytes >= PRUNE_BYTES_MIN).then(|| self.asked(Phase::Prune(proposal.ballot)));
             let (coordinator, view, table) = (
                 Rc::clone(coordinator),
                 Arc::clone(view),
                 Arc::clone(&self.request.table),
             );
             let (gather, left, all) = (Rc::clone(&gather), Rc::clone(&left), Rc::clone(&all));
-            let (token, value) = (*token, value.clone());
+            let mutation = Rc::clone(&mutation);
             spawn(async move {
                 let done = coordinator.phase(&view, replica, learn, &table, timeout).await;
                 if done.is_err() && replica.node != view.me {
-                    coordinator.missed(&view, replica, &[(token, value)], false);
+                    coordinator.missed(&view, replica, &*mutation, false);
                 }
                 gather.put((replica, done.is_ok()));
                 if done.is_err() {
                     return;
                 }
                 left.set(left.get() - 1);
-                if left.get() == 0 {
+                if left.get() == 0
+                    && let Some(prune) = prune
+                {
                     // Everybody has it: nobody will have to be taught.
                     let everybody = std::mem::take(&mut *all.borrow_mut());
                     for replica in everybody {

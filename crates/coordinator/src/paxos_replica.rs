@@ -11,15 +11,17 @@
 //! - That a proposal was learned is noted after its mutation is durable. The note itself need not be: without it the proposal is
 //!   finished once more, which changes nothing.
 //! - Each change of the row has a write timestamp above those before it, those of expired cells included.
-//!
 //! - When a table's data is forgotten, so is everything proposed for it; what was promised is not.
 //!
-//! A shard keeps the [`STATES_MAX`] states used last in memory; beyond it a state is read from its row.
+//! A shard keeps the [`STATES_MAX`] states used last in memory; beyond it a state is read from its row. A note is made there first. It is
+//! written with the next promise or acceptance, and without one when the state leaves memory, after [`NOTES_INTERVAL`], or before the
+//! node ends.
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use mutation::row::Shared;
 use mutation::{ClusteringSlice, Column as StoredColumn, Mutation, MutationBuilder, RowBuilder, Tombstone};
@@ -35,15 +37,22 @@ use uuid::Uuid;
 use crate::message::Answer;
 use crate::paxos_message::{PaxosAnswer, PaxosRequest, Phase};
 use crate::service::{self, ReplicaError};
+use crate::spawn;
 
-/// States kept in memory by each shard.
-const STATES_MAX: usize = 1024;
+/// States kept in memory by each shard: some hundred bytes each, 1.5 KiB at most besides mutations that were not learned everywhere.
+const STATES_MAX: usize = 16_384;
+/// How long a note stays in memory alone.
+const NOTES_INTERVAL: Duration = Duration::from_secs(10);
 /// The least time that a state is kept, seconds.
 const TTL_MIN: u32 = 3 * 60 * 60;
 
 /// How much of the states is looked through at once to forget a table's.
 const FORGET_ROWS: usize = 1000;
 const FORGET_BYTES: usize = 256 << 10;
+
+/// A row up to this size is written whole, though only a ballot of it changed: it replaces the former row, where a part of it would have to
+/// be merged cell by cell.
+const WHOLE_BYTES_MAX: usize = 2_048;
 
 /// The column ids of [`paxos_state_of`]: by name.
 const COMMITTED: usize = 0;
@@ -98,20 +107,61 @@ pub fn forget_paxos_states(table: TableId) {
     Acceptor::local().forget(table);
 }
 
-type Name = (TableId, Box<[u8]>);
+type Name = (TableId, Rc<[u8]>);
+type States = HashMap<Rc<[u8]>, Rc<Entry>, foldhash::fast::FixedState>;
 
-/// A partition's state, when it is in memory, and the write timestamp of its last change.
+/// What tells two states of a partition apart: at one ballot there is one proposal, with its mutation or without.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Summary {
+    promised: Ballot,
+    committed: Ballot,
+    proposal: Option<(Ballot, bool)>,
+}
+
+impl Summary {
+    fn of(state: &State) -> Self {
+        Self {
+            promised: state.promised,
+            committed: state.committed,
+            proposal: state.proposal.as_ref().map(|p| (p.ballot, p.value.is_some())),
+        }
+    }
+}
+
+/// A state in memory.
+struct Known {
+    state: State,
+    /// What the row holds.
+    stored: Summary,
+    /// The write timestamp of the row's last change.
+    changed_at: i64,
+}
+
+impl Known {
+    fn has_notes(&self) -> bool {
+        Summary::of(&self.state) != self.stored
+    }
+}
+
 struct Entry {
     turn: Semaphore,
-    state: RefCell<Option<(State, i64)>>,
+    known: RefCell<Option<Known>>,
+    /// Since it was last considered for leaving memory.
+    was_used: Cell<bool>,
+    /// It stands among those with notes.
+    is_noted: Cell<bool>,
 }
 
 /// One shard's acceptor: a shard local.
 #[derive(Default)]
 struct Acceptor {
-    entries: RefCell<BTreeMap<Name, Rc<Entry>>>,
-    /// The names, those that came first in front.
+    entries: RefCell<HashMap<TableId, States, foldhash::fast::FixedState>>,
+    /// The names, those to be considered first for leaving memory in front.
     order: RefCell<VecDeque<Name>>,
+    /// The names of those that may have notes.
+    noted: RefCell<Vec<Name>>,
+    /// A task is going to write the notes.
+    writes_notes: Cell<bool>,
 }
 
 impl Acceptor {
@@ -126,65 +176,146 @@ impl Acceptor {
     /// The entries stay, for somebody may have a turn; they are read from their rows again.
     fn forget(&self, table: TableId) {
         let entries = self.entries.borrow();
-        for (_, entry) in entries.iter().filter(|((of, _), _)| *of == table) {
-            entry.state.borrow_mut().take();
+        for entry in entries.get(&table).into_iter().flat_map(HashMap::values) {
+            entry.known.take();
         }
     }
 
-    fn entry(&self, table: TableId, key: &[u8]) -> Rc<Entry> {
-        let name: Name = (table, key.into());
-        let mut entries = self.entries.borrow_mut();
-        if let Some(entry) = entries.get(&name) {
-            return Rc::clone(entry);
+    fn known(&self, table: TableId, key: &[u8]) -> Option<Rc<Entry>> {
+        let entries = self.entries.borrow();
+        entries.get(&table)?.get(key).map(Rc::clone)
+    }
+
+    fn entry(&self, shard: &Rc<Shard>, table: TableId, key: &[u8]) -> Rc<Entry> {
+        if let Some(entry) = self.known(table, key) {
+            entry.was_used.set(true);
+            return entry;
         }
-        let mut order = self.order.borrow_mut();
-        // Those in use are passed by, once around at most.
-        for _ in 0..order.len() {
-            if entries.len() < STATES_MAX {
-                break;
-            }
-            let Some(oldest) = order.pop_front() else { break };
-            if entries.get(&oldest).is_some_and(|entry| Rc::strong_count(entry) > 1) {
-                order.push_back(oldest);
-            } else {
-                entries.remove(&oldest);
-            }
-        }
+        self.make_room(shard);
         let entry = Rc::new(Entry {
             turn: Semaphore::new(1),
-            state: RefCell::new(None),
+            known: RefCell::new(None),
+            was_used: Cell::new(false),
+            is_noted: Cell::new(false),
         });
-        order.push_back(name.clone());
-        entries.insert(name, Rc::clone(&entry));
+        let key: Rc<[u8]> = key.into();
+        self.order.borrow_mut().push_back((table, Rc::clone(&key)));
+        let mut entries = self.entries.borrow_mut();
+        entries.entry(table).or_default().insert(key, Rc::clone(&entry));
         entry
+    }
+
+    /// Has states leave memory when there are too many. Those in use stay, and those used lately have another turn.
+    fn make_room(&self, shard: &Rc<Shard>) {
+        let mut order = self.order.borrow_mut();
+        for _ in 0..2 * order.len() {
+            if order.len() < STATES_MAX {
+                return;
+            }
+            let Some((table, key)) = order.pop_front() else { return };
+            let Some(entry) = self.known(table, &key) else { continue };
+            // The map has one, this function the other.
+            if Rc::strong_count(&entry) > 2 || entry.was_used.replace(false) {
+                order.push_back((table, key));
+                continue;
+            }
+            if let Some(known) = entry.known.take().filter(Known::has_notes)
+                && let Some(row) = Row::new(shard, table, &key)
+            {
+                // What does not find room is lost; see the invariants.
+                let _ = row.write(&known);
+            }
+            let mut entries = self.entries.borrow_mut();
+            if let Some(of_table) = entries.get_mut(&table) {
+                of_table.remove(&key);
+                if of_table.is_empty() {
+                    entries.remove(&table);
+                }
+            }
+        }
+    }
+
+    /// A state has notes: sees to it that they are written.
+    fn noted(self: &Rc<Self>, shard: &Rc<Shard>, (table, key): (TableId, &[u8]), entry: &Entry) {
+        if !entry.is_noted.replace(true) {
+            self.noted.borrow_mut().push((table, key.into()));
+        }
+        if self.writes_notes.replace(true) {
+            return;
+        }
+        let (acceptor, shard) = (Rc::clone(self), Rc::clone(shard));
+        spawn(async move {
+            runtime::sleep(NOTES_INTERVAL).await;
+            acceptor.writes_notes.set(false);
+            if let Err(e) = acceptor.write_notes(&shard).await {
+                log::warn!("what acceptors have learned could not be noted: {e}");
+            }
+        });
+    }
+
+    /// Writes the notes. What could not be written is lost; the first reason is the error.
+    async fn write_notes(&self, shard: &Rc<Shard>) -> Result<(), ReplicaError> {
+        let mut result = Ok(());
+        for (table, key) in self.noted.take() {
+            let Some(entry) = self.known(table, &key) else { continue };
+            let _turn = entry.turn.acquire(1).await;
+            entry.is_noted.set(false);
+            let Some(known) = entry.known.take() else { continue };
+            let stored = match Row::new(shard, table, &key) {
+                Some(row) if known.has_notes() => row.store(known).await,
+                _ => Ok(known),
+            };
+            match stored {
+                Ok(known) => *entry.known.borrow_mut() = Some(known),
+                Err(e) => result = result.and(Err(e)),
+            }
+            if runtime::should_yield() {
+                runtime::yield_now().await;
+            }
+        }
+        result
     }
 }
 
-/// One partition's state, in the turn of one request.
-struct Place<'r> {
+/// Writes what is noted in memory alone: before the node ends.
+pub(crate) async fn write_notes(shard: &Rc<Shard>) -> Result<(), ReplicaError> {
+    Acceptor::local().write_notes(shard).await
+}
+
+/// Where a partition's state is stored.
+struct Row<'r> {
     shard: &'r Rc<Shard>,
     states: Rc<TableStore>,
-    request: &'r PaxosRequest,
+    key: &'r [u8],
     token: Token,
     /// Seconds that what is written now is kept.
     ttl: u32,
-    entry: &'r Entry,
 }
 
-impl Place<'_> {
-    /// The state, and the timestamp of its last change.
-    async fn load(&self) -> Result<(State, i64), ReplicaError> {
-        if let Some(known) = &*self.entry.state.borrow() {
-            return Ok(known.clone());
-        }
-        let tablet = self
-            .states
-            .tablet(self.token)
-            .ok_or(ReplicaError::NotHere(self.token))?;
+impl<'r> Row<'r> {
+    /// None: the partition is not here, or not any more.
+    fn new(shard: &'r Rc<Shard>, table: TableId, key: &'r [u8]) -> Option<Self> {
+        let store = shard.store(table)?;
+        let states = shard.store(paxos_state_id(table))?;
+        let token = token_of(key);
+        states.tablet(token)?;
+        let gc_grace = u32::try_from(store.table().options.gc_grace_seconds).unwrap_or(0);
+        Some(Self {
+            shard,
+            states,
+            key,
+            token,
+            ttl: gc_grace.max(TTL_MIN),
+        })
+    }
+
+    async fn read(&self) -> Result<Known, ReplicaError> {
+        let tablet = self.states.tablet(self.token);
+        let tablet = tablet.ok_or(ReplicaError::NotHere(self.token))?;
         let table = self.states.table();
         let read = PartitionRead {
             token: self.token,
-            key: self.request.key.clone(),
+            key: self.key.to_vec(),
             slices: vec![ClusteringSlice::all()],
             reversed: false,
             limits: BlockLimits {
@@ -215,11 +346,20 @@ impl Place<'_> {
                 }
             }
         }
-        Ok((state, changed_at))
+        Ok(Known {
+            stored: Summary::of(&state),
+            state,
+            changed_at,
+        })
     }
 
-    /// Writes what differs between two states, and hands it to the kernel.
-    async fn store(&self, before: &State, after: State, changed_at: i64) -> Result<(), ReplicaError> {
+    /// Appends what the row lacks to the log, and applies it. The timestamp of the change.
+    fn write(&self, known: &Known) -> Result<i64, WriteError> {
+        let Known {
+            state,
+            stored,
+            changed_at,
+        } = known;
         let table = self.states.table();
         let timestamp = runtime::wall_clock_us().max(changed_at.saturating_add(1));
         let shared = Shared {
@@ -227,62 +367,100 @@ impl Place<'_> {
             ttl: self.ttl,
             expiry: now().saturating_add(self.ttl),
         };
-        let mut bytes = Vec::with_capacity(160);
-        let mut builder = MutationBuilder::begin(&mut bytes, table.id, &self.request.key);
+        let proposal_bytes = state.proposal.as_ref().map_or(0, Proposal::encoded_bytes_max);
+        let is_whole = proposal_bytes <= WHOLE_BYTES_MAX;
+        let is_written = |ballot: Ballot, had| ballot != had || is_whole && ballot != Ballot::NONE;
+        let now_proposed = Summary::of(state).proposal;
+        let is_proposal_written = now_proposed != stored.proposal || is_whole && now_proposed.is_some();
+        let mut value = Vec::with_capacity(proposal_bytes.max(16));
+        let mut bytes = Vec::with_capacity(value.capacity() + self.key.len() + 160);
+        let mut builder = MutationBuilder::begin(&mut bytes, table.id, self.key);
         builder.row(&[], |out| {
             let mut row = RowBuilder::begin(out, &table.layout, shared, None, Tombstone::NONE, false, PROPOSAL + 1);
-            let mut value = Vec::new();
             for (id, ballot, had) in [
-                (COMMITTED, after.committed, before.committed),
-                (PROMISED, after.promised, before.promised),
+                (COMMITTED, state.committed, stored.committed),
+                (PROMISED, state.promised, stored.promised),
             ] {
-                if ballot != had {
+                if is_written(ballot, had) {
                     value.clear();
                     ballot.encode(&mut value);
                     row.value(id, &value);
                 }
             }
-            if after.proposal != before.proposal {
+            if is_proposal_written {
                 value.clear();
-                if let Some(proposal) = &after.proposal {
+                if let Some(proposal) = &state.proposal {
                     proposal.encode(&mut value);
                 }
                 row.value(PROPOSAL, &value);
             }
         });
         let mutation = Mutation::new(&bytes).expect("it was packed just now");
-        // Whatever happens on the way, the row is read again.
-        self.entry.state.borrow_mut().take();
+        self.shard.write(&self.states, self.token, &mutation)?;
+        Ok(timestamp)
+    }
+
+    /// The same, when there is room, and hands it to the kernel.
+    async fn store(&self, mut known: Known) -> Result<Known, ReplicaError> {
         let losses = self.shard.log.losses();
-        loop {
-            match self.shard.write(&self.states, self.token, &mutation) {
-                Ok(_) => break,
+        known.changed_at = loop {
+            match self.write(&known) {
+                Ok(timestamp) => break timestamp,
                 Err(WriteError::MemoryFull) => self.shard.room().await?,
                 Err(e) => return Err(e.into()),
             }
-        }
+        };
         let log_failure = |e: commitlog::LogError| ReplicaError::Log(e.to_string());
         self.shard.commit().map_err(log_failure)?;
         if self.shard.log.losses() != losses {
             return Err(ReplicaError::Log("a write to it failed meanwhile".to_owned()));
         }
-        *self.entry.state.borrow_mut() = Some((after, timestamp));
-        Ok(())
+        known.stored = Summary::of(&known.state);
+        Ok(known)
+    }
+}
+
+/// One partition's state, for one request.
+struct Place<'r> {
+    table: TableId,
+    row: Row<'r>,
+    acceptor: Rc<Acceptor>,
+    entry: Rc<Entry>,
+}
+
+impl Place<'_> {
+    /// The state, out of memory while it is changed: whatever happens on the way, its row is read again.
+    async fn take(&self) -> Result<Known, ReplicaError> {
+        let known = self.entry.known.take();
+        match known {
+            Some(known) => Ok(known),
+            None => self.row.read().await,
+        }
     }
 
     /// Changes the state in its turn. The result of `change` is not to be told before [`synced`].
     async fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> Result<T, ReplicaError> {
-        let turn = self.entry.turn.acquire(1).await;
-        let (before, changed_at) = self.load().await?;
-        let mut after = before.clone();
-        let result = change(&mut after);
-        if after == before {
-            *self.entry.state.borrow_mut() = Some((before, changed_at));
-        } else {
-            self.store(&before, after, changed_at).await?;
+        let _turn = self.entry.turn.acquire(1).await;
+        let mut known = self.take().await?;
+        let before = Summary::of(&known.state);
+        let result = change(&mut known.state);
+        if Summary::of(&known.state) != before {
+            known = self.row.store(known).await?;
         }
-        drop(turn);
+        *self.entry.known.borrow_mut() = Some(known);
         Ok(result)
+    }
+
+    /// Notes in the state what need not be durable.
+    async fn note(&self, change: impl FnOnce(&mut State) -> bool) -> Result<(), ReplicaError> {
+        let _turn = self.entry.turn.acquire(1).await;
+        let mut known = self.take().await?;
+        if change(&mut known.state) {
+            let name = (self.table, self.row.key);
+            self.acceptor.noted(self.row.shard, name, &self.entry);
+        }
+        *self.entry.known.borrow_mut() = Some(known);
+        Ok(())
     }
 }
 
@@ -299,22 +477,19 @@ async fn synced(shard: &Shard) -> Result<(), ReplicaError> {
 
 /// Does a replica's part of a phase.
 pub(crate) async fn handle(shard: &Rc<Shard>, request: &PaxosRequest) -> Result<PaxosAnswer, ReplicaError> {
-    let token = token_of(&request.key);
     let store = service::store_of(shard, request.table).await?;
+    let token = token_of(&request.key);
     if store.tablet(token).is_none() {
         return Err(ReplicaError::NotHere(token));
     }
-    let states = paxos_state_id(request.table);
-    let states = shard.store(states).ok_or(ReplicaError::UnknownTable(states))?;
-    let gc_grace = u32::try_from(store.table().options.gc_grace_seconds).unwrap_or(0);
-    let entry = Acceptor::local().entry(request.table, &request.key);
+    let row = Row::new(shard, request.table, &request.key).ok_or(ReplicaError::UnknownTable(request.table))?;
+    let acceptor = Acceptor::local();
+    let entry = acceptor.entry(shard, request.table, &request.key);
     let place = Place {
-        shard,
-        states,
-        request,
-        token,
-        ttl: gc_grace.max(TTL_MIN),
-        entry: &entry,
+        table: request.table,
+        row,
+        acceptor,
+        entry,
     };
     match &request.phase {
         Phase::Prepare(ballot, reads) => {
@@ -346,11 +521,11 @@ pub(crate) async fn handle(shard: &Rc<Shard>, request: &PaxosRequest) -> Result<
                 service::apply(shard, &[(token, value.clone())], false, false).await?;
                 synced(shard).await?;
             }
-            place.change(|state| state.learn(proposal.clone())).await?;
+            place.note(|state| state.learn(proposal.clone())).await?;
             Ok(PaxosAnswer::Done)
         }
         Phase::Prune(ballot) => {
-            place.change(|state| state.prune(*ballot)).await?;
+            place.note(|state| state.prune(*ballot)).await?;
             Ok(PaxosAnswer::Done)
         }
     }
@@ -362,10 +537,8 @@ pub(crate) async fn forget(shard: &Rc<Shard>, table: TableId) -> Result<(), Repl
     let Some(states) = shard.store(paxos_state_id(table)) else {
         return Ok(());
     };
-    let gc_grace = shard
-        .store(table)
-        .map_or(0, |store| store.table().options.gc_grace_seconds);
-    let ttl = u32::try_from(gc_grace).unwrap_or(0).max(TTL_MIN);
+    // What was only learned here has no row yet.
+    write_notes(shard).await?;
     let at = Ballot {
         timestamp_us: runtime::wall_clock_us(),
         ..Ballot::NONE
@@ -379,19 +552,16 @@ pub(crate) async fn forget(shard: &Rc<Shard>, table: TableId) -> Result<(), Repl
         let (cache, from) = (shard.cache.clone(), (tablet.range.after, Vec::new()));
         let mut scan = ScanReader::new(states.table(), tablet.version(), cache, tablet.range, from, limits);
         while let Some(block) = scan.next_block().await? {
-            let request = PaxosRequest {
-                table,
-                key: block.key().to_vec(),
-                phase: Phase::Prune(Ballot::NONE),
+            let Some(row) = Row::new(shard, table, block.key()) else {
+                continue;
             };
-            let entry = Acceptor::local().entry(table, &request.key);
+            let acceptor = Acceptor::local();
+            let entry = acceptor.entry(shard, table, block.key());
             let place = Place {
-                shard,
-                states: states.clone(),
-                request: &request,
-                token: block.token,
-                ttl,
-                entry: &entry,
+                table,
+                row,
+                acceptor,
+                entry,
             };
             place.change(|state| state.forget(at)).await?;
             is_changed = true;

@@ -100,21 +100,6 @@ fn a_batch_whose_coordinator_died_in_the_middle_is_completed_by_the_others() {
     }
 }
 
-/// Tells a cluster's nodes how to truncate.
-fn teach_truncation(cluster: &Cluster) {
-    for node in 0..3 {
-        let shard = cluster.local(node).shard;
-        let truncate = move |id| -> std::pin::Pin<Box<dyn Future<Output = Result<(), String>>>> {
-            let shard = shard.clone();
-            Box::pin(async move {
-                let store = shard.store(id).ok_or("no such table")?;
-                shard.truncate(&store).await
-            })
-        };
-        cluster.local(node).coordinator.on_truncate(Box::new(truncate));
-    }
-}
-
 #[test]
 fn a_batch_that_waits_to_be_completed_does_not_come_back_behind_a_truncation() {
     let (mut cluster, keys) = of_one_copy(8, 1);
@@ -122,7 +107,6 @@ fn a_batch_that_waits_to_be_completed_does_not_come_back_behind_a_truncation() {
     cluster.kill(0);
     cluster.simulation.set_link_up(cluster.id(0), cluster.id(2), true);
     cluster.restart(0);
-    teach_truncation(&cluster);
     let id = cluster.table.id;
     // The holders note it still, and would ask about it only later.
     let truncated = (0..50).any(|_| {
@@ -144,7 +128,6 @@ fn a_batch_that_waits_to_be_completed_does_not_come_back_behind_a_truncation() {
 #[test]
 fn hints_that_wait_do_not_come_back_behind_a_truncation() {
     let (mut cluster, keys) = of_one_copy(9, 1);
-    teach_truncation(&cluster);
     cluster.split(&[2]);
     let key = keys[2];
     let written = cluster.on(0, move |node| async move {

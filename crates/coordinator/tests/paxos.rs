@@ -110,6 +110,73 @@ fn what_acceptors_promised_and_accepted_survives_a_power_loss_of_all_nodes() {
     }
 }
 
+/// Kills all nodes at once and starts them again.
+fn restart_all(cluster: &mut Cluster) {
+    (0..3).for_each(|node| cluster.kill(node));
+    (0..3).for_each(|node| cluster.restart(node));
+}
+
+#[test]
+fn what_was_learned_is_noted_after_a_while_and_until_then_a_restart_costs_the_next_statement_a_round() {
+    for (waits, finished) in [(0, 1), (11, 0)] {
+        let mut cluster = Cluster::new(11, Shape::default());
+        assert_eq!(swap(&mut cluster, 0, 0, 1), Ok(Ok(())));
+        cluster.simulation.run_for(Duration::from_secs(waits));
+        restart_all(&mut cluster);
+        assert_eq!(swap(&mut cluster, 1, 1, 2), Ok(Ok(())), "after {waits} s");
+        let metrics = cluster.local(1).coordinator.metrics();
+        assert_eq!(
+            metrics.cas_finished, finished,
+            "proposals that were finished, {waits} s after the statement"
+        );
+    }
+}
+
+#[test]
+fn a_truncated_row_does_not_come_back_with_what_acceptors_know_of_it() {
+    for seed in 0..5 {
+        let mut cluster = Cluster::new(seed, Shape::default());
+        assert_eq!(swap(&mut cluster, 0, 0, 7), Ok(Ok(())), "seed {seed}");
+        // The last replica learns it a moment after the answer.
+        cluster.simulation.run_for(SECOND);
+        let id = cluster.table.id;
+        let truncated = cluster.on(1, move |node| async move { node.coordinator.truncate(id).await });
+        assert_eq!(truncated, Ok(()), "seed {seed}");
+        for node in 0..3 {
+            cluster.crash(node, CrashKind::PowerLoss);
+        }
+        (0..3).for_each(|node| cluster.restart(node));
+        assert_eq!(
+            swap(&mut cluster, 2, 0, 1),
+            Ok(Ok(())),
+            "seed {seed}: the row is there again"
+        );
+    }
+}
+
+#[test]
+fn states_that_leave_memory_keep_what_was_learned() {
+    let mut cluster = Cluster::new(12, Shape::default());
+    // More partitions than an acceptor keeps in memory.
+    let statements = 17_000_u32;
+    cluster.on(0, move |node| async move {
+        for number in 0..statements {
+            let key = number.to_be_bytes();
+            let done = node.swap(&key, (0, 1), LEVELS, 5 * SECOND).await;
+            assert_eq!(done, Ok(Ok(())), "statement {number}");
+        }
+    });
+    for number in [0_u32, 1, 500] {
+        let key = number.to_be_bytes();
+        let again = cluster.on(1, move |node| async move {
+            node.swap(&key, (1, 2), LEVELS, 5 * SECOND).await
+        });
+        assert_eq!(again, Ok(Ok(())), "partition {number}");
+    }
+    let metrics = cluster.local(1).coordinator.metrics();
+    assert_eq!(metrics.cas_finished, 0, "a statement was finished once more");
+}
+
 #[test]
 fn too_few_replicas_are_told_apart_from_replicas_that_do_not_answer() {
     let mut cluster = Cluster::new(3, Shape::default());

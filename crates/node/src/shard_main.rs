@@ -449,6 +449,9 @@ async fn drain(shared: &Shared, engine: &Rc<Engine>, shard: &Rc<Shard>) -> Resul
         runtime::sleep(Duration::from_millis(5)).await;
     }
     shared.meet(Stage::Finishing).await;
+    if let Err(e) = engine.coordinator.note_learned().await {
+        log::warn!("{e}");
+    }
     // Whatever still waits is refused: a write behind the flush would go with the log.
     shard.close();
     let flushed = shard.flush_all().await;

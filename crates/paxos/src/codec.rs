@@ -27,10 +27,12 @@ impl std::error::Error for Malformed {}
 impl Ballot {
     /// Appends its bytes.
     pub fn encode(self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.timestamp_us.to_le_bytes());
-        out.extend_from_slice(&self.node.to_le_bytes());
-        out.extend_from_slice(&self.shard.to_le_bytes());
-        out.extend_from_slice(&self.unique.to_le_bytes());
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&self.timestamp_us.to_le_bytes());
+        bytes[8..10].copy_from_slice(&self.node.to_le_bytes());
+        bytes[10..12].copy_from_slice(&self.shard.to_le_bytes());
+        bytes[12..].copy_from_slice(&self.unique.to_le_bytes());
+        out.extend_from_slice(&bytes);
     }
 
     /// Reads it.
@@ -38,19 +40,41 @@ impl Ballot {
     /// # Errors
     /// When the bytes end early.
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let cut = |_| Malformed("a whole ballot");
+        let bytes: [u8; 16] = reader.get_array().map_err(|_| Malformed("a whole ballot"))?;
+        let [
+            t0,
+            t1,
+            t2,
+            t3,
+            t4,
+            t5,
+            t6,
+            t7,
+            node0,
+            node1,
+            shard0,
+            shard1,
+            unique @ ..,
+        ] = bytes;
         Ok(Self {
-            timestamp_us: i64::from_le_bytes(reader.get_array().map_err(cut)?),
-            node: u16::from_le_bytes(reader.get_array().map_err(cut)?),
-            shard: u16::from_le_bytes(reader.get_array().map_err(cut)?),
-            unique: u32::from_le_bytes(reader.get_array().map_err(cut)?),
+            timestamp_us: i64::from_le_bytes([t0, t1, t2, t3, t4, t5, t6, t7]),
+            node: u16::from_le_bytes([node0, node1]),
+            shard: u16::from_le_bytes([shard0, shard1]),
+            unique: u32::from_le_bytes(unique),
         })
     }
 }
 
 impl Proposal {
+    /// Room for its bytes.
+    #[must_use]
+    pub fn encoded_bytes_max(&self) -> usize {
+        64 + 16 * self.past.len() + self.value.as_ref().map_or(0, Vec::len)
+    }
+
     /// Appends its bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
+        out.reserve(self.encoded_bytes_max());
         self.ballot.encode(out);
         self.origin.encode(out);
         out.extend_from_slice(&self.past_since_us.to_le_bytes());

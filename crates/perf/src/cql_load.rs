@@ -1,28 +1,30 @@
-//! `ceto perf cql`: load on any server that speaks CQL: ceto, ScyllaDB, Apache Cassandra.
+//! `ceto perf cql`: load on any server that speaks CQL: ceto, ScyllaDB, Apache Cassandra; on one node or several.
 //!
 //! The table and the statements are those of the published figures: `ks.cf ("KEY" blob PRIMARY KEY, "C0".."C4" blob)`, keys of
-//! 8 bytes, values of 34; a read selects all columns of one key, a write updates all of them. Both are prepared, and their
-//! EXECUTE frames (protocol version 4) are encoded once: a request is a copy with another stream id and key.
+//! 8 bytes, values of 34; a read selects all columns of one key, a write updates all of them, a conditional write does if the row
+//! exists. They are prepared on every host, and their EXECUTE frames (protocol version 4) are encoded once: a request is a copy with
+//! another stream id and key.
+//!
+//! Connections go round over the hosts. A *client* is one request in flight: a slot of a connection, `connections x depth` of them.
 
 mod client;
+mod connections;
 mod frames;
 
-use std::cell::Cell;
-use std::rc::Rc;
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use types::token;
-
-use crate::load::{self, Client, Keys, LoadError, LoadOptions, Plan};
+use crate::load::{self, LoadError, LoadOptions};
 use crate::report::Report;
 use client::{Handshake, Setup};
-use frames::{ExecuteFrame, Frames};
+use connections::Connections;
+use frames::{ExecuteFrame, Expected, Frames};
 
-/// Connections are opened again and again until each shard has its share; at most this many times the number needed.
-const SHARD_ATTEMPTS_MAX: u32 = 20;
+const PORT: u16 = 9042;
 
-/// Most in flight on a connection while the table is filled: polite to a server that sheds load.
-const POPULATE_DEPTH_MAX: u16 = 128;
+/// How long a host may take to learn of the table that another one made.
+const SCHEMA_WAIT: Duration = Duration::from_secs(30);
+const SCHEMA_POLL: Duration = Duration::from_millis(100);
 
 /// What to do to the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -36,12 +38,18 @@ pub enum Workload {
 /// Options of `ceto perf cql`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// The server, HOST:PORT.
-    #[arg(long, value_name = "HOST:PORT")]
-    pub connect: String,
+    /// The servers, with commas between; connections are spread over them.
+    #[arg(long, value_name = "HOST[:PORT]", value_delimiter = ',', required = true)]
+    pub connect: Vec<String>,
     /// What to do.
     #[arg(long, value_enum, default_value = "read")]
     pub workload: Workload,
+    /// Conditional writes: update all columns of a key IF EXISTS. Each client (connections x depth) has keys of its own.
+    #[arg(long, conflicts_with = "workload")]
+    pub lwt: bool,
+    /// All clients want the same key.
+    #[arg(long)]
+    pub contended: bool,
     /// Keys in the table.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub partitions: u64,
@@ -52,7 +60,7 @@ pub struct Options {
     #[arg(long, default_value_t = 34, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     pub value_bytes: u32,
     /// Consistency level of the requests.
-    #[arg(long, default_value = "QUORUM")]
+    #[arg(long, alias = "consistency-level", default_value = "QUORUM")]
     pub consistency: String,
     /// The table, KEYSPACE.TABLE; both are made if they do not exist.
     #[arg(long, default_value = "ks.cf")]
@@ -60,7 +68,7 @@ pub struct Options {
     /// Replicas, if the keyspace is made.
     #[arg(long, default_value_t = 1)]
     pub replication_factor: u32,
-    /// Reads: take the table as it is, do not fill it first.
+    /// Reads and conditional writes: take the table as it is, do not fill it first.
     #[arg(long)]
     pub no_populate: bool,
     /// Ask each shard of the server for its own keys, if the server says how it places them.
@@ -88,44 +96,128 @@ pub fn run(options: Options) -> Result<Report, LoadError> {
 
 async fn run_on(options: Options) -> Result<Report, LoadError> {
     let plan = options.load.plan()?;
-    let consistency = frames::consistency_number(&options.consistency)?;
-    let address = load::resolve(&options.connect)?;
+    let job = Job::of(&options);
+    let clients = u64::from(options.load.connections) * u64::from(plan.depth);
+    if job.own_keys(&options) && clients > options.partitions {
+        let partitions = options.partitions;
+        let message = format!("--partitions {partitions}: each of {clients} clients wants a key of its own");
+        return Err(LoadError::Options(message));
+    }
     let setup = Setup {
         user: options.user.clone(),
         password: options.password.clone(),
     };
-    let mut control = setup.open(address).await?;
-    let statements = Statements::of(&options);
-    for statement in &statements.create {
-        control.query(statement).await?;
+    let hosts = Host::prepare_all(&setup, job, &options).await?;
+    let mut connections = Connections::open(&setup, &hosts, &options).await?;
+    if job.needs_rows() && !options.no_populate {
+        connections = connections.populate(&hosts, &options).await?;
     }
-    let read_id = control.prepare(&statements.read).await?;
-    let write_id = control.prepare(&statements.write).await?;
-    let write = ExecuteFrame::new(&write_id, consistency, &values(&options));
-    let read = ExecuteFrame::new(&read_id, consistency, &[]);
-
-    let connections = Connections::open(&setup, address, &options).await?;
-    let connections = if options.workload == Workload::Read && !options.no_populate {
-        connections.populate(&write, &options).await?
-    } else {
-        connections
-    };
-    let (frame, expects_row) = match options.workload {
-        Workload::Read => (read, true),
-        Workload::Write => (write, false),
-    };
-    let name = match options.workload {
-        Workload::Read => "CQL read",
-        Workload::Write => "CQL write",
-    };
-    let keys = connections.keys(&options);
-    let clients = connections.into_clients(keys, || Frames::new(frame.clone(), expects_row));
+    let keys = connections.keys(job.own_keys(&options), &options);
+    let clients = connections.into_clients(keys, |host| Frames::new(hosts[host].execute.clone(), job.expected()));
+    let contended = if options.contended { ", one key" } else { "" };
+    let (name, columns, bytes) = (job.name(), options.columns, options.value_bytes);
     load::drive(
-        format!("{name} of {} x {} bytes", options.columns, options.value_bytes),
+        format!("CQL {name} of {columns} x {bytes} bytes{contended}"),
         clients,
         plan,
     )
     .await
+}
+
+/// What is measured.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Job {
+    Read,
+    Write,
+    ConditionalWrite,
+}
+
+impl Job {
+    fn of(options: &Options) -> Job {
+        match options.workload {
+            _ if options.lwt => Job::ConditionalWrite,
+            Workload::Read => Job::Read,
+            Workload::Write => Job::Write,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Job::Read => "read",
+            Job::Write => "write",
+            Job::ConditionalWrite => "conditional write",
+        }
+    }
+
+    /// Whether it wants rows that exist.
+    fn needs_rows(self) -> bool {
+        self != Job::Write
+    }
+
+    /// Whether clients must not meet.
+    fn own_keys(self, options: &Options) -> bool {
+        self == Job::ConditionalWrite && !options.contended
+    }
+
+    fn expected(self) -> Expected {
+        match self {
+            Job::Read => Expected::Row,
+            Job::Write => Expected::Nothing,
+            Job::ConditionalWrite => Expected::Applied,
+        }
+    }
+}
+
+/// One of the servers, with what it prepared: ids of statements are its own.
+struct Host {
+    address: SocketAddr,
+    execute: ExecuteFrame,
+    /// The statement that fills the table.
+    fill: ExecuteFrame,
+}
+
+impl Host {
+    /// Makes the table through the first host, and prepares on all of them.
+    async fn prepare_all(setup: &Setup, job: Job, options: &Options) -> Result<Vec<Host>, LoadError> {
+        let consistency = frames::consistency_number(&options.consistency)?;
+        let statements = Statements::of(options);
+        let values = values(options);
+        let mut hosts = Vec::with_capacity(options.connect.len());
+        for name in &options.connect {
+            let address = load::resolve(name, Some(PORT))?;
+            let mut control = setup.open(address).await?;
+            if hosts.is_empty() {
+                for statement in &statements.create {
+                    control.query(statement).await?;
+                }
+            }
+            let text = match job {
+                Job::Read => &statements.read,
+                Job::Write => &statements.write,
+                Job::ConditionalWrite => &statements.conditional_write,
+            };
+            let id = prepare_when_known(&mut control, text).await?;
+            let fill_id = control.prepare(&statements.write).await?;
+            let bound = if job == Job::Read { &[] } else { values.as_slice() };
+            hosts.push(Host {
+                address,
+                execute: ExecuteFrame::new(&id, consistency, bound),
+                fill: ExecuteFrame::new(&fill_id, consistency, &values),
+            });
+        }
+        Ok(hosts)
+    }
+}
+
+/// A host may not know yet what another one has just made.
+async fn prepare_when_known(control: &mut Handshake, text: &str) -> Result<Vec<u8>, LoadError> {
+    let deadline = runtime::now() + SCHEMA_WAIT;
+    loop {
+        match control.prepare(text).await {
+            Err(LoadError::Refused(_)) if runtime::now() < deadline => runtime::sleep(SCHEMA_POLL).await,
+            result => return result,
+        }
+    }
 }
 
 /// The values of every row: bytes by chance, so that a server's compression has no easier work than with real data.
@@ -143,6 +235,7 @@ struct Statements {
     create: Vec<String>,
     read: String,
     write: String,
+    conditional_write: String,
 }
 
 impl Statements {
@@ -158,6 +251,7 @@ impl Statements {
                 .join(", ")
         };
         let read_columns = columns.join(", ");
+        let write = format!("UPDATE {table} SET {} WHERE \"KEY\" = ?", list(" = ?"));
         Statements {
             create: vec![
                 format!(
@@ -171,150 +265,8 @@ impl Statements {
                 ),
             ],
             read: format!("SELECT {read_columns} FROM {table} WHERE \"KEY\" = ?"),
-            write: format!("UPDATE {table} SET {} WHERE \"KEY\" = ?", list(" = ?")),
+            conditional_write: format!("{write} IF EXISTS"),
+            write,
         }
-    }
-}
-
-/// The connections of a run, each with the shard it reached.
-struct Connections {
-    open: Vec<Handshake>,
-    shard_aware: bool,
-}
-
-impl Connections {
-    async fn open(setup: &Setup, address: std::net::SocketAddr, options: &Options) -> Result<Connections, LoadError> {
-        let wanted = options.load.connections;
-        let mut open = Vec::new();
-        if !options.shard_aware {
-            for _ in 0..wanted {
-                open.push(setup.open(address).await?);
-            }
-            return Ok(Connections {
-                open,
-                shard_aware: false,
-            });
-        }
-        let first = setup.open(address).await?;
-        let Some(sharding) = first.sharding else {
-            return Err(LoadError::Options(
-                "--shard-aware: the server announces no shards".to_string(),
-            ));
-        };
-        let shard_address = match sharding.port {
-            Some(port) => std::net::SocketAddr::new(address.ip(), port),
-            None => address,
-        };
-        // On the shard-aware port the source port decides, elsewhere the server: both spread, so we keep what is needed.
-        let per_shard = wanted.div_ceil(sharding.shards);
-        let mut counts = vec![0_u32; sharding.shards as usize];
-        for _ in 0..wanted * SHARD_ATTEMPTS_MAX {
-            if open.len() as u32 == wanted {
-                break;
-            }
-            let connection = setup.open(shard_address).await?;
-            let shard = connection.sharding.map_or(0, |sharding| sharding.shard) as usize;
-            if let Some(count) = counts.get_mut(shard)
-                && *count < per_shard
-            {
-                *count += 1;
-                open.push(connection);
-            }
-        }
-        if counts.contains(&0) || (open.len() as u32) < wanted {
-            let message = format!("--shard-aware: {wanted} connections did not spread over the shards: {counts:?}");
-            return Err(LoadError::Options(message));
-        }
-        Ok(Connections {
-            open,
-            shard_aware: true,
-        })
-    }
-
-    /// Writes every key once.
-    async fn populate(self, write: &ExecuteFrame, options: &Options) -> Result<Connections, LoadError> {
-        let next = Rc::new(Cell::new(0));
-        let keys = vec![
-            Keys::Sequence {
-                next,
-                end: options.partitions
-            };
-            self.open.len()
-        ];
-        let shard_aware = self.shard_aware;
-        let shardings: Vec<_> = self.open.iter().map(|connection| connection.sharding).collect();
-        let plan = Plan {
-            depth: options.load.plan()?.depth.min(POPULATE_DEPTH_MAX),
-            rate: None,
-            warm_up: Duration::ZERO,
-            duration: None,
-            operations: None,
-            server_pid: None,
-        };
-        let clients = self.into_clients(keys, || Frames::new(write.clone(), false));
-        let (report, streams) = load::drive_and_keep("populate".to_string(), clients, plan).await?;
-        if let Some(first) = report.first_error {
-            return Err(LoadError::Refused(format!("filling the table: {first}")));
-        }
-        let open = streams
-            .into_iter()
-            .zip(shardings)
-            .map(|(stream, sharding)| Handshake::again(stream, sharding));
-        Ok(Connections {
-            open: open.collect(),
-            shard_aware,
-        })
-    }
-
-    /// Which keys each connection asks for.
-    fn keys(&self, options: &Options) -> Vec<Keys> {
-        let seed = |position: usize| {
-            options
-                .load
-                .seed
-                .wrapping_mul(0x1_0000_0001)
-                .wrapping_add(position as u64)
-        };
-        let all = |position| Keys::Uniform {
-            state: seed(position),
-            below: options.partitions,
-        };
-        let Some(sharding) = self
-            .open
-            .first()
-            .and_then(|first| first.sharding)
-            .filter(|_| self.shard_aware)
-        else {
-            return (0..self.open.len()).map(all).collect();
-        };
-        let mut of_shard = vec![Vec::new(); sharding.shards as usize];
-        for key in 0..options.partitions {
-            let shard = token::shard_of(
-                token::token_of(&key.to_be_bytes()),
-                sharding.shards,
-                sharding.ignore_msb,
-            );
-            of_shard[shard as usize].push(key);
-        }
-        let of_shard: Vec<Rc<Vec<u64>>> = of_shard.into_iter().map(Rc::new).collect();
-        let one_of = |(position, connection): (usize, &Handshake)| {
-            let shard = connection.sharding.map_or(0, |sharding| sharding.shard);
-            Keys::OneOf {
-                state: seed(position),
-                keys: Rc::clone(&of_shard[shard as usize]),
-            }
-        };
-        self.open.iter().enumerate().map(one_of).collect()
-    }
-
-    fn into_clients(self, keys: Vec<Keys>, frames: impl Fn() -> Frames) -> Vec<Client<Frames>> {
-        let pairs = self.open.into_iter().zip(keys);
-        pairs
-            .map(|(connection, keys)| Client {
-                stream: connection.stream,
-                protocol: frames(),
-                keys,
-            })
-            .collect()
     }
 }

@@ -60,9 +60,9 @@ pub struct LoadOptions {
     /// Seed of the choice of keys.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// The server's process id: its CPU time per operation is then told.
-    #[arg(long)]
-    pub server_pid: Option<u32>,
+    /// The process ids of the servers, with commas between: their CPU time per operation, together, is then told.
+    #[arg(long, value_delimiter = ',')]
+    pub server_pid: Vec<u32>,
     /// The processor to run on.
     #[arg(long)]
     pub pin: Option<usize>,
@@ -106,6 +106,8 @@ pub(crate) enum Outcome {
     Done,
     /// A read that found nothing.
     Empty,
+    /// A statement whose condition did not hold.
+    NotApplied,
     /// An error, by its name and its text.
     Failed {
         name: String,
@@ -140,10 +142,20 @@ pub(crate) enum Keys {
     Uniform { state: u64, below: u64 },
     /// Any of a list, equally often: the keys of one shard.
     OneOf { state: u64, keys: Rc<Vec<u64>> },
+    /// Each slot of each connection is a client with keys that no other client asks for: every `clients`th, from its own number on.
+    Own {
+        state: u64,
+        client_of_slot_0: u64,
+        clients: u64,
+        below: u64,
+    },
+    /// Always this one.
+    Only(u64),
 }
 
 impl Keys {
-    fn next(&mut self) -> Option<u64> {
+    /// The key of the next request in a slot.
+    fn next(&mut self, slot: u16) -> Option<u64> {
         match self {
             Keys::Sequence { next, end } => {
                 let key = next.get();
@@ -152,6 +164,17 @@ impl Keys {
             }
             Keys::Uniform { state, below } => Some(random_below(state, *below)),
             Keys::OneOf { state, keys } => keys.get(random_below(state, keys.len() as u64) as usize).copied(),
+            Keys::Own {
+                state,
+                client_of_slot_0,
+                clients,
+                below,
+            } => {
+                let client = *client_of_slot_0 + u64::from(slot);
+                let own = below.checked_sub(client)?.div_ceil(*clients);
+                (own > 0).then(|| client + *clients * random_below(state, own))
+            }
+            Keys::Only(key) => Some(*key),
         }
     }
 }
@@ -174,7 +197,7 @@ pub(crate) struct Client<P> {
 }
 
 /// How long, how much.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) depth: u16,
     pub(crate) rate: Option<f64>,
@@ -182,7 +205,8 @@ pub(crate) struct Plan {
     /// `None`: until the operations are done, or the keys are used up.
     pub(crate) duration: Option<Duration>,
     pub(crate) operations: Option<u64>,
-    pub(crate) server_pid: Option<u32>,
+    /// The servers' processes, if their CPU time is asked for.
+    pub(crate) server_pids: Vec<u32>,
 }
 
 impl LoadOptions {
@@ -206,7 +230,7 @@ impl LoadOptions {
                 Some(seconds("duration", self.duration)?)
             },
             operations: self.operations,
-            server_pid: self.server_pid,
+            server_pids: self.server_pid.clone(),
         })
     }
 
@@ -239,6 +263,8 @@ struct Results {
     errors: BTreeMap<String, u64>,
     first_error: Option<String>,
     reads_empty: u64,
+    not_applied: u64,
+    answers_of_slowest_client: Option<u64>,
     last_answer: Instant,
 }
 
@@ -260,23 +286,27 @@ impl Run {
         true
     }
 
-    /// Counts an answer to a request that was due at `due`.
-    fn count(&self, results: &mut Results, due: Instant, now: Instant, outcome: Outcome) {
+    /// Counts an answer to a request that was due at `due`. Whether it is one of the measured answers, and no error.
+    fn count(&self, results: &mut Results, due: Instant, now: Instant, outcome: Outcome) -> bool {
         self.answered.set(self.answered.get() + 1);
         let measured = if self.plan.operations.is_some() {
             due >= self.measure_from
         } else {
             now < self.end.get()
         };
-        if now >= self.measure_from && measured {
+        let measured = measured && now >= self.measure_from;
+        if measured {
             results.latency.record(now.as_nanos().saturating_sub(due.as_nanos()));
             results.last_answer = now;
             results.reads_empty += u64::from(outcome == Outcome::Empty);
+            results.not_applied += u64::from(outcome == Outcome::NotApplied);
         }
         if let Outcome::Failed { name, text } = outcome {
             results.first_error.get_or_insert_with(|| format!("{name}: {text}"));
             *results.errors.entry(name).or_default() += 1;
+            return false;
         }
+        measured
     }
 }
 
@@ -290,10 +320,11 @@ struct Sample {
 impl Sample {
     fn take(run: &Run) -> Result<Sample, LoadError> {
         let cpu = |pid: &str| process::cpu_time_us(pid).map_err(|error| LoadError::Io("CPU time".to_string(), error));
-        let server_cpu_us = run.plan.server_pid.map(|pid| cpu(&pid.to_string())).transpose()?;
+        let pids = &run.plan.server_pids;
+        let server_cpu_us: u64 = pids.iter().map(|pid| cpu(&pid.to_string())).sum::<Result<_, _>>()?;
         Ok(Sample {
             answered: run.answered.get(),
-            server_cpu_us,
+            server_cpu_us: (!pids.is_empty()).then_some(server_cpu_us),
             client_cpu_us: cpu("self")?,
         })
     }
@@ -320,8 +351,8 @@ pub(crate) async fn drive_and_keep<P: Protocol>(
     let end = plan
         .duration
         .map_or_else(|| later(start, FOREVER), |duration| later(measure_from, duration));
+    let timed = plan.duration.is_some();
     let run = Rc::new(Run {
-        plan,
         measure_from,
         end: Cell::new(end),
         operations_left: Cell::new(plan.operations.unwrap_or(u64::MAX)),
@@ -332,8 +363,11 @@ pub(crate) async fn drive_and_keep<P: Protocol>(
             errors: BTreeMap::new(),
             first_error: None,
             reads_empty: 0,
+            not_applied: 0,
+            answers_of_slowest_client: None,
             last_answer: measure_from,
         }),
+        plan,
     });
     let mut tasks = Vec::new();
     for (position, client) in (0_u32..).zip(clients) {
@@ -354,13 +388,13 @@ pub(crate) async fn drive_and_keep<P: Protocol>(
     runtime::sleep_until(measure_from).await;
     let before = Sample::take(&run)?;
     let mut after = None;
-    if plan.duration.is_some() {
+    if timed {
         runtime::sleep_until(end).await;
         after = Some(Sample::take(&run)?);
     }
     let mut streams = Vec::new();
     for task in tasks {
-        let ended = if plan.duration.is_some() {
+        let ended = if timed {
             let waited = runtime::timeout(DRAIN_TIMEOUT, task).await;
             waited.map_err(|_| {
                 let error = io::Error::from(io::ErrorKind::TimedOut);
@@ -400,6 +434,7 @@ fn summarize(workload: String, connections: u32, run: &Run, before: &Sample, aft
         (Some(before), Some(after)) => Some(after.saturating_sub(before) as f64 / answered),
         _ => None,
     };
+    let errors = std::mem::take(&mut results.errors);
     Report {
         workload,
         connections,
@@ -409,13 +444,25 @@ fn summarize(workload: String, connections: u32, run: &Run, before: &Sample, aft
         operations,
         rate: operations as f64 / seconds,
         latency: LatencySummary::of(&results.latency),
-        errors: std::mem::take(&mut results.errors),
+        timeouts: errors
+            .iter()
+            .filter(|(name, _)| is_timeout(name))
+            .map(|(_, count)| count)
+            .sum(),
+        errors,
         first_error: results.first_error.take(),
         reads_empty: results.reads_empty,
+        not_applied: results.not_applied,
+        answers_of_slowest_client: results.answers_of_slowest_client,
         unsent: run.unsent.get(),
         server_cpu_us_per_operation,
         client_cpu_us_per_operation: after.client_cpu_us.saturating_sub(before.client_cpu_us) as f64 / answered,
     }
+}
+
+/// Whether an error of this name says that replicas did not answer in time.
+fn is_timeout(name: &str) -> bool {
+    name.contains("TIMEOUT") || name == "CAS_WRITE_UNKNOWN"
 }
 
 /// Runs a load generator's future on a shard of its own, and writes the result where the options say.
@@ -444,10 +491,14 @@ where
     Ok(report)
 }
 
-/// The first address of `host:port`.
-pub(crate) fn resolve(host_and_port: &str) -> Result<SocketAddr, LoadError> {
+/// The first address of `host:port`; the port may be left out where there is a usual one.
+pub(crate) fn resolve(host_and_port: &str, usual_port: Option<u16>) -> Result<SocketAddr, LoadError> {
     let io_error = |error| LoadError::Io(format!("--connect {host_and_port}"), error);
-    let mut addresses = host_and_port.to_socket_addrs().map_err(io_error)?;
+    let addresses = match usual_port {
+        Some(port) if !host_and_port.contains(':') => (host_and_port, port).to_socket_addrs(),
+        _ => host_and_port.to_socket_addrs(),
+    };
+    let mut addresses = addresses.map_err(io_error)?;
     addresses
         .next()
         .ok_or_else(|| io_error(io::Error::from(io::ErrorKind::NotFound)))

@@ -47,7 +47,7 @@ pub fn run(options: Options) -> Result<Report, LoadError> {
 
 async fn run_on(options: Options) -> Result<Report, LoadError> {
     let plan = options.load.plan()?;
-    let address = load::resolve(&options.connect)?;
+    let address = load::resolve(&options.connect, None)?;
     let mut streams = Vec::new();
     for _ in 0..options.load.connections {
         let stream = TcpStream::connect(address).await;
@@ -72,8 +72,8 @@ async fn run_on(options: Options) -> Result<Report, LoadError> {
             warm_up: Duration::ZERO,
             duration: None,
             operations: None,
-            server_pid: None,
-            ..plan
+            server_pids: Vec::new(),
+            ..plan.clone()
         };
         let (report, kept) = load::drive_and_keep("populate".to_string(), clients(streams, keys, &set), once).await?;
         if let Some(first) = report.first_error {

@@ -52,15 +52,21 @@ pub struct Report {
     pub rate: f64,
     /// From the moment a request was to be sent, to the moment its answer was read.
     pub latency: LatencySummary,
-    /// Answers that were errors, by what the server called them.
+    /// Answers that were errors, by what the server called them; those of the warm-up too.
     pub errors: BTreeMap<String, u64>,
+    /// Errors that say that replicas did not answer in time.
+    pub timeouts: u64,
     /// The text of the first error.
     pub first_error: Option<String>,
     /// Reads that found nothing.
     pub reads_empty: u64,
+    /// Statements whose condition did not hold.
+    pub not_applied: u64,
+    /// Good answers that the client got that got the fewest; a client is one request in flight. Of closed loops.
+    pub answers_of_slowest_client: Option<u64>,
     /// Requests that were due before the end and could not be sent, because all in flight were unanswered.
     pub unsent: u64,
-    /// The server's CPU time per answer, in microseconds, if its process id was given.
+    /// The servers' CPU time per answer, in microseconds, together, if their process ids were given.
     pub server_cpu_us_per_operation: Option<f64>,
     /// Our own CPU time per answer, in microseconds: at the reciprocal of the rate, it is we who are the limit.
     pub client_cpu_us_per_operation: f64,
@@ -86,11 +92,12 @@ impl fmt::Display for Report {
         }
         writeln!(
             formatter,
-            "  {:.0} operations/s ({} in {:.2} s), {} errors",
+            "  {:.0} operations/s ({} in {:.2} s), {} errors, {} of them timeouts",
             self.rate,
             self.operations,
             self.seconds,
-            self.errors_total()
+            self.errors_total(),
+            self.timeouts
         )?;
         let latency = &self.latency;
         writeln!(
@@ -114,6 +121,9 @@ impl fmt::Display for Report {
         }
         if self.reads_empty > 0 {
             writeln!(formatter, "  {} reads found nothing", self.reads_empty)?;
+        }
+        if self.not_applied > 0 {
+            writeln!(formatter, "  {} conditions did not hold", self.not_applied)?;
         }
         if self.unsent > 0 {
             writeln!(

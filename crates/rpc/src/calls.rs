@@ -122,6 +122,12 @@ impl Calls {
         self.waiting == 0 && self.may_send(bytes, outbox_bytes)
     }
 
+    /// Whether a one-way message of so many bytes may be handed to the outbox. It passes the calls in line: it waits for no answer, and who
+    /// asks whether a busy node lives must not wait for its work.
+    pub(crate) fn may_pass(&self, bytes: usize, outbox_bytes: usize) -> bool {
+        self.one_way_waiting == 0 && (outbox_bytes == 0 || outbox_bytes + bytes <= self.outbox_bytes_max)
+    }
+
     fn insert(&mut self, deadline: Instant, state: State) -> Ticket {
         if let Some(slot) = self.free.pop() {
             let entry = &mut self.entries[slot as usize];
@@ -458,6 +464,21 @@ mod tests {
         let outgoing = calls.next(at(11), 0).expect("one is in line");
         assert_eq!(outgoing.ticket, Some(call));
         assert_eq!(calls.waiting, 0);
+    }
+
+    #[test]
+    fn a_message_passes_calls_that_wait_for_answers_but_no_message_and_no_full_outbox() {
+        let mut calls = calls();
+        let outbox_bytes_max = calls.outbox_bytes_max;
+        while calls.may_send_at_once(1, 0) {
+            calls.start(at(1000), 1);
+        }
+        enqueue(&mut calls, 5).expect("there is room");
+        assert!(calls.may_pass(10, 0), "a call in line holds a message up");
+        assert!(calls.may_pass(outbox_bytes_max - 5, 5));
+        assert!(!calls.may_pass(outbox_bytes_max, 5), "the outbox is full");
+        calls.enqueue(at(0), at(1000), 7, vec![], true).expect("there is room");
+        assert!(!calls.may_pass(10, 0), "a message passes another");
     }
 
     #[test]

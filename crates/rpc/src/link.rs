@@ -138,7 +138,10 @@ impl Link {
         self.prepare(rpc, now)?;
         let mut calls = self.calls.borrow_mut();
         if let Phase::Connected { outbox, .. } = &*self.phase.borrow()
-            && calls.may_send_at_once(body.len(), outbox.bytes())
+            && match is_one_way {
+                true => calls.may_pass(body.len(), outbox.bytes()),
+                false => calls.may_send_at_once(body.len(), outbox.bytes()),
+            }
         {
             let ticket = (!is_one_way).then(|| calls.start(deadline, body.len()));
             push_request(outbox, ticket, verb, deadline - now, &body);

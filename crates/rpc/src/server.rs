@@ -18,7 +18,7 @@ use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -412,7 +412,15 @@ fn handle(
         is_one_way,
     });
     match reply {
-        Reply::Later(future) => {
+        Reply::Later(mut future) => {
+            // What memory can serve is ready now and needs no task. What is not is polled again by its task, which leaves its own waker.
+            let mut nobody = Context::from_waker(Waker::noop());
+            if let Poll::Ready(answer) = future.as_mut().poll(&mut nobody) {
+                if !is_one_way {
+                    send_answer(rpc, served, id, answer);
+                }
+                return;
+            }
             let slot = served.take_slot(id);
             served.handling.set(served.handling.get() + 1);
             served.handling_bytes.set(served.handling_bytes.get() + body.len());

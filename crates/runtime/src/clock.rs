@@ -93,6 +93,19 @@ fn os_now() -> Instant {
     Instant(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX))
 }
 
+/// Processor time of this thread, in user mode and in the kernel; zero in the simulator, where all shards have one thread.
+pub(crate) fn thread_cpu_time() -> Duration {
+    if world::is_simulated() {
+        return Duration::ZERO;
+    }
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes one timespec, to a place that lives through the call.
+    let code = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    assert_eq!(code, 0, "every Linux has this clock");
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
 /// The processor's counter. Only differences mean something; [`ticks_in`] converts.
 #[inline]
 pub(crate) fn ticks() -> u64 {

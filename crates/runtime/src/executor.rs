@@ -9,12 +9,14 @@ use crate::clock::{self, Instant};
 use crate::driver::{Driver, Wait};
 use crate::gate::{Gate, TaskId};
 use crate::group::{GROUPS_MAX, Group, RunQueues};
+use crate::instructions::InstructionCounter;
 use crate::mailbox::{self, Mailboxes};
+use crate::sim::world;
 use crate::start::Node;
 use crate::task::{self, JoinHandle, TaskFuture, Tasks};
 use crate::timer::Timers;
 use std::any::{Any, TypeId};
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::fmt;
 use std::future::Future;
 use std::mem::ManuallyDrop;
@@ -68,6 +70,8 @@ pub(crate) struct Executor {
     spin: Duration,
     locals: RefCell<Vec<(TypeId, Rc<dyn Any>)>>,
     counters: Counters,
+    /// Of this thread; started when somebody first asks, because a counter makes each switch of threads dearer.
+    instructions: OnceCell<Option<InstructionCounter>>,
 }
 
 #[derive(Default)]
@@ -98,6 +102,10 @@ pub struct Metrics {
     pub messages_overflowed: u64,
     /// Run time of each scheduling group that ran, by name.
     pub group_run_times: Vec<(String, Duration)>,
+    /// Processor time of the shard's thread, the kernel's part included; zero in the simulator.
+    pub cpu_time: Duration,
+    /// User instructions of the shard's thread since somebody first asked for these figures, where they are counted.
+    pub user_instructions: Option<u64>,
 }
 
 thread_local! {
@@ -174,6 +182,7 @@ impl Executor {
             spin,
             locals: RefCell::default(),
             counters: Counters::default(),
+            instructions: OnceCell::new(),
         }
     }
 
@@ -183,6 +192,17 @@ impl Executor {
             _executor: self,
             former: CURRENT.replace(self),
         }
+    }
+
+    fn user_instructions(&self) -> Option<u64> {
+        let start = || {
+            if world::is_simulated() {
+                None
+            } else {
+                InstructionCounter::start()
+            }
+        };
+        self.instructions.get_or_init(start).as_ref()?.read()
     }
 
     /// The loop of a production shard, until `done`.
@@ -529,6 +549,8 @@ pub fn metrics() -> Metrics {
                     )
                 })
                 .collect(),
+            cpu_time: clock::thread_cpu_time(),
+            user_instructions: executor.user_instructions(),
         }
     })
 }

@@ -14,6 +14,7 @@ pub struct Notify(Rc<RefCell<NotifyState>>);
 
 #[derive(Default)]
 struct NotifyState {
+    /// By their tickets, which grow.
     waiters: VecDeque<(u64, Waker)>,
     /// Tickets given out; a waiter is told by its ticket being taken from the queue.
     next_ticket: u64,
@@ -97,8 +98,8 @@ impl Future for Notified {
                 state.told.swap_remove(position);
                 true
             } else {
-                if let Some((_, waker)) = state.waiters.iter_mut().find(|(waiting, _)| *waiting == ticket) {
-                    waker.clone_from(context.waker());
+                if let Ok(position) = state.waiters.binary_search_by_key(&ticket, |(waiting, _)| *waiting) {
+                    state.waiters[position].1.clone_from(context.waker());
                 }
                 false
             }
@@ -119,7 +120,9 @@ impl Drop for Notified {
         let pass_on = {
             let mut state = self.notify.borrow_mut();
             let ticket = self.ticket;
-            state.waiters.retain(|(waiting, _)| *waiting != ticket);
+            if let Ok(position) = state.waiters.binary_search_by_key(&ticket, |(waiting, _)| *waiting) {
+                state.waiters.remove(position);
+            }
             match state.told.iter().position(|&told| told == ticket) {
                 Some(position) => {
                     state.told.swap_remove(position);

@@ -121,6 +121,23 @@ fn an_idle_shard_sleeps_in_the_kernel() {
 }
 
 #[test]
+fn what_a_shard_computes_is_seen_in_its_metrics() {
+    let result = runtime::run(options(1, Backend::Auto), |_| {
+        Box::pin(async {
+            let before = runtime::metrics();
+            let sum = (0..3_000_000_u64).fold(0, |sum, i| std::hint::black_box(sum ^ i));
+            let after = runtime::metrics();
+            let cpu_time = after.cpu_time - before.cpu_time;
+            assert!(!cpu_time.is_zero(), "three million steps (to {sum}) took no time");
+            if let (Some(before), Some(after)) = (before.user_instructions, after.user_instructions) {
+                assert!(after > before + 3_000_000, "the count went from {before} to {after}");
+            }
+        })
+    });
+    result.expect("some backend works everywhere");
+}
+
+#[test]
 fn a_poll_that_keeps_its_shard_is_counted_as_a_stall() {
     let result = runtime::run(options(1, Backend::Auto), |_| {
         Box::pin(async {

@@ -76,9 +76,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let started = runtime::now();
     map.apply(&TabletChange::decode(&bytes)?)?;
     println!(
-        "change of {EDITS} scattered tablets, {} bytes, decoded and applied: {:?}",
+        "change of {EDITS} scattered tablets, {} bytes, decoded and applied: {:.3} ms",
         bytes.len(),
-        runtime::now() - started
+        (runtime::now() - started).as_secs_f64() * 1e3
     );
     println!("memory with {EDITS} transitions: {} bytes", map.memory_bytes());
     drop(reader);

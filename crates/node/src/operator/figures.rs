@@ -1,6 +1,7 @@
 //! Everything that a shard counts, as figures with the shard's label.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use admin::operator::{Figure, Node, Value};
 use coordinator::Metrics;
@@ -261,9 +262,16 @@ fn machine(shard: &mut Shard) {
     for (name, help, count) in told {
         shard.count(name, help, count);
     }
+    let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    let help = "Processor time of the shard's thread, the kernel's part included, in microseconds.";
+    shard.count("shard_cpu_time_us_total", help, micros(metrics.cpu_time));
+    if let Some(count) = metrics.user_instructions {
+        let help = "User instructions of the shard's thread since metrics were first asked for.";
+        shard.count("shard_user_instructions_total", help, count);
+    }
     for (group, run_time) in &metrics.group_run_times {
         let help = "Processor time of a scheduling group, in microseconds.";
-        let us = u64::try_from(run_time.as_micros()).unwrap_or(u64::MAX);
+        let us = micros(*run_time);
         shard.add("group_run_time_us_total", help, &[("group", group)], Value::Counter(us));
     }
 }

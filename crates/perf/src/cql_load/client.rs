@@ -130,6 +130,7 @@ impl Handshake {
                 let consumed = HEADER_BYTES + frame.body.len();
                 if frame.opcode == OPCODE_ERROR {
                     let (name, text) = frame.error();
+                    self.input.drain(..consumed);
                     return Err(LoadError::Refused(format!("{name}: {text}")));
                 }
                 let body = message_of(&frame).ok_or_else(|| unexpected("what precedes a message", frame.opcode))?;

@@ -51,15 +51,25 @@ impl ExecuteFrame {
     }
 }
 
+/// What a good answer holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Expected {
+    Nothing,
+    /// At least one row.
+    Row,
+    /// A row whose first column is true: the condition held.
+    Applied,
+}
+
 /// How a connection of a run speaks.
 pub(super) struct Frames {
     execute: ExecuteFrame,
-    expects_row: bool,
+    expected: Expected,
 }
 
 impl Frames {
-    pub(super) fn new(execute: ExecuteFrame, expects_row: bool) -> Frames {
-        Frames { execute, expects_row }
+    pub(super) fn new(execute: ExecuteFrame, expected: Expected) -> Frames {
+        Frames { execute, expected }
     }
 }
 
@@ -79,8 +89,11 @@ impl Protocol for Frames {
             return Ok(None);
         };
         let outcome = match frame.opcode {
-            OPCODE_RESULT if !self.expects_row || frame.row_count() > 0 => Outcome::Done,
-            OPCODE_RESULT => Outcome::Empty,
+            OPCODE_RESULT => match self.expected {
+                Expected::Row if frame.row_count() == 0 => Outcome::Empty,
+                Expected::Applied if !frame.is_applied() => Outcome::NotApplied,
+                Expected::Nothing | Expected::Row | Expected::Applied => Outcome::Done,
+            },
             OPCODE_ERROR => {
                 let (name, text) = frame.error();
                 Outcome::Failed { name, text }
@@ -141,6 +154,38 @@ impl<'a> ResponseFrame<'a> {
         }
     }
 
+    /// Whether the first column of the first row is the boolean true. Servers answer conditional statements with metadata, because
+    /// the columns depend on whether the condition held.
+    fn is_applied(&self) -> bool {
+        self.first_cell() == Some(&[1])
+    }
+
+    /// The first cell of a RESULT that has rows of blobs and booleans.
+    fn first_cell(&self) -> Option<&'a [u8]> {
+        const GLOBAL_TABLE: u32 = 1;
+        const MORE_PAGES: u32 = 2;
+        const NO_METADATA: u32 = 4;
+        let rest = self.body.strip_prefix(&[0, 0, 0, 2])?;
+        let (flags, rest) = read_int(rest)?;
+        let (columns, mut rest) = read_int(rest)?;
+        if flags & MORE_PAGES != 0 {
+            (_, rest) = read_bytes(rest)?;
+        }
+        if flags & NO_METADATA == 0 {
+            let named_each = flags & GLOBAL_TABLE == 0;
+            if !named_each {
+                rest = skip_strings(rest, 2)?;
+            }
+            for _ in 0..columns {
+                // Keyspace and table, where they are not said once; the name; the type's number.
+                rest = skip_strings(rest, if named_each { 3 } else { 1 })?.get(2..)?;
+            }
+        }
+        let (rows, rest) = read_int(rest)?;
+        let (cell, _) = read_bytes(rest)?;
+        (rows > 0).then_some(cell)
+    }
+
     /// The name and the text of an ERROR.
     pub(super) fn error(&self) -> (String, String) {
         let Some((code, rest)) = self.body.split_first_chunk::<4>() else {
@@ -149,6 +194,7 @@ impl<'a> ResponseFrame<'a> {
         let text = rest
             .split_first_chunk::<2>()
             .and_then(|(length, text)| text.get(..usize::from(u16::from_be_bytes(*length))));
+        let behind_text = text.and_then(|text| rest.get(2 + text.len()..)).unwrap_or_default();
         let text = String::from_utf8_lossy(text.unwrap_or_default()).into_owned();
         let code = u32::from_be_bytes(*code);
         let name = match code {
@@ -158,10 +204,12 @@ impl<'a> ResponseFrame<'a> {
             0x1000 => "UNAVAILABLE",
             0x1001 => "OVERLOADED",
             0x1002 => "IS_BOOTSTRAPPING",
+            0x1100 if is_of_conditional_write(behind_text) => "WRITE_TIMEOUT of CAS",
             0x1100 => "WRITE_TIMEOUT",
             0x1200 => "READ_TIMEOUT",
             0x1300 => "READ_FAILURE",
             0x1500 => "WRITE_FAILURE",
+            0x1700 => "CAS_WRITE_UNKNOWN",
             0x2000 => "SYNTAX_ERROR",
             0x2100 => "UNAUTHORIZED",
             0x2200 => "INVALID",
@@ -172,6 +220,30 @@ impl<'a> ResponseFrame<'a> {
         };
         (name.to_string(), text)
     }
+}
+
+/// What follows the text of a WRITE_TIMEOUT: consistency level, answers received, answers wanted, kind of write.
+fn is_of_conditional_write(behind_text: &[u8]) -> bool {
+    behind_text.get(10..).is_some_and(|kind| kind.starts_with(b"\0\x03CAS"))
+}
+
+fn read_int(bytes: &[u8]) -> Option<(u32, &[u8])> {
+    let (number, rest) = bytes.split_first_chunk()?;
+    Some((u32::from_be_bytes(*number), rest))
+}
+
+/// Bytes behind their length; a null has none.
+fn read_bytes(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = read_int(bytes)?;
+    rest.split_at_checked(usize::try_from(length as i32).unwrap_or(0))
+}
+
+fn skip_strings(mut bytes: &[u8], count: u32) -> Option<&[u8]> {
+    for _ in 0..count {
+        let (length, rest) = bytes.split_first_chunk()?;
+        bytes = rest.get(usize::from(u16::from_be_bytes(*length))..)?;
+    }
+    Some(bytes)
 }
 
 /// The number of a consistency level.
@@ -202,7 +274,7 @@ mod tests {
     #[test]
     fn a_request_is_a_copy_with_another_stream_and_key() {
         let frame = ExecuteFrame::new(b"id", 4, &[b"vv".to_vec()]);
-        let mut frames = Frames::new(frame, false);
+        let mut frames = Frames::new(frame, Expected::Nothing);
         let mut out = b"before".to_vec();
         frames.append_request(&mut out, 0x0102, 0x0304_0506_0708_090a);
         let expected = [
@@ -217,7 +289,7 @@ mod tests {
 
     #[test]
     fn answers_are_told_apart() {
-        let mut frames = Frames::new(ExecuteFrame::new(b"", 1, &[]), true);
+        let mut frames = Frames::new(ExecuteFrame::new(b"", 1, &[]), Expected::Row);
         let row = [0, 0, 0, 2, 0, 0, 0, 4, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0];
         let no_row = [0, 0, 0, 2, 0, 0, 0, 4, 0, 0, 0, 1, 0, 0, 0, 0];
         let void = [0, 0, 0, 1];
@@ -249,7 +321,7 @@ mod tests {
                 }
             );
         }
-        let mut writes = Frames::new(ExecuteFrame::new(b"", 1, &[]), false);
+        let mut writes = Frames::new(ExecuteFrame::new(b"", 1, &[]), Expected::Nothing);
         let written = writes
             .next_answer(&[0x84, 0, 0, 0, 8, 0, 0, 0, 4, 0, 0, 0, 1])
             .expect("an answer");
@@ -263,6 +335,70 @@ mod tests {
                 writes.next_answer(strange).is_err(),
                 "{strange:?} was taken for an answer"
             );
+        }
+    }
+    #[test]
+    fn a_condition_that_did_not_hold_is_told_from_one_that_did() {
+        let with_metadata = |flags: u8, tables: &[u8], applied: &[u8]| {
+            let column: &[u8] = b"\0\x09[applied]\0\x04";
+            [&[0, 0, 0, 2, 0, 0, 0, flags, 0, 0, 0, 1], tables, column, applied].concat()
+        };
+        let (yes, no) = (b"\0\0\0\x01\0\0\0\x01\x01", b"\0\0\0\x01\0\0\0\x01\x00");
+        let tables = b"\0\x02ks\0\x02cf";
+        let without_metadata = |applied: &[u8]| [&[0, 0, 0, 2, 0, 0, 0, 4, 0, 0, 0, 1], applied].concat();
+        let no_rows = without_metadata(&[0; 4]);
+        let cases = [
+            (with_metadata(1, tables, yes), true),
+            (with_metadata(0, tables, yes), true),
+            (with_metadata(1, tables, no), false),
+            (without_metadata(yes), true),
+            (without_metadata(no), false),
+            (no_rows, false),
+            (vec![0, 0, 0, 1], false),
+        ];
+        for (body, applied) in cases {
+            let frame = ResponseFrame {
+                opcode: OPCODE_RESULT,
+                flags: 0,
+                stream: 0,
+                body: &body,
+            };
+            assert_eq!(frame.is_applied(), applied, "{body:02x?}");
+            for cut in 0..body.len() {
+                let frame = ResponseFrame {
+                    body: &body[..cut],
+                    ..frame
+                };
+                assert!(
+                    !frame.is_applied(),
+                    "{:02x?} was taken for a whole answer",
+                    &body[..cut]
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn errors_are_called_by_their_kinds() {
+        let error = |code: u16, behind_text: &[u8]| {
+            let body = [&[0, 0][..], &code.to_be_bytes(), b"\0\x04late", behind_text].concat();
+            let frame = ResponseFrame {
+                opcode: OPCODE_ERROR,
+                flags: 0,
+                stream: 0,
+                body: &body,
+            };
+            frame.error()
+        };
+        let cases: [(u16, &[u8], &str); 5] = [
+            (0x1100, b"\0\x08\0\0\0\x01\0\0\0\x02\0\x03CAS", "WRITE_TIMEOUT of CAS"),
+            (0x1100, b"\0\x04\0\0\0\x01\0\0\0\x02\0\x06SIMPLE", "WRITE_TIMEOUT"),
+            (0x1100, b"", "WRITE_TIMEOUT"),
+            (0x1700, b"", "CAS_WRITE_UNKNOWN"),
+            (0x1234, b"", "ERROR 0x1234"),
+        ];
+        for (code, behind_text, name) in cases {
+            assert_eq!(error(code, behind_text), (name.to_string(), "late".to_string()));
         }
     }
 }

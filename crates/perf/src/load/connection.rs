@@ -31,13 +31,14 @@ pub(super) async fn closed_loop<P: Protocol>(client: Client<P>, run: &Rc<Run>) -
     } = client;
     let depth = run.plan.depth;
     let mut sent_at = vec![runtime::now(); usize::from(depth)];
+    let mut answers = vec![0_u64; usize::from(depth)];
     let mut in_flight = 0_usize;
     let mut output = Vec::with_capacity(INPUT_BYTES);
     let mut input = Vec::with_capacity(INPUT_BYTES);
     let now = runtime::now();
     for slot in 0..depth {
         if run.take_operation(now)
-            && let Some(key) = keys.next()
+            && let Some(key) = keys.next(slot)
         {
             protocol.append_request(&mut output, slot, key);
             sent_at[usize::from(slot)] = now;
@@ -63,10 +64,10 @@ pub(super) async fn closed_loop<P: Protocol>(client: Client<P>, run: &Rc<Run>) -
             consumed += answer.bytes;
             let slot = usize::from(answer.slot);
             let due = *sent_at.get(slot).ok_or_else(|| unknown_slot(answer.slot))?;
-            run.count(&mut results, due, now, answer.outcome);
+            answers[slot] += u64::from(run.count(&mut results, due, now, answer.outcome));
             in_flight -= 1;
             if run.take_operation(now)
-                && let Some(key) = keys.next()
+                && let Some(key) = keys.next(answer.slot)
             {
                 protocol.append_request(&mut output, answer.slot, key);
                 sent_at[slot] = now;
@@ -76,6 +77,8 @@ pub(super) async fn closed_loop<P: Protocol>(client: Client<P>, run: &Rc<Run>) -
         drop(results);
         keep_rest(&mut input, consumed);
     }
+    let slowest = &mut run.results.borrow_mut().answers_of_slowest_client;
+    *slowest = answers.into_iter().chain(*slowest).min();
     Ok(stream)
 }
 
@@ -149,7 +152,7 @@ pub(super) async fn open_loop<P: Protocol>(
             let Some(slot) = pending.free.borrow_mut().pop() else {
                 break;
             };
-            let key = if run.take_operation(now) { keys.next() } else { None };
+            let key = if run.take_operation(now) { keys.next(slot) } else { None };
             let Some(key) = key else {
                 pending.free.borrow_mut().push(slot);
                 exhausted = true;

@@ -75,7 +75,7 @@ fn options() -> LoadOptions {
         operations: None,
         warm_up: 0.0,
         seed: 1,
-        server_pid: None,
+        server_pid: Vec::new(),
         pin: None,
         spin_us: 0,
         json_result: None,
@@ -83,25 +83,29 @@ fn options() -> LoadOptions {
 }
 
 fn run(options: LoadOptions, server: Server) -> Result<Report, LoadError> {
-    let plan = options.plan()?;
-    let connections = options.connections;
-    run_on_shard(&options, move || async move {
-        let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
-        let io_error = |error| LoadError::Io("the test's server".to_string(), error);
-        let listener = TcpListener::bind(any_port, ListenOptions::default()).map_err(io_error)?;
-        let address = listener.local_addr().map_err(io_error)?;
-        drop(runtime::spawn(serve(listener, server)));
-        let mut clients = Vec::new();
-        for state in 0..u64::from(connections) {
-            let stream = TcpStream::connect(address).await.map_err(io_error)?;
-            clients.push(Client {
-                stream,
-                protocol: Echo,
-                keys: Keys::Uniform { state, below: 100 },
-            });
-        }
-        drive("echo".to_string(), clients, plan).await
+    let told = options.clone();
+    run_on_shard(&options, move || {
+        let told = told.clone();
+        async move { run_on(told, server).await }
     })
+}
+
+async fn run_on(options: LoadOptions, server: Server) -> Result<Report, LoadError> {
+    let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
+    let io_error = |error| LoadError::Io("the test's server".to_string(), error);
+    let listener = TcpListener::bind(any_port, ListenOptions::default()).map_err(io_error)?;
+    let address = listener.local_addr().map_err(io_error)?;
+    drop(runtime::spawn(serve(listener, server)));
+    let mut clients = Vec::new();
+    for state in 0..u64::from(options.connections) {
+        let stream = TcpStream::connect(address).await.map_err(io_error)?;
+        clients.push(Client {
+            stream,
+            protocol: Echo,
+            keys: Keys::Uniform { state, below: 100 },
+        });
+    }
+    drive("echo".to_string(), clients, options.plan()?).await
 }
 
 #[test]
@@ -115,6 +119,11 @@ fn a_closed_loop_does_exactly_the_operations_it_was_told() {
     )
     .expect("a prompt server");
     assert_eq!((report.operations, report.errors_total(), report.unsent), (5_000, 0, 0));
+    let slowest = report.answers_of_slowest_client.expect("told of a closed loop");
+    assert!(
+        slowest <= 5_000 / 12,
+        "12 clients got 5,000 answers, each at least {slowest}"
+    );
     assert!(
         report.rate > 0.0 && report.latency.p50_us <= report.latency.max_us,
         "{report}"
@@ -241,7 +250,7 @@ fn uniform_keys_are_below_the_bound_and_all_come() {
     let mut keys = Keys::Uniform { state: 7, below: 10 };
     let mut seen = [0_u32; 10];
     for _ in 0..10_000 {
-        let key = keys.next().expect("there is always another");
+        let key = keys.next(0).expect("there is always another");
         seen[usize::try_from(key).expect("small")] += 1;
     }
     assert!(
@@ -258,6 +267,45 @@ fn a_sequence_is_shared_and_ends() {
         end: 3,
     };
     let mut second = Keys::Sequence { next, end: 3 };
-    let keys = [first.next(), second.next(), first.next(), second.next(), first.next()];
+    let keys = [
+        first.next(0),
+        second.next(0),
+        first.next(0),
+        second.next(0),
+        first.next(0),
+    ];
     assert_eq!(keys, [Some(0), Some(1), Some(2), None, None]);
+}
+
+#[test]
+fn clients_with_keys_of_their_own_never_meet() {
+    let (connections, depth, below) = (3_u64, 4_u16, 30);
+    let mut owner_of = std::collections::BTreeMap::new();
+    for connection in 0..connections {
+        let mut keys = Keys::Own {
+            state: connection,
+            client_of_slot_0: connection * u64::from(depth),
+            clients: connections * u64::from(depth),
+            below,
+        };
+        for slot in (0..depth).cycle().take(1_000) {
+            let key = keys.next(slot).expect("30 keys are enough for 12 clients");
+            assert!(key < below);
+            let owner = *owner_of.entry(key).or_insert((connection, slot));
+            assert_eq!(owner, (connection, slot), "key {key} has two clients");
+        }
+    }
+    assert_eq!(owner_of.len() as u64, below, "a key that no client asks for");
+    let mut too_few = Keys::Own {
+        state: 0,
+        client_of_slot_0: 0,
+        clients: 12,
+        below: 2,
+    };
+    let keys: Vec<bool> = (0..4).map(|slot| too_few.next(slot).is_some()).collect();
+    assert_eq!(
+        keys,
+        [true, true, false, false],
+        "a client without a key of its own asks for nothing"
+    );
 }
