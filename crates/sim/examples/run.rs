@@ -78,6 +78,10 @@ struct Sum {
     requests: u64,
     errors: u64,
     schema_changes: u64,
+    conditional: u64,
+    serial_reads: u64,
+    histories_too_hard: u64,
+    walks: u64,
     failed: Vec<String>,
 }
 
@@ -108,6 +112,10 @@ impl Sum {
                 self.requests += report.counts.acknowledged + report.counts.reads;
                 self.errors += report.counts.errors;
                 self.schema_changes += report.counts.schema_changes;
+                self.conditional += report.counts.conditional;
+                self.serial_reads += report.counts.serial_reads;
+                self.histories_too_hard += report.counts.histories_too_hard;
+                self.walks += report.counts.walks;
             }
             Err(failure) => self.failed("cluster", &format!("{scenario:?}"), &failure),
         }
@@ -160,6 +168,10 @@ fn main() {
     println!(
         "clusters: {} requests answered and checked, {} errors that a fault explains, {} schema changes",
         sum.requests, sum.errors, sum.schema_changes
+    );
+    println!(
+        "clusters: {} conditional statements and {} serial reads in one order ({} histories too hard to say), {} walks by page",
+        sum.conditional, sum.serial_reads, sum.histories_too_hard, sum.walks
     );
     if !sum.failed.is_empty() {
         println!("failed; to see each again:\n{}", sum.failed.join("\n"));

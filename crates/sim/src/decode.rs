@@ -13,6 +13,7 @@ pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 /// A column's type, of those the workload uses.
 enum Type {
     Int,
+    Boolean,
     Text,
     Uuid,
     Set,
@@ -52,6 +53,7 @@ impl<'a> Reader<'a> {
     fn column_type(&mut self) -> Option<Type> {
         Some(match self.short()? {
             0x09 => Type::Int,
+            0x04 => Type::Boolean,
             0x0a | 0x0d => Type::Text,
             0x0c => Type::Uuid,
             0x21 => {
@@ -114,6 +116,8 @@ fn value(column_type: &Type, bytes: &[u8]) -> Option<Option<Value>> {
     let mut reader = Reader(bytes);
     Some(Some(match column_type {
         Type::Int => Value::Int(int(Some(bytes))?),
+        // True is 1.
+        Type::Boolean => Value::Int((*bytes.first()?).into()),
         Type::Text => Value::Text(String::from_utf8(bytes.to_vec()).ok()?),
         Type::Uuid => Value::Text(bytes.iter().map(|b| format!("{b:02x}")).collect()),
         Type::Set => {

@@ -12,11 +12,15 @@
 //! - In the end replicas that were read at ALL are equal, every node has the same schema, logged batches are whole.
 
 mod clients;
+mod conditional;
 pub mod history;
+mod layout;
+pub mod linearizable;
 mod machines;
 mod scenario;
 mod schema_changes;
 
 pub use clients::ClusterCounts;
+pub use layout::Datacenter;
 pub use machines::{Cluster, ClusterSetup};
 pub use scenario::{ClusterFaults, ClusterReport, ClusterScenario};

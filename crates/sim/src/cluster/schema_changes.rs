@@ -94,11 +94,23 @@ impl Clients {
         self.explain(was_faulty, || format!("{text} by node {node}: {why}"));
     }
 
-    /// Every node has the same schema, and in it what was acknowledged.
+    /// Every node has the same schema, with what was acknowledged, and knows the same nodes.
     pub(crate) async fn look_at_the_schema(&self) -> Result<(), String> {
         let mut first: Option<(String, BTreeSet<String>, BTreeSet<String>)> = None;
+        let mut first_members: Option<Members> = None;
         for node in 0..self.members.get() {
             let mut client = self.connect_patiently(node).await?;
+            let found = members(&mut client).await?;
+            // One that has come later owns nothing yet, and the others do not tell clients of it.
+            let first = first_members.get_or_insert_with(|| found.clone());
+            let is_same = if node < self.founders {
+                *first == found
+            } else {
+                first.is_subset(&found)
+            };
+            if !is_same || first.len() != self.founders {
+                return Err(format!("node {node} knows {found:?}, node 0 {first:?}"));
+            }
             let version = texts(&mut client, "SELECT schema_version FROM system.local", "schema_version").await?;
             let version = version.into_iter().next().ok_or("system.local is empty")?;
             let statement = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = 'd'";
@@ -129,6 +141,26 @@ impl Clients {
         }
         Ok(())
     }
+}
+
+/// The nodes that a node knows: for each its host id, schema version, datacenter and rack.
+type Members = BTreeSet<[Option<String>; 4]>;
+
+async fn members(client: &mut Client) -> Result<Members, String> {
+    let mut all = Members::new();
+    for table in ["local", "peers"] {
+        let statement = format!("SELECT host_id, schema_version, data_center, rack FROM system.{table}");
+        match client.ask(&statement).await {
+            Ok(Answer::Rows(rows, _)) => all.extend(rows.iter().map(|row| {
+                ["host_id", "schema_version", "data_center", "rack"].map(|column| match row.get(column) {
+                    Some(Value::Text(text)) => Some(text.clone()),
+                    _ => None,
+                })
+            })),
+            other => return Err(format!("{statement}: {other:?}")),
+        }
+    }
+    Ok(all)
 }
 
 /// One column of a result, of texts.
