@@ -102,14 +102,14 @@ impl Clients {
             let mut client = self.connect_patiently(node).await?;
             let found = members(&mut client).await?;
             // One that has come later owns nothing yet, and the others do not tell clients of it.
-            let first = first_members.get_or_insert_with(|| found.clone());
+            let others = first_members.get_or_insert_with(|| found.clone());
             let is_same = if node < self.founders {
-                *first == found
+                *others == found
             } else {
-                first.is_subset(&found)
+                others.is_subset(&found)
             };
-            if !is_same || first.len() != self.founders {
-                return Err(format!("node {node} knows {found:?}, node 0 {first:?}"));
+            if !is_same || others.len() != self.founders {
+                return Err(format!("node {node} knows {found:?}, node 0 {others:?}"));
             }
             let version = texts(&mut client, "SELECT schema_version FROM system.local", "schema_version").await?;
             let version = version.into_iter().next().ok_or("system.local is empty")?;
