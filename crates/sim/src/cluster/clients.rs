@@ -116,6 +116,8 @@ pub(crate) struct Clients {
 pub(crate) struct Promises {
     /// Batches over tables are whole in the end.
     pub(crate) whole_batches: bool,
+    /// Conditional statements only.
+    pub(crate) conditional_only: bool,
     /// Hints bring all replicas what was acknowledged.
     pub(crate) whole_hints: bool,
     /// By how much the clocks of nodes may differ.
@@ -333,6 +335,7 @@ impl Clients {
             _ => Level::Quorum,
         };
         match dice & 0xf {
+            _ if self.promises.conditional_only => self.act_conditionally(client, node, dice >> 16).await,
             0..=2 => self.act_conditionally(client, node, dice >> 16).await,
             3..=8 => self.read(client, node, level, dice >> 16).await,
             _ => self.write(client, node, level, dice >> 16).await,
@@ -479,7 +482,7 @@ impl Clients {
         }
     }
 
-    fn note_served(&self, node: usize, level: Level) {
+    pub(crate) fn note_served(&self, node: usize, level: Level) {
         if level == Level::Quorum {
             self.served.borrow_mut()[node] += 1;
         }

@@ -158,6 +158,7 @@ impl Clients {
                     None => self.fail(format!("{story}: an answer without [applied]: {rows:?}")),
                 }
                 self.count(|c| c.conditional += 1);
+                self.note_served(node, Level::Quorum);
                 return true;
             }
             Outcome::Answer(Answer::Error { code, message }) => {
@@ -169,7 +170,11 @@ impl Clients {
                         &[Change::Keep; ROWS],
                         "unavailable",
                     );
-                } else if !matches!(code, OVERLOADED | WRITE_TIMEOUT | WRITE_FAILURE | CAS_WRITE_UNKNOWN) {
+                } else if !matches!(
+                    code,
+                    // The rows that the condition is about are read first.
+                    OVERLOADED | WRITE_TIMEOUT | WRITE_FAILURE | CAS_WRITE_UNKNOWN | READ_TIMEOUT | READ_FAILURE
+                ) {
                     self.fail(format!("{story}: an error that nobody promised, {code:#x}: {message}"));
                 }
                 self.explain(was_faulty, || format!("{story}: {message}"));

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use runtime::sim::CrashKind;
+use stdx::planted::{Bug, Planted};
 
 use super::clients::{Clients, ClusterCounts, Phase, Promises};
 use super::layout::{Datacenter, Layout};
@@ -129,6 +130,10 @@ pub struct ClusterScenario {
     pub whole_batches: bool,
     /// Whether nodes keep writes that others missed.
     pub hints: bool,
+    /// Whether clients do nothing but conditional statements and serial reads, which lose nothing also where the log is synced now and then.
+    pub conditional_only: bool,
+    /// A bug on purpose.
+    pub planted: Option<Bug>,
 }
 
 /// What a run has seen.
@@ -177,6 +182,8 @@ impl ClusterScenario {
             rounds: 3,
             whole_batches: true,
             hints: true,
+            conditional_only: false,
+            planted: None,
         }
     }
 
@@ -254,6 +261,7 @@ impl ClusterScenario {
             || faults.failing_operations;
         Promises {
             whole_batches: self.whole_batches,
+            conditional_only: self.conditional_only,
             whole_hints: !may_lose_hints && self.joiners == 0,
             clock_error: if faults.wrong_clocks {
                 CLOCK_ERROR_MAX
@@ -268,6 +276,7 @@ impl ClusterScenario {
     /// # Errors
     /// When a promise was broken.
     pub fn run(&self, seed: u64) -> Result<ClusterReport, Failure> {
+        let _planted = Planted::new(self.planted);
         let mut chance = Chance::new(seed);
         let size = self.nodes() + self.joiners;
         let most = u64::from(self.shards_max);
