@@ -476,7 +476,7 @@ struct PendingProposal {
 struct PendingRead {
     deadline: Instant,
     answer: Answer<Result<u64, ReadError>>,
-    /// The question that is on its way.
+    /// Its name in questions; 0 before the first.
     asked: u64,
     again_in: u32,
     /// What must be applied.
@@ -723,15 +723,18 @@ impl Member {
         self.shared.waiting.set(self.shared.waiting.get() - count);
     }
 
+    /// Asks for the index of a read, under the same name each time: an answer to an earlier question is as good.
     fn ask(&mut self, position: usize) {
-        self.next_read += 1;
+        let read = &mut self.reads[position];
+        if read.asked == 0 {
+            self.next_read += 1;
+            read.asked = self.next_read;
+        }
+        read.again_in = READ_RETRY_TICKS;
         let mut context = Vec::new();
-        for number in [self.id, self.incarnation, self.next_read] {
+        for number in [self.id, self.incarnation, read.asked] {
             put_u64(&mut context, number);
         }
-        let read = &mut self.reads[position];
-        read.asked = self.next_read;
-        read.again_in = READ_RETRY_TICKS;
         self.group.read_index(context);
     }
 
