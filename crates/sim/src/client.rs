@@ -123,15 +123,28 @@ pub fn prepare(stream: u16, text: &str) -> Vec<u8> {
     frame(stream, PREPARE, &long_string(text))
 }
 
-/// The EXECUTE frame of a prepared statement.
+/// The EXECUTE frame of a prepared statement, at ONE.
 #[must_use]
 pub fn execute(stream: u16, id: &[u8], values: &[Vec<u8>]) -> Vec<u8> {
+    execute_at(stream, id, values, u16::from_be_bytes(CONSISTENCY_ONE))
+}
+
+/// The same at a consistency level, by its number in the protocol.
+#[must_use]
+pub fn execute_at(stream: u16, id: &[u8], values: &[Vec<u8>], level: u16) -> Vec<u8> {
     let short = |n: usize| {
         u16::try_from(n)
             .expect("ids and lists of values are short")
             .to_be_bytes()
     };
-    let mut body = [&short(id.len())[..], id, &CONSISTENCY_ONE, &[1], &short(values.len())].concat();
+    let mut body = [
+        &short(id.len())[..],
+        id,
+        &level.to_be_bytes(),
+        &[1],
+        &short(values.len()),
+    ]
+    .concat();
     values.iter().for_each(|v| body.extend(bytes(v)));
     frame(stream, EXECUTE, &body)
 }
@@ -190,6 +203,24 @@ impl Client {
     /// When the connection is lost.
     pub async fn ask_page(&mut self, text: &str, level: u16, rows: i32, state: Option<&[u8]>) -> io::Result<Answer> {
         self.send(query_page_at(0, text, level, rows, state)).await?;
+        Ok(self.answer().await?.1)
+    }
+
+    /// Prepares a statement.
+    ///
+    /// # Errors
+    /// When the connection is lost.
+    pub async fn prepare(&mut self, text: &str) -> io::Result<Answer> {
+        self.send(prepare(0, text)).await?;
+        Ok(self.answer().await?.1)
+    }
+
+    /// Executes a prepared statement at a consistency level, by its number in the protocol.
+    ///
+    /// # Errors
+    /// When the connection is lost.
+    pub async fn execute_at(&mut self, id: &[u8], values: &[Vec<u8>], level: u16) -> io::Result<Answer> {
+        self.send(execute_at(0, id, values, level)).await?;
         Ok(self.answer().await?.1)
     }
 

@@ -24,6 +24,20 @@ pub enum Bug {
     UnsyncedMetadata,
 }
 
+impl Bug {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::SkippedQuorum,
+        Self::IgnoredDigest,
+        Self::UnsyncedPromise,
+        Self::AcceptedWithoutPromise,
+        Self::IgnoredProposal,
+        Self::DroppedHint,
+        Self::BatchWithoutNote,
+        Self::UnsyncedMetadata,
+    ];
+}
+
 #[cfg(debug_assertions)]
 thread_local! {
     static PLANTED: std::cell::Cell<Option<Bug>> = const { std::cell::Cell::new(None) };

@@ -13,12 +13,15 @@
 
 mod clients;
 mod conditional;
+pub mod counters;
 pub mod history;
+mod last_look;
 mod layout;
 pub mod linearizable;
 mod machines;
 mod scenario;
 mod schema_changes;
+mod writes;
 
 pub use clients::ClusterCounts;
 pub use layout::Datacenter;

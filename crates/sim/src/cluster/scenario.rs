@@ -25,6 +25,8 @@ const QUIET_WAIT: Duration = Duration::from_secs(75);
 const LOOK_WAIT_MAX: Duration = Duration::from_mins(5);
 /// How wrong a clock may be, either way.
 const CLOCK_ERROR_MAX: Duration = Duration::from_secs(10);
+/// How often the log tells the time.
+const LOGGED_TIME_NANOS: u64 = 100_000_000;
 const SLICE: Duration = Duration::from_millis(10);
 
 /// What strikes nodes.
@@ -571,7 +573,12 @@ impl Run<'_> {
                 self.cluster.set_link_quality(node, delay, 0);
             }
         }
+        let before = self.cluster.sim.now().as_nanos() / LOGGED_TIME_NANOS;
         self.cluster.sim.run_for(SLICE);
+        let now = self.cluster.sim.now().as_nanos() / LOGGED_TIME_NANOS;
+        if now > before {
+            log::info!("simulation: at {} ms", now * LOGGED_TIME_NANOS / 1_000_000);
+        }
     }
 
     fn run_for(&mut self, time: Duration) -> Result<(), String> {

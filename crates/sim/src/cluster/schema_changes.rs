@@ -24,6 +24,7 @@ enum Known {
 pub(crate) struct SchemaChanges {
     tables: RefCell<BTreeMap<String, Known>>,
     columns: RefCell<BTreeMap<String, Known>>,
+    columns_of_r: RefCell<BTreeMap<String, Known>>,
 }
 
 impl Clients {
@@ -44,7 +45,7 @@ impl Clients {
     }
 
     async fn change_once(&self, client: &mut Client, node: usize, number: u32) {
-        let dice = runtime::random_u64() % 4;
+        let dice = runtime::random_u64() % 5;
         let changes = &self.schema_changes;
         let droppable = |tables: &BTreeMap<String, Known>| {
             let mine = |name: &String| name.starts_with(&format!("n{node}_"));
@@ -61,6 +62,16 @@ impl Clients {
                 (
                     format!("ALTER TABLE d.shared ADD {name} int"),
                     &changes.columns,
+                    name,
+                    Known::There,
+                )
+            }
+            // Under those who write and read it, by prepared statements too.
+            (2, _) => {
+                let name = format!("n{node}_{number}");
+                (
+                    format!("ALTER TABLE k.r ADD {name} int"),
+                    &changes.columns_of_r,
                     name,
                     Known::There,
                 )
@@ -118,7 +129,11 @@ impl Clients {
             let statement =
                 "SELECT column_name FROM system_schema.columns WHERE keyspace_name = 'd' AND table_name = 'shared'";
             let columns = texts(&mut client, statement, "column_name").await?;
+            let statement =
+                "SELECT column_name FROM system_schema.columns WHERE keyspace_name = 'k' AND table_name = 'r'";
+            let columns_of_r = texts(&mut client, statement, "column_name").await?;
             for (names, found) in [
+                (&self.schema_changes.columns_of_r, &columns_of_r),
                 (&self.schema_changes.tables, &tables),
                 (&self.schema_changes.columns, &columns),
             ] {
