@@ -12,7 +12,7 @@ use schema::{Keyspace, Schema, TableId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
-use topology::{HostId, TabletMap, Topology};
+use topology::{TabletMap, Topology};
 
 /// How many rejected commands are remembered.
 pub const REJECTED_MAX: usize = 256;
@@ -75,23 +75,6 @@ impl Metadata {
             tablets: BTreeMap::new(),
             rejected: Arc::default(),
         }
-    }
-
-    /// How many shards of a node its tablets need: the highest that any of them stands on, and one; 0 when it has none.
-    #[must_use]
-    pub fn shards_in_tablets(&self, host: HostId) -> u16 {
-        let Some(number) = self.topology.number(host) else {
-            return 0;
-        };
-        let maps = self.tablets.values();
-        let replicas = maps.flat_map(|map| {
-            map.tablets().flat_map(|t| {
-                let next = t.transition.map_or(&[][..], |transition| &transition.next[..]);
-                t.replicas.iter().chain(next)
-            })
-        });
-        let here = replicas.filter(|r| r.node == number);
-        here.map(|r| r.shard.saturating_add(1)).max().unwrap_or(0)
     }
 
     /// The value after a command; its index is still the one before.

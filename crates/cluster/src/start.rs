@@ -290,7 +290,7 @@ impl Candidate<'_> {
         let cluster_id = uuid::Builder::from_random_bytes(*id.as_bytes()).into_uuid();
         let mut topology = Topology::new(&self.config.cluster_name, cluster_id);
         let request = self.request(None, wanted_tokens(self.config));
-        let facts = facts(BTreeSet::new(), self.config, 0);
+        let facts = facts(BTreeSet::new(), self.config);
         let admission = admit(&topology, &request, &facts).map_err(|e| ClusterError::Refused(e.to_string()))?;
         let (Admission::Join { commands, .. } | Admission::Restart { commands }) = admission;
         for command in &commands {
@@ -385,11 +385,10 @@ pub(crate) fn wall_clock() -> Duration {
     Duration::from_micros(u64::try_from(runtime::wall_clock_us()).unwrap_or(0))
 }
 
-pub(crate) fn facts(alive: BTreeSet<HostId>, config: &Config, shards_in_tablets: u16) -> JoinFacts {
+pub(crate) fn facts(alive: BTreeSet<HostId>, config: &Config) -> JoinFacts {
     JoinFacts {
         wall_clock: wall_clock(),
         alive,
-        shards_in_tablets,
         clock_offset_max: config.clock_offset_max,
     }
 }
@@ -436,8 +435,7 @@ pub(crate) fn restart_commands(config: &Config, metadata: &Metadata) -> Result<V
         wall_clock: wall_clock(),
         auto_bootstrap: config.auto_bootstrap,
     };
-    let needed = metadata.shards_in_tablets(config.host_id);
-    match admit(topology, &request, &facts(BTreeSet::new(), config, needed)) {
+    match admit(topology, &request, &facts(BTreeSet::new(), config)) {
         Ok(Admission::Join { commands, .. } | Admission::Restart { commands }) => Ok(commands),
         Err(refusal) => Err(refusal.to_string()),
     }

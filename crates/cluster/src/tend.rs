@@ -88,8 +88,7 @@ impl Cluster {
             return JoinAnswer::Later(error.to_string());
         }
         let metadata = self.metadata();
-        let needed = metadata.shards_in_tablets(request.host_id);
-        let facts = facts(self.peers.live(), &self.config, needed);
+        let facts = facts(self.peers.live(), &self.config);
         let commands = match admit(&metadata.topology, &request, &facts) {
             Ok(Admission::Join { commands, .. } | Admission::Restart { commands }) => commands,
             Err(refusal) => return JoinAnswer::Refused(refusal.to_string()),

@@ -48,7 +48,7 @@ pub use error::{CoordinatorError, Tally, WriteKind};
 pub use message::{
     Addressed, Answer, Extent, Malformed, ReadCommand, Verb, decode_mutations, difference, encode_mutations, pack_block,
 };
-pub use paxos_replica::paxos_table;
+pub use paxos_replica::{forget_paxos_states, paxos_state_id, paxos_state_of};
 pub use read::{ReplicatedRead, Stretch};
 pub use view::{ClusterView, Levels, NotAMember, Route};
 
@@ -200,6 +200,12 @@ impl Coordinator {
     #[must_use]
     pub fn view(&self) -> Arc<ClusterView> {
         self.view.borrow().clone()
+    }
+
+    /// Looks at the cluster as it is now.
+    #[inline]
+    pub fn with_view<R>(&self, f: impl FnOnce(&ClusterView) -> R) -> R {
+        f(&self.view.borrow())
     }
 
     /// Takes over a newer version of the cluster. Requests that have begun end with the one they have.

@@ -1,8 +1,8 @@
 //! The acceptor: one shard's part in conditional statements.
 //!
-//! What an acceptor has promised, accepted and learned of a partition is a row of a table of the shard's own ([`paxos_table`]), under
-//! the partition's key, so it has the partition's token and belongs to the same shard. It is written as any other row, survives as
-//! they do, and expires when nobody has touched it for the table's `gc_grace_seconds`, three hours at least.
+//! What an acceptor has promised, accepted and learned of a partition is a row of a table beside the partition's ([`paxos_state_of`]), under
+//! the same key and in the same tablets, so it is always where the partition is. It is written as any other row, survives as
+//! they do, goes when the table is truncated, and expires when nobody has touched it for the table's `gc_grace_seconds`, three hours at least.
 //!
 //! Invariants
 //! - One request at a time looks at a partition's state and changes it, first come, first served.
@@ -17,7 +17,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use mutation::row::Shared;
 use mutation::{ClusteringSlice, Column as StoredColumn, Mutation, MutationBuilder, RowBuilder, Tombstone};
@@ -40,42 +40,57 @@ const STATES_MAX: usize = 1024;
 /// The least time that a state is kept, seconds.
 const TTL_MIN: u32 = 3 * 60 * 60;
 
-/// The column ids of [`paxos_table`]: by name.
+/// The column ids of [`paxos_state_of`]: by name.
 const COMMITTED: usize = 0;
 const PROMISED: usize = 1;
 const PROPOSAL: usize = 2;
 
-/// Where acceptors keep their state: `(partition key, table) -> committed, promised, proposal`. Every shard must open it before it
-/// replays its log.
+/// The identity of the table in which acceptors keep what they know of conditional statements on a table.
 #[must_use]
-pub fn paxos_table() -> Arc<Table> {
-    static TABLE: LazyLock<Arc<Table>> = LazyLock::new(|| {
-        let column = |name: &str, cql_type, kind| Column {
-            name: name.to_owned(),
-            cql_type,
-            kind,
-            position: 0,
-            descending: false,
-            id: ColumnId(0),
-        };
-        let columns = vec![
-            column("row_key", CqlType::Blob, ColumnKind::PartitionKey),
-            column("table_id", CqlType::Uuid, ColumnKind::Clustering),
-            column("committed", CqlType::Blob, ColumnKind::Regular),
-            column("promised", CqlType::Blob, ColumnKind::Regular),
-            column("proposal", CqlType::Blob, ColumnKind::Regular),
-        ];
-        let options = TableOptions {
-            comment: "what acceptors of conditional statements have promised, accepted and learned".to_owned(),
-            // What has expired is gone for good: each shard has its own state and nobody repairs it.
-            gc_grace_seconds: 0,
-            ..TableOptions::default()
-        };
-        // "ceto paxos state", read as a name-based UUID.
-        let id = TableId(Uuid::from_u128(0x6365_746f_2070_3178_af73_2073_7461_7465));
-        Arc::new(Table::new("system", "paxos_state", id, columns, options))
-    });
-    Arc::clone(&TABLE)
+pub fn paxos_state_id(of: TableId) -> TableId {
+    // "ceto paxos state", read as a number: what it is mixed with is random.
+    TableId(Uuid::from_u128(
+        of.0.as_u128() ^ 0x6365_746f_2070_6178_6f73_2073_7461_7465,
+    ))
+}
+
+/// Where acceptors keep what they know of conditional statements on a table: `partition key -> committed, promised, proposal`. A node that
+/// has the table has this too, in the same tablets, and opens it before it replays its log.
+#[must_use]
+pub fn paxos_state_of(table: &Table) -> Arc<Table> {
+    let column = |name: &str, kind| Column {
+        name: name.to_owned(),
+        cql_type: CqlType::Blob,
+        kind,
+        position: 0,
+        descending: false,
+        id: ColumnId(0),
+    };
+    let columns = vec![
+        column("row_key", ColumnKind::PartitionKey),
+        column("committed", ColumnKind::Regular),
+        column("promised", ColumnKind::Regular),
+        column("proposal", ColumnKind::Regular),
+    ];
+    let options = TableOptions {
+        comment: "what acceptors of conditional statements have promised, accepted and learned".to_owned(),
+        // What has expired is gone for good: each replica has its own state and nobody repairs it.
+        gc_grace_seconds: 0,
+        ..TableOptions::default()
+    };
+    let name = format!("{}$paxos", table.name);
+    Arc::new(Table::new(
+        &table.keyspace,
+        &name,
+        paxos_state_id(table.id),
+        columns,
+        options,
+    ))
+}
+
+/// Forgets what this shard's memory has of conditional statements on a table, whose state was truncated.
+pub fn forget_paxos_states(table: TableId) {
+    Acceptor::local().forget(table);
 }
 
 type Name = (TableId, Box<[u8]>);
@@ -101,6 +116,14 @@ impl Acceptor {
             runtime::set_local(Rc::clone(&acceptor));
             acceptor
         })
+    }
+
+    /// The entries stay, for somebody may have a turn; they are read from their rows again.
+    fn forget(&self, table: TableId) {
+        let entries = self.entries.borrow();
+        for (_, entry) in entries.iter().filter(|((of, _), _)| *of == table) {
+            entry.state.borrow_mut().take();
+        }
     }
 
     fn entry(&self, table: TableId, key: &[u8]) -> Rc<Entry> {
@@ -144,12 +167,6 @@ struct Place<'r> {
 }
 
 impl Place<'_> {
-    fn clustering(&self) -> Vec<u8> {
-        let mut out = vec![16];
-        out.extend_from_slice(self.request.table.0.as_bytes());
-        out
-    }
-
     /// The state, and the timestamp of its last change.
     async fn load(&self) -> Result<(State, i64), ReplicaError> {
         if let Some(known) = &*self.entry.state.borrow() {
@@ -163,7 +180,7 @@ impl Place<'_> {
         let read = PartitionRead {
             token: self.token,
             key: self.request.key.clone(),
-            slices: vec![ClusteringSlice::exactly(&self.clustering())],
+            slices: vec![ClusteringSlice::all()],
             reversed: false,
             limits: BlockLimits {
                 rows: 1,
@@ -205,7 +222,7 @@ impl Place<'_> {
         };
         let mut bytes = Vec::with_capacity(160);
         let mut builder = MutationBuilder::begin(&mut bytes, table.id, &self.request.key);
-        builder.row(&self.clustering(), |out| {
+        builder.row(&[], |out| {
             let mut row = RowBuilder::begin(out, &table.layout, shared, None, Tombstone::NONE, false, PROPOSAL + 1);
             let mut value = Vec::new();
             for (id, ballot, had) in [
@@ -281,7 +298,7 @@ pub(crate) async fn handle(shard: &Rc<Shard>, request: &PaxosRequest) -> Result<
     if store.tablet(token).is_none() {
         return Err(ReplicaError::NotHere(token));
     }
-    let states = paxos_table().id;
+    let states = paxos_state_id(request.table);
     let states = shard.store(states).ok_or(ReplicaError::UnknownTable(states))?;
     let gc_grace = u32::try_from(store.table().options.gc_grace_seconds).unwrap_or(0);
     let entry = Acceptor::local().entry(request.table, &request.key);

@@ -12,6 +12,7 @@ use topology::{
     Boundaries, Consistency, Factors, HostId, Locality, Node, NodeNumber, ReplicaList, Replication, Requirement,
     TabletMap, Topology, ring_map,
 };
+use types::Token;
 
 /// A set of consistency levels.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -61,6 +62,9 @@ pub struct Route {
     pub read_here: Levels,
     /// The levels at which a write needs no other node, whatever the key.
     pub write_here: Levels,
+    /// Whether the tablets are the table's own. Those of the token ring are made anew for each version of the cluster, and a shard
+    /// keeps what it has of them as one.
+    pub has_own_tablets: bool,
 }
 
 /// One version of the cluster. See the module.
@@ -98,8 +102,13 @@ impl ClusterView {
             let factors = Arc::new(Factors::of(&replication, &locality));
             let mut ring = None;
             for table in tables {
-                let map = match (tablets.get(&table), &ring) {
-                    (Some(map), _) | (None, Some(map)) => Arc::clone(map),
+                let own = tablets.get(&table);
+                let map = match (own, &ring) {
+                    (Some(map), _) => {
+                        let shards = |node| topology.numbered(node).map_or(1, |node| node.shards);
+                        map.on_shards(shards).map_or_else(|| Arc::clone(map), Arc::new)
+                    }
+                    (None, Some(map)) => Arc::clone(map),
                     (None, None) => {
                         let map = ring_map(&topology, &within(&replication, &topology)).unwrap_or_else(|reason| {
                             log::error!("keyspace {name} has no replicas: {reason}");
@@ -108,7 +117,8 @@ impl ClusterView {
                         ring.insert(Arc::new(map)).clone()
                     }
                 };
-                routes.insert(table, Arc::new(Route::new(map, Arc::clone(&factors), &locality, me)));
+                let route = Route::new(map, own.is_some(), Arc::clone(&factors), &locality, me);
+                routes.insert(table, Arc::new(route));
             }
         }
         let mut peers = Vec::new();
@@ -149,6 +159,32 @@ impl ClusterView {
         self.routes.get(&table)
     }
 
+    /// The shard of this node that has a token of a table: that of its tablet, where the table has its own and one of its replicas is
+    /// here.
+    #[inline]
+    #[must_use]
+    pub fn shard_here(&self, table: TableId, token: Token) -> Option<u32> {
+        let route = self.route(table).filter(|route| route.has_own_tablets)?;
+        let mut replicas = route.map.tablet_of(token).replicas.iter();
+        let here = replicas.find(|replica| replica.node == self.me)?;
+        Some(u32::from(here.shard))
+    }
+
+    /// The tablets of a table that has its own: for each, what is before its first token, its last, and the shard of this node that has
+    /// it. None for tables on the token ring and those that each node has for itself.
+    #[must_use]
+    pub fn own_tablets(&self, table: TableId) -> Option<Vec<(Token, Token, Option<u32>)>> {
+        let map = &self.route(table).filter(|route| route.has_own_tablets)?.map;
+        let tablets = map.tablets().filter_map(|tablet| {
+            let next = tablet.transition.map_or(&[][..], |t| &t.next);
+            let mut replicas = tablet.replicas.iter().chain(next);
+            let here = replicas.find(|replica| replica.node == self.me);
+            let (after, last) = map.token_range(tablet.id)?;
+            Some((after, last, here.map(|replica| u32::from(replica.shard))))
+        });
+        Some(tablets.collect())
+    }
+
     /// How to reach a node; None for a number that the topology does not have.
     #[inline]
     #[must_use]
@@ -174,7 +210,13 @@ fn nowhere(topology: &Topology) -> TabletMap {
 }
 
 impl Route {
-    fn new(map: Arc<TabletMap>, factors: Arc<Factors>, locality: &Locality, me: NodeNumber) -> Self {
+    fn new(
+        map: Arc<TabletMap>,
+        has_own_tablets: bool,
+        factors: Arc<Factors>,
+        locality: &Locality,
+        me: NodeNumber,
+    ) -> Self {
         let has_all = map
             .tablets()
             .all(|t| t.read_replicas().iter().any(|r| r.node == me) && t.transition.is_none());
@@ -186,6 +228,7 @@ impl Route {
             factors,
             read_here: if has_all { levels } else { Levels::NONE },
             write_here: if is_only { levels } else { Levels::NONE },
+            has_own_tablets,
         }
     }
 }

@@ -24,6 +24,7 @@ use uuid::Uuid;
 
 use crate::config::{Between, Config};
 use crate::start::{Shared, Stage};
+use crate::tablets;
 
 /// How long a change of the cluster waits for requests that began before it.
 const OLD_REQUESTS_WAIT_MAX: Duration = Duration::from_secs(10);
@@ -194,7 +195,8 @@ struct Keeper(Rc<Cluster>);
 impl SchemaKeeper for Keeper {
     fn change(&self, base: Uuid, next: Arc<Schema>) -> Pin<Box<dyn Future<Output = Result<(), KeepError>> + '_>> {
         Box::pin(async move {
-            match self.0.propose_schema(base, next).await {
+            let tablets = tablets::for_schema(&self.0.metadata(), &next).map_err(KeepError::Refused)?;
+            match self.0.propose_schema_with_tablets(base, next, tablets).await {
                 Ok(()) => Ok(()),
                 Err(ChangeError::Conflict) => {
                     // What it lost to is on its way here.

@@ -10,5 +10,6 @@ mod identity;
 mod operator;
 mod shard_main;
 mod start;
+mod tablets;
 
 pub use start::{Embedded, Prepared, embed, prepare, start};

@@ -10,9 +10,10 @@ use std::time::Duration;
 use ::cluster::Cluster;
 use commitlog::{Commitlog, SyncMode};
 use coordinator::Coordinator;
-use cql_server::{Listeners, Server};
+use cql_server::{Listeners, Server, TabletRoute};
 use hints::Hints;
 use query::Engine;
+use query::engine::{file_ranges, ranges_of_shard};
 use replica::{Shard, ShardOptions};
 use rpc::Rpc;
 use runtime::ShardId;
@@ -74,13 +75,15 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
         log.clone(),
     );
     if id == ShardId(0) {
-        reshard(shared, &shard).await?;
+        split_files(shared, &shard).await?;
     }
     if !shared.meet(Stage::Resharded).await {
         return Ok(());
     }
-    for table in stored_tables(&shared.schema) {
-        shard.open_table(&table).map_err(|e| e.to_string())?;
+    let view = shared.first_view();
+    for (tablets_of, table) in stored_tables(&shared.schema) {
+        let ranges = ranges_of_shard(&view, tablets_of, id.0, config.smp);
+        shard.open_table(&table, &ranges).map_err(|e| e.to_string())?;
     }
     if !shared.old_log.is_empty() {
         shard.keep_old_log();
@@ -107,7 +110,7 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
             None => return Ok(()),
         },
     };
-    let coordinator = Coordinator::new(shard.clone(), rpc.clone(), shared.first_view());
+    let coordinator = Coordinator::new(shard.clone(), rpc.clone(), view);
     coordinator.set_timeouts(config.timeouts);
     if config.hints.enabled && rpc.is_some() {
         coordinator.keep_hints(Hints::start(hint_options(config)).map_err(|e| e.to_string())?);
@@ -175,16 +178,18 @@ fn hint_options(config: &Config) -> hints::Options {
     }
 }
 
-/// Gives each shard its own files, where the node had another number of shards when they were written.
-async fn reshard(shared: &Arc<Shared>, shard: &Rc<Shard>) -> Result<(), String> {
-    for table in stored_tables(&shared.schema) {
+/// Gives each tablet its own files, where they were written for others, or for another number of shards.
+async fn split_files(shared: &Arc<Shared>, shard: &Rc<Shard>) -> Result<(), String> {
+    let view = shared.first_view();
+    for (tablets_of, table) in stored_tables(&shared.schema) {
         let dir = shard.table_dir(&table);
-        let (shards, generation, host_id) = (shared.config.smp, shared.generation.clone(), shared.host_id);
+        let ranges = file_ranges(&view, tablets_of, shared.config.smp);
+        let (count, generation, host_id) = (ranges.len(), shared.generation.clone(), shared.host_id);
         let name = format!("{}.{}", table.keyspace, table.name);
-        let work = move || replica::reshard(&table, &dir, shards, &generation, host_id);
-        let n = runtime::spawn_job("reshard", work).await?;
+        let work = move || replica::split_sstables(&table, &dir, &ranges, &generation, host_id);
+        let n = runtime::spawn_job("split", work).await?;
         if n > 0 {
-            log::info!("rewrote {n} sstables of {name} for {shards} shards");
+            log::info!("rewrote {n} sstables of {name} for {count} parts of its tokens");
         }
     }
     Ok(())
@@ -276,6 +281,19 @@ async fn serve(
         engine.coordinator.clone().run_batchlog(),
     ));
     let server = Server::new(engine.clone(), options, request_bytes_max);
+    let routes = engine.clone();
+    server.set_routes(Box::new(move |plan, run| {
+        let place = routes.tablet_elsewhere(plan, run)?;
+        Some(TabletRoute {
+            after_token: place.after.0,
+            last_token: place.last.0,
+            replicas: place
+                .replicas
+                .iter()
+                .map(|(host, shard)| (*host.0.as_bytes(), u32::from(*shard)))
+                .collect(),
+        })
+    }));
     runtime::set_local(server.clone());
     if !shared.meet(Stage::Serving).await {
         return Ok(None);

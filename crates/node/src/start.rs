@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use ::cluster::Metadata;
 use coordinator::ClusterView;
-use query::engine::{NodeState, SharedStatements, load_schema, save_schema};
+use query::engine::{NodeState, SharedStatements, kept_tables, load_schema, save_schema};
 use query::system::{self, NodeInfo, PeerInfo};
 use query::{Engine, ddl};
 use replica::{CompactionControl, NotedBatches};
@@ -328,7 +328,7 @@ fn initial_schema(path: &Path) -> Result<Schema, String> {
 /// The largest generation of any sstable in the tables' directories; what was left half written is removed.
 fn largest_generation(data_dir: &Path, schema: &Schema) -> Result<u64, String> {
     let mut largest = 0;
-    for table in stored_tables(schema) {
+    for (_, table) in stored_tables(schema) {
         let dir = data_dir
             .join(&table.keyspace)
             .join(format!("{}-{}", table.name, table.id.0.simple()));
@@ -347,9 +347,10 @@ fn largest_generation(data_dir: &Path, schema: &Schema) -> Result<u64, String> {
     Ok(largest)
 }
 
-/// The tables that have files: those of the schema that are not computed, and what acceptors keep.
-pub(crate) fn stored_tables(schema: &Schema) -> Vec<Arc<schema::Table>> {
+/// The tables that have files: those of the schema that are not computed, and what acceptors keep for them. Each with the table of the
+/// schema that it has its tablets with.
+pub(crate) fn stored_tables(schema: &Schema) -> Vec<(schema::TableId, Arc<schema::Table>)> {
     let tables = schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
-    let stored = tables.filter(|table| !system::is_virtual(table.id)).cloned();
-    stored.chain(std::iter::once(coordinator::paxos_table())).collect()
+    let kept = tables.flat_map(|table| kept_tables(table).into_iter().map(|kept| (table.id, kept)));
+    kept.collect()
 }

@@ -40,6 +40,7 @@ fn schema() -> Schema {
             keyspace: None,
             now_us: 1,
             new_id: Uuid::from_u128(1),
+            nodes: &BTreeMap::from([("datacenter1".to_owned(), 1)]),
         };
         let changed = ddl::apply(&schema, &statement, &ctx).expect(text);
         schema = changed.expect("it changes something").schema;
@@ -81,7 +82,9 @@ async fn engine(boot_id: u128) -> Rc<Engine> {
     let shard = Shard::new(options, log);
     let schema = schema();
     let table = &schema.keyspaces["ks"].tables["t"];
-    shard.open_table(table).expect("the simulated disk works here");
+    shard
+        .open_table(table, &[shard.token_range()])
+        .expect("the simulated disk works here");
     shard.replay(&log_dir, boot_id).await.expect("the log is whole");
     let node = NodeState {
         schema_path: "/schema".into(),

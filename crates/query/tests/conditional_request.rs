@@ -32,6 +32,7 @@ fn schema() -> Schema {
             keyspace: None,
             now_us: 1,
             new_id: Uuid::from_u128(1),
+            nodes: &BTreeMap::from([("datacenter1".to_owned(), 1)]),
         };
         let statement = cql::parse(text).expect("the test's statements are CQL").statement;
         let changed = ddl::apply(&schema, &statement, &ctx).expect(text);

@@ -167,6 +167,7 @@ impl Session {
                     keyspace: self.keyspace.as_deref(),
                     now_us: i64::from(self.statements),
                     new_id: Uuid::from_u128(u128::from(self.statements)),
+                    nodes: &BTreeMap::from([("datacenter1".to_owned(), 1)]),
                 };
                 let Some(outcome) = ddl::apply(&self.schema, other, &ctx)? else {
                     return Ok("ok\n".to_owned());
@@ -220,7 +221,7 @@ fn print_named(row: &NamedRow, selected: &dyn Fn(&str) -> bool) -> String {
 /// The rows of a computed table, unpacked as a reader does.
 fn read(table: &Table, schema: &Schema, node: &NodeInfo) -> Vec<NamedRow> {
     let mut rows = Vec::new();
-    for bytes in system::contents(table, schema, node, 5) {
+    for bytes in system::contents(table, schema, node, None, 5) {
         let mutation = Mutation::new(&bytes).expect("a packed mutation");
         assert_eq!(mutation.table, table.id, "it is of the table that was asked");
         mutation.validate(&table.layout).expect("it is well-formed");

@@ -25,6 +25,7 @@ fn run(schema: &Schema, text: &str) -> DdlOutcome {
         keyspace: Some("ks"),
         now_us: 1,
         new_id: Uuid::from_u128(1),
+        nodes: &BTreeMap::from([("datacenter1".to_owned(), 1)]),
     };
     ddl::apply(schema, &statement, &ctx)
         .expect(text)
@@ -68,7 +69,7 @@ fn every_virtual_table_can_be_read_and_stored_ones_are_left_to_the_storage() {
     let node = NodeInfo::alone(Uuid::from_u128(7), IpAddr::V6(Ipv6Addr::LOCALHOST), 9042, 2);
     let mut read = 0;
     for table in schema.keyspaces.values().flat_map(|k| k.tables.values()) {
-        let contents = system::contents(table, &schema, &node, 5);
+        let contents = system::contents(table, &schema, &node, None, 5);
         for bytes in &contents {
             let mutation = Mutation::new(bytes).expect("a packed mutation");
             mutation
@@ -190,6 +191,7 @@ fn a_table_runs_out_of_column_numbers_with_an_error() {
         keyspace: Some("ks"),
         now_us: 1,
         new_id: Uuid::from_u128(2),
+        nodes: &BTreeMap::from([("datacenter1".to_owned(), 1)]),
     };
     let refused = ddl::apply(&schema, &statement, &ctx)
         .expect_err("its number would be 2,040")
@@ -216,6 +218,7 @@ fn a_table_of_too_many_columns_is_refused_whatever_its_key_is() {
         keyspace: Some("ks"),
         now_us: 1,
         new_id: Uuid::from_u128(2),
+        nodes: &BTreeMap::from([("datacenter1".to_owned(), 1)]),
     };
     let refused = ddl::apply(&schema, &statement, &ctx)
         .expect_err("it is too large")

@@ -13,11 +13,10 @@ use compaction::strategy::{Choice, Reason, SstableInfo, Strategy, major};
 use compaction::{Control, Job, Outcome};
 use schema::Table;
 use sstable::Reader;
-use types::token::shard_of;
 
 use crate::flush::remove_unused;
-use crate::shard::{Shard, shard_range};
-use crate::tablet::{TableStore, Tablet};
+use crate::shard::Shard;
+use crate::tablet::{TableStore, Tablet, TokenRange};
 
 fn now_seconds() -> u32 {
     u32::try_from(runtime::wall_clock_us() / 1_000_000).unwrap_or(0)
@@ -237,12 +236,12 @@ fn run_and_open(job: Job, table: &Table) -> Result<Vec<Arc<Reader>>, String> {
     opened
 }
 
-/// Rewrites sstables that span the tokens of several shards, one file a shard, and removes them: what a node does at start
-/// when its number of shards changed. Blocks.
-pub fn reshard(
+/// Rewrites sstables that have tokens of several tablets, one file a tablet, and removes them: what a node does at start when its
+/// tablets, or its shards, are not those that it wrote the files with. `tablets` are all of the table's, here or not. Blocks.
+pub fn split_sstables(
     table: &Arc<Table>,
     dir: &Path,
-    shards: u32,
+    tablets: &[TokenRange],
     generation: &Arc<AtomicU64>,
     host_id: uuid::Uuid,
 ) -> Result<usize, String> {
@@ -251,13 +250,11 @@ pub fn reshard(
     }
     let mut rewritten = 0;
     for reader in Reader::open_all(dir, table).map_err(|e| e.to_string())? {
-        let (first, last) = reader.tokens();
-        let (from, to) = (shard_of(first, shards, 0), shard_of(last, shards, 0));
-        if from == to {
+        let touched = || tablets.iter().filter(|range| range.overlaps(reader.tokens()));
+        if touched().nth(1).is_none() {
             continue;
         }
-        for shard in from..=to {
-            let range = shard_range(shard, shards);
+        for range in touched() {
             let control = Arc::new(Control::new());
             let range = (range.after, range.to);
             let job = job(table, vec![reader.clone()], dir, generation, range, host_id, &control);

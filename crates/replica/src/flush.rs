@@ -246,7 +246,7 @@ impl Shard {
     /// which the data goes. When it does not fit there (a full disk, which TRUNCATE is to free), an interrupted truncation
     /// may leave a part.
     pub async fn truncate(self: &Rc<Self>, store: &Rc<TableStore>) -> Result<(), String> {
-        for tablet in &store.tablets {
+        for tablet in store.tablets.iter().filter(|tablet| !tablet.is_empty()) {
             if let Err(e) = self.flush(store, tablet).await {
                 let table = store.table();
                 log::warn!(

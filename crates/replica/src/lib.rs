@@ -24,7 +24,7 @@ mod shard;
 mod snapshot;
 mod tablet;
 
-pub use compact::reshard;
+pub use compact::split_sstables;
 pub use compaction::Control as CompactionControl;
 pub use memory::MemoryStats;
 pub use noted_batches::NotedBatches;

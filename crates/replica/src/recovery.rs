@@ -12,6 +12,7 @@ use sstable::Reader;
 use types::token::token_of;
 
 use crate::shard::Shard;
+use crate::tablet::TokenRange;
 
 /// Why a shard does not start.
 #[derive(Debug)]
@@ -48,23 +49,15 @@ pub struct RecoveryStats {
 }
 
 impl Shard {
-    /// Opens the table's sstables that hold tokens of this shard and adds the table.
-    pub fn open_table(self: &Rc<Self>, table: &Arc<Table>) -> Result<usize, RecoveryError> {
+    /// Adds a table with the tablets that this shard has of it, and opens their sstables.
+    pub fn open_table(self: &Rc<Self>, table: &Arc<Table>, ranges: &[TokenRange]) -> Result<(), RecoveryError> {
         let dir = self.table_dir(table);
-        let mut mine: Vec<Arc<Reader>> = Vec::new();
+        let mut sstables = Vec::new();
         if runtime::fs::exists(&dir) {
-            let range = self.token_range();
-            let all = Reader::open_all(&dir, table).map_err(|e| RecoveryError::Sstable(e.to_string()))?;
-            for reader in all {
-                let (first, last) = reader.tokens();
-                if last > range.after && first <= range.to || range.contains(first) || range.contains(last) {
-                    mine.push(reader);
-                }
-            }
+            sstables = Reader::open_all(&dir, table).map_err(|e| RecoveryError::Sstable(e.to_string()))?;
         }
-        let n = mine.len();
-        self.set_table(table, mine);
-        Ok(n)
+        self.set_table(table, ranges, &sstables);
+        Ok(())
     }
 
     /// Replays the log of earlier runs into memtables, flushing where memory asks for it.
@@ -72,7 +65,6 @@ impl Shard {
         let shards = self.options.shards;
         let mut replay = Replay::open(dir, boot_id, self.id().0, shards).map_err(RecoveryError::Log)?;
         self.replaying.set(true);
-        let range = self.token_range();
         loop {
             let more = replay
                 .next_segment(|record| {
@@ -84,11 +76,11 @@ impl Shard {
                         return Ok(());
                     };
                     let token = token_of(m.key);
-                    if !range.contains(token) {
+                    let Some(tablet) = store.tablet(token) else {
+                        // Another shard's.
                         return Ok(());
-                    }
+                    };
                     m.validate(&store.table.borrow().layout).map_err(|e| e.to_string())?;
-                    let tablet = store.tablet(token).ok_or("a token of this shard")?;
                     self.apply(tablet, token, &m, 0);
                     Ok(())
                 })

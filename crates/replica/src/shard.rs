@@ -141,8 +141,9 @@ impl Shard {
         self.tables.borrow().values().cloned().collect()
     }
 
-    /// Adds a table, or takes over its altered form.
-    pub fn set_table(&self, table: &Arc<Table>, sstables: Vec<Arc<sstable::Reader>>) {
+    /// Adds a table with the tablets that this shard has of it, in token order, or takes over its altered form. Each of `sstables` is of
+    /// one of the tablets, or of none that is here.
+    pub fn set_table(&self, table: &Arc<Table>, ranges: &[TokenRange], sstables: &[Arc<sstable::Reader>]) {
         let mut tables = self.tables.borrow_mut();
         if let Some(store) = tables.get(&table.id) {
             *store.table.borrow_mut() = table.clone();
@@ -151,12 +152,12 @@ impl Shard {
             }
             return;
         }
-        let tablets = vec![Tablet::new(
-            table,
-            self.token_range(),
-            sstables,
-            self.row_cache_budget.clone(),
-        )];
+        let of_range = |range: TokenRange| sstables.iter().filter(move |reader| range.overlaps(reader.tokens()));
+        let tablet = |range: &TokenRange| {
+            let sstables = of_range(*range).cloned().collect();
+            Tablet::new(table, *range, sstables, self.row_cache_budget.clone())
+        };
+        let tablets = ranges.iter().map(tablet).collect();
         let store = TableStore {
             table: RefCell::new(table.clone()),
             tablets,
@@ -341,10 +342,8 @@ impl Shard {
 
     /// Whether any table has anything, in memory or in files.
     pub fn has_data(&self) -> bool {
-        let holds =
-            |v: &crate::Version| !v.active.borrow().is_empty() || !v.frozen.is_empty() || !v.sstables.is_empty();
         let tables = self.tables.borrow();
-        tables.values().flat_map(|s| &s.tablets).any(|t| t.with_version(holds))
+        tables.values().flat_map(|s| &s.tablets).any(|t| !t.is_empty())
     }
 
     /// What the memtables hold.

@@ -35,6 +35,11 @@ impl TokenRange {
     pub fn contains(self, token: Token) -> bool {
         (token > self.after || self.after.0 == i64::MIN) && token <= self.to
     }
+
+    /// Whether any token from the first of these up to the second is inside.
+    pub fn overlaps(self, (first, last): (Token, Token)) -> bool {
+        (last > self.after || self.after.0 == i64::MIN) && first <= self.to
+    }
 }
 
 /// A memtable that may be frozen while readers hold it.
@@ -153,6 +158,11 @@ impl Tablet {
     #[inline]
     pub fn version(&self) -> Rc<Version> {
         self.version.borrow().clone()
+    }
+
+    /// Whether nothing was written to it, or nothing of that is left.
+    pub fn is_empty(&self) -> bool {
+        self.with_version(|v| v.active.borrow().is_empty() && v.frozen.is_empty() && v.sstables.is_empty())
     }
 
     /// Borrows the sources for the length of a call.

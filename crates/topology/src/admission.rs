@@ -64,9 +64,6 @@ pub struct JoinFacts {
     pub wall_clock: Duration,
     /// The nodes that are alive, by its failure detector.
     pub alive: BTreeSet<HostId>,
-    /// How many shards of the node that asks its tablets stand on: the highest shard that any map names for it, and one. 0 for none. What
-    /// stands on the token ring follows its number of shards and does not count.
-    pub shards_in_tablets: u16,
     /// How far clocks may differ: [`CLOCK_OFFSET_MAX`] where nothing else is configured.
     pub clock_offset_max: Duration,
 }
@@ -138,13 +135,8 @@ pub enum Refusal {
         /// Now.
         to: Location,
     },
-    /// It has fewer shards than its tablets stand on, or none.
-    FewerShards {
-        /// Before.
-        from: u16,
-        /// Now.
-        to: u16,
-    },
+    /// It has no shards.
+    NoShards,
     /// It has other tokens than before.
     TokensChanged {
         /// How many before.
@@ -233,12 +225,7 @@ impl fmt::Display for Refusal {
                  Restore the snitch's settings, or decommission the node and let it join anew.",
                 from.datacenter, from.rack, to.datacenter, to.rack
             ),
-            Self::FewerShards { from, to } => write!(
-                f,
-                "The node's tablets stand on {from} shards, and it now has {to}. \
-                 Start it with at least {} shards (--smp), or decommission it and let it join anew.",
-                (*from).max(1)
-            ),
+            Self::NoShards => f.write_str("The node has no shards. Start it with at least 1 shard (--smp)."),
             Self::TokensChanged { from, to } => write!(
                 f,
                 "The node owns {from} tokens and now comes with {to} others; who owns what would change without the data. \
@@ -349,11 +336,8 @@ fn restart(
             to: request.location.clone(),
         });
     }
-    if request.shards < facts.shards_in_tablets.max(1) {
-        return Err(Refusal::FewerShards {
-            from: facts.shards_in_tablets.max(1),
-            to: request.shards,
-        });
+    if request.shards == 0 {
+        return Err(Refusal::NoShards);
     }
     // An empty receiver has none in the topology, and what it has chosen itself does not count.
     if !node.tokens.is_empty() && node.tokens != request.tokens {
@@ -404,7 +388,7 @@ fn join(topology: &Topology, request: &JoinRequest, facts: &JoinFacts) -> Result
         return Err(Refusal::NotAMember(request.host_id));
     }
     if request.shards == 0 {
-        return Err(Refusal::FewerShards { from: 0, to: 0 });
+        return Err(Refusal::NoShards);
     }
     if let Some(other) = address_holder(topology, request).next() {
         return Err(Refusal::AddressInUse {

@@ -35,7 +35,9 @@ pub use node::{
     DatacenterNumber, HostId, Liveness, Locality, Location, NODES_MAX, Node, NodeNumber, NodeState, Proximity,
     TOKENS_PER_NODE_MAX, Topology,
 };
-pub use place::{Load, check_racks, initial_tablet_count, place_tablets, place_tablets_beside};
+pub use place::{
+    Load, check_racks, even_tablet_count, first_tablets, initial_tablet_count, place_tablets, place_tablets_beside,
+};
 pub use replication::{PlacementError, Replication, ReplicationError};
 pub use ring::ring_map;
 pub use snitch::{Snitch, SnitchError};

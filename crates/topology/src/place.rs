@@ -17,6 +17,9 @@ use crate::node::{Node, NodeNumber, NodeState, Topology};
 use crate::replication::{PlacementError, Replication};
 use crate::tablet_map::{Boundaries, Builder, Replica, ReplicaList, TABLETS_MAX, TabletMap};
 
+/// Beyond so many tablets for each shard, their number is no reason any more why one shard has more of them than another.
+const EVEN_PER_SHARD_MAX: u32 = 10;
+
 /// How many tablets the shards hold, over several tables.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Load(BTreeMap<Replica, u64>);
@@ -93,6 +96,71 @@ pub fn initial_tablet_count(
     });
     let wanted = wanted.max().unwrap_or(1).clamp(1, u64::from(TABLETS_MAX));
     Ok(u32::try_from(wanted).expect("at most TABLETS_MAX").next_power_of_two())
+}
+
+/// The tablets of a new table: `initial` of them, rounded up to a power of two, or as few as [`even_tablet_count`] says. Where there
+/// are fewer nodes than copies wanted, each has one.
+///
+/// # Errors
+/// When no node can hold any, or there are to be too many.
+pub fn first_tablets(
+    topology: &Topology,
+    replication: &Replication,
+    initial: Option<u32>,
+    load: &Load,
+) -> Result<TabletMap, PlacementError> {
+    let possible = possible(topology, replication);
+    let count = match initial {
+        Some(wanted) => wanted
+            .max(1)
+            .checked_next_power_of_two()
+            .filter(|count| *count <= TABLETS_MAX)
+            .ok_or(PlacementError::TabletCount(wanted))?,
+        None => even_tablet_count(topology, &possible)?,
+    };
+    place_tablets_beside(topology, &possible, count, load)
+}
+
+/// The replication as far as there are nodes for it.
+fn possible(topology: &Topology, replication: &Replication) -> Replication {
+    let usable = || topology.members().filter(|n| n.state == NodeState::Normal);
+    let at_most = |factor: u16, nodes: usize| factor.min(u16::try_from(nodes).unwrap_or(u16::MAX));
+    match replication {
+        Replication::Simple { factor } => Replication::Simple {
+            factor: at_most(*factor, usable().count()),
+        },
+        Replication::NetworkTopology(factors) => {
+            let here = |datacenter: &str| usable().filter(|n| n.location.datacenter == datacenter).count();
+            let possible = factors
+                .iter()
+                .map(|(name, factor)| (name.clone(), at_most(*factor, here(name))));
+            Replication::NetworkTopology(possible.filter(|(_, factor)| *factor > 0).collect())
+        }
+        Replication::Local | Replication::Everywhere => replication.clone(),
+    }
+}
+
+/// As few tablets as give every shard at least one and none over a tenth more than the average of its datacenter; where that takes more than ten
+/// for each shard, those. Few tablets make large sstables; a table that grows is split.
+///
+/// # Errors
+/// When the nodes do not suffice for the replication.
+pub fn even_tablet_count(topology: &Topology, replication: &Replication) -> Result<u32, PlacementError> {
+    let mut count = initial_tablet_count(topology, replication, 1)?;
+    let most = initial_tablet_count(topology, replication, EVEN_PER_SHARD_MAX)?;
+    while count < most {
+        let mut pools = pools(topology, replication, &Load::default())?;
+        let mut replicas = ReplicaList::new();
+        for tablet in 0..count {
+            replicas.clear();
+            pools.iter_mut().for_each(|pool| pool.place(tablet, &mut replicas));
+        }
+        if pools.iter().all(Pool::is_even) {
+            break;
+        }
+        count *= 2;
+    }
+    Ok(count)
 }
 
 /// Whether the loss of a rack takes at most one copy, and racks share the copies evenly: in each datacenter as many copies as racks,
@@ -229,6 +297,14 @@ fn pool(
 impl Pool {
     fn shards(&self) -> u64 {
         self.racks.iter().map(|r| r.shards).sum()
+    }
+
+    /// Whether no shard holds over a tenth more than the average.
+    fn is_even(&self) -> bool {
+        let shards = self.racks.iter().flat_map(|r| &r.nodes).flat_map(|n| &n.shards);
+        let most = shards.map(|(tablets, _)| *tablets).max().unwrap_or(0);
+        let all: u64 = self.racks.iter().map(|r| r.tablets).sum();
+        most * self.shards() * 10 <= all * 11
     }
 
     /// Adds the copies of one tablet.

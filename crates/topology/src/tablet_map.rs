@@ -371,6 +371,40 @@ impl TabletMap {
         }
     }
 
+    /// The map on nodes that have fewer shards than when it was made: what stood on a shard that a node has no more stands on those that it
+    /// has, in turn. None when every replica's shard is there.
+    #[must_use]
+    pub fn on_shards(&self, shards: impl Fn(NodeNumber) -> u16) -> Option<Self> {
+        let is_gone = |r: &Replica| r.shard >= shards(r.node).max(1);
+        let all = |t: &Tablet<'_>| {
+            t.replicas
+                .iter()
+                .chain(t.transition.map_or(&[][..], |t| &t.next))
+                .any(is_gone)
+        };
+        if !self.tablets().any(|t| all(&t)) {
+            return None;
+        }
+        let moved = |replicas: &[Replica]| -> ReplicaList {
+            let on = |r: &Replica| Replica {
+                node: r.node,
+                shard: r.shard % shards(r.node).max(1),
+            };
+            replicas.iter().map(on).collect()
+        };
+        let mut builder =
+            Builder::new(self.version, self.boundaries.clone()).expect("these are the boundaries of a map");
+        for tablet in self.tablets() {
+            let transition = tablet.transition.map(|t| Transition {
+                next: moved(&t.next),
+                ..t.clone()
+            });
+            let pushed = builder.push(&moved(tablet.replicas), transition);
+            pushed.expect("the nodes of a tablet are as before");
+        }
+        Some(builder.finish().expect("every tablet was pushed"))
+    }
+
     /// Applies a change: copies the chunks that it touches.
     ///
     /// # Errors

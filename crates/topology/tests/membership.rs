@@ -253,7 +253,6 @@ fn facts(alive: &[u16]) -> JoinFacts {
     JoinFacts {
         wall_clock: Duration::from_secs(1_000_000),
         alive: alive.iter().map(|n| host(*n)).collect(),
-        shards_in_tablets: 0,
         clock_offset_max: CLOCK_OFFSET_MAX,
     }
 }
@@ -352,16 +351,16 @@ fn a_node_that_may_not_join_is_told_why_and_what_to_do() {
             "Restore the snitch's settings",
         ),
         (
-            old(1, |r| r.shards = 1),
+            old(1, |r| r.shards = 0),
             &[2],
-            "The node's tablets stand on 2 shards, and it now has 1",
-            "Start it with at least 2 shards",
+            "The node has no shards",
+            "Start it with at least 1 shard",
         ),
         (
             new(|r| r.shards = 0),
             &[1],
-            "now has 0",
-            "Start it with at least 1 shards",
+            "The node has no shards",
+            "Start it with at least 1 shard",
         ),
         (
             old(1, |r| r.tokens = vec![Token(11), Token(12)]),
@@ -401,11 +400,7 @@ fn a_node_that_may_not_join_is_told_why_and_what_to_do() {
         ),
     ];
     for (request, alive, reason, remedy) in table {
-        let facts = JoinFacts {
-            shards_in_tablets: 2 * u16::from(t.node(request.host_id).is_some()),
-            ..facts(alive)
-        };
-        let refusal = admit(t, &request, &facts).expect_err(reason).to_string();
+        let refusal = admit(t, &request, &facts(alive)).expect_err(reason).to_string();
         assert!(refusal.contains(reason), "'{refusal}' does not say '{reason}'");
         assert!(refusal.contains(remedy), "'{refusal}' does not say '{remedy}'");
     }

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use common::{Cluster, cluster};
 use topology::{
-    Load, PlacementError, Replica, Replication, TabletMap, check_racks, initial_tablet_count, place_tablets,
-    place_tablets_beside, ring_map,
+    Load, PlacementError, Replica, Replication, TabletMap, check_racks, first_tablets, initial_tablet_count,
+    place_tablets, place_tablets_beside, ring_map,
 };
 use types::Token;
 
@@ -516,4 +516,67 @@ fn replication_options_are_understood_or_refused_in_users_words() {
         };
         assert_eq!(found, expected, "{text}");
     }
+}
+
+#[test]
+fn a_table_begins_with_as_few_tablets_as_keep_its_shards_even() {
+    let cases = [
+        ("a dc1 r1 shards=1", "SimpleStrategy replication_factor:1", None, 1, 1),
+        ("a dc1 r1 shards=2", "SimpleStrategy replication_factor:1", None, 2, 1),
+        // 16 tablets on 3 shards are 6, 5 and 5: over a tenth more than the average.
+        ("a dc1 r1 shards=3", "SimpleStrategy replication_factor:1", None, 32, 11),
+        (
+            "a dc1 r1 shards=2\nb dc1 r1 shards=2\nc dc1 r1 shards=2",
+            "NetworkTopologyStrategy dc1:3",
+            None,
+            2,
+            1,
+        ),
+        (
+            "a dc1 r1 shards=2\nb dc1 r1 shards=2\nc dc1 r1 shards=2\nd dc1 r1 shards=2",
+            "NetworkTopologyStrategy dc1:3",
+            None,
+            8,
+            3,
+        ),
+        (
+            "a dc1 r1 shards=2",
+            "SimpleStrategy replication_factor:1",
+            Some(5),
+            8,
+            4,
+        ),
+        // One node for three copies: one copy.
+        ("a dc1 r1 shards=2", "NetworkTopologyStrategy dc1:3", None, 2, 1),
+    ];
+    for (nodes, keyspace, initial, tablets, most) in cases {
+        let cluster = cluster(nodes);
+        let keyspace = replication(&cluster, keyspace);
+        let map = first_tablets(&cluster.topology, &keyspace, initial, &Load::default()).expect("there are nodes");
+        assert_eq!(map.tablet_count(), tablets, "{nodes}, {keyspace:?}, {initial:?}");
+        let mut load = BTreeMap::<Replica, u32>::new();
+        for replica in map.tablets().flat_map(|t| t.replicas) {
+            *load.entry(*replica).or_default() += 1;
+        }
+        assert_eq!(load.values().max(), Some(&most), "{nodes}, {keyspace:?}: {load:?}");
+    }
+}
+
+#[test]
+fn on_fewer_shards_tablets_stand_on_those_that_are_left() {
+    let cluster = cluster("a dc1 r1 shards=4\nb dc1 r1 shards=4");
+    let keyspace = replication(&cluster, "SimpleStrategy replication_factor:2");
+    let map = place_tablets(&cluster.topology, &keyspace, 16).expect("there are nodes");
+    assert_eq!(map.on_shards(|_| 4), None, "nothing is to change");
+    let first = map.tablets().next().expect("a tablet").replicas[0].node;
+    let fewer = map
+        .on_shards(|node| if node == first { 2 } else { 4 })
+        .expect("a node has fewer shards");
+    for (before, after) in map.tablets().zip(fewer.tablets()) {
+        for (b, a) in before.replicas.iter().zip(after.replicas) {
+            let shards = if b.node == first { 2 } else { 4 };
+            assert_eq!((a.node, a.shard), (b.node, b.shard % shards), "tablet {:?}", before.id);
+        }
+    }
+    assert_eq!(fewer.boundaries(), map.boundaries());
 }

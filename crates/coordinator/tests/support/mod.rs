@@ -598,7 +598,7 @@ async fn live(
         let (last_segment, files) = commitlog::last_segment(&log_dir).expect("the log's directory can be read");
         commitlog::sync_segments(&files).expect("the log can be synced");
         let mut largest = 0;
-        for table in [table, &coordinator::paxos_table()] {
+        for table in [table, &coordinator::paxos_state_of(table)] {
             let dir = data_dir
                 .join(&table.keyspace)
                 .join(format!("{}-{}", table.name, table.id.0.simple()));
@@ -649,8 +649,10 @@ async fn live(
         },
         log.clone(),
     );
-    for table in [table, &coordinator::paxos_table()] {
-        shard.open_table(table).expect("the sstables can be opened");
+    for table in [table, &coordinator::paxos_state_of(table)] {
+        shard
+            .open_table(table, &[shard.token_range()])
+            .expect("the sstables can be opened");
     }
     shard.keep_old_log();
     let stats = shard

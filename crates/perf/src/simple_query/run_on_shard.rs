@@ -242,9 +242,14 @@ impl<'e> Worker<'e> {
             })
             .collect();
         let shard = runtime::shard().0;
+        let schema = engine.schema();
+        let table = schema.keyspaces.get("ks").and_then(|ks| ks.tables.get("cf"));
+        let table = table
+            .map(|table| table.id)
+            .ok_or_else(|| QueryError::invalid("table ks.cf is gone"))?;
         let keys: Vec<[u8; 8]> = (0..bench.partitions)
             .map(u64::to_be_bytes)
-            .filter(|key| engine.owner(token_of(key)) == shard)
+            .filter(|key| engine.owner(table, token_of(key)) == shard)
             .collect();
         if keys.is_empty() {
             let message = format!("shard {shard} owns none of the keys; give more --partitions");

@@ -6,14 +6,10 @@ use cql::ast::{AlterKeyspace, CreateKeyspace, DropKeyspace};
 use schema::{Keyspace, Schema};
 
 use super::properties::Properties;
-use super::{ChangeKind, DdlOutcome, SchemaChange, check_modifiable, outcome};
+use super::{ChangeKind, DdlContext, DdlOutcome, SchemaChange, check_modifiable, outcome};
 use crate::error::QueryError;
 use crate::system::{self, SystemKeyspace};
 
-/// The one datacenter that there is until nodes form clusters.
-const DATACENTERS: [&str; 1] = ["datacenter1"];
-/// How many nodes each datacenter has.
-const NODES: u32 = 1;
 /// Copies of each partition when a keyspace does not say.
 const REPLICATION_FACTOR_DEFAULT: &str = "1";
 /// The longest name of a keyspace, in bytes: it is a directory.
@@ -23,7 +19,11 @@ const LOCATOR: &str = "org.apache.cassandra.locator.";
 const REPLICATION_FACTOR: &str = "replication_factor";
 const PROPERTIES: [&str; 3] = ["replication", "durable_writes", "tablets"];
 
-pub(super) fn create(schema: &Schema, s: &CreateKeyspace) -> Result<Option<DdlOutcome>, QueryError> {
+pub(super) fn create(
+    schema: &Schema,
+    s: &CreateKeyspace,
+    ctx: &DdlContext<'_>,
+) -> Result<Option<DdlOutcome>, QueryError> {
     let name = &s.name;
     if system::kind(name) == Some(SystemKeyspace::Local) {
         return Err(QueryError::Invalid(format!(
@@ -51,7 +51,7 @@ pub(super) fn create(schema: &Schema, s: &CreateKeyspace) -> Result<Option<DdlOu
             table: String::new(),
         });
     }
-    let (replication, warnings) = prepare_replication(name, replication, &BTreeMap::new())?;
+    let (replication, warnings) = prepare_replication(name, replication, &BTreeMap::new(), ctx.nodes)?;
     let keyspace = Keyspace {
         name: name.clone(),
         replication,
@@ -69,7 +69,11 @@ pub(super) fn create(schema: &Schema, s: &CreateKeyspace) -> Result<Option<DdlOu
     }))
 }
 
-pub(super) fn alter(schema: &Schema, s: &AlterKeyspace) -> Result<Option<DdlOutcome>, QueryError> {
+pub(super) fn alter(
+    schema: &Schema,
+    s: &AlterKeyspace,
+    ctx: &DdlContext<'_>,
+) -> Result<Option<DdlOutcome>, QueryError> {
     let name = &s.name;
     if system::kind(name) == Some(SystemKeyspace::Local) {
         check_modifiable(name, "ALTER", String::new)?;
@@ -96,7 +100,7 @@ pub(super) fn alter(schema: &Schema, s: &AlterKeyspace) -> Result<Option<DdlOutc
         Some(new) => new,
         None => keyspace.replication.clone(),
     };
-    let (replication, warnings) = prepare_replication(name, replication, &old.replication)?;
+    let (replication, warnings) = prepare_replication(name, replication, &old.replication, ctx.nodes)?;
     keyspace.replication = replication;
     if keyspace == **old {
         return Ok(None);
@@ -166,11 +170,12 @@ fn tablets(properties: &Properties<'_>) -> Result<Option<BTreeMap<String, String
 
 /// Writes out what a replication map leaves unsaid, and refuses one that cannot be had. Also returns warnings.
 ///
-/// `previous` is the map of the keyspace that is altered, empty for a new one.
+/// `previous` is the map of the keyspace that is altered, empty for a new one; `nodes` says how many nodes each datacenter has.
 fn prepare_replication(
     keyspace: &str,
     mut options: BTreeMap<String, String>,
     previous: &BTreeMap<String, String>,
+    nodes: &BTreeMap<String, u32>,
 ) -> Result<(BTreeMap<String, String>, Vec<String>), QueryError> {
     let Some(class) = options.remove("class") else {
         return Err(QueryError::Config("Missing replication strategy class".to_owned()));
@@ -186,7 +191,7 @@ fn prepare_replication(
                 .entry(REPLICATION_FACTOR.to_owned())
                 .or_insert_with(|| REPLICATION_FACTOR_DEFAULT.to_owned());
         }
-        Some("NetworkTopologyStrategy") => expand_datacenters(&mut options, previous),
+        Some("NetworkTopologyStrategy") => expand_datacenters(&mut options, previous, nodes),
         Some("LocalStrategy") => {
             return Err(QueryError::invalid(
                 "Unable to use given strategy class: LocalStrategy is reserved for internal use.",
@@ -204,7 +209,7 @@ fn prepare_replication(
         if simple {
             name == REPLICATION_FACTOR
         } else {
-            DATACENTERS.contains(&name)
+            nodes.contains_key(name) || previous.contains_key(name)
         }
     };
     if let Some(unknown) = options.keys().find(|name| !known(name)) {
@@ -221,14 +226,15 @@ fn prepare_replication(
     for (name, value) in &mut options {
         let factor = parse_factor(value)?;
         *value = factor.to_string();
-        if factor > NODES {
-            let place = if simple {
-                String::new()
-            } else {
-                format!(" for datacenter {name}")
-            };
+        let (count, place) = if simple {
+            (nodes.values().sum(), String::new())
+        } else {
+            let here = nodes.get(name).copied().unwrap_or(0);
+            (here, format!(" for datacenter {name}"))
+        };
+        if factor > count {
             warnings.push(format!(
-                "Your replication factor {factor} for keyspace {keyspace} is higher than the number of nodes {NODES}{place}"
+                "Your replication factor {factor} for keyspace {keyspace} is higher than the number of nodes {count}{place}"
             ));
         }
     }
@@ -237,7 +243,11 @@ fn prepare_replication(
 }
 
 /// `replication_factor` stands for every datacenter that is not named; datacenters without copies are left out.
-fn expand_datacenters(options: &mut BTreeMap<String, String>, previous: &BTreeMap<String, String>) {
+fn expand_datacenters(
+    options: &mut BTreeMap<String, String>,
+    previous: &BTreeMap<String, String>,
+    nodes: &BTreeMap<String, u32>,
+) {
     let mut factor = options.remove(REPLICATION_FACTOR);
     if factor.is_none() && options.is_empty() {
         let before = previous
@@ -254,8 +264,8 @@ fn expand_datacenters(options: &mut BTreeMap<String, String>, previous: &BTreeMa
         }
     }
     if let Some(factor) = factor {
-        for name in DATACENTERS {
-            options.entry(name.to_owned()).or_insert_with(|| factor.clone());
+        for name in nodes.keys() {
+            options.entry(name.clone()).or_insert_with(|| factor.clone());
         }
     }
     options.retain(|_, value| value != "0");

@@ -16,6 +16,7 @@ mod table;
 mod types;
 mod version;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cql::ast::{QualifiedName, Statement};
@@ -38,6 +39,8 @@ pub struct DdlContext<'a> {
     pub now_us: i64,
     /// The identity of the table that a CREATE makes.
     pub new_id: Uuid,
+    /// How many nodes each datacenter has.
+    pub nodes: &'a BTreeMap<String, u32>,
 }
 
 /// What happened to a part of the schema.
@@ -91,8 +94,8 @@ pub struct DdlOutcome {
 /// When the statement does not fit the schema, or is none that changes it.
 pub fn apply(schema: &Schema, statement: &Statement, ctx: &DdlContext<'_>) -> Result<Option<DdlOutcome>, QueryError> {
     match statement {
-        Statement::CreateKeyspace(s) => keyspace::create(schema, s),
-        Statement::AlterKeyspace(s) => keyspace::alter(schema, s),
+        Statement::CreateKeyspace(s) => keyspace::create(schema, s, ctx),
+        Statement::AlterKeyspace(s) => keyspace::alter(schema, s, ctx),
         Statement::DropKeyspace(s) => keyspace::drop(schema, s),
         Statement::CreateTable(s) => table::create(schema, s, ctx),
         Statement::AlterTable(s) => alter::alter(schema, s, ctx),

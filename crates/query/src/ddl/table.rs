@@ -61,6 +61,7 @@ pub(crate) fn define(keyspace: &str, s: &CreateTable, id: TableId) -> Result<Tab
             keyspace: Some(keyspace),
             now_us: 0,
             new_id: id.0,
+            nodes: &BTreeMap::new(),
         },
     )
 }

@@ -32,8 +32,10 @@ pub fn cluster_view(
     ClusterView::new(topology.clone(), host_id, keyspaces, tablets)
 }
 
-/// The replication of a keyspace. Datacenters in which no node stands (any more) count as far as its levels do.
-fn replication(keyspace: &Keyspace, topology: &Topology) -> Option<Replication> {
+/// The replication of a keyspace. Datacenters in which no node stands (any more) count as far as its levels do. None, and a line in the
+/// log, when it has none that can be understood.
+#[must_use]
+pub fn replication(keyspace: &Keyspace, topology: &Topology) -> Option<Replication> {
     let mut datacenters: BTreeSet<&str> = topology.datacenters();
     let options = keyspace.replication.keys().map(String::as_str);
     datacenters.extend(options.filter(|name| !matches!(*name, "class" | "replication_factor")));

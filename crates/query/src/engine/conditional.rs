@@ -135,7 +135,7 @@ impl Engine {
             serial: params.serial_consistency,
             commit: params.consistency,
         };
-        let owner = ShardId(self.owner(request.token));
+        let owner = ShardId(self.owner(request.table.id, request.token));
         if owner == self.shard.id() {
             return self.conditional_here(&statements, &request, levels).await;
         }

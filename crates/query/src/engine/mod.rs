@@ -14,6 +14,7 @@ mod read;
 mod replicated;
 mod replicated_conditional;
 mod schema_change;
+mod tablets;
 mod write;
 
 use std::cell::{Cell, RefCell};
@@ -27,7 +28,6 @@ use coordinator::{ClusterView, Coordinator, Levels};
 use replica::{Shard, TableStore};
 use schema::{Schema, Table, TableId};
 use topology::Consistency;
-use types::Token;
 use uuid::Uuid;
 
 use crate::ddl::SchemaChange;
@@ -36,11 +36,13 @@ use crate::system::{self, NodeInfo};
 use crate::write::{ConditionalAnswer, WriteClock};
 use crate::{BindContext, Bound, QueryError, ResultColumn};
 
-pub use cluster_view::cluster_view;
+pub use cluster_view::{cluster_view, replication};
+pub use ownership::TabletPlace;
 pub use plan::{BatchPlan, Plan};
 pub use prepared::{Prepared, PreparedId, SharedStatements};
 pub use read::Page;
 pub use schema_change::{KeepError, SchemaKeeper, load_schema, save_schema};
+pub use tablets::{file_ranges, kept_tables, ranges_of_shard};
 pub use write::Written;
 
 /// What the shards of a node share.
@@ -273,12 +275,6 @@ impl Engine {
         *self.listener.borrow_mut() = Some(listener);
     }
 
-    /// The shard that owns a token.
-    #[inline]
-    pub fn owner(&self, token: Token) -> u32 {
-        types::token::shard_of(token, self.shards, 0)
-    }
-
     /// The table's data here: of a real table this shard's part, of a virtual one all of it, computed now.
     fn store(&self, table: &Arc<Table>, now_us: i64) -> Result<Rc<TableStore>, QueryError> {
         if let Some(store) = self.shard.store(table.id) {
@@ -304,7 +300,8 @@ impl Engine {
             .lock()
             .expect("nobody panics while holding the node's identity")
             .clone();
-        let contents = system::contents(table, &schema, &info, now_us);
+        let view = self.coordinator.view();
+        let contents = system::contents(table, &schema, &info, Some(&view), now_us);
         let store = TableStore::in_memory(table, contents.iter().map(Vec::as_slice));
         self.virtual_tables.borrow_mut().insert(table.id, (key, store.clone()));
         Ok(store)

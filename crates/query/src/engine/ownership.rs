@@ -1,29 +1,63 @@
-//! Whether a statement came to a shard that has its partition: what token-aware drivers are measured by.
+//! Whether a statement came to a shard that has its partition: what token-aware drivers are measured by, and what they are told of tablets.
 
+use schema::TableId;
+use topology::{HostId, Replica};
 use types::Token;
 
 use super::{Engine, Execution, Plan};
+
+/// A tablet as drivers want to know it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TabletPlace {
+    /// The token before its first.
+    pub after: Token,
+    /// Its last token.
+    pub last: Token,
+    /// Its replicas: node and shard.
+    pub replicas: Vec<(HostId, u16)>,
+}
 
 impl Engine {
     /// Whether this shard is a replica of the one partition that a statement names; None for statements that name none or several, and
     /// for tables that each node has for itself.
     pub fn is_replica(&self, plan: &Plan, run: &Execution) -> Option<bool> {
-        let token = run.with(|ctx| -> Option<Token> {
-            match plan {
-                Plan::Select(select) => Some(select.point_key(ctx).ok()??.0),
-                Plan::Write(write) => write.single_key(ctx, &mut Vec::new())?.ok(),
-                _ => None,
-            }
-        })?;
-        let table = match plan {
-            Plan::Select(select) => select.table.id,
-            Plan::Write(write) => write.table.id,
-            _ => return None,
-        };
-        let view = self.coordinator.view();
-        let tablet = view.route(table)?.map.tablet_of(token);
-        let here =
-            |replica: &topology::Replica| replica.node == view.me && u32::from(replica.shard) == self.shard.id().0;
-        Some(tablet.replicas.iter().any(here))
+        let (table, token) = partition_of(plan, run)?;
+        self.coordinator.with_view(|view| {
+            let tablet = view.route(table)?.map.tablet_of(token);
+            Some(tablet.replicas.iter().any(|r| self.is_here(view.me, *r)))
+        })
     }
+
+    /// The tablet of the one partition that a statement names, when its table has tablets of its own and this shard is none of the
+    /// tablet's replicas.
+    pub fn tablet_elsewhere(&self, plan: &Plan, run: &Execution) -> Option<TabletPlace> {
+        let (table, token) = partition_of(plan, run)?;
+        self.coordinator.with_view(|view| {
+            let map = &view.route(table).filter(|route| route.has_own_tablets)?.map;
+            let tablet = map.tablet_of(token);
+            if tablet.replicas.iter().any(|r| self.is_here(view.me, *r)) {
+                return None;
+            }
+            let (after, last) = map.token_range(tablet.id)?;
+            let place = |r: &Replica| Some((view.topology.numbered(r.node)?.host_id, r.shard));
+            let replicas = tablet.replicas.iter().filter_map(place).collect();
+            Some(TabletPlace { after, last, replicas })
+        })
+    }
+
+    fn is_here(&self, me: topology::NodeNumber, replica: Replica) -> bool {
+        replica.node == me && u32::from(replica.shard) == self.shard.id().0
+    }
+}
+
+/// The table and the token of the one partition that a statement names.
+fn partition_of(plan: &Plan, run: &Execution) -> Option<(TableId, Token)> {
+    run.with(|ctx| match plan {
+        Plan::Select(select) => Some((select.table.id, select.point_key(ctx).ok()??.0)),
+        Plan::Write(write) => {
+            let token = write.single_key(ctx, &mut Vec::new())?.ok()?;
+            Some((write.table.id, token))
+        }
+        _ => None,
+    })
 }

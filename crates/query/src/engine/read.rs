@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use coordinator::Levels;
 use mutation::{Bound, ClusteringSlice, PartitionBlock};
-use replica::{BlockLimits, PartitionRead, PartitionReader, ReadError, ScanReader, TokenRange, shard_range};
+use replica::{BlockLimits, PartitionRead, PartitionReader, ReadError, ScanReader, TokenRange};
 use runtime::ShardId;
 use topology::Consistency;
 use types::Token;
@@ -60,7 +60,7 @@ impl Engine {
             return Ok(PointOutcome::NeedsDisk);
         }
         let mut scratch = self.point.borrow_mut();
-        plan.read_point(ctx, &store, |t| self.owner(t), &mut scratch, out)
+        plan.read_point(ctx, &store, |t| self.owner(plan.table.id, t), &mut scratch, out)
     }
 
     /// Reads a page by the general way.
@@ -106,7 +106,10 @@ impl Engine {
                         }
                         continue;
                     }
-                    let owner = if local { self.shard.id().0 } else { self.owner(token) };
+                    let owner = match local {
+                        true => self.shard.id().0,
+                        false => self.owner(select.table.id, token),
+                    };
                     (consumer, flow) = self
                         .part_on(owner, plan, run, consumer, Part::Partition(token, key, serial))
                         .await?;
@@ -125,21 +128,20 @@ impl Engine {
                     Position::Start => from,
                     Position::BehindPartition { key } | Position::BehindRow { key, .. } => from.max(token_of(key)),
                 };
-                let shards = if local {
-                    self.shard.id().0..self.shard.id().0 + 1
-                } else {
-                    0..self.shards
+                let pieces = match local {
+                    true => vec![(self.shard.id().0, TokenRange::ALL)],
+                    false => self.shards_in_order(select.table.id),
                 };
-                for shard in shards {
-                    let range = if local {
-                        TokenRange::ALL
-                    } else {
-                        shard_range(shard, self.shards)
-                    };
+                for (shard, range) in pieces {
                     if range.to < begin || (range.after >= to && range.after.0 != i64::MIN) {
                         continue;
                     }
-                    let part = Part::Tokens(from, to);
+                    let first = if range.after.0 == i64::MIN {
+                        range.after
+                    } else {
+                        Token(range.after.0 + 1)
+                    };
+                    let part = Part::Tokens(from.max(first), to.min(range.to));
                     (consumer, flow) = self.part_on(shard, plan, run, consumer, part).await?;
                     if matches!(flow, Flow::PageFull | Flow::Done) {
                         break;

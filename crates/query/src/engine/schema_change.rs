@@ -11,13 +11,14 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use coordinator::ClusterView;
+use coordinator::{ClusterView, forget_paxos_states, paxos_state_id};
 use cql::ast::Statement;
 use runtime::ShardId;
 use schema::{Schema, Table, TableId};
 use uuid::Uuid;
 
 use super::plan::Plan;
+use super::tablets::{kept_tables, ranges_of_shard};
 use super::{Engine, Execution, Outcome, Page, Params, cluster_view};
 use crate::ddl::{self, DdlContext, SchemaDifference};
 use crate::describe::{DescribeContext, describe};
@@ -32,6 +33,8 @@ const CONFLICTS_MAX: usize = 100;
 pub enum KeepError {
     /// It was made from one that is not the present one any more. It did not happen.
     Conflict,
+    /// It cannot be. It did not happen.
+    Refused(String),
     /// The sentence says why, and whether it may have happened.
     Failed(String),
 }
@@ -184,10 +187,14 @@ impl Engine {
         for shard in 0..runtime::shard_count() {
             let done: Result<(), String> = runtime::submit_async_to(ShardId(shard), move || async move {
                 let shard = Engine::local().shard.clone();
-                match shard.store(id) {
-                    Some(store) => shard.truncate(&store).await,
-                    None => Ok(()),
+                // A proposal that nobody has finished goes with the rows that it was made for.
+                for id in [paxos_state_id(id), id] {
+                    if let Some(store) = shard.store(id) {
+                        shard.truncate(&store).await?;
+                    }
                 }
+                forget_paxos_states(id);
+                Ok(())
             })
             .await;
             done?;
@@ -219,13 +226,15 @@ impl Engine {
         let _one_at_a_time = self.schema_lock.acquire(1).await;
         let new_id = Uuid::from_u64_pair(runtime::random_u64(), runtime::random_u64());
         let new_id = uuid::Builder::from_random_bytes(*new_id.as_bytes()).into_uuid();
-        let ctx = DdlContext {
-            keyspace,
-            now_us,
-            new_id,
-        };
         for _ in 0..CONFLICTS_MAX {
             let base = self.schema();
+            let nodes = self.nodes_by_datacenter();
+            let ctx = DdlContext {
+                keyspace,
+                now_us,
+                new_id,
+                nodes: &nodes,
+            };
             let Some(outcome) = ddl::apply(&base, statement, &ctx)? else {
                 return Ok(Outcome::Void);
             };
@@ -240,12 +249,23 @@ impl Engine {
                     return Ok(first.map_or(Outcome::Void, |change| Outcome::Schema(change, outcome.warnings)));
                 }
                 Err(KeepError::Conflict) => {}
+                Err(KeepError::Refused(why)) => return Err(QueryError::Invalid(why)),
                 Err(KeepError::Failed(e)) => return Err(QueryError::Server(e)),
             }
         }
         Err(QueryError::Server(
             "The schema changes faster than this statement can be made to fit it. It was not executed.".to_owned(),
         ))
+    }
+
+    fn nodes_by_datacenter(&self) -> BTreeMap<String, u32> {
+        let mut nodes = BTreeMap::new();
+        self.coordinator.with_view(|view| {
+            for node in view.topology.members() {
+                *nodes.entry(node.location.datacenter.clone()).or_default() += 1;
+            }
+        });
+        nodes
     }
 
     /// Makes a schema durable in a file of this node's own, for a node that meets no others.
@@ -309,8 +329,11 @@ impl Engine {
                 let same = before
                     .and_then(|b| b.tables.get(&table.name))
                     .is_some_and(|t| Arc::ptr_eq(t, table));
-                if !same && !crate::system::is_virtual(table.id) {
-                    self.shard.set_table(table, Vec::new());
+                if !same {
+                    let ranges = ranges_of_shard(&view, table.id, self.shard.id().0, self.shards);
+                    for table in kept_tables(table) {
+                        self.shard.set_table(&table, &ranges, &[]);
+                    }
                 }
             }
         }
@@ -318,6 +341,7 @@ impl Engine {
         let mut result = Ok(());
         for id in &difference.dropped_tables {
             result = result.and(self.shard.drop_table(*id).await);
+            result = result.and(self.shard.drop_table(paxos_state_id(*id)).await);
         }
         if let Some(listener) = &*self.listener.borrow() {
             difference.changes.iter().for_each(listener);

@@ -253,6 +253,7 @@ impl Engine {
             let read = ReplicatedRead::new(&self.coordinator, &view, &plan.table, level, extent, now, stretch);
             return wanted.collect(&mut read.map_err(QueryError::of_replicas)?).await;
         }
+        let owner = ShardId(self.owner(plan.table.id, token));
         let read = move || async move {
             let engine = Engine::local();
             let store = engine.store(&wanted.table, i64::from(now) * 1_000_000)?;
@@ -273,7 +274,7 @@ impl Engine {
             let mut reader = PartitionReader::new(wanted.table.clone(), tablet.version(), cache, read);
             wanted.collect(&mut reader).await
         };
-        runtime::submit_async_to(ShardId(self.owner(token)), read).await
+        runtime::submit_async_to(owner, read).await
     }
 
     /// Applies mutations on all their replicas and waits until the level is met.
@@ -295,8 +296,11 @@ impl Engine {
             let written = self.coordinator.write_logged(mutations, level).await;
             return written.map_err(QueryError::of_replicas);
         }
-        let owner = self.owner(*first);
-        let is_split = is_here && mutations.iter().any(|(token, _)| self.owner(*token) != owner);
+        let is_split = is_here && {
+            let mut owners = mutations.iter().map(|(token, m)| self.owner_of(*token, m));
+            let first = owners.next();
+            owners.any(|owner| Some(owner) != first)
+        };
         if kind != WriteKind::Batch || !is_split {
             return self.write_through(mutations, level, kind).await;
         }
@@ -346,9 +350,16 @@ impl Engine {
     fn by_shard(&self, mutations: Vec<Addressed>) -> BTreeMap<u32, Vec<Addressed>> {
         let mut by_shard: BTreeMap<u32, Vec<Addressed>> = BTreeMap::new();
         for (token, bytes) in mutations {
-            by_shard.entry(self.owner(token)).or_default().push((token, bytes));
+            let owner = self.owner_of(token, &bytes);
+            by_shard.entry(owner).or_default().push((token, bytes));
         }
         by_shard
+    }
+
+    /// The shard of this node that has what a packed mutation is for.
+    fn owner_of(&self, token: Token, mutation: &[u8]) -> u32 {
+        let table = Mutation::new(mutation).map(|m| m.table);
+        table.map_or(self.shard.id().0, |table| self.owner(table, token))
     }
 
     /// Applies on each shard what is its own.

@@ -2,24 +2,37 @@
 
 use std::collections::BTreeMap;
 
+use coordinator::ClusterView;
 use schema::{ColumnKind, Keyspace, Schema, Table, is_virtual_keyspace};
 use topology::NodeState;
 
 use super::node::NodeInfo;
 use super::peer;
 use super::rows::{Field, Rows};
+use super::tablets;
 
 /// How the shard of a token is found; what drivers that know shards ask for.
 const SHARDING_ALGORITHM: &str = "biased-token-round-robin";
 
-/// The packed mutations that a virtual table's content is made of, one for each partition.
-pub fn contents(table: &Table, schema: &Schema, node: &NodeInfo, now_us: i64) -> Vec<Vec<u8>> {
+/// The packed mutations that a virtual table's content is made of, one for each partition. Without `view` nothing is known of tablets.
+pub fn contents(
+    table: &Table,
+    schema: &Schema,
+    node: &NodeInfo,
+    view: Option<&ClusterView>,
+    now_us: i64,
+) -> Vec<Vec<u8>> {
     let mut rows = Rows::new(table, now_us);
     match (table.keyspace.as_str(), table.name.as_str()) {
         ("system", "local") => local(&mut rows, schema, node),
         ("system", "peers") => peer::peers(&mut rows, node),
         ("system", "peers_v2") => peer::peers_v2(&mut rows, node),
         ("system", "cluster_status") => peer::cluster_status(&mut rows, node),
+        ("system", "tablets") => {
+            if let Some(view) = view {
+                tablets::tablets(&mut rows, schema, view);
+            }
+        }
         ("system_schema", "keyspaces") => {
             for k in stored(schema) {
                 rows.push(&[

@@ -1,7 +1,7 @@
 //! The keyspaces that every node has: what they look like, and what is in those that are computed.
 //!
 //! The definitions stand in `tables.cql` and are those of Cassandra 4.1, so that drivers and cqlsh find what they ask
-//! for; `system.cluster_status` is ScyllaDB's. A table's id is the name-based UUID of its keyspace's and its own name, as in Cassandra: the same on every node
+//! for; `system.cluster_status` and `system.tablets` are ScyllaDB's. A table's id is the name-based UUID of its keyspace's and its own name, as in Cassandra: the same on every node
 //! and in every release. Tables of [`SystemKeyspace::Local`] keyspaces are *virtual*: nothing of them is stored, and
 //! [`contents`] computes their rows from the schema and the node at the moment of the read. Those of
 //! [`SystemKeyspace::Replicated`] keyspaces are ordinary tables.
@@ -10,6 +10,7 @@ mod content;
 mod node;
 mod peer;
 mod rows;
+mod tablets;
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, LazyLock};
