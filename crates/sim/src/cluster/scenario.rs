@@ -225,7 +225,7 @@ impl ClusterScenario {
 
     /// Half of the clusters have three nodes, since they are the quickest to play.
     fn datacenters_of_seed(chance: &mut Chance) -> Vec<Datacenter> {
-        let shapes: [&[(usize, usize)]; 9] = [
+        let shapes: [&[(usize, usize)]; 12] = [
             &[(3, 3)],
             &[(3, 3)],
             &[(3, 3)],
@@ -235,6 +235,9 @@ impl ClusterScenario {
             &[(5, 3)],
             &[(7, 3)],
             &[(9, 3)],
+            &[(3, 3), (2, 2)],
+            &[(3, 3), (3, 3)],
+            &[(3, 3), (3, 1), (3, 2)],
         ];
         let shape = shapes[usize::try_from(chance.below(shapes.len() as u64)).expect("few shapes")];
         let racks = usize::try_from(1 + chance.below(3)).expect("few racks");
