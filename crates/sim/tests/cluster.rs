@@ -111,6 +111,47 @@ fn what_replicas_missed_behind_a_split_is_brought_to_them_by_hints() {
     play(&scenario, 70);
 }
 
+/// Two copies there and three here: what one datacenter promises for itself holds while the other is away.
+#[test]
+fn two_datacenters_that_are_cut_off_from_each_other_keep_their_promises() {
+    let datacenter = |nodes, copies| Datacenter {
+        nodes,
+        copies,
+        racks: 1,
+    };
+    let scenario = ClusterScenario {
+        datacenters: vec![datacenter(3, 3), datacenter(2, 2)],
+        faults: ClusterFaults {
+            wide_splits: true,
+            kills: true,
+            reorders: true,
+            ..ClusterFaults::default()
+        },
+        rounds: 3,
+        ..ClusterScenario::new(3)
+    };
+    play(&scenario, 90);
+}
+
+/// Ordinary writes may be lost here, what a conditional statement has decided may not.
+#[test]
+fn conditional_statements_survive_power_losses_where_the_log_is_synced_now_and_then() {
+    let scenario = ClusterScenario {
+        faults: ClusterFaults {
+            kills: true,
+            power_losses: true,
+            splits: true,
+            ..ClusterFaults::default()
+        },
+        durability: Durability::Periodic(Duration::from_millis(200)),
+        conditional_only: true,
+        rounds: 6,
+        ..ClusterScenario::new(3)
+    };
+    let report = scenario.run(100).unwrap_or_else(|failure| panic!("{failure}"));
+    assert!(report.counts.conditional > 300, "{report:?}");
+}
+
 #[test]
 fn seven_nodes_in_three_racks_keep_what_they_acknowledged() {
     let scenario = ClusterScenario {

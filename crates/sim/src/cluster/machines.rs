@@ -89,6 +89,7 @@ impl Cluster {
         let member = &self.members[node];
         let (shards, durability) = (member.shards.clone(), self.setup.durability);
         let (datacenter, rack) = self.setup.places[node].clone();
+        let machines = 4 * self.members.len() as u64;
         let keeps_hints = self.setup.hints;
         let address = SocketAddr::new(self.sim.address(member.machine), CQL_PORT);
         let start = member.start.clone();
@@ -112,7 +113,7 @@ impl Cluster {
             config.location.datacenter.clone_from(&datacenter);
             config.location.rack.clone_from(&rack);
             config.hints.enabled = keeps_hints;
-            Box::pin(live(shard, config, start.clone()))
+            Box::pin(live(shard, config, start.clone(), machines))
         });
     }
 
