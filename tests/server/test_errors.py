@@ -173,12 +173,6 @@ def test_a_statement_that_comes_later_is_refused_and_not_ignored(session, table,
     assert cql.rows(session, f"SELECT * FROM {name}") == []
 
 
-@pytest.mark.ceto_only("counters come later; until then their writes are refused")
-def test_a_write_of_a_counter_is_refused_and_not_ignored(session, table):
-    name = table("k int PRIMARY KEY, n counter")
-    cql.refused(session, f"UPDATE {name} SET n = n + 1 WHERE k = 1", cql.INVALID, "counter")
-    assert cql.rows(session, f"SELECT * FROM {name}") == []
-
 
 def test_a_prepared_statement_is_prepared_again_after_its_table_was_made_anew(session, keyspace):
     name = cql.unique("t")

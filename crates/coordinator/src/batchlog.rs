@@ -30,7 +30,7 @@ use uuid::Uuid;
 use crate::gather::Gather;
 use crate::message::{Addressed, Malformed, Verb, decode_mutations, encode_mutations};
 use crate::service::ReplicaError;
-use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, WriteKind, spawn};
+use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, WriteKind, paxos_replica, spawn};
 
 /// The table of notes. It has no rows anywhere, and a node that does not know notes passes them by.
 const NOTES: TableId = TableId(Uuid::from_u128(0xce70_ba7c_0000_4000_8000_0000_0000_0001));
@@ -477,7 +477,8 @@ impl Coordinator {
         is_in_time && mutation.validate(&table.layout).is_ok() && self.view().route(mutation.table).is_some()
     }
 
-    /// Sees to it that nothing of a table which waits on this shard is written later: open batches are finished now, hints forgotten.
+    /// Sees to it that nothing of a table which waits on this shard is written later: open batches are finished now, hints and what
+    /// conditional statements have proposed are forgotten.
     pub(crate) async fn settle(self: &Rc<Self>, table: TableId) -> Result<(), String> {
         let deadline = runtime::now() + self.timeouts().truncate;
         let is_of_table = |open: &&Open| {
@@ -506,10 +507,11 @@ impl Coordinator {
         if !ids.is_empty() {
             self.shard.log.sync().await.map_err(|e| e.to_string())?;
         }
-        match self.hints() {
-            Some(hints) => hints.truncate(table).await.map_err(|e| e.to_string()),
-            None => Ok(()),
+        if let Some(hints) = self.hints() {
+            hints.truncate(table).await.map_err(|e| e.to_string())?;
         }
+        let forgotten = paxos_replica::forget(&self.shard, table).await;
+        forgotten.map_err(|e| e.to_string())
     }
 
     /// [`Coordinator::settle`] on all shards of this node.

@@ -13,21 +13,25 @@
 //! - A coordinator names no file.
 
 mod batchlog;
+mod counter;
 mod digest;
 mod error;
 mod gather;
 mod handoff;
+mod latency;
 mod message;
 mod paxos;
 mod paxos_message;
 mod paxos_replica;
 mod read;
 pub mod service;
+mod spread;
 mod truncate;
 mod view;
 mod write;
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -50,8 +54,10 @@ pub use message::{
 };
 pub use paxos_replica::{forget_paxos_states, paxos_state_id, paxos_state_of};
 pub use read::{ReplicatedRead, Stretch};
+pub use spread::{Share, Spread};
 pub use view::{ClusterView, Levels, NotAMember, Route};
 
+use latency::TableLatencies;
 use paxos_message::PaxosRequest;
 use service::ReplicaError;
 
@@ -64,6 +70,10 @@ pub struct Timeouts {
     pub range: Duration,
     /// A write.
     pub write: Duration,
+    /// An addition to counters.
+    pub counter: Duration,
+    /// How long a conditional statement goes on after another one came before it.
+    pub cas_contention: Duration,
     /// A truncation.
     pub truncate: Duration,
 }
@@ -74,6 +84,8 @@ impl Default for Timeouts {
             read: Duration::from_secs(5),
             range: Duration::from_secs(10),
             write: Duration::from_secs(2),
+            counter: Duration::from_secs(5),
+            cas_contention: Duration::from_secs(1),
             truncate: Duration::from_secs(60),
         }
     }
@@ -146,12 +158,17 @@ pub struct Metrics {
     pub cas_unknown: u64,
     /// Logged batches that were written again after their first attempt failed or its coordinator ended.
     pub batches_finished: u64,
+    /// Parts of aggregates that were computed here.
+    pub aggregate_parts: u64,
 }
 
 type Job = Pin<Box<dyn Future<Output = ()>>>;
 
 /// Forgets a table's data on all shards of this node.
 pub type Truncate = Box<dyn Fn(TableId) -> Pin<Box<dyn Future<Output = Result<(), String>>>>>;
+
+/// Computes the aggregate that a request of another node describes, on the shard that runs this.
+pub type Aggregates = Box<dyn Fn(Vec<u8>) -> Pin<Box<dyn Future<Output = Vec<u8>>>>>;
 
 /// One shard's coordinator. See the module.
 pub struct Coordinator {
@@ -166,6 +183,10 @@ pub struct Coordinator {
     handoff_due: Notify,
     batches: RefCell<batchlog::OpenBatches>,
     truncate: RefCell<Option<Truncate>>,
+    counter_source: Cell<[u8; 16]>,
+    counter_turns: counter::Turns,
+    aggregates: RefCell<Option<Aggregates>>,
+    latencies: RefCell<BTreeMap<TableId, Rc<TableLatencies>>>,
     /// The timestamp of this shard's last ballot.
     last_ballot_us: Cell<i64>,
 }
@@ -186,6 +207,10 @@ impl Coordinator {
             handoff_due: Notify::new(),
             batches: RefCell::default(),
             truncate: RefCell::default(),
+            counter_source: Cell::new(new_counter_source()),
+            counter_turns: counter::Turns::default(),
+            aggregates: RefCell::default(),
+            latencies: RefCell::default(),
             last_ballot_us: Cell::default(),
         })
     }
@@ -211,6 +236,9 @@ impl Coordinator {
     /// Takes over a newer version of the cluster. Requests that have begun end with the one they have.
     pub fn set_view(&self, view: Arc<ClusterView>) {
         self.liveness.borrow_mut().set(view.me, true);
+        self.latencies
+            .borrow_mut()
+            .retain(|table, _| view.route(*table).is_some());
         *self.view.borrow_mut() = view;
     }
 
@@ -248,13 +276,39 @@ impl Coordinator {
         *self.truncate.borrow_mut() = Some(truncate);
     }
 
+    /// Who computes aggregates on this shard.
+    pub fn on_aggregate(&self, aggregates: Aggregates) {
+        *self.aggregates.borrow_mut() = Some(aggregates);
+    }
+
     /// What was counted.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         self.metrics.get()
     }
 
-    fn count(&self, change: impl FnOnce(&mut Metrics)) {
+    /// The answer of this shard to a request for an aggregate; None while nobody computes them.
+    fn aggregate_here(&self, body: &[u8]) -> Option<Pin<Box<dyn Future<Output = Vec<u8>>>>> {
+        let aggregates = self.aggregates.borrow();
+        aggregates.as_ref().map(|aggregates| aggregates(body.to_vec()))
+    }
+
+    /// What reads of a table have taken here.
+    fn latencies_of(&self, table: &schema::Table) -> Rc<TableLatencies> {
+        let option = &table.options.speculative_retry;
+        let mut latencies = self.latencies.borrow_mut();
+        match latencies.get(&table.id) {
+            Some(known) if known.option == *option => Rc::clone(known),
+            _ => {
+                let new = Rc::new(TableLatencies::new(option));
+                latencies.insert(table.id, Rc::clone(&new));
+                new
+            }
+        }
+    }
+
+    /// Counts something.
+    pub fn count(&self, change: impl FnOnce(&mut Metrics)) {
         let mut metrics = self.metrics.get();
         change(&mut metrics);
         self.metrics.set(metrics);
@@ -377,6 +431,17 @@ impl Handler for ReplicaHandler {
                 Err(e) => malformed(e),
             };
         }
+        if request.verb == Verb::Add as u16 {
+            return match counter::decode_additions(request.body) {
+                Ok((level, additions)) => later(async move {
+                    let coordinator = Coordinator::local();
+                    let deadline = runtime::now() + coordinator.timeouts().counter;
+                    let led = coordinator.lead(additions, level, deadline, true).await;
+                    led.map(|result| counter::encode_answer(&result)).map_err(remote)
+                }),
+                Err(e) => malformed(e),
+            };
+        }
         if request.verb == Verb::Read as u16 {
             return match ReadCommand::decode(request.body) {
                 Ok(command) => later(async move {
@@ -394,6 +459,12 @@ impl Handler for ReplicaHandler {
                 }),
                 Err(e) => malformed(e),
             };
+        }
+        if request.verb == Verb::Aggregate as u16 {
+            let Some(answer) = Coordinator::local().aggregate_here(request.body) else {
+                return Reply::Err(RemoteError::failed("this node computes no aggregates yet".to_owned()));
+            };
+            return later(async move { Ok(answer.await) });
         }
         if request.verb == Verb::BatchStore as u16 {
             let body = request.body.to_vec();
@@ -432,6 +503,15 @@ impl Handler for ReplicaHandler {
         }
         Reply::Err(RemoteError::unknown_verb(request.verb))
     }
+}
+
+/// A name that no shard has ever added to counters under.
+#[must_use]
+pub fn new_counter_source() -> [u8; 16] {
+    let mut source = [0; 16];
+    source[..8].copy_from_slice(&runtime::random_u64().to_be_bytes());
+    source[8..].copy_from_slice(&runtime::random_u64().to_be_bytes());
+    *uuid::Builder::from_random_bytes(source).as_uuid().as_bytes()
 }
 
 fn later(answer: impl Future<Output = Result<Vec<u8>, RemoteError>> + 'static) -> Reply {

@@ -2,11 +2,13 @@
 //!
 //! ```text
 //! MUTATE   u8 flags (1: all or nothing), then for each mutation vint length and packed mutation
+//! ADD      u8 level, then as MUTATE; the answer says how it ended (`counter.rs`)
 //! READ     [u8; 16] table, u8 flags (1: digest only, 2: reversed, 4: tokens), u32 now, vint rows, vint bytes, then
 //!          partition: vint length and key, vint count, slices of two bounds
 //!          tokens:    i64 after, i64 to, i64 first token, vint length and first key, u8 1 and a bound when inside that partition
 //! TRUNCATE, SETTLE  [u8; 16] table
 //! BATCHSTORE  as MUTATE; the first mutation is the note (`batchlog.rs`)
+//! AGGREGATE  as the engine that computes it wants (`query`); the answer too
 //! BATCHREMOVE, BATCHKNOWN  u128 batch id; the answer to the latter is u8 1 when it is known, else 0
 //! answer   u128 digest, u8 1 when all was read, then blocks:
 //!          u8 1 and a bound when covered, else 0; vint length and packed mutation
@@ -38,6 +40,8 @@ pub enum Verb {
     Truncate = 3,
     /// A phase of a conditional statement: [`crate::paxos_message`].
     Paxos = 4,
+    /// Lead additions to counters: `counter.rs`.
+    Add = 5,
     /// Finish the logged batches of a table that wait here, and forget its hints: what comes before a truncation.
     Settle = 16,
     /// Note a logged batch.
@@ -46,6 +50,8 @@ pub enum Verb {
     BatchRemove = 18,
     /// Whether a logged batch is still going to be finished.
     BatchKnown = 19,
+    /// Compute an aggregate over token ranges; the body is the engine's.
+    Aggregate = 24,
 }
 
 /// Bytes that are not what a peer should send.

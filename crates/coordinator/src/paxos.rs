@@ -5,7 +5,8 @@
 //! consistency level. What comes between, when others were there before, says `paxos::Leader`; here its steps become requests.
 //!
 //! - Statements of one shard on one partition are expected one at a time: whoever calls queues them.
-//! - A refused ballot waits a random while, some durations of a round, and tries again until the deadline.
+//! - A refused ballot waits a random while, some durations of a round, and tries again until the deadline; for `cas_contention_timeout`
+//!   at most while nothing was proposed.
 //! - A statement whose proposal may have been accepted by some finds out what became of it before it is decided again, so it takes
 //!   effect at most once. At the deadline it ends with [`CoordinatorError::CasUnknown`]; one that was not proposed with
 //!   [`CoordinatorError::CasTimeout`], and never takes effect.
@@ -90,6 +91,8 @@ pub struct CasRequest {
     pub commit: Consistency,
     /// When it ends, whatever it has come to.
     pub deadline: Instant,
+    /// When it ends if others come before it again and nothing was proposed.
+    pub contention_deadline: Instant,
 }
 
 /// Who takes part: the replicas whose promises count.
@@ -181,6 +184,7 @@ impl Coordinator {
             serial,
             commit: Consistency::Any,
             deadline,
+            contention_deadline: runtime::now() + self.timeouts().cas_contention,
         };
         let done = self.cas(&request, &mut |_, _| Decision::Keep).await;
         done.map(drop).map_err(|error| match error {
@@ -718,8 +722,13 @@ impl<'r> Attempt<'r> {
     /// A phase came short: waits before the next round, or ends the statement.
     async fn again(&mut self, short: Short) -> Result<(), CoordinatorError> {
         self.shorts += 1;
+        let mut left = self.left();
         let reason = match short {
             Short::Refused(promised) => {
+                if !self.leader.may_happen() {
+                    let contention_deadline = self.request.contention_deadline;
+                    left = left.min(contention_deadline.saturating_duration_since(runtime::now()));
+                }
                 self.contentions = self.contentions.saturating_add(1);
                 self.coordinator.count(|m| m.cas_contentions += 1);
                 self.floor_us = self.floor_us.max(promised.timestamp_us);
@@ -731,7 +740,7 @@ impl<'r> Attempt<'r> {
         let rounds = (1 << self.shorts.min(16)).min(BACKOFF_ROUNDS_MAX);
         let most = (self.began.elapsed() * rounds).min(BACKOFF_MAX);
         let pause = Duration::from_nanos(runtime::random_u64() % u64::try_from(most.as_nanos()).unwrap_or(1).max(1));
-        if self.left() <= pause {
+        if left <= pause {
             return Err(if self.leader.may_happen() {
                 self.unknown(&reason)
             } else {

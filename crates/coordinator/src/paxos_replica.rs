@@ -2,7 +2,7 @@
 //!
 //! What an acceptor has promised, accepted and learned of a partition is a row of a table beside the partition's ([`paxos_state_of`]), under
 //! the same key and in the same tablets, so it is always where the partition is. It is written as any other row, survives as
-//! they do, goes when the table is truncated, and expires when nobody has touched it for the table's `gc_grace_seconds`, three hours at least.
+//! they do, and expires when nobody has touched it for the table's `gc_grace_seconds`, three hours at least.
 //!
 //! Invariants
 //! - One request at a time looks at a partition's state and changes it, first come, first served.
@@ -11,6 +11,8 @@
 //! - That a proposal was learned is noted after its mutation is durable. The note itself need not be: without it the proposal is
 //!   finished once more, which changes nothing.
 //! - Each change of the row has a write timestamp above those before it, those of expired cells included.
+//!
+//! - When a table's data is forgotten, so is everything proposed for it; what was promised is not.
 //!
 //! A shard keeps the [`STATES_MAX`] states used last in memory; beyond it a state is read from its row.
 
@@ -22,7 +24,7 @@ use std::sync::Arc;
 use mutation::row::Shared;
 use mutation::{ClusteringSlice, Column as StoredColumn, Mutation, MutationBuilder, RowBuilder, Tombstone};
 use paxos::{Ballot, Promise, Proposal, State};
-use replica::{BlockLimits, PartitionRead, PartitionReader, Shard, TableStore, WriteError};
+use replica::{BlockLimits, PartitionRead, PartitionReader, ScanReader, Shard, TableStore, WriteError};
 use runtime::Semaphore;
 use schema::{Column, ColumnId, ColumnKind, Table, TableId, TableOptions};
 use stdx::bytes::Reader;
@@ -39,6 +41,10 @@ use crate::service::{self, ReplicaError};
 const STATES_MAX: usize = 1024;
 /// The least time that a state is kept, seconds.
 const TTL_MIN: u32 = 3 * 60 * 60;
+
+/// How much of the states is looked through at once to forget a table's.
+const FORGET_ROWS: usize = 1000;
+const FORGET_BYTES: usize = 256 << 10;
 
 /// The column ids of [`paxos_state_of`]: by name.
 const COMMITTED: usize = 0;
@@ -88,7 +94,7 @@ pub fn paxos_state_of(table: &Table) -> Arc<Table> {
     ))
 }
 
-/// Forgets what this shard's memory has of conditional statements on a table, whose state was truncated.
+/// Forgets what this shard's memory has of conditional statements on a table, whose state was dropped.
 pub fn forget_paxos_states(table: TableId) {
     Acceptor::local().forget(table);
 }
@@ -204,6 +210,8 @@ impl Place<'_> {
                 match id {
                     COMMITTED => state.committed = Ballot::decode(&mut bytes).map_err(damaged)?,
                     PROMISED => state.promised = Ballot::decode(&mut bytes).map_err(damaged)?,
+                    // Forgotten.
+                    _ if cell.value.is_empty() => state.proposal = None,
                     _ => state.proposal = Some(Proposal::decode(&mut bytes).map_err(damaged)?),
                 }
             }
@@ -235,9 +243,11 @@ impl Place<'_> {
                     row.value(id, &value);
                 }
             }
-            if let Some(proposal) = after.proposal.as_ref().filter(|p| Some(*p) != before.proposal.as_ref()) {
+            if after.proposal != before.proposal {
                 value.clear();
-                proposal.encode(&mut value);
+                if let Some(proposal) = &after.proposal {
+                    proposal.encode(&mut value);
+                }
                 row.value(PROPOSAL, &value);
             }
         });
@@ -348,6 +358,56 @@ pub(crate) async fn handle(shard: &Rc<Shard>, request: &PaxosRequest) -> Result<
             Ok(PaxosAnswer::Done)
         }
     }
+}
+
+/// Forgets everything proposed for a table on this shard, because its data is about to be forgotten: a proposal that a quorum accepted
+/// and nobody has finished would bring its row back. It is durable when this returns.
+pub(crate) async fn forget(shard: &Rc<Shard>, table: TableId) -> Result<(), ReplicaError> {
+    let Some(states) = shard.store(paxos_state_id(table)) else {
+        return Ok(());
+    };
+    let gc_grace = shard
+        .store(table)
+        .map_or(0, |store| store.table().options.gc_grace_seconds);
+    let ttl = u32::try_from(gc_grace).unwrap_or(0).max(TTL_MIN);
+    let at = Ballot {
+        timestamp_us: runtime::wall_clock_us(),
+        ..Ballot::NONE
+    };
+    let mut is_changed = false;
+    for tablet in &states.tablets {
+        let limits = BlockLimits {
+            rows: FORGET_ROWS,
+            bytes: FORGET_BYTES,
+        };
+        let (cache, from) = (shard.cache.clone(), (tablet.range.after, Vec::new()));
+        let mut scan = ScanReader::new(states.table(), tablet.version(), cache, tablet.range, from, limits);
+        while let Some(block) = scan.next_block().await? {
+            let request = PaxosRequest {
+                table,
+                key: block.key().to_vec(),
+                phase: Phase::Prune(Ballot::NONE),
+            };
+            let entry = Acceptor::local().entry(table, &request.key);
+            let place = Place {
+                shard,
+                states: states.clone(),
+                request: &request,
+                token: block.token,
+                ttl,
+                entry: &entry,
+            };
+            place.change(|state| state.forget(at)).await?;
+            is_changed = true;
+            if runtime::should_yield() {
+                runtime::yield_now().await;
+            }
+        }
+    }
+    if is_changed {
+        synced(shard).await?;
+    }
+    Ok(())
 }
 
 /// Refuses what could be accepted and never be learned.

@@ -20,6 +20,7 @@ use types::Token;
 use types::token::token_of;
 
 use crate::gather::Gather;
+use crate::latency::{Latencies, TableLatencies};
 use crate::message::{Answer, Extent, ReadCommand, difference};
 use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, spawn};
 
@@ -64,7 +65,8 @@ pub struct ReplicatedRead {
     last_key: Option<(Token, Vec<u8>)>,
     skips: bool,
     timeout: Duration,
-    speculation: Option<Duration>,
+    latencies: Rc<TableLatencies>,
+    is_range: bool,
 }
 
 impl ReplicatedRead {
@@ -115,9 +117,9 @@ impl ReplicatedRead {
         let unknown = || CoordinatorError::Internal(format!("table {} is not in the cluster's map", table.name));
         let route = view.route(table.id).ok_or_else(unknown)?;
         let timeouts = coordinator.timeouts();
-        let (token, timeout) = match &extent {
-            Extent::Partition { key, .. } => (token_of(key), timeouts.read),
-            Extent::Tokens { to, .. } => (*to, timeouts.range),
+        let (token, timeout, is_range) = match &extent {
+            Extent::Partition { key, .. } => (token_of(key), timeouts.read, false),
+            Extent::Tokens { to, .. } => (*to, timeouts.range, true),
         };
         let liveness = coordinator.liveness.borrow();
         let targets = ReadTargets::new(&route.map.tablet_of(token), token, &view.locality, &liveness);
@@ -138,8 +140,15 @@ impl ReplicatedRead {
             last_key: None,
             skips: false,
             timeout,
-            speculation: speculation(&table.options.speculative_retry),
+            latencies: coordinator.latencies_of(table),
+            is_range,
         })
+    }
+
+    /// The same, in which no round of requests takes longer than this.
+    #[must_use]
+    pub fn within(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
     }
 
     /// The next block that the level vouches for; None at the end. Consecutive blocks of a partition have the same key, all but its
@@ -217,6 +226,13 @@ impl ReplicatedRead {
         }
     }
 
+    fn latencies(&self) -> &Latencies {
+        match self.is_range {
+            true => &self.latencies.range,
+            false => &self.latencies.partition,
+        }
+    }
+
     /// The replicas that are asked: the best that meet the level.
     fn chosen(&self) -> ReplicaList {
         let mut acks = Acks::new(self.requirement.clone(), ReplicaCounts::default());
@@ -250,8 +266,9 @@ impl ReplicatedRead {
     /// Reads a stretch from one replica and compares it with the others'.
     async fn agree(&mut self, extent: Extent) -> Result<(), CoordinatorError> {
         self.coordinator.count(|m| m.reads += 1);
-        let deadline = runtime::now() + self.timeout;
-        let mut speculates = self.speculation.map(|delay| runtime::now() + delay);
+        let began = runtime::now();
+        let deadline = began + self.timeout;
+        let mut speculates = self.latencies().delay().map(|delay| began + delay);
         let gather: Rc<Gather<Outcome>> = Gather::new();
         let chosen = self.chosen();
         for (i, replica) in chosen.iter().enumerate() {
@@ -280,6 +297,7 @@ impl ReplicatedRead {
             let Some((replica, was_digest, answer)) = gather.next(until).await else {
                 if runtime::now() >= deadline {
                     self.coordinator.count(|m| m.timeouts += 1);
+                    self.latencies().record(self.timeout);
                     return Err(self.read_timeout(&acks, data.is_some(), &outstanding));
                 }
                 // Another replica may be faster than those that are waited for; whichever of them has the data.
@@ -321,6 +339,7 @@ impl ReplicatedRead {
             }
         }
         let (from, answer) = data.expect("the loop ends with data");
+        self.latencies().record(runtime::now().saturating_duration_since(began));
         let agree = digests.iter().all(|(_, digest)| *digest == answer.digest);
         if agree || planted::is_planted(Bug::IgnoredDigest) {
             self.left = match answer.blocks.last() {
@@ -528,24 +547,6 @@ impl ReplicatedRead {
 fn in_reading_order(order: Ordering, reversed: bool) -> Ordering {
     if reversed { order.reverse() } else { order }
 }
-
-/// The delay of a table's `speculative_retry`: `50ms`, `ALWAYS`, `NONE`; a percentile is taken for a fixed delay.
-fn speculation(option: &str) -> Option<Duration> {
-    let option = option.trim().to_ascii_lowercase();
-    match option.as_str() {
-        "none" | "never" => None,
-        "always" => Some(Duration::ZERO),
-        _ => {
-            if let Some(ms) = option.strip_suffix("ms").and_then(|n| n.trim().parse::<f64>().ok()) {
-                return Some(Duration::from_secs_f64(ms.max(0.0) / 1000.0));
-            }
-            Some(SPECULATION_DEFAULT)
-        }
-    }
-}
-
-/// When another replica is asked where the table names a percentile.
-const SPECULATION_DEFAULT: Duration = Duration::from_millis(50);
 
 impl Coordinator {
     /// Cuts `(after, to]` into pieces of which each has the same replicas throughout: pairs of exclusive start and inclusive end.

@@ -333,3 +333,84 @@ fn the_same_seed_gives_the_same_run() {
     };
     assert_eq!(run(), run());
 }
+
+/// A cluster in which a decision was made that perhaps nobody has learned.
+fn undecided(seed: u64) -> Cluster {
+    let mut cluster = Cluster::new(seed, Shape::default());
+    // ANY is answered when the decision is made; its node dies before it is learned everywhere.
+    let any = cluster.on(0, |node| async move {
+        node.swap(b"key", (0, 2), (Consistency::Serial, Consistency::Any), SECOND)
+            .await
+    });
+    assert_eq!(any, Ok(Ok(())), "seed {seed}");
+    cluster.crash(0, CrashKind::PowerLoss);
+    cluster.restart(0);
+    cluster.simulation.run_for(SECOND);
+    cluster
+}
+
+#[test]
+fn a_truncation_takes_the_proposals_that_nobody_has_finished_with_it() {
+    for seed in 0..10 {
+        for restarts in [false, true] {
+            let mut cluster = undecided(seed);
+            let table = cluster.table.id;
+            let truncated = cluster.on(1, move |node| async move { node.coordinator.truncate(table).await });
+            assert_eq!(truncated, Ok(()), "seed {seed}");
+            for node in (0..3).filter(|_| restarts) {
+                cluster.crash(node, CrashKind::PowerLoss);
+                cluster.restart(node);
+            }
+            for node in 0..3 {
+                let read = cluster.on(node, |node| async move {
+                    node.read_register(b"key", Consistency::Serial, SECOND).await
+                });
+                assert_eq!(
+                    read,
+                    Ok(0),
+                    "seed {seed}, restarted: {restarts}: a row of before the truncation is back"
+                );
+            }
+            assert_eq!(swap(&mut cluster, 2, 0, 5), Ok(Ok(())), "seed {seed}");
+            assert_eq!(swap(&mut cluster, 0, 5, 6), Ok(Ok(())), "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn a_statement_that_others_overtake_again_and_again_gives_up_when_its_contention_time_is_over() {
+    let mut cluster = Cluster::new(5, Shape::default());
+    let stops = Rc::new(Cell::new(false));
+    for client in 0..8 {
+        let stops = stops.clone();
+        let _rival = cluster.spawn(1 + client % 2, |node| async move {
+            while !stops.get() {
+                let _ = node.increment(b"key", SECOND).await;
+            }
+        });
+    }
+    let gave_up = cluster.on(0, |node| async move {
+        let mut gave_up = 0;
+        for _ in 0..30 {
+            let began = runtime::now();
+            let ended = node
+                .increment_until(b"key", 20 * SECOND, Duration::from_millis(10))
+                .await;
+            let took = runtime::now().saturating_duration_since(began);
+            match ended {
+                Ok(_) | Err(CoordinatorError::CasUnknown { .. }) => {}
+                Err(CoordinatorError::CasTimeout { contentions, .. }) => {
+                    assert!(
+                        contentions > 0 && took < SECOND,
+                        "{contentions} contentions in {took:?}"
+                    );
+                    gave_up += 1;
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        gave_up
+    });
+    stops.set(true);
+    assert!(gave_up > 0, "eight rivals leave no statement alone");
+}

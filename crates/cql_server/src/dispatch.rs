@@ -7,7 +7,7 @@ use cql_protocol::{
     Request, Value, Values, WriteType, begin_response, begin_rows, decode_request, finish_response, finish_rows,
     frame_flags, write_prepared, write_ready, write_void,
 };
-use query::engine::Written;
+use query::engine::{Written, check_batch};
 use query::select::PointOutcome;
 use query::write::Statement;
 use query::{BindContext, Bound, Engine, Execution, Level, Outcome, OwnedBound, Params, Plan, Prepared, QueryError};
@@ -86,6 +86,9 @@ fn check_consistency(prepared: &Prepared, consistency: Consistency) -> Result<()
         Consistency::Serial | Consistency::LocalSerial if matches!(&*prepared.plan, Plan::Write(_)) => Err(
             QueryError::invalid("You must use conditional updates for serializable writes"),
         ),
+        Consistency::Any if matches!(&*prepared.plan, Plan::Write(w) if w.counts()) => Err(QueryError::invalid(
+            "Consistency level ANY is not yet supported for counter tables",
+        )),
         _ => Ok(()),
     }
 }
@@ -436,10 +439,12 @@ impl Connection {
         let now_us = runtime::wall_clock_us();
         let mut statements: Vec<(Rc<Prepared>, Execution)> = Vec::with_capacity(b.len());
         let mut conditional = false;
+        let kind = match b.kind {
+            BatchKind::Logged => query::engine::BatchKind::Logged,
+            BatchKind::Unlogged => query::engine::BatchKind::Unlogged,
+            BatchKind::Counter => query::engine::BatchKind::Counter,
+        };
         let mut collect = || -> Result<(), QueryError> {
-            if b.kind == BatchKind::Counter {
-                return Err(QueryError::invalid("Counter tables cannot be written yet"));
-            }
             for entry in b.entries() {
                 let prepared = match entry.statement {
                     BatchStatement::Prepared(id) => engine.prepared(id)?,
@@ -462,6 +467,11 @@ impl Connection {
                     },
                 ));
             }
+            let writes = statements.iter().filter_map(|(prepared, _)| match &*prepared.plan {
+                Plan::Write(write) => Some(&**write),
+                _ => None,
+            });
+            check_batch(kind, writes, false)?;
             for (prepared, _) in &statements {
                 match conditional {
                     true => check_serial(b.consistency, b.serial_consistency)?,
@@ -483,7 +493,6 @@ impl Connection {
             now_in_seconds: b.now_in_seconds,
             ..Params::default()
         };
-        let logged = b.kind == BatchKind::Logged;
         let connection = self.clone();
         let permit = self.in_flight.try_acquire(1);
         drop(runtime::spawn(async move {
@@ -502,7 +511,7 @@ impl Connection {
                         .await;
                     answer.map(Some)
                 }
-                Ok(()) => write_batch(engine, &statements, &params, logged).await.map(|()| None),
+                Ok(()) => write_batch(engine, &statements, &params, kind).await.map(|()| None),
                 Err(e) => Err(e),
             };
             let took = elapsed_us(now_us);
@@ -677,7 +686,7 @@ async fn write_batch(
     engine: &Rc<Engine>,
     statements: &[(Rc<Prepared>, Execution)],
     params: &Params,
-    logged: bool,
+    kind: query::engine::BatchKind,
 ) -> Result<(), QueryError> {
     let mut writes = Vec::with_capacity(statements.len());
     let mut runs = Vec::with_capacity(statements.len());
@@ -687,7 +696,7 @@ async fn write_batch(
             runs.push(run);
         }
     }
-    engine.write_all(&writes, &runs, params, None, logged).await
+    engine.write_all(&writes, &runs, params, None, kind).await
 }
 
 /// A request that could not be answered at once.

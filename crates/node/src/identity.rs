@@ -56,6 +56,32 @@ pub(crate) fn host_id(workdir: &Path) -> Result<Uuid, String> {
     Ok(id)
 }
 
+/// Under which name a shard adds to counters: that of its last run, when it ended in order, else a new one. What was kept is used up by
+/// this, for good.
+pub(crate) fn take_counter_source(workdir: &Path, shard: u32) -> Result<[u8; 16], String> {
+    let path = counter_source_path(workdir, shard);
+    let at = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
+    if !fs::exists(&path) {
+        return Ok(coordinator::new_counter_source());
+    }
+    let text = fs::read(&path).map_err(|e| at(&e))?;
+    let source = Uuid::parse_str(String::from_utf8_lossy(&text).trim()).map_err(|_| at(&"expected a UUID"))?;
+    fs::remove_file(&path).map_err(|e| at(&e))?;
+    fs::sync_dir(workdir).map_err(|e| at(&e))?;
+    Ok(*source.as_bytes())
+}
+
+/// Keeps the name under which a shard added to counters, now that all it has written is durable.
+pub(crate) fn keep_counter_source(workdir: &Path, shard: u32, source: [u8; 16]) -> Result<(), String> {
+    let path = counter_source_path(workdir, shard);
+    let text = format!("{}\n", Uuid::from_bytes(source));
+    write_durably(workdir, &path, text.as_bytes()).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+fn counter_source_path(workdir: &Path, shard: u32) -> std::path::PathBuf {
+    workdir.join(format!("counter_source_{shard}"))
+}
+
 /// Makes a file that after any stop is there as a whole, or not at all.
 fn write_durably(dir: &Path, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let temporary = path.with_extension("tmp");

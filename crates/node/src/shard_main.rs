@@ -20,6 +20,7 @@ use runtime::ShardId;
 
 use crate::cluster;
 use crate::config::{CommitlogSync, Config};
+use crate::identity;
 use crate::operator::Doors;
 use crate::start::{Shared, Stage, stored_tables};
 
@@ -112,6 +113,9 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
     };
     let coordinator = Coordinator::new(shard.clone(), rpc.clone(), view);
     coordinator.set_timeouts(config.timeouts);
+    if shared.embedded.is_none() {
+        coordinator.set_counter_source(identity::take_counter_source(&config.workdir, id.0)?);
+    }
     if config.hints.enabled && rpc.is_some() {
         coordinator.keep_hints(Hints::start(hint_options(config)).map_err(|e| e.to_string())?);
     }
@@ -143,7 +147,10 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
         return Ok(());
     }
     let member = serve(shared, engine.clone(), rpc.clone(), memory / 10, terminated).await?;
-    let drained = drain(shared, &engine, &shard).await;
+    let mut drained = drain(shared, &engine, &shard).await;
+    if drained.is_ok() {
+        drained = identity::keep_counter_source(&config.workdir, id.0, engine.coordinator.counter_source());
+    }
     // Only now: what was asked before the doors closed may need the others.
     if let Some(cluster) = member {
         cluster.stop().await;

@@ -147,6 +147,14 @@ impl State {
         true
     }
 
+    /// The data is forgotten, and everything proposed goes with it. What was promised is kept, and nothing before `at` is promised or
+    /// accepted any more, so that no statement under way brings it back either.
+    pub fn forget(&mut self, at: Ballot) {
+        self.proposal = None;
+        self.committed = Ballot::NONE;
+        self.promised = self.promised.max(at);
+    }
+
     /// Every replica has learned what was chosen at this ballot: the mutation is not needed any more. Whether there was one.
     pub fn prune(&mut self, ballot: Ballot) -> bool {
         match &mut self.proposal {

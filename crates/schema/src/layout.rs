@@ -19,10 +19,9 @@ pub enum CellLayout {
     Fixed(u8),
     /// A vint length, then the bytes.
     Variable,
-    /// A multi-cell collection or user type: a body of elements, each with a path.
+    /// A multi-cell collection or user type, or a counter: a body of elements, each with a path. Those of a counter are what each source
+    /// has added to it, by the source's name.
     Complex,
-    /// A counter: variable, but its value merges by shard instead of by timestamp.
-    Counter,
 }
 
 /// The layout of every column that the table has or had, by column id.
@@ -76,8 +75,7 @@ impl RowLayout {
             self.paths.resize(i + 1, None);
         }
         self.cells[i] = match cql_type {
-            CqlType::Counter => CellLayout::Counter,
-            t if t.is_multi_cell() => CellLayout::Complex,
+            t if t.is_multi_cell() || t.is_counter() => CellLayout::Complex,
             t => match t.fixed_len().and_then(|n| u8::try_from(n).ok()) {
                 Some(n) => CellLayout::Fixed(n),
                 None => CellLayout::Variable,

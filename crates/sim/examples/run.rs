@@ -76,6 +76,7 @@ struct Sum {
     errors: u64,
     schema_changes: u64,
     conditional: u64,
+    increments: u64,
     serial_reads: u64,
     histories_too_hard: u64,
     walks: u64,
@@ -112,6 +113,7 @@ impl Sum {
                 self.requests += report.counts.acknowledged + report.counts.reads;
                 self.errors += report.counts.errors;
                 self.schema_changes += report.counts.schema_changes;
+                self.increments += report.counts.increments;
                 self.conditional += report.counts.conditional;
                 self.serial_reads += report.counts.serial_reads;
                 self.histories_too_hard += report.counts.histories_too_hard;
@@ -177,8 +179,9 @@ fn main() {
         sum.requests, sum.errors, sum.schema_changes
     );
     println!(
-        "clusters: {} conditional statements and {} serial reads in one order ({} histories too hard to say), {} walks by page",
-        sum.conditional, sum.serial_reads, sum.histories_too_hard, sum.walks
+        "clusters: {} conditional statements and {} serial reads in one order ({} histories too hard to say), {} increments of \
+         counters, {} walks by page",
+        sum.conditional, sum.serial_reads, sum.histories_too_hard, sum.increments, sum.walks
     );
     if !sum.failed.is_empty() {
         println!("failed; to see each again:\n{}", sum.failed.join("\n"));

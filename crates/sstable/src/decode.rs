@@ -10,6 +10,7 @@ use schema::{CellLayout, RowLayout};
 use stdx::bytes::{Reader, Truncated};
 
 use crate::clustering::{decode_values, kind, marker_side};
+use crate::counter;
 use crate::encode::{BITMAP_COLUMNS, Format, cell_flag, flag};
 use crate::error::Damage;
 use crate::header::{EncodingBase, NO_DELETION_TIME, Slot};
@@ -448,6 +449,9 @@ impl RowDecoder {
         if let Some(id) = slot.id
             && cell.timestamp > slot.dropped_at
         {
+            if slot.is_counter() {
+                return self.counter(id, &cell, bytes, at);
+            }
             if let CellLayout::Fixed(n) = slot.layout
                 && !cell.dead
                 && cell.value.1 != 0
@@ -498,6 +502,55 @@ impl RowDecoder {
             if !elements.is_empty() || !tombstone.is_none() {
                 self.columns.push(RawColumn::Complex(id, tombstone, elements));
             }
+        }
+        Ok(())
+    }
+
+    /// Takes a counter's cell apart.
+    fn counter(&mut self, id: u16, cell: &RawCell, bytes: &[u8], at: usize) -> Result<(), Damage> {
+        let first = self.elements.len();
+        let mut tombstone = Tombstone::NONE;
+        if cell.dead {
+            tombstone = Tombstone {
+                timestamp: cell.timestamp,
+                deletion_time: cell.deletion_time,
+            };
+        } else {
+            let shards =
+                counter::shards(slice(bytes, cell.value)).ok_or_else(|| Damage::new(at, "a counter's shards"))?;
+            for shard in shards {
+                if let Some(deletion) = shard.deletion() {
+                    tombstone = deletion;
+                    continue;
+                }
+                let base = cell.value.0;
+                self.elements.push(RawCell {
+                    timestamp: shard.clock,
+                    ttl: 0,
+                    deletion_time: 0,
+                    dead: false,
+                    path: (base + shard.id_at, 16),
+                    value: (base + shard.count_at, 8),
+                });
+            }
+            let elements = &mut self.elements[first..];
+            // The later of two that have one name comes first, and the other goes.
+            elements.sort_by(|a, b| {
+                let by_name = slice(bytes, a.path).cmp(slice(bytes, b.path));
+                by_name.then(b.timestamp.cmp(&a.timestamp))
+            });
+            let mut kept = first;
+            for i in first..self.elements.len() {
+                if i == first || slice(bytes, self.elements[i].path) != slice(bytes, self.elements[kept - 1].path) {
+                    self.elements.swap(kept, i);
+                    kept += 1;
+                }
+            }
+            self.elements.truncate(kept);
+        }
+        let elements = first..self.elements.len();
+        if !elements.is_empty() || !tombstone.is_none() {
+            self.columns.push(RawColumn::Complex(id, tombstone, elements));
         }
         Ok(())
     }

@@ -16,6 +16,7 @@ use schema::{RowLayout, Table};
 use stdx::vint;
 
 use crate::clustering::{self, encode_bound};
+use crate::counter;
 use crate::header::{DELETION_TIME_MAX, EncodingBase, NO_DELETION_TIME, SerializationHeader, Slot, Slots};
 use crate::statistics::Collector;
 
@@ -310,6 +311,31 @@ impl CellWriter<'_> {
     fn column(&mut self, slot: &Slot, column: &Column<'_>) -> Result<(), &'static str> {
         match column {
             Column::Simple(cell) => self.cell(slot.fixed_len, cell, None),
+            Column::Complex(counter) if slot.is_counter() => {
+                let mut context = Vec::new();
+                match counter::encode(counter, &mut context) {
+                    Some(timestamp) => {
+                        let cell = Cell {
+                            timestamp,
+                            ttl: 0,
+                            deletion_time: 0,
+                            dead: false,
+                            value: &context,
+                        };
+                        self.cell(None, &cell, None)
+                    }
+                    None => {
+                        let cell = Cell {
+                            timestamp: counter.tombstone.timestamp,
+                            ttl: 0,
+                            deletion_time: counter.tombstone.deletion_time,
+                            dead: true,
+                            value: &[],
+                        };
+                        self.cell(None, &cell, None)
+                    }
+                }
+            }
             Column::Complex(complex) => {
                 if self.has_complex_deletion {
                     put_deletion(&self.base, complex.tombstone, self.out);

@@ -308,6 +308,14 @@ pub(crate) struct Slot {
     pub(crate) is_complex: bool,
 }
 
+impl Slot {
+    /// A counter: one cell in the file, elements in the table's rows.
+    #[inline]
+    pub(crate) fn is_counter(&self) -> bool {
+        self.layout == CellLayout::Complex && !self.is_complex
+    }
+}
+
 /// The columns of one kind of row (static or regular) in file order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Slots {

@@ -16,6 +16,7 @@ mod chunks;
 mod clustering;
 mod component;
 mod compression;
+mod counter;
 mod cursor;
 mod decode;
 mod encode;

@@ -55,7 +55,6 @@ impl CqlType {
         match self {
             Self::Ascii
             | Self::Blob
-            | Self::Counter
             | Self::Date
             | Self::Duration
             | Self::Empty
@@ -66,7 +65,7 @@ impl CqlType {
             Self::TinyInt => Comparator::TinyInt,
             Self::SmallInt => Comparator::SmallInt,
             Self::Int => Comparator::Int,
-            Self::BigInt | Self::Timestamp => Comparator::BigInt,
+            Self::BigInt | Self::Counter | Self::Timestamp => Comparator::BigInt,
             Self::Float => Comparator::Float,
             Self::Double => Comparator::Double,
             Self::VarInt => Comparator::VarInt,

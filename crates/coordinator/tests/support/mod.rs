@@ -312,6 +312,7 @@ impl Local {
             serial,
             commit,
             deadline: runtime::now() + timeout,
+            contention_deadline: runtime::now() + timeout,
         };
         let mut seen = 0;
         let mut decide = |found: &[Found], timestamp: i64| {
@@ -328,10 +329,20 @@ impl Local {
 
     /// Adds one to a register, whatever it is.
     pub async fn increment(&self, key: &[u8], timeout: Duration) -> Result<bool, CoordinatorError> {
+        self.increment_until(key, timeout, timeout).await
+    }
+
+    /// The same, which gives up earlier when others come before it.
+    pub async fn increment_until(
+        &self,
+        key: &[u8],
+        timeout: Duration,
+        contention: Duration,
+    ) -> Result<bool, CoordinatorError> {
         let table = table();
         let decide =
             |value: u64, timestamp: i64| Decision::Write(insert(&table, key, 0, &(value + 1).to_be_bytes(), timestamp));
-        self.change(key, timeout, decide).await
+        self.change(key, timeout, contention, decide).await
     }
 
     /// Sets a register whose row was written at `above`.
@@ -344,13 +355,14 @@ impl Local {
             assert_eq!(value, from, "the row is read");
             Decision::Write(insert(&table, key, 0, &to.to_be_bytes(), timestamp))
         };
-        self.change(key, SECOND, decide).await
+        self.change(key, SECOND, SECOND, decide).await
     }
 
     async fn change(
         &self,
         key: &[u8],
         timeout: Duration,
+        contention: Duration,
         decide: impl Fn(u64, i64) -> Decision,
     ) -> Result<bool, CoordinatorError> {
         let table = table();
@@ -362,6 +374,7 @@ impl Local {
             serial: Consistency::Serial,
             commit: Consistency::Quorum,
             deadline: runtime::now() + timeout,
+            contention_deadline: runtime::now() + contention,
         };
         let mut decide = |found: &[Found], timestamp: i64| decide(register(&table, &found[0].blocks), timestamp);
         self.coordinator.cas(&request, &mut decide).await
@@ -668,6 +681,14 @@ async fn live(
     config.listen = Some(me.internode);
     let rpc = Rpc::start(config, Rc::new(ReplicaHandler::new(shard.clone()))).expect("the port is free");
     let coordinator = Coordinator::new(shard.clone(), Some(rpc.clone()), view.clone());
+    let here = shard.clone();
+    coordinator.on_truncate(Box::new(move |table| {
+        let shard = here.clone();
+        Box::pin(async move {
+            let store = shard.store(table).expect("the table is open");
+            shard.truncate(&store).await
+        })
+    }));
     for (number, _) in view.topology.numbered_nodes() {
         coordinator.set_live(number, true);
     }

@@ -44,8 +44,8 @@ fn the_defaults_are_a_node_alone_with_the_usual_ports_and_patience() {
     assert_eq!((config.num_tokens, &config.initial_tokens[..]), (16, &[][..]));
     assert!(config.auto_bootstrap);
     assert_eq!(of_replicas(&config), [5_000, 10_000, 2_000, 60_000]);
-    assert_eq!(config.counter_write_timeout, Duration::from_secs(5));
-    assert_eq!(config.cas_contention_timeout, Duration::from_secs(1));
+    assert_eq!(config.timeouts.counter, Duration::from_secs(5));
+    assert_eq!(config.timeouts.cas_contention, Duration::from_secs(1));
     assert_eq!(config.request_timeout, Duration::from_secs(10));
     assert_eq!(config.internode_compression, Between::Nobody);
     assert_eq!(config.encryption, None);
@@ -71,8 +71,8 @@ fn a_cassandra_yaml_says_the_cluster() {
     );
     assert_eq!((config.storage_port, config.num_tokens), (7010, 8));
     assert_eq!(of_replicas(&config), [3_000, 20_000, 500, 120_000]);
-    assert_eq!(config.counter_write_timeout, Duration::from_secs(7));
-    assert_eq!(config.cas_contention_timeout, Duration::from_secs(2));
+    assert_eq!(config.timeouts.counter, Duration::from_secs(7));
+    assert_eq!(config.timeouts.cas_contention, Duration::from_secs(2));
     assert_eq!(config.request_timeout, Duration::from_secs(11));
     assert_eq!(config.internode_compression, Between::Datacenters);
     assert_eq!(config.hints.window, Duration::from_hours(1));

@@ -103,10 +103,6 @@ pub struct Config {
     pub auto_bootstrap: bool,
     /// How long coordinators wait for replicas.
     pub timeouts: Timeouts,
-    /// The same for a counter's update.
-    pub counter_write_timeout: Duration,
-    /// How long a conditional statement tries again when another one is at the same partition.
-    pub cas_contention_timeout: Duration,
     /// How long a request that is none of these may take.
     pub request_timeout: Duration,
     /// Connections to other nodes that are compressed.
@@ -284,8 +280,6 @@ fn resolve(
         initial_tokens: cluster.initial_tokens,
         auto_bootstrap: cluster.auto_bootstrap,
         timeouts: cluster.timeouts,
-        counter_write_timeout: cluster.counter_write_timeout,
-        cas_contention_timeout: cluster.cas_contention_timeout,
         request_timeout: cluster.request_timeout,
         internode_compression: cluster.compression,
         encryption: cluster.encryption,

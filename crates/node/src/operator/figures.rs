@@ -145,6 +145,11 @@ fn coordinator(shard: &mut Shard, metrics: &Metrics) {
             "Requests refused because too few replicas live.",
             metrics.unavailable,
         ),
+        (
+            "coordinator_aggregate_parts_total",
+            "Parts of aggregates computed by this shard.",
+            metrics.aggregate_parts,
+        ),
         ("cas_total", "Conditional statements and serial reads.", metrics.cas),
         (
             "cas_contentions_total",

@@ -5,6 +5,9 @@
 //! immutable) and the bound values (owned). The node's schema is one immutable value; shard 0 changes it, one statement
 //! at a time, makes it durable, and only answers when every shard has taken it over.
 
+mod aggregate;
+mod aggregate_message;
+mod aggregate_part;
 mod cluster_view;
 mod conditional;
 mod ownership;
@@ -37,8 +40,9 @@ use crate::write::{ConditionalAnswer, WriteClock};
 use crate::{BindContext, Bound, QueryError, ResultColumn};
 
 pub use cluster_view::{cluster_view, replication};
+pub use cql::ast::BatchKind;
 pub use ownership::TabletPlace;
-pub use plan::{BatchPlan, Plan};
+pub use plan::{BatchPlan, Plan, check_batch};
 pub use prepared::{Prepared, PreparedId, SharedStatements};
 pub use read::Page;
 pub use schema_change::{KeepError, SchemaKeeper, load_schema, save_schema};
@@ -227,6 +231,9 @@ impl Engine {
         engine
             .coordinator
             .on_truncate(Box::new(|table| Box::pin(Self::truncate_here(table))));
+        engine.coordinator.on_aggregate(Box::new(|body| {
+            Box::pin(async move { Self::local().aggregate_for_peer(&body).await })
+        }));
         engine
     }
 

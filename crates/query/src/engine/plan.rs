@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use cql::ast::{self, Modification, Statement};
+use cql::ast::{self, BatchKind, Modification, Statement};
 use schema::{Schema, Table};
 
 use crate::bind::MarkerSpec;
 use crate::restrict::Scope;
-use crate::select::{SelectPlan, compile_select};
+use crate::select::{SelectPlan, Source, compile_select};
 use crate::term::{Markers, Operand};
 use crate::write::{WritePlan, compile_delete, compile_insert, compile_update};
 use crate::{QueryError, ResultColumn, system};
@@ -34,8 +34,8 @@ pub enum Plan {
 /// A compiled BATCH.
 #[derive(Debug)]
 pub struct BatchPlan {
-    /// Whether all of it must happen once any of it has.
-    pub logged: bool,
+    /// Whether it counts all or not at all, or adds to counters.
+    pub kind: BatchKind,
     pub(crate) timestamp: Option<Operand>,
     pub(crate) writes: Vec<Arc<WritePlan>>,
 }
@@ -136,7 +136,12 @@ pub fn compile(text: &str, schema: &Schema, keyspace: Option<&str>) -> Result<Co
                 table: &table,
                 markers: &mut markers,
             };
-            let plan = compile_select(&s, &table, &mut scope)?;
+            let mut plan = compile_select(&s, &table, &mut scope)?;
+            plan.source = plan.is_mergeable().then(|| Source {
+                text: text.to_owned(),
+                keyspace: keyspace.map(str::to_owned),
+                schema_version: schema.version,
+            });
             columns = plan.selection.columns.clone().into();
             key_markers = plan.key_markers();
             warnings.extend(plan.warning().map(str::to_owned));
@@ -168,9 +173,6 @@ pub fn compile(text: &str, schema: &Schema, keyspace: Option<&str>) -> Result<Co
             &mut about,
         )?,
         Statement::Batch(b) => {
-            if b.kind == ast::BatchKind::Counter {
-                return Err(QueryError::invalid("Counter tables cannot be written yet"));
-            }
             let mut writes = Vec::new();
             for m in &b.statements {
                 let plan = compile_modification(m, schema, keyspace, &mut markers)?;
@@ -185,6 +187,7 @@ pub fn compile(text: &str, schema: &Schema, keyspace: Option<&str>) -> Result<Co
                 }
                 writes.push(Arc::new(plan));
             }
+            check_batch(b.kind, writes.iter().map(|w| &**w), b.attributes.timestamp.is_some())?;
             if b.attributes.ttl.is_some() {
                 return Err(QueryError::invalid(
                     "Global TTL on the BATCH statement is not supported.",
@@ -208,7 +211,7 @@ pub fn compile(text: &str, schema: &Schema, keyspace: Option<&str>) -> Result<Co
                 _ => None,
             };
             Plan::Batch(BatchPlan {
-                logged: b.kind == ast::BatchKind::Logged,
+                kind: b.kind,
                 timestamp,
                 writes,
             })
@@ -232,6 +235,36 @@ pub fn compile(text: &str, schema: &Schema, keyspace: Option<&str>) -> Result<Co
         columns,
         warnings,
     })
+}
+
+/// What a batch may hold.
+///
+/// # Errors
+/// When additions to counters stand among other writes, or where they may not.
+pub fn check_batch<'p>(
+    kind: BatchKind,
+    writes: impl Iterator<Item = &'p WritePlan>,
+    has_timestamp: bool,
+) -> Result<(), QueryError> {
+    let (mut counters, mut others) = (false, false);
+    for plan in writes {
+        match plan.table.is_counter() {
+            true => counters = true,
+            false => others = true,
+        }
+    }
+    let why = if counters && has_timestamp {
+        "Cannot provide custom timestamp for counter BATCH"
+    } else if kind == BatchKind::Counter && others {
+        "Cannot include non-counter statement in a counter batch"
+    } else if counters && others {
+        "Counter and non-counter mutations cannot exist in the same batch"
+    } else if kind == BatchKind::Logged && counters {
+        "Cannot include a counter statement in a logged batch"
+    } else {
+        return Ok(());
+    };
+    Err(QueryError::invalid(why))
 }
 
 fn write_plan(

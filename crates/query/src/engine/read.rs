@@ -84,6 +84,11 @@ impl Engine {
         let mut consumer = run.with(|ctx| Consumer::new(select, ctx, &request))?;
         let partitions = run.with(|ctx| select.restrictions.partition.partitions(&select.table, ctx))?;
         let local = system::is_virtual(select.table.id);
+        if let Partitions::Tokens(from, to) = partitions
+            && let Some(spread) = self.spread(select, params, &consumer, (from, to))?
+        {
+            return self.spread_aggregate(plan, run, consumer, level, spread).await;
+        }
         let serial = params.serial.then_some(level);
         let mut flow = Flow::Continue;
         match partitions {
@@ -474,7 +479,7 @@ fn page_of(rows: u32, cells: Vec<u8>) -> Page {
 }
 
 /// Gives way to others when this task has run long enough.
-async fn yield_if_due() {
+pub(super) async fn yield_if_due() {
     if runtime::should_yield() {
         runtime::yield_now().await;
     }

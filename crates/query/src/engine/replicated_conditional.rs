@@ -99,6 +99,7 @@ impl Engine {
             serial: levels.serial,
             commit: levels.commit,
             deadline,
+            contention_deadline: runtime::now() + self.coordinator.timeouts().cas_contention,
         };
         let mut last: Option<Result<R, QueryError>> = None;
         let mut decide_once = |found: &[Found], timestamp: i64| {

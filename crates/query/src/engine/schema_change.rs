@@ -187,14 +187,10 @@ impl Engine {
         for shard in 0..runtime::shard_count() {
             let done: Result<(), String> = runtime::submit_async_to(ShardId(shard), move || async move {
                 let shard = Engine::local().shard.clone();
-                // A proposal that nobody has finished goes with the rows that it was made for.
-                for id in [paxos_state_id(id), id] {
-                    if let Some(store) = shard.store(id) {
-                        shard.truncate(&store).await?;
-                    }
+                match shard.store(id) {
+                    Some(store) => shard.truncate(&store).await,
+                    None => Ok(()),
                 }
-                forget_paxos_states(id);
-                Ok(())
             })
             .await;
             done?;
@@ -342,6 +338,7 @@ impl Engine {
         for id in &difference.dropped_tables {
             result = result.and(self.shard.drop_table(*id).await);
             result = result.and(self.shard.drop_table(paxos_state_id(*id)).await);
+            forget_paxos_states(*id);
         }
         if let Some(listener) = &*self.listener.borrow() {
             difference.changes.iter().for_each(listener);

@@ -8,6 +8,7 @@ use std::time::Duration;
 use commitlog::ReplayPosition;
 use coordinator::service::{self, ReplicaError};
 use coordinator::{Extent, Levels, ReplicatedRead, Stretch, WriteKind};
+use cql::ast::BatchKind;
 use mutation::{ClusteringSlice, Mutation};
 use replica::{BlockLimits, PartitionRead, PartitionReader, WriteError};
 use runtime::ShardId;
@@ -102,7 +103,7 @@ impl Engine {
         level: Consistency,
         timestamp: Option<i64>,
     ) -> Result<Written, QueryError> {
-        if plan.reads() || plan.is_conditional() {
+        if plan.reads() || plan.counts() || plan.is_conditional() {
             return Ok(Written::Later);
         }
         let mut key = self.key.borrow_mut();
@@ -138,7 +139,18 @@ impl Engine {
     pub async fn write(self: &Rc<Self>, plan: &WritePlan, run: &Execution, params: &Params) -> Result<(), QueryError> {
         let mut mutations = Vec::new();
         self.pack(plan, run, params, None, &mut mutations).await?;
+        if plan.counts() {
+            return self.add(mutations, params.consistency).await;
+        }
         self.apply(mutations, params.consistency, WriteKind::Simple).await
+    }
+
+    /// Adds to counters.
+    async fn add(self: &Rc<Self>, additions: Vec<Addressed>, level: Consistency) -> Result<(), QueryError> {
+        // Held to the end: who waits until nobody uses an old view waits for this write.
+        let _view = self.coordinator.view();
+        let added = self.coordinator.add(additions, level).await;
+        added.map_err(QueryError::of_replicas)
     }
 
     /// Executes a batch and waits until it may be acknowledged.
@@ -157,7 +169,7 @@ impl Engine {
             })?,
         };
         let writes: Vec<&WritePlan> = batch.writes.iter().map(|w| &**w).collect();
-        self.write_all(&writes, &runs, params, own, batch.logged).await
+        self.write_all(&writes, &runs, params, own, batch.kind).await
     }
 
     /// Executes several writes as one batch, each with its own values.
@@ -167,23 +179,30 @@ impl Engine {
         runs: &[&Execution],
         params: &Params,
         timestamp: Option<i64>,
-        logged: bool,
+        kind: BatchKind,
     ) -> Result<(), QueryError> {
         // All statements of a batch write at the same moment.
         let timestamp = timestamp.or(params.timestamp).unwrap_or_else(|| {
             self.clock
                 .timestamp(runs.first().map_or_else(runtime::wall_clock_us, |r| r.now_us))
         });
-        let mut mutations = Vec::new();
+        let (mut mutations, mut additions) = (Vec::new(), Vec::new());
         for (plan, run) in writes.iter().zip(runs) {
-            self.pack(plan, run, params, Some(timestamp), &mut mutations).await?;
+            let out = if plan.counts() { &mut additions } else { &mut mutations };
+            self.pack(plan, run, params, Some(timestamp), out).await?;
         }
-        let kind = if logged {
-            WriteKind::Batch
-        } else {
-            WriteKind::UnloggedBatch
+        let write_kind = match kind {
+            BatchKind::Logged => WriteKind::Batch,
+            BatchKind::Unlogged => WriteKind::UnloggedBatch,
+            BatchKind::Counter => WriteKind::Counter,
         };
-        self.apply(mutations, params.consistency, kind).await
+        if !mutations.is_empty() || additions.is_empty() {
+            self.apply(mutations, params.consistency, write_kind).await?;
+        }
+        if !additions.is_empty() {
+            self.add(additions, params.consistency).await?;
+        }
+        Ok(())
     }
 
     async fn pack(

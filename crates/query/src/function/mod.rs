@@ -14,6 +14,7 @@ pub(crate) mod literal;
 mod native;
 mod number;
 mod operation;
+mod partial;
 mod scalar;
 pub(crate) mod text;
 mod time;

@@ -77,6 +77,7 @@ pub fn compile_select(select: &Select, table: &Arc<Table>, scope: &mut Scope<'_>
         group_by,
         by_id,
         point,
+        source: None,
     })
 }
 
@@ -246,7 +247,9 @@ fn compile_point(
             Some(match c.kind {
                 ColumnKind::PartitionKey => PointSource::PartitionKey(c.position),
                 ColumnKind::Clustering => PointSource::Clustering(c.position),
-                ColumnKind::Regular if !c.cql_type.is_multi_cell() => PointSource::Cell(c.id.0),
+                ColumnKind::Regular if !c.cql_type.is_multi_cell() && !c.cql_type.is_counter() => {
+                    PointSource::Cell(c.id.0)
+                }
                 ColumnKind::Regular | ColumnKind::Static => return None,
             })
         })

@@ -7,6 +7,7 @@ mod point;
 use std::sync::Arc;
 
 use schema::Table;
+use uuid::Uuid;
 
 use crate::restrict::{PartitionRestriction, Restrictions};
 use crate::selection::Selection;
@@ -39,6 +40,16 @@ pub struct SelectPlan {
     pub(crate) by_id: Vec<u16>,
     /// Present when one row is named and only plain columns are returned.
     pub(crate) point: Option<Vec<PointSource>>,
+    /// Present when other nodes may do parts of it.
+    pub(crate) source: Option<Source>,
+}
+
+/// What a plan was compiled from: whoever compiles it under the same schema has the same plan.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub(crate) text: String,
+    pub(crate) keyspace: Option<String>,
+    pub(crate) schema_version: Uuid,
 }
 
 /// In [`SelectPlan::by_id`]: the column is not needed.
@@ -56,6 +67,11 @@ pub(crate) enum PointSource {
 }
 
 impl SelectPlan {
+    /// Whether it is one aggregate whose parts can be computed apart, wherever the rows are.
+    pub(crate) fn is_mergeable(&self) -> bool {
+        self.selection.is_mergeable() && self.group_by.is_empty()
+    }
+
     /// What Cassandra warns of: an aggregate over more than one partition.
     pub fn warning(&self) -> Option<&'static str> {
         if !self.selection.is_aggregate() || !self.group_by.is_empty() || crate::system::is_virtual(self.table.id) {

@@ -473,6 +473,28 @@ impl Consumer {
         self.out = out;
     }
 
+    /// Goes on in the middle of a partition, of which rows were seen or not.
+    pub(crate) fn resume_partition(&mut self, has_rows: bool) {
+        self.in_partition = true;
+        self.partition_has_rows = has_rows;
+        self.per_partition_left = self.per_partition_max;
+    }
+
+    /// Whether rows of the current partition were seen.
+    pub(crate) fn partition_has_rows(&self) -> bool {
+        self.partition_has_rows
+    }
+
+    /// What was aggregated so far of a statement without groups; the next row begins anew.
+    pub(crate) fn take_group(&mut self, plan: &SelectPlan) -> AggregateState {
+        self.group.take().unwrap_or_else(|| plan.selection.new_group())
+    }
+
+    /// Goes on with what was aggregated elsewhere.
+    pub(crate) fn give_group(&mut self, group: AggregateState) {
+        self.group = Some(group);
+    }
+
     /// How many more rows of a partition a reader should fetch at once.
     pub fn rows_wanted(&self) -> usize {
         let page = u64::from(self.rows_max - self.rows.min(self.rows_max));
@@ -515,8 +537,13 @@ fn set_columns(row: &mut Row, plan: &SelectPlan, live: LiveRow<'_>, now: u32) {
     }
 }
 
-/// Serialises the living elements of a multi-cell column as one value.
+/// Serialises the living elements of a multi-cell column as one value: a counter as the sum of what was added to it.
 pub(crate) fn put_collection(out: &mut Vec<u8>, cql_type: &CqlType, elements: LiveElements<'_>) {
+    if cql_type.is_counter() {
+        let added = elements.map(|(_, cell)| cell.value.try_into().map_or(0, i64::from_be_bytes));
+        out.extend_from_slice(&added.fold(0, i64::wrapping_add).to_be_bytes());
+        return;
+    }
     let mut builder = CollectionBuilder::new(out);
     for (path, cell) in elements {
         match cql_type {

@@ -8,6 +8,7 @@ mod compile;
 mod expression;
 mod infer;
 mod names;
+mod partial;
 
 use cql::ast::Select;
 use schema::{Schema, Table};

@@ -183,6 +183,25 @@ pub(super) fn pack_complex(
             Evaluated::Null => return Err(QueryError::invalid("Invalid null map key")),
             Evaluated::Unset => return Err(QueryError::invalid("Invalid unset map key")),
         },
+        (Change::Count { is_negative, .. }, value) => {
+            let Evaluated::Value(v) = value else {
+                return Err(QueryError::invalid("Invalid null value for counter increment"));
+            };
+            let number = v.as_ref().try_into().map(i64::from_be_bytes);
+            let number = number.map_err(|_| QueryError::invalid("Expected 8 bytes to add to a counter"))?;
+            let number = match is_negative {
+                false => number,
+                true => number.checked_neg().ok_or_else(|| {
+                    QueryError::invalid(format!(
+                        "The negation of {number} overflows supported counter precision (signed 8 bytes integer)"
+                    ))
+                })?,
+            };
+            out.elements.push(Element {
+                path: Vec::new(),
+                value: Some(number.to_be_bytes().to_vec()),
+            });
+        }
         (Change::PutAt { .. } | Change::TakeAt(_) | Change::Discard(_), value) => {
             out.elements = change_list(packer, assignment, column, value)?;
         }

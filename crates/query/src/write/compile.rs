@@ -90,9 +90,15 @@ fn attributes(a: &Attributes, scope: &mut Scope<'_>) -> Result<(Option<Operand>,
     Ok((timestamp, ttl))
 }
 
-fn refuse_counters(table: &Table) -> Result<(), QueryError> {
-    if table.is_counter() {
-        return Err(QueryError::invalid("Counter tables cannot be written yet"));
+/// The time of an addition says in what order its source made it, and nothing of it expires.
+fn check_counter_attributes(table: &Table, a: &Attributes) -> Result<(), QueryError> {
+    if table.is_counter() && a.timestamp.is_some() {
+        return Err(QueryError::invalid(
+            "Cannot provide custom timestamp for counter updates",
+        ));
+    }
+    if table.is_counter() && a.ttl.is_some() {
+        return Err(QueryError::invalid("Cannot provide custom TTL for counter updates"));
     }
     Ok(())
 }
@@ -151,8 +157,12 @@ pub fn compile_insert(insert: &Insert, table: &Arc<Table>, scope: &mut Scope<'_>
         true => Conditions::NotExists,
         false => Conditions::None,
     };
+    if table.is_counter() {
+        return Err(QueryError::invalid(
+            "INSERT statements are not allowed on counter tables, use UPDATE instead",
+        ));
+    }
     check_conditional(&conditions, table, &insert.attributes)?;
-    refuse_counters(table)?;
     let InsertValues::Columns { columns, values } = &insert.values else {
         return Err(QueryError::invalid("INSERT JSON is not supported yet"));
     };
@@ -246,6 +256,17 @@ fn compile_assignment(a: &cql::ast::Assignment, scope: &mut Scope<'_>) -> Result
     }
     let value_name = format!("value({name})");
     let change = match (&a.target, &a.operation) {
+        (AstTarget::Column(_), Operation::Set(_)) if column.cql_type.is_counter() => {
+            return Err(QueryError::invalid(format!(
+                "Cannot set the value of counter column {name} (counters can only be incremented/decremented, not set)"
+            )));
+        }
+        (AstTarget::Column(_), Operation::Add(term) | Operation::Subtract(term)) if column.cql_type.is_counter() => {
+            Change::Count {
+                number: scope.term(term, name, &column.cql_type)?,
+                is_negative: matches!(a.operation, Operation::Subtract(_)),
+            }
+        }
         (AstTarget::Column(_), Operation::Set(term)) => {
             let operand = scope.term(term, name, &column.cql_type)?;
             set(&column, operand)
@@ -353,8 +374,8 @@ fn row_or_rows(table: &Table, clustering: restrict::ClusteringRestriction) -> Ta
 /// Compiles an UPDATE.
 pub fn compile_update(update: &Update, table: &Arc<Table>, scope: &mut Scope<'_>) -> Result<WritePlan, QueryError> {
     let conditions = compile_conditions(&update.conditions, scope)?;
+    check_counter_attributes(table, &update.attributes)?;
     check_conditional(&conditions, table, &update.attributes)?;
-    refuse_counters(table)?;
     let times = attributes(&update.attributes, scope)?;
     let assignments = update
         .assignments
@@ -424,8 +445,8 @@ fn compile_removal(target: &AstTarget, scope: &mut Scope<'_>) -> Result<Assignme
 /// Compiles a DELETE.
 pub fn compile_delete(delete: &Delete, table: &Arc<Table>, scope: &mut Scope<'_>) -> Result<WritePlan, QueryError> {
     let conditions = compile_conditions(&delete.conditions, scope)?;
+    check_counter_attributes(table, &delete.attributes)?;
     check_conditional(&conditions, table, &delete.attributes)?;
-    refuse_counters(table)?;
     let times = attributes(&delete.attributes, scope)?;
     let assignments = delete
         .targets

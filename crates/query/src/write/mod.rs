@@ -105,6 +105,8 @@ pub(crate) enum Change {
     TakeAt(Operand),
     /// Removes every occurrence of some values from a list. Reads before it writes.
     Discard(Operand),
+    /// Adds to a counter, or takes from it.
+    Count { number: Operand, is_negative: bool },
 }
 
 impl Change {

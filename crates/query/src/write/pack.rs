@@ -83,6 +83,12 @@ impl WritePlan {
         self.statics.iter().chain(&self.regulars).any(|a| a.change.reads())
     }
 
+    /// Whether it adds to counters: what it packs is to be added, not written.
+    pub fn counts(&self) -> bool {
+        let mut assignments = self.statics.iter().chain(&self.regulars);
+        assignments.any(|a| matches!(a.change, Change::Count { .. }))
+    }
+
     /// The ids of the list columns that it must read.
     pub(crate) fn lists_read(&self) -> impl Iterator<Item = usize> {
         let assignments = self.statics.iter().chain(&self.regulars);
@@ -379,7 +385,8 @@ impl<'p> Packer<'p> {
                 | Change::Remove(o)
                 | Change::Take(o)
                 | Change::TakeAt(o)
-                | Change::Discard(o) => o.eval(self.ctx),
+                | Change::Discard(o)
+                | Change::Count { number: o, .. } => o.eval(self.ctx),
                 Change::Put { value, .. } | Change::PutAt { value, .. } => value.eval(self.ctx),
                 Change::Delete => Ok(Evaluated::Null),
             })

@@ -2,7 +2,8 @@
 //!
 //! Tables, all in keyspace `k`: `r (p, c, v)` has partitions of a few rows, which are written, overwritten and deleted by row, cell, range and
 //! partition; `a` and `b` `(p, v)` are written by logged batches over both, and by nothing else, so they agree in the end; `t (p, v)` is truncated, or dropped
-//! and made again, now and then; values of `e (p, v)` end by themselves; `l` is for conditional statements ([`super::conditional`]). Every value is the timestamp that it was written with ([`super::history`]).
+//! and made again, now and then; values of `e (p, v)` end by themselves; `n` has counters ([`super::counters`]), and `l` is for
+//! conditional statements ([`super::conditional`]). Every value is the timestamp that it was written with ([`super::history`]).
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::conditional::Conditional;
+use super::counters::Counters;
 use super::history::{Asked, History, Key, Level, Span};
 use super::layout::Layout;
 use super::schema_changes::SchemaChanges;
@@ -38,13 +40,13 @@ const LATE_WRITE_WAIT: Duration = Duration::from_secs(3);
 pub(crate) const CHANGE_WAIT_MAX: Duration = Duration::from_secs(70);
 
 pub(crate) const UNAVAILABLE: i32 = 0x1000;
-const OVERLOADED: i32 = 0x1001;
+pub(crate) const OVERLOADED: i32 = 0x1001;
 const TRUNCATE_ERROR: i32 = 0x1003;
-const WRITE_TIMEOUT: i32 = 0x1100;
+pub(crate) const WRITE_TIMEOUT: i32 = 0x1100;
 const UNPREPARED: i32 = 0x2500;
-const READ_TIMEOUT: i32 = 0x1200;
-const READ_FAILURE: i32 = 0x1300;
-const WRITE_FAILURE: i32 = 0x1500;
+pub(crate) const READ_TIMEOUT: i32 = 0x1200;
+pub(crate) const READ_FAILURE: i32 = 0x1300;
+pub(crate) const WRITE_FAILURE: i32 = 0x1500;
 
 /// What clients have done.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -63,6 +65,8 @@ pub struct ClusterCounts {
     pub remade: u64,
     /// Walks through a table or partition, page by page.
     pub walks: u64,
+    /// Increments of counters acknowledged.
+    pub increments: u64,
     /// Conditional statements answered, applied or not.
     pub conditional: u64,
     /// Serial reads answered.
@@ -96,6 +100,7 @@ pub(crate) struct Clients {
     pub(crate) history: RefCell<History>,
     pub(crate) schema_changes: SchemaChanges,
     pub(crate) conditional: Conditional,
+    pub(crate) counters: Counters,
     /// The ids of statements.
     prepared: RefCell<BTreeMap<&'static str, Vec<u8>>>,
     pub(crate) phase: Cell<Phase>,
@@ -144,6 +149,7 @@ impl Clients {
             layout,
             schema_changes: SchemaChanges::default(),
             conditional: Conditional::default(),
+            counters: Counters::default(),
             prepared: RefCell::default(),
             phase: Cell::new(Phase::SetUp),
             faulty: Cell::new(false),
@@ -223,6 +229,7 @@ impl Clients {
             "k.b (p int PRIMARY KEY, v int)",
             TABLE_T,
             "k.e (p int PRIMARY KEY, v int)",
+            "k.n (p int PRIMARY KEY, c counter)",
             "k.l (p int, c int, v int, PRIMARY KEY (p, c))",
         ];
         let mut statements = vec![
@@ -357,7 +364,8 @@ impl Clients {
         match dice & 0xf {
             _ if self.promises.conditional_only => self.act_conditionally(client, node, dice >> 16).await,
             0..=2 => self.act_conditionally(client, node, dice >> 16).await,
-            3..=8 => self.read(client, node, level, dice >> 16).await,
+            3 => self.act_on_counters(client, node, dice >> 16).await,
+            4..=8 => self.read(client, node, level, dice >> 16).await,
             _ => self.write(client, node, level, dice >> 16).await,
         }
     }

@@ -6,7 +6,8 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
-use super::clients::{ANSWER_WAIT_MAX, Clients, Outcome, UNAVAILABLE};
+use super::clients::{ANSWER_WAIT_MAX, Clients, OVERLOADED, Outcome, READ_FAILURE, READ_TIMEOUT, UNAVAILABLE};
+use super::clients::{WRITE_FAILURE, WRITE_TIMEOUT};
 use super::history::Level;
 use super::linearizable::{self, Change, Objection, Operation, ROWS, Requires};
 use crate::client::{Answer, Client};
@@ -15,11 +16,6 @@ use crate::model::Value;
 
 /// Partitions; those with an odd number at LOCAL_SERIAL.
 pub(crate) const PARTITIONS: usize = 4;
-const OVERLOADED: i32 = 0x1001;
-const WRITE_TIMEOUT: i32 = 0x1100;
-const READ_TIMEOUT: i32 = 0x1200;
-const WRITE_FAILURE: i32 = 0x1500;
-const READ_FAILURE: i32 = 0x1300;
 const CAS_WRITE_UNKNOWN: i32 = 0x1700;
 /// The protocol's numbers of the levels.
 const SERIAL: u16 = 8;

@@ -40,6 +40,7 @@ impl Clients {
                 ));
             }
         }
+        self.look_at_counters().await?;
         self.look_at_conditional_statements().await?;
         self.look_at_the_schema().await
     }

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 
+use mutation::row::Complex;
 use mutation::{BoundKind, Cell, Column, RowView, Tombstone};
 use schema::{ColumnKind, Table, components};
 use types::{CqlType, UdtType};
@@ -177,6 +178,11 @@ impl Walk<'_> {
                     Column::Simple(cell) if !wants_complex => {
                         cells.push(self.cell(&c.name, &c.cql_type, None, &cell, row))
                     }
+                    Column::Complex(counter) if c.cql_type.is_counter() => {
+                        if !wants_complex {
+                            cells.push(self.counter(&c.name, &counter, row));
+                        }
+                    }
                     Column::Complex(complex) if wants_complex => {
                         if !complex.tombstone.is_none() {
                             cells.push(format!(
@@ -213,6 +219,23 @@ impl Walk<'_> {
             .find(|c| is_cell(c.kind) && usize::from(c.id.0) == id)
     }
 
+    /// A counter as one cell: its sum at the time of the last addition, or its deletion.
+    fn counter(&self, name: &str, counter: &Complex<'_>, row: &RowView<'_>) -> String {
+        let added = counter
+            .elements()
+            .map(|(_, cell)| cell.value.try_into().map_or(0, i64::from_be_bytes));
+        let sum = added.fold(0, i64::wrapping_add).to_be_bytes();
+        let last = counter.elements().map(|(_, cell)| cell.timestamp).max();
+        let cell = Cell {
+            timestamp: last.unwrap_or(counter.tombstone.timestamp),
+            ttl: 0,
+            deletion_time: counter.tombstone.deletion_time,
+            dead: last.is_none(),
+            value: &sum,
+        };
+        self.cell(name, &CqlType::Counter, None, &cell, row)
+    }
+
     fn ttl(&self, ttl: u32, expiry: u32) -> String {
         let expires_at = json::quoted(&json::seconds(expiry));
         format!(
@@ -229,10 +252,6 @@ impl Walk<'_> {
         if cell.dead {
             let time = json::quoted(&json::seconds(cell.deletion_time));
             out.push_str(&format!(", \"deletion_info\" : {{ \"local_delete_time\" : {time} }}"));
-        } else if cql_type.is_counter() {
-            let total =
-                json::counter(cell.value).map_or_else(|| json::value(&CqlType::Blob, cell.value), |n| n.to_string());
-            out.push_str(&format!(", \"value\" : {total}"));
         } else {
             out.push_str(&format!(", \"value\" : {}", json::value(cql_type, cell.value)));
         }

@@ -115,18 +115,6 @@ pub(super) fn key(types: &[CqlType], bytes: &[u8]) -> String {
     format!("[ {} ]", out.join(", "))
 }
 
-/// The sum of a counter's shards, from its serialised form; None when it is not one.
-pub(super) fn counter(bytes: &[u8]) -> Option<i64> {
-    let (n, rest) = bytes.split_first_chunk::<2>()?;
-    let skip = usize::try_from(i16::from_be_bytes(*n)).ok()?.checked_mul(2)?;
-    let (shards, rest) = rest.get(skip..)?.as_chunks::<32>();
-    if !rest.is_empty() {
-        return None;
-    }
-    let count = |s: &[u8; 32]| s.last_chunk::<8>().map(|c| i64::from_be_bytes(*c));
-    Some(shards.iter().filter_map(count).fold(0, i64::wrapping_add))
-}
-
 /// Year, month and day of a day since 1970-01-01 (Hinnant's algorithm).
 fn civil(days: i64) -> (i64, i64, i64) {
     let z = days + 719_468;

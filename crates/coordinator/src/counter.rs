@@ -1,0 +1,528 @@
+//! Counters: how one replica adds to them, and how the others learn of it.
+//!
+//! A counter's cell holds an element for each *source*: a shard of a node that has added to it, with the sum of what it added and the
+//! clock of its last addition as write timestamp. The counter's value is the sum over the elements. Only the source itself changes its
+//! element, and the later one wins like in any collection; so replicas merge in any order, again and again, to the same value.
+//!
+//! A statement's additions travel to one live replica of the partition, the *leader*: here if there is one. It takes its turn on the
+//! partition, reads its own element, writes the new one to its log and memtable, and then sends it to the other replicas as an ordinary
+//! write, at the statement's level. What a timed out write leaves behind is one source's newer element: it arrives as a hint, by repair,
+//! or with the next addition, once.
+//!
+//! Invariants
+//! - An addition is sent to one leader. It is sent to another only when the first certainly did nothing.
+//! - A source never adds to an element that may be older than one that others have of it: a shard that did not end in order adds under a
+//!   new name ([`Coordinator::set_counter_source`]). Elements of former names stay as they are.
+//! - An element's clock is above the one before, above the deletions that the leader knows of, and at least its wall clock.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use mutation::compact::{LiveColumn, LiveRow};
+use mutation::row::{Cell, Column, RowBuilder, RowView, Shared};
+use mutation::{ClusteringSlice, Mutation, MutationBuilder, MutationItem, RangeTombstoneList, Tombstone};
+use replica::{BlockLimits, PartitionRead, PartitionReader, Shard, TableStore};
+use runtime::{Instant, Semaphore, ShardId};
+use schema::{Table, TableId};
+use stdx::bytes::Reader;
+use topology::{Consistency, Replica, Requirement, WriteTargets};
+use types::Token;
+
+use crate::message::{Addressed, Malformed, decode_mutations, encode_mutations, put_sized, sized};
+use crate::service::{self, ReplicaError};
+use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, Verb, WriteKind};
+
+/// Bytes that one step of a leader's read takes.
+const BLOCK_BYTES: usize = 256 << 10;
+
+/// Whose turn it is on a partition.
+#[derive(Default)]
+pub(crate) struct Turns(RefCell<BTreeMap<(TableId, Box<[u8]>), Rc<Semaphore>>>);
+
+impl Turns {
+    fn of(&self, table: TableId, key: &[u8]) -> Rc<Semaphore> {
+        let mut turns = self.0.borrow_mut();
+        let turn = turns.entry((table, key.into()));
+        Rc::clone(turn.or_insert_with(|| Rc::new(Semaphore::new(1))))
+    }
+
+    fn end(&self, table: TableId, key: &[u8], turn: Rc<Semaphore>) {
+        drop(turn);
+        let mut turns = self.0.borrow_mut();
+        let name = (table, Box::from(key));
+        if turns.get(&name).is_some_and(|turn| Rc::strong_count(turn) == 1) {
+            turns.remove(&name);
+        }
+    }
+}
+
+/// Additions that one leader makes.
+#[derive(Clone)]
+struct Share {
+    mutations: Vec<Addressed>,
+    /// The replicas that may lead, best first.
+    leaders: Vec<Replica>,
+}
+
+impl Coordinator {
+    /// Under which name this shard adds to counters. It must be new to all replicas, or have been this shard's when it last ended in
+    /// order, with everything it had written.
+    pub fn set_counter_source(&self, source: [u8; 16]) {
+        self.counter_source.set(source);
+    }
+
+    /// Under which name this shard adds to counters.
+    #[must_use]
+    pub fn counter_source(&self) -> [u8; 16] {
+        self.counter_source.get()
+    }
+
+    /// Adds to counters. In each mutation the cell of a counter has one element without a path: the number to add.
+    ///
+    /// # Errors
+    /// When too few replicas live, answer, or can write. After a timeout or a failure the addition may have happened; it is not tried
+    /// again.
+    pub async fn add(self: &Rc<Self>, additions: Vec<Addressed>, level: Consistency) -> Result<(), CoordinatorError> {
+        self.require(&additions, level)?;
+        let view = self.view();
+        let mut shares: Vec<Share> = Vec::new();
+        for (token, bytes) in additions {
+            let leaders = self.leaders(&view, token, &bytes)?;
+            match shares.iter_mut().find(|share| share.leaders.first() == leaders.first()) {
+                Some(share) => {
+                    share.leaders.retain(|leader| leaders.contains(leader));
+                    share.mutations.push((token, bytes));
+                }
+                None => shares.push(Share {
+                    mutations: vec![(token, bytes)],
+                    leaders,
+                }),
+            }
+        }
+        let last = shares.pop();
+        let others: Vec<_> = shares
+            .into_iter()
+            .map(|share| {
+                let (coordinator, view) = (Rc::clone(self), Arc::clone(&view));
+                runtime::spawn(async move { coordinator.have_added(&view, share, level).await })
+            })
+            .collect();
+        let mut result = match last {
+            Some(share) => self.have_added(&view, share, level).await,
+            None => Ok(()),
+        };
+        for other in others {
+            result = result.and(other.await);
+        }
+        result
+    }
+
+    /// The live replicas of a partition, those near first, this shard before all.
+    fn leaders(&self, view: &ClusterView, token: Token, bytes: &[u8]) -> Result<Vec<Replica>, CoordinatorError> {
+        let route = Mutation::new(bytes).and_then(|m| view.route(m.table));
+        let route = route.ok_or_else(|| {
+            CoordinatorError::Internal("a write to a table that is not in the cluster's map".to_owned())
+        })?;
+        let tablet = route.map.tablet_of(token);
+        let read = tablet.read_replicas().iter().copied();
+        let mut leaders: Vec<Replica> = read.filter(|r| self.is_live(r.node)).collect();
+        let here = view.locality.local_datacenter();
+        let turn = token.0.cast_unsigned() as usize % leaders.len().max(1);
+        leaders.rotate_left(turn);
+        leaders.sort_by_key(|r| (r.node != view.me, view.locality.datacenter(r.node) != here));
+        Ok(leaders)
+    }
+
+    /// Has additions made by one of their replicas.
+    async fn have_added(
+        self: &Rc<Self>,
+        view: &Arc<ClusterView>,
+        share: Share,
+        level: Consistency,
+    ) -> Result<(), CoordinatorError> {
+        let deadline = runtime::now() + self.counter_timeout();
+        let tally = || {
+            let table = share.mutations.first().and_then(|(_, bytes)| Mutation::new(bytes));
+            let route = table.and_then(|m| view.route(m.table));
+            Tally {
+                consistency: level,
+                received: 0,
+                block_for: route.map_or(1, |route| {
+                    Requirement::of(level, &route.factors, view.locality.local_datacenter()).block_for()
+                }),
+            }
+        };
+        let mut refused = String::new();
+        for leader in share.leaders.iter().copied() {
+            let error = match self.lead_at(view, leader, &share.mutations, level, deadline).await {
+                Ok(result) => return result,
+                Err(error) => error,
+            };
+            let name = Self::names(view, std::iter::once(leader));
+            match error {
+                TargetError::Silent => {
+                    self.count(|m| m.timeouts += 1);
+                    return Err(CoordinatorError::WriteTimeout {
+                        tally: tally(),
+                        kind: WriteKind::Counter,
+                        missing: name,
+                    });
+                }
+                TargetError::Failed(reason) => {
+                    return Err(CoordinatorError::WriteFailure {
+                        tally: tally(),
+                        kind: WriteKind::Counter,
+                        failures: vec![(Self::address(view, leader.node), 0)],
+                        reason: format!("{name}: {reason}"),
+                    });
+                }
+                // It certainly did nothing.
+                TargetError::Refused(reason) => refused = format!("{name}: {reason}"),
+            }
+        }
+        Err(CoordinatorError::Overloaded(format!(
+            "no replica takes the addition, and nothing was added; the last one: {refused}"
+        )))
+    }
+
+    fn counter_timeout(&self) -> std::time::Duration {
+        self.timeouts.get().counter
+    }
+
+    /// Asks one replica to lead. Ok is what it says; Err is that it does not.
+    async fn lead_at(
+        self: &Rc<Self>,
+        view: &Arc<ClusterView>,
+        leader: Replica,
+        additions: &[Addressed],
+        level: Consistency,
+        deadline: Instant,
+    ) -> Result<Result<(), CoordinatorError>, TargetError> {
+        if leader.node != view.me {
+            let mut body = vec![level as u8];
+            body.extend(encode_mutations(false, additions.iter().map(|(_, m)| m.as_slice())));
+            let timeout = deadline - runtime::now();
+            let answer = self.call(view, leader, Verb::Add, body, timeout).await?;
+            return decode_answer(&answer, level).map_err(|e| TargetError::Failed(e.to_string()));
+        }
+        let shard = ShardId(u32::from(leader.shard));
+        let additions = additions.to_vec();
+        let led = if shard == self.shard.id() {
+            self.lead(additions, level, deadline, false).await
+        } else {
+            runtime::submit_async_to(shard, move || async move {
+                Coordinator::local().lead(additions, level, deadline, false).await
+            })
+            .await
+        };
+        led.map_err(TargetError::from)
+    }
+
+    /// Leads additions to partitions of this shard. The outer error says that nothing was added.
+    pub(crate) async fn lead(
+        self: &Rc<Self>,
+        additions: Vec<Addressed>,
+        level: Consistency,
+        deadline: Instant,
+        is_foreign: bool,
+    ) -> Result<Result<(), CoordinatorError>, ReplicaError> {
+        let mut added: Vec<Addressed> = Vec::with_capacity(additions.len());
+        for (token, bytes) in &additions {
+            match self.add_here(*token, bytes, deadline, is_foreign).await {
+                Ok(mutation) => added.push((*token, mutation)),
+                // What came before it is there: the others may not be told that nothing happened.
+                Err(error) if !added.is_empty() => return Ok(Err(self.failed_here(level, &error))),
+                Err(error @ ReplicaError::Log(_)) => return Ok(Err(self.failed_here(level, &error))),
+                Err(error) => return Err(error),
+            }
+        }
+        let view = self.view();
+        let has_others = |(token, bytes): &Addressed| {
+            let route = Mutation::new(bytes).and_then(|m| view.route(m.table));
+            route.is_some_and(|route| WriteTargets::new(&route.map.tablet_of(*token)).all().count() > 1)
+        };
+        if !added.iter().any(has_others) {
+            return Ok(Ok(()));
+        }
+        let told = self.write(added, level, WriteKind::Counter, false).await;
+        // Whatever kept the others from being told, it is added here.
+        Ok(told.map_err(|error| match error {
+            CoordinatorError::Unavailable(unavailable) => CoordinatorError::WriteTimeout {
+                tally: Tally {
+                    consistency: level,
+                    received: 1,
+                    block_for: unavailable.required,
+                },
+                kind: WriteKind::Counter,
+                missing: "replicas that went down meanwhile".to_owned(),
+            },
+            other => other,
+        }))
+    }
+
+    fn failed_here(&self, level: Consistency, error: &ReplicaError) -> CoordinatorError {
+        let view = self.view();
+        CoordinatorError::WriteFailure {
+            tally: Tally {
+                consistency: level,
+                received: 0,
+                block_for: 1,
+            },
+            kind: WriteKind::Counter,
+            failures: vec![(Self::address(&view, view.me), 0)],
+            reason: error.to_string(),
+        }
+    }
+
+    /// Adds to one partition on this shard, and returns what others are to write.
+    async fn add_here(
+        &self,
+        token: Token,
+        bytes: &[u8],
+        deadline: Instant,
+        is_foreign: bool,
+    ) -> Result<Vec<u8>, ReplicaError> {
+        let addition =
+            Mutation::new(bytes).ok_or_else(|| ReplicaError::Malformed("expected a whole mutation".into()))?;
+        let store = service::store_of(&self.shard, addition.table).await?;
+        let table = store.table();
+        if is_foreign {
+            let valid = addition.validate(&table.layout);
+            valid.map_err(|e| ReplicaError::Malformed(e.to_string()))?;
+        }
+        let turn = self.counter_turns.of(addition.table, addition.key);
+        let result = async {
+            let _mine = turn.acquire(1).await;
+            if runtime::now() >= deadline {
+                return Err(ReplicaError::Overloaded(
+                    "its turn on the partition came too late".to_owned(),
+                ));
+            }
+            let source = self.counter_source.get();
+            let own = own_elements(&self.shard, &store, &table, token, &addition, &source).await?;
+            let mutation = own.after(&table, &addition, &source)?;
+            service::apply(&self.shard, &[(token, mutation.clone())], false, false).await?;
+            Ok(mutation)
+        }
+        .await;
+        self.counter_turns.end(addition.table, addition.key, turn);
+        result
+    }
+}
+
+/// A row by its clustering key; None is the static row. And a column's id.
+type Name = (Option<Vec<u8>>, usize);
+
+/// What a source has added so far to the counters of an addition, and the latest moment that a new element must be after.
+#[derive(Default)]
+struct OwnElements {
+    sums: BTreeMap<Name, i64>,
+    after: i64,
+}
+
+async fn own_elements(
+    shard: &Rc<Shard>,
+    store: &TableStore,
+    table: &Arc<Table>,
+    token: Token,
+    addition: &Mutation<'_>,
+    source: &[u8; 16],
+) -> Result<OwnElements, ReplicaError> {
+    let tablet = store.tablet(token).ok_or(ReplicaError::NotHere(token))?;
+    let rows = addition.items().filter_map(|item| match item {
+        MutationItem::Row { clustering, .. } => Some(ClusteringSlice::exactly(clustering)),
+        _ => None,
+    });
+    let mut slices: Vec<ClusteringSlice> = rows.collect();
+    let rows_max = if slices.is_empty() { 1 } else { usize::MAX };
+    if slices.is_empty() {
+        // The static row comes with any row, or none.
+        slices.push(ClusteringSlice::all());
+    }
+    let read = PartitionRead {
+        token,
+        key: addition.key.to_vec(),
+        slices,
+        reversed: false,
+        limits: BlockLimits {
+            rows: rows_max,
+            bytes: BLOCK_BYTES,
+        },
+    };
+    let mut reader = PartitionReader::new(Arc::clone(table), tablet.version(), shard.cache.clone(), read);
+    let now = u32::try_from(runtime::wall_clock_us() / 1_000_000).unwrap_or(0);
+    let mut own = OwnElements {
+        after: runtime::wall_clock_us() - 1,
+        ..OwnElements::default()
+    };
+    while let Some(block) = reader.next_block().await? {
+        let ranges = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
+        if let Some(row) = block.static_row() {
+            own.see(table, None, row, block.tombstone, now, source);
+        }
+        for (clustering, row) in block.rows() {
+            let covering = ranges.covering(&table.clustering_order, clustering);
+            own.see(
+                table,
+                Some(clustering),
+                row,
+                block.tombstone.merge(covering),
+                now,
+                source,
+            );
+        }
+        own.after = own.after.max(block.tombstone.timestamp);
+        for range in &block.range_tombstones {
+            own.after = own.after.max(range.tombstone.timestamp);
+        }
+    }
+    Ok(own)
+}
+
+impl OwnElements {
+    fn see(
+        &mut self,
+        table: &Table,
+        clustering: Option<&[u8]>,
+        row: RowView<'_>,
+        deletion: Tombstone,
+        now: u32,
+        source: &[u8; 16],
+    ) {
+        self.after = self.after.max(row.tombstone.timestamp);
+        for (_, column) in row.columns(&table.layout) {
+            let Column::Complex(counter) = column else { continue };
+            let own = counter.elements().filter(|(path, _)| path == source);
+            self.after = own.fold(self.after.max(counter.tombstone.timestamp), |after, (_, cell)| {
+                after.max(cell.timestamp)
+            });
+        }
+        for (id, column) in LiveRow::new(row, &table.layout, deletion, now).columns() {
+            let LiveColumn::Complex(mut elements) = column else {
+                continue;
+            };
+            if let Some((_, cell)) = elements.find(|(path, _)| path == source) {
+                let name = (clustering.map(<[u8]>::to_vec), id);
+                self.sums.insert(name, number(cell.value).unwrap_or(0));
+            }
+        }
+    }
+
+    /// The source's elements with an addition.
+    fn after(&self, table: &Table, addition: &Mutation<'_>, source: &[u8; 16]) -> Result<Vec<u8>, ReplicaError> {
+        let expected = |what: &str| ReplicaError::Malformed(format!("expected {what}"));
+        let clock = self.after.saturating_add(1);
+        let mut bytes = Vec::with_capacity(addition.bytes().len() + 32);
+        let mut builder = MutationBuilder::begin(&mut bytes, table.id, addition.key);
+        for item in addition.items() {
+            let (clustering, row) = match item {
+                MutationItem::StaticRow(row) => (None, row),
+                MutationItem::Row { clustering, row } => (Some(clustering), row),
+                _ => return Err(expected("rows in an addition")),
+            };
+            let row = RowView::new(row).ok_or_else(|| expected("a whole row"))?;
+            let mut sums: Vec<(usize, [u8; 8])> = Vec::new();
+            for (id, column) in row.columns(&table.layout) {
+                let added = match column {
+                    Column::Complex(counter) => counter.elements().find(|(path, _)| path.is_empty()),
+                    Column::Simple(_) => None,
+                };
+                let added = added.and_then(|(_, cell)| number(cell.value));
+                let added = added.ok_or_else(|| expected("a number of 8 bytes to add"))?;
+                let before = self
+                    .sums
+                    .get(&(clustering.map(<[u8]>::to_vec), id))
+                    .copied()
+                    .unwrap_or(0);
+                sums.push((id, before.wrapping_add(added).to_be_bytes()));
+            }
+            let pack = |out: &mut Vec<u8>| {
+                let shared = Shared {
+                    timestamp: clock,
+                    ttl: 0,
+                    expiry: 0,
+                };
+                let columns = sums.last().map_or(0, |(id, _)| id + 1);
+                let mut row = RowBuilder::begin(out, &table.layout, shared, None, Tombstone::NONE, false, columns);
+                for (id, sum) in &sums {
+                    let cell = Cell {
+                        timestamp: clock,
+                        ttl: 0,
+                        deletion_time: 0,
+                        dead: false,
+                        value: sum,
+                    };
+                    row.complex(*id, Tombstone::NONE, std::iter::once((&source[..], cell)));
+                }
+            };
+            match clustering {
+                None => builder.static_row(pack),
+                Some(clustering) => builder.row(clustering, pack),
+            }
+        }
+        Ok(bytes)
+    }
+}
+
+fn number(value: &[u8]) -> Option<i64> {
+    value.try_into().ok().map(i64::from_be_bytes)
+}
+
+/// The message `ADD`: u8 level, then as `MUTATE`.
+pub(crate) fn decode_additions(body: &[u8]) -> Result<(Consistency, Vec<Addressed>), Malformed> {
+    let (level, rest) = body.split_first().ok_or(Malformed("a consistency level"))?;
+    let level = Consistency::all().find(|known| *known as u8 == *level);
+    let (additions, _) = decode_mutations(rest)?;
+    Ok((level.ok_or(Malformed("a consistency level"))?, additions))
+}
+
+/// How leading ended, for who asked: u8 0 done, 1 timeout, 2 failure, 3 other; then for those u16 received, u16 needed, vint length and text.
+pub(crate) fn encode_answer(result: &Result<(), CoordinatorError>) -> Vec<u8> {
+    let (kind, tally, text) = match result {
+        Ok(()) => return vec![0],
+        Err(CoordinatorError::WriteTimeout { tally, missing, .. }) => (1, Some(tally), missing.clone()),
+        Err(CoordinatorError::WriteFailure { tally, reason, .. }) => (2, Some(tally), reason.clone()),
+        Err(other) => (3, None, other.to_string()),
+    };
+    let mut out = vec![kind];
+    for number in tally.map_or([0, 0], |t| [t.received, t.block_for]) {
+        out.extend_from_slice(&number.to_le_bytes());
+    }
+    put_sized(&mut out, text.as_bytes());
+    out
+}
+
+fn decode_answer(bytes: &[u8], level: Consistency) -> Result<Result<(), CoordinatorError>, Malformed> {
+    const WHAT: &str = "how an addition ended";
+    let mut reader = Reader::new(bytes);
+    let kind = reader.get_u8().map_err(|_| Malformed(WHAT))?;
+    if kind == 0 {
+        return Ok(Ok(()));
+    }
+    let mut number = || -> Result<u16, Malformed> {
+        let bytes = reader.get_slice(2).map_err(|_| Malformed(WHAT))?;
+        Ok(u16::from_le_bytes([bytes[0], bytes[1]]))
+    };
+    let tally = Tally {
+        consistency: level,
+        received: number()?,
+        block_for: number()?,
+    };
+    let text = String::from_utf8_lossy(sized(&mut reader, WHAT)?).into_owned();
+    Ok(Err(match kind {
+        1 => CoordinatorError::WriteTimeout {
+            tally,
+            kind: WriteKind::Counter,
+            missing: text,
+        },
+        2 => CoordinatorError::WriteFailure {
+            tally,
+            kind: WriteKind::Counter,
+            failures: Vec::new(),
+            reason: text,
+        },
+        _ => CoordinatorError::Internal(text),
+    }))
+}

@@ -1,0 +1,322 @@
+//! Aggregates beside the data: the shards that have the rows aggregate them, all at once, and only what they find travels.
+//!
+//! An aggregate over a table or a range of tokens, without groups, is cut into spans of tokens ([`Coordinator::spread`]). Each shard that
+//! reads some is asked for its spans in steps: an answer has the finished spans' states, and how far the next one is. The states are joined
+//! in token order, so that what depends on the order of rows is what one scan would find. Every step has `range_request_timeout`
+//! to be answered in, however many there are, as each internal page has in Cassandra: a large table takes its time, and an error comes that
+//! long after the last progress.
+//!
+//! Who fails, or does not answer in its part of that time, is passed by: the spans go on at the next replica from where they were, and
+//! last of all here, by an ordinary read, whose error the client is told.
+//!
+//! What a span's shard reads, it reads at the request's level: it asks other replicas for digests, and reconciles what differs. So
+//! the result has seen what any read at that level has seen.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use coordinator::{ClusterView, Spread, TargetError};
+use runtime::{Instant, Notify, Semaphore, ShardId};
+use topology::{Consistency, Replica};
+use types::Token;
+
+use super::aggregate_message::{Part, PartRequest, Span, decode_answer};
+use super::plan::Plan;
+use super::read::Page;
+use super::{Engine, Execution, Params};
+use crate::QueryError;
+use crate::select::{Consumer, Position, SelectPlan};
+use crate::selection::AggregateState;
+
+/// Shards that are at work for one request at a time.
+const SHARDS_MAX: u32 = 64;
+/// The least time in which anybody is asked for anything.
+const ATTEMPT_MIN: Duration = Duration::from_millis(1);
+
+/// One aggregate under way.
+struct Work {
+    plan: Arc<Plan>,
+    run: Execution,
+    level: Consistency,
+    view: Arc<ClusterView>,
+    block_for: u16,
+    /// By span; what was found of it so far.
+    found: RefCell<Vec<Option<AggregateState>>>,
+    /// Spans that are not done.
+    left: Cell<usize>,
+    error: RefCell<Option<QueryError>>,
+    /// Nobody waits for it any more.
+    is_over: Cell<bool>,
+    changed: Notify,
+    permits: Semaphore,
+}
+
+/// A span, and who has not been asked for it.
+struct Task {
+    index: usize,
+    span: Span,
+    readers: VecDeque<Replica>,
+}
+
+/// Tells the tasks of a request that it ended, however it did.
+struct Ending<'w>(&'w Work);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.is_over.set(true);
+    }
+}
+
+impl Work {
+    fn select(&self) -> Result<&SelectPlan, QueryError> {
+        match &*self.plan {
+            Plan::Select(select) => Ok(select),
+            _ => Err(QueryError::Server("only a SELECT is aggregated".to_owned())),
+        }
+    }
+
+    fn fail(&self, error: QueryError) {
+        self.error.borrow_mut().get_or_insert(error);
+        self.is_over.set(true);
+        self.changed.notify_all();
+    }
+
+    /// Joins what was found behind what is known of a span.
+    fn put(&self, index: usize, state: AggregateState) -> Result<(), QueryError> {
+        match &mut self.found.borrow_mut()[index] {
+            Some(known) => known.merge(state)?,
+            none => *none = Some(state),
+        }
+        Ok(())
+    }
+
+    /// Takes over an answer; what is left is in `tasks`.
+    fn take(&self, part: Part, tasks: &mut VecDeque<Task>) -> Result<(), QueryError> {
+        for state in part.done {
+            let Some(task) = tasks.pop_front() else { break };
+            self.put(task.index, state)?;
+            self.left.set(self.left.get() - 1);
+        }
+        if let (Some((state, place)), Some(task)) = (part.begun, tasks.front_mut()) {
+            self.put(task.index, state)?;
+            task.span.place = Some(place);
+        }
+        if self.left.get() == 0 {
+            self.changed.notify_all();
+        }
+        Ok(())
+    }
+}
+
+impl Engine {
+    /// How a read of tokens is spread over the cluster; None when one scan from here is right.
+    pub(super) fn spread(
+        &self,
+        select: &SelectPlan,
+        params: &Params,
+        consumer: &Consumer,
+        (from, to): (Token, Token),
+    ) -> Result<Option<Spread>, QueryError> {
+        let has_one_shard = self.shards == 1 && self.is_alone();
+        let begins = *consumer.position() == Position::Start;
+        if has_one_shard || params.serial || !begins || select.source.is_none() || from > to {
+            return Ok(None);
+        }
+        let after = Token(from.0.saturating_sub(1));
+        let view = self.coordinator.view();
+        let spread = self
+            .coordinator
+            .spread(&view, select.table.id, (after, to), params.consistency);
+        spread.map_err(QueryError::of_replicas)
+    }
+
+    /// Aggregates what was spread.
+    pub(super) async fn spread_aggregate(
+        self: &Rc<Self>,
+        plan: &Arc<Plan>,
+        run: &Execution,
+        mut consumer: Consumer,
+        level: Consistency,
+        spread: Spread,
+    ) -> Result<Page, QueryError> {
+        let work = Rc::new(Work {
+            plan: plan.clone(),
+            run: run.clone(),
+            level,
+            view: self.coordinator.view(),
+            block_for: spread.block_for,
+            found: RefCell::new(vec![None; spread.shares.len()]),
+            left: Cell::new(spread.shares.len()),
+            error: RefCell::default(),
+            is_over: Cell::new(false),
+            changed: Notify::new(),
+            permits: Semaphore::new(SHARDS_MAX as usize),
+        });
+        let _ending = Ending(&work);
+        let tasks = spread.shares.into_iter().enumerate().map(|(index, share)| Task {
+            index,
+            span: Span {
+                after: share.after,
+                to: share.to,
+                place: None,
+            },
+            readers: share.readers.into_iter().collect(),
+        });
+        self.hand_out_spans(&work, tasks.collect(), self.step_deadline());
+        while work.left.get() > 0 && !work.is_over.get() {
+            work.changed.notified().await;
+        }
+        if let Some(error) = work.error.take() {
+            return Err(error);
+        }
+        let select = work.select()?;
+        let mut whole = select.selection.new_group();
+        for state in work.found.take().into_iter().flatten() {
+            whole.merge(state)?;
+        }
+        consumer.give_group(whole);
+        run.with(|ctx| consumer.finish(select, ctx))?;
+        Ok(Page {
+            rows: consumer.rows,
+            cells: consumer.out,
+            paging_state: None,
+        })
+    }
+
+    fn step_deadline(&self) -> Instant {
+        runtime::now() + self.coordinator.timeouts().range
+    }
+
+    /// Gives each task to the next of its readers; to this shard when there is none left.
+    fn hand_out_spans(self: &Rc<Self>, work: &Rc<Work>, tasks: Vec<Task>, deadline: Instant) {
+        let mut by_reader: BTreeMap<Option<Replica>, VecDeque<Task>> = BTreeMap::new();
+        for mut task in tasks {
+            let reader = task.readers.pop_front();
+            by_reader.entry(reader).or_default().push_back(task);
+        }
+        for (reader, tasks) in by_reader {
+            let (engine, work) = (self.clone(), work.clone());
+            let worker: Pin<Box<dyn Future<Output = ()>>> = Box::pin(async move {
+                let permit = work.permits.acquire(1).await;
+                engine.work_off(&work, reader, tasks, deadline).await;
+                drop(permit);
+            });
+            drop(runtime::spawn(worker));
+        }
+    }
+
+    /// Has tasks done by one reader, step by step, and hands out what it does not do.
+    async fn work_off(
+        self: &Rc<Self>,
+        work: &Rc<Work>,
+        reader: Option<Replica>,
+        mut tasks: VecDeque<Task>,
+        mut deadline: Instant,
+    ) {
+        while let Some(task) = tasks.front() {
+            if work.is_over.get() {
+                return;
+            }
+            let others = task.readers.len() + usize::from(reader.is_some());
+            let left = deadline.saturating_duration_since(runtime::now());
+            let timeout = left / u32::try_from(others + 1).unwrap_or(u32::MAX);
+            let spans = tasks.iter().map(|task| task.span.clone()).collect();
+            let error = match self.ask_part(work, reader, spans, timeout.max(ATTEMPT_MIN)).await {
+                Ok(part) if part.done.is_empty() && part.begun.is_none() => {
+                    QueryError::Server("a shard aggregated nothing of what it was asked for".to_owned())
+                }
+                Ok(part) => {
+                    if let Err(error) = work.take(part, &mut tasks) {
+                        return work.fail(error);
+                    }
+                    deadline = self.step_deadline();
+                    continue;
+                }
+                Err(error) => error,
+            };
+            // The statement itself fails wherever it is executed.
+            let is_final = matches!(error, QueryError::Function(_) | QueryError::Invalid(_));
+            match reader {
+                Some(replica) if !is_final => {
+                    log::debug!(
+                        "node {:?} shard {} does not aggregate: {error}",
+                        replica.node,
+                        replica.shard
+                    );
+                    return self.hand_out_spans(work, tasks.into_iter().collect(), deadline);
+                }
+                _ => return work.fail(error),
+            }
+        }
+    }
+
+    async fn ask_part(
+        self: &Rc<Self>,
+        work: &Work,
+        reader: Option<Replica>,
+        spans: Vec<Span>,
+        timeout: Duration,
+    ) -> Result<Part, QueryError> {
+        let select = work.select()?;
+        let me = Replica {
+            node: work.view.me,
+            shard: u16::try_from(self.shard.id().0).unwrap_or(u16::MAX),
+        };
+        let replica = reader.unwrap_or(me);
+        let silent = || {
+            let error = self
+                .coordinator
+                .spread_timeout(&work.view, work.level, work.block_for, &[replica]);
+            QueryError::of_replicas(error)
+        };
+        if replica == me {
+            let part = self.aggregate_part(select, &work.run, work.level, &spans, timeout);
+            return runtime::timeout(timeout, part).await.map_err(|_| silent())?;
+        }
+        if replica.node == me.node {
+            let (plan, run, level) = (work.plan.clone(), work.run.clone(), work.level);
+            let part = runtime::submit_async_to(ShardId(u32::from(replica.shard)), move || async move {
+                match &*plan {
+                    Plan::Select(select) => Self::local().aggregate_part(select, &run, level, &spans, timeout).await,
+                    _ => Err(QueryError::Server("only a SELECT is aggregated".to_owned())),
+                }
+            });
+            return runtime::timeout(timeout, part).await.map_err(|_| silent())?;
+        }
+        let Some(source) = &select.source else {
+            return Err(QueryError::Server(
+                "the statement cannot be executed in parts".to_owned(),
+            ));
+        };
+        let count = spans.len();
+        let request = PartRequest {
+            schema: source.schema_version,
+            text: source.text.clone(),
+            keyspace: source.keyspace.clone(),
+            run: work.run.clone(),
+            level: work.level,
+            timeout_ms: u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX),
+            spans,
+        };
+        let answer = self
+            .coordinator
+            .aggregate_there(&work.view, replica, request.encode(), timeout)
+            .await;
+        let failed = |reason: &str| {
+            let error = self
+                .coordinator
+                .spread_failure(&work.view, work.level, work.block_for, replica, reason);
+            QueryError::of_replicas(error)
+        };
+        let body = answer.map_err(|error| match error {
+            TargetError::Silent => silent(),
+            TargetError::Refused(reason) | TargetError::Failed(reason) => failed(&reason),
+        })?;
+        decode_answer(&body, &select.selection, count).map_err(|_| failed("a malformed part of an aggregate"))?
+    }
+}

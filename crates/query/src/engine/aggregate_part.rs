@@ -1,0 +1,172 @@
+//! A part of an aggregate: some spans of tokens, read at the request's level by the shard that has them, for a coordinator here or elsewhere.
+//!
+//! A part ends when its spans do, or when [`STEP_MAX`] has passed: then it says how far it came, and is asked to go on from there. So no
+//! answer is late because there is much to read, and who waits for one that is late knows that something is wrong.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use coordinator::{Coordinator, Extent, ReplicatedRead, Stretch};
+use mutation::PartitionBlock;
+use runtime::Instant;
+use topology::Consistency;
+use types::Token;
+
+use super::aggregate_message::{Part, PartRequest, Place, Span, encode_answer};
+use super::plan::{Plan, compile};
+use super::read::{BLOCK_BYTES, successor, yield_if_due};
+use super::{Engine, Execution};
+use crate::QueryError;
+use crate::select::{Consumer, Flow, PageRequest, SelectPlan};
+use crate::selection::AggregateState;
+
+/// How long a part works before it says how far it is.
+const STEP_MAX: Duration = Duration::from_secs(1);
+/// Rows that one round of requests reads.
+const STRETCH_ROWS: usize = 10_000;
+
+impl Engine {
+    /// The answer to another node that asks for a part.
+    pub(super) async fn aggregate_for_peer(self: &Rc<Self>, body: &[u8]) -> Vec<u8> {
+        let part = async {
+            let refuse = |why: &str| QueryError::Server(why.to_owned());
+            let request =
+                PartRequest::decode(body).map_err(|_| refuse("expected a request for an aggregate, version 1"))?;
+            let schema = self.schema();
+            if schema.version != request.schema {
+                return Err(refuse("the schema is another one here"));
+            }
+            let plan = compile(&request.text, &schema, request.keyspace.as_deref())?.plan;
+            let Plan::Select(select) = &*plan else {
+                return Err(refuse("only a SELECT is aggregated"));
+            };
+            if !select.is_mergeable() {
+                return Err(refuse("the statement cannot be executed in parts"));
+            }
+            let timeout = Duration::from_millis(u64::from(request.timeout_ms));
+            self.aggregate_part(select, &request.run, request.level, &request.spans, timeout)
+                .await
+        };
+        encode_answer(&part.await)
+    }
+
+    /// Aggregates spans one after the other, as many as there is time for, and something of the first at least.
+    pub(super) async fn aggregate_part(
+        self: &Rc<Self>,
+        select: &SelectPlan,
+        run: &Execution,
+        level: Consistency,
+        spans: &[Span],
+        timeout: Duration,
+    ) -> Result<Part, QueryError> {
+        self.coordinator.count(|m| m.aggregate_parts += 1);
+        let until = runtime::now() + STEP_MAX.min(timeout / 4);
+        let mut done = Vec::with_capacity(spans.len());
+        for span in spans {
+            if !done.is_empty() && runtime::now() >= until {
+                break;
+            }
+            let (state, place) = self
+                .aggregate_span(select, run, level, span, (until, timeout / 2))
+                .await?;
+            if let Some(place) = place {
+                let begun = Some((state, place));
+                return Ok(Part { done, begun });
+            }
+            done.push(state);
+        }
+        Ok(Part { done, begun: None })
+    }
+
+    /// Aggregates a span until its end, or the place where time was up.
+    async fn aggregate_span(
+        self: &Rc<Self>,
+        select: &SelectPlan,
+        run: &Execution,
+        level: Consistency,
+        span: &Span,
+        (until, timeout): (Instant, Duration),
+    ) -> Result<(AggregateState, Option<Place>), QueryError> {
+        let mut consumer = run.with(|ctx| Consumer::new(select, ctx, &PageRequest::default()))?;
+        if !select.restrictions.clustering.is_empty() {
+            consumer.row_slices = Some(run.with(|ctx| select.restrictions.clustering.slices(&select.table, ctx))?);
+        }
+        let (mut first, mut inside) = ((first_of(span.after), Vec::new()), None);
+        if let Some(place) = &span.place {
+            first = place.from.clone();
+            if let Some((bound, had_rows)) = &place.inside {
+                inside = Some(bound.clone());
+                consumer.resume_partition(*had_rows);
+            }
+        }
+        let now = u32::try_from(run.now_us / 1_000_000).unwrap_or(0);
+        let stretch = Stretch {
+            rows: STRETCH_ROWS,
+            bytes: BLOCK_BYTES,
+        };
+        let view = self.coordinator.view();
+        let before = Token(first.0.0.saturating_sub(1)).max(span.after);
+        for (after, to) in Coordinator::pieces(&view, select.table.id, before, span.to) {
+            let extent = Extent::Tokens {
+                after,
+                to,
+                from: std::mem::replace(&mut first, (first_of(to), Vec::new())),
+                inside: inside.take(),
+            };
+            let read = ReplicatedRead::new(&self.coordinator, &view, &select.table, level, extent, now, stretch);
+            let read = read.map_err(QueryError::of_replicas)?.within(timeout);
+            if let Some(place) = consume_until(select, run, &mut consumer, read, until).await? {
+                return Ok((consumer.take_group(select), Some(place)));
+            }
+        }
+        Ok((consumer.take_group(select), None))
+    }
+}
+
+/// The lowest token above one; the lowest of all above itself.
+fn first_of(after: Token) -> Token {
+    match after.0 {
+        i64::MIN => after,
+        n => Token(n.saturating_add(1)),
+    }
+}
+
+/// Gives the blocks of many partitions to the consumer until a moment has passed; where to go on then.
+async fn consume_until(
+    select: &SelectPlan,
+    run: &Execution,
+    consumer: &mut Consumer,
+    mut read: ReplicatedRead,
+    until: Instant,
+) -> Result<Option<Place>, QueryError> {
+    while let Some(block) = read.next_block().await.map_err(QueryError::of_replicas)? {
+        let flow = run.with(|ctx| consumer.block(select, ctx, &block))?;
+        let is_skipped = flow == Flow::SkipPartition;
+        if is_skipped {
+            read.skip_partition();
+        }
+        let ends = is_skipped || block.covered.is_none();
+        if ends {
+            run.with(|ctx| consumer.end_partition(select, ctx, &block))?;
+        }
+        if runtime::now() >= until {
+            return Ok(Some(place_behind(block, ends, consumer)));
+        }
+        yield_if_due().await;
+    }
+    Ok(None)
+}
+
+fn place_behind(block: PartitionBlock, ends: bool, consumer: &Consumer) -> Place {
+    let key = block.key().to_vec();
+    match block.covered {
+        Some(bound) if !ends => Place {
+            from: (block.token, key),
+            inside: Some((bound, consumer.partition_has_rows())),
+        },
+        _ => Place {
+            from: (block.token, successor(key)),
+            inside: None,
+        },
+    }
+}
