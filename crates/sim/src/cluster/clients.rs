@@ -31,6 +31,11 @@ pub(crate) const A: u8 = 1;
 pub(crate) const B: u8 = 2;
 pub(crate) const T: u8 = 3;
 pub(crate) const E: u8 = 4;
+/// The partition of `b` that is written with one of `a`.
+pub(crate) fn partition_of_b(p: i32) -> i32 {
+    p + 100
+}
+
 const TABLE_T: &str = "k.t (p int PRIMARY KEY, v int)";
 /// Longer than any coordinator takes.
 pub(crate) const ANSWER_WAIT_MAX: Duration = Duration::from_secs(15);
@@ -457,7 +462,10 @@ impl Clients {
             1 => (format!("SELECT p, v FROM k.t WHERE p = {p}"), vec![(T, p, 0)]),
             10..=11 => (format!("SELECT p, v FROM k.e WHERE p = {p}"), vec![(E, p, 0)]),
             2..=3 => (format!("SELECT p, v FROM k.a WHERE p = {p}"), vec![(A, p, 0)]),
-            4..=5 => (format!("SELECT p, v FROM k.b WHERE p = {p}"), vec![(B, p, 0)]),
+            4..=5 => {
+                let p = partition_of_b(p);
+                (format!("SELECT p, v FROM k.b WHERE p = {p}"), vec![(B, p, 0)])
+            }
             6..=8 => (
                 format!("SELECT p, c, v FROM k.r WHERE p = {p} AND c = {c}"),
                 vec![(R, p, c)],

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::clients::{A, B, Clients, E, PARTITIONS, R, ROWS, T};
+use super::clients::{A, B, Clients, E, PARTITIONS, R, ROWS, T, partition_of_b};
 use super::history::{Key, Level};
 
 impl Clients {
@@ -33,7 +33,7 @@ impl Clients {
             }
         }
         for p in 0..PARTITIONS {
-            let (a, b) = (registers.get(&(A, p, 0)), registers.get(&(B, p, 0)));
+            let (a, b) = (registers.get(&(A, p, 0)), registers.get(&(B, partition_of_b(p), 0)));
             if self.promises.whole_batches && a != b {
                 return Err(format!(
                     "a logged batch is half there: partition {p} has {a:?} in a and {b:?} in b"
@@ -52,6 +52,7 @@ impl Clients {
             let rows: Vec<Key> = (0..ROWS).map(|c| (R, p, c)).collect();
             let mut reads = vec![(format!("SELECT p, c, v FROM k.r WHERE p = {p}"), rows)];
             for (table, name) in [(A, "a"), (B, "b"), (T, "t"), (E, "e")] {
+                let p = if table == B { partition_of_b(p) } else { p };
                 let text = format!("SELECT p, v FROM k.{name} WHERE p = {p}");
                 reads.push((text, vec![(table, p, 0)]));
             }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::clients::{A, ANSWER_WAIT_MAX, B, Clients, E, R, ROWS, T, millis};
+use super::clients::{A, ANSWER_WAIT_MAX, B, Clients, E, R, ROWS, T, millis, partition_of_b};
 use super::history::{Effect, Key};
 
 /// A statement that is prepared, and the values for this time.
@@ -57,11 +57,12 @@ impl Clients {
             }
             9..=11 => {
                 // Other partitions in the other table, so that other replicas take part.
+                let other = partition_of_b(p);
                 let text = format!(
-                    "BEGIN BATCH USING TIMESTAMP {v} INSERT INTO k.a (p, v) VALUES ({p}, {v}); INSERT INTO k.b (p, v) VALUES ({p}, \
+                    "BEGIN BATCH USING TIMESTAMP {v} INSERT INTO k.a (p, v) VALUES ({p}, {v}); INSERT INTO k.b (p, v) VALUES ({other}, \
                      {v}); APPLY BATCH"
                 );
-                (text, vec![(A, p, 0), (B, p, 0)], Effect::Set)
+                (text, vec![(A, p, 0), (B, other, 0)], Effect::Set)
             }
             12 => {
                 let text = format!("INSERT INTO k.t (p, v) VALUES ({p}, {v}) USING TIMESTAMP {v}");
