@@ -22,6 +22,7 @@ use std::time::Duration;
 use mutation::{Mutation, MutationBuilder};
 use runtime::{Instant, ShardId};
 use schema::TableId;
+use stdx::planted::{self, Bug};
 use topology::{Consistency, HostId, Node, NodeNumber, NodeState, Replica, Unavailable};
 use types::token::token_of;
 use uuid::Uuid;
@@ -126,6 +127,9 @@ impl Coordinator {
         mutations: Vec<Addressed>,
         level: Consistency,
     ) -> Result<(), CoordinatorError> {
+        if planted::is_planted(Bug::BatchWithoutNote) {
+            return self.write(mutations, level, WriteKind::Batch, true).await;
+        }
         let view = self.view();
         // What is refused for this must not be finished later.
         self.require(&mutations, level)?;

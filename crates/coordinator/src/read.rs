@@ -14,6 +14,7 @@ use mutation::PartitionBlock;
 use mutation::merge::merge_blocks;
 use replica::split_block;
 use schema::Table;
+use stdx::planted::{self, Bug};
 use topology::{Acks, Consistency, ReadTargets, Replica, ReplicaCounts, ReplicaList, Requirement};
 use types::Token;
 use types::token::token_of;
@@ -341,7 +342,8 @@ impl ReplicatedRead {
         }
         let (from, answer) = data.expect("the loop ends with data");
         self.latencies().record(runtime::now().saturating_duration_since(began));
-        if digests.iter().all(|(_, digest)| *digest == answer.digest) {
+        let agree = digests.iter().all(|(_, digest)| *digest == answer.digest);
+        if agree || planted::is_planted(Bug::IgnoredDigest) {
             self.left = match answer.blocks.last() {
                 Some(last) if !answer.is_all => extent.behind(last, &self.table.clustering_order),
                 _ => None,

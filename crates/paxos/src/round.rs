@@ -1,5 +1,7 @@
 //! The leader: what follows from the promises of a quorum.
 
+use stdx::planted::{self, Bug};
+
 use crate::{Ballot, Promise, Proposal};
 
 /// The promises of one ballot.
@@ -77,7 +79,9 @@ impl<R: Copy + PartialEq> Round<R> {
                 .filter(|p| p.ballot == ballot)
                 .max_by_key(|p| p.value.is_some())
         };
-        if let Some(unfinished) = latest.filter(|ballot| *ballot > committed).and_then(at) {
+        if let Some(unfinished) = latest.filter(|ballot| *ballot > committed).and_then(at)
+            && !planted::is_planted(Bug::IgnoredProposal)
+        {
             return Standing::Unfinished(unfinished.clone());
         }
         let last = at(committed);

@@ -1,5 +1,7 @@
 //! The acceptor: what one replica knows of one partition.
 
+use stdx::planted::{self, Bug};
+
 use crate::Ballot;
 
 /// How many origins of earlier proposals a proposal names at most.
@@ -121,7 +123,9 @@ impl State {
     /// # Errors
     /// When a later ballot was promised.
     pub fn accept(&mut self, proposal: Proposal) -> Result<(), Refused> {
-        self.promise(proposal.ballot)?;
+        if !planted::is_planted(Bug::AcceptedWithoutPromise) {
+            self.promise(proposal.ballot)?;
+        }
         // One that has been learned at this ballot already is the same.
         if self.committed < proposal.ballot {
             self.proposal = Some(proposal);

@@ -1,9 +1,10 @@
 //! Plays scenarios for a long time: `./dev sim [--seeds N] [--minutes M | --seconds S] [--first SEED] [--only node|cluster] [--verbose]`.
-//! Each seed is played with one node and with a cluster.
+//! Each seed is played with one node and with a cluster; `--planted BUG` plants a bug of `stdx::planted` in the clusters, which should be found.
 
 use std::time::Duration;
 
 use sim::{ClusterScenario, Durability, Failure, Faults, Scenario};
+use stdx::planted::Bug;
 
 /// The scenario of one node that a seed chooses.
 fn scenario(seed: u64) -> Scenario {
@@ -43,12 +44,8 @@ impl log::Log for Logger {
     }
 
     fn log(&self, record: &log::Record<'_>) {
-        println!(
-            "{} {} {}",
-            runtime::now().as_nanos() / 1000,
-            record.level(),
-            record.args()
-        );
+        // Without the time: who asks for it moves it, and the run would be another one.
+        println!("{} {}", record.level(), record.args());
     }
 
     fn flush(&self) {}
@@ -78,6 +75,11 @@ struct Sum {
     requests: u64,
     errors: u64,
     schema_changes: u64,
+    conditional: u64,
+    increments: u64,
+    serial_reads: u64,
+    histories_too_hard: u64,
+    walks: u64,
     failed: Vec<String>,
 }
 
@@ -100,14 +102,22 @@ impl Sum {
         }
     }
 
-    fn cluster(&mut self, seed: u64) {
-        let scenario = ClusterScenario::of_seed(seed);
+    fn cluster(&mut self, seed: u64, planted: Option<Bug>) {
+        let scenario = ClusterScenario {
+            planted,
+            ..ClusterScenario::of_seed(seed)
+        };
         match scenario.run(seed) {
             Ok(report) => {
                 self.add(report.time, report.faults);
                 self.requests += report.counts.acknowledged + report.counts.reads;
                 self.errors += report.counts.errors;
                 self.schema_changes += report.counts.schema_changes;
+                self.increments += report.counts.increments;
+                self.conditional += report.counts.conditional;
+                self.serial_reads += report.counts.serial_reads;
+                self.histories_too_hard += report.counts.histories_too_hard;
+                self.walks += report.counts.walks;
             }
             Err(failure) => self.failed("cluster", &format!("{scenario:?}"), &failure),
         }
@@ -128,6 +138,13 @@ fn main() {
         .or(argument("--minutes").map(|m| m * 60))
         .unwrap_or(600);
     let only = words("--only");
+    let named = |bug: &Bug| words("--planted").is_some_and(|name| name == format!("{bug:?}"));
+    let planted = Bug::ALL.into_iter().find(named);
+    assert!(
+        planted.is_some() || words("--planted").is_none(),
+        "the bugs that can be planted are {:?}",
+        Bug::ALL
+    );
     let plays = |kind: &str| only.as_ref().is_none_or(|only| only == kind);
     if std::env::args().any(|a| a == "--verbose") {
         log::set_logger(&Logger).expect("there is no other logger");
@@ -142,7 +159,7 @@ fn main() {
             sum.node(next);
         }
         if plays("cluster") && is_time_left() {
-            sum.cluster(next);
+            sum.cluster(next, planted);
         }
         next += 1;
     }
@@ -160,6 +177,11 @@ fn main() {
     println!(
         "clusters: {} requests answered and checked, {} errors that a fault explains, {} schema changes",
         sum.requests, sum.errors, sum.schema_changes
+    );
+    println!(
+        "clusters: {} conditional statements and {} serial reads in one order ({} histories too hard to say), {} increments of \
+         counters, {} walks by page",
+        sum.conditional, sum.serial_reads, sum.histories_too_hard, sum.increments, sum.walks
     );
     if !sum.failed.is_empty() {
         println!("failed; to see each again:\n{}", sum.failed.join("\n"));

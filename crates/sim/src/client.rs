@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! request  04 00 stream[2] opcode[1] length[4]
-//!   QUERY:   text [long string], consistency [short], flags (04 page size, 08 paging state), [int], [bytes]
+//!   QUERY:   text [long string], consistency [short], flags (04 page size, 08 paging state, 10 serial level),
+//!            [int], [bytes], [short]
 //!   PREPARE: text [long string]
 //!   EXECUTE: id [short bytes], consistency [short], flags 01, values [short] times [bytes]
 //! response 84 flags stream[2] opcode[1] length[4]
@@ -82,11 +83,36 @@ pub fn query_at(stream: u16, text: &str, level: u16) -> Vec<u8> {
     frame(stream, QUERY, &body)
 }
 
-/// The QUERY frame that asks for a page, the first or the one behind a state.
+/// The QUERY frame of a conditional statement: the level of its commit, and the serial level.
+#[must_use]
+pub fn query_serially(stream: u16, text: &str, level: u16, serial: u16) -> Vec<u8> {
+    let body = [
+        &long_string(text)[..],
+        &level.to_be_bytes(),
+        &[0x10],
+        &serial.to_be_bytes(),
+    ]
+    .concat();
+    frame(stream, QUERY, &body)
+}
+
+/// The QUERY frame that asks for a page, the first or the one behind a state, at ONE.
 #[must_use]
 pub fn query_page(stream: u16, text: &str, rows: i32, state: Option<&[u8]>) -> Vec<u8> {
+    query_page_at(stream, text, u16::from_be_bytes(CONSISTENCY_ONE), rows, state)
+}
+
+/// The same at a consistency level, by its number in the protocol.
+#[must_use]
+pub fn query_page_at(stream: u16, text: &str, level: u16, rows: i32, state: Option<&[u8]>) -> Vec<u8> {
     let flags = if state.is_some() { 0x0c } else { 0x04 };
-    let mut body = [&long_string(text)[..], &CONSISTENCY_ONE, &[flags], &rows.to_be_bytes()].concat();
+    let mut body = [
+        &long_string(text)[..],
+        &level.to_be_bytes(),
+        &[flags],
+        &rows.to_be_bytes(),
+    ]
+    .concat();
     body.extend(state.map(bytes).unwrap_or_default());
     frame(stream, QUERY, &body)
 }
@@ -97,15 +123,28 @@ pub fn prepare(stream: u16, text: &str) -> Vec<u8> {
     frame(stream, PREPARE, &long_string(text))
 }
 
-/// The EXECUTE frame of a prepared statement.
+/// The EXECUTE frame of a prepared statement, at ONE.
 #[must_use]
 pub fn execute(stream: u16, id: &[u8], values: &[Vec<u8>]) -> Vec<u8> {
+    execute_at(stream, id, values, u16::from_be_bytes(CONSISTENCY_ONE))
+}
+
+/// The same at a consistency level, by its number in the protocol.
+#[must_use]
+pub fn execute_at(stream: u16, id: &[u8], values: &[Vec<u8>], level: u16) -> Vec<u8> {
     let short = |n: usize| {
         u16::try_from(n)
             .expect("ids and lists of values are short")
             .to_be_bytes()
     };
-    let mut body = [&short(id.len())[..], id, &CONSISTENCY_ONE, &[1], &short(values.len())].concat();
+    let mut body = [
+        &short(id.len())[..],
+        id,
+        &level.to_be_bytes(),
+        &[1],
+        &short(values.len()),
+    ]
+    .concat();
     values.iter().for_each(|v| body.extend(bytes(v)));
     frame(stream, EXECUTE, &body)
 }
@@ -155,6 +194,42 @@ impl Client {
     /// When the connection is lost.
     pub async fn ask_at(&mut self, statement: &str, level: u16) -> io::Result<Answer> {
         self.send(query_at(0, statement, level)).await?;
+        Ok(self.answer().await?.1)
+    }
+
+    /// Asks for a page at a consistency level, by its number in the protocol.
+    ///
+    /// # Errors
+    /// When the connection is lost.
+    pub async fn ask_page(&mut self, text: &str, level: u16, rows: i32, state: Option<&[u8]>) -> io::Result<Answer> {
+        self.send(query_page_at(0, text, level, rows, state)).await?;
+        Ok(self.answer().await?.1)
+    }
+
+    /// Prepares a statement.
+    ///
+    /// # Errors
+    /// When the connection is lost.
+    pub async fn prepare(&mut self, text: &str) -> io::Result<Answer> {
+        self.send(prepare(0, text)).await?;
+        Ok(self.answer().await?.1)
+    }
+
+    /// Executes a prepared statement at a consistency level, by its number in the protocol.
+    ///
+    /// # Errors
+    /// When the connection is lost.
+    pub async fn execute_at(&mut self, id: &[u8], values: &[Vec<u8>], level: u16) -> io::Result<Answer> {
+        self.send(execute_at(0, id, values, level)).await?;
+        Ok(self.answer().await?.1)
+    }
+
+    /// Asks one conditional statement, at the level of its commit and a serial level, by their numbers in the protocol.
+    ///
+    /// # Errors
+    /// When the connection is lost.
+    pub async fn ask_serially(&mut self, statement: &str, level: u16, serial: u16) -> io::Result<Answer> {
+        self.send(query_serially(0, statement, level, serial)).await?;
         Ok(self.answer().await?.1)
     }
 

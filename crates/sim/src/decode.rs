@@ -13,6 +13,8 @@ pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 /// A column's type, of those the workload uses.
 enum Type {
     Int,
+    Boolean,
+    Counter,
     Text,
     Uuid,
     Set,
@@ -52,6 +54,8 @@ impl<'a> Reader<'a> {
     fn column_type(&mut self) -> Option<Type> {
         Some(match self.short()? {
             0x09 => Type::Int,
+            0x04 => Type::Boolean,
+            0x05 => Type::Counter,
             0x0a | 0x0d => Type::Text,
             0x0c => Type::Uuid,
             0x21 => {
@@ -114,6 +118,13 @@ fn value(column_type: &Type, bytes: &[u8]) -> Option<Option<Value>> {
     let mut reader = Reader(bytes);
     Some(Some(match column_type {
         Type::Int => Value::Int(int(Some(bytes))?),
+        // Those of the workload are small.
+        Type::Counter => {
+            let value = i64::from_be_bytes(bytes.try_into().ok()?);
+            Value::Int(i32::try_from(value).ok()?)
+        }
+        // True is 1.
+        Type::Boolean => Value::Int((*bytes.first()?).into()),
         Type::Text => Value::Text(String::from_utf8(bytes.to_vec()).ok()?),
         Type::Uuid => Value::Text(bytes.iter().map(|b| format!("{b:02x}")).collect()),
         Type::Set => {

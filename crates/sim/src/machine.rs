@@ -141,7 +141,12 @@ impl Machines {
         };
         let (setup, start, shards) = (setup.clone(), machines.start.clone(), machines.shards.clone());
         machines.sim.start(node, move |shard| {
-            Box::pin(live(shard, node_config(&setup, shards.get(), address), start.clone()))
+            Box::pin(live(
+                shard,
+                node_config(&setup, shards.get(), address),
+                start.clone(),
+                1,
+            ))
         });
         machines.sim.start(clients, move |_| client(address));
         machines
@@ -177,11 +182,13 @@ impl Machines {
 }
 
 /// One shard of the node's process. Shard 0 does first what `node::start` does before its shards.
-pub(crate) async fn live(shard: ShardId, config: Config, start: Rc<RefCell<Start>>) {
+///
+/// `machines` that run nodes share one clock, which every blocking file operation moves for all of them: each operator does less, lest all are slow.
+pub(crate) async fn live(shard: ShardId, config: Config, start: Rc<RefCell<Start>>, machines: u64) {
     if shard == ShardId(0) {
         let prepared = node::prepare(config);
         start.borrow_mut().prepared = Some(prepared);
-        drop(runtime::spawn(operate()));
+        drop(runtime::spawn(operate(machines)));
     }
     let prepared = loop {
         if let Some(prepared) = start.borrow().prepared.clone() {
@@ -195,9 +202,10 @@ pub(crate) async fn live(shard: ShardId, config: Config, start: Rc<RefCell<Start
 }
 
 /// An operator with nothing to do: flushes and compacts by the REST API, now and then.
-async fn operate() {
+async fn operate(machines: u64) {
     loop {
-        runtime::sleep(Duration::from_millis(20 + runtime::random_u64() % 300)).await;
+        let pause = (20 + runtime::random_u64() % 300) * machines;
+        runtime::sleep(Duration::from_millis(pause)).await;
         let command = if runtime::random_u64().is_multiple_of(3) {
             "compact"
         } else {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sim::{ClusterFaults, ClusterReport, ClusterScenario, Durability};
+use sim::{ClusterFaults, ClusterReport, ClusterScenario, Datacenter, Durability};
 
 fn play(scenario: &ClusterScenario, seed: u64) -> ClusterReport {
     let report = scenario
@@ -11,6 +11,10 @@ fn play(scenario: &ClusterScenario, seed: u64) -> ClusterReport {
     assert!(
         report.counts.acknowledged > 200 && report.counts.reads > 200,
         "seed {seed} did next to nothing: {report:?}"
+    );
+    assert!(
+        report.counts.conditional > 20 && report.counts.serial_reads > 20 && report.counts.histories_too_hard == 0,
+        "seed {seed} said next to nothing of conditional statements: {report:?}"
     );
     report
 }
@@ -75,6 +79,92 @@ fn five_nodes_and_one_that_joins_are_one_database() {
         ..ClusterScenario::new(5)
     };
     play(&scenario, 40);
+}
+
+#[test]
+fn nodes_that_change_their_number_of_shards_and_messages_that_overtake_each_other_lose_nothing() {
+    let scenario = ClusterScenario {
+        faults: ClusterFaults {
+            reshards: true,
+            reorders: true,
+            wide_splits: true,
+            ..ClusterFaults::default()
+        },
+        rounds: 4,
+        ..ClusterScenario::new(3)
+    };
+    play(&scenario, 60);
+}
+
+/// Nobody reads before this but at ONE, so nothing else brings replicas what they missed.
+#[test]
+fn what_replicas_missed_behind_a_split_is_brought_to_them_by_hints() {
+    let scenario = ClusterScenario {
+        faults: ClusterFaults {
+            splits: true,
+            bad_links: true,
+            ..ClusterFaults::default()
+        },
+        rounds: 4,
+        ..ClusterScenario::new(3)
+    };
+    play(&scenario, 70);
+}
+
+/// Two copies there and three here: what one datacenter promises for itself holds while the other is away.
+#[test]
+fn two_datacenters_that_are_cut_off_from_each_other_keep_their_promises() {
+    let datacenter = |nodes, copies| Datacenter {
+        nodes,
+        copies,
+        racks: 1,
+    };
+    let scenario = ClusterScenario {
+        datacenters: vec![datacenter(3, 3), datacenter(2, 2)],
+        faults: ClusterFaults {
+            wide_splits: true,
+            kills: true,
+            reorders: true,
+            ..ClusterFaults::default()
+        },
+        rounds: 3,
+        ..ClusterScenario::new(3)
+    };
+    play(&scenario, 90);
+}
+
+/// Ordinary writes may be lost here, what a conditional statement has decided may not.
+#[test]
+fn conditional_statements_survive_power_losses_where_the_log_is_synced_now_and_then() {
+    let scenario = ClusterScenario {
+        faults: ClusterFaults {
+            kills: true,
+            power_losses: true,
+            splits: true,
+            ..ClusterFaults::default()
+        },
+        durability: Durability::Periodic(Duration::from_millis(200)),
+        conditional_only: true,
+        rounds: 6,
+        ..ClusterScenario::new(3)
+    };
+    let report = scenario.run(100).unwrap_or_else(|failure| panic!("{failure}"));
+    assert!(report.counts.conditional > 300, "{report:?}");
+}
+
+#[test]
+fn seven_nodes_in_three_racks_keep_what_they_acknowledged() {
+    let scenario = ClusterScenario {
+        datacenters: vec![Datacenter {
+            nodes: 7,
+            copies: 3,
+            racks: 3,
+        }],
+        faults: ClusterFaults::ALL,
+        rounds: 2,
+        ..ClusterScenario::new(7)
+    };
+    play(&scenario, 80);
 }
 
 /// Replicas agreed that nothing was there when one had a deletion and the other had never heard of the row, and the next read found it.

@@ -1,4 +1,5 @@
 //! What std lacks: varints, byte cursors, checksums, bounded queues, exact memory accounting.
 
 pub mod bytes;
+pub mod planted;
 pub mod vint;

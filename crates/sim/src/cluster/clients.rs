@@ -1,8 +1,9 @@
 //! The clients of a cluster: some at each node, which write and read the same registers as each other.
 //!
 //! Tables, all in keyspace `k`: `r (p, c, v)` has partitions of a few rows, which are written, overwritten and deleted by row, cell, range and
-//! partition; `a` and `b` `(p, v)` are written by logged batches over both, and by nothing else, so they agree in the end; `t (p, v)` is truncated now and
-//! then. Every value is the timestamp that it was written with ([`super::history`]).
+//! partition; `a` and `b` `(p, v)` are written by logged batches over both, and by nothing else, so they agree in the end; `t (p, v)` is truncated, or dropped
+//! and made again, now and then; values of `e (p, v)` end by themselves; `n` has counters ([`super::counters`]), and `l` is for
+//! conditional statements ([`super::conditional`]). Every value is the timestamp that it was written with ([`super::history`]).
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -11,8 +12,12 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::history::{Effect, History, Key, Level};
+use super::conditional::Conditional;
+use super::counters::Counters;
+use super::history::{Asked, History, Key, Level, Span};
+use super::layout::Layout;
 use super::schema_changes::SchemaChanges;
+use super::writes::{Bound, Planned};
 use crate::client::{Answer, Client};
 use crate::decode::Rows;
 use crate::model::Value;
@@ -20,25 +25,33 @@ use crate::model::Value;
 /// Partitions of each table.
 pub(crate) const PARTITIONS: i32 = 12;
 /// Rows of a partition of `r`.
-const ROWS: i32 = 3;
-const R: u8 = 0;
-const A: u8 = 1;
-const B: u8 = 2;
-const T: u8 = 3;
+pub(crate) const ROWS: i32 = 3;
+pub(crate) const R: u8 = 0;
+pub(crate) const A: u8 = 1;
+pub(crate) const B: u8 = 2;
+pub(crate) const T: u8 = 3;
+pub(crate) const E: u8 = 4;
+/// The partition of `b` that is written with one of `a`.
+pub(crate) fn partition_of_b(p: i32) -> i32 {
+    p + 100
+}
+
+const TABLE_T: &str = "k.t (p int PRIMARY KEY, v int)";
 /// Longer than any coordinator takes.
-const ANSWER_WAIT_MAX: Duration = Duration::from_secs(15);
+pub(crate) const ANSWER_WAIT_MAX: Duration = Duration::from_secs(15);
 /// Longer than a coordinator's write to a replica lives.
 const LATE_WRITE_WAIT: Duration = Duration::from_secs(3);
 /// Schema changes and truncations may wait for an election and for nodes that do not answer.
 pub(crate) const CHANGE_WAIT_MAX: Duration = Duration::from_secs(70);
 
-const UNAVAILABLE: i32 = 0x1000;
-const OVERLOADED: i32 = 0x1001;
+pub(crate) const UNAVAILABLE: i32 = 0x1000;
+pub(crate) const OVERLOADED: i32 = 0x1001;
 const TRUNCATE_ERROR: i32 = 0x1003;
-const WRITE_TIMEOUT: i32 = 0x1100;
-const READ_TIMEOUT: i32 = 0x1200;
-const READ_FAILURE: i32 = 0x1300;
-const WRITE_FAILURE: i32 = 0x1500;
+pub(crate) const WRITE_TIMEOUT: i32 = 0x1100;
+const UNPREPARED: i32 = 0x2500;
+pub(crate) const READ_TIMEOUT: i32 = 0x1200;
+pub(crate) const READ_FAILURE: i32 = 0x1300;
+pub(crate) const WRITE_FAILURE: i32 = 0x1500;
 
 /// What clients have done.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -53,6 +66,18 @@ pub struct ClusterCounts {
     pub schema_changes: u64,
     /// Truncations acknowledged.
     pub truncations: u64,
+    /// Tables dropped and made again.
+    pub remade: u64,
+    /// Walks through a table or partition, page by page.
+    pub walks: u64,
+    /// Increments of counters acknowledged.
+    pub increments: u64,
+    /// Conditional statements answered, applied or not.
+    pub conditional: u64,
+    /// Serial reads answered.
+    pub serial_reads: u64,
+    /// Partitions of conditional statements whose history was too hard to check.
+    pub histories_too_hard: u64,
 }
 
 /// What the clients are to do.
@@ -75,58 +100,68 @@ pub(crate) enum Phase {
 /// See the module.
 pub(crate) struct Clients {
     pub(crate) addresses: Vec<SocketAddr>,
-    /// What the keyspaces are made with.
-    pub(crate) replication: String,
+    /// Where the nodes are, and what the keyspaces are made with.
+    pub(crate) layout: Layout,
     pub(crate) history: RefCell<History>,
     pub(crate) schema_changes: SchemaChanges,
+    pub(crate) conditional: Conditional,
+    pub(crate) counters: Counters,
+    /// The ids of statements.
+    prepared: RefCell<BTreeMap<&'static str, Vec<u8>>>,
     pub(crate) phase: Cell<Phase>,
     /// Whether an error has an explanation.
     pub(crate) faulty: Cell<bool>,
     pub(crate) counts: Cell<ClusterCounts>,
     /// Acknowledgements at QUORUM by each coordinator.
     pub(crate) served: RefCell<Vec<u64>>,
+    /// Nodes from the beginning.
+    pub(crate) founders: usize,
     /// Nodes that are started; the rest is not there yet.
     pub(crate) members: Cell<usize>,
-    /// Whether batches over tables must be whole in the end.
-    pub(crate) whole_batches: bool,
+    /// What is promised besides.
+    pub(crate) promises: Promises,
     failure: RefCell<Option<String>>,
     /// Requests under way to the table that is truncated.
     at_truncated_table: Cell<usize>,
 }
 
+/// What holds besides, if the faults are those.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Promises {
+    /// Batches over tables are whole in the end.
+    pub(crate) whole_batches: bool,
+    /// Conditional statements only.
+    pub(crate) conditional_only: bool,
+    /// Hints bring all replicas what was acknowledged.
+    pub(crate) whole_hints: bool,
+    /// By how much the clocks of nodes may differ.
+    pub(crate) clock_error: Duration,
+}
+
 /// What a request came to.
-enum Outcome {
+pub(crate) enum Outcome {
     Answer(Answer),
     /// Nobody knows.
     Lost(String),
 }
 
-/// A write that is about to be sent.
-struct Planned {
-    text: String,
-    keys: Vec<Key>,
-    effect: Effect,
-    timestamp: i32,
-}
-
 impl Clients {
-    pub(crate) fn new(
-        addresses: Vec<SocketAddr>,
-        members: usize,
-        replication: String,
-        whole_batches: bool,
-    ) -> Rc<Self> {
+    pub(crate) fn new(addresses: Vec<SocketAddr>, members: usize, layout: Layout, promises: Promises) -> Rc<Self> {
         Rc::new(Self {
             served: RefCell::new(vec![0; addresses.len()]),
             addresses,
-            replication,
-            history: RefCell::default(),
+            history: RefCell::new(History::new(layout.copies)),
+            layout,
             schema_changes: SchemaChanges::default(),
+            conditional: Conditional::default(),
+            counters: Counters::default(),
+            prepared: RefCell::default(),
             phase: Cell::new(Phase::SetUp),
             faulty: Cell::new(false),
             counts: Cell::default(),
+            founders: members,
             members: Cell::new(members),
-            whole_batches,
+            promises,
             failure: RefCell::default(),
             at_truncated_table: Cell::new(0),
         })
@@ -195,10 +230,16 @@ impl Clients {
             "k.r (p int, c int, v int, PRIMARY KEY (p, c))",
             "k.a (p int PRIMARY KEY, v int)",
         ];
-        let more = ["k.b (p int PRIMARY KEY, v int)", "k.t (p int PRIMARY KEY, v int)"];
+        let more = [
+            "k.b (p int PRIMARY KEY, v int)",
+            TABLE_T,
+            "k.e (p int PRIMARY KEY, v int)",
+            "k.n (p int PRIMARY KEY, c counter)",
+            "k.l (p int, c int, v int, PRIMARY KEY (p, c))",
+        ];
         let mut statements = vec![
-            format!("CREATE KEYSPACE k WITH {}", self.replication),
-            format!("CREATE KEYSPACE d WITH {}", self.replication),
+            format!("CREATE KEYSPACE k WITH {}", self.layout.replication),
+            format!("CREATE KEYSPACE d WITH {}", self.layout.replication),
             "CREATE TABLE d.shared (p int PRIMARY KEY, v int)".to_owned(),
         ];
         statements.extend(tables.iter().chain(&more).map(|t| format!("CREATE TABLE {t}")));
@@ -274,14 +315,41 @@ impl Clients {
         if was_faulty || self.faulty.get() {
             self.count(|c| c.errors += 1);
         } else {
-            let now = runtime::now().as_nanos() / 1_000_000;
+            let now = millis();
             self.fail(format!("at {now} ms, without a fault: {}", text()));
         }
     }
 
     async fn ask(&self, client: &mut Client, text: &str, level: Level, wait: Duration) -> Outcome {
+        self.within(wait, client.ask_at(text, level.code())).await
+    }
+
+    /// Executes a prepared statement. Its id is the same at all nodes; one that has forgotten it, or never knew it, is told.
+    async fn execute(&self, client: &mut Client, bound: &Bound, level: Level, wait: Duration) -> Outcome {
+        let asking = async {
+            let known = self.prepared.borrow().get(bound.text).cloned();
+            if let Some(id) = known {
+                let answer = client.execute_at(&id, &bound.values, level.code()).await?;
+                if !matches!(answer, Answer::Error { code: UNPREPARED, .. }) {
+                    return Ok(answer);
+                }
+            }
+            let id = match client.prepare(bound.text).await? {
+                Answer::Prepared(id) => id,
+                other => return Ok(other),
+            };
+            let before = self.prepared.borrow_mut().insert(bound.text, id.clone());
+            if before.is_some_and(|before| before != id) {
+                self.fail(format!("{} has another id than before", bound.text));
+            }
+            client.execute_at(&id, &bound.values, level.code()).await
+        };
+        self.within(wait, asking).await
+    }
+
+    pub(crate) async fn within(&self, wait: Duration, asking: impl Future<Output = io::Result<Answer>>) -> Outcome {
         let lost = |why: io::Error| Outcome::Lost(why.to_string());
-        match runtime::timeout(wait, client.ask_at(text, level.code())).await {
+        match runtime::timeout(wait, asking).await {
             Ok(answer) => answer.map_or_else(lost, Outcome::Answer),
             Err(_) => Outcome::Lost(format!("no answer within {wait:?}")),
         }
@@ -293,69 +361,17 @@ impl Clients {
         let level = match dice >> 8 & 0xf {
             0 => Level::One,
             1 => Level::All,
+            2 => Level::LocalOne,
+            3..=5 => Level::LocalQuorum,
+            6 => Level::EachQuorum,
             _ => Level::Quorum,
         };
         match dice & 0xf {
-            0..=7 => self.read(client, node, level, dice >> 16).await,
+            _ if self.promises.conditional_only => self.act_conditionally(client, node, dice >> 16).await,
+            0..=2 => self.act_conditionally(client, node, dice >> 16).await,
+            3 => self.act_on_counters(client, node, dice >> 16).await,
+            4..=8 => self.read(client, node, level, dice >> 16).await,
             _ => self.write(client, node, level, dice >> 16).await,
-        }
-    }
-
-    fn plan(&self, dice: u64) -> Planned {
-        let p = i32::try_from(dice % 12).expect("below 12");
-        let c = i32::try_from((dice >> 8) % 3).expect("below 3");
-        let timestamp = self.history.borrow_mut().timestamp(dice >> 16);
-        let v = timestamp;
-        let row = |c| (R, p, c);
-        let (text, keys, effect) = match (dice >> 32) % 18 {
-            0 => {
-                let text = format!("DELETE FROM k.r USING TIMESTAMP {v} WHERE p = {p}");
-                (text, (0..ROWS).map(row).collect(), Effect::Delete)
-            }
-            1 => {
-                let text = format!("DELETE FROM k.r USING TIMESTAMP {v} WHERE p = {p} AND c >= {c}");
-                (text, (c..ROWS).map(row).collect(), Effect::Delete)
-            }
-            2 => {
-                let text = format!("DELETE v FROM k.r USING TIMESTAMP {v} WHERE p = {p} AND c = {c}");
-                (text, vec![row(c)], Effect::Delete)
-            }
-            3..=4 => {
-                let text = format!("DELETE FROM k.r USING TIMESTAMP {v} WHERE p = {p} AND c = {c}");
-                (text, vec![row(c)], Effect::Delete)
-            }
-            5..=7 => {
-                let text = format!("UPDATE k.r USING TIMESTAMP {v} SET v = {v} WHERE p = {p} AND c = {c}");
-                (text, vec![row(c)], Effect::Set)
-            }
-            8 => {
-                let inserts = (0..ROWS).map(|c| format!("INSERT INTO k.r (p, c, v) VALUES ({p}, {c}, {v}); "));
-                let inserts: String = inserts.collect();
-                let text = format!("BEGIN UNLOGGED BATCH USING TIMESTAMP {v} {inserts}APPLY BATCH");
-                (text, (0..ROWS).map(row).collect(), Effect::Set)
-            }
-            9..=11 => {
-                // Other partitions in the other table, so that other replicas take part.
-                let text = format!(
-                    "BEGIN BATCH USING TIMESTAMP {v} INSERT INTO k.a (p, v) VALUES ({p}, {v}); INSERT INTO k.b (p, v) VALUES ({p}, \
-                     {v}); APPLY BATCH"
-                );
-                (text, vec![(A, p, 0), (B, p, 0)], Effect::Set)
-            }
-            12 => {
-                let text = format!("INSERT INTO k.t (p, v) VALUES ({p}, {v}) USING TIMESTAMP {v}");
-                (text, vec![(T, p, 0)], Effect::Set)
-            }
-            _ => {
-                let text = format!("INSERT INTO k.r (p, c, v) VALUES ({p}, {c}, {v}) USING TIMESTAMP {v}");
-                (text, vec![row(c)], Effect::Set)
-            }
-        };
-        Planned {
-            text,
-            keys,
-            effect,
-            timestamp,
         }
     }
 
@@ -369,21 +385,25 @@ impl Clients {
         self.at_truncated_table.set(under_way + usize::from(is_at_truncated));
         let Planned {
             text,
+            bound,
             keys,
             effect,
             timestamp,
         } = planned;
         let was_faulty = self.faulty.get();
-        let sent = runtime::now().as_nanos() / 1_000_000;
+        let sent = millis();
         let story = format!("{text} by node {node} at {level:?} at {sent} ms");
         self.history.borrow_mut().begin(&keys, timestamp, effect, &story);
-        let outcome = self.ask(client, &text, level, ANSWER_WAIT_MAX).await;
+        let outcome = match &bound {
+            Some(bound) => self.execute(client, bound, level, ANSWER_WAIT_MAX).await,
+            None => self.ask(client, &text, level, ANSWER_WAIT_MAX).await,
+        };
         let under_way = self.at_truncated_table.get();
         self.at_truncated_table.set(under_way - usize::from(is_at_truncated));
         let mut history = self.history.borrow_mut();
         let why = match outcome {
             Outcome::Answer(Answer::Done) => {
-                history.acknowledged(&keys, timestamp, level);
+                history.acknowledged(&keys, timestamp, self.asked(node, level));
                 self.count(|c| c.acknowledged += 1);
                 self.note_served(node, level);
                 return true;
@@ -417,7 +437,14 @@ impl Clients {
         true
     }
 
-    fn note_served(&self, node: usize, level: Level) {
+    fn asked(&self, node: usize, level: Level) -> Asked {
+        Asked {
+            level,
+            datacenter: self.layout.datacenter(node),
+        }
+    }
+
+    pub(crate) fn note_served(&self, node: usize, level: Level) {
         if level == Level::Quorum {
             self.served.borrow_mut()[node] += 1;
         }
@@ -433,8 +460,12 @@ impl Clients {
                 (0..PARTITIONS).flat_map(rows).collect(),
             ),
             1 => (format!("SELECT p, v FROM k.t WHERE p = {p}"), vec![(T, p, 0)]),
+            10..=11 => (format!("SELECT p, v FROM k.e WHERE p = {p}"), vec![(E, p, 0)]),
             2..=3 => (format!("SELECT p, v FROM k.a WHERE p = {p}"), vec![(A, p, 0)]),
-            4..=5 => (format!("SELECT p, v FROM k.b WHERE p = {p}"), vec![(B, p, 0)]),
+            4..=5 => {
+                let p = partition_of_b(p);
+                (format!("SELECT p, v FROM k.b WHERE p = {p}"), vec![(B, p, 0)])
+            }
             6..=8 => (
                 format!("SELECT p, c, v FROM k.r WHERE p = {p} AND c = {c}"),
                 vec![(R, p, c)],
@@ -451,34 +482,79 @@ impl Clients {
         let is_at_truncated = usize::from(keys[0].0 == T);
         self.at_truncated_table
             .set(self.at_truncated_table.get() + is_at_truncated);
-        let result = self.read_and_check(client, node, &text, &keys, level).await;
+        // A table or a partition is also walked through page by page, while others change it.
+        let is_walk = keys.len() > 1 && (dice >> 40).is_multiple_of(2);
+        let rows_per_page = is_walk.then(|| i32::try_from(1 + (dice >> 42) % 8).expect("few rows"));
+        let result = self
+            .read_and_check(client, node, &text, &keys, level, rows_per_page)
+            .await;
         self.at_truncated_table
             .set(self.at_truncated_table.get() - is_at_truncated);
         result.is_some()
     }
 
+    /// Reads all pages, with some time between them.
+    async fn walk(&self, client: &mut Client, text: &str, level: Level, rows_per_page: i32) -> Outcome {
+        let mut all = Rows::new();
+        let mut state: Option<Vec<u8>> = None;
+        loop {
+            let asking = client.ask_page(text, level.code(), rows_per_page, state.as_deref());
+            match self.within(ANSWER_WAIT_MAX, asking).await {
+                Outcome::Answer(Answer::Rows(rows, next)) => {
+                    all.extend(rows);
+                    if next.is_none() {
+                        self.count(|c| c.walks += 1);
+                        return Outcome::Answer(Answer::Rows(all, None));
+                    }
+                    state = next;
+                }
+                other => return other,
+            }
+            runtime::sleep(Duration::from_millis(runtime::random_u64() % 30)).await;
+        }
+    }
+
     /// Reads registers and checks them; None when the connection is lost, and no values after an error.
-    async fn read_and_check(
+    pub(crate) async fn read_and_check(
         &self,
         client: &mut Client,
         node: usize,
         text: &str,
         keys: &[Key],
         level: Level,
+        rows_per_page: Option<i32>,
     ) -> Option<BTreeMap<Key, i32>> {
+        let asked = self.asked(node, level);
         let floors: Vec<i32> = keys
             .iter()
-            .map(|key| self.history.borrow().floor(*key, level))
+            .map(|key| self.history.borrow().floor(*key, asked))
             .collect();
         let was_faulty = self.faulty.get();
-        let sent = runtime::now().as_nanos() / 1_000_000;
+        let sent = millis();
         let story = || format!("{text} by node {node} at {level:?} at {sent} ms");
-        match self.ask(client, text, level, ANSWER_WAIT_MAX).await {
+        // The statement for one partition is executed as a prepared one at times.
+        let bound = (keys.len() == ROWS as usize && sent.is_multiple_of(2) && !text.contains("ORDER")).then(|| Bound {
+            text: "SELECT p, c, v FROM k.r WHERE p = ?",
+            values: vec![keys[0].1.to_be_bytes().to_vec()],
+        });
+        let outcome = match (rows_per_page, bound) {
+            (None, Some(bound)) => self.execute(client, &bound, level, ANSWER_WAIT_MAX).await,
+            (None, None) => self.ask(client, text, level, ANSWER_WAIT_MAX).await,
+            (Some(rows), _) => self.walk(client, text, level, rows).await,
+        };
+        match outcome {
             Outcome::Answer(Answer::Rows(rows, None)) => {
                 let values = registers_of(keys[0].0, &rows);
+                if let Some(twice) = first_twice(keys[0].0, &rows) {
+                    self.fail(format!("{}: {twice:?} is there twice", story()));
+                }
+                let span = Span {
+                    sent,
+                    answered: millis(),
+                };
                 let mut history = self.history.borrow_mut();
                 for (key, floor) in keys.iter().zip(floors) {
-                    if let Err(text) = history.check(*key, floor, level, values.get(key).copied()) {
+                    if let Err(text) = history.check(*key, floor, asked, span, values.get(key).copied()) {
                         self.fail(format!("{}: {text}", story()));
                     }
                 }
@@ -507,7 +583,7 @@ impl Clients {
         }
     }
 
-    /// Empties table `t` while nobody writes to it.
+    /// Empties table `t` while nobody writes to it: by TRUNCATE, or by making it again.
     async fn truncate(&self) -> Result<(), String> {
         while self.at_truncated_table.get() > 0 {
             runtime::sleep(Duration::from_millis(5)).await;
@@ -515,83 +591,66 @@ impl Clients {
         // What was acknowledged may still be on its way to the last replica.
         runtime::sleep(LATE_WRITE_WAIT).await;
         let node = usize::try_from(runtime::random_u64() % self.members.get() as u64).expect("few nodes");
-        let was_faulty = self.faulty.get();
         let mut client = self.connect_patiently(node).await?;
-        match self.ask(&mut client, "TRUNCATE k.t", Level::All, CHANGE_WAIT_MAX).await {
-            Outcome::Answer(Answer::Done) => {
+        if !runtime::random_u64().is_multiple_of(3) {
+            if self.change_table(&mut client, "TRUNCATE k.t").await? {
                 self.history.borrow_mut().truncated(T);
                 self.count(|c| c.truncations += 1);
             }
-            Outcome::Answer(Answer::Error { code, message }) => {
-                if !matches!(code, UNAVAILABLE | TRUNCATE_ERROR) {
-                    return Err(format!("TRUNCATE: an error that nobody promised, {code:#x}: {message}"));
-                }
-                self.explain(was_faulty, || format!("TRUNCATE: {message}"));
-            }
-            Outcome::Answer(other) => return Err(format!("TRUNCATE: {other:?}")),
-            Outcome::Lost(why) => self.explain(was_faulty, || format!("TRUNCATE: {why}")),
+            return Ok(());
+        }
+        let again = format!("CREATE TABLE {TABLE_T}");
+        if self.change_table(&mut client, "DROP TABLE k.t").await? && self.change_table(&mut client, &again).await? {
+            self.history.borrow_mut().truncated(T);
+            self.count(|c| c.remade += 1);
+        } else {
+            return Err("DROP and CREATE failed in a cluster that is well".to_owned());
         }
         Ok(())
     }
 
-    /// Reads everything by every coordinator, at QUORUM, then at ALL, then at ONE, when all replicas must be equal; and what became of
-    /// the schema.
-    async fn look_at_everything(&self) -> Result<(), String> {
-        let mut registers = BTreeMap::new();
-        for level in [Level::Quorum, Level::All, Level::One] {
-            for node in 0..self.members.get() {
-                let found = self.read_all(node, level).await?;
-                if level == Level::All {
-                    registers = found;
-                } else if level == Level::One && found != registers {
-                    let differ = registers.iter().find(|(key, value)| found.get(key) != Some(value));
-                    let differ = differ.or_else(|| found.iter().find(|(key, _)| !registers.contains_key(key)));
-                    return Err(format!(
-                        "the replicas that node {node} reads at ONE are not what ALL has made them: {differ:?}, {:?}",
-                        differ.map(|(key, _)| found.get(key))
-                    ));
+    /// Whether a statement that changes a table was acknowledged.
+    async fn change_table(&self, client: &mut Client, text: &str) -> Result<bool, String> {
+        let was_faulty = self.faulty.get();
+        match self.ask(client, text, Level::All, CHANGE_WAIT_MAX).await {
+            Outcome::Answer(Answer::Done) => return Ok(true),
+            Outcome::Answer(Answer::Error { code, message }) => {
+                if !matches!(code, UNAVAILABLE | TRUNCATE_ERROR) {
+                    return Err(format!("{text}: an error that nobody promised, {code:#x}: {message}"));
                 }
+                self.explain(was_faulty, || format!("{text}: {message}"));
             }
+            Outcome::Answer(other) => return Err(format!("{text}: {other:?}")),
+            Outcome::Lost(why) => self.explain(was_faulty, || format!("{text}: {why}")),
         }
-        for p in 0..PARTITIONS {
-            let (a, b) = (registers.get(&(A, p, 0)), registers.get(&(B, p, 0)));
-            if self.whole_batches && a != b {
-                return Err(format!(
-                    "a logged batch is half there: partition {p} has {a:?} in a and {b:?} in b"
-                ));
-            }
-        }
-        self.look_at_the_schema().await
+        Ok(false)
     }
+}
 
-    async fn read_all(&self, node: usize, level: Level) -> Result<BTreeMap<Key, i32>, String> {
-        let mut client = self.connect_patiently(node).await?;
-        let mut all = BTreeMap::new();
-        for p in 0..PARTITIONS {
-            let rows: Vec<Key> = (0..ROWS).map(|c| (R, p, c)).collect();
-            let mut reads = vec![(format!("SELECT p, c, v FROM k.r WHERE p = {p}"), rows)];
-            for (table, name) in [(A, "a"), (B, "b"), (T, "t")] {
-                let text = format!("SELECT p, v FROM k.{name} WHERE p = {p}");
-                reads.push((text, vec![(table, p, 0)]));
-            }
-            for (text, keys) in reads {
-                let read = self.read_and_check(&mut client, node, &text, &keys, level).await;
-                all.extend(read.ok_or("a connection was lost when all was quiet")?);
-            }
-        }
-        Ok(all)
+pub(crate) fn millis() -> u64 {
+    runtime::now().as_nanos() / 1_000_000
+}
+
+/// A key that a result has twice.
+fn first_twice(table: u8, rows: &Rows) -> Option<Key> {
+    let mut keys: Vec<Key> = rows.iter().filter_map(|row| key_of(table, row)).collect();
+    keys.sort_unstable();
+    keys.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0])
+}
+
+fn int(value: Option<&Value>) -> Option<i32> {
+    match value {
+        Some(Value::Int(n)) => Some(*n),
+        _ => None,
     }
+}
+
+fn key_of(table: u8, row: &BTreeMap<String, Value>) -> Option<Key> {
+    Some((table, int(row.get("p"))?, int(row.get("c")).unwrap_or(0)))
 }
 
 /// The registers of a result.
 fn registers_of(table: u8, rows: &Rows) -> BTreeMap<Key, i32> {
-    let int = |value: Option<&Value>| match value {
-        Some(Value::Int(n)) => Some(*n),
-        _ => None,
-    };
-    let register = |row: &BTreeMap<String, Value>| {
-        let key = (table, int(row.get("p"))?, int(row.get("c")).unwrap_or(0));
-        Some((key, int(row.get("v"))?))
-    };
+    let register = |row: &BTreeMap<String, Value>| Some((key_of(table, row)?, int(row.get("v"))?));
     rows.iter().filter_map(register).collect()
 }

@@ -1,32 +1,34 @@
 //! What clients did and saw, and whether a cluster may have shown it to them.
 //!
 //! The model. A *register* is one value that a table holds under one key. Every write has a timestamp of its own, which is also the value that it
-//! sets, so a value that is read names its write. Of two writes the one with the larger timestamp wins. For each register and number of
-//! replicas n, a *floor* is the largest timestamp of which it is known that n replicas at least have it or a later one: because a write was
-//! acknowledged at a level that wants n, or because a read at such a level has returned it.
+//! sets, so a value that is read names its write. Of two writes the one with the larger timestamp wins. What a level promises is the
+//! [`Least`] number of replicas that have it, in all and in each datacenter. For each register and each such promise, a *floor* is the largest timestamp
+//! of which it is known that so many replicas at least have it or a later one: because a write was acknowledged at that level, or because a read
+//! at that level has returned it.
 //!
-//! A read at a level that wants m of r replicas meets every write that more than r - m of them have. So what it returns is never below the
-//! floors for more than r - m, as they were when it was sent. It may be above: a write that is under way, or of which nobody knows how it
+//! A read at a level meets every write whose replicas cannot all be others than those it asks. So what it returns is never below the floors of
+//! the promises that it overlaps with, as they were when it was sent. It may be above: a write that is under way, or of which nobody knows how it
 //! ended, is seen or not, but once seen by enough it stays. What a read returns has been written by somebody; nothing that a
-//! coordinator refused to begin (`Unavailable`) is ever seen; that nothing is there means that a deletion is the latest.
+//! coordinator refused to begin (`Unavailable`) is ever seen; that nothing is there means that a deletion is the latest, or a value whose time has ended.
 
 use std::collections::BTreeMap;
 
-/// Replicas of every key.
-pub const REPLICAS: usize = 3;
+/// Most datacenters.
+pub const DATACENTERS: usize = 3;
 
 /// A table's number, a partition key, a clustering key.
 pub type Key = (u8, i32, i32);
 
 /// How many replicas must have done it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "each variant is the consistency level of that name")]
 pub enum Level {
-    /// One.
     One,
-    /// Two of three.
     Quorum,
-    /// Three.
     All,
+    LocalQuorum,
+    EachQuorum,
+    LocalOne,
 }
 
 impl Level {
@@ -37,15 +39,93 @@ impl Level {
             Self::One => 1,
             Self::Quorum => 4,
             Self::All => 5,
+            Self::LocalQuorum => 6,
+            Self::EachQuorum => 7,
+            Self::LocalOne => 10,
+        }
+    }
+}
+
+/// A level, and the datacenter of the node that was asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Asked {
+    /// The level.
+    pub level: Level,
+    /// The datacenter's number.
+    pub datacenter: usize,
+}
+
+/// Replicas of every key, by datacenter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Copies(pub [usize; DATACENTERS]);
+
+/// How many replicas have something at least, whichever they are.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Least {
+    total: usize,
+    by_datacenter: [usize; DATACENTERS],
+}
+
+fn quorum(copies: usize) -> usize {
+    if copies == 0 { 0 } else { copies / 2 + 1 }
+}
+
+impl Copies {
+    fn total(self) -> usize {
+        self.0.iter().sum()
+    }
+
+    /// What a level promises.
+    #[must_use]
+    pub fn least(self, asked: Asked) -> Least {
+        let anywhere = |total| Least {
+            total,
+            by_datacenter: [0; DATACENTERS],
+        };
+        let there = |count| {
+            let mut by_datacenter = [0; DATACENTERS];
+            by_datacenter[asked.datacenter] = count;
+            Least {
+                total: count,
+                by_datacenter,
+            }
+        };
+        match asked.level {
+            Level::One => anywhere(1),
+            Level::Quorum => anywhere(quorum(self.total())),
+            Level::All => self.all(),
+            Level::LocalOne => there(1),
+            Level::LocalQuorum => there(quorum(self.0[asked.datacenter])),
+            Level::EachQuorum => Least {
+                total: self.0.map(quorum).iter().sum(),
+                by_datacenter: self.0.map(quorum),
+            },
         }
     }
 
-    fn replicas(self) -> usize {
-        match self {
-            Self::One => 1,
-            Self::Quorum => 2,
-            Self::All => 3,
+    /// All replicas.
+    #[must_use]
+    pub fn all(self) -> Least {
+        Least {
+            total: self.total(),
+            by_datacenter: self.0,
         }
+    }
+
+    /// Whether there is a replica in both, whichever they are. Both as small as they may be, and apart in each datacenter if that is possible, what each lacks
+    /// to its total must fit into the replicas that are left.
+    #[must_use]
+    pub fn overlap(self, one: &Least, other: &Least) -> bool {
+        let mut left = self.total();
+        for datacenter in 0..DATACENTERS {
+            let taken = one.by_datacenter[datacenter] + other.by_datacenter[datacenter];
+            if taken > self.0[datacenter] {
+                return true;
+            }
+            left -= taken;
+        }
+        let lacks = |least: &Least| least.total - least.by_datacenter.iter().sum::<usize>();
+        lacks(one) + lacks(other) > left
     }
 }
 
@@ -56,13 +136,29 @@ pub enum Effect {
     Set,
     /// There is no value any more.
     Delete,
+    /// Its timestamp becomes the value for some time.
+    Expire {
+        /// When it may be gone.
+        from: u64,
+        /// When it must be gone.
+        until: u64,
+    },
+}
+
+/// When a read was sent and answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Span {
+    /// When it was sent.
+    pub sent: u64,
+    /// When it was answered.
+    pub answered: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fate {
     /// Under way, or nobody knows.
     Unknown,
-    Acknowledged(Level),
+    Acknowledged(Asked),
     /// Not begun.
     Refused,
 }
@@ -77,31 +173,39 @@ struct Write {
 #[derive(Default)]
 struct Register {
     writes: BTreeMap<i32, Write>,
-    /// By number of replicas.
-    floors: [i32; REPLICAS + 1],
+    /// By what was promised of it.
+    floors: BTreeMap<Least, i32>,
     /// What was acknowledged up to here and set a value was truncated since.
     truncated: Option<i32>,
 }
 
 impl Register {
-    fn floor(&self, level: Level) -> i32 {
-        let met = REPLICAS - level.replicas() + 1..=REPLICAS;
-        met.map(|n| self.floors[n]).max().unwrap_or(0)
+    fn floor(&self, copies: Copies, least: &Least) -> i32 {
+        let met = self
+            .floors
+            .iter()
+            .filter(|(promised, _)| copies.overlap(promised, least));
+        met.map(|(_, floor)| *floor).max().unwrap_or(0)
     }
 
-    fn raise(&mut self, level: Level, timestamp: i32) {
-        let floor = &mut self.floors[level.replicas()];
+    fn raise(&mut self, least: Least, timestamp: i32) {
+        let floor = self.floors.entry(least).or_default();
         *floor = timestamp.max(*floor);
     }
 
-    fn check(&mut self, floor: i32, level: Level, value: Option<i32>) -> Result<(), String> {
+    fn check(&mut self, floor: i32, least: Least, span: Span, value: Option<i32>) -> Result<(), String> {
         let Some(value) = value else {
             // Whichever deletion it is, it is this one or a later one.
-            let mut deletions = self.writes.range(floor..).filter(|(_, w)| w.effect == Effect::Delete);
+            let is_gone = |effect| match effect {
+                Effect::Set => false,
+                Effect::Delete => true,
+                Effect::Expire { from, .. } => from <= span.answered,
+            };
+            let mut deletions = self.writes.range(floor..).filter(|(_, w)| is_gone(w.effect));
             let seen = deletions.find(|(_, w)| w.fate != Fate::Refused).map(|(t, _)| *t);
             return match seen {
                 Some(timestamp) => {
-                    self.raise(level, timestamp);
+                    self.raise(least, timestamp);
                     Ok(())
                 }
                 None if floor == 0 || self.truncated.is_some_and(|t| floor <= t) => Ok(()),
@@ -119,6 +223,11 @@ impl Register {
                 ));
             }
             Some(write) => {
+                if let Effect::Expire { until, .. } = write.effect
+                    && until < span.sent
+                {
+                    return Err(format!("{value} is there, although its time has ended"));
+                }
                 if matches!(write.fate, Fate::Acknowledged(_)) && self.truncated.is_some_and(|t| value <= t) {
                     return Err(format!("{value} is there, although the table was truncated since"));
                 }
@@ -127,14 +236,14 @@ impl Register {
         if value < floor {
             return Err(format!("{value} is there, but {floor} or a later one was promised"));
         }
-        self.raise(level, value);
+        self.raise(least, value);
         Ok(())
     }
 }
 
 /// See the module.
-#[derive(Default)]
 pub struct History {
+    copies: Copies,
     registers: BTreeMap<Key, Register>,
     last: i32,
     /// Timestamps that were drawn and will be used later, out of order.
@@ -142,6 +251,17 @@ pub struct History {
 }
 
 impl History {
+    /// Nothing has happened yet.
+    #[must_use]
+    pub fn new(copies: Copies) -> Self {
+        Self {
+            copies,
+            registers: BTreeMap::new(),
+            last: 0,
+            kept: Vec::new(),
+        }
+    }
+
     /// A timestamp that nobody else has; now and then one from before, so that writes do not come in order.
     pub fn timestamp(&mut self, dice: u64) -> i32 {
         if dice.is_multiple_of(16) {
@@ -169,10 +289,11 @@ impl History {
     }
 
     /// It was acknowledged.
-    pub fn acknowledged(&mut self, keys: &[Key], timestamp: i32, level: Level) {
-        self.settle(keys, timestamp, Fate::Acknowledged(level));
+    pub fn acknowledged(&mut self, keys: &[Key], timestamp: i32, asked: Asked) {
+        self.settle(keys, timestamp, Fate::Acknowledged(asked));
+        let least = self.copies.least(asked);
         for key in keys {
-            self.registers.entry(*key).or_default().raise(level, timestamp);
+            self.registers.entry(*key).or_default().raise(least, timestamp);
         }
     }
 
@@ -202,18 +323,34 @@ impl History {
 
     /// What a read that is sent now must not go below.
     #[must_use]
-    pub fn floor(&self, key: Key, level: Level) -> i32 {
-        self.registers.get(&key).map_or(0, |r| r.floor(level))
+    pub fn floor(&self, key: Key, asked: Asked) -> i32 {
+        let least = self.copies.least(asked);
+        self.registers.get(&key).map_or(0, |r| r.floor(self.copies, &least))
     }
 
     /// A read that was sent when the floor was that has returned this.
     ///
     /// # Errors
     /// When it must not.
-    pub fn check(&mut self, key: Key, floor: i32, level: Level, value: Option<i32>) -> Result<(), String> {
+    pub fn check(&mut self, key: Key, floor: i32, asked: Asked, span: Span, value: Option<i32>) -> Result<(), String> {
+        let least = self.copies.least(asked);
         let register = self.registers.entry(key).or_default();
-        let checked = register.check(floor, level, value);
-        checked.map_err(|text| format!("{key:?} read at {level:?}: {text}\n{}", story(register)))
+        let checked = register.check(floor, least, span, value);
+        checked.map_err(|text| format!("{key:?} read at {:?}: {text}\n{}", asked.level, story(register)))
+    }
+
+    /// Hints have been handed over: from now on all replicas have what was acknowledged at any level.
+    pub fn all_have_everything(&mut self) {
+        let all = self.copies.all();
+        for register in self.registers.values_mut() {
+            let acknowledged = |write: &Write| matches!(write.fate, Fate::Acknowledged(_));
+            let last = register.writes.iter().rev().find(|(_, write)| acknowledged(write));
+            if let Some(timestamp) = last.map(|(timestamp, _)| *timestamp)
+                && register.truncated.is_none_or(|truncated| truncated < timestamp)
+            {
+                register.raise(all, timestamp);
+            }
+        }
     }
 
     /// A table was truncated while nobody wrote to it: what was written before is gone, and must not return.
@@ -226,7 +363,7 @@ impl History {
             .range_mut((table, i32::MIN, i32::MIN)..=(table, i32::MAX, i32::MAX))
         {
             register.truncated = Some(last);
-            register.floors = [0; REPLICAS + 1];
+            register.floors.clear();
         }
     }
 
@@ -244,7 +381,7 @@ fn story(register: &Register) -> String {
     let lines: Vec<String> = lines.collect();
     format!(
         "  floors by replicas: {:?}; truncated up to {:?}\n{}",
-        &register.floors[1..],
+        register.floors,
         register.truncated,
         lines.join("\n")
     )
@@ -255,18 +392,24 @@ mod tests {
     use super::*;
 
     const KEY: Key = (0, 1, 1);
+    const ONE_DATACENTER: Copies = Copies([3, 0, 0]);
+    const NOW: Span = Span { sent: 0, answered: 0 };
+
+    fn here(level: Level) -> Asked {
+        Asked { level, datacenter: 0 }
+    }
 
     /// Writes as `timestamp effect fate`, then a read with its floor taken before them all.
     fn seen(writes: &[(i32, Effect, Option<Level>)], level: Level, value: Option<i32>) -> Result<(), String> {
-        let mut history = History::default();
+        let mut history = History::new(ONE_DATACENTER);
         for (timestamp, effect, acknowledged) in writes {
             history.begin(&[KEY], *timestamp, *effect, "");
             if let Some(level) = acknowledged {
-                history.acknowledged(&[KEY], *timestamp, *level);
+                history.acknowledged(&[KEY], *timestamp, here(*level));
             }
         }
-        let floor = history.floor(KEY, level);
-        history.check(KEY, floor, level, value)
+        let floor = history.floor(KEY, here(level));
+        history.check(KEY, floor, here(level), NOW, value)
     }
 
     #[test]
@@ -292,26 +435,94 @@ mod tests {
     }
 
     #[test]
+    fn levels_overlap_where_every_choice_of_replicas_does() {
+        use Level::{All, EachQuorum, LocalOne, LocalQuorum, One, Quorum};
+        let at = |level, datacenter| Asked { level, datacenter };
+        let (one, two, uneven) = (ONE_DATACENTER, Copies([3, 3, 0]), Copies([3, 1, 2]));
+        for (copies, write, read, expected) in [
+            (one, at(Quorum, 0), at(Quorum, 0), true),
+            (one, at(LocalQuorum, 0), at(EachQuorum, 0), true),
+            (one, at(One, 0), at(Quorum, 0), false),
+            (one, at(LocalOne, 0), at(All, 0), true),
+            (two, at(Quorum, 0), at(Quorum, 1), true),
+            (two, at(LocalQuorum, 0), at(LocalQuorum, 0), true),
+            (two, at(LocalQuorum, 0), at(LocalQuorum, 1), false),
+            (two, at(LocalQuorum, 0), at(Quorum, 0), false),
+            (two, at(LocalQuorum, 1), at(EachQuorum, 0), true),
+            (two, at(EachQuorum, 0), at(LocalQuorum, 1), true),
+            (two, at(EachQuorum, 0), at(Quorum, 1), true),
+            (two, at(EachQuorum, 0), at(LocalOne, 1), false),
+            (uneven, at(EachQuorum, 0), at(LocalOne, 1), true),
+            (uneven, at(EachQuorum, 0), at(LocalOne, 0), false),
+            (uneven, at(LocalQuorum, 2), at(Quorum, 0), false),
+            (uneven, at(LocalQuorum, 0), at(Quorum, 0), false),
+        ] {
+            let (w, r) = (copies.least(write), copies.least(read));
+            assert_eq!(copies.overlap(&w, &r), expected, "{write:?}, {read:?} of {copies:?}");
+            assert_eq!(copies.overlap(&r, &w), expected, "{read:?}, {write:?} of {copies:?}");
+        }
+    }
+
+    #[test]
     fn a_read_that_goes_back_is_found() {
-        let mut history = History::default();
+        let mut history = History::new(ONE_DATACENTER);
+        let quorum = here(Level::Quorum);
         history.begin(&[KEY], 1, Effect::Set, "");
-        assert_eq!(history.check(KEY, 0, Level::Quorum, Some(1)), Ok(()));
-        let floor = history.floor(KEY, Level::Quorum);
-        assert!(history.check(KEY, floor, Level::Quorum, None).is_err());
+        assert_eq!(history.check(KEY, 0, quorum, NOW, Some(1)), Ok(()));
+        let floor = history.floor(KEY, quorum);
+        assert!(history.check(KEY, floor, quorum, NOW, None).is_err());
     }
 
     #[test]
     fn a_refused_write_and_truncated_ones_never_show() {
-        let mut history = History::default();
+        let mut history = History::new(ONE_DATACENTER);
+        let one = here(Level::One);
         history.begin(&[KEY], 1, Effect::Set, "");
         history.refused(&[KEY], 1);
-        assert!(history.check(KEY, 0, Level::One, Some(1)).is_err());
+        assert!(history.check(KEY, 0, one, NOW, Some(1)).is_err());
         let timestamp = history.timestamp(1) + 1;
         history.begin(&[KEY], timestamp, Effect::Set, "");
-        history.acknowledged(&[KEY], timestamp, Level::All);
+        history.acknowledged(&[KEY], timestamp, here(Level::All));
         history.last = timestamp;
         history.truncated(0);
-        assert!(history.check(KEY, 0, Level::One, Some(timestamp)).is_err());
-        assert!(history.check(KEY, 0, Level::One, None).is_ok());
+        history.all_have_everything();
+        assert!(history.check(KEY, 0, one, NOW, Some(timestamp)).is_err());
+        assert!(history.check(KEY, history.floor(KEY, one), one, NOW, None).is_ok());
+    }
+
+    #[test]
+    fn a_value_whose_time_ends_is_there_before_and_gone_behind_it() {
+        let at = |time| Span {
+            sent: time,
+            answered: time,
+        };
+        let quorum = here(Level::Quorum);
+        for (time, value, expected) in [
+            (5, Some(1), true),
+            (5, None, false),
+            (15, Some(1), true),
+            (15, None, true),
+            (25, Some(1), false),
+            (25, None, true),
+        ] {
+            let mut history = History::new(ONE_DATACENTER);
+            history.begin(&[KEY], 1, Effect::Expire { from: 10, until: 20 }, "");
+            history.acknowledged(&[KEY], 1, quorum);
+            let floor = history.floor(KEY, quorum);
+            let checked = history.check(KEY, floor, quorum, at(time), value);
+            assert_eq!(checked.is_ok(), expected, "{value:?} at {time}");
+        }
+    }
+
+    #[test]
+    fn when_hints_were_handed_over_a_single_replica_has_what_was_acknowledged() {
+        let mut history = History::new(ONE_DATACENTER);
+        let one = here(Level::One);
+        history.begin(&[KEY], 1, Effect::Set, "");
+        history.acknowledged(&[KEY], 1, here(Level::Quorum));
+        history.begin(&[KEY], 2, Effect::Set, "");
+        assert_eq!(history.floor(KEY, one), 0);
+        history.all_have_everything();
+        assert_eq!(history.floor(KEY, one), 1);
     }
 }

@@ -19,6 +19,10 @@ const INTERNODE_PORT: u16 = 7000;
 pub struct ClusterSetup {
     /// Shards of each node; one node for each.
     pub shards: Vec<u32>,
+    /// The datacenter and the rack of each node.
+    pub places: Vec<(String, String)>,
+    /// Whether writes that a replica missed are kept for it.
+    pub hints: bool,
     /// When they acknowledge.
     pub durability: Durability,
     /// How many of the nodes, from the first on, are everybody's seeds.
@@ -29,6 +33,8 @@ struct Member {
     machine: NodeId,
     start: Rc<RefCell<Start>>,
     runs: Cell<bool>,
+    /// How many it has from its next start on.
+    shards: Rc<Cell<u32>>,
 }
 
 /// Nodes, clients, and the world around them.
@@ -49,6 +55,7 @@ impl Cluster {
             machine: sim.add_node(*shards),
             start: Rc::default(),
             runs: Cell::new(false),
+            shards: Rc::new(Cell::new(*shards)),
         };
         let members = setup.shards.iter().map(member).collect();
         let clients = sim.add_node(1);
@@ -80,25 +87,40 @@ impl Cluster {
             .map(|m| SocketAddr::new(self.sim.address(m.machine), INTERNODE_PORT))
             .collect();
         let member = &self.members[node];
-        let shards = self.setup.shards[node];
-        let setup = Setup {
-            shards,
-            durability: self.setup.durability,
-            shard_bytes: 2 << 20,
-            segment_bytes: 64 << 10,
-            log_bytes: (256 << 10) * u64::from(shards),
-        };
+        let (shards, durability) = (member.shards.clone(), self.setup.durability);
+        let (datacenter, rack) = self.setup.places[node].clone();
+        let machines = 4 * self.members.len() as u64;
+        let keeps_hints = self.setup.hints;
         let address = SocketAddr::new(self.sim.address(member.machine), CQL_PORT);
         let start = member.start.clone();
         member.runs.set(true);
         self.sim.start(member.machine, move |shard| {
-            let config = node::config::Config {
+            let shards = shards.get();
+            let setup = Setup {
+                shards,
+                durability,
+                shard_bytes: 2 << 20,
+                segment_bytes: 64 << 10,
+                log_bytes: (256 << 10) * u64::from(shards),
+            };
+            let mut config = node::config::Config {
                 seeds: seeds.clone(),
                 storage_port: INTERNODE_PORT,
+                data_center: datacenter.clone(),
+                rack: rack.clone(),
                 ..node_config(&setup, shards, address)
             };
-            Box::pin(live(shard, config, start.clone()))
+            config.location.datacenter.clone_from(&datacenter);
+            config.location.rack.clone_from(&rack);
+            config.hints.enabled = keeps_hints;
+            Box::pin(live(shard, config, start.clone(), machines))
         });
+    }
+
+    /// A node has another number of shards from its next start on.
+    pub fn set_shards(&mut self, node: usize, shards: u32) {
+        self.members[node].shards.set(shards);
+        self.sim.set_shards(self.members[node].machine, shards);
     }
 
     /// Starts what the clients' machine runs.
@@ -152,6 +174,13 @@ impl Cluster {
                 self.sim.set_link_up(there, here, from_others);
             }
         }
+    }
+
+    /// The links between two groups of nodes are cut, both ways. Clients reach all.
+    pub fn split(&mut self, one: &[usize], other: &[usize]) {
+        let machines = |nodes: &[usize]| nodes.iter().map(|node| self.machine(*node)).collect::<Vec<NodeId>>();
+        let (one, other) = (machines(one), machines(other));
+        self.sim.partition(&one, &other);
     }
 
     /// Between a node and the others segments take longer, and some are lost.

@@ -12,11 +12,18 @@
 //! - In the end replicas that were read at ALL are equal, every node has the same schema, logged batches are whole.
 
 mod clients;
+mod conditional;
+pub mod counters;
 pub mod history;
+mod last_look;
+mod layout;
+pub mod linearizable;
 mod machines;
 mod scenario;
 mod schema_changes;
+mod writes;
 
 pub use clients::ClusterCounts;
+pub use layout::Datacenter;
 pub use machines::{Cluster, ClusterSetup};
 pub use scenario::{ClusterFaults, ClusterReport, ClusterScenario};

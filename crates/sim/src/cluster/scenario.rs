@@ -5,8 +5,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use runtime::sim::CrashKind;
+use stdx::planted::{Bug, Planted};
 
-use super::clients::{Clients, ClusterCounts, Phase};
+use super::clients::{Clients, ClusterCounts, Phase, Promises};
+use super::layout::{Datacenter, Layout};
 use super::machines::{Cluster, ClusterSetup};
 use crate::machine::Durability;
 use crate::scenario::{Chance, Failure, panic_text};
@@ -21,6 +23,10 @@ const TRUST_WAIT: Duration = Duration::from_secs(20);
 const QUIET_WAIT: Duration = Duration::from_secs(75);
 /// How long the look at everything may take.
 const LOOK_WAIT_MAX: Duration = Duration::from_mins(5);
+/// How wrong a clock may be, either way.
+const CLOCK_ERROR_MAX: Duration = Duration::from_secs(10);
+/// How often the log tells the time.
+const LOGGED_TIME_NANOS: u64 = 100_000_000;
 const SLICE: Duration = Duration::from_millis(10);
 
 /// What strikes nodes.
@@ -44,6 +50,12 @@ pub struct ClusterFaults {
     pub full_disks: bool,
     /// A file operation of a node fails.
     pub failing_operations: bool,
+    /// The latencies of a node's connections change all the time, so that what goes over one overtakes what goes over another.
+    pub reorders: bool,
+    /// A node stops and starts again with another number of shards.
+    pub reshards: bool,
+    /// A datacenter, or where there is one only some of the nodes, is cut off from the rest.
+    pub wide_splits: bool,
 }
 
 impl ClusterFaults {
@@ -58,6 +70,9 @@ impl ClusterFaults {
         slow_disks: true,
         full_disks: true,
         failing_operations: true,
+        reorders: true,
+        reshards: true,
+        wide_splits: true,
     };
 
     fn list(self) -> Vec<Fault> {
@@ -71,6 +86,9 @@ impl ClusterFaults {
             (self.slow_disks, Fault::SlowDisk),
             (self.full_disks, Fault::FullDisk),
             (self.failing_operations, Fault::FailingOperation),
+            (self.reorders, Fault::Reorder),
+            (self.reshards, Fault::Reshard),
+            (self.wide_splits, Fault::WideSplit),
         ];
         all.iter()
             .filter(|(is_on, _)| *is_on)
@@ -90,13 +108,16 @@ enum Fault {
     SlowDisk,
     FullDisk,
     FailingOperation,
+    Reorder,
+    Reshard,
+    WideSplit,
 }
 
 /// See the module.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ClusterScenario {
-    /// Nodes from the beginning.
-    pub nodes: usize,
+    /// Where the nodes are.
+    pub datacenters: Vec<Datacenter>,
     /// Nodes that join when the cluster has data already.
     pub joiners: usize,
     /// Most shards of a node.
@@ -109,6 +130,12 @@ pub struct ClusterScenario {
     pub rounds: u32,
     /// Whether logged batches must be whole in the end.
     pub whole_batches: bool,
+    /// Whether nodes keep writes that others missed.
+    pub hints: bool,
+    /// Whether clients do nothing but conditional statements and serial reads, which lose nothing also where the log is synced now and then.
+    pub conditional_only: bool,
+    /// A bug on purpose.
+    pub planted: Option<Bug>,
 }
 
 /// What a run has seen.
@@ -135,20 +162,30 @@ struct Run<'a> {
     may_end: Vec<bool>,
     /// Nodes whose operator will start them again: a log that could not be synced takes no writes until then.
     must_restart: Vec<bool>,
+    /// Nodes whose latencies change all the time.
+    reordered: Vec<bool>,
 }
 
 impl ClusterScenario {
-    /// A cluster of so many nodes that nothing strikes.
+    /// A cluster of so many nodes in one datacenter, with three copies, that nothing strikes.
     #[must_use]
     pub fn new(nodes: usize) -> Self {
-        Self {
+        let datacenter = Datacenter {
             nodes,
+            copies: 3,
+            racks: 1,
+        };
+        Self {
+            datacenters: vec![datacenter],
             joiners: 0,
             shards_max: 2,
             durability: Durability::Batch,
             faults: ClusterFaults::default(),
             rounds: 3,
             whole_batches: true,
+            hints: true,
+            conditional_only: false,
+            planted: None,
         }
     }
 
@@ -167,6 +204,9 @@ impl ClusterScenario {
             slow_disks: on(),
             full_disks: on(),
             failing_operations: on(),
+            reorders: on(),
+            reshards: on(),
+            wide_splits: on(),
         };
         let durability = if faults.power_losses || on() {
             Durability::Batch
@@ -178,7 +218,61 @@ impl ClusterScenario {
             durability,
             faults,
             rounds: 4,
-            ..Self::new(if chance.once_in(4) { 5 } else { 3 })
+            datacenters: Self::datacenters_of_seed(&mut chance),
+            ..Self::new(3)
+        }
+    }
+
+    /// Half of the clusters have three nodes, since they are the quickest to play.
+    fn datacenters_of_seed(chance: &mut Chance) -> Vec<Datacenter> {
+        let shapes: [&[(usize, usize)]; 12] = [
+            &[(3, 3)],
+            &[(3, 3)],
+            &[(3, 3)],
+            &[(3, 3)],
+            &[(3, 3)],
+            &[(3, 3)],
+            &[(5, 3)],
+            &[(7, 3)],
+            &[(9, 3)],
+            &[(3, 3), (2, 2)],
+            &[(3, 3), (3, 3)],
+            &[(3, 3), (3, 1), (3, 2)],
+        ];
+        let shape = shapes[usize::try_from(chance.below(shapes.len() as u64)).expect("few shapes")];
+        let racks = usize::try_from(1 + chance.below(3)).expect("few racks");
+        let datacenter = |(nodes, copies): &(usize, usize)| Datacenter {
+            nodes: *nodes,
+            copies: *copies,
+            racks: racks.min(*nodes),
+        };
+        shape.iter().map(datacenter).collect()
+    }
+
+    /// Nodes from the beginning.
+    #[must_use]
+    pub fn nodes(&self) -> usize {
+        self.datacenters.iter().map(|datacenter| datacenter.nodes).sum()
+    }
+
+    fn promises(&self) -> Promises {
+        let faults = self.faults;
+        // A hint is noted when a replica does not answer, and is not synced.
+        let may_lose_hints = faults.kills
+            || faults.power_losses
+            || faults.restarts
+            || faults.reshards
+            || faults.full_disks
+            || faults.failing_operations;
+        Promises {
+            whole_batches: self.whole_batches,
+            conditional_only: self.conditional_only,
+            whole_hints: !may_lose_hints && self.joiners == 0,
+            clock_error: if faults.wrong_clocks {
+                CLOCK_ERROR_MAX
+            } else {
+                Duration::ZERO
+            },
         }
     }
 
@@ -187,21 +281,23 @@ impl ClusterScenario {
     /// # Errors
     /// When a promise was broken.
     pub fn run(&self, seed: u64) -> Result<ClusterReport, Failure> {
+        let _planted = Planted::new(self.planted);
         let mut chance = Chance::new(seed);
-        let size = self.nodes + self.joiners;
+        let size = self.nodes() + self.joiners;
         let most = u64::from(self.shards_max);
         let shards = (0..size).map(|_| u32::try_from(1 + chance.below(most)).expect("few shards"));
+        let shards: Vec<u32> = shards.collect();
+        let seeds = usize::try_from(1 + chance.below(self.nodes() as u64)).expect("few nodes");
+        let layout = Layout::new(&self.datacenters, self.joiners, chance.once_in(2));
         let setup = ClusterSetup {
-            shards: shards.collect(),
+            shards,
+            places: layout.names(),
+            hints: self.hints,
             durability: self.durability,
-            seeds: usize::try_from(1 + chance.below(self.nodes as u64)).expect("few nodes"),
+            seeds,
         };
-        let tablets = chance.once_in(2);
-        let replication = format!(
-            "replication = {{'class': 'NetworkTopologyStrategy', 'replication_factor': 3}} AND tablets = {{'enabled': {tablets}}}"
-        );
         let cluster = Cluster::new(seed, &setup);
-        let clients = Clients::new(cluster.addresses(), self.nodes, replication, self.whole_batches);
+        let clients = Clients::new(cluster.addresses(), self.nodes(), layout, self.promises());
         let mut run = Run {
             scenario: self,
             cluster,
@@ -211,6 +307,7 @@ impl ClusterScenario {
             faults: 0,
             may_end: vec![false; size],
             must_restart: vec![false; size],
+            reordered: vec![false; size],
         };
         let failed = |life, text| Failure { seed, life, text };
         match catch_unwind(AssertUnwindSafe(|| run.play())) {
@@ -261,7 +358,7 @@ impl Run<'_> {
 
     /// Nodes start in any order, the clients make the tables.
     fn form(&mut self) -> Result<(), String> {
-        let nodes = self.scenario.nodes;
+        let nodes = self.scenario.nodes();
         let first = usize::try_from(self.chance.below(nodes as u64)).expect("few nodes");
         for n in 0..nodes {
             self.cluster.start((first + n) % nodes);
@@ -269,7 +366,9 @@ impl Run<'_> {
             self.run_for(pause)?;
         }
         let clients = self.clients.clone();
-        self.cluster.start_clients(move || Box::pin(clients.clone().run(2)));
+        let per_node = if nodes > 5 { 1 } else { 2 };
+        self.cluster
+            .start_clients(move || Box::pin(clients.clone().run(per_node)));
         self.wait_for(FORM_WAIT_MAX, "the cluster did not form", |run| {
             run.clients.phase.get() == Phase::Work
         })
@@ -343,7 +442,8 @@ impl Run<'_> {
                 self.cluster.set_link_quality(node, delay, lost);
             }
             Fault::WrongClock => {
-                let skew = i64::try_from(self.chance.below(20_000_000)).expect("seconds") - 10_000_000;
+                let most = i64::try_from(CLOCK_ERROR_MAX.as_micros()).expect("seconds");
+                let skew = i64::try_from(self.chance.below(most.unsigned_abs() * 2)).expect("seconds") - most;
                 self.cluster.sim.set_clock_skew_us(machine, skew);
             }
             Fault::SlowDisk => {
@@ -363,6 +463,26 @@ impl Run<'_> {
                     .sim
                     .fail_file_op_after(machine, operations, std::io::ErrorKind::Other);
             }
+            Fault::Reorder => self.reordered[node] = true,
+            Fault::Reshard => {
+                let shards = 1 + self.chance.below(u64::from(self.scenario.shards_max) + 1);
+                let shards = u32::try_from(shards).expect("few shards");
+                self.cluster.set_shards(node, shards);
+                if self.cluster.is_running(node) {
+                    self.may_end[node] = true;
+                    self.cluster.sim.terminate(machine);
+                }
+            }
+            Fault::WideSplit => {
+                let size = self.cluster.size();
+                let datacenter = self.clients.layout.datacenter(node);
+                let is_apart = |other: usize| match self.clients.layout.datacenters() {
+                    1 => (other + size - node) % size < size / 2,
+                    _ => self.clients.layout.datacenter(other) == datacenter,
+                };
+                let (apart, rest): (Vec<usize>, Vec<usize>) = (0..size).partition(|other| is_apart(*other));
+                self.cluster.split(&apart, &rest);
+            }
         }
     }
 
@@ -371,6 +491,7 @@ impl Run<'_> {
         for node in 0..self.clients.members.get() {
             let machine = self.cluster.machine(node);
             self.cluster.set_links(node, true, true);
+            self.reordered[node] = false;
             self.cluster.set_link_quality(node, Duration::ZERO, 0);
             self.cluster.sim.set_clock_skew_us(machine, 0);
             self.cluster.sim.set_disk_delay(machine, Duration::ZERO);
@@ -448,10 +569,25 @@ impl Run<'_> {
         Ok(())
     }
 
+    fn slice(&mut self) {
+        for node in 0..self.reordered.len() {
+            if self.reordered[node] {
+                let delay = self.chance.millis(60);
+                self.cluster.set_link_quality(node, delay, 0);
+            }
+        }
+        let before = self.cluster.sim.now().as_nanos() / LOGGED_TIME_NANOS;
+        self.cluster.sim.run_for(SLICE);
+        let now = self.cluster.sim.now().as_nanos() / LOGGED_TIME_NANOS;
+        if now > before {
+            log::info!("simulation: at {} ms", now * LOGGED_TIME_NANOS / 1_000_000);
+        }
+    }
+
     fn run_for(&mut self, time: Duration) -> Result<(), String> {
         let end = self.cluster.sim.now() + time;
         while self.cluster.sim.now() < end {
-            self.cluster.sim.run_for(SLICE);
+            self.slice();
             self.verdict()?;
         }
         Ok(())
@@ -468,7 +604,7 @@ impl Run<'_> {
             if self.cluster.sim.now() >= end {
                 return Err(what.to_owned());
             }
-            self.cluster.sim.run_for(SLICE);
+            self.slice();
             self.verdict()?;
         }
         Ok(())

@@ -24,6 +24,7 @@ enum Known {
 pub(crate) struct SchemaChanges {
     tables: RefCell<BTreeMap<String, Known>>,
     columns: RefCell<BTreeMap<String, Known>>,
+    columns_of_r: RefCell<BTreeMap<String, Known>>,
 }
 
 impl Clients {
@@ -44,7 +45,7 @@ impl Clients {
     }
 
     async fn change_once(&self, client: &mut Client, node: usize, number: u32) {
-        let dice = runtime::random_u64() % 4;
+        let dice = runtime::random_u64() % 5;
         let changes = &self.schema_changes;
         let droppable = |tables: &BTreeMap<String, Known>| {
             let mine = |name: &String| name.starts_with(&format!("n{node}_"));
@@ -61,6 +62,16 @@ impl Clients {
                 (
                     format!("ALTER TABLE d.shared ADD {name} int"),
                     &changes.columns,
+                    name,
+                    Known::There,
+                )
+            }
+            // Under those who write and read it, by prepared statements too.
+            (2, _) => {
+                let name = format!("n{node}_{number}");
+                (
+                    format!("ALTER TABLE k.r ADD {name} int"),
+                    &changes.columns_of_r,
                     name,
                     Known::There,
                 )
@@ -94,11 +105,23 @@ impl Clients {
         self.explain(was_faulty, || format!("{text} by node {node}: {why}"));
     }
 
-    /// Every node has the same schema, and in it what was acknowledged.
+    /// Every node has the same schema, with what was acknowledged, and knows the same nodes.
     pub(crate) async fn look_at_the_schema(&self) -> Result<(), String> {
         let mut first: Option<(String, BTreeSet<String>, BTreeSet<String>)> = None;
+        let mut first_members: Option<Members> = None;
         for node in 0..self.members.get() {
             let mut client = self.connect_patiently(node).await?;
+            let found = members(&mut client).await?;
+            // One that has come later owns nothing yet, and the others do not tell clients of it.
+            let others = first_members.get_or_insert_with(|| found.clone());
+            let is_same = if node < self.founders {
+                *others == found
+            } else {
+                others.is_subset(&found)
+            };
+            if !is_same || others.len() != self.founders {
+                return Err(format!("node {node} knows {found:?}, node 0 {others:?}"));
+            }
             let version = texts(&mut client, "SELECT schema_version FROM system.local", "schema_version").await?;
             let version = version.into_iter().next().ok_or("system.local is empty")?;
             let statement = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = 'd'";
@@ -106,7 +129,11 @@ impl Clients {
             let statement =
                 "SELECT column_name FROM system_schema.columns WHERE keyspace_name = 'd' AND table_name = 'shared'";
             let columns = texts(&mut client, statement, "column_name").await?;
+            let statement =
+                "SELECT column_name FROM system_schema.columns WHERE keyspace_name = 'k' AND table_name = 'r'";
+            let columns_of_r = texts(&mut client, statement, "column_name").await?;
             for (names, found) in [
+                (&self.schema_changes.columns_of_r, &columns_of_r),
                 (&self.schema_changes.tables, &tables),
                 (&self.schema_changes.columns, &columns),
             ] {
@@ -129,6 +156,26 @@ impl Clients {
         }
         Ok(())
     }
+}
+
+/// The nodes that a node knows: for each its host id, schema version, datacenter and rack.
+type Members = BTreeSet<[Option<String>; 4]>;
+
+async fn members(client: &mut Client) -> Result<Members, String> {
+    let mut all = Members::new();
+    for table in ["local", "peers"] {
+        let statement = format!("SELECT host_id, schema_version, data_center, rack FROM system.{table}");
+        match client.ask(&statement).await {
+            Ok(Answer::Rows(rows, _)) => all.extend(rows.iter().map(|row| {
+                ["host_id", "schema_version", "data_center", "rack"].map(|column| match row.get(column) {
+                    Some(Value::Text(text)) => Some(text.clone()),
+                    _ => None,
+                })
+            })),
+            other => return Err(format!("{statement}: {other:?}")),
+        }
+    }
+    Ok(all)
 }
 
 /// One column of a result, of texts.

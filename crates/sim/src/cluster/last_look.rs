@@ -1,0 +1,66 @@
+//! What must hold in the end, when nothing is broken and nothing is under way.
+
+use std::collections::BTreeMap;
+
+use super::clients::{A, B, Clients, E, PARTITIONS, R, ROWS, T, partition_of_b};
+use super::history::{Key, Level};
+
+impl Clients {
+    /// Reads everything by every coordinator, at QUORUM, then at ALL, then at ONE, when all replicas must be equal; and what became of
+    /// the schema.
+    pub(crate) async fn look_at_everything(&self) -> Result<(), String> {
+        if self.promises.whole_hints {
+            self.history.borrow_mut().all_have_everything();
+            for node in 0..self.members.get() {
+                let found = self.read_all(node, Level::One).await;
+                found.map_err(|text| format!("before anything was repaired by reads: {text}"))?;
+            }
+        }
+        let mut registers = BTreeMap::new();
+        for level in [Level::Quorum, Level::All, Level::One] {
+            for node in 0..self.members.get() {
+                let found = self.read_all(node, level).await?;
+                if level == Level::All {
+                    registers = found;
+                } else if level == Level::One && found != registers {
+                    let differ = registers.iter().find(|(key, value)| found.get(key) != Some(value));
+                    let differ = differ.or_else(|| found.iter().find(|(key, _)| !registers.contains_key(key)));
+                    return Err(format!(
+                        "the replicas that node {node} reads at ONE are not what ALL has made them: {differ:?}, {:?}",
+                        differ.map(|(key, _)| found.get(key))
+                    ));
+                }
+            }
+        }
+        for p in 0..PARTITIONS {
+            let (a, b) = (registers.get(&(A, p, 0)), registers.get(&(B, partition_of_b(p), 0)));
+            if self.promises.whole_batches && a != b {
+                return Err(format!(
+                    "a logged batch is half there: partition {p} has {a:?} in a and {b:?} in b"
+                ));
+            }
+        }
+        self.look_at_counters().await?;
+        self.look_at_conditional_statements().await?;
+        self.look_at_the_schema().await
+    }
+
+    async fn read_all(&self, node: usize, level: Level) -> Result<BTreeMap<Key, i32>, String> {
+        let mut client = self.connect_patiently(node).await?;
+        let mut all = BTreeMap::new();
+        for p in 0..PARTITIONS {
+            let rows: Vec<Key> = (0..ROWS).map(|c| (R, p, c)).collect();
+            let mut reads = vec![(format!("SELECT p, c, v FROM k.r WHERE p = {p}"), rows)];
+            for (table, name) in [(A, "a"), (B, "b"), (T, "t"), (E, "e")] {
+                let p = if table == B { partition_of_b(p) } else { p };
+                let text = format!("SELECT p, v FROM k.{name} WHERE p = {p}");
+                reads.push((text, vec![(table, p, 0)]));
+            }
+            for (text, keys) in reads {
+                let read = self.read_and_check(&mut client, node, &text, &keys, level, None).await;
+                all.extend(read.ok_or("a connection was lost when all was quiet")?);
+            }
+        }
+        Ok(all)
+    }
+}

@@ -1,0 +1,392 @@
+//! Whether what clients saw of one partition fits one order of their operations.
+//!
+//! The partition is a few rows of one value each. An operation *requires* something of the rows and may *change* them, both at one moment between
+//! the time it was sent and the time it was answered; what a client saw is a requirement that changes nothing. An operation without an answer
+//! takes place once, at any time after it was sent, or never.
+//!
+//! The search is the just-in-time linearization of Lowe (Testing for linearizability, 2017): going through the history in time, it keeps every
+//! *configuration* that is possible: the rows, and which of the operations under way have taken place. When an operation is answered, it takes place in each
+//! configuration, perhaps behind others that are under way; configurations in which it cannot are given up. When none is left, the answer
+//! was a lie.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// Rows of a partition.
+pub const ROWS: usize = 2;
+
+/// The values of the rows; None where there is no row.
+pub type Rows = [Option<i32>; ROWS];
+
+/// Configurations beyond which a history is given up as too hard.
+const CONFIGURATIONS_MAX: usize = 100_000;
+
+/// What an operation requires of a row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Requires {
+    /// Nothing.
+    Anything,
+    /// That it has this value, or is not there.
+    Is(Option<i32>),
+    /// That it is there.
+    Exists,
+}
+
+/// What an operation does to a row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// Nothing.
+    Keep,
+    /// It has this value afterwards, which no other operation sets.
+    Set(i32),
+    /// It is gone.
+    Delete,
+}
+
+/// An operation, and what is known of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Operation {
+    /// When it was sent.
+    pub sent: u64,
+    /// When it was answered. None: nobody knows whether it has taken place or will.
+    pub answered: Option<u64>,
+    /// By row.
+    pub requires: [Requires; ROWS],
+    /// By row.
+    pub changes: [Change; ROWS],
+    /// For those who read a failure.
+    pub story: String,
+}
+
+impl Operation {
+    /// The rows afterwards, if it can take place now.
+    fn take_place(&self, rows: &Rows) -> Option<Rows> {
+        let mut after = *rows;
+        for row in 0..ROWS {
+            let holds = match self.requires[row] {
+                Requires::Anything => true,
+                Requires::Is(value) => rows[row] == value,
+                Requires::Exists => rows[row].is_some(),
+            };
+            if !holds {
+                return None;
+            }
+            match self.changes[row] {
+                Change::Keep => {}
+                Change::Set(value) => after[row] = Some(value),
+                Change::Delete => after[row] = None,
+            }
+        }
+        Some(after)
+    }
+
+    fn requires_value_of(&self, other: &Self) -> bool {
+        let sets = |value| other.changes.contains(&Change::Set(value));
+        self.requires
+            .iter()
+            .any(|r| matches!(r, Requires::Is(Some(value)) if sets(*value)))
+    }
+
+    /// Whether rows that were there before are there afterwards, and no others.
+    fn replaces_only(&self) -> bool {
+        let rows = self.requires.iter().zip(&self.changes);
+        let mut rows = rows.map(|(requires, change)| match change {
+            Change::Keep => true,
+            Change::Set(_) => matches!(requires, Requires::Exists | Requires::Is(Some(_))),
+            Change::Delete => false,
+        });
+        rows.all(|replaces| replaces)
+    }
+}
+
+/// Why a history was not accepted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Objection {
+    /// No order fits it.
+    NotLinearizable(String),
+    /// Too many orders may fit it.
+    TooHard,
+}
+
+impl fmt::Display for Objection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotLinearizable(text) => f.write_str(text),
+            Self::TooHard => write!(f, "more than {CONFIGURATIONS_MAX} configurations"),
+        }
+    }
+}
+
+/// The rows, and the operations that have taken place and are not answered yet, in order of their numbers.
+type Configuration = (Rows, BTreeSet<usize>);
+
+/// Whether the operations fit one order, which begins with no row.
+///
+/// # Errors
+/// When none fits, with the answer that shows it; or when it is too hard to say.
+pub fn check(operations: &[Operation]) -> Result<(), Objection> {
+    let matters = |o: &Operation| {
+        // One without an answer that only replaces values by others which nobody ever meets can be left out of any order.
+        o.answered.is_some() || !o.replaces_only() || operations.iter().any(|other| other.requires_value_of(o))
+    };
+    // At equal times what was sent comes before what was answered: they overlap.
+    let mut events: Vec<(u64, bool, usize)> = Vec::new();
+    for (number, operation) in operations.iter().enumerate().filter(|(_, o)| matters(o)) {
+        events.push((operation.sent, false, number));
+        events.extend(operation.answered.map(|time| (time, true, number)));
+    }
+    events.sort_unstable();
+    let mut under_way: BTreeSet<usize> = BTreeSet::new();
+    let mut possible: BTreeSet<Configuration> = BTreeSet::from([Configuration::default()]);
+    for (_, is_answer, number) in events {
+        if !is_answer {
+            under_way.insert(number);
+            continue;
+        }
+        let next = answer(operations, &under_way, &possible, number)?;
+        if next.is_empty() {
+            return Err(Objection::NotLinearizable(story(
+                operations, &under_way, &possible, number,
+            )));
+        }
+        possible = next;
+        under_way.remove(&number);
+    }
+    Ok(())
+}
+
+/// The configurations in which an operation has taken place.
+fn answer(
+    operations: &[Operation],
+    under_way: &BTreeSet<usize>,
+    possible: &BTreeSet<Configuration>,
+    number: usize,
+) -> Result<BTreeSet<Configuration>, Objection> {
+    let mut next = BTreeSet::new();
+    let mut seen = possible.clone();
+    let mut to_see: Vec<Configuration> = possible.iter().cloned().collect();
+    while let Some((rows, mut done)) = to_see.pop() {
+        if done.remove(&number) {
+            next.insert((rows, done));
+            continue;
+        }
+        for other in under_way.iter().filter(|other| !done.contains(other)) {
+            let Some(after) = operations[*other].take_place(&rows) else {
+                continue;
+            };
+            let mut done = done.clone();
+            done.insert(*other);
+            let configuration = (after, done);
+            if seen.insert(configuration.clone()) {
+                to_see.push(configuration);
+            }
+        }
+        if seen.len() > CONFIGURATIONS_MAX {
+            return Err(Objection::TooHard);
+        }
+    }
+    Ok(next)
+}
+
+fn story(
+    operations: &[Operation],
+    under_way: &BTreeSet<usize>,
+    possible: &BTreeSet<Configuration>,
+    number: usize,
+) -> String {
+    let rows: BTreeSet<Rows> = possible.iter().map(|(rows, _)| *rows).collect();
+    let rows: Vec<Rows> = rows.into_iter().take(8).collect();
+    let others = under_way.iter().filter(|other| **other != number);
+    let others: Vec<String> = others.map(|other| format!("  {}", operations[*other].story)).collect();
+    let operation = &operations[number];
+    let answered = operation.answered.unwrap_or(operation.sent);
+    let mut before: Vec<&Operation> = operations
+        .iter()
+        .filter(|o| o.answered.is_some_and(|time| time < answered))
+        .collect();
+    before.sort_by_key(|o| o.answered);
+    let before: Vec<String> = before.iter().rev().take(12).map(|o| format!("  {}", o.story)).collect();
+    format!(
+        "no order fits the answer to {}\nrows that were possible: {rows:?}\nunder way then:\n{}\nanswered before, the last first:\n{}",
+        operation.story,
+        others.join("\n"),
+        before.join("\n")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OTHER: (Requires, Change) = (Requires::Anything, Change::Keep);
+
+    fn operation(sent: u64, answered: Option<u64>, rows: [(Requires, Change); ROWS]) -> Operation {
+        Operation {
+            sent,
+            answered,
+            requires: rows.map(|(requires, _)| requires),
+            changes: rows.map(|(_, change)| change),
+            story: format!("{sent} to {answered:?}: {rows:?}"),
+        }
+    }
+
+    fn read(sent: u64, answered: u64, value: Option<i32>) -> Operation {
+        operation(sent, Some(answered), [(Requires::Is(value), Change::Keep), OTHER])
+    }
+
+    fn swap(sent: u64, answered: Option<u64>, from: Option<i32>, to: i32) -> Operation {
+        operation(sent, answered, [(Requires::Is(from), Change::Set(to)), OTHER])
+    }
+
+    fn both(sent: u64, answered: u64, requires: Rows, to: Option<i32>) -> Operation {
+        let change = to.map_or(Change::Keep, Change::Set);
+        operation(
+            sent,
+            Some(answered),
+            requires.map(|value| (Requires::Is(value), change)),
+        )
+    }
+
+    #[test]
+    fn histories_that_fit_one_order_are_told_from_those_that_do_not() {
+        let first = swap(1, Some(4), None, 1);
+        let lost = swap(2, None, Some(1), 2);
+        let replaced = |sent, answered, to| operation(sent, answered, [(Requires::Exists, Change::Set(to)), OTHER]);
+        let deleted =
+            |sent, answered, from| operation(sent, answered, [(Requires::Is(Some(from)), Change::Delete), OTHER]);
+        let cases = [
+            ("nothing", vec![], true),
+            (
+                "a read of the old value within a swap",
+                vec![first.clone(), read(2, 3, None)],
+                true,
+            ),
+            (
+                "a read of the old value behind a swap",
+                vec![first.clone(), read(5, 6, None)],
+                false,
+            ),
+            (
+                "two swaps from one value",
+                vec![first.clone(), swap(2, Some(3), None, 2)],
+                false,
+            ),
+            (
+                "the new value, then the old one",
+                vec![first.clone(), read(2, 2, Some(1)), read(3, 3, None)],
+                false,
+            ),
+            (
+                "a swap that was lost and comes late",
+                vec![first.clone(), lost.clone(), read(5, 6, Some(1)), read(7, 8, Some(2))],
+                true,
+            ),
+            (
+                "a swap that was lost and is taken back",
+                vec![first.clone(), lost.clone(), read(5, 6, Some(2)), read(7, 8, Some(1))],
+                false,
+            ),
+            (
+                "a swap that was lost and takes place twice",
+                vec![
+                    first.clone(),
+                    lost.clone(),
+                    read(5, 6, Some(2)),
+                    swap(7, Some(8), Some(2), 3),
+                    read(9, 10, Some(2)),
+                ],
+                false,
+            ),
+            (
+                "a value that nobody set",
+                vec![first.clone(), read(5, 6, Some(9))],
+                false,
+            ),
+            ("IF EXISTS where nothing was", vec![replaced(1, Some(2), 5)], false),
+            (
+                "IF EXISTS that was lost, and is seen by a condition only",
+                vec![
+                    first.clone(),
+                    replaced(5, None, 5),
+                    deleted(6, Some(7), 5),
+                    read(8, 9, None),
+                ],
+                true,
+            ),
+            (
+                "IF EXISTS that was lost behind a deletion",
+                vec![
+                    first.clone(),
+                    deleted(5, Some(6), 1),
+                    replaced(7, None, 5),
+                    read(8, 9, Some(5)),
+                ],
+                false,
+            ),
+            (
+                "a row that a lost INSERT made, replaced before anybody has seen it",
+                vec![swap(1, None, None, 5), replaced(2, Some(3), 6), read(4, 5, Some(6))],
+                true,
+            ),
+            (
+                "a batch that is seen half",
+                vec![both(1, 2, [None, None], Some(1)), both(3, 4, [Some(1), None], None)],
+                false,
+            ),
+            (
+                "a batch that is seen whole",
+                vec![both(1, 2, [None, None], Some(1)), both(3, 4, [Some(1), Some(1)], None)],
+                true,
+            ),
+        ];
+        for (name, operations, fits) in cases {
+            assert_eq!(check(&operations).is_ok(), fits, "{name}: {:?}", check(&operations));
+        }
+    }
+
+    /// Random histories of a register that behaves: every one fits; with one answer changed to a value from before, none does.
+    #[test]
+    fn random_histories_of_a_real_register_fit_and_changed_ones_do_not() {
+        let mut state = 7u64;
+        let mut below = |bound: u64| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % bound
+        };
+        for round in 0..200 {
+            let mut value = None;
+            let mut operations = Vec::new();
+            let mut time = 10;
+            let mut next = 0;
+            for _ in 0..60 {
+                // Each takes place at `time`, was sent before it and answered after it.
+                time += 1 + below(4);
+                let (sent, answered) = (time - below(9), time + below(9));
+                next += 1;
+                match below(4) {
+                    0 => operations.push(read(sent, answered, value)),
+                    1 if below(3) == 0 => {
+                        // Lost; it takes place or not.
+                        operations.push(swap(sent, None, value, next));
+                        value = if below(2) == 0 { Some(next) } else { value };
+                    }
+                    _ => {
+                        operations.push(swap(sent, Some(answered), value, next));
+                        value = Some(next);
+                    }
+                }
+            }
+            operations.push(read(time + 20, time + 21, value));
+            assert_eq!(check(&operations), Ok(()), "round {round}");
+            if let Some(last) = operations.last_mut() {
+                last.requires[0] = Requires::Is(None);
+            }
+            let objection = check(&operations).expect_err("a row that was never deleted is gone");
+            assert!(
+                matches!(objection, Objection::NotLinearizable(_)),
+                "round {round}: {objection}"
+            );
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! The writes of the clients: to which registers, by which statements.
+
+use std::time::Duration;
+
+use super::clients::{A, ANSWER_WAIT_MAX, B, Clients, E, R, ROWS, T, millis, partition_of_b};
+use super::history::{Effect, Key};
+
+/// A statement that is prepared, and the values for this time.
+pub(crate) struct Bound {
+    pub(crate) text: &'static str,
+    pub(crate) values: Vec<Vec<u8>>,
+}
+
+/// A write that is about to be sent.
+pub(crate) struct Planned {
+    /// As it would be written with its values.
+    pub(crate) text: String,
+    pub(crate) bound: Option<Bound>,
+    pub(crate) keys: Vec<Key>,
+    pub(crate) effect: Effect,
+    pub(crate) timestamp: i32,
+}
+
+impl Clients {
+    pub(crate) fn plan(&self, dice: u64) -> Planned {
+        let p = i32::try_from(dice % 12).expect("below 12");
+        let c = i32::try_from((dice >> 8) % 3).expect("below 3");
+        let timestamp = self.history.borrow_mut().timestamp(dice >> 16);
+        let v = timestamp;
+        let row = |c| (R, p, c);
+        let (text, keys, effect) = match (dice >> 32) % 20 {
+            0 => {
+                let text = format!("DELETE FROM k.r USING TIMESTAMP {v} WHERE p = {p}");
+                (text, (0..ROWS).map(row).collect(), Effect::Delete)
+            }
+            1 => {
+                let text = format!("DELETE FROM k.r USING TIMESTAMP {v} WHERE p = {p} AND c >= {c}");
+                (text, (c..ROWS).map(row).collect(), Effect::Delete)
+            }
+            2 => {
+                let text = format!("DELETE v FROM k.r USING TIMESTAMP {v} WHERE p = {p} AND c = {c}");
+                (text, vec![row(c)], Effect::Delete)
+            }
+            3..=4 => {
+                let text = format!("DELETE FROM k.r USING TIMESTAMP {v} WHERE p = {p} AND c = {c}");
+                (text, vec![row(c)], Effect::Delete)
+            }
+            5..=7 => {
+                let text = format!("UPDATE k.r USING TIMESTAMP {v} SET v = {v} WHERE p = {p} AND c = {c}");
+                (text, vec![row(c)], Effect::Set)
+            }
+            8 => {
+                let inserts = (0..ROWS).map(|c| format!("INSERT INTO k.r (p, c, v) VALUES ({p}, {c}, {v}); "));
+                let inserts: String = inserts.collect();
+                let text = format!("BEGIN UNLOGGED BATCH USING TIMESTAMP {v} {inserts}APPLY BATCH");
+                (text, (0..ROWS).map(row).collect(), Effect::Set)
+            }
+            9..=11 => {
+                // Other partitions in the other table, so that other replicas take part.
+                let other = partition_of_b(p);
+                let text = format!(
+                    "BEGIN BATCH USING TIMESTAMP {v} INSERT INTO k.a (p, v) VALUES ({p}, {v}); INSERT INTO k.b (p, v) VALUES ({other}, \
+                     {v}); APPLY BATCH"
+                );
+                (text, vec![(A, p, 0), (B, other, 0)], Effect::Set)
+            }
+            12 => {
+                let text = format!("INSERT INTO k.t (p, v) VALUES ({p}, {v}) USING TIMESTAMP {v}");
+                (text, vec![(T, p, 0)], Effect::Set)
+            }
+            13..=14 => {
+                let seconds = 1 + (dice >> 40) % 8;
+                let text = format!("INSERT INTO k.e (p, v) VALUES ({p}, {v}) USING TIMESTAMP {v} AND TTL {seconds}");
+                (text, vec![(E, p, 0)], self.expiry(seconds))
+            }
+            _ => {
+                let text = format!("INSERT INTO k.r (p, c, v) VALUES ({p}, {c}, {v}) USING TIMESTAMP {v}");
+                (text, vec![row(c)], Effect::Set)
+            }
+        };
+        // What has a prepared form is executed by it at times.
+        let is_prepared = effect == Effect::Set && keys.len() == 1 && (dice >> 48).is_multiple_of(2);
+        let values = |keys: &[i32]| -> Vec<Vec<u8>> {
+            let ints = keys.iter().chain([&v]).map(|n| n.to_be_bytes().to_vec());
+            ints.chain([i64::from(v).to_be_bytes().to_vec()]).collect()
+        };
+        let bound = match keys[0].0 {
+            R if is_prepared => Some(Bound {
+                text: "INSERT INTO k.r (p, c, v) VALUES (?, ?, ?) USING TIMESTAMP ?",
+                values: values(&[p, c]),
+            }),
+            T if is_prepared => Some(Bound {
+                text: "INSERT INTO k.t (p, v) VALUES (?, ?) USING TIMESTAMP ?",
+                values: values(&[p]),
+            }),
+            _ => None,
+        };
+        Planned {
+            text,
+            bound,
+            keys,
+            effect,
+            timestamp,
+        }
+    }
+
+    /// A value that is written now and lives for some seconds, by a clock of which nobody knows more than how wrong it may be.
+    fn expiry(&self, seconds: u64) -> Effect {
+        let now = millis();
+        let millis = |time: Duration| u64::try_from(time.as_millis()).expect("an age of the world is shorter");
+        // The time of the end is in whole seconds, rounded by two machines.
+        let error = millis(2 * self.promises.clock_error + Duration::from_secs(2));
+        Effect::Expire {
+            from: (now + seconds * 1000).saturating_sub(error),
+            until: now + millis(ANSWER_WAIT_MAX) + seconds * 1000 + error,
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Bugs that tests plant, to show that they would be found.
+//!
+//! A place that keeps a promise asks [`is_planted`] for the bug that would break it. In builds without debug assertions the answer is no, at no cost. Else a
+//! thread may have one bug planted at a time, which is how the simulator, all of whose machines are in one thread, plants it for one run.
+
+/// A promise that is broken on purpose.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Bug {
+    /// A request is answered when one replica has answered, whatever its level wants.
+    SkippedQuorum,
+    /// The data of the nearest replica is the result, whatever the digests of the others say.
+    IgnoredDigest,
+    /// A replica promises and accepts ballots before its log is synced.
+    UnsyncedPromise,
+    /// A replica accepts any proposal, whatever it has promised.
+    AcceptedWithoutPromise,
+    /// A leader of conditional statements decides without finishing what others have begun.
+    IgnoredProposal,
+    /// A write that a replica missed is not kept for it.
+    DroppedHint,
+    /// A logged batch is written without being noted anywhere.
+    BatchWithoutNote,
+    /// The log of the metadata is not synced.
+    UnsyncedMetadata,
+}
+
+impl Bug {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::SkippedQuorum,
+        Self::IgnoredDigest,
+        Self::UnsyncedPromise,
+        Self::AcceptedWithoutPromise,
+        Self::IgnoredProposal,
+        Self::DroppedHint,
+        Self::BatchWithoutNote,
+        Self::UnsyncedMetadata,
+    ];
+}
+
+#[cfg(debug_assertions)]
+thread_local! {
+    static PLANTED: std::cell::Cell<Option<Bug>> = const { std::cell::Cell::new(None) };
+}
+
+/// Whether this bug is planted in this thread.
+#[inline]
+#[must_use]
+pub fn is_planted(bug: Bug) -> bool {
+    #[cfg(debug_assertions)]
+    {
+        PLANTED.get() == Some(bug)
+    }
+    #[cfg(not(debug_assertions))]
+    {
+        let _ = bug;
+        false
+    }
+}
+
+/// Has a bug planted in this thread as long as it lives.
+#[derive(Debug)]
+pub struct Planted(());
+
+impl Planted {
+    /// Plants a bug; without debug assertions nothing.
+    #[must_use]
+    pub fn new(bug: Option<Bug>) -> Self {
+        #[cfg(debug_assertions)]
+        PLANTED.set(bug);
+        #[cfg(not(debug_assertions))]
+        let _ = bug;
+        Self(())
+    }
+}
+
+impl Drop for Planted {
+    fn drop(&mut self) {
+        #[cfg(debug_assertions)]
+        PLANTED.set(None);
+    }
+}
+
+#[cfg(all(test, debug_assertions))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bug_is_planted_as_long_as_its_guard_lives() {
+        assert!(!is_planted(Bug::SkippedQuorum));
+        let guard = Planted::new(Some(Bug::SkippedQuorum));
+        assert!(is_planted(Bug::SkippedQuorum) && !is_planted(Bug::DroppedHint));
+        drop(guard);
+        assert!(!is_planted(Bug::SkippedQuorum));
+    }
+}
