@@ -39,7 +39,10 @@ const BLOCK_BYTES: usize = 256 << 10;
 
 /// Whose turn it is on a partition.
 #[derive(Default)]
-pub(crate) struct Turns(RefCell<BTreeMap<(TableId, Box<[u8]>), Rc<Semaphore>>>);
+pub(crate) struct Turns(RefCell<BTreeMap<PartitionName, Rc<Semaphore>>>);
+
+/// A table, and the key of one of its partitions.
+type PartitionName = (TableId, Box<[u8]>);
 
 impl Turns {
     fn of(&self, table: TableId, key: &[u8]) -> Rc<Semaphore> {

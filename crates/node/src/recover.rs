@@ -31,7 +31,7 @@ pub enum Recover {
 /// # Errors
 /// In words for the user. Nothing was changed then.
 pub fn recover_metadata(workdir: &Path, what: Recover, confirmation: Option<&str>) -> Result<String, String> {
-    if !runtime::fs::exists(&workdir.join(METADATA_DIR)) {
+    if !runtime::fs::exists(workdir.join(METADATA_DIR)) {
         return Err(format!(
             "{}: no node that was ever in a cluster has this workdir",
             workdir.display()

@@ -277,6 +277,9 @@ fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Re
 /// The topology with the number of shards that this node has now; the others hear of it when it enters the cluster.
 pub(crate) fn with_shards(topology: &Arc<Topology>, host_id: Uuid, shards: u32) -> Arc<Topology> {
     let (host_id, shards) = (HostId(host_id), u16::try_from(shards).unwrap_or(u16::MAX));
+    if topology.node(host_id).is_some_and(|node| node.shards == shards) {
+        return topology.clone();
+    }
     let mut next = Topology::clone(topology);
     match next.apply(&TopologyCommand::SetShards { host_id, shards }) {
         Ok(()) => Arc::new(next),
