@@ -103,20 +103,6 @@ fn a_proposal_that_nobody_finishes_is_found() {
     is_found(Bug::IgnoredProposal, &conditional_splits(), 0..8, complaint);
 }
 
-#[test]
-fn a_logged_batch_without_a_note_is_found() {
-    let scenario = ClusterScenario {
-        faults: ClusterFaults {
-            kills: true,
-            splits: true,
-            ..NO_FAULTS
-        },
-        rounds: 8,
-        ..ClusterScenario::new(5)
-    };
-    is_found(Bug::BatchWithoutNote, &scenario, 0..12, "a logged batch is half there");
-}
-
 fn conditional_splits() -> ClusterScenario {
     ClusterScenario {
         faults: ClusterFaults {

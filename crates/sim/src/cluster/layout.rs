@@ -37,11 +37,15 @@ impl Layout {
         let first = datacenters[0];
         places.extend((0..joiners).map(|joiner| (0, (first.nodes + joiner) % first.racks)));
         let class = "NetworkTopologyStrategy";
+        // Few, because each is flushed into files of its own, and all machines wait for every file that one syncs.
+        let tablets = if tablets {
+            "'enabled': true, 'initial': 2"
+        } else {
+            "'enabled': false"
+        };
         Self {
             copies: Copies(copies),
-            replication: format!(
-                "replication = {{'class': '{class}'{factors}}} AND tablets = {{'enabled': {tablets}}}"
-            ),
+            replication: format!("replication = {{'class': '{class}'{factors}}} AND tablets = {{{tablets}}}"),
             places,
         }
     }

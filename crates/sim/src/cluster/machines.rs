@@ -89,7 +89,7 @@ impl Cluster {
         let member = &self.members[node];
         let (shards, durability) = (member.shards.clone(), self.setup.durability);
         let (datacenter, rack) = self.setup.places[node].clone();
-        let machines = 4 * self.members.len() as u64;
+        let machines = self.members.len() as u64;
         let keeps_hints = self.setup.hints;
         let address = SocketAddr::new(self.sim.address(member.machine), CQL_PORT);
         let start = member.start.clone();
@@ -99,9 +99,9 @@ impl Cluster {
             let setup = Setup {
                 shards,
                 durability,
-                shard_bytes: 2 << 20,
+                shard_bytes: 8 << 20,
                 segment_bytes: 64 << 10,
-                log_bytes: (256 << 10) * u64::from(shards),
+                log_bytes: (1 << 20) * u64::from(shards),
             };
             let mut config = node::config::Config {
                 seeds: seeds.clone(),
