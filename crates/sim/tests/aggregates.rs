@@ -62,6 +62,8 @@ impl Story {
     fn begin(seed: u64, shards: &[u32]) -> Self {
         let setup = ClusterSetup {
             shards: shards.to_vec(),
+            places: vec![("datacenter1".to_owned(), "rack1".to_owned()); shards.len()],
+            hints: true,
             durability: Durability::Periodic(Duration::from_millis(100)),
             seeds: 1,
         };
