@@ -56,11 +56,13 @@ fn digests_that_nobody_compares_are_found() {
     let scenario = ClusterScenario {
         faults: ClusterFaults {
             splits: true,
+            wide_splits: true,
+            bad_links: true,
             ..NO_FAULTS
         },
         ..ClusterScenario::new(3)
     };
-    is_found(Bug::IgnoredDigest, &scenario, 0..4, "was promised");
+    is_found(Bug::IgnoredDigest, &scenario, 0..10, "was promised");
 }
 
 /// Nothing repairs replicas behind a split but hints, until somebody reads at more than ONE.
@@ -69,12 +71,14 @@ fn a_hint_that_is_dropped_is_found() {
     let scenario = ClusterScenario {
         faults: ClusterFaults {
             splits: true,
+            wide_splits: true,
+            bad_links: true,
             ..NO_FAULTS
         },
         rounds: 4,
         ..ClusterScenario::new(3)
     };
-    is_found(Bug::DroppedHint, &scenario, 0..6, "read at One: ");
+    is_found(Bug::DroppedHint, &scenario, 0..12, "read at One: ");
 }
 
 #[test]
