@@ -35,6 +35,8 @@ use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, Writ
 /// The table of notes. It has no rows anywhere, and a node that does not know notes passes them by.
 const NOTES: TableId = TableId(Uuid::from_u128(0xce70_ba7c_0000_4000_8000_0000_0000_0001));
 const NOTE_BYTES: usize = 16 + 16 + 2 + 8 + 1;
+/// The protocol's code of a failure without a code of its own.
+const UNKNOWN_FAILURE: u16 = 0;
 /// On how many other nodes a batch is noted.
 const HOLDERS: usize = 2;
 /// Most bytes of open batches of one shard; what is above is refused, unless it is the only one.
@@ -156,6 +158,16 @@ impl Coordinator {
         let writing = Writing(self, id);
         noted.map_err(|e| match e {
             ReplicaError::Overloaded(_) => CoordinatorError::Overloaded(e.to_string()),
+            ReplicaError::Log(reason) => CoordinatorError::WriteFailure {
+                tally: Tally {
+                    consistency: Consistency::One,
+                    received: 0,
+                    block_for: 1,
+                },
+                kind: WriteKind::BatchLog,
+                failures: vec![(Self::address(&view, view.me), UNKNOWN_FAILURE)],
+                reason,
+            },
             e => CoordinatorError::Internal(e.to_string()),
         })?;
         if let Err(e) = self.store_at(&view, &holders, &note, &mutations).await {

@@ -173,6 +173,18 @@ fn a_deletion_in_doubt_that_a_read_has_seen_stays_seen() {
     play(&ClusterScenario::of_seed(1014), 1014);
 }
 
+/// A node asked itself for what a shard had that it had no more.
+#[test]
+fn a_node_that_comes_back_with_fewer_shards_reads_from_those_it_has() {
+    play(&ClusterScenario::of_seed(3003), 3003);
+}
+
+/// Clients got a server error that no driver expects of a write.
+#[test]
+fn a_logged_batch_that_does_not_fit_on_the_disk_fails_as_a_write() {
+    play(&ClusterScenario::of_seed(8008), 8008);
+}
+
 #[test]
 fn the_same_seed_gives_the_same_run_of_a_whole_cluster() {
     let scenario = ClusterScenario {
