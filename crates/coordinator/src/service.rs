@@ -265,6 +265,10 @@ impl<'c> Stretch<'c> {
         mut from: (Token, Vec<u8>),
         inside: Option<Bound>,
     ) -> Result<(), ReplicaError> {
+        // Who asks may not know yet with how many shards this node was started: what another shard has would be missing.
+        if !store.covers(after, to) {
+            return Err(ReplicaError::NotHere(to));
+        }
         if let Some(bound) = inside {
             let read = PartitionRead {
                 token: from.0,

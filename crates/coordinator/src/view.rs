@@ -105,13 +105,7 @@ impl ClusterView {
                 let own = tablets.get(&table);
                 let map = match (own, &ring) {
                     (Some(map), _) => {
-                        // This node may have come back with another number, which the others have not been told yet.
-                        let here = u16::try_from(runtime::shard_count()).unwrap_or(u16::MAX);
-                        let shards = |node| match topology.numbered(node) {
-                            Some(_) if node == me => here,
-                            Some(node) => node.shards,
-                            None => 1,
-                        };
+                        let shards = |node| topology.numbered(node).map_or(1, |node| node.shards);
                         map.on_shards(shards).map_or_else(|| Arc::clone(map), Arc::new)
                     }
                     (None, Some(map)) => Arc::clone(map),

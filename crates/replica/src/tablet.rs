@@ -232,6 +232,18 @@ impl TableStore {
         self.tablets.get(i).filter(|t| t.range.contains(token))
     }
 
+    /// Whether every token above `after` up to `to` is of a tablet here.
+    pub fn covers(&self, after: Token, to: Token) -> bool {
+        let mut covered = after;
+        for range in self.tablets.iter().map(|tablet| tablet.range) {
+            if covered >= to || range.after > covered {
+                break;
+            }
+            covered = covered.max(range.to);
+        }
+        covered >= to
+    }
+
     /// The table as last altered.
     pub fn table(&self) -> Arc<Table> {
         self.table.borrow().clone()

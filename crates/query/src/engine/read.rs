@@ -345,7 +345,8 @@ impl Engine {
             }
             Position::BehindRow { key, .. } => {
                 let token = token_of(&key);
-                if store.tablet(token).is_some() {
+                // The rest of a partition is read with the tokens that it is among, not with those behind.
+                if (from..=to).contains(&token) && store.tablet(token).is_some() {
                     let flow = self.partition(select, run, consumer, token, &key).await?;
                     if flow != Flow::Continue && flow != Flow::SkipPartition {
                         return Ok(flow);
