@@ -77,8 +77,7 @@ def test_no_addition_is_lost_or_counted_twice_when_a_node_dies(cluster, sessions
         for one in adding:
             one.result()
     cluster.start(3)
-    while not all(up for (up,) in cql.rows(sessions[1], "SELECT up FROM system.cluster_status")):
-        pass
+    cluster.sees_itself_whole()
     add(1, 40)
     prepared = sessions[1].prepare(f"SELECT k, n FROM {table}")
     prepared.consistency_level = ConsistencyLevel.ALL

@@ -94,7 +94,7 @@ def test_a_node_of_another_cluster_name(cluster, witness, new_node):
 def test_a_seed_that_is_nobody(cluster, witness, new_node):
     node = new_node(seeds=[NOBODY])
     printed = node._spawn()
-    while "no connection" not in (line := printed.get(timeout=60)):
+    while "waiting to be let in by the seeds" not in (line := printed.get(timeout=60)):
         assert line is not None, node.log()
     witness.more(REQUESTS)
     assert node.alive, "it waits for its seed"

@@ -89,6 +89,16 @@ class Cluster:
     def restart(self, number):
         self.node(number).restart()
 
+    def sees_itself_whole(self):
+        """Wait until each node takes every node for alive."""
+
+        def all_up(node):
+            shown = [line.split()[0] for line in node.nodetool("status").splitlines() if line[:2] in ("UN", "UJ", "DN", "DJ")]
+            return len(shown) == len(self.nodes) and all(state.startswith("U") for state in shown)
+
+        for node in self.nodes:
+            eventually(f"{node.host} sees all nodes up", lambda node=node: all_up(node))
+
     def remove(self):
         for node in self.nodes:
             node.remove()

@@ -34,6 +34,8 @@ const CHECK_TIMEOUT: Duration = Duration::from_millis(300);
 const JOIN_TIMEOUT: Duration = Duration::from_secs(20);
 /// Between two rounds of asking the seeds.
 const ROUND: Duration = Duration::from_millis(500);
+/// How often a node that waits for its seeds says so.
+const TELL_INTERVAL: Duration = Duration::from_secs(3);
 
 /// The Raft group of a cluster.
 pub(crate) fn group_of(cluster_id: Uuid) -> u64 {
@@ -243,6 +245,7 @@ impl Candidate<'_> {
         let is_first = self.config.seeds.first().is_none_or(|seed| *seed == own);
         let begun = runtime::now();
         let mut last_reason = "no seed answers".to_owned();
+        let mut told_at = begun;
         loop {
             let mut may_form = is_first;
             let mut all_answered = true;
@@ -278,6 +281,11 @@ impl Candidate<'_> {
                     "in {:.0} s none of the seeds let it in ({last_reason})",
                     waited.as_secs_f64()
                 )));
+            }
+            if runtime::now() - told_at >= TELL_INTERVAL {
+                told_at = runtime::now();
+                let seeds: Vec<String> = others.iter().map(SocketAddr::to_string).collect();
+                log::info!("waiting to be let in by the seeds {}: {last_reason}", seeds.join(", "));
             }
             runtime::sleep(ROUND).await;
         }
