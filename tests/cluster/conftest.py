@@ -17,7 +17,7 @@ def cluster(request):
     """Three nodes that the tests of a file share; each test leaves all of them running."""
     cluster = Cluster(3, runtime=request.config.getoption("--runtime"))
     try:
-        yield cluster.form()
+        yield cluster.form().known_to_clients()
     finally:
         cluster.remove()
 

@@ -86,7 +86,7 @@ def cluster(request, directory, authority, tls_port):
     for node in cluster:
         node.options = [*node.options, "--options-file", str(options_file(directory, authority, node.host))]
     try:
-        yield cluster.form()
+        yield cluster.form().known_to_clients()
     finally:
         cluster.remove()
 

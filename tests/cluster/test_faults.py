@@ -48,7 +48,7 @@ def cluster(request, small_disk, tmp_path_factory):
         (workdir / f"node{number}").mkdir(exist_ok=True)
     cluster = Cluster(3, workdir=workdir, options=options, runtime=request.config.getoption("--runtime"))
     try:
-        yield cluster.form()
+        yield cluster.form().known_to_clients()
     finally:
         cluster.remove()
 

@@ -23,7 +23,7 @@ NOBODY = 77
 def cluster(request):
     cluster = Cluster(3, runtime=request.config.getoption("--runtime"))
     try:
-        yield cluster.form()
+        yield cluster.form().known_to_clients()
     finally:
         cluster.remove()
 

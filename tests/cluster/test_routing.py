@@ -27,7 +27,7 @@ KEYSPACES = {
 def cluster(request):
     cluster = Cluster(3, smp=SHARDS, runtime=request.config.getoption("--runtime"))
     try:
-        yield cluster.form()
+        yield cluster.form().known_to_clients()
     finally:
         cluster.remove()
 

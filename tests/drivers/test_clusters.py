@@ -33,7 +33,7 @@ DRIVERS = {
 def cluster(request):
     cluster = Cluster(3, smp=SHARDS, runtime=request.config.getoption("--runtime"))
     try:
-        yield cluster.form()
+        yield cluster.form().known_to_clients()
     finally:
         cluster.remove()
 

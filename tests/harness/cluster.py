@@ -115,6 +115,16 @@ class Cluster:
 
     # --- what clients see ---
 
+    def known_to_clients(self):
+        """Wait until each node tells clients of all others: a driver that asks before takes ten seconds to ask again."""
+        others = len(self.nodes) - 1
+        for number, node in enumerate(self.nodes, 1):
+            with self.driver(only=number) as driver:
+                session = driver.connect()
+                ask = "SELECT peer FROM system.peers"
+                eventually(f"{node.host} tells of {others} others", lambda: len(list(session.execute(ask))) == others)
+        return self
+
     def driver(self, only=None, consistency="QUORUM", **options):
         """A driver that knows all nodes and picks replicas; with `only`, one that asks this node alone."""
         # Not everyone who starts a cluster has the driver.

@@ -224,35 +224,39 @@ struct NodeListener {
     engine: Rc<Engine>,
 }
 
-impl NodeListener {
-    /// Tells clients who came and who went.
-    fn tell_of_members(&self, former: &Topology, next: &Topology) {
-        let serving = |topology: &Topology| -> BTreeMap<HostId, SocketAddr> {
-            let members = topology.members().filter(|n| n.state.serves_reads());
-            members.map(|n| (n.host_id, n.native)).collect()
-        };
-        let (before, after) = (serving(former), serving(next));
-        let came = after.iter().filter(|(id, _)| !before.contains_key(id));
-        let went = before.iter().filter(|(id, _)| !after.contains_key(id));
-        let changes: Vec<(TopologyChange, SocketAddr)> = came
-            .map(|(_, native)| (TopologyChange::NewNode, *native))
-            .chain(went.map(|(_, native)| (TopologyChange::RemovedNode, *native)))
-            .collect();
-        for shard in 0..runtime::shard_count() {
-            let changes = changes.clone();
-            drop(runtime::submit_to(ShardId(shard), move || {
-                if let Some(server) = runtime::local::<Server>() {
-                    changes
-                        .iter()
-                        .for_each(|(change, native)| server.topology_changed(*change, *native));
-                }
-            }));
-        }
+/// The members that clients can ask, and where.
+fn serving(topology: &Topology) -> BTreeMap<HostId, SocketAddr> {
+    let members = topology.members().filter(|n| n.state.serves_reads());
+    members.map(|n| (n.host_id, n.native)).collect()
+}
+
+/// Tells clients who came and who went.
+fn tell_of_members(before: &BTreeMap<HostId, SocketAddr>, after: &BTreeMap<HostId, SocketAddr>) {
+    let came = after.iter().filter(|(id, _)| !before.contains_key(id));
+    let went = before.iter().filter(|(id, _)| !after.contains_key(id));
+    let changes: Vec<(TopologyChange, SocketAddr)> = came
+        .map(|(_, native)| (TopologyChange::NewNode, *native))
+        .chain(went.map(|(_, native)| (TopologyChange::RemovedNode, *native)))
+        .collect();
+    if changes.is_empty() {
+        return;
+    }
+    for shard in 0..runtime::shard_count() {
+        let changes = changes.clone();
+        drop(runtime::submit_to(ShardId(shard), move || {
+            if let Some(server) = runtime::local::<Server>() {
+                changes
+                    .iter()
+                    .for_each(|(change, native)| server.topology_changed(*change, *native));
+            }
+        }));
     }
 }
 
-/// Keeps what the system tables say of the members true. To be spawned; ends never.
+/// Keeps what the system tables say of the members true, and tells clients when that changes: afterwards, so that a client that was too late
+/// for the event finds the node in the table. To be spawned; ends never.
 async fn describe_members(shared: Arc<Shared>, cluster: Rc<Cluster>) {
+    let mut told = serving(&cluster.metadata().topology);
     loop {
         let metadata = cluster.metadata();
         let versions = cluster.peer_schema_versions();
@@ -276,6 +280,9 @@ async fn describe_members(shared: Arc<Shared>, cluster: Rc<Cluster>) {
         if let Some(node) = metadata.topology.node(me) {
             shared.note_members(in_decimal(&node.tokens), node.state, peers);
         }
+        let now = serving(&metadata.topology);
+        tell_of_members(&told, &now);
+        told = now;
         runtime::sleep(MEMBERS_POLL).await;
     }
 }
@@ -295,7 +302,6 @@ impl Listener for NodeListener {
                 }
             };
             let former = self.engine.coordinator.view();
-            self.tell_of_members(&former.topology, &next.topology);
             let old = Arc::downgrade(&former);
             drop(former);
             self.engine.adopt(next.schema.clone(), view).await;
