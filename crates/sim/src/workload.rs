@@ -452,6 +452,12 @@ impl Clients {
         worker.borrow_mut().forget_paging(index);
         worker.borrow_mut().tables[index].pending = Some(change.clone());
         match self.ask(worker, client, &text).await? {
+            // As if there had been no answer: what a node that drains has proposed may be agreed on.
+            Answer::Error { message, .. }
+                if message.contains("the node stops; the metadata change may have happened") =>
+            {
+                Err(Stop::Lost)
+            }
             Answer::Error { code, message } => {
                 self.tolerate(code, &message, false, &text)?;
                 if change == SchemaChange::Truncate {
