@@ -22,6 +22,15 @@ def cluster(request):
         cluster.remove()
 
 
+@pytest.fixture
+def sessions(cluster):
+    """By node, a session that asks it alone."""
+    drivers = {number: cluster.driver(only=number) for number, _ in enumerate(cluster, 1)}
+    yield {number: driver.connect() for number, driver in drivers.items()}
+    for driver in drivers.values():
+        driver.shutdown()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
     """A failed test shows what its nodes printed."""

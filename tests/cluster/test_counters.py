@@ -13,14 +13,6 @@ NODES = (1, 2, 3)
 KEYS = 4
 
 
-@pytest.fixture
-def sessions(cluster):
-    drivers = {number: cluster.driver(only=number) for number in NODES}
-    yield {number: driver.connect() for number, driver in drivers.items()}
-    for driver in drivers.values():
-        driver.shutdown()
-
-
 @pytest.fixture(params=[1, 3], ids=["one copy", "three copies"])
 def counters(sessions, request):
     name = cql.unique("ks")

@@ -13,14 +13,6 @@ ROUNDS = 10
 
 
 @pytest.fixture
-def sessions(cluster):
-    drivers = {number: cluster.driver(only=number) for number in NODES}
-    yield {number: driver.connect() for number, driver in drivers.items()}
-    for driver in drivers.values():
-        driver.shutdown()
-
-
-@pytest.fixture
 def keyspace(sessions):
     name = cql.unique("ks")
     session = sessions[1]

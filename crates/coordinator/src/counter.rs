@@ -62,7 +62,6 @@ impl Turns {
 }
 
 /// Additions that one leader makes.
-#[derive(Clone)]
 struct Share {
     mutations: Vec<Addressed>,
     /// The replicas that may lead, best first.
@@ -145,7 +144,7 @@ impl Coordinator {
         share: Share,
         level: Consistency,
     ) -> Result<(), CoordinatorError> {
-        let deadline = runtime::now() + self.counter_timeout();
+        let deadline = runtime::now() + self.timeouts.get().counter;
         let tally = || {
             let table = share.mutations.first().and_then(|(_, bytes)| Mutation::new(bytes));
             let route = table.and_then(|m| view.route(m.table));
@@ -190,10 +189,6 @@ impl Coordinator {
         )))
     }
 
-    fn counter_timeout(&self) -> std::time::Duration {
-        self.timeouts.get().counter
-    }
-
     /// Asks one replica to lead. Ok is what it says; Err is that it does not.
     async fn lead_at(
         self: &Rc<Self>,
@@ -232,13 +227,16 @@ impl Coordinator {
         is_foreign: bool,
     ) -> Result<Result<(), CoordinatorError>, ReplicaError> {
         let mut added: Vec<Addressed> = Vec::with_capacity(additions.len());
+        let mut outcome = Ok(());
         for (token, bytes) in &additions {
             match self.add_here(*token, bytes, deadline, is_foreign).await {
                 Ok(mutation) => added.push((*token, mutation)),
-                // What came before it is there: the others may not be told that nothing happened.
-                Err(error) if !added.is_empty() => return Ok(Err(self.failed_here(level, &error))),
-                Err(error @ ReplicaError::Log(_)) => return Ok(Err(self.failed_here(level, &error))),
-                Err(error) => return Err(error),
+                Err(error) if added.is_empty() && !matches!(error, ReplicaError::Log(_)) => return Err(error),
+                // It, or what came before it, may be there: who asked may not be told that nothing happened, and the others learn of it.
+                Err(error) => {
+                    outcome = Err(self.failed_here(level, &error));
+                    break;
+                }
             }
         }
         let view = self.view();
@@ -247,11 +245,11 @@ impl Coordinator {
             route.is_some_and(|route| WriteTargets::new(&route.map.tablet_of(*token)).all().count() > 1)
         };
         if !added.iter().any(has_others) {
-            return Ok(Ok(()));
+            return Ok(outcome);
         }
         let told = self.write(added, level, WriteKind::Counter, false).await;
         // Whatever kept the others from being told, it is added here.
-        Ok(told.map_err(|error| match error {
+        Ok(outcome.and(told.map_err(|error| match error {
             CoordinatorError::Unavailable(unavailable) => CoordinatorError::WriteTimeout {
                 tally: Tally {
                     consistency: level,
@@ -262,7 +260,7 @@ impl Coordinator {
                 missing: "replicas that went down meanwhile".to_owned(),
             },
             other => other,
-        }))
+        })))
     }
 
     fn failed_here(&self, level: Consistency, error: &ReplicaError) -> CoordinatorError {
