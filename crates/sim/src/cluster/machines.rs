@@ -198,6 +198,17 @@ impl Cluster {
         }
     }
 
+    /// Of a million requests between two nodes, so many come twice, and so many behind later ones.
+    pub fn disturb_messages(&mut self, repeated_per_million: u64, overtaken_per_million: u64) {
+        for from in 0..self.size() {
+            for to in (0..self.size()).filter(|to| *to != from) {
+                let (from, to) = (self.machine(from), self.machine(to));
+                self.sim
+                    .set_message_faults(from, to, repeated_per_million, overtaken_per_million);
+            }
+        }
+    }
+
     /// Leaves a node's disk that much room; None ends that.
     pub fn set_disk_room(&mut self, node: usize, room: Option<u64>) {
         let machine = self.machine(node);
