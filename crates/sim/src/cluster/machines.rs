@@ -99,7 +99,7 @@ impl Cluster {
             let setup = Setup {
                 shards,
                 durability,
-                shard_bytes: 8 << 20,
+                shard_bytes: 2 << 20,
                 segment_bytes: 64 << 10,
                 log_bytes: (1 << 20) * u64::from(shards),
             };
