@@ -9,7 +9,7 @@ use crate::driver::Driver;
 use crate::executor;
 use crate::sim;
 use crate::start::AbortOnPanic;
-use crate::task::JoinHandle;
+use crate::task::{JoinHandle, Work};
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
@@ -25,8 +25,6 @@ const OFFLOAD_THREADS: usize = 4;
 
 /// Threads for file operations of the epoll backend: near the knee of most disks.
 const FILE_THREADS: usize = 16;
-
-type Work = Box<dyn FnOnce() + Send>;
 
 /// The pools of a node.
 pub(crate) struct Pools {
@@ -73,7 +71,8 @@ pub(crate) async fn run_file_operation<T: Send + 'static>(work: impl FnOnce() ->
 }
 
 /// Runs long background work (flush, compaction) on a thread of its own with lower priority. At most [`jobs_max`] run at once; the
-/// others wait in order. Jobs may use `fs` and `now`; they are no shard. In the simulator a job runs as a whole at a later virtual time. When the node ends, running jobs are not waited for.
+/// others wait in order. Jobs may use `fs` and `now`; they are no shard. In the simulator a job runs as a whole at a later virtual time, and
+/// its result comes when the time that it took has passed. When the node ends, running jobs are not waited for.
 pub fn spawn_job<T: Send + 'static>(name: &str, work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
     let (work, handle) = JoinHandle::for_job(work);
     executor::with(|executor| match &executor.driver {
@@ -206,7 +205,7 @@ fn work(shared: &PoolShared) {
         if shared.low_priority {
             name_thread(&name);
         }
-        work();
+        work()();
     }
 }
 

@@ -14,6 +14,9 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 
+/// What a thread beside the shards is to do; it returns what makes the result known.
+pub(crate) type Work = Box<dyn FnOnce() -> Box<dyn FnOnce() + Send> + Send>;
+
 /// A task without its result's type.
 pub(crate) type TaskFuture = Pin<Box<dyn Future<Output = ()>>>;
 
@@ -171,7 +174,7 @@ impl<T> JoinHandle<T> {
     }
 
     /// The closure that fills the handle from any thread, and the handle.
-    pub(crate) fn for_job(work: impl FnOnce() -> T + Send + 'static) -> (Box<dyn FnOnce() + Send>, Self)
+    pub(crate) fn for_job(work: impl FnOnce() -> T + Send + 'static) -> (Work, Self)
     where
         T: Send + 'static,
     {
@@ -182,13 +185,16 @@ impl<T> JoinHandle<T> {
         let handle = Self(Inner::Job(Arc::clone(&result)));
         let work = Box::new(move || {
             let value = work();
-            let mut result = result.lock().expect("no code panics while it holds a job's result");
-            result.value = Some(value);
-            let waiter = result.waiter.take();
-            drop(result);
-            if let Some(waiter) = waiter {
-                waiter.wake();
-            }
+            let publish: Box<dyn FnOnce() + Send> = Box::new(move || {
+                let mut result = result.lock().expect("no code panics while it holds a job's result");
+                result.value = Some(value);
+                let waiter = result.waiter.take();
+                drop(result);
+                if let Some(waiter) = waiter {
+                    waiter.wake();
+                }
+            });
+            publish
         });
         (work, handle)
     }

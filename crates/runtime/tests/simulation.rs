@@ -254,6 +254,51 @@ fn a_crash_in_the_middle_of_a_job_ends_the_whole_process() {
 }
 
 #[test]
+fn a_job_on_a_slow_disk_takes_its_time_and_holds_nobody_up() {
+    let mut simulation = Simulation::new(7);
+    let node = simulation.add_node(1);
+    simulation.set_disk_delay(node, Duration::from_millis(20));
+    let (ticks, done) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(None)));
+    let (counted, ended) = (Rc::clone(&ticks), Rc::clone(&done));
+    simulation.start(node, move |_| {
+        let (ticks, done) = (Rc::clone(&counted), Rc::clone(&ended));
+        Box::pin(async move {
+            let begun = now();
+            let job = spawn_job("flush", move || {
+                (0_u64..100).for_each(|number| fs::write("/file", &number.to_le_bytes()).expect("the disk works"));
+                now() - begun
+            });
+            drop(spawn(async move {
+                loop {
+                    sleep(Duration::from_millis(10)).await;
+                    ticks.set(ticks.get() + 1);
+                }
+            }));
+            let inside = job.await;
+            done.set(Some((inside, now() - begun)));
+            std::future::pending::<()>().await;
+        })
+    });
+    simulation.run_for(SECOND);
+    assert!(
+        ticks.get() > 90,
+        "a task that wakes a hundred times a second woke {} times",
+        ticks.get()
+    );
+    assert_eq!(
+        done.get(),
+        None,
+        "a hundred writes that take 20 ms each take longer than a second"
+    );
+    assert!(simulation.run_until(10 * SECOND, || done.get().is_some()), "it ends");
+    let (inside, outside) = done.get().expect("it has ended");
+    assert!(
+        inside >= 2 * SECOND && outside >= inside && outside < inside + SECOND,
+        "by the job's clock it took {inside:?}, by that of who waited {outside:?}"
+    );
+}
+
+#[test]
 fn a_failing_disk_and_a_full_disk_answer_with_errors() {
     let mut simulation = Simulation::new(4);
     let node = simulation.add_node(1);

@@ -9,20 +9,21 @@ use stdx::planted::Bug;
 const NONE: ClusterFaults = ClusterFaults::NONE;
 
 /// Plays seeds until one of them finds the bug: by the promise that it breaks, not by an error that it causes.
-fn is_found(bug: Bug, scenario: &ClusterScenario, seeds: std::ops::Range<u64>, complaint: &str) {
+fn is_found(bug: Bug, scenario: &ClusterScenario, seeds: std::ops::Range<u64>, complaints: &[&str]) {
     let planted = ClusterScenario {
         planted: Some(bug),
         ..scenario.clone()
     };
     let mut others = Vec::new();
     for seed in seeds {
-        match planted.run(seed) {
-            Err(failure) if failure.to_string().contains(complaint) => return,
-            Err(failure) => others.push(failure.to_string()),
-            Ok(_) => {}
+        let Err(failure) = planted.run(seed) else { continue };
+        let text = failure.to_string();
+        if complaints.iter().any(|complaint| text.contains(complaint)) {
+            return;
         }
+        others.push(text);
     }
-    panic!("{bug:?} was planted, and no seed complained of \"{complaint}\", but of {others:?}");
+    panic!("{bug:?} was planted, and no seed complained of {complaints:?}, but of {others:?}");
 }
 
 /// Three nodes with three copies, which these faults strike so many times.
@@ -57,18 +58,18 @@ fn a_quorum_that_is_skipped_is_found() {
         wide_splits: false,
         ..SPLITS
     };
-    is_found(Bug::SkippedQuorum, &three_nodes(3, faults), 0..4, "was promised");
+    is_found(Bug::SkippedQuorum, &three_nodes(3, faults), 0..4, &["was promised"]);
 }
 
 #[test]
 fn digests_that_nobody_compares_are_found() {
-    is_found(Bug::IgnoredDigest, &three_nodes(3, SPLITS), 0..10, "was promised");
+    is_found(Bug::IgnoredDigest, &three_nodes(3, SPLITS), 0..10, &["was promised"]);
 }
 
 /// Nothing repairs replicas behind a split but hints, until somebody reads at more than ONE.
 #[test]
 fn a_hint_that_is_dropped_is_found() {
-    is_found(Bug::DroppedHint, &three_nodes(4, SPLITS), 0..12, "read at One: ");
+    is_found(Bug::DroppedHint, &three_nodes(4, SPLITS), 0..12, &["read at One: "]);
 }
 
 #[test]
@@ -82,18 +83,18 @@ fn a_promise_that_is_not_synced_is_found() {
         conditional_only: true,
         ..three_nodes(8, faults)
     };
-    is_found(Bug::UnsyncedPromise, &scenario, 0..12, "no order fits");
+    is_found(Bug::UnsyncedPromise, &scenario, 0..12, &["no order fits"]);
 }
 
 #[test]
 fn a_proposal_that_is_accepted_against_a_promise_is_found() {
     let scenario = conditional_splits();
-    is_found(Bug::AcceptedWithoutPromise, &scenario, 0..8, "no order fits");
+    is_found(Bug::AcceptedWithoutPromise, &scenario, 0..8, &["no order fits"]);
 }
 
 #[test]
 fn a_proposal_that_nobody_finishes_is_found() {
-    let complaint = "CAS operation result is unknown";
+    let complaint = &["CAS operation result is unknown"];
     is_found(Bug::IgnoredProposal, &conditional_splits(), 0..8, complaint);
 }
 
@@ -119,7 +120,7 @@ fn a_logged_batch_that_nobody_noted_is_found() {
         hints: false,
         ..with_copies(1, three_nodes(4, faults))
     };
-    let complaint = "a logged batch is half there";
+    let complaint = &["a logged batch is half there"];
     is_found(Bug::BatchWithoutNote, &scenario, 0..8, complaint);
 }
 
@@ -129,7 +130,8 @@ fn metadata_that_is_not_synced_is_found() {
         blackouts: true,
         ..NONE
     };
-    let complaint = "was acknowledged as";
+    // Where the log has a hole the node says so itself.
+    let complaint = &["was acknowledged as", "it no longer knows what it has promised"];
     is_found(Bug::UnsyncedMetadata, &three_nodes(1, faults), 0..12, complaint);
 }
 
@@ -141,5 +143,5 @@ fn an_addition_that_counts_twice_when_its_request_comes_twice_is_found() {
         ..NONE
     };
     let scenario = with_copies(2, three_nodes(1, faults));
-    is_found(Bug::RepeatedRequest, &scenario, 0..6, "a counter is");
+    is_found(Bug::RepeatedRequest, &scenario, 0..6, &["a counter is"]);
 }

@@ -21,6 +21,7 @@ use crate::gate::SHARDS_MAX;
 use crate::group::Group;
 use crate::mailbox::Mailboxes;
 use crate::start::Node;
+use crate::task::Work;
 use disk::Disk;
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -467,11 +468,16 @@ fn drop_process(world: &Rc<World>, machine: &Rc<SimulatedNode>) {
     }
 }
 
-/// Runs work of a pool at a later time.
-pub(crate) fn run_later(driver: &SimulatedDriver, least: Duration, most: Duration, work: Box<dyn FnOnce() + Send>) {
+/// Runs work of a pool at a later time. All its effects but its result are there at once; the result comes when as much time has passed
+/// as the work took.
+pub(crate) fn run_later(driver: &SimulatedDriver, least: Duration, most: Duration, work: Work) {
     let (node, incarnation) = (driver.node, driver.world.node(driver.node).incarnation.get());
     let delay = driver.world.latency(least, most);
-    driver
-        .world
-        .after(delay, move |world| run_on_node(world, node, incarnation, work));
+    driver.world.after(delay, move |world| {
+        let mut publish = None;
+        let taken = world.aside(|| run_on_node(world, node, incarnation, || publish = Some(work())));
+        if let Some(publish) = publish {
+            world.after(taken, move |world| run_on_node(world, node, incarnation, publish));
+        }
+    });
 }

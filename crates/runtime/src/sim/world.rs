@@ -23,6 +23,8 @@ const LOOK_AT_CLOCK: u64 = 20;
 
 pub(crate) struct World {
     nanos: Cell<u64>,
+    /// What a thread beside the shards has taken so far, while it runs: nobody else waits for it.
+    aside: Cell<Option<Duration>>,
     random: RefCell<Generator>,
     trace: Cell<u64>,
     events: RefCell<BinaryHeap<Event>>,
@@ -92,6 +94,7 @@ impl World {
     pub(crate) fn new(seed: u64) -> Rc<Self> {
         Rc::new(Self {
             nanos: Cell::new(1_000_000_000),
+            aside: Cell::new(None),
             random: RefCell::new(Generator::from_seed(seed)),
             trace: Cell::new(seed),
             events: RefCell::default(),
@@ -106,11 +109,21 @@ impl World {
     }
 
     pub(crate) fn now(&self) -> Instant {
-        Instant::from_nanos(self.nanos.get())
+        Instant::from_nanos(self.nanos.get()) + self.aside.get().unwrap_or_default()
     }
 
     pub(crate) fn advance(&self, by: Duration) {
-        self.nanos.set((self.now() + by).as_nanos());
+        match self.aside.get() {
+            Some(taken) => self.aside.set(Some(taken + by)),
+            None => self.nanos.set((self.now() + by).as_nanos()),
+        }
+    }
+
+    /// Runs the work of another thread: time passes in it, and not for the others. How long it took.
+    pub(crate) fn aside(&self, work: impl FnOnce()) -> Duration {
+        self.aside.set(Some(Duration::ZERO));
+        work();
+        self.aside.take().unwrap_or_default()
     }
 
     pub(crate) fn advance_to(&self, instant: Instant) {
