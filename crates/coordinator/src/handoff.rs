@@ -41,11 +41,11 @@ impl Coordinator {
 
     /// Notes for a replica that it did not get these mutations. Whether all of them are noted; with `is_acknowledgement` also, whether
     /// they survive that the process is killed.
-    pub(crate) fn missed(
+    pub(crate) fn missed<'m>(
         &self,
         view: &ClusterView,
         replica: Replica,
-        mutations: &[Addressed],
+        mutations: impl IntoIterator<Item = &'m Addressed>,
         is_acknowledgement: bool,
     ) -> bool {
         let (Some(hints), Some(node)) = (self.hints(), view.topology.numbered(replica.node)) else {

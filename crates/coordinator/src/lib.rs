@@ -16,11 +16,13 @@ mod batchlog;
 mod counter;
 mod digest;
 mod error;
+mod fan;
 mod gather;
 mod handoff;
 mod latency;
 mod message;
 mod paxos;
+mod paxos_learn;
 mod paxos_message;
 mod paxos_replica;
 mod read;
@@ -162,6 +164,9 @@ pub struct Metrics {
     pub aggregate_parts: u64,
 }
 
+/// What acceptors take to answer, until it is known.
+const PHASE_USUAL: Duration = Duration::from_millis(5);
+
 type Job = Pin<Box<dyn Future<Output = ()>>>;
 
 /// Forgets a table's data on all shards of this node.
@@ -189,6 +194,8 @@ pub struct Coordinator {
     latencies: RefCell<BTreeMap<TableId, Rc<TableLatencies>>>,
     /// The timestamp of this shard's last ballot.
     last_ballot_us: Cell<i64>,
+    /// What acceptors usually take to answer.
+    phase_usual: Cell<Duration>,
 }
 
 impl Coordinator {
@@ -212,6 +219,7 @@ impl Coordinator {
             aggregates: RefCell::default(),
             latencies: RefCell::default(),
             last_ballot_us: Cell::default(),
+            phase_usual: Cell::new(PHASE_USUAL),
         })
     }
 
@@ -337,6 +345,10 @@ impl Coordinator {
         names.join(", ")
     }
 
+    fn unreachable() -> TargetError {
+        TargetError::Refused("this node has no connections to others".to_owned())
+    }
+
     /// Asks a shard of another node.
     async fn call(
         &self,
@@ -346,9 +358,8 @@ impl Coordinator {
         body: Vec<u8>,
         timeout: Duration,
     ) -> Result<Vec<u8>, TargetError> {
-        let unreachable = || TargetError::Refused("this node has no connections to others".to_owned());
-        let rpc = self.rpc.as_ref().ok_or_else(unreachable)?;
-        let peer = view.peer(replica.node).ok_or_else(unreachable)?;
+        let rpc = self.rpc.as_ref().ok_or_else(Self::unreachable)?;
+        let peer = view.peer(replica.node).ok_or_else(Self::unreachable)?;
         let answer = rpc
             .call(&peer, u32::from(replica.shard), verb as u16, body, timeout)
             .await;
@@ -378,30 +389,6 @@ impl Coordinator {
             service::apply(&Coordinator::local().shard, &mutations, all_or_nothing, false).await
         });
         Ok(applied.await?)
-    }
-
-    /// Has a stretch read by one replica, here or elsewhere.
-    async fn ask(
-        &self,
-        view: &ClusterView,
-        replica: Replica,
-        command: ReadCommand,
-        table: &schema::Table,
-        timeout: Duration,
-    ) -> Result<Answer, TargetError> {
-        if replica.node != view.me {
-            let answer = self.call(view, replica, Verb::Read, command.encode(), timeout).await?;
-            return Answer::decode(&answer, table)
-                .map_err(|e| TargetError::Failed(format!("a malformed answer to a read: {e}")));
-        }
-        let shard = ShardId(u32::from(replica.shard));
-        if shard == self.shard.id() {
-            return Ok(service::read(&self.shard, &command).await?);
-        }
-        let read = runtime::submit_async_to(shard, move || async move {
-            service::read(&Coordinator::local().shard, &command).await
-        });
-        Ok(read.await?)
     }
 }
 
@@ -445,8 +432,9 @@ impl Handler for ReplicaHandler {
                 Ok((level, additions)) => later(async move {
                     let coordinator = Coordinator::local();
                     let deadline = runtime::now() + coordinator.timeouts().counter;
-                    let led = coordinator.lead(additions, level, deadline, true).await;
-                    led.map(|result| counter::encode_answer(&result)).map_err(remote)
+                    // A task of its own: what one replica has added the others are told, or it is hinted, though the caller gives up.
+                    let led = runtime::spawn(async move { coordinator.lead(additions, level, deadline, true).await });
+                    led.await.map(|result| counter::encode_answer(&result)).map_err(remote)
                 }),
                 Err(e) => malformed(e),
             };
@@ -462,10 +450,13 @@ impl Handler for ReplicaHandler {
         }
         if request.verb == Verb::Paxos as u16 {
             return match PaxosRequest::decode(request.body) {
-                Ok(request) => later(async move {
-                    let answer = paxos_replica::handle(&shard, &request).await.map_err(remote)?;
-                    Ok(answer.encode(request.table))
-                }),
+                Ok(request) => {
+                    let (table, answering) = (request.table, paxos_replica::handle(&shard, request));
+                    later(async move {
+                        let answer = answering.await.map_err(remote)?;
+                        Ok(answer.encode(table))
+                    })
+                }
                 Err(e) => malformed(e),
             };
         }

@@ -13,16 +13,18 @@ use std::time::Duration;
 use mutation::PartitionBlock;
 use mutation::merge::merge_blocks;
 use replica::split_block;
+use runtime::ShardId;
 use schema::Table;
 use stdx::planted::{self, Bug};
 use topology::{Acks, Consistency, ReadTargets, Replica, ReplicaCounts, ReplicaList, Requirement};
 use types::Token;
 use types::token::token_of;
 
+use crate::fan::{Came, Fan};
 use crate::gather::Gather;
 use crate::latency::{Latencies, TableLatencies};
 use crate::message::{Answer, Extent, ReadCommand, difference};
-use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, spawn};
+use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, Verb, service, spawn};
 
 /// How much of a read one round of requests asks for.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +43,6 @@ struct Feed {
     left: Option<Extent>,
 }
 
-type Outcome = (Replica, bool, Result<Answer, TargetError>);
 /// Who was repaired.
 type Repaired = (Replica, Result<(), TargetError>);
 
@@ -253,17 +254,32 @@ impl ReplicatedRead {
         chosen
     }
 
-    fn send(&self, replica: Replica, command: ReadCommand, gather: &Rc<Gather<Outcome>>) {
-        let (coordinator, view, table) = (
-            Rc::clone(&self.coordinator),
-            Arc::clone(&self.view),
-            Arc::clone(&self.table),
-        );
-        let (gather, timeout, digest_only) = (Rc::clone(gather), self.timeout, command.digest_only);
-        spawn(async move {
-            let answer = coordinator.ask(&view, replica, command, &table, timeout).await;
-            gather.put((replica, digest_only, answer));
-        });
+    fn send(&self, fan: &mut Fan<Answer>, replica: Replica, command: ReadCommand) {
+        let coordinator = &self.coordinator;
+        if replica.node != self.view.me {
+            fan.call(
+                (coordinator, &self.view),
+                replica,
+                Verb::Read,
+                command.encode(),
+                self.timeout,
+            );
+        } else if ShardId(u32::from(replica.shard)) == coordinator.shard.id() {
+            let shard = Rc::clone(&coordinator.shard);
+            fan.here(replica, async move { service::read(&shard, &command).await });
+        } else {
+            fan.beside(replica, move |there| async move {
+                service::read(&there.shard, &command).await
+            });
+        }
+    }
+
+    fn answer(&self, came: Result<Came<Answer>, TargetError>) -> Result<Answer, TargetError> {
+        match came? {
+            Came::Here(answer) => Ok(answer),
+            Came::There(body) => Answer::decode(&body, &self.table)
+                .map_err(|e| TargetError::Failed(format!("a malformed answer to a read: {e}"))),
+        }
     }
 
     /// Reads a stretch from one replica and compares it with the others'.
@@ -272,11 +288,13 @@ impl ReplicatedRead {
         let began = runtime::now();
         let deadline = began + self.timeout;
         let mut speculates = self.latencies().delay().map(|delay| began + delay);
-        let gather: Rc<Gather<Outcome>> = Gather::new();
+        let mut fan = Fan::new();
         let chosen = self.chosen();
         for (i, replica) in chosen.iter().enumerate() {
-            self.send(*replica, self.command(extent.clone(), i > 0), &gather);
+            self.send(&mut fan, *replica, self.command(extent.clone(), i > 0));
         }
+        // Those that were asked for a digest and have not answered.
+        let mut digesting: ReplicaList = chosen.iter().skip(1).copied().collect();
         let mut spare: VecDeque<Replica> = self
             .targets
             .live()
@@ -297,7 +315,7 @@ impl ReplicatedRead {
                 return Err(self.read_failure(&acks, data.is_some(), &failures, &outstanding));
             }
             let until = speculates.map_or(deadline, |at| at.min(deadline));
-            let Some((replica, was_digest, answer)) = gather.next(until).await else {
+            let Some((replica, came)) = fan.next(until).await else {
                 if runtime::now() >= deadline {
                     self.coordinator.count(|m| m.timeouts += 1);
                     return Err(self.read_timeout(&acks, data.is_some(), &outstanding));
@@ -306,13 +324,16 @@ impl ReplicatedRead {
                 speculates = None;
                 if let Some(more) = spare.pop_front() {
                     self.coordinator.count(|m| m.speculations += 1);
-                    self.send(more, self.command(extent.clone(), false), &gather);
+                    self.send(&mut fan, more, self.command(extent.clone(), false));
                     outstanding.push(more);
                 }
                 continue;
             };
             outstanding.retain(|other| *other != replica);
-            match answer {
+            let asked = digesting.len();
+            digesting.retain(|other| *other != replica);
+            let was_digest = digesting.len() < asked;
+            match self.answer(came) {
                 Ok(answer) => {
                     acks.ack(self.view.locality.datacenter(replica.node));
                     if was_digest || data.is_some() {
@@ -324,7 +345,7 @@ impl ReplicatedRead {
                 Err(error) => {
                     failures.push((replica, error));
                     if let Some(more) = spare.pop_front() {
-                        self.send(more, self.command(extent.clone(), false), &gather);
+                        self.send(&mut fan, more, self.command(extent.clone(), false));
                         outstanding.push(more);
                     } else if data.is_none()
                         && let Some((again, _)) = digests.pop()
@@ -334,7 +355,7 @@ impl ReplicatedRead {
                         for (other, _) in &digests {
                             acks.ack(self.view.locality.datacenter(other.node));
                         }
-                        self.send(again, self.command(extent.clone(), false), &gather);
+                        self.send(&mut fan, again, self.command(extent.clone(), false));
                         outstanding.push(again);
                     }
                 }
@@ -389,22 +410,22 @@ impl ReplicatedRead {
     /// so far the failed one had, so the level is kept.
     async fn fill(&mut self) -> Result<(), CoordinatorError> {
         let deadline = runtime::now() + self.timeout;
-        let gather: Rc<Gather<Outcome>> = Gather::new();
+        let mut fan = Fan::new();
         let mut outstanding = Vec::new();
         for feed in &self.feeds {
             if let (true, Some(extent)) = (feed.ready.is_empty(), &feed.left) {
-                self.send(feed.replica, self.command(extent.clone(), false), &gather);
+                self.send(&mut fan, feed.replica, self.command(extent.clone(), false));
                 outstanding.push(feed.replica);
             }
         }
         let mut acks = Acks::new(self.requirement.clone(), ReplicaCounts::default());
         while !outstanding.is_empty() {
-            let Some((replica, _, answer)) = gather.next(deadline).await else {
+            let Some((replica, came)) = fan.next(deadline).await else {
                 self.coordinator.count(|m| m.timeouts += 1);
                 return Err(self.read_timeout(&acks, true, &outstanding));
             };
             outstanding.retain(|other| *other != replica);
-            match answer {
+            match self.answer(came) {
                 Ok(answer) => {
                     acks.ack(self.view.locality.datacenter(replica.node));
                     let at = self.feeds.iter().position(|feed| feed.replica == replica);
@@ -421,7 +442,7 @@ impl ReplicatedRead {
                     let feed = feed.expect("only feeds are asked");
                     feed.replica = spare;
                     let extent = feed.left.clone().expect("a feed is asked for what is left");
-                    self.send(spare, self.command(extent, false), &gather);
+                    self.send(&mut fan, spare, self.command(extent, false));
                     outstanding.push(spare);
                 }
             }
