@@ -29,6 +29,7 @@ mod read;
 pub mod service;
 mod spread;
 mod truncate;
+mod turns;
 mod view;
 mod write;
 
@@ -57,6 +58,7 @@ pub use message::{
 pub use paxos_replica::{forget_paxos_states, paxos_state_id, paxos_state_of};
 pub use read::{ReplicatedRead, Stretch};
 pub use spread::{Share, Spread};
+pub use turns::{Ended, PartitionTurns, Turn};
 pub use view::{ClusterView, Levels, NotAMember, Route};
 
 use latency::TableLatencies;
@@ -189,7 +191,7 @@ pub struct Coordinator {
     batches: RefCell<batchlog::OpenBatches>,
     truncate: RefCell<Option<Truncate>>,
     counter_source: Cell<[u8; 16]>,
-    counter_turns: counter::Turns,
+    counter_turns: PartitionTurns,
     aggregates: RefCell<Option<Aggregates>>,
     latencies: RefCell<BTreeMap<TableId, Rc<TableLatencies>>>,
     /// The timestamp of this shard's last ballot.
@@ -215,7 +217,7 @@ impl Coordinator {
             batches: RefCell::default(),
             truncate: RefCell::default(),
             counter_source: Cell::new(new_counter_source()),
-            counter_turns: counter::Turns::default(),
+            counter_turns: PartitionTurns::default(),
             aggregates: RefCell::default(),
             latencies: RefCell::default(),
             last_ballot_us: Cell::default(),

@@ -7,13 +7,15 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use coordinator::{CasRead, CasRequest, CoordinatorError, Decision, Extent, Found, Stretch, Tally, serial_read_level};
+use coordinator::{
+    CasRead, CasRequest, CoordinatorError, Decision, Extent, Found, Stretch, Tally, Turn, serial_read_level,
+};
 use mutation::ClusteringSlice;
 use runtime::Instant;
 use schema::Table;
 use topology::Consistency;
 
-use super::conditional::{Levels, Turn};
+use super::conditional::Levels;
 use super::read::BLOCK_BYTES;
 use super::{Engine, Execution};
 use crate::QueryError;
@@ -41,7 +43,7 @@ impl Engine {
         deadline: Instant,
     ) -> Result<Turn, QueryError> {
         let left = deadline.saturating_duration_since(runtime::now());
-        let turn = runtime::timeout(left, self.turn(table.id, key)).await;
+        let turn = runtime::timeout(left, self.turns.take(table.id, key)).await;
         turn.map_err(|_| {
             let tally = Tally {
                 consistency: serial,
