@@ -8,8 +8,8 @@
 //! - One request at a time looks at a partition's state and changes it, first come, first served.
 //! - Promises and acceptances are synced before they are answered, in whatever mode the log is; that may be after the next request
 //!   has its turn, whose own sync then covers them.
-//! - That a proposal was learned is noted after its mutation is durable. The note itself need not be: without it the proposal is
-//!   finished once more, which changes nothing.
+//! - That a proposal was learned is noted after its mutation in the same log, so the note is never durable without it, nor is a promise that tells
+//!   of it. The note itself need not be durable: without it the proposal is finished once more, which changes nothing.
 //! - Each change of the row has a write timestamp above those before it, those of expired cells included.
 //! - When a table's data is forgotten, so is everything proposed for it; what was promised is not.
 //!
@@ -43,8 +43,8 @@ use crate::spawn;
 
 /// States kept in memory by each shard: some hundred bytes each, 1.5 KiB at most besides mutations that were not learned everywhere.
 const STATES_MAX: usize = 16_384;
-/// How long a note stays in memory alone.
-const NOTES_INTERVAL: Duration = Duration::from_secs(10);
+/// How long a note stays in memory alone. A crash costs the partitions of the notes that are lost one more round each.
+const NOTES_INTERVAL: Duration = Duration::from_secs(60);
 /// The least time that a state is kept, seconds.
 const TTL_MIN: u32 = 3 * 60 * 60;
 
@@ -153,6 +153,8 @@ struct Entry {
     was_used: Cell<bool>,
     /// It stands among those with notes.
     is_noted: Cell<bool>,
+    /// The log lost what was written of it: all of it is to be written again before anything is answered.
+    is_lost: Cell<bool>,
 }
 
 /// One shard's acceptor: a shard local.
@@ -202,6 +204,7 @@ impl Acceptor {
             known: RefCell::new(None),
             was_used: Cell::new(false),
             is_noted: Cell::new(false),
+            is_lost: Cell::new(false),
         });
         self.order.borrow_mut().push_back((table, Rc::clone(&key)));
         let mut entries = self.entries.borrow_mut();
@@ -278,7 +281,8 @@ impl Acceptor {
                 runtime::yield_now().await;
             }
         }
-        result
+        let written = shard.commit().map_err(|e| ReplicaError::Log(e.to_string()));
+        result.and(written.map(drop))
     }
 }
 
@@ -301,10 +305,14 @@ impl Row {
     /// None: the partition is not here, or not any more.
     fn new(shard: &Rc<Shard>, table: TableId, key: Rc<[u8]>) -> Option<Self> {
         let store = shard.store(table)?;
-        let states = shard.store(paxos_state_id(table))?;
         let token = token_of(&key);
+        Self::of(shard, table, &store, token, key)
+    }
+
+    fn of(shard: &Rc<Shard>, table: TableId, store: &TableStore, token: Token, key: Rc<[u8]>) -> Option<Self> {
+        let states = shard.store(paxos_state_id(table))?;
         states.tablet(token)?;
-        let gc_grace = u32::try_from(store.table().options.gc_grace_seconds).unwrap_or(0);
+        let gc_grace = u32::try_from(store.table.borrow().options.gc_grace_seconds).unwrap_or(0);
         Some(Self {
             shard: Rc::clone(shard),
             states,
@@ -405,9 +413,8 @@ impl Row {
         Ok(timestamp)
     }
 
-    /// The same, when there is room, and hands it to the kernel.
+    /// The same, when there is room. It is not handed to the kernel yet.
     async fn store(&self, known: &mut Known) -> Result<(), ReplicaError> {
-        let losses = self.shard.log.losses();
         known.changed_at = loop {
             match self.write(known) {
                 Ok(timestamp) => break timestamp,
@@ -415,11 +422,6 @@ impl Row {
                 Err(e) => return Err(e.into()),
             }
         };
-        let log_failure = |e: commitlog::LogError| ReplicaError::Log(e.to_string());
-        self.shard.commit().map_err(log_failure)?;
-        if self.shard.log.losses() != losses {
-            return Err(ReplicaError::Log("a write to it failed meanwhile".to_owned()));
-        }
         known.stored = Summary::of(&known.state);
         Ok(())
     }
@@ -427,10 +429,13 @@ impl Row {
 
 /// One partition's state, for one request.
 struct Place {
-    table: TableId,
+    id: TableId,
+    table: Rc<TableStore>,
     row: Row,
     acceptor: Rc<Acceptor>,
     entry: Rc<Entry>,
+    /// Of the log, before the request did anything.
+    losses: u64,
 }
 
 impl Place {
@@ -445,12 +450,15 @@ impl Place {
             return Err(ReplicaError::NotHere(token));
         }
         let entry = acceptor.entry(shard, table, key);
-        let row = Row::new(shard, table, Rc::clone(&entry.key)).ok_or(ReplicaError::UnknownTable(table))?;
+        let row = Row::of(shard, table, &store, token, Rc::clone(&entry.key));
+        let row = row.ok_or(ReplicaError::UnknownTable(table))?;
         Ok(Self {
-            table,
+            id: table,
+            table: store,
             row,
             acceptor,
             entry,
+            losses: shard.log.losses(),
         })
     }
 
@@ -476,7 +484,11 @@ impl Place {
         let mut known = self.take().await?;
         let before = Summary::of(&known.state);
         let result = change(&mut known.state);
-        if Summary::of(&known.state) != before {
+        let was_lost = self.entry.is_lost.replace(false);
+        if was_lost {
+            known.stored = Summary::of(&State::default());
+        }
+        if was_lost || Summary::of(&known.state) != before {
             self.row.store(&mut known).await?;
         }
         *self.entry.known.borrow_mut() = Some(known);
@@ -489,21 +501,21 @@ impl Place {
         let mut known = self.take().await?;
         let (is_noted, result) = note(&mut known.state);
         if is_noted {
-            self.acceptor.noted(&self.row.shard, self.table, &self.entry);
+            self.acceptor.noted(&self.row.shard, self.id, &self.entry);
         }
         *self.entry.known.borrow_mut() = Some(known);
         Ok(result)
     }
 
     async fn synced(&self) -> Result<(), ReplicaError> {
-        synced(&self.row.shard).await
+        let synced = synced(&self.row.shard, self.losses).await;
+        synced.inspect_err(|_| self.entry.is_lost.set(true))
     }
 
     /// Applies what was chosen, and notes that.
     async fn learn(&self, proposal: Proposal) -> Result<PaxosAnswer, ReplicaError> {
         if let Some(value) = proposal.value() {
             service::apply(&self.row.shard, &[(self.row.token, value)], false, false).await?;
-            self.synced().await?;
         }
         self.note(|state| (state.learn(proposal), ())).await?;
         Ok(PaxosAnswer::Done)
@@ -512,16 +524,11 @@ impl Place {
     /// Refuses what could be accepted and never be learned.
     fn check(&self, proposal: &Proposal) -> Result<(), ReplicaError> {
         let Some(value) = proposal.value() else { return Ok(()) };
-        let is_of_partition = |m: &Mutation<'_>| m.table == self.table && *m.key == *self.row.key;
+        let is_of_partition = |m: &Mutation<'_>| m.table == self.id && *m.key == *self.row.key;
         let mutation = Mutation::new(value)
             .filter(is_of_partition)
             .ok_or_else(|| ReplicaError::Malformed("expected a mutation of the statement's partition".to_owned()))?;
-        let store = self
-            .row
-            .shard
-            .store(self.table)
-            .ok_or(ReplicaError::UnknownTable(self.table))?;
-        let valid = mutation.validate(&store.table().layout);
+        let valid = mutation.validate(&self.table.table.borrow().layout);
         valid.map_err(|e| ReplicaError::Malformed(e.to_string()))
     }
 }
@@ -530,14 +537,13 @@ fn now() -> u32 {
     u32::try_from(runtime::wall_clock_us() / 1_000_000).unwrap_or(0)
 }
 
-/// Waits until everything written so far is durable.
-async fn synced(shard: &Shard) -> Result<(), ReplicaError> {
+/// Waits until everything appended since the log had so many losses is durable.
+async fn synced(shard: &Shard, losses: u64) -> Result<(), ReplicaError> {
     if planted::is_planted(Bug::UnsyncedPromise) {
         return Ok(());
     }
-    let position = shard.log.appended();
-    let synced = shard.log.synced(position).await;
-    synced.map_err(|e| ReplicaError::Log(e.to_string()))
+    let durable = shard.log.durable(losses).await;
+    durable.map_err(|e| ReplicaError::Log(e.to_string()))
 }
 
 /// A replica's part of a phase, in the making.
@@ -626,6 +632,7 @@ pub(crate) async fn forget(shard: &Rc<Shard>, table: TableId) -> Result<(), Repl
     let Some(states) = shard.store(paxos_state_id(table)) else {
         return Ok(());
     };
+    let losses = shard.log.losses();
     // What was only learned here has no row yet.
     write_notes(shard).await?;
     let at = Ballot {
@@ -654,7 +661,7 @@ pub(crate) async fn forget(shard: &Rc<Shard>, table: TableId) -> Result<(), Repl
         }
     }
     if is_changed {
-        synced(shard).await?;
+        synced(shard, losses).await?;
     }
     Ok(())
 }

@@ -39,7 +39,11 @@ fn a_statement_that_meets_no_other_asks_a_quorum_to_prepare_and_accept_and_all_t
         };
         let mut cluster = Cluster::new(1, shape);
         assert_eq!(swap(&mut cluster, 0, 0, 7), Ok(Ok(())));
-        assert_eq!(calls(&cluster, 0), 4, "to prepare and to accept one other replica, to learn both");
+        assert_eq!(
+            calls(&cluster, 0),
+            4,
+            "to prepare and to accept one other replica, to learn both"
+        );
         assert_eq!(swap(&mut cluster, 0, 0, 8), Ok(Err(7)));
         assert_eq!(
             calls(&cluster, 0),
