@@ -15,6 +15,7 @@
 mod batchlog;
 mod counter;
 mod digest;
+mod door;
 mod error;
 mod fan;
 mod gather;
@@ -198,6 +199,7 @@ pub struct Coordinator {
     last_ballot_us: Cell<i64>,
     /// What acceptors usually take to answer.
     phase_usual: Cell<Duration>,
+    doors: door::Doors,
 }
 
 impl Coordinator {
@@ -222,6 +224,7 @@ impl Coordinator {
             latencies: RefCell::default(),
             last_ballot_us: Cell::default(),
             phase_usual: Cell::new(PHASE_USUAL),
+            doors: door::Doors::default(),
         })
     }
 
@@ -461,6 +464,17 @@ impl Handler for ReplicaHandler {
                 }
                 Err(e) => malformed(e),
             };
+        }
+        if request.verb == Verb::TakeTurn as u16 {
+            let body = request.body.to_vec();
+            return later(async move {
+                let turn = Coordinator::answer_take_turn(&body).await;
+                turn.map_err(|e| remote(e.into()))
+            });
+        }
+        if request.verb == Verb::EndTurn as u16 {
+            Coordinator::answer_end_turn(request.body);
+            return Reply::None;
         }
         if request.verb == Verb::Aggregate as u16 {
             let Some(answer) = Coordinator::local().aggregate_here(request.body) else {

@@ -5,6 +5,7 @@
 //! consistency level. What comes between, when others were there before, says `paxos::Leader`; here its steps become requests.
 //!
 //! - Statements of one shard on one partition are expected one at a time: whoever calls queues them.
+//! - Who was refused takes turns with other coordinators from then on (`door.rs`).
 //! - A refused ballot waits a random while, some durations of a round, and tries again until the deadline; for `cas_contention_timeout`
 //!   at most while nothing was proposed.
 //! - A statement whose proposal may have been accepted by some finds out what became of it before it is decided again, so it takes
@@ -26,6 +27,7 @@ use topology::{Acks, Consistency, ReadTargets, Replica, ReplicaCounts, Requireme
 use types::Token;
 use types::token::token_of;
 
+use crate::door::DoorTurn;
 use crate::fan::{Came, Fan};
 use crate::message::{Answer, Extent, ReadCommand};
 use crate::paxos_learn::{Learning, answer, ask};
@@ -103,6 +105,8 @@ struct Group {
     /// How many of them are a quorum.
     quorum: usize,
     requirement: Requirement,
+    /// Where coordinators that contend take turns: the same for all of them that believe the same to be alive.
+    door: Replica,
 }
 
 /// How a phase ended short of a quorum.
@@ -133,6 +137,8 @@ struct Attempt<'r> {
     shorts: u32,
     /// When the round under way began.
     began: Instant,
+    /// As the request's, from the turn at the door on.
+    contention_deadline: Instant,
     /// Ballots are taken above it.
     floor_us: i64,
     last_tally: Tally,
@@ -247,11 +253,13 @@ impl Coordinator {
             !before
         };
         let quorum = replicas.iter().take_while(is_not_enough).count();
+        let door = targets.all().find(|r| replicas.contains(r)).unwrap_or(replicas[0]);
         Ok(Group {
             token,
             replicas,
             quorum,
             requirement,
+            door,
             view: Arc::clone(&view),
         })
     }
@@ -294,6 +302,7 @@ impl<'r> Attempt<'r> {
             contentions: 0,
             shorts: 0,
             began: runtime::now(),
+            contention_deadline: request.contention_deadline,
             floor_us: i64::MIN,
             last_tally: Tally {
                 consistency: request.serial,
@@ -305,7 +314,11 @@ impl<'r> Attempt<'r> {
     }
 
     async fn run(&mut self, decide: &mut dyn FnMut(&[Found], i64) -> Decision) -> Result<bool, CoordinatorError> {
+        let mut turn = None;
         loop {
+            if turn.is_none() {
+                turn = self.turn().await;
+            }
             let ballot = self.ballot();
             self.began = runtime::now();
             let Prepared { mut round, found } = match self.prepare(ballot).await {
@@ -368,6 +381,20 @@ impl<'r> Attempt<'r> {
             // The next round finds out how far that went.
             let _ = self.learn(proposal, level).await;
         }
+    }
+
+    /// Takes a turn with other coordinators if the partition is contended. From then on others should not come before.
+    async fn turn(&mut self) -> Option<DoorTurn> {
+        let (coordinator, request) = (self.coordinator, self.request);
+        let partition = (request.table.id, &request.key[..]);
+        if !coordinator.doors.is_contended(partition.0, partition.1) {
+            return None;
+        }
+        let Group { view, door, .. } = &self.group;
+        let turn = coordinator.take_turn(view, *door, partition, request.deadline).await?;
+        let more = coordinator.timeouts().cas_contention;
+        self.contention_deadline = self.contention_deadline.max(runtime::now() + more);
+        Some(turn)
     }
 
     /// A ballot later than all that this shard has taken, and all that this statement has met.
@@ -693,9 +720,10 @@ impl<'r> Attempt<'r> {
         let reason = match short {
             Short::Refused(promised) => {
                 if !self.leader.may_happen() {
-                    let contention_deadline = self.request.contention_deadline;
-                    left = left.min(contention_deadline.saturating_duration_since(runtime::now()));
+                    left = left.min(self.contention_deadline.saturating_duration_since(runtime::now()));
                 }
+                let request = self.request;
+                self.coordinator.doors.met_others(request.table.id, &request.key);
                 self.contentions = self.contentions.saturating_add(1);
                 self.coordinator.count(|m| m.cas_contentions += 1);
                 self.floor_us = self.floor_us.max(promised.timestamp_us);
