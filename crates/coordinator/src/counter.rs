@@ -156,7 +156,7 @@ impl Coordinator {
                     });
                 }
                 // It certainly did nothing.
-                TargetError::Refused(reason) => refused = format!("{name}: {reason}"),
+                TargetError::Stale(reason) | TargetError::Refused(reason) => refused = format!("{name}: {reason}"),
             }
         }
         Err(CoordinatorError::Overloaded(format!(

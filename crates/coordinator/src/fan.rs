@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use topology::Replica;
 
 use crate::service::ReplicaError;
-use crate::{ClusterView, Coordinator, TargetError, Verb};
+use crate::{ClusterView, Coordinator, TargetError, Verb, fence};
 
 /// An answer: of this node, or the bytes of another's.
 pub(crate) enum Came<T> {
@@ -68,9 +68,10 @@ impl<T: 'static> Fan<T> {
         (coordinator, view): (&Coordinator, &ClusterView),
         replica: Replica,
         verb: Verb,
-        body: Vec<u8>,
+        mut body: Vec<u8>,
         timeout: Duration,
     ) {
+        fence::sign(verb, &mut body, view);
         let branch = match (&coordinator.rpc, view.peer(replica.node)) {
             (Some(rpc), Some(peer)) => {
                 let shard = u32::from(replica.shard);

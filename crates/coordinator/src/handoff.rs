@@ -139,7 +139,9 @@ impl Coordinator {
             let written = self.mutate(&view, replica, Rc::new(share), false).await;
             written.map_err(|e| match e {
                 TargetError::Silent => format!("{} did not answer", name()),
-                TargetError::Refused(reason) | TargetError::Failed(reason) => format!("{}: {reason}", name()),
+                TargetError::Stale(reason) | TargetError::Refused(reason) | TargetError::Failed(reason) => {
+                    format!("{}: {reason}", name())
+                }
             })?;
         }
         Ok(())

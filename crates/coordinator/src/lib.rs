@@ -18,6 +18,7 @@ mod digest;
 mod door;
 mod error;
 mod fan;
+mod fence;
 mod gather;
 mod handoff;
 mod latency;
@@ -101,6 +102,8 @@ impl Default for Timeouts {
 pub enum TargetError {
     /// Nothing was heard of it in time; it may have done it.
     Silent,
+    /// It takes no requests of the version of the cluster that this one was routed by, and did nothing.
+    Stale(String),
     /// It refused, or could not be reached, and did nothing.
     Refused(String),
     /// It tried and failed; it may have done it.
@@ -115,6 +118,10 @@ impl From<RpcError> for TargetError {
                 kind: RemoteErrorKind::Failed,
                 message,
             }) => Self::Failed(message),
+            RpcError::Remote(RemoteError {
+                kind: RemoteErrorKind::Stale,
+                message,
+            }) => Self::Stale(message),
             other => Self::Refused(other.to_string()),
         }
     }
@@ -163,6 +170,8 @@ pub struct Metrics {
     pub cas_unknown: u64,
     /// Logged batches that were written again after their first attempt failed or its coordinator ended.
     pub batches_finished: u64,
+    /// Requests of other nodes that were refused because they were routed by a version of the cluster that is fenced off.
+    pub stale_requests: u64,
     /// Parts of aggregates that were computed here.
     pub aggregate_parts: u64,
 }
@@ -200,6 +209,7 @@ pub struct Coordinator {
     /// What acceptors usually take to answer.
     phase_usual: Cell<Duration>,
     doors: door::Doors,
+    view_changed: Notify,
 }
 
 impl Coordinator {
@@ -225,6 +235,7 @@ impl Coordinator {
             last_ballot_us: Cell::default(),
             phase_usual: Cell::new(PHASE_USUAL),
             doors: door::Doors::default(),
+            view_changed: Notify::new(),
         })
     }
 
@@ -253,6 +264,7 @@ impl Coordinator {
             .borrow_mut()
             .retain(|table, _| view.route(*table).is_some());
         *self.view.borrow_mut() = view;
+        self.view_changed.notify_all();
     }
 
     /// Takes over who is alive.
@@ -360,9 +372,10 @@ impl Coordinator {
         view: &ClusterView,
         replica: Replica,
         verb: Verb,
-        body: Vec<u8>,
+        mut body: Vec<u8>,
         timeout: Duration,
     ) -> Result<Vec<u8>, TargetError> {
+        fence::sign(verb, &mut body, view);
         let rpc = self.rpc.as_ref().ok_or_else(Self::unreachable)?;
         let peer = view.peer(replica.node).ok_or_else(Self::unreachable)?;
         let answer = rpc
@@ -420,8 +433,14 @@ fn remote(error: ReplicaError) -> RemoteError {
 }
 
 impl Handler for ReplicaHandler {
-    fn handle(&self, request: Request<'_>) -> Reply {
+    fn handle(&self, mut request: Request<'_>) -> Reply {
         let shard = Rc::clone(&self.0);
+        if Verb::is_fenced_number(request.verb) {
+            match Coordinator::local().pass(request.body) {
+                Ok(body) => request.body = body,
+                Err(stale) => return Reply::Err(stale),
+            }
+        }
         let malformed = |e: Malformed| Reply::Err(remote(e.into()));
         if request.verb == Verb::Mutate as u16 {
             return match decode_mutations(request.body) {

@@ -117,6 +117,8 @@ enum Short {
     Silent,
     /// Replicas could not do it.
     Failed(String),
+    /// Replicas take no requests of this version of the cluster.
+    Stale(String),
 }
 
 /// A quorum's promises, and what was read with them.
@@ -489,6 +491,10 @@ impl<'r> Attempt<'r> {
                     continue;
                 }
                 Err(TargetError::Silent) => {}
+                Err(TargetError::Stale(reason)) => {
+                    self.last_tally = tally(&acks);
+                    return Err(Short::Stale(reason));
+                }
                 Err(TargetError::Refused(reason) | TargetError::Failed(reason)) => {
                     let name = Coordinator::names(&self.group.view, std::iter::once(replica));
                     reasons.push(format!("{name}: {reason}"));
@@ -563,6 +569,7 @@ impl<'r> Attempt<'r> {
             match fan.next(self.request.deadline).await {
                 Some((_, Ok(_))) => {}
                 Some((_, Err(TargetError::Silent))) | None => return Err(Short::Silent),
+                Some((_, Err(TargetError::Stale(reason)))) => return Err(Short::Stale(reason)),
                 Some((replica, Err(TargetError::Refused(reason) | TargetError::Failed(reason)))) => {
                     let name = Coordinator::names(&self.group.view, std::iter::once(replica));
                     return Err(Short::Failed(format!("{name}: {reason}")));
@@ -731,7 +738,19 @@ impl<'r> Attempt<'r> {
             }
             Short::Silent => "acceptors did not answer in time".to_owned(),
             Short::Failed(reason) => reason,
+            Short::Stale(reason) => {
+                let (view, deadline) = (Arc::clone(&self.group.view), self.request.deadline);
+                self.coordinator.newer_view(&view, deadline).await;
+                left = self.left();
+                reason
+            }
         };
+        if self
+            .coordinator
+            .with_view(|view| view.version > self.group.view.version)
+        {
+            self.group = self.coordinator.group(self.request)?;
+        }
         let rounds = (1 << self.shorts.min(16)).min(BACKOFF_ROUNDS_MAX);
         let most = (self.began.elapsed() * rounds).min(BACKOFF_MAX);
         let pause = Duration::from_nanos(runtime::random_u64() % u64::try_from(most.as_nanos()).unwrap_or(1).max(1));

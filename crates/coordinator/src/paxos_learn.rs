@@ -14,7 +14,7 @@ use types::token::token_of;
 use crate::fan::{Came, Fan};
 use crate::paxos::CasRequest;
 use crate::paxos_message::{PaxosAnswer, PaxosRequest, Phase};
-use crate::{ClusterView, Coordinator, TargetError, Verb, paxos_replica, spawn};
+use crate::{ClusterView, Coordinator, TargetError, Verb, fence, paxos_replica, spawn};
 
 /// Acceptors keep smaller mutations than this though everybody has learned them: to keep one is cheaper than to be told.
 const PRUNE_BYTES_MIN: usize = 512;
@@ -177,7 +177,8 @@ impl Learning {
             if replica.node == self.view.me {
                 self.ask(replica, phase.clone());
             } else if let (Some(rpc), Some(peer)) = (&self.coordinator.rpc, self.view.peer(replica.node)) {
-                let body = phase.encode(self.table.id, &self.key);
+                let mut body = phase.encode(self.table.id, &self.key);
+                fence::sign(Verb::Paxos, &mut body, &self.view);
                 let _ = rpc.send(&peer, u32::from(replica.shard), Verb::Paxos as u16, body, self.timeout);
             }
         }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use mutation::PartitionBlock;
 use mutation::merge::merge_blocks;
 use replica::split_block;
-use runtime::ShardId;
+use runtime::{Instant, ShardId};
 use schema::Table;
 use stdx::planted::{self, Bug};
 use topology::{Acks, Consistency, ReadTargets, Replica, ReplicaCounts, ReplicaList, Requirement};
@@ -51,6 +51,8 @@ pub struct ReplicatedRead {
     coordinator: Rc<Coordinator>,
     view: Arc<ClusterView>,
     table: Arc<Table>,
+    /// One of those that are read: all of them have the same replicas.
+    token: Token,
     level: Consistency,
     requirement: Requirement,
     targets: ReadTargets,
@@ -70,6 +72,8 @@ pub struct ReplicatedRead {
     timeout: Duration,
     latencies: Rc<TableLatencies>,
     is_range: bool,
+    /// A replica takes no requests of this view.
+    is_stale: bool,
 }
 
 impl ReplicatedRead {
@@ -131,6 +135,7 @@ impl ReplicatedRead {
             coordinator: Rc::clone(coordinator),
             view: Arc::clone(view),
             table: Arc::clone(table),
+            token,
             level,
             requirement,
             targets,
@@ -146,7 +151,23 @@ impl ReplicatedRead {
             timeout,
             latencies: coordinator.latencies_of(table),
             is_range,
+            is_stale: false,
         })
+    }
+
+    /// Goes on in the newest view of the cluster.
+    fn revise(&mut self) -> Result<(), CoordinatorError> {
+        let view = self.coordinator.view();
+        let route = view.route(self.table.id);
+        let route =
+            route.ok_or_else(|| CoordinatorError::Internal(format!("table {} was dropped", self.table.name)))?;
+        let liveness = self.coordinator.liveness.borrow();
+        let tablet = route.map.tablet_of(self.token);
+        self.targets = ReadTargets::new(&tablet, self.token, &view.locality, &liveness);
+        self.requirement = Requirement::of(self.level, &route.factors, view.locality.local_datacenter());
+        drop(liveness);
+        (self.is_stale, self.view) = (false, view);
+        Ok(())
     }
 
     /// The same, in which no round of requests takes longer than this.
@@ -184,7 +205,15 @@ impl ReplicatedRead {
             let Some(extent) = self.left.take() else {
                 return Ok(None);
             };
-            self.agree(extent).await?;
+            let deadline = runtime::now() + self.timeout;
+            while let Err(error) = self.agree(&extent, deadline).await {
+                // In the newer view the tokens of a range may have several sets of replicas.
+                if !self.is_stale || self.is_range || self.coordinator.newer_view(&self.view, deadline).await.is_none()
+                {
+                    return Err(error);
+                }
+                self.revise()?;
+            }
         }
     }
 
@@ -283,10 +312,9 @@ impl ReplicatedRead {
     }
 
     /// Reads a stretch from one replica and compares it with the others'.
-    async fn agree(&mut self, extent: Extent) -> Result<(), CoordinatorError> {
+    async fn agree(&mut self, extent: &Extent, deadline: Instant) -> Result<(), CoordinatorError> {
         self.coordinator.count(|m| m.reads += 1);
         let began = runtime::now();
-        let deadline = began + self.timeout;
         let mut speculates = self.latencies().delay().map(|delay| began + delay);
         let mut fan = Fan::new();
         let chosen = self.chosen();
@@ -342,6 +370,11 @@ impl ReplicatedRead {
                         data = Some((replica, answer));
                     }
                 }
+                Err(TargetError::Stale(reason)) => {
+                    self.is_stale = true;
+                    failures.push((replica, TargetError::Stale(reason)));
+                    return Err(self.read_failure(&acks, data.is_some(), &failures, &outstanding));
+                }
                 Err(error) => {
                     failures.push((replica, error));
                     if let Some(more) = spare.pop_front() {
@@ -366,7 +399,7 @@ impl ReplicatedRead {
         let agree = digests.iter().all(|(_, digest)| *digest == answer.digest);
         if agree || planted::is_planted(Bug::IgnoredDigest) {
             self.left = match answer.blocks.last() {
-                Some(last) if !answer.is_all => extent.behind(last, &self.table.clustering_order),
+                Some(last) if !answer.is_all => extent.clone().behind(last, &self.table.clustering_order),
                 _ => None,
             };
             self.ready.extend(answer.blocks);
@@ -390,7 +423,7 @@ impl ReplicatedRead {
 
     fn feed(&self, replica: Replica, answer: Answer, extent: Extent) -> Feed {
         let left = match answer.blocks.last() {
-            Some(last) if !answer.is_all => extent.behind(last, &self.table.clustering_order),
+            Some(last) if !answer.is_all => extent.clone().behind(last, &self.table.clustering_order),
             _ => None,
         };
         Feed {
@@ -581,7 +614,9 @@ impl ReplicatedRead {
             .map(|(replica, e)| {
                 let name = Coordinator::names(&self.view, std::iter::once(*replica));
                 match e {
-                    TargetError::Refused(reason) | TargetError::Failed(reason) => format!("{name}: {reason}"),
+                    TargetError::Stale(reason) | TargetError::Refused(reason) | TargetError::Failed(reason) => {
+                        format!("{name}: {reason}")
+                    }
                     TargetError::Silent => name,
                 }
             })

@@ -58,6 +58,8 @@ struct Write {
     /// Who is sent what.
     shares: SmallVec<[(Replica, Numbers); 4]>,
     fan: Fan<()>,
+    /// A replica takes no requests of this view.
+    is_stale: bool,
 }
 
 impl Coordinator {
@@ -73,26 +75,43 @@ impl Coordinator {
         all_or_nothing: bool,
     ) -> Result<(), CoordinatorError> {
         self.count(|m| m.writes += 1);
-        let view = self.view();
-        let mut parts: Vec<Part> = Vec::with_capacity(mutations.len());
-        for (token, bytes) in &mutations {
-            parts.push(self.part(&view, *token, bytes, level)?);
+        let mutations = Rc::new(mutations);
+        let deadline = runtime::now() + self.timeouts.get().write;
+        loop {
+            let view = self.view();
+            let mut write = self.begin(&view, &mutations, level)?;
+            write.send(all_or_nothing);
+            let result = write.acknowledged(deadline, kind).await;
+            let is_stale = result.is_err() && write.is_stale;
+            write.go_on(deadline);
+            if is_stale && self.newer_view(&view, deadline).await.is_some() {
+                continue;
+            }
+            return result;
         }
-        let mut write = Write {
+    }
+
+    fn begin(
+        self: &Rc<Self>,
+        view: &Arc<ClusterView>,
+        mutations: &Rc<Vec<Addressed>>,
+        level: Consistency,
+    ) -> Result<Write, CoordinatorError> {
+        let mut parts: Vec<Part> = Vec::with_capacity(mutations.len());
+        for (token, bytes) in &**mutations {
+            parts.push(self.part(view, *token, bytes, level)?);
+        }
+        Ok(Write {
             coordinator: Rc::clone(self),
-            view,
-            mutations: Rc::new(mutations),
+            view: Arc::clone(view),
+            mutations: Rc::clone(mutations),
             level,
             unsatisfied: parts.iter().filter(|part| !part.is_satisfied()).count(),
             shares: shares(&parts),
             parts,
             fan: Fan::new(),
-        };
-        write.send(all_or_nothing);
-        let deadline = runtime::now() + self.timeouts.get().write;
-        let result = write.acknowledged(deadline, kind).await;
-        write.go_on(deadline);
-        result
+            is_stale: false,
+        })
     }
 
     /// Whether enough replicas live to write these at a level.
@@ -242,6 +261,7 @@ impl Write {
                 continue;
             };
             self.missed(replica);
+            self.is_stale |= matches!(error, TargetError::Stale(_));
             if error == TargetError::Silent {
                 unknown.push(replica);
                 continue;
@@ -308,7 +328,9 @@ fn write_failure(
             let name = Coordinator::names(view, std::iter::once(*replica));
             match e {
                 TargetError::Silent => format!("{name} did not answer"),
-                TargetError::Refused(reason) | TargetError::Failed(reason) => format!("{name}: {reason}"),
+                TargetError::Stale(reason) | TargetError::Refused(reason) | TargetError::Failed(reason) => {
+                    format!("{name}: {reason}")
+                }
             }
         })
         .collect();
