@@ -155,7 +155,7 @@ impl Coordinator {
     pub async fn cas(
         self: &Rc<Self>,
         request: &CasRequest,
-        decide: &mut dyn FnMut(&[Found], i64) -> Decision,
+        decide: &mut dyn FnMut(&mut [Found], i64) -> Decision,
     ) -> Result<bool, CoordinatorError> {
         let group = self.group(request)?;
         self.count(|m| m.cas += 1);
@@ -315,7 +315,7 @@ impl<'r> Attempt<'r> {
         }
     }
 
-    async fn run(&mut self, decide: &mut dyn FnMut(&[Found], i64) -> Decision) -> Result<bool, CoordinatorError> {
+    async fn run(&mut self, decide: &mut dyn FnMut(&mut [Found], i64) -> Decision) -> Result<bool, CoordinatorError> {
         let mut turn = None;
         loop {
             if turn.is_none() {
@@ -593,7 +593,7 @@ impl<'r> Attempt<'r> {
         &self,
         round: &Round<Replica>,
         found: Option<Vec<Answer>>,
-        decide: &mut dyn FnMut(&[Found], i64) -> Decision,
+        decide: &mut dyn FnMut(&mut [Found], i64) -> Decision,
     ) -> Result<(Decision, bool), CoordinatorError> {
         let mut rests: Vec<Option<ReplicatedRead>> = Vec::with_capacity(self.request.reads.len());
         let mut all: Vec<Found> = Vec::with_capacity(self.request.reads.len());
@@ -623,7 +623,7 @@ impl<'r> Attempt<'r> {
         }
         let mut reads_more = differ && !all.is_empty();
         loop {
-            match decide(&all, round.ballot().timestamp_us) {
+            match decide(&mut all, round.ballot().timestamp_us) {
                 Decision::ReadOn(number) if all.get(number).is_some_and(|found| !found.is_all) => {
                     reads_more = true;
                     self.read_on(&mut rests, &mut all, number).await?;

@@ -2,7 +2,7 @@
 //!
 //! - [`now`]: monotonic, for deadlines and durations; in the simulator the virtual clock. It is reckoned from the processor's counter, and
 //!   compared with the kernel's clock every [`RECKONED_MAX`]: requests ask for it dozens of times.
-//! - [`wall_clock_us`]: microseconds since 1970, for write timestamps and logs; in the simulator virtual, with the node's skew.
+//! - [`wall_clock_us`]: microseconds since 1970, for write timestamps and logs, reckoned likewise; in the simulator virtual, with the node's skew.
 //! - [`ticks`]: a raw counter of the processor, for slices and run times inside the executor; never leaves this crate.
 
 use crate::sim::world;
@@ -89,12 +89,14 @@ struct Reckoning {
     ticks: u64,
     /// What it said.
     nanos: u64,
+    /// The wall clock then.
+    wall_us: i64,
     /// The latest instant that was told: the next is no earlier.
     told: u64,
 }
 
 thread_local! {
-    static KNOWN: Cell<Reckoning> = const { Cell::new(Reckoning { ticks: 0, nanos: 0, told: 0 }) };
+    static KNOWN: Cell<Reckoning> = const { Cell::new(Reckoning { ticks: 0, nanos: 0, wall_us: 0, told: 0 }) };
 }
 
 impl Reckoning {
@@ -118,8 +120,13 @@ impl Reckoning {
     #[cold]
     fn ask(told: u64) -> Self {
         let (ticks, nanos) = (ticks(), os_now().0);
-        let told = told.max(nanos);
-        Self { ticks, nanos, told }
+        let (told, wall_us) = (told.max(nanos), os_wall_clock_us());
+        Self {
+            ticks,
+            nanos,
+            wall_us,
+            told,
+        }
     }
 }
 
@@ -129,6 +136,11 @@ pub fn wall_clock_us() -> i64 {
     if world::is_simulated() {
         return world::simulated_wall_clock_us();
     }
+    let now = Reckoning::now();
+    KNOWN.get().wall_us + i64::try_from(now.0.saturating_sub(KNOWN.get().nanos) / 1000).unwrap_or(0)
+}
+
+fn os_wall_clock_us() -> i64 {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since_epoch.as_micros()).unwrap_or(i64::MAX)
 }

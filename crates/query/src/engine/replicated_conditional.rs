@@ -104,7 +104,7 @@ impl Engine {
             contention_deadline: runtime::now() + self.coordinator.timeouts().cas_contention,
         };
         let mut last: Option<Result<R, QueryError>> = None;
-        let mut decide_once = |found: &[Found], timestamp: i64| {
+        let mut decide_once = |found: &mut [Found], timestamp: i64| {
             for (at, is_enough) in [(named_at, false), (first_at, true)] {
                 let Some(at) = at else { continue };
                 let has_live = |found: &Found| found.blocks.iter().any(|b| CurrentRows::has_live_row(table, b, now));
@@ -113,17 +113,24 @@ impl Engine {
                     return Decision::ReadOn(at);
                 }
             }
-            let blocks = |at: Option<usize>| at.map_or_else(Vec::new, |at| found[at].blocks.clone());
+            let mut blocks = |at: Option<usize>| at.map_or_else(Vec::new, |at| std::mem::take(&mut found[at].blocks));
             let rows = CurrentRows {
                 named: blocks(named_at),
                 first: blocks(first_at),
                 now,
             };
             let written = rows.timestamp_max(table);
-            if written >= timestamp {
-                return Decision::Above(written);
+            let decided = (written < timestamp).then(|| decide(&rows, timestamp));
+            // It may be asked again.
+            for (at, blocks) in [(named_at, rows.named), (first_at, rows.first)] {
+                if let Some(at) = at {
+                    found[at].blocks = blocks;
+                }
             }
-            match decide(&rows, timestamp) {
+            let Some(decided) = decided else {
+                return Decision::Above(written);
+            };
+            match decided {
                 Ok((mutation, result)) => {
                     last = Some(Ok(result));
                     mutation.map_or(Decision::Keep, Decision::Write)
