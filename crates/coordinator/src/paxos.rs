@@ -740,8 +740,11 @@ impl<'r> Attempt<'r> {
             Short::Failed(reason) => reason,
             Short::Stale(reason) => {
                 let (view, deadline) = (Arc::clone(&self.group.view), self.request.deadline);
-                self.coordinator.newer_view(&view, deadline).await;
-                left = self.left();
+                if self.coordinator.newer_view(&view, deadline).await.is_some() {
+                    self.group = self.coordinator.group(self.request)?;
+                    return Ok(());
+                }
+                left = Duration::ZERO;
                 reason
             }
         };
