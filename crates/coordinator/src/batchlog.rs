@@ -122,8 +122,8 @@ impl Coordinator {
     /// before that.
     ///
     /// # Errors
-    /// When too few replicas live, when the batch could not be noted (nothing is written then), and as [`Coordinator::write`]: then it
-    /// will be finished.
+    /// When too few replicas live; when the batch could not be noted: nothing is written then, but by a node that has noted it and was not
+    /// heard; and as [`Coordinator::write`]: then it will be finished.
     pub async fn write_logged(
         self: &Rc<Self>,
         mutations: Vec<Addressed>,
@@ -175,13 +175,23 @@ impl Coordinator {
             return Err(e);
         }
         let written = self.write(mutations.to_vec(), level, WriteKind::Batch, true).await;
-        match &written {
-            // Nothing of it was sent when replicas had died meanwhile.
-            Ok(()) | Err(CoordinatorError::Unavailable(_)) => self.end_batch(id, &view, &holders),
-            Err(_) => {}
+        if written.is_ok() {
+            self.end_batch(id, &view, &holders);
         }
         drop(writing);
-        written
+        // Nothing of it was sent when replicas died meanwhile; but it is noted, and a holder that does not hear otherwise writes it.
+        written.map_err(|e| match e {
+            CoordinatorError::Unavailable(unavailable) => CoordinatorError::WriteTimeout {
+                tally: Tally {
+                    consistency: level,
+                    received: 0,
+                    block_for: unavailable.required,
+                },
+                kind: WriteKind::Batch,
+                missing: "replicas that went down meanwhile; the batch is noted and will be finished".to_owned(),
+            },
+            other => other,
+        })
     }
 
     /// Which other nodes note a batch, and whether this datacenter has no other node at all.

@@ -433,6 +433,21 @@ fn remote(error: ReplicaError) -> RemoteError {
 }
 
 impl Handler for ReplicaHandler {
+    /// Writes carry their timestamps and promises their ballots, so that doing them again changes nothing. Additions would count twice, a truncation
+    /// would take what was written since, and a batch would be noted again when it has ended.
+    fn is_repeatable(&self, verb: u16) -> bool {
+        let repeatable = [
+            Verb::Mutate,
+            Verb::Read,
+            Verb::Paxos,
+            Verb::BatchRemove,
+            Verb::BatchKnown,
+            Verb::Aggregate,
+            Verb::EndTurn,
+        ];
+        repeatable.iter().any(|known| *known as u16 == verb)
+    }
+
     fn handle(&self, mut request: Request<'_>) -> Reply {
         let shard = Rc::clone(&self.0);
         if Verb::is_fenced_number(request.verb) {

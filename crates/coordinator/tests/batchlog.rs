@@ -224,6 +224,37 @@ fn a_batch_that_timed_out_is_completed_when_its_replica_answers_again() {
     assert_eq!(open(&cluster), [0, 0, 0]);
 }
 
+/// It was answered as unavailable, which says that nothing happens, and a node that had noted it finished it.
+#[test]
+fn a_batch_whose_replica_dies_when_it_is_noted_is_not_refused_because_it_will_be_finished() {
+    let (mut cluster, keys) = of_one_copy(8, 1);
+    for node in [1, 2] {
+        let (holder, coordinator) = (cluster.id(node), cluster.id(0));
+        cluster
+            .simulation
+            .set_delay(holder, coordinator, Duration::from_millis(300));
+    }
+    let output = cluster.spawn(0, move |node| write(node, keys, b"one"));
+    let (first, second) = (cluster.local(1), cluster.local(2));
+    let is_held = || first.coordinator.open_batches() + second.coordinator.open_batches() == 2;
+    assert!(cluster.simulation.run_until(SECOND, is_held), "it is noted on both");
+    cluster.set_live(2, false);
+    cluster.simulation.run_for(2 * SECOND);
+    let answer = output.take().expect("it is answered");
+    let says_that_it_may_happen = matches!(
+        answer,
+        Err(CoordinatorError::WriteTimeout {
+            kind: WriteKind::Batch,
+            ..
+        })
+    );
+    assert!(says_that_it_may_happen, "{answer:?}");
+    cluster.set_live(2, true);
+    cluster.simulation.run_for(30 * SECOND);
+    assert_eq!(has(&mut cluster, 1, keys), [Some(true); 3]);
+    assert_eq!(open(&cluster), [0, 0, 0]);
+}
+
 #[test]
 fn wherever_the_coordinator_is_killed_a_batch_happens_wholly_or_not_at_all() {
     let (mut whole, mut none) = (0, 0);

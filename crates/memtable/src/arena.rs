@@ -4,10 +4,14 @@
 //! units of 16 bytes. A freed piece waits in the list of its class for the next of that class, so that overwriting
 //! rows over and over stays inside the space it has. A piece above [`LARGE_BYTES`] gets a segment of its own, which
 //! goes back to the allocator when freed. The whole arena is dropped with its memtable.
+//!
+//! The first segment begins small and doubles until it is like the others: a shard has a memtable for each tablet, and many hold little.
 
 const UNIT: usize = 16;
 const SEGMENT_BYTES: usize = 128 << 10;
 const SEGMENT_UNITS: u32 = (SEGMENT_BYTES / UNIT) as u32;
+/// What the first segment begins with.
+const FIRST_UNITS: u32 = ((2 << 10) / UNIT) as u32;
 /// A piece above this size has its own segment.
 const LARGE_BYTES: usize = 32 << 10;
 /// Bytes of a piece before its content.
@@ -28,7 +32,7 @@ impl Handle {
 }
 
 /// The arena.
-#[derive(Debug)]
+#[derive(Default, Debug)]
 pub struct Arena {
     segments: Vec<Box<[u8]>>,
     /// Segment numbers that a large piece gave back.
@@ -37,23 +41,10 @@ pub struct Arena {
     current: u32,
     /// Units used of the current segment.
     bump: u32,
+    /// Units of the current segment.
+    room: u32,
     used_bytes: usize,
     held_bytes: usize,
-}
-
-impl Default for Arena {
-    fn default() -> Self {
-        Self {
-            segments: Vec::new(),
-            vacant: Vec::new(),
-            free: Vec::new(),
-            current: 0,
-            // No segment yet: as good as a full one.
-            bump: SEGMENT_UNITS,
-            used_bytes: 0,
-            held_bytes: 0,
-        }
-    }
 }
 
 /// Rounded size of a piece with `len` bytes, and its class. Steps of 16 bytes to 256, then eight per doubling.
@@ -124,13 +115,36 @@ impl Arena {
 
     fn carve(&mut self, rounded: usize) -> Handle {
         let units = u32::try_from(rounded / UNIT).expect("small pieces fit a segment");
-        if self.bump + units > SEGMENT_UNITS {
-            self.current = self.add_segment(SEGMENT_BYTES);
-            self.bump = 0;
+        if self.bump + units > self.room {
+            self.make_room(units);
         }
         let handle = Handle(self.current * SEGMENT_UNITS + self.bump);
         self.bump += units;
         handle
+    }
+
+    /// Makes the current segment larger, or another one current.
+    #[cold]
+    fn make_room(&mut self, units: u32) {
+        if self.room == 0 || self.room == SEGMENT_UNITS {
+            let is_first = self.room == 0;
+            self.room = if is_first {
+                FIRST_UNITS.max(units.next_power_of_two())
+            } else {
+                SEGMENT_UNITS
+            };
+            self.current = self.add_segment(self.room as usize * UNIT);
+            self.bump = 0;
+            return;
+        }
+        // What is used is at most half a segment, and a piece at most a quarter.
+        let room = (self.bump + units).next_power_of_two();
+        let segment = &mut self.segments[self.current as usize];
+        let mut bytes = std::mem::take(segment).into_vec();
+        bytes.resize(room as usize * UNIT, 0);
+        *segment = bytes.into_boxed_slice();
+        self.held_bytes += (room - self.room) as usize * UNIT;
+        self.room = room;
     }
 
     #[cold]
@@ -227,6 +241,45 @@ mod tests {
                 "a piece of {size} bytes keeps its content"
             );
         }
+    }
+
+    #[test]
+    fn little_takes_little_and_stays_as_it_is_while_the_segment_grows() {
+        let mut arena = Arena::default();
+        let first = arena.allocate(100);
+        arena.get_mut(first).fill(1);
+        assert_eq!(arena.held_bytes(), 2 << 10, "a memtable with one row");
+        let mut held = arena.held_bytes();
+        let mut pieces = vec![first];
+        for n in 0..5000 {
+            let piece = arena.allocate(20 + n % 200);
+            arena.get_mut(piece).fill(1);
+            pieces.push(piece);
+            assert!(
+                arena.held_bytes() <= (held * 2).min(held + SEGMENT_BYTES),
+                "after {n} pieces {} bytes are held, before {held}",
+                arena.held_bytes()
+            );
+            held = arena.held_bytes();
+            assert!(
+                held < arena.used_bytes() * 2 || held == 2 << 10,
+                "after {n} pieces more than half of {held} bytes is unused"
+            );
+        }
+        assert!(held > 3 * SEGMENT_BYTES, "several segments");
+        for piece in pieces {
+            assert!(arena.get(piece).iter().all(|b| *b == 1), "a piece lost its content");
+        }
+    }
+
+    #[test]
+    fn a_first_piece_that_is_almost_large_fits() {
+        let mut arena = Arena::default();
+        let small = arena.allocate(LARGE_BYTES - HEADER);
+        let next = arena.allocate(LARGE_BYTES - HEADER);
+        arena.get_mut(small).fill(1);
+        arena.get_mut(next).fill(2);
+        assert!(arena.get(small).iter().all(|b| *b == 1) && arena.held_bytes() == 2 * LARGE_BYTES);
     }
 
     #[test]

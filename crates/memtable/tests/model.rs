@@ -540,6 +540,27 @@ proptest! {
     }
 }
 
+/// A shard has a memtable for each of its tablets, and all are charged to one budget.
+#[test]
+fn a_memtable_with_one_row_is_charged_for_little() {
+    let table = table(false);
+    let row = Op::Row {
+        key: 1,
+        row: 1,
+        ts: 1,
+        ttl: 0,
+        marker: true,
+        writes: Vec::new(),
+        clear_map: false,
+    };
+    let memtable = fill(std::iter::once(&row), &table);
+    assert!(
+        memtable.bytes() <= 6 << 10,
+        "one row is charged {} bytes",
+        memtable.bytes()
+    );
+}
+
 #[test]
 fn overwriting_the_same_rows_does_not_grow() {
     let table = table(false);

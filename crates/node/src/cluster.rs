@@ -51,6 +51,13 @@ impl Handler for Door {
             verb => Reply::Err(RemoteError::unknown_verb(verb)),
         }
     }
+
+    fn is_repeatable(&self, verb: u16) -> bool {
+        match verb {
+            ::cluster::FIRST_VERB..=::cluster::LAST_VERB => self.cluster.is_repeatable(verb),
+            verb => self.replica.is_repeatable(verb),
+        }
+    }
 }
 
 /// Opens this shard's door for other nodes. The first shard chooses the port where any will do.

@@ -249,3 +249,64 @@ impl TableStore {
         self.table.borrow().clone()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use schema::{Column, ColumnId, ColumnKind, TableId, TableOptions};
+    use types::CqlType;
+    use uuid::Uuid;
+
+    /// A part of a table with these tablets, each above its first number up to its second.
+    fn part(ranges: &[(i64, i64)]) -> TableStore {
+        let key = Column {
+            name: "k".to_owned(),
+            cql_type: CqlType::Int,
+            kind: ColumnKind::PartitionKey,
+            position: 0,
+            descending: false,
+            id: ColumnId(0),
+        };
+        let id = TableId(Uuid::from_u128(1));
+        let table = Arc::new(Table::new("ks", "t", id, vec![key], TableOptions::default()));
+        let tablet = |(after, to): &(i64, i64)| {
+            let (after, to) = (Token(*after), Token(*to));
+            Tablet::new(&table, TokenRange { after, to }, Vec::new(), RowCacheBudget::new(0))
+        };
+        TableStore {
+            tablets: ranges.iter().map(tablet).collect(),
+            table: RefCell::new(Arc::clone(&table)),
+            dir: PathBuf::new(),
+            reads_here: Cell::new(0),
+            writes_here: Cell::new(0),
+            dropped: Cell::new(false),
+        }
+    }
+
+    #[test]
+    fn who_asks_for_tokens_that_are_not_all_here_is_told_so() {
+        let here = part(&[(0, 10), (10, 20), (30, 40)]);
+        for (after, to, expected) in [
+            (0, 10, true),
+            (0, 20, true),
+            (5, 15, true),
+            (30, 40, true),
+            (0, 21, false),
+            (0, 40, false),
+            (-1, 5, false),
+            (20, 30, false),
+            (25, 35, false),
+            (35, 41, false),
+            (40, 50, false),
+        ] {
+            let covers = here.covers(Token(after), Token(to));
+            assert_eq!(covers, expected, "tokens above {after} up to {to}");
+        }
+        let (min, max) = (i64::MIN, i64::MAX);
+        assert!(
+            part(&[(min, 0), (0, max)]).covers(Token(min), Token(max)),
+            "the whole ring"
+        );
+        assert!(!part(&[]).covers(Token(0), Token(1)), "a shard without tablets");
+    }
+}

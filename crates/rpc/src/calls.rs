@@ -20,8 +20,8 @@ const STALE_MAX: usize = 64;
 /// A call's place in the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Ticket {
-    slot: u32,
-    generation: u32,
+    pub(crate) slot: u32,
+    pub(crate) generation: u32,
 }
 
 impl Ticket {
@@ -30,7 +30,7 @@ impl Ticket {
         u64::from(self.generation) << 32 | u64::from(self.slot)
     }
 
-    fn from_id(id: u64) -> Self {
+    pub(crate) fn from_id(id: u64) -> Self {
         #[expect(clippy::cast_possible_truncation, reason = "the two halves of the id")]
         Self {
             slot: id as u32,

@@ -6,7 +6,7 @@ use crate::frame::{self, Frame};
 use crate::hello;
 use crate::outbox::{Outbox, Wire};
 use crate::tls::Session;
-use runtime::net::{DetachedStream, ReadHalf, TcpStream, WriteHalf};
+use runtime::net::{DetachedStream, Fate, ReadHalf, TcpStream, WriteHalf};
 use std::cell::RefCell;
 use std::net::Shutdown;
 use std::rc::Rc;
@@ -238,6 +238,11 @@ impl Input {
 
     pub(crate) fn body(&self, frame: &Frame) -> &[u8] {
         &self.frames[frame.body.clone()]
+    }
+
+    /// What becomes of the frame that was read last.
+    pub(crate) fn fate(&self) -> Fate {
+        self.half.fate()
     }
 
     /// Waits for more bytes.

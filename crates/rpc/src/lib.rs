@@ -14,7 +14,7 @@
 //! Invariants:
 //! - Every queue has a limit in [`Limits`]. Beyond it requests are refused by value or the connection is not read; so a node that does
 //!   not read or does not answer costs its callers a bounded memory and fails only the calls made to it.
-//! - A request is sent at most once. Errors say whether it may have run.
+//! - A request is sent at most once, and runs once also where it comes twice, unless its verb may be repeated. Errors say whether it may have run.
 //! - What a peer sends never panics: it ends its connection with a sentence in the log.
 //!
 //! An [`Rpc`] lives on one shard and is found there by the others as a shard local; it sees its node's identity and nothing of the cluster.
@@ -132,6 +132,8 @@ pub struct ServedMetrics {
     pub requests: u64,
     /// Those whose deadline passed before they were done.
     pub expired: u64,
+    /// Those that came again and were not handled.
+    pub repeated: u64,
     /// Those that run as tasks.
     pub handling: usize,
     /// Bytes of their requests.
@@ -411,6 +413,7 @@ impl Rpc {
             shard: served.caller.shard,
             requests: served.requests.get(),
             expired: served.expired.get(),
+            repeated: served.repeated.get(),
             handling: served.handling.get(),
             handling_bytes: served.handling_bytes.get(),
             outbox_bytes: served.outbox.bytes(),

@@ -4,11 +4,15 @@
 //! request to the handler, in the order they came. What the handler knows at once goes to the outbox without a task; what takes longer
 //! runs as a task, of which a connection has a bounded number. Beyond that, or when the other end does not read its answers, the
 //! connection is not read, and nothing else suffers.
+//!
+//! A request runs once, unless its verb may be repeated: a call's id is a slot and the slot's generation, which only grows, so a connection
+//! knows a request that it has had by one number for each slot.
 
 use crate::Rpc;
+use crate::calls::Ticket;
 use crate::channel::{Channel, DetachedChannel, Input};
 use crate::error::{Ended, RemoteError, RemoteErrorKind};
-use crate::frame::{Frame, Header, Kind};
+use crate::frame::{Header, Kind};
 use crate::hello::{self, Answer, Hello};
 use crate::outbox::{Drain, Outbox, Signal, write};
 use runtime::net::{TcpListener, TcpStream};
@@ -20,8 +24,11 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
+use stdx::planted::{self, Bug};
 use uuid::Uuid;
 
+/// Slots that a caller's calls may have: far above what its line and its limits allow.
+const SLOTS_MAX: usize = 1 << 16;
 /// Silent ping intervals after which a connection is given up: the other end pings after each.
 const SILENT_INTERVALS: u32 = 4;
 
@@ -72,6 +79,13 @@ pub enum Reply {
 pub trait Handler {
     /// Looks at a request and answers it, or says what will. Runs on the connection's reader, so it should be short.
     fn handle(&self, request: Request<'_>) -> Reply;
+
+    /// Whether it does no harm to answer a request of this verb again, however much later. One of another verb that comes again on its
+    /// connection is not handled. Messages have no such guard.
+    fn is_repeatable(&self, verb: u16) -> bool {
+        let _ = verb;
+        false
+    }
 }
 
 /// A connection that another node made to this shard.
@@ -83,10 +97,13 @@ pub(crate) struct Served {
     /// The reader waits for tasks, not for the other end.
     is_busy: Cell<bool>,
     running: RefCell<Running>,
+    /// By slot of the caller: the generation of the last call that may not be repeated.
+    taken: RefCell<Vec<Option<u32>>>,
     pub(crate) handling: Cell<usize>,
     pub(crate) handling_bytes: Cell<usize>,
     pub(crate) requests: Cell<u64>,
     pub(crate) expired: Cell<u64>,
+    pub(crate) repeated: Cell<u64>,
 }
 
 /// Requests that run as tasks, by slot.
@@ -139,6 +156,25 @@ impl Served {
             ..Slot::default()
         };
         slot
+    }
+
+    /// Whether a request comes for the first time.
+    fn take(&self, id: u64) -> bool {
+        let Ticket { slot, generation } = Ticket::from_id(id);
+        let slot = slot as usize;
+        let mut taken = self.taken.borrow_mut();
+        if slot >= SLOTS_MAX {
+            return false;
+        }
+        if taken.len() <= slot {
+            taken.resize(slot + 1, None);
+        }
+        // Generations wrap.
+        let is_new = taken[slot].is_none_or(|last| generation.wrapping_sub(last).cast_signed() > 0);
+        if is_new {
+            taken[slot] = Some(generation);
+        }
+        is_new || planted::is_planted(Bug::RepeatedRequest)
     }
 
     fn answer_error(&self, id: u64, kind: RemoteErrorKind, message: &str) {
@@ -303,10 +339,12 @@ async fn serve(
         room: Signal::default(),
         is_busy: Cell::new(false),
         running: RefCell::default(),
+        taken: RefCell::default(),
         handling: Cell::new(0),
         handling_bytes: Cell::new(0),
         requests: Cell::new(0),
         expired: Cell::new(0),
+        repeated: Cell::new(0),
     });
     // Who asks for whoever is here may have a connection to this shard besides, which goes on.
     let key = if hello.target_host.is_nil() {
@@ -366,7 +404,15 @@ async fn read(rpc: &Rc<Rpc>, served: &Rc<Served>, input: &mut Input, handler: &d
             }
             let deadline = arrived + frame.header.remaining();
             match frame.header.kind {
-                Kind::Request | Kind::OneWay => handle(rpc, served, input, &frame, handler, deadline, now),
+                Kind::Request | Kind::OneWay => {
+                    let (header, body, fate) = (frame.header, input.body(&frame), input.fate());
+                    for delay in [fate.late, fate.again].into_iter().flatten() {
+                        handle_later(rpc, served, header, body.to_vec(), delay);
+                    }
+                    if fate.late.is_none() {
+                        handle(rpc, served, handler, header, body, deadline, now);
+                    }
+                }
                 Kind::Cancel => served.cancel(frame.header.id),
                 Kind::Ping => served.outbox.push_plain(Kind::Pong, 0),
                 other => return Err(Ended::Garbage(format!("{other:?} came where a request was expected"))),
@@ -379,18 +425,34 @@ async fn read(rpc: &Rc<Rpc>, served: &Rc<Served>, input: &mut Input, handler: &d
     }
 }
 
+/// Handles a request at a later time, as if it came then.
+fn handle_later(rpc: &Rc<Rpc>, served: &Rc<Served>, header: Header, body: Vec<u8>, delay: Duration) {
+    let (rpc, served) = (rpc.clone(), served.clone());
+    drop(runtime::spawn(async move {
+        runtime::sleep(delay).await;
+        if let Some(handler) = rpc.handler.as_deref().filter(|_| !served.outbox.is_closed()) {
+            let now = runtime::now();
+            handle(&rpc, &served, handler, header, &body, now + header.remaining(), now);
+        }
+    }));
+}
+
 /// Runs one request as far as it goes at once.
 fn handle(
     rpc: &Rc<Rpc>,
     served: &Rc<Served>,
-    input: &Input,
-    frame: &Frame,
     handler: &dyn Handler,
+    header: Header,
+    body: &[u8],
     deadline: Instant,
     now: Instant,
 ) {
-    let id = frame.header.id;
-    let is_one_way = frame.header.kind == Kind::OneWay;
+    let id = header.id;
+    let is_one_way = header.kind == Kind::OneWay;
+    if !is_one_way && !handler.is_repeatable(header.verb) && !served.take(id) {
+        served.repeated.set(served.repeated.get() + 1);
+        return;
+    }
     served.requests.set(served.requests.get() + 1);
     if deadline <= now {
         served.expired.set(served.expired.get() + 1);
@@ -403,10 +465,9 @@ fn handle(
         }
         return;
     }
-    let body = input.body(frame);
     let reply = handler.handle(Request {
         peer: &served.caller,
-        verb: frame.header.verb,
+        verb: header.verb,
         body,
         deadline,
         is_one_way,

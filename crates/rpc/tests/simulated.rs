@@ -429,6 +429,48 @@ fn a_bad_link_delays_answers_and_never_mixes_them_up() {
 }
 
 #[test]
+fn a_request_that_comes_again_runs_once_unless_its_verb_may_be_repeated() {
+    let mut cluster = Cluster::new(27, &[1, 1], |_, _| {});
+    let (from, to) = (cluster.ids[0], cluster.ids[1]);
+    cluster.simulation.set_message_faults(from, to, 1_000_000, 0);
+    for (verb, runs) in [(WHO, 20), (ECHO, 40)] {
+        let before = cluster.service(1).ran.get();
+        for _ in 0..20 {
+            let answer = cluster.call(0, 1, verb, b"0 from 0", SECOND);
+            assert_eq!(answer, Ok(b"0 from 0".to_vec()), "verb {verb}");
+        }
+        cluster.simulation.run_for(SECOND);
+        let ran = cluster.service(1).ran.get() - before;
+        assert_eq!(ran, runs, "20 requests of verb {verb} came twice, and so many ran");
+    }
+    let rpc = cluster.rpc(1);
+    assert_eq!(rpc.served_metrics()[0].repeated, 20);
+}
+
+#[test]
+fn requests_that_overtake_each_other_get_their_own_answers_and_run_once() {
+    let mut cluster = Cluster::new(28, &[1, 1], |_, _| {});
+    let (from, to) = (cluster.ids[0], cluster.ids[1]);
+    cluster.simulation.set_message_faults(from, to, 300_000, 500_000);
+    let peer = cluster.peer(1);
+    let answers = cluster.on(0, move |rpc| async move {
+        let call = |n: u8| rpc.call(&peer, 0, ECHO_LATER, vec![n], 5 * SECOND);
+        let calls: Vec<_> = (0..200).map(call).collect();
+        let mut answers = Vec::new();
+        for call in calls {
+            answers.push(call.await);
+        }
+        answers
+    });
+    for (n, answer) in (0..).zip(answers) {
+        assert_eq!(answer, Ok(vec![n]), "call {n}");
+    }
+    assert_eq!(cluster.service(1).ran.get(), 200);
+    let disturbed = cluster.simulation.disturbed_messages();
+    assert!(disturbed > 100, "next to nothing was repeated or late: {disturbed}");
+}
+
+#[test]
 fn a_node_that_stops_answering_costs_bounded_memory_and_nobody_else_anything() {
     let limits = Limits {
         in_flight_max: 50,

@@ -11,6 +11,7 @@ use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// How to listen.
 #[derive(Clone, Copy, Debug)]
@@ -94,6 +95,16 @@ pub struct TcpStream {
 
 /// The reading end of a connection.
 pub struct ReadHalf(Receiver);
+
+/// What becomes of a message between its arrival and its effect. Connections deliver once and in order, so nothing does, but in simulations
+/// that want it otherwise.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Fate {
+    /// It comes so much later, behind what was sent after it.
+    pub late: Option<Duration>,
+    /// It comes once more so much later.
+    pub again: Option<Duration>,
+}
 
 /// The writing end of a connection. Dropping it does not end the direction; [`WriteHalf::shutdown`] does.
 pub struct WriteHalf {
@@ -317,6 +328,16 @@ impl ReadHalf {
             Receiver::Uring(receiver) => receiver.receive(buffer).await,
             Receiver::Epoll(receiver) => receiver.receive(buffer).await,
             Receiver::Simulated(end) => end.receive(buffer).await,
+        }
+    }
+
+    /// What becomes of a message that was read from here: to be asked once for each, by protocols that say what repeated and overtaken
+    /// requests do.
+    #[must_use]
+    pub fn fate(&self) -> Fate {
+        match &self.0 {
+            Receiver::Uring(_) | Receiver::Epoll(_) => Fate::default(),
+            Receiver::Simulated(end) => end.fate(),
         }
     }
 }

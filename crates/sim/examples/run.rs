@@ -69,6 +69,7 @@ struct Sum {
     played: u64,
     hours: f64,
     faults: u64,
+    disturbed_messages: u64,
     partitions_checked: u64,
     batches_checked: u64,
     pages_resumed: u64,
@@ -110,6 +111,7 @@ impl Sum {
         match scenario.run(seed) {
             Ok(report) => {
                 self.add(report.time, report.faults);
+                self.disturbed_messages += report.disturbed_messages;
                 self.requests += report.counts.acknowledged + report.counts.reads;
                 self.errors += report.counts.errors;
                 self.schema_changes += report.counts.schema_changes;
@@ -175,8 +177,8 @@ fn main() {
         sum.partitions_checked, sum.batches_checked, sum.pages_resumed
     );
     println!(
-        "clusters: {} requests answered and checked, {} errors that a fault explains, {} schema changes",
-        sum.requests, sum.errors, sum.schema_changes
+        "clusters: {} requests answered and checked, {} errors that a fault explains, {} schema changes, {} messages repeated or overtaken",
+        sum.requests, sum.errors, sum.schema_changes, sum.disturbed_messages
     );
     println!(
         "clusters: {} conditional statements and {} serial reads in one order ({} histories too hard to say), {} increments of \

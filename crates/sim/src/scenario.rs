@@ -153,7 +153,7 @@ impl Scenario {
             shards: self.shards,
             durability: self.durability,
             // From a flush with nearly each write to one now and then.
-            shard_bytes: [600 << 10, 1600 << 10, 2400 << 10, 5 << 20][(seed / 7 % 4) as usize],
+            shard_bytes: [80 << 10, 300 << 10, 1 << 20, 5 << 20][(seed / 7 % 4) as usize],
             segment_bytes: 32 << 10,
             log_bytes: (128 << 10) * u64::from(self.shards),
         };

@@ -46,7 +46,7 @@ fn a_write_acknowledged_before_the_power_went_is_there_afterwards() {
         faults: ClusterFaults {
             kills: true,
             power_losses: true,
-            ..ClusterFaults::default()
+            ..ClusterFaults::NONE
         },
         rounds: 6,
         ..ClusterScenario::new(3)
@@ -61,7 +61,7 @@ fn nodes_that_are_cut_off_come_back_and_show_nothing_old() {
             splits: true,
             bad_links: true,
             kills: true,
-            ..ClusterFaults::default()
+            ..ClusterFaults::NONE
         },
         durability: Durability::Periodic(Duration::from_millis(100)),
         rounds: 6,
@@ -88,7 +88,7 @@ fn nodes_that_change_their_number_of_shards_and_messages_that_overtake_each_othe
             reshards: true,
             reorders: true,
             wide_splits: true,
-            ..ClusterFaults::default()
+            ..ClusterFaults::NONE
         },
         rounds: 4,
         ..ClusterScenario::new(3)
@@ -103,7 +103,7 @@ fn what_replicas_missed_behind_a_split_is_brought_to_them_by_hints() {
         faults: ClusterFaults {
             splits: true,
             bad_links: true,
-            ..ClusterFaults::default()
+            ..ClusterFaults::NONE
         },
         rounds: 4,
         ..ClusterScenario::new(3)
@@ -125,7 +125,7 @@ fn two_datacenters_that_are_cut_off_from_each_other_keep_their_promises() {
             wide_splits: true,
             kills: true,
             reorders: true,
-            ..ClusterFaults::default()
+            ..ClusterFaults::NONE
         },
         rounds: 3,
         ..ClusterScenario::new(3)
@@ -141,7 +141,7 @@ fn conditional_statements_survive_power_losses_where_the_log_is_synced_now_and_t
             kills: true,
             power_losses: true,
             splits: true,
-            ..ClusterFaults::default()
+            ..ClusterFaults::NONE
         },
         durability: Durability::Periodic(Duration::from_millis(200)),
         conditional_only: true,
@@ -193,4 +193,33 @@ fn the_same_seed_gives_the_same_run_of_a_whole_cluster() {
         ..ClusterScenario::new(3)
     };
     assert_eq!(play(&scenario, 50), play(&scenario, 50));
+}
+
+/// Five nodes, so that additions, reads and writes are asked of others.
+#[test]
+fn requests_that_come_twice_and_overtake_each_other_are_no_excuse_for_any_error() {
+    let scenario = ClusterScenario {
+        faults: ClusterFaults {
+            disturbed_messages: true,
+            ..ClusterFaults::NONE
+        },
+        ..ClusterScenario::new(5)
+    };
+    let report = play(&scenario, 130);
+    assert!(report.disturbed_messages > 500, "{report:?}");
+    assert_eq!(report.counts.errors, 0, "{report:?}");
+}
+
+#[test]
+fn all_machines_lose_power_at_once_and_nothing_that_was_acknowledged_is_lost() {
+    let scenario = ClusterScenario {
+        faults: ClusterFaults {
+            blackouts: true,
+            disturbed_messages: true,
+            ..ClusterFaults::NONE
+        },
+        ..ClusterScenario::new(3)
+    };
+    let report = play(&scenario, 140);
+    assert!(report.faults >= 2, "{report:?}");
 }

@@ -3,23 +3,10 @@
 
 use std::time::Duration;
 
-use sim::{ClusterFaults, ClusterScenario, Durability};
+use sim::{ClusterFaults, ClusterScenario, Datacenter, Durability};
 use stdx::planted::Bug;
 
-const NO_FAULTS: ClusterFaults = ClusterFaults {
-    kills: false,
-    power_losses: false,
-    restarts: false,
-    splits: false,
-    bad_links: false,
-    wrong_clocks: false,
-    slow_disks: false,
-    full_disks: false,
-    failing_operations: false,
-    reorders: false,
-    reshards: false,
-    wide_splits: false,
-};
+const NONE: ClusterFaults = ClusterFaults::NONE;
 
 /// Plays seeds until one of them finds the bug: by the promise that it breaks, not by an error that it causes.
 fn is_found(bug: Bug, scenario: &ClusterScenario, seeds: std::ops::Range<u64>, complaint: &str) {
@@ -38,67 +25,70 @@ fn is_found(bug: Bug, scenario: &ClusterScenario, seeds: std::ops::Range<u64>, c
     panic!("{bug:?} was planted, and no seed complained of \"{complaint}\", but of {others:?}");
 }
 
+/// Three nodes with three copies, which these faults strike so many times.
+fn three_nodes(rounds: u32, faults: ClusterFaults) -> ClusterScenario {
+    ClusterScenario {
+        faults,
+        rounds,
+        ..ClusterScenario::new(3)
+    }
+}
+
+fn with_copies(copies: usize, scenario: ClusterScenario) -> ClusterScenario {
+    ClusterScenario {
+        datacenters: vec![Datacenter {
+            copies,
+            ..scenario.datacenters[0]
+        }],
+        ..scenario
+    }
+}
+
+const SPLITS: ClusterFaults = ClusterFaults {
+    splits: true,
+    wide_splits: true,
+    bad_links: true,
+    ..NONE
+};
+
 #[test]
 fn a_quorum_that_is_skipped_is_found() {
-    let scenario = ClusterScenario {
-        faults: ClusterFaults {
-            splits: true,
-            bad_links: true,
-            ..NO_FAULTS
-        },
-        ..ClusterScenario::new(3)
+    let faults = ClusterFaults {
+        wide_splits: false,
+        ..SPLITS
     };
-    is_found(Bug::SkippedQuorum, &scenario, 0..4, "was promised");
+    is_found(Bug::SkippedQuorum, &three_nodes(3, faults), 0..4, "was promised");
 }
 
 #[test]
 fn digests_that_nobody_compares_are_found() {
-    let scenario = ClusterScenario {
-        faults: ClusterFaults {
-            splits: true,
-            wide_splits: true,
-            bad_links: true,
-            ..NO_FAULTS
-        },
-        ..ClusterScenario::new(3)
-    };
-    is_found(Bug::IgnoredDigest, &scenario, 0..10, "was promised");
+    is_found(Bug::IgnoredDigest, &three_nodes(3, SPLITS), 0..10, "was promised");
 }
 
 /// Nothing repairs replicas behind a split but hints, until somebody reads at more than ONE.
 #[test]
 fn a_hint_that_is_dropped_is_found() {
-    let scenario = ClusterScenario {
-        faults: ClusterFaults {
-            splits: true,
-            wide_splits: true,
-            bad_links: true,
-            ..NO_FAULTS
-        },
-        rounds: 4,
-        ..ClusterScenario::new(3)
-    };
-    is_found(Bug::DroppedHint, &scenario, 0..12, "read at One: ");
+    is_found(Bug::DroppedHint, &three_nodes(4, SPLITS), 0..12, "read at One: ");
 }
 
 #[test]
 fn a_promise_that_is_not_synced_is_found() {
-    is_found(
-        Bug::UnsyncedPromise,
-        &conditional_power_losses(),
-        0..12,
-        "no order fits",
-    );
+    let faults = ClusterFaults {
+        power_losses: true,
+        ..NONE
+    };
+    let scenario = ClusterScenario {
+        durability: Durability::Periodic(Duration::from_secs(2)),
+        conditional_only: true,
+        ..three_nodes(8, faults)
+    };
+    is_found(Bug::UnsyncedPromise, &scenario, 0..12, "no order fits");
 }
 
 #[test]
 fn a_proposal_that_is_accepted_against_a_promise_is_found() {
-    is_found(
-        Bug::AcceptedWithoutPromise,
-        &conditional_splits(),
-        0..8,
-        "no order fits",
-    );
+    let scenario = conditional_splits();
+    is_found(Bug::AcceptedWithoutPromise, &scenario, 0..8, "no order fits");
 }
 
 #[test]
@@ -108,29 +98,48 @@ fn a_proposal_that_nobody_finishes_is_found() {
 }
 
 fn conditional_splits() -> ClusterScenario {
+    let faults = ClusterFaults {
+        splits: true,
+        bad_links: true,
+        reorders: true,
+        kills: true,
+        ..NONE
+    };
     ClusterScenario {
-        faults: ClusterFaults {
-            splits: true,
-            bad_links: true,
-            reorders: true,
-            kills: true,
-            ..NO_FAULTS
-        },
         conditional_only: true,
-        rounds: 4,
-        ..ClusterScenario::new(3)
+        ..three_nodes(4, faults)
     }
 }
 
-fn conditional_power_losses() -> ClusterScenario {
-    ClusterScenario {
-        faults: ClusterFaults {
-            power_losses: true,
-            ..NO_FAULTS
-        },
-        durability: Durability::Periodic(Duration::from_secs(2)),
-        conditional_only: true,
-        rounds: 8,
-        ..ClusterScenario::new(3)
-    }
+/// With one copy a part of a batch goes to one node and the other part to another, and only a note brings what a killed coordinator left undone.
+#[test]
+fn a_logged_batch_that_nobody_noted_is_found() {
+    let faults = ClusterFaults { kills: true, ..SPLITS };
+    let scenario = ClusterScenario {
+        hints: false,
+        ..with_copies(1, three_nodes(4, faults))
+    };
+    let complaint = "a logged batch is half there";
+    is_found(Bug::BatchWithoutNote, &scenario, 0..8, complaint);
+}
+
+#[test]
+fn metadata_that_is_not_synced_is_found() {
+    let faults = ClusterFaults {
+        blackouts: true,
+        ..NONE
+    };
+    let complaint = "was acknowledged as";
+    is_found(Bug::UnsyncedMetadata, &three_nodes(1, faults), 0..12, complaint);
+}
+
+/// With a copy less than nodes some additions are asked of another node.
+#[test]
+fn an_addition_that_counts_twice_when_its_request_comes_twice_is_found() {
+    let faults = ClusterFaults {
+        disturbed_messages: true,
+        ..NONE
+    };
+    let scenario = with_copies(2, three_nodes(1, faults));
+    is_found(Bug::RepeatedRequest, &scenario, 0..6, "a counter is");
 }

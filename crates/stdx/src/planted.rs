@@ -22,11 +22,13 @@ pub enum Bug {
     BatchWithoutNote,
     /// The log of the metadata is not synced.
     UnsyncedMetadata,
+    /// A request that must not be repeated is handled each time that it comes.
+    RepeatedRequest,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::SkippedQuorum,
         Self::IgnoredDigest,
         Self::UnsyncedPromise,
@@ -35,6 +37,7 @@ impl Bug {
         Self::DroppedHint,
         Self::BatchWithoutNote,
         Self::UnsyncedMetadata,
+        Self::RepeatedRequest,
     ];
 }
 

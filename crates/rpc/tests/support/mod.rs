@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::time::Duration;
 use uuid::Uuid;
 
-/// Answers with the body.
+/// Answers with the body; may be repeated, and no other.
 pub const ECHO: u16 = 1;
 /// Answers with the body after the milliseconds that its first byte says.
 pub const ECHO_LATER: u16 = 2;
@@ -30,6 +30,10 @@ pub struct Service {
 }
 
 impl Handler for Service {
+    fn is_repeatable(&self, verb: u16) -> bool {
+        verb == ECHO
+    }
+
     fn handle(&self, request: Request<'_>) -> Reply {
         self.ran.set(self.ran.get() + 1);
         let first = request.body.first().copied().unwrap_or(0);

@@ -313,6 +313,27 @@ impl Simulation {
         self.world.network.borrow_mut().link(from, to).lost_per_million = lost_per_million;
     }
 
+    /// Of a million messages that arrive by the link in one direction, how many come twice, and how many behind later ones: for who reads whole
+    /// messages ([`crate::net::ReadHalf::fate`]).
+    pub fn set_message_faults(
+        &mut self,
+        from: NodeId,
+        to: NodeId,
+        repeated_per_million: u64,
+        overtaken_per_million: u64,
+    ) {
+        let mut network = self.world.network.borrow_mut();
+        let link = network.link(from, to);
+        link.repeated_per_million = repeated_per_million;
+        link.overtaken_per_million = overtaken_per_million;
+    }
+
+    /// How many messages came twice or behind later ones.
+    #[must_use]
+    pub fn disturbed_messages(&self) -> u64 {
+        self.world.network.borrow().disturbed
+    }
+
     /// A hash over everything that has happened so far. Equal for equal seeds and programs.
     #[must_use]
     pub fn trace_hash(&self) -> u64 {

@@ -5,11 +5,15 @@
 //! [`WINDOW`] bytes that the reader has not read; the writer waits for room. When a process is killed its ends are reset; when its
 //! machine loses power nobody tells the peers, and they find out by their own timeouts.
 //!
+//! Bytes of a connection come once and in order, whatever the link does. What is above them may not: a request may be asked again, or take
+//! effect behind one that was sent after it. So a link has a chance for that too, which who reads whole messages asks for ([`Fate`]).
+//!
 //! Every end is a number; what is kept in a stream is only the number, so that a detached stream can go to another shard.
 
 use super::NodeId;
 use super::world::{World, world, world_and_node};
 use crate::clock::Instant;
+use crate::net::Fate;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
@@ -35,6 +39,9 @@ const RETRANSMIT: Duration = Duration::from_millis(200);
 /// After so long without an answer a connection is lost.
 const GIVE_UP: Duration = Duration::from_mins(1);
 
+/// How late a message comes that is overtaken or repeated.
+const LATE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(800));
+
 const FIRST_EPHEMERAL_PORT: u16 = 32_768;
 
 #[derive(Default)]
@@ -44,6 +51,8 @@ pub(crate) struct Network {
     links: BTreeMap<(NodeId, NodeId), Link>,
     next_number: u64,
     next_port: BTreeMap<NodeId, u16>,
+    /// Messages that came twice, or behind later ones.
+    pub(crate) disturbed: u64,
 }
 
 /// One direction between two machines.
@@ -53,6 +62,10 @@ pub(crate) struct Link {
     pub(crate) extra_delay: Duration,
     /// Of a million segments, how many are lost.
     pub(crate) lost_per_million: u64,
+    /// Of a million messages, how many come twice.
+    pub(crate) repeated_per_million: u64,
+    /// Of a million messages, how many come behind later ones.
+    pub(crate) overtaken_per_million: u64,
 }
 
 impl Default for Link {
@@ -61,6 +74,8 @@ impl Default for Link {
             is_up: true,
             extra_delay: Duration::ZERO,
             lost_per_million: 0,
+            repeated_per_million: 0,
+            overtaken_per_million: 0,
         }
     }
 }
@@ -377,6 +392,22 @@ impl SimulatedEnd {
         })
         .await;
         (result, buffer)
+    }
+
+    /// Draws what becomes of a message that has been read here.
+    pub(crate) fn fate(&self) -> Fate {
+        let world = world();
+        let mut network = world.network.borrow_mut();
+        let nodes = network.connections[&self.end.connection].nodes;
+        let link = *network.link(nodes[1 - self.end.side], nodes[self.end.side]);
+        let strikes = |per_million: u64| per_million > 0 && world.below(1_000_000) < per_million;
+        let late = || world.latency(LATE.0, LATE.1);
+        let fate = Fate {
+            late: strikes(link.overtaken_per_million).then(late),
+            again: strikes(link.repeated_per_million).then(late),
+        };
+        network.disturbed += u64::from(fate.late.is_some()) + u64::from(fate.again.is_some());
+        fate
     }
 
     pub(crate) async fn send_all(&self, buffer: Vec<u8>) -> (io::Result<()>, Vec<u8>) {

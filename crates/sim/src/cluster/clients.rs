@@ -31,6 +31,8 @@ pub(crate) const A: u8 = 1;
 pub(crate) const B: u8 = 2;
 pub(crate) const T: u8 = 3;
 pub(crate) const E: u8 = 4;
+/// The partitions of `a` from here on are written once.
+pub(crate) const FRESH: i32 = 1_000_000;
 /// The partition of `b` that is written with one of `a`.
 pub(crate) fn partition_of_b(p: i32) -> i32 {
     p + 100

@@ -367,6 +367,13 @@ impl History {
         }
     }
 
+    /// The registers of a table that were written, or were to be.
+    #[must_use]
+    pub fn keys(&self, table: u8) -> Vec<Key> {
+        let all = (table, i32::MIN, i32::MIN)..=(table, i32::MAX, i32::MAX);
+        self.registers.range(all).map(|(key, _)| *key).collect()
+    }
+
     /// Writes that were begun.
     #[must_use]
     pub fn writes(&self) -> usize {

@@ -99,7 +99,7 @@ impl Cluster {
             let setup = Setup {
                 shards,
                 durability,
-                shard_bytes: 8 << 20,
+                shard_bytes: 2 << 20,
                 segment_bytes: 64 << 10,
                 log_bytes: (1 << 20) * u64::from(shards),
             };
@@ -194,6 +194,17 @@ impl Cluster {
                     self.sim.set_delay(from, to, delay);
                     self.sim.set_loss(from, to, lost_per_million);
                 }
+            }
+        }
+    }
+
+    /// Of a million requests between two nodes, so many come twice, and so many behind later ones.
+    pub fn disturb_messages(&mut self, repeated_per_million: u64, overtaken_per_million: u64) {
+        for from in 0..self.size() {
+            for to in (0..self.size()).filter(|to| *to != from) {
+                let (from, to) = (self.machine(from), self.machine(to));
+                self.sim
+                    .set_message_faults(from, to, repeated_per_million, overtaken_per_million);
             }
         }
     }

@@ -27,6 +27,8 @@ const LOOK_WAIT_MAX: Duration = Duration::from_mins(5);
 const CLOCK_ERROR_MAX: Duration = Duration::from_secs(10);
 /// How often the log tells the time.
 const LOGGED_TIME_NANOS: u64 = 100_000_000;
+/// Where messages are repeated and overtaken: of a million, how many are one, and how many the other.
+const DISTURBED_PER_MILLION: u64 = 30_000;
 const SLICE: Duration = Duration::from_millis(10);
 
 /// What strikes nodes.
@@ -36,6 +38,8 @@ pub struct ClusterFaults {
     pub kills: bool,
     /// A machine loses power.
     pub power_losses: bool,
+    /// All machines lose power at once.
+    pub blackouts: bool,
     /// A node is told to end, and starts again.
     pub restarts: bool,
     /// A node is cut off from the others, in one direction or both.
@@ -56,13 +60,34 @@ pub struct ClusterFaults {
     pub reshards: bool,
     /// A datacenter, or where there is one only some of the nodes, is cut off from the rest.
     pub wide_splits: bool,
+    /// From the beginning to the end some requests between nodes come twice, and some behind those that were sent after them. That explains no error.
+    pub disturbed_messages: bool,
 }
 
 impl ClusterFaults {
+    /// Nothing.
+    pub const NONE: Self = Self {
+        kills: false,
+        power_losses: false,
+        blackouts: false,
+        restarts: false,
+        splits: false,
+        bad_links: false,
+        wrong_clocks: false,
+        slow_disks: false,
+        full_disks: false,
+        failing_operations: false,
+        reorders: false,
+        reshards: false,
+        wide_splits: false,
+        disturbed_messages: false,
+    };
+
     /// All that a node in batch mode must survive.
     pub const ALL: Self = Self {
         kills: true,
         power_losses: true,
+        blackouts: true,
         restarts: true,
         splits: true,
         bad_links: true,
@@ -73,12 +98,14 @@ impl ClusterFaults {
         reorders: true,
         reshards: true,
         wide_splits: true,
+        disturbed_messages: true,
     };
 
     fn list(self) -> Vec<Fault> {
         let all = [
             (self.kills, Fault::Kill),
             (self.power_losses, Fault::PowerLoss),
+            (self.blackouts, Fault::Blackout),
             (self.restarts, Fault::Restart),
             (self.splits, Fault::Split),
             (self.bad_links, Fault::BadLink),
@@ -101,6 +128,7 @@ impl ClusterFaults {
 enum Fault {
     Kill,
     PowerLoss,
+    Blackout,
     Restart,
     Split,
     BadLink,
@@ -145,6 +173,8 @@ pub struct ClusterReport {
     pub time: Duration,
     /// What struck nodes.
     pub faults: u64,
+    /// Requests between nodes that came twice, or behind later ones.
+    pub disturbed_messages: u64,
     /// What the clients did.
     pub counts: ClusterCounts,
     /// Equal for equal runs.
@@ -197,6 +227,7 @@ impl ClusterScenario {
         let faults = ClusterFaults {
             kills: on(),
             power_losses: on(),
+            blackouts: false,
             restarts: on(),
             splits: on(),
             bad_links: on(),
@@ -207,20 +238,24 @@ impl ClusterScenario {
             reorders: on(),
             reshards: on(),
             wide_splits: on(),
+            disturbed_messages: false,
         };
         let durability = if faults.power_losses || on() {
             Durability::Batch
         } else {
             Durability::Periodic(Duration::from_millis(100))
         };
-        Self {
+        let mut scenario = Self {
             joiners: usize::from(chance.once_in(4)),
             durability,
             faults,
             rounds: 4,
             datacenters: Self::datacenters_of_seed(&mut chance),
             ..Self::new(3)
-        }
+        };
+        scenario.faults.disturbed_messages = chance.once_in(2);
+        scenario.faults.blackouts = durability == Durability::Batch && chance.once_in(4);
+        scenario
     }
 
     /// Half of the clusters have three nodes, since they are the quickest to play.
@@ -260,6 +295,7 @@ impl ClusterScenario {
         // A hint is noted when a replica does not answer, and is not synced.
         let may_lose_hints = faults.kills
             || faults.power_losses
+            || faults.blackouts
             || faults.restarts
             || faults.reshards
             || faults.full_disks
@@ -267,7 +303,7 @@ impl ClusterScenario {
         Promises {
             whole_batches: self.whole_batches,
             conditional_only: self.conditional_only,
-            whole_hints: !may_lose_hints && self.joiners == 0,
+            whole_hints: self.hints && !may_lose_hints && self.joiners == 0,
             clock_error: if faults.wrong_clocks {
                 CLOCK_ERROR_MAX
             } else {
@@ -296,7 +332,10 @@ impl ClusterScenario {
             durability: self.durability,
             seeds,
         };
-        let cluster = Cluster::new(seed, &setup);
+        let mut cluster = Cluster::new(seed, &setup);
+        if self.faults.disturbed_messages {
+            cluster.disturb_messages(DISTURBED_PER_MILLION, DISTURBED_PER_MILLION);
+        }
         let clients = Clients::new(cluster.addresses(), self.nodes(), layout, self.promises());
         let mut run = Run {
             scenario: self,
@@ -328,6 +367,7 @@ impl Run<'_> {
         ClusterReport {
             time: Duration::from_nanos(self.cluster.sim.now().as_nanos() - 1_000_000_000),
             faults: self.faults,
+            disturbed_messages: self.cluster.sim.disturbed_messages(),
             counts: self.clients.counts.get(),
             trace_hash: self.cluster.sim.trace_hash(),
         }
@@ -424,6 +464,11 @@ impl Run<'_> {
                     self.may_end[node] = true;
                     let operations = self.chance.below(400);
                     self.cluster.sim.crash_after_file_ops(machine, operations, kind);
+                }
+            }
+            Fault::Blackout => {
+                for node in 0..self.clients.members.get() {
+                    self.cluster.crash(node, CrashKind::PowerLoss);
                 }
             }
             Fault::Restart => {

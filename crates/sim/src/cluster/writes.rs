@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::clients::{A, ANSWER_WAIT_MAX, B, Clients, E, R, ROWS, T, millis, partition_of_b};
+use super::clients::{A, ANSWER_WAIT_MAX, B, Clients, E, FRESH, R, ROWS, T, millis, partition_of_b};
 use super::history::{Effect, Key};
 
 /// A statement that is prepared, and the values for this time.
@@ -56,6 +56,8 @@ impl Clients {
                 (text, (0..ROWS).map(row).collect(), Effect::Set)
             }
             9..=11 => {
+                // One that nobody writes again stays as its batch left it.
+                let p = if (dice >> 40).is_multiple_of(3) { FRESH + v } else { p };
                 // Other partitions in the other table, so that other replicas take part.
                 let other = partition_of_b(p);
                 let text = format!(
