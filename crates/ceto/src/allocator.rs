@@ -25,12 +25,23 @@ fn note() {
     ALLOCATIONS.set(ALLOCATIONS.get() + 1);
 }
 
+/// Whether mimalloc's blocks are aligned as wanted without being asked: all of 16 bytes and more are to 16, smaller ones to 8. To ask costs some
+/// twenty instructions, and above a kilobyte more.
+#[inline]
+fn is_aligned_anyway(layout: Layout) -> bool {
+    layout.align() <= 8 || layout.align() == 16 && layout.size() >= 16
+}
+
 // SAFETY: every call is handed to mimalloc with the same arguments, and mimalloc keeps the contract; counting touches no memory
 // that was allocated and does not unwind, because the counter would take centuries to overflow.
 unsafe impl GlobalAlloc for Counting {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         note();
+        if is_aligned_anyway(layout) {
+            // SAFETY: any size may be asked for, and the result is aligned as the layout wants.
+            return unsafe { libmimalloc_sys::mi_malloc(layout.size()).cast() };
+        }
         // SAFETY: the caller keeps the contract of `alloc`.
         unsafe { MiMalloc.alloc(layout) }
     }
@@ -45,6 +56,10 @@ unsafe impl GlobalAlloc for Counting {
     #[inline]
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         note();
+        if is_aligned_anyway(layout) && new_size >= layout.size() {
+            // SAFETY: the pointer came from mimalloc by this type, and the result is aligned as the layout wants.
+            return unsafe { libmimalloc_sys::mi_realloc(pointer.cast(), new_size).cast() };
+        }
         // SAFETY: the caller keeps the contract of `realloc`, and the pointer came from mimalloc by this type.
         unsafe { MiMalloc.realloc(pointer, layout, new_size) }
     }
@@ -58,6 +73,7 @@ unsafe impl GlobalAlloc for Counting {
 
 #[cfg(test)]
 mod tests {
+    use std::alloc::{GlobalAlloc, Layout};
     use std::hint::black_box;
 
     #[test]
@@ -76,5 +92,23 @@ mod tests {
             drop(black_box(bytes));
         };
         assert_eq!(allocations(&grown), 2, "bytes, and their growth");
+    }
+
+    #[test]
+    fn blocks_are_aligned_as_wanted_whatever_their_size() {
+        for align in [1, 2, 4, 8, 16, 32, 64] {
+            for size in (1..3000).chain([5000, 70_000, 3 << 20]) {
+                let layout = Layout::from_size_align(size, align).expect("a valid layout");
+                // SAFETY: the size is not zero, and the block is freed with the layout that it was last given.
+                unsafe {
+                    let block = super::Counting.alloc(layout);
+                    assert_eq!(block as usize % align, 0, "{size} bytes aligned to {align}");
+                    let grown = super::Counting.realloc(block, layout, size * 2);
+                    assert_eq!(grown as usize % align, 0, "{size} bytes aligned to {align}, grown");
+                    let layout = Layout::from_size_align(size * 2, align).expect("a valid layout");
+                    super::Counting.dealloc(grown, layout);
+                }
+            }
+        }
     }
 }

@@ -28,6 +28,12 @@ pub enum Command {
         /// How.
         change: TabletsChange,
     },
+    /// Replicas take no more requests of coordinators that have not seen the command of this index: whoever changes where data is and does not hear
+    /// from all nodes that they have ended what they began before.
+    Fence {
+        /// Of a command that is applied.
+        index: u64,
+    },
     /// A table has no tablets any more. Those of a table that is dropped vanish with it.
     RemoveTablets {
         /// The table.
@@ -120,6 +126,10 @@ impl Command {
                 out.byte(5);
                 out.uuid(table.0);
             }
+            Self::Fence { index } => {
+                out.byte(6);
+                out.number(*index);
+            }
         }
         Ok(out.seal())
     }
@@ -144,6 +154,7 @@ impl Command {
             5 => Self::RemoveTablets {
                 table: TableId(d.uuid()?),
             },
+            6 => Self::Fence { index: d.number()? },
             other => return Err(d.malformed(format!("there is no command {other}"))),
         };
         d.end()?;

@@ -19,7 +19,7 @@ pub const REJECTED_MAX: usize = 256;
 
 const METADATA: Form = Form {
     kind: b'm',
-    format: 1,
+    format: 2,
     name: "the cluster's metadata",
 };
 
@@ -28,6 +28,8 @@ const METADATA: Form = Form {
 pub struct Metadata {
     /// Index of the last command that was applied.
     pub index: u64,
+    /// Replicas take no request of a coordinator that has not seen the command of this index.
+    pub fence: u64,
     /// All keyspaces and tables.
     pub schema: Arc<Schema>,
     /// All nodes.
@@ -70,6 +72,7 @@ impl Metadata {
     pub fn new(schema: Arc<Schema>, topology: Topology) -> Self {
         Self {
             index: 0,
+            fence: 0,
             schema,
             topology: Arc::new(topology),
             tablets: BTreeMap::new(),
@@ -91,6 +94,15 @@ impl Metadata {
                 next.topology = Arc::new(topology);
             }
             Command::Tablets { table, change } => next.change_tablets(*table, change)?,
+            Command::Fence { index } => {
+                if *index > self.index {
+                    let (fence, last) = (index, self.index);
+                    return Err(invalid(format!(
+                        "the command of index {fence} is behind the last one, {last}"
+                    )));
+                }
+                next.fence = next.fence.max(*index);
+            }
             Command::RemoveTablets { table } => {
                 if next.tablets.remove(table).is_none() {
                     return Err(invalid(format!("table {} has no tablets", table.0)));
@@ -186,6 +198,7 @@ impl Metadata {
     pub fn encode(&self) -> Result<Vec<u8>, Malformed> {
         let mut out = Encoder::begin(METADATA);
         out.number(self.index);
+        out.number(self.fence);
         out.uuid(self.schema.version);
         out.count(self.schema.keyspaces.len());
         for (name, keyspace) in &self.schema.keyspaces {
@@ -218,6 +231,8 @@ impl Metadata {
     pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut d = Decoder::open(bytes, METADATA)?;
         let index = d.number()?;
+        // The first format had none.
+        let fence = if d.format() >= 2 { d.number()? } else { 0 };
         let version = d.uuid()?;
         let mut keyspaces = BTreeMap::new();
         for _ in 0..d.count()? {
@@ -248,6 +263,7 @@ impl Metadata {
         d.end()?;
         Ok(Self {
             index,
+            fence,
             schema: Arc::new(Schema { version, keyspaces }),
             topology: Arc::new(topology),
             tablets,

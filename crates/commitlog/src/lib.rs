@@ -98,6 +98,8 @@ pub enum LogError {
         /// What failed.
         message: String,
     },
+    /// What was appended could not be written with what others had appended.
+    Lost,
 }
 
 impl std::fmt::Display for LogError {
@@ -110,6 +112,7 @@ impl std::fmt::Display for LogError {
                 )
             }
             Self::Io { file, message, .. } => write!(f, "commitlog {}: {message}", file.display()),
+            Self::Lost => f.write_str("a write to it failed meanwhile"),
             Self::Broken { message } => {
                 write!(
                     f,
@@ -392,6 +395,30 @@ impl Commitlog {
             if self.sync_running.get() {
                 self.sync_done.notified().await;
             } else {
+                self.sync().await?;
+            }
+        }
+    }
+
+    /// Waits until everything appended so far is durable. What those who wait have appended meanwhile leaves in one write and one sync.
+    /// `losses` is what [`Commitlog::losses`] was before the caller appended.
+    pub async fn durable(self: &Rc<Self>, losses: u64) -> Result<(), LogError> {
+        let position = self.appended.get();
+        loop {
+            if self.is_broken.get() {
+                return Err(self.broken_error());
+            }
+            if self.losses.get() != losses {
+                return Err(LogError::Lost);
+            }
+            let is_written = position <= self.written.get() || self.chunk.borrow().len() == CHUNK_HEADER_BYTES;
+            if is_written && self.synced.get() >= position.min(self.written.get()) {
+                return Ok(());
+            }
+            if self.sync_running.get() {
+                self.sync_done.notified().await;
+            } else {
+                self.write()?;
                 self.sync().await?;
             }
         }

@@ -255,7 +255,7 @@ impl Coordinator {
             match result {
                 Ok(()) => stored += 1,
                 Err(TargetError::Silent) => continue,
-                Err(TargetError::Refused(reason) | TargetError::Failed(reason)) => {
+                Err(TargetError::Stale(reason) | TargetError::Refused(reason) | TargetError::Failed(reason)) => {
                     refusals.push(format!("{}: {reason}", Self::names(view, std::iter::once(holder))));
                 }
             }

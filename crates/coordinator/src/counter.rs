@@ -15,7 +15,6 @@
 //!   new name ([`Coordinator::set_counter_source`]). Elements of former names stay as they are.
 //! - An element's clock is above the one before, above the deletions that the leader knows of, and at least its wall clock.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -24,8 +23,8 @@ use mutation::compact::{LiveColumn, LiveRow};
 use mutation::row::{Cell, Column, RowBuilder, RowView, Shared};
 use mutation::{ClusteringSlice, Mutation, MutationBuilder, MutationItem, RangeTombstoneList, Tombstone};
 use replica::{BlockLimits, PartitionRead, PartitionReader, Shard, TableStore};
-use runtime::{Instant, Semaphore, ShardId};
-use schema::{Table, TableId};
+use runtime::{Instant, ShardId};
+use schema::Table;
 use stdx::bytes::Reader;
 use topology::{Consistency, Replica, Requirement, WriteTargets};
 use types::Token;
@@ -36,30 +35,6 @@ use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, Verb
 
 /// Bytes that one step of a leader's read takes.
 const BLOCK_BYTES: usize = 256 << 10;
-
-/// Whose turn it is on a partition.
-#[derive(Default)]
-pub(crate) struct Turns(RefCell<BTreeMap<PartitionName, Rc<Semaphore>>>);
-
-/// A table, and the key of one of its partitions.
-type PartitionName = (TableId, Box<[u8]>);
-
-impl Turns {
-    fn of(&self, table: TableId, key: &[u8]) -> Rc<Semaphore> {
-        let mut turns = self.0.borrow_mut();
-        let turn = turns.entry((table, key.into()));
-        Rc::clone(turn.or_insert_with(|| Rc::new(Semaphore::new(1))))
-    }
-
-    fn end(&self, table: TableId, key: &[u8], turn: Rc<Semaphore>) {
-        drop(turn);
-        let mut turns = self.0.borrow_mut();
-        let name = (table, Box::from(key));
-        if turns.get(&name).is_some_and(|turn| Rc::strong_count(turn) == 1) {
-            turns.remove(&name);
-        }
-    }
-}
 
 /// Additions that one leader makes.
 struct Share {
@@ -181,7 +156,7 @@ impl Coordinator {
                     });
                 }
                 // It certainly did nothing.
-                TargetError::Refused(reason) => refused = format!("{name}: {reason}"),
+                TargetError::Stale(reason) | TargetError::Refused(reason) => refused = format!("{name}: {reason}"),
             }
         }
         Err(CoordinatorError::Overloaded(format!(
@@ -259,6 +234,17 @@ impl Coordinator {
                 kind: WriteKind::Counter,
                 missing: "replicas that went down meanwhile".to_owned(),
             },
+            // That says that nothing was done.
+            CoordinatorError::Overloaded(reason) => CoordinatorError::WriteFailure {
+                tally: Tally {
+                    consistency: level,
+                    received: 0,
+                    block_for: 1,
+                },
+                kind: WriteKind::Counter,
+                failures: Vec::new(),
+                reason: format!("added by its leader; of those to be told of it: {reason}"),
+            },
             other => other,
         })))
     }
@@ -293,23 +279,17 @@ impl Coordinator {
             let valid = addition.validate(&table.layout);
             valid.map_err(|e| ReplicaError::Malformed(e.to_string()))?;
         }
-        let turn = self.counter_turns.of(addition.table, addition.key);
-        let result = async {
-            let _mine = turn.acquire(1).await;
-            if runtime::now() >= deadline {
-                return Err(ReplicaError::Overloaded(
-                    "its turn on the partition came too late".to_owned(),
-                ));
-            }
-            let source = self.counter_source.get();
-            let own = own_elements(&self.shard, &store, &table, token, &addition, &source).await?;
-            let mutation = own.after(&table, &addition, &source)?;
-            service::apply(&self.shard, &[(token, mutation.clone())], false, false).await?;
-            Ok(mutation)
+        let _turn = self.counter_turns.take(addition.table, addition.key).await;
+        if runtime::now() >= deadline {
+            return Err(ReplicaError::Overloaded(
+                "its turn on the partition came too late".to_owned(),
+            ));
         }
-        .await;
-        self.counter_turns.end(addition.table, addition.key, turn);
-        result
+        let source = self.counter_source.get();
+        let own = own_elements(&self.shard, &store, &table, token, &addition, &source).await?;
+        let mutation = own.after(&table, &addition, &source)?;
+        service::apply(&self.shard, &[(token, mutation.clone())], false, false).await?;
+        Ok(mutation)
     }
 }
 

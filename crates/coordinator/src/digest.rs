@@ -8,6 +8,7 @@
 
 use mutation::{Cell, Column, PartitionBlock, RangeTombstoneList, RowView, Tombstone};
 use schema::Table;
+use smallvec::SmallVec;
 use stdx::vint;
 use types::token::murmur3_x64_128;
 
@@ -16,7 +17,7 @@ use types::token::murmur3_x64_128;
 pub(crate) struct Digest {
     material: Vec<u8>,
     /// The partition that the block before belonged to, if anything of it counted.
-    key: Option<Vec<u8>>,
+    key: Option<SmallVec<[u8; 32]>>,
 }
 
 const PARTITION: u8 = 1;
@@ -51,6 +52,8 @@ impl Digest {
             now,
             gc_before: now.saturating_sub(grace),
         };
+        // More than it takes, mostly: growing step by step costs as much as the rest.
+        self.material.reserve(block.size() + 64);
         let is_new = self.key.as_deref() != Some(block.key());
         let before = self.material.len();
         if is_new {
@@ -94,7 +97,7 @@ impl Digest {
             // Nothing of it counts so far: the replica that has never heard of the partition must agree.
             self.material.truncate(before);
         } else {
-            self.key = Some(block.key().to_vec());
+            self.key = Some(SmallVec::from_slice(block.key()));
         }
     }
 
@@ -137,6 +140,14 @@ impl Digest {
             if table.layout.is_dropped(id) {
                 continue;
             }
+            if let Column::Simple(cell) = &column
+                && cell.ttl == 0
+                && cell.is_live(times.now)
+                && !deletion.covers(cell.timestamp)
+            {
+                self.live_cell(id, cell);
+                continue;
+            }
             let start = self.material.len();
             self.material.push(if matches!(column, Column::Simple(_)) {
                 SIMPLE
@@ -169,6 +180,21 @@ impl Digest {
         self.material.len() > before
     }
 
+    /// Adds a simple cell that lives for ever: the same bytes as those that [`Digest::cell`] adds, in two steps instead of seven.
+    fn live_cell(&mut self, id: usize, cell: &Cell<'_>) {
+        let (id, len) = (id as u64, cell.value.len() as u64);
+        let mut head = [0; 1 + 9 + 8 + 1 + 9];
+        head[0] = SIMPLE;
+        let timestamp_at = 1 + vint::unsigned_len(id);
+        vint::write_unsigned(&mut head[1..timestamp_at], id);
+        head[timestamp_at..timestamp_at + 8].copy_from_slice(&cell.timestamp.to_le_bytes());
+        let len_at = timestamp_at + 9;
+        let end = len_at + vint::unsigned_len(len);
+        vint::write_unsigned(&mut head[len_at..end], len);
+        self.material.extend_from_slice(&head[..end]);
+        self.material.extend_from_slice(cell.value);
+    }
+
     /// Adds a cell that lives, or its deletion; one that has expired was deleted when it was written.
     fn cell(&mut self, cell: &Cell<'_>, deletion: Tombstone, times: Times) {
         if deletion.covers(cell.timestamp) {
@@ -196,6 +222,37 @@ impl Digest {
         if ttl > 0 {
             self.material.extend_from_slice(&ttl.to_le_bytes());
             self.material.extend_from_slice(&expiry.to_le_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_that_lives_for_ever_adds_the_same_bytes_however_it_is_added() {
+        for (id, value) in [(0, vec![]), (1, vec![7; 100]), (300, vec![1; 20_000])] {
+            let cell = Cell {
+                timestamp: 1_700_000_000_000_000,
+                ttl: 0,
+                deletion_time: 0,
+                dead: false,
+                value: &value,
+            };
+            let mut in_two_steps = Digest::default();
+            in_two_steps.live_cell(id, &cell);
+            let mut in_seven = Digest::default();
+            in_seven.material.push(SIMPLE);
+            vint::put_unsigned(&mut in_seven.material, id as u64);
+            let times = Times { now: 1, gc_before: 0 };
+            in_seven.cell(&cell, Tombstone::NONE, times);
+            assert_eq!(
+                in_two_steps.material,
+                in_seven.material,
+                "column {id}, {} bytes",
+                value.len()
+            );
         }
     }
 }

@@ -41,11 +41,11 @@ impl Coordinator {
 
     /// Notes for a replica that it did not get these mutations. Whether all of them are noted; with `is_acknowledgement` also, whether
     /// they survive that the process is killed.
-    pub(crate) fn missed(
+    pub(crate) fn missed<'m>(
         &self,
         view: &ClusterView,
         replica: Replica,
-        mutations: &[Addressed],
+        mutations: impl IntoIterator<Item = &'m Addressed>,
         is_acknowledgement: bool,
     ) -> bool {
         let (Some(hints), Some(node)) = (self.hints(), view.topology.numbered(replica.node)) else {
@@ -139,7 +139,9 @@ impl Coordinator {
             let written = self.mutate(&view, replica, Rc::new(share), false).await;
             written.map_err(|e| match e {
                 TargetError::Silent => format!("{} did not answer", name()),
-                TargetError::Refused(reason) | TargetError::Failed(reason) => format!("{}: {reason}", name()),
+                TargetError::Stale(reason) | TargetError::Refused(reason) | TargetError::Failed(reason) => {
+                    format!("{}: {reason}", name())
+                }
             })?;
         }
         Ok(())

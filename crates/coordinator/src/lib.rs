@@ -15,18 +15,23 @@
 mod batchlog;
 mod counter;
 mod digest;
+mod door;
 mod error;
+mod fan;
+mod fence;
 mod gather;
 mod handoff;
 mod latency;
 mod message;
 mod paxos;
+mod paxos_learn;
 mod paxos_message;
 mod paxos_replica;
 mod read;
 pub mod service;
 mod spread;
 mod truncate;
+mod turns;
 mod view;
 mod write;
 
@@ -55,6 +60,7 @@ pub use message::{
 pub use paxos_replica::{forget_paxos_states, paxos_state_id, paxos_state_of};
 pub use read::{ReplicatedRead, Stretch};
 pub use spread::{Share, Spread};
+pub use turns::{Ended, PartitionTurns, Turn};
 pub use view::{ClusterView, Levels, NotAMember, Route};
 
 use latency::TableLatencies;
@@ -96,6 +102,8 @@ impl Default for Timeouts {
 pub enum TargetError {
     /// Nothing was heard of it in time; it may have done it.
     Silent,
+    /// It takes no requests of the version of the cluster that this one was routed by, and did nothing.
+    Stale(String),
     /// It refused, or could not be reached, and did nothing.
     Refused(String),
     /// It tried and failed; it may have done it.
@@ -110,6 +118,10 @@ impl From<RpcError> for TargetError {
                 kind: RemoteErrorKind::Failed,
                 message,
             }) => Self::Failed(message),
+            RpcError::Remote(RemoteError {
+                kind: RemoteErrorKind::Stale,
+                message,
+            }) => Self::Stale(message),
             other => Self::Refused(other.to_string()),
         }
     }
@@ -158,9 +170,14 @@ pub struct Metrics {
     pub cas_unknown: u64,
     /// Logged batches that were written again after their first attempt failed or its coordinator ended.
     pub batches_finished: u64,
+    /// Requests of other nodes that were refused because they were routed by a version of the cluster that is fenced off.
+    pub stale_requests: u64,
     /// Parts of aggregates that were computed here.
     pub aggregate_parts: u64,
 }
+
+/// What acceptors take to answer, until it is known.
+const PHASE_USUAL: Duration = Duration::from_millis(5);
 
 type Job = Pin<Box<dyn Future<Output = ()>>>;
 
@@ -184,11 +201,15 @@ pub struct Coordinator {
     batches: RefCell<batchlog::OpenBatches>,
     truncate: RefCell<Option<Truncate>>,
     counter_source: Cell<[u8; 16]>,
-    counter_turns: counter::Turns,
+    counter_turns: PartitionTurns,
     aggregates: RefCell<Option<Aggregates>>,
     latencies: RefCell<BTreeMap<TableId, Rc<TableLatencies>>>,
     /// The timestamp of this shard's last ballot.
     last_ballot_us: Cell<i64>,
+    /// What acceptors usually take to answer.
+    phase_usual: Cell<Duration>,
+    doors: door::Doors,
+    view_changed: Notify,
 }
 
 impl Coordinator {
@@ -208,10 +229,13 @@ impl Coordinator {
             batches: RefCell::default(),
             truncate: RefCell::default(),
             counter_source: Cell::new(new_counter_source()),
-            counter_turns: counter::Turns::default(),
+            counter_turns: PartitionTurns::default(),
             aggregates: RefCell::default(),
             latencies: RefCell::default(),
             last_ballot_us: Cell::default(),
+            phase_usual: Cell::new(PHASE_USUAL),
+            doors: door::Doors::default(),
+            view_changed: Notify::new(),
         })
     }
 
@@ -240,6 +264,7 @@ impl Coordinator {
             .borrow_mut()
             .retain(|table, _| view.route(*table).is_some());
         *self.view.borrow_mut() = view;
+        self.view_changed.notify_all();
     }
 
     /// Takes over who is alive.
@@ -337,18 +362,22 @@ impl Coordinator {
         names.join(", ")
     }
 
+    fn unreachable() -> TargetError {
+        TargetError::Refused("this node has no connections to others".to_owned())
+    }
+
     /// Asks a shard of another node.
     async fn call(
         &self,
         view: &ClusterView,
         replica: Replica,
         verb: Verb,
-        body: Vec<u8>,
+        mut body: Vec<u8>,
         timeout: Duration,
     ) -> Result<Vec<u8>, TargetError> {
-        let unreachable = || TargetError::Refused("this node has no connections to others".to_owned());
-        let rpc = self.rpc.as_ref().ok_or_else(unreachable)?;
-        let peer = view.peer(replica.node).ok_or_else(unreachable)?;
+        fence::sign(verb, &mut body, view);
+        let rpc = self.rpc.as_ref().ok_or_else(Self::unreachable)?;
+        let peer = view.peer(replica.node).ok_or_else(Self::unreachable)?;
         let answer = rpc
             .call(&peer, u32::from(replica.shard), verb as u16, body, timeout)
             .await;
@@ -378,30 +407,6 @@ impl Coordinator {
             service::apply(&Coordinator::local().shard, &mutations, all_or_nothing, false).await
         });
         Ok(applied.await?)
-    }
-
-    /// Has a stretch read by one replica, here or elsewhere.
-    async fn ask(
-        &self,
-        view: &ClusterView,
-        replica: Replica,
-        command: ReadCommand,
-        table: &schema::Table,
-        timeout: Duration,
-    ) -> Result<Answer, TargetError> {
-        if replica.node != view.me {
-            let answer = self.call(view, replica, Verb::Read, command.encode(), timeout).await?;
-            return Answer::decode(&answer, table)
-                .map_err(|e| TargetError::Failed(format!("a malformed answer to a read: {e}")));
-        }
-        let shard = ShardId(u32::from(replica.shard));
-        if shard == self.shard.id() {
-            return Ok(service::read(&self.shard, &command).await?);
-        }
-        let read = runtime::submit_async_to(shard, move || async move {
-            service::read(&Coordinator::local().shard, &command).await
-        });
-        Ok(read.await?)
     }
 }
 
@@ -438,12 +443,19 @@ impl Handler for ReplicaHandler {
             Verb::BatchRemove,
             Verb::BatchKnown,
             Verb::Aggregate,
+            Verb::EndTurn,
         ];
         repeatable.iter().any(|known| *known as u16 == verb)
     }
 
-    fn handle(&self, request: Request<'_>) -> Reply {
+    fn handle(&self, mut request: Request<'_>) -> Reply {
         let shard = Rc::clone(&self.0);
+        if Verb::is_fenced_number(request.verb) {
+            match Coordinator::local().pass(request.body) {
+                Ok(body) => request.body = body,
+                Err(stale) => return Reply::Err(stale),
+            }
+        }
         let malformed = |e: Malformed| Reply::Err(remote(e.into()));
         if request.verb == Verb::Mutate as u16 {
             return match decode_mutations(request.body) {
@@ -459,8 +471,9 @@ impl Handler for ReplicaHandler {
                 Ok((level, additions)) => later(async move {
                     let coordinator = Coordinator::local();
                     let deadline = runtime::now() + coordinator.timeouts().counter;
-                    let led = coordinator.lead(additions, level, deadline, true).await;
-                    led.map(|result| counter::encode_answer(&result)).map_err(remote)
+                    // A task of its own: what one replica has added the others are told, or it is hinted, though the caller gives up.
+                    let led = runtime::spawn(async move { coordinator.lead(additions, level, deadline, true).await });
+                    led.await.map(|result| counter::encode_answer(&result)).map_err(remote)
                 }),
                 Err(e) => malformed(e),
             };
@@ -476,12 +489,26 @@ impl Handler for ReplicaHandler {
         }
         if request.verb == Verb::Paxos as u16 {
             return match PaxosRequest::decode(request.body) {
-                Ok(request) => later(async move {
-                    let answer = paxos_replica::handle(&shard, &request).await.map_err(remote)?;
-                    Ok(answer.encode(request.table))
-                }),
+                Ok(request) => {
+                    let (table, answering) = (request.table, paxos_replica::handle(&shard, request));
+                    later(async move {
+                        let answer = answering.await.map_err(remote)?;
+                        Ok(answer.encode(table))
+                    })
+                }
                 Err(e) => malformed(e),
             };
+        }
+        if request.verb == Verb::TakeTurn as u16 {
+            let body = request.body.to_vec();
+            return later(async move {
+                let turn = Coordinator::answer_take_turn(&body).await;
+                turn.map_err(|e| remote(e.into()))
+            });
+        }
+        if request.verb == Verb::EndTurn as u16 {
+            Coordinator::answer_end_turn(request.body);
+            return Reply::None;
         }
         if request.verb == Verb::Aggregate as u16 {
             let Some(answer) = Coordinator::local().aggregate_here(request.body) else {

@@ -8,6 +8,7 @@
 //!          tokens:    i64 after, i64 to, i64 first token, vint length and first key, u8 1 and a bound when inside that partition
 //! TRUNCATE, SETTLE  [u8; 16] table
 //! BATCHSTORE  as MUTATE; the first mutation is the note (`batchlog.rs`)
+//! TAKETURN, ENDTURN  `door.rs`
 //! AGGREGATE  as the engine that computes it wants (`query`); the answer too
 //! BATCHREMOVE, BATCHKNOWN  u128 batch id; the answer to the latter is u8 1 when it is known, else 0
 //! answer   u128 digest, u8 1 when all was read, then blocks:
@@ -42,6 +43,10 @@ pub enum Verb {
     Paxos = 4,
     /// Lead additions to counters: `counter.rs`.
     Add = 5,
+    /// A turn at a partition's door, and its end: `door.rs`.
+    TakeTurn = 6,
+    /// See [`Verb::TakeTurn`].
+    EndTurn = 7,
     /// Finish the logged batches of a table that wait here, and forget its hints: what comes before a truncation.
     Settle = 16,
     /// Note a logged batch.

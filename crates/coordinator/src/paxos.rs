@@ -1,10 +1,11 @@
 //! The leader of conditional statements and serial reads.
 //!
 //! Uncontended, a statement is two round trips: *prepare*, whose answers carry what is to be read (data from the best replica, digests
-//! from the others), and *accept*. Learning is an ordinary write of the decision to all replicas, waited for at the statement's
+//! from the others), and *accept*. Both go to the best replicas that are a quorum; the others are asked when one fails or is slow. Learning is an ordinary write of the decision to all replicas, waited for at the statement's
 //! consistency level. What comes between, when others were there before, says `paxos::Leader`; here its steps become requests.
 //!
 //! - Statements of one shard on one partition are expected one at a time: whoever calls queues them.
+//! - Who was refused takes turns with other coordinators from then on (`door.rs`).
 //! - A refused ballot waits a random while, some durations of a round, and tries again until the deadline; for `cas_contention_timeout`
 //!   at most while nothing was proposed.
 //! - A statement whose proposal may have been accepted by some finds out what became of it before it is decided again, so it takes
@@ -13,37 +14,35 @@
 //! - SERIAL asks a quorum of all replicas, LOCAL_SERIAL one of the coordinator's datacenter. As in Cassandra, statements at different
 //!   levels do not see each other's promises.
 
-use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use mutation::PartitionBlock;
 use paxos::{Ballot, Leader, Proposal, Round, Step};
-use runtime::{Instant, ShardId};
+use runtime::Instant;
 use schema::Table;
+use smallvec::SmallVec;
 use topology::{Acks, Consistency, ReadTargets, Replica, ReplicaCounts, Requirement, WriteTargets};
 use types::Token;
 use types::token::token_of;
 
-use crate::gather::Gather;
+use crate::door::DoorTurn;
+use crate::fan::{Came, Fan};
 use crate::message::{Answer, Extent, ReadCommand};
-use crate::paxos_message::{PaxosAnswer, PaxosRequest, Phase};
-use crate::{
-    ClusterView, Coordinator, CoordinatorError, ReplicatedRead, Stretch, Tally, TargetError, Verb, WriteKind,
-    paxos_replica, spawn,
-};
+use crate::paxos_learn::{Learning, answer, ask};
+use crate::paxos_message::{PaxosAnswer, Phase};
+use crate::{ClusterView, Coordinator, CoordinatorError, ReplicatedRead, Stretch, Tally, TargetError, WriteKind};
 
 /// The longest pause after a round that came short.
 const BACKOFF_MAX: Duration = Duration::from_millis(200);
 /// The longest pause in durations of the round: enough for the few coordinators that contend, and so short that those that go on
 /// meanwhile decide few statements.
 const BACKOFF_ROUNDS_MAX: u32 = 8;
-/// Acceptors keep smaller mutations than this though everybody has learned them: to keep one is cheaper than to be told.
-const PRUNE_BYTES_MIN: usize = 512;
-/// How long a quorum that has promised waits for the replica that was asked for data before all of them are.
-const DATA_WAIT: Duration = Duration::from_millis(20);
+/// How long a quorum's answers are waited for before the other replicas are asked too, in usual durations of an answer, and at least and at most.
+const PATIENCE: u32 = 4;
+const PATIENCE_MIN: Duration = Duration::from_millis(2);
+const PATIENCE_MAX: Duration = Duration::from_millis(500);
 
 /// What a conditional statement reads before it decides.
 #[derive(Clone, Debug)]
@@ -102,8 +101,12 @@ struct Group {
     view: Arc<ClusterView>,
     token: Token,
     /// Those that live, the best first.
-    replicas: Vec<Replica>,
+    replicas: SmallVec<[Replica; 6]>,
+    /// How many of them are a quorum.
+    quorum: usize,
     requirement: Requirement,
+    /// Where coordinators that contend take turns: the same for all of them that believe the same to be alive.
+    door: Replica,
 }
 
 /// How a phase ended short of a quorum.
@@ -114,15 +117,9 @@ enum Short {
     Silent,
     /// Replicas could not do it.
     Failed(String),
+    /// Replicas take no requests of this version of the cluster.
+    Stale(String),
 }
-
-/// A phase for a shard of this node, or, as bytes, for one of another.
-enum Asked {
-    Here(PaxosRequest),
-    There(Vec<u8>),
-}
-
-type Outcome = (Replica, Result<PaxosAnswer, TargetError>);
 
 /// A quorum's promises, and what was read with them.
 struct Prepared {
@@ -142,6 +139,8 @@ struct Attempt<'r> {
     shorts: u32,
     /// When the round under way began.
     began: Instant,
+    /// As the request's, from the turn at the door on.
+    contention_deadline: Instant,
     /// Ballots are taken above it.
     floor_us: i64,
     last_tally: Tally,
@@ -156,7 +155,7 @@ impl Coordinator {
     pub async fn cas(
         self: &Rc<Self>,
         request: &CasRequest,
-        decide: &mut dyn FnMut(&[Found], i64) -> Decision,
+        decide: &mut dyn FnMut(&mut [Found], i64) -> Decision,
     ) -> Result<bool, CoordinatorError> {
         let group = self.group(request)?;
         self.count(|m| m.cas += 1);
@@ -244,46 +243,38 @@ impl Coordinator {
         let best = ReadTargets::new(&tablet, token, &view.locality, &liveness);
         let more = targets.pending.iter().filter(|r| liveness.is_live(r.node));
         let is_asked = |r: &&Replica| !requirement.is_local() || view.locality.datacenter(r.node) == local;
-        let replicas: Vec<Replica> = best.live().iter().chain(more).filter(is_asked).copied().collect();
+        let replicas: SmallVec<[Replica; 6]> = best.live().iter().chain(more).filter(is_asked).copied().collect();
         let live = ReplicaCounts::of(&replicas, &view.locality, |_| true);
         requirement
             .is_sufficient(&live)
             .inspect_err(|_| self.count(|m| m.unavailable += 1))?;
+        let mut acks = Acks::new(requirement.clone(), ReplicaCounts::default());
+        let is_not_enough = |r: &&Replica| {
+            let before = acks.is_satisfied();
+            acks.ack(view.locality.datacenter(r.node));
+            !before
+        };
+        let quorum = replicas.iter().take_while(is_not_enough).count();
+        let door = targets.all().find(|r| replicas.contains(r)).unwrap_or(replicas[0]);
         Ok(Group {
             token,
             replicas,
+            quorum,
             requirement,
+            door,
             view: Arc::clone(&view),
         })
     }
 
-    /// Has a phase done by one replica.
-    async fn phase(
-        &self,
-        view: &ClusterView,
-        replica: Replica,
-        asked: Asked,
-        table: &Table,
-        timeout: Duration,
-    ) -> Result<PaxosAnswer, TargetError> {
-        let request = match asked {
-            Asked::Here(request) => request,
-            Asked::There(body) => {
-                let answer = self.call(view, replica, Verb::Paxos, body, timeout).await?;
-                return PaxosAnswer::decode(&answer, table)
-                    .map_err(|e| TargetError::Failed(format!("a malformed answer of an acceptor: {e}")));
-            }
-        };
-        let shard = ShardId(u32::from(replica.shard));
-        let done = if shard == self.shard.id() {
-            runtime::timeout(timeout, paxos_replica::handle(&self.shard, &request)).await
-        } else {
-            let there = runtime::submit_async_to(shard, move || async move {
-                paxos_replica::handle(&Coordinator::local().shard, &request).await
-            });
-            runtime::timeout(timeout, there).await
-        };
-        Ok(done.map_err(|_| TargetError::Silent)??)
+    /// How long a quorum is waited for before more replicas are asked.
+    fn patience(&self) -> Duration {
+        (self.phase_usual.get() * PATIENCE).clamp(PATIENCE_MIN, PATIENCE_MAX)
+    }
+
+    /// An acceptor answered after this long.
+    fn answered_after(&self, took: Duration) {
+        let usual = self.phase_usual.get();
+        self.phase_usual.set((usual * 7 + took) / 8);
     }
 }
 
@@ -313,6 +304,7 @@ impl<'r> Attempt<'r> {
             contentions: 0,
             shorts: 0,
             began: runtime::now(),
+            contention_deadline: request.contention_deadline,
             floor_us: i64::MIN,
             last_tally: Tally {
                 consistency: request.serial,
@@ -323,8 +315,12 @@ impl<'r> Attempt<'r> {
         }
     }
 
-    async fn run(&mut self, decide: &mut dyn FnMut(&[Found], i64) -> Decision) -> Result<bool, CoordinatorError> {
+    async fn run(&mut self, decide: &mut dyn FnMut(&mut [Found], i64) -> Decision) -> Result<bool, CoordinatorError> {
+        let mut turn = None;
         loop {
+            if turn.is_none() {
+                turn = self.turn().await;
+            }
             let ballot = self.ballot();
             self.began = runtime::now();
             let Prepared { mut round, found } = match self.prepare(ballot).await {
@@ -370,7 +366,7 @@ impl<'r> Attempt<'r> {
                         self.floor_us = self.floor_us.max(timestamp);
                         continue;
                     }
-                    (Decision::Write(value), _) => (self.leader.propose(ballot, value), true),
+                    (Decision::Write(value), _) => (self.leader.propose(ballot, &value), true),
                     (Decision::Keep | Decision::Above(_) | Decision::ReadOn(_), _) => return Ok(false),
                 },
             };
@@ -387,6 +383,20 @@ impl<'r> Attempt<'r> {
             // The next round finds out how far that went.
             let _ = self.learn(proposal, level).await;
         }
+    }
+
+    /// Takes a turn with other coordinators if the partition is contended. From then on others should not come before.
+    async fn turn(&mut self) -> Option<DoorTurn> {
+        let (coordinator, request) = (self.coordinator, self.request);
+        let partition = (request.table.id, &request.key[..]);
+        if !coordinator.doors.is_contended(partition.0, partition.1) {
+            return None;
+        }
+        let Group { view, door, .. } = &self.group;
+        let turn = coordinator.take_turn(view, *door, partition, request.deadline).await?;
+        let more = coordinator.timeouts().cas_contention;
+        self.contention_deadline = self.contention_deadline.max(runtime::now() + more);
+        Some(turn)
     }
 
     /// A ballot later than all that this shard has taken, and all that this statement has met.
@@ -408,150 +418,158 @@ impl<'r> Attempt<'r> {
         self.request.deadline.saturating_duration_since(runtime::now())
     }
 
-    fn asked(&self, phase: Phase) -> PaxosRequest {
-        PaxosRequest {
-            table: self.request.table.id,
-            key: self.request.key.clone(),
+    /// Asks more replicas for their part of a phase.
+    fn ask(&self, fan: &mut Fan<PaxosAnswer>, replica: Replica, phase: Phase, timeout: Duration) {
+        ask(
+            self.coordinator,
+            &self.group.view,
+            (self.request.table.id, &self.request.key),
+            fan,
+            replica,
             phase,
-        }
+            timeout,
+        );
     }
 
-    /// Sends a phase to replicas; each answer comes to the gather. All but the first are asked the same.
-    fn send(&self, to: &[Replica], phase: impl Fn(usize) -> Phase) -> Rc<Gather<Outcome>> {
-        let gather: Rc<Gather<Outcome>> = Gather::new();
-        let timeout = self.left();
-        let mut others: Option<Vec<u8>> = None;
-        for (i, replica) in to.iter().copied().enumerate() {
-            let encode = || self.asked(phase(i)).encode();
-            let request = if replica.node == self.group.view.me {
-                Asked::Here(self.asked(phase(i)))
-            } else if i == 0 {
-                Asked::There(encode())
-            } else {
-                Asked::There(others.get_or_insert_with(encode).clone())
-            };
-            let (coordinator, view) = (Rc::clone(self.coordinator), Arc::clone(&self.group.view));
-            let (table, gather) = (Arc::clone(&self.request.table), Rc::clone(&gather));
-            spawn(async move {
-                let answer = coordinator.phase(&view, replica, request, &table, timeout).await;
-                gather.put((replica, answer));
-            });
-        }
-        gather
+    fn answer(&self, came: Came<PaxosAnswer>) -> Result<PaxosAnswer, TargetError> {
+        answer(came, &self.request.table)
     }
 
-    fn acks(&self) -> Acks {
-        let asked = ReplicaCounts::of(&self.group.replicas, &self.group.view.locality, |_| true);
-        Acks::new(self.group.requirement.clone(), asked)
-    }
-
-    /// Counts answers until a quorum has done it; `take` is given each that has.
+    /// Has a phase done by a quorum. `phase` makes it for the replica of this number; `take` is given each answer.
     async fn quorum(
         &mut self,
-        gather: &Gather<Outcome>,
-        mut take: impl FnMut(Replica, PaxosAnswer),
-    ) -> Result<Acks, Short> {
-        let mut acks = self.acks();
-        let mut refused: Option<Ballot> = None;
+        mut phase: impl FnMut(usize) -> Phase,
+        mut take: impl FnMut(usize, PaxosAnswer),
+    ) -> Result<(), Short> {
+        let replicas = self.group.replicas.clone();
+        let possible = ReplicaCounts::of(&replicas, &self.group.view.locality, |_| true);
+        let mut acks = Acks::new(self.group.requirement.clone(), possible);
+        let deadline = self.request.deadline;
+        let mut fan = Fan::new();
+        let mut asked = 0;
+        let mut ask = |this: &Self, fan: &mut Fan<PaxosAnswer>, count: usize| {
+            for (number, replica) in replicas.iter().enumerate().take(count).skip(asked) {
+                this.ask(fan, *replica, phase(number), this.left());
+            }
+            asked = count;
+        };
+        ask(self, &mut fan, self.group.quorum);
+        let mut all_are_asked = self.group.quorum == replicas.len();
+        let mut began = runtime::now();
+        let more_at = began + self.coordinator.patience();
         let mut reasons: Vec<String> = Vec::new();
-        let mut outstanding = self.group.replicas.len();
         while !acks.is_satisfied() {
-            let next = if outstanding == 0 {
-                None
-            } else {
-                gather.next(self.request.deadline).await
-            };
-            let Some((replica, answer)) = next else {
+            let until = if all_are_asked { deadline } else { more_at.min(deadline) };
+            let Some((replica, came)) = fan.next(until).await else {
                 self.last_tally = tally(&acks);
-                return Err(Short::Silent);
+                if all_are_asked || runtime::now() >= deadline {
+                    return Err(if reasons.is_empty() {
+                        Short::Silent
+                    } else {
+                        Short::Failed(reasons.join("; "))
+                    });
+                }
+                ask(self, &mut fan, replicas.len());
+                (all_are_asked, began) = (true, runtime::now());
+                continue;
             };
-            outstanding -= 1;
             let datacenter = self.group.view.locality.datacenter(replica.node);
-            match answer {
+            match came.and_then(|came| self.answer(came)) {
                 Ok(PaxosAnswer::Refused(promised)) => {
-                    refused = refused.max(Some(promised));
-                    acks.fail(datacenter);
+                    // What others promise at this ballot would be overtaken.
+                    self.last_tally = tally(&acks);
+                    return Err(Short::Refused(promised));
                 }
                 Ok(answer) => {
-                    take(replica, answer);
+                    self.coordinator.answered_after(began.elapsed());
+                    let number = replicas
+                        .iter()
+                        .position(|other| *other == replica)
+                        .expect("it was asked");
+                    take(number, answer);
                     acks.ack(datacenter);
+                    continue;
                 }
-                Err(TargetError::Silent) => {
-                    acks.fail(datacenter);
+                Err(TargetError::Silent) => {}
+                Err(TargetError::Stale(reason)) => {
+                    self.last_tally = tally(&acks);
+                    return Err(Short::Stale(reason));
                 }
                 Err(TargetError::Refused(reason) | TargetError::Failed(reason)) => {
                     let name = Coordinator::names(&self.group.view, std::iter::once(replica));
                     reasons.push(format!("{name}: {reason}"));
-                    acks.fail(datacenter);
                 }
             }
-            if acks.is_hopeless() && !acks.is_satisfied() {
+            acks.fail(datacenter);
+            if acks.is_hopeless() {
                 self.last_tally = tally(&acks);
-                return Err(match refused {
-                    Some(promised) => Short::Refused(promised),
-                    None if reasons.is_empty() => Short::Silent,
-                    None => Short::Failed(reasons.join("; ")),
+                return Err(if reasons.is_empty() {
+                    Short::Silent
+                } else {
+                    Short::Failed(reasons.join("; "))
                 });
+            }
+            if !all_are_asked {
+                ask(self, &mut fan, replicas.len());
+                (all_are_asked, began) = (true, runtime::now());
             }
         }
         self.last_tally = tally(&acks);
-        Ok(acks)
+        Ok(())
     }
 
     async fn prepare(&mut self, ballot: Ballot) -> Result<Prepared, Short> {
-        let commands = |digest_only: bool| -> Vec<ReadCommand> {
+        let (request, quorum) = (self.request, self.group.quorum);
+        let replicas = self.group.replicas.clone();
+        // One of the quorum sends data. One that is asked because another fails or is slow sends data too: it may have been that one.
+        let commands = |number: usize| -> Vec<ReadCommand> {
             let command = |read: &CasRead| ReadCommand {
-                table: self.request.table.id,
+                table: request.table.id,
                 extent: read.extent.clone(),
-                now: self.request.now,
+                now: request.now,
                 rows: read.stretch.rows,
                 bytes: read.stretch.bytes,
-                digest_only,
+                digest_only: (1..quorum).contains(&number),
             };
-            self.request.reads.iter().map(command).collect()
+            request.reads.iter().map(command).collect()
         };
-        let replicas = self.group.replicas.clone();
-        let gather = self.send(&replicas, |i| Phase::Prepare(ballot, commands(i > 0)));
         let mut round = Round::new(ballot);
         let mut data: Option<Vec<Answer>> = None;
-        let mut digests: Vec<Vec<u128>> = Vec::new();
-        let best = replicas[0];
-        let reads = self.request.reads.len();
-        let mut take = |round: &mut Round<Replica>, replica: Replica, answer: PaxosAnswer| {
+        let mut digests: SmallVec<[u128; 4]> = SmallVec::new();
+        let mut digests_agree = true;
+        let take = |number: usize, answer: PaxosAnswer| {
             let PaxosAnswer::Promised(promise, answers) = answer else {
                 return;
             };
-            round.promised(replica, promise);
-            if answers.len() == reads {
-                digests.push(answers.iter().map(|a| a.digest).collect());
+            round.promised(replicas[number], promise);
+            if answers.len() != request.reads.len() {
+                digests_agree = false;
+            } else if digests.is_empty() {
+                digests.extend(answers.iter().map(|a| a.digest));
+            } else {
+                digests_agree &= answers.iter().map(|a| a.digest).eq(digests.iter().copied());
             }
-            if replica == best {
+            if data.is_none() && !(1..quorum).contains(&number) {
                 data = Some(answers);
             }
         };
-        self.quorum(&gather, |replica, answer| take(&mut round, replica, answer))
+        self.quorum(|number| Phase::Prepare(ballot, commands(number)), take)
             .await?;
-        let waits = reads > 0 && round.replicas().all(|r| r != best);
-        let until = self.request.deadline.min(runtime::now() + DATA_WAIT);
-        while waits && round.replicas().all(|r| r != best) {
-            match gather.next(until).await {
-                Some((replica, Ok(answer))) => take(&mut round, replica, answer),
-                Some((replica, Err(_))) if replica != best => {}
-                Some(_) | None => break,
-            }
-        }
-        let agrees = digests.len() == round.replicas().count() && digests.windows(2).all(|pair| pair[0] == pair[1]);
-        let found = data.filter(|answers| agrees && answers.len() == reads);
+        let found = data.filter(|answers| digests_agree && answers.len() == request.reads.len());
         Ok(Prepared { round, found })
     }
 
     /// Has replicas of the quorum learn what was chosen before.
     async fn teach(&mut self, proposal: &Proposal, missing: &[Replica]) -> Result<(), Short> {
-        let gather = self.send(missing, |_| Phase::Learn(proposal.clone()));
-        for _ in missing {
-            match gather.next(self.request.deadline).await {
+        let mut fan = Fan::new();
+        for replica in missing {
+            self.ask(&mut fan, *replica, Phase::Learn(proposal.clone()), self.left());
+        }
+        while fan.outstanding() > 0 {
+            match fan.next(self.request.deadline).await {
                 Some((_, Ok(_))) => {}
                 Some((_, Err(TargetError::Silent))) | None => return Err(Short::Silent),
+                Some((_, Err(TargetError::Stale(reason)))) => return Err(Short::Stale(reason)),
                 Some((replica, Err(TargetError::Refused(reason) | TargetError::Failed(reason)))) => {
                     let name = Coordinator::names(&self.group.view, std::iter::once(replica));
                     return Err(Short::Failed(format!("{name}: {reason}")));
@@ -562,16 +580,12 @@ impl<'r> Attempt<'r> {
     }
 
     async fn accept(&mut self, proposal: &Proposal) -> Result<(), Short> {
-        let replicas = self.group.replicas.clone();
-        let gather = self.send(&replicas, |_| Phase::Accept(proposal.clone()));
-        self.quorum(&gather, |_, _| {}).await.map(drop)
+        self.quorum(|_| Phase::Accept(proposal.clone()), |_, _| {}).await
     }
 
     /// Whether a quorum still promises this ballot: nothing was chosen after it so far, so what was read at several moments is of one.
     async fn confirm(&mut self, ballot: Ballot) -> Result<(), Short> {
-        let replicas = self.group.replicas.clone();
-        let gather = self.send(&replicas, |_| Phase::Prepare(ballot, Vec::new()));
-        self.quorum(&gather, |_, _| {}).await.map(drop)
+        self.quorum(|_| Phase::Prepare(ballot, Vec::new()), |_, _| {}).await
     }
 
     /// Reads what is needed and decides. True: it took more than the promises brought.
@@ -579,7 +593,7 @@ impl<'r> Attempt<'r> {
         &self,
         round: &Round<Replica>,
         found: Option<Vec<Answer>>,
-        decide: &mut dyn FnMut(&[Found], i64) -> Decision,
+        decide: &mut dyn FnMut(&mut [Found], i64) -> Decision,
     ) -> Result<(Decision, bool), CoordinatorError> {
         let mut rests: Vec<Option<ReplicatedRead>> = Vec::with_capacity(self.request.reads.len());
         let mut all: Vec<Found> = Vec::with_capacity(self.request.reads.len());
@@ -609,7 +623,7 @@ impl<'r> Attempt<'r> {
         }
         let mut reads_more = differ && !all.is_empty();
         loop {
-            match decide(&all, round.ballot().timestamp_us) {
+            match decide(&mut all, round.ballot().timestamp_us) {
                 Decision::ReadOn(number) if all.get(number).is_some_and(|found| !found.is_all) => {
                     reads_more = true;
                     self.read_on(&mut rests, &mut all, number).await?;
@@ -662,86 +676,47 @@ impl<'r> Attempt<'r> {
         let pending = ReplicaCounts::of(&targets.pending, &view.locality, |_| true);
         let local = view.locality.local_datacenter();
         let requirement = Requirement::of(level, &route.factors, local).with_pending(&pending);
-        let (live, dead): (Vec<Replica>, Vec<Replica>) = targets.all().partition(|r| coordinator.is_live(r.node));
-        let value = proposal.value.clone().unwrap_or_default();
-        let value_bytes = value.len();
-        let mutation = Rc::new([(*token, value)]);
-        for replica in &dead {
-            coordinator.missed(view, *replica, &*mutation, false);
-        }
+        let (live, dead): (SmallVec<[Replica; 6]>, SmallVec<[Replica; 6]>) =
+            targets.all().partition(|r| coordinator.is_live(r.node));
+        let accepted = &self.group.replicas[..self.group.quorum];
         let counts = ReplicaCounts::of(&live, &view.locality, |_| true);
         let mut acks = Acks::new(requirement, counts);
-        let gather: Rc<Gather<(Replica, bool)>> = Gather::new();
         let timeout = coordinator.timeouts().write;
-        let left = Rc::new(Cell::new(if dead.is_empty() { live.len() } else { usize::MAX }));
-        let all = Rc::new(RefCell::new(live.clone()));
-        let mut encoded: Option<Vec<u8>> = None;
-        for replica in live.iter().copied() {
-            let learn = || self.asked(Phase::Learn(proposal.clone()));
-            let learn = if replica.node == view.me {
-                Asked::Here(learn())
-            } else {
-                Asked::There(encoded.get_or_insert_with(|| learn().encode()).clone())
-            };
-            let prune = (value_bytes >= PRUNE_BYTES_MIN).then(|| self.asked(Phase::Prune(proposal.ballot)));
-            let (coordinator, view, table) = (
-                Rc::clone(coordinator),
-                Arc::clone(view),
-                Arc::clone(&self.request.table),
-            );
-            let (gather, left, all) = (Rc::clone(&gather), Rc::clone(&left), Rc::clone(&all));
-            let mutation = Rc::clone(&mutation);
-            spawn(async move {
-                let done = coordinator.phase(&view, replica, learn, &table, timeout).await;
-                if done.is_err() && replica.node != view.me {
-                    coordinator.missed(&view, replica, &*mutation, false);
-                }
-                gather.put((replica, done.is_ok()));
-                if done.is_err() {
-                    return;
-                }
-                left.set(left.get() - 1);
-                if left.get() == 0
-                    && let Some(prune) = prune
-                {
-                    // Everybody has it: nobody will have to be taught.
-                    let everybody = std::mem::take(&mut *all.borrow_mut());
-                    for replica in everybody {
-                        coordinator.tell(&view, replica, prune.clone(), timeout);
-                    }
-                }
-            });
-        }
-        if level == Consistency::Any {
-            return Ok(());
-        }
         let deadline = runtime::now() + timeout;
-        let mut silent: VecDeque<Replica> = live.into();
-        while !acks.is_satisfied() {
+        let mut learning = Learning::new(coordinator, view, self.request, proposal, (deadline, timeout));
+        for replica in dead {
+            learning.missed(replica);
+        }
+        for replica in live {
+            learning.tell(replica, accepted.contains(&replica));
+        }
+        while level != Consistency::Any && !acks.is_satisfied() {
             let next = if acks.is_hopeless() {
                 None
             } else {
-                gather.next(deadline).await
+                learning.next().await
             };
-            let Some((replica, done)) = next else {
+            let Some((replica, is_done)) = next else {
                 coordinator.count(|m| m.timeouts += 1);
-                return Err(CoordinatorError::WriteTimeout {
+                let error = CoordinatorError::WriteTimeout {
                     tally: Tally {
                         consistency: level,
                         ..tally(&acks)
                     },
                     kind: WriteKind::Simple,
-                    missing: Coordinator::names(view, silent.into_iter().chain(dead)),
-                });
+                    missing: Coordinator::names(view, learning.without()),
+                };
+                learning.go_on();
+                return Err(error);
             };
             let datacenter = view.locality.datacenter(replica.node);
-            if done {
-                silent.retain(|other| *other != replica);
+            if is_done {
                 acks.ack(datacenter);
             } else {
                 acks.fail(datacenter);
             }
         }
+        learning.go_on();
         Ok(())
     }
 
@@ -752,9 +727,10 @@ impl<'r> Attempt<'r> {
         let reason = match short {
             Short::Refused(promised) => {
                 if !self.leader.may_happen() {
-                    let contention_deadline = self.request.contention_deadline;
-                    left = left.min(contention_deadline.saturating_duration_since(runtime::now()));
+                    left = left.min(self.contention_deadline.saturating_duration_since(runtime::now()));
                 }
+                let request = self.request;
+                self.coordinator.doors.met_others(request.table.id, &request.key);
                 self.contentions = self.contentions.saturating_add(1);
                 self.coordinator.count(|m| m.cas_contentions += 1);
                 self.floor_us = self.floor_us.max(promised.timestamp_us);
@@ -762,7 +738,22 @@ impl<'r> Attempt<'r> {
             }
             Short::Silent => "acceptors did not answer in time".to_owned(),
             Short::Failed(reason) => reason,
+            Short::Stale(reason) => {
+                let (view, deadline) = (Arc::clone(&self.group.view), self.request.deadline);
+                if self.coordinator.newer_view(&view, deadline).await.is_some() {
+                    self.group = self.coordinator.group(self.request)?;
+                    return Ok(());
+                }
+                left = Duration::ZERO;
+                reason
+            }
         };
+        if self
+            .coordinator
+            .with_view(|view| view.version > self.group.view.version)
+        {
+            self.group = self.coordinator.group(self.request)?;
+        }
         let rounds = (1 << self.shorts.min(16)).min(BACKOFF_ROUNDS_MAX);
         let most = (self.began.elapsed() * rounds).min(BACKOFF_MAX);
         let pause = Duration::from_nanos(runtime::random_u64() % u64::try_from(most.as_nanos()).unwrap_or(1).max(1));
@@ -786,36 +777,5 @@ impl<'r> Attempt<'r> {
             contentions: self.contentions,
             reason: reason.to_owned(),
         }
-    }
-}
-
-impl Coordinator {
-    /// Sends a phase that nobody waits for.
-    fn tell(self: &Rc<Self>, view: &Arc<ClusterView>, replica: Replica, request: PaxosRequest, timeout: Duration) {
-        if replica.node != view.me {
-            if let (Some(rpc), Some(peer)) = (&self.rpc, view.peer(replica.node)) {
-                // It saves memory there, no more: what is lost is not missed.
-                let _ = rpc.send(
-                    &peer,
-                    u32::from(replica.shard),
-                    Verb::Paxos as u16,
-                    request.encode(),
-                    timeout,
-                );
-            }
-            return;
-        }
-        let (coordinator, view) = (Rc::clone(self), Arc::clone(view));
-        spawn(async move {
-            let shard = ShardId(u32::from(replica.shard));
-            let _ = if shard == coordinator.shard.id() && replica.node == view.me {
-                paxos_replica::handle(&coordinator.shard, &request).await
-            } else {
-                let there = runtime::submit_async_to(shard, move || async move {
-                    paxos_replica::handle(&Coordinator::local().shard, &request).await
-                });
-                there.await
-            };
-        });
     }
 }

@@ -5,9 +5,11 @@
 //!          1 prepare: ballot, for each read vint length and READ command (see message.rs; digest only or not)
 //!          2 accept, 3 learn: proposal
 //!          4 prune: ballot
+//!          5 commit: ballot
 //! answer   1 promised: promise, for each read vint length and answer
 //!          2 done (accepted, learned, pruned)
 //!          3 refused: the ballot that was promised
+//!          4 lacking: what was chosen at the ballot is not here
 //! ```
 //! Ballots, proposals and promises are those of crate `paxos`.
 
@@ -30,6 +32,8 @@ pub(crate) enum Phase {
     Prepare(Ballot, Vec<ReadCommand>),
     Accept(Proposal),
     Learn(Proposal),
+    /// Learn what was accepted at this ballot.
+    Commit(Ballot),
     Prune(Ballot),
 }
 
@@ -48,35 +52,46 @@ pub(crate) enum PaxosAnswer {
     Promised(Promise, Vec<Answer>),
     Done,
     Refused(Ballot),
+    /// To learn it, the acceptor must be told.
+    Lacking,
 }
 
 const PREPARE: u8 = 1;
 const ACCEPT: u8 = 2;
 const LEARN: u8 = 3;
 const PRUNE: u8 = 4;
+const COMMIT: u8 = 5;
 
-impl PaxosRequest {
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(160);
-        out.push(match &self.phase {
-            Phase::Prepare(..) => PREPARE,
-            Phase::Accept(_) => ACCEPT,
-            Phase::Learn(_) => LEARN,
-            Phase::Prune(_) => PRUNE,
+impl Phase {
+    /// A request for this phase of a partition, for another node.
+    pub(crate) fn encode(&self, table: TableId, key: &[u8]) -> Vec<u8> {
+        let more = match self {
+            Self::Accept(proposal) | Self::Learn(proposal) => proposal.encoded_bytes(),
+            _ => 160,
+        };
+        let mut out = Vec::with_capacity(32 + key.len() + more);
+        out.push(match self {
+            Self::Prepare(..) => PREPARE,
+            Self::Accept(_) => ACCEPT,
+            Self::Learn(_) => LEARN,
+            Self::Commit(_) => COMMIT,
+            Self::Prune(_) => PRUNE,
         });
-        out.extend_from_slice(self.table.0.as_bytes());
-        put_sized(&mut out, &self.key);
-        match &self.phase {
-            Phase::Prepare(ballot, reads) => {
+        out.extend_from_slice(table.0.as_bytes());
+        put_sized(&mut out, key);
+        match self {
+            Self::Prepare(ballot, reads) => {
                 ballot.encode(&mut out);
                 reads.iter().for_each(|read| put_sized(&mut out, &read.encode()));
             }
-            Phase::Accept(proposal) | Phase::Learn(proposal) => proposal.encode(&mut out),
-            Phase::Prune(ballot) => ballot.encode(&mut out),
+            Self::Accept(proposal) | Self::Learn(proposal) => proposal.encode(&mut out),
+            Self::Commit(ballot) | Self::Prune(ballot) => ballot.encode(&mut out),
         }
         out
     }
+}
 
+impl PaxosRequest {
     pub(crate) fn decode(body: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(body);
         let cut = |_| Malformed("a whole phase of a conditional statement");
@@ -98,8 +113,9 @@ impl PaxosRequest {
             }
             ACCEPT => Phase::Accept(Proposal::decode(&mut reader)?),
             LEARN => Phase::Learn(Proposal::decode(&mut reader)?),
+            COMMIT => Phase::Commit(Ballot::decode(&mut reader)?),
             PRUNE => Phase::Prune(Ballot::decode(&mut reader)?),
-            _ => return Err(Malformed("a phase, 1 to 4")),
+            _ => return Err(Malformed("a phase, 1 to 5")),
         };
         if !reader.rest().is_empty() {
             return Err(Malformed("nothing behind a phase"));
@@ -124,6 +140,7 @@ impl PaxosAnswer {
                 out.push(3);
                 promised.encode(&mut out);
             }
+            Self::Lacking => out.push(4),
         }
         out
     }
@@ -141,7 +158,8 @@ impl PaxosAnswer {
             }
             Ok(2) => Ok(Self::Done),
             Ok(3) => Ok(Self::Refused(Ballot::decode(&mut reader)?)),
-            _ => Err(Malformed("the kind of an acceptor's answer, 1 to 3")),
+            Ok(4) => Ok(Self::Lacking),
+            _ => Err(Malformed("the kind of an acceptor's answer, 1 to 4")),
         }
     }
 }

@@ -8,8 +8,8 @@
 //! - One request at a time looks at a partition's state and changes it, first come, first served.
 //! - Promises and acceptances are synced before they are answered, in whatever mode the log is; that may be after the next request
 //!   has its turn, whose own sync then covers them.
-//! - That a proposal was learned is noted after its mutation is durable. The note itself need not be: without it the proposal is
-//!   finished once more, which changes nothing.
+//! - That a proposal was learned is noted after its mutation in the same log, so the note is never durable without it, nor is a promise that tells
+//!   of it. The note itself need not be durable: without it the proposal is finished once more, which changes nothing.
 //! - Each change of the row has a write timestamp above those before it, those of expired cells included.
 //! - When a table's data is forgotten, so is everything proposed for it; what was promised is not.
 //!
@@ -19,6 +19,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +28,7 @@ use mutation::row::Shared;
 use mutation::{ClusteringSlice, Column as StoredColumn, Mutation, MutationBuilder, RowBuilder, Tombstone};
 use paxos::{Ballot, Promise, Proposal, State};
 use replica::{BlockLimits, PartitionRead, PartitionReader, ScanReader, Shard, TableStore, WriteError};
-use runtime::Semaphore;
+use runtime::{Permit, Semaphore};
 use schema::{Column, ColumnId, ColumnKind, Table, TableId, TableOptions};
 use stdx::bytes::Reader;
 use stdx::planted::{self, Bug};
@@ -35,15 +36,15 @@ use types::token::token_of;
 use types::{CqlType, Token};
 use uuid::Uuid;
 
-use crate::message::Answer;
+use crate::message::{Answer, ReadCommand};
 use crate::paxos_message::{PaxosAnswer, PaxosRequest, Phase};
 use crate::service::{self, ReplicaError};
 use crate::spawn;
 
 /// States kept in memory by each shard: some hundred bytes each, 1.5 KiB at most besides mutations that were not learned everywhere.
 const STATES_MAX: usize = 16_384;
-/// How long a note stays in memory alone.
-const NOTES_INTERVAL: Duration = Duration::from_secs(10);
+/// How long a note stays in memory alone. A crash costs the partitions of the notes that are lost one more round each.
+const NOTES_INTERVAL: Duration = Duration::from_secs(60);
 /// The least time that a state is kept, seconds.
 const TTL_MIN: u32 = 3 * 60 * 60;
 
@@ -124,7 +125,7 @@ impl Summary {
         Self {
             promised: state.promised,
             committed: state.committed,
-            proposal: state.proposal.as_ref().map(|p| (p.ballot, p.value.is_some())),
+            proposal: state.proposal.as_ref().map(|p| (p.ballot, p.value().is_some())),
         }
     }
 }
@@ -145,12 +146,15 @@ impl Known {
 }
 
 struct Entry {
+    key: Rc<[u8]>,
     turn: Semaphore,
     known: RefCell<Option<Known>>,
     /// Since it was last considered for leaving memory.
     was_used: Cell<bool>,
     /// It stands among those with notes.
     is_noted: Cell<bool>,
+    /// The log lost what was written of it: all of it is to be written again before anything is answered.
+    is_lost: Cell<bool>,
 }
 
 /// One shard's acceptor: a shard local.
@@ -193,13 +197,15 @@ impl Acceptor {
             return entry;
         }
         self.make_room(shard);
+        let key: Rc<[u8]> = key.into();
         let entry = Rc::new(Entry {
+            key: Rc::clone(&key),
             turn: Semaphore::new(1),
             known: RefCell::new(None),
             was_used: Cell::new(false),
             is_noted: Cell::new(false),
+            is_lost: Cell::new(false),
         });
-        let key: Rc<[u8]> = key.into();
         self.order.borrow_mut().push_back((table, Rc::clone(&key)));
         let mut entries = self.entries.borrow_mut();
         entries.entry(table).or_default().insert(key, Rc::clone(&entry));
@@ -221,7 +227,7 @@ impl Acceptor {
                 continue;
             }
             if let Some(known) = entry.known.take().filter(Known::has_notes)
-                && let Some(row) = Row::new(shard, table, &key)
+                && let Some(row) = Row::new(shard, table, Rc::clone(&key))
             {
                 // What does not find room is lost; see the invariants.
                 let _ = row.write(&known);
@@ -237,9 +243,9 @@ impl Acceptor {
     }
 
     /// A state has notes: sees to it that they are written.
-    fn noted(self: &Rc<Self>, shard: &Rc<Shard>, (table, key): (TableId, &[u8]), entry: &Entry) {
+    fn noted(self: &Rc<Self>, shard: &Rc<Shard>, table: TableId, entry: &Entry) {
         if !entry.is_noted.replace(true) {
-            self.noted.borrow_mut().push((table, key.into()));
+            self.noted.borrow_mut().push((table, Rc::clone(&entry.key)));
         }
         if self.writes_notes.replace(true) {
             return;
@@ -262,19 +268,21 @@ impl Acceptor {
             let _turn = entry.turn.acquire(1).await;
             entry.is_noted.set(false);
             let Some(known) = entry.known.take() else { continue };
-            let stored = match Row::new(shard, table, &key) {
-                Some(row) if known.has_notes() => row.store(known).await,
-                _ => Ok(known),
+            let mut known = known;
+            let stored = match Row::new(shard, table, key) {
+                Some(row) if known.has_notes() => row.store(&mut known).await,
+                _ => Ok(()),
             };
             match stored {
-                Ok(known) => *entry.known.borrow_mut() = Some(known),
+                Ok(()) => *entry.known.borrow_mut() = Some(known),
                 Err(e) => result = result.and(Err(e)),
             }
             if runtime::should_yield() {
                 runtime::yield_now().await;
             }
         }
-        result
+        let written = shard.commit().map_err(|e| ReplicaError::Log(e.to_string()));
+        result.and(written.map(drop))
     }
 }
 
@@ -284,25 +292,29 @@ pub(crate) async fn write_notes(shard: &Rc<Shard>) -> Result<(), ReplicaError> {
 }
 
 /// Where a partition's state is stored.
-struct Row<'r> {
-    shard: &'r Rc<Shard>,
+struct Row {
+    shard: Rc<Shard>,
     states: Rc<TableStore>,
-    key: &'r [u8],
+    key: Rc<[u8]>,
     token: Token,
     /// Seconds that what is written now is kept.
     ttl: u32,
 }
 
-impl<'r> Row<'r> {
+impl Row {
     /// None: the partition is not here, or not any more.
-    fn new(shard: &'r Rc<Shard>, table: TableId, key: &'r [u8]) -> Option<Self> {
+    fn new(shard: &Rc<Shard>, table: TableId, key: Rc<[u8]>) -> Option<Self> {
         let store = shard.store(table)?;
+        let token = token_of(&key);
+        Self::of(shard, table, &store, token, key)
+    }
+
+    fn of(shard: &Rc<Shard>, table: TableId, store: &TableStore, token: Token, key: Rc<[u8]>) -> Option<Self> {
         let states = shard.store(paxos_state_id(table))?;
-        let token = token_of(key);
         states.tablet(token)?;
-        let gc_grace = u32::try_from(store.table().options.gc_grace_seconds).unwrap_or(0);
+        let gc_grace = u32::try_from(store.table.borrow().options.gc_grace_seconds).unwrap_or(0);
         Some(Self {
-            shard,
+            shard: Rc::clone(shard),
             states,
             key,
             token,
@@ -368,14 +380,14 @@ impl<'r> Row<'r> {
             ttl: self.ttl,
             expiry: now().saturating_add(self.ttl),
         };
-        let proposal_bytes = state.proposal.as_ref().map_or(0, Proposal::encoded_bytes_max);
+        let proposal_bytes = state.proposal.as_ref().map_or(0, Proposal::encoded_bytes);
         let is_whole = proposal_bytes <= WHOLE_BYTES_MAX;
         let is_written = |ballot: Ballot, had| ballot != had || is_whole && ballot != Ballot::NONE;
         let now_proposed = Summary::of(state).proposal;
         let is_proposal_written = now_proposed != stored.proposal || is_whole && now_proposed.is_some();
         let mut value = Vec::with_capacity(proposal_bytes.max(16));
         let mut bytes = Vec::with_capacity(value.capacity() + self.key.len() + 160);
-        let mut builder = MutationBuilder::begin(&mut bytes, table.id, self.key);
+        let mut builder = MutationBuilder::begin(&mut bytes, table.id, &self.key);
         builder.row(&[], |out| {
             let mut row = RowBuilder::begin(out, &table.layout, shared, None, Tombstone::NONE, false, PROPOSAL + 1);
             for (id, ballot, had) in [
@@ -401,67 +413,123 @@ impl<'r> Row<'r> {
         Ok(timestamp)
     }
 
-    /// The same, when there is room, and hands it to the kernel.
-    async fn store(&self, mut known: Known) -> Result<Known, ReplicaError> {
-        let losses = self.shard.log.losses();
+    /// The same, when there is room. It is not handed to the kernel yet.
+    async fn store(&self, known: &mut Known) -> Result<(), ReplicaError> {
         known.changed_at = loop {
-            match self.write(&known) {
+            match self.write(known) {
                 Ok(timestamp) => break timestamp,
-                Err(WriteError::MemoryFull) => self.shard.room().await?,
+                Err(WriteError::MemoryFull) => Box::pin(self.shard.room()).await?,
                 Err(e) => return Err(e.into()),
             }
         };
-        let log_failure = |e: commitlog::LogError| ReplicaError::Log(e.to_string());
-        self.shard.commit().map_err(log_failure)?;
-        if self.shard.log.losses() != losses {
-            return Err(ReplicaError::Log("a write to it failed meanwhile".to_owned()));
-        }
         known.stored = Summary::of(&known.state);
-        Ok(known)
+        Ok(())
     }
 }
 
 /// One partition's state, for one request.
-struct Place<'r> {
-    table: TableId,
-    row: Row<'r>,
+struct Place {
+    id: TableId,
+    table: Rc<TableStore>,
+    row: Row,
     acceptor: Rc<Acceptor>,
     entry: Rc<Entry>,
+    /// Of the log, before the request did anything.
+    losses: u64,
 }
 
-impl Place<'_> {
+impl Place {
+    async fn new(shard: &Rc<Shard>, table: TableId, key: &[u8]) -> Result<Self, ReplicaError> {
+        let store = match shard.store(table) {
+            Some(store) => store,
+            None => Box::pin(service::store_of(shard, table)).await?,
+        };
+        let acceptor = Acceptor::local();
+        let token = token_of(key);
+        if store.tablet(token).is_none() {
+            return Err(ReplicaError::NotHere(token));
+        }
+        let entry = acceptor.entry(shard, table, key);
+        let row = Row::of(shard, table, &store, token, Rc::clone(&entry.key));
+        let row = row.ok_or(ReplicaError::UnknownTable(table))?;
+        Ok(Self {
+            id: table,
+            table: store,
+            row,
+            acceptor,
+            entry,
+            losses: shard.log.losses(),
+        })
+    }
+
+    async fn turn(&self) -> Permit {
+        match self.entry.turn.try_acquire(1) {
+            Some(turn) => turn,
+            None => self.entry.turn.acquire(1).await,
+        }
+    }
+
     /// The state, out of memory while it is changed: whatever happens on the way, its row is read again.
     async fn take(&self) -> Result<Known, ReplicaError> {
         let known = self.entry.known.take();
         match known {
             Some(known) => Ok(known),
-            None => self.row.read().await,
+            None => Box::pin(self.row.read()).await,
         }
     }
 
     /// Changes the state in its turn. The result of `change` is not to be told before [`synced`].
     async fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> Result<T, ReplicaError> {
-        let _turn = self.entry.turn.acquire(1).await;
+        let _turn = self.turn().await;
         let mut known = self.take().await?;
         let before = Summary::of(&known.state);
         let result = change(&mut known.state);
-        if Summary::of(&known.state) != before {
-            known = self.row.store(known).await?;
+        let was_lost = self.entry.is_lost.replace(false);
+        if was_lost {
+            known.stored = Summary::of(&State::default());
+        }
+        if was_lost || Summary::of(&known.state) != before {
+            self.row.store(&mut known).await?;
         }
         *self.entry.known.borrow_mut() = Some(known);
         Ok(result)
     }
 
-    /// Notes in the state what need not be durable.
-    async fn note(&self, change: impl FnOnce(&mut State) -> bool) -> Result<(), ReplicaError> {
-        let _turn = self.entry.turn.acquire(1).await;
+    /// Looks at the state, or notes in it what need not be durable: `note` says whether it did.
+    async fn note<T>(&self, note: impl FnOnce(&mut State) -> (bool, T)) -> Result<T, ReplicaError> {
+        let _turn = self.turn().await;
         let mut known = self.take().await?;
-        if change(&mut known.state) {
-            let name = (self.table, self.row.key);
-            self.acceptor.noted(self.row.shard, name, &self.entry);
+        let (is_noted, result) = note(&mut known.state);
+        if is_noted {
+            self.acceptor.noted(&self.row.shard, self.id, &self.entry);
         }
         *self.entry.known.borrow_mut() = Some(known);
-        Ok(())
+        Ok(result)
+    }
+
+    async fn synced(&self) -> Result<(), ReplicaError> {
+        let synced = synced(&self.row.shard, self.losses).await;
+        synced.inspect_err(|_| self.entry.is_lost.set(true))
+    }
+
+    /// Applies what was chosen, and notes that.
+    async fn learn(&self, proposal: Proposal) -> Result<PaxosAnswer, ReplicaError> {
+        if let Some(value) = proposal.value() {
+            service::apply(&self.row.shard, &[(self.row.token, value)], false, false).await?;
+        }
+        self.note(|state| (state.learn(proposal), ())).await?;
+        Ok(PaxosAnswer::Done)
+    }
+
+    /// Refuses what could be accepted and never be learned.
+    fn check(&self, proposal: &Proposal) -> Result<(), ReplicaError> {
+        let Some(value) = proposal.value() else { return Ok(()) };
+        let is_of_partition = |m: &Mutation<'_>| m.table == self.id && *m.key == *self.row.key;
+        let mutation = Mutation::new(value)
+            .filter(is_of_partition)
+            .ok_or_else(|| ReplicaError::Malformed("expected a mutation of the statement's partition".to_owned()))?;
+        let valid = mutation.validate(&self.table.table.borrow().layout);
+        valid.map_err(|e| ReplicaError::Malformed(e.to_string()))
     }
 }
 
@@ -469,69 +537,92 @@ fn now() -> u32 {
     u32::try_from(runtime::wall_clock_us() / 1_000_000).unwrap_or(0)
 }
 
-/// Waits until everything written so far is durable.
-async fn synced(shard: &Shard) -> Result<(), ReplicaError> {
+/// Waits until everything appended since the log had so many losses is durable.
+async fn synced(shard: &Shard, losses: u64) -> Result<(), ReplicaError> {
     if planted::is_planted(Bug::UnsyncedPromise) {
         return Ok(());
     }
-    let position = shard.log.appended();
-    let synced = shard.log.synced(position).await;
-    synced.map_err(|e| ReplicaError::Log(e.to_string()))
+    let durable = shard.log.durable(losses).await;
+    durable.map_err(|e| ReplicaError::Log(e.to_string()))
 }
 
-/// Does a replica's part of a phase.
-pub(crate) async fn handle(shard: &Rc<Shard>, request: &PaxosRequest) -> Result<PaxosAnswer, ReplicaError> {
-    let store = service::store_of(shard, request.table).await?;
-    let token = token_of(&request.key);
-    if store.tablet(token).is_none() {
-        return Err(ReplicaError::NotHere(token));
+/// A replica's part of a phase, in the making.
+pub(crate) type Answering = Pin<Box<dyn Future<Output = Result<PaxosAnswer, ReplicaError>>>>;
+
+/// Does a replica's part of a phase. Each phase is a future of its own: one for all would be as large as the largest.
+pub(crate) fn handle(shard: &Rc<Shard>, request: PaxosRequest) -> Answering {
+    let shard = Rc::clone(shard);
+    let PaxosRequest { table, key, phase } = request;
+    match phase {
+        Phase::Prepare(ballot, reads) => Box::pin(prepare(shard, table, key, ballot, reads)),
+        Phase::Accept(proposal) => Box::pin(accept(shard, table, key, proposal)),
+        Phase::Learn(proposal) => Box::pin(async move {
+            let place = Place::new(&shard, table, &key).await?;
+            place.check(&proposal)?;
+            place.learn(proposal).await
+        }),
+        Phase::Commit(ballot) => Box::pin(commit(shard, table, key, ballot)),
+        Phase::Prune(ballot) => Box::pin(async move {
+            let place = Place::new(&shard, table, &key).await?;
+            place.note(|state| (state.prune(ballot), ())).await?;
+            Ok(PaxosAnswer::Done)
+        }),
     }
-    let row = Row::new(shard, request.table, &request.key).ok_or(ReplicaError::UnknownTable(request.table))?;
-    let acceptor = Acceptor::local();
-    let entry = acceptor.entry(shard, request.table, &request.key);
-    let place = Place {
-        table: request.table,
-        row,
-        acceptor,
-        entry,
+}
+
+async fn prepare(
+    shard: Rc<Shard>,
+    table: TableId,
+    key: Vec<u8>,
+    ballot: Ballot,
+    reads: Vec<ReadCommand>,
+) -> Result<PaxosAnswer, ReplicaError> {
+    let place = Place::new(&shard, table, &key).await?;
+    let promised: Result<Promise, paxos::Refused> = place.change(|state| state.prepare(ballot)).await?;
+    let promise = match promised {
+        Ok(promise) => promise,
+        Err(refused) => return Ok(PaxosAnswer::Refused(refused.promised)),
     };
-    match &request.phase {
-        Phase::Prepare(ballot, reads) => {
-            let promised: Result<Promise, paxos::Refused> = place.change(|state| state.prepare(*ballot)).await?;
-            let promise = match promised {
-                Ok(promise) => promise,
-                Err(refused) => return Ok(PaxosAnswer::Refused(refused.promised)),
-            };
-            let mut answers: Vec<Answer> = Vec::with_capacity(reads.len());
-            for read in reads {
-                answers.push(service::read(shard, read).await?);
-            }
-            synced(shard).await?;
-            Ok(PaxosAnswer::Promised(promise, answers))
-        }
-        Phase::Accept(proposal) => {
-            check(request, proposal, &store.table())?;
-            match place.change(|state| state.accept(proposal.clone())).await? {
-                Ok(()) => {
-                    synced(shard).await?;
-                    Ok(PaxosAnswer::Done)
-                }
-                Err(refused) => Ok(PaxosAnswer::Refused(refused.promised)),
-            }
-        }
-        Phase::Learn(proposal) => {
-            check(request, proposal, &store.table())?;
-            if let Some(value) = &proposal.value {
-                service::apply(shard, &[(token, value.clone())], false, false).await?;
-                synced(shard).await?;
-            }
-            place.note(|state| state.learn(proposal.clone())).await?;
+    let mut answers: Vec<Answer> = Vec::with_capacity(reads.len());
+    for read in &reads {
+        answers.push(Box::pin(service::read(&shard, read)).await?);
+    }
+    place.synced().await?;
+    Ok(PaxosAnswer::Promised(promise, answers))
+}
+
+async fn accept(
+    shard: Rc<Shard>,
+    table: TableId,
+    key: Vec<u8>,
+    proposal: Proposal,
+) -> Result<PaxosAnswer, ReplicaError> {
+    let place = Place::new(&shard, table, &key).await?;
+    place.check(&proposal)?;
+    match place.change(|state| state.accept(proposal)).await? {
+        Ok(()) => {
+            place.synced().await?;
             Ok(PaxosAnswer::Done)
         }
-        Phase::Prune(ballot) => {
-            place.note(|state| state.prune(*ballot)).await?;
-            Ok(PaxosAnswer::Done)
+        Err(refused) => Ok(PaxosAnswer::Refused(refused.promised)),
+    }
+}
+
+/// Learns what this acceptor has accepted at the ballot, which was chosen there.
+async fn commit(shard: Rc<Shard>, table: TableId, key: Vec<u8>, ballot: Ballot) -> Result<PaxosAnswer, ReplicaError> {
+    let place = Place::new(&shard, table, &key).await?;
+    let look = |state: &mut State| {
+        let accepted = state.proposal.clone().filter(|proposal| proposal.ballot == ballot);
+        (false, (state.committed == ballot, accepted))
+    };
+    match place.note(look).await? {
+        (true, _) => Ok(PaxosAnswer::Done),
+        (false, Some(proposal)) => {
+            // The table may have been altered since.
+            place.check(&proposal)?;
+            place.learn(proposal).await
         }
+        (false, None) => Ok(PaxosAnswer::Lacking),
     }
 }
 
@@ -541,6 +632,7 @@ pub(crate) async fn forget(shard: &Rc<Shard>, table: TableId) -> Result<(), Repl
     let Some(states) = shard.store(paxos_state_id(table)) else {
         return Ok(());
     };
+    let losses = shard.log.losses();
     // What was only learned here has no row yet.
     write_notes(shard).await?;
     let at = Ballot {
@@ -556,16 +648,10 @@ pub(crate) async fn forget(shard: &Rc<Shard>, table: TableId) -> Result<(), Repl
         let (cache, from) = (shard.cache.clone(), (tablet.range.after, Vec::new()));
         let mut scan = ScanReader::new(states.table(), tablet.version(), cache, tablet.range, from, limits);
         while let Some(block) = scan.next_block().await? {
-            let Some(row) = Row::new(shard, table, block.key()) else {
-                continue;
-            };
-            let acceptor = Acceptor::local();
-            let entry = acceptor.entry(shard, table, block.key());
-            let place = Place {
-                table,
-                row,
-                acceptor,
-                entry,
+            let place = match Place::new(shard, table, block.key()).await {
+                Ok(place) => place,
+                Err(ReplicaError::NotHere(_) | ReplicaError::UnknownTable(_)) => continue,
+                Err(e) => return Err(e),
             };
             place.change(|state| state.forget(at)).await?;
             is_changed = true;
@@ -575,18 +661,7 @@ pub(crate) async fn forget(shard: &Rc<Shard>, table: TableId) -> Result<(), Repl
         }
     }
     if is_changed {
-        synced(shard).await?;
+        synced(shard, losses).await?;
     }
     Ok(())
-}
-
-/// Refuses what could be accepted and never be learned.
-fn check(request: &PaxosRequest, proposal: &Proposal, table: &Table) -> Result<(), ReplicaError> {
-    let Some(value) = &proposal.value else { return Ok(()) };
-    let is_of_partition = |m: &Mutation<'_>| m.table == request.table && m.key == request.key;
-    let mutation = Mutation::new(value)
-        .filter(is_of_partition)
-        .ok_or_else(|| ReplicaError::Malformed("expected a mutation of the statement's partition".to_owned()))?;
-    let valid = mutation.validate(&table.layout);
-    valid.map_err(|e| ReplicaError::Malformed(e.to_string()))
 }

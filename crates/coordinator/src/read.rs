@@ -13,16 +13,18 @@ use std::time::Duration;
 use mutation::PartitionBlock;
 use mutation::merge::merge_blocks;
 use replica::split_block;
+use runtime::{Instant, ShardId};
 use schema::Table;
 use stdx::planted::{self, Bug};
 use topology::{Acks, Consistency, ReadTargets, Replica, ReplicaCounts, ReplicaList, Requirement};
 use types::Token;
 use types::token::token_of;
 
+use crate::fan::{Came, Fan};
 use crate::gather::Gather;
 use crate::latency::{Latencies, TableLatencies};
 use crate::message::{Answer, Extent, ReadCommand, difference};
-use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, spawn};
+use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, Verb, service, spawn};
 
 /// How much of a read one round of requests asks for.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +43,6 @@ struct Feed {
     left: Option<Extent>,
 }
 
-type Outcome = (Replica, bool, Result<Answer, TargetError>);
 /// Who was repaired.
 type Repaired = (Replica, Result<(), TargetError>);
 
@@ -50,6 +51,8 @@ pub struct ReplicatedRead {
     coordinator: Rc<Coordinator>,
     view: Arc<ClusterView>,
     table: Arc<Table>,
+    /// One of those that are read: all of them have the same replicas.
+    token: Token,
     level: Consistency,
     requirement: Requirement,
     targets: ReadTargets,
@@ -69,6 +72,8 @@ pub struct ReplicatedRead {
     timeout: Duration,
     latencies: Rc<TableLatencies>,
     is_range: bool,
+    /// A replica takes no requests of this view.
+    is_stale: bool,
 }
 
 impl ReplicatedRead {
@@ -130,6 +135,7 @@ impl ReplicatedRead {
             coordinator: Rc::clone(coordinator),
             view: Arc::clone(view),
             table: Arc::clone(table),
+            token,
             level,
             requirement,
             targets,
@@ -145,7 +151,23 @@ impl ReplicatedRead {
             timeout,
             latencies: coordinator.latencies_of(table),
             is_range,
+            is_stale: false,
         })
+    }
+
+    /// Goes on in the newest view of the cluster.
+    fn revise(&mut self) -> Result<(), CoordinatorError> {
+        let view = self.coordinator.view();
+        let route = view.route(self.table.id);
+        let route =
+            route.ok_or_else(|| CoordinatorError::Internal(format!("table {} was dropped", self.table.name)))?;
+        let liveness = self.coordinator.liveness.borrow();
+        let tablet = route.map.tablet_of(self.token);
+        self.targets = ReadTargets::new(&tablet, self.token, &view.locality, &liveness);
+        self.requirement = Requirement::of(self.level, &route.factors, view.locality.local_datacenter());
+        drop(liveness);
+        (self.is_stale, self.view) = (false, view);
+        Ok(())
     }
 
     /// The same, in which no round of requests takes longer than this.
@@ -183,7 +205,15 @@ impl ReplicatedRead {
             let Some(extent) = self.left.take() else {
                 return Ok(None);
             };
-            self.agree(extent).await?;
+            let deadline = runtime::now() + self.timeout;
+            while let Err(error) = self.agree(&extent, deadline).await {
+                // In the newer view the tokens of a range may have several sets of replicas.
+                if !self.is_stale || self.is_range || self.coordinator.newer_view(&self.view, deadline).await.is_none()
+                {
+                    return Err(error);
+                }
+                self.revise()?;
+            }
         }
     }
 
@@ -253,30 +283,46 @@ impl ReplicatedRead {
         chosen
     }
 
-    fn send(&self, replica: Replica, command: ReadCommand, gather: &Rc<Gather<Outcome>>) {
-        let (coordinator, view, table) = (
-            Rc::clone(&self.coordinator),
-            Arc::clone(&self.view),
-            Arc::clone(&self.table),
-        );
-        let (gather, timeout, digest_only) = (Rc::clone(gather), self.timeout, command.digest_only);
-        spawn(async move {
-            let answer = coordinator.ask(&view, replica, command, &table, timeout).await;
-            gather.put((replica, digest_only, answer));
-        });
+    fn send(&self, fan: &mut Fan<Answer>, replica: Replica, command: ReadCommand) {
+        let coordinator = &self.coordinator;
+        if replica.node != self.view.me {
+            fan.call(
+                (coordinator, &self.view),
+                replica,
+                Verb::Read,
+                command.encode(),
+                self.timeout,
+            );
+        } else if ShardId(u32::from(replica.shard)) == coordinator.shard.id() {
+            let shard = Rc::clone(&coordinator.shard);
+            fan.here(replica, async move { service::read(&shard, &command).await });
+        } else {
+            fan.beside(replica, move |there| async move {
+                service::read(&there.shard, &command).await
+            });
+        }
+    }
+
+    fn answer(&self, came: Result<Came<Answer>, TargetError>) -> Result<Answer, TargetError> {
+        match came? {
+            Came::Here(answer) => Ok(answer),
+            Came::There(body) => Answer::decode(&body, &self.table)
+                .map_err(|e| TargetError::Failed(format!("a malformed answer to a read: {e}"))),
+        }
     }
 
     /// Reads a stretch from one replica and compares it with the others'.
-    async fn agree(&mut self, extent: Extent) -> Result<(), CoordinatorError> {
+    async fn agree(&mut self, extent: &Extent, deadline: Instant) -> Result<(), CoordinatorError> {
         self.coordinator.count(|m| m.reads += 1);
         let began = runtime::now();
-        let deadline = began + self.timeout;
         let mut speculates = self.latencies().delay().map(|delay| began + delay);
-        let gather: Rc<Gather<Outcome>> = Gather::new();
+        let mut fan = Fan::new();
         let chosen = self.chosen();
         for (i, replica) in chosen.iter().enumerate() {
-            self.send(*replica, self.command(extent.clone(), i > 0), &gather);
+            self.send(&mut fan, *replica, self.command(extent.clone(), i > 0));
         }
+        // Those that were asked for a digest and have not answered.
+        let mut digesting: ReplicaList = chosen.iter().skip(1).copied().collect();
         let mut spare: VecDeque<Replica> = self
             .targets
             .live()
@@ -297,7 +343,7 @@ impl ReplicatedRead {
                 return Err(self.read_failure(&acks, data.is_some(), &failures, &outstanding));
             }
             let until = speculates.map_or(deadline, |at| at.min(deadline));
-            let Some((replica, was_digest, answer)) = gather.next(until).await else {
+            let Some((replica, came)) = fan.next(until).await else {
                 if runtime::now() >= deadline {
                     self.coordinator.count(|m| m.timeouts += 1);
                     return Err(self.read_timeout(&acks, data.is_some(), &outstanding));
@@ -306,13 +352,16 @@ impl ReplicatedRead {
                 speculates = None;
                 if let Some(more) = spare.pop_front() {
                     self.coordinator.count(|m| m.speculations += 1);
-                    self.send(more, self.command(extent.clone(), false), &gather);
+                    self.send(&mut fan, more, self.command(extent.clone(), false));
                     outstanding.push(more);
                 }
                 continue;
             };
             outstanding.retain(|other| *other != replica);
-            match answer {
+            let asked = digesting.len();
+            digesting.retain(|other| *other != replica);
+            let was_digest = digesting.len() < asked;
+            match self.answer(came) {
                 Ok(answer) => {
                     acks.ack(self.view.locality.datacenter(replica.node));
                     if was_digest || data.is_some() {
@@ -321,10 +370,15 @@ impl ReplicatedRead {
                         data = Some((replica, answer));
                     }
                 }
+                Err(TargetError::Stale(reason)) => {
+                    self.is_stale = true;
+                    failures.push((replica, TargetError::Stale(reason)));
+                    return Err(self.read_failure(&acks, data.is_some(), &failures, &outstanding));
+                }
                 Err(error) => {
                     failures.push((replica, error));
                     if let Some(more) = spare.pop_front() {
-                        self.send(more, self.command(extent.clone(), false), &gather);
+                        self.send(&mut fan, more, self.command(extent.clone(), false));
                         outstanding.push(more);
                     } else if data.is_none()
                         && let Some((again, _)) = digests.pop()
@@ -334,7 +388,7 @@ impl ReplicatedRead {
                         for (other, _) in &digests {
                             acks.ack(self.view.locality.datacenter(other.node));
                         }
-                        self.send(again, self.command(extent.clone(), false), &gather);
+                        self.send(&mut fan, again, self.command(extent.clone(), false));
                         outstanding.push(again);
                     }
                 }
@@ -345,7 +399,7 @@ impl ReplicatedRead {
         let agree = digests.iter().all(|(_, digest)| *digest == answer.digest);
         if agree || planted::is_planted(Bug::IgnoredDigest) {
             self.left = match answer.blocks.last() {
-                Some(last) if !answer.is_all => extent.behind(last, &self.table.clustering_order),
+                Some(last) if !answer.is_all => extent.clone().behind(last, &self.table.clustering_order),
                 _ => None,
             };
             self.ready.extend(answer.blocks);
@@ -369,7 +423,7 @@ impl ReplicatedRead {
 
     fn feed(&self, replica: Replica, answer: Answer, extent: Extent) -> Feed {
         let left = match answer.blocks.last() {
-            Some(last) if !answer.is_all => extent.behind(last, &self.table.clustering_order),
+            Some(last) if !answer.is_all => extent.clone().behind(last, &self.table.clustering_order),
             _ => None,
         };
         Feed {
@@ -389,22 +443,22 @@ impl ReplicatedRead {
     /// so far the failed one had, so the level is kept.
     async fn fill(&mut self) -> Result<(), CoordinatorError> {
         let deadline = runtime::now() + self.timeout;
-        let gather: Rc<Gather<Outcome>> = Gather::new();
+        let mut fan = Fan::new();
         let mut outstanding = Vec::new();
         for feed in &self.feeds {
             if let (true, Some(extent)) = (feed.ready.is_empty(), &feed.left) {
-                self.send(feed.replica, self.command(extent.clone(), false), &gather);
+                self.send(&mut fan, feed.replica, self.command(extent.clone(), false));
                 outstanding.push(feed.replica);
             }
         }
         let mut acks = Acks::new(self.requirement.clone(), ReplicaCounts::default());
         while !outstanding.is_empty() {
-            let Some((replica, _, answer)) = gather.next(deadline).await else {
+            let Some((replica, came)) = fan.next(deadline).await else {
                 self.coordinator.count(|m| m.timeouts += 1);
                 return Err(self.read_timeout(&acks, true, &outstanding));
             };
             outstanding.retain(|other| *other != replica);
-            match answer {
+            match self.answer(came) {
                 Ok(answer) => {
                     acks.ack(self.view.locality.datacenter(replica.node));
                     let at = self.feeds.iter().position(|feed| feed.replica == replica);
@@ -421,7 +475,7 @@ impl ReplicatedRead {
                     let feed = feed.expect("only feeds are asked");
                     feed.replica = spare;
                     let extent = feed.left.clone().expect("a feed is asked for what is left");
-                    self.send(spare, self.command(extent, false), &gather);
+                    self.send(&mut fan, spare, self.command(extent, false));
                     outstanding.push(spare);
                 }
             }
@@ -560,7 +614,9 @@ impl ReplicatedRead {
             .map(|(replica, e)| {
                 let name = Coordinator::names(&self.view, std::iter::once(*replica));
                 match e {
-                    TargetError::Refused(reason) | TargetError::Failed(reason) => format!("{name}: {reason}"),
+                    TargetError::Stale(reason) | TargetError::Refused(reason) | TargetError::Failed(reason) => {
+                        format!("{name}: {reason}")
+                    }
                     TargetError::Silent => name,
                 }
             })

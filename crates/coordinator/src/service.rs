@@ -82,6 +82,9 @@ impl From<WriteError> for ReplicaError {
 
 /// The table's data on this shard, once this node knows the table.
 pub(crate) async fn store_of(shard: &Shard, table: TableId) -> Result<Rc<TableStore>, ReplicaError> {
+    if let Some(store) = shard.store(table) {
+        return Ok(store);
+    }
     let deadline = runtime::now() + SCHEMA_WAIT_MAX;
     loop {
         if let Some(store) = shard.store(table) {
@@ -101,14 +104,14 @@ pub(crate) async fn store_of(shard: &Shard, table: TableId) -> Result<Rc<TableSt
 /// When a table is unknown, memory stays full, or the log fails; what was written before stays.
 pub async fn apply(
     shard: &Rc<Shard>,
-    mutations: &[(Token, Vec<u8>)],
+    mutations: &[(Token, impl AsRef<[u8]>)],
     all_or_nothing: bool,
     is_foreign: bool,
 ) -> Result<(), ReplicaError> {
     let mut parts = Vec::with_capacity(mutations.len());
     for (token, bytes) in mutations {
         let mutation =
-            Mutation::new(bytes).ok_or_else(|| ReplicaError::Malformed("expected a whole mutation".into()))?;
+            Mutation::new(bytes.as_ref()).ok_or_else(|| ReplicaError::Malformed("expected a whole mutation".into()))?;
         let store = if is_foreign {
             let store = store_of(shard, mutation.table).await?;
             let valid = mutation.validate(&store.table().layout);

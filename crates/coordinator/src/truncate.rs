@@ -78,7 +78,9 @@ impl Coordinator {
                 let name = Self::address(view, node);
                 match e {
                     TargetError::Silent => format!("no answer from {name}; {may_have}"),
-                    TargetError::Refused(reason) | TargetError::Failed(reason) => format!("{name}: {reason}"),
+                    TargetError::Stale(reason) | TargetError::Refused(reason) | TargetError::Failed(reason) => {
+                        format!("{name}: {reason}")
+                    }
                 }
             })?;
         }

@@ -76,6 +76,10 @@ pub struct ClusterView {
     pub locality: Locality,
     /// This node.
     pub me: NodeNumber,
+    /// What of the cluster's metadata it was made of: the index of the last command.
+    pub version: u64,
+    /// Requests that were routed by an older version than this are not taken.
+    pub fence: u64,
     routes: HashMap<TableId, Arc<Route>>,
     peers: Vec<Option<Peer>>,
 }
@@ -132,9 +136,17 @@ impl ClusterView {
             topology,
             locality,
             me,
+            version: 0,
+            fence: 0,
             routes,
             peers,
         })
+    }
+
+    /// The same view, as of a command of the cluster's metadata.
+    #[must_use]
+    pub fn at(self, version: u64, fence: u64) -> Self {
+        Self { version, fence, ..self }
     }
 
     /// The same view, in which nodes are reached as `reach` says; at first it is plainly.

@@ -3,22 +3,19 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use mutation::Mutation;
-use smallvec::SmallVec;
+use runtime::{Instant, ShardId};
+use smallvec::{SmallVec, smallvec};
 use topology::{Acks, Consistency, DatacenterNumber, Replica, ReplicaCounts, Requirement, WriteTargets};
 use types::Token;
 
-use crate::gather::Gather;
-use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, WriteKind, spawn};
+use crate::fan::Fan;
+use crate::message::{Addressed, encode_mutations};
+use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, Verb, WriteKind, service, spawn};
 
-/// The mutations that one replica gets, and which of the request's they are.
-#[derive(Default)]
-struct Share {
-    mutations: Vec<(Token, Vec<u8>)>,
-    numbers: SmallVec<[u32; 2]>,
-}
+/// Which of the request's mutations one replica gets.
+type Numbers = SmallVec<[u32; 2]>;
 
 /// One partition's write.
 struct Part {
@@ -49,16 +46,21 @@ impl Part {
     }
 }
 
-/// What came of the part that one replica had.
-struct Outcome {
-    replica: Replica,
-    numbers: SmallVec<[u32; 2]>,
-    result: Result<(), TargetError>,
-    is_hinted: bool,
+/// A write on its way.
+struct Write {
+    coordinator: Rc<Coordinator>,
+    view: Arc<ClusterView>,
+    mutations: Rc<Vec<Addressed>>,
+    level: Consistency,
+    parts: Vec<Part>,
+    /// How many of the parts are not satisfied.
+    unsatisfied: usize,
+    /// Who is sent what.
+    shares: SmallVec<[(Replica, Numbers); 4]>,
+    fan: Fan<()>,
+    /// A replica takes no requests of this view.
+    is_stale: bool,
 }
-
-/// How long a write at ANY waits for the hints of replicas that did not answer in time.
-const HINT_WAIT: Duration = Duration::from_millis(100);
 
 impl Coordinator {
     /// Writes packed mutations with their tokens and waits until the level is met for each. `all_or_nothing` holds for each replica.
@@ -73,34 +75,43 @@ impl Coordinator {
         all_or_nothing: bool,
     ) -> Result<(), CoordinatorError> {
         self.count(|m| m.writes += 1);
-        let view = self.view();
-        let mut parts: Vec<Part> = Vec::with_capacity(mutations.len());
-        let mut shares: BTreeMap<Replica, Share> = BTreeMap::new();
-        for (number, (token, bytes)) in (0..).zip(mutations) {
-            let part = self.part(&view, token, &bytes, level)?;
-            for replica in &part.replicas {
-                let share = shares.entry(*replica).or_default();
-                share.mutations.push((token, bytes.clone()));
-                share.numbers.push(number);
-            }
-            parts.push(part);
-        }
-        // Sent to all that live; the others would only be waited for.
-        let gather: Rc<Gather<Outcome>> = Gather::new();
-        let mut asked = Vec::with_capacity(shares.len());
-        for (replica, share) in shares {
-            if !self.is_live(replica.node) {
-                if self.missed(&view, replica, &share.mutations, level == Consistency::Any) {
-                    for number in share.numbers {
-                        parts[number as usize].hinted();
-                    }
-                }
+        let mutations = Rc::new(mutations);
+        let deadline = runtime::now() + self.timeouts.get().write;
+        loop {
+            let view = self.view();
+            let mut write = self.begin(&view, &mutations, level)?;
+            write.send(all_or_nothing);
+            let result = write.acknowledged(deadline, kind).await;
+            let is_stale = result.is_err() && write.is_stale;
+            write.go_on(deadline);
+            if is_stale && self.newer_view(&view, deadline).await.is_some() {
                 continue;
             }
-            asked.push(replica);
-            self.send(&view, replica, share, (level, all_or_nothing), &gather);
+            return result;
         }
-        self.await_acks(&view, parts, &gather, asked, (level, kind)).await
+    }
+
+    fn begin(
+        self: &Rc<Self>,
+        view: &Arc<ClusterView>,
+        mutations: &Rc<Vec<Addressed>>,
+        level: Consistency,
+    ) -> Result<Write, CoordinatorError> {
+        let mut parts: Vec<Part> = Vec::with_capacity(mutations.len());
+        for (token, bytes) in &**mutations {
+            parts.push(self.part(view, *token, bytes, level)?);
+        }
+        Ok(Write {
+            coordinator: Rc::clone(self),
+            view: Arc::clone(view),
+            mutations: Rc::clone(mutations),
+            level,
+            unsatisfied: parts.iter().filter(|part| !part.is_satisfied()).count(),
+            shares: shares(&parts),
+            parts,
+            fan: Fan::new(),
+            is_stale: false,
+        })
     }
 
     /// Whether enough replicas live to write these at a level.
@@ -142,110 +153,155 @@ impl Coordinator {
             is_hinted: false,
         })
     }
+}
 
-    fn send(
-        self: &Rc<Self>,
-        view: &Arc<ClusterView>,
-        replica: Replica,
-        share: Share,
-        (level, all_or_nothing): (Consistency, bool),
-        gather: &Rc<Gather<Outcome>>,
-    ) {
-        let (coordinator, view, gather) = (Rc::clone(self), Arc::clone(view), Rc::clone(gather));
-        spawn(async move {
-            let Share { mutations, numbers } = share;
-            let mutations = Rc::new(mutations);
-            let result = coordinator
-                .mutate(&view, replica, Rc::clone(&mutations), all_or_nothing)
-                .await;
-            let is_hinted = result.is_err()
-                && replica.node != view.me
-                && coordinator.missed(&view, replica, &mutations, level == Consistency::Any);
-            gather.put(Outcome {
-                replica,
-                numbers,
-                result,
-                is_hinted,
-            });
-        });
+/// Who is sent which mutations.
+fn shares(parts: &[Part]) -> SmallVec<[(Replica, Numbers); 4]> {
+    if let [part] = parts {
+        return part.replicas.iter().map(|replica| (*replica, smallvec![0])).collect();
+    }
+    let mut shares: BTreeMap<Replica, Numbers> = BTreeMap::new();
+    for (number, part) in (0..).zip(parts) {
+        for replica in &part.replicas {
+            shares.entry(*replica).or_default().push(number);
+        }
+    }
+    shares.into_iter().collect()
+}
+
+/// Those of the mutations that have these numbers.
+fn numbered<'m>(mutations: &'m [Addressed], numbers: &[u32]) -> impl Iterator<Item = &'m Addressed> {
+    numbers.iter().map(|number| &mutations[*number as usize])
+}
+
+impl Write {
+    /// Sends it to all that live; the others would only be waited for.
+    fn send(&mut self, all_or_nothing: bool) {
+        let coordinator = Rc::clone(&self.coordinator);
+        let view = Arc::clone(&self.view);
+        let timeout = coordinator.timeouts.get().write;
+        for at in 0..self.shares.len() {
+            let replica = self.shares[at].0;
+            if !coordinator.is_live(replica.node) {
+                self.missed(replica);
+                continue;
+            }
+            let numbers = &self.shares[at].1;
+            if replica.node != view.me {
+                let mutations = numbered(&self.mutations, numbers).map(|(_, bytes)| &bytes[..]);
+                let body = encode_mutations(all_or_nothing, mutations);
+                self.fan
+                    .call((&coordinator, &view), replica, Verb::Mutate, body, timeout);
+            } else if ShardId(u32::from(replica.shard)) == coordinator.shard.id() {
+                let (shard, mutations, numbers) = (coordinator.shard.clone(), self.mutations.clone(), numbers.clone());
+                let applied = async move {
+                    let share: SmallVec<[(Token, &[u8]); 2]> = numbered(&mutations, &numbers)
+                        .map(|(token, bytes)| (*token, &bytes[..]))
+                        .collect();
+                    service::apply(&shard, &share, all_or_nothing, false).await
+                };
+                self.fan.here(replica, applied);
+            } else {
+                let share: Vec<Addressed> = numbered(&self.mutations, numbers).cloned().collect();
+                let applied = move |there: Rc<Coordinator>| async move {
+                    service::apply(&there.shard, &share, all_or_nothing, false).await
+                };
+                self.fan.beside(replica, applied);
+            }
+        }
     }
 
-    async fn await_acks(
-        &self,
-        view: &ClusterView,
-        mut parts: Vec<Part>,
-        gather: &Gather<Outcome>,
-        asked: Vec<Replica>,
-        (level, kind): (Consistency, WriteKind),
-    ) -> Result<(), CoordinatorError> {
-        let mut deadline = runtime::now() + self.timeouts.get().write;
-        if level == Consistency::Any {
-            deadline = deadline + HINT_WAIT;
+    /// A replica did not get its share: a hint is stored for it, where there can be one. At ANY that is as good.
+    fn missed(&mut self, replica: Replica) {
+        if replica.node == self.view.me {
+            return;
         }
-        let mut unsatisfied = parts.iter().filter(|part| !part.is_satisfied()).count();
-        let mut outstanding = asked.len();
-        // Those of whom nobody knows whether they have it.
-        let mut silent = asked;
-        let mut failures: Vec<(Replica, TargetError)> = Vec::new();
-        while unsatisfied > 0 {
-            let next = if outstanding == 0 {
-                None
-            } else {
-                gather.next(deadline).await
-            };
-            let Some(outcome) = next else {
-                return Err(self.write_timeout(view, &parts, &silent, level, kind));
-            };
-            let Outcome {
-                replica,
-                numbers,
-                result,
-                is_hinted,
-            } = outcome;
-            outstanding -= 1;
-            if is_hinted {
-                for number in &numbers {
-                    unsatisfied -= usize::from(parts[*number as usize].hinted());
-                }
+        let Some((_, numbers)) = self.shares.iter().find(|(other, _)| *other == replica) else {
+            return;
+        };
+        let mutations = numbered(&self.mutations, numbers);
+        let is_acknowledgement = self.level == Consistency::Any;
+        if self
+            .coordinator
+            .missed(&self.view, replica, mutations, is_acknowledgement)
+        {
+            for number in numbers {
+                self.unsatisfied -= usize::from(self.parts[*number as usize].hinted());
             }
-            let datacenter = view.locality.datacenter(replica.node);
-            match result {
-                Ok(()) => {
-                    silent.retain(|other| *other != replica);
-                    for number in numbers {
-                        unsatisfied -= usize::from(parts[number as usize].ack(datacenter));
+        }
+    }
+
+    fn silent(&self) -> SmallVec<[Replica; 4]> {
+        self.fan.silent().collect()
+    }
+
+    /// Waits until the level is met for each part.
+    async fn acknowledged(&mut self, deadline: Instant, kind: WriteKind) -> Result<(), CoordinatorError> {
+        let mut failures: Vec<(Replica, TargetError)> = Vec::new();
+        // Of whom nobody knows whether they have it, besides those that have not answered.
+        let mut unknown: Vec<Replica> = Vec::new();
+        while self.unsatisfied > 0 {
+            let Some((replica, result)) = self.fan.next(deadline).await else {
+                let silent = self.silent();
+                if self.level == Consistency::Any {
+                    silent.iter().for_each(|replica| self.missed(*replica));
+                    if self.unsatisfied == 0 {
+                        self.fan = Fan::new();
+                        return Ok(());
                     }
                 }
-                Err(TargetError::Silent) => {}
-                Err(error) => {
-                    silent.retain(|other| *other != replica);
-                    failures.push((replica, error));
-                    for number in numbers {
-                        let part = &mut parts[number as usize];
-                        if part.acks.fail(datacenter) && !part.is_satisfied() {
-                            return Err(write_failure(view, part, &failures, level, kind));
-                        }
-                    }
+                return Err(self.timeout(unknown.into_iter().chain(silent), kind));
+            };
+            let datacenter = self.view.locality.datacenter(replica.node);
+            let Err(error) = result else {
+                let share = self.shares.iter().find(|(other, _)| *other == replica);
+                for number in share.into_iter().flat_map(|(_, numbers)| numbers) {
+                    self.unsatisfied -= usize::from(self.parts[*number as usize].ack(datacenter));
+                }
+                continue;
+            };
+            self.missed(replica);
+            self.is_stale |= matches!(error, TargetError::Stale(_));
+            if error == TargetError::Silent {
+                unknown.push(replica);
+                continue;
+            }
+            failures.push((replica, error));
+            let share = self.shares.iter().find(|(other, _)| *other == replica);
+            for number in share.into_iter().flat_map(|(_, numbers)| numbers) {
+                let part = &mut self.parts[*number as usize];
+                if part.acks.fail(datacenter) && !part.is_satisfied() {
+                    return Err(write_failure(&self.view, part, &failures, self.level, kind));
                 }
             }
         }
         Ok(())
     }
 
-    fn write_timeout(
-        &self,
-        view: &ClusterView,
-        parts: &[Part],
-        silent: &[Replica],
-        level: Consistency,
-        kind: WriteKind,
-    ) -> CoordinatorError {
-        self.count(|m| m.timeouts += 1);
-        let part = parts.iter().find(|part| !part.is_satisfied()).unwrap_or(&parts[0]);
+    /// Goes on without the request, for the replicas that it did not wait for.
+    fn go_on(mut self, deadline: Instant) {
+        if self.fan.outstanding() == 0 {
+            return;
+        }
+        spawn(async move {
+            while let Some((replica, result)) = self.fan.next(deadline).await {
+                if result.is_err() {
+                    self.missed(replica);
+                }
+            }
+            for replica in self.silent() {
+                self.missed(replica);
+            }
+        });
+    }
+
+    fn timeout(&self, missing: impl Iterator<Item = Replica>, kind: WriteKind) -> CoordinatorError {
+        self.coordinator.count(|m| m.timeouts += 1);
+        let part = self.parts.iter().find(|part| !part.is_satisfied());
         CoordinatorError::WriteTimeout {
-            tally: tally(part, level),
+            tally: tally(part.unwrap_or(&self.parts[0]), self.level),
             kind,
-            missing: Self::names(view, silent.iter().copied()),
+            missing: Coordinator::names(&self.view, missing),
         }
     }
 }
@@ -272,7 +328,9 @@ fn write_failure(
             let name = Coordinator::names(view, std::iter::once(*replica));
             match e {
                 TargetError::Silent => format!("{name} did not answer"),
-                TargetError::Refused(reason) | TargetError::Failed(reason) => format!("{name}: {reason}"),
+                TargetError::Stale(reason) | TargetError::Refused(reason) | TargetError::Failed(reason) => {
+                    format!("{name}: {reason}")
+                }
             }
         })
         .collect();

@@ -301,13 +301,14 @@ impl Listener for NodeListener {
             // Until the others know with how many shards this node was started, it does.
             let topology = with_shards(&next.topology, host_id.0, self.shared.config.smp);
             let view = match cluster_view(&next.schema, &topology, host_id, &next.tablets) {
-                Ok(view) => Arc::new(view.reached_by(|node| peer(&self.shared.config, node))),
+                Ok(view) => view.at(next.index, next.fence),
                 Err(e) => {
                     // Removed by the others: it goes on with what it knew until it is told to stop.
                     log::error!("{e}");
                     return;
                 }
             };
+            let view = Arc::new(view.reached_by(|node| peer(&self.shared.config, node)));
             let former = self.engine.coordinator.view();
             let old = Arc::downgrade(&former);
             drop(former);

@@ -57,7 +57,7 @@ impl Leader {
     }
 
     /// What was decided in this round, as a proposal. From here on the statement may take effect.
-    pub fn propose(&mut self, ballot: Ballot, value: Vec<u8>) -> Proposal {
+    pub fn propose(&mut self, ballot: Ballot, value: &[u8]) -> Proposal {
         let proposal = Proposal::new(ballot, self.last.as_ref(), value);
         let before = self.last.as_ref().map(|last| last.origin);
         self.pending = Some((proposal.clone(), before));

@@ -23,12 +23,14 @@
 mod ballot;
 mod codec;
 mod leader;
+mod proposal;
 mod round;
 mod state;
 
 pub use ballot::Ballot;
 pub use codec::Malformed;
 pub use leader::{Leader, Step};
+pub use proposal::Proposal;
 pub use round::Round;
 use round::{Fate, Standing};
-pub use state::{PAST_MAX, PAST_US, Promise, Proposal, Refused, State};
+pub use state::{PAST_MAX, PAST_US, Promise, Refused, State};

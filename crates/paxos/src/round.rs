@@ -77,7 +77,7 @@ impl<R: Copy + PartialEq> Round<R> {
         let at = |ballot| {
             proposals()
                 .filter(|p| p.ballot == ballot)
-                .max_by_key(|p| p.value.is_some())
+                .max_by_key(|p| p.value().is_some())
         };
         if let Some(unfinished) = latest.filter(|ballot| *ballot > committed).and_then(at)
             && !planted::is_planted(Bug::IgnoredProposal)
@@ -85,7 +85,7 @@ impl<R: Copy + PartialEq> Round<R> {
             return Standing::Unfinished(unfinished.clone());
         }
         let last = at(committed);
-        if let Some(chosen) = last.filter(|p| p.value.is_some()) {
+        if let Some(chosen) = last.filter(|p| p.value().is_some()) {
             let behind = self.promises.iter().filter(|(_, p)| p.committed < committed);
             let missing: Vec<R> = behind.map(|(replica, _)| *replica).collect();
             if !missing.is_empty() {
@@ -116,7 +116,7 @@ impl Fate {
         if last.chain().any(|origin| origin == mine) {
             return Self::Chosen;
         }
-        if mine.timestamp_us >= last.past_since_us {
+        if mine.timestamp_us >= last.past_since_us() {
             Self::Overtaken
         } else {
             Self::Unknown

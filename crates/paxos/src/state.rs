@@ -2,62 +2,12 @@
 
 use stdx::planted::{self, Bug};
 
-use crate::Ballot;
+use crate::{Ballot, Proposal};
 
 /// How many origins of earlier proposals a proposal names at most.
 pub const PAST_MAX: usize = 64;
 /// How far back it names them: longer than any statement waits to learn what became of its own.
 pub const PAST_US: i64 = 20_000_000;
-
-/// A value that a leader wants to be chosen.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Proposal {
-    /// At which it is, or was last, accepted.
-    pub ballot: Ballot,
-    /// At which it was decided first.
-    pub origin: Ballot,
-    /// The origins of those that were chosen before it, the last first: all from the timestamp `past_since_us` on.
-    pub past: Vec<Ballot>,
-    /// See `past`.
-    pub past_since_us: i64,
-    /// The mutation. None: every replica has learned it, and it was dropped.
-    pub value: Option<Vec<u8>>,
-}
-
-impl Proposal {
-    /// A new one, decided at this ballot when `last` was the one chosen last.
-    #[must_use]
-    pub fn new(ballot: Ballot, last: Option<&Self>, value: Vec<u8>) -> Self {
-        let mut past: Vec<Ballot> = last.into_iter().flat_map(Self::chain).collect();
-        let mut past_since_us = i64::MIN;
-        if let Some(last) = last {
-            past_since_us = last.past_since_us.max(ballot.timestamp_us.saturating_sub(PAST_US));
-            past.retain(|origin| origin.timestamp_us >= past_since_us);
-            if let Some(first_left_out) = past.get(PAST_MAX) {
-                past_since_us = first_left_out.timestamp_us.saturating_add(1);
-                past.truncate(PAST_MAX);
-            }
-        }
-        Self {
-            ballot,
-            origin: ballot,
-            past,
-            past_since_us,
-            value: Some(value),
-        }
-    }
-
-    /// The same, to be accepted at another ballot.
-    #[must_use]
-    pub fn at(&self, ballot: Ballot) -> Self {
-        Self { ballot, ..self.clone() }
-    }
-
-    /// Its origin and those before it.
-    pub(crate) fn chain(&self) -> impl Iterator<Item = Ballot> + '_ {
-        std::iter::once(self.origin).chain(self.past.iter().copied())
-    }
-}
 
 /// What an acceptor says when it promises.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -158,7 +108,11 @@ impl State {
     /// Every replica has learned what was chosen at this ballot: the mutation is not needed any more. Whether there was one.
     pub fn prune(&mut self, ballot: Ballot) -> bool {
         match &mut self.proposal {
-            Some(proposal) if proposal.ballot == ballot && ballot <= self.committed => proposal.value.take().is_some(),
+            Some(proposal) if proposal.ballot == ballot && ballot <= self.committed => {
+                let had = proposal.value().is_some();
+                proposal.prune();
+                had
+            }
             _ => false,
         }
     }

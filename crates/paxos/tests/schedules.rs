@@ -260,7 +260,7 @@ impl World {
                 let (row, mut list) = (client.row, list);
                 list.push(client.id);
                 let ballot = round.ballot();
-                let proposal = client.leader.propose(ballot, encode(row, &list, ballot.timestamp_us));
+                let proposal = client.leader.propose(ballot, &encode(row, &list, ballot.timestamp_us));
                 self.accept(at, proposal, true);
             }
         }
@@ -288,7 +288,7 @@ impl World {
                 }
             }
             Request::Learn(proposal) => {
-                acceptor.apply(proposal.value.as_ref().expect("who learns is given the value"));
+                acceptor.apply(proposal.value().expect("who learns is given the value"));
                 let ballot = proposal.ballot;
                 acceptor.state.learn(proposal);
                 Answer::Learned(ballot)

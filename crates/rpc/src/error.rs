@@ -84,6 +84,8 @@ pub enum RemoteErrorKind {
     Overloaded = 3,
     /// The handler does not know the verb.
     UnknownVerb = 4,
+    /// The caller acts on a state of the cluster that is not the present one any more; nothing was done.
+    Stale = 5,
 }
 
 /// An error that a peer answers with.
@@ -130,6 +132,7 @@ impl RemoteError {
                 2 => RemoteErrorKind::Expired,
                 3 => RemoteErrorKind::Overloaded,
                 4 => RemoteErrorKind::UnknownVerb,
+                5 => RemoteErrorKind::Stale,
                 _ => RemoteErrorKind::Failed,
             },
             message: String::from_utf8_lossy(message).into_owned(),

@@ -417,7 +417,8 @@ enum State {
     Waiting {
         link: Rc<Link>,
         ticket: Ticket,
-        timer: Sleep,
+        /// None: who polls it looks at the time.
+        timer: Option<Sleep>,
         outbox_bytes_max: usize,
     },
     Failed(RpcError),
@@ -433,9 +434,17 @@ impl Call {
         Self(State::Waiting {
             link,
             ticket,
-            timer: runtime::sleep_until(deadline),
+            timer: Some(runtime::sleep_until(deadline)),
             outbox_bytes_max,
         })
+    }
+
+    /// The same call for one who awaits several of them until one deadline, and drops those that have no answer then.
+    pub fn without_timer(mut self) -> Self {
+        if let State::Waiting { timer, .. } = &mut self.0 {
+            *timer = None;
+        }
+        self
     }
 }
 
@@ -458,7 +467,7 @@ impl Future for Call {
                         }
                         result
                     }
-                    None if Pin::new(timer).poll(context).is_ready() => {
+                    None if timer.as_mut().is_some_and(|t| Pin::new(t).poll(context).is_ready()) => {
                         add(&link.counters.timeouts, 1);
                         Err(RpcError::Timeout {
                             may_have_run: link.give_up(*ticket, *outbox_bytes_max) == GivenUp::InFlight,

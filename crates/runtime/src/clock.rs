@@ -1,10 +1,12 @@
 //! Time. Three clocks, never mixed:
 //!
-//! - [`now`]: monotonic, for deadlines and durations; in the simulator the virtual clock.
-//! - [`wall_clock_us`]: microseconds since 1970, for write timestamps and logs; in the simulator virtual, with the node's skew.
+//! - [`now`]: monotonic, for deadlines and durations; in the simulator the virtual clock. It is reckoned from the processor's counter, and
+//!   compared with the kernel's clock every [`RECKONED_MAX`]: requests ask for it dozens of times.
+//! - [`wall_clock_us`]: microseconds since 1970, for write timestamps and logs, reckoned likewise; in the simulator virtual, with the node's skew.
 //! - [`ticks`]: a raw counter of the processor, for slices and run times inside the executor; never leaves this crate.
 
 use crate::sim::world;
+use std::cell::Cell;
 use std::ops::{Add, Sub};
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -74,7 +76,58 @@ pub fn now() -> Instant {
     if world::is_simulated() {
         return world::simulated_now();
     }
-    os_now()
+    Reckoning::now()
+}
+
+/// How long the time is reckoned from the processor's counter alone. What the counter's rate is off by, 0.1 %, is two microseconds then.
+const RECKONED_MAX: Duration = Duration::from_millis(2);
+
+/// What a thread knows of the time.
+#[derive(Clone, Copy)]
+struct Reckoning {
+    /// When the kernel was asked.
+    ticks: u64,
+    /// What it said.
+    nanos: u64,
+    /// The wall clock then.
+    wall_us: i64,
+    /// The latest instant that was told: the next is no earlier.
+    told: u64,
+}
+
+thread_local! {
+    static KNOWN: Cell<Reckoning> = const { Cell::new(Reckoning { ticks: 0, nanos: 0, wall_us: 0, told: 0 }) };
+}
+
+impl Reckoning {
+    #[inline]
+    fn now() -> Instant {
+        let mut known = KNOWN.get();
+        let rate = rate();
+        let passed = ticks().wrapping_sub(known.ticks);
+        // A counter that went back, on another processor, has passed very much.
+        if passed > rate.reckoned_max {
+            known = Self::ask(known.told);
+        } else {
+            known.told = known
+                .told
+                .max(known.nanos + (passed * rate.nanos_per_tick >> RATE_SHIFT));
+        }
+        KNOWN.set(known);
+        Instant(known.told)
+    }
+
+    #[cold]
+    fn ask(told: u64) -> Self {
+        let (ticks, nanos) = (ticks(), os_now().0);
+        let (told, wall_us) = (told.max(nanos), os_wall_clock_us());
+        Self {
+            ticks,
+            nanos,
+            wall_us,
+            told,
+        }
+    }
 }
 
 /// Microseconds since 1970 by the wall clock of this node.
@@ -83,6 +136,11 @@ pub fn wall_clock_us() -> i64 {
     if world::is_simulated() {
         return world::simulated_wall_clock_us();
     }
+    let now = Reckoning::now();
+    KNOWN.get().wall_us + i64::try_from(now.0.saturating_sub(KNOWN.get().nanos) / 1000).unwrap_or(0)
+}
+
+fn os_wall_clock_us() -> i64 {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since_epoch.as_micros()).unwrap_or(i64::MAX)
 }
@@ -146,15 +204,73 @@ pub(crate) fn ticks_to_duration(ticks: u64) -> Duration {
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
 
+const RATE_SHIFT: u32 = 20;
+
+/// How fast the processor's counter is.
+struct Rate {
+    ticks_per_ms: u64,
+    /// In 2^-[`RATE_SHIFT`].
+    nanos_per_tick: u64,
+    /// Ticks of [`RECKONED_MAX`].
+    reckoned_max: u64,
+}
+
 fn ticks_per_ms() -> u64 {
-    static RATE: OnceLock<u64> = OnceLock::new();
-    *RATE.get_or_init(|| {
-        let (start, first) = (os_now(), ticks());
-        let mut elapsed = 0;
-        while elapsed < 2_000_000 {
+    rate().ticks_per_ms
+}
+
+#[inline]
+fn rate() -> &'static Rate {
+    static RATE: OnceLock<Rate> = OnceLock::new();
+    RATE.get_or_init(|| {
+        let (start, first) = both_clocks();
+        while os_now().0 - start < 2_000_000 {
             std::hint::spin_loop();
-            elapsed = os_now().0 - start.0;
         }
-        ((ticks().wrapping_sub(first)) * 1_000_000 / elapsed).max(1)
+        let (end, last) = both_clocks();
+        let ticks_per_ms = (last.wrapping_sub(first) * 1_000_000 / (end - start)).max(1);
+        Rate {
+            ticks_per_ms,
+            nanos_per_tick: (1_000_000 << RATE_SHIFT) / ticks_per_ms,
+            reckoned_max: ticks_per_ms * u64::try_from(RECKONED_MAX.as_millis()).expect("a few"),
+        }
     })
+}
+
+/// Nanoseconds of the kernel and ticks of one moment: of several attempts the one that took the least, for a thread may be interrupted
+/// between the two.
+fn both_clocks() -> (u64, u64) {
+    let attempt = || {
+        let before = ticks();
+        let nanos = os_now().0;
+        let after = ticks();
+        (after.wrapping_sub(before), nanos, after)
+    };
+    let (_, nanos, ticks) = (0..5).map(|_| attempt()).min().expect("five");
+    (nanos, ticks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reckoned_time_follows_the_kernels_and_never_goes_back() {
+        let (mut last, mut most_behind, mut most_ahead) = (now(), 0, 0);
+        let end = os_now() + RECKONED_MAX * 5;
+        while os_now() < end {
+            let before = os_now();
+            let reckoned = now();
+            let after = os_now();
+            assert!(reckoned >= last, "the time went back");
+            last = reckoned;
+            most_behind = most_behind.max(before.0.saturating_sub(reckoned.0));
+            most_ahead = most_ahead.max(reckoned.0.saturating_sub(after.0));
+        }
+        let off_max = u64::try_from(RECKONED_MAX.as_nanos() / 50).expect("small");
+        assert!(
+            most_behind < off_max && most_ahead < off_max,
+            "{most_behind} ns behind, {most_ahead} ns ahead"
+        );
+    }
 }

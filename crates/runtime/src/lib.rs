@@ -58,4 +58,4 @@ pub use signal::{TerminateSignal, on_signal_terminate};
 pub use start::{Backend, Options, run};
 pub use sync::{Notified, Notify, Permit, Semaphore};
 pub use task::JoinHandle;
-pub use timer::{Elapsed, Sleep, sleep, sleep_until, timeout};
+pub use timer::{Elapsed, Sleep, Timeout, sleep, sleep_until, timeout, timeout_at};

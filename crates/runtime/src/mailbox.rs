@@ -12,6 +12,7 @@
 use crate::executor::{self, Executor, ShardId};
 use crate::gate::Gate;
 use crate::spsc::{Consumer, Producer};
+use crate::task::Then;
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::collections::VecDeque;
 use std::future::Future;
@@ -392,10 +393,8 @@ where
         shard,
         Call::new(work, |call| {
             let future = (call.take_work())();
-            drop(executor::spawn_in(crate::Group::STATEMENT, async move {
-                let answer = future.await;
-                call.send_answer(answer);
-            }));
+            let answered = Then::new(future, move |answer| call.send_answer(answer));
+            drop(executor::spawn_in(crate::Group::STATEMENT, answered));
         }),
     )
 }

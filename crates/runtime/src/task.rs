@@ -152,6 +152,39 @@ pub(crate) struct JobResult<T> {
     waiter: Option<Waker>,
 }
 
+/// A future, and what becomes of its output. Not an async block: that would keep the future twice, as what it captured and as what it
+/// awaits, and move it once more.
+pub(crate) struct Then<F, C> {
+    future: F,
+    then: Option<C>,
+}
+
+impl<F, C> Then<F, C> {
+    pub(crate) fn new(future: F, then: C) -> Self {
+        Self {
+            future,
+            then: Some(then),
+        }
+    }
+}
+
+impl<F: Future, C: FnOnce(F::Output)> Future for Then<F, C> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        // SAFETY: `future` is pinned with the whole and is never moved out of it; `then` is never pinned.
+        let (future, then) = unsafe {
+            let this = self.get_unchecked_mut();
+            (Pin::new_unchecked(&mut this.future), &mut this.then)
+        };
+        future.poll(context).map(|output| {
+            if let Some(then) = then.take() {
+                then(output);
+            }
+        })
+    }
+}
+
 impl<T> JoinHandle<T> {
     /// The task that fills the handle, and the handle.
     pub(crate) fn for_task(future: impl Future<Output = T> + 'static) -> (TaskFuture, Self)
@@ -163,14 +196,13 @@ impl<T> JoinHandle<T> {
             waiter: RefCell::new(None),
         });
         let handle = Self(Inner::Task(Rc::clone(&result)));
-        let task = Box::pin(async move {
-            let value = future.await;
+        let fill = move |value| {
             result.value.set(Some(value));
             if let Some(waiter) = result.waiter.take() {
                 waiter.wake();
             }
-        });
-        (task, handle)
+        };
+        (Box::pin(Then::new(future, fill)), handle)
     }
 
     /// The closure that fills the handle from any thread, and the handle.

@@ -6,7 +6,7 @@ use crate::executor;
 use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -216,17 +216,40 @@ impl fmt::Display for Elapsed {
 
 impl std::error::Error for Elapsed {}
 
-/// Awaits the future for at most `duration`, then drops it. A future that is ready wins over a timeout that is due.
-pub async fn timeout<F: Future>(duration: Duration, future: F) -> Result<F::Output, Elapsed> {
-    let mut future = pin!(future);
-    let mut limit = pin!(sleep(duration));
-    std::future::poll_fn(|context| {
-        if let Poll::Ready(output) = future.as_mut().poll(context) {
+/// Awaits the future for at most `duration`, counted from the call, then drops it. A future that is ready wins over a timeout that is due.
+pub fn timeout<F: Future>(duration: Duration, future: F) -> Timeout<F> {
+    timeout_at(now() + duration, future)
+}
+
+/// The same, until an instant.
+pub fn timeout_at<F: Future>(deadline: Instant, future: F) -> Timeout<F> {
+    Timeout {
+        limit: sleep_until(deadline),
+        future,
+    }
+}
+
+/// See [`timeout`]. Not an async function: that would keep the future twice, as its argument and as what it awaits.
+#[must_use = "futures do nothing unless awaited"]
+pub struct Timeout<F> {
+    limit: Sleep,
+    future: F,
+}
+
+impl<F: Future> Future for Timeout<F> {
+    type Output = Result<F::Output, Elapsed>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        // SAFETY: `future` is pinned with the whole and is never moved out of it; `limit` is `Unpin`, and dropping is the compiler's.
+        let (future, limit) = unsafe {
+            let this = self.get_unchecked_mut();
+            (Pin::new_unchecked(&mut this.future), &mut this.limit)
+        };
+        if let Poll::Ready(output) = future.poll(context) {
             return Poll::Ready(Ok(output));
         }
-        limit.as_mut().poll(context).map(|()| Err(Elapsed))
-    })
-    .await
+        Pin::new(limit).poll(context).map(|()| Err(Elapsed))
+    }
 }
 
 #[cfg(test)]

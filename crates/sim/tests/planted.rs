@@ -143,5 +143,5 @@ fn an_addition_that_counts_twice_when_its_request_comes_twice_is_found() {
         ..NONE
     };
     let scenario = with_copies(2, three_nodes(1, faults));
-    is_found(Bug::RepeatedRequest, &scenario, 0..6, &["a counter is"]);
+    is_found(Bug::RepeatedRequest, &scenario, 0..30, &["a counter is"]);
 }

@@ -315,7 +315,7 @@ impl Local {
             contention_deadline: runtime::now() + timeout,
         };
         let mut seen = 0;
-        let mut decide = |found: &[Found], timestamp: i64| {
+        let mut decide = |found: &mut [Found], timestamp: i64| {
             assert!(found[0].is_all, "a small partition is read at once");
             seen = register(&table, &found[0].blocks);
             if seen != from {
@@ -376,7 +376,7 @@ impl Local {
             deadline: runtime::now() + timeout,
             contention_deadline: runtime::now() + contention,
         };
-        let mut decide = |found: &[Found], timestamp: i64| decide(register(&table, &found[0].blocks), timestamp);
+        let mut decide = |found: &mut [Found], timestamp: i64| decide(register(&table, &found[0].blocks), timestamp);
         self.coordinator.cas(&request, &mut decide).await
     }
 

@@ -152,6 +152,11 @@ fn coordinator(shard: &mut Shard, metrics: &Metrics) {
             metrics.unavailable,
         ),
         (
+            "coordinator_stale_requests_total",
+            "Requests of other nodes refused because they were routed by a version of the cluster that is fenced off.",
+            metrics.stale_requests,
+        ),
+        (
             "coordinator_aggregate_parts_total",
             "Parts of aggregates computed by this shard.",
             metrics.aggregate_parts,

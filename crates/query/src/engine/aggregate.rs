@@ -320,7 +320,7 @@ impl Engine {
         };
         let body = answer.map_err(|error| match error {
             TargetError::Silent => silent(),
-            TargetError::Refused(reason) | TargetError::Failed(reason) => failed(&reason),
+            TargetError::Stale(reason) | TargetError::Refused(reason) | TargetError::Failed(reason) => failed(&reason),
         })?;
         decode_answer(&body, &select.selection, count).map_err(|_| failed("a malformed part of an aggregate"))?
     }

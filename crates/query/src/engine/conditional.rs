@@ -12,16 +12,15 @@
 //! All that holds for a node that is alone in its cluster. Where there are others, the turn is taken too, and the order is decided
 //! by a quorum of the partition's replicas: [`super::replicated_conditional`].
 
-use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use commitlog::ReplayPosition;
+use coordinator::Turn;
 use mutation::{ClusteringSlice, Mutation, PartitionBlock};
 use replica::{BlockLimits, PartitionRead, PartitionReader, WriteError};
-use runtime::{Permit, Semaphore, ShardId};
-use schema::{Table, TableId};
+use runtime::ShardId;
+use schema::Table;
 use topology::Consistency;
 use types::Token;
 
@@ -44,82 +43,17 @@ pub(super) struct Levels {
     pub(super) commit: Consistency,
 }
 
-/// A partition of a table.
-type PartitionName = (TableId, Box<[u8]>);
-
-/// Who waits for their turn, by partition. A partition that nobody waits for is not in it.
-#[derive(Default)]
-pub(super) struct PartitionQueues(RefCell<HashMap<PartitionName, Rc<Queue>, foldhash::fast::FixedState>>);
-
-struct Queue {
-    turn: Semaphore,
-    /// Behind the last conditional write.
-    written: Cell<ReplayPosition>,
-}
-
-/// A turn on a partition: nobody else has one.
-pub(super) struct Turn {
-    place: Place,
-    permit: Permit,
-}
-
-/// Somebody who waits, has their turn, or waits for the log; keeps the queue.
-struct Place {
-    engine: Rc<Engine>,
-    name: PartitionName,
-    queue: Rc<Queue>,
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        // The map's and this one: nobody else knows of what was written here, and it is durable, or its writer failed.
-        if Rc::strong_count(&self.queue) == 2 {
-            self.engine.queues.0.borrow_mut().remove(&self.name);
-        }
-    }
-}
-
-impl Turn {
-    fn wrote(&self, position: ReplayPosition) {
-        self.place.queue.written.set(position);
-    }
-
-    /// Lets the next one go on, and waits until what was written in this turn and the turns before it is durable.
-    pub(super) async fn finish(self) -> Result<(), QueryError> {
-        let Self { place, permit } = self;
-        let written = place.queue.written.get();
-        drop(permit);
-        let log = &place.engine.shard.log;
-        log.synced(written).await.map_err(|e| log_failure(&e))
-    }
-}
-
 impl Engine {
-    /// Waits for a turn on a partition of this shard.
-    pub(super) async fn turn(self: &Rc<Self>, table: TableId, key: &[u8]) -> Turn {
-        let name: PartitionName = (table, key.into());
-        let queue = {
-            let mut queues = self.queues.0.borrow_mut();
-            let queue = queues.entry(name.clone()).or_insert_with(|| {
-                Rc::new(Queue {
-                    turn: Semaphore::new(1),
-                    written: Cell::default(),
-                })
-            });
-            queue.clone()
-        };
-        let place = Place {
-            engine: self.clone(),
-            name,
-            queue,
-        };
-        let permit = place.queue.turn.acquire(1).await;
-        Turn { place, permit }
+    /// Ends a turn: lets the next one go on, and waits until what was written in this turn and the turns before it is durable.
+    pub(super) async fn finish(&self, turn: Turn) -> Result<(), QueryError> {
+        let ended = turn.end();
+        let synced = self.shard.log.synced(ended.written()).await;
+        synced.map_err(|e| log_failure(&e))
     }
 
     /// How many partitions of this shard have conditional statements or serial reads under way.
     pub fn contended_partitions(&self) -> usize {
-        self.queues.0.borrow().len()
+        self.turns.partitions()
     }
 
     /// Executes statements on one partition, at least one of them conditional: all or none of them. `batch`: they are
@@ -182,7 +116,7 @@ impl Engine {
         now: u32,
         decide: impl FnOnce(&CurrentRows, i64) -> Result<(Option<Vec<u8>>, R), QueryError>,
     ) -> Result<R, QueryError> {
-        let turn = self.turn(table.id, key).await;
+        let turn = self.turns.take(table.id, key).await;
         let rows = self.current_rows(table, token, key, read, now).await?;
         let clock = self.clock.timestamp(runtime::wall_clock_us());
         let timestamp = clock.max(rows.timestamp_max(table).saturating_add(1));
@@ -191,7 +125,7 @@ impl Engine {
             let position = self.write_decided(table, token, &bytes).await?;
             turn.wrote(position);
         }
-        turn.finish().await?;
+        self.finish(turn).await?;
         Ok(result)
     }
 

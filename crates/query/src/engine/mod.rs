@@ -27,7 +27,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use coordinator::{ClusterView, Coordinator, Levels};
+use coordinator::{ClusterView, Coordinator, Levels, PartitionTurns};
 use replica::{Shard, TableStore};
 use schema::{Schema, Table, TableId};
 use topology::Consistency;
@@ -193,7 +193,7 @@ pub struct Engine {
     listener: RefCell<Option<SchemaListener>>,
     schema_lock: runtime::Semaphore,
     keeper: RefCell<Option<Rc<dyn SchemaKeeper>>>,
-    queues: conditional::PartitionQueues,
+    turns: PartitionTurns,
     /// Batches that were noted here and failed: packed mutations, by id.
     failed_batches: RefCell<BTreeMap<u128, Vec<Vec<u8>>>>,
     finishing: Cell<bool>,
@@ -223,7 +223,7 @@ impl Engine {
             listener: RefCell::default(),
             schema_lock: runtime::Semaphore::new(1),
             keeper: RefCell::default(),
-            queues: conditional::PartitionQueues::default(),
+            turns: PartitionTurns::default(),
             failed_batches: RefCell::default(),
             finishing: Cell::new(false),
         });

@@ -277,9 +277,9 @@ impl Engine {
                     self.serial_partition(select, run, &mut consumer, &key, level).await?
                 }
                 Some(_) => {
-                    let turn = self.turn(select.table.id, &key).await;
+                    let turn = self.turns.take(select.table.id, &key).await;
                     let flow = self.partition(select, run, &mut consumer, token, &key).await?;
-                    turn.finish().await?;
+                    self.finish(turn).await?;
                     flow
                 }
             },

@@ -7,13 +7,15 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use coordinator::{CasRead, CasRequest, CoordinatorError, Decision, Extent, Found, Stretch, Tally, serial_read_level};
+use coordinator::{
+    CasRead, CasRequest, CoordinatorError, Decision, Extent, Found, Stretch, Tally, Turn, serial_read_level,
+};
 use mutation::ClusteringSlice;
 use runtime::Instant;
 use schema::Table;
 use topology::Consistency;
 
-use super::conditional::{Levels, Turn};
+use super::conditional::Levels;
 use super::read::BLOCK_BYTES;
 use super::{Engine, Execution};
 use crate::QueryError;
@@ -41,7 +43,7 @@ impl Engine {
         deadline: Instant,
     ) -> Result<Turn, QueryError> {
         let left = deadline.saturating_duration_since(runtime::now());
-        let turn = runtime::timeout(left, self.turn(table.id, key)).await;
+        let turn = runtime::timeout(left, self.turns.take(table.id, key)).await;
         turn.map_err(|_| {
             let tally = Tally {
                 consistency: serial,
@@ -102,7 +104,7 @@ impl Engine {
             contention_deadline: runtime::now() + self.coordinator.timeouts().cas_contention,
         };
         let mut last: Option<Result<R, QueryError>> = None;
-        let mut decide_once = |found: &[Found], timestamp: i64| {
+        let mut decide_once = |found: &mut [Found], timestamp: i64| {
             for (at, is_enough) in [(named_at, false), (first_at, true)] {
                 let Some(at) = at else { continue };
                 let has_live = |found: &Found| found.blocks.iter().any(|b| CurrentRows::has_live_row(table, b, now));
@@ -111,17 +113,24 @@ impl Engine {
                     return Decision::ReadOn(at);
                 }
             }
-            let blocks = |at: Option<usize>| at.map_or_else(Vec::new, |at| found[at].blocks.clone());
+            let mut blocks = |at: Option<usize>| at.map_or_else(Vec::new, |at| std::mem::take(&mut found[at].blocks));
             let rows = CurrentRows {
                 named: blocks(named_at),
                 first: blocks(first_at),
                 now,
             };
             let written = rows.timestamp_max(table);
-            if written >= timestamp {
-                return Decision::Above(written);
+            let decided = (written < timestamp).then(|| decide(&rows, timestamp));
+            // It may be asked again.
+            for (at, blocks) in [(named_at, rows.named), (first_at, rows.first)] {
+                if let Some(at) = at {
+                    found[at].blocks = blocks;
+                }
             }
-            match decide(&rows, timestamp) {
+            let Some(decided) = decided else {
+                return Decision::Above(written);
+            };
+            match decided {
                 Ok((mutation, result)) => {
                     last = Some(Ok(result));
                     mutation.map_or(Decision::Keep, Decision::Write)

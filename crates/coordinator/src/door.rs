@@ -1,0 +1,181 @@
+//! Turns of coordinators on a partition that they contend for.
+//!
+//! Paxos needs no order among leaders, but without one those that contend refuse each other's ballots, and a few wait for ever. So a statement
+//! whose ballot was refused first takes its turn at the partition's *door*, a queue on the shard of the partition's first live replica, and
+//! so do those that follow it on this shard for [`CONTENDED_FOR`]. Statements of one shard queue on it before, so at a door stand as many as
+//! there are shards that contend, and each of them is served after the others were once.
+//!
+//! What is right does not depend on it. Who does not find the door goes on without; a turn that is not given back ends after [`LEASE`].
+//!
+//! ```text
+//! TAKETURN  [u8; 16] table, partition key; the answer, when it is the caller's turn, is u64 number of the turn
+//! ENDTURN   u64 number of the turn; one way
+//! ```
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use runtime::{Instant, Notify, ShardId};
+use schema::TableId;
+use topology::Replica;
+use uuid::Uuid;
+
+use crate::message::Malformed;
+use crate::turns::{PartitionTurns, Turn};
+use crate::{ClusterView, Coordinator, Verb, spawn};
+
+/// How long a partition counts as contended after a ballot was refused.
+const CONTENDED_FOR: Duration = Duration::from_secs(1);
+/// Partitions that are remembered as contended; of more some go without turns.
+const CONTENDED_MAX: usize = 4096;
+/// How long a turn lasts that nobody gives back: far longer than a statement takes that meets no other.
+const LEASE: Duration = Duration::from_millis(500);
+
+/// What a shard knows of doors: its own, and those where it has to knock.
+#[derive(Default)]
+pub(crate) struct Doors {
+    queues: PartitionTurns,
+    /// Turns of other nodes.
+    given: RefCell<HashMap<u64, Rc<Notify>, foldhash::fast::FixedState>>,
+    last_number: Cell<u64>,
+    contended: RefCell<HashMap<(TableId, Box<[u8]>), Instant, foldhash::fast::FixedState>>,
+}
+
+impl Doors {
+    /// A ballot was refused.
+    pub(crate) fn met_others(&self, table: TableId, key: &[u8]) {
+        let now = runtime::now();
+        let mut contended = self.contended.borrow_mut();
+        if contended.len() >= CONTENDED_MAX {
+            contended.retain(|_, until| *until > now);
+        }
+        if contended.len() < CONTENDED_MAX {
+            contended.insert((table, key.into()), now + CONTENDED_FOR);
+        }
+    }
+
+    /// Whether statements on a partition take turns with other coordinators'.
+    pub(crate) fn is_contended(&self, table: TableId, key: &[u8]) -> bool {
+        let mut contended = self.contended.borrow_mut();
+        if contended.is_empty() {
+            return false;
+        }
+        let name = (table, key.into());
+        match contended.get(&name) {
+            Some(until) if *until > runtime::now() => true,
+            Some(_) => {
+                contended.remove(&name);
+                false
+            }
+            None => false,
+        }
+    }
+}
+
+/// A turn at a door; it ends when this is dropped.
+#[expect(dead_code, reason = "they are kept for what dropping them does")]
+pub(crate) enum DoorTurn {
+    Here(Turn),
+    There(Ending),
+}
+
+/// Tells the shard where the door is that the turn has ended.
+pub(crate) struct Ending {
+    coordinator: Rc<Coordinator>,
+    view: Arc<ClusterView>,
+    door: Replica,
+    number: u64,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let (door, number) = (self.door, self.number);
+        if door.node == self.view.me {
+            // Nobody waits for it.
+            drop(runtime::submit_to(ShardId(u32::from(door.shard)), move || {
+                Coordinator::local().end_turn(number)
+            }));
+        } else if let (Some(rpc), Some(peer)) = (&self.coordinator.rpc, self.view.peer(door.node)) {
+            let body = number.to_le_bytes().to_vec();
+            // One that is lost ends with its lease.
+            let _ = rpc.send(&peer, u32::from(door.shard), Verb::EndTurn as u16, body, LEASE);
+        }
+    }
+}
+
+impl Coordinator {
+    /// Waits for a turn at the door of a partition, which is at this replica. None: there is no door, or not in time.
+    pub(crate) async fn take_turn(
+        self: &Rc<Self>,
+        view: &Arc<ClusterView>,
+        door: Replica,
+        (table, key): (TableId, &[u8]),
+        until: Instant,
+    ) -> Option<DoorTurn> {
+        let timeout = until.saturating_duration_since(runtime::now());
+        let shard = ShardId(u32::from(door.shard));
+        let number = if door.node != view.me {
+            let mut body = table.0.as_bytes().to_vec();
+            body.extend_from_slice(key);
+            let answer = self.call(view, door, Verb::TakeTurn, body, timeout).await.ok()?;
+            u64::from_le_bytes(answer.try_into().ok()?)
+        } else if shard == self.shard.id() {
+            let turn = runtime::timeout(timeout, self.doors.queues.take(table, key)).await;
+            return turn.ok().map(DoorTurn::Here);
+        } else {
+            let key = key.to_vec();
+            let given =
+                runtime::submit_async_to(shard, move || async move { Self::local().give_turn(table, &key).await });
+            runtime::timeout(timeout, given).await.ok()?
+        };
+        Some(DoorTurn::There(Ending {
+            coordinator: Rc::clone(self),
+            view: Arc::clone(view),
+            door,
+            number,
+        }))
+    }
+
+    /// Gives a turn at a door of this shard to another, when all before have had theirs.
+    async fn give_turn(self: Rc<Self>, table: TableId, key: &[u8]) -> u64 {
+        let turn = self.doors.queues.take(table, key).await;
+        let number = self.doors.last_number.get() + 1;
+        self.doors.last_number.set(number);
+        let ended = Rc::new(Notify::new());
+        let is_over = runtime::timeout(LEASE, ended.notified());
+        self.doors.given.borrow_mut().insert(number, ended);
+        spawn(async move {
+            let _ = is_over.await;
+            self.doors.given.borrow_mut().remove(&number);
+            drop(turn);
+        });
+        number
+    }
+
+    fn end_turn(&self, number: u64) {
+        let ended = self.doors.given.borrow_mut().remove(&number);
+        if let Some(ended) = ended {
+            ended.notify_all();
+        }
+    }
+
+    /// The answer to TAKETURN.
+    pub(crate) async fn answer_take_turn(body: &[u8]) -> Result<Vec<u8>, Malformed> {
+        let (table, key) = body
+            .split_first_chunk()
+            .ok_or(Malformed("a table id and a partition key"))?;
+        let table = TableId(Uuid::from_bytes(*table));
+        let number = Self::local().give_turn(table, key).await;
+        Ok(number.to_le_bytes().to_vec())
+    }
+
+    /// What ENDTURN asks for.
+    pub(crate) fn answer_end_turn(body: &[u8]) {
+        if let Ok(number) = body.try_into() {
+            Self::local().end_turn(u64::from_le_bytes(number));
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! One request to several replicas, awaited by one task.
+//!
+//! The task that asks polls all branches itself: there is no task, no queue and no timer for each. Requests to other nodes are on their way
+//! when they are added; work for this node begins when answers are first awaited. Dropping a fan cancels what has not answered: who wants all of
+//! it done hands the fan to a task when it has waited enough.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use runtime::{Instant, ShardId, Sleep};
+use smallvec::SmallVec;
+use topology::Replica;
+
+use crate::service::ReplicaError;
+use crate::{ClusterView, Coordinator, TargetError, Verb, fence};
+
+/// An answer: of this node, or the bytes of another's.
+pub(crate) enum Came<T> {
+    Here(T),
+    There(Vec<u8>),
+}
+
+/// What one replica came to.
+pub(crate) type Outcome<T> = (Replica, Result<Came<T>, TargetError>);
+
+type Work<T> = Pin<Box<dyn Future<Output = Result<T, ReplicaError>>>>;
+
+enum Branch<T> {
+    Here(Work<T>),
+    There(rpc::Call),
+    /// It could not even be asked.
+    Ended(Option<TargetError>),
+}
+
+/// See the module.
+pub(crate) struct Fan<T> {
+    branches: SmallVec<[(Replica, Branch<T>); 4]>,
+    outstanding: usize,
+    /// The instant that the timer was set to.
+    timer: Option<(Instant, Sleep)>,
+}
+
+impl<T: 'static> Fan<T> {
+    pub(crate) fn new() -> Self {
+        Self {
+            branches: SmallVec::new(),
+            outstanding: 0,
+            timer: None,
+        }
+    }
+
+    /// How many have not answered.
+    pub(crate) fn outstanding(&self) -> usize {
+        self.outstanding
+    }
+
+    fn push(&mut self, replica: Replica, branch: Branch<T>) {
+        self.outstanding += 1;
+        self.branches.push((replica, branch));
+    }
+
+    /// Asks another node. It is told how long an answer is waited for; the fan's own waiting is that of [`Fan::next`].
+    pub(crate) fn call(
+        &mut self,
+        (coordinator, view): (&Coordinator, &ClusterView),
+        replica: Replica,
+        verb: Verb,
+        mut body: Vec<u8>,
+        timeout: Duration,
+    ) {
+        fence::sign(verb, &mut body, view);
+        let branch = match (&coordinator.rpc, view.peer(replica.node)) {
+            (Some(rpc), Some(peer)) => {
+                let shard = u32::from(replica.shard);
+                Branch::There(rpc.call(&peer, shard, verb as u16, body, timeout).without_timer())
+            }
+            _ => Branch::Ended(Some(Coordinator::unreachable())),
+        };
+        self.push(replica, branch);
+    }
+
+    /// Asks this shard.
+    pub(crate) fn here(&mut self, replica: Replica, work: impl Future<Output = Result<T, ReplicaError>> + 'static) {
+        self.push(replica, Branch::Here(Box::pin(work)));
+    }
+
+    /// Asks another shard of this node.
+    pub(crate) fn beside<F>(&mut self, replica: Replica, work: impl FnOnce(Rc<Coordinator>) -> F + Send + 'static)
+    where
+        F: Future<Output = Result<T, ReplicaError>> + 'static,
+        T: Send,
+    {
+        let shard = ShardId(u32::from(replica.shard));
+        self.here(
+            replica,
+            runtime::submit_async_to(shard, move || work(Coordinator::local())),
+        );
+    }
+
+    /// The next answer; None when none has come by `until`, or everybody has answered.
+    pub(crate) async fn next(&mut self, until: Instant) -> Option<Outcome<T>> {
+        if self.outstanding == 0 {
+            return None;
+        }
+        poll_fn(|context| self.poll_next(until, context)).await
+    }
+
+    fn poll_next(&mut self, until: Instant, context: &mut Context<'_>) -> Poll<Option<Outcome<T>>> {
+        for (replica, branch) in &mut self.branches {
+            let result = match branch {
+                Branch::Here(work) => work
+                    .as_mut()
+                    .poll(context)
+                    .map(|r| r.map(Came::Here).map_err(TargetError::from)),
+                Branch::There(call) => Pin::new(call)
+                    .poll(context)
+                    .map(|r| r.map(Came::There).map_err(TargetError::from)),
+                Branch::Ended(error) => match error.take() {
+                    Some(error) => Poll::Ready(Err(error)),
+                    None => continue,
+                },
+            };
+            if let Poll::Ready(result) = result {
+                *branch = Branch::Ended(None);
+                self.outstanding -= 1;
+                return Poll::Ready(Some((*replica, result)));
+            }
+        }
+        let timer = match &mut self.timer {
+            Some((at, timer)) if *at == until => timer,
+            other => &mut other.insert((until, runtime::sleep_until(until))).1,
+        };
+        Pin::new(timer).poll(context).map(|()| None)
+    }
+
+    /// Those that have not answered.
+    pub(crate) fn silent(&self) -> impl Iterator<Item = Replica> + '_ {
+        let silent = self.branches.iter();
+        let silent = silent.filter(|(_, branch)| !matches!(branch, Branch::Ended(None)));
+        silent.map(|(replica, _)| *replica)
+    }
+}

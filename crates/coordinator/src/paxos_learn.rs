@@ -1,0 +1,187 @@
+//! A decision on its way to the replicas, and how acceptors are asked.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use paxos::Proposal;
+use runtime::{Instant, ShardId};
+use schema::{Table, TableId};
+use smallvec::SmallVec;
+use topology::Replica;
+use types::token::token_of;
+
+use crate::fan::{Came, Fan};
+use crate::paxos::CasRequest;
+use crate::paxos_message::{PaxosAnswer, PaxosRequest, Phase};
+use crate::{ClusterView, Coordinator, TargetError, Verb, fence, paxos_replica, spawn};
+
+/// Acceptors keep smaller mutations than this though everybody has learned them: to keep one is cheaper than to be told.
+const PRUNE_BYTES_MIN: usize = 512;
+
+/// Has a replica do its part of a phase.
+pub(crate) fn ask(
+    coordinator: &Rc<Coordinator>,
+    view: &ClusterView,
+    (table, key): (TableId, &[u8]),
+    fan: &mut Fan<PaxosAnswer>,
+    replica: Replica,
+    phase: Phase,
+    timeout: Duration,
+) {
+    if replica.node != view.me {
+        let body = phase.encode(table, key);
+        fan.call((coordinator, view), replica, Verb::Paxos, body, timeout);
+        return;
+    }
+    let key = key.to_vec();
+    let request = PaxosRequest { table, key, phase };
+    if ShardId(u32::from(replica.shard)) == coordinator.shard.id() {
+        fan.here(replica, paxos_replica::handle(&coordinator.shard, request));
+    } else {
+        fan.beside(replica, move |there| paxos_replica::handle(&there.shard, request));
+    }
+}
+
+/// What an acceptor answered.
+pub(crate) fn answer(came: Came<PaxosAnswer>, table: &Table) -> Result<PaxosAnswer, TargetError> {
+    match came {
+        Came::Here(answer) => Ok(answer),
+        Came::There(body) => PaxosAnswer::decode(&body, table)
+            .map_err(|e| TargetError::Failed(format!("a malformed answer of an acceptor: {e}"))),
+    }
+}
+
+/// What was chosen, on its way to all replicas.
+pub(crate) struct Learning {
+    coordinator: Rc<Coordinator>,
+    view: Arc<ClusterView>,
+    table: Arc<Table>,
+    key: Vec<u8>,
+    proposal: Proposal,
+    fan: Fan<PaxosAnswer>,
+    deadline: Instant,
+    timeout: Duration,
+    learned: SmallVec<[Replica; 6]>,
+    /// Those that did not get it in time; hints are stored for them.
+    missed: SmallVec<[Replica; 2]>,
+}
+
+impl Learning {
+    pub(crate) fn new(
+        coordinator: &Rc<Coordinator>,
+        view: &Arc<ClusterView>,
+        request: &CasRequest,
+        proposal: Proposal,
+        (deadline, timeout): (Instant, Duration),
+    ) -> Self {
+        Self {
+            coordinator: Rc::clone(coordinator),
+            view: Arc::clone(view),
+            table: Arc::clone(&request.table),
+            key: request.key.clone(),
+            proposal,
+            fan: Fan::new(),
+            deadline,
+            timeout,
+            learned: SmallVec::new(),
+            missed: SmallVec::new(),
+        }
+    }
+
+    fn ask(&mut self, replica: Replica, phase: Phase) {
+        let partition = (self.table.id, &self.key[..]);
+        ask(
+            &self.coordinator,
+            &self.view,
+            partition,
+            &mut self.fan,
+            replica,
+            phase,
+            self.timeout,
+        );
+    }
+
+    /// Tells a replica. One that has accepted the proposal is told only at which ballot it was chosen.
+    pub(crate) fn tell(&mut self, replica: Replica, has_accepted: bool) {
+        let phase = match has_accepted {
+            true => Phase::Commit(self.proposal.ballot),
+            false => Phase::Learn(self.proposal.clone()),
+        };
+        self.ask(replica, phase);
+    }
+
+    /// Notes that a replica did not get it.
+    pub(crate) fn missed(&mut self, replica: Replica) {
+        self.missed.push(replica);
+        if replica.node == self.view.me {
+            return;
+        }
+        if let Some(value) = self.proposal.value() {
+            let mutation = (token_of(&self.key), value.to_vec());
+            self.coordinator.missed(&self.view, replica, &[mutation], false);
+        }
+    }
+
+    /// The next replica that has it, or failed; None when nobody else answers in time.
+    pub(crate) async fn next(&mut self) -> Option<(Replica, bool)> {
+        loop {
+            let (replica, came) = self.fan.next(self.deadline).await?;
+            match came.and_then(|came| answer(came, &self.table)) {
+                // It was not among those whose acceptance counted.
+                Ok(PaxosAnswer::Lacking) => self.ask(replica, Phase::Learn(self.proposal.clone())),
+                Ok(_) => {
+                    self.learned.push(replica);
+                    return Some((replica, true));
+                }
+                Err(_) => {
+                    self.missed(replica);
+                    return Some((replica, false));
+                }
+            }
+        }
+    }
+
+    /// Those that are not known to have it.
+    pub(crate) fn without(&self) -> impl Iterator<Item = Replica> + '_ {
+        self.fan.silent().chain(self.missed.iter().copied())
+    }
+
+    /// Goes on without the statement.
+    pub(crate) fn go_on(mut self) {
+        let prunes = self.missed.is_empty()
+            && self
+                .proposal
+                .value()
+                .is_some_and(|value| value.len() >= PRUNE_BYTES_MIN);
+        if self.fan.outstanding() == 0 && !prunes {
+            return;
+        }
+        spawn(async move {
+            while self.next().await.is_some() {}
+            for replica in self.fan.silent().collect::<SmallVec<[Replica; 6]>>() {
+                self.missed(replica);
+            }
+            if prunes && self.missed.is_empty() {
+                // Everybody has it: nobody will have to be taught.
+                self.prune().await;
+            }
+        });
+    }
+
+    /// It saves memory there, no more: what is lost is not missed.
+    async fn prune(&mut self) {
+        let phase = Phase::Prune(self.proposal.ballot);
+        self.fan = Fan::new();
+        for replica in std::mem::take(&mut self.learned) {
+            if replica.node == self.view.me {
+                self.ask(replica, phase.clone());
+            } else if let (Some(rpc), Some(peer)) = (&self.coordinator.rpc, self.view.peer(replica.node)) {
+                let mut body = phase.encode(self.table.id, &self.key);
+                fence::sign(Verb::Paxos, &mut body, &self.view);
+                let _ = rpc.send(&peer, u32::from(replica.shard), Verb::Paxos as u16, body, self.timeout);
+            }
+        }
+        while self.fan.next(self.deadline).await.is_some() {}
+    }
+}

@@ -1,0 +1,109 @@
+//! Turns on partitions: statements that read a partition and then write it do so one after the other, first come, first served.
+//!
+//! A queue stands for a partition of a table, as long as somebody waits in it, has their turn, or has ended it and still waits for the log. It
+//! remembers the log position behind what its turns wrote, so that who only read what others wrote can wait until that is durable.
+//!
+//! Invariants
+//! - One [`Turn`] for each partition at a time. A place in the queue is given up by dropping the future, a turn by dropping it.
+//! - A queue that nobody is in is not remembered: memory follows the statements under way.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use commitlog::ReplayPosition;
+use runtime::{Permit, Semaphore};
+use schema::TableId;
+
+/// A table, and the key of one of its partitions.
+type PartitionName = (TableId, Rc<[u8]>);
+
+type Queues = RefCell<HashMap<PartitionName, Rc<Queue>, foldhash::fast::FixedState>>;
+
+/// Who waits for their turn on the partitions of one shard. Each kind of statement has queues of its own.
+#[derive(Clone, Default)]
+pub struct PartitionTurns(Rc<Queues>);
+
+struct Queue {
+    turn: Semaphore,
+    /// Behind what was written last.
+    written: Cell<ReplayPosition>,
+}
+
+/// A turn on a partition: nobody else has one.
+#[must_use = "dropping the turn ends it"]
+pub struct Turn {
+    // Dropped first: the place then knows whether somebody goes on.
+    permit: Permit,
+    place: Place,
+}
+
+/// A turn that has ended, whose writes may not be durable yet.
+pub struct Ended(Place);
+
+/// Keeps the queue while somebody is in it.
+struct Place {
+    queues: Rc<Queues>,
+    name: PartitionName,
+    queue: Rc<Queue>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // The map's and this one: nobody else knows of what was written here.
+        if Rc::strong_count(&self.queue) == 2 {
+            self.queues.borrow_mut().remove(&self.name);
+        }
+    }
+}
+
+impl PartitionTurns {
+    /// Waits for a turn on a partition.
+    pub async fn take(&self, table: TableId, key: &[u8]) -> Turn {
+        let name: PartitionName = (table, key.into());
+        let queue = {
+            let mut queues = self.0.borrow_mut();
+            let queue = queues.entry(name.clone()).or_insert_with(|| {
+                Rc::new(Queue {
+                    turn: Semaphore::new(1),
+                    written: Cell::default(),
+                })
+            });
+            Rc::clone(queue)
+        };
+        let place = Place {
+            queues: Rc::clone(&self.0),
+            name,
+            queue,
+        };
+        let permit = place.queue.turn.acquire(1).await;
+        Turn { permit, place }
+    }
+
+    /// On how many partitions somebody has a turn, waits for one, or waits for the log behind one.
+    #[must_use]
+    pub fn partitions(&self) -> usize {
+        self.0.borrow().len()
+    }
+}
+
+impl Turn {
+    /// Something was written in this turn; the position is the one behind it.
+    pub fn wrote(&self, position: ReplayPosition) {
+        self.place.queue.written.set(position);
+    }
+
+    /// Lets the next one go on. The queue remembers what was written as long as the value is kept.
+    pub fn end(self) -> Ended {
+        drop(self.permit);
+        Ended(self.place)
+    }
+}
+
+impl Ended {
+    /// Behind everything that was written in the turns so far.
+    #[must_use]
+    pub fn written(&self) -> ReplayPosition {
+        self.0.queue.written.get()
+    }
+}

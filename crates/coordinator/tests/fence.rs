@@ -1,0 +1,115 @@
+//! Coordinators that have missed a change of where data is, on three simulated nodes.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use coordinator::{ClusterView, CoordinatorError};
+use support::{Cluster, SECOND, Shape};
+use topology::{Consistency, HostId, Replication};
+use uuid::Uuid;
+
+const QUORUM: Consistency = Consistency::Quorum;
+
+/// A node hears of the cluster's metadata as of a command, and from which on requests are taken.
+fn hears(cluster: &Cluster, node: usize, version: u64, fence: u64) {
+    let host = HostId(Uuid::from_u128(node as u128 + 1));
+    let keyspaces = [("sea", Replication::Simple { factor: 3 }, vec![cluster.table.id])];
+    let view = ClusterView::new(cluster.topology.clone(), host, keyspaces.into_iter(), &BTreeMap::new());
+    let view = view.expect("the node is a member").at(version, fence);
+    cluster.local(node).coordinator.set_view(Arc::new(view));
+}
+
+/// All have seen the fourth command, and all but the first node the fifth, which fences off who has not.
+fn with_a_stale_node() -> Cluster {
+    let cluster = Cluster::new(3, Shape::default());
+    hears(&cluster, 0, 4, 0);
+    hears(&cluster, 1, 5, 5);
+    hears(&cluster, 2, 5, 5);
+    cluster
+}
+
+fn refused(cluster: &Cluster) -> u64 {
+    let stale = |node| cluster.local(node).coordinator.metrics().stale_requests;
+    stale(1) + stale(2)
+}
+
+#[test]
+fn what_a_coordinator_sends_that_is_fenced_off_has_no_effect_and_it_says_why() {
+    let mut cluster = with_a_stale_node();
+    let written = cluster.on(
+        0,
+        |node| async move { node.insert(b"key", 1, b"one", 10, QUORUM).await },
+    );
+    let Err(CoordinatorError::WriteFailure { reason, .. }) = written else {
+        panic!("a write at QUORUM by a node that missed a change: {written:?}");
+    };
+    assert!(
+        reason.contains("routed by version 4 of the cluster, and only 5 and later"),
+        "{reason}"
+    );
+    assert_eq!(refused(&cluster), 2, "both other replicas refuse");
+    for node in [1, 2] {
+        let read = cluster.on(node, |node| async move { node.select(b"key", Consistency::One).await });
+        assert_eq!(read, Ok(BTreeMap::new()), "node {node} has not taken it");
+    }
+    let read = cluster.on(0, |node| async move { node.select(b"key", QUORUM).await });
+    assert!(matches!(read, Err(CoordinatorError::ReadFailure { .. })), "{read:?}");
+    let levels = (Consistency::Serial, QUORUM);
+    let swapped = cluster.on(0, move |node| async move {
+        node.swap(b"other", (0, 1), levels, SECOND).await
+    });
+    assert!(
+        matches!(swapped, Err(CoordinatorError::CasTimeout { .. })),
+        "{swapped:?}"
+    );
+    let swapped = cluster.on(1, move |node| async move {
+        node.swap(b"other", (0, 2), levels, SECOND).await
+    });
+    assert_eq!(
+        swapped,
+        Ok(Ok(())),
+        "nobody has promised anything to the node that is fenced off"
+    );
+}
+
+#[test]
+fn a_request_that_was_refused_is_done_again_when_its_coordinator_has_heard_of_the_change() {
+    let mut cluster = with_a_stale_node();
+    let written = cluster.spawn(
+        0,
+        |node| async move { node.insert(b"key", 1, b"one", 10, QUORUM).await },
+    );
+    let levels = (Consistency::Serial, QUORUM);
+    let swapped = cluster.spawn(0, move |node| async move {
+        node.swap(b"other", (0, 1), levels, SECOND).await
+    });
+    let read = cluster.spawn(0, |node| async move { node.select(b"third", QUORUM).await });
+    cluster.simulation.run_for(Duration::from_millis(100));
+    assert!(refused(&cluster) >= 3, "each of the three was refused");
+    let are_pending = written.borrow().is_none() && swapped.borrow().is_none() && read.borrow().is_none();
+    assert!(are_pending, "they wait for a newer view");
+    hears(&cluster, 0, 5, 5);
+    cluster.simulation.run_for(Duration::from_millis(100));
+    assert_eq!(written.take(), Some(Ok(())));
+    assert_eq!(swapped.take(), Some(Ok(Ok(()))));
+    assert_eq!(read.take(), Some(Ok(BTreeMap::new())));
+    let read = cluster.on(1, |node| async move { node.select(b"key", QUORUM).await });
+    assert_eq!(read, Ok(BTreeMap::from([(1, b"one".to_vec())])));
+}
+
+#[test]
+fn versions_that_may_be_in_use_together_do_not_refuse_each_other() {
+    let mut cluster = Cluster::new(3, Shape::default());
+    for (node, version) in [(0, 6), (1, 5), (2, 4)] {
+        hears(&cluster, node, version, 4);
+    }
+    for node in 0..3 {
+        let written = cluster.on(node, |node| async move {
+            node.insert(b"key", 1, b"one", 10, Consistency::All).await
+        });
+        assert_eq!(written, Ok(()), "a write by node {node}");
+    }
+}
