@@ -34,6 +34,8 @@ const CONTENDED_MAX: usize = 4096;
 /// How long a turn lasts that nobody gives back: far longer than a statement takes that meets no other.
 const LEASE: Duration = Duration::from_millis(500);
 
+type Contended = HashMap<(TableId, Box<[u8]>), Instant, foldhash::fast::FixedState>;
+
 /// What a shard knows of doors: its own, and those where it has to knock.
 #[derive(Default)]
 pub(crate) struct Doors {
@@ -41,7 +43,8 @@ pub(crate) struct Doors {
     /// Turns of other nodes.
     given: RefCell<HashMap<u64, Rc<Notify>, foldhash::fast::FixedState>>,
     last_number: Cell<u64>,
-    contended: RefCell<HashMap<(TableId, Box<[u8]>), Instant, foldhash::fast::FixedState>>,
+    /// Partitions, and until when they count as contended.
+    contended: RefCell<Contended>,
 }
 
 impl Doors {

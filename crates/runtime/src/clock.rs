@@ -111,7 +111,7 @@ impl Reckoning {
         } else {
             known.told = known
                 .told
-                .max(known.nanos + (passed * rate.nanos_per_tick >> RATE_SHIFT));
+                .max(known.nanos + ((passed * rate.nanos_per_tick) >> RATE_SHIFT));
         }
         KNOWN.set(known);
         Instant(known.told)
