@@ -164,8 +164,15 @@ pub trait Listener {
     /// while others write rests on this.
     fn changed(&self, next: Arc<Metadata>) -> Local<'_, ()>;
 
-    /// A node answers, or does not any more.
+    /// A node answers, or does not any more: requests go to it, or do not. Of one that answers it may be told again; then connections to it that
+    /// failed are to be tried at once.
     fn liveness(&self, host: HostId, is_live: bool);
+
+    /// Resolves when all shards go by what `liveness` has told before the call.
+    fn liveness_taken(&self) -> Local<'_, ()>;
+
+    /// A node serves clients, or does not any more: clients may be told.
+    fn serves_clients(&self, host: HostId, serves: bool);
 
     /// Whether any table of users holds data on this node, in memory or on disk. Asked before a node that joins takes ranges of the token ring.
     fn has_user_data(&self) -> Local<'_, bool>;

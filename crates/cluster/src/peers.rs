@@ -9,7 +9,7 @@ use crate::wire::{self, State};
 use consensus::Transport;
 use rpc::{Peer, Rpc};
 use runtime::{Instant, Notify};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -20,7 +20,7 @@ use uuid::Uuid;
 /// A message that cannot leave in this time is not worth sending.
 const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a node that stops waits for the others to hear of it.
-const GOODBYE_TIMEOUT: Duration = Duration::from_millis(200);
+const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The longest pause of the detector.
 const TICK_MAX: Duration = Duration::from_millis(200);
 
@@ -33,6 +33,10 @@ struct Known {
     schema_version: Option<Uuid>,
     /// Where it says it is.
     heard: Option<SocketAddr>,
+    /// It serves clients when it answers, as far as it has not said otherwise.
+    is_open: bool,
+    /// What the listener was told of that.
+    told_serves: bool,
 }
 
 /// Lives on shard 0, sees the cluster.
@@ -46,6 +50,8 @@ pub(crate) struct Peers {
     listener: Rc<dyn Listener>,
     detector: RefCell<FailureDetector>,
     known: RefCell<BTreeMap<HostId, Known>>,
+    /// This node has said goodbye, and must not seem alive.
+    pub(crate) is_leaving: Cell<bool>,
     /// Told when a node has said what it has applied, or its liveness is another.
     pub(crate) heard: Notify,
     /// Told when the leader should look at the members.
@@ -80,6 +86,7 @@ impl Peers {
             listener,
             detector: RefCell::new(detector),
             known: RefCell::default(),
+            is_leaving: Cell::new(false),
             heard: Notify::new(),
             tend: Notify::new(),
         };
@@ -100,6 +107,8 @@ impl Peers {
                 log_index: 0,
                 schema_version: None,
                 heard: None,
+                is_open: true,
+                told_serves: false,
             });
         }
         drop(known);
@@ -162,6 +171,14 @@ impl Peers {
                 .is_some_and(|known| known.status == Status::Up)
     }
 
+    /// Whether a node answers and serves clients, as far as it has not said otherwise.
+    pub(crate) fn serves_clients(&self, host: HostId) -> bool {
+        let known = self.known.borrow();
+        known
+            .get(&host)
+            .is_some_and(|known| known.status == Status::Up && known.is_open)
+    }
+
     /// Whether a member has said something since this node knows it: then it hears, too.
     pub(crate) fn has_spoken(&self, host: HostId) -> bool {
         let known = self.known.borrow();
@@ -222,13 +239,40 @@ impl Peers {
         }
         self.heard.notify_all();
         if let Some(message) = state.message {
+            let asks = matches!(message, Message::Ping { .. } | Message::PingRequest { .. });
+            if asks && self.is_leaving.get() {
+                return;
+            }
+            if !self.is_live(from) {
+                // It is there: what failed before says nothing of now.
+                self.rpc.retry_now(from.0);
+            }
             self.detector.borrow_mut().on_message(from, message, monotonic());
             self.take_outputs();
         }
     }
 
+    /// A node has started, and serves clients or not yet.
+    pub(crate) fn on_greeting(&self, from: HostId, is_open: bool) {
+        if let Some(known) = self.known.borrow_mut().get_mut(&from) {
+            known.is_open = is_open;
+        }
+        self.tell_clients(from);
+        self.rpc.retry_now(from.0);
+        if !self.is_live(from) {
+            self.detector.borrow_mut().on_sign(from, monotonic());
+            self.take_outputs();
+        } else if !is_open {
+            // It was back before anybody missed it, and the connections to its last run are gone.
+            self.listener.liveness(from, true);
+        }
+    }
+
     /// A node stops, in good order: nobody needs to wait for it.
     pub(crate) fn on_goodbye(&self, from: HostId) {
+        if let Some(known) = self.known.borrow_mut().get_mut(&from) {
+            known.is_open = false;
+        }
         self.detector.borrow_mut().on_goodbye(from, monotonic());
         self.take_outputs();
     }
@@ -316,7 +360,22 @@ impl Peers {
         if (before == Status::Up) != is_live {
             log::info!("node {host} is {}", if is_live { "up" } else { "down" });
             self.listener.liveness(host, is_live);
+            self.tell_clients(host);
             self.heard.notify_all();
+        }
+    }
+
+    fn tell_clients(&self, host: HostId) {
+        let serves = self.serves_clients(host);
+        let told = {
+            let mut known = self.known.borrow_mut();
+            let Some(known) = known.get_mut(&host) else {
+                return;
+            };
+            std::mem::replace(&mut known.told_serves, serves)
+        };
+        if told != serves {
+            self.listener.serves_clients(host, serves);
         }
     }
 

@@ -78,7 +78,7 @@ impl Cluster {
     }
 
     /// Sleeps, unless the node stops.
-    async fn rest(&self, duration: Duration) {
+    pub(crate) async fn rest(&self, duration: Duration) {
         let stopped = self.stop.notified();
         if !self.is_stopping.get() {
             let _ = runtime::timeout(duration, stopped).await;
@@ -235,6 +235,7 @@ impl Cluster {
         let mut turn = 0_u32;
         while !self.is_stopping.get() && !self.is_fatal.get() {
             self.tend_own(turn).await;
+            self.say_open().await;
             turn = turn.wrapping_add(1);
             if !is_receiver && !self.is_fatal.get() {
                 let metadata = self.metadata();
