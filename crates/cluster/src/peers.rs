@@ -27,7 +27,11 @@ const TICK_MAX: Duration = Duration::from_millis(200);
 /// What is known of a node.
 #[derive(Clone, Debug)]
 struct Known {
+    /// By the failure detector.
     status: Status,
+    /// It answers where it is registered, so requests go to it. One that answers elsewhere is up when the group has its address: requests go by that.
+    is_live: bool,
+    /// When that changed last.
     since: Instant,
     log_index: u64,
     schema_version: Option<Uuid>,
@@ -103,6 +107,7 @@ impl Peers {
         for host in members.iter().filter(|host| **host != self.local) {
             known.entry(*host).or_insert_with(|| Known {
                 status: Status::Down,
+                is_live: false,
                 since: runtime::now(),
                 log_index: 0,
                 schema_version: None,
@@ -111,8 +116,14 @@ impl Peers {
                 told_serves: false,
             });
         }
+        for (host, known) in known.iter_mut() {
+            if metadata.topology.node(*host).map(|node| node.internode) == known.heard {
+                known.heard = None;
+            }
+        }
         drop(known);
         self.detector.borrow_mut().set_peers(&members, monotonic());
+        members.iter().for_each(|host| self.judge(*host));
     }
 
     /// Where a member is reached.
@@ -163,20 +174,13 @@ impl Peers {
 
     /// Whether a node answers. This one does.
     pub(crate) fn is_live(&self, host: HostId) -> bool {
-        host == self.local
-            || self
-                .known
-                .borrow()
-                .get(&host)
-                .is_some_and(|known| known.status == Status::Up)
+        host == self.local || self.known.borrow().get(&host).is_some_and(|known| known.is_live)
     }
 
     /// Whether a node answers and serves clients, as far as it has not said otherwise.
     pub(crate) fn serves_clients(&self, host: HostId) -> bool {
         let known = self.known.borrow();
-        known
-            .get(&host)
-            .is_some_and(|known| known.status == Status::Up && known.is_open)
+        known.get(&host).is_some_and(|known| known.is_live && known.is_open)
     }
 
     /// Whether a member has said something since this node knows it: then it hears, too.
@@ -188,14 +192,14 @@ impl Peers {
     /// The nodes that answer, this one among them.
     pub(crate) fn live(&self) -> BTreeSet<HostId> {
         let known = self.known.borrow();
-        let up = known.iter().filter(|(_, known)| known.status == Status::Up);
+        let up = known.iter().filter(|(_, known)| known.is_live);
         up.map(|(host, _)| *host).chain([self.local]).collect()
     }
 
     /// For how long a node has not answered; zero for one that does.
     pub(crate) fn down_for(&self, host: HostId) -> Duration {
         match self.known.borrow().get(&host) {
-            Some(known) if known.status != Status::Up => runtime::now() - known.since,
+            Some(known) if !known.is_live => runtime::now() - known.since,
             _ => Duration::ZERO,
         }
     }
@@ -219,7 +223,7 @@ impl Peers {
         let known = self.known.borrow();
         known
             .values()
-            .all(|known| known.status != Status::Up || known.log_index >= log_index)
+            .all(|known| !known.is_live || known.log_index >= log_index)
     }
 
     /// Takes what a node says of itself.
@@ -345,24 +349,30 @@ impl Peers {
     }
 
     fn change(&self, host: HostId, status: Status) {
-        let before = {
+        if let Some(known) = self.known.borrow_mut().get_mut(&host) {
+            known.status = status;
+        }
+        self.judge(host);
+    }
+
+    /// Whether requests go to a node; who is concerned is told when that is otherwise than before.
+    fn judge(&self, host: HostId) {
+        let is_live = {
             let mut known = self.known.borrow_mut();
             let Some(peer) = known.get_mut(&host) else {
                 return;
             };
-            let before = std::mem::replace(&mut peer.status, status);
-            if (before == Status::Up) != (status == Status::Up) {
-                peer.since = runtime::now();
+            let is_live = peer.status == Status::Up && peer.heard.is_none();
+            if std::mem::replace(&mut peer.is_live, is_live) == is_live {
+                return;
             }
-            before
+            peer.since = runtime::now();
+            is_live
         };
-        let is_live = status == Status::Up;
-        if (before == Status::Up) != is_live {
-            log::info!("node {host} is {}", if is_live { "up" } else { "down" });
-            self.listener.liveness(host, is_live);
-            self.tell_clients(host);
-            self.heard.notify_all();
-        }
+        log::info!("node {host} is {}", if is_live { "up" } else { "down" });
+        self.listener.liveness(host, is_live);
+        self.tell_clients(host);
+        self.heard.notify_all();
     }
 
     fn tell_clients(&self, host: HostId) {

@@ -141,3 +141,27 @@ fn a_node_that_leaves_is_down_for_the_others_and_goes_on_with_their_help() {
     }
     assert!(sea.cluster(2).is_live(host(0)) && sea.cluster(2).is_live(host(1)));
 }
+
+#[test]
+fn a_node_that_comes_back_elsewhere_is_up_when_all_know_where() {
+    let mut sea = formed(8);
+    sea.on(2, |cluster| async move { cluster.stop().await });
+    sea.crash(2, CrashKind::Kill);
+    sea.nodes[2].config.borrow_mut().internode.set_port(7001);
+    let elsewhere = sea.nodes[2].config.borrow().internode;
+    restart(&mut sea, 2);
+    let meeting = sea.spawn(2, |cluster| async move { cluster.meet_peers().await });
+    while meeting.borrow().is_none() {
+        sea.sim.run_for(Duration::from_millis(5));
+        for number in 0..2 {
+            let cluster = sea.cluster(number);
+            let registered = cluster.metadata().topology.node(host(2)).map(|node| node.internode);
+            assert!(
+                !cluster.is_live(host(2)) || registered == Some(elsewhere),
+                "requests of node {number} go to where it was"
+            );
+        }
+    }
+    assert_eq!(meeting.take(), Some(true), "it serves before the others reach it");
+    sea.expect_normal(0..3);
+}
