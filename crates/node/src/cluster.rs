@@ -77,12 +77,7 @@ pub(crate) async fn open_door(shared: &Arc<Shared>, shard: &Rc<Shard>) -> Result
         // Where every connection must be encrypted, nobody is listened to who does not.
         listen: is_plain.then_some(address),
         listen_tls: encryption.map(|_| SocketAddr::new(config.listen_address, config.ssl_storage_port)),
-        tls: encryption.map(|e| rpc::TlsFiles {
-            certificate: e.certificate.clone(),
-            key: e.key.clone(),
-            trust: e.trust.clone(),
-            verify_endpoint: e.verify_endpoint,
-        }),
+        tls: tls_files(config),
         compression: if compresses {
             vec![Compression::Lz4, Compression::Zstd]
         } else {
@@ -108,8 +103,18 @@ pub(crate) async fn open_door(shared: &Arc<Shared>, shard: &Rc<Shard>) -> Result
     Ok(Some(rpc))
 }
 
+/// What TLS with other nodes needs, where there is any.
+pub(crate) fn tls_files(config: &Config) -> Option<rpc::TlsFiles> {
+    config.encryption.as_ref().map(|encryption| rpc::TlsFiles {
+        certificate: encryption.certificate.clone(),
+        key: encryption.key.clone(),
+        trust: encryption.trust.clone(),
+        verify_endpoint: encryption.verify_endpoint,
+    })
+}
+
 /// How other nodes are reached.
-fn reach(config: &Config) -> Reach {
+pub(crate) fn reach(config: &Config) -> Reach {
     let encryption = config.encryption.as_ref().map_or(Between::Nobody, |e| e.between);
     Reach {
         encryption: match encryption {

@@ -255,6 +255,7 @@ impl Prepared {
 fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Result<Prepared, String> {
     let lock = identity::lock(&config.workdir, &[&config.data_dir, &config.commitlog_dir])?;
     let host_id = identity::host_id(&config.workdir)?;
+    identity::note_encryption(&config.workdir, config.encryption.is_some())?;
     let schema_path = config.workdir.join("schema");
     let metadata = match embedded {
         Some(_) => None,
