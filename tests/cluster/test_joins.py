@@ -135,11 +135,9 @@ def test_a_node_with_the_files_of_another_cluster(cluster, witness, new_node, tm
         assert cql.rows(driver.connect(), "SELECT k FROM mine.t") == [(1,)]
 
 
-@pytest.mark.parametrize("offset", ["+3600s", "-3600s"], ids=["ahead", "behind"])
-def test_a_clock_that_is_an_hour_off(cluster, witness, new_node, offset):
-    if not shutil.which("faketime"):
-        pytest.skip("faketime is missing: apt-get install faketime")
-    node = new_node(wrapper=["faketime", "-f", offset], env={"FAKETIME_DONT_FAKE_MONOTONIC": "1"})
+@pytest.mark.parametrize("seconds", ["3600", "-3600"], ids=["ahead", "behind"])
+def test_a_clock_that_is_an_hour_off(cluster, witness, new_node, seconds):
+    node = new_node(options=["--clock-wrong-by", seconds])
     before = members(cluster)
     refused(node, "clock", "3600", "NTP")
     assert members(cluster) == before

@@ -205,6 +205,13 @@ fn run(config: Config, embedded: Option<Embedded>) -> Result<(), String> {
     for warning in &config.warnings {
         log::warn!("{warning}");
     }
+    if config.clock_wrong_by_s != 0 {
+        log::warn!(
+            "the clock of this node is wrong by {} s, as it was told to be",
+            config.clock_wrong_by_s
+        );
+        runtime::set_wall_clock_wrong_by(config.clock_wrong_by_s.saturating_mul(1_000_000));
+    }
     let options = runtime::Options {
         shards: config.smp,
         pin_cpus: config.cpus.clone(),
