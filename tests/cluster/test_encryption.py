@@ -10,7 +10,7 @@ import pytest
 
 from harness import Cluster, Node, NodeFailed
 from harness.cluster import address
-from harness.node import free_ports
+from harness.node import free_ports, run_ceto
 from harness.witness import Witness
 
 NODES = (1, 2, 3)
@@ -119,6 +119,30 @@ def test_quorum_reads_and_writes_go_by_tls_and_survive_a_restart(cluster, tls_po
         assert sent < written, f"{written} bytes that repeat went to two more nodes each, in {sent} bytes"
         cluster.restart(2)
         witness.sees_all()
+        witness.more(REQUESTS)
+        witness.finish().check()
+
+
+def test_lost_voters_are_looked_for_by_tls(cluster, directory, tls_port):
+    """A command that finds nobody because it asks in the clear would have a living majority given up."""
+    cluster.stop(1)
+    node = cluster.node(1)
+    recover = ["recover-metadata", "--workdir", str(node.workdir)]
+    options = ["--options-file", str(directory / f"{node.host}.yaml"), "--ssl-storage-port", str(tls_port)]
+    sentence = "the lost voters will never be started again: " + ", ".join(
+        f"{cluster.node(number).host}:{cluster.ports[2]}" for number in (2, 3)
+    )
+    try:
+        shown = run_ceto(*recover, *options)
+        assert "3, of which 3 are there" in shown and "nothing is lost" in shown, shown
+        with pytest.raises(NodeFailed, match="nothing is lost"):
+            run_ceto(*recover, *options, "--confirm", sentence)
+        for words in ([], ["--confirm", sentence]):
+            with pytest.raises(NodeFailed, match="server_encryption_options.*--options-file"):
+                run_ceto(*recover, *words)
+    finally:
+        cluster.start(1)
+    with Witness(cluster) as witness:
         witness.more(REQUESTS)
         witness.finish().check()
 

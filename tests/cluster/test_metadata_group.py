@@ -11,6 +11,7 @@ from cassandra.cluster import NoHostAvailable
 from cassandra.query import SimpleStatement
 
 from harness import Cluster, NodeFailed, cql
+from harness.cluster import eventually
 from harness.node import run_ceto
 
 SETTLE_SECONDS = 30
@@ -19,14 +20,6 @@ ELECTION_SECONDS = 1.0
 MACHINE_IS_BUSY = "[runtime::executor] stall"
 FEATURE = "orderly_stop"
 ENABLED = f"all members have feature '{FEATURE}': it is enabled"
-
-
-def eventually(what, condition):
-    deadline = time.monotonic() + SETTLE_SECONDS
-    while not (answer := condition()):
-        assert time.monotonic() < deadline, f"not within {SETTLE_SECONDS} s: {what}"
-        time.sleep(0.05)
-    return answer
 
 
 @pytest.fixture
@@ -110,7 +103,7 @@ def test_a_leader_that_drains_hands_over_and_schema_changes_go_on(form):
     cluster = form(3)
     eventually("the feature is enabled", lambda: said(cluster.node(1), ENABLED))
     # The first node formed the cluster and leads; the others must vote before one of them can.
-    time.sleep(1)
+    eventually("all vote", lambda: cluster.node(1).metrics().get("ceto_raft_voters") == 3)
     changes = SchemaChanges(cluster, 2)
     changes.start()
     eventually("changes are made", lambda: len(changes.seconds) > 3)

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from harness import cql
-from harness.node import Node, NodeFailed
+from harness.node import Node, NodeFailed, free_ports
 
 NODES = (1, 2, 3)
 ADDRESSES = [f"127.0.0.{number}" for number in NODES]
@@ -212,7 +212,8 @@ def test_the_compaction_limit_and_the_log_level_can_be_set(cluster):
 
 def test_a_port_that_is_in_use_is_named(cluster):
     _, _, port = (cluster.node(1).workdir / "api").read_text().strip().rpartition(":")
-    node = Node(options=["--api-port", port])
+    # With ports of its own it is started once; else others are tried.
+    node = Node(options=["--api-port", port], ports=free_ports("127.0.0.1", 3))
     try:
         with pytest.raises(NodeFailed, match=f"cannot listen for the REST API on 127.0.0.1:{port}"):
             node.start()

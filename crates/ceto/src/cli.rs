@@ -46,6 +46,12 @@ pub struct RecoverMetadata {
     /// The node's workdir
     #[arg(short = 'W', long, value_name = "DIR")]
     pub workdir: PathBuf,
+    /// YAML file that the node is started with; it says how other nodes are reached [default: ceto.yaml in the workdir, if it is there]
+    #[arg(long, value_name = "FILE")]
+    pub options_file: Option<PathBuf>,
+    /// Port for other nodes' TLS connections, as the node is started with
+    #[arg(long, value_name = "PORT")]
+    pub ssl_storage_port: Option<String>,
     /// Take what another node has that was recovered, instead of being the one
     #[arg(long)]
     pub follow: bool,

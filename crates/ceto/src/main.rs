@@ -45,7 +45,15 @@ fn main() -> ExitCode {
             } else {
                 node::Recover::Alone
             };
-            node::recover_metadata(&recover.workdir, what, recover.confirm.as_deref())
+            let args = node::config::ServerArgs {
+                workdir: Some(recover.workdir),
+                options_file: recover.options_file,
+                ssl_storage_port: recover.ssl_storage_port,
+                ..Default::default()
+            };
+            config::load(&args, &Machine::detect())
+                .map_err(|error| error.to_string())
+                .and_then(|config| node::recover_metadata(&config, what, recover.confirm.as_deref()))
                 .and_then(|answer| put(answer.as_bytes()))
         }
     };

@@ -39,15 +39,28 @@ pub struct Reach {
 }
 
 impl Reach {
-    /// How to reach a node that stands somewhere, or nobody knows where yet: then by TLS if TLS is there at all, for such a node accepts both.
+    /// How to reach a node that stands somewhere, or nobody knows where yet.
     #[must_use]
-    pub fn peer(&self, host: Uuid, mut address: SocketAddr, from: &Location, to: Option<&Location>) -> Peer {
-        let tls = match (self.encryption, to) {
-            (Encryption::None, _) => false,
-            (Encryption::All, _) | (_, None) => true,
-            (Encryption::Datacenter, Some(to)) => from.datacenter != to.datacenter,
-            (Encryption::Rack, Some(to)) => from != to,
+    pub fn peer(&self, host: Uuid, address: SocketAddr, from: &Location, to: Option<&Location>) -> Peer {
+        let Some(to) = to else {
+            return self.anywhere(host, address);
         };
+        let tls = match self.encryption {
+            Encryption::None => false,
+            Encryption::All => true,
+            Encryption::Datacenter => from.datacenter != to.datacenter,
+            Encryption::Rack => from != to,
+        };
+        self.by(host, address, tls)
+    }
+
+    /// How to reach a node wherever it stands: by TLS if TLS is there at all, for all nodes accept it then.
+    #[must_use]
+    pub fn anywhere(&self, host: Uuid, address: SocketAddr) -> Peer {
+        self.by(host, address, self.encryption != Encryption::None)
+    }
+
+    fn by(&self, host: Uuid, mut address: SocketAddr, tls: bool) -> Peer {
         if tls {
             address.set_port(self.tls_port);
         }
@@ -164,8 +177,15 @@ pub trait Listener {
     /// while others write rests on this.
     fn changed(&self, next: Arc<Metadata>) -> Local<'_, ()>;
 
-    /// A node answers, or does not any more.
+    /// A node answers, or does not any more: requests go to it, or do not. Of one that answers it may be told again; then connections to it that
+    /// failed are to be tried at once.
     fn liveness(&self, host: HostId, is_live: bool);
+
+    /// Resolves when all shards go by what `liveness` has told before the call.
+    fn liveness_taken(&self) -> Local<'_, ()>;
+
+    /// A node serves clients, or does not any more: clients may be told.
+    fn serves_clients(&self, host: HostId, serves: bool);
 
     /// Whether any table of users holds data on this node, in memory or on disk. Asked before a node that joins takes ranges of the token ring.
     fn has_user_data(&self) -> Local<'_, bool>;

@@ -10,8 +10,13 @@ use crate::service::Cluster;
 /// Both are messages that earlier releases take for garbage.
 pub const ORDERLY_STOP: &str = "orderly_stop";
 
+/// A node that starts greets the others, and says when it lets clients in.
+///
+/// The greeting is a call that earlier releases do not know.
+pub const ORDERLY_START: &str = "orderly_start";
+
 /// All features of this release.
-pub const FEATURES: &[&str] = &[ORDERLY_STOP];
+pub const FEATURES: &[&str] = &[ORDERLY_START, ORDERLY_STOP];
 
 impl Cluster {
     /// Whether all members have a feature, now and from now on.

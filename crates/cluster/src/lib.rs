@@ -4,7 +4,8 @@
 //!   same order, the order of the Raft group of crate `consensus`.
 //! - [`load`] reads it before the shards start; [`Cluster::start`] forms, joins or comes back to a cluster; [`handler`] answers other nodes.
 //! - [`Cluster::propose_schema`] and [`Cluster::propose`] change it, from any node; [`Listener`] is told of each change.
-//! - [`Cluster::is_live`] and [`Listener::liveness`] say who answers.
+//! - [`Cluster::is_live`] and [`Listener::liveness`] say who answers; [`Cluster::meet_peers`], [`Cluster::open`] and [`Cluster::leave`] tell the others of
+//!   this node.
 //! - [`recover`] and [`follow`] are for the day when most voters are gone for ever; [`prospect`] says beforehand what that means.
 //!
 //! Invariants:
@@ -25,6 +26,7 @@ mod file;
 mod machine;
 mod metadata;
 mod peers;
+mod presence;
 mod recover;
 mod service;
 mod start;
@@ -38,7 +40,7 @@ pub use bytes::Malformed;
 pub use command::{Command, SchemaChange, TabletsChange};
 pub use config::{Config, Encryption, Listener, Local, Reach};
 pub use error::{ChangeError, ClusterError, LoadError};
-pub use features::{FEATURES, ORDERLY_STOP};
+pub use features::{FEATURES, ORDERLY_START, ORDERLY_STOP};
 pub use file::{Written, load};
 pub use metadata::{Metadata, REJECTED_MAX, Rejected};
 pub use recover::{Lost, Prospect, RecoverError, answering, follow, prospect, recover};

@@ -9,7 +9,7 @@ use crate::wire::{self, State};
 use consensus::Transport;
 use rpc::{Peer, Rpc};
 use runtime::{Instant, Notify};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -20,19 +20,27 @@ use uuid::Uuid;
 /// A message that cannot leave in this time is not worth sending.
 const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a node that stops waits for the others to hear of it.
-const GOODBYE_TIMEOUT: Duration = Duration::from_millis(200);
+const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The longest pause of the detector.
 const TICK_MAX: Duration = Duration::from_millis(200);
 
 /// What is known of a node.
 #[derive(Clone, Debug)]
 struct Known {
+    /// By the failure detector.
     status: Status,
+    /// It answers where it is registered, so requests go to it. One that answers elsewhere is up when the group has its address: requests go by that.
+    is_live: bool,
+    /// When that changed last.
     since: Instant,
     log_index: u64,
     schema_version: Option<Uuid>,
     /// Where it says it is.
     heard: Option<SocketAddr>,
+    /// It serves clients when it answers, as far as it has not said otherwise.
+    is_open: bool,
+    /// What the listener was told of that.
+    told_serves: bool,
 }
 
 /// Lives on shard 0, sees the cluster.
@@ -46,6 +54,8 @@ pub(crate) struct Peers {
     listener: Rc<dyn Listener>,
     detector: RefCell<FailureDetector>,
     known: RefCell<BTreeMap<HostId, Known>>,
+    /// This node has said goodbye, and must not seem alive.
+    pub(crate) is_leaving: Cell<bool>,
     /// Told when a node has said what it has applied, or its liveness is another.
     pub(crate) heard: Notify,
     /// Told when the leader should look at the members.
@@ -80,6 +90,7 @@ impl Peers {
             listener,
             detector: RefCell::new(detector),
             known: RefCell::default(),
+            is_leaving: Cell::new(false),
             heard: Notify::new(),
             tend: Notify::new(),
         };
@@ -96,14 +107,23 @@ impl Peers {
         for host in members.iter().filter(|host| **host != self.local) {
             known.entry(*host).or_insert_with(|| Known {
                 status: Status::Down,
+                is_live: false,
                 since: runtime::now(),
                 log_index: 0,
                 schema_version: None,
                 heard: None,
+                is_open: true,
+                told_serves: false,
             });
+        }
+        for (host, known) in known.iter_mut() {
+            if metadata.topology.node(*host).map(|node| node.internode) == known.heard {
+                known.heard = None;
+            }
         }
         drop(known);
         self.detector.borrow_mut().set_peers(&members, monotonic());
+        members.iter().for_each(|host| self.judge(*host));
     }
 
     /// Where a member is reached.
@@ -154,12 +174,13 @@ impl Peers {
 
     /// Whether a node answers. This one does.
     pub(crate) fn is_live(&self, host: HostId) -> bool {
-        host == self.local
-            || self
-                .known
-                .borrow()
-                .get(&host)
-                .is_some_and(|known| known.status == Status::Up)
+        host == self.local || self.known.borrow().get(&host).is_some_and(|known| known.is_live)
+    }
+
+    /// Whether a node answers and serves clients, as far as it has not said otherwise.
+    pub(crate) fn serves_clients(&self, host: HostId) -> bool {
+        let known = self.known.borrow();
+        known.get(&host).is_some_and(|known| known.is_live && known.is_open)
     }
 
     /// Whether a member has said something since this node knows it: then it hears, too.
@@ -171,14 +192,14 @@ impl Peers {
     /// The nodes that answer, this one among them.
     pub(crate) fn live(&self) -> BTreeSet<HostId> {
         let known = self.known.borrow();
-        let up = known.iter().filter(|(_, known)| known.status == Status::Up);
+        let up = known.iter().filter(|(_, known)| known.is_live);
         up.map(|(host, _)| *host).chain([self.local]).collect()
     }
 
     /// For how long a node has not answered; zero for one that does.
     pub(crate) fn down_for(&self, host: HostId) -> Duration {
         match self.known.borrow().get(&host) {
-            Some(known) if known.status != Status::Up => runtime::now() - known.since,
+            Some(known) if !known.is_live => runtime::now() - known.since,
             _ => Duration::ZERO,
         }
     }
@@ -202,7 +223,7 @@ impl Peers {
         let known = self.known.borrow();
         known
             .values()
-            .all(|known| known.status != Status::Up || known.log_index >= log_index)
+            .all(|known| !known.is_live || known.log_index >= log_index)
     }
 
     /// Takes what a node says of itself.
@@ -222,13 +243,40 @@ impl Peers {
         }
         self.heard.notify_all();
         if let Some(message) = state.message {
+            let asks = matches!(message, Message::Ping { .. } | Message::PingRequest { .. });
+            if asks && self.is_leaving.get() {
+                return;
+            }
+            if !self.is_live(from) {
+                // It is there: what failed before says nothing of now.
+                self.rpc.retry_now(from.0);
+            }
             self.detector.borrow_mut().on_message(from, message, monotonic());
             self.take_outputs();
         }
     }
 
+    /// A node has started, and serves clients or not yet.
+    pub(crate) fn on_greeting(&self, from: HostId, is_open: bool) {
+        if let Some(known) = self.known.borrow_mut().get_mut(&from) {
+            known.is_open = is_open;
+        }
+        self.tell_clients(from);
+        self.rpc.retry_now(from.0);
+        if !self.is_live(from) {
+            self.detector.borrow_mut().on_sign(from, monotonic());
+            self.take_outputs();
+        } else if !is_open {
+            // It was back before anybody missed it, and the connections to its last run are gone.
+            self.listener.liveness(from, true);
+        }
+    }
+
     /// A node stops, in good order: nobody needs to wait for it.
     pub(crate) fn on_goodbye(&self, from: HostId) {
+        if let Some(known) = self.known.borrow_mut().get_mut(&from) {
+            known.is_open = false;
+        }
         self.detector.borrow_mut().on_goodbye(from, monotonic());
         self.take_outputs();
     }
@@ -301,22 +349,43 @@ impl Peers {
     }
 
     fn change(&self, host: HostId, status: Status) {
-        let before = {
+        if let Some(known) = self.known.borrow_mut().get_mut(&host) {
+            known.status = status;
+        }
+        self.judge(host);
+    }
+
+    /// Whether requests go to a node; who is concerned is told when that is otherwise than before.
+    fn judge(&self, host: HostId) {
+        let is_live = {
             let mut known = self.known.borrow_mut();
             let Some(peer) = known.get_mut(&host) else {
                 return;
             };
-            let before = std::mem::replace(&mut peer.status, status);
-            if (before == Status::Up) != (status == Status::Up) {
-                peer.since = runtime::now();
+            let is_live = peer.status == Status::Up && peer.heard.is_none();
+            if std::mem::replace(&mut peer.is_live, is_live) == is_live {
+                return;
             }
-            before
+            peer.since = runtime::now();
+            is_live
         };
-        let is_live = status == Status::Up;
-        if (before == Status::Up) != is_live {
-            log::info!("node {host} is {}", if is_live { "up" } else { "down" });
-            self.listener.liveness(host, is_live);
-            self.heard.notify_all();
+        log::info!("node {host} is {}", if is_live { "up" } else { "down" });
+        self.listener.liveness(host, is_live);
+        self.tell_clients(host);
+        self.heard.notify_all();
+    }
+
+    fn tell_clients(&self, host: HostId) {
+        let serves = self.serves_clients(host);
+        let told = {
+            let mut known = self.known.borrow_mut();
+            let Some(known) = known.get_mut(&host) else {
+                return;
+            };
+            std::mem::replace(&mut known.told_serves, serves)
+        };
+        if told != serves {
+            self.listener.serves_clients(host, serves);
         }
     }
 

@@ -3,6 +3,7 @@
 //! One survivor becomes the only voter ([`recover`]); others that live are told to take what it has ([`follow`]). Each needs a sentence that names
 //! the nodes it is about, so that no script and no line from a shell's history does it to another cluster, or twice.
 
+use crate::config::Reach;
 use crate::error::LoadError;
 use crate::file;
 use crate::metadata::Metadata;
@@ -10,7 +11,7 @@ use crate::peers::{node_number, raft_id};
 use crate::start::group_of;
 use crate::wire;
 use consensus::{RECOVERY_CONFIRMATION, Recovery, RecoveryError, follow_recovered, recover_from_lost_majority};
-use rpc::{Peer, Rpc, RpcError};
+use rpc::{Rpc, RpcError};
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -160,13 +161,13 @@ pub fn prospect(dir: &Path, host_id: HostId) -> Result<Prospect, RecoverError> {
     })
 }
 
-/// Those of the nodes that would be given up that answer where they were. By plain connections: where only TLS is accepted nobody is found.
-pub async fn answering(prospect: &Prospect, rpc: &Rc<Rpc>) -> Vec<SocketAddr> {
+/// Those of the nodes that would be given up that answer where they were, reached as `reach` says.
+pub async fn answering(prospect: &Prospect, rpc: &Rc<Rpc>, reach: &Reach) -> Vec<SocketAddr> {
     let calls: Vec<_> = prospect
         .lost
         .iter()
         .map(|lost| {
-            let peer = Peer::new(lost.host_id.0, lost.internode);
+            let peer = reach.anywhere(lost.host_id.0, lost.internode);
             let call = rpc.call(&peer, 0, wire::WHO, Vec::new(), ALIVE_TIMEOUT);
             (lost.internode, call)
         })

@@ -8,11 +8,12 @@ use crate::file::Written;
 use crate::machine::Machine;
 use crate::metadata::Metadata;
 use crate::peers::{Peers, raft_id};
+use crate::wire::GreetingAnswer;
 use consensus::Consensus;
 use rpc::Rpc;
 use runtime::{Instant, Notify};
 use schema::{Schema, TableId};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -38,6 +39,12 @@ pub struct Cluster {
     pub(crate) stop: Notify,
     /// The listener was told that the node must end.
     pub(crate) is_fatal: Cell<bool>,
+    /// This node serves clients.
+    pub(crate) is_open: Cell<bool>,
+    /// Who takes this node for up since it started, and what they said.
+    pub(crate) greeted: RefCell<BTreeMap<HostId, GreetingAnswer>>,
+    /// Who knows that this node serves clients.
+    pub(crate) told_open: RefCell<BTreeSet<HostId>>,
 }
 
 impl Cluster {
@@ -57,6 +64,12 @@ impl Cluster {
     #[must_use]
     pub fn is_live(&self, host: HostId) -> bool {
         self.peers.is_live(host)
+    }
+
+    /// Whether another node answers and serves clients.
+    #[must_use]
+    pub fn serves_clients(&self, host: HostId) -> bool {
+        self.peers.serves_clients(host)
     }
 
     /// The nodes that answer, this one among them.
@@ -155,9 +168,8 @@ impl Cluster {
         !left.is_zero() && !self.is_stopping.get() && runtime::timeout(left, notified).await.is_ok()
     }
 
-    /// Has another member lead the metadata group, if this one does and all know how: without, changes would wait for an election when it stops. To be
-    /// called when the node begins to stop.
-    pub async fn hand_over(&self) {
+    /// Has another member lead the metadata group, if this one does and all know how: without, changes would wait for an election when it stops.
+    pub(crate) async fn hand_over(&self) {
         let leads = || self.consensus.status().leader == Some(self.own_raft_id);
         if !leads() || !self.has_feature(ORDERLY_STOP) {
             return;
@@ -180,13 +192,9 @@ impl Cluster {
 
     /// Leaves the group's work to the others: proposals are told so, and tasks end. The doors of `rpc` are the caller's to close.
     pub async fn stop(&self) {
-        self.hand_over().await;
-        // From here on no ping is answered, so that nobody takes a node for alive that has said goodbye.
+        self.leave().await;
         self.is_stopping.set(true);
         self.stop.notify_all();
-        if self.has_feature(ORDERLY_STOP) {
-            self.peers.say_goodbye().await;
-        }
         self.consensus.stop().await;
     }
 

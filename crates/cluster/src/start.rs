@@ -138,6 +138,9 @@ async fn begin(
         is_stopping: Cell::new(false),
         stop: Notify::new(),
         is_fatal: Cell::new(false),
+        is_open: Cell::new(false),
+        greeted: RefCell::default(),
+        told_open: RefCell::default(),
     });
     cluster.spawn_shared();
     Ok(cluster)

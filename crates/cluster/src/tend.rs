@@ -10,7 +10,7 @@ use crate::peers::{node_number, raft_id};
 use crate::service::Cluster;
 use crate::start::{facts, has_identity_elsewhere, restart_commands, wanted_tokens};
 use crate::wire::{self, JoinAnswer, Settled};
-use consensus::{Change, Member, VOTERS_MAX, changes_towards, choose_voters};
+use consensus::{Change, LostEntries, Member, VOTERS_MAX, changes_towards, choose_voters};
 use runtime::Notified;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -78,7 +78,7 @@ impl Cluster {
     }
 
     /// Sleeps, unless the node stops.
-    async fn rest(&self, duration: Duration) {
+    pub(crate) async fn rest(&self, duration: Duration) {
         let stopped = self.stop.notified();
         if !self.is_stopping.get() {
             let _ = runtime::timeout(duration, stopped).await;
@@ -235,6 +235,7 @@ impl Cluster {
         let mut turn = 0_u32;
         while !self.is_stopping.get() && !self.is_fatal.get() {
             self.tend_own(turn).await;
+            self.say_open().await;
             turn = turn.wrapping_add(1);
             if !is_receiver && !self.is_fatal.get() {
                 let metadata = self.metadata();
@@ -257,6 +258,9 @@ impl Cluster {
                 "this node was given up when the cluster's metadata was recovered from a lost majority (epoch {epoch}); start it on an empty data \
                  directory to join as a new one"
             ));
+        }
+        if let Some(lost) = status.lost_entries {
+            return self.fail(older_directory(self.config.host_id, lost));
         }
         let mut elsewhere = None;
         let is_alone = status.leader.is_none();
@@ -397,6 +401,16 @@ impl Cluster {
         }
         wanted_changes(&current, &able, &lasting)
     }
+}
+
+/// Why a node may not go on from its files: whatever it acknowledged since would be lost with what the metadata log lacks.
+fn older_directory(host_id: HostId, lost: LostEntries) -> String {
+    format!(
+        "The data directory is older than what ran last as node {host_id}: its metadata log ends at {}, and the node has acknowledged changes up to {}. A \
+         copy of it ran elsewhere, it was restored from a backup, or its disk lost what it had synced. Nothing was changed. Start the node from the \
+         directory that ran last; if that one is lost, start a new node on an empty one.",
+        lost.last, lost.promised
+    )
 }
 
 /// Voters that have been down for long lose their vote to others, and keep it when nobody takes it: fewer voters survive fewer losses.

@@ -2,7 +2,7 @@
 
 use crate::peers::node_number;
 use crate::service::Cluster;
-use crate::wire::{self, JoinAnswer, Settled, State, Who};
+use crate::wire::{self, Greeting, JoinAnswer, Settled, State, Who};
 use rpc::{Handler, RemoteError, Reply, Request};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -95,8 +95,17 @@ fn answer(cluster: Rc<Cluster>, request: &Request<'_>) -> Reply {
         },
         wire::GOODBYE => {
             cluster.peers.on_goodbye(from);
-            Reply::Now(Vec::new())
+            Reply::Later(Box::pin(async move {
+                cluster.listener.liveness_taken().await;
+                Ok(Vec::new())
+            }))
         }
+        wire::GREETING => match Greeting::decode(request.body) {
+            Ok(greeting) => Reply::Later(Box::pin(async move {
+                Ok(cluster.greeted_by(from, greeting).await.encode())
+            })),
+            Err(error) => Reply::Err(RemoteError::failed(error.to_string())),
+        },
         verb => Reply::Err(RemoteError::unknown_verb(verb)),
     }
 }

@@ -8,8 +8,10 @@
 //! | 103 | call | a node asks to join |
 //! | 104 | call | have you applied this index, and do you hold data of users |
 //! | 105 | call | the sender stops; no body, and none in the answer; only where the feature `orderly_stop` is enabled |
+//! | 106 | call | the sender has started, and serves clients or not yet; only where the feature `orderly_start` is enabled |
 
 use crate::bytes::{Decoder, Encoder, Form, Malformed};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 use topology::{HostId, JoinRequest, Message, Node, NodeState, TopologyCommand};
@@ -21,6 +23,7 @@ pub(crate) const WHO: u16 = 102;
 pub(crate) const JOIN: u16 = 103;
 pub(crate) const SETTLED: u16 = 104;
 pub(crate) const GOODBYE: u16 = 105;
+pub(crate) const GREETING: u16 = 106;
 
 const fn form(kind: u8, name: &'static str) -> Form {
     Form { kind, format: 1, name }
@@ -32,6 +35,8 @@ const JOIN_FORM: Form = form(b'j', "a request to join");
 const JOIN_ANSWER_FORM: Form = form(b'J', "the answer to a request to join");
 const SETTLED_FORM: Form = form(b'q', "a question for data");
 const SETTLED_ANSWER_FORM: Form = form(b'Q', "the answer to a question for data");
+const GREETING_FORM: Form = form(b'g', "a greeting");
+const GREETING_ANSWER_FORM: Form = form(b'G', "the answer to a greeting");
 
 /// A node's word about itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -254,5 +259,62 @@ impl Settled {
         };
         d.end()?;
         Ok(settled)
+    }
+}
+
+/// A node that has started says so.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Greeting {
+    /// Whether it serves clients already.
+    pub(crate) is_open: bool,
+}
+
+impl Greeting {
+    pub(crate) fn encode(self) -> Vec<u8> {
+        let mut out = Encoder::begin(GREETING_FORM);
+        out.byte(u8::from(self.is_open));
+        out.seal()
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut d = Decoder::open(bytes, GREETING_FORM)?;
+        let greeting = Self { is_open: d.bool()? };
+        d.end()?;
+        Ok(greeting)
+    }
+}
+
+/// What a node says that was greeted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct GreetingAnswer {
+    /// It takes the other for up.
+    pub(crate) sees: bool,
+    /// It serves clients, so it knows its peers.
+    pub(crate) is_open: bool,
+    /// Whom it takes for up.
+    pub(crate) live: BTreeSet<HostId>,
+}
+
+impl GreetingAnswer {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Encoder::begin(GREETING_ANSWER_FORM);
+        out.byte(u8::from(self.sees));
+        out.byte(u8::from(self.is_open));
+        out.count(self.live.len());
+        for host in &self.live {
+            out.uuid(host.0);
+        }
+        out.seal()
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut d = Decoder::open(bytes, GREETING_ANSWER_FORM)?;
+        let (sees, is_open) = (d.bool()?, d.bool()?);
+        let mut live = BTreeSet::new();
+        for _ in 0..d.count()? {
+            live.insert(HostId(d.uuid()?));
+        }
+        d.end()?;
+        Ok(Self { sees, is_open, live })
     }
 }

@@ -207,7 +207,7 @@ fn a_node_that_may_not_join_is_told_why_and_has_written_nothing() {
         (
             "a wrong cluster name",
             |sea| sea.nodes[3].config.borrow_mut().cluster_name = "lake".to_owned(),
-            "this node belongs to cluster \"sea\", not to \"lake\"",
+            "this node belongs to cluster \"sea\", and the one that connects to \"lake\": correct the cluster name",
         ),
         (
             "a clock that is ahead",
@@ -310,6 +310,50 @@ fn of_two_processes_with_one_identity_one_stops() {
     });
     assert!(has_stopped, "two processes go on with one identity");
     sea.create(0, "ks").expect("the cluster is unharmed");
+}
+
+#[test]
+fn a_directory_that_is_older_than_its_copy_is_refused_and_the_copy_goes_on() {
+    let mut sea = Sea::new(95, 4);
+    for number in 0..3 {
+        sea.start(number);
+    }
+    sea.expect_normal(0..3);
+    sea.expect_voters(3);
+    sea.on(2, |cluster| async move { cluster.stop().await });
+    sea.crash(2, CrashKind::Kill);
+    sea.copy_files(2, 3);
+    sea.nodes[3].config.borrow_mut().host_id = host(2);
+    let location = sea.nodes[2].config.borrow().location.clone();
+    sea.nodes[3].config.borrow_mut().location = location;
+    let is_at = |sea: &mut Sea, number: usize| {
+        let address = sea.nodes[number].config.borrow().internode;
+        sea.expect("the node is registered where it runs", |views| {
+            let node = |view: &Rc<Cluster>| view.metadata().topology.node(host(2)).map(|node| node.internode);
+            views.len() == 3 && views.iter().all(|view| node(view) == Some(address))
+        });
+    };
+    sea.start(3);
+    is_at(&mut sea, 3);
+    sea.on(3, |cluster| async move { cluster.stop().await });
+    sea.crash(3, CrashKind::Kill);
+    sea.restart(2);
+    let original = sea.nodes[2].seen.clone();
+    let has_stopped = sea.sim.run_until(3 * SECOND, || original.fatal.borrow().is_some());
+    assert!(has_stopped, "it goes on with less than it has acknowledged");
+    let reason = original.fatal.take().expect("it is there");
+    assert!(
+        reason.contains("older") && reason.contains("directory that ran last"),
+        "{reason}"
+    );
+    sea.crash(2, CrashKind::Kill);
+    sea.create(0, "meanwhile").expect("the cluster is unharmed");
+    // What ran last may come home.
+    sea.copy_files(3, 2);
+    sea.restart(2);
+    is_at(&mut sea, 2);
+    sea.expect_normal(0..3);
+    assert_eq!(*original.fatal.borrow(), None);
 }
 
 #[test]

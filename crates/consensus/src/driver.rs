@@ -928,6 +928,7 @@ impl Member {
             lag: self.group.lags(),
             epoch: self.group.epoch(),
             superseded_by: self.group.superseded_by(),
+            lost_entries: self.group.lost_entries(),
             file_bytes: grown + base,
             storage_error: status.storage_error.take(),
             recovery: self.recovery.clone(),

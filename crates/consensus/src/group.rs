@@ -15,6 +15,7 @@ use crate::log::EntryLog;
 use crate::members::{Change, VOTERS_MAX};
 use crate::message::{self, Body, Header};
 use crate::recovered::Recovered;
+use crate::status::LostEntries;
 use raft::eraftpb::{
     ConfChangeSingle, ConfChangeType, ConfChangeV2, ConfState, Entry, HardState, Message, MessageType, Snapshot,
 };
@@ -64,7 +65,7 @@ pub(crate) enum Refused {
     },
     /// The leader knows this node to have entries that it does not have: its store lost what it had promised.
     LostEntries {
-        commit: u64,
+        promised: u64,
         last: u64,
     },
     /// Its numbers cannot come from a correct member.
@@ -105,10 +106,10 @@ impl fmt::Display for Refused {
                 f,
                 "the group went on without this node in epoch {epoch}; it must join again as a new member with an empty directory"
             ),
-            Self::LostEntries { commit, last } => write!(
+            Self::LostEntries { promised, last } => write!(
                 f,
-                "the leader has this node's word for entries up to {commit}, but they end at {last}: the metadata log of this \
-                 node lost what it had promised; remove the node from the group and let it join again"
+                "the leader has this node's word for entries up to {promised}, but they end at {last}: the metadata log of this \
+                 node lost what it had promised"
             ),
             Self::Impossible { what } => write!(f, "a message with {what}"),
         }
@@ -159,6 +160,7 @@ pub(crate) struct Group {
     epoch: Option<u64>,
     is_epoch_new: bool,
     superseded_by: Option<u64>,
+    lost_entries: Option<LostEntries>,
     /// As of the last applied entry.
     conf: ConfState,
     /// Commit index as of the last durable hard state, and that state.
@@ -202,6 +204,7 @@ impl Group {
             epoch: recovered.epoch,
             is_epoch_new: false,
             superseded_by: None,
+            lost_entries: None,
             conf,
             hard_state,
             random: options.seed,
@@ -222,7 +225,7 @@ impl Group {
 
     /// One tick of time has passed.
     pub(crate) fn tick(&mut self) {
-        if self.superseded_by.is_some() {
+        if self.is_out() {
             return;
         }
         self.ticks += 1;
@@ -265,6 +268,9 @@ impl Group {
         if let Some(epoch) = self.superseded_by {
             return Err(Refused::Superseded { epoch });
         }
+        if let Some(LostEntries { promised, last }) = self.lost_entries {
+            return Err(Refused::LostEntries { promised, last });
+        }
         let (header, body) = message::decode(bytes).map_err(Refused::Malformed)?;
         if header.group != self.options.group
             || header.to != self.options.id
@@ -302,7 +308,11 @@ impl Group {
         let Body::Raft(message) = body else {
             return Ok(());
         };
-        self.check(&message)?;
+        self.check(&message).inspect_err(|refused| {
+            if let Refused::LostEntries { promised, last } = *refused {
+                self.lost_entries = Some(LostEntries { promised, last });
+            }
+        })?;
         self.step(*message);
         Ok(())
     }
@@ -314,7 +324,7 @@ impl Group {
         match message.msg_type {
             MessageType::MsgHeartbeat if message.term >= self.raw.raft.term && message.commit > last => {
                 Err(Refused::LostEntries {
-                    commit: message.commit,
+                    promised: message.commit,
                     last,
                 })
             }
@@ -355,13 +365,13 @@ impl Group {
 
     /// Puts a proposal into the log, or on its way to the leader. False when nobody is known who could take it.
     pub(crate) fn propose(&mut self, data: Vec<u8>) -> bool {
-        self.superseded_by.is_none() && self.raw.propose(Vec::new(), data).is_ok()
+        !self.is_out() && self.raw.propose(Vec::new(), data).is_ok()
     }
 
     /// Proposes a change of members; false when nobody is known who could take it.
     pub(crate) fn propose_changes(&mut self, changes: &[Change]) -> bool {
         let change = to_conf_change(changes);
-        self.superseded_by.is_none()
+        !self.is_out()
             && !changes.is_empty()
             && changes.len() <= CHANGES_MAX
             && self.raw.propose_conf_change(encode_changes(changes), change).is_ok()
@@ -369,7 +379,7 @@ impl Group {
 
     /// Asks for the index that must be applied to see everything committed before now; the answer is among an output's `reads`, or is lost.
     pub(crate) fn read_index(&mut self, context: Vec<u8>) {
-        if self.superseded_by.is_none() {
+        if !self.is_out() {
             self.raw.read_index(context);
         }
     }
@@ -531,6 +541,15 @@ impl Group {
 
     pub(crate) fn superseded_by(&self) -> Option<u64> {
         self.superseded_by
+    }
+
+    pub(crate) fn lost_entries(&self) -> Option<LostEntries> {
+        self.lost_entries
+    }
+
+    /// This member takes no part any more: it neither votes nor proposes.
+    fn is_out(&self) -> bool {
+        self.superseded_by.is_some() || self.lost_entries.is_some()
     }
 
     pub(crate) fn is_leader(&self) -> bool {

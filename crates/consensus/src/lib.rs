@@ -44,5 +44,5 @@ pub use recovered::Recovery;
 pub use recovery::{
     Prospect, RECOVERY_CONFIRMATION, RecoveryError, follow_recovered, prospect, recover_from_lost_majority,
 };
-pub use status::Status;
+pub use status::{LostEntries, Status};
 pub use store::StoreError;

@@ -4,6 +4,15 @@ use crate::recovered::Recovery;
 use raft::eraftpb::ConfState;
 use std::collections::BTreeMap;
 
+/// A member's store has less than the member has promised to keep: it is older than what ran last under its id, or its disk lost something.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LostEntries {
+    /// The leader has the member's word for entries up to this.
+    pub promised: u64,
+    /// The last that it has.
+    pub last: u64,
+}
+
 /// How a member stands.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Status {
@@ -31,6 +40,8 @@ pub struct Status {
     pub epoch: Option<u64>,
     /// The group went on without this member, in that epoch.
     pub superseded_by: Option<u64>,
+    /// This member takes no part any more, for it would break a promise.
+    pub lost_entries: Option<LostEntries>,
     /// Bytes of its file.
     pub file_bytes: u64,
     /// Why its file cannot be written at the moment.

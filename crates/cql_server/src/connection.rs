@@ -50,6 +50,8 @@ pub(crate) struct Outbox {
     closed: Cell<bool>,
     /// The reader has ended: the writer ends when everything is sent.
     finishing: Cell<bool>,
+    /// No further requests are to be read: the writer tells the socket, which wakes the reader.
+    ends_input: Cell<bool>,
 }
 
 impl Outbox {
@@ -62,6 +64,7 @@ impl Outbox {
             drained: Notify::new(),
             closed: Cell::new(false),
             finishing: Cell::new(false),
+            ends_input: Cell::new(false),
         })
     }
 
@@ -100,6 +103,12 @@ impl Outbox {
         }
     }
 
+    /// The node drains: a reader that waits for requests waits no more.
+    pub(crate) fn end_input(&self) {
+        self.ends_input.set(true);
+        self.filled.notify_all();
+    }
+
     fn close(&self) {
         self.closed.set(true);
         self.filled.notify_all();
@@ -115,6 +124,9 @@ async fn write(outbox: Rc<Outbox>, mut half: WriteHalf) {
             if outbox.closed.get() || outbox.finishing.get() {
                 let _ = half.shutdown(std::net::Shutdown::Both);
                 return;
+            }
+            if outbox.ends_input.take() {
+                let _ = half.shutdown(std::net::Shutdown::Read);
             }
             outbox.filled.notified().await;
         }
@@ -140,6 +152,7 @@ pub(crate) async fn run(server: &Rc<Server>, stream: TcpStream) {
     let outbox = Outbox::new();
     let (mut reader, writer) = stream.into_split();
     let writing = runtime::spawn(write(outbox.clone(), writer));
+    server.note_outbox(&outbox);
     let connection = Rc::new(Connection {
         server: server.clone(),
         outbox: outbox.clone(),
@@ -175,7 +188,7 @@ pub(crate) async fn run(server: &Rc<Server>, stream: TcpStream) {
         }
         let (result, filled) = reader.read(input).await;
         input = filled;
-        if !matches!(result, Ok(n) if n > 0) || outbox.closed.get() || server.draining.get() {
+        if !matches!(result, Ok(n) if n > 0) || outbox.closed.get() {
             break;
         }
         let mut consumed = 0;

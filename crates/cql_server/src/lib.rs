@@ -23,15 +23,17 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::task::Poll;
+use std::time::Duration;
 
 use cql_protocol::ClusterEvent;
 use query::ddl::SchemaChange;
 use query::{Engine, Execution, Plan};
 use runtime::ShardId;
-use runtime::net::{ListenOptions, TcpListener, TcpStream};
+use runtime::net::{ListenOptions, ReservedAddress, TcpListener, TcpStream};
 
+use connection::Outbox;
 use events::Events;
 
 pub use counts::{Counts, Latencies};
@@ -82,34 +84,39 @@ pub struct Server {
     pub(crate) request_bytes: runtime::Semaphore,
     pub(crate) draining: Cell<bool>,
     drain_begins: runtime::Notify,
+    /// Told while the node drains.
+    connection_ended: runtime::Notify,
+    /// Of the connections that are open, and of some that were.
+    outboxes: RefCell<Vec<Weak<Outbox>>>,
     pub(crate) requests: Cell<u64>,
     pub(crate) counts: Counts,
 }
 
-/// A shard's listening sockets.
+/// A shard's ports. Clients that come before [`Server::open`] are refused.
 pub struct Listeners {
     /// The CQL port.
-    pub cql: TcpListener,
+    pub cql: ReservedAddress,
     /// The shard-aware port.
-    pub shard_aware: Option<TcpListener>,
+    pub shard_aware: Option<ReservedAddress>,
+}
+
+fn cannot_listen(address: SocketAddr, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot listen for CQL on {address}: {error}"))
 }
 
 impl Listeners {
-    /// Listens; every shard of a node listens on the same ports.
+    /// Takes the ports; every shard of a node has the same.
     pub fn bind(options: &Options) -> io::Result<Self> {
-        let listen = |address: SocketAddr| {
-            TcpListener::bind(
-                address,
-                ListenOptions {
-                    reuse_port: true,
-                    ..ListenOptions::default()
-                },
-            )
-            .map_err(|e| io::Error::new(e.kind(), format!("cannot listen for CQL on {address}: {e}")))
+        let reserve = |address: SocketAddr| {
+            let shared = ListenOptions {
+                reuse_port: true,
+                ..ListenOptions::default()
+            };
+            ReservedAddress::bind(address, shared).map_err(|e| cannot_listen(address, &e))
         };
         Ok(Self {
-            cql: listen(options.address)?,
-            shard_aware: options.shard_aware_address.map(listen).transpose()?,
+            cql: reserve(options.address)?,
+            shard_aware: options.shard_aware_address.map(reserve).transpose()?,
         })
     }
 }
@@ -126,6 +133,8 @@ impl Server {
             request_bytes: runtime::Semaphore::new(request_bytes_max),
             draining: Cell::new(false),
             drain_begins: runtime::Notify::new(),
+            connection_ended: runtime::Notify::new(),
+            outboxes: RefCell::default(),
             requests: Cell::new(0),
             counts: Counts::default(),
         });
@@ -153,9 +162,24 @@ impl Server {
         self.connections.get()
     }
 
-    /// Accepts connections until the node drains; to be spawned for each listener. The listener is closed then: a client that is
+    /// Opens the doors for clients. They are closed when the node drains.
+    ///
+    /// # Errors
+    /// When another process listens there by now.
+    pub fn open(self: &Rc<Self>, listeners: Listeners) -> io::Result<()> {
+        let (cql, aware) = (self.options.address, self.options.shard_aware_address);
+        let listener = listeners.cql.listen().map_err(|e| cannot_listen(cql, &e))?;
+        drop(runtime::spawn(self.clone().accept(listener, false)));
+        if let (Some(reserved), Some(address)) = (listeners.shard_aware, aware) {
+            let listener = reserved.listen().map_err(|e| cannot_listen(address, &e))?;
+            drop(runtime::spawn(self.clone().accept(listener, true)));
+        }
+        Ok(())
+    }
+
+    /// Accepts connections until the node drains. The listener is closed then: a client that is
     /// refused asks another node at once, and one that was accepted and dropped may wait for an answer.
-    pub async fn accept(self: Rc<Self>, listener: TcpListener, shard_aware: bool) {
+    async fn accept(self: Rc<Self>, listener: TcpListener, shard_aware: bool) {
         while let Some(accepted) = self.until_drain(listener.accept()).await {
             let stream = match accepted {
                 Ok(stream) => stream,
@@ -208,6 +232,9 @@ impl Server {
         drop(runtime::spawn(async move {
             connection::run(&self, stream).await;
             self.connections.set(self.connections.get() - 1);
+            if self.draining.get() {
+                self.connection_ended.notify_all();
+            }
         }));
     }
 
@@ -231,9 +258,38 @@ impl Server {
         self.events.tell(&ClusterEvent::Schema(respond::schema_change(change)));
     }
 
-    /// Stops accepting and reading requests; what was read is answered.
-    pub fn drain(&self) {
+    /// Stops accepting and reading requests; what was read is answered, and then the connections end. Returns when all have, or after
+    /// `patience`: a client may take no answers.
+    pub async fn drain(&self, patience: Duration) {
         self.draining.set(true);
         self.drain_begins.notify_all();
+        for outbox in self.outboxes.borrow().iter().filter_map(Weak::upgrade) {
+            outbox.end_input();
+        }
+        let all_ended = async {
+            loop {
+                let ended = self.connection_ended.notified();
+                if self.connections.get() == 0 {
+                    return;
+                }
+                ended.await;
+            }
+        };
+        if runtime::timeout(patience, all_ended).await.is_err() {
+            log::warn!(
+                "{} CQL connections are closed whose requests did not end, or whose clients took no answers, in {} s",
+                self.connections.get(),
+                patience.as_secs()
+            );
+        }
+    }
+
+    /// A connection has begun.
+    pub(crate) fn note_outbox(&self, outbox: &Rc<Outbox>) {
+        let mut outboxes = self.outboxes.borrow_mut();
+        if outboxes.len() == outboxes.capacity() {
+            outboxes.retain(|known| known.strong_count() > 0);
+        }
+        outboxes.push(Rc::downgrade(outbox));
     }
 }

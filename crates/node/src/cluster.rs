@@ -39,6 +39,7 @@ const OLD_REQUESTS_POLL: Duration = Duration::from_millis(2);
 
 /// Gives each request of another node to the crate whose verb it is.
 struct Door {
+    shared: Arc<Shared>,
     replica: ReplicaHandler,
     cluster: Rc<dyn Handler>,
 }
@@ -47,6 +48,10 @@ impl Handler for Door {
     fn handle(&self, request: Request<'_>) -> Reply {
         match request.verb {
             ::cluster::FIRST_VERB..=::cluster::LAST_VERB => self.cluster.handle(request),
+            // Who did not notice that the node ended takes it for up. What another shard has not finished nobody may read.
+            verb if verb < ::cluster::FIRST_VERB && !self.shared.have_met(Stage::Finished) => {
+                Reply::Err(RemoteError::failed("the node is starting"))
+            }
             verb if verb < ::cluster::FIRST_VERB => self.replica.handle(request),
             verb => Reply::Err(RemoteError::unknown_verb(verb)),
         }
@@ -61,7 +66,7 @@ impl Handler for Door {
 }
 
 /// Opens this shard's door for other nodes. The first shard chooses the port where any will do.
-pub(crate) async fn open_door(shared: &Shared, shard: &Rc<Shard>) -> Result<Option<Rc<Rpc>>, String> {
+pub(crate) async fn open_door(shared: &Arc<Shared>, shard: &Rc<Shard>) -> Result<Option<Rc<Rpc>>, String> {
     let config = &shared.config;
     let wanted = SocketAddr::new(config.listen_address, config.storage_port);
     let address = if runtime::shard() == ShardId(0) {
@@ -79,12 +84,7 @@ pub(crate) async fn open_door(shared: &Shared, shard: &Rc<Shard>) -> Result<Opti
         // Where every connection must be encrypted, nobody is listened to who does not.
         listen: is_plain.then_some(address),
         listen_tls: encryption.map(|_| SocketAddr::new(config.listen_address, config.ssl_storage_port)),
-        tls: encryption.map(|e| rpc::TlsFiles {
-            certificate: e.certificate.clone(),
-            key: e.key.clone(),
-            trust: e.trust.clone(),
-            verify_endpoint: e.verify_endpoint,
-        }),
+        tls: tls_files(config),
         compression: if compresses {
             vec![Compression::Lz4, Compression::Zstd]
         } else {
@@ -95,6 +95,7 @@ pub(crate) async fn open_door(shared: &Shared, shard: &Rc<Shard>) -> Result<Opti
         ..rpc::Config::new(&config.cluster_name, shared.host_id)
     };
     let door = Door {
+        shared: shared.clone(),
         replica: ReplicaHandler::new(shard.clone()),
         cluster: ::cluster::handler(),
     };
@@ -109,8 +110,18 @@ pub(crate) async fn open_door(shared: &Shared, shard: &Rc<Shard>) -> Result<Opti
     Ok(Some(rpc))
 }
 
+/// What TLS with other nodes needs, where there is any.
+pub(crate) fn tls_files(config: &Config) -> Option<rpc::TlsFiles> {
+    config.encryption.as_ref().map(|encryption| rpc::TlsFiles {
+        certificate: encryption.certificate.clone(),
+        key: encryption.key.clone(),
+        trust: encryption.trust.clone(),
+        verify_endpoint: encryption.verify_endpoint,
+    })
+}
+
 /// How other nodes are reached.
-fn reach(config: &Config) -> Reach {
+pub(crate) fn reach(config: &Config) -> Reach {
     let encryption = config.encryption.as_ref().map_or(Between::Nobody, |e| e.between);
     Reach {
         encryption: match encryption {
@@ -184,7 +195,8 @@ fn cluster_config(shared: &Shared) -> ::cluster::Config {
     }
 }
 
-/// Brings the node into its cluster. On shard 0, when every shard has its engine and its door.
+/// Brings the node into its cluster. On shard 0, when every shard has its engine and its door. Returns when the node and those of its peers that
+/// are there take each other for up: clients may be let in.
 pub(crate) async fn enter(shared: &Arc<Shared>, engine: &Rc<Engine>, rpc: &Rc<Rpc>) -> Result<Rc<Cluster>, String> {
     let listener = Rc::new(NodeListener {
         shared: shared.clone(),
@@ -197,10 +209,16 @@ pub(crate) async fn enter(shared: &Arc<Shared>, engine: &Rc<Engine>, rpc: &Rc<Rp
         .map_err(|e| e.to_string())?;
     engine.set_keeper(Rc::new(Keeper(cluster.clone())));
     drop(runtime::spawn(describe_members(shared.clone(), cluster.clone())));
+    let meeting = {
+        let cluster = cluster.clone();
+        runtime::spawn(async move { cluster.meet_peers().await })
+    };
     // What was under way when the node ended happens before clients see it; where most voters are away it goes on without.
-    if runtime::timeout(CATCH_UP_MAX, cluster.barrier()).await.is_err() {
+    let barrier = runtime::timeout(CATCH_UP_MAX, cluster.barrier());
+    if let Some(Err(_)) = shared.unless_failed(barrier).await {
         log::warn!("the metadata may not be the newest: no majority of its voters could be asked yet");
     }
+    let _ = shared.unless_failed(meeting).await;
     Ok(cluster)
 }
 
@@ -287,7 +305,9 @@ async fn describe_members(shared: Arc<Shared>, cluster: Rc<Cluster>) {
         if let Some(node) = metadata.topology.node(me) {
             shared.note_members(in_decimal(&node.tokens), node.state, peers);
         }
-        let now = serving(&metadata.topology);
+        let mut now = serving(&metadata.topology);
+        // Of who is new clients hear when it lets them in.
+        now.retain(|host, _| told.contains_key(host) || cluster.serves_clients(*host));
         tell_of_members(&told, &now);
         told = now;
         runtime::sleep(MEMBERS_POLL).await;
@@ -332,12 +352,34 @@ impl Listener for NodeListener {
         let Some(number) = view.topology.number(host) else {
             return;
         };
-        let native = view.topology.node(host).map(|node| node.native);
         for shard in 0..runtime::shard_count() {
             drop(runtime::submit_to(ShardId(shard), move || {
+                if let Some(rpc) = runtime::local::<Rpc>().filter(|_| is_live) {
+                    rpc.retry_now(host.0);
+                }
                 Coordinator::local().set_live(number, is_live);
-                if let (Some(server), Some(native)) = (runtime::local::<Server>(), native) {
-                    server.status_changed(is_live, native);
+            }));
+        }
+    }
+
+    fn liveness_taken(&self) -> Local<'_, ()> {
+        Box::pin(async {
+            // Messages between two shards arrive in order.
+            for shard in 0..runtime::shard_count() {
+                runtime::submit_to(ShardId(shard), || ()).await;
+            }
+        })
+    }
+
+    fn serves_clients(&self, host: HostId, serves: bool) {
+        let view: Arc<ClusterView> = self.engine.coordinator.view();
+        let Some(native) = view.topology.node(host).map(|node| node.native) else {
+            return;
+        };
+        for shard in 0..runtime::shard_count() {
+            drop(runtime::submit_to(ShardId(shard), move || {
+                if let Some(server) = runtime::local::<Server>() {
+                    server.status_changed(serves, native);
                 }
             }));
         }
@@ -356,6 +398,6 @@ impl Listener for NodeListener {
     }
 
     fn fatal(&self, reason: String) {
-        self.shared.fail(reason);
+        self.shared.fail_everywhere(reason);
     }
 }

@@ -56,6 +56,26 @@ pub(crate) fn host_id(workdir: &Path) -> Result<Uuid, String> {
     Ok(id)
 }
 
+/// Notes whether the node reaches others by TLS, for commands that are run while it is down: without TLS they would find nobody.
+pub(crate) fn note_encryption(workdir: &Path, is_encrypted: bool) -> Result<(), String> {
+    let path = encryption_note(workdir);
+    let noted = match (is_encrypted, fs::exists(&path)) {
+        (true, false) => write_durably(workdir, &path, b"other nodes are reached by TLS\n"),
+        (false, true) => fs::remove_file(&path),
+        _ => Ok(()),
+    };
+    noted.map_err(|e| format!("{}: {e}", path.display()))
+}
+
+/// Whether the node reached others by TLS when it ran last.
+pub(crate) fn was_encrypted(workdir: &Path) -> bool {
+    fs::exists(encryption_note(workdir))
+}
+
+fn encryption_note(workdir: &Path) -> std::path::PathBuf {
+    workdir.join("internode_tls")
+}
+
 /// Under which name a shard adds to counters: that of its last run, when it ended in order, else a new one. What was kept is used up by
 /// this, for good.
 pub(crate) fn take_counter_source(workdir: &Path, shard: u32) -> Result<[u8; 16], String> {

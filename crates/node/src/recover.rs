@@ -1,7 +1,9 @@
 //! `ceto recover-metadata`: gives up a lost majority of the metadata group, on a node that does not run.
 //!
 //! Without a confirmation it only tells what would be lost and what must be said. It holds the workdir as a node does, so it cannot meet a running
-//! one, and asks the voters that would be given up whether they live: while a majority of them can be had, there is nothing to give up.
+//! one, and asks the voters that would be given up whether they live: while a majority of them can be had, there is nothing to give up. It asks them as
+//! the node does, by TLS where the node's options say so; without those options it does not run on the workdir of a node that had them, for it
+//! would find nobody.
 
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -12,6 +14,8 @@ use ::cluster::{Lost, Prospect};
 use rpc::Rpc;
 use topology::HostId;
 
+use crate::cluster;
+use crate::config::Config;
 use crate::identity;
 
 /// Directory of the metadata in the workdir.
@@ -26,11 +30,12 @@ pub enum Recover {
     Follow,
 }
 
-/// Gives what is to be printed. Blocks.
+/// Gives what is to be printed. Blocks. `config` is that which the node is started with, as far as it says where its files are and how it reaches others.
 ///
 /// # Errors
 /// In words for the user. Nothing was changed then.
-pub fn recover_metadata(workdir: &Path, what: Recover, confirmation: Option<&str>) -> Result<String, String> {
+pub fn recover_metadata(config: &Config, what: Recover, confirmation: Option<&str>) -> Result<String, String> {
+    let workdir = config.workdir.as_path();
     if !runtime::fs::exists(workdir.join(METADATA_DIR)) {
         return Err(format!(
             "{}: no node that was ever in a cluster has this workdir",
@@ -38,10 +43,17 @@ pub fn recover_metadata(workdir: &Path, what: Recover, confirmation: Option<&str
         ));
     }
     let _lock = identity::lock(workdir, &[])?;
+    if identity::was_encrypted(workdir) && config.encryption.is_none() {
+        return Err(
+            "this node reaches others by TLS, and its server_encryption_options are not known here, so nobody could be asked. Give the --options-file (and \
+             --ssl-storage-port, if there is one) that the node is started with. Nothing was changed"
+                .to_owned(),
+        );
+    }
     let host_id = HostId(identity::host_id(workdir)?);
     let dir = workdir.join(METADATA_DIR);
     let prospect = ::cluster::prospect(&dir, host_id).map_err(|e| e.to_string())?;
-    let answering = answering(&prospect)?;
+    let answering = answering(config, &prospect)?;
     let Some(confirmation) = confirmation else {
         return Ok(describe(workdir, what, &prospect, &answering));
     };
@@ -64,26 +76,35 @@ pub fn recover_metadata(workdir: &Path, what: Recover, confirmation: Option<&str
 }
 
 /// Who of the nodes that would be given up answers.
-fn answering(prospect: &Prospect) -> Result<Vec<SocketAddr>, String> {
-    let found = Arc::new(Mutex::new(Vec::new()));
+fn answering(config: &Config, prospect: &Prospect) -> Result<Vec<SocketAddr>, String> {
+    let found = Arc::new(Mutex::new(Ok(Vec::new())));
     let (result, prospect) = (found.clone(), prospect.clone());
+    let rpc_config = rpc::Config {
+        tls: cluster::tls_files(config),
+        ..rpc::Config::new(&prospect.cluster_name, prospect.host_id.0)
+    };
+    let reach = cluster::reach(config);
     let options = runtime::Options {
         shards: 1,
         ..runtime::Options::default()
     };
     runtime::run(options, move |_| {
         let (result, prospect) = (result.clone(), prospect.clone());
+        let (rpc_config, reach) = (rpc_config.clone(), reach.clone());
         Box::pin(async move {
-            let config = rpc::Config::new(&prospect.cluster_name, prospect.host_id.0);
-            if let Ok(rpc) = Rpc::client(config) {
-                let alive = ::cluster::answering(&prospect, &rpc).await;
-                rpc.stop();
-                *result.lock().expect("nobody panics while holding the answer") = alive;
-            }
+            let answer = match Rpc::client(rpc_config) {
+                Ok(rpc) => {
+                    let alive = ::cluster::answering(&prospect, &rpc, &reach).await;
+                    rpc.stop();
+                    Ok(alive)
+                }
+                Err(error) => Err(format!("the other members cannot be asked: {error}")),
+            };
+            *result.lock().expect("nobody panics while holding the answer") = answer;
         })
     })
     .map_err(|e| e.to_string())?;
-    Ok(found.lock().expect("nobody panics while holding the answer").clone())
+    found.lock().expect("nobody panics while holding the answer").clone()
 }
 
 /// How many voters there would be, with this node.

@@ -33,6 +33,10 @@ const UNCOUNTED_BYTES: u64 = 48 << 20;
 const OLD_LOG_WAIT_MAX: Duration = Duration::from_secs(10);
 /// How long it waits until batches for several shards are finished.
 const BATCHES_WAIT_MAX: Duration = Duration::from_secs(10);
+/// How long it waits until the requests of clients are answered.
+const CLIENTS_WAIT_MAX: Duration = Duration::from_secs(5);
+/// How long it goes on answering other nodes, whose last requests may be on their way.
+const LAST_REQUESTS_WAIT: Duration = Duration::from_millis(50);
 
 pub(crate) async fn run(shared: Arc<Shared>) {
     if let Err(e) = live(&shared).await {
@@ -147,9 +151,6 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
         return Ok(());
     }
     let member = serve(shared, engine.clone(), rpc.clone(), memory / 10, terminated).await?;
-    if let Some(cluster) = &member {
-        cluster.hand_over().await;
-    }
     let mut drained = drain(shared, &engine, &shard).await;
     if drained.is_ok() {
         drained = identity::keep_counter_source(&config.workdir, id.0, engine.coordinator.counter_source());
@@ -254,7 +255,7 @@ async fn serve(
                 return Ok(None);
             }
         }
-        let port = |l: &runtime::net::TcpListener| l.local_addr().map_err(|e| e.to_string());
+        let port = |l: &runtime::net::ReservedAddress| l.local_addr().map_err(|e| e.to_string());
         options.address = port(&listeners.cql)?;
         options.shard_aware_address = listeners.shard_aware.as_ref().map(port).transpose()?;
         let bound = (options.address, options.shard_aware_address);
@@ -305,14 +306,24 @@ async fn serve(
         })
     }));
     runtime::set_local(server.clone());
+    if id == ShardId(0)
+        && let Err(e) = probe((cql, aware)).await
+    {
+        shared.fail(e);
+    }
     if !shared.meet(Stage::Serving).await {
         return Ok(None);
     }
-    drop(runtime::spawn(server.clone().accept(listeners.cql, false)));
-    if let Some(aware) = listeners.shard_aware {
-        drop(runtime::spawn(server.clone().accept(aware, true)));
+    if let Err(e) = server.open(listeners) {
+        shared.fail(e.to_string());
+    }
+    if !shared.meet(Stage::Opened).await {
+        return Ok(member);
     }
     if id == ShardId(0) {
+        if let Some(cluster) = &member {
+            cluster.open();
+        }
         if let (Some(doors), Some(cluster)) = (doors, &member) {
             doors.open(shared, &engine, cluster)?;
         }
@@ -323,8 +334,13 @@ async fn serve(
     if config.background_hog {
         drop(runtime::spawn_in(runtime::Group::BACKGROUND, hog()));
     }
-    terminated.await;
-    server.drain();
+    let _ = shared.unless_failed(terminated).await;
+    // The others begin no requests here any more before the first is refused.
+    if let Some(cluster) = &member {
+        cluster.leave().await;
+    }
+    shared.meet(Stage::Left).await;
+    server.drain(CLIENTS_WAIT_MAX).await;
     Ok(member)
 }
 
@@ -355,21 +371,25 @@ async fn bind_patiently<T>(mut bind: impl FnMut() -> std::io::Result<T>) -> std:
     }
 }
 
+/// All shards share a port, which would let a second node share it too: look first whether it is free.
+async fn probe((cql, aware): (SocketAddr, Option<SocketAddr>)) -> Result<(), String> {
+    for address in std::iter::once(cql).chain(aware).filter(|a| a.port() != 0) {
+        let listen = || runtime::net::TcpListener::bind(address, runtime::net::ListenOptions::default());
+        let probed = bind_patiently(listen).await;
+        probed.map_err(|e| format!("cannot listen for CQL on {address}: {e}"))?;
+    }
+    Ok(())
+}
+
 /// Where to listen: as configured; a port of 0 is chosen by shard 0 and then taken by all.
 async fn addresses(shared: &Shared) -> Option<(SocketAddr, Option<SocketAddr>)> {
     let config = &shared.config;
     let aware = config.shard_aware_port.map(|p| SocketAddr::new(config.rpc_address, p));
     let wanted = (SocketAddr::new(config.rpc_address, config.native_transport_port), aware);
     if runtime::shard() == ShardId(0) {
-        // All shards share the port, which would let a second node share it too: look first whether it is free.
-        for address in std::iter::once(wanted.0).chain(wanted.1).filter(|a| a.port() != 0) {
-            let probe =
-                bind_patiently(|| runtime::net::TcpListener::bind(address, runtime::net::ListenOptions::default()))
-                    .await;
-            if let Err(e) = probe {
-                shared.fail(format!("cannot listen for CQL on {address}: {e}"));
-                return None;
-            }
+        if let Err(e) = probe(wanted).await {
+            shared.fail(e);
+            return None;
         }
         return Some(wanted);
     }
@@ -437,8 +457,7 @@ async fn forget_old_log(shared: Arc<Shared>, shard: Rc<Shard>) {
 
 /// Puts everything into sstables, so that the next start has nothing to replay.
 async fn drain(shared: &Shared, engine: &Rc<Engine>, shard: &Rc<Shard>) -> Result<(), String> {
-    // Requests that were read before the doors closed get their answers.
-    runtime::sleep(Duration::from_millis(50)).await;
+    runtime::sleep(LAST_REQUESTS_WAIT).await;
     shard.commit().map_err(|e| e.to_string())?;
     // A batch that is not finished needs all shards, or the note of it that is in the log.
     let deadline = runtime::now() + BATCHES_WAIT_MAX;

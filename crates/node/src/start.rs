@@ -1,13 +1,14 @@
 //! Starting a node and waiting for its end.
 
 use std::collections::BTreeMap;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::time::Duration;
 
 use ::cluster::Metadata;
@@ -16,6 +17,7 @@ use query::engine::{NodeState, SharedStatements, kept_tables, load_schema, save_
 use query::system::{self, NodeInfo, PeerInfo};
 use query::{Engine, ddl};
 use replica::{CompactionControl, NotedBatches};
+use runtime::ShardId;
 use schema::Schema;
 use topology::{HostId, Topology, TopologyCommand};
 use types::Token;
@@ -48,7 +50,7 @@ pub(crate) struct Shared {
     pub(crate) old_log_is_gone: AtomicBool,
     pub(crate) compaction: Arc<CompactionControl>,
     pub(crate) noted_batches: Arc<NotedBatches>,
-    pub(crate) stages: [AtomicU32; 9],
+    pub(crate) stages: [AtomicU32; 11],
     pub(crate) failure: Mutex<Option<String>>,
     /// Where CQL and the shard-aware port listen, once shard 0 has bound them.
     pub(crate) addresses: Mutex<Option<(SocketAddr, Option<SocketAddr>)>>,
@@ -75,8 +77,23 @@ pub(crate) enum Stage {
     Bound,
     Entered,
     Serving,
+    Opened,
+    Left,
     Finishing,
     Drained,
+}
+
+/// Who waits on this shard while the node serves is told when it fails.
+struct Failing(runtime::Notify);
+
+impl Failing {
+    fn local() -> Rc<Self> {
+        runtime::local::<Self>().unwrap_or_else(|| {
+            let failing = Rc::new(Self(runtime::Notify::new()));
+            runtime::set_local(failing.clone());
+            failing
+        })
+    }
 }
 
 impl Shared {
@@ -91,6 +108,25 @@ impl Shared {
             runtime::sleep(Duration::from_micros(200)).await;
         }
         !self.failed()
+    }
+
+    /// Whether every shard has been here.
+    pub(crate) fn have_met(&self, stage: Stage) -> bool {
+        self.stages[stage as usize].load(Ordering::Acquire) >= self.config.smp
+    }
+
+    /// A future's output; None when the node fails before, or has failed.
+    pub(crate) async fn unless_failed<F: Future>(&self, future: F) -> Option<F::Output> {
+        let failing = Failing::local();
+        let mut future = pin!(future);
+        let mut told = pin!(failing.0.notified());
+        poll_fn(|context| {
+            if self.failed() || told.as_mut().poll(context).is_ready() {
+                return Poll::Ready(None);
+            }
+            future.as_mut().poll(context).map(Some)
+        })
+        .await
     }
 
     /// The cluster as it was known at the start, for the shards to begin with.
@@ -139,6 +175,14 @@ impl Shared {
         failure.get_or_insert(message);
     }
 
+    /// The node cannot go on while it serves: it drains.
+    pub(crate) fn fail_everywhere(&self, message: String) {
+        self.fail(message);
+        for shard in 0..runtime::shard_count() {
+            drop(runtime::submit_to(ShardId(shard), || Failing::local().0.notify_all()));
+        }
+    }
+
     pub(crate) fn failed(&self) -> bool {
         self.failure
             .lock()
@@ -160,6 +204,13 @@ pub fn embed(config: Config, main: Embedded) -> Result<(), String> {
 fn run(config: Config, embedded: Option<Embedded>) -> Result<(), String> {
     for warning in &config.warnings {
         log::warn!("{warning}");
+    }
+    if config.clock_wrong_by_s != 0 {
+        log::warn!(
+            "the clock of this node is wrong by {} s, as it was told to be",
+            config.clock_wrong_by_s
+        );
+        runtime::set_wall_clock_wrong_by(config.clock_wrong_by_s.saturating_mul(1_000_000));
     }
     let options = runtime::Options {
         shards: config.smp,
@@ -211,6 +262,7 @@ impl Prepared {
 fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Result<Prepared, String> {
     let lock = identity::lock(&config.workdir, &[&config.data_dir, &config.commitlog_dir])?;
     let host_id = identity::host_id(&config.workdir)?;
+    identity::note_encryption(&config.workdir, config.encryption.is_some())?;
     let schema_path = config.workdir.join("schema");
     let metadata = match embedded {
         Some(_) => None,

@@ -268,13 +268,14 @@ pub(crate) fn answer(hello: &Hello, host: &Host<'_>) -> Answer {
     }
     if hello.cluster_name != host.cluster_name {
         return Answer::Refused(format!(
-            "this node belongs to cluster \"{}\", not to \"{}\"",
+            "this node belongs to cluster \"{}\", and the one that connects to \"{}\": correct the cluster name (cluster_name) or the seeds of \
+             one of them",
             host.cluster_name, hello.cluster_name
         ));
     }
     if !hello.target_host.is_nil() && hello.target_host != host.host_id {
         return Answer::Refused(format!(
-            "this node is {}, not {}: the address belongs to another node now",
+            "at this address is node {}, and node {} was looked for",
             host.host_id, hello.target_host
         ));
     }
@@ -363,14 +364,17 @@ mod tests {
             (
                 "another cluster",
                 |hello| hello.cluster_name = "lake".to_owned(),
-                refused("this node belongs to cluster \"sea\", not to \"lake\""),
+                refused(
+                    "this node belongs to cluster \"sea\", and the one that connects to \"lake\": correct the cluster name \
+                     (cluster_name) or the seeds of one of them",
+                ),
             ),
             (
                 "another node",
                 |hello| hello.target_host = Uuid::from_u128(9),
                 refused(
-                    "this node is 00000000-0000-0000-0000-000000000002, not 00000000-0000-0000-0000-000000000009: the \
-                     address belongs to another node now",
+                    "at this address is node 00000000-0000-0000-0000-000000000002, and node \
+                     00000000-0000-0000-0000-000000000009 was looked for",
                 ),
             ),
             (

@@ -258,7 +258,9 @@ fn who_is_not_meant_refuses_with_the_reason() {
     let refused = |reason: &str| Err(RpcError::Refused(reason.to_owned()));
     assert_eq!(
         cluster.echo(0, 1),
-        refused("this node belongs to cluster \"sea\", not to \"lake\"")
+        refused(
+            "this node belongs to cluster \"sea\", and the one that connects to \"lake\": correct the cluster name (cluster_name) or the seeds of one of them"
+        )
     );
     let mut cluster = Cluster::new(3, &[1, 1], |_, _| {});
     let mut peer = cluster.peer(1);
@@ -269,7 +271,7 @@ fn who_is_not_meant_refuses_with_the_reason() {
     });
     assert_eq!(first, refused("this node has 1 shards, there is no shard 4"));
     assert!(
-        matches!(&second, Err(RpcError::Refused(reason)) if reason.contains("belongs to another node now")),
+        matches!(&second, Err(RpcError::Refused(reason)) if reason.contains("was looked for")),
         "{second:?}"
     );
     assert_eq!(cluster.service(1).ran.get(), 0);

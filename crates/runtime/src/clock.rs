@@ -9,6 +9,7 @@ use crate::sim::world;
 use std::cell::Cell;
 use std::ops::{Add, Sub};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A point on the monotonic clock: nanoseconds since an arbitrary start of this process (or of the simulation).
@@ -142,7 +143,15 @@ pub fn wall_clock_us() -> i64 {
 
 fn os_wall_clock_us() -> i64 {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since_epoch.as_micros()).unwrap_or(i64::MAX)
+    let true_us = i64::try_from(since_epoch.as_micros()).unwrap_or(i64::MAX);
+    true_us.saturating_add(WRONG_BY_US.load(Ordering::Relaxed))
+}
+
+static WRONG_BY_US: AtomicI64 = AtomicI64::new(0);
+
+/// Has the wall clock of this process be wrong by so much from now on: for tests of what a cluster makes of such a node.
+pub fn set_wall_clock_wrong_by(microseconds: i64) {
+    WRONG_BY_US.store(microseconds, Ordering::Relaxed);
 }
 
 fn os_now() -> Instant {

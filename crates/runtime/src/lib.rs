@@ -46,7 +46,7 @@ mod task;
 mod timer;
 
 pub use blocking::{jobs_max, offload, set_jobs_max, spawn_job};
-pub use clock::{Instant, now, wall_clock_us};
+pub use clock::{Instant, now, set_wall_clock_wrong_by, wall_clock_us};
 pub use executor::{
     Metrics, ShardId, local, metrics, set_local, shard, shard_count, should_yield, spawn, spawn_in, yield_now,
 };

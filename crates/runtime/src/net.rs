@@ -40,26 +40,80 @@ enum ListenerInner {
     Simulated(SimulatedListener),
 }
 
+/// An address that is chosen and not listened at yet: who connects is refused. Who listens there first has it: then [`Self::listen`] fails.
+pub struct ReservedAddress {
+    socket: ReservedSocket,
+    backlog: u32,
+}
+
+enum ReservedSocket {
+    Uring(OwnedFd),
+    Epoll(OwnedFd),
+    Simulated(SimulatedListener),
+}
+
+impl ReservedAddress {
+    /// Takes the address; port 0 takes a free one.
+    ///
+    /// # Errors
+    /// As the system says: the address is in use, is not ours, is not permitted.
+    pub fn bind(address: SocketAddr, options: ListenOptions) -> io::Result<Self> {
+        let socket = executor::with(|executor| match &executor.driver {
+            Driver::Uring(_) => socket::reserve(address, options.reuse_port, 0).map(ReservedSocket::Uring),
+            Driver::Epoll(_) => {
+                socket::reserve(address, options.reuse_port, libc::SOCK_NONBLOCK).map(ReservedSocket::Epoll)
+            }
+            Driver::Simulated(_) => {
+                SimulatedListener::reserve(address, options.reuse_port, options.backlog).map(ReservedSocket::Simulated)
+            }
+        })?;
+        Ok(Self {
+            socket,
+            backlog: options.backlog,
+        })
+    }
+
+    /// The address, with the port that was taken.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        match &self.socket {
+            ReservedSocket::Uring(socket) | ReservedSocket::Epoll(socket) => socket::local_address(socket.as_raw_fd()),
+            ReservedSocket::Simulated(listener) => Ok(listener.local_address()),
+        }
+    }
+
+    /// Listens there from now on.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn listen(self) -> io::Result<TcpListener> {
+        let inner = match self.socket {
+            ReservedSocket::Uring(socket) => {
+                socket::begin_to_listen(&socket, self.backlog)?;
+                ListenerInner::Uring(uring_net::Listener::new(socket))
+            }
+            ReservedSocket::Epoll(socket) => {
+                socket::begin_to_listen(&socket, self.backlog)?;
+                ListenerInner::Epoll(Source::new(Arc::new(socket))?)
+            }
+            ReservedSocket::Simulated(listener) => {
+                listener.begin_to_listen()?;
+                ListenerInner::Simulated(listener)
+            }
+        };
+        Ok(TcpListener(inner))
+    }
+}
+
 impl TcpListener {
     /// Listens at the address; port 0 takes a free one.
     ///
     /// # Errors
     /// As the system says: the address is in use, is not ours, is not permitted.
     pub fn bind(address: SocketAddr, options: ListenOptions) -> io::Result<Self> {
-        executor::with(|executor| match &executor.driver {
-            Driver::Uring(_) => {
-                let socket = socket::listen(address, options.reuse_port, options.backlog, 0)?;
-                Ok(Self(ListenerInner::Uring(uring_net::Listener::new(socket))))
-            }
-            Driver::Epoll(_) => {
-                let socket = socket::listen(address, options.reuse_port, options.backlog, libc::SOCK_NONBLOCK)?;
-                Ok(Self(ListenerInner::Epoll(Source::new(Arc::new(socket))?)))
-            }
-            Driver::Simulated(_) => {
-                let listener = SimulatedListener::bind(address, options.reuse_port, options.backlog)?;
-                Ok(Self(ListenerInner::Simulated(listener)))
-            }
-        })
+        ReservedAddress::bind(address, options)?.listen()
     }
 
     /// The address it listens at, with the port that was taken.

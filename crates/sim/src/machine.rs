@@ -79,6 +79,7 @@ pub(crate) fn node_config(setup: &Setup, shards: u32, address: SocketAddr) -> Co
     let workdir = PathBuf::from(WORKDIR);
     Config {
         background_hog: false,
+        clock_wrong_by_s: 0,
         data_dir: workdir.join("data"),
         commitlog_dir: workdir.join("commitlog"),
         workdir,

@@ -10,6 +10,8 @@
 //! | `Unreachable` | alive, by others' word or its own pings, but no ack came for `down_after` | no requests are sent; it is not replaced |
 //! | `Down` | no sign of life for `down_after` | no requests are sent; hints are written |
 //!
+//! A peer that is not up and pings is pinged at once, so that a node that comes back is up for the others as soon as they are for it.
+//!
 //! *Damping.* A peer becomes `Up` again after several acks in a row. It is two at first, and twice as many each time that it went down, up to
 //! `recovery_acks_max`; after `calm` without another fall it is two again. A node that was itself stopped (a paused process, a long system
 //! call) hears nothing from anybody; when a tick comes late, the time lost is not counted against the peers.
@@ -28,6 +30,8 @@ use crate::node::HostId;
 const OUTSTANDING_MAX: usize = 32;
 /// Indirect pings on behalf of others that are under way at once; further requests are not heeded, and their senders ask again.
 const RELAYS_MAX: usize = 256;
+/// How many times more often than usual a peer that shows signs of life is pinged at most.
+const HASTE_MAX: u32 = 5;
 /// Acks in a row that bring back a peer that fell once.
 const RECOVERY_ACKS_MIN: u32 = 2;
 
@@ -396,6 +400,18 @@ impl FailureDetector {
     pub fn on_ping(&mut self, from: HostId, seq: u64, now: Duration) {
         self.note_alive(from, now);
         self.send(from, Message::Ack { seq });
+        self.on_sign(from, now);
+    }
+
+    /// A peer that is not `Up` has said something: it is pinged at once, for it may have just come back.
+    pub fn on_sign(&mut self, from: HostId, now: Duration) {
+        let pause = self.config.interval / HASTE_MAX;
+        let is_due = |peer: &Peer| {
+            peer.status != Status::Up && peer.outstanding.back().is_none_or(|last| last.sent + pause <= now)
+        };
+        if self.peers.get(&from).is_some_and(is_due) {
+            self.send_ping(from, now, false);
+        }
     }
 
     /// An ack came. One that answers no ping of ours, or one too old, proves nothing.

@@ -315,6 +315,34 @@ fn who_says_goodbye_is_down_at_once_and_up_with_its_first_answer() {
 }
 
 #[test]
+fn a_node_that_comes_back_is_up_for_the_others_when_they_are_for_it() {
+    let mut network = Network::new(3, 5);
+    network.run(Duration::from_secs(2));
+    for number in 1..=2 {
+        let now = network.now;
+        let detector = network.detectors.get_mut(&host(number)).expect("it is there");
+        detector.on_goodbye(host(3), now);
+    }
+    network.silent.insert(host(3));
+    network.run(Duration::from_secs(5));
+    let hosts: BTreeSet<HostId> = (1..=3).map(host).collect();
+    let mut again = FailureDetector::new(FailureDetectorConfig::default(), host(3), 1 << 32, network.now);
+    again.set_peers(&hosts, network.now);
+    network.detectors.insert(host(3), again);
+    network.silent.remove(&host(3));
+    // Its ping, the ping that it is answered with, and the ack.
+    network.run(3 * Duration::from_millis(network.delay_ms_max) + MS);
+    for number in 1..=2 {
+        assert_eq!(
+            network.status(3, number),
+            Status::Up,
+            "node {number} waits for its own turn"
+        );
+        assert_eq!(network.status(number, 3), Status::Up);
+    }
+}
+
+#[test]
 fn a_refused_connection_has_helpers_asked_at_once() {
     let hosts: BTreeSet<HostId> = (1..=6).map(host).collect();
     let mut detector = FailureDetector::new(FailureDetectorConfig::default(), host(1), 0, Duration::ZERO);

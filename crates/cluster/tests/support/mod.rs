@@ -77,6 +77,8 @@ pub struct Seen {
     /// The rows that the node holds, and writes that it coordinates and that have not arrived.
     pub rows: RefCell<BTreeSet<u64>>,
     pub in_flight: Cell<u64>,
+    /// What clients of the node were told: who serves them, and who does not any more.
+    pub told_clients: RefCell<Vec<(HostId, bool)>>,
     last: RefCell<Option<Arc<Metadata>>>,
     tasks: RefCell<VecDeque<Task>>,
     waker: RefCell<Option<Waker>>,
@@ -99,6 +101,14 @@ impl Listener for Notes {
     }
 
     fn liveness(&self, _host: HostId, _is_live: bool) {}
+
+    fn liveness_taken(&self) -> Local<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn serves_clients(&self, host: HostId, serves: bool) {
+        self.0.told_clients.borrow_mut().push((host, serves));
+    }
 
     fn has_user_data(&self) -> Local<'_, bool> {
         Box::pin(std::future::ready(

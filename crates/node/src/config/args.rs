@@ -34,6 +34,9 @@ pub struct ServerArgs {
     /// Hold the node at an older level: a feature that it does not show to others. May be given several times.
     #[arg(long, hide = true, value_name = "FEATURE")]
     pub hold_back_feature: Vec<String>,
+    /// Seconds by which the node's clock is wrong, to test what a cluster makes of that; only with --developer-mode.
+    #[arg(long, hide = true, value_name = "SECONDS", allow_hyphen_values = true)]
+    pub clock_wrong_by: Option<i64>,
     /// Interface to the kernel: auto, io_uring or epoll [default: auto]
     #[arg(long, alias = "reactor-backend", value_name = "NAME")]
     pub backend: Option<String>,

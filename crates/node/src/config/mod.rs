@@ -57,6 +57,8 @@ pub struct Config {
     pub developer_mode: bool,
     /// Whether every shard is kept busy with a background task: for measurements only.
     pub background_hog: bool,
+    /// Seconds by which the clock is to be wrong, for tests.
+    pub clock_wrong_by_s: i64,
     /// Features of the release that the node does not show to others.
     pub held_back_features: Vec<String>,
     /// Address for other nodes.
@@ -233,6 +235,15 @@ fn resolve(
     let (commitlog_segment_size, commitlog_total_space) = commitlog_sizes(&mut options, smp, memory)?;
     let developer_mode = options.get("developer_mode", SWITCH, value::switch)?.unwrap_or(false);
     options.note("developer_mode", developer_mode);
+    let clock_wrong_by_s = args.clock_wrong_by.unwrap_or(0);
+    if clock_wrong_by_s != 0 && !developer_mode {
+        return Err(ConfigError::WrongValue {
+            option: "clock_wrong_by".to_owned(),
+            place: Place::CommandLine,
+            given: clock_wrong_by_s.to_string(),
+            expected: "--developer-mode beside it, for write timestamps follow the clock".to_owned(),
+        });
+    }
     let compaction_throughput = options.get("compaction_throughput", "a rate such as 64MiB/s, or 0", value::rate)?;
     options.note(
         "compaction_throughput",
@@ -259,6 +270,7 @@ fn resolve(
         memory,
         developer_mode,
         background_hog: args.background_hog,
+        clock_wrong_by_s,
         held_back_features: args.hold_back_feature.clone(),
         listen_address: network.listen,
         rpc_address: network.rpc,

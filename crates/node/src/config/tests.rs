@@ -388,6 +388,11 @@ fn unknown_and_wrong_options_are_refused_by_name() {
         ),
         (
             "",
+            "--clock-wrong-by -5",
+            "--clock-wrong-by: '-5' given, expected --developer-mode beside it, for write timestamps follow the clock",
+        ),
+        (
+            "",
             "--log-level loud",
             "--default-log-level: 'loud' given, expected off, error, warn, info, debug or trace",
         ),

@@ -112,8 +112,8 @@ pub(crate) fn set_option(fd: RawFd, level: libc::c_int, option: libc::c_int, val
     checked(unsafe { libc::setsockopt(fd, level, option, (&raw const value).cast(), length) }).map(drop)
 }
 
-/// A listening socket.
-pub(crate) fn listen(address: SocketAddr, reuse_port: bool, backlog: u32, flags: libc::c_int) -> io::Result<OwnedFd> {
+/// A socket that has the address and does not listen yet.
+pub(crate) fn reserve(address: SocketAddr, reuse_port: bool, flags: libc::c_int) -> io::Result<OwnedFd> {
     let socket = new_tcp(address, flags)?;
     let fd = socket.as_raw_fd();
     set_option(fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
@@ -126,9 +126,13 @@ pub(crate) fn listen(address: SocketAddr, reuse_port: bool, backlog: u32, flags:
     let raw = RawAddress::new(address);
     // SAFETY: the pointer and length describe `raw`, which lives through the call.
     checked(unsafe { libc::bind(fd, raw.pointer(), raw.length()) })?;
-    // SAFETY: plain numbers.
-    checked(unsafe { libc::listen(fd, libc::c_int::try_from(backlog).unwrap_or(libc::c_int::MAX)) })?;
     Ok(socket)
+}
+
+pub(crate) fn begin_to_listen(socket: &OwnedFd, backlog: u32) -> io::Result<()> {
+    let backlog = libc::c_int::try_from(backlog).unwrap_or(libc::c_int::MAX);
+    // SAFETY: plain numbers.
+    checked(unsafe { libc::listen(socket.as_raw_fd(), backlog) }).map(drop)
 }
 
 pub(crate) fn local_address(fd: RawFd) -> io::Result<SocketAddr> {

@@ -84,6 +84,7 @@ struct ListenerState {
     node: NodeId,
     address: SocketAddr,
     reuse_port: bool,
+    is_open: bool,
     backlog: usize,
     accepted: VecDeque<End>,
     waiting: Vec<Waker>,
@@ -167,9 +168,23 @@ impl Network {
         taken
     }
 
+    /// Whether somebody listens at an address who does not share it.
+    fn is_taken(&self, node: NodeId, address: SocketAddr, reuse_port: bool) -> bool {
+        let ip = address.ip();
+        let overlaps = |other: &ListenerState| {
+            other.node == node
+                && other.is_open
+                && other.address.port() == address.port()
+                && (other.address.ip() == ip || other.address.ip().is_unspecified() || ip.is_unspecified())
+                && !(other.reuse_port && reuse_port)
+        };
+        self.listeners.values().any(overlaps)
+    }
+
     fn listeners_at(&self, node: NodeId, target: SocketAddr) -> Vec<u64> {
         let matches = |listener: &ListenerState| {
             listener.node == node
+                && listener.is_open
                 && listener.address.port() == target.port()
                 && (listener.address.ip().is_unspecified() || listener.address.ip() == target.ip())
         };
@@ -525,7 +540,8 @@ pub(crate) struct SimulatedListener {
 }
 
 impl SimulatedListener {
-    pub(crate) fn bind(address: SocketAddr, reuse_port: bool, backlog: u32) -> io::Result<Self> {
+    /// A listener that refuses who connects until it begins to listen.
+    pub(crate) fn reserve(address: SocketAddr, reuse_port: bool, backlog: u32) -> io::Result<Self> {
         let (world, node) = world_and_node();
         let ip = address.ip();
         if !ip.is_unspecified() && !ip.is_loopback() && ip != address_of(node.id) {
@@ -536,13 +552,7 @@ impl SimulatedListener {
         if address.port() == 0 {
             address.set_port(network.free_port(node.id));
         }
-        let overlaps = |other: &ListenerState| {
-            other.node == node.id
-                && other.address.port() == address.port()
-                && (other.address.ip() == ip || other.address.ip().is_unspecified() || ip.is_unspecified())
-                && !(other.reuse_port && reuse_port)
-        };
-        if network.listeners.values().any(overlaps) {
+        if network.is_taken(node.id, address, reuse_port) {
             return Err(io::ErrorKind::AddrInUse.into());
         }
         let number = network.number();
@@ -550,6 +560,7 @@ impl SimulatedListener {
             node: node.id,
             address,
             reuse_port,
+            is_open: false,
             backlog: backlog.max(1) as usize,
             accepted: VecDeque::new(),
             waiting: Vec::new(),
@@ -561,6 +572,18 @@ impl SimulatedListener {
             incarnation: node.incarnation.get(),
             address,
         })
+    }
+
+    pub(crate) fn begin_to_listen(&self) -> io::Result<()> {
+        let world = world();
+        let mut network = world.network.borrow_mut();
+        let kept = "a listener is kept while it is open";
+        let reuse_port = network.listeners.get(&self.number).expect(kept).reuse_port;
+        if network.is_taken(self.node, self.address, reuse_port) {
+            return Err(io::ErrorKind::AddrInUse.into());
+        }
+        network.listeners.get_mut(&self.number).expect(kept).is_open = true;
+        Ok(())
     }
 
     pub(crate) fn local_address(&self) -> SocketAddr {

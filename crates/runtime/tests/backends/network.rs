@@ -1,7 +1,7 @@
 //! Sockets.
 
 use crate::on_every_backend;
-use runtime::net::{DetachedStream, ListenOptions, TcpListener, TcpStream};
+use runtime::net::{DetachedStream, ListenOptions, ReservedAddress, TcpListener, TcpStream};
 use runtime::{Elapsed, ShardId, spawn, submit_async_to, timeout};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr};
 use std::time::Duration;
@@ -259,6 +259,32 @@ fn connecting_to_nobody_and_binding_twice_are_errors() {
             refused,
             Some(std::io::ErrorKind::ConnectionRefused),
             "somebody listens at a closed port"
+        );
+    });
+}
+
+#[test]
+fn a_reserved_address_refuses_until_it_is_listened_at() {
+    on_every_backend(1, async |_| {
+        let reserve = |address| ReservedAddress::bind(address, ListenOptions::default()).expect("nobody listens there");
+        let reserved = reserve(ANY_PORT);
+        let address = reserved.local_addr().expect("a reserved address is known");
+        let early = TcpStream::connect(address).await.err().map(|error| error.kind());
+        assert_eq!(
+            early,
+            Some(std::io::ErrorKind::ConnectionRefused),
+            "a client came in before the door was open"
+        );
+        let late = reserve(address);
+        let listener = reserved.listen().expect("nobody listens there");
+        let client = spawn(TcpStream::connect(address));
+        listener.accept().await.expect("a client connects");
+        client.await.expect("the door is open");
+        let second = late.listen().err().map(|error| error.kind());
+        assert_eq!(
+            second,
+            Some(std::io::ErrorKind::AddrInUse),
+            "two listen who do not share"
         );
     });
 }

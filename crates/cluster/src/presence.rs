@@ -1,0 +1,153 @@
+//! How a node that comes and goes says so: nobody is sent to it too early, and nobody waits for it too long.
+//!
+//! **Coming.** A node that answers pings can take the requests of other nodes. It greets each member, who answers when it takes the node for up, on
+//! all its shards, and says whom else it takes for up. The node has *met its peers* when each member has answered and is up for the node too, or is
+//! down by the word of a member that serves. So whoever sees the node serve may stop the next one. A member of whom nobody knows anything is
+//! waited for, [`MEET_INTERVALS`] intervals of the failure detector at most. Once clients are let in, the node says that too: until then the others
+//! do not tell their clients of it.
+//!
+//! **Going.** A node that leaves says goodbye, and answers no more pings. The others answer when no shard of theirs begins requests to it any more. It
+//! goes on serving until then.
+
+use crate::features::{ORDERLY_START, ORDERLY_STOP};
+use crate::service::Cluster;
+use crate::wire::{self, Greeting, GreetingAnswer};
+use runtime::Instant;
+use std::rc::Rc;
+use std::time::Duration;
+use topology::HostId;
+
+/// For how many intervals of the failure detector a node that starts waits for peers of whom it knows nothing.
+const MEET_INTERVALS: u32 = 4;
+/// Between two greetings of a node that is not ready to answer.
+const GREETING_PAUSE: Duration = Duration::from_millis(50);
+/// How long a node that is greeted looks whether it takes the other for up, before it says no.
+const SEES_WAIT: Duration = Duration::from_secs(1);
+/// How long a node is given to hear that another serves clients; it is told again.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(1);
+
+impl Cluster {
+    /// Waits until this node and its peers take each other for up, as far as they are there; see the module. False when it goes on without
+    /// knowing that of some.
+    pub async fn meet_peers(self: &Rc<Self>) -> bool {
+        let deadline = runtime::now() + self.config.failure_detector.interval * MEET_INTERVALS;
+        if self.has_feature(ORDERLY_START) {
+            for host in self.others() {
+                drop(runtime::spawn(self.clone().greet(host, deadline)));
+            }
+        }
+        let has_met = loop {
+            let heard = self.peers.heard.notified();
+            if self.unmet().is_empty() {
+                break true;
+            }
+            if !self.wait_until(deadline, heard).await {
+                break false;
+            }
+        };
+        if !has_met {
+            let unmet: Vec<String> = self.unmet().iter().map(HostId::to_string).collect();
+            log::info!("it is not known whether these nodes are up: {}", unmet.join(", "));
+        }
+        self.listener.liveness_taken().await;
+        has_met
+    }
+
+    fn others(&self) -> Vec<HostId> {
+        let metadata = self.metadata();
+        let hosts = metadata.topology.members().map(|node| node.host_id);
+        hosts.filter(|host| *host != self.config.host_id).collect()
+    }
+
+    /// The members that may be alive and have not met this node yet.
+    fn unmet(&self) -> Vec<HostId> {
+        let greets = self.has_feature(ORDERLY_START);
+        let greeted = self.greeted.borrow();
+        let is_met = |host: &HostId| self.peers.is_live(*host) && (!greets || greeted.contains_key(host));
+        let is_known_down = |host: &HostId| {
+            !self.peers.has_spoken(*host)
+                && greeted
+                    .values()
+                    .any(|answer| answer.is_open && !answer.live.contains(host))
+        };
+        let mut others = self.others();
+        others.retain(|host| !is_met(host) && !is_known_down(host));
+        others
+    }
+
+    async fn greet(self: Rc<Self>, host: HostId, deadline: Instant) {
+        while runtime::now() < deadline && !self.is_stopping.get() {
+            let left = deadline - runtime::now();
+            if let Some(answer) = self.say(host, false, left).await.filter(|answer| answer.sees) {
+                self.greeted.borrow_mut().insert(host, answer);
+                self.peers.heard.notify_all();
+                return;
+            }
+            self.rest(GREETING_PAUSE).await;
+        }
+    }
+
+    async fn say(&self, host: HostId, is_open: bool, timeout: Duration) -> Option<GreetingAnswer> {
+        let peer = self.peers.peer(host)?;
+        let greeting = Greeting { is_open }.encode();
+        let answer = self.rpc.call(&peer, 0, wire::GREETING, greeting, timeout).await;
+        GreetingAnswer::decode(&answer.ok()?).ok()
+    }
+
+    /// A node that has just come greets this one.
+    pub(crate) async fn greeted_by(&self, from: HostId, greeting: Greeting) -> GreetingAnswer {
+        self.peers.on_greeting(from, greeting.is_open);
+        let deadline = runtime::now() + SEES_WAIT;
+        loop {
+            let heard = self.peers.heard.notified();
+            if greeting.is_open || self.peers.is_live(from) || !self.wait_until(deadline, heard).await {
+                break;
+            }
+        }
+        self.listener.liveness_taken().await;
+        GreetingAnswer {
+            sees: self.peers.is_live(from),
+            is_open: self.is_open.get(),
+            live: self.live(),
+        }
+    }
+
+    /// This node lets clients in, from now on: the others may tell theirs.
+    pub fn open(self: &Rc<Self>) {
+        self.is_open.set(true);
+        let cluster = self.clone();
+        drop(runtime::spawn(async move { cluster.say_open().await }));
+    }
+
+    /// Tells those of the living who have not been told that this node lets clients in.
+    pub(crate) async fn say_open(self: &Rc<Self>) {
+        if !self.is_open.get() || !self.has_feature(ORDERLY_START) {
+            return;
+        }
+        let mut untold = self.live();
+        untold.remove(&self.config.host_id);
+        untold.retain(|host| !self.told_open.borrow().contains(host));
+        let told: Vec<_> = untold
+            .into_iter()
+            .map(|host| {
+                let cluster = self.clone();
+                let says = async move { cluster.say(host, true, OPEN_TIMEOUT).await.is_some() };
+                (host, runtime::spawn(says))
+            })
+            .collect();
+        for (host, says) in told {
+            if says.await {
+                self.told_open.borrow_mut().insert(host);
+            }
+        }
+    }
+
+    /// Tells the others that this node is about to stop, if they know what that means: when this returns, they begin no requests to it any more, as
+    /// far as they answered in a second. Requests that clients make to this node are served as before, with the others' help.
+    pub async fn leave(&self) {
+        self.hand_over().await;
+        if self.has_feature(ORDERLY_STOP) && !self.peers.is_leaving.replace(true) {
+            self.peers.say_goodbye().await;
+        }
+    }
+}
