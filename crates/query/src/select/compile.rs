@@ -247,9 +247,8 @@ fn compile_point(
             Some(match c.kind {
                 ColumnKind::PartitionKey => PointSource::PartitionKey(c.position),
                 ColumnKind::Clustering => PointSource::Clustering(c.position),
-                ColumnKind::Regular if !c.cql_type.is_multi_cell() && !c.cql_type.is_counter() => {
-                    PointSource::Cell(c.id.0)
-                }
+                ColumnKind::Regular if c.cql_type.is_counter() => PointSource::Counter(c.id.0),
+                ColumnKind::Regular if !c.cql_type.is_multi_cell() => PointSource::Cell(c.id.0),
                 ColumnKind::Regular | ColumnKind::Static => return None,
             })
         })

@@ -38,7 +38,7 @@ pub struct SelectPlan {
     pub(crate) group_by: Vec<usize>,
     /// By column id: the position in `table.columns` of a column that is needed, or [`NOT_NEEDED`].
     pub(crate) by_id: Vec<u16>,
-    /// Present when one row is named and only plain columns are returned.
+    /// Present when one row is named and only columns of one value are returned.
     pub(crate) point: Option<Vec<PointSource>>,
     /// Present when other nodes may do parts of it.
     pub(crate) source: Option<Source>,
@@ -64,6 +64,8 @@ pub(crate) enum PointSource {
     Clustering(u16),
     /// Regular column id.
     Cell(u16),
+    /// Regular column id of a counter.
+    Counter(u16),
 }
 
 impl SelectPlan {

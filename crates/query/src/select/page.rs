@@ -528,6 +528,11 @@ fn set_columns(row: &mut Row, plan: &SelectPlan, live: LiveRow<'_>, now: u32) {
                     row.set_times(at, c.timestamp, i32::try_from(left).unwrap_or(i32::MAX));
                 }
             }
+            LiveColumn::Complex(elements) if plan.table.columns[at].cql_type.is_counter() => {
+                let counter = count(elements);
+                row.set(at, &counter.sum.to_be_bytes());
+                row.set_times(at, counter.written_at, 0);
+            }
             LiveColumn::Complex(elements) => {
                 row.set_with(at, |out| {
                     put_collection(out, &plan.table.columns[at].cql_type, elements)
@@ -537,13 +542,31 @@ fn set_columns(row: &mut Row, plan: &SelectPlan, live: LiveRow<'_>, now: u32) {
     }
 }
 
-/// Serialises the living elements of a multi-cell column as one value: a counter as the sum of what was added to it.
+/// A counter as clients see it.
+pub(super) struct Counter {
+    /// What was added to it in all.
+    pub(super) sum: i64,
+    /// The clock of the last addition.
+    pub(super) written_at: i64,
+}
+
+/// What the living elements of a counter come to.
+#[inline]
+pub(super) fn count(elements: LiveElements<'_>) -> Counter {
+    let nothing = Counter {
+        sum: 0,
+        written_at: i64::MIN,
+    };
+    elements.fold(nothing, |counter, (_, cell)| Counter {
+        sum: counter
+            .sum
+            .wrapping_add(cell.value.try_into().map_or(0, i64::from_be_bytes)),
+        written_at: counter.written_at.max(cell.timestamp),
+    })
+}
+
+/// Serialises the living elements of a multi-cell collection as one value.
 pub(crate) fn put_collection(out: &mut Vec<u8>, cql_type: &CqlType, elements: LiveElements<'_>) {
-    if cql_type.is_counter() {
-        let added = elements.map(|(_, cell)| cell.value.try_into().map_or(0, i64::from_be_bytes));
-        out.extend_from_slice(&added.fold(0, i64::wrapping_add).to_be_bytes());
-        return;
-    }
     let mut builder = CollectionBuilder::new(out);
     for (path, cell) in elements {
         match cql_type {
