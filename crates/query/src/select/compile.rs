@@ -39,6 +39,11 @@ pub fn compile_select(select: &Select, table: &Arc<Table>, scope: &mut Scope<'_>
         .as_ref()
         .map(|t| scope.term(t, "[per_partition_limit]", &CqlType::Int))
         .transpose()?;
+    let timeout = select
+        .timeout
+        .as_ref()
+        .map(|t| scope.term(t, "[timeout]", &CqlType::Duration))
+        .transpose()?;
     if per_partition_limit.is_some() && selection.is_aggregate() && select.group_by.is_empty() {
         return Err(QueryError::invalid(
             "PER PARTITION LIMIT is not allowed with aggregate queries.",
@@ -71,6 +76,7 @@ pub fn compile_select(select: &Select, table: &Arc<Table>, scope: &mut Scope<'_>
         restrictions,
         limit,
         per_partition_limit,
+        timeout,
         reversed,
         distinct: select.distinct,
         sorted,
