@@ -26,7 +26,7 @@ use replica::{BlockLimits, PartitionRead, PartitionReader, Shard, TableStore};
 use runtime::{Instant, ShardId};
 use schema::Table;
 use stdx::bytes::Reader;
-use topology::{Consistency, Replica, Requirement, WriteTargets};
+use topology::{Consistency, Replica, WriteTargets};
 use types::Token;
 
 use crate::message::{Addressed, Malformed, decode_mutations, encode_mutations, put_sized, sized};
@@ -122,13 +122,10 @@ impl Coordinator {
         let deadline = runtime::now() + self.timeouts.get().counter;
         let tally = || {
             let table = share.mutations.first().and_then(|(_, bytes)| Mutation::new(bytes));
-            let route = table.and_then(|m| view.route(m.table));
             Tally {
                 consistency: level,
                 received: 0,
-                block_for: route.map_or(1, |route| {
-                    Requirement::of(level, &route.factors, view.locality.local_datacenter()).block_for()
-                }),
+                block_for: table.map_or(1, |m| self.block_for(m.table, level)),
             }
         };
         let mut refused = String::new();

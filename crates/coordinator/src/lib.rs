@@ -49,7 +49,7 @@ use replica::Shard;
 use rpc::{Handler, Later, RemoteError, RemoteErrorKind, Reply, Request, Rpc, RpcError};
 use runtime::{Notify, ShardId};
 use schema::TableId;
-use topology::{Liveness, NodeNumber, Replica};
+use topology::{Consistency, Liveness, NodeNumber, Replica, Requirement};
 use uuid::Uuid;
 
 pub use self::paxos::{CasRead, CasRequest, Decision, Found, serial_read_level};
@@ -74,6 +74,8 @@ pub struct Timeouts {
     pub read: Duration,
     /// A read of many.
     pub range: Duration,
+    /// A statement that reads many partitions, as a whole.
+    pub scan: Duration,
     /// A write.
     pub write: Duration,
     /// An addition to counters.
@@ -89,6 +91,7 @@ impl Default for Timeouts {
         Self {
             read: Duration::from_secs(5),
             range: Duration::from_secs(10),
+            scan: Duration::from_secs(600),
             write: Duration::from_secs(2),
             counter: Duration::from_secs(5),
             cas_contention: Duration::from_secs(1),
@@ -286,6 +289,16 @@ impl Coordinator {
     pub async fn note_learned(&self) -> Result<(), String> {
         let noted = paxos_replica::write_notes(&self.shard).await;
         noted.map_err(|e| format!("what acceptors have learned could not be noted: {e}"))
+    }
+
+    /// How many replicas of a table's partition a level waits for.
+    #[must_use]
+    pub fn block_for(&self, table: TableId, level: Consistency) -> u16 {
+        self.with_view(|view| {
+            let here = view.locality.local_datacenter();
+            let route = view.route(table);
+            route.map_or(1, |route| Requirement::of(level, &route.factors, here).block_for())
+        })
     }
 
     /// Whether a node is believed to be alive.

@@ -5,7 +5,10 @@
 //! the outbox holds with one write. Nothing that is not committed ever reaches the outbox.
 
 use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::Poll;
 
 use cql_protocol::{
     ClusterEvent, Extensions, Framing, Limits, ProtocolVersion, Splitter, encode_wire, write_event, write_frame_error,
@@ -48,6 +51,9 @@ pub(crate) struct Outbox {
     filled: Notify,
     drained: Notify,
     closed: Cell<bool>,
+    /// The client ended the connection: it waits for no answers.
+    client_gone: Cell<bool>,
+    gone: Notify,
     /// The reader has ended: the writer ends when everything is sent.
     finishing: Cell<bool>,
     /// No further requests are to be read: the writer tells the socket, which wakes the reader.
@@ -63,6 +69,8 @@ impl Outbox {
             filled: Notify::new(),
             drained: Notify::new(),
             closed: Cell::new(false),
+            client_gone: Cell::new(false),
+            gone: Notify::new(),
             finishing: Cell::new(false),
             ends_input: Cell::new(false),
         })
@@ -109,8 +117,29 @@ impl Outbox {
         self.filled.notify_all();
     }
 
+    /// The result of a read that may take long; None, and the work is dropped, when the client is gone before.
+    pub(crate) async fn unless_gone<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let mut work = pin!(work);
+        let mut gone = pin!(self.gone.notified());
+        if self.client_gone.get() {
+            return None;
+        }
+        poll_fn(|context| match work.as_mut().poll(context) {
+            Poll::Ready(result) => Poll::Ready(Some(result)),
+            Poll::Pending => gone.as_mut().poll(context).map(|()| None),
+        })
+        .await
+    }
+
+    /// The client is gone.
+    fn abandon(&self) {
+        self.client_gone.set(true);
+        self.gone.notify_all();
+    }
+
     fn close(&self) {
         self.closed.set(true);
+        self.abandon();
         self.filled.notify_all();
         self.drained.notify_all();
     }
@@ -188,7 +217,14 @@ pub(crate) async fn run(server: &Rc<Server>, stream: TcpStream) {
         }
         let (result, filled) = reader.read(input).await;
         input = filled;
-        if !matches!(result, Ok(n) if n > 0) || outbox.closed.get() {
+        if !matches!(result, Ok(n) if n > 0) {
+            // A node that drains has ended the input itself, and its client waits for answers.
+            if !outbox.ends_input.get() {
+                outbox.abandon();
+            }
+            break;
+        }
+        if outbox.closed.get() {
             break;
         }
         let mut consumed = 0;
@@ -236,4 +272,39 @@ pub(crate) async fn run(server: &Rc<Server>, stream: TcpStream) {
     outbox.finishing.set(true);
     outbox.filled.notify_all();
     writing.await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use runtime::sim::Simulation;
+
+    use super::*;
+
+    #[test]
+    fn a_long_read_ends_when_its_client_is_gone_and_not_before() {
+        let mut sim = Simulation::new(1);
+        let node = sim.add_node(1);
+        sim.start(node, |_| {
+            Box::pin(async {
+                let outbox = Outbox::new();
+                let slow = || async {
+                    runtime::sleep(Duration::from_secs(60)).await;
+                    "rows"
+                };
+                assert_eq!(outbox.unless_gone(slow()).await, Some("rows"));
+                let leaving = outbox.clone();
+                drop(runtime::spawn(async move {
+                    runtime::sleep(Duration::from_secs(1)).await;
+                    leaving.abandon();
+                }));
+                let began = runtime::now();
+                assert_eq!(outbox.unless_gone(slow()).await, None, "somebody waits for the rows");
+                assert!(began.elapsed() < Duration::from_secs(2), "it was read on for nobody");
+                assert_eq!(outbox.unless_gone(slow()).await, None, "it was begun for nobody");
+            })
+        });
+        assert!(sim.run_until_ended(node, Duration::from_secs(300)), "it did not end");
+    }
 }

@@ -382,11 +382,16 @@ impl Connection {
                 .await;
             let mut out = Vec::new();
             connection.server.note_owner(&later);
-            let result = connection
-                .server
-                .engine
-                .execute(&later.prepared.plan, &later.run, &later.params)
-                .await;
+            let engine = &connection.server.engine;
+            let executed = engine.execute(&later.prepared.plan, &later.run, &later.params);
+            let result = match &*later.prepared.plan {
+                // A scan may take minutes, which nobody should work for without a reader.
+                Plan::Select(select) if !select.is_point() => match connection.outbox.unless_gone(executed).await {
+                    Some(result) => result,
+                    None => return,
+                },
+                _ => executed.await,
+            };
             connection.server.note_latency(&later);
             match result {
                 Ok(outcome) => {

@@ -5,7 +5,7 @@
 //! its id, check the consistency level, bind a random key that this shard owns, execute, and write the answer frame; after a
 //! batch the writes go to the commitlog and the shard turns to other work.
 //!
-//! Table `ks.cf ("KEY" blob PRIMARY KEY, "C0".."C4" blob)`; keys are sequence numbers of 8 bytes, values five fixed blobs of 34.
+//! Table `ks.cf ("KEY" blob PRIMARY KEY, "C0".."C4" blob)`; keys are sequence numbers of 8 bytes, values five fixed blobs of 34, or five counters.
 //! Reads and deletes find a table that was filled; writes begin with an empty one.
 
 mod report;
@@ -33,6 +33,9 @@ pub struct Options {
     /// Delete instead of reading.
     #[arg(long)]
     pub delete: bool,
+    /// The values are counters: writes add to them.
+    #[arg(long)]
+    pub counters: bool,
     /// Number of shards.
     #[arg(short = 'c', long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub smp: u32,

@@ -885,6 +885,9 @@ impl TermCompiler<'_, '_> {
 
 fn constant(literal: &Literal, receiver: &Receiver) -> Result<Operand, QueryError> {
     if literal.kind == LiteralKind::Null {
+        if receiver.cql_type.is_counter() {
+            return refuse("Invalid null value for counter increment/decrement".to_owned());
+        }
         return Ok(Operand::Null);
     }
     function::literal::constant(literal, &receiver.name, &receiver.cql_type)

@@ -185,6 +185,8 @@ struct Chunk {
     replicas: Box<[Replica]>,
     /// In order of tablets, counted from the chunk's first.
     transitions: Box<[(u16, Transition)]>,
+    /// The highest shard of each node that has a replica here, or will have.
+    highest_shards: Box<[Replica]>,
 }
 
 /// One tablet's replicas and transition, as they shall be.
@@ -376,13 +378,7 @@ impl TabletMap {
     #[must_use]
     pub fn on_shards(&self, shards: impl Fn(NodeNumber) -> u16) -> Option<Self> {
         let is_gone = |r: &Replica| r.shard >= shards(r.node).max(1);
-        let all = |t: &Tablet<'_>| {
-            t.replicas
-                .iter()
-                .chain(t.transition.map_or(&[][..], |t| &t.next))
-                .any(is_gone)
-        };
-        if !self.tablets().any(|t| all(&t)) {
+        if !self.chunks.iter().any(|chunk| chunk.highest_shards.iter().any(is_gone)) {
             return None;
         }
         let moved = |replicas: &[Replica]| -> ReplicaList {
@@ -499,6 +495,7 @@ impl Chunk {
             + size_of_val(&*self.ends)
             + size_of_val(&*self.replicas)
             + size_of_val(&*self.transitions)
+            + size_of_val(&*self.highest_shards)
             + spilled
     }
 }
@@ -538,7 +535,20 @@ impl ChunkBuilder {
     }
 
     fn finish(self) -> Chunk {
+        let moving = self.transitions.iter().flat_map(|(_, transition)| &transition.next);
+        // By the node's number: a chunk has thousands of replicas, and a map is changed often.
+        let mut highest: Vec<Option<Replica>> = Vec::new();
+        for replica in self.replicas.iter().chain(moving) {
+            let at = replica.node.index();
+            if highest.len() <= at {
+                highest.resize(at + 1, None);
+            }
+            if highest[at].is_none_or(|known| known.shard < replica.shard) {
+                highest[at] = Some(*replica);
+            }
+        }
         Chunk {
+            highest_shards: highest.into_iter().flatten().collect(),
             ends: self.ends.into(),
             replicas: self.replicas.into(),
             transitions: self.transitions.into(),

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use common::{Cluster, cluster};
 use topology::{
-    Load, PlacementError, Replica, Replication, TabletMap, check_racks, first_tablets, initial_tablet_count,
-    place_tablets, place_tablets_beside, ring_map,
+    Load, PlacementError, Replica, ReplicaList, Replication, Stage, TabletChange, TabletEdit, TabletMap, Transition,
+    check_racks, first_tablets, initial_tablet_count, place_tablets, place_tablets_beside, ring_map,
 };
 use types::Token;
 
@@ -567,7 +567,17 @@ fn on_fewer_shards_tablets_stand_on_those_that_are_left() {
     let cluster = cluster("a dc1 r1 shards=4\nb dc1 r1 shards=4");
     let keyspace = replication(&cluster, "SimpleStrategy replication_factor:2");
     let map = place_tablets(&cluster.topology, &keyspace, 16).expect("there are nodes");
-    assert_eq!(map.on_shards(|_| 4), None, "nothing is to change");
+    let asked = std::cell::Cell::new(0);
+    let four = |_| {
+        asked.set(asked.get() + 1);
+        4
+    };
+    assert_eq!(map.on_shards(four), None, "nothing is to change");
+    assert_eq!(
+        asked.get(),
+        2,
+        "a map in which nothing changes is looked at by node, not by replica"
+    );
     let first = map.tablets().next().expect("a tablet").replicas[0].node;
     let fewer = map
         .on_shards(|node| if node == first { 2 } else { 4 })
@@ -579,4 +589,28 @@ fn on_fewer_shards_tablets_stand_on_those_that_are_left() {
         }
     }
     assert_eq!(fewer.boundaries(), map.boundaries());
+
+    // A change that brings a tablet to a shard which the node has not, to begin with as the end of a move.
+    let mut moving = map.clone();
+    let tablet = map.tablets().last().expect("a tablet");
+    let mut next: ReplicaList = tablet.replicas.into();
+    next[0].shard = 9;
+    let edit = TabletEdit {
+        tablet: tablet.id,
+        replicas: tablet.replicas.into(),
+        transition: Some(Transition {
+            stage: Stage::Streaming,
+            next,
+            version: map.version() + 1,
+        }),
+    };
+    let change = TabletChange {
+        from_version: map.version(),
+        version: map.version() + 1,
+        edits: vec![edit],
+    };
+    moving.apply(&change).expect("it is of this map's version");
+    let fewer = moving.on_shards(|_| 4).expect("shard 9 is not there");
+    let transition = fewer.tablets().last().and_then(|t| t.transition.cloned());
+    assert_eq!(transition.map(|t| t.next[0].shard), Some(1));
 }

@@ -105,6 +105,7 @@ impl Cluster {
             timeouts: Timeouts {
                 read: timeout(options, "read_request_timeout", usual.read)?,
                 range: timeout(options, "range_request_timeout", usual.range)?,
+                scan: timeout(options, "scan_request_timeout", usual.scan)?,
                 write: timeout(options, "write_request_timeout", usual.write)?,
                 counter: timeout(options, "counter_write_request_timeout", usual.counter)?,
                 cas_contention: timeout(options, "cas_contention_timeout", usual.cas_contention)?,

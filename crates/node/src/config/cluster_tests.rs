@@ -17,6 +17,7 @@ seed_provider:
 storage_port: 7010
 read_request_timeout: 3s
 range_request_timeout_in_ms: 20000
+scan_request_timeout: 30m
 write_request_timeout: 500ms
 counter_write_request_timeout: 7000ms
 cas_contention_timeout_in_ms: 2000
@@ -45,6 +46,7 @@ fn the_defaults_are_a_node_alone_with_the_usual_ports_and_patience() {
     assert!(config.auto_bootstrap);
     assert_eq!(of_replicas(&config), [5_000, 10_000, 2_000, 60_000]);
     assert_eq!(config.timeouts.counter, Duration::from_secs(5));
+    assert_eq!(config.timeouts.scan, Duration::from_mins(10));
     assert_eq!(config.timeouts.cas_contention, Duration::from_secs(1));
     assert_eq!(config.request_timeout, Duration::from_secs(10));
     assert_eq!(config.internode_compression, Between::Nobody);
@@ -72,6 +74,7 @@ fn a_cassandra_yaml_says_the_cluster() {
     assert_eq!((config.storage_port, config.num_tokens), (7010, 8));
     assert_eq!(of_replicas(&config), [3_000, 20_000, 500, 120_000]);
     assert_eq!(config.timeouts.counter, Duration::from_secs(7));
+    assert_eq!(config.timeouts.scan, Duration::from_mins(30));
     assert_eq!(config.timeouts.cas_contention, Duration::from_secs(2));
     assert_eq!(config.request_timeout, Duration::from_secs(11));
     assert_eq!(config.internode_compression, Between::Datacenters);

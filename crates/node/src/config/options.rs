@@ -128,6 +128,7 @@ const SPELLINGS: &[(&str, &str, Unit)] = &[
     ("request_timeout", "request_timeout", Unit::Same),
     ("request_timeout_in_ms", "request_timeout", Unit::Milliseconds),
     ("rpc_address", "rpc_address", Unit::Same),
+    ("scan_request_timeout", "scan_request_timeout", Unit::Same),
     ("seed_provider", "seeds", Unit::Same),
     ("seeds", "seeds", Unit::Same),
     (

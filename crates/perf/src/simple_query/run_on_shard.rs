@@ -30,6 +30,7 @@ const MEETING_POLL: Duration = Duration::from_micros(200);
 /// The bench that all shards take part in.
 pub(super) struct Bench {
     workload: Workload,
+    counters: bool,
     shards: u32,
     partitions: u64,
     concurrency: u64,
@@ -53,6 +54,7 @@ impl Bench {
     pub(super) fn new(options: &Options, shards: u32) -> Self {
         Self {
             workload: options.workload(),
+            counters: options.counters,
             shards,
             partitions: options.partitions,
             concurrency: u64::from(options.concurrency),
@@ -101,7 +103,9 @@ impl Bench {
     /// None when another shard has failed.
     async fn measure(&self, engine: &Rc<Engine>) -> Result<Option<ShardResult>, String> {
         if runtime::shard() == ShardId(0) {
-            make_table(engine).await.map_err(|error| error.message())?;
+            make_table(engine, self.counters)
+                .await
+                .map_err(|error| error.message())?;
         }
         if !self.meet(Meeting::TableMade).await {
             return Ok(None);
@@ -172,8 +176,9 @@ impl Bench {
     }
 }
 
-async fn make_table(engine: &Rc<Engine>) -> Result<(), QueryError> {
-    let columns: String = (0..COLUMNS).map(|i| format!(", \"C{i}\" blob")).collect();
+async fn make_table(engine: &Rc<Engine>, counters: bool) -> Result<(), QueryError> {
+    let value_type = if counters { "counter" } else { "blob" };
+    let columns: String = (0..COLUMNS).map(|i| format!(", \"C{i}\" {value_type}")).collect();
     let statements = [
         "CREATE KEYSPACE ks WITH replication = {'class': 'NetworkTopologyStrategy', 'replication_factor': 1}"
             .to_owned(),
@@ -195,13 +200,16 @@ async fn make_table(engine: &Rc<Engine>) -> Result<(), QueryError> {
 }
 
 /// The statement measured, and the one that fills the table.
-fn statement_texts(workload: Workload) -> (String, String) {
+fn statement_texts(workload: Workload, counters: bool) -> (String, String) {
     let names: Vec<String> = (0..COLUMNS).map(|i| format!("\"C{i}\"")).collect();
     let value = |i: usize| format!("0x{}", format!("{:02x}", 0x8f - 16 * i).repeat(VALUE_BYTES));
     let assignments: Vec<String> = names
         .iter()
         .enumerate()
-        .map(|(i, name)| format!("{name} = {}", value(i)))
+        .map(|(i, name)| match counters {
+            true => format!("{name} = {name} + {}", i + 1),
+            false => format!("{name} = {}", value(i)),
+        })
         .collect();
     let (names, assignments) = (names.join(", "), assignments.join(", "));
     let write = format!("UPDATE ks.cf SET {assignments} WHERE \"KEY\" = ?");
@@ -229,7 +237,7 @@ struct Worker<'e> {
 
 impl<'e> Worker<'e> {
     fn new(engine: &'e Rc<Engine>, bench: &Bench) -> Result<Self, QueryError> {
-        let (measured, fill) = statement_texts(bench.workload);
+        let (measured, fill) = statement_texts(bench.workload, bench.counters);
         let statement = engine.prepare(&measured, None)?;
         let columns: Vec<ColumnSpec<'_>> = statement
             .columns

@@ -21,7 +21,13 @@ fn options(words: &str) -> Options {
 
 #[test]
 fn each_workload_does_all_its_operations_on_every_shard() {
-    for (words, name) in [("", "read"), ("--write", "write"), ("--delete", "delete")] {
+    for (words, name) in [
+        ("", "read"),
+        ("--write", "write"),
+        ("--delete", "delete"),
+        ("--counters", "read"),
+        ("--counters --write", "write"),
+    ] {
         let report =
             run(&options(&format!("{words} --smp 2 --operations 101"))).unwrap_or_else(|e| panic!("{name}: {e}"));
         let text = report.to_string();

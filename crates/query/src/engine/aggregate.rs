@@ -3,8 +3,8 @@
 //! An aggregate over a table or a range of tokens, without groups, is cut into spans of tokens ([`Coordinator::spread`]). Each shard that
 //! reads some is asked for its spans in steps: an answer has the finished spans' states, and how far the next one is. The states are joined
 //! in token order, so that what depends on the order of rows is what one scan would find. Every step has `range_request_timeout`
-//! to be answered in, however many there are, as each internal page has in Cassandra: a large table takes its time, and an error comes that
-//! long after the last progress.
+//! to be answered in, however many there are: a large table takes its time, and an error comes that long after the last progress. The
+//! statement as a whole has `scan_request_timeout`, or what it says itself; then, or when its client is gone, no shard is asked again.
 //!
 //! Who fails, or does not answer in its part of that time, is passed by: the spans go on at the next replica from where they were, and
 //! last of all here, by an ordinary read, whose error the client is told.
@@ -169,7 +169,7 @@ impl Engine {
         });
         self.hand_out_spans(&work, tasks.collect(), self.step_deadline());
         while work.left.get() > 0 && !work.is_over.get() {
-            work.changed.notified().await;
+            consumer.within(work.changed.notified()).await?;
         }
         if let Some(error) = work.error.take() {
             return Err(error);

@@ -253,8 +253,10 @@ pub fn check_batch<'p>(
             false => others = true,
         }
     }
-    let why = if counters && has_timestamp {
+    let why = if kind == BatchKind::Counter && has_timestamp {
         "Cannot provide custom timestamp for counter BATCH"
+    } else if counters && has_timestamp {
+        "Cannot provide custom timestamp for a BATCH containing counters"
     } else if kind == BatchKind::Counter && others {
         "Cannot include non-counter statement in a counter batch"
     } else if counters && others {
@@ -279,4 +281,70 @@ fn write_plan(
     *key_markers = plan.key_markers();
     *about = Some(plan.table.clone());
     Ok(Plan::Write(Arc::new(plan)))
+}
+
+/// Which statements are point reads: those that memory answers in one call.
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::ddl::{self, DdlContext};
+
+    fn schema() -> Schema {
+        let mut schema = Schema {
+            version: Uuid::nil(),
+            keyspaces: BTreeMap::new(),
+        };
+        for (number, text) in [
+            "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+            "CREATE TABLE ks.t (k int, c int, v int, w text, l list<int>, s int static, PRIMARY KEY (k, c))",
+            "CREATE TABLE ks.n (k int, c int, n counter, m counter, s counter static, PRIMARY KEY (k, c))",
+        ]
+        .iter()
+        .enumerate()
+        {
+            let statement = cql::parse(text).expect("the test's statements are CQL").statement;
+            let ctx = DdlContext {
+                keyspace: None,
+                now_us: 1,
+                new_id: Uuid::from_u128(number as u128 + 1),
+                nodes: &BTreeMap::from([("datacenter1".to_owned(), 1)]),
+            };
+            let changed = ddl::apply(&schema, &statement, &ctx).expect(text);
+            schema = changed.expect("it changes something").schema;
+        }
+        schema
+    }
+
+    #[test]
+    fn a_row_named_by_its_whole_key_is_read_in_one_call_whatever_single_values_are_asked_for() {
+        let schema = schema();
+        for (text, expected) in [
+            ("SELECT v, w, k, c FROM ks.t WHERE k = 1 AND c = 2", true),
+            ("SELECT v FROM ks.t WHERE k = ? AND c = ?", true),
+            ("SELECT v, l FROM ks.t WHERE k = 1 AND c = 2", false),
+            ("SELECT v, s FROM ks.t WHERE k = 1 AND c = 2", false),
+            ("SELECT v FROM ks.t WHERE k = 1", false),
+            ("SELECT v FROM ks.t WHERE k = 1 AND c IN (1, 2)", false),
+            ("SELECT writetime(v) FROM ks.t WHERE k = 1 AND c = 2", false),
+            ("SELECT sum(v) FROM ks.t WHERE k = 1 AND c = 2", false),
+            ("SELECT n, k, m FROM ks.n WHERE k = 1 AND c = 2", true),
+            ("SELECT n, s FROM ks.n WHERE k = 1 AND c = 2", false),
+            ("SELECT n FROM ks.n WHERE k = 1", false),
+            (
+                "SELECT n FROM ks.n WHERE k = 1 AND c = 2 AND m = 3 ALLOW FILTERING",
+                false,
+            ),
+            ("SELECT writetime(n) FROM ks.n WHERE k = 1 AND c = 2", false),
+        ] {
+            let compiled = compile(text, &schema, None).unwrap_or_else(|e| panic!("{text}: {e}"));
+            let Plan::Select(select) = &*compiled.plan else {
+                panic!("{text} is a SELECT")
+            };
+            assert_eq!(select.is_point(), expected, "{text}");
+        }
+    }
 }

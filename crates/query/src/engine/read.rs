@@ -14,7 +14,7 @@ use types::token::token_of;
 use super::plan::Plan;
 use super::{Engine, Execution, Params};
 use crate::restrict::Partitions;
-use crate::select::{Consumer, Flow, PageRequest, PointOutcome, Position, SelectPlan};
+use crate::select::{Consumer, Flow, PageRequest, Patience, PointOutcome, Position, SelectPlan, Waiting};
 use crate::{BindContext, QueryError, system};
 
 /// Bytes that one step of a read takes from each source.
@@ -84,6 +84,11 @@ impl Engine {
         let mut consumer = run.with(|ctx| Consumer::new(select, ctx, &request))?;
         let partitions = run.with(|ctx| select.restrictions.partition.partitions(&select.table, ctx))?;
         let local = system::is_virtual(select.table.id);
+        let waiting = self.patience(select, run, level)?;
+        let _waiting = waiting.map(|(patience, waiting)| {
+            consumer.set_patience(patience);
+            waiting
+        });
         if let Partitions::Tokens(from, to) = partitions
             && let Some(spread) = self.spread(select, params, &consumer, (from, to))?
         {
@@ -163,6 +168,22 @@ impl Engine {
             cells: consumer.out,
             paging_state,
         })
+    }
+
+    /// How long a statement goes on that reads many partitions, or all of one; None when its page ends it soon.
+    fn patience(
+        &self,
+        select: &SelectPlan,
+        run: &Execution,
+        level: Consistency,
+    ) -> Result<Option<(Patience, Waiting)>, QueryError> {
+        let own = run.with(|ctx| select.own_timeout(ctx))?;
+        if own.is_none() && !select.may_read_much() {
+            return Ok(None);
+        }
+        let limit = own.unwrap_or(self.coordinator.timeouts().scan);
+        let block_for = self.coordinator.block_for(select.table.id, level);
+        Ok(Some(Patience::new(limit, level, block_for)))
     }
 
     /// Answers a point read on the shard that owns its key: from memory, or from a file whose answer is then in memory.
@@ -439,7 +460,7 @@ pub(super) async fn consume_partition(
             Flow::PageFull | Flow::Done => return Ok(flow),
         }
         last = Some(block);
-        yield_if_due().await;
+        consumer.pause().await?;
     }
     match last {
         Some(block) => run.with(|ctx| consumer.end_partition(select, ctx, &block)),
@@ -466,7 +487,7 @@ pub(super) async fn consume_scan(
         if matches!(flow, Flow::PageFull | Flow::Done) {
             return Ok(flow);
         }
-        yield_if_due().await;
+        consumer.pause().await?;
     }
     Ok(Flow::Continue)
 }

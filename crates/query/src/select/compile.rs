@@ -39,6 +39,11 @@ pub fn compile_select(select: &Select, table: &Arc<Table>, scope: &mut Scope<'_>
         .as_ref()
         .map(|t| scope.term(t, "[per_partition_limit]", &CqlType::Int))
         .transpose()?;
+    let timeout = select
+        .timeout
+        .as_ref()
+        .map(|t| scope.term(t, "[timeout]", &CqlType::Duration))
+        .transpose()?;
     if per_partition_limit.is_some() && selection.is_aggregate() && select.group_by.is_empty() {
         return Err(QueryError::invalid(
             "PER PARTITION LIMIT is not allowed with aggregate queries.",
@@ -71,6 +76,7 @@ pub fn compile_select(select: &Select, table: &Arc<Table>, scope: &mut Scope<'_>
         restrictions,
         limit,
         per_partition_limit,
+        timeout,
         reversed,
         distinct: select.distinct,
         sorted,
@@ -247,9 +253,8 @@ fn compile_point(
             Some(match c.kind {
                 ColumnKind::PartitionKey => PointSource::PartitionKey(c.position),
                 ColumnKind::Clustering => PointSource::Clustering(c.position),
-                ColumnKind::Regular if !c.cql_type.is_multi_cell() && !c.cql_type.is_counter() => {
-                    PointSource::Cell(c.id.0)
-                }
+                ColumnKind::Regular if c.cql_type.is_counter() => PointSource::Counter(c.id.0),
+                ColumnKind::Regular if !c.cql_type.is_multi_cell() => PointSource::Cell(c.id.0),
                 ColumnKind::Regular | ColumnKind::Static => return None,
             })
         })

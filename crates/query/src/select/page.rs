@@ -18,7 +18,7 @@ use stdx::vint;
 use types::{CollectionBuilder, CqlType};
 
 use super::point::key_component;
-use super::{NOT_NEEDED, SelectPlan};
+use super::{NOT_NEEDED, Patience, SelectPlan};
 use crate::selection::AggregateState;
 use crate::term::Operand;
 use crate::{BindContext, Evaluated, QueryError, Row};
@@ -172,7 +172,14 @@ pub struct Consumer {
     clustering: Vec<u8>,
     /// Of a scan: only rows inside one of these count.
     pub(crate) row_slices: Option<Vec<ClusteringSlice>>,
+    /// Of a statement that may read much.
+    patience: Option<Patience>,
+    /// Blocks since the patience was asked.
+    blocks: u8,
 }
+
+/// After so many blocks the patience is asked at the latest.
+const BLOCKS_UNASKED_MAX: u8 = 64;
 
 fn evaluate_limit(operand: Option<&Operand>, what: &str, ctx: &BindContext<'_>) -> Result<u64, QueryError> {
     let Some(operand) = operand else { return Ok(u64::MAX) };
@@ -216,6 +223,8 @@ impl Consumer {
             sorted: plan.sorted.then(Vec::new),
             clustering: Vec::new(),
             row_slices: None,
+            patience: None,
+            blocks: 0,
         };
         if plan.sorted && u64::from(consumer.rows_max) < consumer.limit_left && page.rows.is_some() {
             return Err(QueryError::invalid(
@@ -233,6 +242,36 @@ impl Consumer {
             consumer.position = state.position;
         }
         Ok(consumer)
+    }
+
+    /// Has the read end when this says so.
+    pub(crate) fn set_patience(&mut self, patience: Patience) {
+        self.patience = Some(patience);
+    }
+
+    /// What comes of `work` that is done elsewhere, if it comes in time.
+    pub(crate) async fn within<T>(&self, work: impl Future<Output = T>) -> Result<T, QueryError> {
+        match &self.patience {
+            None => Ok(work.await),
+            Some(patience) => runtime::timeout(patience.left(), work)
+                .await
+                .map_err(|_| patience.timeout()),
+        }
+    }
+
+    /// Between two blocks: gives way to others when this task has run long enough, and ends a read whose time is up.
+    pub(crate) async fn pause(&mut self) -> Result<(), QueryError> {
+        let is_due = runtime::should_yield();
+        if is_due {
+            runtime::yield_now().await;
+        }
+        let Some(patience) = &self.patience else { return Ok(()) };
+        self.blocks += 1;
+        if is_due || self.blocks >= BLOCKS_UNASKED_MAX {
+            self.blocks = 0;
+            patience.check()?;
+        }
+        Ok(())
     }
 
     /// Where the read goes on, or begins.
@@ -528,6 +567,11 @@ fn set_columns(row: &mut Row, plan: &SelectPlan, live: LiveRow<'_>, now: u32) {
                     row.set_times(at, c.timestamp, i32::try_from(left).unwrap_or(i32::MAX));
                 }
             }
+            LiveColumn::Complex(elements) if plan.table.columns[at].cql_type.is_counter() => {
+                let counter = count(elements);
+                row.set(at, &counter.sum.to_be_bytes());
+                row.set_times(at, counter.written_at, 0);
+            }
             LiveColumn::Complex(elements) => {
                 row.set_with(at, |out| {
                     put_collection(out, &plan.table.columns[at].cql_type, elements)
@@ -537,13 +581,31 @@ fn set_columns(row: &mut Row, plan: &SelectPlan, live: LiveRow<'_>, now: u32) {
     }
 }
 
-/// Serialises the living elements of a multi-cell column as one value: a counter as the sum of what was added to it.
+/// A counter as clients see it.
+pub(super) struct Counter {
+    /// What was added to it in all.
+    pub(super) sum: i64,
+    /// The clock of the last addition.
+    pub(super) written_at: i64,
+}
+
+/// What the living elements of a counter come to.
+#[inline]
+pub(super) fn count(elements: LiveElements<'_>) -> Counter {
+    let nothing = Counter {
+        sum: 0,
+        written_at: i64::MIN,
+    };
+    elements.fold(nothing, |counter, (_, cell)| Counter {
+        sum: counter
+            .sum
+            .wrapping_add(cell.value.try_into().map_or(0, i64::from_be_bytes)),
+        written_at: counter.written_at.max(cell.timestamp),
+    })
+}
+
+/// Serialises the living elements of a multi-cell collection as one value.
 pub(crate) fn put_collection(out: &mut Vec<u8>, cql_type: &CqlType, elements: LiveElements<'_>) {
-    if cql_type.is_counter() {
-        let added = elements.map(|(_, cell)| cell.value.try_into().map_or(0, i64::from_be_bytes));
-        out.extend_from_slice(&added.fold(0, i64::wrapping_add).to_be_bytes());
-        return;
-    }
     let mut builder = CollectionBuilder::new(out);
     for (path, cell) in elements {
         match cql_type {

@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 use types::Token;
 use types::token::token_of;
 
+use super::page::count;
 use super::{PointSource, SelectPlan};
 use crate::restrict::{PartitionRestriction, partition_key_bytes};
 use crate::term::Operand;
@@ -188,11 +189,16 @@ impl SelectPlan {
         };
         let live = LiveRow::new(view, layout, deletion, now);
         let mut cells: SmallVec<[Option<&[u8]>; 32]> = SmallVec::from_elem(None, layout.len());
+        let mut counters: SmallVec<[(usize, [u8; 8]); 8]> = SmallVec::new();
         let mut any = live.has_live_marker();
         for (id, column) in live.columns() {
             any = true;
-            if let LiveColumn::Simple(c) = column {
-                cells[id] = Some(c.value);
+            match column {
+                LiveColumn::Simple(c) => cells[id] = Some(c.value),
+                LiveColumn::Complex(elements) if returns_counter(sources, id) => {
+                    counters.push((id, count(elements).sum.to_be_bytes()));
+                }
+                LiveColumn::Complex(_) => {}
             }
         }
         if !any {
@@ -201,6 +207,10 @@ impl SelectPlan {
         for source in sources {
             match *source {
                 PointSource::Cell(id) => put_cell(out, cells[usize::from(id)]),
+                PointSource::Counter(id) => {
+                    let counter = counters.iter().find(|(counted, _)| *counted == usize::from(id));
+                    put_cell(out, counter.map(|(_, sum)| &sum[..]));
+                }
                 PointSource::Clustering(i) => put_cell(out, components(clustering).nth(usize::from(i))),
                 PointSource::PartitionKey(i) => put_cell(out, key_component(&self.table, key, usize::from(i))),
             }
@@ -226,7 +236,7 @@ impl SelectPlan {
     ) -> Tombstone {
         let layout = &*self.table.layout;
         let ids = sources.iter().filter_map(|source| match source {
-            PointSource::Cell(id) => Some(*id),
+            PointSource::Cell(id) | PointSource::Counter(id) => Some(*id),
             PointSource::PartitionKey(_) | PointSource::Clustering(_) => None,
         });
         let ids: Vec<u16> = ids.collect();
@@ -267,6 +277,11 @@ impl SelectPlan {
         }
         deletion
     }
+}
+
+fn returns_counter(sources: &[PointSource], id: usize) -> bool {
+    let is_it = |source: &PointSource| matches!(source, PointSource::Counter(counter) if usize::from(*counter) == id);
+    sources.iter().any(is_it)
 }
 
 /// Component `i` of a serialised partition key.

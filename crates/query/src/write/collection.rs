@@ -9,8 +9,8 @@ use schema::Column;
 use types::{CollectionIter, CqlType, MapIter, timeuuid};
 
 use super::pack::{Packer, Times};
-use super::{Assignment, Change};
-use crate::{Evaluated, QueryError};
+use super::{Addend, Assignment, Change};
+use crate::{BindContext, Evaluated, QueryError};
 
 /// 2010-01-01T00:00:00Z in units of 100 ns since 1970: list positions of prepended elements are mirrored at it.
 const MIRROR_TICKS: i64 = 1_262_304_000 * 10_000_000;
@@ -101,6 +101,31 @@ fn split(column: &Column, value: &[u8], mut position: impl FnMut() -> Vec<u8>) -
     Ok(out)
 }
 
+/// What a statement adds to a counter in all; unset when none of its numbers is set.
+pub(super) fn sum(addends: &[Addend], ctx: &BindContext<'_>) -> Result<Evaluated<'static>, QueryError> {
+    let mut sum: Option<i64> = None;
+    for addend in addends {
+        let number = match addend.number.eval(ctx)? {
+            Evaluated::Unset => continue,
+            Evaluated::Null => return Err(QueryError::invalid("Invalid null value for counter increment")),
+            Evaluated::Value(v) => v.as_ref().try_into().map(i64::from_be_bytes),
+        };
+        let number = number.map_err(|_| QueryError::invalid("Expected 8 bytes to add to a counter"))?;
+        let number = match addend.is_negative {
+            false => number,
+            true => number.checked_neg().ok_or_else(|| {
+                QueryError::invalid(format!(
+                    "The negation of {number} overflows supported counter precision (signed 8 bytes integer)"
+                ))
+            })?,
+        };
+        sum = Some(sum.unwrap_or(0).wrapping_add(number));
+    }
+    Ok(sum.map_or(Evaluated::Unset, |sum| {
+        Evaluated::Value(sum.to_be_bytes().to_vec().into())
+    }))
+}
+
 /// The elements that one assignment of a multi-cell column writes.
 pub(super) fn pack_complex(
     packer: &Packer<'_>,
@@ -183,25 +208,10 @@ pub(super) fn pack_complex(
             Evaluated::Null => return Err(QueryError::invalid("Invalid null map key")),
             Evaluated::Unset => return Err(QueryError::invalid("Invalid unset map key")),
         },
-        (Change::Count { is_negative, .. }, value) => {
-            let Evaluated::Value(v) = value else {
-                return Err(QueryError::invalid("Invalid null value for counter increment"));
-            };
-            let number = v.as_ref().try_into().map(i64::from_be_bytes);
-            let number = number.map_err(|_| QueryError::invalid("Expected 8 bytes to add to a counter"))?;
-            let number = match is_negative {
-                false => number,
-                true => number.checked_neg().ok_or_else(|| {
-                    QueryError::invalid(format!(
-                        "The negation of {number} overflows supported counter precision (signed 8 bytes integer)"
-                    ))
-                })?,
-            };
-            out.elements.push(Element {
-                path: Vec::new(),
-                value: Some(number.to_be_bytes().to_vec()),
-            });
-        }
+        (Change::Count(_), Evaluated::Value(number)) => out.elements.push(Element {
+            path: Vec::new(),
+            value: Some(number.to_vec()),
+        }),
         (Change::PutAt { .. } | Change::TakeAt(_) | Change::Discard(_), value) => {
             out.elements = change_list(packer, assignment, column, value)?;
         }

@@ -9,7 +9,7 @@ use schema::{Column, ColumnKind, Table};
 use types::CqlType;
 
 use super::condition::{self, Conditions};
-use super::{Assignment, Change, ModificationKind, Target, WritePlan};
+use super::{Addend, Assignment, Change, ModificationKind, Target, WritePlan};
 use crate::QueryError;
 use crate::restrict::{self, PartitionRestriction, Restrictions, Scope, StatementKind};
 use crate::term::Operand;
@@ -244,9 +244,7 @@ fn collection<'c>(column: &'c Column, what: &str) -> Result<&'c CqlType, QueryEr
 }
 
 fn compile_assignment(a: &cql::ast::Assignment, scope: &mut Scope<'_>) -> Result<Assignment, QueryError> {
-    let name = match &a.target {
-        AstTarget::Column(c) | AstTarget::Element { column: c, .. } | AstTarget::Field { column: c, .. } => c,
-    };
+    let name = target_name(&a.target);
     let (at, column) = scope.column(name)?;
     let column = column.clone();
     if matches!(column.kind, ColumnKind::PartitionKey | ColumnKind::Clustering) {
@@ -256,16 +254,17 @@ fn compile_assignment(a: &cql::ast::Assignment, scope: &mut Scope<'_>) -> Result
     }
     let value_name = format!("value({name})");
     let change = match (&a.target, &a.operation) {
-        (AstTarget::Column(_), Operation::Set(_)) if column.cql_type.is_counter() => {
+        (AstTarget::Column(_), Operation::Set(term)) if column.cql_type.is_counter() => {
+            scope.term(term, name, &column.cql_type)?;
             return Err(QueryError::invalid(format!(
                 "Cannot set the value of counter column {name} (counters can only be incremented/decremented, not set)"
             )));
         }
         (AstTarget::Column(_), Operation::Add(term) | Operation::Subtract(term)) if column.cql_type.is_counter() => {
-            Change::Count {
+            Change::Count(vec![Addend {
                 number: scope.term(term, name, &column.cql_type)?,
                 is_negative: matches!(a.operation, Operation::Subtract(_)),
-            }
+            }])
         }
         (AstTarget::Column(_), Operation::Set(term)) => {
             let operand = scope.term(term, name, &column.cql_type)?;
@@ -284,6 +283,11 @@ fn compile_assignment(a: &cql::ast::Assignment, scope: &mut Scope<'_>) -> Result
         (AstTarget::Column(_), Operation::Add(term)) => {
             let t = collection(&column, &format!("{name} = {name} + {term}"))?.clone();
             Change::Append(scope.term(term, name, &t)?)
+        }
+        (AstTarget::Column(_), Operation::Prepend(term)) if !column.cql_type.is_collection() => {
+            return Err(QueryError::invalid(format!(
+                "Invalid operation ({name} = {term} + {name}) for non list column {name}"
+            )));
         }
         (AstTarget::Column(_), Operation::Prepend(term)) => {
             let t = collection(&column, &format!("{name} = {term} + {name}"))?.clone();
@@ -316,9 +320,12 @@ fn compile_assignment(a: &cql::ast::Assignment, scope: &mut Scope<'_>) -> Result
                 }
             }
         }
-        (AstTarget::Field { .. }, _) => {
+        (
+            AstTarget::Field { field, .. },
+            Operation::Set(term) | Operation::Add(term) | Operation::Subtract(term) | Operation::Prepend(term),
+        ) => {
             return Err(QueryError::invalid(format!(
-                "Invalid operation for non user-defined type column {name}"
+                "Invalid operation ({name}.{field} = {term}) for non-UDT column {name}"
             )));
         }
         (AstTarget::Element { key, .. }, _) => {
@@ -330,17 +337,50 @@ fn compile_assignment(a: &cql::ast::Assignment, scope: &mut Scope<'_>) -> Result
     Ok(assignment(scope, at, change))
 }
 
-/// Two changes of one column contradict each other, unless both change single elements.
-fn refuse_duplicates(assignments: &[Assignment], table: &Table) -> Result<(), QueryError> {
+/// Compiles the assignments of an UPDATE. Additions to one counter are one.
+fn compile_assignments(
+    assignments: &[cql::ast::Assignment],
+    scope: &mut Scope<'_>,
+) -> Result<Vec<Assignment>, QueryError> {
     for (i, a) in assignments.iter().enumerate() {
-        if assignments[..i].iter().any(|b| b.column == a.column) {
-            return Err(QueryError::Syntax(format!(
-                "Multiple incompatible setting of column {}",
-                table.columns[a.column].name
-            )));
+        let contradicts = |b: &cql::ast::Assignment| {
+            target_name(&a.target) == target_name(&b.target) && !(adds(a, scope.table) && adds(b, scope.table))
+        };
+        if assignments[..i].iter().any(contradicts) {
+            return Err(set_twice(target_name(&a.target)));
         }
     }
-    Ok(())
+    let mut out: Vec<Assignment> = Vec::with_capacity(assignments.len());
+    for a in assignments {
+        let mut new = compile_assignment(a, scope)?;
+        if let Change::Count(more) = &mut new.change
+            && let Some(Change::Count(addends)) = out.iter_mut().find(|b| b.column == new.column).map(|b| &mut b.change)
+        {
+            addends.append(more);
+            continue;
+        }
+        out.push(new);
+    }
+    Ok(out)
+}
+
+fn target_name(target: &AstTarget) -> &str {
+    match target {
+        AstTarget::Column(name) | AstTarget::Element { column: name, .. } | AstTarget::Field { column: name, .. } => {
+            name
+        }
+    }
+}
+
+/// Whether an assignment adds to a counter.
+fn adds(assignment: &cql::ast::Assignment, table: &Table) -> bool {
+    let name = target_name(&assignment.target);
+    matches!(assignment.operation, Operation::Add(_) | Operation::Subtract(_))
+        && table.columns.iter().any(|c| c.name == name && c.cql_type.is_counter())
+}
+
+fn set_twice(name: &str) -> QueryError {
+    QueryError::Syntax(format!("Multiple incompatible setting of column {name}"))
 }
 
 fn rows_target(table: &Table, restrictions: Restrictions) -> Result<(PartitionRestriction, Target), QueryError> {
@@ -377,12 +417,7 @@ pub fn compile_update(update: &Update, table: &Arc<Table>, scope: &mut Scope<'_>
     check_counter_attributes(table, &update.attributes)?;
     check_conditional(&conditions, table, &update.attributes)?;
     let times = attributes(&update.attributes, scope)?;
-    let assignments = update
-        .assignments
-        .iter()
-        .map(|a| compile_assignment(a, scope))
-        .collect::<Result<Vec<_>, _>>()?;
-    refuse_duplicates(&assignments, table)?;
+    let assignments = compile_assignments(&update.assignments, scope)?;
     let restrictions = restrict::compile(&update.relations, StatementKind::Update, scope)?;
     check_keys(&conditions, &restrictions, ModificationKind::Update)?;
     let only_statics = assignments
@@ -403,9 +438,7 @@ pub fn compile_update(update: &Update, table: &Arc<Table>, scope: &mut Scope<'_>
 }
 
 fn compile_removal(target: &AstTarget, scope: &mut Scope<'_>) -> Result<Assignment, QueryError> {
-    let name = match target {
-        AstTarget::Column(c) | AstTarget::Element { column: c, .. } | AstTarget::Field { column: c, .. } => c,
-    };
+    let name = target_name(target);
     let (at, column) = scope.column(name)?;
     let column = column.clone();
     if matches!(column.kind, ColumnKind::PartitionKey | ColumnKind::Clustering) {
@@ -453,7 +486,11 @@ pub fn compile_delete(delete: &Delete, table: &Arc<Table>, scope: &mut Scope<'_>
         .iter()
         .map(|t| compile_removal(t, scope))
         .collect::<Result<Vec<_>, _>>()?;
-    refuse_duplicates(&assignments, table)?;
+    for (i, a) in assignments.iter().enumerate() {
+        if assignments[..i].iter().any(|b| b.column == a.column) {
+            return Err(set_twice(&table.columns[a.column].name));
+        }
+    }
     let restrictions = restrict::compile(&delete.relations, StatementKind::Delete, scope)?;
     check_keys(&conditions, &restrictions, ModificationKind::Delete)?;
     let has_regular = assignments
@@ -489,22 +526,10 @@ pub fn compile_delete(delete: &Delete, table: &Arc<Table>, scope: &mut Scope<'_>
         }
         (restrictions.partition, Target::Statics)
     } else {
-        if restrictions.clustering.has_bounds() {
+        if !is_full {
             return Err(QueryError::invalid(
                 "Range deletions are not supported for specific columns",
             ));
-        }
-        if !restrictions.clustering.is_full(table) {
-            let missing: Vec<&str> = table
-                .clustering()
-                .skip(restrictions.clustering.prefix_columns())
-                .map(|c| c.name.as_str())
-                .collect();
-            return Err(QueryError::invalid(if restrictions.clustering.is_empty() {
-                format!("Some clustering keys are missing: {}", missing.join(", "))
-            } else {
-                "Range deletions are not supported for specific columns".to_owned()
-            }));
         }
         (restrictions.partition, row_or_rows(table, restrictions.clustering))
     };

@@ -105,8 +105,16 @@ pub(crate) enum Change {
     TakeAt(Operand),
     /// Removes every occurrence of some values from a list. Reads before it writes.
     Discard(Operand),
-    /// Adds to a counter, or takes from it.
-    Count { number: Operand, is_negative: bool },
+    /// Adds numbers to a counter, and takes others from it.
+    Count(Vec<Addend>),
+}
+
+/// A number to add to a counter.
+#[derive(Debug)]
+pub(crate) struct Addend {
+    pub(crate) number: Operand,
+    /// It is taken from the counter.
+    pub(crate) is_negative: bool,
 }
 
 impl Change {

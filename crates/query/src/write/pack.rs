@@ -6,7 +6,7 @@ use schema::{CellLayout, push_component};
 use smallvec::SmallVec;
 use types::token::{Token, token_of};
 
-use super::collection::{Elements, pack_complex};
+use super::collection::{Elements, pack_complex, sum};
 use super::{Assignment, Change, ListContents, TTL_MAX, Target, WriteClock, WritePlan};
 use crate::restrict::{PartitionRestriction, Partitions, partition_key_bytes};
 use crate::term::Operand;
@@ -86,7 +86,7 @@ impl WritePlan {
     /// Whether it adds to counters: what it packs is to be added, not written.
     pub fn counts(&self) -> bool {
         let mut assignments = self.statics.iter().chain(&self.regulars);
-        assignments.any(|a| matches!(a.change, Change::Count { .. }))
+        assignments.any(|a| matches!(a.change, Change::Count(_)))
     }
 
     /// The ids of the list columns that it must read.
@@ -385,8 +385,8 @@ impl<'p> Packer<'p> {
                 | Change::Remove(o)
                 | Change::Take(o)
                 | Change::TakeAt(o)
-                | Change::Discard(o)
-                | Change::Count { number: o, .. } => o.eval(self.ctx),
+                | Change::Discard(o) => o.eval(self.ctx),
+                Change::Count(addends) => sum(addends, self.ctx),
                 Change::Put { value, .. } | Change::PutAt { value, .. } => value.eval(self.ctx),
                 Change::Delete => Ok(Evaluated::Null),
             })

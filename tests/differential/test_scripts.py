@@ -1,0 +1,105 @@
+"""Conditional statements and counters get the same answers, and the same words when refused, as from Apache Cassandra.
+
+`NAME.cql` has the statements, one a line; `recorded/NAME.txt` has Cassandra's answers.
+
+pytest tests/differential/test_scripts.py                                  against the recorded answers
+pytest tests/differential/test_scripts.py --cassandra HOST:PORT --record   write them down again
+"""
+
+import contextlib
+import re
+from pathlib import Path
+
+import pytest
+from cassandra.query import SimpleStatement
+
+from differential import answers
+from differential.generate import KEYSPACE
+from harness import cql
+
+HERE = Path(__file__).parent
+FLUSH_EVERY = 7
+KILL_EVERY = 61
+SCRIPTS = pytest.mark.parametrize("script", ["conditional", "counters"])
+
+
+def statements_of(script):
+    lines = (HERE / f"{script}.cql").read_text().splitlines()
+    return [line for line in lines if not line.startswith("--")]
+
+
+def recorded(script):
+    return HERE / "recorded" / f"{script}.txt"
+
+
+def without_tables(session, script):
+    """The session, when none of the script's tables is left of another run."""
+    for table in sorted(set(re.findall(r"^CREATE TABLE (\w+)", "\n".join(statements_of(script)), re.M))):
+        session.execute(f"DROP TABLE IF EXISTS {table}")
+    return session
+
+
+def answer(session, statement):
+    """The rows, `ok`, or `error CODE` and the words of it; those of a syntax error are each server's own, and so is the list of a
+    function's signatures."""
+    try:
+        found = session.execute(SimpleStatement(statement, fetch_size=None))
+    except Exception as failure:
+        code, words = cql.error_of(failure)
+        words = words.partition(" (known type signatures")[0]
+        return [f"error {code:04x}" + ("" if code == cql.SYNTAX else f" {words}")]
+    if not found.column_names:
+        return ["ok"]
+    return [" | ".join(found.column_names)] + [" | ".join(answers.text(value) for value in row) for row in found]
+
+
+def compare(session, script, disturb=lambda number, session: session):
+    different = []
+    for number, (statement, expected) in enumerate(answers.read(recorded(script))):
+        session = disturb(number, session)
+        got = answer(session, statement)
+        if got != expected:
+            different.append(f"{statement}\n  expected {expected}\n  got      {got}")
+    assert not different, f"{len(different)} answers differ\n" + "\n".join(different[:10])
+
+
+@SCRIPTS
+def test_recorded_answers(request, script):
+    asked = statements_of(script)
+    if request.config.getoption("--record"):
+        cassandra = without_tables(request.getfixturevalue("cassandra"), script)
+        answers.write(recorded(script), [(statement, answer(cassandra, statement)) for statement in asked])
+        return
+    known = [statement for statement, _ in answers.read(recorded(script))]
+    assert known == asked, "the recorded answers are those of other statements"
+    compare(without_tables(request.getfixturevalue("session"), script), script)
+
+
+@SCRIPTS
+@pytest.mark.ceto_only("the harness flushes its own node")
+def test_recorded_answers_with_flushes_between(own_node, script):
+    """The same answers, whether the rows stand in memory, in sstables, or in both."""
+
+    def flush(number, session):
+        if number % FLUSH_EVERY == FLUSH_EVERY - 1:
+            own_node.nodetool("flush")
+        return session
+
+    with cql.cluster(own_node.server) as cluster:
+        compare(answers.fresh_session(cluster), script, flush)
+
+
+@SCRIPTS
+@pytest.mark.ceto_only("the harness kills its own node")
+def test_recorded_answers_with_kills_between(own_node, script):
+    """What was acknowledged stays, though the node is killed with -9 and restarted between the statements."""
+    with contextlib.ExitStack() as clusters:
+
+        def kill(number, session):
+            if number % KILL_EVERY != KILL_EVERY - 1:
+                return session
+            own_node.kill9()
+            own_node.start()
+            return clusters.enter_context(cql.cluster(own_node.server)).connect(KEYSPACE)
+
+        compare(answers.fresh_session(clusters.enter_context(cql.cluster(own_node.server))), script, kill)
