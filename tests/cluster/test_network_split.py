@@ -46,18 +46,17 @@ def test_a_node_is_cut_off(network, cluster, cut):
     ):
         majority.more(REQUESTS)
         minority.more(REQUESTS)
-        for witness in (majority, minority):
-            witness.phase("cut")
-        for source, target in cut:
-            network.cut(source, target)
-        minority.refused(REFUSALS)
-        majority.more(REQUESTS)
-        for witness in (majority, minority):
-            witness.phase("healed")
-        for source, target in cut:
-            network.heal(source, target)
-        minority.more(REQUESTS)
-        majority.more(REQUESTS)
+        steps = [
+            ("cut", network.cut, lambda: minority.refused(REFUSALS)),
+            ("healed", network.heal, lambda: minority.more(REQUESTS)),
+        ]
+        for phase, change, until in steps:
+            for witness in (majority, minority):
+                witness.phase(phase)
+            for source, target in cut:
+                change(source, target)
+            until()
+            majority.more(REQUESTS)
         accounts = {"majority": majority.finish(), "minority": minority.finish()}
     accounts["majority"].check()
     assert accounts["majority"].p99_ms("cut") < P99_MS_MAX, "a quorum waits for a node that is cut off"

@@ -31,6 +31,13 @@ impl Shard {
         self.add(name, help, &[], Value::Counter(count));
     }
 
+    /// Name, help and number of each.
+    fn count_all(&mut self, counts: impl IntoIterator<Item = (&'static str, &'static str, u64)>) {
+        for (name, help, count) in counts {
+            self.count(name, help, count);
+        }
+    }
+
     fn gauge(&mut self, name: &'static str, help: &'static str, value: u64) {
         self.add(name, help, &[], Value::Gauge(float(value)));
     }
@@ -178,9 +185,7 @@ fn coordinator(shard: &mut Shard, metrics: &Metrics) {
             metrics.cas_unknown,
         ),
     ];
-    for (name, help, count) in told {
-        shard.count(name, help, count);
-    }
+    shard.count_all(told);
 }
 
 fn storage(shard: &mut Shard, engine: &Engine) {
@@ -227,9 +232,7 @@ fn kept_writes(shard: &mut Shard, metrics: &hints::Metrics) {
             metrics.expired,
         ),
     ];
-    for (name, help, count) in told {
-        shard.count(name, help, count);
-    }
+    shard.count_all(told);
     shard.gauge(
         "hints_waiting_bytes",
         "Bytes of writes kept for replicas.",
@@ -264,9 +267,7 @@ fn machine(shard: &mut Shard) {
             metrics.messages_overflowed,
         ),
     ];
-    for (name, help, count) in told {
-        shard.count(name, help, count);
-    }
+    shard.count_all(told);
     let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     let help = "Processor time of the shard's thread, the kernel's part included, in microseconds.";
     shard.count("shard_cpu_time_us_total", help, micros(metrics.cpu_time));

@@ -88,9 +88,7 @@ impl Engine {
         (until, timeout): (Instant, Duration),
     ) -> Result<(AggregateState, Option<Place>), QueryError> {
         let mut consumer = run.with(|ctx| Consumer::new(select, ctx, &PageRequest::default()))?;
-        if !select.restrictions.clustering.is_empty() {
-            consumer.row_slices = Some(run.with(|ctx| select.restrictions.clustering.slices(&select.table, ctx))?);
-        }
+        run.with(|ctx| consumer.begin_scan(select, ctx))?;
         let (mut first, mut inside) = ((first_of(span.after), Vec::new()), None);
         if let Some(place) = &span.place {
             first = place.from.clone();

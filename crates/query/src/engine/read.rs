@@ -378,11 +378,7 @@ impl Engine {
                 }
             }
         }
-        consumer.row_slices = if select.restrictions.clustering.is_empty() {
-            None
-        } else {
-            Some(run.with(|ctx| select.restrictions.clustering.slices(&select.table, ctx))?)
-        };
+        run.with(|ctx| consumer.begin_scan(select, ctx))?;
         for tablet in &store.tablets {
             if tablet.range.to < start.0 || (tablet.range.after >= to && tablet.range.after.0 != i64::MIN) {
                 continue;

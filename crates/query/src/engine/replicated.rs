@@ -97,11 +97,7 @@ impl Engine {
                 }
             }
         }
-        consumer.row_slices = if select.restrictions.clustering.is_empty() {
-            None
-        } else {
-            Some(run.with(|ctx| select.restrictions.clustering.slices(&select.table, ctx))?)
-        };
+        run.with(|ctx| consumer.begin_scan(select, ctx))?;
         let before = |token: Token| Token(token.0.saturating_sub(1));
         let view = self.coordinator.view();
         for (after, end) in Coordinator::pieces(&view, select.table.id, before(start.0), to) {

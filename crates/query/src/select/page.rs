@@ -171,7 +171,7 @@ pub struct Consumer {
     sorted: Option<Vec<(Vec<u8>, usize)>>,
     clustering: Vec<u8>,
     /// Of a scan: only rows inside one of these count.
-    pub(crate) row_slices: Option<Vec<ClusteringSlice>>,
+    row_slices: Option<Vec<ClusteringSlice>>,
     /// Of a statement that may read much.
     patience: Option<Patience>,
     /// Blocks since the patience was asked.
@@ -242,6 +242,14 @@ impl Consumer {
             consumer.position = state.position;
         }
         Ok(consumer)
+    }
+
+    /// Begins a scan: of each partition, only rows in the slices of the statement count.
+    pub(crate) fn begin_scan(&mut self, plan: &SelectPlan, ctx: &BindContext<'_>) -> Result<(), QueryError> {
+        let clustering = &plan.restrictions.clustering;
+        let slices = || clustering.slices(&plan.table, ctx);
+        self.row_slices = (!clustering.is_empty()).then(slices).transpose()?;
+        Ok(())
     }
 
     /// Has the read end when this says so.
