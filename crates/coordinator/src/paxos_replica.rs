@@ -380,7 +380,7 @@ impl Row {
             ttl: self.ttl,
             expiry: now().saturating_add(self.ttl),
         };
-        let proposal_bytes = state.proposal.as_ref().map_or(0, Proposal::encoded_bytes);
+        let proposal_bytes = state.proposal.as_ref().map_or(0, Proposal::encoded_bytes_without_past);
         let is_whole = proposal_bytes <= WHOLE_BYTES_MAX;
         let is_written = |ballot: Ballot, had| ballot != had || is_whole && ballot != Ballot::NONE;
         let now_proposed = Summary::of(state).proposal;
@@ -403,7 +403,7 @@ impl Row {
             if is_proposal_written {
                 value.clear();
                 if let Some(proposal) = &state.proposal {
-                    proposal.encode(&mut value);
+                    proposal.encode_without_past(&mut value);
                 }
                 row.value(PROPOSAL, &value);
             }

@@ -6,8 +6,8 @@ use crate::{Ballot, Proposal};
 
 /// How many origins of earlier proposals a proposal names at most.
 pub const PAST_MAX: usize = 64;
-/// How far back it names them: longer than any statement waits to learn what became of its own.
-pub const PAST_US: i64 = 20_000_000;
+/// How far back it names them: more than twice as long as a statement usually waits to learn what became of its own. One that waits longer may not.
+pub const PAST_US: i64 = 5_000_000;
 
 /// What an acceptor says when it promises.
 #[derive(Clone, PartialEq, Eq, Debug)]
