@@ -741,8 +741,7 @@ impl<'r> Attempt<'r> {
             Short::Stale(reason) => {
                 let (view, deadline) = (Arc::clone(&self.group.view), self.request.deadline);
                 if self.coordinator.newer_view(&view, deadline).await.is_some() {
-                    self.group = self.coordinator.group(self.request)?;
-                    return Ok(());
+                    return self.regroup();
                 }
                 left = Duration::ZERO;
                 reason
@@ -752,7 +751,7 @@ impl<'r> Attempt<'r> {
             .coordinator
             .with_view(|view| view.version > self.group.view.version)
         {
-            self.group = self.coordinator.group(self.request)?;
+            self.regroup()?;
         }
         let rounds = (1 << self.shorts.min(16)).min(BACKOFF_ROUNDS_MAX);
         let most = (self.began.elapsed() * rounds).min(BACKOFF_MAX);
@@ -768,6 +767,17 @@ impl<'r> Attempt<'r> {
             });
         }
         runtime::sleep(pause).await;
+        Ok(())
+    }
+
+    /// Goes on with those who take part in the newest view of the cluster.
+    fn regroup(&mut self) -> Result<(), CoordinatorError> {
+        match self.coordinator.group(self.request) {
+            Ok(group) => self.group = group,
+            // That they are too few says that nothing happened, which is not known any more.
+            Err(error) if self.leader.may_happen() => return Err(self.unknown(&error.to_string())),
+            Err(error) => return Err(error),
+        }
         Ok(())
     }
 

@@ -77,17 +77,23 @@ impl Coordinator {
         self.count(|m| m.writes += 1);
         let mutations = Rc::new(mutations);
         let deadline = runtime::now() + self.timeouts.get().write;
+        let mut refused = None;
         loop {
             let view = self.view();
-            let mut write = self.begin(&view, &mutations, level)?;
+            let mut write = match (self.begin(&view, &mutations, level), refused) {
+                (Ok(write), _) => write,
+                // That too few live says that nothing was written, and some of it may be.
+                (Err(_), Some(refused)) => return Err(refused),
+                (Err(error), None) => return Err(error),
+            };
             write.send(all_or_nothing);
             let result = write.acknowledged(deadline, kind).await;
-            let is_stale = result.is_err() && write.is_stale;
+            let is_stale = write.is_stale;
             write.go_on(deadline);
-            if is_stale && self.newer_view(&view, deadline).await.is_some() {
-                continue;
+            match result {
+                Err(error) if is_stale && self.newer_view(&view, deadline).await.is_some() => refused = Some(error),
+                result => return result,
             }
-            return result;
         }
     }
 

@@ -113,3 +113,27 @@ fn versions_that_may_be_in_use_together_do_not_refuse_each_other() {
         assert_eq!(written, Ok(()), "a write by node {node}");
     }
 }
+
+#[test]
+fn a_write_of_which_something_may_be_done_is_not_called_unavailable_when_it_cannot_be_done_again() {
+    let mut cluster = with_a_stale_node();
+    let written = cluster.spawn(
+        0,
+        |node| async move { node.insert(b"key", 1, b"one", 10, QUORUM).await },
+    );
+    cluster.simulation.run_for(Duration::from_millis(100));
+    assert_eq!(
+        (refused(&cluster), written.borrow().is_none()),
+        (2, true),
+        "it waits for a newer view"
+    );
+    cluster.set_live(1, false);
+    cluster.set_live(2, false);
+    hears(&cluster, 0, 5, 5);
+    cluster.simulation.run_for(Duration::from_millis(100));
+    let written = written.take();
+    assert!(
+        matches!(written, Some(Err(CoordinatorError::WriteFailure { .. }))),
+        "the first node has it: {written:?}"
+    );
+}

@@ -185,6 +185,13 @@ fn a_logged_batch_that_does_not_fit_on_the_disk_fails_as_a_write() {
     play(&ClusterScenario::of_seed(8008), 8008);
 }
 
+/// The members changed while a statement whose proposal some had accepted tried again, and then too few of its replicas lived: it said that nothing
+/// had happened.
+#[test]
+fn a_statement_that_may_be_applied_is_not_called_unavailable_when_the_members_change() {
+    play(&ClusterScenario::of_seed(1_039_798_648), 1_039_798_648);
+}
+
 #[test]
 fn the_same_seed_gives_the_same_run_of_a_whole_cluster() {
     let scenario = ClusterScenario {
