@@ -446,13 +446,12 @@ fn remote(error: ReplicaError) -> RemoteError {
 }
 
 impl Handler for ReplicaHandler {
-    /// Writes carry their timestamps and promises their ballots, so that doing them again changes nothing. Additions would count twice, a truncation
-    /// would take what was written since, and a batch would be noted again when it has ended.
+    /// What changes data runs once. That writes have timestamps and promises ballots is not enough: behind a truncation a write that comes again
+    /// would bring its row back. Additions would count twice, a truncation would take what was written since, and a batch would be noted
+    /// again when it has ended.
     fn is_repeatable(&self, verb: u16) -> bool {
         let repeatable = [
-            Verb::Mutate,
             Verb::Read,
-            Verb::Paxos,
             Verb::BatchRemove,
             Verb::BatchKnown,
             Verb::Aggregate,

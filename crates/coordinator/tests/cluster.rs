@@ -164,3 +164,35 @@ fn an_acknowledged_write_survives_that_all_nodes_are_killed() {
     let read = cluster.on(1, |node| async move { node.select(b"key", QUORUM).await });
     assert_eq!(read, Ok(row(1, b"one")));
 }
+
+/// A write that came again once the table was truncated brought its row back.
+#[test]
+fn a_request_that_comes_again_behind_a_truncation_brings_nothing_back() {
+    for seed in 0..5 {
+        let mut cluster = Cluster::new(seed, Shape::default());
+        for (from, to) in (0..3).flat_map(|from| (0..3).map(move |to| (from, to))) {
+            let (from, to) = (cluster.id(from), cluster.id(to));
+            cluster.simulation.set_message_faults(from, to, 1_000_000, 0);
+        }
+        let all = Consistency::All;
+        let written = cluster.on(
+            0,
+            move |node| async move { node.insert(b"key", 1, b"one", 10, all).await },
+        );
+        assert_eq!(written, Ok(()), "seed {seed}");
+        let levels = (Consistency::Serial, all);
+        let swapped = cluster.on(0, move |node| async move {
+            node.swap(b"other", (0, 1), levels, SECOND).await
+        });
+        assert_eq!(swapped, Ok(Ok(())), "seed {seed}");
+        let id = cluster.table.id;
+        let truncated = cluster.on(1, move |node| async move { node.coordinator.truncate(id).await });
+        assert_eq!(truncated, Ok(()), "seed {seed}");
+        // Until everything has come again.
+        cluster.simulation.run_for(2 * SECOND);
+        for key in [&b"key"[..], b"other"] {
+            let read = cluster.on(2, move |node| async move { node.select(key, all).await });
+            assert_eq!(read, Ok(BTreeMap::new()), "seed {seed}: the table is empty");
+        }
+    }
+}
