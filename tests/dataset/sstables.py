@@ -4,6 +4,7 @@ python -m dataset.sstables COUNT FILE-Data.db...      compare the files together
 """
 
 import ipaddress
+import shutil
 import sys
 import time
 from decimal import Decimal
@@ -19,6 +20,17 @@ SCALARS = {
     "blob": lambda value: bytes.fromhex(value.removeprefix("0x")),
     "frozen<map<text, int>>": lambda value: tuple(sorted(value.items())),
 }
+
+
+def apart(files, directory):
+    """Copies of sstables, a directory for each: a table's files may stand in several places with the same numbers."""
+    copies = []
+    for file in files:
+        copies.append(directory / str(len(copies)))
+        copies[-1].mkdir()
+        for component in file.parent.glob(file.name.replace("-Data.db", "-*")):
+            shutil.copy(component, copies[-1])
+    return copies
 
 
 def dumped_rows(offline, data_file):

@@ -1,10 +1,10 @@
 """Cassandra's sstabledump finds the counters in our files, and a Cassandra node imports them and goes on counting."""
 
 import json
-import shutil
 
 import pytest
 
+from dataset import sstables
 from harness import cassandra, cql
 from harness.node import run_ceto
 
@@ -128,12 +128,7 @@ def test_our_dump_prints_the_counters(counted):
 
 def test_cassandra_imports_verifies_and_goes_on_counting(counted, tmp_path):
     files, expected = counted
-    directories = []
-    for file in files:
-        directories.append(tmp_path / str(len(directories)))
-        directories[-1].mkdir()
-        for component in file.parent.glob(file.name.replace("-Data.db", "-*")):
-            shutil.copy(component, directories[-1])
+    directories = sstables.apart(files, tmp_path)
     with cassandra.Cassandra() as node, cql.cluster(node.server) as cluster:
         session = cluster.connect()
         create(session)

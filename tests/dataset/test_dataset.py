@@ -1,6 +1,5 @@
 """Real rows go in by cqlsh and by Python, come back as they were, and Cassandra reads our files."""
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -64,13 +63,7 @@ def test_sstabledump_prints_the_rows(own_node, count):
 @needs_jars
 @pytest.mark.ceto_only("the files of a node that the harness started are read")
 def test_cassandra_imports_and_verifies_the_files(own_node, count, tmp_path):
-    directories = []
-    for file in flushed(own_node, count):
-        # One directory for each sstable: a table's files may stand in several places with the same numbers.
-        directories.append(tmp_path / str(len(directories)))
-        directories[-1].mkdir()
-        for component in file.parent.glob(file.name.replace("-Data.db", "-*")):
-            shutil.copy(component, directories[-1])
+    directories = sstables.apart(flushed(own_node, count), tmp_path)
     with cassandra.Cassandra() as node, cql.cluster(node.server) as cluster:
         session = cluster.connect()
         load.create(session)

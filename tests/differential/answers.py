@@ -1,5 +1,7 @@
 """What a server answers, as text, so that two servers can be compared and the answers of one be written down."""
 
+import contextlib
+
 from cassandra.query import SimpleStatement
 
 from differential.generate import KEYSPACE
@@ -18,13 +20,44 @@ def fresh_session(cluster):
     return session
 
 
-def answer(session, statement):
-    """The lines of the answer: rows, `ok`, or `error CODE`."""
+@contextlib.contextmanager
+def with_flushes(node, every):
+    """A new session, and what flushes the node before every so many statements: `disturb(number, session)` returns the session to use."""
+
+    def disturb(number, session):
+        if number % every == every - 1:
+            node.nodetool("flush")
+        return session
+
+    with cql.cluster(node.server) as cluster:
+        yield fresh_session(cluster), disturb
+
+
+@contextlib.contextmanager
+def with_kills(node, every):
+    """The same, but the node is killed with -9 and started again."""
+    with contextlib.ExitStack() as clusters:
+
+        def disturb(number, session):
+            if number % every != every - 1:
+                return session
+            node.kill9()
+            node.start()
+            return clusters.enter_context(cql.cluster(node.server)).connect(KEYSPACE)
+
+        yield fresh_session(clusters.enter_context(cql.cluster(node.server))), disturb
+
+
+def refusal(failure):
+    return [f"error {cql.error_of(failure)[0]:04x}"]
+
+
+def answer(session, statement, refused=refusal):
+    """The lines of the answer: rows, `ok`, or what `refused` makes of the failure."""
     try:
         found = session.execute(SimpleStatement(statement, fetch_size=None))
     except Exception as failure:
-        code, _ = cql.error_of(failure)
-        return [f"error {code:04x}"]
+        return refused(failure)
     if not found.column_names:
         return ["ok"]
     return [" | ".join(found.column_names)] + [" | ".join(text(value) for value in row) for row in found]

@@ -5,15 +5,13 @@ pytest tests/differential --cassandra HOST:PORT            and, side by side, on
 pytest tests/differential --cassandra HOST:PORT --record   write the answers down again
 """
 
-import contextlib
 import os
 from pathlib import Path
 
 import pytest
 
 from differential import answers
-from differential.generate import KEYSPACE, Generator
-from harness import cql
+from differential.generate import Generator
 
 FLUSH_EVERY = 9
 KILL_EVERY = 21
@@ -61,31 +59,16 @@ def test_recorded_answers(request, seed):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_recorded_answers_with_flushes_between(own_node, seed):
     """The same answers, whether the rows stand in memory, in sstables, or in both."""
-
-    def flush(number, session):
-        if number % FLUSH_EVERY == FLUSH_EVERY - 1:
-            own_node.nodetool("flush")
-        return session
-
-    with cql.cluster(own_node.server) as cluster:
-        compare(answers.fresh_session(cluster), answers.read(RECORDED / f"{seed}.txt"), flush)
+    with answers.with_flushes(own_node, FLUSH_EVERY) as (session, flush):
+        compare(session, answers.read(RECORDED / f"{seed}.txt"), flush)
 
 
 @pytest.mark.ceto_only("the harness kills its own node")
 @pytest.mark.parametrize("seed", SEEDS[::4])
 def test_recorded_answers_with_kills_between(own_node, seed):
     """The same answers, though the node is killed with -9 and restarted between the statements."""
-    with contextlib.ExitStack() as clusters:
-
-        def kill(number, session):
-            if number % KILL_EVERY != KILL_EVERY - 1:
-                return session
-            own_node.kill9()
-            own_node.start()
-            return clusters.enter_context(cql.cluster(own_node.server)).connect(KEYSPACE)
-
-        first = answers.fresh_session(clusters.enter_context(cql.cluster(own_node.server)))
-        compare(first, answers.read(RECORDED / f"{seed}.txt"), kill)
+    with answers.with_kills(own_node, KILL_EVERY) as (session, kill):
+        compare(session, answers.read(RECORDED / f"{seed}.txt"), kill)
 
 
 @pytest.mark.parametrize("seed", range(FIRST, LAST))

@@ -6,15 +6,12 @@ pytest tests/differential/test_scripts.py                                  again
 pytest tests/differential/test_scripts.py --cassandra HOST:PORT --record   write them down again
 """
 
-import contextlib
 import re
 from pathlib import Path
 
 import pytest
-from cassandra.query import SimpleStatement
 
 from differential import answers
-from differential.generate import KEYSPACE
 from harness import cql
 
 HERE = Path(__file__).parent
@@ -39,18 +36,15 @@ def without_tables(session, script):
     return session
 
 
+def refusal(failure):
+    """`error CODE` and the words of it; those of a syntax error are each server's own, and so is the list of a function's signatures."""
+    code, words = cql.error_of(failure)
+    words = words.partition(" (known type signatures")[0]
+    return [f"error {code:04x}" + ("" if code == cql.SYNTAX else f" {words}")]
+
+
 def answer(session, statement):
-    """The rows, `ok`, or `error CODE` and the words of it; those of a syntax error are each server's own, and so is the list of a
-    function's signatures."""
-    try:
-        found = session.execute(SimpleStatement(statement, fetch_size=None))
-    except Exception as failure:
-        code, words = cql.error_of(failure)
-        words = words.partition(" (known type signatures")[0]
-        return [f"error {code:04x}" + ("" if code == cql.SYNTAX else f" {words}")]
-    if not found.column_names:
-        return ["ok"]
-    return [" | ".join(found.column_names)] + [" | ".join(answers.text(value) for value in row) for row in found]
+    return answers.answer(session, statement, refusal)
 
 
 def compare(session, script, disturb=lambda number, session: session):
@@ -79,27 +73,13 @@ def test_recorded_answers(request, script):
 @pytest.mark.ceto_only("the harness flushes its own node")
 def test_recorded_answers_with_flushes_between(own_node, script):
     """The same answers, whether the rows stand in memory, in sstables, or in both."""
-
-    def flush(number, session):
-        if number % FLUSH_EVERY == FLUSH_EVERY - 1:
-            own_node.nodetool("flush")
-        return session
-
-    with cql.cluster(own_node.server) as cluster:
-        compare(answers.fresh_session(cluster), script, flush)
+    with answers.with_flushes(own_node, FLUSH_EVERY) as (session, flush):
+        compare(session, script, flush)
 
 
 @SCRIPTS
 @pytest.mark.ceto_only("the harness kills its own node")
 def test_recorded_answers_with_kills_between(own_node, script):
     """What was acknowledged stays, though the node is killed with -9 and restarted between the statements."""
-    with contextlib.ExitStack() as clusters:
-
-        def kill(number, session):
-            if number % KILL_EVERY != KILL_EVERY - 1:
-                return session
-            own_node.kill9()
-            own_node.start()
-            return clusters.enter_context(cql.cluster(own_node.server)).connect(KEYSPACE)
-
-        compare(answers.fresh_session(clusters.enter_context(cql.cluster(own_node.server))), script, kill)
+    with answers.with_kills(own_node, KILL_EVERY) as (session, kill):
+        compare(session, script, kill)

@@ -30,6 +30,13 @@ struct Network {
 }
 
 impl Network {
+    /// All others hear a node's goodbye.
+    fn hears_goodbye(&mut self, leaving: u16) {
+        let now = self.now;
+        let others = self.detectors.iter_mut().filter(|(id, _)| **id != host(leaving));
+        others.for_each(|(_, detector)| detector.on_goodbye(host(leaving), now));
+    }
+
     fn new(nodes: u16, seed: u64) -> Self {
         let hosts: BTreeSet<HostId> = (1..=nodes).map(host).collect();
         let mut detectors = BTreeMap::new();
@@ -293,11 +300,9 @@ fn old_and_forged_answers_prove_nothing() {
 fn who_says_goodbye_is_down_at_once_and_up_with_its_first_answer() {
     let mut network = Network::new(3, 5);
     network.run(Duration::from_secs(2));
+    network.hears_goodbye(3);
     for number in 1..=2 {
-        let now = network.now;
-        let detector = network.detectors.get_mut(&host(number)).expect("it is there");
-        detector.on_goodbye(host(3), now);
-        assert_eq!(detector.status(host(3)), Some(Status::Down));
+        assert_eq!(network.status(3, number), Status::Down);
     }
     network.silent.insert(host(3));
     network.run(Duration::from_millis(300));
@@ -318,11 +323,7 @@ fn who_says_goodbye_is_down_at_once_and_up_with_its_first_answer() {
 fn a_node_that_comes_back_is_up_for_the_others_when_they_are_for_it() {
     let mut network = Network::new(3, 5);
     network.run(Duration::from_secs(2));
-    for number in 1..=2 {
-        let now = network.now;
-        let detector = network.detectors.get_mut(&host(number)).expect("it is there");
-        detector.on_goodbye(host(3), now);
-    }
+    network.hears_goodbye(3);
     network.silent.insert(host(3));
     network.run(Duration::from_secs(5));
     let hosts: BTreeSet<HostId> = (1..=3).map(host).collect();
