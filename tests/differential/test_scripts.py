@@ -1,4 +1,4 @@
-"""Conditional statements and counters get the same answers, and the same words when refused, as from Apache Cassandra.
+"""Conditional statements, counters and keys that are numbers get the same answers, and the same words when refused, as from Apache Cassandra.
 
 `NAME.cql` has the statements, one a line; `recorded/NAME.txt` has Cassandra's answers.
 
@@ -17,7 +17,7 @@ from harness import cql
 HERE = Path(__file__).parent
 FLUSH_EVERY = 7
 KILL_EVERY = 61
-SCRIPTS = pytest.mark.parametrize("script", ["conditional", "counters"])
+SCRIPTS = pytest.mark.parametrize("script", ["conditional", "counters", "numbers"])
 
 
 def statements_of(script):

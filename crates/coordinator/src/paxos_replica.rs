@@ -25,9 +25,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mutation::row::Shared;
-use mutation::{ClusteringSlice, Column as StoredColumn, Mutation, MutationBuilder, RowBuilder, Tombstone};
+use mutation::{Column as StoredColumn, Mutation, MutationBuilder, RowBuilder, Tombstone};
 use paxos::{Ballot, Promise, Proposal, State};
-use replica::{BlockLimits, PartitionRead, PartitionReader, ScanReader, Shard, TableStore, WriteError};
+use replica::{BlockLimits, ScanReader, Shard, TableStore, WriteError};
 use runtime::{Permit, Semaphore};
 use schema::{Column, ColumnId, ColumnKind, Table, TableId, TableOptions};
 use stdx::bytes::Reader;
@@ -155,6 +155,8 @@ struct Entry {
     is_noted: Cell<bool>,
     /// The log lost what was written of it: all of it is to be written again before anything is answered.
     is_lost: Cell<bool>,
+    /// The table by which the mutation that was accepted last was checked.
+    checked_by: RefCell<Option<Arc<Table>>>,
 }
 
 /// One shard's acceptor: a shard local.
@@ -205,6 +207,7 @@ impl Acceptor {
             was_used: Cell::new(false),
             is_noted: Cell::new(false),
             is_lost: Cell::new(false),
+            checked_by: RefCell::new(None),
         });
         self.order.borrow_mut().push_back((table, Rc::clone(&key)));
         let mut entries = self.entries.borrow_mut();
@@ -326,22 +329,12 @@ impl Row {
         let tablet = self.states.tablet(self.token);
         let tablet = tablet.ok_or(ReplicaError::NotHere(self.token))?;
         let table = self.states.table();
-        let read = PartitionRead {
-            token: self.token,
-            key: self.key.to_vec(),
-            slices: vec![ClusteringSlice::all()],
-            reversed: false,
-            limits: BlockLimits {
-                rows: 1,
-                bytes: usize::MAX,
-            },
-        };
-        let cache = self.shard.cache.clone();
-        let mut reader = PartitionReader::new(table.clone(), tablet.version(), cache, read);
+        let (version, cache) = (tablet.version(), self.shard.cache.clone());
+        let block = version.read_row(&table, &cache, self.token, &self.key, &[]).await?;
         let now = now();
         let mut state = State::default();
         let mut changed_at = i64::MIN;
-        while let Some(block) = reader.next_block().await? {
+        if let Some(block) = &block {
             for (id, column) in block.rows().flat_map(|(_, row)| row.columns(&table.layout)) {
                 let StoredColumn::Simple(cell) = column else { continue };
                 changed_at = changed_at.max(cell.timestamp);
@@ -474,7 +467,10 @@ impl Place {
         let known = self.entry.known.take();
         match known {
             Some(known) => Ok(known),
-            None => Box::pin(self.row.read()).await,
+            None => {
+                self.entry.checked_by.take();
+                Box::pin(self.row.read()).await
+            }
         }
     }
 
@@ -512,13 +508,19 @@ impl Place {
         synced.inspect_err(|_| self.entry.is_lost.set(true))
     }
 
-    /// Applies what was chosen, and notes that.
-    async fn learn(&self, proposal: Proposal) -> Result<PaxosAnswer, ReplicaError> {
-        if let Some(value) = proposal.value() {
-            service::apply(&self.row.shard, &[(self.row.token, value)], false, false).await?;
+    /// Applies what was chosen.
+    async fn apply(&self, proposal: &Proposal) -> Result<(), ReplicaError> {
+        match proposal.value() {
+            Some(value) => service::apply(&self.row.shard, &[(self.row.token, value)], false, false).await,
+            None => Ok(()),
         }
-        self.note(|state| (state.learn(proposal), ())).await?;
-        Ok(PaxosAnswer::Done)
+    }
+
+    fn was_checked(&self) -> bool {
+        let checked_by = self.entry.checked_by.borrow();
+        checked_by
+            .as_ref()
+            .is_some_and(|t| Arc::ptr_eq(t, &self.table.table.borrow()))
     }
 
     /// Refuses what could be accepted and never be learned.
@@ -559,7 +561,9 @@ pub(crate) fn handle(shard: &Rc<Shard>, request: PaxosRequest) -> Answering {
         Phase::Learn(proposal) => Box::pin(async move {
             let place = Place::new(&shard, table, &key).await?;
             place.check(&proposal)?;
-            place.learn(proposal).await
+            place.apply(&proposal).await?;
+            place.note(|state| (state.learn(proposal), ())).await?;
+            Ok(PaxosAnswer::Done)
         }),
         Phase::Commit(ballot) => Box::pin(commit(shard, table, key, ballot)),
         Phase::Prune(ballot) => Box::pin(async move {
@@ -599,7 +603,15 @@ async fn accept(
 ) -> Result<PaxosAnswer, ReplicaError> {
     let place = Place::new(&shard, table, &key).await?;
     place.check(&proposal)?;
-    match place.change(|state| state.accept(proposal)).await? {
+    let checked_by = place.table.table();
+    let accept = |state: &mut State| {
+        let accepted = state.accept(proposal);
+        if accepted.is_ok() {
+            place.entry.checked_by.replace(Some(checked_by));
+        }
+        accepted
+    };
+    match place.change(accept).await? {
         Ok(()) => {
             place.synced().await?;
             Ok(PaxosAnswer::Done)
@@ -611,19 +623,40 @@ async fn accept(
 /// Learns what this acceptor has accepted at the ballot, which was chosen there.
 async fn commit(shard: Rc<Shard>, table: TableId, key: Vec<u8>, ballot: Ballot) -> Result<PaxosAnswer, ReplicaError> {
     let place = Place::new(&shard, table, &key).await?;
-    let look = |state: &mut State| {
-        let accepted = state.proposal.clone().filter(|proposal| proposal.ballot == ballot);
-        (false, (state.committed == ballot, accepted))
+    // Others do not come between: they would only have to be taught what is on its way.
+    let _turn = place.turn().await;
+    let known = place.take().await?;
+    let is_done = known.state.committed == ballot;
+    let accepted = known
+        .state
+        .proposal
+        .as_ref()
+        .filter(|proposal| proposal.ballot == ballot);
+    let accepted = accepted.cloned();
+    place.entry.known.replace(Some(known));
+    let Some(proposal) = accepted.filter(|_| !is_done) else {
+        return Ok(if is_done {
+            PaxosAnswer::Done
+        } else {
+            PaxosAnswer::Lacking
+        });
     };
-    match place.note(look).await? {
-        (true, _) => Ok(PaxosAnswer::Done),
-        (false, Some(proposal)) => {
-            // The table may have been altered since.
-            place.check(&proposal)?;
-            place.learn(proposal).await
-        }
-        (false, None) => Ok(PaxosAnswer::Lacking),
+    // The table may have been altered since.
+    if !place.was_checked() {
+        place.check(&proposal)?;
     }
+    place.apply(&proposal).await?;
+    // Unless the table was truncated meanwhile.
+    let is_noted = place
+        .entry
+        .known
+        .borrow_mut()
+        .as_mut()
+        .is_some_and(|known| known.state.learn(proposal));
+    if is_noted {
+        place.acceptor.noted(&place.row.shard, place.id, &place.entry);
+    }
+    Ok(PaxosAnswer::Done)
 }
 
 /// Forgets everything proposed for a table on this shard, because its data is about to be forgotten: a proposal that a quorum accepted

@@ -6,6 +6,7 @@ use std::time::Duration;
 use mutation::{Bound, ClusteringSlice, Mutation, PartitionBlock};
 use replica::{
     BlockLimits, PartitionRead, PartitionReader, ReadError, ScanReader, Shard, TableStore, TokenRange, WriteError,
+    row_of,
 };
 use schema::TableId;
 use types::Token;
@@ -232,6 +233,16 @@ impl<'c> Stretch<'c> {
         read: PartitionRead,
     ) -> Result<(), ReplicaError> {
         let tablet = store.tablet(read.token).ok_or(ReplicaError::NotHere(read.token))?;
+        let (table, version) = (store.table(), tablet.version());
+        if let [slice] = &read.slices[..]
+            && let Some(clustering) = row_of(&table, slice)
+        {
+            let row = version.read_row(&table, &shard.cache, read.token, &read.key, clustering);
+            if let Some(block) = row.await? {
+                self.push(block);
+            }
+            return Ok(());
+        }
         // In reading order, the first to end last.
         let mut ends: Vec<Bound> = if read.reversed {
             read.slices.iter().map(|s| s.start.clone()).collect()
@@ -239,7 +250,7 @@ impl<'c> Stretch<'c> {
             read.slices.iter().rev().map(|s| s.end.clone()).collect()
         };
         let cache = shard.cache.clone();
-        let mut reader = PartitionReader::new(store.table(), tablet.version(), cache, read);
+        let mut reader = PartitionReader::new(table, version, cache, read);
         while let Some(mut block) = reader.next_block().await? {
             // Slices of which nothing is here end without a block.
             ends.truncate(reader.slices_left() + 1);

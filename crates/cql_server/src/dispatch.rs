@@ -528,7 +528,7 @@ impl Connection {
             }
             .add(took, 1);
             match result {
-                Ok(Some(answer)) => reply.conditional(&mut out, &reply.extras(), &answer),
+                Ok(Some(answer)) => reply.conditional(&mut out, &reply.extras(), &answer, None),
                 Ok(None) => write_void(&mut out, reply.version, reply.stream, &reply.extras()),
                 Err(e) => reply.error(&mut out, &e),
             }

@@ -3,6 +3,7 @@
 use std::cell::OnceCell;
 
 use cql_protocol::{ColumnSpec, EncodedMetadata, ProtocolVersion};
+use query::write::ConditionalAnswer;
 use query::{MarkerSpec, Prepared, ResultColumn};
 
 /// The metadata of one statement for each protocol version.
@@ -10,6 +11,8 @@ use query::{MarkerSpec, Prepared, ResultColumn};
 pub(crate) struct StatementMetadata {
     result: [OnceCell<EncodedMetadata>; 3],
     variables: [OnceCell<EncodedMetadata>; 3],
+    /// Of a conditional statement whose answer is `[applied]` alone.
+    applied: [OnceCell<EncodedMetadata>; 3],
 }
 
 fn index(version: ProtocolVersion) -> usize {
@@ -67,6 +70,20 @@ pub(crate) fn result(prepared: &Prepared, version: ProtocolVersion) -> &EncodedM
         let (keyspace, table) = names(prepared);
         of_columns(version, keyspace, table, &prepared.columns)
     })
+}
+
+/// That of a conditional statement's answer.
+pub(crate) fn of_answer(version: ProtocolVersion, answer: &ConditionalAnswer) -> EncodedMetadata {
+    of_columns(version, &answer.table.keyspace, &answer.table.name, &answer.columns())
+}
+
+/// The same for one that shows no columns of the table: it is that of every other such answer of the statement.
+pub(crate) fn applied<'p>(
+    prepared: &'p Prepared,
+    version: ProtocolVersion,
+    answer: &ConditionalAnswer,
+) -> &'p EncodedMetadata {
+    metadata(prepared).applied[index(version)].get_or_init(|| of_answer(version, answer))
 }
 
 /// The markers' metadata.

@@ -203,10 +203,20 @@ impl Reply {
         }
     }
 
-    /// Writes the answer of a conditional statement. Its columns differ from one execution to the next, so its metadata is
-    /// always sent and never kept.
-    pub(crate) fn conditional(&self, out: &mut Vec<u8>, extras: &Extras<'_>, answer: &ConditionalAnswer) {
-        let m = metadata::of_columns(self.version, &answer.keyspace, &answer.table, &answer.columns);
+    /// Writes the answer of a conditional statement, or of a batch of them when none is given. Its columns differ from one
+    /// execution to the next, so its metadata is always sent.
+    pub(crate) fn conditional(
+        &self,
+        out: &mut Vec<u8>,
+        extras: &Extras<'_>,
+        answer: &ConditionalAnswer,
+        prepared: Option<&Prepared>,
+    ) {
+        if let Some(prepared) = prepared.filter(|_| answer.shown.is_empty()) {
+            let m = metadata::applied(prepared, self.version, answer);
+            return self.rows(out, extras, &answer.page, m, false, None);
+        }
+        let m = metadata::of_answer(self.version, answer);
         self.rows(out, extras, &answer.page, &m, false, None);
     }
 
@@ -246,7 +256,7 @@ impl Reply {
                     .map(|_| &prepared.metadata_id[..]);
                 self.rows(out, &extras, page, m, skip_metadata, new_id);
             }
-            Outcome::Conditional(answer) => self.conditional(out, &extras, answer),
+            Outcome::Conditional(answer) => self.conditional(out, &extras, answer, Some(prepared)),
             Outcome::Table(columns, page) => {
                 let m = metadata::of_columns(self.version, "system", "describe", columns);
                 self.rows(out, &extras, page, &m, false, None);

@@ -35,6 +35,12 @@ impl<'a> PartitionRef<'a> {
         self.memtable.arena.get(self.partition.key)
     }
 
+    /// Whether it may have anything besides rows: deletions or a static row.
+    #[inline]
+    pub fn has_extras(&self) -> bool {
+        self.partition.extras.is_some()
+    }
+
     /// Deletes everything older in it.
     #[inline]
     pub fn tombstone(&self) -> Tombstone {
@@ -67,11 +73,17 @@ impl<'a> PartitionRef<'a> {
     /// The row with that whole clustering key.
     #[inline]
     pub fn row(&self, clustering: &[u8]) -> Option<RowRef<'a>> {
-        let bytes = self
-            .partition
-            .rows
-            .find(&self.memtable.arena, &self.memtable.order, clustering)?;
-        Some(RowRef::new(self.memtable, bytes))
+        self.named_row(clustering).map(|(_, row)| row)
+    }
+
+    /// The same, and its key as it was written first: `1.0` and `1.00` are one row.
+    #[inline]
+    pub fn named_row(&self, clustering: &[u8]) -> Option<(&'a [u8], RowRef<'a>)> {
+        let Self {
+            partition, memtable, ..
+        } = self;
+        let (name, bytes) = partition.rows.find(&memtable.arena, &memtable.order, clustering)?;
+        Some((name, RowRef::new(memtable, bytes)))
     }
 
     fn order(&self) -> &'a ClusteringOrder {
@@ -113,7 +125,7 @@ impl<'a> PartitionRef<'a> {
     /// A block that was cut short says so in `covered`: the bound behind its last row, or before its first one when
     /// reversed. Static row and partition tombstone are always there.
     pub fn block(&self, slice: &ClusteringSlice, reversed: bool, rows_max: usize, bytes_max: usize) -> PartitionBlock {
-        let mut block = PartitionBlock::new(self.token, self.key());
+        let mut block = PartitionBlock::with_room(self.token, self.key(), 256, 1);
         block.tombstone = self.tombstone();
         if let Some(row) = self.static_row() {
             block.set_static_row(row.view(&mut Vec::new()).bytes());

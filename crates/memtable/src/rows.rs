@@ -182,13 +182,18 @@ impl Blocks {
         (chunk, block)
     }
 
-    /// The packed row with this clustering key.
+    /// Key and packed row of this clustering key. Keys that are equal may have different bytes.
     #[inline]
-    pub(crate) fn find<'a>(&self, arena: &'a Arena, order: &ClusteringOrder, key: &[u8]) -> Option<&'a [u8]> {
+    pub(crate) fn find<'a>(
+        &self,
+        arena: &'a Arena,
+        order: &ClusteringOrder,
+        key: &[u8],
+    ) -> Option<(&'a [u8], &'a [u8])> {
         let (chunk, block) = self.locate(arena, |first| order.compare(first, key) != Ordering::Greater);
         let view = BlockView::new(arena.get(self.handle(chunk, block)?));
         match view.search(order, key) {
-            (i, true) => Some(view.entry(i).1),
+            (i, true) => Some(view.entry(i)),
             _ => None,
         }
     }

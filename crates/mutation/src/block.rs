@@ -36,15 +36,20 @@ pub struct PartitionBlock {
 impl PartitionBlock {
     /// A partition without rows.
     pub fn new(token: Token, key: &[u8]) -> Self {
+        Self::with_room(token, key, 256, 0)
+    }
+
+    /// The same, with room for so many bytes besides the key and so many rows.
+    pub fn with_room(token: Token, key: &[u8], bytes: usize, rows: usize) -> Self {
         let mut block = Self {
             token,
             tombstone: Tombstone::NONE,
             range_tombstones: Vec::new(),
             covered: None,
-            bytes: Vec::with_capacity(key.len() + 256),
+            bytes: Vec::with_capacity(key.len() + bytes),
             key: Span { start: 0, len: 0 },
             static_row: None,
-            rows: Vec::new(),
+            rows: Vec::with_capacity(rows),
         };
         block.key = block.put(key);
         block

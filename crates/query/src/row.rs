@@ -30,7 +30,8 @@ impl Row {
     pub fn new(table: &Table) -> Self {
         let n = table.columns.len();
         Self {
-            bytes: Vec::new(),
+            // More than most rows take.
+            bytes: Vec::with_capacity(256),
             slots: vec![Slot::default(); n],
             timestamps: vec![NO_TIMESTAMP; n],
             ttls: vec![0; n],

@@ -10,15 +10,13 @@ use std::cmp::Ordering;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use memtable::{Memtable, PartitionRef};
+use memtable::Memtable;
 use mutation::merge::{merge_blocks, merge_rows};
-use mutation::{Bound, ClusteringSlice, PartitionBlock, RangeTombstoneList, RowView, Tombstone};
+use mutation::{Bound, ClusteringSlice, PartitionBlock, RowView, Tombstone};
 use schema::{ClusteringOrder, Table};
 use sstable::ChunkCache;
 use types::Token;
-use types::token::murmur3_x64_128;
 
-use crate::row_cache::{CachedRow, put_name};
 use crate::tablet::{MemtableCell, TokenRange, Version};
 
 /// A file could not be read or is damaged; the text names it and the place.
@@ -36,121 +34,6 @@ impl std::error::Error for ReadError {}
 impl From<sstable::Error> for ReadError {
     fn from(e: sstable::Error) -> Self {
         Self(e.to_string())
-    }
-}
-
-/// The memtables of a tablet that hold a partition: the active one and those being flushed.
-pub struct Sources<'a> {
-    parts: [Option<PartitionRef<'a>>; MEMTABLES_MAX],
-    len: usize,
-}
-
-/// A tablet with more memtables than this is read the general way.
-const MEMTABLES_MAX: usize = 4;
-
-impl<'a> Sources<'a> {
-    /// The partitions, one for each memtable that has it.
-    #[inline]
-    pub fn iter(&self) -> impl Iterator<Item = PartitionRef<'a>> + '_ {
-        self.parts[..self.len].iter().flatten().copied()
-    }
-
-    /// How many memtables have the partition.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether none has it.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-}
-
-impl Version {
-    /// Runs `f` on what memory says about one row when memory alone can answer for it: the memtables' parts of its
-    /// partition, and what the sstables say if one may hold it and the answer is cached. `name` is a buffer.
-    #[inline]
-    pub fn read_memory<R>(
-        &self,
-        token: Token,
-        key: &[u8],
-        clustering: &[u8],
-        name: &mut Vec<u8>,
-        f: impl FnOnce(&Sources<'_>, Option<&CachedRow>) -> R,
-    ) -> Option<R> {
-        if self.frozen.len() >= MEMTABLES_MAX {
-            return None;
-        }
-        let rows = self.rows.borrow();
-        let mut cached = None;
-        if !self.sstables.is_empty() {
-            let hash = murmur3_x64_128(key, 0);
-            if self.sstables.iter().any(|s| s.may_contain_hash(token, hash)) {
-                name.clear();
-                put_name(name, key, clustering);
-                cached = Some(rows.get(name)?);
-            }
-        }
-        let active = self.active.borrow();
-        let mut sources = Sources {
-            parts: [None; MEMTABLES_MAX],
-            len: 0,
-        };
-        for memtable in std::iter::once(&*active).chain(self.frozen.iter().map(|f| &*f.memtable)) {
-            if let Some(p) = memtable.partition(token, key) {
-                sources.parts[sources.len] = Some(p);
-                sources.len += 1;
-            }
-        }
-        Some(f(&sources, cached))
-    }
-
-    /// Reads what the sstables say about one row and keeps it for [`Version::read_memory`].
-    pub async fn load_row(
-        &self,
-        table: &Table,
-        cache: &Rc<ChunkCache>,
-        token: Token,
-        key: &[u8],
-        clustering: &[u8],
-    ) -> Result<(), ReadError> {
-        let order = &table.clustering_order;
-        let slices = [ClusteringSlice::exactly(clustering)];
-        let limits = sstable::ReadLimits {
-            rows: 16,
-            bytes: 64 << 10,
-        };
-        let mut entry = CachedRow {
-            deletion: Tombstone::NONE,
-            row: None,
-        };
-        for reader in &self.sstables {
-            if !reader.may_contain(token, key) {
-                continue;
-            }
-            let cursor = reader.read_partition(cache, token, key, &slices, false, limits).await?;
-            let Some(mut cursor) = cursor else { continue };
-            while let Some(block) = cursor.next_block().await? {
-                entry.deletion = entry.deletion.merge(block.tombstone);
-                let ranges = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
-                entry.deletion = entry.deletion.merge(ranges.covering(order, clustering));
-                for (_, row) in block.rows().filter(|(c, _)| order.compare(c, clustering).is_eq()) {
-                    entry.row = Some(match &entry.row {
-                        None => row.bytes().into(),
-                        Some(have) => {
-                            let have = RowView::new(have).expect("a merged row is well formed");
-                            let mut merged = Vec::new();
-                            merge_rows(&table.layout, have, row, &mut merged);
-                            merged.into()
-                        }
-                    });
-                }
-            }
-        }
-        let mut name = Vec::new();
-        put_name(&mut name, key, clustering);
-        self.rows.borrow_mut().put(&name, entry);
-        Ok(())
     }
 }
 

@@ -1,7 +1,7 @@
 //! Rows of sstables that point reads asked for, so that the next one needs no file.
 //!
-//! An entry is what the sstables of one version say about one row: the strongest deletion over it and the merged packed
-//! row, or that there is none. It knows nothing of memtables, whose part is merged at each read, so a write needs no
+//! An entry is what the sstables of one version say about one row: the deletions over it, the merged packed row, or that
+//! there is none, and the static row of its partition. It knows nothing of memtables, whose part is merged at each read, so a write needs no
 //! invalidation. A version whose set of sstables differs from the one before begins with an empty cache.
 //!
 //! Memory is bounded, by one budget for all tablets of the shard: two generations of entries, each at most half of it. When
@@ -14,16 +14,52 @@ use std::rc::Rc;
 use mutation::Tombstone;
 
 /// Bytes charged for an entry besides its key and row.
-const ENTRY_BYTES: usize = 96;
+const ENTRY_BYTES: usize = 144;
 
 /// What the sstables say about one row.
 #[derive(Clone, Debug)]
 pub struct CachedRow {
-    /// The strongest of the partition and range tombstones over it.
-    pub deletion: Tombstone,
+    /// The partition's deletion.
+    pub partition: Tombstone,
+    /// The strongest of the range tombstones over it.
+    pub range: Tombstone,
+    /// The partition's packed static row; None when no sstable has it.
+    pub static_row: Option<Box<[u8]>>,
     /// The packed row; None when no sstable has it.
     pub row: Option<Box<[u8]>>,
 }
+
+impl Default for CachedRow {
+    fn default() -> Self {
+        Self {
+            partition: Tombstone::NONE,
+            range: Tombstone::NONE,
+            static_row: None,
+            row: None,
+        }
+    }
+}
+
+impl CachedRow {
+    /// What deletes the row, besides its own tombstone.
+    #[inline]
+    pub fn deletion(&self) -> Tombstone {
+        self.partition.merge(self.range)
+    }
+
+    /// Whether the sstables say nothing.
+    pub fn is_empty(&self) -> bool {
+        self.row.is_none() && self.static_row.is_none() && self.deletion().is_none()
+    }
+
+    fn bytes(&self) -> usize {
+        let len = |row: &Option<Box<[u8]>>| row.as_ref().map_or(0, |r| r.len());
+        len(&self.static_row) + len(&self.row)
+    }
+}
+
+/// A row that takes more of the budget than one part in this many is not kept: a few of them would drive out all others.
+const ROWS_MIN: usize = 16;
 
 type Generation = HashMap<Box<[u8]>, CachedRow, foldhash::fast::FixedState>;
 
@@ -85,20 +121,23 @@ impl RowCache {
     }
 
     /// Keeps what the sstables say, if there is room for it.
-    pub fn put(&mut self, name: &[u8], entry: CachedRow) {
-        let bytes = ENTRY_BYTES + name.len() + entry.row.as_ref().map_or(0, |r| r.len());
+    pub fn put(&mut self, name: &[u8], entry: &CachedRow) {
+        let bytes = ENTRY_BYTES + name.len() + entry.bytes();
         let bytes_max = self.budget.bytes_max;
+        if bytes > bytes_max / ROWS_MIN {
+            return;
+        }
         if self.young_bytes + bytes > bytes_max / 2 || self.budget.bytes.get() + bytes > bytes_max {
             self.forget_old();
             self.old = std::mem::take(&mut self.young);
             self.old_bytes = std::mem::take(&mut self.young_bytes);
         }
         if self.budget.bytes.get() + bytes > bytes_max {
-            // Other tables hold the budget, or the row is too large for it.
+            // Other tables hold the budget.
             self.forget_old();
             return;
         }
-        if self.young.insert(name.into(), entry).is_none() {
+        if self.young.insert(name.into(), entry.clone()).is_none() {
             self.young_bytes += bytes;
             self.budget.bytes.set(self.budget.bytes.get() + bytes);
         }
@@ -128,8 +167,8 @@ mod tests {
 
     fn entry(n: u8) -> CachedRow {
         CachedRow {
-            deletion: Tombstone::NONE,
             row: Some(vec![n; 100].into()),
+            ..CachedRow::default()
         }
     }
 
@@ -138,7 +177,7 @@ mod tests {
         let budget = RowCacheBudget::new(20_000);
         let mut cache = RowCache::new(budget.clone());
         for n in 0..10_000u32 {
-            cache.put(&n.to_be_bytes(), entry(1));
+            cache.put(&n.to_be_bytes(), &entry(1));
             assert!(budget.bytes() <= 20_000);
         }
         assert!(cache.get(&9_999u32.to_be_bytes()).is_some());
@@ -148,12 +187,27 @@ mod tests {
     }
 
     #[test]
+    fn a_large_row_does_not_drive_out_the_others() {
+        let budget = RowCacheBudget::new(20_000);
+        let mut cache = RowCache::new(budget.clone());
+        cache.put(b"small", &entry(1));
+        let large = CachedRow {
+            row: Some(vec![0; 15_000].into()),
+            ..CachedRow::default()
+        };
+        cache.put(b"large", &large);
+        cache.put(b"larger", &large);
+        assert!(cache.get(b"small").is_some());
+        assert!(cache.get(b"large").is_none());
+    }
+
+    #[test]
     fn two_tables_share_one_budget() {
         let budget = RowCacheBudget::new(20_000);
         let (mut a, mut b) = (RowCache::new(budget.clone()), RowCache::new(budget.clone()));
         for n in 0..1000u32 {
-            a.put(&n.to_be_bytes(), entry(1));
-            b.put(&n.to_be_bytes(), entry(2));
+            a.put(&n.to_be_bytes(), &entry(1));
+            b.put(&n.to_be_bytes(), &entry(2));
             assert!(budget.bytes() <= 20_000);
         }
     }

@@ -152,7 +152,7 @@ impl Execution {
 }
 
 /// What a statement ends with.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub enum Outcome {
     /// Nothing to return.
     Void,

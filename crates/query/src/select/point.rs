@@ -131,9 +131,10 @@ impl SelectPlan {
                 self.point_row(sources, parts, cached, key, clustering, now, merged, other, out)
             })
         });
-        Ok(rows.map_or(PointOutcome::NeedsDisk, PointOutcome::Rows))
+        Ok(rows.flatten().map_or(PointOutcome::NeedsDisk, PointOutcome::Rows))
     }
 
+    /// How many rows live, 0 or 1; None when the row must be read in the general way.
     #[inline]
     #[expect(
         clippy::too_many_arguments,
@@ -150,19 +151,25 @@ impl SelectPlan {
         merged: &mut Vec<u8>,
         other: &mut Vec<u8>,
         out: &mut Vec<u8>,
-    ) -> u32 {
+    ) -> Option<u32> {
         let layout = &*self.table.layout;
         let mut deletion = Tombstone::NONE;
         let mut found = 0;
         let mut row: Option<RowView<'_>> = None;
         if let Some(cached) = cached {
-            deletion = cached.deletion;
+            deletion = cached.deletion();
             row = cached.row.as_deref().and_then(RowView::new);
             found = u32::from(row.is_some());
         }
         for part in parts.iter() {
             deletion = deletion.merge(part.deletion_of(clustering));
-            let Some(part_row) = part.row(clustering) else { continue };
+            let Some((row_name, part_row)) = part.named_row(clustering) else {
+                continue;
+            };
+            if row_name != clustering {
+                // Equal, but written in another way, which is what is answered.
+                return None;
+            }
             let Some(view) = part_row.packed() else {
                 deletion = self.assemble_large_row(sources, parts, cached, clustering, now, merged, other);
                 (row, found) = (None, 1);
@@ -184,7 +191,7 @@ impl SelectPlan {
         }
         let view = match row {
             Some(v) => v,
-            None if found == 0 => return 0,
+            None if found == 0 => return Some(0),
             None => RowView::new(merged).expect("a merged row is well formed"),
         };
         let live = LiveRow::new(view, layout, deletion, now);
@@ -202,7 +209,7 @@ impl SelectPlan {
             }
         }
         if !any {
-            return 0;
+            return Some(0);
         }
         for source in sources {
             match *source {
@@ -215,7 +222,7 @@ impl SelectPlan {
                 PointSource::PartitionKey(i) => put_cell(out, key_component(&self.table, key, usize::from(i))),
             }
         }
-        1
+        Some(1)
     }
 
     /// Puts a row that a memtable holds in fragments together in `merged`; returns the deletion over it.
@@ -240,7 +247,7 @@ impl SelectPlan {
             PointSource::PartitionKey(_) | PointSource::Clustering(_) => None,
         });
         let ids: Vec<u16> = ids.collect();
-        let mut deletion = cached.map_or(Tombstone::NONE, |c| c.deletion);
+        let mut deletion = cached.map_or(Tombstone::NONE, CachedRow::deletion);
         for part in parts.iter() {
             deletion = deletion.merge(part.deletion_of(clustering));
         }

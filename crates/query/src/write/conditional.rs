@@ -83,16 +83,30 @@ pub struct Request {
 }
 
 /// The answer of a conditional statement.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct ConditionalAnswer {
-    /// The keyspace of its table.
-    pub keyspace: String,
     /// Its table.
-    pub table: String,
-    /// `[applied]`, then the columns of the current values when it was not applied.
-    pub columns: Vec<ResultColumn>,
+    pub table: Arc<Table>,
+    /// Positions in `table.columns` of the current values that follow `[applied]`; none when it was applied.
+    pub shown: Vec<usize>,
     /// One row, or one for each current row.
     pub page: Page,
+}
+
+impl ConditionalAnswer {
+    /// Names and types of what is answered.
+    #[must_use]
+    pub fn columns(&self) -> Vec<ResultColumn> {
+        let applied = ResultColumn {
+            name: APPLIED.to_owned(),
+            cql_type: CqlType::Boolean,
+        };
+        let of_table = self.shown.iter().map(|&c| ResultColumn {
+            name: self.table.columns[c].name.clone(),
+            cql_type: self.table.columns[c].cql_type.clone(),
+        });
+        std::iter::once(applied).chain(of_table).collect()
+    }
 }
 
 impl WritePlan {
@@ -313,22 +327,21 @@ impl Request {
     /// Whether every condition holds.
     pub fn applies(&self, current: &CurrentRows) -> bool {
         let of_statics = self.statics.iter().all(|c| {
-            let row = current
-                .static_row(&self.table)
-                .map(|live| self.row(current, None, Some(live)));
-            c.holds(row.as_ref())
+            let live = current.static_row(&self.table);
+            c.holds(live.as_ref().map(|live| || self.row(current, None, Some(live))))
         });
         of_statics
             && self.rows.iter().all(|(clustering, c)| {
-                let row = current
-                    .find(&self.table, clustering)
-                    .map(|live| self.row(current, Some(clustering), Some(live)));
-                c.holds(row.as_ref())
+                let live = current.find(&self.table, clustering);
+                c.holds(
+                    live.as_ref()
+                        .map(|live| || self.row(current, Some(clustering), Some(live))),
+                )
             })
     }
 
     /// The columns of a row, over those in `into` already.
-    fn set(&self, into: &mut Row, live: LiveRow<'_>) {
+    fn set(&self, into: &mut Row, live: &LiveRow<'_>) {
         for (id, column) in live.columns() {
             let Some(at) =
                 self.table.columns.iter().position(|c| {
@@ -348,7 +361,7 @@ impl Request {
         }
     }
 
-    fn row(&self, current: &CurrentRows, clustering: Option<&[u8]>, live: Option<LiveRow<'_>>) -> Row {
+    fn row(&self, current: &CurrentRows, clustering: Option<&[u8]>, live: Option<&LiveRow<'_>>) -> Row {
         let mut row = Row::new(&self.table);
         let table = &self.table;
         for (i, c) in table.columns.iter().enumerate() {
@@ -363,7 +376,7 @@ impl Request {
             row.set(first + i, value);
         }
         if let Some(statics) = current.static_row(table) {
-            self.set(&mut row, statics);
+            self.set(&mut row, &statics);
         }
         if let Some(live) = live {
             self.set(&mut row, live);
@@ -378,25 +391,17 @@ impl Request {
         if !applied {
             if self.rows.is_empty() {
                 let first = current.first_row(table);
-                rows.extend(first.map(|(clustering, live)| self.row(current, Some(clustering), Some(live))));
+                rows.extend(first.map(|(clustering, live)| self.row(current, Some(clustering), Some(&live))));
             }
             for (clustering, _) in &self.rows {
                 let live = current.find(table, clustering);
-                rows.extend(live.map(|live| self.row(current, Some(clustering), Some(live))));
+                rows.extend(live.map(|live| self.row(current, Some(clustering), Some(&live))));
             }
             if rows.is_empty() && self.shows_statics(current) {
                 rows.push(self.row(current, None, None));
             }
         }
         let shown: &[usize] = if rows.is_empty() { &[] } else { &self.shown };
-        let mut columns = vec![ResultColumn {
-            name: APPLIED.to_owned(),
-            cql_type: CqlType::Boolean,
-        }];
-        columns.extend(shown.iter().map(|&c| ResultColumn {
-            name: table.columns[c].name.clone(),
-            cql_type: table.columns[c].cql_type.clone(),
-        }));
         let mut page = Page {
             rows: u32::try_from(rows.len().max(1)).expect("a batch has fewer statements"),
             ..Page::default()
@@ -419,9 +424,8 @@ impl Request {
             }
         }
         ConditionalAnswer {
-            keyspace: table.keyspace.clone(),
-            table: table.name.clone(),
-            columns,
+            table: Arc::clone(table),
+            shown: shown.to_vec(),
             page,
         }
     }
@@ -432,7 +436,7 @@ impl Request {
             return false;
         };
         let mut row = Row::new(&self.table);
-        self.set(&mut row, live);
+        self.set(&mut row, &live);
         (0..self.table.columns.len()).any(|c| self.is_read[c] && row.get(c).is_some())
     }
 
@@ -444,7 +448,8 @@ impl Request {
         timestamp: i64,
         clock: &WriteClock,
     ) -> Result<Option<Vec<u8>>, QueryError> {
-        let mut out = Vec::new();
+        // More than most take: to grow step by step costs as much as the rest.
+        let mut out = Vec::with_capacity(self.key.len() + 512);
         let mut builder = MutationBuilder::begin(&mut out, self.table.id, &self.key);
         let mut any = false;
         for Statement { plan, run } in statements {
@@ -456,11 +461,15 @@ impl Request {
 }
 
 impl RowCondition {
-    fn holds(&self, row: Option<&Row>) -> bool {
+    /// Whether it holds for the row that `row` makes, or for none.
+    fn holds(&self, row: Option<impl FnOnce() -> Row>) -> bool {
         match self {
             Self::NotExists => row.is_none(),
             Self::Exists => row.is_some(),
-            Self::Columns(conditions) => conditions.iter().all(|c| c.holds(row)),
+            Self::Columns(conditions) => {
+                let row = row.map(|row| row());
+                conditions.iter().all(|c| c.holds(row.as_ref()))
+            }
         }
     }
 }

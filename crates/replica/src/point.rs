@@ -1,0 +1,294 @@
+//! Reads of one row: from memory alone where the row cache or the filters say what the sstables have.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use memtable::PartitionRef;
+use mutation::merge::{merge_blocks, merge_rows};
+use mutation::{ClusteringSlice, PartitionBlock, RangeTombstone, RangeTombstoneList, RowView, Tombstone};
+use schema::{Table, components};
+use smallvec::SmallVec;
+use sstable::ChunkCache;
+use types::Token;
+use types::token::murmur3_x64_128;
+
+use crate::read::{BlockLimits, PartitionRead, PartitionReader, ReadError};
+use crate::row_cache::{CachedRow, put_name};
+use crate::tablet::Version;
+
+/// The memtables of a tablet that hold a partition: the active one and those being flushed.
+pub struct Sources<'a> {
+    parts: [Option<PartitionRef<'a>>; MEMTABLES_MAX],
+    len: usize,
+}
+
+/// A tablet with more memtables than this is read the general way.
+const MEMTABLES_MAX: usize = 4;
+
+impl<'a> Sources<'a> {
+    /// The partitions, one for each memtable that has it.
+    #[inline]
+    pub fn iter(&self) -> impl Iterator<Item = PartitionRef<'a>> + '_ {
+        self.parts[..self.len].iter().flatten().copied()
+    }
+
+    /// How many memtables have the partition.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether none has it.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+/// The clustering key of the row that a slice is, when it is one whole row; empty for a table whose partitions are rows.
+pub fn row_of<'s>(table: &Table, slice: &'s ClusteringSlice) -> Option<&'s [u8]> {
+    let columns = table.clustering_order.len();
+    let ClusteringSlice { start, end } = slice;
+    let is_one = start.prefix == end.prefix && start.kind < end.kind && components(&start.prefix).count() == columns;
+    is_one.then_some(&start.prefix)
+}
+
+impl Version {
+    /// Runs `f` on what memory says about one row when memory alone can answer for it: the memtables' parts of its
+    /// partition, and what the sstables say if one may hold it and the answer is cached. `name` is a buffer.
+    #[inline]
+    pub fn read_memory<R>(
+        &self,
+        token: Token,
+        key: &[u8],
+        clustering: &[u8],
+        name: &mut Vec<u8>,
+        f: impl FnOnce(&Sources<'_>, Option<&CachedRow>) -> R,
+    ) -> Option<R> {
+        if self.frozen.len() >= MEMTABLES_MAX {
+            return None;
+        }
+        let rows = self.rows.borrow();
+        let mut cached = None;
+        if !self.sstables.is_empty() {
+            let hash = murmur3_x64_128(key, 0);
+            if self.sstables.iter().any(|s| s.may_contain_hash(token, hash)) {
+                name.clear();
+                put_name(name, key, clustering);
+                cached = Some(rows.get(name)?);
+            }
+        }
+        Some(self.with_memtables(token, key, |sources| f(sources, cached)))
+    }
+
+    /// Runs `f` on the memtables' parts of a partition. There are fewer frozen ones than the most.
+    #[inline]
+    fn with_memtables<R>(&self, token: Token, key: &[u8], f: impl FnOnce(&Sources<'_>) -> R) -> R {
+        let active = self.active.borrow();
+        let mut sources = Sources {
+            parts: [None; MEMTABLES_MAX],
+            len: 0,
+        };
+        for memtable in std::iter::once(&*active).chain(self.frozen.iter().map(|f| &*f.memtable)) {
+            if let Some(p) = memtable.partition(token, key) {
+                sources.parts[sources.len] = Some(p);
+                sources.len += 1;
+            }
+        }
+        f(&sources)
+    }
+
+    /// Reads what the sstables say about one row and keeps it for [`Version::read_memory`], if there is room. None when the
+    /// row has another name there: two numbers that are equal, with different bytes.
+    ///
+    /// # Errors
+    /// When a file cannot be read.
+    pub async fn load_row(
+        &self,
+        table: &Table,
+        cache: &Rc<ChunkCache>,
+        token: Token,
+        key: &[u8],
+        clustering: &[u8],
+    ) -> Result<Option<CachedRow>, ReadError> {
+        let order = &table.clustering_order;
+        let slices = [ClusteringSlice::exactly(clustering)];
+        let limits = sstable::ReadLimits {
+            rows: 16,
+            bytes: 64 << 10,
+        };
+        let mut entry = CachedRow::default();
+        for reader in &self.sstables {
+            if !reader.may_contain(token, key) {
+                continue;
+            }
+            let cursor = reader.read_partition(cache, token, key, &slices, false, limits).await?;
+            let Some(mut cursor) = cursor else { continue };
+            while let Some(block) = cursor.next_block().await? {
+                entry.partition = entry.partition.merge(block.tombstone);
+                let ranges = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
+                entry.range = entry.range.merge(ranges.covering(order, clustering));
+                if let Some(row) = block.static_row() {
+                    merge_into(table, &mut entry.static_row, row);
+                }
+                for (name, row) in block.rows().filter(|(c, _)| order.compare(c, clustering).is_eq()) {
+                    if name != clustering {
+                        return Ok(None);
+                    }
+                    merge_into(table, &mut entry.row, row);
+                }
+            }
+        }
+        let mut name = Vec::new();
+        put_name(&mut name, key, clustering);
+        self.rows.borrow_mut().put(&name, &entry);
+        Ok(Some(entry))
+    }
+
+    /// What all sources say about one row, its partition's deletion and static row with it: the block that a
+    /// [`PartitionReader`] of the row returns. None when nothing is known of the partition.
+    ///
+    /// # Errors
+    /// When a file cannot be read.
+    pub async fn read_row(
+        self: &Rc<Self>,
+        table: &Arc<Table>,
+        cache: &Rc<ChunkCache>,
+        token: Token,
+        key: &[u8],
+        clustering: &[u8],
+    ) -> Result<Option<PartitionBlock>, ReadError> {
+        let mut name = Vec::with_capacity(size_of::<u32>() + key.len() + clustering.len());
+        let merged = self.read_memory(token, key, clustering, &mut name, |sources, cached| {
+            merge_row(table, token, key, clustering, sources, cached)
+        });
+        if let Some(block) = merged {
+            return Ok(block);
+        }
+        if self.frozen.len() < MEMTABLES_MAX
+            && let Some(entry) = self.load_row(table, cache, token, key, clustering).await?
+        {
+            return Ok(self.with_memtables(token, key, |sources| {
+                merge_row(table, token, key, clustering, sources, Some(&entry))
+            }));
+        }
+        let read = PartitionRead {
+            token,
+            key: key.to_vec(),
+            slices: vec![ClusteringSlice::exactly(clustering)],
+            reversed: false,
+            limits: BlockLimits {
+                rows: usize::MAX,
+                bytes: usize::MAX,
+            },
+        };
+        let mut reader = PartitionReader::new(Arc::clone(table), Rc::clone(self), Rc::clone(cache), read);
+        reader.next_block().await
+    }
+}
+
+fn merge_into(table: &Table, have: &mut Option<Box<[u8]>>, row: RowView<'_>) {
+    *have = Some(match have.take() {
+        None => row.bytes().into(),
+        Some(bytes) => {
+            let view = RowView::new(&bytes).expect("a merged row is well formed");
+            let mut merged = Vec::new();
+            merge_rows(&table.layout, view, row, &mut merged);
+            merged.into()
+        }
+    });
+}
+
+fn merge_row(
+    table: &Table,
+    token: Token,
+    key: &[u8],
+    clustering: &[u8],
+    sources: &Sources<'_>,
+    cached: Option<&CachedRow>,
+) -> Option<PartitionBlock> {
+    let cached = cached.filter(|cached| !cached.is_empty());
+    if cached.is_none() && sources.is_empty() {
+        return None;
+    }
+    if let Some(block) = merge_plain(table, token, key, clustering, sources, cached) {
+        return Some(block);
+    }
+    let slice = ClusteringSlice::exactly(clustering);
+    let mut blocks: SmallVec<[PartitionBlock; MEMTABLES_MAX]> = SmallVec::new();
+    if let Some(cached) = cached {
+        blocks.push(cached.block(token, key, &slice));
+    }
+    for part in sources.iter() {
+        blocks.push(part.block(&slice, false, usize::MAX, usize::MAX));
+    }
+    if blocks.len() < 2 {
+        return blocks.pop();
+    }
+    let blocks: SmallVec<[&PartitionBlock; MEMTABLES_MAX]> = blocks.iter().collect();
+    merge_blocks(&table.layout, &table.clustering_order, &blocks)
+}
+
+/// The same where no source has more than a whole row of that very name, and two of them at most have it: nearly always.
+fn merge_plain(
+    table: &Table,
+    token: Token,
+    key: &[u8],
+    clustering: &[u8],
+    sources: &Sources<'_>,
+    cached: Option<&CachedRow>,
+) -> Option<PartitionBlock> {
+    let mut rows: SmallVec<[RowView<'_>; 2]> = SmallVec::new();
+    let mut tombstone = Tombstone::NONE;
+    if let Some(cached) = cached {
+        if !cached.range.is_none() || cached.static_row.is_some() {
+            return None;
+        }
+        tombstone = cached.partition;
+        rows.extend(cached.row.as_deref().and_then(RowView::new));
+    }
+    for part in sources.iter() {
+        if part.has_extras() {
+            return None;
+        }
+        if let Some((name, row)) = part.named_row(clustering) {
+            if name != clustering {
+                return None;
+            }
+            rows.push(row.packed()?);
+        }
+    }
+    if rows.len() > 2 {
+        return None;
+    }
+    let room = clustering.len() + rows.iter().map(|row| row.bytes().len()).sum::<usize>();
+    let mut block = PartitionBlock::with_room(token, key, room, 1);
+    block.tombstone = tombstone;
+    if !rows.is_empty() {
+        block.push_row_with(clustering, |out| {
+            match rows[..] {
+                [a, b] => merge_rows(&table.layout, a, b, out),
+                _ => rows.iter().for_each(|row| out.extend_from_slice(row.bytes())),
+            }
+            true
+        });
+    }
+    Some(block)
+}
+
+impl CachedRow {
+    /// As a block of a read of the row.
+    fn block(&self, token: Token, key: &[u8], slice: &ClusteringSlice) -> PartitionBlock {
+        let mut block = PartitionBlock::new(token, key);
+        block.tombstone = self.partition;
+        if !self.range.is_none() {
+            let (start, end, tombstone) = (slice.start.clone(), slice.end.clone(), self.range);
+            block.range_tombstones.push(RangeTombstone { start, end, tombstone });
+        }
+        if let Some(row) = &self.static_row {
+            block.set_static_row(row);
+        }
+        if let Some(row) = &self.row {
+            block.push_row(&slice.start.prefix, row);
+        }
+        block
+    }
+}
