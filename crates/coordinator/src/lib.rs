@@ -50,7 +50,6 @@ use rpc::{Handler, Later, RemoteError, RemoteErrorKind, Reply, Request, Rpc, Rpc
 use runtime::{Notify, ShardId};
 use schema::TableId;
 use topology::{Consistency, Liveness, NodeNumber, Replica, Requirement};
-use uuid::Uuid;
 
 pub use self::paxos::{CasRead, CasRequest, Decision, Found, serial_read_level};
 pub use error::{CoordinatorError, Tally, WriteKind};
@@ -185,7 +184,7 @@ const PHASE_USUAL: Duration = Duration::from_millis(5);
 type Job = Pin<Box<dyn Future<Output = ()>>>;
 
 /// Forgets a table's data on all shards of this node.
-pub type Truncate = Box<dyn Fn(TableId) -> Pin<Box<dyn Future<Output = Result<(), String>>>>>;
+pub type Truncate = Box<dyn Fn(TableId, runtime::Instant) -> Pin<Box<dyn Future<Output = Result<(), String>>>>>;
 
 /// Computes the aggregate that a request of another node describes, on the shard that runs this.
 pub type Aggregates = Box<dyn Fn(Vec<u8>) -> Pin<Box<dyn Future<Output = Vec<u8>>>>>;
@@ -203,6 +202,7 @@ pub struct Coordinator {
     handoff_due: Notify,
     batches: RefCell<batchlog::OpenBatches>,
     truncate: RefCell<Option<Truncate>>,
+    truncations: truncate::Permissions,
     counter_source: Cell<[u8; 16]>,
     counter_turns: PartitionTurns,
     aggregates: RefCell<Option<Aggregates>>,
@@ -231,6 +231,7 @@ impl Coordinator {
             handoff_due: Notify::new(),
             batches: RefCell::default(),
             truncate: RefCell::default(),
+            truncations: truncate::Permissions::default(),
             counter_source: Cell::new(new_counter_source()),
             counter_turns: PartitionTurns::default(),
             aggregates: RefCell::default(),
@@ -550,18 +551,14 @@ impl Handler for ReplicaHandler {
         }
         let is_settle = request.verb == Verb::Settle as u16;
         if is_settle || request.verb == Verb::Truncate as u16 {
-            let Ok(id) = request.body.try_into() else {
-                return malformed(Malformed("a table id"));
+            return match truncate::Step::decode(request.body) {
+                Ok(step) => later(async move {
+                    let done = Coordinator::local().truncation_step(step, !is_settle).await;
+                    let answer = done.map(|number| number.to_le_bytes().to_vec());
+                    answer.map_err(RemoteError::failed)
+                }),
+                Err(e) => malformed(e),
             };
-            return later(async move {
-                let table = TableId(Uuid::from_bytes(id));
-                let truncated = if is_settle {
-                    Coordinator::settle_here(table).await
-                } else {
-                    Coordinator::local().truncate_here(table).await
-                };
-                truncated.map(|()| Vec::new()).map_err(RemoteError::failed)
-            });
         }
         Reply::Err(RemoteError::unknown_verb(request.verb))
     }

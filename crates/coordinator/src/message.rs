@@ -6,7 +6,8 @@
 //! READ     [u8; 16] table, u8 flags (1: digest only, 2: reversed, 4: tokens), u32 now, vint rows, vint bytes, then
 //!          partition: vint length and key, vint count, slices of two bounds
 //!          tokens:    i64 after, i64 to, i64 first token, vint length and first key, u8 1 and a bound when inside that partition
-//! TRUNCATE, SETTLE  [u8; 16] table
+//! SETTLE            [u8; 16] table, u64 milliseconds    answer: u64 permission
+//! TRUNCATE          [u8; 16] table, u64 permission
 //! BATCHSTORE  as MUTATE; the first mutation is the note (`batchlog.rs`)
 //! TAKETURN, ENDTURN  `door.rs`
 //! AGGREGATE  as the engine that computes it wants (`query`); the answer too

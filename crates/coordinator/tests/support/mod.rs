@@ -682,11 +682,11 @@ async fn live(
     let rpc = Rpc::start(config, Rc::new(ReplicaHandler::new(shard.clone()))).expect("the port is free");
     let coordinator = Coordinator::new(shard.clone(), Some(rpc.clone()), view.clone());
     let here = shard.clone();
-    coordinator.on_truncate(Box::new(move |table| {
+    coordinator.on_truncate(Box::new(move |table, until| {
         let shard = here.clone();
         Box::pin(async move {
             let store = shard.store(table).expect("the table is open");
-            shard.truncate(&store).await
+            shard.truncate(&store, until).await
         })
     }));
     for (number, _) in view.topology.numbered_nodes() {

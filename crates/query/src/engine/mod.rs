@@ -230,7 +230,7 @@ impl Engine {
         engine.take_view(engine.coordinator.view());
         engine
             .coordinator
-            .on_truncate(Box::new(|table| Box::pin(Self::truncate_here(table))));
+            .on_truncate(Box::new(|table, until| Box::pin(Self::truncate_here(table, until))));
         engine.coordinator.on_aggregate(Box::new(|body| {
             Box::pin(async move { Self::local().aggregate_for_peer(&body).await })
         }));

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use coordinator::{ClusterView, forget_paxos_states, paxos_state_id};
 use cql::ast::Statement;
-use runtime::ShardId;
+use runtime::{Instant, ShardId};
 use schema::{Schema, Table, TableId};
 use uuid::Uuid;
 
@@ -174,8 +174,9 @@ impl Engine {
         done.map_err(|e| QueryError::Truncate(format!("Error during truncate: {e}")))
     }
 
-    /// Forgets a table's data on all shards of this node. What batches of this node are still to write of it comes before.
-    pub(super) async fn truncate_here(id: TableId) -> Result<(), String> {
+    /// Forgets a table's data on all shards of this node, where it does not come to that after `until`. What batches of this node are
+    /// still to write of it comes before.
+    pub(super) async fn truncate_here(id: TableId, until: Instant) -> Result<(), String> {
         for shard in 0..runtime::shard_count() {
             let finished =
                 runtime::submit_async_to(
@@ -188,7 +189,7 @@ impl Engine {
             let done: Result<(), String> = runtime::submit_async_to(ShardId(shard), move || async move {
                 let shard = Engine::local().shard.clone();
                 match shard.store(id) {
-                    Some(store) => shard.truncate(&store).await,
+                    Some(store) => shard.truncate(&store, until).await,
                     None => Ok(()),
                 }
             })
