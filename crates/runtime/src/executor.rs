@@ -62,6 +62,7 @@ pub(crate) struct Executor {
     tasks: RefCell<Tasks>,
     queues: RefCell<RunQueues>,
     current_group: Cell<Group>,
+    current_task: Cell<Option<TaskId>>,
     slice_end: Cell<u64>,
     slice_ticks: u64,
     /// Of groups that give way.
@@ -175,6 +176,7 @@ impl Executor {
             tasks: RefCell::default(),
             queues: RefCell::new(RunQueues::new(slice_ticks)),
             current_group: Cell::new(Group::STATEMENT),
+            current_task: Cell::new(None),
             slice_end: Cell::new(0),
             slice_ticks,
             background_slice_ticks: clock::ticks_in(background_slice),
@@ -301,7 +303,9 @@ impl Executor {
         self.counters.polls.set(self.counters.polls.get() + 1);
         self.driver.before_poll(self.shard, slot);
         // Not dropped, because dropping a waker of ours does nothing.
-        let waker = ManuallyDrop::new(task::waker(TaskId::new(self.gate.index(), generation, slot)));
+        let task = TaskId::new(self.gate.index(), generation, slot);
+        self.current_task.set(Some(task));
+        let waker = ManuallyDrop::new(task::waker(task));
         match future.as_mut().poll(&mut Context::from_waker(&waker)) {
             Poll::Pending => self.tasks.borrow_mut().put_back(slot, future),
             Poll::Ready(()) => {
@@ -390,9 +394,19 @@ impl Executor {
         }
     }
 
-    pub(crate) fn add_task(&self, group: Group, future: TaskFuture) {
+    pub(crate) fn add_task(&self, group: Group, future: TaskFuture) -> TaskId {
         let (slot, generation) = self.tasks.borrow_mut().insert(group, future);
-        self.make_ready(TaskId::new(self.gate.index(), generation, slot));
+        let task = TaskId::new(self.gate.index(), generation, slot);
+        self.make_ready(task);
+        task
+    }
+
+    /// Puts a task into another group. One that is queued is queued there too: who pops it second polls it for nothing.
+    pub(crate) fn set_group(&self, task: TaskId, group: Group) {
+        let queued = self.tasks.borrow_mut().set_group(task, group);
+        if let Some(group) = queued {
+            self.queues.borrow_mut().push(group, task.slot());
+        }
     }
 
     /// Drops every task and local of the shard, as it must be done while the executor is entered.
@@ -469,8 +483,29 @@ where
     F::Output: 'static,
 {
     let (task, handle) = JoinHandle::for_task(future);
-    with(|executor| executor.add_task(group, task));
+    handle.note_task(with(|executor| executor.add_task(group, task)));
     handle
+}
+
+/// The scheduling group of the running task.
+#[must_use]
+pub fn group() -> Group {
+    with(|executor| executor.current_group.get())
+}
+
+/// Goes on with the running task in another scheduling group, where what it starts from then on runs too.
+pub async fn continue_in(group: Group) {
+    let moves = with(|executor| {
+        let task = executor.current_task.get();
+        let moves = executor.current_group.get() != group;
+        if let Some(task) = task.filter(|_| moves) {
+            executor.set_group(task, group);
+        }
+        moves
+    });
+    if moves {
+        yield_now().await;
+    }
 }
 
 /// Lets other tasks, and the kernel, have their turn.

@@ -48,7 +48,8 @@ mod timer;
 pub use blocking::{jobs_max, offload, set_jobs_max, spawn_job};
 pub use clock::{Instant, now, set_wall_clock_wrong_by, wall_clock_us};
 pub use executor::{
-    Metrics, ShardId, local, metrics, set_local, shard, shard_count, should_yield, spawn, spawn_in, yield_now,
+    Metrics, ShardId, continue_in, group, local, metrics, set_local, shard, shard_count, should_yield, spawn, spawn_in,
+    yield_now,
 };
 pub use group::Group;
 pub use instructions::InstructionCounter;

@@ -64,6 +64,16 @@ impl Tasks {
         Some(entry.group)
     }
 
+    /// Puts the task into another group. The group if it is queued in its former one; `None` when it is not, or is gone.
+    pub(crate) fn set_group(&mut self, task: TaskId, group: Group) -> Option<Group> {
+        let entry = self.slots.get_mut(task.slot() as usize)?;
+        if !task.is_of_generation(entry.generation) || entry.group == group {
+            return None;
+        }
+        entry.group = group;
+        entry.queued.then_some(group)
+    }
+
     /// Takes the future out to poll it. `None` when the task ended while it was queued.
     #[inline]
     pub(crate) fn start_poll(&mut self, slot: u32) -> Option<(TaskFuture, u32)> {
@@ -143,6 +153,7 @@ enum Inner<T> {
 
 struct TaskResult<T> {
     value: Cell<Option<T>>,
+    task: Cell<Option<TaskId>>,
     waiter: RefCell<Option<Waker>>,
 }
 
@@ -193,6 +204,7 @@ impl<T> JoinHandle<T> {
     {
         let result = Rc::new(TaskResult {
             value: Cell::new(None),
+            task: Cell::new(None),
             waiter: RefCell::new(None),
         });
         let handle = Self(Inner::Task(Rc::clone(&result)));
@@ -229,6 +241,23 @@ impl<T> JoinHandle<T> {
             publish
         });
         (work, handle)
+    }
+
+    /// Which task fills the handle.
+    pub(crate) fn note_task(&self, task: TaskId) {
+        if let Inner::Task(result) = &self.0 {
+            result.task.set(Some(task));
+        }
+    }
+
+    /// Puts the task into another scheduling group: from its next poll on it runs there, and what it starts runs there too. Jobs have no
+    /// group.
+    pub fn set_group(&self, group: Group) {
+        if let Inner::Task(result) = &self.0
+            && let Some(task) = result.task.get()
+        {
+            executor::with(|executor| executor.set_group(task, group));
+        }
     }
 
     /// Whether the result is there.

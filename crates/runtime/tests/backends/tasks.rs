@@ -1,7 +1,9 @@
 //! Tasks, timers, and waiting for each other.
 
 use crate::on_every_backend;
-use runtime::{Elapsed, Group, Notify, Semaphore, now, offload, sleep, spawn, spawn_in, spawn_job, timeout, yield_now};
+use runtime::{
+    Elapsed, Group, Notify, Semaphore, continue_in, now, offload, sleep, spawn, spawn_in, spawn_job, timeout, yield_now,
+};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
@@ -124,6 +126,43 @@ fn a_background_task_that_asks_does_not_keep_the_others_waiting() {
         }
         stop.set(true);
         assert!(hog.await > 0, "the hog was never asked to yield");
+    });
+}
+
+#[test]
+fn a_task_that_changes_its_group_goes_on_in_the_other_with_what_it_starts() {
+    on_every_backend(1, async |_| {
+        let few = Group::new("few", 200);
+        let began = spawn_in(few, async move {
+            let before = (runtime::group(), spawn(async { runtime::group() }).await);
+            continue_in(Group::STATEMENT).await;
+            // Several polls, and a task of its own.
+            sleep(MS).await;
+            let after = (runtime::group(), spawn(async { runtime::group() }).await);
+            (before, after)
+        });
+        let statement = Group::STATEMENT;
+        assert_eq!(began.await, ((few, few), (statement, statement)));
+    });
+}
+
+#[test]
+fn a_task_that_is_put_into_another_group_runs_there_even_if_it_was_queued() {
+    on_every_backend(1, async |_| {
+        let few = Group::new("few", 200);
+        let told = Rc::new(Notify::new());
+        let waits = told.notified();
+        let queued = spawn_in(few, async { runtime::group() });
+        let waiting = spawn_in(few, async move {
+            waits.await;
+            runtime::group()
+        });
+        queued.set_group(Group::STATEMENT);
+        assert_eq!(queued.await, Group::STATEMENT, "it was runnable");
+        sleep(MS).await;
+        waiting.set_group(Group::STATEMENT);
+        told.notify_all();
+        assert_eq!(waiting.await, Group::STATEMENT, "it waited");
     });
 }
 
