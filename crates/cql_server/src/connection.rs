@@ -13,10 +13,13 @@ use std::task::Poll;
 use cql_protocol::{
     ClusterEvent, Extensions, Framing, Limits, ProtocolVersion, Splitter, encode_wire, write_event, write_frame_error,
 };
+use query::system::Client;
 use runtime::net::{TcpStream, WriteHalf};
-use runtime::{Notify, Semaphore};
+use runtime::{Group, Notify, Semaphore};
 
-use crate::dispatch::Batch;
+use crate::admission::Uninitialized;
+use crate::dispatch::{Batch, Taken};
+use crate::handshake::{Started, handshake};
 use crate::{ANSWER_BYTES_MAX, IN_FLIGHT_MAX, OUTBOX_BYTES_MAX, Server};
 
 /// A read buffer begins with this size and returns to it.
@@ -30,18 +33,18 @@ pub(crate) struct Connection {
     pub(crate) server: Rc<Server>,
     pub(crate) outbox: Rc<Outbox>,
     pub(crate) keyspace: RefCell<Option<Rc<str>>>,
-    pub(crate) extensions: Cell<Extensions>,
+    pub(crate) extensions: Extensions,
     pub(crate) in_flight: Semaphore,
     /// Bytes that the answers of waiting requests may come to.
     pub(crate) answers: Semaphore,
     /// How large the next such answer is taken to be: as the ones before.
     pub(crate) answer_estimate: Cell<usize>,
-    pub(crate) started: Cell<bool>,
     /// Prepared conditional statements carry the mark.
-    pub(crate) lwt_mark: Cell<bool>,
+    pub(crate) lwt_mark: bool,
     /// Answers carry where the tablet stands when the client asked elsewhere.
-    pub(crate) tablets_routing: Cell<bool>,
-    pub(crate) rate_limit_error: Cell<bool>,
+    pub(crate) tablets_routing: bool,
+    /// It has asked nothing so far but what drivers ask to know the cluster, and its tasks run in the group for that.
+    pub(crate) is_drivers: Cell<bool>,
 }
 
 /// Answers on their way to a client.
@@ -177,9 +180,29 @@ async fn write(outbox: Rc<Outbox>, mut half: WriteHalf) {
 }
 
 /// Serves a connection to its end.
-pub(crate) async fn run(server: &Rc<Server>, stream: TcpStream) {
+pub(crate) async fn run(server: &Rc<Server>, mut stream: TcpStream, uninitialized: Uninitialized) {
+    let Ok(peer) = stream.peer_addr() else { return };
     let _ = stream.set_nodelay(true);
+    let client = server.engine.node.clients.open(server.engine.shard.id().0, peer);
+    client.set_group(server.drivers_group);
+    let mut splitter = Splitter::new(Limits {
+        frame_bytes_max: server.options.frame_bytes_max,
+        ..Limits::default()
+    });
+    let started = handshake(server, &mut stream, &mut splitter, &uninitialized, &client);
+    if let Some(Some(started)) = server.until_drain(started).await {
+        uninitialized.is_ready();
+        serve(server, stream, splitter, started, &client).await;
+    }
+}
+
+/// The same from READY on.
+async fn serve(server: &Rc<Server>, stream: TcpStream, mut splitter: Splitter, started: Started, client: &Client) {
+    let Started { version, agreed, input } = started;
     let outbox = Outbox::new();
+    outbox.version.set(version);
+    outbox.framing.set(agreed.framing);
+    splitter.start(version, agreed.framing);
     let (mut reader, writer) = stream.into_split();
     let writing = runtime::spawn(write(outbox.clone(), writer));
     server.note_outbox(&outbox);
@@ -187,21 +210,18 @@ pub(crate) async fn run(server: &Rc<Server>, stream: TcpStream) {
         server: server.clone(),
         outbox: outbox.clone(),
         keyspace: RefCell::default(),
-        extensions: Cell::default(),
+        extensions: Extensions {
+            result_metadata_id: agreed.result_metadata_id,
+        },
         in_flight: Semaphore::new(IN_FLIGHT_MAX),
         answers: Semaphore::new(ANSWER_BYTES_MAX),
         answer_estimate: Cell::new(ANSWER_BYTES_FIRST),
-        started: Cell::new(false),
-        lwt_mark: Cell::new(false),
-        tablets_routing: Cell::new(false),
-        rate_limit_error: Cell::new(false),
+        lwt_mark: agreed.lwt_mark,
+        tablets_routing: agreed.tablets_routing,
+        is_drivers: Cell::new(true),
     });
-    let limits = Limits {
-        frame_bytes_max: server.options.frame_bytes_max,
-        ..Limits::default()
-    };
-    let mut splitter = Splitter::new(limits);
-    let mut input: Vec<u8> = Vec::with_capacity(INPUT_BYTES);
+    let mut is_read = !input.is_empty();
+    let mut input = with_room(input);
     let mut batch = Batch::default();
     loop {
         // A client that does not read its answers, or asks more than may wait, is not read from.
@@ -212,52 +232,54 @@ pub(crate) async fn run(server: &Rc<Server>, stream: TcpStream) {
         if outbox.closed.get() || server.draining.get() {
             break;
         }
-        let wanted = splitter.wanted_bytes().saturating_sub(input.len()).max(1);
-        if input.capacity() - input.len() < wanted.min(INPUT_BYTES) || input.capacity() - input.len() == 0 {
-            // Room grows with what has arrived, not with what a header promises.
-            input.reserve(wanted.min(input.len().max(INPUT_BYTES)));
-        }
-        let (result, filled) = reader.read(input).await;
-        input = filled;
-        if !matches!(result, Ok(n) if n > 0) {
-            // A node that drains has ended the input itself, and its client waits for answers.
-            if !outbox.ends_input.get() {
-                outbox.abandon();
+        // What came behind STARTUP is read already.
+        if !std::mem::take(&mut is_read) {
+            let wanted = splitter.wanted_bytes().saturating_sub(input.len()).max(1);
+            if input.capacity() - input.len() < wanted.min(INPUT_BYTES) || input.capacity() - input.len() == 0 {
+                // Room grows with what has arrived, not with what a header promises.
+                input.reserve(wanted.min(input.len().max(INPUT_BYTES)));
             }
-            break;
+            let (result, filled) = reader.read(input).await;
+            input = filled;
+            if !matches!(result, Ok(n) if n > 0) {
+                // A node that drains has ended the input itself, and its client waits for answers.
+                if !outbox.ends_input.get() {
+                    outbox.abandon();
+                }
+                break;
+            }
+            if outbox.closed.get() {
+                break;
+            }
         }
-        if outbox.closed.get() {
-            break;
-        }
-        let mut consumed = 0;
+        let (mut consumed, mut requests) = (0, 0);
         let end = loop {
             match splitter.next(&input, &mut consumed) {
-                Ok(Some(frame)) => match connection.frame(&frame, &mut batch) {
-                    Some((version, framing)) => {
-                        // STARTUP was accepted: its answer is still sent plain, what follows as agreed.
-                        outbox.version.set(version);
+                Ok(Some(frame)) => {
+                    requests += 1;
+                    if connection.frame(&frame, &mut batch) == Taken::FirstOfUser {
                         connection.finish_batch(&mut batch);
-                        while !outbox.frames.borrow().is_empty() && !outbox.closed.get() {
-                            outbox.drained.notified().await;
-                        }
-                        outbox.framing.set(framing);
-                        splitter.start(version, framing);
+                        connection.is_drivers.set(false);
+                        client.set_group(Group::STATEMENT);
+                        writing.set_group(Group::STATEMENT);
+                        runtime::continue_in(Group::STATEMENT).await;
+                        connection.frame(&frame, &mut batch);
                     }
-                    None if connection.in_flight.available() == 0 => {
+                    if connection.in_flight.available() == 0 {
                         connection.finish_batch(&mut batch);
                         drop(connection.in_flight.acquire(1).await);
-                    }
-                    None if batch.bytes() > OUTBOX_BYTES_MAX => {
+                    } else if batch.bytes() > OUTBOX_BYTES_MAX {
                         connection.finish_batch(&mut batch);
                         outbox.has_room().await;
                     }
-                    None => {}
-                },
+                }
                 Ok(None) => break None,
                 Err(e) => break Some(e),
             }
         };
         connection.finish_batch(&mut batch);
+        server.requests.set(server.requests.get() + requests);
+        client.add_requests(requests);
         if let Some(error) = end {
             let mut frame = Vec::new();
             write_frame_error(&mut frame, &error);
@@ -274,6 +296,13 @@ pub(crate) async fn run(server: &Rc<Server>, stream: TcpStream) {
     outbox.finishing.set(true);
     outbox.filled.notify_all();
     writing.await;
+}
+
+/// A read buffer that begins with these bytes.
+fn with_room(bytes: Vec<u8>) -> Vec<u8> {
+    let mut input = Vec::with_capacity(INPUT_BYTES.max(bytes.len() + 1));
+    input.extend_from_slice(&bytes);
+    input
 }
 
 #[cfg(test)]

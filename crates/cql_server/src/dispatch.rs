@@ -3,9 +3,9 @@
 use std::rc::Rc;
 
 use cql_protocol::{
-    BatchKind, BatchStatement, Consistency, Frame, Framing, LWT_METADATA_MARK, Opcode, ProtocolVersion, QueryParams,
-    Request, Value, Values, WriteType, begin_response, begin_rows, decode_request, finish_response, finish_rows,
-    frame_flags, write_prepared, write_ready, write_void,
+    BatchKind, BatchStatement, Consistency, Frame, LWT_METADATA_MARK, Opcode, ProtocolVersion, QueryParams, Request,
+    Value, Values, WriteType, begin_response, begin_rows, decode_request, finish_response, finish_rows, frame_flags,
+    write_prepared, write_ready, write_void,
 };
 use query::engine::{CameTo, Written, check_batch};
 use query::select::PointOutcome;
@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 use crate::connection::Connection;
 use crate::counts::{OWNER_EVERY, SAMPLE_EVERY, increment};
 use crate::respond::Reply;
-use crate::{ANSWER_BYTES_MAX, Server, metadata, startup};
+use crate::{ANSWER_BYTES_MAX, Server, metadata};
 
 /// A slow request that is larger than the room for such requests takes all of it, and no more.
 const REQUEST_BYTES_CHARGED_MAX: usize = 16 << 20;
@@ -37,6 +37,15 @@ pub(crate) struct Batch {
     owned: u64,
 }
 
+/// What became of a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Taken {
+    /// It is answered, or will be.
+    Done,
+    /// Nothing was done: it is the first of a user on a connection that was its driver's so far, and belongs into another group.
+    FirstOfUser,
+}
+
 type Binds<'a> = SmallVec<[Bound<'a>; 16]>;
 
 fn bound<'a>(value: Value<'a>) -> Bound<'a> {
@@ -44,6 +53,17 @@ fn bound<'a>(value: Value<'a>) -> Bound<'a> {
         Value::Bytes(b) => Bound::Value(b),
         Value::Null => Bound::Null,
         Value::Unset => Bound::Unset,
+    }
+}
+
+/// Whether a statement is one by which drivers and tools learn of the cluster.
+fn is_of_driver(prepared: &Prepared) -> bool {
+    let is_system = |keyspace: &str| query::system::kind(keyspace).is_some();
+    match (&prepared.table, &*prepared.plan) {
+        (Some(table), Plan::Select(_)) => is_system(&table.keyspace),
+        (_, Plan::Use(keyspace)) => is_system(keyspace),
+        (_, Plan::Describe(_)) => true,
+        _ => false,
     }
 }
 
@@ -131,33 +151,22 @@ fn params(p: &QueryParams<'_>, keyspace: Option<&str>) -> Params {
 }
 
 impl Connection {
-    /// Takes one frame. Some: STARTUP was accepted, and from here this version and framing hold.
+    /// Takes one frame.
     #[inline]
-    pub(crate) fn frame(self: &Rc<Self>, frame: &Frame<'_>, batch: &mut Batch) -> Option<(ProtocolVersion, Framing)> {
+    pub(crate) fn frame(self: &Rc<Self>, frame: &Frame<'_>, batch: &mut Batch) -> Taken {
         let header = &frame.header;
-        let mut reply = Reply {
-            version: header.version,
-            stream: header.stream,
-            tracing_id: None,
-            consistency: Consistency::One,
-            write_type: WriteType::Simple,
-            rate_limit_error: self.rate_limit_error.get(),
-        };
+        let mut reply = Reply::to(header);
         if header.flags & frame_flags::TRACING != 0 {
             let id = uuid::Builder::from_random_bytes(random_bytes()).into_uuid();
             reply.tracing_id = Some(*id.as_bytes());
         }
-        self.server.requests.set(self.server.requests.get() + 1);
-        let request = match decode_request(frame, self.extensions.get()) {
+        let request = match decode_request(frame, self.extensions) {
             Ok((_payload, request)) => request,
             Err(e) => {
                 reply.protocol_error(&mut batch.out, &e.to_string());
-                return None;
+                return Taken::Done;
             }
         };
-        if !self.started.get() {
-            return self.before_startup(&request, reply, batch);
-        }
         match request {
             Request::Execute {
                 id,
@@ -166,26 +175,29 @@ impl Connection {
                 ..
             } => {
                 reply.consistency = params.consistency;
-                increment(&self.server.counts.executes);
                 match self.server.engine.prepared(id) {
+                    Ok(prepared) if self.is_first_of_user(&prepared) => return Taken::FirstOfUser,
                     Ok(prepared) => self.run(&prepared, &params, result_metadata_id, reply, frame, batch),
                     Err(e) => reply.error(&mut batch.out, &e),
                 }
+                increment(&self.server.counts.executes);
             }
             Request::Query { text, params } => {
                 reply.consistency = params.consistency;
-                increment(&self.server.counts.queries);
                 let keyspace = self.keyspace.borrow().clone();
                 match self
                     .server
                     .engine
                     .compile(text, params.keyspace.or(keyspace.as_deref()))
                 {
+                    Ok(prepared) if self.is_first_of_user(&prepared) => return Taken::FirstOfUser,
                     Ok(prepared) => self.run(&Rc::new(prepared), &params, None, reply, frame, batch),
                     Err(e) => reply.error(&mut batch.out, &e),
                 }
+                increment(&self.server.counts.queries);
             }
-            Request::Prepare { text, keyspace } => self.prepare(text, keyspace, reply, batch),
+            Request::Prepare { text, keyspace } => return self.prepare(text, keyspace, reply, batch),
+            Request::Batch(_) if self.is_drivers.get() => return Taken::FirstOfUser,
             Request::Batch(b) => self.batch(&b, reply, frame.body.len()),
             Request::Options => self.server.supported(&mut batch.out, reply.version, reply.stream),
             Request::Register(events) => {
@@ -205,65 +217,27 @@ impl Connection {
                 );
             }
         }
-        None
+        Taken::Done
     }
 
-    fn before_startup(
-        &self,
-        request: &Request<'_>,
-        reply: Reply,
-        batch: &mut Batch,
-    ) -> Option<(ProtocolVersion, Framing)> {
-        match request {
-            Request::Options => {
-                self.server.supported(&mut batch.out, reply.version, reply.stream);
-                None
-            }
-            Request::Startup(options) => match startup::agree(options, reply.version) {
-                Ok(agreed) => {
-                    self.started.set(true);
-                    self.lwt_mark.set(agreed.lwt_mark);
-                    self.tablets_routing.set(agreed.tablets_routing);
-                    self.rate_limit_error.set(agreed.rate_limit_error);
-                    self.extensions.set(cql_protocol::Extensions {
-                        result_metadata_id: agreed.result_metadata_id,
-                    });
-                    write_ready(&mut batch.out, reply.version, reply.stream);
-                    Some((reply.version, agreed.framing))
-                }
-                Err(e) => {
-                    reply.protocol_error(&mut batch.out, &e);
-                    None
-                }
-            },
-            other => {
-                let name = match other {
-                    Request::Query { .. } => "QUERY",
-                    Request::Prepare { .. } => "PREPARE",
-                    Request::Execute { .. } => "EXECUTE",
-                    Request::Batch(_) => "BATCH",
-                    Request::Register(_) => "REGISTER",
-                    _ => "AUTH_RESPONSE",
-                };
-                let message = format!("Unexpected message {name}, expecting STARTUP or OPTIONS");
-                reply.protocol_error(&mut batch.out, &message);
-                None
-            }
-        }
+    /// Whether a statement is the first on this connection that is not a driver's own.
+    #[inline]
+    fn is_first_of_user(&self, prepared: &Prepared) -> bool {
+        self.is_drivers.get() && !is_of_driver(prepared)
     }
 
-    fn prepare(&self, text: &str, keyspace: Option<&str>, reply: Reply, batch: &mut Batch) {
-        increment(&self.server.counts.prepares);
+    fn prepare(&self, text: &str, keyspace: Option<&str>, reply: Reply, batch: &mut Batch) -> Taken {
         let used = self.keyspace.borrow().clone();
         match self.server.engine.prepare(text, keyspace.or(used.as_deref())) {
+            Ok(prepared) if self.is_first_of_user(&prepared) => return Taken::FirstOfUser,
             Ok(prepared) => {
-                let with_id = reply.version >= ProtocolVersion::V5 || self.extensions.get().result_metadata_id;
+                let with_id = reply.version >= ProtocolVersion::V5 || self.extensions.result_metadata_id;
                 let result = cql_protocol::PreparedResult {
                     id: &prepared.id,
                     result_metadata_id: with_id.then_some(&prepared.metadata_id[..]),
                     variables: metadata::variables(&prepared, reply.version),
                     partition_key_indexes: &prepared.key_markers,
-                    lwt_mark: (self.lwt_mark.get() && prepared.plan.is_conditional()).then_some(LWT_METADATA_MARK),
+                    lwt_mark: (self.lwt_mark && prepared.plan.is_conditional()).then_some(LWT_METADATA_MARK),
                     result: matches!(&*prepared.plan, Plan::Select(_))
                         .then(|| metadata::result(&prepared, reply.version)),
                 };
@@ -276,6 +250,8 @@ impl Connection {
             }
             Err(e) => reply.error(&mut batch.out, &e),
         }
+        increment(&self.server.counts.prepares);
+        Taken::Done
     }
 
     /// Runs a statement: at once if memory answers, else as a task.
@@ -429,7 +405,7 @@ impl Connection {
 
     /// Where the tablet of a statement stands, if the client wants to know and asked elsewhere.
     fn route(&self, later: &Later) -> Option<Vec<u8>> {
-        if !self.tablets_routing.get() {
+        if !self.tablets_routing {
             return None;
         }
         let routes = self.server.routes.borrow();

@@ -8,12 +8,17 @@
 //! Limits and what happens beyond them: a frame above [`Options::frame_bytes_max`] ends its connection with an error;
 //! [`IN_FLIGHT_MAX`] requests of a connection may wait, then its socket is not read; a client that does not read its
 //! answers is not read from either once [`OUTBOX_BYTES_MAX`] wait for it; connections above
-//! [`Options::connections_max`] are closed at once.
+//! [`Options::connections_max`], or above [`Options::uninitialized_max`] that are not ready, are closed at once.
+//!
+//! Accepting, handshakes, and connections that only their drivers have used so far run in a group of few shares, [`DRIVERS_GROUP`]: however
+//! many come, those that work are served first.
 
+mod admission;
 mod connection;
 mod counts;
 mod dispatch;
 mod events;
+mod handshake;
 mod metadata;
 mod respond;
 mod startup;
@@ -30,12 +35,14 @@ use std::time::Duration;
 use cql_protocol::ClusterEvent;
 use query::ddl::SchemaChange;
 use query::{Engine, Execution, Plan};
-use runtime::ShardId;
 use runtime::net::{ListenOptions, ReservedAddress, TcpListener, TcpStream};
+use runtime::{Group, ShardId};
 
+use admission::Admission;
 use connection::Outbox;
 use events::Events;
 
+pub use admission::{Arrivals, UNINITIALIZED_MAX};
 pub use counts::{Counts, Latencies};
 pub use cql_protocol::TabletRoute;
 pub use events::TopologyChange;
@@ -46,6 +53,14 @@ pub const IN_FLIGHT_MAX: usize = 1024;
 pub const OUTBOX_BYTES_MAX: usize = 4 << 20;
 /// Bytes that the answers of a connection's waiting requests may come to, by estimate.
 pub const ANSWER_BYTES_MAX: usize = 16 << 20;
+
+/// The scheduling group of what drivers do for themselves, and its shares: a sixth of the processor while requests want all of it.
+pub const DRIVERS_GROUP: (&str, u32) = ("sl:driver", 200);
+/// Handshakes of a shard that work at once, unless it is told otherwise.
+pub const HANDSHAKES_MAX: usize = 8;
+
+/// Connections that wait in the kernel until they are accepted, which is the cheapest place.
+const BACKLOG: u32 = 4096;
 
 /// How the front door is set up.
 #[derive(Clone, Debug)]
@@ -58,6 +73,10 @@ pub struct Options {
     pub frame_bytes_max: usize,
     /// Connections of a shard.
     pub connections_max: usize,
+    /// Those of them that may work for their handshake at once.
+    pub handshakes_max: usize,
+    /// Those of them whose handshake may be under way.
+    pub uninitialized_max: usize,
     /// How many shards the node has.
     pub shards: u32,
     /// The node's identity, told in SUPPORTED.
@@ -77,6 +96,8 @@ pub struct Server {
     pub(crate) engine: Rc<Engine>,
     pub(crate) options: Options,
     pub(crate) connections: Cell<usize>,
+    admission: Rc<Admission>,
+    pub(crate) drivers_group: Group,
     pub(crate) events: Events,
     /// Where the tablet of a statement stands.
     pub(crate) routes: RefCell<Option<Routes>>,
@@ -110,7 +131,7 @@ impl Listeners {
         let reserve = |address: SocketAddr| {
             let shared = ListenOptions {
                 reuse_port: true,
-                ..ListenOptions::default()
+                backlog: BACKLOG,
             };
             ReservedAddress::bind(address, shared).map_err(|e| cannot_listen(address, &e))
         };
@@ -126,8 +147,10 @@ impl Server {
     pub fn new(engine: Rc<Engine>, options: Options, request_bytes_max: usize) -> Rc<Self> {
         let server = Rc::new(Self {
             engine: engine.clone(),
-            options,
             connections: Cell::new(0),
+            admission: Admission::new(options.handshakes_max, options.uninitialized_max),
+            drivers_group: Group::new(DRIVERS_GROUP.0, DRIVERS_GROUP.1),
+            options,
             events: Events::default(),
             routes: RefCell::default(),
             request_bytes: runtime::Semaphore::new(request_bytes_max),
@@ -162,6 +185,11 @@ impl Server {
         self.connections.get()
     }
 
+    /// What came of the connections that came.
+    pub fn arrivals(&self) -> Arrivals {
+        self.admission.arrivals()
+    }
+
     /// Opens the doors for clients. They are closed when the node drains.
     ///
     /// # Errors
@@ -169,10 +197,16 @@ impl Server {
     pub fn open(self: &Rc<Self>, listeners: Listeners) -> io::Result<()> {
         let (cql, aware) = (self.options.address, self.options.shard_aware_address);
         let listener = listeners.cql.listen().map_err(|e| cannot_listen(cql, &e))?;
-        drop(runtime::spawn(self.clone().accept(listener, false)));
+        drop(runtime::spawn_in(
+            self.drivers_group,
+            self.clone().accept(listener, false),
+        ));
         if let (Some(reserved), Some(address)) = (listeners.shard_aware, aware) {
             let listener = reserved.listen().map_err(|e| cannot_listen(address, &e))?;
-            drop(runtime::spawn(self.clone().accept(listener, true)));
+            drop(runtime::spawn_in(
+                self.drivers_group,
+                self.clone().accept(listener, true),
+            ));
         }
         Ok(())
     }
@@ -204,11 +238,14 @@ impl Server {
                     }
                 }));
             }
+            if runtime::should_yield() {
+                runtime::yield_now().await;
+            }
         }
     }
 
     /// What a future comes to; None when the node drains before.
-    async fn until_drain<F: Future>(&self, future: F) -> Option<F::Output> {
+    pub(crate) async fn until_drain<F: Future>(&self, future: F) -> Option<F::Output> {
         let mut drain_begins = pin!(self.drain_begins.notified());
         let mut future = pin!(future);
         poll_fn(|context| {
@@ -221,16 +258,13 @@ impl Server {
     }
 
     fn serve(self: Rc<Self>, stream: TcpStream) {
-        if self.connections.get() >= self.options.connections_max {
-            log::warn!(
-                "a CQL connection is closed: there are {} already",
-                self.connections.get()
-            );
+        let is_full = self.connections.get() >= self.options.connections_max;
+        let Some(uninitialized) = self.admission.admit(is_full) else {
             return;
-        }
+        };
         self.connections.set(self.connections.get() + 1);
-        drop(runtime::spawn(async move {
-            connection::run(&self, stream).await;
+        drop(runtime::spawn_in(self.drivers_group, async move {
+            connection::run(&self, stream, uninitialized).await;
             self.connections.set(self.connections.get() - 1);
             if self.draining.get() {
                 self.connection_ended.notify_all();

@@ -225,6 +225,8 @@ async fn serve(
         shard_aware_address: aware,
         frame_bytes_max: config.native_transport_max_frame_size,
         connections_max: config.max_connections_per_shard,
+        handshakes_max: config.handshakes_per_shard,
+        uninitialized_max: cql_server::UNINITIALIZED_MAX,
         shards: config.smp,
         host_id: shared.host_id,
         partitioner: "org.apache.cassandra.dht.Murmur3Partitioner".to_owned(),

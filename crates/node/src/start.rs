@@ -14,7 +14,7 @@ use std::time::Duration;
 use ::cluster::Metadata;
 use coordinator::ClusterView;
 use query::engine::{NodeState, SharedStatements, kept_tables, load_schema, save_schema};
-use query::system::{self, NodeInfo, PeerInfo};
+use query::system::{self, Clients, NodeInfo, PeerInfo};
 use query::{Engine, ddl};
 use replica::{CompactionControl, NotedBatches};
 use runtime::ShardId;
@@ -300,6 +300,7 @@ fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Re
         schema_path,
         info: Mutex::new(info),
         info_version: AtomicU64::new(0),
+        clients: Clients::new(config.smp),
         statements: SharedStatements::default(),
     });
     let shared = Arc::new(Shared {

@@ -12,7 +12,7 @@ use commitlog::{Commitlog, Options, SyncMode, last_segment};
 use coordinator::Coordinator;
 use query::ddl::{self, DdlContext};
 use query::engine::{Execution, NodeState, SharedStatements, cluster_view};
-use query::system::{self, NodeInfo};
+use query::system::{self, Clients, NodeInfo};
 use query::{Engine, Outcome, Params};
 use replica::{Shard, ShardOptions};
 use runtime::ShardId;
@@ -95,6 +95,7 @@ async fn engine(boot_id: u128) -> Rc<Engine> {
             1,
         )),
         info_version: Default::default(),
+        clients: Clients::new(1),
         statements: SharedStatements::default(),
     };
     let host_id = HostId(Uuid::from_u128(7));

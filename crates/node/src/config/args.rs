@@ -62,6 +62,9 @@ pub struct ServerArgs {
     /// CQL port where the client's port chooses the shard; 0 for any free one, none to do without [default: 19042]
     #[arg(long, value_name = "PORT", help_heading = "Server options: network")]
     pub native_shard_aware_transport_port: Option<String>,
+    /// Connections of a shard that may work for their handshake at once; the others wait in line [default: 8]
+    #[arg(long, value_name = "N", help_heading = "Server options: network")]
+    pub uninitialized_connections_semaphore_cpu_concurrency: Option<String>,
 
     /// Port of the REST API; 0 for any free one, none to do without [default: 10000]
     #[arg(long, value_name = "PORT", help_heading = "Server options: network")]
@@ -164,6 +167,10 @@ impl ServerArgs {
             (
                 "native_shard_aware_transport_port",
                 self.native_shard_aware_transport_port.clone(),
+            ),
+            (
+                "uninitialized_connections_semaphore_cpu_concurrency",
+                self.uninitialized_connections_semaphore_cpu_concurrency.clone(),
             ),
             ("api_port", self.api_port.clone()),
             ("api_address", self.api_address.clone()),

@@ -119,6 +119,8 @@ pub struct Config {
     pub native_transport_max_frame_size: usize,
     /// Client connections that a shard takes.
     pub max_connections_per_shard: usize,
+    /// Client connections of a shard that may work for their handshake at once.
+    pub handshakes_per_shard: usize,
     /// Limit of what compaction writes, bytes per second.
     pub compaction_throughput: Option<u64>,
     /// The interface to the kernel.
@@ -301,6 +303,7 @@ fn resolve(
         hints: cluster.hints,
         native_transport_max_frame_size: frame_size(&mut options)?,
         max_connections_per_shard: connections(&mut options, smp)?,
+        handshakes_per_shard: handshakes(&mut options)?,
         compaction_throughput: compaction_throughput.filter(|rate| *rate > 0),
         backend,
         log_level,
@@ -507,6 +510,17 @@ fn connections(options: &mut Options, smp: u32) -> Result<usize, ConfigError> {
     let limit = limit.flatten();
     options.note(option, limit.map_or("-1".to_owned(), |limit| limit.to_string()));
     Ok(limit.map_or(CONNECTIONS_PER_SHARD, |limit| limit.div_ceil(smp as usize)))
+}
+
+/// Connections of a shard that work for their handshake at once.
+fn handshakes(options: &mut Options) -> Result<usize, ConfigError> {
+    let option = "uninitialized_connections_semaphore_cpu_concurrency";
+    let limit = options.get(option, "a number of connections, at least 1", |text| {
+        text.parse::<usize>().ok().filter(|limit| *limit > 0)
+    })?;
+    let limit = limit.unwrap_or(cql_server::HANDSHAKES_MAX);
+    options.note(option, limit);
+    Ok(limit)
 }
 
 fn name(options: &mut Options, option: &'static str, default: &str) -> Result<String, ConfigError> {

@@ -165,6 +165,11 @@ const SPELLINGS: &[(&str, &str, Unit)] = &[
         "truncate_request_timeout",
         Unit::Milliseconds,
     ),
+    (
+        "uninitialized_connections_semaphore_cpu_concurrency",
+        "uninitialized_connections_semaphore_cpu_concurrency",
+        Unit::Same,
+    ),
     ("workdir", "workdir", Unit::Same),
     ("write_request_timeout", "write_request_timeout", Unit::Same),
     (

@@ -113,7 +113,7 @@ fn defaults_are_those_of_the_manual() {
 #[test]
 fn every_option_that_is_shown_can_be_given_and_its_shown_text_is_taken_back() {
     let config = config("", "--cpuset 0-3");
-    assert_eq!(config.settings.len(), 54, "{:?}", config.settings);
+    assert_eq!(config.settings.len(), 55, "{:?}", config.settings);
     for (name, text) in &config.settings {
         let given = text.as_deref().unwrap_or("none");
         let shown = resolved(&format!("{name}: {given}"), "").map(|config| config.settings[name].clone());
@@ -639,6 +639,17 @@ fn a_machine_is_what_its_limits_leave_of_it() {
         detected.shards() >= 1 && detected.memory_bytes > 64 << 20,
         "this machine: {detected:?}"
     );
+}
+
+#[test]
+fn handshakes_that_work_at_once_are_counted_by_shard() {
+    let option = "uninitialized_connections_semaphore_cpu_concurrency";
+    assert_eq!(config("", "").handshakes_per_shard, 8, "as ScyllaDB's");
+    assert_eq!(config(&format!("{option}: 3"), "").handshakes_per_shard, 3);
+    let argument = "--uninitialized-connections-semaphore-cpu-concurrency 1";
+    assert_eq!(config(&format!("{option}: 3"), argument).handshakes_per_shard, 1);
+    let error = resolved(&format!("{option}: 0"), "").expect_err("nobody could connect");
+    assert!(error.to_string().contains("at least 1"), "{error}");
 }
 
 #[test]

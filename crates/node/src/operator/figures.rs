@@ -114,11 +114,48 @@ fn requests(shard: &mut Shard, server: &Server) {
             Value::Counter(count.get()),
         );
     }
-    shard.gauge(
-        "cql_connections",
-        "Connections of CQL clients.",
-        server.connections() as u64,
-    );
+    connections(shard, server);
+}
+
+fn connections(shard: &mut Shard, server: &Server) {
+    let arrivals = server.arrivals();
+    let measured = [
+        (
+            "cql_connections",
+            "Connections of CQL clients.",
+            server.connections() as u64,
+        ),
+        (
+            "cql_connections_uninitialized",
+            "Connections of CQL clients that are not ready.",
+            arrivals.uninitialized as u64,
+        ),
+        (
+            "cql_connections_waiting",
+            "Connections of CQL clients that are not ready and wait for their turn to work for it.",
+            arrivals.waiting as u64,
+        ),
+    ];
+    for (name, help, value) in measured {
+        shard.gauge(name, help, value);
+    }
+    shard.count_all([
+        (
+            "cql_connections_accepted_total",
+            "Connections of CQL clients that were accepted.",
+            arrivals.accepted,
+        ),
+        (
+            "cql_connections_shed_total",
+            "Connections of CQL clients that were closed at once, because there were too many.",
+            arrivals.shed,
+        ),
+        (
+            "cql_handshakes_total",
+            "Connections of CQL clients that became ready.",
+            arrivals.handshakes,
+        ),
+    ]);
 }
 
 fn coordinator(shard: &mut Shard, metrics: &Metrics) {
@@ -162,11 +199,6 @@ fn coordinator(shard: &mut Shard, metrics: &Metrics) {
             "coordinator_stale_requests_total",
             "Requests of other nodes refused because they were routed by a version of the cluster that is fenced off.",
             metrics.stale_requests,
-        ),
-        (
-            "coordinator_rate_limited_total",
-            "Reads and writes refused because the limit of their partition was reached.",
-            metrics.rate_limited,
         ),
         (
             "coordinator_aggregate_parts_total",

@@ -35,7 +35,7 @@ use uuid::Uuid;
 
 use crate::ddl::SchemaChange;
 use crate::select::PointScratch;
-use crate::system::{self, NodeInfo};
+use crate::system::{self, Clients, NodeInfo};
 use crate::write::{ConditionalAnswer, WriteClock};
 use crate::{BindContext, Bound, QueryError, ResultColumn};
 
@@ -57,6 +57,8 @@ pub struct NodeState {
     pub info: Mutex<NodeInfo>,
     /// Grows when `info` is another.
     pub info_version: AtomicU64,
+    /// Who is connected.
+    pub clients: Clients,
     /// Texts of prepared statements, by id, so that any shard can serve them.
     pub statements: SharedStatements,
 }
@@ -291,22 +293,26 @@ impl Engine {
             return Err(QueryError::invalid(format!("unconfigured table {}", table.name)));
         }
         let schema = self.schema();
-        let key = (
-            schema.version,
-            now_us / 1_000_000,
-            self.node.info_version.load(Ordering::Acquire),
-        );
+        let is_of_clients = system::is_of_clients(table);
+        let version = match is_of_clients {
+            true => self.node.clients.version(),
+            false => self.node.info_version.load(Ordering::Acquire),
+        };
+        let key = (schema.version, now_us / 1_000_000, version);
         if let Some((k, store)) = self.virtual_tables.borrow().get(&table.id)
             && *k == key
         {
             return Ok(store.clone());
         }
-        let info = self
+        let mut info = self
             .node
             .info
             .lock()
             .expect("nobody panics while holding the node's identity")
             .clone();
+        if is_of_clients {
+            info.clients = self.node.clients.list();
+        }
         let view = self.coordinator.view();
         let contents = system::contents(table, &schema, &info, Some(&view), now_us);
         let store = TableStore::in_memory(table, contents.iter().map(Vec::as_slice));

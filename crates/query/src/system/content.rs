@@ -74,7 +74,8 @@ pub fn contents(
                 .flat_map(|k| k.tables.values())
                 .for_each(|t| columns(&mut rows, t));
         }
-        ("system_views", "clients") => clients(&mut rows, node),
+        ("system", "clients") => clients(&mut rows, node, ClientsTable::ScyllaDb),
+        ("system_views", "clients") => clients(&mut rows, node, ClientsTable::Cassandra),
         ("system_views", "settings") => {
             for (name, value) in &node.settings {
                 rows.push(&[("name", Field::Text(name)), ("value", Field::text(value.as_deref()))]);
@@ -228,23 +229,43 @@ fn dropped_columns(rows: &mut Rows<'_>, t: &Table) {
     }
 }
 
-fn clients(rows: &mut Rows<'_>, node: &NodeInfo) {
+/// Whose table of connections: they differ in a few columns, and in how a stage is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ClientsTable {
+    Cassandra,
+    ScyllaDb,
+}
+
+fn clients(rows: &mut Rows<'_>, node: &NodeInfo, table: ClientsTable) {
     for c in &node.clients {
         let tls = c.tls.as_ref();
-        rows.push(&[
+        let stage = match table {
+            ClientsTable::Cassandra => c.connection_stage.clone(),
+            ClientsTable::ScyllaDb => c.connection_stage.to_ascii_uppercase(),
+        };
+        let version = c.protocol_version.map_or(Field::Null, |v| Field::Int(i32::from(v)));
+        let mut fields = vec![
             ("address", Field::Inet(c.address)),
             ("port", Field::Int(i32::from(c.port))),
             ("client_options", Field::TextMap(&c.client_options)),
-            ("connection_stage", Field::Text(&c.connection_stage)),
+            ("connection_stage", Field::Text(&stage)),
             ("driver_name", Field::text(c.driver_name.as_deref())),
             ("driver_version", Field::text(c.driver_version.as_deref())),
             ("hostname", Field::Text(&c.hostname)),
-            ("protocol_version", Field::Int(i32::from(c.protocol_version))),
-            ("request_count", Field::BigInt(c.request_count)),
+            ("protocol_version", version),
             ("ssl_cipher_suite", Field::text(tls.map(|(_, cipher)| cipher.as_str()))),
             ("ssl_enabled", Field::Boolean(tls.is_some())),
             ("ssl_protocol", Field::text(tls.map(|(protocol, _)| protocol.as_str()))),
             ("username", Field::Text(&c.username)),
-        ]);
+        ];
+        fields.extend(match table {
+            ClientsTable::Cassandra => vec![("request_count", Field::BigInt(c.request_count))],
+            ClientsTable::ScyllaDb => vec![
+                ("client_type", Field::Text("cql")),
+                ("scheduling_group", Field::Text(&c.scheduling_group)),
+                ("shard_id", Field::Int(i32::try_from(c.shard).unwrap_or(i32::MAX))),
+            ],
+        });
+        rows.push(&fields);
     }
 }

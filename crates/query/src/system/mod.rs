@@ -1,11 +1,12 @@
 //! The keyspaces that every node has: what they look like, and what is in those that are computed.
 //!
 //! The definitions stand in `tables.cql` and are those of Cassandra 4.1, so that drivers and cqlsh find what they ask
-//! for; `system.cluster_status` and `system.tablets` are ScyllaDB's. A table's id is the name-based UUID of its keyspace's and its own name, as in Cassandra: the same on every node
+//! for; `system.clients`, `system.cluster_status` and `system.tablets` are ScyllaDB's. A table's id is the name-based UUID of its keyspace's and its own name, as in Cassandra: the same on every node
 //! and in every release. Tables of [`SystemKeyspace::Local`] keyspaces are *virtual*: nothing of them is stored, and
 //! [`contents`] computes their rows from the schema and the node at the moment of the read. Those of
 //! [`SystemKeyspace::Replicated`] keyspaces are ordinary tables.
 
+mod clients;
 mod content;
 mod node;
 mod peer;
@@ -21,6 +22,7 @@ use uuid::{Builder, Uuid};
 
 use crate::ddl;
 
+pub use clients::{Client, Clients, Listed};
 pub use content::contents;
 pub use node::{ClientInfo, NodeInfo};
 pub use peer::PeerInfo;
@@ -119,6 +121,11 @@ fn define(text: &str) -> Table {
 fn table_id(keyspace: &str, table: &str) -> TableId {
     let digest = md5::compute([keyspace.as_bytes(), table.as_bytes()].concat());
     TableId(Builder::from_md5_bytes(digest.0).into_uuid())
+}
+
+/// Whether the table tells who is connected, which changes while nothing else does.
+pub fn is_of_clients(table: &Table) -> bool {
+    table.name == "clients" && kind(&table.keyspace) == Some(SystemKeyspace::Local)
 }
 
 /// Whether the table's content is computed, not stored.

@@ -91,14 +91,18 @@ pub struct ClientInfo {
     pub address: IpAddr,
     /// The client's port.
     pub port: u16,
+    /// The shard that serves it.
+    pub shard: u32,
     /// Its host name, or its address when it has none.
     pub hostname: String,
     /// Who logged in; `anonymous` where nobody must.
     pub username: String,
     /// How far it came: `established`, `authenticating` or `ready`.
     pub connection_stage: String,
-    /// The version of the protocol that it speaks.
-    pub protocol_version: u8,
+    /// The scheduling group that its requests run in.
+    pub scheduling_group: String,
+    /// The version of the protocol that it speaks, once it is ready.
+    pub protocol_version: Option<u8>,
     /// What it said of itself at STARTUP.
     pub driver_name: Option<String>,
     /// What it said of itself at STARTUP.

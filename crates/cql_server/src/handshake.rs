@@ -1,0 +1,143 @@
+//! A connection's start: from its first byte to READY.
+//!
+//! Until then a connection is one task, a socket and a small buffer: no writer, no outbox. What its client sends is answered in place; each
+//! answer is work that needs a place ([`crate::admission`]), and waiting for the client has none. A client has
+//! [`CLIENT_PATIENCE`] for its part of it, and [`REQUESTS_MAX`] requests.
+
+use std::time::Duration;
+
+use cql_protocol::{
+    Extensions, Frame, ProtocolVersion, Request, Splitter, decode_request, write_frame_error, write_ready,
+};
+use query::system::Client;
+use runtime::net::TcpStream;
+
+use crate::Server;
+use crate::admission::Uninitialized;
+use crate::counts::increment;
+use crate::respond::Reply;
+use crate::startup::{self, Agreed};
+
+/// How long a client may take for its part of the handshake, all its pauses together. Twice what drivers allow us for ours.
+pub(crate) const CLIENT_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Requests before READY: drivers send two. Their answers together fit into the smallest buffer that a socket has, so that no answer
+/// waits for a client that does not read.
+const REQUESTS_MAX: usize = 8;
+
+/// STARTUP and its options fit, and what HTTP clients say; a longer request makes the buffer grow as it arrives.
+const INPUT_BYTES: usize = 2 << 10;
+
+/// What a connection goes on with.
+pub(crate) struct Started {
+    pub(crate) version: ProtocolVersion,
+    pub(crate) agreed: Agreed,
+    /// What the client sent behind STARTUP.
+    pub(crate) input: Vec<u8>,
+}
+
+/// Whether a request was the one that opens the connection.
+enum Answered {
+    Other,
+    Startup(ProtocolVersion, Agreed),
+}
+
+/// Brings a connection to READY; None when it ends before.
+pub(crate) async fn handshake(
+    server: &Server,
+    stream: &mut TcpStream,
+    splitter: &mut Splitter,
+    uninitialized: &Uninitialized,
+    client: &Client,
+) -> Option<Started> {
+    let mut patience = CLIENT_PATIENCE;
+    let mut input: Vec<u8> = Vec::with_capacity(INPUT_BYTES);
+    let mut requests_left = REQUESTS_MAX;
+    loop {
+        if input.len() == input.capacity() {
+            input.reserve(input.len());
+        }
+        let began = runtime::now();
+        let (read, filled) = runtime::timeout(patience, stream.read(input)).await.ok()?;
+        patience = patience.saturating_sub(began.elapsed());
+        input = filled;
+        if !matches!(read, Ok(n) if n > 0) {
+            return None;
+        }
+        let place = uninitialized.place().await;
+        let (mut out, mut consumed) = (Vec::new(), 0);
+        let mut started = None;
+        let mut ends = false;
+        while started.is_none() && !ends {
+            match splitter.next(&input, &mut consumed) {
+                Ok(Some(frame)) => {
+                    increment(&server.requests);
+                    client.add_requests(1);
+                    if requests_left == 0 {
+                        let message = format!("{REQUESTS_MAX} messages before STARTUP are enough");
+                        Reply::to(&frame.header).protocol_error(&mut out, &message);
+                        ends = true;
+                    } else if let Answered::Startup(version, agreed) = answer(server, &frame, client, &mut out) {
+                        started = Some((version, agreed));
+                    }
+                    requests_left = requests_left.saturating_sub(1);
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    write_frame_error(&mut out, &error);
+                    ends = true;
+                }
+            }
+        }
+        // STARTUP's answer is still sent plain, what follows as agreed.
+        let (sent, _) = runtime::timeout(patience, stream.write_all(out)).await.ok()?;
+        drop(place);
+        if ends || sent.is_err() {
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+            return None;
+        }
+        input.drain(..consumed);
+        if let Some((version, agreed)) = started {
+            return Some(Started { version, agreed, input });
+        }
+    }
+}
+
+/// Answers one request.
+fn answer(server: &Server, frame: &Frame<'_>, client: &Client, out: &mut Vec<u8>) -> Answered {
+    let reply = Reply::to(&frame.header);
+    let request = match decode_request(frame, Extensions::default()) {
+        Ok((_payload, request)) => request,
+        Err(e) => {
+            reply.protocol_error(out, &e.to_string());
+            return Answered::Other;
+        }
+    };
+    let name = match request {
+        Request::Options => {
+            server.supported(out, reply.version, reply.stream);
+            return Answered::Other;
+        }
+        Request::Startup(options) => match startup::agree(&options, reply.version) {
+            Ok(agreed) => {
+                let told = options.iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
+                client.started(reply.version.number(), told.collect());
+                write_ready(out, reply.version, reply.stream);
+                return Answered::Startup(reply.version, agreed);
+            }
+            Err(e) => {
+                reply.protocol_error(out, &e);
+                return Answered::Other;
+            }
+        },
+        Request::Query { .. } => "QUERY",
+        Request::Prepare { .. } => "PREPARE",
+        Request::Execute { .. } => "EXECUTE",
+        Request::Batch(_) => "BATCH",
+        Request::Register(_) => "REGISTER",
+        Request::AuthResponse(_) => "AUTH_RESPONSE",
+    };
+    let message = format!("Unexpected message {name}, expecting STARTUP or OPTIONS");
+    reply.protocol_error(out, &message);
+    Answered::Other
+}
