@@ -1,0 +1,167 @@
+"""Thousands of connections at once: who works is served, who is let in becomes ready, and who is too many is told so at once."""
+
+import contextlib
+import socket
+import threading
+
+import pytest
+from cassandra import ConsistencyLevel
+
+from harness import Node, cql
+from harness.cluster import eventually
+from harness.node import runtime_available
+from harness.storm import OF_DRIVERS, storm
+
+pytestmark = pytest.mark.ceto_only("nodes of our own are started")
+
+STORM = 2_000
+IN_FLIGHT = 32
+# What a shard lets in that is not ready.
+UNINITIALIZED_MAX = 4096
+
+
+class Reads:
+    """Keeps reads in flight on the session's connections; counts what they came to."""
+
+    def __init__(self, session, statement, level):
+        self._session = session
+        self._select = session.prepare(statement)
+        self._select.consistency_level = level
+        self._changed = threading.Condition()
+        self._in_flight = 0
+        self._stopping = False
+        self.answered = 0
+        self.errors = []
+
+    def __enter__(self):
+        for _ in range(IN_FLIGHT):
+            self._read()
+        return self
+
+    def __exit__(self, *_):
+        with self._changed:
+            self._stopping = True
+            assert self._changed.wait_for(lambda: self._in_flight == 0, 60), f"{self._in_flight} reads never ended"
+
+    def wait_for_more(self, count):
+        with self._changed:
+            wanted = self.answered + count
+            assert self._changed.wait_for(lambda: self.answered >= wanted or self.errors, 60), "the reads do not go on"
+
+    def _read(self):
+        with self._changed:
+            if self._stopping:
+                return
+            self._in_flight += 1
+        future = self._session.execute_async(self._select, (1,))
+        future.add_callbacks(self._ended, self._failed)
+
+    def _ended(self, rows):
+        with self._changed:
+            self._in_flight -= 1
+            if [tuple(row) for row in rows] == [("one",)]:
+                self.answered += 1
+            else:
+                self.errors.append(f"wrong rows: {rows}")
+            self._changed.notify_all()
+        self._read()
+
+    def _failed(self, failure):
+        with self._changed:
+            self._in_flight -= 1
+            self.errors.append(failure)
+            self._changed.notify_all()
+
+
+@contextlib.contextmanager
+def reading(node, level=ConsistencyLevel.QUORUM):
+    """A steady load of reads on a table of its own."""
+    with cql.cluster(node.server) as cluster:
+        session = cluster.connect()
+        session.execute("CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
+        session.execute("CREATE TABLE ks.t (k int PRIMARY KEY, v text)")
+        session.execute("INSERT INTO ks.t (k, v) VALUES (1, 'one')")
+        with Reads(session, "SELECT v FROM ks.t WHERE k = ?", level) as reads:
+            yield reads
+
+
+def counted(node, name):
+    """A metric, over all shards."""
+    return sum(value for key, value in node.metrics().items() if key.startswith(f"ceto_{name}{{"))
+
+
+@pytest.mark.parametrize("level", [ConsistencyLevel.ONE, ConsistencyLevel.QUORUM], ids=["ONE", "QUORUM"])
+@pytest.mark.parametrize("runtime", ["io_uring", "epoll"])
+def test_a_storm_of_connections_costs_those_who_work_no_request(runtime, level):
+    if not runtime_available(runtime):
+        pytest.skip(f"no {runtime} here")
+    with Node(smp=2, runtime=runtime) as node, reading(node, level) as reads:
+        reads.wait_for_more(100)
+        outcomes = []
+        storming = threading.Thread(target=lambda: outcomes.append(storm(node.host, node.port, STORM, OF_DRIVERS)))
+        storming.start()
+        with cql.cluster(node.server) as driver:
+            session = driver.connect("ks")
+            assert cql.rows(session, "SELECT v FROM t WHERE k = 1") == [("one",)], "a driver in the middle of it"
+        reads.wait_for_more(100)
+        storming.join()
+        (outcome,) = outcomes
+        reads.wait_for_more(100)
+        assert not reads.errors, f"reads of connections that were there before: {reads.errors[:3]}"
+        assert (outcome.ready, outcome.shed, outcome.broken, outcome.unanswered) == (STORM, 0, 0, 0), outcome
+        assert counted(node, "cql_connections_shed_total") == 0, "a connection under the bound was shed"
+        assert counted(node, "cql_handshakes_total") > STORM
+        assert counted(node, "cql_connections_accepted_total") >= counted(node, "cql_handshakes_total")
+        assert counted(node, "group_run_time_us_total") > 0
+        assert any('group="sl:driver"' in name for name in node.metrics()), "the storm ran in a group of its own"
+
+
+def test_what_is_too_many_is_shed_and_the_rest_goes_on():
+    with Node(smp=1) as node, reading(node) as reads, contextlib.ExitStack() as stack:
+        before = counted(node, "cql_connections_accepted_total")
+        silent = [stack.enter_context(socket.create_connection((node.host, node.port))) for _ in range(UNINITIALIZED_MAX)]
+        accepted = "cql_connections_accepted_total"
+        eventually("all are accepted", lambda: counted(node, accepted) - before == UNINITIALIZED_MAX)
+        assert counted(node, "cql_connections_shed_total") == 0, "one under the bound was shed"
+        assert counted(node, "cql_connections_uninitialized") == UNINITIALIZED_MAX
+        outcome = storm(node.host, node.port, 100)
+        assert (outcome.ready, outcome.shed) == (0, 100), f"above the bound: {outcome}"
+        assert counted(node, "cql_connections_shed_total") == 100
+        reads.wait_for_more(100)
+        for connection in silent[:50]:
+            connection.close()
+        uninitialized = "cql_connections_uninitialized"
+        eventually("their ends are noticed", lambda: counted(node, uninitialized) == UNINITIALIZED_MAX - 50)
+        assert storm(node.host, node.port, 50, OF_DRIVERS).ready == 50, "there is room again"
+        assert not reads.errors, f"reads of connections that were there before: {reads.errors[:3]}"
+
+
+def test_the_table_of_clients_says_who_drives_and_who_works():
+    with Node(smp=2) as node, reading(node) as reads, cql.cluster(node.server) as driver:
+        session = driver.connect()
+        reads.wait_for_more(10)
+        silent = socket.create_connection((node.host, node.port))
+        with silent:
+            statement = (
+                "SELECT port, connection_stage, scheduling_group, driver_name, protocol_version, shard_id, client_type, "
+                "ssl_enabled, username FROM system.clients"
+            )
+            clients = {}
+
+            def is_listed():
+                clients.update({client.port: client for client in session.execute(statement)})
+                return own(silent) in clients
+
+            eventually("it is listed", is_listed)
+            quiet = clients.pop(own(silent))
+            assert (quiet.connection_stage, quiet.driver_name, quiet.protocol_version) == ("ESTABLISHED", None, None)
+            assert {c.connection_stage for c in clients.values()} == {"READY"}
+            assert {c.scheduling_group for c in clients.values()} == {"sl:driver", "statement"}
+            assert {c.protocol_version for c in clients.values()} == {4}
+            assert all("Python" in c.driver_name for c in clients.values()), clients
+            assert {c.shard_id for c in clients.values()} <= {0, 1}
+            assert {(c.client_type, c.ssl_enabled, c.username) for c in clients.values()} == {("cql", False, "anonymous")}
+
+
+def own(connection):
+    return connection.getsockname()[1]
