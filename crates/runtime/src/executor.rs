@@ -242,7 +242,7 @@ impl Executor {
         let mut now = self.driver.ticks();
         let turn_end = now + self.slice_ticks;
         loop {
-            let Some(group) = self.queues.borrow().next_group() else {
+            let Some(group) = self.queues.borrow_mut().next_group() else {
                 return;
             };
             now = self.run_slice(group, now);

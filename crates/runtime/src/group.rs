@@ -2,7 +2,8 @@
 //!
 //! Every task belongs to a group. Each shard keeps a queue and a *virtual run time* per group: real run time divided by the group's
 //! shares. The active group with the least virtual run time runs next, for one slice. A group that slept does not bank its idle time:
-//! when it becomes active again its virtual time is raised to at most one slice behind the least active one.
+//! when it becomes active again its virtual time is raised to at most one slice behind the least active one, or, when none is active, behind
+//! where the one that ran last began.
 //!
 //! A group is *active* from the moment a task of it becomes runnable until a slice ends with its queue empty. That is a flag of its
 //! own: "queue empty" is also true while the last task of the group is being polled, and a wake-up then must not count it twice.
@@ -100,6 +101,8 @@ static SHARES: [std::sync::atomic::AtomicU32; GROUPS_MAX] = {
 pub(crate) struct RunQueues {
     groups: [RunQueue; GROUPS_MAX],
     active: u32,
+    /// The virtual time at which the group began that ran last; it never goes back.
+    present: u64,
     /// One slice, in ticks: what an awakening group may be behind the others.
     slice: u64,
 }
@@ -117,6 +120,7 @@ impl RunQueues {
         Self {
             groups: std::array::from_fn(|_| RunQueue::default()),
             active: 0,
+            present: 0,
             slice,
         }
     }
@@ -131,17 +135,12 @@ impl RunQueues {
     }
 
     fn activate(&mut self, group: Group) {
-        let least = self
-            .groups
-            .iter()
-            .filter(|other| other.active)
-            .map(|other| other.virtual_time)
-            .min();
+        let active = self.groups.iter().filter(|other| other.active);
+        let least = active.map(|other| other.virtual_time).min();
+        let earliest = least.unwrap_or(self.present).saturating_sub(self.slice);
         let queue = &mut self.groups[group.index()];
         queue.active = true;
-        if let Some(least) = least {
-            queue.virtual_time = queue.virtual_time.max(least.saturating_sub(self.slice));
-        }
+        queue.virtual_time = queue.virtual_time.max(earliest);
         self.active += 1;
     }
 
@@ -153,14 +152,14 @@ impl RunQueues {
 
     /// The group to run next: the active one with the least virtual time.
     #[inline]
-    pub(crate) fn next_group(&self) -> Option<Group> {
+    pub(crate) fn next_group(&mut self) -> Option<Group> {
         if self.active == 0 {
             return None;
         }
         let active = self.groups.iter().enumerate().filter(|(_, queue)| queue.active);
-        active
-            .min_by_key(|(_, queue)| queue.virtual_time)
-            .map(|(index, _)| Group::from_index(index))
+        let (index, queue) = active.min_by_key(|(_, queue)| queue.virtual_time)?;
+        self.present = self.present.max(queue.virtual_time);
+        Some(Group::from_index(index))
     }
 
     /// Ends a slice: charges the ticks, and puts the group to rest if it has nothing runnable.
@@ -223,10 +222,34 @@ mod tests {
     }
 
     #[test]
+    fn a_group_that_wakes_while_nothing_runs_has_not_banked_its_idle_time_either() {
+        let mut queues = RunQueues::new(1000);
+        // Requests come one by one, and each finds the shard idle.
+        for _ in 0..100 {
+            queues.push(Group::STATEMENT, 0);
+            assert_eq!(queues.next_group(), Some(Group::STATEMENT));
+            queues.pop(Group::STATEMENT);
+            queues.charge(Group::STATEMENT, 1000);
+        }
+        queues.push(Group::BACKGROUND, 1);
+        assert_eq!(queues.next_group(), Some(Group::BACKGROUND));
+        queues.pop(Group::BACKGROUND);
+        queues.push(Group::BACKGROUND, 1);
+        queues.charge(Group::BACKGROUND, 1000);
+        queues.push(Group::STATEMENT, 0);
+        assert_eq!(
+            queues.next_group(),
+            Some(Group::STATEMENT),
+            "a request waits until background work has had all the time in which it slept"
+        );
+    }
+
+    #[test]
     fn a_group_that_slept_does_not_bank_its_idle_time() {
         let mut queues = RunQueues::new(1000);
         queues.push(Group::BACKGROUND, 1);
         for _ in 0..100 {
+            assert_eq!(queues.next_group(), Some(Group::BACKGROUND));
             queues.pop(Group::BACKGROUND);
             queues.push(Group::BACKGROUND, 1);
             queues.charge(Group::BACKGROUND, 1000);
