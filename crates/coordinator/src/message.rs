@@ -117,8 +117,11 @@ fn get_optional_bound(reader: &mut Reader<'_>) -> Result<Option<Bound>, Malforme
 pub type Addressed = (Token, Vec<u8>);
 
 /// Mutations for one shard.
-pub fn encode_mutations<'m>(all_or_nothing: bool, mutations: impl Iterator<Item = &'m [u8]>) -> Vec<u8> {
-    let mut out = vec![u8::from(all_or_nothing)];
+pub fn encode_mutations<'m>(all_or_nothing: bool, mutations: impl Iterator<Item = &'m [u8]> + Clone) -> Vec<u8> {
+    // Flags, lengths, and the version that a request ends with.
+    let bytes: usize = mutations.clone().map(|m| m.len() + 5).sum();
+    let mut out = Vec::with_capacity(1 + bytes + size_of::<u64>());
+    out.push(u8::from(all_or_nothing));
     mutations.for_each(|m| put_sized(&mut out, m));
     out
 }

@@ -47,6 +47,9 @@ fn write_type(kind: WriteKind) -> WriteType {
     }
 }
 
+/// What a frame of rows has besides cells and metadata, mostly.
+const ROWS_FRAME_BYTES: usize = 64;
+
 /// Where an answer goes and how.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reply {
@@ -206,6 +209,7 @@ impl Reply {
         skip_metadata: bool,
         new_id: Option<&[u8]>,
     ) {
+        out.reserve(page.cells.len() + metadata.size() + ROWS_FRAME_BYTES);
         let mark = begin_response(out, self.version, self.stream, Opcode::Result, extras);
         let rows = begin_rows(out, metadata, skip_metadata, new_id);
         out.extend_from_slice(&page.cells);

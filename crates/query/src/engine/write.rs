@@ -228,7 +228,8 @@ impl Engine {
             } else {
                 None
             };
-            let mut bytes = Vec::new();
+            // More than most take: to grow step by step costs as much as the rest.
+            let mut bytes = Vec::with_capacity(key.len() + 320);
             let any = run.with(|ctx| plan.pack(&key, timestamp, ctx, &self.clock, lists.as_ref(), &mut bytes))?;
             if any {
                 out.push((token, bytes));
