@@ -1,5 +1,6 @@
-"""A concurrent write load that remembers what was acknowledged."""
+"""Concurrent loads: writes that remember what was acknowledged, and reads that count what they came to."""
 
+import contextlib
 import threading
 
 from harness import cql
@@ -99,3 +100,72 @@ def is_answer(failure):
     except AssertionError:
         return False
     return True
+
+
+class Reads:
+    """Keeps reads in flight on a session's connections, and counts what they came to; a wrong answer is an error."""
+
+    def __init__(self, session, statement, parameters, expected, level, concurrency=32):
+        self.statement = statement
+        self._session = session
+        self._parameters = parameters
+        self._expected = expected
+        self._concurrency = concurrency
+        self._select = session.prepare(statement)
+        self._select.consistency_level = level
+        self._changed = threading.Condition()
+        self._in_flight = 0
+        self._stopping = False
+        self.answered = 0
+        self.errors = []
+
+    def __enter__(self):
+        for _ in range(self._concurrency):
+            self._read()
+        return self
+
+    def __exit__(self, *_):
+        with self._changed:
+            self._stopping = True
+            assert self._changed.wait_for(lambda: self._in_flight == 0, 60), f"{self._in_flight} reads never ended"
+
+    def wait_for_more(self, count):
+        with self._changed:
+            wanted = self.answered + count
+            assert self._changed.wait_for(lambda: self.answered >= wanted or self.errors, 60), "the reads do not go on"
+
+    def _read(self):
+        with self._changed:
+            if self._stopping:
+                return
+            self._in_flight += 1
+        future = self._session.execute_async(self._select, self._parameters)
+        future.add_callbacks(self._ended, self._failed)
+
+    def _ended(self, rows):
+        with self._changed:
+            self._in_flight -= 1
+            if [tuple(row) for row in rows] == self._expected:
+                self.answered += 1
+            else:
+                self.errors.append(f"wrong rows: {rows}")
+            self._changed.notify_all()
+        self._read()
+
+    def _failed(self, failure):
+        with self._changed:
+            self._in_flight -= 1
+            self.errors.append(failure)
+            self._changed.notify_all()
+
+
+@contextlib.contextmanager
+def steady_reads(session, level, replicas):
+    """Reads of a row, on a table of their own, that go on until the end."""
+    keyspace = cql.unique("ks")
+    replication = f"{{'class': 'SimpleStrategy', 'replication_factor': {replicas}}}"
+    session.execute(f"CREATE KEYSPACE {keyspace} WITH replication = {replication}")
+    session.execute(f"CREATE TABLE {keyspace}.t (k int PRIMARY KEY, v text)")
+    session.execute(f"INSERT INTO {keyspace}.t (k, v) VALUES (1, 'one')")
+    with Reads(session, f"SELECT v FROM {keyspace}.t WHERE k = ?", (1,), [("one",)], level) as reads:
+        yield reads

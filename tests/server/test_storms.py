@@ -9,80 +9,22 @@ from cassandra import ConsistencyLevel
 
 from harness import Node, cql
 from harness.cluster import eventually
+from harness.load import steady_reads
 from harness.node import runtime_available
 from harness.storm import OF_DRIVERS, storm
 
 pytestmark = pytest.mark.ceto_only("nodes of our own are started")
 
 STORM = 2_000
-IN_FLIGHT = 32
 # What a shard lets in that is not ready.
 UNINITIALIZED_MAX = 4096
-
-
-class Reads:
-    """Keeps reads in flight on the session's connections; counts what they came to."""
-
-    def __init__(self, session, statement, level):
-        self._session = session
-        self._select = session.prepare(statement)
-        self._select.consistency_level = level
-        self._changed = threading.Condition()
-        self._in_flight = 0
-        self._stopping = False
-        self.answered = 0
-        self.errors = []
-
-    def __enter__(self):
-        for _ in range(IN_FLIGHT):
-            self._read()
-        return self
-
-    def __exit__(self, *_):
-        with self._changed:
-            self._stopping = True
-            assert self._changed.wait_for(lambda: self._in_flight == 0, 60), f"{self._in_flight} reads never ended"
-
-    def wait_for_more(self, count):
-        with self._changed:
-            wanted = self.answered + count
-            assert self._changed.wait_for(lambda: self.answered >= wanted or self.errors, 60), "the reads do not go on"
-
-    def _read(self):
-        with self._changed:
-            if self._stopping:
-                return
-            self._in_flight += 1
-        future = self._session.execute_async(self._select, (1,))
-        future.add_callbacks(self._ended, self._failed)
-
-    def _ended(self, rows):
-        with self._changed:
-            self._in_flight -= 1
-            if [tuple(row) for row in rows] == [("one",)]:
-                self.answered += 1
-            else:
-                self.errors.append(f"wrong rows: {rows}")
-            self._changed.notify_all()
-        self._read()
-
-    def _failed(self, failure):
-        with self._changed:
-            self._in_flight -= 1
-            self.errors.append(failure)
-            self._changed.notify_all()
 
 
 @contextlib.contextmanager
 def reading(node, level=ConsistencyLevel.QUORUM):
     """A steady load of reads on a table of its own."""
-    with cql.cluster(node.server) as cluster:
-        session = cluster.connect()
-        session.execute("CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
-        session.execute("CREATE TABLE ks.t (k int PRIMARY KEY, v text)")
-        session.execute("INSERT INTO ks.t (k, v) VALUES (1, 'one')")
-        with Reads(session, "SELECT v FROM ks.t WHERE k = ?", level) as reads:
-            yield reads
+    with cql.cluster(node.server) as cluster, steady_reads(cluster.connect(), level, replicas=1) as reads:
+        yield reads
 
 
 def counted(node, name):
@@ -101,8 +43,8 @@ def test_a_storm_of_connections_costs_those_who_work_no_request(runtime, level):
         storming = threading.Thread(target=lambda: outcomes.append(storm(node.host, node.port, STORM, OF_DRIVERS)))
         storming.start()
         with cql.cluster(node.server) as driver:
-            session = driver.connect("ks")
-            assert cql.rows(session, "SELECT v FROM t WHERE k = 1") == [("one",)], "a driver in the middle of it"
+            session = driver.connect()
+            assert cql.rows(session, session.prepare(reads.statement), (1,)) == [("one",)], "a driver in the middle of it"
         reads.wait_for_more(100)
         storming.join()
         (outcome,) = outcomes
