@@ -3,7 +3,7 @@
 //! A reader sees the cells that no tombstone covers and that have not expired. A compaction writes the same, but keeps
 //! the tombstones themselves until they can have nothing left to cover: their deletion time is before `gc_before`, and
 //! no data outside the compaction is as old as they are (`max_purgeable_timestamp`). An expired cell becomes a
-//! tombstone, counted as deleted when it was written (expiry minus ttl), as Cassandra does.
+//! tombstone, counted as deleted when it was written (expiry minus ttl), as Cassandra does; an expired row marker is kept as long.
 
 use schema::{ClusteringOrder, RowLayout};
 
@@ -118,6 +118,11 @@ impl Purge {
         }
     }
 
+    /// Whether an expired marker may go. Until then it stays as it is: it covers older ones elsewhere, as an expired cell does.
+    fn forgets_marker(&self, m: Liveness) -> bool {
+        !m.is_live(self.now) && self.forgets(m.timestamp, m.expiry.saturating_sub(m.ttl))
+    }
+
     /// What remains of a cell: itself, its tombstone, or nothing.
     fn cell<'a>(&self, mut c: Cell<'a>, deletion: Tombstone) -> Option<Cell<'a>> {
         if deletion.covers(c.timestamp) {
@@ -188,7 +193,7 @@ pub fn compact_row(
     };
     let marker: Option<Liveness> = view
         .marker
-        .filter(|m| !covering.covers(m.timestamp) && m.is_live(purge.now));
+        .filter(|m| !covering.covers(m.timestamp) && !purge.forgets_marker(*m));
     // Nothing changes: the common case of a compaction.
     if view.is_uniform()
         && deletion.is_none()
@@ -272,4 +277,73 @@ pub fn compact_block(
         .filter(|r: &RangeTombstone| r.tombstone.supersedes(block.tombstone) && !purge.keep(r.tombstone).is_none())
         .collect();
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use types::CqlType;
+
+    use super::*;
+
+    /// A row of a marker alone.
+    fn inserted(layout: &RowLayout, timestamp: i64, ttl: u32, expiry: u32) -> Vec<u8> {
+        let mut out = Vec::new();
+        let shared = Shared { timestamp, ttl, expiry };
+        let marker = Liveness { timestamp, ttl, expiry };
+        RowBuilder::begin(&mut out, layout, shared, Some(marker), Tombstone::NONE, false, 0);
+        out
+    }
+
+    #[test]
+    fn an_insert_that_expired_covers_an_older_one_that_comes_later() {
+        let layout = RowLayout::from_types(&[CqlType::Int]);
+        let view = |bytes: &'static [u8]| RowView::new(bytes).expect("a row");
+        let newer: &'static [u8] = inserted(&layout, 20, 4, 104).leak();
+        let older: &'static [u8] = inserted(&layout, 10, 0, 0).leak();
+        let early = Purge {
+            now: 200,
+            gc_before: 100,
+            max_purgeable_timestamp: i64::MAX,
+        };
+        let mut kept = Vec::new();
+        assert!(
+            compact_row(&layout, view(newer), Tombstone::NONE, &early, &mut kept),
+            "it was forgotten before its grace was over"
+        );
+        let mut merged = Vec::new();
+        crate::merge::merge_rows(&layout, view(kept.leak()), view(older), &mut merged);
+        let row = LiveRow::new(view(merged.leak()), &layout, Tombstone::NONE, 200);
+        assert!(
+            !row.has_live_marker(),
+            "the older INSERT, which another had replaced, is back"
+        );
+        for (purge, is_kept) in [
+            (
+                Purge {
+                    gc_before: 101,
+                    ..early
+                },
+                false,
+            ),
+            (
+                Purge {
+                    gc_before: 101,
+                    max_purgeable_timestamp: 20,
+                    ..early
+                },
+                true,
+            ),
+            (
+                Purge {
+                    now: 103,
+                    gc_before: 101,
+                    ..early
+                },
+                true,
+            ),
+        ] {
+            let is_left = compact_row(&layout, view(newer), Tombstone::NONE, &purge, &mut Vec::new());
+            assert_eq!(is_left, is_kept, "{purge:?}");
+        }
+    }
 }
