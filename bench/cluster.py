@@ -108,8 +108,8 @@ class Ceto:
     name = "ceto"
     hosts = [address(number) for number in range(1, NODES + 1)]
 
-    def __init__(self):
-        self.cluster = Cluster(NODES, memory="1G")
+    def __init__(self, **settings):
+        self.cluster = Cluster(NODES, memory="1G", **settings)
 
     def __enter__(self):
         self.cluster.__enter__()

@@ -62,6 +62,16 @@ impl Coordinator {
     /// When too few replicas live, answer, or can write. After a timeout or a failure the addition may have happened; it is not tried
     /// again.
     pub async fn add(self: &Rc<Self>, additions: Vec<Addressed>, level: Consistency) -> Result<(), CoordinatorError> {
+        let deadline = runtime::now() + self.timeouts.get().counter;
+        self.add_until(additions, level, deadline).await
+    }
+
+    async fn add_until(
+        self: &Rc<Self>,
+        additions: Vec<Addressed>,
+        level: Consistency,
+        deadline: Instant,
+    ) -> Result<(), CoordinatorError> {
         self.require(&additions, level)?;
         let view = self.view();
         let mut shares: Vec<Share> = Vec::new();
@@ -83,17 +93,17 @@ impl Coordinator {
             .into_iter()
             .map(|share| {
                 let (coordinator, view) = (Rc::clone(self), Arc::clone(&view));
-                runtime::spawn(async move { coordinator.have_added(&view, share, level).await })
+                runtime::spawn(async move { coordinator.have_added(&view, share, level, deadline).await })
             })
             .collect();
-        let mut result = match last {
-            Some(share) => self.have_added(&view, share, level).await,
-            None => Ok(()),
-        };
-        for other in others {
-            result = result.and(other.await);
+        let mut results = Vec::with_capacity(others.len() + 1);
+        if let Some(share) = last {
+            results.push(self.have_added(&view, share, level, deadline).await);
         }
-        result
+        for other in others {
+            results.push(other.await);
+        }
+        joined(results, level)
     }
 
     /// The live replicas of a partition, those near first, this shard before all.
@@ -118,8 +128,8 @@ impl Coordinator {
         view: &Arc<ClusterView>,
         share: Share,
         level: Consistency,
+        deadline: Instant,
     ) -> Result<(), CoordinatorError> {
-        let deadline = runtime::now() + self.timeouts.get().counter;
         let tally = || {
             let table = share.mutations.first().and_then(|(_, bytes)| Mutation::new(bytes));
             Tally {
@@ -128,7 +138,7 @@ impl Coordinator {
                 block_for: table.map_or(1, |m| self.block_for(m.table, level)),
             }
         };
-        let mut refused = String::new();
+        let (mut refused, mut is_stale) = (String::new(), false);
         for leader in share.leaders.iter().copied() {
             let error = match self.lead_at(view, leader, &share.mutations, level, deadline).await {
                 Ok(result) => return result,
@@ -153,8 +163,12 @@ impl Coordinator {
                     });
                 }
                 // It certainly did nothing.
-                TargetError::Stale(reason) | TargetError::Refused(reason) => refused = format!("{name}: {reason}"),
+                TargetError::Stale(reason) => (refused, is_stale) = (format!("{name}: {reason}"), true),
+                TargetError::Refused(reason) => refused = format!("{name}: {reason}"),
             }
+        }
+        if is_stale && self.newer_view(view, deadline).await.is_some() {
+            return Box::pin(self.add_until(share.mutations, level, deadline)).await;
         }
         Err(CoordinatorError::Overloaded(format!(
             "no replica takes the addition, and nothing was added; the last one: {refused}"
@@ -288,6 +302,42 @@ impl Coordinator {
         service::apply(&self.shard, &[(token, mutation.clone())], false, false).await?;
         Ok(mutation)
     }
+}
+
+/// What several shares come to. That nothing was done may be said only when that is so of all of them.
+fn joined(results: Vec<Result<(), CoordinatorError>>, level: Consistency) -> Result<(), CoordinatorError> {
+    let did_nothing = |r: &Result<(), CoordinatorError>| {
+        matches!(
+            r,
+            Err(CoordinatorError::Unavailable(_) | CoordinatorError::Overloaded(_))
+        )
+    };
+    let is_whole = results.iter().all(Result::is_ok) || results.iter().all(did_nothing);
+    let (nothing, other): (Vec<_>, Vec<_>) = results.into_iter().partition(did_nothing);
+    if is_whole {
+        return nothing.into_iter().chain(other).find(Result::is_err).unwrap_or(Ok(()));
+    }
+    if let Some(error) = other.into_iter().find(Result::is_err) {
+        return error;
+    }
+    let reasons: Vec<String> = nothing
+        .into_iter()
+        .filter_map(Result::err)
+        .map(|e| e.to_string())
+        .collect();
+    Err(CoordinatorError::WriteFailure {
+        tally: Tally {
+            consistency: level,
+            received: 0,
+            block_for: 1,
+        },
+        kind: WriteKind::Counter,
+        failures: Vec::new(),
+        reason: format!(
+            "a part of the batch was added, and a part was not: {}",
+            reasons.join("; ")
+        ),
+    })
 }
 
 /// A row by its clustering key; None is the static row. And a column's id.
@@ -503,4 +553,41 @@ fn decode_answer(bytes: &[u8], level: Consistency) -> Result<Result<(), Coordina
         },
         _ => CoordinatorError::Internal(text),
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_of_which_a_part_was_added_is_not_called_undone() {
+        let refused = || Err(CoordinatorError::Overloaded("no room".to_owned()));
+        let lost = || {
+            let tally = Tally {
+                consistency: Consistency::One,
+                received: 0,
+                block_for: 1,
+            };
+            Err(CoordinatorError::WriteTimeout {
+                tally,
+                kind: WriteKind::Counter,
+                missing: "a node".to_owned(),
+            })
+        };
+        let joined = |results| joined(results, Consistency::One);
+        assert_eq!(joined(vec![Ok(()), Ok(())]), Ok(()));
+        assert_eq!(joined(Vec::new()), Ok(()));
+        assert_eq!(joined(vec![refused(), refused()]), refused());
+        assert_eq!(joined(vec![refused(), lost()]), lost());
+        assert_eq!(joined(vec![Ok(()), lost()]), lost());
+        for results in [vec![Ok(()), refused()], vec![refused(), Ok(())]] {
+            let Err(CoordinatorError::WriteFailure { reason, .. }) = joined(results) else {
+                panic!("a part was added");
+            };
+            assert!(
+                reason.contains("a part of the batch was added") && reason.contains("no room"),
+                "{reason}"
+            );
+        }
+    }
 }

@@ -3,6 +3,9 @@
 //! While digests agree, the data of the best replica is the result. Where they differ, all that were asked send their data, which
 //! is merged up to the nearest bound that each is complete to; what a replica lacked of that is written to it before the merged
 //! block is returned, and the rest of the read goes on in that way.
+//!
+//! A read of tokens goes piece by piece: neighbouring tokens that have the same replicas. When a replica takes no requests of the view any more
+//! (`fence.rs`), what was not returned yet is read again in the next view, cut anew into pieces.
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
@@ -46,12 +49,20 @@ struct Feed {
 /// Who was repaired.
 type Repaired = (Replica, Result<(), TargetError>);
 
-/// A read of one partition, or of tokens that all have the same replicas.
+/// What is left of a read whose replicas differ, should it begin again.
+struct Unread {
+    /// From where they differ.
+    extent: Extent,
+    /// The last block of it that was returned: its key, and how far it goes.
+    seen: Option<PartitionBlock>,
+}
+
+/// A read of one partition, or of tokens.
 pub struct ReplicatedRead {
     coordinator: Rc<Coordinator>,
     view: Arc<ClusterView>,
     table: Arc<Table>,
-    /// One of those that are read: all of them have the same replicas.
+    /// One of those that are read: all of a piece have the same replicas.
     token: Token,
     level: Consistency,
     requirement: Requirement,
@@ -59,8 +70,12 @@ pub struct ReplicatedRead {
     reversed: bool,
     now: u32,
     stretch: Stretch,
-    /// What was not asked for yet, while replicas agree.
+    /// What was not asked for yet of this piece, while replicas agree.
     left: Option<Extent>,
+    /// The pieces after this one.
+    pieces: VecDeque<Extent>,
+    /// When replicas differ.
+    unread: Option<Unread>,
     ready: VecDeque<PartitionBlock>,
     /// Not empty: replicas differed.
     feeds: Vec<Feed>,
@@ -124,10 +139,19 @@ impl ReplicatedRead {
         let unknown = || CoordinatorError::Internal(format!("table {} is not in the cluster's map", table.name));
         let route = view.route(table.id).ok_or_else(unknown)?;
         let timeouts = coordinator.timeouts();
-        let (token, timeout, is_range) = match &extent {
-            Extent::Partition { key, .. } => (token_of(key), timeouts.read, false),
-            Extent::Tokens { to, .. } => (*to, timeouts.range, true),
-        };
+        let (mut pieces, mut is_range, mut timeout) = (VecDeque::new(), false, timeouts.read);
+        let mut left = Some(extent);
+        if let Some(Extent::Tokens { .. }) = &left {
+            (is_range, timeout) = (true, timeouts.range);
+            pieces = left
+                .take()
+                .into_iter()
+                .flat_map(|extent| cut(view, table.id, extent))
+                .collect();
+            left = pieces.pop_front();
+        }
+        let reversed = left.as_ref().is_some_and(Extent::is_reversed);
+        let token = left.as_ref().map_or(Token(i64::MAX), token_in);
         let liveness = coordinator.liveness.borrow();
         let targets = ReadTargets::new(&route.map.tablet_of(token), token, &view.locality, &liveness);
         let requirement = Requirement::of(level, &route.factors, view.locality.local_datacenter());
@@ -139,10 +163,12 @@ impl ReplicatedRead {
             level,
             requirement,
             targets,
-            reversed: extent.is_reversed(),
+            reversed,
             now,
             stretch,
-            left: Some(extent),
+            left,
+            pieces,
+            unread: None,
             ready: VecDeque::new(),
             feeds: Vec::new(),
             spare: VecDeque::new(),
@@ -155,19 +181,35 @@ impl ReplicatedRead {
         })
     }
 
-    /// Goes on in the newest view of the cluster.
-    fn revise(&mut self) -> Result<(), CoordinatorError> {
-        let view = self.coordinator.view();
-        let route = view.route(self.table.id);
+    /// Turns to an extent whose tokens all have the same replicas.
+    fn turn_to(&mut self, extent: Extent) -> Result<(), CoordinatorError> {
+        self.token = token_in(&extent);
+        let route = self.view.route(self.table.id);
         let route =
             route.ok_or_else(|| CoordinatorError::Internal(format!("table {} was dropped", self.table.name)))?;
-        let liveness = self.coordinator.liveness.borrow();
         let tablet = route.map.tablet_of(self.token);
-        self.targets = ReadTargets::new(&tablet, self.token, &view.locality, &liveness);
-        self.requirement = Requirement::of(self.level, &route.factors, view.locality.local_datacenter());
-        drop(liveness);
-        (self.is_stale, self.view) = (false, view);
+        let liveness = self.coordinator.liveness.borrow();
+        self.targets = ReadTargets::new(&tablet, self.token, &self.view.locality, &liveness);
+        self.requirement = Requirement::of(self.level, &route.factors, self.view.locality.local_datacenter());
+        self.left = Some(extent);
+        let live = ReplicaCounts::of(self.targets.live(), &self.view.locality, |_| true);
+        self.requirement
+            .is_sufficient(&live)
+            .inspect_err(|_| self.coordinator.count(|m| m.unavailable += 1))?;
         Ok(())
+    }
+
+    /// Goes on with what is left of this piece, and with those after it, in the newest view of the cluster.
+    fn revise(&mut self, left: Extent) {
+        self.is_stale = false;
+        self.view = self.coordinator.view();
+        self.feeds.clear();
+        self.spare.clear();
+        let after = std::mem::take(&mut self.pieces);
+        let again = std::iter::once(left).chain(after);
+        self.pieces = again
+            .flat_map(|extent| cut(&self.view, self.table.id, extent))
+            .collect();
     }
 
     /// The same, in which no round of requests takes longer than this.
@@ -182,6 +224,7 @@ impl ReplicatedRead {
     /// # Errors
     /// When too few replicas answer, or can read.
     pub async fn next_block(&mut self) -> Result<Option<PartitionBlock>, CoordinatorError> {
+        let mut deadline = None;
         loop {
             while let Some(block) = self.ready.pop_front() {
                 let this = (block.token, block.key());
@@ -195,25 +238,53 @@ impl ReplicatedRead {
                 }
                 return Ok(Some(block));
             }
-            if !self.feeds.is_empty() {
-                match self.reconcile().await? {
-                    Some(block) => self.ready.push_back(block),
-                    None => return Ok(None),
+            let deadline = *deadline.get_or_insert_with(|| runtime::now() + self.timeout);
+            let (error, left) = if !self.feeds.is_empty() {
+                match self.reconcile().await {
+                    Ok(Some(block)) => {
+                        self.note_seen(&block);
+                        self.ready.push_back(block);
+                        continue;
+                    }
+                    Ok(None) => continue,
+                    Err(error) => (error, self.take_unread()),
                 }
+            } else if let Some(extent) = self.left.take() {
+                match self.agree(&extent, deadline).await {
+                    Ok(()) => continue,
+                    Err(error) => (error, Some(extent)),
+                }
+            } else if let Some(next) = self.pieces.pop_front() {
+                self.turn_to(next)?;
                 continue;
-            }
-            let Some(extent) = self.left.take() else {
+            } else {
                 return Ok(None);
             };
-            let deadline = runtime::now() + self.timeout;
-            while let Err(error) = self.agree(&extent, deadline).await {
-                // In the newer view the tokens of a range may have several sets of replicas.
-                if !self.is_stale || self.is_range || self.coordinator.newer_view(&self.view, deadline).await.is_none()
-                {
-                    return Err(error);
-                }
-                self.revise()?;
+            let Some(left) = left.filter(|_| self.is_stale) else {
+                return Err(error);
+            };
+            if self.coordinator.newer_view(&self.view, deadline).await.is_none() {
+                return Err(error);
             }
+            self.revise(left);
+        }
+    }
+
+    /// Replicas differ, and this was returned.
+    fn note_seen(&mut self, block: &PartitionBlock) {
+        if let Some(unread) = &mut self.unread {
+            let mut seen = PartitionBlock::with_room(block.token, block.key(), 0, 0);
+            seen.covered.clone_from(&block.covered);
+            unread.seen = Some(seen);
+        }
+    }
+
+    /// What was not returned yet of an extent of which replicas differ.
+    fn take_unread(&mut self) -> Option<Extent> {
+        let Unread { extent, seen } = self.unread.take()?;
+        match seen {
+            None => Some(extent),
+            Some(seen) => extent.behind(&seen, &self.table.clustering_order),
         }
     }
 
@@ -418,6 +489,10 @@ impl ReplicatedRead {
             .copied()
             .collect();
         self.feeds = feeds;
+        self.unread = Some(Unread {
+            extent: extent.clone(),
+            seen: None,
+        });
         Ok(())
     }
 
@@ -467,7 +542,9 @@ impl ReplicatedRead {
                     self.feeds[at] = self.feed(replica, answer, extent);
                 }
                 Err(error) => {
+                    self.is_stale |= matches!(error, TargetError::Stale(_));
                     let stands_in = self.spare.iter().position(|spare| self.can_replace(*spare, replica));
+                    let stands_in = stands_in.filter(|_| !self.is_stale);
                     let Some(spare) = stands_in.and_then(|at| self.spare.remove(at)) else {
                         return Err(self.read_failure(&acks, true, &[(replica, error)], &outstanding));
                     };
@@ -554,7 +631,9 @@ impl ReplicatedRead {
             };
             outstanding.retain(|other| *other != replica);
             let Err(error) = result else { continue };
+            self.is_stale |= matches!(error, TargetError::Stale(_));
             let stands_in = spare.iter().position(|other| self.can_replace(*other, replica));
+            let stands_in = stands_in.filter(|_| !self.is_stale);
             let Some(other) = stands_in.and_then(|at| spare.remove(at)) else {
                 return Err(self.read_failure(&acks, true, &[(replica, error)], &outstanding));
             };
@@ -630,6 +709,44 @@ impl ReplicatedRead {
             reason: reasons.join("; "),
         }
     }
+}
+
+/// A token of an extent that is one piece.
+fn token_in(extent: &Extent) -> Token {
+    match extent {
+        Extent::Partition { key, .. } => token_of(key),
+        Extent::Tokens { to, .. } => *to,
+    }
+}
+
+/// Cuts an extent into pieces of which each has the same replicas throughout.
+fn cut(view: &ClusterView, table: schema::TableId, extent: Extent) -> VecDeque<Extent> {
+    let Extent::Tokens {
+        after,
+        to,
+        from,
+        inside,
+    } = extent
+    else {
+        return VecDeque::from([extent]);
+    };
+    // What is before `from` was read.
+    let before = Token(from.0.0.saturating_sub(1)).max(after);
+    let pieces = Coordinator::pieces(view, table, before, to).into_iter();
+    let piece = |(after, to): (Token, Token)| {
+        let is_first = from.0 > after || after.0 == i64::MIN;
+        let (from, inside) = match is_first {
+            true => (from.clone(), inside.clone()),
+            false => ((Token(after.0 + 1), Vec::new()), None),
+        };
+        Extent::Tokens {
+            after,
+            to,
+            from,
+            inside,
+        }
+    };
+    pieces.map(piece).collect()
 }
 
 fn in_reading_order(order: Ordering, reversed: bool) -> Ordering {

@@ -176,7 +176,7 @@ fn shares(parts: &[Part]) -> SmallVec<[(Replica, Numbers); 4]> {
 }
 
 /// Those of the mutations that have these numbers.
-fn numbered<'m>(mutations: &'m [Addressed], numbers: &[u32]) -> impl Iterator<Item = &'m Addressed> {
+fn numbered<'m>(mutations: &'m [Addressed], numbers: &[u32]) -> impl Iterator<Item = &'m Addressed> + Clone {
     numbers.iter().map(|number| &mutations[*number as usize])
 }
 

@@ -2,21 +2,30 @@
 
 mod support;
 
-use std::collections::BTreeMap;
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use coordinator::{ClusterView, CoordinatorError};
-use support::{Cluster, SECOND, Shape};
+use support::{Cluster, SECOND, Shape, addition, counters, everything, rows, sum};
 use topology::{Consistency, HostId, Replication};
+use types::token::token_of;
 use uuid::Uuid;
 
 const QUORUM: Consistency = Consistency::Quorum;
 
 /// A node hears of the cluster's metadata as of a command, and from which on requests are taken.
 fn hears(cluster: &Cluster, node: usize, version: u64, fence: u64) {
+    hears_of_copies(cluster, node, (version, fence), 3);
+}
+
+/// The same, and how many copies of the data there are by then.
+fn hears_of_copies(cluster: &Cluster, node: usize, (version, fence): (u64, u64), factor: u16) {
     let host = HostId(Uuid::from_u128(node as u128 + 1));
-    let keyspaces = [("sea", Replication::Simple { factor: 3 }, vec![cluster.table.id])];
+    let tables = vec![cluster.table.id, counters().id];
+    let keyspaces = [("sea", Replication::Simple { factor }, tables)];
     let view = ClusterView::new(cluster.topology.clone(), host, keyspaces.into_iter(), &BTreeMap::new());
     let view = view.expect("the node is a member").at(version, fence);
     cluster.local(node).coordinator.set_view(Arc::new(view));
@@ -136,4 +145,111 @@ fn a_write_of_which_something_may_be_done_is_not_called_unavailable_when_it_cann
         matches!(written, Some(Err(CoordinatorError::WriteFailure { .. }))),
         "the first node has it: {written:?}"
     );
+}
+
+/// Partitions of a scan.
+const KEYS: u8 = 40;
+
+/// A scan by node 0 that has read a few rows when the others refuse what it asks for: what it read until it had heard of the change, and then.
+fn scan_over_a_change(cluster: &mut Cluster, level: Consistency, copies_afterwards: u16) -> Vec<(Vec<u8>, i32)> {
+    let (hold, held) = (Rc::new(Cell::new(true)), Rc::new(Cell::new(false)));
+    let (holds, is_held) = (hold.clone(), held.clone());
+    let scan = cluster.spawn(0, move |node| async move {
+        let mut read = node.read(&support::table(), everything(), level, 3)?;
+        let mut found = Vec::new();
+        while let Some(block) = read.next_block().await? {
+            found.extend(
+                rows(&support::table(), std::slice::from_ref(&block))
+                    .into_keys()
+                    .map(|c| (block.key().to_vec(), c)),
+            );
+            while found.len() > 10 && holds.get() {
+                is_held.set(true);
+                runtime::sleep(Duration::from_millis(1)).await;
+            }
+        }
+        Ok::<_, CoordinatorError>(found)
+    });
+    assert!(
+        cluster.simulation.run_until(SECOND, || held.get()),
+        "the scan reads the first rows"
+    );
+    (1..3).for_each(|node| hears_of_copies(cluster, node, (5, 5), copies_afterwards));
+    hold.set(false);
+    cluster.simulation.run_for(Duration::from_millis(100));
+    assert!(refused(cluster) > 0, "replicas refuse the next rows");
+    assert!(scan.borrow().is_none(), "the scan waits for a newer view");
+    hears_of_copies(cluster, 0, (5, 5), copies_afterwards);
+    cluster.simulation.run_for(SECOND);
+    let found = scan.take().expect("the scan ends");
+    found.expect("the scan goes on in the newer view")
+}
+
+#[test]
+fn a_scan_that_was_refused_goes_on_where_it_was_when_its_coordinator_has_heard_of_the_change() {
+    for (lacks, level, copies) in [
+        (false, QUORUM, 3),
+        (false, QUORUM, 2),
+        // Replicas differ, so what they have is merged.
+        (true, Consistency::All, 3),
+        (true, Consistency::All, 2),
+    ] {
+        let mut cluster = Cluster::new(3, Shape::default());
+        (0..3).for_each(|node| hears(&cluster, node, 4, 0));
+        if lacks {
+            cluster.split(&[2]);
+        }
+        for k in 0..KEYS {
+            for c in 0..2 {
+                let written = cluster.on(
+                    0,
+                    move |node| async move { node.insert(&[k], c, b"v", 10, QUORUM).await },
+                );
+                assert_eq!(written, Ok(()));
+            }
+        }
+        cluster.heal(&[2]);
+        cluster.simulation.run_for(5 * SECOND);
+        let found = scan_over_a_change(&mut cluster, level, copies);
+        let case = format!(
+            "{copies} copies afterwards, one replica {}",
+            if lacks { "lacks rows" } else { "is as the others" }
+        );
+        let once: BTreeSet<_> = found.iter().cloned().collect();
+        assert_eq!(once.len(), found.len(), "{case}: rows came twice");
+        assert_eq!(found.len(), 2 * usize::from(KEYS), "{case}: rows are missing");
+    }
+}
+
+#[test]
+fn an_addition_that_was_refused_is_made_once_when_its_coordinator_has_heard_of_the_change() {
+    let shape = Shape {
+        replication: Replication::Simple { factor: 1 },
+        ..Shape::default()
+    };
+    let mut cluster = Cluster::new(3, shape);
+    hears_of_copies(&cluster, 0, (4, 0), 1);
+    (1..3).for_each(|node| hears_of_copies(&cluster, node, (5, 5), 1));
+    // Keys of all three nodes, so some are added to elsewhere.
+    let added = cluster.spawn(0, |node| async move {
+        let additions = (0..20u8).map(|k| (token_of(&[k]), addition(&[k], 1))).collect();
+        node.coordinator.add(additions, Consistency::One).await
+    });
+    cluster.simulation.run_for(Duration::from_millis(100));
+    assert!(
+        refused(&cluster) > 0 && added.borrow().is_none(),
+        "it waits for a newer view"
+    );
+    hears_of_copies(&cluster, 0, (5, 5), 1);
+    cluster.simulation.run_for(Duration::from_millis(100));
+    assert_eq!(added.take(), Some(Ok(())));
+    let total = cluster.on(1, |node| async move {
+        let mut read = node.read(&counters(), everything(), Consistency::One, 100)?;
+        let mut blocks = Vec::new();
+        while let Some(block) = read.next_block().await? {
+            blocks.push(block);
+        }
+        Ok::<_, CoordinatorError>(sum(&blocks))
+    });
+    assert_eq!(total, Ok(20), "each of the twenty counters was added to once");
 }

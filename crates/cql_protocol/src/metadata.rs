@@ -42,6 +42,12 @@ pub struct EncodedMetadata {
 }
 
 impl EncodedMetadata {
+    /// Bytes that it takes in an answer, about.
+    #[inline]
+    pub fn size(&self) -> usize {
+        self.specifications.len()
+    }
+
     /// Encodes column specifications; they depend on the version only where a type does.
     pub fn new(version: ProtocolVersion, columns: &[ColumnSpec<'_>]) -> EncodedMetadata {
         let mut out = Vec::new();

@@ -41,6 +41,7 @@ pub(crate) struct Connection {
     pub(crate) lwt_mark: Cell<bool>,
     /// Answers carry where the tablet stands when the client asked elsewhere.
     pub(crate) tablets_routing: Cell<bool>,
+    pub(crate) rate_limit_error: Cell<bool>,
 }
 
 /// Answers on their way to a client.
@@ -193,6 +194,7 @@ pub(crate) async fn run(server: &Rc<Server>, stream: TcpStream) {
         started: Cell::new(false),
         lwt_mark: Cell::new(false),
         tablets_routing: Cell::new(false),
+        rate_limit_error: Cell::new(false),
     });
     let limits = Limits {
         frame_bytes_max: server.options.frame_bytes_max,

@@ -141,6 +141,7 @@ impl Connection {
             tracing_id: None,
             consistency: Consistency::One,
             write_type: WriteType::Simple,
+            rate_limit_error: self.rate_limit_error.get(),
         };
         if header.flags & frame_flags::TRACING != 0 {
             let id = uuid::Builder::from_random_bytes(random_bytes()).into_uuid();
@@ -223,6 +224,7 @@ impl Connection {
                     self.started.set(true);
                     self.lwt_mark.set(agreed.lwt_mark);
                     self.tablets_routing.set(agreed.tablets_routing);
+                    self.rate_limit_error.set(agreed.rate_limit_error);
                     self.extensions.set(cql_protocol::Extensions {
                         result_metadata_id: agreed.result_metadata_id,
                     });

@@ -1,13 +1,13 @@
 //! From outcomes and errors to answer frames.
 
 use cql_protocol::{
-    Consistency, ErrorBody, Extras, Opcode, ProtocolVersion, SchemaChangeKind, SchemaTarget, TABLETS_ROUTING_PAYLOAD,
-    WriteType, begin_response, begin_rows, finish_response, finish_rows, write_error, write_schema_change,
-    write_set_keyspace, write_void,
+    Consistency, ErrorBody, Extras, Opcode, ProtocolVersion, RateLimitedOperation, SchemaChangeKind, SchemaTarget,
+    TABLETS_ROUTING_PAYLOAD, WriteType, begin_response, begin_rows, finish_response, finish_rows, write_error,
+    write_schema_change, write_set_keyspace, write_void,
 };
 use query::ddl::{ChangeKind, SchemaChange};
 use query::write::ConditionalAnswer;
-use query::{CoordinatorError, Outcome, Page, Prepared, QueryError, WriteKind};
+use query::{CoordinatorError, Operation, Outcome, Page, Prepared, QueryError, WriteKind};
 
 use crate::metadata;
 
@@ -47,6 +47,9 @@ fn write_type(kind: WriteKind) -> WriteType {
     }
 }
 
+/// What a frame of rows has besides cells and metadata, mostly.
+const ROWS_FRAME_BYTES: usize = 64;
+
 /// Where an answer goes and how.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reply {
@@ -56,6 +59,8 @@ pub(crate) struct Reply {
     pub(crate) consistency: Consistency,
     /// What a failed write says that it was.
     pub(crate) write_type: WriteType,
+    /// Whether the client knows the error of a partition's limit.
+    pub(crate) rate_limit_error: bool,
 }
 
 impl Reply {
@@ -165,6 +170,17 @@ impl Reply {
                 received: number(tally.received),
                 block_for: number(tally.block_for),
             },
+            CoordinatorError::RateLimited { .. } if !self.rate_limit_error => ErrorBody::Config,
+            CoordinatorError::RateLimited {
+                admission,
+                by_coordinator,
+            } => ErrorBody::RateLimit {
+                operation: match admission.operation {
+                    Operation::Read => RateLimitedOperation::Read,
+                    Operation::Write => RateLimitedOperation::Write,
+                },
+                rejected_by_coordinator: *by_coordinator,
+            },
             CoordinatorError::Overloaded(_) => ErrorBody::Overloaded,
             CoordinatorError::Internal(_) => ErrorBody::Server,
         };
@@ -194,6 +210,7 @@ impl Reply {
         skip_metadata: bool,
         new_id: Option<&[u8]>,
     ) {
+        out.reserve(page.cells.len() + metadata.size() + ROWS_FRAME_BYTES);
         let mark = begin_response(out, self.version, self.stream, Opcode::Result, extras);
         let rows = begin_rows(out, metadata, skip_metadata, new_id);
         out.extend_from_slice(&page.cells);

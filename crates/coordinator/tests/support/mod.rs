@@ -7,7 +7,7 @@
 //! cluster.kill(1);  cluster.restart(1);  cluster.split(&[2]);  cluster.heal();
 //! ```
 //!
-//! The table is `sea.t (k blob, c int, v blob, PRIMARY KEY (k, c))`.
+//! The table is `sea.t (k blob, c int, v blob, PRIMARY KEY (k, c))`; beside it is `sea.n (k blob, c int, v counter, PRIMARY KEY (k, c))`.
 
 #![allow(dead_code, missing_docs, reason = "each test file uses its part of the cluster")]
 
@@ -31,7 +31,7 @@ use coordinator::{
     ReplicatedRead, Stretch,
 };
 use hints::Hints;
-use mutation::row::Shared;
+use mutation::row::{Cell, Shared};
 use mutation::{ClusteringSlice, Liveness, MutationBuilder, PartitionBlock, RowBuilder, Tombstone};
 use replica::{NotedBatches, Shard, ShardOptions};
 use rpc::{Limits, Rpc};
@@ -132,6 +132,15 @@ pub struct Cluster {
 
 /// `sea.t`.
 pub fn table() -> Arc<Table> {
+    table_of("t", 0x7ea, CqlType::Blob)
+}
+
+/// `sea.n`.
+pub fn counters() -> Arc<Table> {
+    table_of("n", 0x7eb, CqlType::Counter)
+}
+
+fn table_of(name: &str, id: u128, value: CqlType) -> Arc<Table> {
     let column = |name: &str, cql_type, kind| Column {
         name: name.to_owned(),
         cql_type,
@@ -143,10 +152,10 @@ pub fn table() -> Arc<Table> {
     let columns = vec![
         column("k", CqlType::Blob, ColumnKind::PartitionKey),
         column("c", CqlType::Int, ColumnKind::Clustering),
-        column("v", CqlType::Blob, ColumnKind::Regular),
+        column("v", value, ColumnKind::Regular),
     ];
-    let id = TableId(Uuid::from_u128(0x7ea));
-    Arc::new(Table::new("sea", "t", id, columns, TableOptions::default()))
+    let id = TableId(Uuid::from_u128(id));
+    Arc::new(Table::new("sea", name, id, columns, TableOptions::default()))
 }
 
 /// The serialised clustering key of a row.
@@ -174,6 +183,43 @@ pub fn insert(table: &Table, key: &[u8], c: i32, v: &[u8], timestamp: i64) -> Ve
         RowBuilder::begin(out, &table.layout, shared, Some(marker), Tombstone::NONE, false, 1).value(0, v);
     });
     out
+}
+
+/// What `UPDATE n SET v = v + … WHERE k = … AND c = 0` asks to add.
+pub fn addition(key: &[u8], number: i64) -> Vec<u8> {
+    let (table, mut out) = (counters(), Vec::new());
+    let mut builder = MutationBuilder::begin(&mut out, table.id, key);
+    let shared = Shared {
+        timestamp: 0,
+        ttl: 0,
+        expiry: 0,
+    };
+    let value = number.to_be_bytes();
+    let cell = Cell {
+        timestamp: 0,
+        ttl: 0,
+        deletion_time: 0,
+        dead: false,
+        value: &value,
+    };
+    builder.row(&clustering(0), |out| {
+        let mut row = RowBuilder::begin(out, &table.layout, shared, None, Tombstone::NONE, true, 1);
+        row.complex(0, Tombstone::NONE, [(&[][..], cell)].into_iter());
+    });
+    out
+}
+
+/// The sum of all counters of blocks.
+pub fn sum(blocks: &[PartitionBlock]) -> i64 {
+    let table = counters();
+    let rows = blocks.iter().flat_map(PartitionBlock::rows);
+    let columns = rows.flat_map(|(_, row)| row.columns(&table.layout).collect::<Vec<_>>());
+    let elements = columns.flat_map(|(_, column)| match column {
+        mutation::Column::Complex(counter) => counter.elements().collect::<Vec<_>>(),
+        mutation::Column::Simple(_) => Vec::new(),
+    });
+    let number = |cell: Cell<'_>| i64::from_be_bytes(cell.value.try_into().expect("a sum has eight bytes"));
+    elements.map(|(_, cell)| number(cell)).sum()
 }
 
 /// The packed mutation of `DELETE FROM t USING TIMESTAMP … WHERE k = … AND c = …`.
@@ -209,6 +255,17 @@ pub fn rows(table: &Table, blocks: &[PartitionBlock]) -> BTreeMap<i32, Vec<u8>> 
         }
     }
     found
+}
+
+/// Every partition as a read's extent.
+pub fn everything() -> Extent {
+    let (after, to) = (Token(i64::MIN), Token(i64::MAX));
+    Extent::Tokens {
+        after,
+        to,
+        from: (after, Vec::new()),
+        inside: None,
+    }
 }
 
 /// A whole partition as a read's extent.
@@ -256,18 +313,24 @@ impl Local {
         key: &[u8],
         level: Consistency,
     ) -> Result<BTreeMap<i32, Vec<u8>>, coordinator::CoordinatorError> {
-        let (table, view) = (table(), self.coordinator.view());
-        let stretch = Stretch {
-            rows: 100,
-            bytes: 1 << 20,
-        };
-        let now = u32::try_from(runtime::wall_clock_us() / 1_000_000).unwrap_or(0);
-        let mut read = ReplicatedRead::new(&self.coordinator, &view, &table, level, partition(key), now, stretch)?;
+        let mut read = self.read(&table(), partition(key), level, 100)?;
         let mut blocks = Vec::new();
         while let Some(block) = read.next_block().await? {
             blocks.push(block);
         }
-        Ok(rows(&table, &blocks))
+        Ok(rows(&table(), &blocks))
+    }
+
+    /// Begins a read through the coordinator, some rows at a time.
+    pub fn read(
+        &self,
+        table: &Arc<Table>,
+        extent: Extent,
+        level: Consistency,
+        rows: usize,
+    ) -> Result<ReplicatedRead, coordinator::CoordinatorError> {
+        let (view, stretch) = (self.coordinator.view(), Stretch { rows, bytes: 1 << 20 });
+        ReplicatedRead::new(&self.coordinator, &view, table, level, extent, wall_seconds(), stretch)
     }
 }
 
@@ -451,7 +514,7 @@ impl Cluster {
         };
         for (number, id) in (0u128..).zip(ids) {
             let host = HostId(Uuid::from_u128(number + 1));
-            let keyspaces = [("sea", shape.replication.clone(), vec![table.id])];
+            let keyspaces = [("sea", shape.replication.clone(), vec![table.id, counters().id])];
             let view = ClusterView::new(topology.clone(), host, keyspaces.into_iter(), &BTreeMap::new());
             let view = Arc::new(view.expect("the node is a member"));
             let shards: Vec<Rc<Seen>> = (0..shape.shards).map(|_| Rc::default()).collect();
@@ -611,7 +674,7 @@ async fn live(
         let (last_segment, files) = commitlog::last_segment(&log_dir).expect("the log's directory can be read");
         commitlog::sync_segments(&files).expect("the log can be synced");
         let mut largest = 0;
-        for table in [table, &coordinator::paxos_state_of(table)] {
+        for table in [table, &coordinator::paxos_state_of(table), &counters()] {
             let dir = data_dir
                 .join(&table.keyspace)
                 .join(format!("{}-{}", table.name, table.id.0.simple()));
@@ -662,7 +725,7 @@ async fn live(
         },
         log.clone(),
     );
-    for table in [table, &coordinator::paxos_state_of(table)] {
+    for table in [table, &coordinator::paxos_state_of(table), &counters()] {
         shard
             .open_table(table, &[shard.token_range()])
             .expect("the sstables can be opened");

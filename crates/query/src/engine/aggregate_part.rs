@@ -6,7 +6,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use coordinator::{Coordinator, Extent, ReplicatedRead, Stretch};
+use coordinator::{Extent, ReplicatedRead, Stretch};
 use mutation::PartitionBlock;
 use runtime::Instant;
 use topology::Consistency;
@@ -103,21 +103,16 @@ impl Engine {
             bytes: BLOCK_BYTES,
         };
         let view = self.coordinator.view();
-        let before = Token(first.0.0.saturating_sub(1)).max(span.after);
-        for (after, to) in Coordinator::pieces(&view, select.table.id, before, span.to) {
-            let extent = Extent::Tokens {
-                after,
-                to,
-                from: std::mem::replace(&mut first, (first_of(to), Vec::new())),
-                inside: inside.take(),
-            };
-            let read = ReplicatedRead::new(&self.coordinator, &view, &select.table, level, extent, now, stretch);
-            let read = read.map_err(QueryError::of_replicas)?.within(timeout);
-            if let Some(place) = consume_until(select, run, &mut consumer, read, until).await? {
-                return Ok((consumer.take_group(select), Some(place)));
-            }
-        }
-        Ok((consumer.take_group(select), None))
+        let extent = Extent::Tokens {
+            after: span.after,
+            to: span.to,
+            from: first,
+            inside,
+        };
+        let read = ReplicatedRead::new(&self.coordinator, &view, &select.table, level, extent, now, stretch);
+        let read = read.map_err(QueryError::of_replicas)?.within(timeout);
+        let place = consume_until(select, run, &mut consumer, read, until).await?;
+        Ok((consumer.take_group(select), place))
     }
 }
 

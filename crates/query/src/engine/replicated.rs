@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use coordinator::{Coordinator, Extent, ReplicatedRead, Stretch};
+use coordinator::{Extent, ReplicatedRead, Stretch};
 use mutation::PartitionBlock;
 use topology::Consistency;
 use types::Token;
@@ -98,26 +98,13 @@ impl Engine {
             }
         }
         run.with(|ctx| consumer.begin_scan(select, ctx))?;
-        let before = |token: Token| Token(token.0.saturating_sub(1));
-        let view = self.coordinator.view();
-        for (after, end) in Coordinator::pieces(&view, select.table.id, before(start.0), to) {
-            let first = if start.0 > after || after.0 == i64::MIN {
-                start.clone()
-            } else {
-                (Token(after.0 + 1), Vec::new())
-            };
-            let extent = Extent::Tokens {
-                after,
-                to: end,
-                from: first,
-                inside: None,
-            };
-            let mut read = self.replicated(select, run, consumer, extent, level)?;
-            let flow = consume_scan(select, run, consumer, &mut read).await?;
-            if matches!(flow, Flow::PageFull | Flow::Done) {
-                return Ok(flow);
-            }
-        }
-        Ok(Flow::Continue)
+        let extent = Extent::Tokens {
+            after: Token(start.0.0.saturating_sub(1)),
+            to,
+            from: start,
+            inside: None,
+        };
+        let mut read = self.replicated(select, run, consumer, extent, level)?;
+        consume_scan(select, run, consumer, &mut read).await
     }
 }

@@ -203,7 +203,8 @@ impl Consumer {
         let per_partition = evaluate_limit(plan.per_partition_limit.as_ref(), "PER PARTITION LIMIT", ctx)?;
         let aggregate = plan.selection.is_aggregate() || !plan.group_by.is_empty();
         let mut consumer = Self {
-            out: Vec::new(),
+            // More than a row mostly takes.
+            out: Vec::with_capacity(512),
             rows: 0,
             position: Position::Start,
             rows_max: if aggregate {
