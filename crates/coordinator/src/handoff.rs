@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hints::{Deliver, Delivery, Hints, Interrupted, Pending, SyncPoint};
+use hints::{Deliver, Delivery, Hints, Interrupted, Order, Pending, SyncPoint};
 use mutation::Mutation;
 use runtime::ShardId;
 use smallvec::SmallVec;
@@ -177,13 +177,13 @@ impl Coordinator {
         merged.into_values().collect()
     }
 
-    /// Has every shard of this node do something to its hints, before this returns.
-    pub async fn change_hints(change: impl Fn(&Hints) + Clone + Send + 'static) {
+    /// Has every shard of this node obey an order, before this returns.
+    pub async fn order_hints(order: Order) {
         on_all_shards(move |coordinator, hints| {
-            let change = change.clone();
+            let order = order.clone();
             async move {
                 if let Some(hints) = hints {
-                    change(&hints);
+                    hints.obey(order);
                 }
                 coordinator.handoff_due.notify_all();
             }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coordinator::{ClusterView, Coordinator, CoordinatorError};
-use hints::{Order, SyncPoint};
+use hints::{Change, Order, SyncPoint};
 use support::{Cluster, Local, SECOND, Shape};
 use topology::{Consistency, HostId, NodeState, Replication, TopologyCommand};
 use uuid::Uuid;
@@ -254,10 +254,8 @@ fn hints_are_kept_for_nodes_of_the_allowed_datacenters_alone_also_when_that_chan
     cluster.split(&[2]);
     cluster.set_live(1, false);
     cluster.set_live(2, false);
-    let order = |cluster: &mut Cluster, order: Order| {
-        cluster.on(0, move |_| {
-            Coordinator::change_hints(move |hints| hints.order(order.clone()))
-        });
+    let change = |cluster: &mut Cluster, change: Change| {
+        cluster.on(0, move |_| Coordinator::order_hints(Order::Allow(change)));
     };
     let waits_for = |cluster: &mut Cluster| {
         let pending = cluster.on(0, |_| Coordinator::pending_hints());
@@ -269,17 +267,17 @@ fn hints_are_kept_for_nodes_of_the_allowed_datacenters_alone_also_when_that_chan
         });
         assert_eq!(written, Ok(()));
     };
-    order(&mut cluster, Order::Enable(false));
+    change(&mut cluster, Change::Enable(false));
     write(&mut cluster);
     assert_eq!(waits_for(&mut cluster), [], "it is switched off");
-    order(&mut cluster, Order::Only(BTreeSet::from(["south".to_owned()])));
+    change(&mut cluster, Change::Only(BTreeSet::from(["south".to_owned()])));
     write(&mut cluster);
     assert_eq!(waits_for(&mut cluster), [host(2)], "the north is not on the list");
     cluster
         .on(0, |_| Coordinator::forget_hints(None))
         .expect("the disk works");
-    order(&mut cluster, Order::Datacenter("north".to_owned(), true));
-    order(&mut cluster, Order::Datacenter("south".to_owned(), false));
+    change(&mut cluster, Change::Datacenter("north".to_owned(), true));
+    change(&mut cluster, Change::Datacenter("south".to_owned(), false));
     write(&mut cluster);
     assert_eq!(waits_for(&mut cluster), [host(1)], "the lists are turned around");
 }
@@ -326,12 +324,12 @@ fn handing_over_stops_while_it_is_paused_and_goes_on_where_it_stopped() {
     cluster.set_live(2, false);
     write_all(&mut cluster, 0, b"one", 10, QUORUM);
     let point = sync_point(&mut cluster, 0, None);
-    cluster.on(0, |_| Coordinator::change_hints(|hints| hints.pause(true)));
+    cluster.on(0, |_| Coordinator::order_hints(Order::Pause(true)));
     cluster.restart(2);
     cluster.set_live(2, true);
     assert!(!wait(&mut cluster, 0, point.clone(), 60 * SECOND), "it is paused");
     assert_eq!(has(&mut cluster, 2), vec![None; usize::from(KEYS)]);
-    cluster.on(0, |_| Coordinator::change_hints(|hints| hints.pause(false)));
+    cluster.on(0, |_| Coordinator::order_hints(Order::Pause(false)));
     assert!(wait(&mut cluster, 0, point, SECOND), "it goes on at once");
     assert_eq!(has(&mut cluster, 2), all(b"one"));
 }

@@ -37,23 +37,23 @@ impl Allowed {
         !self.except.contains(datacenter) && self.only.as_ref().is_none_or(|only| only.contains(datacenter))
     }
 
-    /// Takes over an order of the operator.
-    pub fn change(&mut self, order: Order) {
-        match order {
-            Order::Enable(is_enabled) => self.is_enabled = is_enabled,
-            Order::Only(datacenters) => {
+    /// Takes over a change.
+    pub fn change(&mut self, change: Change) {
+        match change {
+            Change::Enable(is_enabled) => self.is_enabled = is_enabled,
+            Change::Only(datacenters) => {
                 *self = Self {
                     only: Some(datacenters),
                     ..Self::default()
                 }
             }
-            Order::Datacenter(datacenter, true) => {
+            Change::Datacenter(datacenter, true) => {
                 self.except.remove(&datacenter);
                 if let Some(only) = &mut self.only {
                     only.insert(datacenter);
                 }
             }
-            Order::Datacenter(datacenter, false) => {
+            Change::Datacenter(datacenter, false) => {
                 self.except.insert(datacenter);
             }
         }
@@ -62,7 +62,7 @@ impl Allowed {
 
 /// A change of [`Allowed`].
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Order {
+pub enum Change {
     /// The switch.
     Enable(bool),
     /// On, for nodes of these datacenters and no others.
@@ -80,10 +80,10 @@ mod tests {
     }
 
     #[test]
-    fn an_order_changes_who_gets_hints_and_the_switch_forgets_no_list() {
-        use Order::{Datacenter, Enable, Only};
+    fn a_change_says_who_gets_hints_and_the_switch_forgets_no_list() {
+        use Change::{Datacenter, Enable, Only};
         let of = |name: &str, on| Datacenter(name.to_owned(), on);
-        let cases: [(&str, Vec<Order>, &str); 8] = [
+        let cases: [(&str, Vec<Change>, &str); 8] = [
             ("nothing", vec![], "a b c"),
             ("off", vec![Enable(false)], ""),
             ("a list", vec![Only(names("a b"))], "a b"),
@@ -101,9 +101,9 @@ mod tests {
                 "c",
             ),
         ];
-        for (name, orders, expected) in cases {
+        for (name, changes, expected) in cases {
             let mut allowed = Allowed::default();
-            orders.into_iter().for_each(|order| allowed.change(order));
+            changes.into_iter().for_each(|change| allowed.change(change));
             let got: BTreeSet<String> = names("a b c").into_iter().filter(|dc| allowed.has(dc)).collect();
             assert_eq!(got, names(expected), "{name}");
         }

@@ -36,7 +36,7 @@ use schema::TableId;
 use stdx::planted::{self, Bug};
 use topology::HostId;
 
-pub use allowed::{Allowed, Order};
+pub use allowed::{Allowed, Change};
 use format::SegmentId;
 pub use replay::{Deliver, Delivery, GraceOf, Interrupted};
 pub use sync_point::{Mark, SyncPoint, SyncPointError};
@@ -59,9 +59,9 @@ pub struct Options {
     pub shards: u32,
     /// Most bytes of waiting hints of this shard; what is above is dropped.
     pub bytes_max: u64,
-    /// No hints are kept for a node that has been down for longer; at first, see [`Hints::set_window`].
+    /// No hints are kept for a node that has been down for longer; at first, see [`Order`].
     pub window: Duration,
-    /// For whom they are kept; at first, see [`Hints::order`].
+    /// For whom they are kept; at first, see [`Order`].
     pub allowed: Allowed,
     /// Size at which a segment is full.
     pub segment_bytes: u64,
@@ -109,6 +109,17 @@ impl std::fmt::Display for HintsError {
 }
 
 impl std::error::Error for HintsError {}
+
+/// What an operator has a shard do while it runs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Order {
+    /// Keep hints for others than before.
+    Allow(Change),
+    /// Keep no hints for a node that has been down for longer.
+    Window(Duration),
+    /// Stop handing over, behind what is on its way, or go on.
+    Pause(bool),
+}
 
 /// What waits for a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -389,9 +400,13 @@ impl Hints {
         self.allowed.borrow().has(datacenter)
     }
 
-    /// Changes for whom hints are kept, until the node restarts.
-    pub fn order(&self, order: Order) {
-        self.allowed.borrow_mut().change(order);
+    /// Does what an operator orders, until the node restarts.
+    pub fn obey(&self, order: Order) {
+        match order {
+            Order::Allow(change) => self.allowed.borrow_mut().change(change),
+            Order::Window(window) => self.window.set(window),
+            Order::Pause(is_paused) => self.is_paused.set(is_paused),
+        }
     }
 
     /// After how long a node is given up.
@@ -400,20 +415,10 @@ impl Hints {
         self.window.get()
     }
 
-    /// Changes it, until the node restarts.
-    pub fn set_window(&self, window: Duration) {
-        self.window.set(window);
-    }
-
     /// Whether nothing is handed over.
     #[must_use]
     pub fn is_paused(&self) -> bool {
         self.is_paused.get()
-    }
-
-    /// Stops handing over, behind what is on its way, or lets it go on; until the node restarts.
-    pub fn pause(&self, is_paused: bool) {
-        self.is_paused.set(is_paused);
     }
 
     /// What was counted.

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use hints::{Delivery, Hints, Interrupted, Mark, Options, SyncPoint};
+use hints::{Delivery, Hints, Interrupted, Mark, Options, Order, SyncPoint};
 use mutation::{Mutation, MutationBuilder};
 use runtime::sim::{CrashKind, NodeId, Simulation};
 use schema::TableId;
@@ -571,13 +571,13 @@ fn a_pause_ends_a_replay_between_two_batches_and_it_goes_on_there() {
         let (replaying, getting) = (hints.clone(), replica.clone());
         let replayed = runtime::spawn(async move { replay(&replaying, &getting).await });
         runtime::sleep(Duration::from_micros(500)).await;
-        hints.pause(true);
+        hints.obey(Order::Pause(true));
         assert_eq!(replayed.await, Err(Interrupted::Paused));
         let got = replica.got.borrow().len();
         assert!((1..300).contains(&got), "{got} of 300");
         assert_eq!(replay(&hints, &replica).await, Err(Interrupted::Paused));
         assert_eq!(replica.got.borrow().len(), got, "nothing is handed over");
-        hints.pause(false);
+        hints.obey(Order::Pause(false));
         assert_eq!(replay(&hints, &replica).await, Ok(()));
         assert_eq!(*replica.got.borrow(), (0..300).collect::<Vec<u32>>());
     });

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use ::hints::{Hints, Order, SyncPoint};
 use admin::handoff::{Change, Handoff, Pending, State};
 use admin::operator::Local;
 use coordinator::Coordinator;
+use hints::{Order, SyncPoint};
 use topology::HostId;
 use types::CqlType;
 use uuid::Uuid;
@@ -33,7 +33,7 @@ impl Handoff for NodeOperator {
 
     fn change_handoff(&self, change: Change) -> Local<'_, ()> {
         log::info!("hinted handoff, until the node restarts: {change:?}");
-        Box::pin(Coordinator::change_hints(move |hints| apply(hints, &change)))
+        Box::pin(Coordinator::order_hints(order(change)))
     }
 
     fn pending_hints(&self) -> Local<'_, Vec<Pending>> {
@@ -72,14 +72,14 @@ impl Handoff for NodeOperator {
     }
 }
 
-/// Has a shard take over a change.
-fn apply(hints: &Hints, change: &Change) {
+/// What shards are to do.
+fn order(change: Change) -> Order {
     match change {
-        Change::Enable(is_enabled) => hints.order(Order::Enable(*is_enabled)),
-        Change::Only(names) => hints.order(Order::Only(names.iter().cloned().collect())),
-        Change::Datacenter(name, gets) => hints.order(Order::Datacenter(name.clone(), *gets)),
-        Change::Pause(is_paused) => hints.pause(*is_paused),
-        Change::Window(window) => hints.set_window(*window),
+        Change::Enable(is_enabled) => Order::Allow(hints::Change::Enable(is_enabled)),
+        Change::Only(names) => Order::Allow(hints::Change::Only(names.into_iter().collect())),
+        Change::Datacenter(name, gets) => Order::Allow(hints::Change::Datacenter(name, gets)),
+        Change::Pause(is_paused) => Order::Pause(is_paused),
+        Change::Window(window) => Order::Window(window),
     }
 }
 
