@@ -1,7 +1,8 @@
 //! HTTP/1.1 as far as operators' tools speak it: requests from bytes, answers to bytes, and a server on one shard.
 //!
 //! [`parse`] is a function of the bytes that have arrived. [`serve`] runs on the shard that calls it (shard 0 of a node) and sees the node.
-//! A connection has one request at a time; what a client sends ahead waits in the kernel.
+//! A connection has one request at a time; what a client sends ahead waits in the kernel, but for what is read when a request takes long,
+//! to see whether the client goes.
 //!
 //! Limits and what happens beyond them: a head above [`HEAD_BYTES_MAX`] is answered with 431, a body above [`BODY_BYTES_MAX`] with 413,
 //! connections above [`CONNECTIONS_MAX`] with 503, and a connection on which nothing comes for [`IDLE_MAX`] is closed.
