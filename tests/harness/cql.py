@@ -8,6 +8,8 @@ from cassandra import ConsistencyLevel
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable
 from cassandra.policies import ConstantReconnectionPolicy, RoundRobinPolicy
 
+from harness.failures import said_by_hosts
+
 SYNTAX, UNAUTHORIZED, INVALID, CONFIG, ALREADY_EXISTS = 0x2000, 0x2100, 0x2200, 0x2300, 0x2400
 SERVER, PROTOCOL, BAD_CREDENTIALS, UNAVAILABLE, UNPREPARED = 0x0000, 0x000A, 0x0100, 0x1000, 0x2500
 
@@ -45,7 +47,7 @@ def rows(session, statement, parameters=None, **options):
 def error_of(failure):
     """The protocol error code and message that a driver's exception carries."""
     if isinstance(failure, NoHostAvailable):  # the driver tried all its hosts, the one it knows
-        (failure,) = failure.errors.values()
+        (failure,) = said_by_hosts(failure)
     if match := _ERROR.search(str(failure)):
         return int(match[1], 16), match[2]
     if type(failure).__name__ == "AlreadyExists":

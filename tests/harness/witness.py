@@ -29,6 +29,8 @@ import threading
 import time
 from pathlib import Path
 
+from harness.failures import said_by_hosts
+
 CHAINS = 8
 KEYS_OF_A_CHAIN = 8
 REQUEST_SECONDS = 15.0
@@ -325,9 +327,8 @@ def _kind(failure):
     """The class of an error; of a driver that tried all its nodes, what they said."""
     from cassandra.cluster import NoHostAvailable
 
-    if isinstance(failure, NoHostAvailable) and failure.errors:
-        return "+".join(sorted({type(said).__name__ for said in failure.errors.values()}))
-    return type(failure).__name__
+    said = said_by_hosts(failure) if isinstance(failure, NoHostAvailable) else []
+    return "+".join(sorted({type(error).__name__ for error in said})) or type(failure).__name__
 
 
 def _connect(hosts, port, keyspace, only, ring):

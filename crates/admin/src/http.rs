@@ -1,17 +1,19 @@
 //! HTTP/1.1 as far as operators' tools speak it: requests from bytes, answers to bytes, and a server on one shard.
 //!
 //! [`parse`] is a function of the bytes that have arrived. [`serve`] runs on the shard that calls it (shard 0 of a node) and sees the node.
-//! A connection has one request at a time; what a client sends ahead waits in the kernel.
+//! A connection has one request at a time; what a client sends ahead waits in the kernel, but for what is read when a request takes long,
+//! to see whether the client goes.
 //!
 //! Limits and what happens beyond them: a head above [`HEAD_BYTES_MAX`] is answered with 431, a body above [`BODY_BYTES_MAX`] with 413,
 //! connections above [`CONNECTIONS_MAX`] with 503, and a connection on which nothing comes for [`IDLE_MAX`] is closed.
 
 use std::cell::Cell;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::net::{Shutdown, SocketAddr};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
 
 use runtime::net::{ListenOptions, TcpListener, TcpStream};
@@ -26,6 +28,8 @@ pub const CONNECTIONS_MAX: usize = 128;
 pub const IDLE_MAX: Duration = Duration::from_secs(60);
 /// Headers of a request.
 const HEADERS_MAX: usize = 64;
+/// A client that waits for longer is watched, so that who waits on its behalf may give up when it goes.
+const WATCH_AFTER: Duration = Duration::from_millis(100);
 /// How long an address that is in use is tried again: the kernel may still be closing the sockets of a killed process.
 const BIND_WAIT_MAX: Duration = Duration::from_secs(1);
 
@@ -40,6 +44,8 @@ pub struct Request {
     pub query: Vec<(String, String)>,
     /// Whether the connection stays open behind the answer.
     pub keep_alive: bool,
+    /// The client has closed its end since: nobody may hear the answer.
+    pub client_is_gone: Rc<Cell<bool>>,
 }
 
 impl Request {
@@ -162,6 +168,7 @@ pub fn parse(bytes: &[u8]) -> Result<Option<(Request, usize)>, Malformed> {
             })
             .collect::<Result<_, Malformed>>()?,
         keep_alive,
+        client_is_gone: Rc::default(),
     };
     Ok(Some((request, head + body)))
 }
@@ -287,6 +294,34 @@ pub async fn serve(listener: TcpListener, service: Service) {
     }
 }
 
+/// The answer. While it takes long it is looked whether the client goes; what it sends meanwhile is appended to `input`.
+async fn answered(
+    stream: &mut TcpStream,
+    input: &mut Vec<u8>,
+    is_gone: &Cell<bool>,
+    mut answer: Pin<Box<dyn Future<Output = Response>>>,
+) -> Response {
+    if let Ok(response) = runtime::timeout(WATCH_AFTER, &mut answer).await {
+        return response;
+    }
+    while input.len() < HEAD_BYTES_MAX {
+        let mut more = pin!(stream.read(Vec::with_capacity(2048)));
+        let first = poll_fn(|context| match answer.as_mut().poll(context) {
+            Poll::Ready(response) => Poll::Ready(Ok(response)),
+            Poll::Pending => more.as_mut().poll(context).map(Err),
+        });
+        match first.await {
+            Ok(response) => return response,
+            Err((Ok(1..), bytes)) => input.extend_from_slice(&bytes),
+            Err(_) => {
+                is_gone.set(true);
+                break;
+            }
+        }
+    }
+    answer.await
+}
+
 /// Answers requests until the client goes, is silent for too long, or asks for an end.
 async fn converse(stream: &mut TcpStream, service: &Service) {
     let mut input = Vec::with_capacity(2048);
@@ -314,7 +349,8 @@ async fn converse(stream: &mut TcpStream, service: &Service) {
         };
         input.drain(..taken);
         let (keep_alive, has_body) = (request.keep_alive, request.method != "HEAD");
-        let response = service(request).await;
+        let is_gone = request.client_is_gone.clone();
+        let response = answered(stream, &mut input, &is_gone, service(request)).await;
         let sent = stream.write_all(encode(&response, keep_alive, has_body));
         let sent = runtime::timeout(IDLE_MAX, sent).await;
         if !keep_alive || !matches!(sent, Ok((Ok(()), _))) {
@@ -386,6 +422,41 @@ mod tests {
         }
         let endless = format!("GET / HTTP/1.1\r\nx: {}", "y".repeat(HEAD_BYTES_MAX));
         assert_eq!(parsed(&endless), "431: the request's head has more than 16384 bytes");
+    }
+
+    #[test]
+    fn who_waits_on_behalf_of_a_client_hears_when_it_goes_and_not_before() {
+        const SECOND: Duration = Duration::from_secs(1);
+        let mut simulation = runtime::sim::Simulation::new(1);
+        let node = simulation.add_node(1);
+        let waited = Rc::new(Cell::new(None));
+        let (seen, address) = (waited.clone(), SocketAddr::new(simulation.address(node), 80));
+        simulation.start(node, move |_| {
+            let seen = seen.clone();
+            Box::pin(async move {
+                let (listener, address) = bind("the test", address).await.expect("the port is free");
+                let service: Service = Rc::new(move |request| {
+                    let (seen, begun) = (seen.clone(), runtime::now());
+                    Box::pin(async move {
+                        while !request.client_is_gone.get() {
+                            runtime::sleep(SECOND / 10).await;
+                        }
+                        seen.set(Some(runtime::now() - begun));
+                        Response::refusal(500, "nobody hears this")
+                    })
+                });
+                drop(runtime::spawn(serve(listener, service)));
+                let mut stream = TcpStream::connect(address).await.expect("it listens");
+                let request = b"GET / HTTP/1.1\r\n\r\nGET /next".to_vec();
+                stream.write_all(request).await.0.expect("it is there");
+                runtime::sleep(5 * SECOND).await;
+                drop(stream);
+                runtime::sleep(5 * SECOND).await;
+            })
+        });
+        simulation.run_until_ended(node, 60 * SECOND);
+        let waited = waited.get().expect("the service ended");
+        assert!((5 * SECOND..6 * SECOND).contains(&waited), "{waited:?}");
     }
 
     proptest! {

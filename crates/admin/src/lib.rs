@@ -7,6 +7,7 @@
 //! - Bytes from a connection never panic, and cost a bounded amount of memory ([`http`]).
 //! - No request of an operator is on the path of a client's request.
 
+pub mod handoff;
 pub mod http;
 pub mod nodetool;
 pub mod operator;
@@ -17,6 +18,7 @@ use std::rc::Rc;
 
 use runtime::net::TcpListener;
 
+pub use handoff::Handoff;
 pub use operator::Operator;
 
 /// Answers the REST API. To be spawned; ends never.

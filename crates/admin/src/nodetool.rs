@@ -1,9 +1,10 @@
 //! `ceto nodetool`: asks a node's REST API and prints what Cassandra's tool of that name would.
 //!
-//! [`run`] finds the API, opens one connection, and gives both to the command. What is printed is made in [`cluster`] and [`storage`].
+//! [`run`] finds the API, opens one connection, and gives both to the command. What is printed is made in [`cluster`], [`handoff`] and [`storage`].
 
 mod client;
 mod cluster;
+mod handoff;
 mod layout;
 mod storage;
 
@@ -83,17 +84,37 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     ("compact", "[KEYSPACE [TABLE…]]", "Merge sstables"),
     ("describecluster", "", "Name, snitch and schema versions of the cluster"),
     ("describering", "KEYSPACE", "Token ranges and who has them"),
+    ("disablehandoff", "", "Keep no hints for nodes that miss writes"),
+    (
+        "disablehintsfordc",
+        "DATACENTER",
+        "Keep no hints for nodes of a datacenter",
+    ),
+    ("enablehandoff", "", "Keep hints again"),
+    (
+        "enablehintsfordc",
+        "DATACENTER",
+        "Keep hints for nodes of a datacenter again",
+    ),
     ("flush", "[KEYSPACE [TABLE…]]", "Write memtables to sstables"),
     (
         "getcompactionthroughput",
         "",
         "Print the limit of what compactions write",
     ),
+    (
+        "getmaxhintwindow",
+        "",
+        "Print how long a node may be down and is kept hints for",
+    ),
     ("gossipinfo", "", "What the node knows of each member"),
     ("info", "", "Load, uptime and memory of the node"),
+    ("listpendinghints", "", "List the nodes that hints wait for"),
     ("listsnapshots", "", "List snapshots and their sizes"),
     ("netstats", "", "Mode of the node and messages to others"),
+    ("pausehandoff", "", "Hand no hints over"),
     ("proxyhistograms", "", "Latencies of requests that the node coordinates"),
+    ("resumehandoff", "", "Hand hints over again"),
     ("ring", "[KEYSPACE]", "Tokens and their nodes"),
     (
         "setcompactionthroughput",
@@ -101,12 +122,19 @@ const COMMANDS: &[(&str, &str, &str)] = &[
         "Limit what compactions write, in MiB per second; 0 for no limit",
     ),
     (
+        "setmaxhintwindow",
+        "MS",
+        "Say how long a node may be down and is kept hints for",
+    ),
+    (
         "snapshot",
         "[-t TAG] [-cf TABLE] [KEYSPACE…]",
         "Keep the sstables as they are now",
     ),
     ("status", "[KEYSPACE]", "State, load and share of each member"),
+    ("statushandoff", "", "Whether hints are kept, and handed over"),
     ("tablestats", "[KEYSPACE[.TABLE]…]", "What the node has of each table"),
+    ("truncatehints", "[NODE…]", "Forget hints: those for some nodes, or all"),
     ("version", "", "Release of Cassandra that the node is compatible with"),
 ];
 
@@ -139,6 +167,17 @@ async fn execute(address: SocketAddr, words: &[String]) -> Result<String, String
         ("netstats", _) => cluster::net_stats(client).await,
         ("version", []) => cluster::version(client).await,
         ("proxyhistograms", []) => cluster::proxy_histograms(client).await,
+        ("enablehandoff", []) => handoff::enable(client, true).await,
+        ("disablehandoff", []) => handoff::enable(client, false).await,
+        ("enablehintsfordc", [name]) => handoff::enable_datacenter(client, name, true).await,
+        ("disablehintsfordc", [name]) => handoff::enable_datacenter(client, name, false).await,
+        ("statushandoff", []) => handoff::status(client).await,
+        ("pausehandoff", []) => handoff::pause(client, true).await,
+        ("resumehandoff", []) => handoff::pause(client, false).await,
+        ("getmaxhintwindow", []) => handoff::window(client).await,
+        ("setmaxhintwindow", [ms]) => handoff::set_window(client, ms).await,
+        ("truncatehints", hosts) => handoff::truncate(client, hosts).await,
+        ("listpendinghints", []) => handoff::list(client).await,
         ("flush", names) => storage::flush(client, names).await,
         ("compact", names) => storage::compact(client, names).await,
         ("snapshot", arguments) => storage::take_snapshot(client, arguments).await,

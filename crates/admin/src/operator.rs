@@ -9,11 +9,13 @@ use std::pin::Pin;
 
 use uuid::Uuid;
 
+use crate::handoff::Handoff;
+
 /// A future of this shard that borrows.
 pub type Local<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
 /// A node, as its operator sees it. Lives on shard 0, sees the node, and of the cluster what the node knows.
-pub trait Operator {
+pub trait Operator: Handoff {
     /// The node and its cluster.
     fn node(&self) -> Node;
     /// All keyspaces, by name.

@@ -5,6 +5,7 @@
 
 mod cluster;
 mod figures;
+mod handoff;
 mod storage;
 
 use std::rc::Rc;
@@ -34,7 +35,7 @@ enum Handler {
 /// Method, pattern of the path, and who answers.
 type Route = (&'static str, &'static str, Handler);
 
-const ROUTES: [&[Route]; 3] = [cluster::ROUTES, storage::ROUTES, figures::ROUTES];
+const ROUTES: [&[Route]; 4] = [cluster::ROUTES, storage::ROUTES, figures::ROUTES, handoff::ROUTES];
 
 impl Call {
     fn part(&self) -> &str {

@@ -14,28 +14,41 @@ use topology::{CLOCK_OFFSET_MAX, FailureDetectorConfig, HostId, Location};
 use types::Token;
 use uuid::Uuid;
 
-/// Which nodes are reached by TLS.
+/// Connections that something is done for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Encryption {
+pub enum Between {
     /// None.
-    None,
-    /// Those of other datacenters.
-    Datacenter,
-    /// Those of other racks.
-    Rack,
+    Nobody,
+    /// Those to other datacenters.
+    Datacenters,
+    /// Those to other racks, wherever they are.
+    Racks,
     /// All.
-    All,
+    Nodes,
+}
+
+impl Between {
+    /// Whether it is done for a connection from one place to another.
+    #[must_use]
+    pub fn has(self, from: &Location, to: &Location) -> bool {
+        match self {
+            Self::Nobody => false,
+            Self::Datacenters => from.datacenter != to.datacenter,
+            Self::Racks => from != to,
+            Self::Nodes => true,
+        }
+    }
 }
 
 /// How nodes are reached.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reach {
-    /// By TLS or plainly.
-    pub encryption: Encryption,
+    /// Who is reached by TLS.
+    pub encryption: Between,
     /// The port for TLS, the same on all nodes.
     pub tls_port: u16,
-    /// Whether compression is offered.
-    pub compress: bool,
+    /// Who is offered compression.
+    pub compression: Between,
 }
 
 impl Reach {
@@ -45,22 +58,18 @@ impl Reach {
         let Some(to) = to else {
             return self.anywhere(host, address);
         };
-        let tls = match self.encryption {
-            Encryption::None => false,
-            Encryption::All => true,
-            Encryption::Datacenter => from.datacenter != to.datacenter,
-            Encryption::Rack => from != to,
-        };
-        self.by(host, address, tls)
+        let compress = self.compression.has(from, to);
+        self.by(host, address, self.encryption.has(from, to), compress)
     }
 
     /// How to reach a node wherever it stands: by TLS if TLS is there at all, for all nodes accept it then.
     #[must_use]
     pub fn anywhere(&self, host: Uuid, address: SocketAddr) -> Peer {
-        self.by(host, address, self.encryption != Encryption::None)
+        let compress = self.compression == Between::Nodes;
+        self.by(host, address, self.encryption != Between::Nobody, compress)
     }
 
-    fn by(&self, host: Uuid, mut address: SocketAddr, tls: bool) -> Peer {
+    fn by(&self, host: Uuid, mut address: SocketAddr, tls: bool, compress: bool) -> Peer {
         if tls {
             address.set_port(self.tls_port);
         }
@@ -68,7 +77,7 @@ impl Reach {
             host_id: host,
             address,
             tls,
-            compress: self.compress,
+            compress,
         }
     }
 }
@@ -147,9 +156,9 @@ impl Config {
             initial_tokens: Vec::new(),
             seeds: Vec::new(),
             reach: Reach {
-                encryption: Encryption::None,
+                encryption: Between::Nobody,
                 tls_port: 7001,
-                compress: false,
+                compression: Between::Nobody,
             },
             auto_bootstrap: true,
             features: BTreeSet::new(),
@@ -199,8 +208,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tls_is_used_where_it_is_asked_for() {
-        use Encryption::{All, Datacenter, None as Never, Rack};
+    fn tls_and_compression_are_used_where_they_are_asked_for() {
+        use Between::{Datacenters, Nobody, Nodes, Racks};
         let place = |text: &str| {
             let (datacenter, rack) = text.split_once('/').expect("datacenter/rack");
             Location {
@@ -208,32 +217,37 @@ mod tests {
                 rack: rack.to_owned(),
             }
         };
+        // Seen from a/r: where the node stands, whether it is reached by TLS, whether it is offered compression.
         let cases = [
-            (Never, Some("b/r"), false),
-            (Never, None, false),
-            (Datacenter, Some("a/s"), false),
-            (Datacenter, Some("b/r"), true),
-            (Datacenter, None, true),
-            (Rack, Some("a/r"), false),
-            (Rack, Some("a/s"), true),
-            (Rack, Some("b/r"), true),
-            (All, Some("a/r"), true),
-            (All, None, true),
+            (Nobody, Some("b/r"), false, false),
+            (Nobody, None, false, false),
+            (Datacenters, Some("a/r"), false, false),
+            (Datacenters, Some("a/s"), false, false),
+            (Datacenters, Some("b/r"), true, true),
+            (Datacenters, None, true, false),
+            (Racks, Some("a/r"), false, false),
+            (Racks, Some("a/s"), true, true),
+            (Racks, Some("b/r"), true, true),
+            (Racks, None, true, false),
+            (Nodes, Some("a/r"), true, true),
+            (Nodes, None, true, true),
         ];
-        for (encryption, to, expected) in cases {
-            let reach = Reach {
-                encryption,
-                tls_port: 7001,
-                compress: true,
-            };
+        for (between, to, tls, compress) in cases {
             let address = SocketAddr::from(([10, 0, 0, 1], 7000));
-            let peer = reach.peer(Uuid::nil(), address, &place("a/r"), to.map(place).as_ref());
-            let port = if expected { 7001 } else { 7000 };
-            assert_eq!(
-                (peer.tls, peer.address.port()),
-                (expected, port),
-                "{encryption:?} to {to:?}"
-            );
+            let to = to.map(place);
+            let reached = |encryption, compression| {
+                let reach = Reach {
+                    encryption,
+                    tls_port: 7001,
+                    compression,
+                };
+                let peer = reach.peer(Uuid::nil(), address, &place("a/r"), to.as_ref());
+                (peer.tls, peer.address.port(), peer.compress)
+            };
+            let port = if tls { 7001 } else { 7000 };
+            let name = format!("{between:?} to {to:?}");
+            assert_eq!(reached(between, Nobody), (tls, port, false), "TLS {name}");
+            assert_eq!(reached(Nobody, between), (false, 7000, compress), "compression {name}");
         }
     }
 }

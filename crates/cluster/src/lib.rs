@@ -38,7 +38,7 @@ mod wire;
 
 pub use bytes::Malformed;
 pub use command::{Command, SchemaChange, TabletsChange};
-pub use config::{Config, Encryption, Listener, Local, Reach};
+pub use config::{Between, Config, Listener, Local, Reach};
 pub use error::{ChangeError, ClusterError, LoadError};
 pub use features::{FEATURES, ORDERLY_START, ORDERLY_STOP};
 pub use file::{Written, load};

@@ -4,11 +4,13 @@
 //! else to all present replicas, as for a target that was removed. What is handed over is not noted again when it is not taken; the
 //! hint stays, with its age.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
-use hints::{Deliver, Delivery, Hints, Interrupted};
+use hints::{Deliver, Delivery, Hints, Interrupted, Order, Pending, SyncPoint};
 use mutation::Mutation;
 use runtime::ShardId;
 use smallvec::SmallVec;
@@ -51,6 +53,9 @@ impl Coordinator {
         let (Some(hints), Some(node)) = (self.hints(), view.topology.numbered(replica.node)) else {
             return false;
         };
+        if !hints.keeps_for(&node.location.datacenter) {
+            return false;
+        }
         let mut is_noted = true;
         for (_, bytes) in mutations {
             let table = Mutation::new(bytes).and_then(|m| self.shard.store(m.table));
@@ -69,7 +74,7 @@ impl Coordinator {
         let Some(hints) = self.hints() else { return };
         loop {
             for target in hints.targets() {
-                if self.can_hand_over(target) {
+                if !hints.is_paused() && self.can_hand_over(target) {
                     let (coordinator, hints) = (Rc::clone(&self), Rc::clone(&hints));
                     spawn(async move { coordinator.hand_over(&hints, target).await });
                 }
@@ -106,7 +111,7 @@ impl Coordinator {
                 let count = hints.metrics().replayed - before;
                 log::info!("handed {count} hints over to node {}", target.0);
             }
-            Err(Interrupted::Running) => {}
+            Err(Interrupted::Running | Interrupted::Paused) => {}
             Err(e) => log::warn!("hints for node {} wait: {e}", target.0),
         }
     }
@@ -147,22 +152,121 @@ impl Coordinator {
         Ok(())
     }
 
-    /// Waits until every shard of this node has handed over, or dropped, the hints for a node that were noted before this call; false
-    /// when that has not come by then.
-    pub async fn wait_until_replayed(target: HostId, patience: Duration) -> bool {
-        let mut waiting = Vec::new();
-        for shard in 0..runtime::shard_count() {
-            waiting.push(runtime::submit_async_to(ShardId(shard), move || async move {
-                let coordinator = Self::local();
-                let Some(hints) = coordinator.hints() else { return true };
-                coordinator.handoff_due.notify_all();
-                hints.wait_until_replayed(target, patience).await
-            }));
-        }
-        let mut is_done = true;
-        for shard in waiting {
-            is_done &= shard.await;
-        }
-        is_done
+    /// Looks on all shards of this node for hints that can be handed over, now.
+    pub async fn hand_over_now() {
+        on_all_shards(|coordinator, _| async move { coordinator.handoff_due.notify_all() }).await;
     }
+
+    /// What waits for other nodes, of all shards of this node together.
+    pub async fn pending_hints() -> Vec<Pending> {
+        let of_shards = on_all_shards(|_, hints| async move { hints.map_or_else(Vec::new, |hints| hints.pending()) });
+        let mut merged: BTreeMap<HostId, Pending> = BTreeMap::new();
+        for part in of_shards.await.into_iter().flatten() {
+            let whole = merged.entry(part.target).or_insert(Pending {
+                segments: 0,
+                bytes: 0,
+                ..part
+            });
+            whole.segments += part.segments;
+            whole.bytes += part.bytes;
+            whole.begun_us = match (whole.begun_us, part.begun_us) {
+                (Some(one), Some(other)) => Some((one.0.min(other.0), one.1.max(other.1))),
+                (one, other) => one.or(other),
+            };
+        }
+        merged.into_values().collect()
+    }
+
+    /// Has every shard of this node obey an order, before this returns.
+    pub async fn order_hints(order: Order) {
+        on_all_shards(move |coordinator, hints| {
+            let order = order.clone();
+            async move {
+                if let Some(hints) = hints {
+                    hints.obey(order);
+                }
+                coordinator.handoff_due.notify_all();
+            }
+        })
+        .await;
+    }
+
+    /// Forgets the hints for a node, or for all nodes, on all shards of this node; none of them is on its way afterwards.
+    ///
+    /// # Errors
+    /// When files cannot be removed.
+    pub async fn forget_hints(target: Option<HostId>) -> Result<(), String> {
+        let forgotten = on_all_shards(move |_, hints| async move {
+            match hints {
+                Some(hints) => hints.forget(target).await.map_err(|e| e.to_string()),
+                None => Ok(()),
+            }
+        });
+        forgotten.await.into_iter().collect()
+    }
+
+    /// The place that the hints of this node for some others, or for all, have reached.
+    pub async fn sync_point(&self, targets: Option<BTreeSet<HostId>>) -> SyncPoint {
+        let view = self.view();
+        let node = view
+            .topology
+            .numbered(view.me)
+            .expect("a node is in its own view")
+            .host_id;
+        let targets = Arc::new(targets);
+        let marks = on_all_shards(move |_, hints| {
+            let targets = targets.clone();
+            async move { hints.map(|hints| hints.mark(targets.as_ref().as_ref())) }
+        });
+        let mut point = SyncPoint {
+            node,
+            below: Vec::new(),
+            targets: BTreeSet::new(),
+        };
+        for mark in marks.await {
+            point.below.push(mark.as_ref().map_or(0, |mark| mark.below));
+            point.targets.extend(mark.into_iter().flat_map(|mark| mark.waiting));
+        }
+        point
+    }
+
+    /// Waits until all shards of this node have handed over, or dropped, what was noted before a sync point; false when that has not
+    /// come by then.
+    pub async fn wait_until_reached(point: SyncPoint, patience: Duration) -> bool {
+        let point = Arc::new(point);
+        let reached = on_all_shards(move |coordinator, hints| {
+            let point = point.clone();
+            async move {
+                coordinator.handoff_due.notify_all();
+                match hints {
+                    Some(hints) => hints.wait_until_reached(&point, patience).await,
+                    None => true,
+                }
+            }
+        });
+        reached.await.into_iter().all(|is_reached| is_reached)
+    }
+}
+
+/// Runs `work` with the coordinator and the hints of every shard of this node, on all at once, and gives the results in order.
+async fn on_all_shards<T, F>(work: impl Fn(Rc<Coordinator>, Option<Rc<Hints>>) -> F + Clone + Send + 'static) -> Vec<T>
+where
+    T: Send + 'static,
+    F: Future<Output = T> + 'static,
+{
+    let asked: Vec<_> = (0..runtime::shard_count())
+        .map(|shard| {
+            let work = work.clone();
+            runtime::submit_async_to(ShardId(shard), move || {
+                let coordinator = Coordinator::local();
+                let hints = coordinator.hints();
+                work(coordinator, hints)
+            })
+        })
+        .collect();
+    let mut results = Vec::with_capacity(asked.len());
+    for result in asked {
+        results.push(result.await);
+    }
+    results
 }

@@ -2,11 +2,12 @@
 
 mod support;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use coordinator::{ClusterView, Coordinator, CoordinatorError};
+use hints::{Change, Order, SyncPoint};
 use support::{Cluster, Local, SECOND, Shape};
 use topology::{Consistency, HostId, NodeState, Replication, TopologyCommand};
 use uuid::Uuid;
@@ -50,8 +51,22 @@ fn all(v: &[u8]) -> Vec<Option<Vec<u8>>> {
     vec![Some(v.to_vec()); usize::from(KEYS)]
 }
 
+/// The sync point of a node's hints for another, or for all.
+fn sync_point(cluster: &mut Cluster, from: usize, to: Option<usize>) -> SyncPoint {
+    let targets = to.map(|to| BTreeSet::from([host(to)]));
+    cluster.on(
+        from,
+        move |node| async move { node.coordinator.sync_point(targets).await },
+    )
+}
+
+fn wait(cluster: &mut Cluster, node: usize, point: SyncPoint, patience: Duration) -> bool {
+    cluster.on(node, move |_| Coordinator::wait_until_reached(point, patience))
+}
+
 fn wait_until_replayed(cluster: &mut Cluster, from: usize, to: usize) -> bool {
-    cluster.on(from, move |_| Coordinator::wait_until_replayed(host(to), 60 * SECOND))
+    let point = sync_point(cluster, from, Some(to));
+    wait(cluster, from, point, 60 * SECOND)
 }
 
 #[test]
@@ -219,4 +234,132 @@ fn hints_wait_while_their_node_is_down() {
     let metrics = cluster.local(0).coordinator.hints().expect("it keeps hints").metrics();
     assert_eq!((metrics.replayed, metrics.dropped), (0, 0));
     assert!(metrics.waiting_bytes > 0);
+}
+
+#[test]
+fn hints_are_kept_for_nodes_of_the_allowed_datacenters_alone_also_when_that_changes() {
+    let mut cluster = Cluster::new(
+        9,
+        Shape {
+            datacenters: vec!["north", "north", "south"],
+            shards: 2,
+            replication: Replication::NetworkTopology(BTreeMap::from([
+                ("north".to_owned(), 2),
+                ("south".to_owned(), 1),
+            ])),
+            ..shape()
+        },
+    );
+    cluster.split(&[1]);
+    cluster.split(&[2]);
+    cluster.set_live(1, false);
+    cluster.set_live(2, false);
+    let change = |cluster: &mut Cluster, change: Change| {
+        cluster.on(0, move |_| Coordinator::order_hints(Order::Allow(change)));
+    };
+    let waits_for = |cluster: &mut Cluster| {
+        let pending = cluster.on(0, |_| Coordinator::pending_hints());
+        pending.iter().map(|hints| hints.target).collect::<Vec<HostId>>()
+    };
+    let write = |cluster: &mut Cluster| {
+        let written = cluster.on(0, |node| async move {
+            node.insert(&[1], 1, b"v", 10, Consistency::One).await
+        });
+        assert_eq!(written, Ok(()));
+    };
+    change(&mut cluster, Change::Enable(false));
+    write(&mut cluster);
+    assert_eq!(waits_for(&mut cluster), [], "it is switched off");
+    change(&mut cluster, Change::Only(BTreeSet::from(["south".to_owned()])));
+    write(&mut cluster);
+    assert_eq!(waits_for(&mut cluster), [host(2)], "the north is not on the list");
+    cluster
+        .on(0, |_| Coordinator::forget_hints(None))
+        .expect("the disk works");
+    change(&mut cluster, Change::Datacenter("north".to_owned(), true));
+    change(&mut cluster, Change::Datacenter("south".to_owned(), false));
+    write(&mut cluster);
+    assert_eq!(waits_for(&mut cluster), [host(1)], "the lists are turned around");
+}
+
+#[test]
+fn a_sync_point_is_reached_when_what_was_noted_before_it_is_handed_over_also_after_a_restart() {
+    let mut cluster = Cluster::new(10, Shape { shards: 2, ..shape() });
+    cluster.kill(2);
+    cluster.set_live(2, false);
+    let before = sync_point(&mut cluster, 0, None);
+    assert!(wait(&mut cluster, 0, before, Duration::ZERO), "nothing waits yet");
+    write_all(&mut cluster, 0, b"one", 10, QUORUM);
+    let text = sync_point(&mut cluster, 0, Some(2)).encode();
+    let elsewhere = sync_point(&mut cluster, 0, Some(1));
+    let point = SyncPoint::decode(&text, host(0)).expect("this node made it");
+    assert!(!wait(&mut cluster, 0, point.clone(), SECOND), "node 2 is down");
+    assert!(
+        wait(&mut cluster, 0, elsewhere, Duration::ZERO),
+        "no hints are for node 1"
+    );
+    cluster.kill(0);
+    cluster.restart(0);
+    assert!(
+        !wait(&mut cluster, 0, point.clone(), SECOND),
+        "a restart hands nothing over"
+    );
+    cluster.restart(2);
+    cluster.set_live(2, true);
+    assert!(wait(&mut cluster, 0, point.clone(), 60 * SECOND), "node 2 is back");
+    assert_eq!(has(&mut cluster, 2), all(b"one"));
+    // What is noted by a later run does not count, though no file of the earlier one is left.
+    cluster.kill(2);
+    cluster.kill(0);
+    cluster.restart(0);
+    cluster.set_live(2, false);
+    write_all(&mut cluster, 0, b"two", 20, QUORUM);
+    assert!(wait(&mut cluster, 0, point, Duration::ZERO), "these hints are later");
+}
+
+#[test]
+fn handing_over_stops_while_it_is_paused_and_goes_on_where_it_stopped() {
+    let mut cluster = Cluster::new(11, shape());
+    cluster.kill(2);
+    cluster.set_live(2, false);
+    write_all(&mut cluster, 0, b"one", 10, QUORUM);
+    let point = sync_point(&mut cluster, 0, None);
+    cluster.on(0, |_| Coordinator::order_hints(Order::Pause(true)));
+    cluster.restart(2);
+    cluster.set_live(2, true);
+    assert!(!wait(&mut cluster, 0, point.clone(), 60 * SECOND), "it is paused");
+    assert_eq!(has(&mut cluster, 2), vec![None; usize::from(KEYS)]);
+    cluster.on(0, |_| Coordinator::order_hints(Order::Pause(false)));
+    assert!(wait(&mut cluster, 0, point, SECOND), "it goes on at once");
+    assert_eq!(has(&mut cluster, 2), all(b"one"));
+}
+
+#[test]
+fn hints_that_an_operator_forgets_are_not_handed_over_and_no_sync_point_waits_for_them() {
+    let mut cluster = Cluster::new(12, Shape { shards: 2, ..shape() });
+    cluster.kill(2);
+    cluster.set_live(2, false);
+    write_all(&mut cluster, 0, b"one", 10, QUORUM);
+    let point = sync_point(&mut cluster, 0, None);
+    cluster
+        .on(0, |_| Coordinator::forget_hints(Some(host(1))))
+        .expect("the disk works");
+    assert!(
+        !wait(&mut cluster, 0, point.clone(), Duration::ZERO),
+        "another node's are forgotten"
+    );
+    cluster
+        .on(0, |_| Coordinator::forget_hints(Some(host(2))))
+        .expect("the disk works");
+    assert!(wait(&mut cluster, 0, point, Duration::ZERO), "nothing is left");
+    cluster.kill(0);
+    cluster.restart(0);
+    cluster.restart(2);
+    cluster.set_live(2, true);
+    assert!(wait_until_replayed(&mut cluster, 0, 2));
+    assert_eq!(
+        has(&mut cluster, 2),
+        vec![None; usize::from(KEYS)],
+        "they are forgotten for good"
+    );
 }

@@ -14,10 +14,14 @@
 //! - A segment takes hints of one process only, and is never appended to once its replay has begun. Segment numbers of a node only grow.
 //!
 //! Lives on its shard, and sees the files of its shard; a shard takes over those of shards that the node has no more. The bytes are
-//! in `format.rs`. See docs/dev/hints.md.
+//! in `format.rs`, for whom hints are kept in `allowed.rs`, what is forgotten in `truncation.rs`, how one waits for a replay in
+//! `sync_point.rs`. See docs/dev/hints.md.
 
+mod allowed;
 mod format;
 mod replay;
+mod sync_point;
+mod truncation;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -32,8 +36,10 @@ use schema::TableId;
 use stdx::planted::{self, Bug};
 use topology::HostId;
 
-use format::{SegmentId, Truncation};
+pub use allowed::{Allowed, Change};
+use format::SegmentId;
 pub use replay::{Deliver, Delivery, GraceOf, Interrupted};
+pub use sync_point::{Mark, SyncPoint, SyncPointError};
 
 /// Default size at which a segment is full.
 pub const SEGMENT_BYTES_DEFAULT: u64 = 4 << 20;
@@ -53,8 +59,10 @@ pub struct Options {
     pub shards: u32,
     /// Most bytes of waiting hints of this shard; what is above is dropped.
     pub bytes_max: u64,
-    /// No hints are kept for a node that has been down for longer.
+    /// No hints are kept for a node that has been down for longer; at first, see [`Order`].
     pub window: Duration,
+    /// For whom they are kept; at first, see [`Order`].
+    pub allowed: Allowed,
     /// Size at which a segment is full.
     pub segment_bytes: u64,
     /// How fast hints are handed over.
@@ -102,11 +110,37 @@ impl std::fmt::Display for HintsError {
 
 impl std::error::Error for HintsError {}
 
+/// What an operator has a shard do while it runs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Order {
+    /// Keep hints for others than before.
+    Allow(Change),
+    /// Keep no hints for a node that has been down for longer.
+    Window(Duration),
+    /// Stop handing over, behind what is on its way, or go on.
+    Pause(bool),
+}
+
+/// What waits for a node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pending {
+    /// The node.
+    pub target: HostId,
+    /// Files.
+    pub segments: u64,
+    /// Bytes, those that are not in a file yet included.
+    pub bytes: u64,
+    /// When the oldest file, and the newest, was begun; microseconds.
+    pub begun_us: Option<(i64, i64)>,
+}
+
 /// A segment file that waits to be handed over.
 #[derive(Clone, Copy, Debug)]
 struct Segment {
     id: SegmentId,
     bytes: u64,
+    /// When it was begun; None when its header is not whole.
+    begun_us: Option<i64>,
 }
 
 /// The segment that hints are appended to; the last of its target.
@@ -129,6 +163,8 @@ struct Target {
     down_since_us: Option<i64>,
     /// When the oldest hint that waits was noted.
     oldest_us: Option<i64>,
+    /// Hints in segments below this number are not wanted any more.
+    forgotten_below: u64,
     is_replaying: bool,
     /// Whether hints of it are on their way, and how often they have arrived or failed.
     is_sending: bool,
@@ -142,6 +178,10 @@ pub struct Hints {
     /// Hints of a table in segments of a shard below this number were truncated.
     truncations: RefCell<BTreeMap<(u32, TableId), u64>>,
     next_segment: Cell<u64>,
+    allowed: RefCell<Allowed>,
+    window: Cell<Duration>,
+    /// Nothing is handed over.
+    is_paused: Cell<bool>,
     metrics: Cell<Metrics>,
     /// A task will write the buffers at the end of this turn.
     write_is_due: Cell<bool>,
@@ -159,15 +199,19 @@ impl Hints {
         fs::create_dir_all(dir).map_err(|e| HintsError::new(dir, &e))?;
         let entries = fs::read_dir(dir).map_err(|e| HintsError::new(dir, &e))?;
         let mut found: Vec<Segment> = Vec::new();
-        let mut next_segment = 1;
+        // Above those of earlier runs, also where none of these is left: sync points outlive them.
+        let mut next_segment = u64::try_from(runtime::wall_clock_us()).unwrap_or(0).max(1);
         for entry in entries {
             let Some(id) = SegmentId::parse(&entry.name) else {
                 continue;
             };
             next_segment = next_segment.max(id.number + 1);
             if id.shard % options.shards == options.shard {
-                let bytes = entry.len;
-                found.push(Segment { id, bytes });
+                found.push(Segment {
+                    id,
+                    bytes: entry.len,
+                    begun_us: begun_us(dir, &id)?,
+                });
             }
         }
         found.sort_by_key(|segment| segment.id);
@@ -175,17 +219,18 @@ impl Hints {
         let mut waiting_bytes = 0;
         for segment in found {
             let target = targets.entry(segment.id.target).or_default();
-            if target.oldest_us.is_none() {
-                target.oldest_us = begun_us(dir, &segment.id)?;
-            }
+            target.oldest_us = target.oldest_us.or(segment.begun_us);
             waiting_bytes += segment.bytes;
             target.segments.push_back(segment);
         }
-        let (truncations, highest, is_from_others) = load_truncations(&options)?;
+        let (truncations, highest, is_from_others) = truncation::load_truncations(&options)?;
         if is_from_others {
-            save_truncations(dir, options.shard, &truncations)?;
+            truncation::save_truncations(dir, options.shard, &truncations)?;
         }
         Ok(Rc::new(Self {
+            allowed: RefCell::new(options.allowed.clone()),
+            window: Cell::new(options.window),
+            is_paused: Cell::new(false),
             options,
             targets: RefCell::new(targets),
             truncations: RefCell::new(truncations),
@@ -223,7 +268,7 @@ impl Hints {
         let mut targets = self.targets.borrow_mut();
         let entry = targets.entry(target).or_default();
         // Without a grace period nothing may come late.
-        if is_full || gc_grace_seconds == 0 || entry.is_down_too_long(now_us, self.options.window) {
+        if is_full || gc_grace_seconds == 0 || entry.is_down_too_long(now_us, self.window.get()) {
             self.count(|m| m.dropped += 1);
             return false;
         }
@@ -295,12 +340,17 @@ impl Hints {
             self.next_segment.set(segment.number + 1);
             let path = self.path(&segment);
             let file = File::open(&path, OpenOptions::CREATE_NEW).map_err(|e| HintsError::new(&path, &e))?;
-            let mut whole = format::header(&segment, runtime::wall_clock_us());
+            let now_us = runtime::wall_clock_us();
+            let mut whole = format::header(&segment, now_us);
             self.count(|m| m.waiting_bytes += whole.len() as u64);
             whole.append(&mut bytes);
             bytes = whole;
             target.open = Some(Open { file, end: 0 });
-            target.segments.push_back(Segment { id: segment, bytes: 0 });
+            target.segments.push_back(Segment {
+                id: segment,
+                bytes: 0,
+                begun_us: Some(now_us),
+            });
         }
         let segment = target.segments.back_mut().expect("an open segment is the last");
         let open = target.open.as_mut().expect("it is open since the lines above");
@@ -319,78 +369,56 @@ impl Hints {
         waiting.map(|(id, _)| *id).collect()
     }
 
-    /// Waits until everything that was noted for a node before this call was handed over or dropped; false when that has not come
-    /// by then.
-    pub async fn wait_until_replayed(&self, target: HostId, patience: Duration) -> bool {
-        let deadline = runtime::now() + patience;
-        if let Err(e) = self.write() {
-            log::warn!("{e}; hints are lost");
-        }
-        let end = self.next_segment.get();
-        if let Some(entry) = self.targets.borrow_mut().get_mut(&target) {
-            // What follows goes to a segment behind the end.
-            entry.open = None;
-        }
-        loop {
-            let is_done = self.targets.borrow().get(&target).is_none_or(|entry| {
-                let first = entry.segments.front();
-                first.is_none_or(|segment| segment.id.number >= end)
-            });
-            if is_done {
-                return true;
+    /// What waits, by node.
+    #[must_use]
+    pub fn pending(&self) -> Vec<Pending> {
+        let targets = self.targets.borrow();
+        let waiting = targets.iter().filter(|(_, target)| target.has_hints());
+        let told = waiting.map(|(id, target)| {
+            let mut begun = target.segments.iter().filter_map(|segment| segment.begun_us);
+            let oldest = begun.next();
+            let bytes: u64 = target.segments.iter().map(|segment| segment.bytes).sum();
+            Pending {
+                target: *id,
+                segments: target.segments.len() as u64,
+                bytes: bytes + target.buffer.len() as u64,
+                begun_us: oldest.map(|oldest| (oldest, begun.next_back().unwrap_or(oldest))),
             }
-            let left = deadline.saturating_duration_since(runtime::now());
-            if left.is_zero() || runtime::timeout(left, self.progressed.notified()).await.is_err() {
-                return false;
-            }
+        });
+        told.collect()
+    }
+
+    /// For whom hints are kept.
+    #[must_use]
+    pub fn allowed(&self) -> Allowed {
+        self.allowed.borrow().clone()
+    }
+
+    /// Whether hints are kept for nodes of a datacenter.
+    #[must_use]
+    pub fn keeps_for(&self, datacenter: &str) -> bool {
+        self.allowed.borrow().has(datacenter)
+    }
+
+    /// Does what an operator orders, until the node restarts.
+    pub fn obey(&self, order: Order) {
+        match order {
+            Order::Allow(change) => self.allowed.borrow_mut().change(change),
+            Order::Window(window) => self.window.set(window),
+            Order::Pause(is_paused) => self.is_paused.set(is_paused),
         }
     }
 
-    /// Forgets the hints of a table, for good, and waits until none of them is on its way.
-    ///
-    /// # Errors
-    /// When that cannot be made durable.
-    pub async fn truncate(&self, table: TableId) -> Result<(), HintsError> {
-        if let Err(e) = self.write() {
-            log::warn!("{e}; hints are lost");
-        }
-        let below = self.next_segment.get();
-        let mut sending = Vec::new();
-        {
-            let mut targets = self.targets.borrow_mut();
-            let mut truncations = self.truncations.borrow_mut();
-            for (id, target) in targets.iter_mut() {
-                target.open = None;
-                for segment in &target.segments {
-                    truncations.insert((segment.id.shard, table), below);
-                }
-                if target.is_sending {
-                    sending.push((*id, target.sent));
-                }
-            }
-            truncations.retain(|(shard, _), below| {
-                let mut segments = targets.values().flat_map(|target| &target.segments);
-                segments.any(|segment| segment.id.shard == *shard && segment.id.number < *below)
-            });
-        }
-        self.save_truncations().await?;
-        for (id, sent) in sending {
-            while self
-                .targets
-                .borrow()
-                .get(&id)
-                .is_some_and(|t| t.is_sending && t.sent == sent)
-            {
-                self.progressed.notified().await;
-            }
-        }
-        Ok(())
+    /// After how long a node is given up.
+    #[must_use]
+    pub fn window(&self) -> Duration {
+        self.window.get()
     }
 
-    async fn save_truncations(&self) -> Result<(), HintsError> {
-        let (dir, shard) = (self.options.dir.clone(), self.options.shard);
-        let truncations = self.truncations.borrow().clone();
-        runtime::offload(move || save_truncations(&dir, shard, &truncations)).await
+    /// Whether nothing is handed over.
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        self.is_paused.get()
     }
 
     /// What was counted.
@@ -415,6 +443,13 @@ impl Target {
         !self.segments.is_empty() || !self.buffer.is_empty()
     }
 
+    /// The window is measured from the oldest hint that is left.
+    fn note_oldest(&mut self) {
+        let begun = self.segments.front().and_then(|segment| segment.begun_us);
+        let noted = (!self.buffer.is_empty()).then(runtime::wall_clock_us);
+        self.oldest_us = begun.or(noted);
+    }
+
     /// A node that restarts the coordinator does not begin a new window: the oldest hint tells since when it was down at least.
     fn is_down_too_long(&mut self, now_us: i64, window: Duration) -> bool {
         if self.is_live {
@@ -435,65 +470,4 @@ fn begun_us(dir: &Path, id: &SegmentId) -> Result<Option<i64>, HintsError> {
         Ok(format::read_header(&header[..count], id))
     };
     read().map_err(|e: io::Error| HintsError::new(&path, &e))
-}
-
-type Truncations = BTreeMap<(u32, TableId), u64>;
-
-/// Replaces the file of truncations, durably. Blocks.
-fn save_truncations(dir: &Path, shard: u32, truncations: &Truncations) -> Result<(), HintsError> {
-    let path = dir.join(format::truncations_name(shard));
-    if truncations.is_empty() && !fs::exists(&path) {
-        return Ok(());
-    }
-    let entries = truncations.iter().map(|((shard, table), below)| Truncation {
-        shard: *shard,
-        table: *table,
-        below: *below,
-    });
-    let (next, bytes) = (path.with_extension("next"), format::put_truncations(entries));
-    let options = OpenOptions {
-        write: true,
-        create: true,
-        truncate: true,
-        ..OpenOptions::default()
-    };
-    let replace = || {
-        let file = File::open(&next, options)?;
-        file.write_all_at_blocking(&bytes, 0)?;
-        file.sync_all_blocking()?;
-        fs::rename(&next, &path)?;
-        fs::sync_dir(dir)
-    };
-    replace().map_err(|e| HintsError::new(&path, &e))
-}
-
-/// The truncations of this shard's files and of those it takes over, the highest number among them, and whether the file of another
-/// shard holds any of them. A file that is damaged is an error: without it deleted rows would come back.
-fn load_truncations(options: &Options) -> Result<(Truncations, u64, bool), HintsError> {
-    let dir = &options.dir;
-    let entries = fs::read_dir(dir).map_err(|e| HintsError::new(dir, &e))?;
-    let mut truncations = Truncations::new();
-    let (mut highest, mut is_from_others) = (1, false);
-    for entry in entries {
-        let shard = entry
-            .name
-            .strip_prefix("truncations-")
-            .and_then(|s| s.parse::<u32>().ok());
-        let Some(shard) = shard else { continue };
-        let path = dir.join(&entry.name);
-        let bytes = fs::read(&path).map_err(|e| HintsError::new(&path, &e))?;
-        let read = format::read_truncations(&bytes).ok_or_else(|| HintsError {
-            file: path,
-            message: "damaged: expected truncated tables and their checksum. Remove it and all hints".to_owned(),
-        })?;
-        for truncation in read {
-            highest = highest.max(truncation.below);
-            if truncation.shard % options.shards == options.shard {
-                is_from_others |= shard != options.shard;
-                let below = truncations.entry((truncation.shard, truncation.table)).or_default();
-                *below = truncation.below.max(*below);
-            }
-        }
-    }
-    Ok((truncations, highest, is_from_others))
 }

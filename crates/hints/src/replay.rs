@@ -29,6 +29,8 @@ pub type GraceOf<'d> = &'d dyn Fn(&Mutation<'_>) -> Option<u32>;
 pub enum Interrupted {
     /// Another replay of the same node runs.
     Running,
+    /// An operator has paused handing over.
+    Paused,
     /// The hints were not taken.
     NotTaken(String),
     /// A file could not be read or removed.
@@ -39,6 +41,7 @@ impl std::fmt::Display for Interrupted {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Running => f.write_str("its hints are being handed over already"),
+            Self::Paused => f.write_str("handing hints over is paused"),
             Self::NotTaken(reason) => f.write_str(reason),
             Self::File(e) => e.fmt(f),
         }
@@ -103,27 +106,17 @@ impl Hints {
                 first
             };
             let Some(segment) = first else { return Ok(()) };
+            if self.is_paused() {
+                return Err(Interrupted::Paused);
+            }
             self.replay_segment(&segment.id, grace_of, deliver).await?;
             if let Some(entry) = self.targets.borrow_mut().get_mut(&target) {
                 entry.segments.pop_front();
-                entry.oldest_us = None;
+                entry.note_oldest();
             }
             self.count(|m| m.waiting_bytes = m.waiting_bytes.saturating_sub(segment.bytes));
-            self.note_oldest(target);
             self.progressed.notify_all();
         }
-    }
-
-    /// The window is measured from the oldest hint that is left.
-    fn note_oldest(&self, target: HostId) {
-        let mut targets = self.targets.borrow_mut();
-        let Some(entry) = targets.get_mut(&target) else { return };
-        let begun = entry.segments.front().and_then(|segment| {
-            let begun = crate::begun_us(&self.options.dir, &segment.id);
-            begun.ok().flatten()
-        });
-        let noted = (!entry.buffer.is_empty()).then(runtime::wall_clock_us);
-        entry.oldest_us = begun.or(noted);
     }
 
     async fn replay_segment(
@@ -206,7 +199,7 @@ impl Hints {
                     .write_at(format::progress(at as u64).to_vec(), format::PROGRESS_AT)
                     .await;
                 written.map_err(|e| Interrupted::File(HintsError::new(&self.path(id), &e)))?;
-                self.pause(batch_bytes).await;
+                self.keep_to_rate(batch_bytes).await;
                 batch_bytes = 0;
             }
             if record.is_none() {
@@ -230,9 +223,12 @@ impl Hints {
         grace_of: GraceOf<'_>,
         deliver: Deliver<'_>,
     ) -> Result<(), Interrupted> {
-        // A table may have been dropped or truncated since they were read.
+        // A table may have been dropped or truncated since they were read, or the node's hints.
         batch
-            .retain(|bytes| Mutation::new(bytes).is_some_and(|m| !self.is_truncated(id, &m) && grace_of(&m).is_some()));
+            .retain(|bytes| Mutation::new(bytes).is_some_and(|m| !self.is_forgotten(id, &m) && grace_of(&m).is_some()));
+        if self.is_paused() {
+            return Err(Interrupted::Paused);
+        }
         let count = batch.len() as u64;
         self.set_sending(id.target, true);
         let delivered = deliver(batch).await;
@@ -261,17 +257,24 @@ impl Hints {
         };
         let age_us = runtime::wall_clock_us().saturating_sub(record.noted_us);
         let grace_us = i64::from(grace_seconds.min(record.gc_grace_seconds)) * 1_000_000;
-        age_us < grace_us && !self.is_truncated(id, &mutation)
+        age_us < grace_us && !self.is_forgotten(id, &mutation)
     }
 
-    fn is_truncated(&self, id: &SegmentId, mutation: &Mutation<'_>) -> bool {
+    fn is_forgotten(&self, id: &SegmentId, mutation: &Mutation<'_>) -> bool {
+        let targets = self.targets.borrow();
+        if targets
+            .get(&id.target)
+            .is_some_and(|target| id.number < target.forgotten_below)
+        {
+            return true;
+        }
         let truncations = self.truncations.borrow();
         let below = truncations.get(&(id.shard, mutation.table));
         below.is_some_and(|below| id.number < *below)
     }
 
-    /// Keeps to the rate.
-    async fn pause(&self, bytes: usize) {
+    /// Waits as long as so many bytes may take.
+    async fn keep_to_rate(&self, bytes: usize) {
         let rate = self.options.bytes_per_second.max(1);
         let micros = (bytes as u64).saturating_mul(1_000_000) / rate;
         runtime::sleep(Duration::from_micros(micros)).await;

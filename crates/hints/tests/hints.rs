@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use hints::{Delivery, Hints, Interrupted, Options};
+use hints::{Delivery, Hints, Interrupted, Mark, Options, Order, SyncPoint};
 use mutation::{Mutation, MutationBuilder};
 use runtime::sim::{CrashKind, NodeId, Simulation};
 use schema::TableId;
@@ -27,6 +27,7 @@ fn options() -> Options {
         shards: 1,
         bytes_max: 1 << 20,
         window: 3 * HOUR,
+        allowed: hints::Allowed::default(),
         segment_bytes: 4096,
         bytes_per_second: 1 << 20,
     }
@@ -51,6 +52,16 @@ fn start(options: Options) -> Rc<Hints> {
 fn note(hints: &Rc<Hints>, numbers: std::ops::Range<u32>) {
     for n in numbers {
         assert!(hints.note(TARGET, GRACE, &mutation(TABLE, n)), "hint {n} is dropped");
+    }
+}
+
+/// The place that the hints of some shards have reached.
+fn sync_point(shards: &[&Rc<Hints>]) -> SyncPoint {
+    let marks: Vec<Mark> = shards.iter().map(|hints| hints.mark(None)).collect();
+    SyncPoint {
+        node: HostId(Uuid::from_u128(1)),
+        below: marks.iter().map(|mark| mark.below).collect(),
+        targets: marks.into_iter().flat_map(|mark| mark.waiting).collect(),
     }
 }
 
@@ -422,12 +433,13 @@ fn who_waits_for_a_replay_waits_for_what_was_noted_before_and_not_for_what_comes
     machine.run(|| async {
         let (hints, replica) = (start(options()), Rc::<Replica>::default());
         note(&hints, 0..50);
+        let point = sync_point(&[&hints]);
         assert!(
-            !hints.wait_until_replayed(TARGET, Duration::from_secs(1)).await,
+            !hints.wait_until_reached(&point, Duration::from_secs(1)).await,
             "nobody replays"
         );
         let waiting = hints.clone();
-        let waiter = runtime::spawn(async move { waiting.wait_until_replayed(TARGET, HOUR).await });
+        let waiter = runtime::spawn(async move { waiting.wait_until_reached(&point, HOUR).await });
         runtime::sleep(Duration::from_millis(1)).await;
         note(&hints, 50..51);
         // The first segments are taken; the one behind them is not.
@@ -471,4 +483,102 @@ fn a_shard_hands_over_the_hints_of_shards_that_the_node_has_no_more_and_not_what
     let mut numbers = got.got.borrow().clone();
     numbers.sort_unstable();
     assert_eq!(numbers, (0..10).collect::<Vec<u32>>());
+}
+
+#[test]
+fn a_sync_point_of_more_shards_is_reached_when_their_files_are_gone_whoever_has_taken_them_over() {
+    let mut machine = Machine::new(14);
+    let of = |shard, shards| Options {
+        shard,
+        shards,
+        ..options()
+    };
+    let point = machine.run(move || async move {
+        let shards: Vec<Rc<Hints>> = (0..3).map(|shard| start(of(shard, 3))).collect();
+        note(&shards[0], 0..5);
+        note(&shards[2], 5..10);
+        sync_point(&shards.iter().collect::<Vec<_>>())
+    });
+    assert_eq!(point.below.len(), 3);
+    let later = point.clone();
+    machine.run(move || async move {
+        let (first, second) = (start(of(0, 2)), start(of(1, 2)));
+        assert!(!first.is_reached(&point), "it has its own files, and those of shard 2");
+        assert!(second.is_reached(&point), "it never had any");
+        note(&second, 20..25);
+        let replica = Rc::<Replica>::default();
+        assert_eq!(replay(&first, &replica).await, Ok(()));
+        assert!(first.is_reached(&point));
+        note(&first, 10..15);
+        first.write().expect("the disk takes it");
+        second.write().expect("the disk takes it");
+        assert!(first.is_reached(&point) && second.is_reached(&point), "these are later");
+    });
+    // More shards again, of which the third writes anew.
+    machine.run(move || async move {
+        let shards: Vec<Rc<Hints>> = (0..3).map(|shard| start(of(shard, 3))).collect();
+        note(&shards[2], 30..35);
+        shards[2].write().expect("the disk takes it");
+        assert!(
+            shards.iter().all(|hints| hints.is_reached(&later)),
+            "all of them are later"
+        );
+    });
+}
+
+#[test]
+fn hints_of_a_node_are_forgotten_while_they_are_handed_over_and_those_of_others_stay() {
+    let mut machine = Machine::new(15);
+    let other = HostId(Uuid::from_u128(3));
+    machine.run(move || async move {
+        let (hints, replica) = (start(options()), Rc::<Replica>::default());
+        for part in 0..10 {
+            note(&hints, part * 50..(part + 1) * 50);
+            hints.write().expect("the disk takes it");
+        }
+        assert!(hints.note(other, GRACE, &mutation(TABLE, 1000)));
+        let (replaying, getting) = (hints.clone(), replica.clone());
+        let replayed = runtime::spawn(async move { replay(&replaying, &getting).await });
+        // The first batch is on its way.
+        runtime::sleep(Duration::from_micros(500)).await;
+        note(&hints, 500..501);
+        hints.forget(Some(TARGET)).await.expect("the disk works");
+        let got = replica.got.borrow().len();
+        assert!(got < 500, "{got} were on their way");
+        note(&hints, 600..601);
+        assert_eq!(replayed.await, Ok(()));
+        let _ = replay(&hints, &replica).await;
+        assert_eq!(
+            replica.got.borrow()[got..],
+            [600],
+            "what is noted afterwards is handed over"
+        );
+        assert_eq!(hints.targets(), [other]);
+        let left = runtime::fs::read_dir("/hints").expect("the directory is there");
+        assert_eq!(left.len(), 1, "the other's file: {left:?}");
+        let pending = hints.pending();
+        assert_eq!((pending[0].target, pending[0].segments), (other, 1));
+        assert_eq!(pending[0].bytes, hints.metrics().waiting_bytes, "the sum is right");
+    });
+}
+
+#[test]
+fn a_pause_ends_a_replay_between_two_batches_and_it_goes_on_there() {
+    let mut machine = Machine::new(16);
+    machine.run(|| async {
+        let (hints, replica) = (start(options()), Rc::<Replica>::default());
+        note(&hints, 0..300);
+        let (replaying, getting) = (hints.clone(), replica.clone());
+        let replayed = runtime::spawn(async move { replay(&replaying, &getting).await });
+        runtime::sleep(Duration::from_micros(500)).await;
+        hints.obey(Order::Pause(true));
+        assert_eq!(replayed.await, Err(Interrupted::Paused));
+        let got = replica.got.borrow().len();
+        assert!((1..300).contains(&got), "{got} of 300");
+        assert_eq!(replay(&hints, &replica).await, Err(Interrupted::Paused));
+        assert_eq!(replica.got.borrow().len(), got, "nothing is handed over");
+        hints.obey(Order::Pause(false));
+        assert_eq!(replay(&hints, &replica).await, Ok(()));
+        assert_eq!(*replica.got.borrow(), (0..300).collect::<Vec<u32>>());
+    });
 }

@@ -8,14 +8,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::cluster::{ChangeError, Cluster, Encryption, Listener, Local, Metadata, Reach};
+use ::cluster::{ChangeError, Cluster, Listener, Local, Metadata, Reach};
 use coordinator::{ClusterView, Coordinator, ReplicaHandler};
 use cql_server::{Server, TopologyChange};
 use query::Engine;
 use query::engine::{KeepError, SchemaKeeper, cluster_view};
 use query::system::PeerInfo;
 use replica::Shard;
-use rpc::{Compression, Handler, Peer, RemoteError, Reply, Request, Rpc};
+use rpc::{Handler, Peer, RemoteError, Reply, Request, Rpc};
 use runtime::ShardId;
 use schema::Schema;
 use topology::{HostId, Node, Topology};
@@ -86,7 +86,7 @@ pub(crate) async fn open_door(shared: &Arc<Shared>, shard: &Rc<Shard>) -> Result
         listen_tls: encryption.map(|_| SocketAddr::new(config.listen_address, config.ssl_storage_port)),
         tls: tls_files(config),
         compression: if compresses {
-            vec![Compression::Lz4, Compression::Zstd]
+            config.internode_compression_algorithms.clone()
         } else {
             Vec::new()
         },
@@ -122,32 +122,16 @@ pub(crate) fn tls_files(config: &Config) -> Option<rpc::TlsFiles> {
 
 /// How other nodes are reached.
 pub(crate) fn reach(config: &Config) -> Reach {
-    let encryption = config.encryption.as_ref().map_or(Between::Nobody, |e| e.between);
     Reach {
-        encryption: match encryption {
-            Between::Nobody => Encryption::None,
-            Between::Datacenters => Encryption::Datacenter,
-            Between::Racks => Encryption::Rack,
-            Between::Nodes => Encryption::All,
-        },
+        encryption: config.encryption.as_ref().map_or(Between::Nobody, |e| e.between),
         tls_port: config.ssl_storage_port,
-        compress: config.internode_compression == Between::Nodes,
+        compression: config.internode_compression,
     }
 }
 
 /// How one node is reached.
 pub(crate) fn peer(config: &Config, node: &Node) -> Peer {
-    let (here, there) = (&config.location, &node.location);
-    let peer = reach(config).peer(node.host_id.0, node.internode, here, Some(there));
-    Peer {
-        compress: match config.internode_compression {
-            Between::Nobody => false,
-            Between::Datacenters => here.datacenter != there.datacenter,
-            Between::Racks => here != there,
-            Between::Nodes => true,
-        },
-        ..peer
-    }
+    reach(config).peer(node.host_id.0, node.internode, &config.location, Some(&node.location))
 }
 
 /// What this release can do.

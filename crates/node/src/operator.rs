@@ -3,6 +3,7 @@
 //! Lives on shard 0 and sees the node; what other shards have is asked for by message, and summed.
 
 mod figures;
+mod handoff;
 mod snapshots;
 
 use std::collections::BTreeMap;
@@ -11,6 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ::cluster::Cluster;
+use admin::Handoff;
 use admin::operator::{
     Figure, Keyspace, Local, Member, Node, Operator, Raft, Range, Selection, Snapshot, State, Table,
 };
@@ -340,6 +342,7 @@ impl Operator for NodeOperator {
             let of_shards = on_all_shards(async |engine: Rc<Engine>| figures::of_shard(&engine)).await;
             let mut all: Vec<Figure> = of_shards.into_iter().flatten().collect();
             all.extend(figures::of_node(&self.node()));
+            all.extend(figures::of_handoff(&self.handoff(), &self.pending_hints().await));
             all
         })
     }

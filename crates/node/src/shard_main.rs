@@ -120,7 +120,8 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
     if shared.embedded.is_none() {
         coordinator.set_counter_source(identity::take_counter_source(&config.workdir, id.0)?);
     }
-    if config.hints.enabled && rpc.is_some() {
+    // Also where none are kept now: an operator may want them later, and what an earlier run kept is handed over.
+    if rpc.is_some() {
         coordinator.keep_hints(Hints::start(hint_options(config)).map_err(|e| e.to_string())?);
     }
     runtime::set_local(coordinator.clone());
@@ -184,6 +185,7 @@ fn hint_options(config: &Config) -> hints::Options {
         shards: config.smp,
         bytes_max: hints::BYTES_MAX_DEFAULT / u64::from(config.smp),
         window: config.hints.window,
+        allowed: config.hints.allowed.clone(),
         segment_bytes: hints::SEGMENT_BYTES_DEFAULT,
         bytes_per_second: hints::BYTES_PER_SECOND_DEFAULT,
     }

@@ -45,6 +45,11 @@ pub(super) const ROUTES: &[Route] = &[
     ),
     (
         "GET",
+        "/storage_proxy/total_hints",
+        Later(|c| Box::pin(sum(c, "hints_written_total"))),
+    ),
+    (
+        "GET",
         "/messaging_service/messages/sent",
         Later(|c| Box::pin(messages(c, "rpc_calls_total"))),
     ),

@@ -762,6 +762,7 @@ async fn live(
             shards: shape.shards,
             bytes_max: 1 << 20,
             window: Duration::from_hours(3),
+            allowed: hints::Allowed::default(),
             segment_bytes: 16 << 10,
             bytes_per_second: 1 << 20,
         });

@@ -1,10 +1,14 @@
 //! What a node is told of its cluster: whom it asks to join, its part of the ring, where it stands, and how it talks to the others.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub use ::cluster::Between;
 use coordinator::Timeouts;
+use hints::Allowed;
+use rpc::Compression;
 use topology::{Location, Snitch, SnitchError, TOKENS_PER_NODE_MAX};
 use types::Token;
 
@@ -12,24 +16,11 @@ use super::error::ConfigError;
 use super::options::Options;
 use super::{PORT, SWITCH, name, value};
 
-/// Connections that something is done for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Between {
-    /// None.
-    Nobody,
-    /// Those to other datacenters.
-    Datacenters,
-    /// Those to other racks, wherever they are.
-    Racks,
-    /// All.
-    Nodes,
-}
-
 /// What becomes of writes that a replica missed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Hints {
-    /// Whether the coordinator keeps them for it.
-    pub enabled: bool,
+    /// For which replicas the coordinator keeps them.
+    pub allowed: Allowed,
     /// After a replica has been down for so long, no more are kept.
     pub window: Duration,
 }
@@ -61,6 +52,7 @@ pub(super) struct Cluster {
     pub timeouts: Timeouts,
     pub request_timeout: Duration,
     pub compression: Between,
+    pub compression_algorithms: Vec<Compression>,
     pub encryption: Option<Encryption>,
     pub hints: Hints,
 }
@@ -113,9 +105,10 @@ impl Cluster {
             },
             request_timeout: timeout(options, "request_timeout", Duration::from_secs(10))?,
             compression: between(options, "internode_compression")?,
+            compression_algorithms: algorithms(options)?,
             encryption,
             hints: Hints {
-                enabled: switch(options, "hinted_handoff_enabled", true)?,
+                allowed: hints_allowed(options)?,
                 window: duration(options, "max_hint_window", HINT_WINDOW, Duration::ZERO)?,
             },
         })
@@ -166,6 +159,60 @@ fn between(options: &mut Options, option: &'static str) -> Result<Between, Confi
         options.note(option, NONE);
     }
     Ok(between.unwrap_or(Between::Nobody))
+}
+
+/// The algorithms of compression between nodes, the preferred first.
+fn algorithms(options: &mut Options) -> Result<Vec<Compression>, ConfigError> {
+    let option = "internode_compression_algorithms";
+    let parse = |text: &str| {
+        let mut algorithms = Vec::new();
+        for part in parts(text) {
+            let algorithm = match part.to_ascii_lowercase().as_str() {
+                "lz4" => Compression::Lz4,
+                "zstd" => Compression::Zstd,
+                _ => return None,
+            };
+            if !algorithms.contains(&algorithm) {
+                algorithms.push(algorithm);
+            }
+        }
+        (!algorithms.is_empty()).then_some(algorithms)
+    };
+    let given = options.get(option, "lz4, zstd or both, the preferred first", parse)?;
+    if given.is_none() {
+        options.note(option, "lz4,zstd");
+    }
+    Ok(given.unwrap_or_else(|| vec![Compression::Lz4, Compression::Zstd]))
+}
+
+/// For whom hints are kept: the switch, which may list the datacenters that get them, and the list of those that do not.
+fn hints_allowed(options: &mut Options) -> Result<Allowed, ConfigError> {
+    let names = |text: &str| parts(text).map(str::to_owned).collect::<BTreeSet<String>>();
+    let parse = |text: &str| match value::switch(text) {
+        Some(is_enabled) => Some((is_enabled, None)),
+        None => Some(names(text))
+            .filter(|only| !only.is_empty())
+            .map(|only| (true, Some(only))),
+    };
+    let expected = "true, false, or names of datacenters separated by commas";
+    let option = "hinted_handoff_enabled";
+    let given = options.get(option, expected, parse)?;
+    if given.is_none() {
+        options.note(option, true);
+    }
+    let (is_enabled, only) = given.unwrap_or((true, None));
+    let option = "hinted_handoff_disabled_datacenters";
+    let expected = "names of datacenters separated by commas";
+    let except = options
+        .get(option, expected, |text| Some(names(text)))?
+        .unwrap_or_default();
+    let shown = except.iter().map(String::as_str).collect::<Vec<_>>().join(",");
+    options.note_or_none(option, (!except.is_empty()).then_some(shown));
+    Ok(Allowed {
+        is_enabled,
+        only,
+        except,
+    })
 }
 
 /// The addresses of the nodes to ask, each once, in their order.

@@ -2,6 +2,7 @@
 
 use super::tests::{config, outcome, resolved_beside};
 use super::*;
+use hints::Allowed;
 
 /// The end of a cassandra.yaml, as its manual shows it.
 const CASSANDRA: &str = "\
@@ -51,8 +52,12 @@ fn the_defaults_are_a_node_alone_with_the_usual_ports_and_patience() {
     assert_eq!(config.request_timeout, Duration::from_secs(10));
     assert_eq!(config.internode_compression, Between::Nobody);
     assert_eq!(config.encryption, None);
+    assert_eq!(
+        config.internode_compression_algorithms,
+        [Compression::Lz4, Compression::Zstd]
+    );
     let hints = Hints {
-        enabled: true,
+        allowed: Allowed::default(),
         window: Duration::from_hours(3),
     };
     assert_eq!(config.hints, hints);
@@ -234,6 +239,14 @@ fn wrong_options_of_a_cluster_are_refused_by_name() {
             "read_request_timeout: 9ms",
             at("read_request_timeout", "9ms") + "a duration of at least 10ms, such as 5000ms",
         ),
+        (
+            "internode_compression_algorithms: [zstd, snappy]",
+            at("internode_compression_algorithms", "zstd,snappy") + "lz4, zstd or both, the preferred first",
+        ),
+        (
+            "hinted_handoff_enabled: ','",
+            at("hinted_handoff_enabled", ",") + "true, false, or names of datacenters separated by commas",
+        ),
         ("internode_compression: lz4", at("internode_compression", "lz4") + "none, dc, rack or all"),
         (
             "endpoint_snitch: Ec2Snitch",
@@ -269,4 +282,67 @@ fn wrong_options_of_a_cluster_are_refused_by_name() {
         error,
         "/etc/ceto/cassandra-rackdc.properties line 2: unknown property rak; known are dc, rack, dc_suffix, prefer_local"
     );
+}
+
+#[test]
+fn hints_are_kept_for_the_datacenters_that_either_database_would_keep_them_for() {
+    let cases = [
+        ("", "a b c"),
+        ("hinted_handoff_enabled: true", "a b c"),
+        ("hinted_handoff_enabled: off", ""),
+        ("hinted_handoff_enabled: a", "a"),
+        ("hinted_handoff_enabled: 'a, c'", "a c"),
+        ("hinted_handoff_enabled: [b, c]", "b c"),
+        ("hinted_handoff_disabled_datacenters:\n  - a\n  - b", "c"),
+        (
+            "hinted_handoff_enabled: true\nhinted_handoff_disabled_datacenters: b",
+            "a c",
+        ),
+        (
+            "hinted_handoff_enabled: a,b\nhinted_handoff_disabled_datacenters: [b]",
+            "a",
+        ),
+        (
+            "hinted_handoff_enabled: false\nhinted_handoff_disabled_datacenters: [b]",
+            "",
+        ),
+        ("hinted_handoff_disabled_datacenters:", "a b c"),
+    ];
+    for (yaml, expected) in cases {
+        let config = config(yaml, "");
+        let got: Vec<&str> = ["a", "b", "c"]
+            .into_iter()
+            .filter(|dc| config.hints.allowed.has(dc))
+            .collect();
+        assert_eq!(got.join(" "), expected, "{yaml:?}");
+        assert_eq!(config.warnings, Vec::<String>::new(), "{yaml:?}");
+    }
+    let config = config(
+        "hinted_handoff_enabled: [b, c]\nhinted_handoff_disabled_datacenters: [c]",
+        "",
+    );
+    let shown = |name: &str| config.settings[name].clone();
+    assert_eq!(shown("hinted_handoff_enabled"), Some("b,c".to_owned()));
+    assert_eq!(shown("hinted_handoff_disabled_datacenters"), Some("c".to_owned()));
+}
+
+#[test]
+fn compression_between_nodes_is_asked_for_by_distance_and_by_algorithm() {
+    let cases = [
+        ("none", Between::Nobody),
+        ("dc", Between::Datacenters),
+        ("rack", Between::Racks),
+        ("all", Between::Nodes),
+    ];
+    for (text, expected) in cases {
+        let config = config(&format!("internode_compression: {text}"), "");
+        assert_eq!(config.internode_compression, expected);
+    }
+    for (text, expected) in [
+        ("ZSTD", vec![Compression::Zstd]),
+        ("[zstd, lz4]", vec![Compression::Zstd, Compression::Lz4]),
+    ] {
+        let config = config(&format!("internode_compression_algorithms: {text}"), "");
+        assert_eq!(config.internode_compression_algorithms, expected, "{text}");
+    }
 }

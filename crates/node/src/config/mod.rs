@@ -25,6 +25,7 @@ use std::time::Duration;
 
 use coordinator::Timeouts;
 use log::LevelFilter;
+use rpc::Compression;
 use runtime::{Backend, fs};
 use topology::Location;
 use types::Token;
@@ -111,6 +112,8 @@ pub struct Config {
     pub request_timeout: Duration,
     /// Connections to other nodes that are compressed.
     pub internode_compression: Between,
+    /// With what they are, the preferred first.
+    pub internode_compression_algorithms: Vec<Compression>,
     /// TLS between nodes, if any connection has it.
     pub encryption: Option<Encryption>,
     /// What becomes of writes that a replica missed.
@@ -299,6 +302,7 @@ fn resolve(
         timeouts: cluster.timeouts,
         request_timeout: cluster.request_timeout,
         internode_compression: cluster.compression,
+        internode_compression_algorithms: cluster.compression_algorithms,
         encryption: cluster.encryption,
         hints: cluster.hints,
         native_transport_max_frame_size: frame_size(&mut options)?,

@@ -58,7 +58,11 @@ pub(super) fn parts(name: &str, value: Node) -> Parts {
             Node::Scalar(given) => wrong(given, "a mapping"),
             Node::List(_) => wrong("a list".to_owned(), "a mapping"),
         },
-        "initial_token" | "seeds" => match value {
+        "hinted_handoff_disabled_datacenters"
+        | "hinted_handoff_enabled"
+        | "initial_token"
+        | "internode_compression_algorithms"
+        | "seeds" => match value {
             Node::List(items) => joined(items),
             value => Parts::One(value),
         },

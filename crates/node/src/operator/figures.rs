@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use admin::handoff::{Pending, State};
 use admin::operator::{Figure, Node, Value};
 use coordinator::Metrics;
 use cql_server::Server;
@@ -378,6 +379,42 @@ fn links(shard: &mut Shard, rpc: &Rpc) {
             shard.add(name, help, &labels, Value::Gauge(float(value)));
         }
     }
+}
+
+/// Whether hints are kept and handed over, and what waits: a line for each node that hints wait for.
+pub(super) fn of_handoff(state: &State, pending: &[Pending]) -> Vec<Figure> {
+    let gauge = |name, help, labels, value| Figure {
+        name,
+        help,
+        labels,
+        value: Value::Gauge(float(value)),
+    };
+    let mut figures = vec![
+        gauge(
+            "handoff_is_enabled",
+            "Whether hints are kept for any datacenter.",
+            Vec::new(),
+            u64::from(state.is_enabled),
+        ),
+        gauge(
+            "handoff_is_paused",
+            "Whether handing hints over is paused.",
+            Vec::new(),
+            u64::from(state.is_paused),
+        ),
+        gauge(
+            "handoff_targets",
+            "Nodes that hints wait for.",
+            Vec::new(),
+            pending.len() as u64,
+        ),
+    ];
+    let help = "Bytes of writes kept for a node.";
+    figures.extend(pending.iter().map(|hints| {
+        let labels = vec![("peer", hints.target.to_string())];
+        gauge("hints_pending_bytes", help, labels, hints.bytes)
+    }));
+    figures
 }
 
 /// What the node has once.

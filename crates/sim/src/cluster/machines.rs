@@ -112,7 +112,7 @@ impl Cluster {
             };
             config.location.datacenter.clone_from(&datacenter);
             config.location.rack.clone_from(&rack);
-            config.hints.enabled = keeps_hints;
+            config.hints.allowed.is_enabled = keeps_hints;
             // Who contends with eight others over slow links may wait as long as for anything else.
             config.timeouts.cas_contention = Duration::from_secs(10);
             Box::pin(live(shard, config, start.clone(), machines))

@@ -1,0 +1,224 @@
+//! Hinted handoff: hinted_handoff, and the part of storage_proxy about it.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::Handler::{Later, Now};
+use super::{Answer, Call, Route, failed};
+use crate::handoff::Change;
+use crate::operator::Node;
+
+/// How long shards are asked to wait at once: so long after its client has gone a request ends.
+const WAIT_SLICE: Duration = Duration::from_secs(1);
+/// A longer wait is as good as for ever.
+const WAIT_MAX: Duration = Duration::from_hours(24 * 365);
+
+pub(super) const ROUTES: &[Route] = &[
+    ("GET", "/hinted_handoff/hints", Later(|c| Box::pin(targets(c)))),
+    ("DELETE", "/hinted_handoff/hints", Later(|c| Box::pin(truncate(c)))),
+    ("GET", "/hinted_handoff/pending", Later(|c| Box::pin(pending(c)))),
+    ("POST", "/hinted_handoff/schedule", Later(|c| Box::pin(schedule(c)))),
+    (
+        "GET",
+        "/hinted_handoff/pause",
+        Now(|c| Ok(json!(c.operator.handoff().is_paused))),
+    ),
+    ("POST", "/hinted_handoff/pause", Later(|c| Box::pin(pause(c)))),
+    (
+        "POST",
+        "/hinted_handoff/sync_point",
+        Later(|c| Box::pin(create_sync_point(c))),
+    ),
+    (
+        "GET",
+        "/hinted_handoff/sync_point",
+        Later(|c| Box::pin(await_sync_point(c))),
+    ),
+    (
+        "GET",
+        "/storage_proxy/hinted_handoff_enabled",
+        Now(|c| Ok(json!(c.operator.handoff().is_enabled))),
+    ),
+    (
+        "POST",
+        "/storage_proxy/hinted_handoff_enabled",
+        Later(|c| Box::pin(enable(c))),
+    ),
+    ("GET", "/storage_proxy/hinted_handoff_enabled_by_dc", Now(by_datacenter)),
+    (
+        "POST",
+        "/storage_proxy/hinted_handoff_enabled_by_dc",
+        Later(|c| Box::pin(enable_only(c))),
+    ),
+    (
+        "POST",
+        "/storage_proxy/hinted_handoff_enabled_by_dc/{datacenter}",
+        Later(|c| Box::pin(enable_datacenter(c))),
+    ),
+    ("GET", "/storage_proxy/max_hint_window", Now(window)),
+    (
+        "POST",
+        "/storage_proxy/max_hint_window",
+        Later(|c| Box::pin(set_window(c))),
+    ),
+];
+
+fn required<'c>(call: &'c Call, name: &str) -> Result<&'c str, (u16, String)> {
+    let given = call.request.parameter(name);
+    given.ok_or_else(|| (400, format!("Missing mandatory parameter '{name}'")))
+}
+
+fn switch(call: &Call, name: &str) -> Result<bool, (u16, String)> {
+    match required(call, name)? {
+        text if text.eq_ignore_ascii_case("true") => Ok(true),
+        text if text.eq_ignore_ascii_case("false") => Ok(false),
+        other => Err((400, format!("parameter {name}: expected true or false, got '{other}'"))),
+    }
+}
+
+/// The node that a name means: a member by address or host id, or by its host id one that is none any more.
+fn target(node: &Node, name: &str) -> Result<Uuid, (u16, String)> {
+    let name = name.trim();
+    let of_member = node.member(name).map(|member| member.host_id);
+    let found = of_member.or_else(|| Uuid::try_parse(name).ok());
+    found.ok_or_else(|| (400, format!("no member of the cluster is at '{name}'")))
+}
+
+/// How a node is called: by its address, or by its host id when it is no member any more.
+fn name(node: &Node, target: Uuid) -> String {
+    let member = node.members.iter().find(|member| member.host_id == target);
+    member.map_or_else(|| target.to_string(), |member| member.address.to_string())
+}
+
+async fn targets(call: &Call) -> Answer {
+    let pending = call.operator.pending_hints().await;
+    let node = call.operator.node();
+    Ok(pending.iter().map(|hints| json!(name(&node, hints.target))).collect())
+}
+
+async fn pending(call: &Call) -> Answer {
+    let pending = call.operator.pending_hints().await;
+    let node = call.operator.node();
+    let told = pending.into_iter().map(|hints| {
+        let member = node.members.iter().find(|member| member.host_id == hints.target);
+        json!({
+            "host_id": hints.target.to_string(),
+            "address": member.map(|member| member.address.to_string()),
+            "datacenter": member.map(|member| &member.datacenter),
+            "rack": member.map(|member| &member.rack),
+            "is_alive": member.is_some_and(|member| member.is_live),
+            "files": hints.files,
+            "bytes": hints.bytes,
+            "oldest": hints.oldest,
+            "newest": hints.newest,
+        })
+    });
+    Ok(told.collect())
+}
+
+async fn truncate(call: &Call) -> Answer {
+    let host = call.request.parameter("host");
+    let host = host.map(|host| target(&call.operator.node(), host)).transpose()?;
+    let truncated = call.operator.truncate_hints(host).await;
+    truncated.map(|()| Value::Null).map_err(failed)
+}
+
+/// All nodes are looked at: what is asked for cannot be wrong then.
+async fn schedule(call: &Call) -> Answer {
+    target(&call.operator.node(), required(call, "host")?)?;
+    call.operator.hand_over_now().await;
+    Ok(Value::Null)
+}
+
+async fn change(call: &Call, change: Change) -> Answer {
+    call.operator.change_handoff(change).await;
+    Ok(Value::Null)
+}
+
+async fn pause(call: &Call) -> Answer {
+    change(call, Change::Pause(switch(call, "pause")?)).await
+}
+
+async fn enable(call: &Call) -> Answer {
+    change(call, Change::Enable(switch(call, "enable")?)).await
+}
+
+/// A datacenter that has nodes: another name is a mistake in typing.
+fn datacenter(call: &Call, name: &str) -> Result<String, (u16, String)> {
+    let known = call.operator.handoff().datacenters;
+    if known.contains_key(name) {
+        return Ok(name.to_owned());
+    }
+    let known: Vec<&str> = known.keys().map(String::as_str).collect();
+    Err((400, format!("no datacenter '{name}'; known are: {}", known.join(", "))))
+}
+
+async fn enable_only(call: &Call) -> Answer {
+    let named = required(call, "dcs")?
+        .split(',')
+        .map(|name| datacenter(call, name.trim()));
+    let named = named.collect::<Result<Vec<String>, _>>()?;
+    change(call, Change::Only(named)).await
+}
+
+async fn enable_datacenter(call: &Call) -> Answer {
+    let named = datacenter(call, call.part())?;
+    change(call, Change::Datacenter(named, switch(call, "enable")?)).await
+}
+
+fn by_datacenter(call: &Call) -> Answer {
+    let state = call.operator.handoff();
+    let told = state.datacenters.iter();
+    Ok(told
+        .map(|(name, gets)| json!({"key": name, "value": [gets.to_string()]}))
+        .collect())
+}
+
+fn window(call: &Call) -> Answer {
+    let window = call.operator.handoff().window.as_millis();
+    Ok(json!(u64::try_from(window).unwrap_or(u64::MAX)))
+}
+
+async fn set_window(call: &Call) -> Answer {
+    let given = required(call, "ms")?;
+    let ms = given.parse::<u32>();
+    let ms = ms.map_err(|_| {
+        (
+            400,
+            format!("parameter ms: expected milliseconds from 0 on, got '{given}'"),
+        )
+    })?;
+    change(call, Change::Window(Duration::from_millis(ms.into()))).await
+}
+
+async fn create_sync_point(call: &Call) -> Answer {
+    let node = call.operator.node();
+    let named = call.request.parameter("target_hosts").map(|names| {
+        let names = names.split(',').filter(|name| !name.trim().is_empty());
+        names.map(|name| target(&node, name)).collect::<Result<Vec<Uuid>, _>>()
+    });
+    Ok(json!(call.operator.create_sync_point(named.transpose()?).await))
+}
+
+async fn await_sync_point(call: &Call) -> Answer {
+    let id = required(call, "id")?;
+    // A negative number waits for ever, none not at all.
+    let given = call.request.parameter("timeout").unwrap_or("0");
+    let seconds = given.parse::<i64>();
+    let seconds = seconds.map_err(|_| (400, format!("parameter timeout: expected whole seconds, got '{given}'")))?;
+    let deadline = u64::try_from(seconds).ok();
+    let deadline = deadline.map(|seconds| runtime::now() + Duration::from_secs(seconds).min(WAIT_MAX));
+    loop {
+        let left = deadline.map_or(WAIT_SLICE, |d| d.saturating_duration_since(runtime::now()));
+        let waited = call.operator.await_sync_point(id.to_owned(), left.min(WAIT_SLICE));
+        let is_reached = waited.await.map_err(|reason| (400, reason))?;
+        if is_reached {
+            return Ok(json!("DONE"));
+        }
+        if left.is_zero() || call.request.client_is_gone.get() {
+            return Ok(json!("IN_PROGRESS"));
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Hinted handoff as operators see it: they ask shard 0, which has all shards change together.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use admin::handoff::{Change, Handoff, Pending, State};
+use admin::operator::Local;
+use coordinator::Coordinator;
+use hints::{Order, SyncPoint};
+use topology::HostId;
+use types::CqlType;
+use uuid::Uuid;
+
+use super::NodeOperator;
+
+impl Handoff for NodeOperator {
+    fn handoff(&self) -> State {
+        let Some(hints) = self.engine.coordinator.hints() else {
+            return State::default();
+        };
+        let allowed = hints.allowed();
+        let view = self.engine.coordinator.view();
+        let datacenters = view.topology.datacenters().into_iter();
+        State {
+            is_enabled: allowed.is_enabled,
+            datacenters: datacenters
+                .map(|name| (name.to_owned(), allowed.lists_have(name)))
+                .collect(),
+            is_paused: hints.is_paused(),
+            window: hints.window(),
+        }
+    }
+
+    fn change_handoff(&self, change: Change) -> Local<'_, ()> {
+        log::info!("hinted handoff, until the node restarts: {change:?}");
+        Box::pin(Coordinator::order_hints(order(change)))
+    }
+
+    fn pending_hints(&self) -> Local<'_, Vec<Pending>> {
+        Box::pin(async {
+            let pending = Coordinator::pending_hints().await.into_iter();
+            let told = pending.map(|hints| Pending {
+                target: hints.target.0,
+                files: hints.segments,
+                bytes: hints.bytes,
+                oldest: hints.begun_us.map(|(oldest, _)| date(oldest)),
+                newest: hints.begun_us.map(|(_, newest)| date(newest)),
+            });
+            told.collect()
+        })
+    }
+
+    fn hand_over_now(&self) -> Local<'_, ()> {
+        Box::pin(Coordinator::hand_over_now())
+    }
+
+    fn truncate_hints(&self, target: Option<Uuid>) -> Local<'_, Result<(), String>> {
+        Box::pin(Coordinator::forget_hints(target.map(HostId)))
+    }
+
+    fn create_sync_point(&self, targets: Option<Vec<Uuid>>) -> Local<'_, String> {
+        let targets: Option<BTreeSet<HostId>> = targets.map(|hosts| hosts.into_iter().map(HostId).collect());
+        Box::pin(async move { self.engine.coordinator.sync_point(targets).await.encode() })
+    }
+
+    fn await_sync_point(&self, id: String, patience: Duration) -> Local<'_, Result<bool, String>> {
+        let point = SyncPoint::decode(&id, HostId(self.shared.host_id));
+        Box::pin(async move {
+            let point = point.map_err(|e| e.to_string())?;
+            Ok(Coordinator::wait_until_reached(point, patience).await)
+        })
+    }
+}
+
+/// What shards are to do.
+fn order(change: Change) -> Order {
+    match change {
+        Change::Enable(is_enabled) => Order::Allow(hints::Change::Enable(is_enabled)),
+        Change::Only(names) => Order::Allow(hints::Change::Only(names.into_iter().collect())),
+        Change::Datacenter(name, gets) => Order::Allow(hints::Change::Datacenter(name, gets)),
+        Change::Pause(is_paused) => Order::Pause(is_paused),
+        Change::Window(window) => Order::Window(window),
+    }
+}
+
+/// Microseconds since 1970 as ISO 8601.
+fn date(us: i64) -> String {
+    CqlType::Timestamp.format(&(us / 1000).to_be_bytes())
+}
