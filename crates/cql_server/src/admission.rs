@@ -115,7 +115,7 @@ impl Uninitialized {
     }
 
     /// The client was told READY.
-    pub(crate) fn is_ready(self) {
+    pub(crate) fn become_ready(self) {
         increment(&self.0.handshakes);
     }
 }
@@ -161,7 +161,7 @@ mod tests {
                         runtime::sleep(Duration::from_millis(10)).await;
                         working.set(working.get() - 1);
                         drop(place);
-                        connection.is_ready();
+                        connection.become_ready();
                     })
                 })
                 .collect();
@@ -198,7 +198,7 @@ mod tests {
                 .map(|_| admission.admit(false).expect("under the bound"))
                 .collect();
             assert!(admission.admit(false).is_none(), "a fourth was let in");
-            open.pop().expect("three are open").is_ready();
+            open.pop().expect("three are open").become_ready();
             open.push(admission.admit(false).expect("one is ready and counts no more"));
             open.pop();
             open.push(admission.admit(false).expect("one went away and counts no more"));

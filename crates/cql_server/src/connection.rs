@@ -191,7 +191,7 @@ pub(crate) async fn run(server: &Rc<Server>, mut stream: TcpStream, uninitialize
     });
     let started = handshake(server, &mut stream, &mut splitter, &uninitialized, &client);
     if let Some(Some(started)) = server.until_drain(started).await {
-        uninitialized.is_ready();
+        uninitialized.become_ready();
         serve(server, stream, splitter, started, &client).await;
     }
 }
