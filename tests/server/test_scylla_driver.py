@@ -62,3 +62,22 @@ def test_it_connects_to_every_shard_and_asks_the_owner(server, scylla_session):
         asked.add(owner)
     assert asked == set(range(server.node.smp))
     scylla_session.execute(f"DROP TABLE {name}")
+
+
+@pytest.mark.ceto_only("Cassandra has no limits of partitions")
+def test_it_is_told_what_was_limited(scylla_session):
+    from cassandra import OperationType, RateLimitReached
+
+    name = cql.unique("scylla")
+    limits = "{'max_reads_per_second': 1, 'max_writes_per_second': 1}"
+    scylla_session.execute(f"CREATE TABLE {name} (k int PRIMARY KEY, v int) WITH per_partition_rate_limit = {limits}")
+    statements = {
+        OperationType.Write: f"INSERT INTO {name} (k, v) VALUES (1, 1)",
+        OperationType.Read: f"SELECT v FROM {name} WHERE k = 1",
+    }
+    for operation, statement in statements.items():
+        with pytest.raises(RateLimitReached) as refused:
+            for _ in range(10):
+                scylla_session.execute(statement)
+        assert refused.value.op_type == operation
+    scylla_session.execute(f"DROP TABLE {name}")

@@ -5,6 +5,8 @@ use std::net::IpAddr;
 
 use topology::{Consistency, Unavailable};
 
+use crate::rate::{Admission, Operation};
+
 /// What a write was, as drivers are told when it times out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WriteKind {
@@ -94,6 +96,13 @@ pub enum CoordinatorError {
         /// What went wrong.
         reason: String,
     },
+    /// The table's limit for one partition is reached; nothing was done.
+    RateLimited {
+        /// What was asked for.
+        admission: Admission,
+        /// Whether this node counts for the partition.
+        by_coordinator: bool,
+    },
     /// Replicas have no room; nothing was written.
     Overloaded(String),
     /// A part of this node is missing or broken.
@@ -147,6 +156,17 @@ impl fmt::Display for CoordinatorError {
                  The statement may have been applied, or may be by the next one on its partition",
                 tally.received, tally.block_for, tally.consistency
             ),
+            Self::RateLimited { admission, .. } => {
+                let what = match admission.operation {
+                    Operation::Read => "reads",
+                    Operation::Write => "writes",
+                };
+                write!(
+                    f,
+                    "Per-partition rate limit reached: the table takes {} {what} of one partition in a second. Nothing was done",
+                    admission.limit
+                )
+            }
             Self::Overloaded(reason) | Self::Internal(reason) => f.write_str(reason),
         }
     }

@@ -27,6 +27,7 @@ mod paxos;
 mod paxos_learn;
 mod paxos_message;
 mod paxos_replica;
+mod rate;
 mod read;
 pub mod service;
 mod spread;
@@ -57,6 +58,7 @@ pub use message::{
     Addressed, Answer, Extent, Malformed, ReadCommand, Verb, decode_mutations, difference, encode_mutations, pack_block,
 };
 pub use paxos_replica::{forget_paxos_states, paxos_state_id, paxos_state_of};
+pub use rate::{Admission, Operation};
 pub use read::{ReplicatedRead, Stretch};
 pub use spread::{Share, Spread};
 pub use turns::{Ended, PartitionTurns, Turn};
@@ -174,6 +176,8 @@ pub struct Metrics {
     pub batches_finished: u64,
     /// Requests of other nodes that were refused because they were routed by a version of the cluster that is fenced off.
     pub stale_requests: u64,
+    /// Reads and writes that were refused because their partition's limit was reached.
+    pub rate_limited: u64,
     /// Parts of aggregates that were computed here.
     pub aggregate_parts: u64,
 }
@@ -203,6 +207,7 @@ pub struct Coordinator {
     batches: RefCell<batchlog::OpenBatches>,
     truncate: RefCell<Option<Truncate>>,
     truncations: truncate::Permissions,
+    rates: rate::Rates,
     counter_source: Cell<[u8; 16]>,
     counter_turns: PartitionTurns,
     aggregates: RefCell<Option<Aggregates>>,
@@ -232,6 +237,7 @@ impl Coordinator {
             batches: RefCell::default(),
             truncate: RefCell::default(),
             truncations: truncate::Permissions::default(),
+            rates: rate::Rates::default(),
             counter_source: Cell::new(new_counter_source()),
             counter_turns: PartitionTurns::default(),
             aggregates: RefCell::default(),
@@ -547,6 +553,12 @@ impl Handler for ReplicaHandler {
             return match Coordinator::local().knows_batch(request.body) {
                 Ok(is_known) => later(async move { Ok(vec![u8::from(is_known)]) }),
                 Err(e) => Reply::Err(remote(e)),
+            };
+        }
+        if request.verb == Verb::Admit as u16 {
+            return match Coordinator::local().admit_for(request.body) {
+                Ok(answer) => later(async move { Ok(answer) }),
+                Err(e) => malformed(e),
             };
         }
         let is_settle = request.verb == Verb::Settle as u16;

@@ -10,6 +10,7 @@
 //! TRUNCATE          [u8; 16] table, u64 permission
 //! BATCHSTORE  as MUTATE; the first mutation is the note (`batchlog.rs`)
 //! TAKETURN, ENDTURN  `door.rs`
+//! ADMIT  `rate.rs`
 //! AGGREGATE  as the engine that computes it wants (`query`); the answer too
 //! BATCHREMOVE, BATCHKNOWN  u128 batch id; the answer to the latter is u8 1 when it is known, else 0
 //! answer   u128 digest, u8 1 when all was read, then blocks:
@@ -56,6 +57,8 @@ pub enum Verb {
     BatchRemove = 18,
     /// Whether a logged batch is still going to be finished.
     BatchKnown = 19,
+    /// Take an operation on a partition, if its table's limit leaves room: `rate.rs`.
+    Admit = 20,
     /// Compute an aggregate over token ranges; the body is the engine's.
     Aggregate = 24,
 }

@@ -114,6 +114,49 @@ fn what_acceptors_promised_and_accepted_survives_a_power_loss_of_all_nodes() {
     }
 }
 
+#[test]
+fn an_acceptor_whose_log_loses_a_record_promises_nothing_that_a_power_loss_takes_back() {
+    let mut failed = 0;
+    for operations in 0..24 {
+        let mut cluster = Cluster::new(operations, Shape::default());
+        // Both others are needed for a quorum.
+        cluster.kill(2);
+        (0..2).for_each(|node| cluster.local(node).coordinator.set_live(topology::NodeNumber(2), false));
+        assert_eq!(swap(&mut cluster, 0, 0, 1), Ok(Ok(())), "{operations}");
+        let id = cluster.id(1);
+        cluster
+            .simulation
+            .fail_file_op_after(id, operations, std::io::ErrorKind::StorageFull);
+        let mut last = 1;
+        for _ in 0..4 {
+            match swap(&mut cluster, 0, last, last + 1) {
+                Ok(Ok(())) => last += 1,
+                // One of which nobody knew, and which the others have finished meanwhile.
+                Ok(Err(found)) => {
+                    assert_eq!(found, last + 1, "{operations}");
+                    last = found;
+                }
+                Err(_) => failed += 1,
+            }
+        }
+        cluster.simulation.clear_file_faults(id);
+        (0..2).for_each(|node| cluster.crash(node, CrashKind::PowerLoss));
+        // Those that are left have what was decided by it alone.
+        (1..3).for_each(|node| cluster.restart(node));
+        cluster.set_live(0, false);
+        let found = swap(&mut cluster, 2, u64::MAX, 0);
+        let found = found
+            .expect("two nodes are a quorum")
+            .expect_err("no register is that high");
+        let is_next = found == last || found == last + 1;
+        assert!(
+            is_next,
+            "after {operations} operations: {found}, and {last} was acknowledged"
+        );
+    }
+    assert!(failed > 0, "no statement has met the failing disk");
+}
+
 /// Kills all nodes at once and starts them again.
 fn restart_all(cluster: &mut Cluster) {
     (0..3).for_each(|node| cluster.kill(node));

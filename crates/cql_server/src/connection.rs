@@ -43,6 +43,8 @@ pub(crate) struct Connection {
     pub(crate) lwt_mark: bool,
     /// Answers carry where the tablet stands when the client asked elsewhere.
     pub(crate) tablets_routing: bool,
+    /// The client knows the error of a partition's limit.
+    pub(crate) rate_limit_error: bool,
     /// It has asked nothing so far but what drivers ask to know the cluster, and its tasks run in the group for that.
     pub(crate) is_drivers: Cell<bool>,
 }
@@ -218,6 +220,7 @@ async fn serve(server: &Rc<Server>, stream: TcpStream, mut splitter: Splitter, s
         answer_estimate: Cell::new(ANSWER_BYTES_FIRST),
         lwt_mark: agreed.lwt_mark,
         tablets_routing: agreed.tablets_routing,
+        rate_limit_error: agreed.rate_limit_error,
         is_drivers: Cell::new(true),
     });
     let mut is_read = !input.is_empty();

@@ -156,6 +156,7 @@ impl Connection {
     pub(crate) fn frame(self: &Rc<Self>, frame: &Frame<'_>, batch: &mut Batch) -> Taken {
         let header = &frame.header;
         let mut reply = Reply::to(header);
+        reply.rate_limit_error = self.rate_limit_error;
         if header.flags & frame_flags::TRACING != 0 {
             let id = uuid::Builder::from_random_bytes(random_bytes()).into_uuid();
             reply.tracing_id = Some(*id.as_bytes());

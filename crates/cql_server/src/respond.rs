@@ -1,13 +1,13 @@
 //! From outcomes and errors to answer frames.
 
 use cql_protocol::{
-    Consistency, ErrorBody, Extras, FrameHeader, Opcode, ProtocolVersion, SchemaChangeKind, SchemaTarget,
-    TABLETS_ROUTING_PAYLOAD, WriteType, begin_response, begin_rows, finish_response, finish_rows, write_error,
-    write_schema_change, write_set_keyspace, write_void,
+    Consistency, ErrorBody, Extras, FrameHeader, Opcode, ProtocolVersion, RateLimitedOperation, SchemaChangeKind,
+    SchemaTarget, TABLETS_ROUTING_PAYLOAD, WriteType, begin_response, begin_rows, finish_response, finish_rows,
+    write_error, write_schema_change, write_set_keyspace, write_void,
 };
 use query::ddl::{ChangeKind, SchemaChange};
 use query::write::ConditionalAnswer;
-use query::{CoordinatorError, Outcome, Page, Prepared, QueryError, WriteKind};
+use query::{CoordinatorError, Operation, Outcome, Page, Prepared, QueryError, WriteKind};
 
 use crate::metadata;
 
@@ -59,6 +59,8 @@ pub(crate) struct Reply {
     pub(crate) consistency: Consistency,
     /// What a failed write says that it was.
     pub(crate) write_type: WriteType,
+    /// Whether the client knows the error of a partition's limit.
+    pub(crate) rate_limit_error: bool,
 }
 
 impl Reply {
@@ -71,6 +73,7 @@ impl Reply {
             tracing_id: None,
             consistency: Consistency::One,
             write_type: WriteType::Simple,
+            rate_limit_error: false,
         }
     }
 
@@ -179,6 +182,17 @@ impl Reply {
                 consistency: of(tally.consistency),
                 received: number(tally.received),
                 block_for: number(tally.block_for),
+            },
+            CoordinatorError::RateLimited { .. } if !self.rate_limit_error => ErrorBody::Config,
+            CoordinatorError::RateLimited {
+                admission,
+                by_coordinator,
+            } => ErrorBody::RateLimit {
+                operation: match admission.operation {
+                    Operation::Read => RateLimitedOperation::Read,
+                    Operation::Write => RateLimitedOperation::Write,
+                },
+                rejected_by_coordinator: *by_coordinator,
             },
             CoordinatorError::Overloaded(_) => ErrorBody::Overloaded,
             CoordinatorError::Internal(_) => ErrorBody::Server,

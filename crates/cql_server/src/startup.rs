@@ -1,7 +1,7 @@
 //! OPTIONS and STARTUP: what this node offers, and what a connection agrees on.
 
 use cql_protocol::{
-    Compression, Framing, LWT_METADATA_MARK, ProtocolVersion, StringMap, TABLETS_ROUTING, write_supported,
+    Compression, ErrorCode, Framing, LWT_METADATA_MARK, ProtocolVersion, StringMap, TABLETS_ROUTING, write_supported,
 };
 
 use crate::Server;
@@ -12,12 +12,17 @@ const USE_METADATA_ID: &str = "SCYLLA_USE_METADATA_ID";
 /// Extension key: prepared conditional statements carry a mark.
 const LWT_MARK: &str = "SCYLLA_LWT_ADD_METADATA_MARK";
 
+/// Extension key: the limit of a partition has an error of its own, whose code is the value.
+const RATE_LIMIT_ERROR: &str = "SCYLLA_RATE_LIMIT_ERROR";
+
 /// What STARTUP agreed on.
 pub(crate) struct Agreed {
     pub(crate) framing: Framing,
     pub(crate) result_metadata_id: bool,
     pub(crate) lwt_mark: bool,
     pub(crate) tablets_routing: bool,
+    /// Whether the client knows the error of a partition's limit.
+    pub(crate) rate_limit_error: bool,
 }
 
 impl Server {
@@ -29,6 +34,7 @@ impl Server {
         let host_id = o.host_id.to_string();
         let port = o.shard_aware_address.map(|a| a.port().to_string());
         let lwt_mark = format!("LWT_OPTIMIZATION_META_BIT_MASK={LWT_METADATA_MARK}");
+        let rate_limit_code = format!("ERROR_CODE={}", ErrorCode::RateLimit as i32);
         let mut options: Vec<(&str, Vec<&str>)> = vec![
             ("CQL_VERSION", vec![&o.cql_version]),
             ("COMPRESSION", vec!["lz4", "snappy"]),
@@ -43,6 +49,7 @@ impl Server {
             (LWT_MARK, vec![&lwt_mark]),
             (USE_METADATA_ID, vec![""]),
             (TABLETS_ROUTING, vec![""]),
+            (RATE_LIMIT_ERROR, vec![&rate_limit_code]),
         ];
         if let Some(port) = &port {
             options.push(("SCYLLA_SHARD_AWARE_PORT", vec![port]));
@@ -69,5 +76,6 @@ pub(crate) fn agree(options: &StringMap<'_>, version: ProtocolVersion) -> Result
         result_metadata_id: options.get(USE_METADATA_ID).is_some(),
         lwt_mark: options.get(LWT_MARK).is_some(),
         tablets_routing: options.get(TABLETS_ROUTING).is_some(),
+        rate_limit_error: options.get(RATE_LIMIT_ERROR).is_some(),
     })
 }

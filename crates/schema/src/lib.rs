@@ -9,5 +9,7 @@ mod table;
 mod text;
 
 pub use layout::{CellLayout, ClusteringOrder, RowLayout, components, push_component, split_component};
-pub use table::{Column, ColumnId, ColumnKind, DroppedColumn, Keyspace, Schema, Table, TableId, TableOptions};
+pub use table::{
+    Column, ColumnId, ColumnKind, DroppedColumn, Keyspace, RateLimits, Schema, Table, TableId, TableOptions,
+};
 pub use text::{describe_keyspace, describe_table, is_virtual_keyspace, java_double, quote_identifier};

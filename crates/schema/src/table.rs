@@ -96,8 +96,31 @@ pub struct TableOptions {
     pub additional_write_policy: String,
     /// Change data capture flag as Cassandra spells it.
     pub cdc: bool,
+    /// How often one partition may be read and written in a second.
+    #[serde(default)]
+    pub rate_limits: RateLimits,
     /// Opaque extensions, text of a blob literal by name.
     pub extensions: BTreeMap<String, String>,
+}
+
+/// `per_partition_rate_limit`: operations of one partition in a second; None is as many as come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct RateLimits {
+    /// `max_reads_per_second`.
+    pub reads: Option<u32>,
+    /// `max_writes_per_second`.
+    pub writes: Option<u32>,
+}
+
+impl RateLimits {
+    /// The names of its parts and those that are set.
+    pub fn named(self) -> impl Iterator<Item = (&'static str, u32)> {
+        let both = [
+            ("max_reads_per_second", self.reads),
+            ("max_writes_per_second", self.writes),
+        ];
+        both.into_iter().filter_map(|(name, limit)| Some((name, limit?)))
+    }
 }
 
 fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
@@ -132,6 +155,7 @@ impl Default for TableOptions {
             speculative_retry: "99p".to_owned(),
             additional_write_policy: "99p".to_owned(),
             cdc: false,
+            rate_limits: RateLimits::default(),
             extensions: BTreeMap::new(),
         }
     }

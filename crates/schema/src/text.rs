@@ -196,6 +196,15 @@ pub fn describe_table(table: &Table, internals: bool) -> String {
         options.push(format!("comment = {}", quote(&table.options.comment)));
     } else {
         options.extend(stored_options(&table.options));
+        let limits: Vec<String> = table
+            .options
+            .rate_limits
+            .named()
+            .map(|(name, n)| format!("'{name}': '{n}'"))
+            .collect();
+        if !limits.is_empty() {
+            options.push(format!("per_partition_rate_limit = {{{}}}", limits.join(", ")));
+        }
     }
     text.push_str(&options.join("\n    AND "));
     text.push(';');

@@ -202,6 +202,11 @@ fn coordinator(shard: &mut Shard, metrics: &Metrics) {
             metrics.stale_requests,
         ),
         (
+            "coordinator_rate_limited_total",
+            "Reads and writes refused because the limit of their partition was reached.",
+            metrics.rate_limited,
+        ),
+        (
             "coordinator_aggregate_parts_total",
             "Parts of aggregates computed by this shard.",
             metrics.aggregate_parts,

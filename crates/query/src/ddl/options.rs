@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use cql::ast::{LiteralKind, Property, PropertyValue};
-use schema::{TableOptions, java_double};
+use schema::{RateLimits, TableOptions, java_double};
 use uuid::Uuid;
 
 use super::properties::Properties;
@@ -14,8 +14,10 @@ use crate::error::QueryError;
 const TIME_TO_LIVE_MAX: i32 = 20 * 365 * 24 * 60 * 60;
 /// The smallest share of false positives that bloom filters are built for.
 const BLOOM_FILTER_FP_CHANCE_MIN: f64 = 6.71e-5;
+/// The greatest limit of operations on a partition in a second.
+const RATE_LIMIT_MAX: u32 = i32::MAX as u32;
 
-const KNOWN: [&str; 18] = [
+const KNOWN: [&str; 19] = [
     "additional_write_policy",
     "bloom_filter_fp_chance",
     "caching",
@@ -32,6 +34,7 @@ const KNOWN: [&str; 18] = [
     "memtable",
     "memtable_flush_period_in_ms",
     "min_index_interval",
+    "per_partition_rate_limit",
     "read_repair",
     "speculative_retry",
 ];
@@ -120,6 +123,9 @@ fn set(mut o: TableOptions, p: &Properties<'_>, properties: &[Property]) -> Resu
     if let Some(v) = p.text("read_repair")? {
         o.read_repair = read_repair(v)?;
     }
+    if let Some(v) = p.map("per_partition_rate_limit")? {
+        o.rate_limits = rate_limits(&v)?;
+    }
     if p.map("extensions")?.is_some() {
         o.extensions = extensions(properties)?;
     }
@@ -164,6 +170,30 @@ fn caching(given: &BTreeMap<String, String>) -> Result<BTreeMap<String, String>,
         }
     }
     Ok([("keys".to_owned(), keys), ("rows_per_partition".to_owned(), rows)].into())
+}
+
+fn rate_limits(given: &BTreeMap<String, String>) -> Result<RateLimits, QueryError> {
+    let mut limits = RateLimits::default();
+    for (name, text) in given {
+        let limit = match name.as_str() {
+            "max_reads_per_second" => &mut limits.reads,
+            "max_writes_per_second" => &mut limits.writes,
+            _ => {
+                return Err(QueryError::Config(format!(
+                    "Unknown sub-option '{name}' of per_partition_rate_limit: only 'max_reads_per_second' and \
+                     'max_writes_per_second' are allowed"
+                )));
+            }
+        };
+        let number = text.parse::<u32>().ok().filter(|n| (1..=RATE_LIMIT_MAX).contains(n));
+        *limit = Some(number.ok_or_else(|| {
+            QueryError::Config(format!(
+                "Invalid value '{text}' for '{name}' of per_partition_rate_limit: a number from 1 to {RATE_LIMIT_MAX} is \
+                 expected"
+            ))
+        })?);
+    }
+    Ok(limits)
 }
 
 fn read_repair(text: &str) -> Result<String, QueryError> {

@@ -92,6 +92,9 @@ fn digest_options(text: &mut String, o: &TableOptions) {
         o.memtable_flush_period_in_ms,
         o.cdc
     );
+    for (name, limit) in o.rate_limits.named() {
+        let _ = writeln!(text, "{name} {limit}");
+    }
     for (name, map) in [
         ("caching", &o.caching),
         ("compaction", &o.compaction),

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use coordinator::Levels;
+use coordinator::{Levels, Operation};
 use mutation::{Bound, ClusteringSlice, PartitionBlock};
 use replica::{BlockLimits, PartitionRead, PartitionReader, ReadError, ScanReader, TokenRange};
 use runtime::ShardId;
@@ -53,6 +53,21 @@ impl Engine {
         level: Consistency,
         out: &mut Vec<u8>,
     ) -> Result<PointOutcome, QueryError> {
+        if plan.table.options.rate_limits.reads.is_some() {
+            return Ok(PointOutcome::NeedsDisk);
+        }
+        self.read_admitted(plan, ctx, level, out)
+    }
+
+    /// The same of a read whose table does not limit them, or that was taken.
+    #[inline]
+    fn read_admitted(
+        &self,
+        plan: &SelectPlan,
+        ctx: &BindContext<'_>,
+        level: Consistency,
+        out: &mut Vec<u8>,
+    ) -> Result<PointOutcome, QueryError> {
         let Some(store) = self.shard.store(plan.table.id) else {
             return Ok(PointOutcome::NeedsDisk);
         };
@@ -69,6 +84,14 @@ impl Engine {
             return Err(QueryError::Server("only a SELECT is read".to_owned()));
         };
         let level = params.consistency;
+        if let Some(limit) = select.table.options.rate_limits.reads
+            && !params.serial
+            && let Partitions::Keys(keys) =
+                run.with(|ctx| select.restrictions.partition.partitions(&select.table, ctx))?
+            && let [(token, _)] = &keys[..]
+        {
+            self.admit(select.table.id, *token, Operation::Read, limit).await?;
+        }
         let is_here = self.reads_here(select.table.id, level);
         if is_here
             && !params.serial
@@ -196,7 +219,7 @@ impl Engine {
         level: Consistency,
     ) -> Result<Option<Page>, QueryError> {
         let mut cells = Vec::new();
-        match run.with(|ctx| self.read_now(select, ctx, level, &mut cells))? {
+        match run.with(|ctx| self.read_admitted(select, ctx, level, &mut cells))? {
             PointOutcome::Rows(rows) => Ok(Some(page_of(rows, cells))),
             PointOutcome::NeedsDisk => self.point_from_disk(select, run, level).await,
             PointOutcome::OtherShard(owner) => {
@@ -210,7 +233,7 @@ impl Engine {
                     Ok(
                         match asked
                             .1
-                            .with(|ctx| Engine::local().read_now(select, ctx, level, &mut cells))?
+                            .with(|ctx| Engine::local().read_admitted(select, ctx, level, &mut cells))?
                         {
                             PointOutcome::Rows(rows) => Some(page_of(rows, cells)),
                             PointOutcome::NeedsDisk | PointOutcome::OtherShard(_) => None,
@@ -256,10 +279,12 @@ impl Engine {
             .map_err(failure)?;
         let mut cells = Vec::new();
         // Unless the files changed meanwhile, or the row has no room in the cache.
-        Ok(match run.with(|ctx| self.read_now(select, ctx, level, &mut cells))? {
-            PointOutcome::Rows(rows) => Some(page_of(rows, cells)),
-            PointOutcome::NeedsDisk | PointOutcome::OtherShard(_) => None,
-        })
+        Ok(
+            match run.with(|ctx| self.read_admitted(select, ctx, level, &mut cells))? {
+                PointOutcome::Rows(rows) => Some(page_of(rows, cells)),
+                PointOutcome::NeedsDisk | PointOutcome::OtherShard(_) => None,
+            },
+        )
     }
 
     async fn part_on(

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use commitlog::ReplayPosition;
 use coordinator::service::{self, ReplicaError};
-use coordinator::{Extent, Levels, ReplicatedRead, Stretch, WriteKind};
+use coordinator::{Admission, Extent, Levels, Operation, ReplicatedRead, Stretch, WriteKind};
 use cql::ast::BatchKind;
 use mutation::{ClusteringSlice, Mutation};
 use replica::{BlockLimits, PartitionRead, PartitionReader, WriteError};
 use runtime::ShardId;
-use schema::Table;
+use schema::{Table, TableId};
 use topology::Consistency;
 use types::Token;
 
@@ -103,7 +103,7 @@ impl Engine {
         level: Consistency,
         timestamp: Option<i64>,
     ) -> Result<Written, QueryError> {
-        if plan.reads() || plan.counts() || plan.is_conditional() {
+        if plan.reads() || plan.counts() || plan.is_conditional() || plan.table.options.rate_limits.writes.is_some() {
             return Ok(Written::Later);
         }
         let mut key = self.key.borrow_mut();
@@ -142,7 +142,28 @@ impl Engine {
         if plan.counts() {
             return self.add(mutations, params.consistency).await;
         }
+        if let (Some(limit), [(token, _)]) = (plan.table.options.rate_limits.writes, &mutations[..]) {
+            self.admit(plan.table.id, *token, Operation::Write, limit).await?;
+        }
         self.apply(mutations, params.consistency, WriteKind::Simple).await
+    }
+
+    /// Takes an operation on a partition, if the table's limit leaves room.
+    pub(super) async fn admit(
+        &self,
+        table: TableId,
+        token: Token,
+        operation: Operation,
+        limit: u32,
+    ) -> Result<(), QueryError> {
+        let admission = Admission {
+            table,
+            token,
+            operation,
+            limit,
+        };
+        let admitted = self.coordinator.admit(admission).await;
+        admitted.map_err(QueryError::of_replicas)
     }
 
     /// Adds to counters.
