@@ -127,7 +127,7 @@ impl Digest {
         let before = self.material.len();
         self.deletion(row.tombstone, covering, times);
         let deletion = covering.merge(row.tombstone);
-        // One that has expired leaves no tombstone behind, here as in a compaction.
+        // One that has expired hides older ones, and is nothing that a client sees: who has an older one that lives still differs.
         let marker = row
             .marker
             .filter(|m| m.is_live(times.now) && !deletion.covers(m.timestamp));
