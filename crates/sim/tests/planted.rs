@@ -121,7 +121,7 @@ fn a_logged_batch_that_nobody_noted_is_found() {
         ..with_copies(1, three_nodes(4, faults))
     };
     let complaint = &["a logged batch is half there"];
-    is_found(Bug::BatchWithoutNote, &scenario, 0..8, complaint);
+    is_found(Bug::BatchWithoutNote, &scenario, 0..24, complaint);
 }
 
 #[test]
