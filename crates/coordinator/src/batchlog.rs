@@ -526,9 +526,7 @@ impl Coordinator {
                 runtime::sleep(POLL).await;
             }
         }
-        if !ids.is_empty() {
-            self.shard.log.sync().await.map_err(|e| e.to_string())?;
-        }
+        self.shard.settle_batches().await.map_err(|e| e.to_string())?;
         if let Some(hints) = self.hints() {
             hints.truncate(table).await.map_err(|e| e.to_string())?;
         }

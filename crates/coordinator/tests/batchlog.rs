@@ -5,7 +5,9 @@ mod support;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use commitlog::SyncMode;
 use coordinator::{CoordinatorError, WriteKind};
+use runtime::sim::CrashKind;
 use support::{Cluster, Local, SECOND, Shape, insert, table};
 use topology::{Consistency, HostId, Replication};
 use types::token::token_of;
@@ -15,13 +17,22 @@ const ONE: Consistency = Consistency::One;
 
 /// A cluster where each row has one copy, and a key for each node that has its copy there.
 fn of_one_copy(seed: u64, shards: u32) -> (Cluster, [u8; 3]) {
+    of_one_copy_in(
+        seed,
+        Shape {
+            shards,
+            ..Shape::default()
+        },
+    )
+}
+
+fn of_one_copy_in(seed: u64, shape: Shape) -> (Cluster, [u8; 3]) {
     let cluster = Cluster::new(
         seed,
         Shape {
             replication: Replication::Simple { factor: 1 },
             hints: true,
-            shards,
-            ..Shape::default()
+            ..shape
         },
     );
     let key_of = |node: u128| {
@@ -123,6 +134,31 @@ fn a_batch_that_waits_to_be_completed_does_not_come_back_behind_a_truncation() {
     }
     cluster.simulation.run_for(60 * SECOND);
     assert_eq!(has(&mut cluster, 1, keys), [Some(false); 3], "nor after a restart");
+}
+
+#[test]
+fn a_batch_that_has_just_ended_does_not_come_back_behind_a_truncation_and_a_power_loss() {
+    for seed in 0..5 {
+        // Batches and their notes are durable when they are acknowledged.
+        let shape = Shape {
+            sync: SyncMode::Batch,
+            ..Shape::default()
+        };
+        let (mut cluster, [_, first, second]) = of_one_copy_in(seed, shape);
+        // The coordinator notes it, and has nothing of the table that it would have to truncate.
+        let keys = [first, second, second];
+        let written = cluster.on(0, move |node| write(node, keys, b"one"));
+        assert_eq!(written, Ok(()), "seed {seed}");
+        let id = cluster.table.id;
+        let truncated = cluster.on(0, move |node| async move { node.coordinator.truncate(id).await });
+        assert_eq!(truncated, Ok(()), "seed {seed}");
+        (0..3).for_each(|node| cluster.crash(node, CrashKind::PowerLoss));
+        (0..3).for_each(|node| cluster.restart(node));
+        // As long as those who hold a batch wait until they finish it.
+        cluster.simulation.run_for(60 * SECOND);
+        let found = has(&mut cluster, 0, keys);
+        assert_eq!(found, [Some(false); 3], "seed {seed}: what was truncated is back");
+    }
 }
 
 #[test]

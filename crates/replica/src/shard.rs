@@ -251,11 +251,32 @@ impl Shard {
     }
 
     /// Notes that a batch has ended: how often the log had lost records before. Without the note a replay applies the batch once
-    /// more, which changes nothing while tombstones wait for it.
+    /// more, which changes nothing while tombstones wait for it, and truncations ([`Shard::settle_batches`]).
     fn note_batch_end(&self, id: u128) -> Result<u64, LogError> {
         let losses = self.log.losses();
         self.log.append_batch_ended(id)?;
         Ok(losses)
+    }
+
+    /// Waits until the log has the ends of all batches for good that have ended: what comes before a truncation, behind which no replay
+    /// may write a batch again.
+    ///
+    /// # Errors
+    /// When the log takes no more.
+    pub async fn settle_batches(&self) -> Result<(), LogError> {
+        loop {
+            let losses = self.log.losses();
+            for (id, noted) in self.ended_batches.borrow_mut().iter_mut() {
+                if *noted != Some(losses) {
+                    *noted = Some(self.note_batch_end(*id)?);
+                }
+            }
+            self.log.write()?;
+            self.log.sync().await?;
+            if self.log.losses() == losses {
+                return Ok(());
+            }
+        }
     }
 
     /// Waits until the log has the ends of batches for good, and lets tombstones go that waited for them.

@@ -178,12 +178,14 @@ impl Engine {
     /// still to write of it comes before.
     pub(super) async fn truncate_here(id: TableId, until: Instant) -> Result<(), String> {
         for shard in 0..runtime::shard_count() {
-            let finished =
-                runtime::submit_async_to(
-                    ShardId(shard),
-                    move || async move { Engine::local().finish_batches().await },
-                );
-            finished.await.map_err(|e| format!("a batch before it failed: {e}"))?;
+            let finished = runtime::submit_async_to(ShardId(shard), move || async move {
+                let engine = Engine::local();
+                engine.finish_batches().await.map_err(|e| e.to_string())?;
+                engine.shard.settle_batches().await.map_err(|e| e.to_string())
+            });
+            finished
+                .await
+                .map_err(|e: String| format!("a batch before it failed: {e}"))?;
         }
         for shard in 0..runtime::shard_count() {
             let done: Result<(), String> = runtime::submit_async_to(ShardId(shard), move || async move {
