@@ -224,6 +224,7 @@ impl ReplicatedRead {
     /// # Errors
     /// When too few replicas answer, or can read.
     pub async fn next_block(&mut self) -> Result<Option<PartitionBlock>, CoordinatorError> {
+        // Of the round of requests under way, with what is done again of it in a newer view.
         let mut deadline = None;
         loop {
             while let Some(block) = self.ready.pop_front() {
@@ -238,7 +239,7 @@ impl ReplicatedRead {
                 }
                 return Ok(Some(block));
             }
-            let deadline = *deadline.get_or_insert_with(|| runtime::now() + self.timeout);
+            let until = *deadline.get_or_insert_with(|| runtime::now() + self.timeout);
             let (error, left) = if !self.feeds.is_empty() {
                 match self.reconcile().await {
                     Ok(Some(block)) => {
@@ -246,12 +247,18 @@ impl ReplicatedRead {
                         self.ready.push_back(block);
                         continue;
                     }
-                    Ok(None) => continue,
+                    Ok(None) => {
+                        deadline = None;
+                        continue;
+                    }
                     Err(error) => (error, self.take_unread()),
                 }
             } else if let Some(extent) = self.left.take() {
-                match self.agree(&extent, deadline).await {
-                    Ok(()) => continue,
+                match self.agree(&extent, until).await {
+                    Ok(()) => {
+                        deadline = None;
+                        continue;
+                    }
                     Err(error) => (error, Some(extent)),
                 }
             } else if let Some(next) = self.pieces.pop_front() {
@@ -263,7 +270,7 @@ impl ReplicatedRead {
             let Some(left) = left.filter(|_| self.is_stale) else {
                 return Err(error);
             };
-            if self.coordinator.newer_view(&self.view, deadline).await.is_none() {
+            if self.coordinator.newer_view(&self.view, until).await.is_none() {
                 return Err(error);
             }
             self.revise(left);
