@@ -15,8 +15,7 @@
 //! ADMIT  [u8; 16] table, i64 token, u8 operation (0 read, 1 write), u32 operations in a second; the answer is u8 1 when it is taken, else 0
 //! ```
 
-use std::cell::RefCell;
-use std::rc::Rc;
+use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use runtime::{Instant, ShardId};
@@ -96,7 +95,7 @@ impl Slot {
 #[derive(Default)]
 pub(crate) struct Rates {
     slots: RefCell<Vec<Slot>>,
-    began: std::cell::Cell<Option<Instant>>,
+    began: Cell<Option<Instant>>,
 }
 
 impl Rates {
@@ -207,7 +206,7 @@ impl Coordinator {
     }
 
     /// Answers another coordinator: the gate is here.
-    pub(crate) fn admit_for(self: &Rc<Self>, body: &[u8]) -> Result<Vec<u8>, Malformed> {
+    pub(crate) fn admit_for(&self, body: &[u8]) -> Result<Vec<u8>, Malformed> {
         let admission = Admission::decode(body)?;
         Ok(vec![u8::from(self.rates.take(admission, runtime::now()))])
     }

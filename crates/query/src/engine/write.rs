@@ -137,13 +137,16 @@ impl Engine {
 
     /// Writes by the general way and waits until it may be acknowledged.
     pub async fn write(self: &Rc<Self>, plan: &WritePlan, run: &Execution, params: &Params) -> Result<(), QueryError> {
+        if let Some(limit) = plan.table.options.rate_limits.writes
+            && !plan.counts()
+            && let [(token, _)] = run.with(|ctx| plan.keys(ctx))?[..]
+        {
+            self.admit(plan.table.id, token, Operation::Write, limit).await?;
+        }
         let mut mutations = Vec::new();
         self.pack(plan, run, params, None, &mut mutations).await?;
         if plan.counts() {
             return self.add(mutations, params.consistency).await;
-        }
-        if let (Some(limit), [(token, _)]) = (plan.table.options.rate_limits.writes, &mutations[..]) {
-            self.admit(plan.table.id, *token, Operation::Write, limit).await?;
         }
         self.apply(mutations, params.consistency, WriteKind::Simple).await
     }
