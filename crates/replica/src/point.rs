@@ -157,8 +157,14 @@ impl Version {
         clustering: &[u8],
     ) -> Result<Option<PartitionBlock>, ReadError> {
         let mut name = Vec::with_capacity(size_of::<u32>() + key.len() + clustering.len());
+        let wanted = Wanted {
+            table,
+            token,
+            key,
+            clustering,
+        };
         let merged = self.read_memory(token, key, clustering, &mut name, |sources, cached| {
-            merge_row(table, token, key, clustering, sources, cached)
+            wanted.merge(sources, cached)
         });
         if let Some(block) = merged {
             return Ok(block);
@@ -166,9 +172,7 @@ impl Version {
         if self.frozen.len() < MEMTABLES_MAX
             && let Some(entry) = self.load_row(table, cache, token, key, clustering).await?
         {
-            return Ok(self.with_memtables(token, key, |sources| {
-                merge_row(table, token, key, clustering, sources, Some(&entry))
-            }));
+            return Ok(self.with_memtables(token, key, |sources| wanted.merge(sources, Some(&entry))));
         }
         let read = PartitionRead {
             token,
@@ -197,81 +201,78 @@ fn merge_into(table: &Table, have: &mut Option<Box<[u8]>>, row: RowView<'_>) {
     });
 }
 
-fn merge_row(
-    table: &Table,
+/// A row that is asked for by its name.
+struct Wanted<'a> {
+    table: &'a Table,
     token: Token,
-    key: &[u8],
-    clustering: &[u8],
-    sources: &Sources<'_>,
-    cached: Option<&CachedRow>,
-) -> Option<PartitionBlock> {
-    let cached = cached.filter(|cached| !cached.is_empty());
-    if cached.is_none() && sources.is_empty() {
-        return None;
-    }
-    if let Some(block) = merge_plain(table, token, key, clustering, sources, cached) {
-        return Some(block);
-    }
-    let slice = ClusteringSlice::exactly(clustering);
-    let mut blocks: SmallVec<[PartitionBlock; MEMTABLES_MAX]> = SmallVec::new();
-    if let Some(cached) = cached {
-        blocks.push(cached.block(token, key, &slice));
-    }
-    for part in sources.iter() {
-        blocks.push(part.block(&slice, false, usize::MAX, usize::MAX));
-    }
-    if blocks.len() < 2 {
-        return blocks.pop();
-    }
-    let blocks: SmallVec<[&PartitionBlock; MEMTABLES_MAX]> = blocks.iter().collect();
-    merge_blocks(&table.layout, &table.clustering_order, &blocks)
+    key: &'a [u8],
+    clustering: &'a [u8],
 }
 
-/// The same where no source has more than a whole row of that very name, and two of them at most have it: nearly always.
-fn merge_plain(
-    table: &Table,
-    token: Token,
-    key: &[u8],
-    clustering: &[u8],
-    sources: &Sources<'_>,
-    cached: Option<&CachedRow>,
-) -> Option<PartitionBlock> {
-    let mut rows: SmallVec<[RowView<'_>; 2]> = SmallVec::new();
-    let mut tombstone = Tombstone::NONE;
-    if let Some(cached) = cached {
-        if !cached.range.is_none() || cached.static_row.is_some() {
+impl Wanted<'_> {
+    /// What memtables and sstables say about it, as one block; None when nothing is known of its partition.
+    fn merge(&self, sources: &Sources<'_>, cached: Option<&CachedRow>) -> Option<PartitionBlock> {
+        let cached = cached.filter(|cached| !cached.is_empty());
+        if cached.is_none() && sources.is_empty() {
             return None;
         }
-        tombstone = cached.partition;
-        rows.extend(cached.row.as_deref().and_then(RowView::new));
+        if let Some(block) = self.merge_plain(sources, cached) {
+            return Some(block);
+        }
+        let slice = ClusteringSlice::exactly(self.clustering);
+        let mut blocks: SmallVec<[PartitionBlock; MEMTABLES_MAX]> = SmallVec::new();
+        if let Some(cached) = cached {
+            blocks.push(cached.block(self.token, self.key, &slice));
+        }
+        for part in sources.iter() {
+            blocks.push(part.block(&slice, false, usize::MAX, usize::MAX));
+        }
+        if blocks.len() < 2 {
+            return blocks.pop();
+        }
+        let blocks: SmallVec<[&PartitionBlock; MEMTABLES_MAX]> = blocks.iter().collect();
+        merge_blocks(&self.table.layout, &self.table.clustering_order, &blocks)
     }
-    for part in sources.iter() {
-        if part.has_extras() {
-            return None;
-        }
-        if let Some((name, row)) = part.named_row(clustering) {
-            if name != clustering {
+
+    /// The same where no source has more than a whole row of that very name, and two of them at most have it: nearly always.
+    fn merge_plain(&self, sources: &Sources<'_>, cached: Option<&CachedRow>) -> Option<PartitionBlock> {
+        let mut rows: SmallVec<[RowView<'_>; 2]> = SmallVec::new();
+        let mut tombstone = Tombstone::NONE;
+        if let Some(cached) = cached {
+            if !cached.range.is_none() || cached.static_row.is_some() {
                 return None;
             }
-            rows.push(row.packed()?);
+            tombstone = cached.partition;
+            rows.extend(cached.row.as_deref().and_then(RowView::new));
         }
-    }
-    if rows.len() > 2 {
-        return None;
-    }
-    let room = clustering.len() + rows.iter().map(|row| row.bytes().len()).sum::<usize>();
-    let mut block = PartitionBlock::with_room(token, key, room, 1);
-    block.tombstone = tombstone;
-    if !rows.is_empty() {
-        block.push_row_with(clustering, |out| {
-            match rows[..] {
-                [a, b] => merge_rows(&table.layout, a, b, out),
-                _ => rows.iter().for_each(|row| out.extend_from_slice(row.bytes())),
+        for part in sources.iter() {
+            if part.has_extras() {
+                return None;
             }
-            true
-        });
+            if let Some((name, row)) = part.named_row(self.clustering) {
+                if name != self.clustering {
+                    return None;
+                }
+                rows.push(row.packed()?);
+            }
+        }
+        if rows.len() > 2 {
+            return None;
+        }
+        let room = self.clustering.len() + rows.iter().map(|row| row.bytes().len()).sum::<usize>();
+        let mut block = PartitionBlock::with_room(self.token, self.key, room, 1);
+        block.tombstone = tombstone;
+        if !rows.is_empty() {
+            block.push_row_with(self.clustering, |out| {
+                match rows[..] {
+                    [a, b] => merge_rows(&self.table.layout, a, b, out),
+                    _ => rows.iter().for_each(|row| out.extend_from_slice(row.bytes())),
+                }
+                true
+            });
+        }
+        Some(block)
     }
-    Some(block)
 }
 
 impl CachedRow {
