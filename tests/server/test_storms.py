@@ -35,6 +35,7 @@ def counted(node, name):
 @pytest.mark.parametrize("level", [ConsistencyLevel.ONE, ConsistencyLevel.QUORUM], ids=["ONE", "QUORUM"])
 @pytest.mark.parametrize("runtime", ["io_uring", "epoll"])
 def test_a_storm_of_connections_costs_those_who_work_no_request(runtime, level):
+    # Some kernels and containers refuse io_uring; the node falls back to epoll there, which nobody refuses.
     if not runtime_available(runtime):
         pytest.skip(f"no {runtime} here")
     with Node(smp=2, runtime=runtime) as node, reading(node, level) as reads:

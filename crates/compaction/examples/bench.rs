@@ -8,26 +8,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use compaction::{Control, Job, run};
 use mutation::row::Shared;
 use mutation::{Liveness, PartitionBlock, RowBuilder, Tombstone};
-use schema::{Column, ColumnId, ColumnKind, Table, TableId, TableOptions, push_component};
+use schema::{Column, ColumnKind, Table, TableId, TableOptions, push_component};
 use sstable::{EncodingBase, Reader, Writer, WriterOptions};
 use types::{CqlType, Token};
 
 const NOW_US: i64 = 1_704_067_200_000_000;
 
 fn table(columns: usize) -> Table {
-    let column = |name: &str, cql_type, kind| Column {
-        name: name.to_owned(),
-        cql_type,
-        kind,
-        position: 0,
-        descending: false,
-        id: ColumnId(0),
-    };
     let mut all = vec![
-        column("k", CqlType::BigInt, ColumnKind::PartitionKey),
-        column("c", CqlType::Int, ColumnKind::Clustering),
+        Column::new("k", CqlType::BigInt, ColumnKind::PartitionKey),
+        Column::new("c", CqlType::Int, ColumnKind::Clustering),
     ];
-    all.extend((0..columns).map(|i| column(&format!("v{i}"), CqlType::Text, ColumnKind::Regular)));
+    all.extend((0..columns).map(|i| Column::new(&format!("v{i}"), CqlType::Text, ColumnKind::Regular)));
     Table::new("ks", "bench", TableId(uuid::Uuid::nil()), all, TableOptions::default())
 }
 

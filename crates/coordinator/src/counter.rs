@@ -16,6 +16,7 @@
 //! - An element's clock is above the one before, above the deletions that the leader knows of, and at least its wall clock.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -246,32 +247,18 @@ impl Coordinator {
                 missing: "replicas that went down meanwhile".to_owned(),
             },
             // That says that nothing was done.
-            CoordinatorError::Overloaded(reason) => CoordinatorError::WriteFailure {
-                tally: Tally {
-                    consistency: level,
-                    received: 0,
-                    block_for: 1,
-                },
-                kind: WriteKind::Counter,
-                failures: Vec::new(),
-                reason: format!("added by its leader; of those to be told of it: {reason}"),
-            },
+            CoordinatorError::Overloaded(reason) => failure(
+                level,
+                Vec::new(),
+                format!("added by its leader; of those to be told of it: {reason}"),
+            ),
             other => other,
         })))
     }
 
     fn failed_here(&self, level: Consistency, error: &ReplicaError) -> CoordinatorError {
         let view = self.view();
-        CoordinatorError::WriteFailure {
-            tally: Tally {
-                consistency: level,
-                received: 0,
-                block_for: 1,
-            },
-            kind: WriteKind::Counter,
-            failures: vec![(Self::address(&view, view.me), 0)],
-            reason: error.to_string(),
-        }
+        failure(level, vec![(Self::address(&view, view.me), 0)], error.to_string())
     }
 
     /// Adds to one partition on this shard, and returns what others are to write.
@@ -325,19 +312,25 @@ fn joined(results: Vec<Result<(), CoordinatorError>>, level: Consistency) -> Res
         .filter_map(Result::err)
         .map(|e| e.to_string())
         .collect();
-    Err(CoordinatorError::WriteFailure {
+    let reason = format!(
+        "a part of the batch was added, and a part was not: {}",
+        reasons.join("; ")
+    );
+    Err(failure(level, Vec::new(), reason))
+}
+
+/// An addition that may have been made.
+fn failure(level: Consistency, failures: Vec<(IpAddr, u16)>, reason: String) -> CoordinatorError {
+    CoordinatorError::WriteFailure {
         tally: Tally {
             consistency: level,
             received: 0,
             block_for: 1,
         },
         kind: WriteKind::Counter,
-        failures: Vec::new(),
-        reason: format!(
-            "a part of the batch was added, and a part was not: {}",
-            reasons.join("; ")
-        ),
-    })
+        failures,
+        reason,
+    }
 }
 
 /// A row by its clustering key; None is the static row. And a column's id.

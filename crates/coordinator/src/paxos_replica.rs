@@ -29,7 +29,7 @@ use mutation::{Column as StoredColumn, Mutation, MutationBuilder, RowBuilder, To
 use paxos::{Ballot, Promise, Proposal, State};
 use replica::{BlockLimits, ScanReader, Shard, TableStore, WriteError};
 use runtime::{Permit, Semaphore};
-use schema::{Column, ColumnId, ColumnKind, Table, TableId, TableOptions};
+use schema::{Column, ColumnKind, Table, TableId, TableOptions};
 use stdx::bytes::Reader;
 use stdx::planted::{self, Bug};
 use types::token::token_of;
@@ -74,14 +74,7 @@ pub fn paxos_state_id(of: TableId) -> TableId {
 /// has the table has this too, in the same tablets, and opens it before it replays its log.
 #[must_use]
 pub fn paxos_state_of(table: &Table) -> Arc<Table> {
-    let column = |name: &str, kind| Column {
-        name: name.to_owned(),
-        cql_type: CqlType::Blob,
-        kind,
-        position: 0,
-        descending: false,
-        id: ColumnId(0),
-    };
+    let column = |name, kind| Column::new(name, CqlType::Blob, kind);
     let columns = vec![
         column("row_key", ColumnKind::PartitionKey),
         column("committed", ColumnKind::Regular),

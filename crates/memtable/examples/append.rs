@@ -12,24 +12,16 @@
 use memtable::Memtable;
 use mutation::row::{Cell, RowBuilder, Shared};
 use mutation::{Mutation, MutationBuilder, Tombstone};
-use schema::{Column, ColumnId, ColumnKind, Table, TableId, TableOptions};
+use schema::{Column, ColumnKind, Table, TableId, TableOptions};
 use types::CqlType;
 use types::token::token_of;
 use uuid::Uuid;
 
 fn table() -> Table {
-    let column = |name: &str, cql_type, kind| Column {
-        name: name.to_owned(),
-        cql_type,
-        kind,
-        position: 0,
-        descending: false,
-        id: ColumnId(0),
-    };
     let map = CqlType::parse_native("map<int, text>").expect("a map type");
     let columns = vec![
-        column("k", CqlType::Int, ColumnKind::PartitionKey),
-        column("m", map, ColumnKind::Regular),
+        Column::new("k", CqlType::Int, ColumnKind::PartitionKey),
+        Column::new("m", map, ColumnKind::Regular),
     ];
     Table::new("ks", "t", TableId(Uuid::from_u128(1)), columns, TableOptions::default())
 }

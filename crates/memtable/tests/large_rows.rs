@@ -5,7 +5,7 @@ use mutation::merge::merge_rows;
 use mutation::row::{Cell, Column, Liveness, RowBuilder, Shared};
 use mutation::{ClusteringSlice, Mutation, MutationBuilder, RowView, Tombstone};
 use proptest::prelude::*;
-use schema::{ColumnId, ColumnKind, Table, TableId, TableOptions};
+use schema::{ColumnKind, Table, TableId, TableOptions};
 use types::CqlType;
 use types::token::token_of;
 use uuid::Uuid;
@@ -32,13 +32,8 @@ fn table() -> Table {
         ("f", "map<int, blob>", ColumnKind::Regular),
         ("g", "blob", ColumnKind::Regular),
     ];
-    let column = |(name, cql_type, kind): (&str, &str, ColumnKind)| schema::Column {
-        name: name.to_owned(),
-        cql_type: CqlType::parse_native(cql_type).expect("a type"),
-        kind,
-        position: 0,
-        descending: false,
-        id: ColumnId(0),
+    let column = |(name, cql_type, kind): (&str, &str, ColumnKind)| {
+        schema::Column::new(name, CqlType::parse_native(cql_type).expect("a type"), kind)
     };
     let columns = columns.into_iter().map(column).collect();
     Table::new("ks", "t", TableId(Uuid::from_u128(1)), columns, TableOptions::default())

@@ -253,20 +253,13 @@ impl TableStore {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use schema::{Column, ColumnId, ColumnKind, TableId, TableOptions};
+    use schema::{Column, ColumnKind, TableId, TableOptions};
     use types::CqlType;
     use uuid::Uuid;
 
     /// A part of a table with these tablets, each above its first number up to its second.
     fn part(ranges: &[(i64, i64)]) -> TableStore {
-        let key = Column {
-            name: "k".to_owned(),
-            cql_type: CqlType::Int,
-            kind: ColumnKind::PartitionKey,
-            position: 0,
-            descending: false,
-            id: ColumnId(0),
-        };
+        let key = Column::new("k", CqlType::Int, ColumnKind::PartitionKey);
         let id = TableId(Uuid::from_u128(1));
         let table = Arc::new(Table::new("ks", "t", id, vec![key], TableOptions::default()));
         let tablet = |(after, to): &(i64, i64)| {

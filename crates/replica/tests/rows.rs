@@ -15,7 +15,7 @@ use mutation::{
 use replica::{BlockLimits, NotedBatches, PartitionRead, PartitionReader, Shard, ShardOptions, TableStore, row_of};
 use runtime::sim::Simulation;
 use runtime::{ShardId, random_u64};
-use schema::{Column, ColumnId, ColumnKind, Table, TableId, TableOptions, push_component};
+use schema::{Column, ColumnKind, Table, TableId, TableOptions, push_component};
 use types::CqlType;
 use types::token::token_of;
 use uuid::Uuid;
@@ -25,21 +25,13 @@ const SEEDS: u64 = 12;
 
 /// `sea.t (k blob, c decimal, s text static, a int, m map<int, text>, PRIMARY KEY (k, c))`; without `c` and `s` when it is `flat`.
 fn table(flat: bool) -> Arc<Table> {
-    let column = |name: &str, cql_type, kind| Column {
-        name: name.to_owned(),
-        cql_type,
-        kind,
-        position: 0,
-        descending: false,
-        id: ColumnId(0),
-    };
     let map = CqlType::parse_native("map<int, text>").expect("a map type");
     let mut columns = vec![
-        column("k", CqlType::Blob, ColumnKind::PartitionKey),
-        column("c", CqlType::Decimal, ColumnKind::Clustering),
-        column("s", CqlType::Text, ColumnKind::Static),
-        column("a", CqlType::Int, ColumnKind::Regular),
-        column("m", map, ColumnKind::Regular),
+        Column::new("k", CqlType::Blob, ColumnKind::PartitionKey),
+        Column::new("c", CqlType::Decimal, ColumnKind::Clustering),
+        Column::new("s", CqlType::Text, ColumnKind::Static),
+        Column::new("a", CqlType::Int, ColumnKind::Regular),
+        Column::new("m", map, ColumnKind::Regular),
     ];
     if flat {
         columns.retain(|c| !matches!(c.kind, ColumnKind::Clustering | ColumnKind::Static));

@@ -47,6 +47,20 @@ pub struct Column {
     pub id: ColumnId,
 }
 
+impl Column {
+    /// The first or only component of its key, ascending; [`Table::new`] gives it its id.
+    pub fn new(name: &str, cql_type: CqlType, kind: ColumnKind) -> Self {
+        Self {
+            name: name.to_owned(),
+            cql_type,
+            kind,
+            position: 0,
+            descending: false,
+            id: ColumnId(0),
+        }
+    }
+}
+
 /// A column that was dropped: cells older than `dropped_at_us` in imported files are not its successor's.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct DroppedColumn {

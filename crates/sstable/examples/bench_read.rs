@@ -5,25 +5,17 @@ use std::sync::Arc;
 
 use mutation::row::Shared;
 use mutation::{ClusteringSlice, Liveness, PartitionBlock, RowBuilder, Tombstone};
-use schema::{Column, ColumnId, ColumnKind, Table, TableId, TableOptions, push_component};
+use schema::{Column, ColumnKind, Table, TableId, TableOptions, push_component};
 use sstable::{ChunkCache, EncodingBase, ReadLimits, Reader, Writer, WriterOptions};
 use types::CqlType;
 use types::token::token_of;
 
 fn table() -> Table {
-    let column = |name: &str, cql_type, kind| Column {
-        name: name.to_owned(),
-        cql_type,
-        kind,
-        position: 0,
-        descending: false,
-        id: ColumnId(0),
-    };
     let mut columns = vec![
-        column("k", CqlType::BigInt, ColumnKind::PartitionKey),
-        column("c", CqlType::Int, ColumnKind::Clustering),
+        Column::new("k", CqlType::BigInt, ColumnKind::PartitionKey),
+        Column::new("c", CqlType::Int, ColumnKind::Clustering),
     ];
-    columns.extend((0..5).map(|i| column(&format!("v{i}"), CqlType::Blob, ColumnKind::Regular)));
+    columns.extend((0..5).map(|i| Column::new(&format!("v{i}"), CqlType::Blob, ColumnKind::Regular)));
     Table::new(
         "ks",
         "bench",

@@ -37,7 +37,7 @@ use replica::{NotedBatches, Shard, ShardOptions};
 use rpc::{Limits, Rpc};
 use runtime::ShardId;
 use runtime::sim::{CrashKind, NodeId, Simulation};
-use schema::{Column, ColumnId, ColumnKind, Table, TableId, TableOptions};
+use schema::{Column, ColumnKind, Table, TableId, TableOptions};
 use topology::{Consistency, HostId, Location, Node, NodeState, Replication, Topology, TopologyCommand};
 use types::token::token_of;
 use types::{CqlType, Token};
@@ -141,18 +141,10 @@ pub fn counters() -> Arc<Table> {
 }
 
 fn table_of(name: &str, id: u128, value: CqlType) -> Arc<Table> {
-    let column = |name: &str, cql_type, kind| Column {
-        name: name.to_owned(),
-        cql_type,
-        kind,
-        position: 0,
-        descending: false,
-        id: ColumnId(0),
-    };
     let columns = vec![
-        column("k", CqlType::Blob, ColumnKind::PartitionKey),
-        column("c", CqlType::Int, ColumnKind::Clustering),
-        column("v", value, ColumnKind::Regular),
+        Column::new("k", CqlType::Blob, ColumnKind::PartitionKey),
+        Column::new("c", CqlType::Int, ColumnKind::Clustering),
+        Column::new("v", value, ColumnKind::Regular),
     ];
     let id = TableId(Uuid::from_u128(id));
     Arc::new(Table::new("sea", name, id, columns, TableOptions::default()))

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use mutation::row::Shared;
 use mutation::{Bound, Cell, Liveness, PartitionBlock, RangeTombstone, RowBuilder, Tombstone};
-use schema::{Column, ColumnId, ColumnKind, Table, TableId, TableOptions, push_component};
+use schema::{Column, ColumnKind, Table, TableId, TableOptions, push_component};
 use types::token::token_of;
 use types::{CqlType, UdtType};
 
@@ -36,12 +36,9 @@ impl Drop for TempDir {
 
 pub fn column(name: &str, cql_type: CqlType, kind: ColumnKind, position: u16, descending: bool) -> Column {
     Column {
-        name: name.to_owned(),
-        cql_type,
-        kind,
         position,
         descending,
-        id: ColumnId(0),
+        ..Column::new(name, cql_type, kind)
     }
 }
 
