@@ -255,9 +255,7 @@ impl Coordinator {
             match result {
                 Ok(()) => stored += 1,
                 Err(TargetError::Silent) => continue,
-                Err(TargetError::Stale(reason) | TargetError::Refused(reason) | TargetError::Failed(reason)) => {
-                    refusals.push(format!("{}: {reason}", Self::names(view, std::iter::once(holder))));
-                }
+                Err(error) => refusals.push(error.about(&Self::names(view, std::iter::once(holder)))),
             }
             silent.retain(|other| *other != holder);
         }

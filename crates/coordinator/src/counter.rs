@@ -165,7 +165,8 @@ impl Coordinator {
                 }
                 // It certainly did nothing.
                 TargetError::Stale(reason) => (refused, is_stale) = (format!("{name}: {reason}"), true),
-                TargetError::Refused(reason) => refused = format!("{name}: {reason}"),
+                TargetError::Overloaded(reason) | TargetError::Refused(reason) => refused = format!("{name}: {reason}"),
+                TargetError::Rejected(reason) => return Err(CoordinatorError::Rejected(format!("{name}: {reason}"))),
             }
         }
         if is_stale && self.newer_view(view, deadline).await.is_some() {
@@ -218,7 +219,7 @@ impl Coordinator {
         for (token, bytes) in &additions {
             match self.add_here(*token, bytes, deadline, is_foreign).await {
                 Ok(mutation) => added.push((*token, mutation)),
-                Err(error) if added.is_empty() && !matches!(error, ReplicaError::Log(_)) => return Err(error),
+                Err(error) if added.is_empty() && error.did_nothing() => return Err(error),
                 // It, or what came before it, may be there: who asked may not be told that nothing happened, and the others learn of it.
                 Err(error) => {
                     outcome = Err(self.failed_here(level, &error));
@@ -247,7 +248,7 @@ impl Coordinator {
                 missing: "replicas that went down meanwhile".to_owned(),
             },
             // That says that nothing was done.
-            CoordinatorError::Overloaded(reason) => failure(
+            CoordinatorError::Overloaded(reason) | CoordinatorError::Rejected(reason) => failure(
                 level,
                 Vec::new(),
                 format!("added by its leader; of those to be told of it: {reason}"),
@@ -296,7 +297,7 @@ fn joined(results: Vec<Result<(), CoordinatorError>>, level: Consistency) -> Res
     let did_nothing = |r: &Result<(), CoordinatorError>| {
         matches!(
             r,
-            Err(CoordinatorError::Unavailable(_) | CoordinatorError::Overloaded(_))
+            Err(CoordinatorError::Unavailable(_) | CoordinatorError::Overloaded(_) | CoordinatorError::Rejected(_))
         )
     };
     let is_whole = results.iter().all(Result::is_ok) || results.iter().all(did_nothing);

@@ -105,6 +105,8 @@ pub enum CoordinatorError {
     },
     /// Replicas have no room; nothing was written.
     Overloaded(String),
+    /// No replica will ever take this; nothing was written.
+    Rejected(String),
     /// A part of this node is missing or broken.
     Internal(String),
 }
@@ -167,7 +169,7 @@ impl fmt::Display for CoordinatorError {
                     admission.limit
                 )
             }
-            Self::Overloaded(reason) | Self::Internal(reason) => f.write_str(reason),
+            Self::Overloaded(reason) | Self::Rejected(reason) | Self::Internal(reason) => f.write_str(reason),
         }
     }
 }

@@ -18,7 +18,7 @@ use topology::{HostId, NodeState, Replica, WriteTargets};
 use types::token::token_of;
 
 use crate::message::Addressed;
-use crate::{ClusterView, Coordinator, TargetError, spawn};
+use crate::{ClusterView, Coordinator, spawn};
 
 /// How often a shard looks for hints that can be handed over, besides when a node comes up.
 const HANDOFF_PERIOD: Duration = Duration::from_secs(5);
@@ -142,12 +142,7 @@ impl Coordinator {
                 return Err(format!("{} is down", name()));
             }
             let written = self.mutate(&view, replica, Rc::new(share), false).await;
-            written.map_err(|e| match e {
-                TargetError::Silent => format!("{} did not answer", name()),
-                TargetError::Stale(reason) | TargetError::Refused(reason) | TargetError::Failed(reason) => {
-                    format!("{}: {reason}", name())
-                }
-            })?;
+            written.map_err(|e| e.about(&name()))?;
         }
         Ok(())
     }

@@ -50,6 +50,7 @@ use replica::Shard;
 use rpc::{Handler, Later, RemoteError, RemoteErrorKind, Reply, Request, Rpc, RpcError};
 use runtime::{Notify, ShardId};
 use schema::TableId;
+use stdx::planted::{self, Bug};
 use topology::{Consistency, Liveness, NodeNumber, Replica, Requirement};
 
 pub use self::paxos::{CasRead, CasRequest, Decision, Found, serial_read_level};
@@ -108,9 +109,13 @@ pub enum TargetError {
     Silent,
     /// It takes no requests of the version of the cluster that this one was routed by, and did nothing.
     Stale(String),
-    /// It refused, or could not be reached, and did nothing.
+    /// It has no room, and did nothing.
+    Overloaded(String),
+    /// It will never do this, whoever asks again, and did nothing.
+    Rejected(String),
+    /// It cannot do it now, or could not be reached, and did nothing.
     Refused(String),
-    /// It tried and failed; it may have done it.
+    /// It tried and failed, or its answer was lost; it may have done it.
     Failed(String),
 }
 
@@ -118,15 +123,19 @@ impl From<RpcError> for TargetError {
     fn from(error: RpcError) -> Self {
         match error {
             RpcError::Timeout { .. } | RpcError::Disconnected { may_have_run: true } => Self::Silent,
-            RpcError::Remote(RemoteError {
-                kind: RemoteErrorKind::Failed,
-                message,
-            }) => Self::Failed(message),
-            RpcError::Remote(RemoteError {
-                kind: RemoteErrorKind::Stale,
-                message,
-            }) => Self::Stale(message),
-            other => Self::Refused(other.to_string()),
+            RpcError::Remote(RemoteError { kind, message }) => match kind {
+                RemoteErrorKind::AnswerLost if planted::is_planted(Bug::LostAnswer) => Self::Refused(message),
+                RemoteErrorKind::Failed | RemoteErrorKind::AnswerLost => Self::Failed(message),
+                RemoteErrorKind::Stale => Self::Stale(message),
+                RemoteErrorKind::Overloaded => Self::Overloaded(message),
+                RemoteErrorKind::Rejected => Self::Rejected(message),
+                RemoteErrorKind::Expired | RemoteErrorKind::UnknownVerb | RemoteErrorKind::Refused => {
+                    Self::Refused(message)
+                }
+            },
+            RpcError::Overloaded => Self::Overloaded(error.to_string()),
+            RpcError::TooLarge { .. } => Self::Rejected(error.to_string()),
+            RpcError::Disconnected { may_have_run: false } | RpcError::Refused(_) => Self::Refused(error.to_string()),
         }
     }
 }
@@ -134,13 +143,37 @@ impl From<RpcError> for TargetError {
 impl From<ReplicaError> for TargetError {
     fn from(error: ReplicaError) -> Self {
         match error {
-            ReplicaError::Log(_) | ReplicaError::Read(_) => Self::Failed(error.to_string()),
-            other => Self::Refused(other.to_string()),
+            ReplicaError::Log(_) | ReplicaError::Read(_) | ReplicaError::Partial(_) => Self::Failed(error.to_string()),
+            ReplicaError::Overloaded(_) => Self::Overloaded(error.to_string()),
+            ReplicaError::TooLarge(_) | ReplicaError::Malformed(_) => Self::Rejected(error.to_string()),
+            ReplicaError::UnknownTable(_) | ReplicaError::NotHere(_) => Self::Refused(error.to_string()),
         }
     }
 }
 
 impl TargetError {
+    /// Why, in words; None when nothing was heard.
+    #[must_use]
+    pub fn reason(&self) -> Option<&str> {
+        match self {
+            Self::Silent => None,
+            Self::Stale(reason)
+            | Self::Overloaded(reason)
+            | Self::Rejected(reason)
+            | Self::Refused(reason)
+            | Self::Failed(reason) => Some(reason),
+        }
+    }
+
+    /// The same as a sentence about the replica of this name.
+    #[must_use]
+    pub fn about(&self, name: &str) -> String {
+        match self.reason() {
+            Some(reason) => format!("{name}: {reason}"),
+            None => format!("{name} did not answer"),
+        }
+    }
+
     /// The code of the protocol's failure map: 0 is "unknown".
     fn code(&self) -> u16 {
         0
@@ -444,7 +477,9 @@ impl ReplicaHandler {
 fn remote(error: ReplicaError) -> RemoteError {
     let kind = match error {
         ReplicaError::Overloaded(_) => RemoteErrorKind::Overloaded,
-        _ => RemoteErrorKind::Failed,
+        ReplicaError::TooLarge(_) | ReplicaError::Malformed(_) => RemoteErrorKind::Rejected,
+        ReplicaError::UnknownTable(_) | ReplicaError::NotHere(_) => RemoteErrorKind::Refused,
+        ReplicaError::Log(_) | ReplicaError::Read(_) | ReplicaError::Partial(_) => RemoteErrorKind::Failed,
     };
     RemoteError {
         kind,

@@ -495,9 +495,9 @@ impl<'r> Attempt<'r> {
                     self.last_tally = tally(&acks);
                     return Err(Short::Stale(reason));
                 }
-                Err(TargetError::Refused(reason) | TargetError::Failed(reason)) => {
+                Err(error) => {
                     let name = Coordinator::names(&self.group.view, std::iter::once(replica));
-                    reasons.push(format!("{name}: {reason}"));
+                    reasons.push(error.about(&name));
                 }
             }
             acks.fail(datacenter);
@@ -570,9 +570,9 @@ impl<'r> Attempt<'r> {
                 Some((_, Ok(_))) => {}
                 Some((_, Err(TargetError::Silent))) | None => return Err(Short::Silent),
                 Some((_, Err(TargetError::Stale(reason)))) => return Err(Short::Stale(reason)),
-                Some((replica, Err(TargetError::Refused(reason) | TargetError::Failed(reason)))) => {
+                Some((replica, Err(error))) => {
                     let name = Coordinator::names(&self.group.view, std::iter::once(replica));
-                    return Err(Short::Failed(format!("{name}: {reason}")));
+                    return Err(Short::Failed(error.about(&name)));
                 }
             }
         }

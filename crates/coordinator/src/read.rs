@@ -699,12 +699,7 @@ impl ReplicatedRead {
             .clone()
             .map(|(replica, e)| {
                 let name = Coordinator::names(&self.view, std::iter::once(*replica));
-                match e {
-                    TargetError::Stale(reason) | TargetError::Refused(reason) | TargetError::Failed(reason) => {
-                        format!("{name}: {reason}")
-                    }
-                    TargetError::Silent => name,
-                }
+                e.about(&name)
             })
             .collect();
         CoordinatorError::ReadFailure {

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use commitlog::LogError;
 use mutation::{Bound, ClusteringSlice, Mutation, PartitionBlock};
 use replica::{
     BlockLimits, PartitionRead, PartitionReader, ReadError, ScanReader, Shard, TableStore, TokenRange, WriteError,
@@ -28,12 +29,23 @@ pub enum ReplicaError {
     NotHere(Token),
     /// The request is not what a coordinator sends.
     Malformed(String),
+    /// The write is larger than the log takes; nothing was done, and nothing ever will be.
+    TooLarge(String),
     /// There is no room; nothing was done.
     Overloaded(String),
+    /// Some of the request's mutations were written and others were not.
+    Partial(String),
     /// The log did not take the write: it may come back or not.
     Log(String),
     /// The data could not be read.
     Read(String),
+}
+
+impl ReplicaError {
+    /// Whether nothing of the request was done.
+    pub(crate) fn did_nothing(&self) -> bool {
+        !matches!(self, Self::Log(_) | Self::Partial(_))
+    }
 }
 
 impl std::fmt::Display for ReplicaError {
@@ -46,7 +58,9 @@ impl std::fmt::Display for ReplicaError {
             ),
             Self::NotHere(token) => write!(f, "token {} is not of this shard", token.0),
             Self::Malformed(reason) => write!(f, "malformed request: {reason}"),
+            Self::TooLarge(reason) => f.write_str(reason),
             Self::Overloaded(reason) => write!(f, "the shard refuses the write: {reason}. It was not applied"),
+            Self::Partial(reason) => write!(f, "a part of the write was applied, and a part was not: {reason}"),
             Self::Log(reason) => {
                 write!(
                     f,
@@ -76,6 +90,7 @@ impl From<WriteError> for ReplicaError {
     fn from(error: WriteError) -> Self {
         match error {
             WriteError::MemoryFull => Self::Overloaded(error.to_string()),
+            WriteError::Log(e @ LogError::TooLarge { .. }) => Self::TooLarge(e.to_string()),
             WriteError::Log(e) => Self::Log(e.to_string()),
         }
     }
@@ -137,13 +152,20 @@ pub async fn apply(
         } else {
             shard.write(store, *token, mutation)
         };
-        match written {
+        let error = match written {
             Ok(position) => {
                 last = Some(position);
                 left = if in_one { &[] } else { &left[1..] };
+                continue;
             }
-            Err(WriteError::MemoryFull) => shard.room().await?,
-            Err(e) => return Err(e.into()),
+            Err(WriteError::MemoryFull) => shard.room().await.err().map(ReplicaError::from),
+            Err(e) => Some(e.into()),
+        };
+        match error {
+            None => {}
+            Some(error) if last.is_none() => return Err(error),
+            // What was written before has to be answered for.
+            Some(error) => return Err(ReplicaError::Partial(error.to_string())),
         }
     }
     let Some(position) = last else { return Ok(()) };

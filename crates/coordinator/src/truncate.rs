@@ -164,9 +164,7 @@ impl Coordinator {
                     is_lost = true;
                     format!("no answer from {name}; {may_have}")
                 }
-                TargetError::Stale(reason) | TargetError::Refused(reason) | TargetError::Failed(reason) => {
-                    format!("{name}: {reason}")
-                }
+                other => other.about(&name.to_string()),
             };
             failure.get_or_insert(sentence);
             if !is_last {

@@ -60,6 +60,8 @@ struct Write {
     fan: Fan<()>,
     /// A replica takes no requests of this view.
     is_stale: bool,
+    /// Replicas that had no room. They get hints unless the request is answered as not done anywhere.
+    overloaded: SmallVec<[Replica; 2]>,
 }
 
 impl Coordinator {
@@ -117,6 +119,7 @@ impl Coordinator {
             parts,
             fan: Fan::new(),
             is_stale: false,
+            overloaded: SmallVec::new(),
         })
     }
 
@@ -266,7 +269,7 @@ impl Write {
                 }
                 continue;
             };
-            self.missed(replica);
+            self.failed(replica, &error);
             self.is_stale |= matches!(error, TargetError::Stale(_));
             if error == TargetError::Silent {
                 unknown.push(replica);
@@ -277,22 +280,43 @@ impl Write {
             for number in share.into_iter().flat_map(|(_, numbers)| numbers) {
                 let part = &mut self.parts[*number as usize];
                 if part.acks.fail(datacenter) && !part.is_satisfied() {
-                    return Err(write_failure(&self.view, part, &failures, self.level, kind));
+                    let is_known = self.fan.outstanding() == 0 && unknown.is_empty();
+                    let did_nothing = is_known && self.parts.iter().all(|part| part.acks.received() == 0);
+                    let part = &self.parts[*number as usize];
+                    let error = write_failure(&self.view, part, &failures, did_nothing, self.level, kind);
+                    // A counter's leader has made its addition; the others must learn of it.
+                    if kind != WriteKind::Counter && matches!(error, CoordinatorError::Overloaded(_)) {
+                        self.overloaded.clear();
+                    }
+                    return Err(error);
                 }
             }
         }
         Ok(())
     }
 
+    /// A replica did not do its share. It gets a hint, except for what no replica will ever take; for what it had no room for, later.
+    fn failed(&mut self, replica: Replica, error: &TargetError) {
+        match error {
+            TargetError::Rejected(_) => {}
+            TargetError::Overloaded(_) if self.level != Consistency::Any => self.overloaded.push(replica),
+            _ => self.missed(replica),
+        }
+    }
+
     /// Goes on without the request, for the replicas that it did not wait for.
     fn go_on(mut self, deadline: Instant) {
+        for replica in std::mem::take(&mut self.overloaded) {
+            self.missed(replica);
+        }
         if self.fan.outstanding() == 0 {
             return;
         }
         spawn(async move {
             while let Some((replica, result)) = self.fan.next(deadline).await {
-                if result.is_err() {
-                    self.missed(replica);
+                match result {
+                    Ok(_) | Err(TargetError::Rejected(_)) => {}
+                    Err(_) => self.missed(replica),
                 }
             }
             for replica in self.silent() {
@@ -324,25 +348,23 @@ fn write_failure(
     view: &ClusterView,
     part: &Part,
     failures: &[(Replica, TargetError)],
+    did_nothing: bool,
     level: Consistency,
     kind: WriteKind,
 ) -> CoordinatorError {
-    let all_refused = failures.iter().all(|(_, e)| matches!(e, TargetError::Refused(_)));
     let reasons: Vec<String> = failures
         .iter()
-        .map(|(replica, e)| {
-            let name = Coordinator::names(view, std::iter::once(*replica));
-            match e {
-                TargetError::Silent => format!("{name} did not answer"),
-                TargetError::Stale(reason) | TargetError::Refused(reason) | TargetError::Failed(reason) => {
-                    format!("{name}: {reason}")
-                }
-            }
-        })
+        .map(|(replica, e)| e.about(&Coordinator::names(view, std::iter::once(*replica))))
         .collect();
     let reason = reasons.join("; ");
-    if all_refused && part.acks.received() == 0 && reason.contains("refuses the write") {
-        return CoordinatorError::Overloaded(reason);
+    if did_nothing {
+        let all = |is: fn(&TargetError) -> bool| failures.iter().all(|(_, e)| is(e));
+        if all(|e| matches!(e, TargetError::Overloaded(_))) {
+            return CoordinatorError::Overloaded(reason);
+        }
+        if all(|e| matches!(e, TargetError::Rejected(_))) {
+            return CoordinatorError::Rejected(reason);
+        }
     }
     CoordinatorError::WriteFailure {
         tally: tally(part, level),

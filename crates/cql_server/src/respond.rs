@@ -195,6 +195,7 @@ impl Reply {
                 rejected_by_coordinator: *by_coordinator,
             },
             CoordinatorError::Overloaded(_) => ErrorBody::Overloaded,
+            CoordinatorError::Rejected(_) => ErrorBody::Invalid,
             CoordinatorError::Internal(_) => ErrorBody::Server,
         };
         write_error(out, self.version, self.stream, &self.extras(), message, &body);

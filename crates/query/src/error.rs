@@ -92,6 +92,7 @@ impl QueryError {
     pub(crate) fn of_replicas(error: CoordinatorError) -> Self {
         match error {
             CoordinatorError::Overloaded(reason) => Self::Overloaded(reason),
+            CoordinatorError::Rejected(reason) => Self::Invalid(reason),
             CoordinatorError::Internal(reason) => Self::Server(reason),
             other => Self::Replicas(other),
         }

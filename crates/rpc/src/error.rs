@@ -39,7 +39,7 @@ impl RpcError {
         match self {
             Self::Overloaded | Self::Refused(_) | Self::TooLarge { .. } => false,
             Self::Timeout { may_have_run } | Self::Disconnected { may_have_run } => *may_have_run,
-            Self::Remote(error) => matches!(error.kind, RemoteErrorKind::Failed | RemoteErrorKind::Overloaded),
+            Self::Remote(error) => error.kind.may_have_run(),
         }
     }
 }
@@ -80,12 +80,31 @@ pub enum RemoteErrorKind {
     Failed = 1,
     /// The deadline passed before the request ran.
     Expired = 2,
-    /// The request ran, and its answer found no room.
-    Overloaded = 3,
+    /// The request ran, and the connection has no room for its answer.
+    AnswerLost = 3,
     /// The handler does not know the verb.
     UnknownVerb = 4,
     /// The caller acts on a state of the cluster that is not the present one any more; nothing was done.
     Stale = 5,
+    /// The handler has no room for the request; nothing was done, and a later attempt may succeed.
+    Overloaded = 6,
+    /// The handler will never accept this request; nothing was done.
+    Rejected = 7,
+    /// The handler cannot do this now; nothing was done.
+    Refused = 8,
+}
+
+impl RemoteErrorKind {
+    /// Whether the peer may have run the request.
+    #[must_use]
+    pub fn may_have_run(self) -> bool {
+        match self {
+            Self::Failed | Self::AnswerLost => true,
+            Self::Expired | Self::UnknownVerb | Self::Stale | Self::Overloaded | Self::Rejected | Self::Refused => {
+                false
+            }
+        }
+    }
 }
 
 /// An error that a peer answers with.
@@ -130,9 +149,12 @@ impl RemoteError {
         Self {
             kind: match kind {
                 2 => RemoteErrorKind::Expired,
-                3 => RemoteErrorKind::Overloaded,
+                3 => RemoteErrorKind::AnswerLost,
                 4 => RemoteErrorKind::UnknownVerb,
                 5 => RemoteErrorKind::Stale,
+                6 => RemoteErrorKind::Overloaded,
+                7 => RemoteErrorKind::Rejected,
+                8 => RemoteErrorKind::Refused,
                 _ => RemoteErrorKind::Failed,
             },
             message: String::from_utf8_lossy(message).into_owned(),

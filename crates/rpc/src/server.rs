@@ -519,7 +519,7 @@ fn send_answer(rpc: &Rpc, served: &Served, id: u64, answer: Result<Vec<u8>, Remo
     if waiting > 0 && waiting + body.len() > limits.answer_bytes_max {
         served.answer_error(
             id,
-            RemoteErrorKind::Overloaded,
+            RemoteErrorKind::AnswerLost,
             "the request ran, but too many bytes of answers wait to be read",
         );
         return;

@@ -24,11 +24,13 @@ pub enum Bug {
     UnsyncedMetadata,
     /// A request that must not be repeated is handled each time that it comes.
     RepeatedRequest,
+    /// A request whose answer was lost counts as not done, so an addition is asked of another leader.
+    LostAnswer,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::SkippedQuorum,
         Self::IgnoredDigest,
         Self::UnsyncedPromise,
@@ -38,6 +40,7 @@ impl Bug {
         Self::BatchWithoutNote,
         Self::UnsyncedMetadata,
         Self::RepeatedRequest,
+        Self::LostAnswer,
     ];
 }
 

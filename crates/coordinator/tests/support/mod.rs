@@ -59,6 +59,8 @@ pub struct Shape {
     pub sync: SyncMode,
     /// Whether nodes keep hints.
     pub hints: bool,
+    /// What may wait on nodes' connections.
+    pub limits: Limits,
 }
 
 impl Default for Shape {
@@ -69,6 +71,10 @@ impl Default for Shape {
             replication: Replication::Simple { factor: 3 },
             sync: SyncMode::Periodic(SECOND),
             hints: false,
+            limits: Limits {
+                ping_interval: SECOND,
+                ..Limits::default()
+            },
         }
     }
 }
@@ -728,10 +734,7 @@ async fn live(
         .await
         .expect("the log can be replayed");
     let mut config = rpc::Config::new("sea", host.0);
-    config.limits = Limits {
-        ping_interval: SECOND,
-        ..Limits::default()
-    };
+    config.limits = shape.limits.clone();
     let me = view.topology.node(host).expect("the node is a member");
     config.listen = Some(me.internode);
     let rpc = Rpc::start(config, Rc::new(ReplicaHandler::new(shard.clone()))).expect("the port is free");

@@ -20,7 +20,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use coordinator::{ClusterView, Spread, TargetError};
+use coordinator::{ClusterView, Spread};
 use runtime::{Instant, Notify, Semaphore, ShardId};
 use topology::{Consistency, Replica};
 use types::Token;
@@ -318,10 +318,7 @@ impl Engine {
                 .spread_failure(&work.view, work.level, work.block_for, replica, reason);
             QueryError::of_replicas(error)
         };
-        let body = answer.map_err(|error| match error {
-            TargetError::Silent => silent(),
-            TargetError::Stale(reason) | TargetError::Refused(reason) | TargetError::Failed(reason) => failed(&reason),
-        })?;
+        let body = answer.map_err(|error| error.reason().map_or_else(silent, failed))?;
         decode_answer(&body, &select.selection, count).map_err(|_| failed("a malformed part of an aggregate"))?
     }
 }

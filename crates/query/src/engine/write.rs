@@ -78,6 +78,8 @@ fn replica_failure(e: ReplicaError) -> QueryError {
     match e {
         ReplicaError::UnknownTable(_) => QueryError::invalid("unconfigured table: it was dropped meanwhile"),
         ReplicaError::Overloaded(_) => QueryError::Overloaded(e.to_string()),
+        ReplicaError::TooLarge(reason) => QueryError::invalid(reason),
+        ReplicaError::Partial(_) => QueryError::WriteFailure(e.to_string()),
         ReplicaError::Log(reason) => QueryError::WriteFailure(format!(
             "The write failed in the commitlog: {reason}. It may or may not be applied."
         )),
