@@ -370,6 +370,11 @@ impl Commitlog {
         self.appended.get()
     }
 
+    /// Position behind the last record that the kernel has.
+    pub fn written(&self) -> ReplayPosition {
+        self.written.get()
+    }
+
     /// A position behind everything that is in the log, that of earlier runs included.
     pub fn end(&self) -> ReplayPosition {
         match self.appended.get() {
@@ -379,6 +384,12 @@ impl Commitlog {
             },
             p => p,
         }
+    }
+
+    /// Whether everything up to `position` is durable.
+    #[inline]
+    pub fn is_synced(&self, position: ReplayPosition) -> bool {
+        position <= self.synced.get()
     }
 
     /// Waits until everything up to `position` that was written is durable; the waiters share the syncs.

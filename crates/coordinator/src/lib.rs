@@ -53,12 +53,12 @@ use schema::TableId;
 use stdx::planted::{self, Bug};
 use topology::{Consistency, Liveness, NodeNumber, Replica, Requirement};
 
-pub use self::paxos::{CasRead, CasRequest, Decision, Found, serial_read_level};
+pub use self::paxos::{CasRead, CasRequest, Decision, Found, SERIAL_BYTES_MAX};
 pub use error::{CoordinatorError, Tally, WriteKind};
 pub use message::{
     Addressed, Answer, Extent, Malformed, ReadCommand, Verb, decode_mutations, difference, encode_mutations, pack_block,
 };
-pub use paxos_replica::{forget_paxos_states, paxos_state_id, paxos_state_of};
+pub use paxos_replica::{forget_paxos_states, paxos_state_of};
 pub use rate::{Admission, Operation};
 pub use read::{ReplicatedRead, Stretch};
 pub use spread::{Share, Spread};

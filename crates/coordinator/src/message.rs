@@ -282,7 +282,8 @@ impl ReadCommand {
 
 impl Extent {
     /// What is left of it behind a block. None: nothing.
-    pub(crate) fn behind(self, last: &PartitionBlock, order: &ClusteringOrder) -> Option<Self> {
+    #[must_use]
+    pub fn behind(self, last: &PartitionBlock, order: &ClusteringOrder) -> Option<Self> {
         match self {
             Self::Partition {
                 key,

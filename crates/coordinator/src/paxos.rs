@@ -18,11 +18,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mutation::PartitionBlock;
+use mutation::compact::LiveRow;
+use mutation::{PartitionBlock, RangeTombstoneList, RowView};
 use paxos::{Ballot, Leader, Proposal, Round, Step};
+use replica::proposal_life;
 use runtime::Instant;
 use schema::Table;
 use smallvec::SmallVec;
+use stdx::planted::{self, Bug};
 use topology::{Acks, Consistency, ReadTargets, Replica, ReplicaCounts, Requirement, WriteTargets};
 use types::Token;
 use types::token::token_of;
@@ -43,6 +46,8 @@ const BACKOFF_ROUNDS_MAX: u32 = 8;
 const PATIENCE: u32 = 4;
 const PATIENCE_MIN: Duration = Duration::from_millis(2);
 const PATIENCE_MAX: Duration = Duration::from_millis(500);
+/// How much a serial read holds in memory until it is known to be of one moment: as much as a page of results may have.
+pub const SERIAL_BYTES_MAX: usize = 1 << 20;
 
 /// What a conditional statement reads before it decides.
 #[derive(Clone, Debug)]
@@ -171,30 +176,54 @@ impl Coordinator {
         result
     }
 
-    /// Waits until every conditional statement that was decided before is learned by a quorum, and none that was overtaken can be any
-    /// more; a read at the level of [`serial_read_level`] that begins then sees all of them.
+    /// A read of one partition at SERIAL or LOCAL_SERIAL. It sees every conditional statement that was decided before, none that was overtaken, and all
+    /// of one moment, up to `rows` living rows and [`SERIAL_BYTES_MAX`]; what is behind that is another read.
+    ///
+    /// It is a conditional statement that decides to write nothing: a quorum promises its ballot and sends what it has; what they answer at
+    /// several moments counts only if a quorum confirms the ballot afterwards.
     ///
     /// # Errors
     /// When too few replicas live or answer in time.
-    pub async fn before_serial_read(
+    pub async fn serial_read(
         self: &Rc<Self>,
         table: &Arc<Table>,
-        key: &[u8],
+        read: CasRead,
+        rows: usize,
         serial: Consistency,
+        now: u32,
         deadline: Instant,
-    ) -> Result<(), CoordinatorError> {
+    ) -> Result<Found, CoordinatorError> {
+        let Extent::Partition { key, .. } = &read.extent else {
+            return Err(CoordinatorError::Internal(
+                "a serial read is of one partition".to_owned(),
+            ));
+        };
         let request = CasRequest {
             table: Arc::clone(table),
-            key: key.to_vec(),
-            reads: Vec::new(),
-            now: 0,
+            key: key.clone(),
+            reads: vec![read],
+            now,
             serial,
             commit: Consistency::Any,
             deadline,
             contention_deadline: runtime::now() + self.timeouts().cas_contention,
         };
-        let done = self.cas(&request, &mut |_, _| Decision::Keep).await;
-        done.map(drop).map_err(|error| match error {
+        let mut result = Found {
+            blocks: Vec::new(),
+            is_all: true,
+        };
+        let mut decide = |found: &mut [Found], _| {
+            let has_rows: usize = found[0].blocks.iter().map(|block| live_rows(table, block, now)).sum();
+            let has_bytes: usize = found[0].blocks.iter().map(PartitionBlock::size).sum();
+            if !found[0].is_all && has_rows < rows && has_bytes < SERIAL_BYTES_MAX {
+                return Decision::ReadOn(0);
+            }
+            result.is_all = found[0].is_all;
+            result.blocks = std::mem::take(&mut found[0].blocks);
+            Decision::Keep
+        };
+        let done = self.cas(&request, &mut decide).await;
+        done.map_err(|error| match error {
             CoordinatorError::CasTimeout { tally, .. } | CoordinatorError::CasUnknown { tally, .. } => {
                 CoordinatorError::ReadTimeout {
                     tally,
@@ -203,29 +232,8 @@ impl Coordinator {
                 }
             }
             other => other,
-        })
-    }
-
-    /// A read at SERIAL or LOCAL_SERIAL: [`Coordinator::before_serial_read`], then a read of a quorum.
-    ///
-    /// # Errors
-    /// When too few replicas live or answer in time.
-    pub async fn serial_read(
-        self: &Rc<Self>,
-        table: &Arc<Table>,
-        read: CasRead,
-        serial: Consistency,
-        now: u32,
-        deadline: Instant,
-    ) -> Result<ReplicatedRead, CoordinatorError> {
-        let Extent::Partition { key, .. } = &read.extent else {
-            return Err(CoordinatorError::Internal(
-                "a serial read is of one partition".to_owned(),
-            ));
-        };
-        self.before_serial_read(table, key, serial, deadline).await?;
-        let (view, level) = (self.view(), serial_read_level(serial));
-        ReplicatedRead::new(self, &view, table, level, read.extent, now, read.stretch)
+        })?;
+        Ok(result)
     }
 
     fn group(&self, request: &CasRequest) -> Result<Group, CoordinatorError> {
@@ -278,9 +286,19 @@ impl Coordinator {
     }
 }
 
-/// The level at which a serial read reads: a quorum of those that its level is about.
-#[must_use]
-pub fn serial_read_level(serial: Consistency) -> Consistency {
+fn live_rows(table: &Table, block: &PartitionBlock, now: u32) -> usize {
+    let ranges = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
+    let is_live = |(clustering, row): &(&[u8], RowView<'_>)| {
+        let deletion = block
+            .tombstone
+            .merge(ranges.covering(&table.clustering_order, clustering));
+        LiveRow::new(*row, &table.layout, deletion, now).is_live()
+    };
+    block.rows().filter(is_live).count()
+}
+
+/// The level of a quorum of those that a serial level is about.
+fn serial_read_level(serial: Consistency) -> Consistency {
     match serial {
         Consistency::LocalSerial => Consistency::LocalQuorum,
         _ => Consistency::Quorum,
@@ -300,7 +318,7 @@ impl<'r> Attempt<'r> {
         Self {
             coordinator,
             request,
-            leader: Leader::default(),
+            leader: Leader::new(runtime::wall_clock_us() - i64::from(proposal_life(&request.table)) * 1_000_000),
             contentions: 0,
             shorts: 0,
             began: runtime::now(),
@@ -323,7 +341,7 @@ impl<'r> Attempt<'r> {
             }
             let ballot = self.ballot();
             self.began = runtime::now();
-            let Prepared { mut round, found } = match self.prepare(ballot).await {
+            let Prepared { mut round, mut found } = match self.prepare(ballot).await {
                 Ok(prepared) => prepared,
                 Err(short) => {
                     self.again(short).await?;
@@ -342,6 +360,10 @@ impl<'r> Attempt<'r> {
                 missing
                     .iter()
                     .for_each(|replica| round.learned(*replica, proposal.ballot));
+                // What they sent with their promises lacks it.
+                if !planted::is_planted(Bug::UnsyncedNote) {
+                    found = None;
+                }
             };
             let (proposal, is_own) = match step {
                 // They could not be taught.
@@ -555,6 +577,9 @@ impl<'r> Attempt<'r> {
         };
         self.quorum(|number| Phase::Prepare(ballot, commands(number)), take)
             .await?;
+        if !digests_agree {
+            self.coordinator.count(|m| m.digest_mismatches += 1);
+        }
         let found = data.filter(|answers| digests_agree && answers.len() == request.reads.len());
         Ok(Prepared { round, found })
     }
@@ -585,6 +610,9 @@ impl<'r> Attempt<'r> {
 
     /// Whether a quorum still promises this ballot: nothing was chosen after it so far, so what was read at several moments is of one.
     async fn confirm(&mut self, ballot: Ballot) -> Result<(), Short> {
+        if planted::is_planted(Bug::NoConfirm) {
+            return Ok(());
+        }
         self.quorum(|_| Phase::Prepare(ballot, Vec::new()), |_, _| {}).await
     }
 
@@ -599,9 +627,6 @@ impl<'r> Attempt<'r> {
         let mut all: Vec<Found> = Vec::with_capacity(self.request.reads.len());
         let differ = found.is_none();
         let answers = found.unwrap_or_else(|| self.request.reads.iter().map(|_| Answer::default()).collect());
-        if differ && !self.request.reads.is_empty() {
-            self.coordinator.count(|m| m.digest_mismatches += 1);
-        }
         for (read, answer) in self.request.reads.iter().zip(answers) {
             let order = &self.request.table.clustering_order;
             let left = match answer.blocks.last() {

@@ -8,8 +8,9 @@
 //! - One request at a time looks at a partition's state and changes it, first come, first served.
 //! - Promises and acceptances are synced before they are answered, in whatever mode the log is; that may be after the next request
 //!   has its turn, whose own sync then covers them.
-//! - That a proposal was learned is noted after its mutation in the same log, so the note is never durable without it, nor is a promise that tells
-//!   of it. The note itself need not be durable: without it the proposal is finished once more, which changes nothing.
+//! - That a proposal was learned is noted in the row only when its mutation is durable: a power loss may keep a later record of the log and lose an
+//!   earlier one. For the same reason the row keeps a proposal, with its value, until its mutation is durable. The note itself
+//!   need not be durable: without it the proposal is finished once more, which changes nothing.
 //! - Each change of the row has a write timestamp above those before it, those of expired cells included.
 //! - When a table's data is forgotten, so is everything proposed for it; what was promised is not.
 //!
@@ -24,17 +25,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use commitlog::{Commitlog, LogError, ReplayPosition};
 use mutation::row::Shared;
 use mutation::{Column as StoredColumn, Mutation, MutationBuilder, RowBuilder, Tombstone};
 use paxos::{Ballot, Promise, Proposal, State};
-use replica::{BlockLimits, ScanReader, Shard, TableStore, WriteError};
+use replica::{BlockLimits, ScanReader, Shard, TableStore, WriteError, paxos_state_id, proposal_life};
 use runtime::{Permit, Semaphore};
 use schema::{Column, ColumnKind, Table, TableId, TableOptions};
 use stdx::bytes::Reader;
 use stdx::planted::{self, Bug};
 use types::token::token_of;
 use types::{CqlType, Token};
-use uuid::Uuid;
 
 use crate::message::{Answer, ReadCommand};
 use crate::paxos_message::{PaxosAnswer, PaxosRequest, Phase};
@@ -45,8 +46,6 @@ use crate::spawn;
 const STATES_MAX: usize = 16_384;
 /// How long a note stays in memory alone. A crash costs the partitions of the notes that are lost one more round each.
 const NOTES_INTERVAL: Duration = Duration::from_secs(60);
-/// The least time that a state is kept, seconds.
-const TTL_MIN: u32 = 3 * 60 * 60;
 
 /// How much of the states is looked through at once to forget a table's.
 const FORGET_ROWS: usize = 1000;
@@ -60,15 +59,6 @@ const WHOLE_BYTES_MAX: usize = 2_048;
 const COMMITTED: usize = 0;
 const PROMISED: usize = 1;
 const PROPOSAL: usize = 2;
-
-/// The identity of the table in which acceptors keep what they know of conditional statements on a table.
-#[must_use]
-pub fn paxos_state_id(of: TableId) -> TableId {
-    // "ceto paxos state", read as a number: what it is mixed with is random.
-    TableId(Uuid::from_u128(
-        of.0.as_u128() ^ 0x6365_746f_2070_6178_6f73_2073_7461_7465,
-    ))
-}
 
 /// Where acceptors keep what they know of conditional statements on a table: `partition key -> committed, promised, proposal`. A node that
 /// has the table has this too, in the same tablets, and opens it before it replays its log.
@@ -130,11 +120,73 @@ struct Known {
     stored: Summary,
     /// The write timestamp of the row's last change.
     changed_at: i64,
+    /// Where the log has the mutation that was learned last, until it is known to be durable.
+    learned_at: Option<ReplayPosition>,
+    /// The ballot of a proposal whose value can be dropped as soon as its mutation is durable.
+    prunable: Option<Ballot>,
 }
 
 impl Known {
     fn has_notes(&self) -> bool {
         Summary::of(&self.state) != self.stored
+    }
+
+    /// Whether the mutation that was learned last is durable.
+    fn is_durable(&mut self, log: &Commitlog) -> bool {
+        if planted::is_planted(Bug::UnsyncedNote) || self.learned_at.is_some_and(|at| log.is_synced(at)) {
+            self.learned_at = None;
+        }
+        self.learned_at.is_none()
+    }
+
+    /// The proposal was learned: its mutation stands in the log before `position`. Whether that is news.
+    fn learn(&mut self, proposal: Proposal, position: Option<ReplayPosition>) -> bool {
+        let is_news = self.state.learn(proposal);
+        if is_news {
+            self.learned_at = position;
+        }
+        is_news
+    }
+
+    /// Drops the value of a proposal that every replica has learned, as soon as it is durable here. Whether there is one.
+    fn prune(&mut self, ballot: Ballot, log: &Commitlog) -> bool {
+        if self.is_durable(log) {
+            return self.state.prune(ballot);
+        }
+        let is_last = self.state.proposal.as_ref().is_some_and(|p| p.ballot == ballot);
+        if is_last {
+            self.prunable = Some(ballot);
+        }
+        is_last
+    }
+
+    fn prune_what_is_durable(&mut self, log: &Commitlog) {
+        if self.prunable.is_some()
+            && self.is_durable(log)
+            && let Some(ballot) = self.prunable.take()
+        {
+            self.state.prune(ballot);
+        }
+    }
+
+    /// What the row may say: of what was learned only that which is durable.
+    fn storable(&mut self, log: &Commitlog) -> Summary {
+        let state = Summary::of(&self.state);
+        match self.is_durable(log) {
+            true => state,
+            false => Summary {
+                committed: self.stored.committed,
+                ..state
+            },
+        }
+    }
+
+    /// The position that must be durable before the row may be written: that of a learned mutation whose proposal, the one other place
+    /// that has it, the row is about to lose.
+    fn waits_for(&mut self, log: &Commitlog) -> Option<ReplayPosition> {
+        let accepted = self.state.proposal.as_ref().map(|p| p.ballot);
+        let replaces = accepted.is_none_or(|ballot| ballot > self.state.committed);
+        (replaces && !self.is_durable(log)).then_some(self.learned_at).flatten()
     }
 }
 
@@ -222,11 +274,12 @@ impl Acceptor {
                 order.push_back((table, key));
                 continue;
             }
-            if let Some(known) = entry.known.take().filter(Known::has_notes)
+            if let Some(mut known) = entry.known.take().filter(Known::has_notes)
+                && known.waits_for(&shard.log).is_none()
                 && let Some(row) = Row::new(shard, table, Rc::clone(&key))
             {
                 // What does not find room is lost; see the invariants.
-                let _ = row.write(&known);
+                let _ = row.write(&mut known);
             }
             let mut entries = self.entries.borrow_mut();
             if let Some(of_table) = entries.get_mut(&table) {
@@ -257,27 +310,40 @@ impl Acceptor {
     }
 
     /// Writes the notes. What could not be written is lost; the first reason is the error.
-    async fn write_notes(&self, shard: &Rc<Shard>) -> Result<(), ReplicaError> {
+    async fn write_notes(self: &Rc<Self>, shard: &Rc<Shard>) -> Result<(), ReplicaError> {
         let mut result = Ok(());
+        // The notes may only be written behind a sync of what they speak of.
+        let log_error = |e: LogError| ReplicaError::Log(e.to_string());
+        if !planted::is_planted(Bug::UnsyncedNote) {
+            shard.commit().map_err(log_error)?;
+            shard.log.sync().await.map_err(log_error)?;
+        }
         for (table, key) in self.noted.take() {
             let Some(entry) = self.known(table, &key) else { continue };
             let _turn = entry.turn.acquire(1).await;
             entry.is_noted.set(false);
             let Some(known) = entry.known.take() else { continue };
             let mut known = known;
+            known.prune_what_is_durable(&shard.log);
             let stored = match Row::new(shard, table, key) {
                 Some(row) if known.has_notes() => row.store(&mut known).await,
                 _ => Ok(()),
             };
             match stored {
-                Ok(()) => *entry.known.borrow_mut() = Some(known),
+                Ok(()) => {
+                    let is_left = known.has_notes();
+                    *entry.known.borrow_mut() = Some(known);
+                    if is_left {
+                        self.noted(shard, table, &entry);
+                    }
+                }
                 Err(e) => result = result.and(Err(e)),
             }
             if runtime::should_yield() {
                 runtime::yield_now().await;
             }
         }
-        let written = shard.commit().map_err(|e| ReplicaError::Log(e.to_string()));
+        let written = shard.commit().map_err(log_error);
         result.and(written.map(drop))
     }
 }
@@ -308,13 +374,12 @@ impl Row {
     fn of(shard: &Rc<Shard>, table: TableId, store: &TableStore, token: Token, key: Rc<[u8]>) -> Option<Self> {
         let states = shard.store(paxos_state_id(table))?;
         states.tablet(token)?;
-        let gc_grace = u32::try_from(store.table.borrow().options.gc_grace_seconds).unwrap_or(0);
         Some(Self {
             shard: Rc::clone(shard),
             states,
             key,
             token,
-            ttl: gc_grace.max(TTL_MIN),
+            ttl: proposal_life(&store.table.borrow()),
         })
     }
 
@@ -349,16 +414,20 @@ impl Row {
             stored: Summary::of(&state),
             state,
             changed_at,
+            learned_at: None,
+            prunable: None,
         })
     }
 
-    /// Appends what the row lacks to the log, and applies it. The timestamp of the change.
-    fn write(&self, known: &Known) -> Result<i64, WriteError> {
+    /// Appends what the row lacks and may say to the log, and applies it.
+    fn write(&self, known: &mut Known) -> Result<(), WriteError> {
+        let says = known.storable(&self.shard.log);
         let Known {
             state,
             stored,
             changed_at,
-        } = known;
+            ..
+        } = &*known;
         let table = self.states.table();
         let timestamp = runtime::wall_clock_us().max(changed_at.saturating_add(1));
         let shared = Shared {
@@ -369,16 +438,15 @@ impl Row {
         let proposal_bytes = state.proposal.as_ref().map_or(0, Proposal::encoded_bytes_without_past);
         let is_whole = proposal_bytes <= WHOLE_BYTES_MAX;
         let is_written = |ballot: Ballot, had| ballot != had || is_whole && ballot != Ballot::NONE;
-        let now_proposed = Summary::of(state).proposal;
-        let is_proposal_written = now_proposed != stored.proposal || is_whole && now_proposed.is_some();
+        let is_proposal_written = says.proposal != stored.proposal || is_whole && says.proposal.is_some();
         let mut value = Vec::with_capacity(proposal_bytes.max(16));
         let mut bytes = Vec::with_capacity(value.capacity() + self.key.len() + 160);
         let mut builder = MutationBuilder::begin(&mut bytes, table.id, &self.key);
         builder.row(&[], |out| {
             let mut row = RowBuilder::begin(out, &table.layout, shared, None, Tombstone::NONE, false, PROPOSAL + 1);
             for (id, ballot, had) in [
-                (COMMITTED, state.committed, stored.committed),
-                (PROMISED, state.promised, stored.promised),
+                (COMMITTED, says.committed, stored.committed),
+                (PROMISED, says.promised, stored.promised),
             ] {
                 if is_written(ballot, had) {
                     value.clear();
@@ -396,20 +464,23 @@ impl Row {
         });
         let mutation = Mutation::new(&bytes).expect("it was packed just now");
         self.shard.write(&self.states, self.token, &mutation)?;
-        Ok(timestamp)
+        (known.changed_at, known.stored) = (timestamp, says);
+        Ok(())
     }
 
     /// The same, when there is room. It is not handed to the kernel yet.
     async fn store(&self, known: &mut Known) -> Result<(), ReplicaError> {
-        known.changed_at = loop {
+        if let Some(position) = known.waits_for(&self.shard.log) {
+            let synced = Box::pin(self.shard.log.synced(position)).await;
+            synced.map_err(|e| ReplicaError::Log(e.to_string()))?;
+        }
+        loop {
             match self.write(known) {
-                Ok(timestamp) => break timestamp,
+                Ok(()) => return Ok(()),
                 Err(WriteError::MemoryFull) => Box::pin(self.shard.room()).await?,
                 Err(e) => return Err(e.into()),
             }
-        };
-        known.stored = Summary::of(&known.state);
-        Ok(())
+        }
     }
 }
 
@@ -459,7 +530,10 @@ impl Place {
     async fn take(&self) -> Result<Known, ReplicaError> {
         let known = self.entry.known.take();
         match known {
-            Some(known) => Ok(known),
+            Some(mut known) => {
+                known.prune_what_is_durable(&self.row.shard.log);
+                Ok(known)
+            }
             None => {
                 self.entry.checked_by.take();
                 Box::pin(self.row.read()).await
@@ -484,16 +558,16 @@ impl Place {
         Ok(result)
     }
 
-    /// Looks at the state, or notes in it what need not be durable: `note` says whether it did.
-    async fn note<T>(&self, note: impl FnOnce(&mut State) -> (bool, T)) -> Result<T, ReplicaError> {
+    /// Notes in the state what need not be durable: `note` says whether it did.
+    async fn note(&self, note: impl FnOnce(&mut Known) -> bool) -> Result<(), ReplicaError> {
         let _turn = self.turn().await;
         let mut known = self.take().await?;
-        let (is_noted, result) = note(&mut known.state);
+        let is_noted = note(&mut known);
         if is_noted {
             self.acceptor.noted(&self.row.shard, self.id, &self.entry);
         }
         *self.entry.known.borrow_mut() = Some(known);
-        Ok(result)
+        Ok(())
     }
 
     async fn synced(&self) -> Result<(), ReplicaError> {
@@ -501,12 +575,12 @@ impl Place {
         synced.inspect_err(|_| self.entry.is_lost.set(true))
     }
 
-    /// Applies what was chosen.
-    async fn apply(&self, proposal: &Proposal) -> Result<(), ReplicaError> {
-        match proposal.value() {
-            Some(value) => service::apply(&self.row.shard, &[(self.row.token, value)], false, false).await,
-            None => Ok(()),
-        }
+    /// Applies what was chosen. The position behind it in the log; None when it is durable.
+    async fn apply(&self, proposal: &Proposal) -> Result<Option<ReplayPosition>, ReplicaError> {
+        let Some(value) = proposal.value() else { return Ok(None) };
+        service::apply(&self.row.shard, &[(self.row.token, value)], false, false).await?;
+        let log = &self.row.shard.log;
+        Ok((!log.is_batch()).then(|| log.written()))
     }
 
     fn was_checked(&self) -> bool {
@@ -554,14 +628,14 @@ pub(crate) fn handle(shard: &Rc<Shard>, request: PaxosRequest) -> Answering {
         Phase::Learn(proposal) => Box::pin(async move {
             let place = Place::new(&shard, table, &key).await?;
             place.check(&proposal)?;
-            place.apply(&proposal).await?;
-            place.note(|state| (state.learn(proposal), ())).await?;
+            let position = place.apply(&proposal).await?;
+            place.note(|known| known.learn(proposal, position)).await?;
             Ok(PaxosAnswer::Done)
         }),
         Phase::Commit(ballot) => Box::pin(commit(shard, table, key, ballot)),
         Phase::Prune(ballot) => Box::pin(async move {
             let place = Place::new(&shard, table, &key).await?;
-            place.note(|state| (state.prune(ballot), ())).await?;
+            place.note(|known| known.prune(ballot, &shard.log)).await?;
             Ok(PaxosAnswer::Done)
         }),
     }
@@ -638,14 +712,14 @@ async fn commit(shard: Rc<Shard>, table: TableId, key: Vec<u8>, ballot: Ballot) 
     if !place.was_checked() {
         place.check(&proposal)?;
     }
-    place.apply(&proposal).await?;
+    let position = place.apply(&proposal).await?;
     // Unless the table was truncated meanwhile.
     let is_noted = place
         .entry
         .known
         .borrow_mut()
         .as_mut()
-        .is_some_and(|known| known.state.learn(proposal));
+        .is_some_and(|known| known.learn(proposal, position));
     if is_noted {
         place.acceptor.noted(&place.row.shard, place.id, &place.entry);
     }

@@ -63,8 +63,8 @@ impl<R: Copy + PartialEq> Round<R> {
         self.promises.iter().map(|(replica, _)| *replica)
     }
 
-    /// What is next, when those that have promised are a quorum.
-    pub(crate) fn standing(&self) -> Standing<R> {
+    /// What is next, when those that have promised are a quorum. Proposals decided before `oldest_us` count as forgotten.
+    pub(crate) fn standing(&self, oldest_us: i64) -> Standing<R> {
         let committed = self
             .promises
             .iter()
@@ -79,13 +79,17 @@ impl<R: Copy + PartialEq> Round<R> {
                 .filter(|p| p.ballot == ballot)
                 .max_by_key(|p| p.value().is_some())
         };
-        if let Some(unfinished) = latest.filter(|ballot| *ballot > committed).and_then(at)
+        let is_recent = |p: &&Proposal| p.origin.timestamp_us >= oldest_us;
+        if let Some(unfinished) = latest
+            .filter(|ballot| *ballot > committed)
+            .and_then(at)
+            .filter(is_recent)
             && !planted::is_planted(Bug::IgnoredProposal)
         {
             return Standing::Unfinished(unfinished.clone());
         }
         let last = at(committed);
-        if let Some(chosen) = last.filter(|p| p.value().is_some()) {
+        if let Some(chosen) = last.filter(|p| p.value().is_some() && is_recent(p)) {
             let behind = self.promises.iter().filter(|(_, p)| p.committed < committed);
             let missing: Vec<R> = behind.map(|(replica, _)| *replica).collect();
             if !missing.is_empty() {

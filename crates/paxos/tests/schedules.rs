@@ -154,7 +154,7 @@ impl World {
         let acceptors = if chance.happens(70) { 3 } else { 5 };
         let clients = 2 + chance.below(5);
         let client = |id: usize, chance: &mut Chance| Client {
-            leader: Leader::default(),
+            leader: Leader::new(i64::MIN),
             phase: Phase::Idle,
             number: 0,
             clock: i64::try_from(chance.below(20)).expect("small"),
@@ -372,7 +372,7 @@ impl World {
             }
             (Phase::Preparing(..) | Phase::Accepting { .. }, Answer::Refused(refused)) => {
                 if self.bug == Bug::ExecutedAgain {
-                    self.clients[at].leader = Leader::default();
+                    self.clients[at].leader = Leader::new(i64::MIN);
                 }
                 return self.prepare(at, refused.promised.timestamp_us);
             }
@@ -481,7 +481,7 @@ impl World {
     fn read_alone(&mut self, row: usize, clock: i64) -> Vec<u32> {
         let at = self.clients.len();
         self.clients.push(Client {
-            leader: Leader::default(),
+            leader: Leader::new(i64::MIN),
             phase: Phase::Idle,
             number: 0,
             clock,

@@ -22,11 +22,6 @@ fn now_seconds() -> u32 {
     u32::try_from(runtime::wall_clock_us() / 1_000_000).unwrap_or(0)
 }
 
-/// Deletions made before this second are old enough to be forgotten.
-fn gc_before(table: &Table, now: u32) -> u32 {
-    now.saturating_sub(u32::try_from(table.options.gc_grace_seconds).unwrap_or(0))
-}
-
 impl Shard {
     /// Looks whether the tablet's sstables want a compaction, and starts it.
     pub(crate) fn compact_soon(self: &Rc<Self>, store: &Rc<TableStore>, tablet: &Rc<Tablet>) {
@@ -61,7 +56,7 @@ impl Shard {
     }
 
     fn infos(&self, store: &TableStore, tablet: &Tablet) -> Vec<SstableInfo> {
-        let before = gc_before(&store.table.borrow(), now_seconds());
+        let before = self.gc_before(&store.table.borrow(), now_seconds());
         let version = tablet.version();
         version
             .sstables
@@ -138,7 +133,7 @@ impl Shard {
         );
         let job = Job {
             now,
-            gc_before: gc_before(&table, now),
+            gc_before: self.gc_before(&table, now),
             overlapping: others,
             memtables_min_timestamp,
             ..job

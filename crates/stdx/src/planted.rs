@@ -26,11 +26,18 @@ pub enum Bug {
     RepeatedRequest,
     /// A request whose answer was lost counts as not done, so an addition is asked of another leader.
     LostAnswer,
+    /// An acceptor notes a proposal as learned before the mutation is durable, and a leader that taught replicas of its quorum decides on what it
+    /// read before: each alone does no harm while the other is right.
+    UnsyncedNote,
+    /// A leader that read at several moments does not ask whether its ballot still stands.
+    NoConfirm,
+    /// Tombstones are purged while a proposal from before them may still be finished.
+    EarlyPurge,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 13] = [
         Self::SkippedQuorum,
         Self::IgnoredDigest,
         Self::UnsyncedPromise,
@@ -41,6 +48,9 @@ impl Bug {
         Self::UnsyncedMetadata,
         Self::RepeatedRequest,
         Self::LostAnswer,
+        Self::UnsyncedNote,
+        Self::NoConfirm,
+        Self::EarlyPurge,
     ];
 }
 

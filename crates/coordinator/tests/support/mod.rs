@@ -61,6 +61,8 @@ pub struct Shape {
     pub hints: bool,
     /// What may wait on nodes' connections.
     pub limits: Limits,
+    /// How long `sea.t` keeps tombstones.
+    pub gc_grace_seconds: i32,
 }
 
 impl Default for Shape {
@@ -75,6 +77,7 @@ impl Default for Shape {
                 ping_interval: SECOND,
                 ..Limits::default()
             },
+            gc_grace_seconds: TableOptions::default().gc_grace_seconds,
         }
     }
 }
@@ -154,6 +157,13 @@ fn table_of(name: &str, id: u128, value: CqlType) -> Arc<Table> {
     ];
     let id = TableId(Uuid::from_u128(id));
     Arc::new(Table::new("sea", name, id, columns, TableOptions::default()))
+}
+
+/// `sea.t`, which keeps tombstones so long.
+fn table_with_grace(gc_grace_seconds: i32) -> Arc<Table> {
+    let mut table = (*table()).clone();
+    table.options.gc_grace_seconds = gc_grace_seconds;
+    Arc::new(table)
 }
 
 /// The serialised clustering key of a row.
@@ -451,13 +461,8 @@ impl Local {
         let (table, deadline) = (table(), runtime::now() + timeout);
         let read = self
             .coordinator
-            .serial_read(&table, read_of(key), serial, wall_seconds(), deadline);
-        let mut read = read.await?;
-        let mut blocks = Vec::new();
-        while let Some(block) = read.next_block().await? {
-            blocks.push(block);
-        }
-        Ok(register(&table, &blocks))
+            .serial_read(&table, read_of(key), usize::MAX, serial, wall_seconds(), deadline);
+        Ok(register(&table, &read.await?.blocks))
     }
 }
 
@@ -502,7 +507,7 @@ impl Cluster {
                 apply(TopologyCommand::SetState { host_id, state });
             }
         }
-        let table = table();
+        let table = table_with_grace(shape.gc_grace_seconds);
         let topology = Arc::new(topology);
         let mut cluster = Self {
             simulation,

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use coordinator::{Levels, Operation};
+use coordinator::{Extent, Levels, Operation};
 use mutation::{Bound, ClusteringSlice, PartitionBlock};
 use replica::{BlockLimits, PartitionRead, PartitionReader, ReadError, ScanReader, TokenRange};
 use runtime::ShardId;
@@ -348,12 +348,7 @@ impl Engine {
                 "a token came to a shard that does not own it".to_owned(),
             ));
         };
-        let mut slices = run.with(|ctx| select.restrictions.clustering.slices(&select.table, ctx))?;
-        if let Position::BehindRow { key: k, clustering } = consumer.position()
-            && k == key
-        {
-            cut_slices(&mut slices, select, clustering);
-        }
+        let slices = slices_left(select, run, consumer, key)?;
         let limits = BlockLimits {
             rows: consumer.rows_wanted(),
             bytes: BLOCK_BYTES,
@@ -534,8 +529,37 @@ pub(super) fn successor(mut key: Vec<u8>) -> Vec<u8> {
     key
 }
 
+/// What a consumer has not read yet of a partition.
+pub(super) fn partition_left(
+    select: &SelectPlan,
+    run: &Execution,
+    consumer: &Consumer,
+    key: &[u8],
+) -> Result<Extent, QueryError> {
+    Ok(Extent::Partition {
+        key: key.to_vec(),
+        slices: slices_left(select, run, consumer, key)?,
+        reversed: select.reversed,
+    })
+}
+
+fn slices_left(
+    select: &SelectPlan,
+    run: &Execution,
+    consumer: &Consumer,
+    key: &[u8],
+) -> Result<Vec<ClusteringSlice>, QueryError> {
+    let mut slices = run.with(|ctx| select.restrictions.clustering.slices(&select.table, ctx))?;
+    if let Position::BehindRow { key: k, clustering } = consumer.position()
+        && k == key
+    {
+        cut_slices(&mut slices, select, clustering);
+    }
+    Ok(slices)
+}
+
 /// Leaves only what comes behind a row in reading order.
-pub(super) fn cut_slices(slices: &mut Vec<ClusteringSlice>, select: &SelectPlan, clustering: &[u8]) {
+fn cut_slices(slices: &mut Vec<ClusteringSlice>, select: &SelectPlan, clustering: &[u8]) {
     let order = &select.table.clustering_order;
     if select.reversed {
         let end = Bound::before(clustering);

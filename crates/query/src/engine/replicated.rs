@@ -9,7 +9,7 @@ use topology::Consistency;
 use types::Token;
 use types::token::token_of;
 
-use super::read::{BLOCK_BYTES, BlockSource, consume_partition, consume_scan, cut_slices, successor};
+use super::read::{BLOCK_BYTES, BlockSource, consume_partition, consume_scan, partition_left, successor};
 use super::{Engine, Execution};
 use crate::QueryError;
 use crate::select::{Consumer, Flow, Position, SelectPlan};
@@ -53,17 +53,7 @@ impl Engine {
         key: &[u8],
         level: Consistency,
     ) -> Result<Flow, QueryError> {
-        let mut slices = run.with(|ctx| select.restrictions.clustering.slices(&select.table, ctx))?;
-        if let Position::BehindRow { key: k, clustering } = consumer.position()
-            && k == key
-        {
-            cut_slices(&mut slices, select, clustering);
-        }
-        let extent = Extent::Partition {
-            key: key.to_vec(),
-            slices,
-            reversed: select.reversed,
-        };
+        let extent = partition_left(select, run, consumer, key)?;
         let mut read = self.replicated(select, run, consumer, extent, level)?;
         consume_partition(select, run, consumer, &mut read).await
     }

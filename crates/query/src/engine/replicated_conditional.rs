@@ -1,22 +1,21 @@
 //! Conditional statements and serial reads where the cluster has other nodes: in their turn on this shard, and then as a quorum of the
 //! partition's replicas decides.
 //!
-//! The turn is not needed for what is right; it makes the statements of one node wait for each other instead of refusing each other's
+//! Correctness does not depend on the turn: it makes the statements of one node wait for each other instead of refusing each other's
 //! ballots. Its wait is part of the statement's time.
 
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use coordinator::{
-    CasRead, CasRequest, CoordinatorError, Decision, Extent, Found, Stretch, Tally, Turn, serial_read_level,
-};
-use mutation::ClusteringSlice;
+use coordinator::{CasRead, CasRequest, CoordinatorError, Decision, Extent, Found, Stretch, Tally, Turn};
+use mutation::{ClusteringSlice, PartitionBlock};
 use runtime::Instant;
 use schema::Table;
 use topology::Consistency;
 
 use super::conditional::Levels;
-use super::read::BLOCK_BYTES;
+use super::read::{BLOCK_BYTES, BlockSource, consume_partition, partition_left};
 use super::{Engine, Execution};
 use crate::QueryError;
 use crate::select::{Consumer, Flow, SelectPlan};
@@ -155,15 +154,70 @@ impl Engine {
         key: &[u8],
         serial: Consistency,
     ) -> Result<Flow, QueryError> {
-        let deadline = runtime::now() + self.coordinator.timeouts().read;
-        let turn = self.turn_until(&select.table, key, serial, deadline).await?;
-        let ready = self
-            .coordinator
-            .before_serial_read(&select.table, key, serial, deadline)
-            .await;
-        ready.map_err(QueryError::of_replicas)?;
-        drop(turn);
-        self.replicated_partition(select, run, consumer, key, serial_read_level(serial))
-            .await
+        // Rows that are filtered or aggregated do not fill the page one by one.
+        let is_plain = !select.may_read_much();
+        let mut read = SerialRead {
+            engine: Rc::clone(self),
+            table: Arc::clone(&select.table),
+            serial,
+            now: u32::try_from(run.now_us / 1_000_000).unwrap_or(0),
+            stretch: Stretch {
+                rows: consumer.rows_wanted(),
+                bytes: BLOCK_BYTES,
+            },
+            rows: if is_plain { consumer.rows_left() } else { usize::MAX },
+            ready: VecDeque::new(),
+            left: Some(partition_left(select, run, consumer, key)?),
+        };
+        consume_partition(select, run, consumer, &mut read).await
+    }
+}
+
+/// A serial read of one partition: a page's worth at a time, each of one moment.
+struct SerialRead {
+    engine: Rc<Engine>,
+    table: Arc<Table>,
+    serial: Consistency,
+    now: u32,
+    stretch: Stretch,
+    /// Living rows that must be of one moment.
+    rows: usize,
+    ready: VecDeque<PartitionBlock>,
+    left: Option<Extent>,
+}
+
+impl BlockSource for SerialRead {
+    async fn next_block(&mut self) -> Result<Option<PartitionBlock>, QueryError> {
+        while self.ready.is_empty() {
+            let Some(extent) = self.left.take() else {
+                return Ok(None);
+            };
+            let Extent::Partition { key, .. } = &extent else {
+                return Err(QueryError::Server("a serial read is of one partition".to_owned()));
+            };
+            let (engine, table) = (&self.engine, &self.table);
+            let deadline = runtime::now() + engine.coordinator.timeouts().read;
+            let _turn = engine.turn_until(table, key, self.serial, deadline).await?;
+            let read = CasRead {
+                extent: extent.clone(),
+                stretch: self.stretch,
+            };
+            let found = engine
+                .coordinator
+                .serial_read(table, read, self.rows, self.serial, self.now, deadline)
+                .await;
+            let found = found.map_err(QueryError::of_replicas)?;
+            if let (false, Some(last)) = (found.is_all, found.blocks.last()) {
+                self.left = extent.behind(last, &table.clustering_order);
+            }
+            self.ready.extend(found.blocks);
+        }
+        Ok(self.ready.pop_front())
+    }
+
+    async fn skip_partition(&mut self) -> Result<(), QueryError> {
+        self.ready.clear();
+        self.left = None;
+        Ok(())
     }
 }

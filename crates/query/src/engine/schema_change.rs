@@ -11,8 +11,9 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use coordinator::{ClusterView, forget_paxos_states, paxos_state_id};
+use coordinator::{ClusterView, forget_paxos_states};
 use cql::ast::Statement;
+use replica::paxos_state_id;
 use runtime::{Instant, ShardId};
 use schema::{Schema, Table, TableId};
 use uuid::Uuid;

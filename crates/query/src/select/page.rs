@@ -545,10 +545,13 @@ impl Consumer {
 
     /// How many more rows of a partition a reader should fetch at once.
     pub fn rows_wanted(&self) -> usize {
+        self.rows_left().clamp(1, 1000)
+    }
+
+    /// How many more rows the page takes.
+    pub fn rows_left(&self) -> usize {
         let page = u64::from(self.rows_max - self.rows.min(self.rows_max));
-        usize::try_from(page.min(self.limit_left))
-            .unwrap_or(usize::MAX)
-            .clamp(1, 1000)
+        usize::try_from(page.min(self.limit_left)).unwrap_or(usize::MAX)
     }
 }
 
