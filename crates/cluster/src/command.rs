@@ -34,6 +34,11 @@ pub enum Command {
         /// Of a command that is applied.
         index: u64,
     },
+    /// The data of a table is forgotten everywhere. Its version among the metadata separates the requests of before from those of afterwards.
+    Truncate {
+        /// The table.
+        table: TableId,
+    },
     /// A table has no tablets any more. Those of a table that is dropped vanish with it.
     RemoveTablets {
         /// The table.
@@ -130,6 +135,10 @@ impl Command {
                 out.byte(6);
                 out.number(*index);
             }
+            Self::Truncate { table } => {
+                out.byte(7);
+                out.uuid(table.0);
+            }
         }
         Ok(out.seal())
     }
@@ -155,6 +164,9 @@ impl Command {
                 table: TableId(d.uuid()?),
             },
             6 => Self::Fence { index: d.number()? },
+            7 => Self::Truncate {
+                table: TableId(d.uuid()?),
+            },
             other => return Err(d.malformed(format!("there is no command {other}"))),
         };
         d.end()?;

@@ -125,7 +125,7 @@ fn replay(metadata: &mut Metadata, changes: &[u8]) -> Result<(), String> {
         };
         let (index, command) = change().map_err(|e| e.to_string())?;
         let command = Command::decode(command).map_err(|e| e.to_string())?;
-        let outcome = metadata.apply(&command);
+        let outcome = metadata.apply(index, &command);
         *metadata = metadata.step(index, outcome);
     }
     Ok(())
@@ -336,7 +336,7 @@ mod tests {
                 let command = if place + 1 < indexes.len() { &rejected } else { &applied };
                 put_change(&mut changes, *index, command);
                 let decoded = Command::decode(command).expect("what was encoded");
-                value = value.step(*index, value.apply(&decoded));
+                value = value.step(*index, value.apply(*index, &decoded));
             }
             bytes.extend_from_slice(&encode_record(number, &changes));
             values.push(value);

@@ -134,7 +134,7 @@ impl StateMachine for Machine {
                     return self.give_up(reason).await;
                 }
             };
-            let outcome = now.apply(&decoded);
+            let outcome = now.apply(index, &decoded);
             let is_rejected = outcome.is_err();
             let next = now.step(index, outcome);
             if is_rejected {

@@ -19,7 +19,7 @@ pub const REJECTED_MAX: usize = 256;
 
 const METADATA: Form = Form {
     kind: b'm',
-    format: 2,
+    format: 3,
     name: "the cluster's metadata",
 };
 
@@ -36,6 +36,8 @@ pub struct Metadata {
     pub topology: Arc<Topology>,
     /// The maps of tables with tablets; tables of keyspaces on the token ring have none.
     pub tablets: BTreeMap<TableId, Arc<TabletMap>>,
+    /// Of each table that was ever truncated: the index of the last command that did.
+    pub truncations: BTreeMap<TableId, u64>,
     /// Why the last commands that were rejected were, by their index.
     pub rejected: Arc<BTreeMap<u64, Rejected>>,
 }
@@ -76,15 +78,16 @@ impl Metadata {
             schema,
             topology: Arc::new(topology),
             tablets: BTreeMap::new(),
+            truncations: BTreeMap::new(),
             rejected: Arc::default(),
         }
     }
 
-    /// The value after a command; its index is still the one before.
+    /// The value after the command at an index of the log; its own index is still the one before.
     ///
     /// # Errors
     /// Why the command changes nothing.
-    pub fn apply(&self, command: &Command) -> Result<Self, Rejected> {
+    pub fn apply(&self, index: u64, command: &Command) -> Result<Self, Rejected> {
         let mut next = self.clone();
         match command {
             Command::Schema(change) => next.change_schema(change)?,
@@ -94,14 +97,20 @@ impl Metadata {
                 next.topology = Arc::new(topology);
             }
             Command::Tablets { table, change } => next.change_tablets(*table, change)?,
-            Command::Fence { index } => {
-                if *index > self.index {
-                    let (fence, last) = (index, self.index);
+            Command::Fence { index: fence } => {
+                if *fence > self.index {
+                    let last = self.index;
                     return Err(invalid(format!(
                         "the command of index {fence} is behind the last one, {last}"
                     )));
                 }
-                next.fence = next.fence.max(*index);
+                next.fence = next.fence.max(*fence);
+            }
+            Command::Truncate { table } => {
+                if self.schema.table_by_id(*table).is_none() {
+                    return Err(invalid(format!("there is no table {}", table.0)));
+                }
+                next.truncations.insert(*table, index);
             }
             Command::RemoveTablets { table } => {
                 if next.tablets.remove(table).is_none() {
@@ -158,6 +167,7 @@ impl Metadata {
             return Err(invalid(format!("tablets for table {}, which is not there", table.0)));
         }
         self.tablets.retain(|table, _| ids.contains(table));
+        self.truncations.retain(|table, _| ids.contains(table));
         self.tablets
             .extend(change.tablets.iter().map(|(table, map)| (*table, map.clone())));
         self.schema = Arc::new(Schema {
@@ -221,6 +231,11 @@ impl Metadata {
             out.byte(kind);
             out.blob(text.as_bytes());
         }
+        out.count(self.truncations.len());
+        for (table, version) in &self.truncations {
+            out.uuid(table.0);
+            out.number(*version);
+        }
         Ok(out.seal())
     }
 
@@ -260,6 +275,13 @@ impl Metadata {
             };
             rejected.insert(index, why);
         }
+        let mut truncations = BTreeMap::new();
+        if d.format() >= 3 {
+            for _ in 0..d.count()? {
+                let table = TableId(d.uuid()?);
+                truncations.insert(table, d.number()?);
+            }
+        }
         d.end()?;
         Ok(Self {
             index,
@@ -267,6 +289,7 @@ impl Metadata {
             schema: Arc::new(Schema { version, keyspaces }),
             topology: Arc::new(topology),
             tablets,
+            truncations,
             rejected: Arc::new(rejected),
         })
     }

@@ -218,6 +218,12 @@ impl Peers {
         self.known.borrow().get(&host).map_or(0, |known| known.log_index)
     }
 
+    /// Whether a node has taken over an index of the log.
+    pub(crate) fn has(&self, host: HostId, log_index: u64) -> bool {
+        let known = self.known.borrow();
+        known.get(&host).is_some_and(|known| known.log_index >= log_index)
+    }
+
     /// Whether every node that answers has said that it has applied an index.
     pub(crate) fn all_live_have(&self, log_index: u64) -> bool {
         let known = self.known.borrow();

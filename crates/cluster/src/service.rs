@@ -136,6 +136,41 @@ impl Cluster {
         }
     }
 
+    /// Truncates a table, and waits until these nodes have taken that over, which they do when its data is gone there.
+    ///
+    /// # Errors
+    /// A sentence that says whether it happened.
+    pub async fn truncate(&self, table: TableId, replicas: &[HostId], deadline: Instant) -> Result<(), String> {
+        let after = match self.propose(Command::Truncate { table }).await {
+            Ok(after) => after,
+            Err(error @ (ChangeError::Timeout(_) | ChangeError::Stopping(_))) => {
+                return Err(format!("{error}; the table may be truncated"));
+            }
+            Err(error) => return Err(format!("{error}; nothing was removed")),
+        };
+        loop {
+            let heard = self.peers.heard.notified();
+            let left: Vec<HostId> = replicas
+                .iter()
+                .filter(|host| **host != self.config.host_id && !self.peers.has(**host, after.index))
+                .copied()
+                .collect();
+            if left.is_empty() {
+                return Ok(());
+            }
+            if !self.wait_until(deadline, heard).await {
+                let names: Vec<String> = left
+                    .iter()
+                    .filter_map(|host| Some(after.topology.node(*host)?.native.ip().to_string()))
+                    .collect();
+                return Err(format!(
+                    "the truncation is agreed on, but {} did not confirm it in time; a replica that is behind truncates before it answers                      requests of nodes that are not",
+                    names.join(", ")
+                ));
+            }
+        }
+    }
+
     /// What keeping the metadata durable has cost since the start.
     #[must_use]
     pub fn written(&self) -> Written {

@@ -105,7 +105,7 @@ fn apply(metadata: &Metadata, index: u64, command: &Command) -> (Metadata, Optio
     let bytes = command.encode().expect("a command has bytes");
     let again = Command::decode(&bytes).expect("what was encoded");
     assert_eq!(&again, command, "a command changes by its bytes");
-    let next = metadata.step(index, metadata.apply(&again));
+    let next = metadata.step(index, metadata.apply(index, &again));
     let bytes = next.encode().expect("metadata has bytes");
     assert_eq!(
         Metadata::decode(&bytes).expect("what was encoded"),
@@ -216,7 +216,7 @@ fn a_topology_command_that_cannot_be_is_rejected_with_its_reason() {
     );
     let mut metadata = metadata;
     for index in 7..7 + 2 * cluster::REJECTED_MAX as u64 {
-        metadata = metadata.step(index, metadata.apply(&add(2)));
+        metadata = metadata.step(index, metadata.apply(index, &add(2)));
     }
     assert_eq!(
         metadata.rejected.len(),

@@ -8,11 +8,12 @@
 //! Invariants
 //! - Nothing of a batch is written before it is noted here and, where the datacenter has more nodes, on at least one of them.
 //! - A batch is written again as it was: same cells, same timestamps, same level. Doing so twice changes nothing.
-//! - What a truncation is answered for does not come back: before it removes anything, every node ends its open batches of the table,
-//!   durably.
+//! - What was truncated does not come back: the note has the version of the view that the batch was noted by, and whoever finishes the batch leaves out
+//!   tables that were truncated by a later one.
 //!
 //! The first mutation of a noted batch is its *note*: a mutation of a table that no node has, whose key is
-//! `[u8; 16] batch id, [u8; 16] host id of the coordinator, u16 its shard, u64 microseconds, u8 consistency level`, little endian.
+//! `[u8; 16] batch id, [u8; 16] host id of the coordinator, u16 its shard, u64 microseconds, u8 consistency level, u64 version of the view`,
+//! little endian.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -20,21 +21,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mutation::{Mutation, MutationBuilder};
-use runtime::{Instant, ShardId};
+use runtime::Instant;
 use schema::TableId;
 use stdx::planted::{self, Bug};
 use topology::{Consistency, HostId, Node, NodeNumber, NodeState, Replica, Unavailable};
 use types::token::token_of;
 use uuid::Uuid;
 
+use crate::fence::Stamp;
 use crate::gather::Gather;
 use crate::message::{Addressed, Malformed, Verb, decode_mutations, encode_mutations};
 use crate::service::ReplicaError;
-use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, WriteKind, paxos_replica, spawn};
+use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, WriteKind, spawn};
 
 /// The table of notes. It has no rows anywhere, and a node that does not know notes passes them by.
 const NOTES: TableId = TableId(Uuid::from_u128(0xce70_ba7c_0000_4000_8000_0000_0000_0001));
-const NOTE_BYTES: usize = 16 + 16 + 2 + 8 + 1;
+const NOTE_BYTES: usize = 16 + 16 + 2 + 8 + 1 + 8;
 /// The protocol's code of a failure without a code of its own.
 const UNKNOWN_FAILURE: u16 = 0;
 /// On how many other nodes a batch is noted.
@@ -43,8 +45,6 @@ const HOLDERS: usize = 2;
 const OPEN_BYTES_MAX: usize = 16 << 20;
 /// How often open batches are looked at.
 const PERIOD: Duration = Duration::from_secs(1);
-/// How often a truncation looks whether batches have ended.
-const POLL: Duration = Duration::from_millis(5);
 
 /// Who wrote a batch, when and how.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,6 +54,8 @@ struct Note {
     shard: u16,
     noted_us: i64,
     level: Consistency,
+    /// The version of the view that it was noted by: its part of a table that was truncated since is not written again.
+    version: u64,
 }
 
 impl Note {
@@ -64,6 +66,7 @@ impl Note {
         key.extend_from_slice(&self.shard.to_le_bytes());
         key.extend_from_slice(&self.noted_us.to_le_bytes());
         key.push(self.level as u8);
+        key.extend_from_slice(&self.version.to_le_bytes());
         let mut out = Vec::new();
         MutationBuilder::begin(&mut out, NOTES, &key);
         out
@@ -78,6 +81,7 @@ impl Note {
             shard: u16::from_le_bytes(*key[32..34].first_chunk()?),
             noted_us: i64::from_le_bytes(*key[34..42].first_chunk()?),
             level: Consistency::from_number(u16::from(key[42]))?,
+            version: u64::from_le_bytes(*key[43..].first_chunk()?),
         })
     }
 }
@@ -142,6 +146,7 @@ impl Coordinator {
             shard: u16::try_from(self.shard.id().0).unwrap_or(u16::MAX),
             noted_us: runtime::wall_clock_us(),
             level,
+            version: view.version,
         };
         let (holders, is_alone) = self.holders(&view, id);
         if holders.is_empty() && !is_alone && level != Consistency::Any {
@@ -174,7 +179,9 @@ impl Coordinator {
             self.end_batch(id, &view, &holders);
             return Err(e);
         }
-        let written = self.write(mutations.to_vec(), level, WriteKind::Batch, true).await;
+        let written = self
+            .write_from(Arc::clone(&view), mutations.to_vec(), level, WriteKind::Batch, true)
+            .await;
         if written.is_ok() {
             self.end_batch(id, &view, &holders);
         }
@@ -234,7 +241,8 @@ impl Coordinator {
     ) -> Result<(), CoordinatorError> {
         let note_bytes = note.encode();
         let all = std::iter::once(note_bytes.as_slice()).chain(mutations.iter().map(|(_, m)| m.as_slice()));
-        let body = encode_mutations(false, all);
+        let mut body = encode_mutations(false, all);
+        Stamp::of_mutations(view, mutations.iter().map(|(_, m)| &m[..])).sign(&mut body);
         let timeout = self.timeouts().write;
         let gather: Rc<Gather<Stored>> = Gather::new();
         for holder in holders {
@@ -379,6 +387,7 @@ impl Coordinator {
             shard: u16::try_from(self.shard.id().0).unwrap_or(u16::MAX),
             noted_us: runtime::wall_clock_us(),
             level: Consistency::One,
+            version: self.with_view(|view| view.version),
         };
         self.adopt_batch(note, batch).await
     }
@@ -482,7 +491,7 @@ impl Coordinator {
         Ok(())
     }
 
-    /// A table that was dropped takes its part of a batch with it, and so does the end of its grace period, behind which the tombstones
+    /// A table that was dropped or truncated takes its part of a batch with it, and so does the end of its grace period, behind which the tombstones
     /// that would hide it may be forgotten.
     fn is_wanted(&self, note: &Note, bytes: &[u8]) -> bool {
         let Some(mutation) = Mutation::new(bytes) else {
@@ -494,56 +503,11 @@ impl Coordinator {
         let table = store.table();
         let age_us = runtime::wall_clock_us().saturating_sub(note.noted_us);
         let is_in_time = age_us <= i64::from(table.options.gc_grace_seconds) * 1_000_000;
-        is_in_time && mutation.validate(&table.layout).is_ok() && self.view().route(mutation.table).is_some()
-    }
-
-    /// Sees to it that nothing of a table which waits on this shard is written later: open batches are finished now, hints and what
-    /// conditional statements have proposed are forgotten.
-    pub(crate) async fn settle(self: &Rc<Self>, table: TableId) -> Result<(), String> {
-        let deadline = runtime::now() + self.timeouts().truncate;
-        let is_of_table = |open: &&Open| {
-            let mut tables = open.mutations.iter().filter_map(|(_, bytes)| Mutation::new(bytes));
-            tables.any(|m| m.table == table)
-        };
-        let ids: Vec<u128> = {
-            let batches = self.batches.borrow();
-            batches
-                .0
-                .values()
-                .filter(is_of_table)
-                .map(|open| open.note.id)
-                .collect()
-        };
-        for id in &ids {
-            while self.batches.borrow().0.contains_key(id) {
-                let finished = self.finish_batch(*id).await;
-                finished.map_err(|e| format!("a logged batch waits to be finished: {e}"))?;
-                if runtime::now() >= deadline {
-                    return Err("a logged batch did not end in time".to_owned());
-                }
-                runtime::sleep(POLL).await;
-            }
-        }
-        self.shard.settle_batches().await.map_err(|e| e.to_string())?;
-        if let Some(hints) = self.hints() {
-            hints.truncate(table).await.map_err(|e| e.to_string())?;
-        }
-        let forgotten = paxos_replica::forget(&self.shard, table).await;
-        forgotten.map_err(|e| e.to_string())
-    }
-
-    /// [`Coordinator::settle`] on all shards of this node.
-    pub(crate) async fn settle_here(table: TableId) -> Result<(), String> {
-        let mut waiting = Vec::new();
-        for shard in 0..runtime::shard_count() {
-            let settle = move || async move { Self::local().settle(table).await };
-            waiting.push(runtime::submit_async_to(ShardId(shard), settle));
-        }
-        let mut result = Ok(());
-        for shard in waiting {
-            result = result.and(shard.await);
-        }
-        result
+        let is_there = self.with_view(|view| {
+            let is_truncated = view.truncated_at(mutation.table) > note.version;
+            view.route(mutation.table).is_some() && (!is_truncated || planted::is_planted(Bug::BatchOutlivesTruncation))
+        });
+        is_in_time && is_there && mutation.validate(&table.layout).is_ok()
     }
 
     /// How many logged batches are noted on this shard and have not ended.

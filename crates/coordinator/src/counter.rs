@@ -30,6 +30,7 @@ use stdx::bytes::Reader;
 use topology::{Consistency, Replica, WriteTargets};
 use types::Token;
 
+use crate::fence::Stamp;
 use crate::message::{Addressed, Malformed, decode_mutations, encode_mutations, put_sized, sized};
 use crate::service::{self, ReplicaError};
 use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, Verb, WriteKind};
@@ -186,9 +187,11 @@ impl Coordinator {
         level: Consistency,
         deadline: Instant,
     ) -> Result<Result<(), CoordinatorError>, TargetError> {
+        let stamp = Stamp::of_mutations(view, additions.iter().map(|(_, m)| &m[..]));
         if leader.node != view.me {
             let mut body = vec![level as u8];
             body.extend(encode_mutations(false, additions.iter().map(|(_, m)| m.as_slice())));
+            stamp.sign(&mut body);
             let timeout = deadline - runtime::now();
             let answer = self.call(view, leader, Verb::Add, body, timeout).await?;
             return decode_answer(&answer, level).map_err(|e| TargetError::Failed(e.to_string()));
@@ -196,10 +199,12 @@ impl Coordinator {
         let shard = ShardId(u32::from(leader.shard));
         let additions = additions.to_vec();
         let led = if shard == self.shard.id() {
-            self.lead(additions, level, deadline, false).await
+            self.lead(additions, level, deadline, false, stamp).await
         } else {
             runtime::submit_async_to(shard, move || async move {
-                Coordinator::local().lead(additions, level, deadline, false).await
+                Coordinator::local()
+                    .lead(additions, level, deadline, false, stamp)
+                    .await
             })
             .await
         };
@@ -213,11 +218,14 @@ impl Coordinator {
         level: Consistency,
         deadline: Instant,
         is_foreign: bool,
+        stamp: Stamp,
     ) -> Result<Result<(), CoordinatorError>, ReplicaError> {
+        // The others are told of what is read now.
+        let view = self.view();
         let mut added: Vec<Addressed> = Vec::with_capacity(additions.len());
         let mut outcome = Ok(());
         for (token, bytes) in &additions {
-            match self.add_here(*token, bytes, deadline, is_foreign).await {
+            match self.add_here(*token, bytes, deadline, is_foreign, stamp).await {
                 Ok(mutation) => added.push((*token, mutation)),
                 Err(error) if added.is_empty() && error.did_nothing() => return Err(error),
                 // It, or what came before it, may be there: who asked may not be told that nothing happened, and the others learn of it.
@@ -227,7 +235,6 @@ impl Coordinator {
                 }
             }
         }
-        let view = self.view();
         let has_others = |(token, bytes): &Addressed| {
             let route = Mutation::new(bytes).and_then(|m| view.route(m.table));
             route.is_some_and(|route| WriteTargets::new(&route.map.tablet_of(*token)).all().count() > 1)
@@ -235,7 +242,9 @@ impl Coordinator {
         if !added.iter().any(has_others) {
             return Ok(outcome);
         }
-        let told = self.write(added, level, WriteKind::Counter, false).await;
+        let told = self
+            .write_from(Arc::clone(&view), added, level, WriteKind::Counter, false)
+            .await;
         // Whatever kept the others from being told, it is added here.
         Ok(outcome.and(told.map_err(|error| match error {
             CoordinatorError::Unavailable(unavailable) => CoordinatorError::WriteTimeout {
@@ -269,6 +278,7 @@ impl Coordinator {
         bytes: &[u8],
         deadline: Instant,
         is_foreign: bool,
+        stamp: Stamp,
     ) -> Result<Vec<u8>, ReplicaError> {
         let addition =
             Mutation::new(bytes).ok_or_else(|| ReplicaError::Malformed("expected a whole mutation".into()))?;
@@ -278,7 +288,9 @@ impl Coordinator {
             let valid = addition.validate(&table.layout);
             valid.map_err(|e| ReplicaError::Malformed(e.to_string()))?;
         }
+        service::ready(std::iter::once(&*store), stamp).await?;
         let _turn = self.counter_turns.take(addition.table, addition.key).await;
+        let was_truncated_at = store.truncated_at.get();
         if runtime::now() >= deadline {
             return Err(ReplicaError::Overloaded(
                 "its turn on the partition came too late".to_owned(),
@@ -287,7 +299,12 @@ impl Coordinator {
         let source = self.counter_source.get();
         let own = own_elements(&self.shard, &store, &table, token, &addition, &source).await?;
         let mutation = own.after(&table, &addition, &source)?;
-        service::apply(&self.shard, &[(token, mutation.clone())], false, false).await?;
+        // What was read is gone after a truncation.
+        let stamp = match store.truncated_at.get() == was_truncated_at {
+            true => stamp,
+            false => Stamp::default(),
+        };
+        service::apply(&self.shard, &[(token, mutation.clone())], false, false, stamp).await?;
         Ok(mutation)
     }
 }

@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use topology::Replica;
 
 use crate::service::ReplicaError;
-use crate::{ClusterView, Coordinator, TargetError, Verb, fence};
+use crate::{ClusterView, Coordinator, TargetError, Verb};
 
 /// An answer: of this node, or the bytes of another's.
 pub(crate) enum Came<T> {
@@ -62,16 +62,15 @@ impl<T: 'static> Fan<T> {
         self.branches.push((replica, branch));
     }
 
-    /// Asks another node. It is told how long an answer is waited for; the fan's own waiting is that of [`Fan::next`].
+    /// Asks another node; a request with a fenced verb is stamped already. It is told how long an answer is waited for; the fan's own waiting is that of [`Fan::next`].
     pub(crate) fn call(
         &mut self,
         (coordinator, view): (&Coordinator, &ClusterView),
         replica: Replica,
         verb: Verb,
-        mut body: Vec<u8>,
+        body: Vec<u8>,
         timeout: Duration,
     ) {
-        fence::sign(verb, &mut body, view);
         let branch = match (&coordinator.rpc, view.peer(replica.node)) {
             (Some(rpc), Some(peer)) => {
                 let shard = u32::from(replica.shard);

@@ -1,62 +1,141 @@
-//! Fencing: a replica takes no request of a coordinator that does not know where data is by now.
+//! Fencing: a replica does nothing for a coordinator that does not know where data is, or that it was truncated.
 //!
-//! Every request that reads or writes data ends with the version of the view that it was routed by. Whoever moves data changes the metadata in steps
-//! such that neighbouring versions may be in use together, waits until every node has ended what it began in older ones (a node says that it has
-//! a version when it has), and where a node does not say so raises the *fence*: what such a node still sends is refused as stale, and
-//! has no effect. A coordinator that is refused waits for a newer view, and does the request again in it, with the timestamps that it had.
+//! Every request that reads or writes data ends with its *stamp*: the version of the view that it was routed by, and the last truncation of its tables
+//! that its sender knows. A replica compares the stamp with the table's own numbers ([`TableStore::admits`]) when the request arrives and again
+//! in the moment in which a mutation is applied or a state changes, because between the two the replica may have waited. The same
+//! holds for work on the sender's own node.
+//!
+//! - **Moved data.** Whoever moves data changes the metadata in steps such that neighbouring versions may be in use together, waits until every node has
+//!   ended what it began in older ones, and where a node does not say so raises the *fence*. Older requests are refused as stale, and have no
+//!   effect. A coordinator that is refused waits for a newer view, and does the request again in it, with the timestamps that it had.
+//! - **Truncated data.** A truncation is a version too (`truncate.rs`). Requests from before it are refused by every replica that has it; requests from
+//!   after it wait at a replica that is not yet done with it.
 //!
 //! ```text
-//! a fenced request    its bytes, u64 version, little endian
+//! a fenced request    its bytes, u64 version, u64 version of the last truncation, little endian
 //! ```
 
 use std::sync::Arc;
 
+use mutation::Mutation;
+use replica::{Admission, TableStore};
 use rpc::{RemoteError, RemoteErrorKind};
 use runtime::Instant;
+use schema::TableId;
+use stdx::planted::{self, Bug};
 
 use crate::message::Malformed;
+use crate::service::ReplicaError;
 use crate::{ClusterView, Coordinator, Verb};
 
-impl Verb {
-    /// Whether its requests carry the version that they were routed by.
-    pub(crate) fn is_fenced(self) -> bool {
-        matches!(
-            self,
-            Self::Mutate | Self::Read | Self::Paxos | Self::Add | Self::Aggregate
-        )
+/// By what a request was routed.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Stamp {
+    version: u64,
+    truncated_at: u64,
+}
+
+impl Stamp {
+    /// Of a request that no version of the cluster can make stale, because it is not derived from anything older than the moment of its application.
+    pub const PRESENT: Self = Self {
+        version: u64::MAX,
+        truncated_at: 0,
+    };
+
+    /// Of a request about one table.
+    #[must_use]
+    pub fn of(view: &ClusterView, table: TableId) -> Self {
+        Self::of_tables(view, std::iter::once(table))
     }
 
-    pub(crate) fn is_fenced_number(number: u16) -> bool {
-        let fenced = [Self::Mutate, Self::Read, Self::Paxos, Self::Add, Self::Aggregate];
+    /// Of a request with these mutations.
+    #[must_use]
+    pub fn of_mutations<'m>(view: &ClusterView, mutations: impl Iterator<Item = &'m [u8]>) -> Self {
+        Self::of_tables(view, mutations.filter_map(|bytes| Some(Mutation::new(bytes)?.table)))
+    }
+
+    fn of_tables(view: &ClusterView, tables: impl Iterator<Item = TableId>) -> Self {
+        let truncations = tables.map(|table| view.truncated_at(table));
+        Self {
+            version: view.version,
+            truncated_at: truncations.max().unwrap_or(0),
+        }
+    }
+
+    /// Appends it to a request.
+    pub(crate) fn sign(self, body: &mut Vec<u8>) {
+        body.extend_from_slice(&self.version.to_le_bytes());
+        body.extend_from_slice(&self.truncated_at.to_le_bytes());
+    }
+
+    fn take(body: &[u8]) -> Option<(&[u8], Self)> {
+        let (body, truncated_at) = body.split_last_chunk()?;
+        let (body, version) = body.split_last_chunk()?;
+        let stamp = Self {
+            version: u64::from_le_bytes(*version),
+            truncated_at: u64::from_le_bytes(*truncated_at),
+        };
+        Some((body, stamp))
+    }
+
+    /// Whether a table takes the request now; false: the request has to wait for a truncation.
+    ///
+    /// # Errors
+    /// When it is stale.
+    #[inline]
+    pub(crate) fn check(self, store: &TableStore) -> Result<bool, ReplicaError> {
+        match store.admits(self.version, self.truncated_at) {
+            // What a truncation itself does.
+            _ if self == Self::PRESENT => Ok(true),
+            Admission::Now => Ok(true),
+            Admission::Later => Ok(false),
+            Admission::Never if planted::is_planted(Bug::IgnoredFence) => Ok(true),
+            Admission::Never => Err(self.stale(store.oldest_admitted())),
+        }
+    }
+
+    #[cold]
+    fn stale(self, oldest: u64) -> ReplicaError {
+        ReplicaError::Stale(format!(
+            "the request was routed by version {} of the cluster, and only {oldest} and later are taken; it was not done",
+            self.version
+        ))
+    }
+}
+
+impl Verb {
+    /// Whether requests of this number carry a stamp.
+    pub(crate) fn is_fenced(number: u16) -> bool {
+        let fenced = [
+            Self::Mutate,
+            Self::Read,
+            Self::Paxos,
+            Self::Add,
+            Self::Aggregate,
+            Self::BatchStore,
+        ];
         fenced.iter().any(|verb| *verb as u16 == number)
     }
 }
 
-/// Says in a request by which version it was routed.
-#[inline]
-pub(crate) fn sign(verb: Verb, body: &mut Vec<u8>, view: &ClusterView) {
-    if verb.is_fenced() {
-        body.extend_from_slice(&view.version.to_le_bytes());
-    }
-}
-
 impl Coordinator {
-    /// What a request of another node says, when it may be done.
-    pub(crate) fn pass<'b>(&self, body: &'b [u8]) -> Result<&'b [u8], RemoteError> {
-        let Some((body, version)) = body.split_last_chunk() else {
-            let malformed = Malformed("the version that a request was routed by");
-            return Err(RemoteError::failed(malformed.to_string()));
+    /// What a request of another node says, and its stamp, when it may be done as far as that is known before it is read.
+    pub(crate) fn pass<'b>(&self, body: &'b [u8]) -> Result<(&'b [u8], Stamp), RemoteError> {
+        let Some((body, stamp)) = Stamp::take(body) else {
+            let malformed = Malformed("the versions that a request was routed by");
+            return Err(RemoteError {
+                kind: RemoteErrorKind::Rejected,
+                message: malformed.to_string(),
+            });
         };
-        let (version, fence) = (u64::from_le_bytes(*version), self.with_view(|view| view.fence));
-        if version >= fence {
-            return Ok(body);
+        let fence = self.with_view(|view| view.fence);
+        if stamp.version >= fence || planted::is_planted(Bug::IgnoredFence) {
+            return Ok((body, stamp));
         }
         self.count(|m| m.stale_requests += 1);
         Err(RemoteError {
             kind: RemoteErrorKind::Stale,
-            message: format!(
-                "the request was routed by version {version} of the cluster, and only {fence} and later are taken; it was not done"
-            ),
+            message: stamp.stale(fence).to_string(),
         })
     }
 

@@ -58,7 +58,13 @@ impl Coordinator {
         }
         let mut is_noted = true;
         for (_, bytes) in mutations {
-            let table = Mutation::new(bytes).and_then(|m| self.shard.store(m.table));
+            let mutation = Mutation::new(bytes);
+            let is_truncated = |table| self.with_view(|now| now.truncated_at(table) > view.truncated_at(table));
+            if mutation.as_ref().is_some_and(|m| is_truncated(m.table)) {
+                is_noted = false;
+                continue;
+            }
+            let table = mutation.and_then(|m| self.shard.store(m.table));
             let grace_seconds = table.and_then(|store| u32::try_from(store.table().options.gc_grace_seconds).ok());
             is_noted &= grace_seconds.is_some_and(|grace| hints.note(node.host_id, grace, bytes));
         }
@@ -129,6 +135,11 @@ impl Coordinator {
             let Some(route) = view.route(mutation.table) else {
                 continue;
             };
+            let store = self.shard.store(mutation.table);
+            if store.is_some_and(|store| store.truncated_at.get() != view.truncated_at(mutation.table)) {
+                // Which of its hints are from before is known when it is over.
+                return Err("a table of theirs is being truncated".to_owned());
+            }
             let tablet = route.map.tablet_of(token);
             let all: SmallVec<[Replica; 6]> = WriteTargets::new(&tablet).all().collect();
             let its: SmallVec<[Replica; 6]> = all.iter().copied().filter(|r| Some(r.node) == number).collect();

@@ -55,6 +55,7 @@ use topology::{Consistency, Liveness, NodeNumber, Replica, Requirement};
 
 pub use self::paxos::{CasRead, CasRequest, Decision, Found, SERIAL_BYTES_MAX};
 pub use error::{CoordinatorError, Tally, WriteKind};
+pub use fence::Stamp;
 pub use message::{
     Addressed, Answer, Extent, Malformed, ReadCommand, Verb, decode_mutations, difference, encode_mutations, pack_block,
 };
@@ -147,6 +148,7 @@ impl From<ReplicaError> for TargetError {
             ReplicaError::Overloaded(_) => Self::Overloaded(error.to_string()),
             ReplicaError::TooLarge(_) | ReplicaError::Malformed(_) => Self::Rejected(error.to_string()),
             ReplicaError::UnknownTable(_) | ReplicaError::NotHere(_) => Self::Refused(error.to_string()),
+            ReplicaError::Stale(reason) => Self::Stale(reason),
         }
     }
 }
@@ -220,9 +222,6 @@ const PHASE_USUAL: Duration = Duration::from_millis(5);
 
 type Job = Pin<Box<dyn Future<Output = ()>>>;
 
-/// Forgets a table's data on all shards of this node.
-pub type Truncate = Box<dyn Fn(TableId, runtime::Instant) -> Pin<Box<dyn Future<Output = Result<(), String>>>>>;
-
 /// Computes the aggregate that a request of another node describes, on the shard that runs this.
 pub type Aggregates = Box<dyn Fn(Vec<u8>) -> Pin<Box<dyn Future<Output = Vec<u8>>>>>;
 
@@ -238,8 +237,6 @@ pub struct Coordinator {
     /// A node came up: its hints can be handed over.
     handoff_due: Notify,
     batches: RefCell<batchlog::OpenBatches>,
-    truncate: RefCell<Option<Truncate>>,
-    truncations: truncate::Permissions,
     rates: rate::Rates,
     counter_source: Cell<[u8; 16]>,
     counter_turns: PartitionTurns,
@@ -268,8 +265,6 @@ impl Coordinator {
             hints: RefCell::default(),
             handoff_due: Notify::new(),
             batches: RefCell::default(),
-            truncate: RefCell::default(),
-            truncations: truncate::Permissions::default(),
             rates: rate::Rates::default(),
             counter_source: Cell::new(new_counter_source()),
             counter_turns: PartitionTurns::default(),
@@ -358,11 +353,6 @@ impl Coordinator {
         self.timeouts.get()
     }
 
-    /// Who truncates on this node.
-    pub fn on_truncate(&self, truncate: Truncate) {
-        *self.truncate.borrow_mut() = Some(truncate);
-    }
-
     /// Who computes aggregates on this shard.
     pub fn on_aggregate(&self, aggregates: Aggregates) {
         *self.aggregates.borrow_mut() = Some(aggregates);
@@ -419,16 +409,15 @@ impl Coordinator {
         TargetError::Refused("this node has no connections to others".to_owned())
     }
 
-    /// Asks a shard of another node.
+    /// Asks a shard of another node; a request with a fenced verb is stamped already.
     async fn call(
         &self,
         view: &ClusterView,
         replica: Replica,
         verb: Verb,
-        mut body: Vec<u8>,
+        body: Vec<u8>,
         timeout: Duration,
     ) -> Result<Vec<u8>, TargetError> {
-        fence::sign(verb, &mut body, view);
         let rpc = self.rpc.as_ref().ok_or_else(Self::unreachable)?;
         let peer = view.peer(replica.node).ok_or_else(Self::unreachable)?;
         let answer = rpc
@@ -445,19 +434,21 @@ impl Coordinator {
         mutations: Rc<Vec<(types::Token, Vec<u8>)>>,
         all_or_nothing: bool,
     ) -> Result<(), TargetError> {
+        let stamp = Stamp::of_mutations(view, mutations.iter().map(|(_, m)| &m[..]));
         if replica.node != view.me {
-            let body = encode_mutations(all_or_nothing, mutations.iter().map(|(_, m)| m.as_slice()));
+            let mut body = encode_mutations(all_or_nothing, mutations.iter().map(|(_, m)| m.as_slice()));
+            stamp.sign(&mut body);
             let timeout = self.timeouts.get().write;
             let answer = self.call(view, replica, Verb::Mutate, body, timeout).await;
             return answer.map(|_| ());
         }
         let shard = ShardId(u32::from(replica.shard));
         if shard == self.shard.id() {
-            return Ok(service::apply(&self.shard, &mutations, all_or_nothing, false).await?);
+            return Ok(service::apply(&self.shard, &mutations, all_or_nothing, false, stamp).await?);
         }
         let mutations = mutations.to_vec();
         let applied = runtime::submit_async_to(shard, move || async move {
-            service::apply(&Coordinator::local().shard, &mutations, all_or_nothing, false).await
+            service::apply(&Coordinator::local().shard, &mutations, all_or_nothing, false, stamp).await
         });
         Ok(applied.await?)
     }
@@ -479,6 +470,7 @@ fn remote(error: ReplicaError) -> RemoteError {
         ReplicaError::Overloaded(_) => RemoteErrorKind::Overloaded,
         ReplicaError::TooLarge(_) | ReplicaError::Malformed(_) => RemoteErrorKind::Rejected,
         ReplicaError::UnknownTable(_) | ReplicaError::NotHere(_) => RemoteErrorKind::Refused,
+        ReplicaError::Stale(_) => RemoteErrorKind::Stale,
         ReplicaError::Log(_) | ReplicaError::Read(_) | ReplicaError::Partial(_) => RemoteErrorKind::Failed,
     };
     RemoteError {
@@ -489,8 +481,7 @@ fn remote(error: ReplicaError) -> RemoteError {
 
 impl Handler for ReplicaHandler {
     /// What changes data runs once. That writes have timestamps and promises ballots is not enough: behind a truncation a write that comes again
-    /// would bring its row back. Additions would count twice, a truncation would take what was written since, and a batch would be noted
-    /// again when it has ended.
+    /// would bring its row back. Additions would count twice, and a batch would be noted again when it has ended.
     fn is_repeatable(&self, verb: u16) -> bool {
         let repeatable = [
             Verb::Read,
@@ -504,9 +495,10 @@ impl Handler for ReplicaHandler {
 
     fn handle(&self, mut request: Request<'_>) -> Reply {
         let shard = Rc::clone(&self.0);
-        if Verb::is_fenced_number(request.verb) {
+        let mut stamp = Stamp::PRESENT;
+        if Verb::is_fenced(request.verb) {
             match Coordinator::local().pass(request.body) {
-                Ok(body) => request.body = body,
+                Ok((body, its)) => (request.body, stamp) = (body, its),
                 Err(stale) => return Reply::Err(stale),
             }
         }
@@ -514,7 +506,7 @@ impl Handler for ReplicaHandler {
         if request.verb == Verb::Mutate as u16 {
             return match decode_mutations(request.body) {
                 Ok((mutations, all_or_nothing)) => later(async move {
-                    let applied = service::apply(&shard, &mutations, all_or_nothing, true).await;
+                    let applied = service::apply(&shard, &mutations, all_or_nothing, true, stamp).await;
                     applied.map(|()| Vec::new()).map_err(remote)
                 }),
                 Err(e) => malformed(e),
@@ -526,7 +518,8 @@ impl Handler for ReplicaHandler {
                     let coordinator = Coordinator::local();
                     let deadline = runtime::now() + coordinator.timeouts().counter;
                     // A task of its own: what one replica has added the others are told, or it is hinted, though the caller gives up.
-                    let led = runtime::spawn(async move { coordinator.lead(additions, level, deadline, true).await });
+                    let led =
+                        runtime::spawn(async move { coordinator.lead(additions, level, deadline, true, stamp).await });
                     led.await.map(|result| counter::encode_answer(&result)).map_err(remote)
                 }),
                 Err(e) => malformed(e),
@@ -535,7 +528,7 @@ impl Handler for ReplicaHandler {
         if request.verb == Verb::Read as u16 {
             return match ReadCommand::decode(request.body) {
                 Ok(command) => later(async move {
-                    let answer = service::read(&shard, &command).await.map_err(remote)?;
+                    let answer = service::read(&shard, &command, stamp).await.map_err(remote)?;
                     Ok(answer.encode(command.table))
                 }),
                 Err(e) => malformed(e),
@@ -544,7 +537,7 @@ impl Handler for ReplicaHandler {
         if request.verb == Verb::Paxos as u16 {
             return match PaxosRequest::decode(request.body) {
                 Ok(request) => {
-                    let (table, answering) = (request.table, paxos_replica::handle(&shard, request));
+                    let (table, answering) = (request.table, paxos_replica::handle(&shard, request, stamp));
                     later(async move {
                         let answer = answering.await.map_err(remote)?;
                         Ok(answer.encode(table))
@@ -593,17 +586,6 @@ impl Handler for ReplicaHandler {
         if request.verb == Verb::Admit as u16 {
             return match Coordinator::local().admit_for(request.body) {
                 Ok(answer) => later(async move { Ok(answer) }),
-                Err(e) => malformed(e),
-            };
-        }
-        let is_settle = request.verb == Verb::Settle as u16;
-        if is_settle || request.verb == Verb::Truncate as u16 {
-            return match truncate::Step::decode(request.body) {
-                Ok(step) => later(async move {
-                    let done = Coordinator::local().truncation_step(step, !is_settle).await;
-                    let answer = done.map(|number| number.to_le_bytes().to_vec());
-                    answer.map_err(RemoteError::failed)
-                }),
                 Err(e) => malformed(e),
             };
         }

@@ -39,8 +39,6 @@ pub enum Verb {
     Mutate = 1,
     /// Read a stretch of a partition or of tokens.
     Read = 2,
-    /// Forget a table's data.
-    Truncate = 3,
     /// A phase of a conditional statement: [`crate::paxos_message`].
     Paxos = 4,
     /// Lead additions to counters: `counter.rs`.
@@ -49,8 +47,6 @@ pub enum Verb {
     TakeTurn = 6,
     /// See [`Verb::TakeTurn`].
     EndTurn = 7,
-    /// Finish the logged batches of a table that wait here, and forget its hints: what comes before a truncation.
-    Settle = 16,
     /// Note a logged batch.
     BatchStore = 17,
     /// Forget a logged batch.

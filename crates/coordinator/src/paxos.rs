@@ -797,6 +797,14 @@ impl<'r> Attempt<'r> {
 
     /// Goes on with those who take part in the newest view of the cluster.
     fn regroup(&mut self) -> Result<(), CoordinatorError> {
+        let is_truncated = self.coordinator.with_view(|view| {
+            let table = self.request.table.id;
+            view.truncated_at(table) > self.group.view.truncated_at(table)
+        });
+        if is_truncated && self.leader.may_happen() {
+            // Whoever accepted it has forgotten it, and somebody may have seen it before that.
+            return Err(self.unknown("the table was truncated meanwhile"));
+        }
         match self.coordinator.group(self.request) {
             Ok(group) => self.group = group,
             // That they are too few says that nothing happened, which is not known any more.

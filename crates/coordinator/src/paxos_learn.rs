@@ -12,9 +12,10 @@ use topology::Replica;
 use types::token::token_of;
 
 use crate::fan::{Came, Fan};
+use crate::fence::Stamp;
 use crate::paxos::CasRequest;
 use crate::paxos_message::{PaxosAnswer, PaxosRequest, Phase};
-use crate::{ClusterView, Coordinator, TargetError, Verb, fence, paxos_replica, spawn};
+use crate::{ClusterView, Coordinator, TargetError, Verb, paxos_replica, spawn};
 
 /// Acceptors keep smaller mutations than this though everybody has learned them: to keep one is cheaper than to be told.
 const PRUNE_BYTES_MIN: usize = 512;
@@ -29,17 +30,21 @@ pub(crate) fn ask(
     phase: Phase,
     timeout: Duration,
 ) {
+    let stamp = Stamp::of(view, table);
     if replica.node != view.me {
-        let body = phase.encode(table, key);
+        let mut body = phase.encode(table, key);
+        stamp.sign(&mut body);
         fan.call((coordinator, view), replica, Verb::Paxos, body, timeout);
         return;
     }
     let key = key.to_vec();
     let request = PaxosRequest { table, key, phase };
     if ShardId(u32::from(replica.shard)) == coordinator.shard.id() {
-        fan.here(replica, paxos_replica::handle(&coordinator.shard, request));
+        fan.here(replica, paxos_replica::handle(&coordinator.shard, request, stamp));
     } else {
-        fan.beside(replica, move |there| paxos_replica::handle(&there.shard, request));
+        fan.beside(replica, move |there| {
+            paxos_replica::handle(&there.shard, request, stamp)
+        });
     }
 }
 
@@ -178,7 +183,7 @@ impl Learning {
                 self.ask(replica, phase.clone());
             } else if let (Some(rpc), Some(peer)) = (&self.coordinator.rpc, self.view.peer(replica.node)) {
                 let mut body = phase.encode(self.table.id, &self.key);
-                fence::sign(Verb::Paxos, &mut body, &self.view);
+                Stamp::of(&self.view, self.table.id).sign(&mut body);
                 let _ = rpc.send(&peer, u32::from(replica.shard), Verb::Paxos as u16, body, self.timeout);
             }
         }

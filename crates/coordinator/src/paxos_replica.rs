@@ -37,6 +37,7 @@ use stdx::planted::{self, Bug};
 use types::token::token_of;
 use types::{CqlType, Token};
 
+use crate::fence::Stamp;
 use crate::message::{Answer, ReadCommand};
 use crate::paxos_message::{PaxosAnswer, PaxosRequest, Phase};
 use crate::service::{self, ReplicaError};
@@ -493,14 +494,18 @@ struct Place {
     entry: Rc<Entry>,
     /// Of the log, before the request did anything.
     losses: u64,
+    stamp: Stamp,
 }
 
 impl Place {
-    async fn new(shard: &Rc<Shard>, table: TableId, key: &[u8]) -> Result<Self, ReplicaError> {
+    async fn new(shard: &Rc<Shard>, table: TableId, key: &[u8], stamp: Stamp) -> Result<Self, ReplicaError> {
         let store = match shard.store(table) {
             Some(store) => store,
             None => Box::pin(service::store_of(shard, table)).await?,
         };
+        if !stamp.check(&store)? {
+            Box::pin(service::ready(std::iter::once(&*store), stamp)).await?;
+        }
         let acceptor = Acceptor::local();
         let token = token_of(key);
         if store.tablet(token).is_none() {
@@ -516,6 +521,7 @@ impl Place {
             acceptor,
             entry,
             losses: shard.log.losses(),
+            stamp,
         })
     }
 
@@ -541,10 +547,23 @@ impl Place {
         }
     }
 
+    /// The same, for a request that is not stale in this moment.
+    async fn take_ready(&self) -> Result<Known, ReplicaError> {
+        let known = self.take().await?;
+        let error = match self.stamp.check(&self.table) {
+            Ok(true) => return Ok(known),
+            // It waited before it had the turn, which the truncation needs.
+            Ok(false) => ReplicaError::Overloaded("the table is being truncated".to_owned()),
+            Err(stale) => stale,
+        };
+        self.entry.known.replace(Some(known));
+        Err(error)
+    }
+
     /// Changes the state in its turn. The result of `change` is not to be told before [`synced`].
     async fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> Result<T, ReplicaError> {
         let _turn = self.turn().await;
-        let mut known = self.take().await?;
+        let mut known = self.take_ready().await?;
         let before = Summary::of(&known.state);
         let result = change(&mut known.state);
         let was_lost = self.entry.is_lost.replace(false);
@@ -561,7 +580,7 @@ impl Place {
     /// Notes in the state what need not be durable: `note` says whether it did.
     async fn note(&self, note: impl FnOnce(&mut Known) -> bool) -> Result<(), ReplicaError> {
         let _turn = self.turn().await;
-        let mut known = self.take().await?;
+        let mut known = self.take_ready().await?;
         let is_noted = note(&mut known);
         if is_noted {
             self.acceptor.noted(&self.row.shard, self.id, &self.entry);
@@ -578,7 +597,7 @@ impl Place {
     /// Applies what was chosen. The position behind it in the log; None when it is durable.
     async fn apply(&self, proposal: &Proposal) -> Result<Option<ReplayPosition>, ReplicaError> {
         let Some(value) = proposal.value() else { return Ok(None) };
-        service::apply(&self.row.shard, &[(self.row.token, value)], false, false).await?;
+        service::apply(&self.row.shard, &[(self.row.token, value)], false, false, self.stamp).await?;
         let log = &self.row.shard.log;
         Ok((!log.is_batch()).then(|| log.written()))
     }
@@ -619,36 +638,37 @@ async fn synced(shard: &Shard, losses: u64) -> Result<(), ReplicaError> {
 pub(crate) type Answering = Pin<Box<dyn Future<Output = Result<PaxosAnswer, ReplicaError>>>>;
 
 /// Does a replica's part of a phase. Each phase is a future of its own: one for all would be as large as the largest.
-pub(crate) fn handle(shard: &Rc<Shard>, request: PaxosRequest) -> Answering {
+pub(crate) fn handle(shard: &Rc<Shard>, request: PaxosRequest, stamp: Stamp) -> Answering {
     let shard = Rc::clone(shard);
     let PaxosRequest { table, key, phase } = request;
     match phase {
-        Phase::Prepare(ballot, reads) => Box::pin(prepare(shard, table, key, ballot, reads)),
-        Phase::Accept(proposal) => Box::pin(accept(shard, table, key, proposal)),
+        Phase::Prepare(ballot, reads) => Box::pin(prepare(shard, (table, key, stamp), ballot, reads)),
+        Phase::Accept(proposal) => Box::pin(accept(shard, (table, key, stamp), proposal)),
         Phase::Learn(proposal) => Box::pin(async move {
-            let place = Place::new(&shard, table, &key).await?;
+            let place = Place::new(&shard, table, &key, stamp).await?;
             place.check(&proposal)?;
             let position = place.apply(&proposal).await?;
             place.note(|known| known.learn(proposal, position)).await?;
             Ok(PaxosAnswer::Done)
         }),
-        Phase::Commit(ballot) => Box::pin(commit(shard, table, key, ballot)),
+        Phase::Commit(ballot) => Box::pin(commit(shard, (table, key, stamp), ballot)),
         Phase::Prune(ballot) => Box::pin(async move {
-            let place = Place::new(&shard, table, &key).await?;
+            let place = Place::new(&shard, table, &key, stamp).await?;
             place.note(|known| known.prune(ballot, &shard.log)).await?;
             Ok(PaxosAnswer::Done)
         }),
     }
 }
 
+type Target = (TableId, Vec<u8>, Stamp);
+
 async fn prepare(
     shard: Rc<Shard>,
-    table: TableId,
-    key: Vec<u8>,
+    (table, key, stamp): Target,
     ballot: Ballot,
     reads: Vec<ReadCommand>,
 ) -> Result<PaxosAnswer, ReplicaError> {
-    let place = Place::new(&shard, table, &key).await?;
+    let place = Place::new(&shard, table, &key, stamp).await?;
     let promised: Result<Promise, paxos::Refused> = place.change(|state| state.prepare(ballot)).await?;
     let promise = match promised {
         Ok(promise) => promise,
@@ -656,7 +676,7 @@ async fn prepare(
     };
     let mut answers: Vec<Answer> = Vec::with_capacity(reads.len());
     for read in &reads {
-        answers.push(Box::pin(service::read(&shard, read)).await?);
+        answers.push(Box::pin(service::read(&shard, read, stamp)).await?);
     }
     place.synced().await?;
     Ok(PaxosAnswer::Promised(promise, answers))
@@ -664,11 +684,10 @@ async fn prepare(
 
 async fn accept(
     shard: Rc<Shard>,
-    table: TableId,
-    key: Vec<u8>,
+    (table, key, stamp): Target,
     proposal: Proposal,
 ) -> Result<PaxosAnswer, ReplicaError> {
-    let place = Place::new(&shard, table, &key).await?;
+    let place = Place::new(&shard, table, &key, stamp).await?;
     place.check(&proposal)?;
     let checked_by = place.table.table();
     let accept = |state: &mut State| {
@@ -688,11 +707,11 @@ async fn accept(
 }
 
 /// Learns what this acceptor has accepted at the ballot, which was chosen there.
-async fn commit(shard: Rc<Shard>, table: TableId, key: Vec<u8>, ballot: Ballot) -> Result<PaxosAnswer, ReplicaError> {
-    let place = Place::new(&shard, table, &key).await?;
+async fn commit(shard: Rc<Shard>, (table, key, stamp): Target, ballot: Ballot) -> Result<PaxosAnswer, ReplicaError> {
+    let place = Place::new(&shard, table, &key, stamp).await?;
     // Others do not come between: they would only have to be taught what is on its way.
     let _turn = place.turn().await;
-    let known = place.take().await?;
+    let known = place.take_ready().await?;
     let is_done = known.state.committed == ballot;
     let accepted = known
         .state
@@ -748,7 +767,7 @@ pub(crate) async fn forget(shard: &Rc<Shard>, table: TableId) -> Result<(), Repl
         let (cache, from) = (shard.cache.clone(), (tablet.range.after, Vec::new()));
         let mut scan = ScanReader::new(states.table(), tablet.version(), cache, tablet.range, from, limits);
         while let Some(block) = scan.next_block().await? {
-            let place = match Place::new(shard, table, block.key()).await {
+            let place = match Place::new(shard, table, block.key(), Stamp::PRESENT).await {
                 Ok(place) => place,
                 Err(ReplicaError::NotHere(_) | ReplicaError::UnknownTable(_)) => continue,
                 Err(e) => return Err(e),

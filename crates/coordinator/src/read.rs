@@ -24,6 +24,7 @@ use types::Token;
 use types::token::token_of;
 
 use crate::fan::{Came, Fan};
+use crate::fence::Stamp;
 use crate::gather::Gather;
 use crate::latency::{Latencies, TableLatencies};
 use crate::message::{Answer, Extent, ReadCommand, difference};
@@ -363,20 +364,17 @@ impl ReplicatedRead {
 
     fn send(&self, fan: &mut Fan<Answer>, replica: Replica, command: ReadCommand) {
         let coordinator = &self.coordinator;
+        let stamp = Stamp::of(&self.view, self.table.id);
         if replica.node != self.view.me {
-            fan.call(
-                (coordinator, &self.view),
-                replica,
-                Verb::Read,
-                command.encode(),
-                self.timeout,
-            );
+            let mut body = command.encode();
+            stamp.sign(&mut body);
+            fan.call((coordinator, &self.view), replica, Verb::Read, body, self.timeout);
         } else if ShardId(u32::from(replica.shard)) == coordinator.shard.id() {
             let shard = Rc::clone(&coordinator.shard);
-            fan.here(replica, async move { service::read(&shard, &command).await });
+            fan.here(replica, async move { service::read(&shard, &command, stamp).await });
         } else {
             fan.beside(replica, move |there| async move {
-                service::read(&there.shard, &command).await
+                service::read(&there.shard, &command, stamp).await
             });
         }
     }

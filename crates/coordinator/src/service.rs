@@ -14,11 +14,14 @@ use types::Token;
 use types::token::token_of;
 
 use crate::digest::Digest;
+use crate::fence::Stamp;
 use crate::message::{Answer, Extent, Malformed, ReadCommand};
 
 /// How long a request waits for a table that this node has not heard of yet: the coordinator may be ahead of it.
 const SCHEMA_WAIT_MAX: Duration = Duration::from_secs(2);
 const SCHEMA_POLL: Duration = Duration::from_millis(5);
+/// How long a request waits for a truncation that its coordinator knows and this shard is not done with.
+const TRUNCATION_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// Why a replica did not do what it was asked.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,6 +36,8 @@ pub enum ReplicaError {
     TooLarge(String),
     /// There is no room; nothing was done.
     Overloaded(String),
+    /// The request was routed by a version of the cluster that is over; nothing was done.
+    Stale(String),
     /// Some of the request's mutations were written and others were not.
     Partial(String),
     /// The log did not take the write: it may come back or not.
@@ -58,7 +63,7 @@ impl std::fmt::Display for ReplicaError {
             ),
             Self::NotHere(token) => write!(f, "token {} is not of this shard", token.0),
             Self::Malformed(reason) => write!(f, "malformed request: {reason}"),
-            Self::TooLarge(reason) => f.write_str(reason),
+            Self::TooLarge(reason) | Self::Stale(reason) => f.write_str(reason),
             Self::Overloaded(reason) => write!(f, "the shard refuses the write: {reason}. It was not applied"),
             Self::Partial(reason) => write!(f, "a part of the write was applied, and a part was not: {reason}"),
             Self::Log(reason) => {
@@ -114,7 +119,7 @@ pub(crate) async fn store_of(shard: &Shard, table: TableId) -> Result<Rc<TableSt
 }
 
 /// Writes mutations of this shard's tokens and waits until they may be acknowledged. With `all_or_nothing` they are one record of
-/// the log. With `is_foreign` their bytes are checked first.
+/// the log. With `is_foreign` their bytes are checked first. Whether `stamp` is stale is checked in the moment of writing.
 ///
 /// # Errors
 /// When a table is unknown, memory stays full, or the log fails; what was written before stays.
@@ -123,6 +128,7 @@ pub async fn apply(
     mutations: &[(Token, impl AsRef<[u8]>)],
     all_or_nothing: bool,
     is_foreign: bool,
+    stamp: Stamp,
 ) -> Result<(), ReplicaError> {
     let mut parts = Vec::with_capacity(mutations.len());
     for (token, bytes) in mutations {
@@ -147,6 +153,14 @@ pub async fn apply(
     let in_one = all_or_nothing && parts.len() > 1;
     let mut left = &parts[..];
     while let Some((store, token, mutation)) = left.first() {
+        let now = if in_one { left } else { &left[..1] };
+        if let Err(error) = ready(now.iter().map(|(store, ..)| &**store), stamp).await {
+            return Err(if last.is_none() {
+                error
+            } else {
+                ReplicaError::Partial(error.to_string())
+            });
+        }
         let written = if in_one {
             shard.write_batch(left)
         } else {
@@ -180,12 +194,48 @@ pub async fn apply(
     Ok(())
 }
 
+/// Waits until stores take a request; they still do when this returns.
+///
+/// # Errors
+/// When it is stale, or a truncation takes too long.
+pub(crate) async fn ready<'s>(
+    stores: impl Iterator<Item = &'s TableStore> + Clone,
+    stamp: Stamp,
+) -> Result<(), ReplicaError> {
+    let mut deadline = None;
+    loop {
+        let mut waits_for = None;
+        for store in stores.clone() {
+            if !stamp.check(store)? {
+                waits_for = Some(store);
+            }
+        }
+        let Some(store) = waits_for else { return Ok(()) };
+        let until = *deadline.get_or_insert_with(|| runtime::now() + TRUNCATION_WAIT_MAX);
+        let done = store.admission_changed.notified();
+        if stamp.check(store)? {
+            continue;
+        }
+        if runtime::timeout_at(until, done).await.is_err() {
+            return Err(ReplicaError::Overloaded("the table is being truncated".to_owned()));
+        }
+    }
+}
+
 /// Reads one stretch of what this shard has.
 ///
 /// # Errors
-/// When the table is unknown or a file cannot be read.
-pub async fn read(shard: &Rc<Shard>, command: &ReadCommand) -> Result<Answer, ReplicaError> {
+/// When the table is unknown or a file cannot be read, and when `stamp` is stale at the begin or at the end.
+pub async fn read(shard: &Rc<Shard>, command: &ReadCommand, stamp: Stamp) -> Result<Answer, ReplicaError> {
     let store = store_of(shard, command.table).await?;
+    ready(std::iter::once(&*store), stamp).await?;
+    let answer = read_from(shard, &store, command).await?;
+    // What was truncated meanwhile may be there in part.
+    stamp.check(&store)?;
+    Ok(answer)
+}
+
+async fn read_from(shard: &Rc<Shard>, store: &Rc<TableStore>, command: &ReadCommand) -> Result<Answer, ReplicaError> {
     let mut stretch = Stretch::new(command);
     match &command.extent {
         Extent::Partition { key, slices, reversed } => {
@@ -197,7 +247,7 @@ pub async fn read(shard: &Rc<Shard>, command: &ReadCommand) -> Result<Answer, Re
                 reversed: *reversed,
                 limits: stretch.limits(),
             };
-            stretch.partition(shard, &store, read).await?;
+            stretch.partition(shard, store, read).await?;
         }
         Extent::Tokens {
             after,
@@ -206,11 +256,11 @@ pub async fn read(shard: &Rc<Shard>, command: &ReadCommand) -> Result<Answer, Re
             inside,
         } => {
             stretch
-                .tokens(shard, &store, (*after, *to), from.clone(), inside.clone())
+                .tokens(shard, store, (*after, *to), from.clone(), inside.clone())
                 .await?
         }
     }
-    Ok(stretch.finish(&store))
+    Ok(stretch.finish(store))
 }
 
 /// An answer in the making.

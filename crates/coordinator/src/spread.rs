@@ -12,6 +12,7 @@ use schema::TableId;
 use topology::{Consistency, Replica, ReplicaCounts, ReplicaList, Requirement};
 use types::Token;
 
+use crate::fence::Stamp;
 use crate::{ClusterView, Coordinator, CoordinatorError, TargetError, Verb};
 
 /// The most pieces for each shard that takes part.
@@ -120,9 +121,11 @@ impl Coordinator {
         &self,
         view: &ClusterView,
         replica: Replica,
-        body: Vec<u8>,
+        mut body: Vec<u8>,
         timeout: Duration,
     ) -> Result<Vec<u8>, TargetError> {
+        // The other node reads by its own view, at the request's level.
+        Stamp::of_mutations(view, std::iter::empty()).sign(&mut body);
         self.call(view, replica, Verb::Aggregate, body, timeout).await
     }
 

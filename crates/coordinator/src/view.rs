@@ -68,7 +68,7 @@ pub struct Route {
 }
 
 /// One version of the cluster. See the module.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ClusterView {
     /// The members.
     pub topology: Arc<Topology>,
@@ -82,6 +82,8 @@ pub struct ClusterView {
     pub fence: u64,
     routes: HashMap<TableId, Arc<Route>>,
     peers: Vec<Option<Peer>>,
+    /// The version of the last truncation of each table that was ever truncated.
+    truncations: BTreeMap<TableId, u64>,
 }
 
 impl ClusterView {
@@ -140,6 +142,7 @@ impl ClusterView {
             fence: 0,
             routes,
             peers,
+            truncations: BTreeMap::new(),
         })
     }
 
@@ -147,6 +150,27 @@ impl ClusterView {
     #[must_use]
     pub fn at(self, version: u64, fence: u64) -> Self {
         Self { version, fence, ..self }
+    }
+
+    /// The same view, in which tables were truncated last by the commands of these versions.
+    #[must_use]
+    pub fn truncated(self, truncations: BTreeMap<TableId, u64>) -> Self {
+        Self { truncations, ..self }
+    }
+
+    /// The version of the last truncation of a table; 0 when there was none.
+    #[inline]
+    #[must_use]
+    pub fn truncated_at(&self, table: TableId) -> u64 {
+        match self.truncations.is_empty() {
+            true => 0,
+            false => self.truncations.get(&table).copied().unwrap_or(0),
+        }
+    }
+
+    /// The tables that were ever truncated, with the version of the last time.
+    pub fn truncations(&self) -> impl Iterator<Item = (TableId, u64)> + '_ {
+        self.truncations.iter().map(|(table, version)| (*table, *version))
     }
 
     /// The same view, in which nodes are reached as `reach` says; at first it is plainly.

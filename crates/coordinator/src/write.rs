@@ -11,6 +11,7 @@ use topology::{Acks, Consistency, DatacenterNumber, Replica, ReplicaCounts, Requ
 use types::Token;
 
 use crate::fan::Fan;
+use crate::fence::Stamp;
 use crate::message::{Addressed, encode_mutations};
 use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, Verb, WriteKind, service, spawn};
 
@@ -60,6 +61,8 @@ struct Write {
     fan: Fan<()>,
     /// A replica takes no requests of this view.
     is_stale: bool,
+    /// A replica did its part, or may have.
+    is_begun: bool,
     /// Replicas that had no room. They get hints unless the request is answered as not done anywhere.
     overloaded: SmallVec<[Replica; 2]>,
 }
@@ -76,12 +79,27 @@ impl Coordinator {
         kind: WriteKind,
         all_or_nothing: bool,
     ) -> Result<(), CoordinatorError> {
+        self.write_from(self.view(), mutations, level, kind, all_or_nothing)
+            .await
+    }
+
+    /// The same, for mutations that were made of what the table had in this view: a truncation since then makes them stale.
+    ///
+    /// # Errors
+    /// As [`Coordinator::write`].
+    pub(crate) async fn write_from(
+        self: &Rc<Self>,
+        mut view: Arc<ClusterView>,
+        mutations: Vec<(Token, Vec<u8>)>,
+        level: Consistency,
+        kind: WriteKind,
+        all_or_nothing: bool,
+    ) -> Result<(), CoordinatorError> {
         self.count(|m| m.writes += 1);
-        let mutations = Rc::new(mutations);
+        let mut mutations = Rc::new(mutations);
         let deadline = runtime::now() + self.timeouts.get().write;
         let mut refused = None;
         loop {
-            let view = self.view();
             let mut write = match (self.begin(&view, &mutations, level), refused) {
                 (Ok(write), _) => write,
                 // That too few live says that nothing was written, and some of it may be.
@@ -91,11 +109,28 @@ impl Coordinator {
             write.send(all_or_nothing);
             let result = write.acknowledged(deadline, kind).await;
             let is_stale = write.is_stale;
+            let may_be_done = kind == WriteKind::Counter || write.may_be_done();
             write.go_on(deadline);
-            match result {
-                Err(error) if is_stale && self.newer_view(&view, deadline).await.is_some() => refused = Some(error),
+            let error = match result {
+                Err(error) if is_stale => error,
                 result => return result,
+            };
+            let Some(newer) = self.newer_view(&view, deadline).await else {
+                return Err(error);
+            };
+            // What a replica has before a truncation the truncation takes, on the others too: that is done, and may not be done again behind it, because
+            // somebody may have seen it.
+            let is_truncated = |bytes: &[u8]| {
+                let table = Mutation::new(bytes).map(|m| m.table);
+                table.is_some_and(|table| newer.truncated_at(table) > view.truncated_at(table))
+            };
+            if may_be_done && mutations.iter().any(|(_, bytes)| is_truncated(bytes)) {
+                Rc::make_mut(&mut mutations).retain(|(_, bytes)| !is_truncated(bytes));
+                if mutations.is_empty() {
+                    return Ok(());
+                }
             }
+            (view, refused) = (newer, Some(error));
         }
     }
 
@@ -119,6 +154,7 @@ impl Coordinator {
             parts,
             fan: Fan::new(),
             is_stale: false,
+            is_begun: false,
             overloaded: SmallVec::new(),
         })
     }
@@ -198,22 +234,25 @@ impl Write {
             let numbers = &self.shares[at].1;
             if replica.node != view.me {
                 let mutations = numbered(&self.mutations, numbers).map(|(_, bytes)| &bytes[..]);
-                let body = encode_mutations(all_or_nothing, mutations);
+                let mut body = encode_mutations(all_or_nothing, mutations.clone());
+                Stamp::of_mutations(&view, mutations).sign(&mut body);
                 self.fan
                     .call((&coordinator, &view), replica, Verb::Mutate, body, timeout);
             } else if ShardId(u32::from(replica.shard)) == coordinator.shard.id() {
                 let (shard, mutations, numbers) = (coordinator.shard.clone(), self.mutations.clone(), numbers.clone());
+                let stamp = Stamp::of_mutations(&view, numbered(&mutations, &numbers).map(|(_, bytes)| &bytes[..]));
                 let applied = async move {
                     let share: SmallVec<[(Token, &[u8]); 2]> = numbered(&mutations, &numbers)
                         .map(|(token, bytes)| (*token, &bytes[..]))
                         .collect();
-                    service::apply(&shard, &share, all_or_nothing, false).await
+                    service::apply(&shard, &share, all_or_nothing, false, stamp).await
                 };
                 self.fan.here(replica, applied);
             } else {
                 let share: Vec<Addressed> = numbered(&self.mutations, numbers).cloned().collect();
+                let stamp = Stamp::of_mutations(&view, share.iter().map(|(_, bytes)| &bytes[..]));
                 let applied = move |there: Rc<Coordinator>| async move {
-                    service::apply(&there.shard, &share, all_or_nothing, false).await
+                    service::apply(&there.shard, &share, all_or_nothing, false, stamp).await
                 };
                 self.fan.beside(replica, applied);
             }
@@ -263,6 +302,7 @@ impl Write {
             };
             let datacenter = self.view.locality.datacenter(replica.node);
             let Err(error) = result else {
+                self.is_begun = true;
                 let share = self.shares.iter().find(|(other, _)| *other == replica);
                 for number in share.into_iter().flat_map(|(_, numbers)| numbers) {
                     self.unsatisfied -= usize::from(self.parts[*number as usize].ack(datacenter));
@@ -295,8 +335,14 @@ impl Write {
         Ok(())
     }
 
+    /// Whether a replica did its part, or may still.
+    fn may_be_done(&self) -> bool {
+        self.is_begun || self.fan.outstanding() > 0
+    }
+
     /// A replica did not do its share. It gets a hint, except for what no replica will ever take; for what it had no room for, later.
     fn failed(&mut self, replica: Replica, error: &TargetError) {
+        self.is_begun |= matches!(error, TargetError::Silent | TargetError::Failed(_));
         match error {
             TargetError::Rejected(_) => {}
             TargetError::Overloaded(_) if self.level != Consistency::Any => self.overloaded.push(replica),

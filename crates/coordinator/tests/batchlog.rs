@@ -118,16 +118,20 @@ fn a_batch_that_waits_to_be_completed_does_not_come_back_behind_a_truncation() {
     cluster.kill(0);
     cluster.simulation.set_link_up(cluster.id(0), cluster.id(2), true);
     cluster.restart(0);
-    let id = cluster.table.id;
     // The holders note it still, and would ask about it only later.
     let truncated = (0..50).any(|_| {
         cluster.simulation.run_for(Duration::from_millis(20));
-        let truncated = cluster.on(1, move |node| async move { node.coordinator.truncate(id).await });
-        truncated.is_ok()
+        cluster.truncate(1, Duration::ZERO).is_ok()
     });
     assert!(truncated, "the restarted node is connected within a second");
-    assert_eq!(open(&cluster), [0, 0, 0], "it was finished first");
     assert_eq!(has(&mut cluster, 1, keys), [Some(false); 3]);
+    cluster.simulation.run_for(60 * SECOND);
+    assert_eq!(open(&cluster), [0, 0, 0], "it is finished, without the table");
+    assert_eq!(
+        has(&mut cluster, 1, keys),
+        [Some(false); 3],
+        "what was truncated is back"
+    );
     for node in 0..3 {
         cluster.kill(node);
         cluster.restart(node);
@@ -149,9 +153,7 @@ fn a_batch_that_has_just_ended_does_not_come_back_behind_a_truncation_and_a_powe
         let keys = [first, second, second];
         let written = cluster.on(0, move |node| write(node, keys, b"one"));
         assert_eq!(written, Ok(()), "seed {seed}");
-        let id = cluster.table.id;
-        let truncated = cluster.on(0, move |node| async move { node.coordinator.truncate(id).await });
-        assert_eq!(truncated, Ok(()), "seed {seed}");
+        assert_eq!(cluster.truncate(0, Duration::ZERO), Ok(()), "seed {seed}");
         (0..3).for_each(|node| cluster.crash(node, CrashKind::PowerLoss));
         (0..3).for_each(|node| cluster.restart(node));
         // As long as those who hold a batch wait until they finish it.
@@ -171,9 +173,7 @@ fn hints_that_wait_do_not_come_back_behind_a_truncation() {
     });
     assert_eq!(written, Ok(()), "a hint is stored");
     cluster.heal(&[2]);
-    let id = cluster.table.id;
-    let truncated = cluster.on(1, move |node| async move { node.coordinator.truncate(id).await });
-    assert_eq!(truncated, Ok(()));
+    assert_eq!(cluster.truncate(1, Duration::ZERO), Ok(()));
     cluster.simulation.run_for(60 * SECOND);
     let metrics = cluster.local(0).coordinator.hints().expect("it keeps hints").metrics();
     assert_eq!(

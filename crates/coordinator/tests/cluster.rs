@@ -2,7 +2,7 @@
 
 mod support;
 
-use coordinator::{CoordinatorError, Timeouts};
+use coordinator::CoordinatorError;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use support::{Cluster, SECOND, Shape};
@@ -166,54 +166,6 @@ fn an_acknowledged_write_survives_that_all_nodes_are_killed() {
     assert_eq!(read, Ok(row(1, b"one")));
 }
 
-/// A write that came again once the table was truncated brought its row back.
-#[test]
-fn a_truncation_that_comes_late_takes_nothing_of_what_was_written_since() {
-    let (all, mut failed) = (Consistency::All, 0);
-    for seed in 0..40 {
-        let mut cluster = Cluster::new(seed, Shape::default());
-        let (from, to) = (cluster.id(0), cluster.id(2));
-        // Shorter than a request that is overtaken may be late.
-        let timeouts = Timeouts {
-            truncate: Duration::from_millis(200),
-            ..Timeouts::default()
-        };
-        let id = cluster.table.id;
-        let inserted = cluster.on(
-            0,
-            move |node| async move { node.insert(b"key", 1, b"one", 10, all).await },
-        );
-        assert_eq!(inserted, Ok(()), "seed {seed}");
-        cluster.simulation.set_message_faults(from, to, 0, 600_000);
-        let truncated = cluster.on(0, move |node| async move {
-            node.coordinator.set_timeouts(timeouts);
-            node.coordinator.truncate(id).await
-        });
-        cluster.simulation.set_message_faults(from, to, 0, 0);
-        // What is written behind the answer stays, whatever the answer was.
-        let inserted = cluster.on(
-            1,
-            move |node| async move { node.insert(b"key", 2, b"two", 20, all).await },
-        );
-        assert_eq!(inserted, Ok(()), "seed {seed}");
-        cluster.simulation.run_for(2 * SECOND);
-        let read = cluster.on(
-            2,
-            move |node| async move { node.select(b"key", Consistency::One).await },
-        );
-        let rows = read.unwrap_or_else(|e| panic!("seed {seed}: {e}"));
-        assert!(
-            rows.contains_key(&2),
-            "seed {seed}: {truncated:?} took what was written afterwards"
-        );
-        match truncated {
-            Ok(()) => assert!(!rows.contains_key(&1), "seed {seed}: the truncation left a row"),
-            Err(_) => failed += 1,
-        }
-    }
-    assert!((5..40).contains(&failed), "{failed} truncations of 40 came too late");
-}
-
 #[test]
 fn a_request_that_comes_again_behind_a_truncation_brings_nothing_back() {
     for seed in 0..5 {
@@ -233,9 +185,7 @@ fn a_request_that_comes_again_behind_a_truncation_brings_nothing_back() {
             node.swap(b"other", (0, 1), levels, SECOND).await
         });
         assert_eq!(swapped, Ok(Ok(())), "seed {seed}");
-        let id = cluster.table.id;
-        let truncated = cluster.on(1, move |node| async move { node.coordinator.truncate(id).await });
-        assert_eq!(truncated, Ok(()), "seed {seed}");
+        assert_eq!(cluster.truncate(1, Duration::ZERO), Ok(()), "seed {seed}");
         // Until everything has come again.
         cluster.simulation.run_for(2 * SECOND);
         for key in [&b"key"[..], b"other"] {

@@ -186,9 +186,7 @@ fn a_truncated_row_does_not_come_back_with_what_acceptors_know_of_it() {
         assert_eq!(swap(&mut cluster, 0, 0, 7), Ok(Ok(())), "seed {seed}");
         // The last replica learns it a moment after the answer.
         cluster.simulation.run_for(SECOND);
-        let id = cluster.table.id;
-        let truncated = cluster.on(1, move |node| async move { node.coordinator.truncate(id).await });
-        assert_eq!(truncated, Ok(()), "seed {seed}");
+        assert_eq!(cluster.truncate(1, Duration::ZERO), Ok(()), "seed {seed}");
         for node in 0..3 {
             cluster.crash(node, CrashKind::PowerLoss);
         }
@@ -475,9 +473,7 @@ fn a_truncation_takes_the_proposals_that_nobody_has_finished_with_it() {
     for seed in 0..10 {
         for restarts in [false, true] {
             let mut cluster = undecided(seed);
-            let table = cluster.table.id;
-            let truncated = cluster.on(1, move |node| async move { node.coordinator.truncate(table).await });
-            assert_eq!(truncated, Ok(()), "seed {seed}");
+            assert_eq!(cluster.truncate(1, Duration::ZERO), Ok(()), "seed {seed}");
             for node in (0..3).filter(|_| restarts) {
                 cluster.crash(node, CrashKind::PowerLoss);
                 cluster.restart(node);

@@ -17,7 +17,7 @@ use query::system::PeerInfo;
 use replica::Shard;
 use rpc::{Handler, Peer, RemoteError, Reply, Request, Rpc};
 use runtime::ShardId;
-use schema::Schema;
+use schema::{Schema, TableId};
 use topology::{HostId, Node, Topology};
 use types::Token;
 use uuid::Uuid;
@@ -191,7 +191,10 @@ pub(crate) async fn enter(shared: &Arc<Shared>, engine: &Rc<Engine>, rpc: &Rc<Rp
     let cluster = Cluster::start(cluster_config(shared), rpc.clone(), listener, initial)
         .await
         .map_err(|e| e.to_string())?;
-    engine.set_keeper(Rc::new(Keeper(cluster.clone())));
+    engine.set_keeper(Rc::new(Keeper {
+        cluster: cluster.clone(),
+        truncate_timeout: shared.config.timeouts.truncate,
+    }));
     drop(runtime::spawn(describe_members(shared.clone(), cluster.clone())));
     let meeting = {
         let cluster = cluster.clone();
@@ -207,22 +210,36 @@ pub(crate) async fn enter(shared: &Arc<Shared>, engine: &Rc<Engine>, rpc: &Rc<Rp
 }
 
 /// The cluster's group as the keeper of the schema.
-struct Keeper(Rc<Cluster>);
+struct Keeper {
+    cluster: Rc<Cluster>,
+    truncate_timeout: Duration,
+}
 
 impl SchemaKeeper for Keeper {
     fn change(&self, base: Uuid, next: Arc<Schema>) -> Pin<Box<dyn Future<Output = Result<(), KeepError>> + '_>> {
         Box::pin(async move {
-            let tablets = tablets::for_schema(&self.0.metadata(), &next).map_err(KeepError::Refused)?;
-            match self.0.propose_schema_with_tablets(base, next, tablets).await {
+            let tablets = tablets::for_schema(&self.cluster.metadata(), &next).map_err(KeepError::Refused)?;
+            match self.cluster.propose_schema_with_tablets(base, next, tablets).await {
                 Ok(()) => Ok(()),
                 Err(ChangeError::Conflict) => {
                     // What it lost to is on its way here.
-                    let caught_up = self.0.barrier().await;
+                    let caught_up = self.cluster.barrier().await;
                     caught_up.map_err(|e| KeepError::Failed(e.to_string()))?;
                     Err(KeepError::Conflict)
                 }
                 Err(e) => Err(KeepError::Failed(format!("The schema change failed: {e}"))),
             }
+        })
+    }
+
+    fn truncate(
+        &self,
+        table: TableId,
+        replicas: Vec<HostId>,
+    ) -> Pin<Box<dyn Future<Output = Result<(), String>> + '_>> {
+        Box::pin(async move {
+            let deadline = runtime::now() + self.truncate_timeout;
+            self.cluster.truncate(table, &replicas, deadline).await
         })
     }
 }
@@ -305,7 +322,7 @@ impl Listener for NodeListener {
             // Until the others know with how many shards this node was started, it does.
             let topology = with_shards(&next.topology, host_id.0, self.shared.config.smp);
             let view = match cluster_view(&next.schema, &topology, host_id, &next.tablets) {
-                Ok(view) => view.at(next.index, next.fence),
+                Ok(view) => view.at(next.index, next.fence).truncated(next.truncations.clone()),
                 Err(e) => {
                     // Removed by the others: it goes on with what it knew until it is told to stop.
                     log::error!("{e}");

@@ -143,6 +143,10 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
     if !shared.meet(Stage::Finished).await {
         return Ok(());
     }
+    if id == ShardId(0) {
+        // Requests to these tables wait until it is done.
+        engine.finish_truncations().await;
+    }
     drop(runtime::spawn(forget_old_log(shared.clone(), shard.clone())));
     drop(runtime::spawn(log.clone().run_periodic()));
     drop(runtime::spawn(shard.clone().watch_log()));

@@ -282,17 +282,21 @@ fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Re
     info.rack.clone_from(&config.rack);
     info.listen_address = config.listen_address;
     info.settings.clone_from(&config.settings);
-    let (topology, tablets, version, fence) = match &metadata {
+    let (topology, tablets, truncations, version, fence) = match &metadata {
         Some(metadata) => (
             with_shards(&metadata.topology, host_id, config.smp),
             metadata.tablets.clone(),
+            metadata.truncations.clone(),
             metadata.index,
             metadata.fence,
         ),
-        None => (alone(&config, host_id), BTreeMap::new(), 0, 0),
+        None => (alone(&config, host_id), BTreeMap::new(), BTreeMap::new(), 0, 0),
     };
     let view = query::engine::cluster_view(&schema, &topology, HostId(host_id), &tablets);
-    let view = view.map_err(|e| e.to_string())?.at(version, fence);
+    let view = view
+        .map_err(|e| e.to_string())?
+        .at(version, fence)
+        .truncated(truncations);
     let view = Arc::new(view.reached_by(|node| crate::cluster::peer(&config, node)));
     let compaction = Arc::new(CompactionControl::new());
     compaction.set_bytes_per_second(config.compaction_throughput.unwrap_or(0));

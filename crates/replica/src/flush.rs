@@ -12,7 +12,6 @@ use std::time::Duration;
 use commitlog::Discard;
 use memtable::Memtable;
 use mutation::{ClusteringSlice, PartitionBlock};
-use runtime::Instant;
 use schema::Table;
 use sstable::{EncodingBase, Reader, Writer, WriterOptions};
 
@@ -249,11 +248,11 @@ impl Shard {
     ///
     /// What is in memory goes into files first, so that the removal of the files, which no crash halves, is the one step in
     /// which the data goes. When it does not fit there (a full disk, which TRUNCATE is to free), an interrupted truncation
-    /// may leave a part. What is not forgotten at `until` stays: who asked for it may have given up, and others have written since.
+    /// may leave a part.
     ///
     /// # Errors
-    /// When it came to that, or the log or the files cannot be changed.
-    pub async fn truncate(self: &Rc<Self>, store: &Rc<TableStore>, until: Instant) -> Result<(), String> {
+    /// When the log or the files cannot be changed.
+    pub async fn truncate(self: &Rc<Self>, store: &Rc<TableStore>) -> Result<(), String> {
         for tablet in store.tablets.iter().filter(|tablet| !tablet.is_empty()) {
             if let Err(e) = self.flush(store, tablet).await {
                 let table = store.table();
@@ -262,9 +261,6 @@ impl Shard {
                     table.keyspace,
                     table.name
                 );
-            }
-            if runtime::now() >= until {
-                return Err("the truncation took too long; what is left stays".to_owned());
             }
             self.freeze(store, tablet);
             let position = self.log.end();

@@ -25,6 +25,7 @@ mod row_cache;
 mod shard;
 mod snapshot;
 mod tablet;
+mod truncation;
 
 pub use compact::split_sstables;
 pub use compaction::Control as CompactionControl;
@@ -37,4 +38,5 @@ pub use retention::{PROPOSAL_LIFE_MIN, paxos_state_id, proposal_life};
 pub use row_cache::{CachedRow, RowCacheBudget};
 pub use shard::{Shard, ShardOptions, WriteError, shard_range};
 pub use snapshot::{SNAPSHOTS, Work};
-pub use tablet::{TableStore, Tablet, TokenRange, Version};
+pub use tablet::{Admission, TableStore, Tablet, TokenRange, Version};
+pub use truncation::TruncationMark;

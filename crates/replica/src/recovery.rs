@@ -13,6 +13,7 @@ use types::token::token_of;
 
 use crate::shard::Shard;
 use crate::tablet::TokenRange;
+use crate::truncation::TruncationMark;
 
 /// Why a shard does not start.
 #[derive(Debug)]
@@ -57,6 +58,10 @@ impl Shard {
             sstables = Reader::open_all(&dir, table).map_err(|e| RecoveryError::Sstable(e.to_string()))?;
         }
         self.set_table(table, ranges, &sstables);
+        let truncated_at = TruncationMark::of(&dir).read().map_err(RecoveryError::Sstable)?;
+        if let Some(store) = self.store(table.id) {
+            store.truncated_at.set(truncated_at);
+        }
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use commitlog::{Commitlog, LogError, ReplayPosition};
 use mutation::Mutation;
-use runtime::ShardId;
+use runtime::{Notify, ShardId};
 use schema::{Table, TableId};
 use types::Token;
 
@@ -165,6 +165,11 @@ impl Shard {
             // Until somebody says where its replicas are, nothing can be done with it alone.
             reads_here: Cell::new(0),
             writes_here: Cell::new(0),
+            version: Cell::new(0),
+            oldest_version: Cell::new(0),
+            truncation: Cell::new(0),
+            truncated_at: Cell::new(0),
+            admission_changed: Notify::new(),
             dropped: Cell::new(false),
         };
         tables.insert(table.id, Rc::new(store));

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use commitlog::ReplayPosition;
 use memtable::Memtable;
 use mutation::Mutation;
+use runtime::Notify;
 use schema::Table;
 use types::Token;
 use types::token::token_of;
@@ -131,6 +132,11 @@ pub struct Tablet {
 }
 
 impl Tablet {
+    /// How often it was truncated since the start.
+    pub fn epoch(&self) -> u64 {
+        self.epoch.get()
+    }
+
     pub(crate) fn new(
         table: &Table,
         range: TokenRange,
@@ -201,7 +207,28 @@ pub struct TableStore {
     pub reads_here: Cell<u16>,
     /// The levels at which a write needs no other node.
     pub writes_here: Cell<u16>,
+    /// The version of the cluster that this shard has.
+    pub(crate) version: Cell<u64>,
+    /// Requests that were routed by an older version than this are refused.
+    pub(crate) oldest_version: Cell<u64>,
+    /// The version of the last truncation that this shard knows of.
+    pub(crate) truncation: Cell<u64>,
+    /// The version of the last truncation that this shard is done with.
+    pub truncated_at: Cell<u64>,
+    /// Told when a truncation is done, and when the version of the cluster changes.
+    pub admission_changed: Notify,
     pub(crate) dropped: Cell<bool>,
+}
+
+/// Whether a table takes a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Admission {
+    /// It does.
+    Now,
+    /// It will when a truncation is done that the request comes after.
+    Later,
+    /// It does not: data was moved or truncated since the request was routed.
+    Never,
 }
 
 impl TableStore {
@@ -221,8 +248,46 @@ impl TableStore {
             dir: PathBuf::new(),
             reads_here: Cell::new(u16::MAX),
             writes_here: Cell::new(u16::MAX),
+            version: Cell::new(0),
+            oldest_version: Cell::new(0),
+            truncation: Cell::new(0),
+            truncated_at: Cell::new(0),
+            admission_changed: Notify::new(),
             dropped: Cell::new(false),
         })
+    }
+
+    /// Whether the table takes a request that was routed by this version of the cluster, and whose sender knows `truncation` as the last one of the tables
+    /// that the request is about.
+    #[inline]
+    pub fn admits(&self, version: u64, truncation: u64) -> Admission {
+        if version < self.oldest_admitted() {
+            Admission::Never
+        } else if self.truncation.get() > self.truncated_at.get() || truncation > self.version.get() {
+            Admission::Later
+        } else {
+            Admission::Now
+        }
+    }
+
+    /// Requests that were routed by an older version of the cluster than this are refused.
+    #[inline]
+    pub fn oldest_admitted(&self) -> u64 {
+        self.oldest_version.get().max(self.truncated_at.get())
+    }
+
+    /// Takes over a version of the cluster: the fence, and the last truncation of the table by then.
+    pub fn set_version(&self, version: u64, fence: u64, truncation: u64) {
+        self.version.set(version);
+        self.oldest_version.set(fence.max(truncation));
+        self.truncation.set(truncation);
+        self.admission_changed.notify_all();
+    }
+
+    /// A truncation is done here, and its mark is durable.
+    pub fn set_truncated_at(&self, version: u64) {
+        self.truncated_at.set(version);
+        self.admission_changed.notify_all();
     }
 
     /// The tablet that owns a token; None when another shard does.
@@ -272,6 +337,11 @@ mod tests {
             dir: PathBuf::new(),
             reads_here: Cell::new(0),
             writes_here: Cell::new(0),
+            version: Cell::new(0),
+            oldest_version: Cell::new(0),
+            truncation: Cell::new(0),
+            truncated_at: Cell::new(0),
+            admission_changed: Notify::new(),
             dropped: Cell::new(false),
         }
     }

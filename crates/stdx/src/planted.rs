@@ -31,13 +31,19 @@ pub enum Bug {
     UnsyncedNote,
     /// A leader that read at several moments does not ask whether its ballot still stands.
     NoConfirm,
+    /// Replicas take requests that were routed by a version of the cluster from before the fence, or before a truncation of their table.
+    IgnoredFence,
+    /// A logged batch that is finished behind a truncation brings back its part of the table.
+    BatchOutlivesTruncation,
+    /// A truncation leaves the proposals of conditional statements with their acceptors.
+    TruncationForgetsNoProposal,
     /// Tombstones are purged while a proposal from before them may still be finished.
     EarlyPurge,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 16] = [
         Self::SkippedQuorum,
         Self::IgnoredDigest,
         Self::UnsyncedPromise,
@@ -51,6 +57,9 @@ impl Bug {
         Self::UnsyncedNote,
         Self::NoConfirm,
         Self::EarlyPurge,
+        Self::IgnoredFence,
+        Self::BatchOutlivesTruncation,
+        Self::TruncationForgetsNoProposal,
     ];
 }
 

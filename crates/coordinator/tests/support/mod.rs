@@ -33,7 +33,7 @@ use coordinator::{
 use hints::Hints;
 use mutation::row::{Cell, Shared};
 use mutation::{ClusteringSlice, Liveness, MutationBuilder, PartitionBlock, RowBuilder, Tombstone};
-use replica::{NotedBatches, Shard, ShardOptions};
+use replica::{NotedBatches, Shard, ShardOptions, TruncationMark};
 use rpc::{Limits, Rpc};
 use runtime::ShardId;
 use runtime::sim::{CrashKind, NodeId, Simulation};
@@ -137,6 +137,8 @@ pub struct Cluster {
     pub table: Arc<Table>,
     pub topology: Arc<Topology>,
     machines: Vec<Machine>,
+    /// The version of the last truncation: what all nodes have of the cluster's metadata when they start.
+    version: Rc<std::cell::Cell<u64>>,
 }
 
 /// `sea.t`.
@@ -366,6 +368,24 @@ fn wall_seconds() -> u32 {
 }
 
 impl Local {
+    /// A part of what a node does when the metadata have a truncation; see `coordinator/src/truncate.rs`.
+    async fn take_truncation(&self, table: TableId, version: u64) -> Result<(), String> {
+        let store = self.shard.store(table).expect("the table is open");
+        let former = self.coordinator.view();
+        let truncations = former.truncations().chain([(table, version)]).collect();
+        let next = (*former)
+            .clone()
+            .at(version.max(former.version), former.fence)
+            .truncated(truncations);
+        store.set_version(version.max(former.version), former.fence, version);
+        self.coordinator.set_view(Arc::new(next));
+        self.coordinator.forget_table(table).await?;
+        let marked = TruncationMark::of(&store.dir).write(version);
+        marked.map_err(|e| e.to_string())?;
+        store.set_truncated_at(version);
+        Ok(())
+    }
+
     /// Sets a register to `to` if it is `from`; what it was, if it was another.
     pub async fn swap(
         &self,
@@ -514,6 +534,7 @@ impl Cluster {
             table: table.clone(),
             topology: topology.clone(),
             machines: Vec::new(),
+            version: Rc::default(),
         };
         for (number, id) in (0u128..).zip(ids) {
             let host = HostId(Uuid::from_u128(number + 1));
@@ -527,7 +548,7 @@ impl Cluster {
                 shards: shards.clone(),
             });
             let boot: Rc<RefCell<Option<Rc<Boot>>>> = Rc::default();
-            let (shape, table) = (shape.clone(), table.clone());
+            let (shape, table, version) = (shape.clone(), table.clone(), Rc::clone(&cluster.version));
             cluster.simulation.start(id, move |shard| {
                 let seen = shards[shard.0 as usize].clone();
                 seen.tasks.borrow_mut().clear();
@@ -535,7 +556,16 @@ impl Cluster {
                 if shard == ShardId(0) {
                     *boot.borrow_mut() = None;
                 }
-                let (boot, shape, table, view) = (boot.clone(), shape.clone(), table.clone(), view.clone());
+                let (boot, shape, table) = (boot.clone(), shape.clone(), table.clone());
+                let view = match version.get() {
+                    0 => view.clone(),
+                    version => Arc::new(
+                        (*view)
+                            .clone()
+                            .at(version, 0)
+                            .truncated(BTreeMap::from([(table.id, version)])),
+                    ),
+                };
                 Box::pin(async move { live(&seen, &boot, &shape, &table, view, host).await })
             });
         }
@@ -566,9 +596,18 @@ impl Cluster {
         node: usize,
         task: impl FnOnce(Local) -> Fut + 'static,
     ) -> Rc<RefCell<Option<T>>> {
+        self.spawn_on(node, 0, task)
+    }
+
+    fn spawn_on<T: 'static, Fut: Future<Output = T> + 'static>(
+        &mut self,
+        node: usize,
+        shard: usize,
+        task: impl FnOnce(Local) -> Fut + 'static,
+    ) -> Rc<RefCell<Option<T>>> {
         let output = Rc::new(RefCell::new(None));
         let result = output.clone();
-        let seen = self.machines[node].shards[0].clone();
+        let seen = self.machines[node].shards[shard].clone();
         seen.tasks.borrow_mut().push_back(Box::new(|local| {
             let task = task(local);
             Box::pin(async move {
@@ -649,6 +688,49 @@ impl Cluster {
         let (one, other): (Vec<_>, Vec<_>) = self.machines.iter().enumerate().partition(|(n, _)| nodes.contains(n));
         let ids = |side: Vec<(usize, &Machine)>| side.into_iter().map(|(_, machine)| machine.id).collect();
         (ids(one), ids(other))
+    }
+
+    /// Truncates `sea.t` as a cluster does: the nodes hear of it one after the other, the later ones after `delay` more each. What the coordinator is
+    /// told; every node that runs has done it when this returns.
+    pub fn truncate(&mut self, coordinator: usize, delay: Duration) -> Result<(), String> {
+        self.truncate_but(coordinator, delay, usize::MAX)
+    }
+
+    /// The same, in which one node may end before it is done; it is waited for a second.
+    pub fn truncate_but(&mut self, coordinator: usize, delay: Duration, lost: usize) -> Result<(), String> {
+        let (table, host) = (self.table.id, self.machines[coordinator].host);
+        let is_up = self
+            .machines
+            .iter()
+            .map(|m| m.shards[0].local.borrow().is_some())
+            .collect::<Vec<_>>();
+        self.local(coordinator).coordinator.replicas_to_truncate(table)?;
+        let version = 1 + self.version.get();
+        self.version.set(version);
+        let mut done = Vec::new();
+        let first = self.machines.iter().position(|m| m.host == host).expect("it is a node");
+        for (place, node) in (0u32..).zip((0..is_up.len()).map(|n| (first + n) % is_up.len())) {
+            if !is_up[node] {
+                continue;
+            }
+            for shard in 0..self.machines[node].shards.len() {
+                let part = self.spawn_on(node, shard, move |local| async move {
+                    runtime::sleep(delay * place).await;
+                    local.take_truncation(table, version).await
+                });
+                if node != lost {
+                    done.push(part);
+                }
+            }
+        }
+        let is_done = self
+            .simulation
+            .run_until(Duration::from_mins(10), || done.iter().all(|d| d.borrow().is_some()));
+        assert!(is_done, "the truncation hangs");
+        if lost != usize::MAX {
+            self.simulation.run_for(SECOND);
+        }
+        done.into_iter().try_for_each(|d| d.take().expect("it is done"))
     }
 
     /// The simulator's name for a node.
@@ -744,14 +826,6 @@ async fn live(
     config.listen = Some(me.internode);
     let rpc = Rpc::start(config, Rc::new(ReplicaHandler::new(shard.clone()))).expect("the port is free");
     let coordinator = Coordinator::new(shard.clone(), Some(rpc.clone()), view.clone());
-    let here = shard.clone();
-    coordinator.on_truncate(Box::new(move |table, until| {
-        let shard = here.clone();
-        Box::pin(async move {
-            let store = shard.store(table).expect("the table is open");
-            shard.truncate(&store, until).await
-        })
-    }));
     for (number, _) in view.topology.numbered_nodes() {
         coordinator.set_live(number, true);
     }
@@ -776,10 +850,20 @@ async fn live(
     drop(runtime::spawn(coordinator.clone().run_handoff()));
     drop(runtime::spawn(coordinator.clone().run_batchlog()));
     drop(runtime::spawn(log.run_periodic()));
-    seen.run(Local {
+    let local = Local {
         shard,
         coordinator,
         rpc,
-    })
-    .await;
+    };
+    for (table, version) in view.truncations() {
+        let store = local.shard.store(table).expect("the table is open");
+        store.set_version(version, 0, version);
+        if store.truncated_at.get() < version {
+            local
+                .take_truncation(table, version)
+                .await
+                .expect("it can be truncated");
+        }
+    }
+    seen.run(local).await;
 }

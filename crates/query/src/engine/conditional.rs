@@ -114,36 +114,50 @@ impl Engine {
         key: &[u8],
         read: &ReadSpec,
         now: u32,
-        decide: impl FnOnce(&CurrentRows, i64) -> Result<(Option<Vec<u8>>, R), QueryError>,
+        mut decide: impl FnMut(&CurrentRows, i64) -> Result<(Option<Vec<u8>>, R), QueryError>,
     ) -> Result<R, QueryError> {
         let turn = self.turns.take(table.id, key).await;
-        let rows = self.current_rows(table, token, key, read, now).await?;
-        let clock = self.clock.timestamp(runtime::wall_clock_us());
-        let timestamp = clock.max(rows.timestamp_max(table).saturating_add(1));
-        let (mutation, result) = decide(&rows, timestamp)?;
-        if let Some(bytes) = mutation {
-            let position = self.write_decided(table, token, &bytes).await?;
-            turn.wrote(position);
-        }
+        let result = loop {
+            let epoch = self.epoch(table, token);
+            let rows = self.current_rows(table, token, key, read, now).await?;
+            let clock = self.clock.timestamp(runtime::wall_clock_us());
+            let timestamp = clock.max(rows.timestamp_max(table).saturating_add(1));
+            let (mutation, result) = decide(&rows, timestamp)?;
+            let Some(bytes) = mutation else { break result };
+            if let Some(position) = self.write_decided(table, token, &bytes, epoch).await? {
+                turn.wrote(position);
+                break result;
+            }
+        };
         self.finish(turn).await?;
         Ok(result)
     }
 
-    /// Writes and hands it to the kernel; it is not durable yet.
+    /// How often what is here of a token was truncated.
+    fn epoch(&self, table: &Table, token: Token) -> Option<u64> {
+        let store = self.shard.store(table.id)?;
+        store.tablet(token).map(|tablet| tablet.epoch())
+    }
+
+    /// Writes and hands it to the kernel; it is not durable yet. None: the table was truncated since it was read in this epoch, and nothing is written.
     async fn write_decided(
         self: &Rc<Self>,
         table: &Table,
         token: Token,
         bytes: &[u8],
-    ) -> Result<ReplayPosition, QueryError> {
+        epoch: Option<u64>,
+    ) -> Result<Option<ReplayPosition>, QueryError> {
         let mutation = Mutation::new(bytes).expect("it was packed just now");
         loop {
             let Some(store) = self.shard.store(table.id) else {
                 return Err(dropped(table));
             };
+            if self.epoch(table, token) != epoch {
+                return Ok(None);
+            }
             let losses = self.shard.log.losses();
             match self.shard.write(&store, token, &mutation) {
-                Ok(_) => return self.commit_since(losses),
+                Ok(_) => return self.commit_since(losses).map(Some),
                 Err(WriteError::MemoryFull) => self.shard.room().await.map_err(|e| failure(&e))?,
                 Err(e) => return Err(failure(&e)),
             }

@@ -18,6 +18,7 @@ mod replicated;
 mod replicated_conditional;
 mod schema_change;
 mod tablets;
+mod truncate;
 mod write;
 
 use std::cell::{Cell, RefCell};
@@ -230,9 +231,6 @@ impl Engine {
             finishing: Cell::new(false),
         });
         engine.take_view(engine.coordinator.view());
-        engine
-            .coordinator
-            .on_truncate(Box::new(|table, until| Box::pin(Self::truncate_here(table, until))));
         engine.coordinator.on_aggregate(Box::new(|body| {
             Box::pin(async move { Self::local().aggregate_for_peer(&body).await })
         }));
@@ -242,14 +240,25 @@ impl Engine {
     /// Takes over a newer version of the cluster.
     pub fn take_view(&self, view: Arc<ClusterView>) {
         for store in self.shard.stores() {
-            let route = view.route(store.table().id);
-            // What has no route is each node's own.
-            let (reads, writes) = route.map_or((Levels::ALL, Levels::ALL), |r| (r.read_here, r.write_here));
-            store.reads_here.set(reads.bits());
-            store.writes_here.set(writes.bits());
+            Self::set_levels_here(&store, &view);
         }
         self.virtual_tables.borrow_mut().clear();
         self.coordinator.set_view(view);
+    }
+
+    /// Says at which levels this node answers for a table alone: at none while a truncation is not done here, or done of which the view does not know.
+    fn set_levels_here(store: &TableStore, view: &ClusterView) {
+        let table = store.table().id;
+        let truncated_at = view.truncated_at(table);
+        store.set_version(view.version, view.fence, truncated_at);
+        let (reads, writes) = match view.route(table) {
+            _ if truncated_at != store.truncated_at.get() => (Levels::NONE, Levels::NONE),
+            Some(route) => (route.read_here, route.write_here),
+            // What has no route is each node's own.
+            None => (Levels::ALL, Levels::ALL),
+        };
+        store.reads_here.set(reads.bits());
+        store.writes_here.set(writes.bits());
     }
 
     /// Whether this node may answer reads of a table alone.

@@ -14,8 +14,9 @@ use std::sync::Arc;
 use coordinator::{ClusterView, forget_paxos_states};
 use cql::ast::Statement;
 use replica::paxos_state_id;
-use runtime::{Instant, ShardId};
-use schema::{Schema, Table, TableId};
+use runtime::ShardId;
+use schema::{Schema, TableId};
+use topology::HostId;
 use uuid::Uuid;
 
 use super::plan::Plan;
@@ -44,6 +45,11 @@ pub enum KeepError {
 pub trait SchemaKeeper {
     /// Makes `next` the schema, if the present one has the version `base`. Resolves when all shards of this node have it.
     fn change(&self, base: Uuid, next: Arc<Schema>) -> Pin<Box<dyn Future<Output = Result<(), KeepError>> + '_>>;
+
+    /// Truncates a table everywhere, and waits until the nodes that have replicas of it have done so. The error is a sentence that says whether it may
+    /// have happened.
+    fn truncate(&self, table: TableId, replicas: Vec<HostId>)
+    -> Pin<Box<dyn Future<Output = Result<(), String>> + '_>>;
 }
 
 /// Reads the schema file; None when there is none yet.
@@ -170,38 +176,6 @@ impl Engine {
         }
     }
 
-    async fn truncate(self: &Rc<Self>, table: &Arc<Table>) -> Result<(), QueryError> {
-        let done = self.coordinator.truncate(table.id).await;
-        done.map_err(|e| QueryError::Truncate(format!("Error during truncate: {e}")))
-    }
-
-    /// Forgets a table's data on all shards of this node, where it does not come to that after `until`. What batches of this node are
-    /// still to write of it comes before.
-    pub(super) async fn truncate_here(id: TableId, until: Instant) -> Result<(), String> {
-        for shard in 0..runtime::shard_count() {
-            let finished = runtime::submit_async_to(ShardId(shard), move || async move {
-                let engine = Engine::local();
-                engine.finish_batches().await.map_err(|e| e.to_string())?;
-                engine.shard.settle_batches().await.map_err(|e| e.to_string())
-            });
-            finished
-                .await
-                .map_err(|e: String| format!("a batch before it failed: {e}"))?;
-        }
-        for shard in 0..runtime::shard_count() {
-            let done: Result<(), String> = runtime::submit_async_to(ShardId(shard), move || async move {
-                let shard = Engine::local().shard.clone();
-                match shard.store(id) {
-                    Some(store) => shard.truncate(&store, until).await,
-                    None => Ok(()),
-                }
-            })
-            .await;
-            done?;
-        }
-        Ok(())
-    }
-
     async fn change_schema(
         self: &Rc<Self>,
         statement: &Statement,
@@ -297,6 +271,7 @@ impl Engine {
                 log::error!("shard {shard} took over the new schema, but: {e}");
             }
         }
+        self.finish_truncations().await;
     }
 
     /// The schema with this node's definitions of what each node has for itself.

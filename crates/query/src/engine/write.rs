@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use commitlog::ReplayPosition;
 use coordinator::service::{self, ReplicaError};
-use coordinator::{Admission, Extent, Levels, Operation, ReplicatedRead, Stretch, WriteKind};
+use coordinator::{Admission, Extent, Levels, Operation, ReplicatedRead, Stamp, Stretch, WriteKind};
 use cql::ast::BatchKind;
 use mutation::{ClusteringSlice, Mutation};
 use replica::{BlockLimits, PartitionRead, PartitionReader, WriteError};
@@ -79,7 +79,7 @@ fn replica_failure(e: ReplicaError) -> QueryError {
         ReplicaError::UnknownTable(_) => QueryError::invalid("unconfigured table: it was dropped meanwhile"),
         ReplicaError::Overloaded(_) => QueryError::Overloaded(e.to_string()),
         ReplicaError::TooLarge(reason) => QueryError::invalid(reason),
-        ReplicaError::Partial(_) => QueryError::WriteFailure(e.to_string()),
+        ReplicaError::Partial(_) | ReplicaError::Stale(_) => QueryError::WriteFailure(e.to_string()),
         ReplicaError::Log(reason) => QueryError::WriteFailure(format!(
             "The write failed in the commitlog: {reason}. It may or may not be applied."
         )),
@@ -385,21 +385,36 @@ impl Engine {
         kind: WriteKind,
     ) -> Result<(), QueryError> {
         // Held to the end: who waits until nobody uses an old view waits for this write.
-        let _view = self.coordinator.view();
-        if self.all_here(&mutations, level) {
-            return self.hand_out(self.by_shard(mutations)).await;
+        let mut view = self.coordinator.view();
+        let mut mutations = mutations;
+        while self.all_here(&mutations, level) {
+            let stamp = Stamp::of_mutations(&view, mutations.iter().map(|(_, bytes)| &bytes[..]));
+            let shares = self.by_shard(mutations);
+            let newer = match self.hand_out(&shares, stamp).await {
+                // Another shard was ahead with a change of the cluster, and did nothing.
+                Err(ReplicaError::Stale(_)) if shares.len() == 1 => self.coordinator.view(),
+                result => return result.map_err(replica_failure),
+            };
+            if newer.version == view.version {
+                runtime::yield_now().await;
+            }
+            view = newer;
+            mutations = shares.into_values().flat_map(Arc::unwrap_or_clone).collect();
         }
         let written = self.coordinator.write(mutations, level, kind, kind == WriteKind::Batch);
         written.await.map_err(QueryError::of_replicas)
     }
 
-    fn by_shard(&self, mutations: Vec<Addressed>) -> BTreeMap<u32, Vec<Addressed>> {
+    fn by_shard(&self, mutations: Vec<Addressed>) -> BTreeMap<u32, Arc<Vec<Addressed>>> {
         let mut by_shard: BTreeMap<u32, Vec<Addressed>> = BTreeMap::new();
         for (token, bytes) in mutations {
             let owner = self.owner_of(token, &bytes);
             by_shard.entry(owner).or_default().push((token, bytes));
         }
         by_shard
+            .into_iter()
+            .map(|(shard, share)| (shard, Arc::new(share)))
+            .collect()
     }
 
     /// The shard of this node that has what a packed mutation is for.
@@ -409,20 +424,25 @@ impl Engine {
     }
 
     /// Applies on each shard what is its own.
-    async fn hand_out(self: &Rc<Self>, by_shard: BTreeMap<u32, Vec<Addressed>>) -> Result<(), QueryError> {
+    async fn hand_out(
+        self: &Rc<Self>,
+        by_shard: &BTreeMap<u32, Arc<Vec<Addressed>>>,
+        stamp: Stamp,
+    ) -> Result<(), ReplicaError> {
         let mut waiting = Vec::new();
         let mut here = None;
         for (shard, mutations) in by_shard {
-            if ShardId(shard) == self.shard.id() {
+            if ShardId(*shard) == self.shard.id() {
                 here = Some(mutations);
             } else {
-                waiting.push(runtime::submit_async_to(ShardId(shard), move || async move {
-                    Engine::local().apply_here(mutations).await
+                let mutations = Arc::clone(mutations);
+                waiting.push(runtime::submit_async_to(ShardId(*shard), move || async move {
+                    Engine::local().apply_here(&mutations, stamp).await
                 }));
             }
         }
         let mut result = match here {
-            Some(mutations) => self.apply_here(mutations).await,
+            Some(mutations) => self.apply_here(mutations, stamp).await,
             None => Ok(()),
         };
         for w in waiting {
@@ -476,6 +496,15 @@ impl Engine {
             let Some(table) = schema.table_by_id(m.table) else {
                 continue;
             };
+            // So does one that was truncated since, or is being truncated now: the batch is from before.
+            let truncated_at = self.coordinator.with_view(|view| view.truncated_at(m.table));
+            if self
+                .shard
+                .store(m.table)
+                .is_some_and(|store| store.truncated_at.get() != truncated_at)
+            {
+                continue;
+            }
             m.validate(&table.layout)
                 .map_err(|e| QueryError::Server(e.to_string()))?;
             mutations.push((types::token::token_of(m.key), bytes));
@@ -487,11 +516,9 @@ impl Engine {
         Ok(())
     }
 
-    async fn apply_here(self: &Rc<Self>, mutations: Vec<Addressed>) -> Result<(), QueryError> {
+    async fn apply_here(&self, mutations: &[Addressed], stamp: Stamp) -> Result<(), ReplicaError> {
         let all_or_nothing = mutations.len() > 1;
-        service::apply(&self.shard, &mutations, all_or_nothing, false)
-            .await
-            .map_err(replica_failure)
+        service::apply(&self.shard, mutations, all_or_nothing, false, stamp).await
     }
 
     /// Waits until a committed write may be acknowledged: at once in periodic mode.

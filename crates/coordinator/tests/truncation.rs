@@ -1,0 +1,194 @@
+//! TRUNCATE beside readers and writers, on three simulated nodes that hear of it one after the other.
+
+mod support;
+
+use std::time::Duration;
+
+#[cfg(debug_assertions)]
+use stdx::planted::{Bug, Planted};
+use support::{Cluster, SECOND, Shape};
+use topology::Consistency;
+
+const ALL: (Consistency, Consistency) = (Consistency::Serial, Consistency::All);
+
+/// What goes on beside a truncation.
+#[derive(Clone, Copy, Debug)]
+enum Beside {
+    Nothing,
+    Reads(Consistency),
+    SerialReads,
+    Swaps,
+    Additions,
+}
+
+/// A row is there, the table is truncated, and nodes read meanwhile. What the row's register is on each node afterwards; what was swapped in from nothing
+/// meanwhile is above 100.
+fn after_a_truncation(seed: u64, delay: Duration, beside: Beside) -> Vec<u64> {
+    let shape = Shape {
+        hints: true,
+        ..Shape::default()
+    };
+    let mut cluster = Cluster::new(seed, shape);
+    let done = cluster.on(0, |node| async move { node.swap(b"key", (0, 7), ALL, SECOND).await });
+    assert_eq!(done, Ok(Ok(())));
+    cluster.simulation.run_for(5 * SECOND);
+    let others: Vec<_> = [0, 2]
+        .into_iter()
+        .map(|node| {
+            cluster.spawn(node, move |node| async move {
+                for _ in 0..40 {
+                    match beside {
+                        Beside::Nothing => {}
+                        Beside::Reads(level) => drop(node.select(b"key", level).await),
+                        Beside::SerialReads => {
+                            drop(node.read_register(b"key", Consistency::Serial, SECOND).await);
+                        }
+                        Beside::Swaps => drop(node.swap(b"key", (7, 8), ALL, SECOND).await),
+                        Beside::Additions => {
+                            let _ = node.increment(b"key", SECOND).await;
+                        }
+                    }
+                    runtime::yield_now().await;
+                }
+            })
+        })
+        .collect();
+    assert_eq!(cluster.truncate(1, delay), Ok(()), "seed {seed}");
+    let is_over = cluster
+        .simulation
+        .run_until(60 * SECOND, || others.iter().all(|other| other.borrow().is_some()));
+    assert!(is_over, "seed {seed}: requests beside the truncation hang");
+    cluster.simulation.run_for(5 * SECOND);
+    (0..3)
+        .map(|node| {
+            let read = cluster.on(node, |node| async move {
+                node.read_register(b"key", Consistency::Serial, SECOND).await
+            });
+            read.expect("nothing is broken")
+        })
+        .collect()
+}
+
+/// Seeds, delays and companions of truncations after which the row of before is back.
+fn returns(seeds: std::ops::Range<u64>, besides: &[Beside]) -> Vec<(u64, u64, Beside)> {
+    let mut wrong = Vec::new();
+    for (seed, delay) in seeds.flat_map(|seed| [0, 5, 20].map(|delay| (seed, delay))) {
+        for beside in besides {
+            // Behind the truncation there is nothing to add to but what was added behind it.
+            let most = if matches!(beside, Beside::Additions) { 80 } else { 0 };
+            let registers = after_a_truncation(seed, Duration::from_millis(delay), *beside);
+            if registers.iter().any(|value| *value > most) {
+                wrong.push((seed, delay, *beside));
+            }
+        }
+    }
+    wrong
+}
+
+const BESIDES: [Beside; 6] = [
+    Beside::Nothing,
+    Beside::Reads(Consistency::One),
+    Beside::Reads(Consistency::Quorum),
+    Beside::SerialReads,
+    Beside::Swaps,
+    Beside::Additions,
+];
+
+#[test]
+fn nothing_comes_back_behind_a_truncation_whatever_goes_on_beside_it() {
+    let wrong = returns(0..8, &BESIDES);
+    assert!(
+        wrong.is_empty(),
+        "rows of before a truncation are back (seed, delay in ms, beside): {wrong:?}"
+    );
+}
+
+#[test]
+#[cfg(debug_assertions)]
+fn that_a_replica_took_requests_from_before_a_truncation_would_be_seen() {
+    let _planted = Planted::new(Some(Bug::IgnoredFence));
+    assert!(!returns(0..8, &BESIDES).is_empty());
+}
+
+/// A proposal that nobody finished, and a truncation.
+fn after_a_proposal(seed: u64) -> u64 {
+    let mut cluster = Cluster::new(seed, Shape::default());
+    // The others accept it, and never learn of it.
+    let proposed = cluster.on(0, |node| async move {
+        node.swap(b"key", (0, 7), (Consistency::Serial, Consistency::Any), SECOND)
+            .await
+    });
+    assert_eq!(proposed, Ok(Ok(())));
+    cluster.crash(0, runtime::sim::CrashKind::PowerLoss);
+    cluster.restart(0);
+    cluster.simulation.run_for(SECOND);
+    assert_eq!(cluster.truncate(1, Duration::from_millis(5)), Ok(()), "seed {seed}");
+    let read = cluster.on(2, |node| async move {
+        node.read_register(b"key", Consistency::Serial, SECOND).await
+    });
+    read.expect("nothing is broken")
+}
+
+#[test]
+fn a_truncation_takes_proposals_with_it() {
+    for seed in 0..10 {
+        assert_eq!(after_a_proposal(seed), 0, "seed {seed}");
+    }
+}
+
+#[test]
+#[cfg(debug_assertions)]
+fn that_a_truncation_left_proposals_would_be_seen() {
+    let _planted = Planted::new(Some(Bug::TruncationForgetsNoProposal));
+    assert!((0..10).any(|seed| after_a_proposal(seed) != 0));
+}
+
+#[test]
+fn a_truncation_needs_the_replicas_of_the_table_and_no_other_node() {
+    let shape = Shape {
+        replication: topology::Replication::Simple { factor: 3 },
+        ..Shape::default()
+    };
+    let mut cluster = Cluster::new(1, shape);
+    cluster.kill(2);
+    cluster.set_live(2, false);
+    let refused = cluster.truncate(0, Duration::ZERO).expect_err("a replica is down");
+    assert!(
+        refused.contains("is down, and TRUNCATE needs all replicas"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn a_node_that_ends_in_the_middle_of_a_truncation_is_done_with_it_when_it_takes_requests_again() {
+    for seed in 0..10 {
+        let mut cluster = Cluster::new(seed, Shape::default());
+        let written = cluster.on(0, |node| async move {
+            node.insert(b"key", 1, b"one", 10, Consistency::All).await
+        });
+        assert_eq!(written, Ok(()));
+        // It ends at one of the next operations on its files, with the metadata durable and the data perhaps there.
+        let id = cluster.id(2);
+        cluster
+            .simulation
+            .crash_after_file_ops(id, 1 + seed, runtime::sim::CrashKind::PowerLoss);
+        assert_eq!(
+            cluster.truncate_but(0, Duration::from_millis(1), 2),
+            Ok(()),
+            "seed {seed}"
+        );
+        cluster.simulation.clear_file_faults(id);
+        if cluster.simulation.is_running(id) {
+            cluster.crash(2, runtime::sim::CrashKind::PowerLoss);
+        }
+        cluster.restart(2);
+        for level in [Consistency::One, Consistency::Quorum, Consistency::All] {
+            let read = cluster.on(2, move |node| async move { node.select(b"key", level).await });
+            assert_eq!(
+                read.map(|rows| rows.len()),
+                Ok(0),
+                "seed {seed}, {level}: the row is back"
+            );
+        }
+    }
+}
