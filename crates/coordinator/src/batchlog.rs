@@ -231,7 +231,8 @@ impl Coordinator {
         (holders, is_alone)
     }
 
-    /// Notes a batch on other nodes and waits for them; one of them is enough.
+    /// Notes a batch on other nodes and waits until one of them has it: a holder that is slow delays nothing, and its note is as good when it
+    /// comes later.
     async fn store_at(
         self: &Rc<Self>,
         view: &Arc<ClusterView>,
@@ -255,19 +256,19 @@ impl Coordinator {
         }
         let deadline = runtime::now() + timeout;
         let mut silent = holders.to_vec();
-        let (mut stored, mut refusals) = (0, Vec::new());
+        let mut refusals = Vec::new();
         while !silent.is_empty() {
             let Some((holder, result)) = gather.next(deadline).await else {
                 break;
             };
             match result {
-                Ok(()) => stored += 1,
+                Ok(()) => return Ok(()),
                 Err(TargetError::Silent) => continue,
                 Err(error) => refusals.push(error.about(&Self::names(view, std::iter::once(holder)))),
             }
             silent.retain(|other| *other != holder);
         }
-        if stored > 0 || holders.is_empty() {
+        if holders.is_empty() {
             return Ok(());
         }
         self.count(|m| m.timeouts += 1);

@@ -65,6 +65,13 @@ fn open(cluster: &Cluster) -> Vec<usize> {
 
 /// Begins a batch on node 0, and cuts it off from node 2 when the others hold it: node 1 gets its part, node 2 does not.
 fn begin_and_cut(cluster: &mut Cluster, keys: [u8; 3]) {
+    // Nothing is written before the first of them has answered.
+    for holder in [1, 2] {
+        let (holder, coordinator) = (cluster.id(holder), cluster.id(0));
+        cluster
+            .simulation
+            .set_delay(holder, coordinator, Duration::from_millis(20));
+    }
     let output = cluster.spawn(0, move |node| write(node, keys, b"one"));
     let (first, second) = (cluster.local(1), cluster.local(2));
     let is_held = || first.coordinator.open_batches() + second.coordinator.open_batches() == 2;
@@ -91,6 +98,17 @@ fn an_acknowledged_batch_is_there_and_no_note_of_it_is_left() {
         cluster.simulation.run_for(SECOND);
         assert_eq!(open(&cluster), [0, 0, 0]);
     }
+}
+
+/// It waited for both, so one that did not answer delayed every batch by the write timeout.
+#[test]
+fn a_holder_that_does_not_answer_delays_no_batch() {
+    let (mut cluster, keys) = of_one_copy(10, 1);
+    let keys = [keys[0], keys[1], keys[1]];
+    cluster.simulation.set_link_up(cluster.id(0), cluster.id(2), false);
+    let output = cluster.spawn(0, move |node| write(node, keys, b"one"));
+    cluster.simulation.run_for(Duration::from_millis(100));
+    assert_eq!(output.take(), Some(Ok(())), "node 1 holds it");
 }
 
 #[test]
