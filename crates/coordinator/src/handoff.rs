@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hints::{Deliver, Delivery, Hints, Interrupted, Order, Pending, SyncPoint};
+use hints::{Deliver, Delivery, Hints, Interrupted, MissedWrite, NotTaken, Order, Pending, Rejected, SyncPoint};
 use mutation::Mutation;
 use runtime::ShardId;
 use smallvec::SmallVec;
@@ -18,7 +18,7 @@ use topology::{HostId, NodeState, Replica, WriteTargets};
 use types::token::token_of;
 
 use crate::message::Addressed;
-use crate::{ClusterView, Coordinator, spawn};
+use crate::{ClusterView, Coordinator, TargetError, spawn};
 
 /// How often a shard looks for hints that can be handed over, besides when a node comes up.
 const HANDOFF_PERIOD: Duration = Duration::from_secs(5);
@@ -41,38 +41,50 @@ impl Coordinator {
         self.hints.borrow().clone()
     }
 
-    /// Notes for a replica that it did not get these mutations. Whether all of them are noted; with `is_acknowledgement` also, whether
-    /// they survive that the process is killed.
+    /// Notes for a replica that it did not get these mutations, made at `made_us`. Whether hints of all of them are kept; with
+    /// `is_acknowledgement` also, whether they survive that the process is killed.
     pub(crate) fn missed<'m>(
         &self,
         view: &ClusterView,
         replica: Replica,
         mutations: impl IntoIterator<Item = &'m Addressed>,
+        made_us: i64,
         is_acknowledgement: bool,
     ) -> bool {
         let (Some(hints), Some(node)) = (self.hints(), view.topology.numbered(replica.node)) else {
             return false;
         };
-        if !hints.keeps_for(&node.location.datacenter) {
-            return false;
-        }
-        let mut is_noted = true;
+        let is_kept = hints.keeps_for(&node.location.datacenter);
+        let mut is_noted = is_kept;
         for (_, bytes) in mutations {
-            let mutation = Mutation::new(bytes);
             let is_truncated = |table| self.with_view(|now| now.truncated_at(table) > view.truncated_at(table));
-            if mutation.as_ref().is_some_and(|m| is_truncated(m.table)) {
+            let write = self.missed_write(bytes, made_us);
+            let Some(write) = write.filter(|_| !Mutation::new(bytes).is_some_and(|m| is_truncated(m.table))) else {
                 is_noted = false;
                 continue;
+            };
+            if is_kept {
+                is_noted &= hints.note(node.host_id, write);
+            } else {
+                hints.miss_write(node.host_id, write);
             }
-            let table = mutation.and_then(|m| self.shard.store(m.table));
-            let grace_seconds = table.and_then(|store| u32::try_from(store.table().options.gc_grace_seconds).ok());
-            is_noted &= grace_seconds.is_some_and(|grace| hints.note(node.host_id, grace, bytes));
         }
         if is_noted && is_acknowledgement {
             let written = hints.write();
             is_noted = written.inspect_err(|e| log::warn!("{e}; hints are lost")).is_ok();
         }
         is_noted
+    }
+
+    /// What hints are told of a mutation; None when its table is gone.
+    pub(crate) fn missed_write<'m>(&self, mutation: &'m [u8], made_us: i64) -> Option<MissedWrite<'m>> {
+        let store = self.shard.store(Mutation::new(mutation)?.table)?;
+        let gc_grace_seconds = u32::try_from(store.table().options.gc_grace_seconds).ok()?;
+        Some(MissedWrite {
+            mutation,
+            gc_grace_seconds,
+            made_us,
+        })
     }
 
     /// Hands hints over whenever a node that they are for is up, for ever. To be run on each shard once the node is in its cluster.
@@ -123,12 +135,12 @@ impl Coordinator {
     }
 
     /// Brings mutations to where they belong now.
-    async fn deliver(&self, target: HostId, mutations: Vec<Vec<u8>>) -> Result<(), String> {
+    async fn deliver(&self, target: HostId, mutations: Rc<[Vec<u8>]>) -> Result<(), NotTaken> {
         let view = self.view();
         let number = view.topology.number(target);
         let mut shares: BTreeMap<Replica, Vec<Addressed>> = BTreeMap::new();
-        for bytes in mutations {
-            let Some(mutation) = Mutation::new(&bytes) else {
+        for bytes in mutations.iter() {
+            let Some(mutation) = Mutation::new(bytes) else {
                 continue;
             };
             let token = token_of(mutation.key);
@@ -138,7 +150,7 @@ impl Coordinator {
             let store = self.shard.store(mutation.table);
             if store.is_some_and(|store| store.truncated_at.get() != view.truncated_at(mutation.table)) {
                 // Which of its hints are from before is known when it is over.
-                return Err("a table of theirs is being truncated".to_owned());
+                return Err(NotTaken::Later("a table of theirs is being truncated".to_owned()));
             }
             let tablet = route.map.tablet_of(token);
             let all: SmallVec<[Replica; 6]> = WriteTargets::new(&tablet).all().collect();
@@ -150,10 +162,14 @@ impl Coordinator {
         for (replica, share) in shares {
             let name = || Self::names(&view, std::iter::once(replica));
             if !self.is_live(replica.node) {
-                return Err(format!("{} is down", name()));
+                return Err(NotTaken::Later(format!("{} is down", name())));
             }
             let written = self.mutate(&view, replica, Rc::new(share), false).await;
-            written.map_err(|e| e.about(&name()))?;
+            written.map_err(|e| match e {
+                TargetError::Rejected(_) => NotTaken::Rejected(e.about(&name())),
+                TargetError::Failed(_) => NotTaken::Failed(e.about(&name())),
+                _ => NotTaken::Later(e.about(&name())),
+            })?;
         }
         Ok(())
     }
@@ -181,6 +197,32 @@ impl Coordinator {
             };
         }
         merged.into_values().collect()
+    }
+
+    /// What other nodes have refused for good, of all shards of this node together.
+    pub async fn rejected_hints() -> BTreeMap<HostId, Rejected> {
+        let of_shards = on_all_shards(|_, hints| async move { hints.map_or_else(Vec::new, |hints| hints.rejected()) });
+        let mut merged: BTreeMap<HostId, Rejected> = BTreeMap::new();
+        for (target, part) in of_shards.await.into_iter().flatten() {
+            let whole = merged.entry(target).or_default();
+            whole.count += part.count;
+            whole.bytes += part.bytes;
+        }
+        merged
+    }
+
+    /// Removes on all shards of this node what a node, or any node, has refused for good.
+    ///
+    /// # Errors
+    /// When files cannot be removed.
+    pub async fn clear_rejected_hints(target: Option<HostId>) -> Result<(), String> {
+        let cleared = on_all_shards(move |_, hints| async move {
+            match hints {
+                Some(hints) => hints.clear_rejected(target).await.map_err(|e| e.to_string()),
+                None => Ok(()),
+            }
+        });
+        cleared.await.into_iter().collect()
     }
 
     /// Has every shard of this node obey an order, before this returns.
@@ -255,7 +297,9 @@ impl Coordinator {
 }
 
 /// Runs `work` with the coordinator and the hints of every shard of this node, on all at once, and gives the results in order.
-async fn on_all_shards<T, F>(work: impl Fn(Rc<Coordinator>, Option<Rc<Hints>>) -> F + Clone + Send + 'static) -> Vec<T>
+pub(crate) async fn on_all_shards<T, F>(
+    work: impl Fn(Rc<Coordinator>, Option<Rc<Hints>>) -> F + Clone + Send + 'static,
+) -> Vec<T>
 where
     T: Send + 'static,
     F: Future<Output = T> + 'static,

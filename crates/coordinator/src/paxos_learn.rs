@@ -124,7 +124,10 @@ impl Learning {
         }
         if let Some(value) = self.proposal.value() {
             let mutation = (token_of(&self.key), value.to_vec());
-            self.coordinator.missed(&self.view, replica, &[mutation], false);
+            // A proposal of long ago may have been finished: its timestamp is that of its first ballot.
+            let made_us = runtime::wall_clock_us().min(replica::min_timestamp(value));
+            self.coordinator
+                .missed(&self.view, replica, &[mutation], made_us, false);
         }
     }
 

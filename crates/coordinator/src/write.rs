@@ -65,6 +65,12 @@ struct Write {
     is_begun: bool,
     /// Replicas that had no room. They get hints unless the request is answered as not done anywhere.
     overloaded: SmallVec<[Replica; 2]>,
+    /// Replicas that will never take their share. They get hints if others may have taken theirs: a replica whose schema is behind takes it later.
+    rejected: SmallVec<[Replica; 2]>,
+    /// Replicas that have neither their share nor hints of it.
+    without: SmallVec<[Replica; 2]>,
+    /// When the write was made, if that is not now; microseconds.
+    made_us: Option<i64>,
 }
 
 impl Coordinator {
@@ -156,6 +162,9 @@ impl Coordinator {
             is_stale: false,
             is_begun: false,
             overloaded: SmallVec::new(),
+            rejected: SmallVec::new(),
+            without: SmallVec::new(),
+            made_us: None,
         })
     }
 
@@ -262,6 +271,7 @@ impl Write {
     /// A replica did not get its share: a hint is stored for it, where there can be one. At ANY that is as good.
     fn missed(&mut self, replica: Replica) {
         if replica.node == self.view.me {
+            self.without.push(replica);
             return;
         }
         let Some((_, numbers)) = self.shares.iter().find(|(other, _)| *other == replica) else {
@@ -269,10 +279,13 @@ impl Write {
         };
         let mutations = numbered(&self.mutations, numbers);
         let is_acknowledgement = self.level == Consistency::Any;
-        if self
+        let made_us = self.made_us.unwrap_or_else(runtime::wall_clock_us);
+        let is_noted = self
             .coordinator
-            .missed(&self.view, replica, mutations, is_acknowledgement)
-        {
+            .missed(&self.view, replica, mutations, made_us, is_acknowledgement);
+        if !is_noted {
+            self.without.push(replica);
+        } else {
             for number in numbers {
                 self.unsatisfied -= usize::from(self.parts[*number as usize].hinted());
             }
@@ -340,13 +353,23 @@ impl Write {
         self.is_begun || self.fan.outstanding() > 0
     }
 
-    /// A replica did not do its share. It gets a hint, except for what no replica will ever take; for what it had no room for, later.
+    /// A replica did not do its share. It gets a hint; for what it refuses for good, or had no room for, later.
     fn failed(&mut self, replica: Replica, error: &TargetError) {
         self.is_begun |= matches!(error, TargetError::Silent | TargetError::Failed(_));
         match error {
-            TargetError::Rejected(_) => {}
+            TargetError::Rejected(_) => self.rejected.push(replica),
             TargetError::Overloaded(_) if self.level != Consistency::Any => self.overloaded.push(replica),
             _ => self.missed(replica),
+        }
+    }
+
+    /// What every replica refuses is written nowhere, and needs no hint. What some have taken the others must get, or be seen to refuse it still
+    /// when hints are handed over.
+    fn hint_rejected(&mut self) {
+        if self.is_begun {
+            for replica in std::mem::take(&mut self.rejected) {
+                self.missed(replica);
+            }
         }
     }
 
@@ -356,18 +379,25 @@ impl Write {
             self.missed(replica);
         }
         if self.fan.outstanding() == 0 {
+            self.hint_rejected();
             return;
         }
         spawn(async move {
             while let Some((replica, result)) = self.fan.next(deadline).await {
                 match result {
-                    Ok(_) | Err(TargetError::Rejected(_)) => {}
-                    Err(_) => self.missed(replica),
+                    Ok(_) => self.is_begun = true,
+                    Err(error @ TargetError::Rejected(_)) => self.failed(replica, &error),
+                    Err(error) => {
+                        self.is_begun |= matches!(error, TargetError::Silent | TargetError::Failed(_));
+                        self.missed(replica);
+                    }
                 }
             }
             for replica in self.silent() {
+                self.is_begun = true;
                 self.missed(replica);
             }
+            self.hint_rejected();
         });
     }
 

@@ -163,6 +163,38 @@ fn at_any_a_stored_hint_is_an_acknowledgement_and_survives_the_coordinator() {
     assert_eq!(read, Ok(BTreeMap::from([(1, b"one".to_vec())])));
 }
 
+/// It was tried again every five seconds, and what was noted later waited behind it until it expired.
+#[test]
+fn a_hint_that_its_target_will_never_take_does_not_hold_up_later_ones() {
+    let (mut cluster, key) = of_one_copy(20);
+    cluster.kill(2);
+    cluster.set_live(2, false);
+    let write = |c: i32, bytes: usize| {
+        move |node: Local| async move {
+            let value = vec![7; bytes];
+            node.insert(&[key], c, &value, 10, Consistency::Any).await
+        }
+    };
+    // Half a segment of the log is 512 KiB, and nobody but the target looks.
+    assert_eq!(cluster.on(0, write(0, 600 << 10)), Ok(()));
+    assert_eq!(cluster.on(0, write(1, 1)), Ok(()));
+    cluster.restart(2);
+    cluster.set_live(2, true);
+    cluster.simulation.run_for(120 * SECOND);
+    let read = cluster.on(
+        2,
+        move |node| async move { node.select(&[key], Consistency::One).await },
+    );
+    assert_eq!(read, Ok(BTreeMap::from([(1, vec![7])])));
+    assert!(cluster.on(0, |_| Coordinator::pending_hints()).is_empty());
+    let rejected = cluster.on(0, |_| Coordinator::rejected_hints());
+    assert_eq!(rejected.get(&host(2)).map(|rejected| rejected.count), Some(1));
+    cluster
+        .on(0, |_| Coordinator::clear_rejected_hints(None))
+        .expect("the disk works");
+    assert!(cluster.on(0, |_| Coordinator::rejected_hints()).is_empty());
+}
+
 #[test]
 fn at_any_a_replica_that_does_not_answer_is_hinted_in_time_and_without_hints_it_is_a_timeout() {
     for hints in [true, false] {

@@ -5,8 +5,10 @@
 //! hands a target's hints over in their order, file by file, notes in the file how far it came, and removes files that are done.
 //!
 //! Invariants
-//! - What [`Hints::write`] returned success for survives that the process is killed. No hint is ever the only copy of a write: a
-//!   power loss, a full disk, or more than `bytes_max` lose hints, which repair makes good.
+//! - What [`Hints::write`] returned success for survives that the process is killed, and what [`Hints::sync`] did, a power loss. No hint is ever
+//!   the only copy of a write: a power loss, a full disk, or more than `bytes_max` lose hints.
+//! - A hint that is lost, expires, or is never made although its table has a grace period, leaves a span of what its target has missed.
+//! - A hint that its target refuses for good holds up none behind it.
 //! - A hint that is older than the grace period of its table, as it was when it was noted or as it is now, is dropped: the
 //!   tombstones that would hide it may be forgotten.
 //! - What was noted before a truncation is not handed over after it: once [`Hints::truncate`] returned, nothing of the table that
@@ -14,17 +16,19 @@
 //! - A segment takes hints of one process only, and is never appended to once its replay has begun. Segment numbers of a node only grow.
 //!
 //! Lives on its shard, and sees the files of its shard; a shard takes over those of shards that the node has no more. The bytes are
-//! in `format.rs`, for whom hints are kept in `allowed.rs`, what is forgotten in `truncation.rs`, how one waits for a replay in
-//! `sync_point.rs`. See docs/dev/hints.md.
+//! in `format.rs`, for whom hints are kept in `allowed.rs`, what is forgotten in `truncation.rs`, what is refused for good in `rejected.rs`, what is
+//! lost in `missed.rs`, how one waits for a replay in `sync_point.rs`. See docs/dev/hints.md.
 
 mod allowed;
 mod format;
+mod missed;
+mod rejected;
 mod replay;
 mod sync_point;
 mod truncation;
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -38,7 +42,9 @@ use topology::HostId;
 
 pub use allowed::{Allowed, Change};
 use format::SegmentId;
-pub use replay::{Deliver, Delivery, GraceOf, Interrupted};
+pub use missed::{Missed, SPANS_MAX, Spans};
+pub use rejected::{REJECTED_BYTES_MAX, Rejected};
+pub use replay::{Deliver, Delivery, GraceOf, Interrupted, NotTaken};
 pub use sync_point::{Mark, SyncPoint, SyncPointError};
 
 /// Default size at which a segment is full.
@@ -80,6 +86,8 @@ pub struct Metrics {
     pub dropped: u64,
     /// Hints that were not wanted any more: too old, or their table dropped or truncated.
     pub expired: u64,
+    /// Hints that their target refused for good.
+    pub rejected: u64,
     /// Bytes that wait.
     pub waiting_bytes: u64,
 }
@@ -121,6 +129,17 @@ pub enum Order {
     Pause(bool),
 }
 
+/// A write that a node missed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MissedWrite<'m> {
+    /// Packed.
+    pub mutation: &'m [u8],
+    /// Of its table.
+    pub gc_grace_seconds: u32,
+    /// When it was made, in microseconds: now, or when the logged batch that it belongs to was noted.
+    pub made_us: i64,
+}
+
 /// What waits for a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pending {
@@ -158,10 +177,14 @@ struct Target {
     /// Records that the kernel does not have yet, and how many.
     buffer: Vec<u8>,
     buffered: u64,
+    /// When the oldest write among them was made; microseconds.
+    buffer_since_us: i64,
+    /// Segments that were appended to since they were synced last.
+    dirty: BTreeSet<u64>,
     is_live: bool,
     /// Since when it is not live, as far as this shard saw; microseconds.
     down_since_us: Option<i64>,
-    /// When the oldest hint that waits was noted.
+    /// When the oldest write that waits was made, or its segment begun.
     oldest_us: Option<i64>,
     /// Hints in segments below this number are not wanted any more.
     forgotten_below: u64,
@@ -183,6 +206,9 @@ pub struct Hints {
     /// Nothing is handed over.
     is_paused: Cell<bool>,
     metrics: Cell<Metrics>,
+    /// What nodes have missed for good since somebody asked.
+    missed: RefCell<Missed>,
+    rejected: RefCell<BTreeMap<HostId, Rejected>>,
     /// A task will write the buffers at the end of this turn.
     write_is_due: Cell<bool>,
     /// A replay went on: sent something, or ended a segment.
@@ -196,7 +222,7 @@ impl Hints {
     /// When the directory or a file in it cannot be read.
     pub fn start(options: Options) -> Result<Rc<Self>, HintsError> {
         let dir = &options.dir;
-        fs::create_dir_all(dir).map_err(|e| HintsError::new(dir, &e))?;
+        make_dir(dir).map_err(|e| HintsError::new(dir, &e))?;
         let entries = fs::read_dir(dir).map_err(|e| HintsError::new(dir, &e))?;
         let mut found: Vec<Segment> = Vec::new();
         // Above those of earlier runs, also where none of these is left: sync points outlive them.
@@ -227,6 +253,16 @@ impl Hints {
         if is_from_others {
             truncation::save_truncations(dir, options.shard, &truncations)?;
         }
+        let rejected = rejected::load(&options)?.into_iter();
+        let rejected = rejected.fold(
+            BTreeMap::new(),
+            |mut sum: BTreeMap<HostId, Rejected>, (target, part)| {
+                let whole = sum.entry(target).or_default();
+                whole.count += part.count;
+                whole.bytes += part.bytes;
+                sum
+            },
+        );
         Ok(Rc::new(Self {
             allowed: RefCell::new(options.allowed.clone()),
             window: Cell::new(options.window),
@@ -239,6 +275,8 @@ impl Hints {
                 waiting_bytes,
                 ..Metrics::default()
             }),
+            missed: RefCell::default(),
+            rejected: RefCell::new(rejected),
             write_is_due: Cell::new(false),
             progressed: Notify::new(),
         }))
@@ -256,25 +294,32 @@ impl Hints {
         }
     }
 
-    /// Keeps a packed mutation for a node; false when it is dropped. It is the kernel's at the end of the shard's turn, or with the
-    /// next [`Hints::write`]. `gc_grace_seconds` is its table's.
-    pub fn note(self: &Rc<Self>, target: HostId, gc_grace_seconds: u32, mutation: &[u8]) -> bool {
+    /// Keeps a write for a node; false when it is dropped. It is the kernel's at the end of the shard's turn, or with the next [`Hints::write`].
+    pub fn note(self: &Rc<Self>, target: HostId, write: MissedWrite<'_>) -> bool {
         if planted::is_planted(Bug::DroppedHint) {
             return true;
         }
         let now_us = runtime::wall_clock_us();
-        let bytes = (format::RECORD_HEADER_BYTES + mutation.len()) as u64;
+        let bytes = (format::RECORD_HEADER_BYTES + write.mutation.len()) as u64;
         let is_full = self.metrics.get().waiting_bytes + bytes > self.options.bytes_max;
         let mut targets = self.targets.borrow_mut();
         let entry = targets.entry(target).or_default();
+        let is_late = is_full || entry.is_down_too_long(now_us, self.window.get());
         // Without a grace period nothing may come late.
-        if is_full || gc_grace_seconds == 0 || entry.is_down_too_long(now_us, self.window.get()) {
+        if is_late || write.gc_grace_seconds == 0 {
+            drop(targets);
             self.count(|m| m.dropped += 1);
+            self.miss_write(target, write);
             return false;
         }
-        format::put_record(&mut entry.buffer, now_us, gc_grace_seconds, mutation);
+        let made_us = write.made_us.min(now_us);
+        if entry.buffer.is_empty() {
+            entry.buffer_since_us = made_us;
+        }
+        entry.buffer_since_us = entry.buffer_since_us.min(made_us);
+        format::put_record(&mut entry.buffer, made_us, write.gc_grace_seconds, write.mutation);
         entry.buffered += 1;
-        entry.oldest_us.get_or_insert(now_us);
+        entry.oldest_us = Some(entry.oldest_us.map_or(made_us, |oldest| oldest.min(made_us)));
         drop(targets);
         self.count(|m| {
             m.written += 1;
@@ -289,6 +334,13 @@ impl Hints {
             }));
         }
         true
+    }
+
+    /// Notes that a node will not get a write. A table without a grace period promises nothing about deletions.
+    pub fn miss_write(&self, target: HostId, write: MissedWrite<'_>) {
+        if write.gc_grace_seconds > 0 {
+            self.miss(target, write.made_us, runtime::wall_clock_us());
+        }
     }
 
     /// Hands everything noted so far to the kernel.
@@ -312,7 +364,9 @@ impl Hints {
         let records = std::mem::take(&mut target.buffer);
         let count = std::mem::take(&mut target.buffered);
         let bytes = records.len() as u64;
+        let since_us = target.buffer_since_us;
         self.append(id, target, records).inspect_err(|_| {
+            self.miss(id, since_us, runtime::wall_clock_us());
             // Where a part of it may stand nothing is appended: to its reader it would be damage.
             target.open = None;
             self.count(|m| {
@@ -323,11 +377,11 @@ impl Hints {
     }
 
     fn append(&self, id: HostId, target: &mut Target, records: Vec<u8>) -> Result<(), HintsError> {
-        if target
-            .open
-            .as_ref()
-            .is_some_and(|open| open.end >= self.options.segment_bytes)
-        {
+        let since_us = target.buffer_since_us;
+        let is_full = |open: &Open| open.end >= self.options.segment_bytes;
+        // The header tells the next run since when its hints wait.
+        let is_younger = |segment: &Segment| segment.begun_us.is_none_or(|begun| begun > since_us);
+        if target.open.as_ref().is_some_and(is_full) || target.segments.back().is_some_and(is_younger) {
             target.open = None;
         }
         let mut bytes = records;
@@ -340,8 +394,8 @@ impl Hints {
             self.next_segment.set(segment.number + 1);
             let path = self.path(&segment);
             let file = File::open(&path, OpenOptions::CREATE_NEW).map_err(|e| HintsError::new(&path, &e))?;
-            let now_us = runtime::wall_clock_us();
-            let mut whole = format::header(&segment, now_us);
+            let begun_us = runtime::wall_clock_us().min(since_us);
+            let mut whole = format::header(&segment, begun_us);
             self.count(|m| m.waiting_bytes += whole.len() as u64);
             whole.append(&mut bytes);
             bytes = whole;
@@ -349,7 +403,7 @@ impl Hints {
             target.segments.push_back(Segment {
                 id: segment,
                 bytes: 0,
-                begun_us: Some(now_us),
+                begun_us: Some(begun_us),
             });
         }
         let segment = target.segments.back_mut().expect("an open segment is the last");
@@ -358,7 +412,40 @@ impl Hints {
         written.map_err(|e| HintsError::new(&self.options.dir.join(segment.id.file_name()), &e))?;
         open.end += bytes.len() as u64;
         segment.bytes = open.end;
+        target.dirty.insert(segment.id.number);
         Ok(())
+    }
+
+    /// Makes everything durable that was noted for some nodes, or for all.
+    ///
+    /// # Errors
+    /// When a file does not take it or cannot be synced.
+    pub async fn sync(&self, of: Option<&BTreeSet<HostId>>) -> Result<(), HintsError> {
+        self.write()?;
+        let mut dirty = Vec::new();
+        for (target, entry) in self.targets.borrow_mut().iter_mut() {
+            if of.is_none_or(|of| of.contains(target)) {
+                let shard = self.options.shard;
+                let ids = std::mem::take(&mut entry.dirty).into_iter();
+                dirty.extend(ids.map(|number| SegmentId {
+                    number,
+                    shard,
+                    target: *target,
+                }));
+            }
+        }
+        if dirty.is_empty() {
+            return Ok(());
+        }
+        let (dir, files) = (self.options.dir.clone(), dirty.clone());
+        let synced = runtime::offload(move || sync_files(&dir, &files)).await;
+        if synced.is_err() {
+            let mut targets = self.targets.borrow_mut();
+            for id in dirty {
+                targets.entry(id.target).or_default().dirty.insert(id.number);
+            }
+        }
+        synced
     }
 
     /// The nodes for which hints wait.
@@ -446,7 +533,7 @@ impl Target {
     /// The window is measured from the oldest hint that is left.
     fn note_oldest(&mut self) {
         let begun = self.segments.front().and_then(|segment| segment.begun_us);
-        let noted = (!self.buffer.is_empty()).then(runtime::wall_clock_us);
+        let noted = (!self.buffer.is_empty()).then_some(self.buffer_since_us);
         self.oldest_us = begun.or(noted);
     }
 
@@ -470,4 +557,30 @@ fn begun_us(dir: &Path, id: &SegmentId) -> Result<Option<i64>, HintsError> {
         Ok(format::read_header(&header[..count], id))
     };
     read().map_err(|e: io::Error| HintsError::new(&path, &e))
+}
+
+/// Makes the directory where it is not there, durably.
+fn make_dir(dir: &Path) -> io::Result<()> {
+    if fs::exists(dir) {
+        return Ok(());
+    }
+    fs::create_dir_all(dir)?;
+    dir.parent().map_or(Ok(()), fs::sync_dir)
+}
+
+/// Makes segments durable, and their names. Blocks. One that was handed over meanwhile is gone.
+fn sync_files(dir: &Path, files: &[SegmentId]) -> Result<(), HintsError> {
+    for id in files {
+        let path = dir.join(id.file_name());
+        let options = OpenOptions {
+            read: true,
+            write: true,
+            ..OpenOptions::default()
+        };
+        match File::open(&path, options).and_then(|file| file.sync_data_blocking()) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(HintsError::new(&path, &e)),
+            _ => {}
+        }
+    }
+    fs::sync_dir(dir).map_err(|e| HintsError::new(dir, &e))
 }

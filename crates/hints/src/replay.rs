@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use mutation::Mutation;
 use runtime::fs::{self, File, OpenOptions};
+use stdx::planted::{self, Bug};
 use topology::HostId;
 
 use crate::format::{self, RECORDS_AT, Record, SegmentId};
@@ -17,10 +18,32 @@ use crate::{Hints, HintsError};
 const BATCH_BYTES: usize = 128 << 10;
 const BATCH_MUTATIONS: usize = 256;
 
-/// What comes of handing hints over: an error in words leaves them for the next replay.
-pub type Delivery = Pin<Box<dyn Future<Output = Result<(), String>>>>;
+/// How long a target may refuse a hint before that counts as for good: its schema may be behind this node's for a while.
+const REJECTION_PATIENCE: Duration = Duration::from_mins(1);
+
+/// Why hints were not taken.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum NotTaken {
+    /// The target could not be reached or has no room: the next replay tries again.
+    Later(String),
+    /// The target failed. Of several hints one may be to blame.
+    Failed(String),
+    /// The target will never take one of them.
+    Rejected(String),
+}
+
+impl NotTaken {
+    fn reason(self) -> String {
+        match self {
+            Self::Later(reason) | Self::Failed(reason) | Self::Rejected(reason) => reason,
+        }
+    }
+}
+
+/// What comes of handing hints over.
+pub type Delivery = Pin<Box<dyn Future<Output = Result<(), NotTaken>>>>;
 /// Brings packed mutations to where they belong, and ends when they are there.
-pub type Deliver<'d> = &'d dyn Fn(Vec<Vec<u8>>) -> Delivery;
+pub type Deliver<'d> = &'d dyn Fn(Rc<[Vec<u8>]>) -> Delivery;
 /// The present grace period of a mutation's table, in seconds; None when the mutation is not wanted any more.
 pub type GraceOf<'d> = &'d dyn Fn(&Mutation<'_>) -> Option<u32>;
 
@@ -152,6 +175,8 @@ impl Hints {
                     id.target.0
                 );
                 self.count(|m| m.dropped += 1);
+                let begun_us = format::read_header(&bytes, id).unwrap_or(0);
+                self.miss(id.target, begun_us, runtime::wall_clock_us());
                 let aside = set_aside_name(&path);
                 runtime::offload(move || fs::rename(&path, &aside)).await
             }
@@ -178,7 +203,7 @@ impl Hints {
             });
         }
         let mut at = format::read_progress(bytes).max(RECORDS_AT);
-        let mut batch: Vec<Vec<u8>> = Vec::new();
+        let mut batch: Vec<Record<'_>> = Vec::new();
         let mut batch_bytes = 0;
         loop {
             let record = format::read_record(bytes, at);
@@ -186,7 +211,7 @@ impl Hints {
                 at = record.end;
                 if self.is_wanted(id, record, grace_of) {
                     batch_bytes += record.mutation.len();
-                    batch.push(record.mutation.to_vec());
+                    batch.push(*record);
                 } else {
                     self.count(|m| m.expired += 1);
                 }
@@ -219,23 +244,73 @@ impl Hints {
     async fn hand_over(
         &self,
         id: &SegmentId,
-        mut batch: Vec<Vec<u8>>,
+        mut batch: Vec<Record<'_>>,
         grace_of: GraceOf<'_>,
         deliver: Deliver<'_>,
     ) -> Result<(), Interrupted> {
         // A table may have been dropped or truncated since they were read, or the node's hints.
-        batch
-            .retain(|bytes| Mutation::new(bytes).is_some_and(|m| !self.is_forgotten(id, &m) && grace_of(&m).is_some()));
+        batch.retain(|record| {
+            let mutation = Mutation::new(record.mutation);
+            mutation.is_some_and(|m| !self.is_forgotten(id, &m) && grace_of(&m).is_some())
+        });
+        match self.send(id, &batch, deliver).await? {
+            Ok(()) => Ok(()),
+            Err(NotTaken::Failed(_) | NotTaken::Rejected(_)) if batch.len() > 1 => {
+                // Alone, each tells whether it is to blame.
+                for record in batch {
+                    self.hand_over_alone(id, &record, deliver).await?;
+                }
+                Ok(())
+            }
+            Err(reason) => match &batch[..] {
+                [record] => self.judge(id, record, reason).await,
+                _ => Err(Interrupted::NotTaken(reason.reason())),
+            },
+        }
+    }
+
+    async fn hand_over_alone(
+        &self,
+        id: &SegmentId,
+        record: &Record<'_>,
+        deliver: Deliver<'_>,
+    ) -> Result<(), Interrupted> {
+        match self.send(id, std::slice::from_ref(record), deliver).await? {
+            Ok(()) => Ok(()),
+            Err(reason) => self.judge(id, record, reason).await,
+        }
+    }
+
+    /// What comes of a hint that was not taken: one that is refused for good is set aside, so that those behind it are handed over.
+    async fn judge(&self, id: &SegmentId, record: &Record<'_>, reason: NotTaken) -> Result<(), Interrupted> {
+        let age_us = runtime::wall_clock_us().saturating_sub(record.noted_us);
+        let is_patient = u128::from(age_us.max(0).cast_unsigned()) < REJECTION_PATIENCE.as_micros();
+        match reason {
+            NotTaken::Rejected(reason) if !is_patient && !planted::is_planted(Bug::RejectedHintWaits) => {
+                let rejected = self.reject(id.target, record, &reason).await;
+                rejected.map_err(Interrupted::File)
+            }
+            reason => Err(Interrupted::NotTaken(reason.reason())),
+        }
+    }
+
+    async fn send(
+        &self,
+        id: &SegmentId,
+        batch: &[Record<'_>],
+        deliver: Deliver<'_>,
+    ) -> Result<Result<(), NotTaken>, Interrupted> {
         if self.is_paused() {
             return Err(Interrupted::Paused);
         }
-        let count = batch.len() as u64;
+        let mutations: Rc<[Vec<u8>]> = batch.iter().map(|record| record.mutation.to_vec()).collect();
         self.set_sending(id.target, true);
-        let delivered = deliver(batch).await;
+        let delivered = deliver(mutations).await;
         self.set_sending(id.target, false);
-        delivered.map_err(Interrupted::NotTaken)?;
-        self.count(|m| m.replayed += count);
-        Ok(())
+        if delivered.is_ok() {
+            self.count(|m| m.replayed += batch.len() as u64);
+        }
+        Ok(delivered)
     }
 
     fn set_sending(&self, target: HostId, is_sending: bool) {
@@ -257,7 +332,13 @@ impl Hints {
         };
         let age_us = runtime::wall_clock_us().saturating_sub(record.noted_us);
         let grace_us = i64::from(grace_seconds.min(record.gc_grace_seconds)) * 1_000_000;
-        age_us < grace_us && !self.is_forgotten(id, &mutation)
+        if self.is_forgotten(id, &mutation) {
+            return false;
+        }
+        if age_us >= grace_us {
+            self.miss(id.target, record.noted_us, record.noted_us);
+        }
+        age_us < grace_us
     }
 
     fn is_forgotten(&self, id: &SegmentId, mutation: &Mutation<'_>) -> bool {

@@ -7,10 +7,11 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use hints::{Delivery, Hints, Interrupted, Mark, Options, Order, SyncPoint};
+use hints::{Delivery, Hints, Interrupted, Mark, MissedWrite, NotTaken, Options, Order, SyncPoint};
 use mutation::{Mutation, MutationBuilder};
 use runtime::sim::{CrashKind, NodeId, Simulation};
 use schema::TableId;
+use stdx::planted::{Bug, Planted};
 use topology::HostId;
 use uuid::Uuid;
 
@@ -49,9 +50,18 @@ fn start(options: Options) -> Rc<Hints> {
     Hints::start(options).expect("the directory can be read")
 }
 
+fn keep(hints: &Rc<Hints>, target: HostId, gc_grace_seconds: u32, mutation: &[u8]) -> bool {
+    let write = MissedWrite {
+        mutation,
+        gc_grace_seconds,
+        made_us: runtime::wall_clock_us(),
+    };
+    hints.note(target, write)
+}
+
 fn note(hints: &Rc<Hints>, numbers: std::ops::Range<u32>) {
     for n in numbers {
-        assert!(hints.note(TARGET, GRACE, &mutation(TABLE, n)), "hint {n} is dropped");
+        assert!(keep(hints, TARGET, GRACE, &mutation(TABLE, n)), "hint {n} is dropped");
     }
 }
 
@@ -78,12 +88,14 @@ async fn replay_wanted(
     grace_of: impl Fn(&Mutation<'_>) -> Option<u32>,
 ) -> Result<(), Interrupted> {
     let replica = replica.clone();
-    let deliver = move |batch: Vec<Vec<u8>>| -> Delivery {
+    let deliver = move |batch: Rc<[Vec<u8>]>| -> Delivery {
         let replica = replica.clone();
         Box::pin(async move {
             runtime::sleep(Duration::from_millis(1)).await;
             if let Some(left) = &mut *replica.batches_left.borrow_mut() {
-                *left = left.checked_sub(1).ok_or("the replica is gone")?;
+                *left = left
+                    .checked_sub(1)
+                    .ok_or_else(|| NotTaken::Later("the replica is gone".to_owned()))?;
             }
             replica.got.borrow_mut().extend(batch.iter().map(|m| number(m)));
             Ok(())
@@ -328,7 +340,7 @@ fn a_hint_is_not_handed_over_when_its_table_is_gone_or_its_grace_period_is_over(
     machine.run(move || async move {
         for (waited, noted, now, is_handed_over) in cases {
             let (hints, replica) = (start(options()), Rc::<Replica>::default());
-            assert!(hints.note(TARGET, noted, &mutation(TABLE, 1)));
+            assert!(keep(&hints, TARGET, noted, &mutation(TABLE, 1)));
             runtime::sleep(Duration::from_secs(waited)).await;
             assert_eq!(replay_wanted(&hints, &replica, |_| now).await, Ok(()));
             let got = replica.got.borrow().len();
@@ -336,7 +348,7 @@ fn a_hint_is_not_handed_over_when_its_table_is_gone_or_its_grace_period_is_over(
             assert_eq!(hints.metrics().expired, u64::from(!is_handed_over));
         }
         let hints = start(options());
-        assert!(!hints.note(TARGET, 0, &mutation(TABLE, 1)), "without a grace period");
+        assert!(!keep(&hints, TARGET, 0, &mutation(TABLE, 1)), "without a grace period");
     });
 }
 
@@ -348,7 +360,7 @@ fn what_was_truncated_does_not_come_back_with_a_hint_even_after_a_kill() {
     machine.run(|| async {
         let hints = start(options());
         note(&hints, 0..100);
-        assert!(hints.note(TARGET, GRACE, &mutation(OTHER_TABLE, 1000)));
+        assert!(keep(&hints, TARGET, GRACE, &mutation(OTHER_TABLE, 1000)));
         hints.truncate(TABLE).await.expect("the disk takes it");
         note(&hints, 100..110);
         hints.write().expect("the disk takes it");
@@ -368,7 +380,7 @@ fn a_truncation_waits_for_hints_that_are_on_their_way() {
         let log: Rc<RefCell<Vec<&str>>> = Rc::default();
         let (other, delivered) = (hints.clone(), log.clone());
         let task = runtime::spawn(async move {
-            let deliver = move |_: Vec<Vec<u8>>| -> Delivery {
+            let deliver = move |_: Rc<[Vec<u8>]>| -> Delivery {
                 let delivered = delivered.clone();
                 Box::pin(async move {
                     runtime::sleep(Duration::from_millis(50)).await;
@@ -395,33 +407,33 @@ fn no_hints_are_kept_beyond_their_room_or_for_a_node_that_is_down_for_longer_tha
             ..options()
         });
         let taken = (0..100)
-            .filter(|n| hints.note(TARGET, GRACE, &mutation(TABLE, *n)))
+            .filter(|n| keep(&hints, TARGET, GRACE, &mutation(TABLE, *n)))
             .count();
         assert!((10..20).contains(&taken), "{taken} hints of about 130 bytes in 2000");
         assert_eq!(hints.metrics().dropped, 100 - taken as u64);
         replay(&hints, &Rc::default()).await.expect("all is taken");
-        assert!(hints.note(TARGET, GRACE, &mutation(TABLE, 1)), "there is room again");
+        assert!(keep(&hints, TARGET, GRACE, &mutation(TABLE, 1)), "there is room again");
         replay(&hints, &Rc::default()).await.expect("all is taken");
 
         hints.set_live(TARGET, false);
         runtime::sleep(2 * HOUR).await;
-        assert!(hints.note(TARGET, GRACE, &mutation(TABLE, 1)), "within the window");
+        assert!(keep(&hints, TARGET, GRACE, &mutation(TABLE, 1)), "within the window");
         runtime::sleep(2 * HOUR).await;
-        assert!(!hints.note(TARGET, GRACE, &mutation(TABLE, 2)), "beyond the window");
+        assert!(!keep(&hints, TARGET, GRACE, &mutation(TABLE, 2)), "beyond the window");
         hints.set_live(TARGET, true);
-        assert!(hints.note(TARGET, GRACE, &mutation(TABLE, 3)), "it is back");
+        assert!(keep(&hints, TARGET, GRACE, &mutation(TABLE, 3)), "it is back");
     });
     // The coordinator restarts: the window goes on from the oldest hint.
     machine.run(|| async {
         let hints = start(options());
-        assert!(hints.note(TARGET, GRACE, &mutation(TABLE, 4)));
+        assert!(keep(&hints, TARGET, GRACE, &mutation(TABLE, 4)));
         runtime::sleep(2 * HOUR).await;
         hints.write().expect("the disk takes it");
     });
     machine.run(|| async {
         let hints = start(options());
         assert!(
-            !hints.note(TARGET, GRACE, &mutation(TABLE, 5)),
+            !keep(&hints, TARGET, GRACE, &mutation(TABLE, 5)),
             "its oldest hint is four hours old"
         );
     });
@@ -444,12 +456,12 @@ fn who_waits_for_a_replay_waits_for_what_was_noted_before_and_not_for_what_comes
         note(&hints, 50..51);
         // The first segments are taken; the one behind them is not.
         let noted = replica.clone();
-        let deliver = move |batch: Vec<Vec<u8>>| -> Delivery {
+        let deliver = move |batch: Rc<[Vec<u8>]>| -> Delivery {
             let noted = noted.clone();
             Box::pin(async move {
                 let numbers: Vec<u32> = batch.iter().map(|m| number(m)).collect();
                 if numbers.contains(&50) {
-                    return Err("not this one".to_owned());
+                    return Err(NotTaken::Later("not this one".to_owned()));
                 }
                 noted.got.borrow_mut().extend(numbers);
                 Ok(())
@@ -474,7 +486,7 @@ fn a_shard_hands_over_the_hints_of_shards_that_the_node_has_no_more_and_not_what
         let (first, second) = (start(of(0)), start(of(1)));
         note(&first, 0..5);
         note(&second, 5..10);
-        assert!(second.note(TARGET, GRACE, &mutation(OTHER_TABLE, 10)));
+        assert!(keep(&second, TARGET, GRACE, &mutation(OTHER_TABLE, 10)));
         second.truncate(OTHER_TABLE).await.expect("the disk takes it");
         first.write().expect("the disk takes it");
     });
@@ -536,7 +548,7 @@ fn hints_of_a_node_are_forgotten_while_they_are_handed_over_and_those_of_others_
             note(&hints, part * 50..(part + 1) * 50);
             hints.write().expect("the disk takes it");
         }
-        assert!(hints.note(other, GRACE, &mutation(TABLE, 1000)));
+        assert!(keep(&hints, other, GRACE, &mutation(TABLE, 1000)));
         let (replaying, getting) = (hints.clone(), replica.clone());
         let replayed = runtime::spawn(async move { replay(&replaying, &getting).await });
         // The first batch is on its way.
@@ -581,4 +593,159 @@ fn a_pause_ends_a_replay_between_two_batches_and_it_goes_on_there() {
         assert_eq!(replay(&hints, &replica).await, Ok(()));
         assert_eq!(*replica.got.borrow(), (0..300).collect::<Vec<u32>>());
     });
+}
+
+/// A replica that will never take some hints, and answers a batch with one of them as a whole.
+async fn replay_picky(
+    hints: &Rc<Hints>,
+    got: &Rc<RefCell<Vec<u32>>>,
+    refused: &'static [u32],
+) -> Result<(), Interrupted> {
+    let got = got.clone();
+    let deliver = move |batch: Rc<[Vec<u8>]>| -> Delivery {
+        let numbers: Vec<u32> = batch.iter().map(|m| number(m)).collect();
+        let got = got.clone();
+        Box::pin(async move {
+            if numbers.iter().any(|number| refused.contains(number)) {
+                let reason = "too large".to_owned();
+                // Some of several may be written before it.
+                let is_alone = numbers.len() == 1;
+                return Err(if is_alone {
+                    NotTaken::Rejected(reason)
+                } else {
+                    NotTaken::Failed(reason)
+                });
+            }
+            got.borrow_mut().extend(numbers);
+            Ok(())
+        })
+    };
+    hints.replay(TARGET, &|_| Some(GRACE), &deliver).await
+}
+
+#[test]
+fn a_hint_that_its_target_refuses_for_good_is_set_aside_and_those_behind_it_are_handed_over() {
+    let mut machine = Machine::new(20);
+    let got: Rc<RefCell<Vec<u32>>> = Rc::default();
+    let seen = got.clone();
+    machine.run(move || async move {
+        let hints = start(options());
+        note(&hints, 0..20);
+        let early = replay_picky(&hints, &seen, &[3, 7]).await;
+        assert!(early.is_err(), "the schema of the target may be behind: {early:?}");
+        assert_eq!(*seen.borrow(), [0, 1, 2]);
+        runtime::sleep(Duration::from_mins(2)).await;
+        seen.borrow_mut().clear();
+        assert_eq!(replay_picky(&hints, &seen, &[3, 7]).await, Ok(()));
+        let expected: Vec<u32> = (0..20).filter(|n| ![3, 7].contains(n)).collect();
+        assert_eq!(*seen.borrow(), expected);
+        assert_eq!(hints.metrics().rejected, 2);
+        assert!(hints.take_missed().contains_key(&TARGET), "it lacks them");
+    });
+    machine.simulation.crash(machine.node, CrashKind::PowerLoss);
+    machine.run(move || async move {
+        let hints = start(options());
+        let told = hints.rejected();
+        assert_eq!((told.len(), told[0].0, told[0].1.count), (1, TARGET, 2), "{told:?}");
+        hints.clear_rejected(Some(TARGET)).await.expect("the disk works");
+        assert_eq!(hints.rejected(), []);
+        assert_eq!(start(options()).rejected(), []);
+    });
+}
+
+#[test]
+fn without_setting_aside_the_hints_behind_a_refused_one_wait_until_they_expire() {
+    let _planted = Planted::new(Some(Bug::RejectedHintWaits));
+    Machine::new(20).run(|| async {
+        let (hints, got) = (start(options()), Rc::default());
+        note(&hints, 0..2);
+        runtime::sleep(GRACE / 2 * Duration::from_secs(1)).await;
+        assert!(replay_picky(&hints, &got, &[0]).await.is_err());
+        assert!(got.borrow().is_empty(), "hint 1 waits behind hint 0");
+    });
+}
+
+/// A write is lost to its target, one way each.
+#[test]
+fn every_write_that_no_hint_will_bring_leaves_a_span_of_what_its_target_missed() {
+    type Way = fn(Rc<Hints>) -> Pin<Box<dyn Future<Output = ()>>>;
+    let ways: [(&str, Way); 5] = [
+        ("no room", |hints| {
+            Box::pin(async move { while keep(&hints, TARGET, GRACE, &mutation(TABLE, 1)) {} })
+        }),
+        ("down for longer than the window", |hints| {
+            Box::pin(async move {
+                hints.set_live(TARGET, false);
+                runtime::sleep(4 * HOUR).await;
+                assert!(!keep(&hints, TARGET, GRACE, &mutation(TABLE, 1)));
+            })
+        }),
+        ("expired", |hints| {
+            Box::pin(async move {
+                note(&hints, 0..1);
+                runtime::sleep(2 * HOUR).await;
+                replay(&hints, &Rc::default()).await.expect("nothing is handed over");
+            })
+        }),
+        ("forgotten", |hints| {
+            Box::pin(async move {
+                note(&hints, 0..1);
+                hints.forget(Some(TARGET)).await.expect("the disk works");
+            })
+        }),
+        ("damaged", |hints| {
+            Box::pin(async move {
+                note(&hints, 0..3);
+                hints.write().expect("the disk works");
+                let path = PathBuf::from("/hints").join(only_file());
+                let mut bytes = runtime::fs::read(&path).expect("it is there");
+                bytes[100] ^= 1;
+                runtime::fs::write(&path, &bytes).expect("the disk works");
+                replay(&hints, &Rc::default()).await.expect("the file is set aside");
+            })
+        }),
+    ];
+    for (name, way) in ways {
+        let mut machine = Machine::new(21);
+        machine.run(move || async move {
+            let before = u32::try_from(runtime::wall_clock_us() / 1_000_000).expect("a year below 2106");
+            let hints = start(options());
+            assert!(
+                !keep(&hints, TARGET, 0, &mutation(TABLE, 1)),
+                "of a table without a grace period"
+            );
+            assert!(hints.take_missed().is_empty(), "which promises nothing");
+            way(hints.clone()).await;
+            let missed = hints.take_missed();
+            let spans = missed
+                .get(&TARGET)
+                .unwrap_or_else(|| panic!("{name}: nothing is noted"));
+            let first = *spans.iter().next().expect("a span").start();
+            let is_true = if name.starts_with("down") {
+                first >= before + 4 * 3600
+            } else {
+                first <= before + 1
+            };
+            assert!(is_true, "{name}: {spans:?} from {before}");
+        });
+    }
+}
+
+#[test]
+fn hints_that_were_synced_survive_a_power_loss() {
+    let mut machine = Machine::new(22);
+    machine.run(move || async move {
+        let hints = start(options());
+        note(&hints, 0..60);
+        hints.sync(None).await.expect("the disk works");
+        note(&hints, 60..61);
+        hints.write().expect("the disk works");
+    });
+    machine.simulation.crash(machine.node, CrashKind::PowerLoss);
+    let replica: Rc<Replica> = Rc::default();
+    let seen = replica.clone();
+    machine.run(move || async move {
+        replay(&start(options()), &seen).await.expect("the replica lives");
+    });
+    assert_eq!(replica.got.borrow()[..60], (0..60).collect::<Vec<u32>>());
 }

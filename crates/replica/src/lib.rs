@@ -30,7 +30,7 @@ mod truncation;
 pub use compact::split_sstables;
 pub use compaction::Control as CompactionControl;
 pub use memory::MemoryStats;
-pub use noted_batches::NotedBatches;
+pub use noted_batches::{NotedBatches, min_timestamp};
 pub use point::{Sources, row_of};
 pub use read::{BlockLimits, PartitionRead, PartitionReader, ReadError, ScanReader, split_block};
 pub use recovery::{RecoveryError, RecoveryStats};

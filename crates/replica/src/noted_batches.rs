@@ -46,7 +46,8 @@ impl NotedBatches {
 }
 
 /// Least write timestamp of a mutation; `i64::MIN` where it cannot be read.
-pub(crate) fn min_timestamp(bytes: &[u8]) -> i64 {
+#[must_use]
+pub fn min_timestamp(bytes: &[u8]) -> i64 {
     let Some(mutation) = Mutation::new(bytes) else {
         return i64::MIN;
     };

@@ -39,11 +39,17 @@ pub enum Bug {
     TruncationForgetsNoProposal,
     /// Tombstones are purged while a proposal from before them may still be finished.
     EarlyPurge,
+    /// A hint that its target refuses for good waits until it expires, and those behind it with it.
+    RejectedHintWaits,
+    /// A logged batch is open until its own level is met, and keeps the log segments since its note.
+    BatchPinsLog,
+    /// Tombstones are purged at the end of the grace period, whatever a replica may have missed.
+    ForgottenMiss,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 19] = [
         Self::SkippedQuorum,
         Self::IgnoredDigest,
         Self::UnsyncedPromise,
@@ -60,6 +66,9 @@ impl Bug {
         Self::IgnoredFence,
         Self::BatchOutlivesTruncation,
         Self::TruncationForgetsNoProposal,
+        Self::RejectedHintWaits,
+        Self::BatchPinsLog,
+        Self::ForgottenMiss,
     ];
 }
 
