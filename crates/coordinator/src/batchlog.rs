@@ -5,7 +5,13 @@
 //! began and did not end. Its coordinator writes it again until the level is met. A *holder* does so when the batch is older than
 //! twice the write timeout and the coordinator is down, or answers that it does not know the batch.
 //!
+//! An open batch must not hold what others need. Its note is written again at the end of the log before it stands [`NOTE_SEGMENTS_MAX`] segments
+//! behind, so the segments before it are released. And it ends: when its level was not met for [`LEVEL_TIME_MAX`], it is written to
+//! the replicas that take it, and durable hints are kept for the others. A batch whose hints cannot be kept stays open; beyond `OPEN_BYTES_MAX`
+//! a shard refuses new ones.
+//!
 //! Invariants
+//! - A batch ends when its level is met, or when every replica of every part has its part or a durable hint of it.
 //! - Nothing of a batch is written before it is noted here and, where the datacenter has more nodes, on at least one of them.
 //! - A batch is written again as it was: same cells, same timestamps, same level. Doing so twice changes nothing.
 //! - What was truncated does not come back: the note has the version of the view that the batch was noted by, and whoever finishes the batch leaves out
@@ -24,7 +30,7 @@ use mutation::{Mutation, MutationBuilder};
 use runtime::Instant;
 use schema::TableId;
 use stdx::planted::{self, Bug};
-use topology::{Consistency, HostId, Node, NodeNumber, NodeState, Replica, Unavailable};
+use topology::{Consistency, HostId, Node, NodeNumber, NodeState, Replica, Unavailable, WriteTargets};
 use types::token::token_of;
 use uuid::Uuid;
 
@@ -43,6 +49,10 @@ const UNKNOWN_FAILURE: u16 = 0;
 const HOLDERS: usize = 2;
 /// Most bytes of open batches of one shard; what is above is refused, unless it is the only one.
 const OPEN_BYTES_MAX: usize = 16 << 20;
+/// How long an open batch is written at its own level. Then hints stand for the replicas that do not take it.
+const LEVEL_TIME_MAX: Duration = Duration::from_mins(1);
+/// How many segments a note may stand behind the end of the log before it is written again: open batches hold about as many.
+pub const NOTE_SEGMENTS_MAX: u64 = 2;
 /// How often open batches are looked at.
 const PERIOD: Duration = Duration::from_secs(1);
 
@@ -91,6 +101,8 @@ struct Open {
     note: Note,
     mutations: Rc<Vec<Addressed>>,
     bytes: usize,
+    /// Since when it is open in this run.
+    since: Instant,
     /// It is being written; nobody else begins to.
     is_writing: bool,
     /// When it is looked at next.
@@ -308,6 +320,7 @@ impl Coordinator {
             note,
             mutations: Rc::clone(mutations),
             bytes,
+            since: runtime::now(),
             is_writing,
             due: runtime::now() + PERIOD,
         };
@@ -405,6 +418,7 @@ impl Coordinator {
             note,
             bytes: mutations.iter().map(|(_, m)| m.len()).sum(),
             mutations: Rc::new(mutations),
+            since: runtime::now(),
             is_writing: false,
             due: runtime::now(),
         };
@@ -428,8 +442,30 @@ impl Coordinator {
                     log::debug!("a logged batch could not be finished yet: {e}");
                 }
             }
+            if let Err(e) = self.note_old_batches_again().await {
+                log::debug!("open logged batches could not be noted again: {e}");
+            }
             runtime::sleep(PERIOD).await;
         }
+    }
+
+    /// Keeps open batches from holding old segments of the log.
+    async fn note_old_batches_again(&self) -> Result<(), commitlog::LogError> {
+        if planted::is_planted(Bug::BatchPinsLog) {
+            return Ok(());
+        }
+        let (losses, mut again) = (self.shard.log.losses(), Vec::new());
+        for id in self.shard.batches_noted_before(NOTE_SEGMENTS_MAX) {
+            let batches = self.batches.borrow();
+            let Some(open) = batches.0.get(&id) else { continue };
+            let note_bytes = open.note.encode();
+            let all = std::iter::once(note_bytes.as_slice()).chain(open.mutations.iter().map(|(_, m)| m.as_slice()));
+            again.push((id, self.shard.note_batch_again(id, all)?));
+        }
+        if again.is_empty() {
+            return Ok(());
+        }
+        self.shard.release_older_notes(&again, losses).await
     }
 
     /// Whether nobody else finishes a batch.
@@ -468,28 +504,48 @@ impl Coordinator {
     }
 
     /// Writes an open batch again and ends it here.
-    async fn finish_batch(self: &Rc<Self>, id: u128) -> Result<(), CoordinatorError> {
-        let (note, mutations) = {
+    async fn finish_batch(self: &Rc<Self>, id: u128) -> Result<(), String> {
+        let (note, mutations, since) = {
             let mut batches = self.batches.borrow_mut();
             let Some(open) = batches.0.get_mut(&id).filter(|open| !open.is_writing) else {
                 return Ok(());
             };
             open.is_writing = true;
-            (open.note, Rc::clone(&open.mutations))
+            (open.note, Rc::clone(&open.mutations), open.since)
         };
         let writing = Writing(self, id);
-        let wanted: Vec<Addressed> = mutations
-            .iter()
-            .filter(|(_, m)| self.is_wanted(&note, m))
-            .cloned()
-            .collect();
+        let (wanted, unwanted): (Vec<&Addressed>, Vec<_>) =
+            mutations.iter().partition(|(_, m)| self.is_wanted(&note, m));
+        unwanted.into_iter().for_each(|part| self.miss_part(&note, part));
+        let wanted: Vec<Addressed> = wanted.into_iter().cloned().collect();
         if !wanted.is_empty() {
-            self.write(wanted, note.level, WriteKind::Batch, true).await?;
+            if since.elapsed() < LEVEL_TIME_MAX || planted::is_planted(Bug::BatchPinsLog) {
+                let written = self.write(wanted, note.level, WriteKind::Batch, true).await;
+                written.map_err(|e| e.to_string())?;
+            } else {
+                self.write_or_hint(wanted, note.noted_us).await?;
+            }
             self.count(|m| m.batches_finished += 1);
         }
         drop(writing);
         self.forget_batch(id);
         Ok(())
+    }
+
+    /// Nobody knows which replicas have a part that is given up for its age.
+    fn miss_part(&self, note: &Note, (token, bytes): &Addressed) {
+        let view = self.view();
+        let mutation = Mutation::new(bytes).filter(|m| view.truncated_at(m.table) <= note.version);
+        let route = mutation.and_then(|m| view.route(m.table));
+        let (Some(hints), Some(route), Some(write)) = (self.hints(), route, self.missed_write(bytes, note.noted_us))
+        else {
+            return;
+        };
+        for replica in WriteTargets::new(&route.map.tablet_of(*token)).all() {
+            if let Some(node) = view.topology.numbered(replica.node) {
+                hints.miss_write(node.host_id, write);
+            }
+        }
     }
 
     /// A table that was dropped or truncated takes its part of a batch with it, and so does the end of its grace period, behind which the tombstones

@@ -54,6 +54,7 @@ use stdx::planted::{self, Bug};
 use topology::{Consistency, Liveness, NodeNumber, Replica, Requirement};
 
 pub use self::paxos::{CasRead, CasRequest, Decision, Found, SERIAL_BYTES_MAX};
+pub use batchlog::NOTE_SEGMENTS_MAX;
 pub use error::{CoordinatorError, Tally, WriteKind};
 pub use fence::Stamp;
 pub use message::{

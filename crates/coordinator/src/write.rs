@@ -168,6 +168,42 @@ impl Coordinator {
         })
     }
 
+    /// Writes mutations that were made at `made_us` to every replica, and where one does not take them keeps hints for it, durably. Afterwards all
+    /// replicas have them or will, though no level may be met.
+    ///
+    /// # Errors
+    /// When a replica has neither. Others may have the mutations then.
+    pub(crate) async fn write_or_hint(
+        self: &Rc<Self>,
+        mutations: Vec<(Token, Vec<u8>)>,
+        made_us: i64,
+    ) -> Result<(), String> {
+        let view = self.view();
+        let deadline = runtime::now() + self.timeouts.get().write;
+        let begun = self.begin(&view, &Rc::new(mutations), Consistency::Any);
+        let mut write = begun.map_err(|e| e.to_string())?;
+        write.made_us = Some(made_us);
+        write.send(true);
+        while let Some((replica, result)) = write.fan.next(deadline).await {
+            match result {
+                Ok(_) => write.is_begun = true,
+                Err(error) => write.failed(replica, &error),
+            }
+        }
+        for replica in write.silent() {
+            write.failed(replica, &TargetError::Silent);
+        }
+        write.hint_rejected();
+        if !write.without.is_empty() {
+            let names = Self::names(&view, write.without.iter().copied());
+            return Err(format!("no hints can be kept for {names}"));
+        }
+        match self.hints() {
+            Some(hints) => hints.sync(None).await.map_err(|e| e.to_string()),
+            None => Ok(()),
+        }
+    }
+
     /// Whether enough replicas live to write these at a level.
     ///
     /// # Errors

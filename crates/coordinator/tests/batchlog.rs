@@ -6,8 +6,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use commitlog::SyncMode;
-use coordinator::{CoordinatorError, WriteKind};
+use coordinator::{Coordinator, CoordinatorError, WriteKind};
+use hints::{Change, Order};
 use runtime::sim::CrashKind;
+use stdx::planted::{Bug, Planted};
 use support::{Cluster, Local, SECOND, Shape, insert, table};
 use topology::{Consistency, HostId, Replication};
 use types::token::token_of;
@@ -63,15 +65,18 @@ fn open(cluster: &Cluster) -> Vec<usize> {
     (0..3).map(open).collect()
 }
 
-/// Begins a batch on node 0, and cuts it off from node 2 when the others hold it: node 1 gets its part, node 2 does not.
-fn begin_and_cut(cluster: &mut Cluster, keys: [u8; 3]) {
-    // Nothing is written before the first of them has answered.
+/// Both note a batch before node 0 hears of it: nothing is written before the first of them has answered.
+fn slow_down_holders(cluster: &mut Cluster) {
     for holder in [1, 2] {
         let (holder, coordinator) = (cluster.id(holder), cluster.id(0));
-        cluster
-            .simulation
-            .set_delay(holder, coordinator, Duration::from_millis(20));
+        let delay = Duration::from_millis(20);
+        cluster.simulation.set_delay(holder, coordinator, delay);
     }
+}
+
+/// Begins a batch on node 0, and cuts it off from node 2 when the others hold it: node 1 gets its part, node 2 does not.
+fn begin_and_cut(cluster: &mut Cluster, keys: [u8; 3]) {
+    slow_down_holders(cluster);
     let output = cluster.spawn(0, move |node| write(node, keys, b"one"));
     let (first, second) = (cluster.local(1), cluster.local(2));
     let is_held = || first.coordinator.open_batches() + second.coordinator.open_batches() == 2;
@@ -181,6 +186,138 @@ fn a_batch_that_has_just_ended_does_not_come_back_behind_a_truncation_and_a_powe
     }
 }
 
+const ALL: Consistency = Consistency::All;
+
+/// Begins a batch of two partitions at ALL that node 2 cannot take, and lets its client have a timeout.
+fn begin_without_node_2(cluster: &mut Cluster) {
+    cluster.kill(2);
+    let batch = cluster.on(0, |node| async move {
+        let parts = [&b"a"[..], b"b"].map(|key| (token_of(key), insert(&table(), key, 1, b"one", 10)));
+        node.coordinator.write_logged(parts.to_vec(), ALL).await
+    });
+    assert!(batch.is_err(), "node 2 is a replica of both");
+    cluster.set_live(2, false);
+}
+
+/// Writes some MiB, and has all of it in files.
+fn write_much(cluster: &mut Cluster) {
+    cluster.on(0, |node| async move {
+        for number in 0..60_u32 {
+            let (key, value) = (number.to_be_bytes(), vec![1; 100 << 10]);
+            let written = node.insert(&key, 1, &value, 20, Consistency::Quorum).await;
+            written.expect("a quorum lives");
+        }
+    });
+    for node in [0, 1] {
+        cluster.on(node, |node| async move {
+            node.shard.forget_old_log().await;
+        });
+    }
+    cluster.simulation.run_for(5 * SECOND);
+    for node in [0, 1] {
+        cluster.on(
+            node,
+            |node| async move { node.shard.flush_all().await.expect("it flushes") },
+        );
+    }
+}
+
+/// What node 2 has of the batch, by itself.
+fn parts_on_node_2(cluster: &mut Cluster) -> [bool; 2] {
+    [b"a", b"b"].map(|key| {
+        let read = cluster.on(2, move |node| async move { node.select(key, ONE).await });
+        read.expect("it is a replica").contains_key(&1)
+    })
+}
+
+/// The note pinned its segment and all later ones until the batch ended.
+#[test]
+fn a_batch_that_stays_open_holds_few_log_segments_and_is_finished_wherever_its_nodes_are_killed() {
+    // Without hints it is open until node 2 is back.
+    for step in 0..12 {
+        let mut cluster = Cluster::new(20 + step, Shape::default());
+        begin_without_node_2(&mut cluster);
+        for round in 0..4 {
+            write_much(&mut cluster);
+            let bytes = [0, 1].map(|node| cluster.local(node).shard.log.bytes() >> 20);
+            assert!(bytes.iter().all(|mib| *mib <= 4), "round {round}: {bytes:?} MiB of log");
+            assert_eq!(cluster.local(0).coordinator.open_batches(), 1, "node 2 is away");
+        }
+        // The third write begins a new segment; the note is written again within a second, and older segments are released.
+        let write = cluster.spawn(0, |node| async move {
+            for number in 0..40_u32 {
+                let (key, value) = (number.to_be_bytes(), vec![2; 100 << 10]);
+                let _ = node.insert(&key, 1, &value, 30, Consistency::Quorum).await;
+            }
+            node.shard.flush_all().await
+        });
+        cluster.simulation.run_for(Duration::from_millis(step * 150));
+        drop(write);
+        let kind = if step % 2 == 0 {
+            CrashKind::Kill
+        } else {
+            CrashKind::PowerLoss
+        };
+        (0..2).for_each(|node| cluster.crash(node, kind));
+        (0..3).for_each(|node| cluster.restart(node));
+        (0..3).for_each(|node| cluster.set_live(node, true));
+        cluster.simulation.run_for(30 * SECOND);
+        assert_eq!(parts_on_node_2(&mut cluster), [true; 2], "step {step}");
+        assert_eq!(open(&cluster), [0, 0, 0], "step {step}");
+    }
+}
+
+#[test]
+fn an_open_batch_ends_with_durable_hints_for_the_replicas_that_do_not_take_it() {
+    for kind in [CrashKind::Kill, CrashKind::PowerLoss] {
+        let shape = Shape {
+            hints: true,
+            ..Shape::default()
+        };
+        let mut cluster = Cluster::new(40, shape);
+        begin_without_node_2(&mut cluster);
+        cluster.simulation.run_for(90 * SECOND);
+        for node in [0, 1] {
+            assert_eq!(cluster.local(node).coordinator.open_batches(), 0, "node {node}");
+        }
+        write_much(&mut cluster);
+        write_much(&mut cluster);
+        (0..2).for_each(|node| cluster.crash(node, kind));
+        (0..3).for_each(|node| cluster.restart(node));
+        (0..3).for_each(|node| cluster.set_live(node, true));
+        cluster.simulation.run_for(30 * SECOND);
+        assert_eq!(parts_on_node_2(&mut cluster), [true; 2]);
+    }
+}
+
+#[test]
+fn a_batch_whose_hints_cannot_be_kept_stays_open_until_its_replica_is_back() {
+    let shape = Shape {
+        hints: true,
+        ..Shape::default()
+    };
+    let mut cluster = Cluster::new(41, shape);
+    cluster.on(0, |_| Coordinator::order_hints(Order::Allow(Change::Enable(false))));
+    cluster.on(1, |_| Coordinator::order_hints(Order::Allow(Change::Enable(false))));
+    begin_without_node_2(&mut cluster);
+    cluster.simulation.run_for(300 * SECOND);
+    assert_eq!(cluster.local(0).coordinator.open_batches(), 1);
+    cluster.restart(2);
+    cluster.set_live(2, true);
+    cluster.simulation.run_for(30 * SECOND);
+    assert_eq!(parts_on_node_2(&mut cluster), [true; 2]);
+    assert_eq!(open(&cluster), [0, 0, 0]);
+}
+
+#[test]
+fn with_the_bug_planted_an_open_batch_pins_the_log() {
+    let _planted = Planted::new(Some(Bug::BatchPinsLog));
+    let mut cluster = Cluster::new(20, Shape::default());
+    begin_without_node_2(&mut cluster);
+    write_much(&mut cluster);
+    assert!(cluster.local(0).shard.log.bytes() >> 20 > 4);
+}
+
 #[test]
 fn hints_that_wait_do_not_come_back_behind_a_truncation() {
     let (mut cluster, keys) = of_one_copy(9, 1);
@@ -221,6 +358,7 @@ fn holders_complete_a_batch_without_its_coordinator_even_when_they_were_killed_t
     let is_elsewhere = |key: &u8| cluster.replicas(&[*key]).iter().all(|r| r.node != number);
     let keys: Vec<u8> = (0..=u8::MAX).filter(is_elsewhere).take(3).collect();
     let keys: [u8; 3] = keys.try_into().expect("a third of all keys is elsewhere");
+    slow_down_holders(&mut cluster);
     let output = cluster.spawn(0, move |node| write(node, keys, b"one"));
     let (first, second) = (cluster.local(1), cluster.local(2));
     let is_held = || first.coordinator.open_batches() + second.coordinator.open_batches() == 2;

@@ -233,6 +233,37 @@ impl Shard {
         Ok(position)
     }
 
+    /// Open batches whose note stands more than so many segments behind the end of the log.
+    pub fn batches_noted_before(&self, segments: u64) -> Vec<u128> {
+        let newest = self.log.appended().segment;
+        let open = self.open_batches.borrow();
+        let old = open.iter().filter(|(_, segment)| **segment + segments < newest);
+        old.map(|(id, _)| *id).collect()
+    }
+
+    /// Notes a batch that is open again, at the end of the log. Its older note holds log segments until [`Shard::release_older_notes`].
+    pub fn note_batch_again<'m>(
+        &self,
+        id: u128,
+        mutations: impl Iterator<Item = &'m [u8]>,
+    ) -> Result<ReplayPosition, LogError> {
+        self.log.append_batch_begun(id, mutations)
+    }
+
+    /// Lets the segments go that only older notes of these batches hold, once the newer ones are durable. `losses` is what the log had lost before they
+    /// were appended.
+    pub async fn release_older_notes(&self, again: &[(u128, ReplayPosition)], losses: u64) -> Result<(), LogError> {
+        self.log.durable(losses).await?;
+        for (id, position) in again {
+            // It may have ended meanwhile.
+            if let Some(segment) = self.open_batches.borrow_mut().get_mut(id) {
+                *segment = position.segment;
+            }
+        }
+        self.release_log().await;
+        Ok(())
+    }
+
     /// Whether a batch that goes to several shards is noted here and has not ended.
     pub fn has_open_batches(&self) -> bool {
         !self.open_batches.borrow().is_empty()

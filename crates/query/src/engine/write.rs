@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use commitlog::ReplayPosition;
+use commitlog::{LogError, ReplayPosition};
 use coordinator::service::{self, ReplicaError};
 use coordinator::{Admission, Extent, Levels, Operation, ReplicatedRead, Stamp, Stretch, WriteKind};
 use cql::ast::BatchKind;
@@ -465,9 +465,27 @@ impl Engine {
                 if let Err(e) = engine.finish_batches().await {
                     log::warn!("a batch that failed half way could not be finished yet: {e}");
                 }
+                if let Err(e) = engine.note_failed_batches_again().await {
+                    log::warn!("a batch that failed half way holds the log: {e}");
+                }
             }
             engine.finishing.set(false);
         }));
+    }
+
+    /// Keeps batches that wait to be finished from holding old segments of the log.
+    async fn note_failed_batches_again(&self) -> Result<(), LogError> {
+        let (losses, mut again) = (self.shard.log.losses(), Vec::new());
+        for id in self.shard.batches_noted_before(coordinator::NOTE_SEGMENTS_MAX) {
+            if let Some(batch) = self.failed_batches.borrow().get(&id) {
+                let mutations = batch.iter().map(Vec::as_slice);
+                again.push((id, self.shard.note_batch_again(id, mutations)?));
+            }
+        }
+        if again.is_empty() {
+            return Ok(());
+        }
+        self.shard.release_older_notes(&again, losses).await
     }
 
     /// Writes again every batch that failed on this shard. A truncation does that first: afterwards they would bring back what
