@@ -115,6 +115,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         range: (Token::MIN, Token::MAX),
         now: 1_800_000_000,
         gc_before: 1_700_000_000,
+        held: Vec::new(),
         overlapping: Vec::new(),
         memtables_min_timestamp: i64::MAX,
         output_bytes_max: u64::MAX,

@@ -6,6 +6,7 @@
 //! are never touched.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -40,6 +41,8 @@ pub struct Job {
     pub now: u32,
     /// What was deleted before this second is old enough to be forgotten.
     pub gc_before: u32,
+    /// What was deleted in these seconds is kept, however old.
+    pub held: Vec<RangeInclusive<u32>>,
     /// Sstables that are not merged but may hold the same partitions.
     pub overlapping: Vec<Arc<Reader>>,
     /// Least write timestamp in memtables; `i64::MAX` when they are empty. Tombstones from there on are kept.
@@ -225,6 +228,7 @@ fn execute(mut job: Job, outputs: &mut Outputs) -> Result<Stats, Error> {
                 now: job.now,
                 gc_before: job.gc_before,
                 max_purgeable_timestamp,
+                held: &job.held,
             };
             block = compact_block(&table.layout, &table.clustering_order, &block, &purge);
         }

@@ -42,6 +42,7 @@ fn job(dir: &TempDir, table: &Table, inputs: &[Arc<Reader>]) -> Job {
         range: (Token::MIN, Token::MAX),
         now: NOW,
         gc_before: 0,
+        held: Vec::new(),
         overlapping: Vec::new(),
         memtables_min_timestamp: i64::MAX,
         output_bytes_max: u64::MAX,
@@ -88,11 +89,12 @@ fn names(dir: &TempDir) -> Vec<String> {
         .collect()
 }
 
-fn keep_all() -> Purge {
+fn keep_all() -> Purge<'static> {
     Purge {
         now: NOW,
         gc_before: 0,
         max_purgeable_timestamp: i64::MAX,
+        held: &[],
     }
 }
 
@@ -145,6 +147,7 @@ fn partitions_of_every_kind_merge_as_they_do_in_memory() {
             now: NOW,
             gc_before,
             max_purgeable_timestamp: memtables,
+            held: &[],
         };
         let found = texts(&table, &outputs(&dir, &table, &outcome));
         assert_eq!(

@@ -25,7 +25,7 @@ const HANDOFF_PERIOD: Duration = Duration::from_secs(5);
 
 impl Coordinator {
     /// Gives this shard its hints; without, a write that a replica misses is left to reads and repair.
-    pub fn keep_hints(&self, hints: Rc<Hints>) {
+    pub fn keep_hints(self: &Rc<Self>, hints: Rc<Hints>) {
         let view = self.view();
         for (number, node) in view.topology.numbered_nodes() {
             if self.is_live(number) {
@@ -33,6 +33,7 @@ impl Coordinator {
             }
         }
         *self.hints.borrow_mut() = Some(hints);
+        self.hold_tombstones();
     }
 
     /// This shard's hints.

@@ -31,6 +31,7 @@ mod rate;
 mod read;
 pub mod service;
 mod spread;
+mod tombstones;
 mod truncate;
 mod turns;
 mod view;
@@ -64,6 +65,7 @@ pub use paxos_replica::{forget_paxos_states, paxos_state_of};
 pub use rate::{Admission, Operation};
 pub use read::{ReplicatedRead, Stretch};
 pub use spread::{Share, Spread};
+pub use tombstones::HeldTombstones;
 pub use turns::{Ended, PartitionTurns, Turn};
 pub use view::{ClusterView, Levels, NotAMember, Route};
 
@@ -238,6 +240,7 @@ pub struct Coordinator {
     /// A node came up: its hints can be handed over.
     handoff_due: Notify,
     batches: RefCell<batchlog::OpenBatches>,
+    tombstones: tombstones::TombstoneHolds,
     rates: rate::Rates,
     counter_source: Cell<[u8; 16]>,
     counter_turns: PartitionTurns,
@@ -266,6 +269,7 @@ impl Coordinator {
             hints: RefCell::default(),
             handoff_due: Notify::new(),
             batches: RefCell::default(),
+            tombstones: tombstones::TombstoneHolds::default(),
             rates: rate::Rates::default(),
             counter_source: Cell::new(new_counter_source()),
             counter_turns: PartitionTurns::default(),
@@ -490,6 +494,7 @@ impl Handler for ReplicaHandler {
             Verb::BatchKnown,
             Verb::Aggregate,
             Verb::EndTurn,
+            Verb::Report,
         ];
         repeatable.iter().any(|known| *known as u16 == verb)
     }
@@ -582,6 +587,13 @@ impl Handler for ReplicaHandler {
             return match Coordinator::local().knows_batch(request.body) {
                 Ok(is_known) => later(async move { Ok(vec![u8::from(is_known)]) }),
                 Err(e) => Reply::Err(remote(e)),
+            };
+        }
+        if request.verb == Verb::Report as u16 {
+            let from = topology::HostId(request.peer.host_id);
+            return match Coordinator::local().take_report(from, request.body) {
+                Ok(()) => later(async { Ok(Vec::new()) }),
+                Err(e) => malformed(e),
             };
         }
         if request.verb == Verb::Admit as u16 {

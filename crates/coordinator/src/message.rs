@@ -11,6 +11,7 @@
 //! BATCHSTORE  as MUTATE; the first mutation is the note (`batchlog.rs`)
 //! TAKETURN, ENDTURN  `door.rs`
 //! ADMIT  `rate.rs`
+//! REPORT  `hints/src/ledger.rs`
 //! AGGREGATE  as the engine that computes it wants (`query`); the answer too
 //! BATCHREMOVE, BATCHKNOWN  u128 batch id; the answer to the latter is u8 1 when it is known, else 0
 //! answer   u128 digest, u8 1 when all was read, then blocks:
@@ -55,6 +56,8 @@ pub enum Verb {
     BatchKnown = 19,
     /// Take an operation on a partition, if its table's limit leaves room: `rate.rs`.
     Admit = 20,
+    /// What the writes of the sender have missed: `tombstones.rs`.
+    Report = 21,
     /// Compute an aggregate over token ranges; the body is the engine's.
     Aggregate = 24,
 }

@@ -15,6 +15,7 @@ use crate::fan::{Came, Fan};
 use crate::fence::Stamp;
 use crate::paxos::CasRequest;
 use crate::paxos_message::{PaxosAnswer, PaxosRequest, Phase};
+use crate::tombstones::UnderWay;
 use crate::{ClusterView, Coordinator, TargetError, Verb, paxos_replica, spawn};
 
 /// Acceptors keep smaller mutations than this though everybody has learned them: to keep one is cheaper than to be told.
@@ -165,7 +166,9 @@ impl Learning {
         if self.fan.outstanding() == 0 && !prunes {
             return;
         }
+        let under_way = UnderWay::new(&self.coordinator);
         spawn(async move {
+            let _under_way = under_way;
             while self.next().await.is_some() {}
             for replica in self.fan.silent().collect::<SmallVec<[Replica; 6]>>() {
                 self.missed(replica);

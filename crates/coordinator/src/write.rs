@@ -13,6 +13,7 @@ use types::Token;
 use crate::fan::Fan;
 use crate::fence::Stamp;
 use crate::message::{Addressed, encode_mutations};
+use crate::tombstones::UnderWay;
 use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, Verb, WriteKind, service, spawn};
 
 /// Which of the request's mutations one replica gets.
@@ -418,7 +419,9 @@ impl Write {
             self.hint_rejected();
             return;
         }
+        let under_way = UnderWay::new(&self.coordinator);
         spawn(async move {
+            let _under_way = under_way;
             while let Some((replica, result)) = self.fan.next(deadline).await {
                 match result {
                     Ok(_) => self.is_begun = true,

@@ -17,10 +17,11 @@
 //!
 //! Lives on its shard, and sees the files of its shard; a shard takes over those of shards that the node has no more. The bytes are
 //! in `format.rs`, for whom hints are kept in `allowed.rs`, what is forgotten in `truncation.rs`, what is refused for good in `rejected.rs`, what is
-//! lost in `missed.rs`, how one waits for a replay in `sync_point.rs`. See docs/dev/hints.md.
+//! lost in `missed.rs` and `ledger.rs`, how one waits for a replay in `sync_point.rs`. See docs/dev/hints.md.
 
 mod allowed;
 mod format;
+mod ledger;
 mod missed;
 mod rejected;
 mod replay;
@@ -42,6 +43,7 @@ use topology::HostId;
 
 pub use allowed::{Allowed, Change};
 use format::SegmentId;
+pub use ledger::{Ledger, Report};
 pub use missed::{Missed, SPANS_MAX, Spans};
 pub use rejected::{REJECTED_BYTES_MAX, Rejected};
 pub use replay::{Deliver, Delivery, GraceOf, Interrupted, NotTaken};

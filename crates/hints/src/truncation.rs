@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use runtime::fs::{self, File, OpenOptions};
+use runtime::fs;
 use schema::TableId;
 use topology::HostId;
 
 use crate::format::{self, SegmentId, Truncation};
-use crate::{Hints, HintsError, Options};
+use crate::{Hints, HintsError, Options, ledger};
 
 impl Hints {
     /// Forgets the hints of a table, for good, and waits until none of them is on its way.
@@ -141,21 +141,8 @@ pub(crate) fn save_truncations(dir: &Path, shard: u32, truncations: &Truncations
         table: *table,
         below: *below,
     });
-    let (next, bytes) = (path.with_extension("next"), format::put_truncations(entries));
-    let options = OpenOptions {
-        write: true,
-        create: true,
-        truncate: true,
-        ..OpenOptions::default()
-    };
-    let replace = || {
-        let file = File::open(&next, options)?;
-        file.write_all_at_blocking(&bytes, 0)?;
-        file.sync_all_blocking()?;
-        fs::rename(&next, &path)?;
-        fs::sync_dir(dir)
-    };
-    replace().map_err(|e| HintsError::new(&path, &e))
+    let bytes = format::put_truncations(entries);
+    ledger::replace(dir, &path, &bytes).map_err(|e| HintsError::new(&path, &e))
 }
 
 /// The truncations of this shard's files and of those it takes over, the highest number among them, and whether the file of another

@@ -2,8 +2,10 @@
 //!
 //! A reader sees the cells that no tombstone covers and that have not expired. A compaction writes the same, but keeps
 //! the tombstones themselves until they can have nothing left to cover: their deletion time is before `gc_before`, and
-//! no data outside the compaction is as old as they are (`max_purgeable_timestamp`). An expired cell becomes a
+//! no data outside the compaction is as old as they are (`max_purgeable_timestamp`), and no replica may have missed them (`held`). An expired cell becomes a
 //! tombstone, counted as deleted when it was written (expiry minus ttl), as Cassandra does; an expired row marker is kept as long.
+
+use std::ops::RangeInclusive;
 
 use schema::{ClusteringOrder, RowLayout};
 
@@ -96,18 +98,22 @@ impl<'a> LiveRow<'a> {
 
 /// When a tombstone may be forgotten.
 #[derive(Clone, Copy, Debug)]
-pub struct Purge {
+pub struct Purge<'h> {
     /// Seconds since the epoch.
     pub now: u32,
     /// Deletions made before this second are old enough.
     pub gc_before: u32,
     /// Deletions at or above this write timestamp may still cover data elsewhere. `i64::MIN` forgets nothing.
     pub max_purgeable_timestamp: i64,
+    /// Deletions made in these seconds are kept, however old.
+    pub held: &'h [RangeInclusive<u32>],
 }
 
-impl Purge {
+impl Purge<'_> {
     fn forgets(&self, timestamp: i64, deletion_time: u32) -> bool {
-        deletion_time < self.gc_before && timestamp < self.max_purgeable_timestamp
+        deletion_time < self.gc_before
+            && timestamp < self.max_purgeable_timestamp
+            && !self.held.iter().any(|span| span.contains(&deletion_time))
     }
 
     fn keep(&self, t: Tombstone) -> Tombstone {
@@ -144,7 +150,7 @@ impl Purge {
 #[derive(Clone)]
 struct KeptElements<'a, 'p> {
     elements: Elements<'a>,
-    purge: &'p Purge,
+    purge: &'p Purge<'p>,
     deletion: Tombstone,
 }
 
@@ -161,7 +167,7 @@ impl<'a> Iterator for KeptElements<'a, '_> {
 
 fn kept_complex<'a, 'p>(
     c: &Complex<'a>,
-    purge: &'p Purge,
+    purge: &'p Purge<'p>,
     deletion: Tombstone,
 ) -> Option<(Tombstone, KeptElements<'a, 'p>)> {
     let own = if c.tombstone.supersedes(deletion) {
@@ -182,7 +188,7 @@ pub fn compact_row(
     layout: &RowLayout,
     view: RowView<'_>,
     deletion: Tombstone,
-    purge: &Purge,
+    purge: &Purge<'_>,
     out: &mut Vec<u8>,
 ) -> bool {
     let covering = deletion.merge(view.tombstone);
@@ -251,7 +257,7 @@ pub fn compact_block(
     layout: &RowLayout,
     order: &ClusteringOrder,
     block: &PartitionBlock,
-    purge: &Purge,
+    purge: &Purge<'_>,
 ) -> PartitionBlock {
     let mut out = PartitionBlock::new(block.token, block.key());
     out.covered = block.covered.clone();
@@ -304,6 +310,7 @@ mod tests {
             now: 200,
             gc_before: 100,
             max_purgeable_timestamp: i64::MAX,
+            held: &[],
         };
         let mut kept = Vec::new();
         assert!(
@@ -340,6 +347,22 @@ mod tests {
                     ..early
                 },
                 true,
+            ),
+            (
+                Purge {
+                    gc_before: 101,
+                    held: &[5..=8, 100..=100],
+                    ..early
+                },
+                true,
+            ),
+            (
+                Purge {
+                    gc_before: 101,
+                    held: &[101..=200],
+                    ..early
+                },
+                false,
             ),
         ] {
             let is_left = compact_row(&layout, view(newer), Tombstone::NONE, &purge, &mut Vec::new());

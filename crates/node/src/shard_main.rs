@@ -291,6 +291,12 @@ async fn serve(
     if !shared.meet(Stage::Entered).await {
         return Ok(None);
     }
+    if id == ShardId(0) && rpc.is_some() {
+        match engine.coordinator.begin_reports().await {
+            Ok(()) => drop(runtime::spawn(engine.coordinator.clone().run_reports())),
+            Err(e) => shared.fail(e),
+        }
+    }
     drop(runtime::spawn_in(
         runtime::Group::BACKGROUND,
         engine.coordinator.clone().run_handoff(),
@@ -476,6 +482,9 @@ async fn drain(shared: &Shared, engine: &Rc<Engine>, shard: &Rc<Shard>) -> Resul
         runtime::sleep(Duration::from_millis(5)).await;
     }
     shared.meet(Stage::Finishing).await;
+    if shard.id() == ShardId(0) {
+        engine.coordinator.end_reports().await;
+    }
     if let Err(e) = engine.coordinator.note_learned().await {
         log::warn!("{e}");
     }

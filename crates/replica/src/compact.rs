@@ -56,7 +56,9 @@ impl Shard {
     }
 
     fn infos(&self, store: &TableStore, tablet: &Tablet) -> Vec<SstableInfo> {
-        let before = self.gc_before(&store.table.borrow(), now_seconds());
+        let before = self
+            .purge_limit(&store.table.borrow(), tablet.range, now_seconds())
+            .certain();
         let version = tablet.version();
         version
             .sstables
@@ -131,9 +133,11 @@ impl Shard {
             self.options.host_id,
             &self.options.compaction,
         );
+        let limit = self.purge_limit(&table, tablet.range, now);
         let job = Job {
             now,
-            gc_before: self.gc_before(&table, now),
+            gc_before: limit.before,
+            held: limit.held,
             overlapping: others,
             memtables_min_timestamp,
             ..job
@@ -209,6 +213,7 @@ fn job(
         range,
         now: 0,
         gc_before: 0,
+        held: Vec::new(),
         overlapping: Vec::new(),
         memtables_min_timestamp: i64::MIN,
         output_bytes_max: u64::MAX,

@@ -34,7 +34,7 @@ pub use noted_batches::{NotedBatches, min_timestamp};
 pub use point::{Sources, row_of};
 pub use read::{BlockLimits, PartitionRead, PartitionReader, ReadError, ScanReader, split_block};
 pub use recovery::{RecoveryError, RecoveryStats};
-pub use retention::{PROPOSAL_LIFE_MIN, paxos_state_id, proposal_life};
+pub use retention::{HoldTombstones, PROPOSAL_LIFE_MIN, TombstoneHold, paxos_state_id, proposal_life};
 pub use row_cache::{CachedRow, RowCacheBudget};
 pub use shard::{Shard, ShardOptions, WriteError, shard_range};
 pub use snapshot::{SNAPSHOTS, Work};

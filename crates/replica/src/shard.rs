@@ -16,6 +16,7 @@ use types::Token;
 
 use crate::memory::{DirtyMemory, MemoryStats};
 use crate::noted_batches::{self, NotedBatches};
+use crate::retention::HoldTombstones;
 use crate::row_cache::RowCacheBudget;
 use crate::tablet::{TableStore, Tablet, TokenRange};
 
@@ -87,6 +88,8 @@ pub struct Shard {
     pub(crate) open_batches: RefCell<BTreeMap<u128, u64>>,
     /// Batches that have ended, but not yet durably so: how often the log had lost records when their end was noted there, if it was.
     ended_batches: RefCell<Vec<(u128, Option<u64>)>>,
+    /// What other replicas may have missed.
+    pub(crate) tombstone_holds: RefCell<Option<HoldTombstones>>,
     /// One compaction of this shard runs at a time, so that flushes always find a thread.
     pub(crate) compaction_slot: runtime::Semaphore,
 }
@@ -107,6 +110,7 @@ impl Shard {
             failed_flushes: Cell::new(0),
             open_batches: RefCell::default(),
             ended_batches: RefCell::default(),
+            tombstone_holds: RefCell::default(),
             compaction_slot: runtime::Semaphore::new(1),
         })
     }

@@ -733,6 +733,11 @@ impl Cluster {
         done.into_iter().try_for_each(|d| d.take().expect("it is done"))
     }
 
+    /// Whether a node's process runs.
+    pub fn is_running(&self, node: usize) -> bool {
+        self.simulation.is_running(self.machines[node].id)
+    }
+
     /// The simulator's name for a node.
     pub fn id(&self, node: usize) -> NodeId {
         self.machines[node].id
@@ -846,6 +851,15 @@ async fn live(
     for (_, batch) in stats.unfinished_batches {
         let left = coordinator.resume_batch(batch).await.expect("the log takes it");
         assert!(left.is_none(), "every batch here has a note");
+    }
+    if shape.hints && id == ShardId(0) {
+        coordinator.begin_reports().await.expect("the ledger can be read");
+        let coordinator = coordinator.clone();
+        drop(runtime::spawn(async move {
+            // The other shards need their coordinators.
+            runtime::sleep(Duration::from_millis(100)).await;
+            coordinator.run_reports().await;
+        }));
     }
     drop(runtime::spawn(coordinator.clone().run_handoff()));
     drop(runtime::spawn(coordinator.clone().run_batchlog()));

@@ -1,0 +1,408 @@
+//! How long tombstones are kept: until no replica can lack them.
+//!
+//! Model. A deletion that a replica missed, and that no hint will bring, must stay on the other replicas: when they purge its tombstone, the older row of
+//! that replica is the newest that anybody has, and a read repairs it back. Every write has a coordinator, which knows what its replicas
+//! missed. So each node keeps a *report*: up to a second (`until`) all writes that it coordinated have reached their replicas, or hints
+//! wait for them, or the replica and the seconds in question are named as a *span*. It makes the report durable, then sends it to all others. A
+//! replica may purge what was deleted in a second only when every member has reported beyond it and no report has it in a span of another
+//! replica of the tablet. Whoever does not report (a node that is down, or of an earlier release) holds what was deleted since its last report.
+//!
+//! - What waits as a hint is a span from the oldest hint on, for as long as it waits.
+//! - A node that did not stop in order may have lost hints, and requests that were under way: its next run reports all nodes as having missed writes
+//!   between its last durable report and its start.
+//! - When a node is removed, the others take over what it reported, and add a span for all nodes since its last report.
+//! - A span ends when an operator says that its node has everything, or when that node is removed.
+//!
+//! Shard 0 keeps the ledger (`hints/src/ledger.rs`); every shard has what follows from it for its compactions. See docs/dev/tombstones.md.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hints::{Hints, HintsError, Ledger, Missed, Report, Spans};
+use replica::{TokenRange, TombstoneHold};
+use schema::TableId;
+use topology::{HostId, NodeNumber, NodeState, Replica, WriteTargets};
+
+use crate::handoff::on_all_shards;
+use crate::message::Malformed;
+use crate::{ClusterView, Coordinator, Verb, spawn};
+
+/// How often a node makes its report durable and sends it.
+const REPORT_PERIOD: Duration = Duration::from_secs(20);
+/// How long a report may take to a peer.
+const REPORT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a node that stops waits for the others to take its last report.
+const LAST_REPORT_TIMEOUT: Duration = Duration::from_millis(500);
+/// By how much clocks may differ, and a request be late, in seconds.
+const MARGIN_SECONDS: u32 = 10;
+/// A report that is older than this holds tombstones back, which the operator is told.
+const REPORT_AGE_MAX: u32 = 300;
+
+/// What follows from all reports.
+#[derive(Default)]
+struct Holds {
+    /// Every member has reported what was written before this second.
+    until: u32,
+    missed: Missed,
+}
+
+/// One shard's part; the ledger is on shard 0.
+#[derive(Default)]
+pub(crate) struct TombstoneHolds {
+    holds: RefCell<Arc<Holds>>,
+    ledger: RefCell<Option<Ledger>>,
+    /// Writes that go on without their requests.
+    under_way: Cell<usize>,
+    is_told: Cell<bool>,
+    /// One at a time replaces the ledger's file.
+    renewing: Renewing,
+}
+
+struct Renewing(runtime::Semaphore);
+
+impl Default for Renewing {
+    fn default() -> Self {
+        Self(runtime::Semaphore::new(1))
+    }
+}
+
+/// A write goes on without its request while this lives.
+pub(crate) struct UnderWay(Rc<Coordinator>);
+
+impl UnderWay {
+    pub(crate) fn new(coordinator: &Rc<Coordinator>) -> Self {
+        let count = &coordinator.tombstones.under_way;
+        count.set(count.get() + 1);
+        Self(Rc::clone(coordinator))
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        let count = &self.0.tombstones.under_way;
+        count.set(count.get() - 1);
+    }
+}
+
+/// A reason for which tombstones are kept.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HeldTombstones {
+    /// The node that reported it.
+    pub reporter: HostId,
+    /// The node that may have missed writes; None: all may, since the reporter has not reported for long.
+    pub target: Option<HostId>,
+    /// What was deleted in these seconds is kept.
+    pub first: u32,
+    /// The last of them.
+    pub last: u32,
+}
+
+fn now_seconds() -> u32 {
+    u32::try_from(runtime::wall_clock_us() / 1_000_000).unwrap_or(0)
+}
+
+/// Members that coordinate writes.
+fn coordinators(view: &ClusterView) -> impl Iterator<Item = HostId> + '_ {
+    let members = view.topology.members();
+    members
+        .filter(|node| node.state != NodeState::Joining)
+        .map(|node| node.host_id)
+}
+
+/// The replicas of the tablets that have some of these tokens.
+fn replicas_of(view: &ClusterView, table: TableId, range: TokenRange) -> Vec<NodeNumber> {
+    let Some(route) = view.route(table) else {
+        return Vec::new();
+    };
+    let map = &route.map;
+    let mut nodes: Vec<NodeNumber> = Vec::new();
+    for tablet in map.tablets() {
+        let Some((after, to)) = map.token_range(tablet.id) else {
+            continue;
+        };
+        // Around the end of the ring `to` is not above `after`.
+        let is_apart = after < to && (to <= range.after || range.to <= after);
+        if !is_apart {
+            nodes.extend(WriteTargets::new(&tablet).all().map(|replica| replica.node));
+        }
+    }
+    nodes.sort_unstable();
+    nodes.dedup();
+    nodes
+}
+
+impl Coordinator {
+    /// Has compactions of this shard ask what other replicas may have missed. Nothing is purged before all members have reported.
+    pub(crate) fn hold_tombstones(self: &Rc<Self>) {
+        let coordinator = Rc::downgrade(self);
+        let nothing = TombstoneHold {
+            from: 0,
+            spans: Vec::new(),
+        };
+        let hold = move |table, range| match coordinator.upgrade() {
+            Some(coordinator) => coordinator.tombstone_hold(table, range),
+            None => nothing.clone(),
+        };
+        self.shard.hold_tombstones(Box::new(hold));
+    }
+
+    fn tombstone_hold(&self, table: TableId, range: TokenRange) -> TombstoneHold {
+        let view = self.view();
+        let mut others = replicas_of(&view, table, range);
+        others.retain(|node| *node != view.me);
+        if others.is_empty() {
+            return TombstoneHold {
+                from: u32::MAX,
+                spans: Vec::new(),
+            };
+        }
+        let holds = Arc::clone(&self.tombstones.holds.borrow());
+        let mut spans = Spans::default();
+        for node in others.into_iter().filter_map(|node| view.topology.numbered(node)) {
+            if let Some(missed) = holds.missed.get(&node.host_id) {
+                spans.extend(missed);
+            }
+        }
+        TombstoneHold {
+            from: holds.until,
+            spans: spans.iter().cloned().collect(),
+        }
+    }
+
+    /// Begins a run: what an earlier one that did not stop in order may have lost is counted as missed. To be called on shard 0, before clients are
+    /// let in.
+    ///
+    /// # Errors
+    /// When the ledger cannot be read or replaced.
+    pub async fn begin_reports(&self) -> Result<(), String> {
+        let Some(hints) = self.hints() else { return Ok(()) };
+        let loaded = hints.load_ledger().await.map_err(|e| e.to_string())?;
+        let (is_first, mut ledger) = (loaded.is_none(), loaded.unwrap_or_default());
+        let now = now_seconds();
+        if is_first {
+            ledger.own.until = now;
+        } else if !ledger.own.is_final {
+            let since = ledger.own.until;
+            log::warn!(
+                "the node did not stop in order: tombstones of {} s until its start are kept until an operator releases them (nodetool \
+                 listmissedwrites)",
+                now.saturating_sub(since)
+            );
+            let view = self.view();
+            for node in view.topology.members() {
+                ledger.own.missed.entry(node.host_id).or_default().add(since, now);
+            }
+        }
+        ledger.own.is_final = false;
+        hints.save_ledger(&ledger).await.map_err(|e| e.to_string())?;
+        *self.tombstones.ledger.borrow_mut() = Some(ledger);
+        Ok(())
+    }
+
+    /// Reports what this node's writes have missed, for ever. To be run on shard 0 once the node is in its cluster.
+    pub async fn run_reports(self: Rc<Self>) {
+        loop {
+            match self.renew_report(false).await {
+                Ok(report) => self.send_report(&report, REPORT_TIMEOUT).await,
+                Err(e) => log::warn!("{e}; no tombstone is purged that is younger than the last report"),
+            }
+            self.share_holds().await;
+            runtime::sleep(REPORT_PERIOD).await;
+        }
+    }
+
+    /// Ends a run: nothing was lost if no write is under way any more. To be called on shard 0 while the other shards still answer.
+    pub async fn end_reports(&self) {
+        match self.renew_report(true).await {
+            Ok(report) => self.send_report(&report, LAST_REPORT_TIMEOUT).await,
+            Err(e) => log::warn!("{e}; the next start takes this node for one that did not stop in order"),
+        }
+    }
+
+    /// Makes durable what is known now, and gives it back as others may have it.
+    async fn renew_report(&self, is_last: bool) -> Result<Report, HintsError> {
+        let is_begun = self.tombstones.ledger.borrow().is_some();
+        let Some(hints) = self.hints().filter(|_| is_begun) else {
+            return Ok(Report::default());
+        };
+        let _alone = self.tombstones.renewing.0.acquire(1).await;
+        let (view, now) = (self.view(), now_seconds());
+        let patience = self.timeouts().write.max(self.timeouts().counter) * 2;
+        let patience = u32::try_from(patience.as_secs()).unwrap_or(u32::MAX);
+        let until = now.saturating_sub(MARGIN_SECONDS.saturating_add(patience));
+        let of_shards = on_all_shards(|coordinator, hints: Option<Rc<Hints>>| async move {
+            let hints = hints?;
+            let synced = hints.sync(None).await;
+            let under_way = coordinator.tombstones.under_way.get();
+            Some((synced, hints.take_missed(), hints.waiting_since(), under_way))
+        });
+        let (mut waiting, mut result, mut under_way) = (BTreeMap::new(), Ok(()), 0);
+        let parts = of_shards.await;
+        let mut ledger = self.tombstones.ledger.borrow().clone().unwrap_or_default();
+        for (synced, missed, since, count) in parts.into_iter().flatten() {
+            result = result.and(synced);
+            under_way += count;
+            for (host, spans) in missed {
+                ledger.own.missed.entry(host).or_default().extend(&spans);
+            }
+            for (host, since_us) in since {
+                let since = u32::try_from(since_us / 1_000_000).unwrap_or(0);
+                let least = waiting.entry(host).or_insert(since);
+                *least = since.min(*least);
+            }
+        }
+        inherit(&mut ledger, &view, now);
+        if result.is_ok() {
+            ledger.own.is_final = is_last && under_way == 0;
+            let until = if ledger.own.is_final { now } else { until };
+            ledger.own.until = ledger.own.until.max(until);
+        }
+        *self.tombstones.ledger.borrow_mut() = Some(ledger.clone());
+        hints.save_ledger(&ledger).await?;
+        result?;
+        let report = Report { waiting, ..ledger.own };
+        let me = view.with(|_, me| me);
+        if let Some(ledger) = &mut *self.tombstones.ledger.borrow_mut() {
+            // With what waits, which the file does not need to have: the next run finds the hints.
+            ledger.others.insert(me, report.clone());
+        }
+        Ok(report)
+    }
+
+    async fn send_report(&self, report: &Report, timeout: Duration) {
+        let (view, body) = (self.view(), report.encode());
+        let numbers = coordinators(&view).filter_map(|host| view.topology.number(host));
+        let others: Vec<NodeNumber> = numbers.filter(|node| *node != view.me && self.is_live(*node)).collect();
+        let sent = others.into_iter().map(|node| {
+            let (view, body) = (view.clone(), body.clone());
+            runtime::spawn(async move {
+                let replica = Replica { node, shard: 0 };
+                // One that does not take it holds its tombstones, and gets the next.
+                let _ = Self::local().call(&view, replica, Verb::Report, body, timeout).await;
+            })
+        });
+        for sent in sent.collect::<Vec<_>>() {
+            sent.await;
+        }
+    }
+
+    /// Takes what another node reports.
+    pub(crate) fn take_report(self: &Rc<Self>, from: HostId, body: &[u8]) -> Result<(), Malformed> {
+        let report = Report::decode(body).ok_or(Malformed("a report of missed writes"))?;
+        if let Some(ledger) = &mut *self.tombstones.ledger.borrow_mut() {
+            ledger.others.insert(from, report);
+        }
+        let coordinator = Rc::clone(self);
+        spawn(async move { coordinator.share_holds().await });
+        Ok(())
+    }
+
+    /// Has all shards of this node obey what is reported.
+    async fn share_holds(&self) {
+        let view = self.view();
+        let holds = match &*self.tombstones.ledger.borrow() {
+            Some(ledger) => Arc::new(holds_of(ledger, &view)),
+            None => return,
+        };
+        on_all_shards(move |coordinator, _| {
+            let holds = holds.clone();
+            async move { *coordinator.tombstones.holds.borrow_mut() = holds }
+        })
+        .await;
+        let is_held = !self.held_tombstones().is_empty();
+        if is_held && !self.tombstones.is_told.replace(is_held) {
+            log::warn!(
+                "replicas may have missed deletions: their tombstones are kept beyond the grace period (nodetool listmissedwrites)"
+            );
+        }
+        self.tombstones.is_told.set(is_held);
+    }
+
+    /// Why tombstones are kept beyond the grace period, as shard 0 knows it.
+    #[must_use]
+    pub fn held_tombstones(&self) -> Vec<HeldTombstones> {
+        let view = self.view();
+        let (me, now) = (view.with(|_, me| me), now_seconds());
+        let Some(ledger) = self.tombstones.ledger.borrow().clone() else {
+            return Vec::new();
+        };
+        let mut held = Vec::new();
+        for reporter in coordinators(&view) {
+            let report = ledger.others.get(&reporter);
+            let until = report.map_or(0, |report| report.until);
+            if until + REPORT_AGE_MAX < now && reporter != me {
+                held.push(HeldTombstones {
+                    reporter,
+                    target: None,
+                    first: until,
+                    last: now,
+                });
+            }
+            for (target, spans) in report.into_iter().flat_map(|report| &report.missed) {
+                held.extend(spans.iter().map(|span| HeldTombstones {
+                    reporter,
+                    target: Some(*target),
+                    first: *span.start(),
+                    last: *span.end(),
+                }));
+            }
+        }
+        held
+    }
+
+    /// Takes an operator's word that a node, or every node, has all that this node reports it to have missed. To be called on shard 0.
+    ///
+    /// # Errors
+    /// When the ledger cannot be replaced.
+    pub async fn release_tombstones(&self, target: Option<HostId>) -> Result<(), String> {
+        // What shards have noted until now is meant too.
+        self.renew_report(false).await.map_err(|e| e.to_string())?;
+        if let Some(ledger) = &mut *self.tombstones.ledger.borrow_mut() {
+            let is_meant = |host: &HostId| target.is_none_or(|target| target == *host);
+            ledger.own.missed.retain(|host, _| !is_meant(host));
+        }
+        let report = self.renew_report(false).await.map_err(|e| e.to_string())?;
+        self.send_report(&report, REPORT_TIMEOUT).await;
+        self.share_holds().await;
+        Ok(())
+    }
+}
+
+/// Takes over what nodes have reported that are members no more, and forgets what these have missed.
+fn inherit(ledger: &mut Ledger, view: &ClusterView, now: u32) {
+    let is_member = |host: &HostId| {
+        let node = view.topology.node(*host);
+        node.is_some_and(|node| node.state != NodeState::Left)
+    };
+    let members: Vec<HostId> = view.topology.members().map(|node| node.host_id).collect();
+    let gone: BTreeMap<HostId, Report> = ledger.others.extract_if(.., |host, _| !is_member(host)).collect();
+    for report in gone.into_values() {
+        for (host, spans) in &report.all() {
+            ledger.own.missed.entry(*host).or_default().extend(spans);
+        }
+        if !report.is_final {
+            for host in &members {
+                ledger.own.missed.entry(*host).or_default().add(report.until, now);
+            }
+        }
+    }
+    ledger.own.missed.retain(|host, _| is_member(host));
+}
+
+fn holds_of(ledger: &Ledger, view: &ClusterView) -> Holds {
+    let mut holds = Holds {
+        until: u32::MAX,
+        missed: Missed::new(),
+    };
+    for host in coordinators(view) {
+        let report = ledger.others.get(&host);
+        holds.until = holds.until.min(report.map_or(0, |report| report.until));
+        for (target, spans) in report.into_iter().flat_map(Report::all) {
+            holds.missed.entry(target).or_default().extend(&spans);
+        }
+    }
+    holds
+}

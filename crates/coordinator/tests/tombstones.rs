@@ -1,0 +1,311 @@
+//! Tombstones that a replica may lack stay on the others beyond the grace period, on simulated nodes: what was deleted does not come back.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use coordinator::{ClusterView, Coordinator};
+use hints::{Change, Order};
+use runtime::sim::CrashKind;
+use stdx::planted::{Bug, Planted};
+use support::{Cluster, SECOND, Shape};
+use topology::{Consistency, HostId, NodeState, Replication, TopologyCommand};
+use uuid::Uuid;
+
+const QUORUM: Consistency = Consistency::Quorum;
+const ALL: Consistency = Consistency::All;
+/// Seconds.
+const GRACE_SHORT: u32 = 300;
+
+fn host(node: usize) -> HostId {
+    HostId(Uuid::from_u128(node as u128 + 1))
+}
+
+/// Three nodes that all have a row, in files.
+fn with_a_row(seed: u64) -> Cluster {
+    let mut cluster = Cluster::new(
+        seed,
+        Shape {
+            hints: true,
+            gc_grace_seconds: 300,
+            ..Shape::default()
+        },
+    );
+    cluster.simulation.run_for(60 * SECOND);
+    let written = cluster.on(0, |node| async move { node.insert(b"k", 1, b"old", 10, ALL).await });
+    assert_eq!(written, Ok(()));
+    for node in 0..3 {
+        cluster.on(
+            node,
+            |node| async move { node.shard.flush_all().await.expect("it flushes") },
+        );
+    }
+    cluster
+}
+
+fn delete(cluster: &mut Cluster) {
+    let deleted = cluster.on(0, |node| async move { node.delete(b"k", 1, 20, QUORUM).await });
+    assert_eq!(deleted, Ok(()));
+}
+
+fn lose_node_2(cluster: &mut Cluster) {
+    cluster.kill(2);
+    cluster.set_live(2, false);
+}
+
+fn order(cluster: &mut Cluster, order: Order) {
+    cluster.on(0, |_| Coordinator::order_hints(order));
+}
+
+/// Purges what may be purged on some nodes.
+fn compact(cluster: &mut Cluster, nodes: &[usize]) {
+    for node in nodes {
+        cluster.on(*node, |node| async move {
+            node.shard.forget_old_log().await;
+            node.shard.flush_all().await.expect("it flushes");
+            node.shard.compact_all().await.expect("it compacts");
+        });
+    }
+}
+
+/// What reads at a level say, from each node in turn.
+fn reads(cluster: &mut Cluster, nodes: &[usize], level: Consistency) -> Vec<BTreeMap<i32, Vec<u8>>> {
+    let read = |node: &usize| cluster.on(*node, move |node| async move { node.select(b"k", level).await });
+    let reads = nodes.iter().map(read);
+    reads.map(|read| read.expect("all live")).collect()
+}
+
+type Way = fn(&mut Cluster);
+
+/// How node 2 comes to miss the deletion for good.
+const WAYS: [(&str, Way); 8] = [
+    ("it was down for longer than the window", |cluster| {
+        lose_node_2(cluster);
+        order(cluster, Order::Window(Duration::ZERO));
+        cluster.simulation.run_for(SECOND);
+        delete(cluster);
+    }),
+    ("there was no room for the hint", |cluster| {
+        lose_node_2(cluster);
+        cluster.on(0, |node| async move {
+            for number in 0..12_u8 {
+                let value = vec![1; 100 << 10];
+                let written = node.insert(&[number], 1, &value, 10, QUORUM).await;
+                written.expect("a quorum lives");
+            }
+        });
+        delete(cluster);
+    }),
+    ("hints were switched off", |cluster| {
+        lose_node_2(cluster);
+        order(cluster, Order::Allow(Change::Enable(false)));
+        delete(cluster);
+    }),
+    ("the hint was forgotten", |cluster| {
+        lose_node_2(cluster);
+        delete(cluster);
+        let forgotten = cluster.on(0, |_| Coordinator::forget_hints(None));
+        forgotten.expect("the disk works");
+    }),
+    ("the hint expired", |cluster| {
+        lose_node_2(cluster);
+        delete(cluster);
+        cluster.simulation.run_for(GRACE_SHORT * SECOND + 30 * SECOND);
+    }),
+    ("the coordinator lost its power before it synced the hint", |cluster| {
+        lose_node_2(cluster);
+        cluster.simulation.run_for(SECOND);
+        delete(cluster);
+        cluster.simulation.run_for(Duration::from_millis(100));
+        cluster.crash(0, CrashKind::PowerLoss);
+        cluster.restart(0);
+    }),
+    ("the coordinator died before it noted the hint", |cluster| {
+        let (zero, two) = (cluster.id(0), cluster.id(2));
+        cluster.simulation.set_link_up(zero, two, false);
+        delete(cluster);
+        // Node 2 never hears of what was on its way.
+        cluster.kill(0);
+        cluster.kill(2);
+        cluster.simulation.set_link_up(zero, two, true);
+        cluster.restart(0);
+    }),
+    ("the coordinator and its hints are gone for good", |cluster| {
+        lose_node_2(cluster);
+        delete(cluster);
+        cluster.simulation.run_for(5 * SECOND);
+        cluster.crash(0, CrashKind::PowerLoss);
+        cluster.set_live(0, false);
+        // What node 1 heard survives it too.
+        cluster.kill(1);
+        cluster.restart(1);
+        cluster.set_live(0, false);
+        cluster.set_live(2, false);
+        remove_node_0(cluster);
+    }),
+];
+
+fn remove_node_0(cluster: &mut Cluster) {
+    let mut topology = (*cluster.topology).clone();
+    for state in [NodeState::Leaving, NodeState::Left] {
+        let host_id = host(0);
+        let applied = topology.apply(&TopologyCommand::SetState { host_id, state });
+        applied.expect("a node may leave");
+    }
+    let topology = Arc::new(topology);
+    for node in 1..3 {
+        if node == 2 && !cluster.is_running(2) {
+            continue;
+        }
+        // Two of them are left.
+        let keyspaces = [("sea", Replication::Simple { factor: 2 }, vec![cluster.table.id])];
+        let view = ClusterView::new(topology.clone(), host(node), keyspaces.into_iter(), &BTreeMap::new());
+        let view = view.expect("the node is a member");
+        cluster.local(node).coordinator.set_view(Arc::new(view));
+    }
+}
+
+/// The row that node 2 has, after the others have forgotten what they may.
+fn play(seed: u64, way: Way) -> (Cluster, Vec<usize>) {
+    let mut cluster = with_a_row(seed);
+    way(&mut cluster);
+    let is_0_gone = !cluster.is_running(0);
+    let live: Vec<usize> = if is_0_gone { vec![1] } else { vec![0, 1] };
+    cluster.simulation.run_for(2 * GRACE_SHORT * SECOND);
+    compact(&mut cluster, &live);
+    cluster.restart(2);
+    if is_0_gone {
+        cluster.set_live(0, false);
+        remove_node_0(&mut cluster);
+    }
+    cluster.set_live(2, true);
+    cluster.simulation.run_for(60 * SECOND);
+    compact(&mut cluster, &live);
+    let all = live.into_iter().chain([2]).collect();
+    (cluster, all)
+}
+
+#[test]
+fn a_deleted_row_does_not_come_back_whatever_way_a_replica_missed_the_deletion() {
+    for (seed, (name, way)) in (0..).zip(WAYS) {
+        let (mut cluster, live) = play(seed, way);
+        for level in [QUORUM, ALL] {
+            for read in reads(&mut cluster, &live, level) {
+                assert_eq!(read, BTreeMap::new(), "{name}, at {level}");
+            }
+        }
+        // The read has told node 2: it has the tombstone, or has forgotten it together with the row.
+        let alone = reads(&mut cluster, &[2], Consistency::One);
+        assert_eq!(alone, [BTreeMap::new()], "{name}");
+        let held = cluster.on(1, |node| async move { node.coordinator.held_tombstones() });
+        assert!(held.iter().any(|held| held.target == Some(host(2))), "{name}: {held:?}");
+    }
+}
+
+#[test]
+fn without_holding_them_a_deleted_row_comes_back() {
+    let _planted = Planted::new(Some(Bug::ForgottenMiss));
+    let back = (0..).zip(WAYS).filter(|(seed, (name, way))| {
+        let (mut cluster, live) = play(*seed, *way);
+        let is_back = reads(&mut cluster, &live, ALL).iter().any(|read| !read.is_empty());
+        println!("{name}: is back: {is_back}");
+        is_back
+    });
+    assert_eq!(back.count(), WAYS.len());
+}
+
+#[test]
+fn an_operator_ends_it_and_then_the_tombstones_go() {
+    let (mut cluster, live) = play(0, WAYS[0].1);
+    let is_empty = |cluster: &Cluster, node: usize| !cluster.local(node).shard.has_data();
+    compact(&mut cluster, &live);
+    assert!(
+        !is_empty(&cluster, 0) && !is_empty(&cluster, 1),
+        "the tombstone is kept"
+    );
+    // As a repair would: node 2 is told of it.
+    assert_eq!(reads(&mut cluster, &[0], ALL), [BTreeMap::new()]);
+    // Restarts forget nothing of it.
+    for node in [0, 1] {
+        cluster.kill(node);
+        cluster.restart(node);
+    }
+    cluster.simulation.run_for(60 * SECOND);
+    compact(&mut cluster, &live);
+    assert!(
+        !is_empty(&cluster, 0) && !is_empty(&cluster, 1),
+        "the tombstone is kept"
+    );
+    for node in 0..3 {
+        let released = cluster.on(
+            node,
+            |node| async move { node.coordinator.release_tombstones(None).await },
+        );
+        assert_eq!(released, Ok(()));
+    }
+    cluster.simulation.run_for(60 * SECOND);
+    compact(&mut cluster, &live);
+    for node in live {
+        let held = cluster.on(node, |node| async move { node.coordinator.held_tombstones() });
+        assert_eq!(held, [], "node {node}");
+        assert!(is_empty(&cluster, node), "node {node}: row and tombstone are gone");
+    }
+    assert_eq!(reads(&mut cluster, &[0, 1, 2], ALL), [const { BTreeMap::new() }; 3]);
+}
+
+#[test]
+fn what_nobody_missed_is_purged_after_the_grace_period_and_not_while_a_node_is_down() {
+    let mut cluster = with_a_row(9);
+    let deleted = cluster.on(0, |node| async move { node.delete(b"k", 1, 20, ALL).await });
+    assert_eq!(deleted, Ok(()));
+    lose_node_2(&mut cluster);
+    cluster.simulation.run_for(2 * GRACE_SHORT * SECOND);
+    compact(&mut cluster, &[0, 1]);
+    assert!(
+        cluster.local(0).shard.has_data(),
+        "node 2 may have coordinated a deletion as late, and keep a hint of it"
+    );
+    let held = cluster.on(0, |node| async move { node.coordinator.held_tombstones() });
+    assert!(
+        held.iter()
+            .any(|held| held.reporter == host(2) && held.target.is_none()),
+        "{held:?}"
+    );
+    cluster.restart(2);
+    cluster.set_live(2, true);
+    cluster.simulation.run_for(60 * SECOND);
+    compact(&mut cluster, &[0, 1]);
+    assert!(cluster.local(0).shard.has_data(), "it did not stop in order");
+    let mut cluster = with_a_row(10);
+    let deleted = cluster.on(0, |node| async move { node.delete(b"k", 1, 20, ALL).await });
+    assert_eq!(deleted, Ok(()));
+    cluster.simulation.run_for(2 * GRACE_SHORT * SECOND);
+    compact(&mut cluster, &[0, 1, 2]);
+    for node in 0..3 {
+        assert!(!cluster.local(node).shard.has_data(), "node {node}");
+    }
+}
+
+#[test]
+fn a_node_that_stops_in_order_leaves_no_span() {
+    let mut cluster = with_a_row(11);
+    cluster.on(0, |node| async move { node.coordinator.end_reports().await });
+    cluster.kill(0);
+    cluster.simulation.run_for(10 * SECOND);
+    cluster.restart(0);
+    cluster.simulation.run_for(60 * SECOND);
+    let held = cluster.on(0, |node| async move { node.coordinator.held_tombstones() });
+    assert_eq!(held, []);
+    cluster.kill(0);
+    cluster.restart(0);
+    cluster.simulation.run_for(60 * SECOND);
+    let held = cluster.on(1, |node| async move { node.coordinator.held_tombstones() });
+    assert_eq!(
+        held.len(),
+        3,
+        "a node that was killed may have lost what any has missed"
+    );
+    assert!(held.iter().all(|held| held.last - held.first < 120), "{held:?}");
+}
