@@ -241,6 +241,8 @@ pub struct Coordinator {
     handoff_due: Notify,
     batches: RefCell<batchlog::OpenBatches>,
     tombstones: tombstones::TombstoneHolds,
+    /// Room for hints that others hand over.
+    handover: handoff::Room,
     rates: rate::Rates,
     counter_source: Cell<[u8; 16]>,
     counter_turns: PartitionTurns,
@@ -270,6 +272,7 @@ impl Coordinator {
             handoff_due: Notify::new(),
             batches: RefCell::default(),
             tombstones: tombstones::TombstoneHolds::default(),
+            handover: handoff::Room::default(),
             rates: rate::Rates::default(),
             counter_source: Cell::new(new_counter_source()),
             counter_turns: PartitionTurns::default(),
@@ -510,6 +513,9 @@ impl Handler for ReplicaHandler {
         }
         let malformed = |e: Malformed| Reply::Err(remote(e.into()));
         if request.verb == Verb::Mutate as u16 {
+            if let Err(refused) = Coordinator::local().admit_hints(request.body) {
+                return Reply::Err(refused);
+            }
             return match decode_mutations(request.body) {
                 Ok((mutations, all_or_nothing)) => later(async move {
                     let applied = service::apply(&shard, &mutations, all_or_nothing, true, stamp).await;

@@ -1,7 +1,7 @@
 //! What coordinators and replicas say to each other, as bytes.
 //!
 //! ```text
-//! MUTATE   u8 flags (1: all or nothing), then for each mutation vint length and packed mutation
+//! MUTATE   u8 flags (1: all or nothing, 2: hints), then for each mutation vint length and packed mutation
 //! ADD      u8 level, then as MUTATE; the answer says how it ended (`counter.rs`)
 //! READ     [u8; 16] table, u8 flags (1: digest only, 2: reversed, 4: tokens), u32 now, vint rows, vint bytes, then
 //!          partition: vint length and key, vint count, slices of two bounds
@@ -126,6 +126,21 @@ pub fn encode_mutations<'m>(all_or_nothing: bool, mutations: impl Iterator<Item 
     out.push(u8::from(all_or_nothing));
     mutations.for_each(|m| put_sized(&mut out, m));
     out
+}
+
+/// The flag of mutations that are handed over as hints.
+const HINTS: u8 = 2;
+
+/// Marks encoded mutations as hints.
+pub(crate) fn mark_hints(body: &mut [u8]) {
+    if let Some(flags) = body.first_mut() {
+        *flags |= HINTS;
+    }
+}
+
+/// Whether encoded mutations are hints.
+pub(crate) fn are_hints(body: &[u8]) -> bool {
+    body.first().is_some_and(|flags| flags & HINTS != 0)
 }
 
 /// The mutations of a message, with their tokens, and whether they count all or not at all. They are not checked yet against
