@@ -21,6 +21,14 @@ pub trait Handoff {
     fn hand_over_now(&self) -> Local<'_, ()>;
     /// Forgets the hints for a node, or for all.
     fn truncate_hints(&self, target: Option<Uuid>) -> Local<'_, Result<(), String>>;
+    /// What other nodes have refused for good.
+    fn rejected_hints(&self) -> Local<'_, Vec<Rejected>>;
+    /// Removes what a node, or any node, has refused for good.
+    fn clear_rejected_hints(&self, target: Option<Uuid>) -> Local<'_, Result<(), String>>;
+    /// Why tombstones are kept beyond the grace period.
+    fn missed_writes(&self) -> Vec<MissedWrites>;
+    /// Takes the operator's word that a node, or every node, has what this node reports it to have missed.
+    fn release_tombstones(&self, target: Option<Uuid>) -> Local<'_, Result<(), String>>;
     /// The id of the place that the hints for some nodes, or for all, have reached.
     fn create_sync_point(&self, targets: Option<Vec<Uuid>>) -> Local<'_, String>;
     /// Waits until nothing is left before that place; whether that came in time. An id that is none of this node's is refused with the
@@ -69,4 +77,28 @@ pub struct Pending {
     pub oldest: Option<String>,
     /// When the newest was.
     pub newest: Option<String>,
+}
+
+/// Hints that a node has refused for good.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Rejected {
+    /// The node.
+    pub target: Uuid,
+    /// Hints.
+    pub hints: u64,
+    /// Bytes of their files.
+    pub bytes: u64,
+}
+
+/// Writes that a node may have missed, whose tombstones the other replicas keep.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MissedWrites {
+    /// The node that reported it.
+    pub reporter: Uuid,
+    /// The node that missed them; None: any may have, since the reporter has not reported for long.
+    pub target: Option<Uuid>,
+    /// When the first was made, seconds since 1970.
+    pub first: u32,
+    /// When the last was.
+    pub last: u32,
 }

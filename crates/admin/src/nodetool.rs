@@ -80,6 +80,11 @@ pub fn run(target: Target, words: Vec<String>) -> Result<String, String> {
 
 /// Command, its arguments, and what it does.
 const COMMANDS: &[(&str, &str, &str)] = &[
+    (
+        "clearrejectedhints",
+        "[NODE…]",
+        "Delete hints that some nodes, or all, have refused for good",
+    ),
     ("clearsnapshot", "[-t TAG] [--all] [KEYSPACE…]", "Forget snapshots"),
     ("compact", "[KEYSPACE [TABLE…]]", "Merge sstables"),
     ("describecluster", "", "Name, snitch and schema versions of the cluster"),
@@ -109,11 +114,26 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     ),
     ("gossipinfo", "", "What the node knows of each member"),
     ("info", "", "Load, uptime and memory of the node"),
+    (
+        "listmissedwrites",
+        "",
+        "List why tombstones are kept beyond the grace period",
+    ),
     ("listpendinghints", "", "List the nodes that hints wait for"),
+    (
+        "listrejectedhints",
+        "",
+        "List the nodes that have refused hints for good",
+    ),
     ("listsnapshots", "", "List snapshots and their sizes"),
     ("netstats", "", "Mode of the node and messages to others"),
     ("pausehandoff", "", "Hand no hints over"),
     ("proxyhistograms", "", "Latencies of requests that the node coordinates"),
+    (
+        "releasetombstones",
+        "[NODE…]",
+        "Declare that some nodes, or all, have what this node reports as missed",
+    ),
     ("resumehandoff", "", "Hand hints over again"),
     ("ring", "[KEYSPACE]", "Tokens and their nodes"),
     (
@@ -178,6 +198,10 @@ async fn execute(address: SocketAddr, words: &[String]) -> Result<String, String
         ("setmaxhintwindow", [ms]) => handoff::set_window(client, ms).await,
         ("truncatehints", hosts) => handoff::truncate(client, hosts).await,
         ("listpendinghints", []) => handoff::list(client).await,
+        ("listrejectedhints", []) => handoff::list_rejected(client).await,
+        ("clearrejectedhints", hosts) => handoff::clear_rejected(client, hosts).await,
+        ("listmissedwrites", []) => handoff::list_missed(client).await,
+        ("releasetombstones", hosts) => handoff::release_tombstones(client, hosts).await,
         ("flush", names) => storage::flush(client, names).await,
         ("compact", names) => storage::compact(client, names).await,
         ("snapshot", arguments) => storage::take_snapshot(client, arguments).await,

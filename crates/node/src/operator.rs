@@ -342,7 +342,11 @@ impl Operator for NodeOperator {
             let of_shards = on_all_shards(async |engine: Rc<Engine>| figures::of_shard(&engine)).await;
             let mut all: Vec<Figure> = of_shards.into_iter().flatten().collect();
             all.extend(figures::of_node(&self.node()));
-            all.extend(figures::of_handoff(&self.handoff(), &self.pending_hints().await));
+            all.extend(figures::of_handoff(
+                &self.handoff(),
+                &self.pending_hints().await,
+                &self.missed_writes(),
+            ));
             all
         })
     }

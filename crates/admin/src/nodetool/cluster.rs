@@ -278,13 +278,21 @@ pub(super) async fn info(client: &mut Client) -> Result<String, String> {
         (
             "Hints",
             format!(
-                "{} written, {} replayed, {} dropped, {} expired, {} waiting",
+                "{} written, {} replayed, {} dropped, {} expired, {} rejected, {} waiting",
                 figure("hints_written_total"),
                 figure("hints_replayed_total"),
                 figure("hints_dropped_total"),
                 figure("hints_expired_total"),
+                figure("hints_rejected_total"),
                 size(figure("hints_waiting_bytes"))
             ),
+        ),
+        (
+            "Tombstones kept since",
+            match figure("tombstones_held_since_seconds") {
+                0 => "none beyond the grace period".to_owned(),
+                second => format!("second {second} (nodetool listmissedwrites)"),
+            },
         ),
         ("Data Center", client.text("/snitch/datacenter").await?),
         ("Rack", client.text("/snitch/rack").await?),

@@ -96,6 +96,65 @@ pub(super) async fn list(client: &mut Client) -> Result<String, String> {
     Ok(columns(&rows))
 }
 
+pub(super) async fn list_rejected(client: &mut Client) -> Result<String, String> {
+    let told = client.get("/hinted_handoff/rejected").await?;
+    let told = told.as_array().map(Vec::as_slice).unwrap_or_default();
+    if told.is_empty() {
+        return Ok("No node has refused hints of this node for good\n".to_owned());
+    }
+    let mut rows = vec![["Host ID", "Address", "Hints", "Bytes"].map(str::to_owned).to_vec()];
+    for rejected in told {
+        rows.push(vec![
+            string(&rejected["host_id"]).to_owned(),
+            string(&rejected["address"]).to_owned(),
+            rejected["hints"].to_string(),
+            rejected["bytes"].to_string(),
+        ]);
+    }
+    Ok(columns(&rows))
+}
+
+pub(super) async fn clear_rejected(client: &mut Client, hosts: &[&str]) -> Result<String, String> {
+    if hosts.is_empty() {
+        client.delete("/hinted_handoff/rejected").await?;
+    }
+    for host in hosts {
+        let path = format!("/hinted_handoff/rejected?host={}", escape(host));
+        client.delete(&path).await?;
+    }
+    Ok(String::new())
+}
+
+pub(super) async fn list_missed(client: &mut Client) -> Result<String, String> {
+    let told = client.get("/storage_service/missed_writes").await?;
+    let told = told.as_array().map(Vec::as_slice).unwrap_or_default();
+    if told.is_empty() {
+        return Ok("No tombstones are kept beyond the grace period\n".to_owned());
+    }
+    let header = ["Reported by", "Missed by", "First second", "Last second"];
+    let mut rows = vec![header.map(str::to_owned).to_vec()];
+    for missed in told {
+        rows.push(vec![
+            string(&missed["reporter"]).to_owned(),
+            missed["target"].as_str().unwrap_or("any (no report)").to_owned(),
+            missed["first_s"].to_string(),
+            missed["last_s"].to_string(),
+        ]);
+    }
+    Ok(columns(&rows))
+}
+
+pub(super) async fn release_tombstones(client: &mut Client, hosts: &[&str]) -> Result<String, String> {
+    if hosts.is_empty() {
+        client.post("/storage_service/release_tombstones").await?;
+    }
+    for host in hosts {
+        let path = format!("/storage_service/release_tombstones?host={}", escape(host));
+        client.post(&path).await?;
+    }
+    Ok(String::new())
+}
+
 /// A moment as Cassandra's tool writes it.
 fn date(iso: &str) -> String {
     iso.trim_end_matches('Z').replacen('T', " ", 1).replacen('.', ",", 1)

@@ -19,6 +19,18 @@ pub(super) const ROUTES: &[Route] = &[
     ("GET", "/hinted_handoff/hints", Later(|c| Box::pin(targets(c)))),
     ("DELETE", "/hinted_handoff/hints", Later(|c| Box::pin(truncate(c)))),
     ("GET", "/hinted_handoff/pending", Later(|c| Box::pin(pending(c)))),
+    ("GET", "/hinted_handoff/rejected", Later(|c| Box::pin(rejected(c)))),
+    (
+        "DELETE",
+        "/hinted_handoff/rejected",
+        Later(|c| Box::pin(clear_rejected(c))),
+    ),
+    ("GET", "/storage_service/missed_writes", Now(missed_writes)),
+    (
+        "POST",
+        "/storage_service/release_tombstones",
+        Later(|c| Box::pin(release_tombstones(c))),
+    ),
     ("POST", "/hinted_handoff/schedule", Later(|c| Box::pin(schedule(c)))),
     (
         "GET",
@@ -118,9 +130,51 @@ async fn pending(call: &Call) -> Answer {
     Ok(told.collect())
 }
 
-async fn truncate(call: &Call) -> Answer {
+async fn rejected(call: &Call) -> Answer {
+    let rejected = call.operator.rejected_hints().await;
+    let node = call.operator.node();
+    let told = rejected.into_iter().map(|rejected| {
+        json!({
+            "host_id": rejected.target.to_string(),
+            "address": name(&node, rejected.target),
+            "hints": rejected.hints,
+            "bytes": rejected.bytes,
+        })
+    });
+    Ok(told.collect())
+}
+
+async fn clear_rejected(call: &Call) -> Answer {
+    let cleared = call.operator.clear_rejected_hints(host(call)?).await;
+    cleared.map(|()| Value::Null).map_err(failed)
+}
+
+fn missed_writes(call: &Call) -> Answer {
+    let node = call.operator.node();
+    let told = call.operator.missed_writes().into_iter().map(|missed| {
+        json!({
+            "reporter": name(&node, missed.reporter),
+            "target": missed.target.map(|target| name(&node, target)),
+            "first_s": missed.first,
+            "last_s": missed.last,
+        })
+    });
+    Ok(told.collect())
+}
+
+async fn release_tombstones(call: &Call) -> Answer {
+    let released = call.operator.release_tombstones(host(call)?).await;
+    released.map(|()| Value::Null).map_err(failed)
+}
+
+/// The node that is named, if one is.
+fn host(call: &Call) -> Result<Option<Uuid>, (u16, String)> {
     let host = call.request.parameter("host");
-    let host = host.map(|host| target(&call.operator.node(), host)).transpose()?;
+    host.map(|host| target(&call.operator.node(), host)).transpose()
+}
+
+async fn truncate(call: &Call) -> Answer {
+    let host = host(call)?;
     let truncated = call.operator.truncate_hints(host).await;
     truncated.map(|()| Value::Null).map_err(failed)
 }

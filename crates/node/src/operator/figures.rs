@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use admin::handoff::{Pending, State};
+use admin::handoff::{MissedWrites, Pending, State};
 use admin::operator::{Figure, Node, Value};
 use coordinator::Metrics;
 use cql_server::Server;
@@ -274,6 +274,11 @@ fn kept_writes(shard: &mut Shard, metrics: &hints::Metrics) {
             "Kept writes that were too old to be sent.",
             metrics.expired,
         ),
+        (
+            "hints_rejected_total",
+            "Kept writes that their replica has refused for good.",
+            metrics.rejected,
+        ),
     ];
     shard.count_all(told);
     shard.gauge(
@@ -387,7 +392,7 @@ fn links(shard: &mut Shard, rpc: &Rpc) {
 }
 
 /// Whether hints are kept and handed over, and what waits: a line for each node that hints wait for.
-pub(super) fn of_handoff(state: &State, pending: &[Pending]) -> Vec<Figure> {
+pub(super) fn of_handoff(state: &State, pending: &[Pending], missed: &[MissedWrites]) -> Vec<Figure> {
     let gauge = |name, help, labels, value| Figure {
         name,
         help,
@@ -412,6 +417,18 @@ pub(super) fn of_handoff(state: &State, pending: &[Pending]) -> Vec<Figure> {
             "Nodes that hints wait for.",
             Vec::new(),
             pending.len() as u64,
+        ),
+        gauge(
+            "tombstones_held_since_seconds",
+            "Since which second tombstones are kept beyond the grace period, because replicas may have missed deletions; 0 when none are.",
+            Vec::new(),
+            missed.iter().map(|missed| missed.first.into()).min().unwrap_or(0),
+        ),
+        gauge(
+            "tombstones_held_spans",
+            "Spans of time of which tombstones are kept beyond the grace period.",
+            Vec::new(),
+            missed.len() as u64,
         ),
     ];
     let help = "Bytes of writes kept for a node.";

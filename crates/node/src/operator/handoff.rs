@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use admin::handoff::{Change, Handoff, Pending, State};
+use admin::handoff::{Change, Handoff, MissedWrites, Pending, Rejected, State};
 use admin::operator::Local;
 use coordinator::Coordinator;
 use hints::{Order, SyncPoint};
@@ -56,6 +56,38 @@ impl Handoff for NodeOperator {
 
     fn truncate_hints(&self, target: Option<Uuid>) -> Local<'_, Result<(), String>> {
         Box::pin(Coordinator::forget_hints(target.map(HostId)))
+    }
+
+    fn rejected_hints(&self) -> Local<'_, Vec<Rejected>> {
+        Box::pin(async {
+            let rejected = Coordinator::rejected_hints().await.into_iter();
+            let told = rejected.map(|(target, rejected)| Rejected {
+                target: target.0,
+                hints: rejected.count,
+                bytes: rejected.bytes,
+            });
+            told.collect()
+        })
+    }
+
+    fn clear_rejected_hints(&self, target: Option<Uuid>) -> Local<'_, Result<(), String>> {
+        Box::pin(Coordinator::clear_rejected_hints(target.map(HostId)))
+    }
+
+    fn missed_writes(&self) -> Vec<MissedWrites> {
+        let held = self.engine.coordinator.held_tombstones().into_iter();
+        let told = held.map(|held| MissedWrites {
+            reporter: held.reporter.0,
+            target: held.target.map(|target| target.0),
+            first: held.first,
+            last: held.last,
+        });
+        told.collect()
+    }
+
+    fn release_tombstones(&self, target: Option<Uuid>) -> Local<'_, Result<(), String>> {
+        log::info!("an operator says that what was missed is repaired: {target:?} (none: all nodes)");
+        Box::pin(self.engine.coordinator.release_tombstones(target.map(HostId)))
     }
 
     fn create_sync_point(&self, targets: Option<Vec<Uuid>>) -> Local<'_, String> {
