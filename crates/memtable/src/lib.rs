@@ -199,7 +199,8 @@ impl Memtable {
             scratch,
             ..
         } = self;
-        let view = RowView::new(row).expect("mutations are validated where they enter the node");
+        let mut settled = Vec::new();
+        let view = settle(layout, row, &mut settled);
         self.min_timestamp = self.min_timestamp.min(view.timestamp);
         let rows = &mut partitions[number].rows;
         let was_list = matches!(rows, Blocks::Many(_));
@@ -219,8 +220,6 @@ impl Memtable {
     }
 
     fn apply_static_row(&mut self, number: usize, row: &[u8]) {
-        let view = RowView::new(row).expect("mutations are validated where they enter the node");
-        self.min_timestamp = self.min_timestamp.min(view.timestamp);
         let have = self.extras(number).static_row;
         let Self {
             layout,
@@ -229,10 +228,13 @@ impl Memtable {
             scratch,
             ..
         } = self;
+        let mut settled = Vec::new();
+        let view = settle(layout, row, &mut settled);
+        self.min_timestamp = self.min_timestamp.min(view.timestamp);
         let mut merged = std::mem::take(&mut scratch.row);
         merged.clear();
         if have.is_none() {
-            merged.extend_from_slice(row);
+            merged.extend_from_slice(view.bytes());
         } else if let Some(stub) = Stub::read(arena.get(have)) {
             let became_small = large.merge(stub, arena, layout, &mut scratch.large, view, &mut merged);
             if !became_small {
@@ -298,6 +300,18 @@ impl Memtable {
     pub fn partitions(&self) -> impl Iterator<Item = PartitionRef<'_>> {
         self.partitions_from(Token(i64::MIN), &[])
     }
+}
+
+/// A row as it is stored: without what its own tombstones hide. Fragments of a large row are merged one by one, so one that no write
+/// touches would keep what the merge of the whole row drops.
+#[inline]
+fn settle<'r>(layout: &RowLayout, row: &'r [u8], buffer: &'r mut Vec<u8>) -> RowView<'r> {
+    let view = RowView::new(row).expect("mutations are validated where they enter the node");
+    if !merge::hides_itself(layout, view) {
+        return view;
+    }
+    merge::settle_row(layout, view, buffer);
+    RowView::new(buffer).expect("a merged row is well formed")
 }
 
 fn range_bytes(ranges: &RangeTombstoneList) -> usize {

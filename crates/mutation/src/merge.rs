@@ -218,6 +218,63 @@ pub fn merge_rows(layout: &RowLayout, a: RowView<'_>, b: RowView<'_>, out: &mut 
     );
 }
 
+/// Whether a row holds what its own tombstones hide: merging it with any row would drop that.
+///
+/// A row that is packed once and never merged may do so: a peer's, or a batch that deletes a row and replaces a collection of it at one
+/// timestamp. Whoever keeps the parts of a row apart must keep what [`merge_rows`] keeps of the whole, so it stores [`settle_row`] instead.
+#[inline]
+pub fn hides_itself(layout: &RowLayout, row: RowView<'_>) -> bool {
+    (!row.tombstone.is_none() || layout.has_complex()) && hides_some_of_itself(layout, row)
+}
+
+#[cold]
+fn hides_some_of_itself(layout: &RowLayout, row: RowView<'_>) -> bool {
+    let hides_column = |column: Column<'_>| match column {
+        Column::Simple(cell) => row.tombstone.covers(cell.timestamp),
+        Column::Complex(complex) => {
+            let is_idle = !complex.tombstone.is_none() && !complex.tombstone.supersedes(row.tombstone);
+            let is_empty = complex.tombstone.is_none() && complex.count == 0;
+            let covering = complex.tombstone.merge(row.tombstone);
+            is_idle || is_empty || complex.elements().any(|(_, cell)| covering.covers(cell.timestamp))
+        }
+    };
+    row.marker.is_some_and(|marker| row.tombstone.covers(marker.timestamp))
+        || row.columns(layout).any(|(_, column)| hides_column(column))
+}
+
+/// Appends a row without what its own tombstones hide.
+pub fn settle_row(layout: &RowLayout, row: RowView<'_>, out: &mut Vec<u8>) {
+    merge_rows(layout, row, row, out);
+}
+
+/// Whether two packed rows say the same: their bytes may differ, because which timestamp they share depends on the order of merges.
+pub fn is_same_row(layout: &RowLayout, a: RowView<'_>, b: RowView<'_>) -> bool {
+    if a.bytes() == b.bytes() {
+        return true;
+    }
+    let is_same_column = |a: Column<'_>, b: Column<'_>| match (a, b) {
+        (Column::Simple(a), Column::Simple(b)) => compare_cells(&a, &b).is_eq(),
+        (Column::Complex(a), Column::Complex(b)) => {
+            let mut others = b.elements();
+            let mut is_next = |(path, cell): (&[u8], Cell<'_>)| {
+                let other = others.next();
+                other.is_some_and(|(p, c)| p == path && compare_cells(&cell, &c).is_eq())
+            };
+            a.tombstone == b.tombstone && a.count == b.count && a.elements().all(&mut is_next)
+        }
+        _ => false,
+    };
+    let mut others = b.columns(layout);
+    a.marker == b.marker
+        && a.tombstone == b.tombstone
+        && a.columns(layout).all(|(id, column)| {
+            others
+                .next()
+                .is_some_and(|(i, other)| i == id && is_same_column(column, other))
+        })
+        && others.next().is_none()
+}
+
 /// Whether `new` replaces `old` whole: newer, no deletions involved, and nothing of `old` is missing from it.
 #[inline]
 fn supersedes(layout: &RowLayout, new: RowView<'_>, old: RowView<'_>) -> bool {
