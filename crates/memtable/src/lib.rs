@@ -201,7 +201,7 @@ impl Memtable {
         } = self;
         let mut settled = Vec::new();
         let view = settle(layout, row, &mut settled);
-        self.min_timestamp = self.min_timestamp.min(view.timestamp);
+        self.min_timestamp = self.min_timestamp.min(view.min_timestamp(layout));
         let rows = &mut partitions[number].rows;
         let was_list = matches!(rows, Blocks::Many(_));
         let before = if was_list { rows.list_bytes() } else { 0 };
@@ -230,7 +230,7 @@ impl Memtable {
         } = self;
         let mut settled = Vec::new();
         let view = settle(layout, row, &mut settled);
-        self.min_timestamp = self.min_timestamp.min(view.timestamp);
+        self.min_timestamp = self.min_timestamp.min(view.min_timestamp(layout));
         let mut merged = std::mem::take(&mut scratch.row);
         merged.clear();
         if have.is_none() {

@@ -474,6 +474,35 @@ fn a_deletion_of_a_column_that_a_deletion_of_its_row_covers_is_in_no_fragment() 
     }
 }
 
+/// A repair brings rows whose cells were written at different times: a deletion that one of them needs must not be forgotten.
+#[test]
+fn the_oldest_cell_of_a_row_counts_for_the_memtable() {
+    let table = table();
+    let shared = Shared {
+        timestamp: 100,
+        ttl: 0,
+        expiry: 0,
+    };
+    for is_static in [false, true] {
+        let mut row = Vec::new();
+        let (id, map) = if is_static { (1, STATIC_MAP) } else { (INT, MAP) };
+        let mut builder = RowBuilder::begin(&mut row, &table.layout, shared, None, Tombstone::NONE, true, 8);
+        if is_static {
+            builder.complex(
+                map,
+                Tombstone::NONE,
+                [(&[0, 0, 0, 1][..], cell(7, 0, b"x"))].into_iter(),
+            );
+            builder.cell(id, &cell(100, 0, b"abcd"));
+        } else {
+            builder.cell(id, &cell(7, 0, b"abcd"));
+        }
+        let mut memtable = Memtable::new(&table);
+        apply(&mut memtable, &table, is_static, &row);
+        assert_eq!(memtable.min_timestamp(), 7);
+    }
+}
+
 #[test]
 fn a_row_is_large_only_when_several_values_make_it_so() {
     let table = table();

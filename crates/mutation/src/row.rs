@@ -353,6 +353,37 @@ impl<'a> RowView<'a> {
         self.flags & (TOMBSTONE | MIXED | MARKER_OWN) == 0
     }
 
+    /// The least write timestamp of anything in the row: what the row shares is only that of most of its cells.
+    #[inline]
+    pub fn min_timestamp(&self, layout: &RowLayout) -> i64 {
+        if self.is_uniform() && !layout.has_complex() {
+            return self.timestamp;
+        }
+        self.min_timestamp_of_all(layout)
+    }
+
+    #[cold]
+    fn min_timestamp_of_all(&self, layout: &RowLayout) -> i64 {
+        let mut least = self.timestamp;
+        let mut see = |timestamp: i64| least = least.min(timestamp);
+        if !self.tombstone.is_none() {
+            see(self.tombstone.timestamp);
+        }
+        self.marker.iter().for_each(|marker| see(marker.timestamp));
+        for (_, column) in self.columns(layout) {
+            match column {
+                Column::Simple(cell) => see(cell.timestamp),
+                Column::Complex(complex) => {
+                    if !complex.tombstone.is_none() {
+                        see(complex.tombstone.timestamp);
+                    }
+                    complex.elements().for_each(|(_, cell)| see(cell.timestamp));
+                }
+            }
+        }
+        least
+    }
+
     /// Whether each simple cell says how it differs from what the row shares.
     pub(crate) fn is_mixed(&self) -> bool {
         self.flags & MIXED != 0
