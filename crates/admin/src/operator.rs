@@ -30,6 +30,8 @@ pub trait Operator: Handoff {
     fn flush(&self, what: Selection) -> Local<'_, Result<(), String>>;
     /// Merges sstables.
     fn compact(&self, what: Selection) -> Local<'_, Result<(), String>>;
+    /// Accepts the loss of what a table's damaged sstables had: it is read again, without them.
+    fn accept_quarantined(&self, keyspace: String, table: String) -> Local<'_, Result<(), String>>;
     /// Keeps the sstables as they are now, with those of what is in memory, under a name.
     fn take_snapshot(&self, tag: String, what: Selection) -> Local<'_, Result<(), String>>;
     /// The snapshots that are kept.
@@ -226,6 +228,19 @@ pub struct Table {
     pub flushes: u64,
     /// Bytes that snapshots alone keep on the disk.
     pub snapshot_bytes: u64,
+    /// Damaged sstables that were moved aside and whose loss nobody has accepted, by name.
+    pub quarantined: BTreeMap<String, Quarantined>,
+}
+
+/// A damaged sstable that was moved aside.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Quarantined {
+    /// The first token that it may have.
+    pub first_token: i64,
+    /// The last token that it may have.
+    pub last_token: i64,
+    /// Which file was damaged, where, and what was expected there.
+    pub reason: String,
 }
 
 /// A table's part of a snapshot.

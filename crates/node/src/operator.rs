@@ -14,7 +14,7 @@ use std::sync::Arc;
 use ::cluster::Cluster;
 use admin::Handoff;
 use admin::operator::{
-    Figure, Keyspace, Local, Member, Node, Operator, Raft, Range, Selection, Snapshot, State, Table,
+    Figure, Keyspace, Local, Member, Node, Operator, Quarantined, Raft, Range, Selection, Snapshot, State, Table,
 };
 use query::Engine;
 use query::system;
@@ -138,6 +138,18 @@ async fn compact(what: Selection) -> Result<(), String> {
     on_all_shards(work).await.into_iter().collect()
 }
 
+async fn accept_quarantined(what: Selection) -> Result<(), String> {
+    let work = async move |engine: Rc<Engine>| {
+        let mut result = Ok(());
+        for store in selected(&engine, &what) {
+            let accepted = engine.shard.accept_loss(&store).await;
+            result = result.and(accepted.map(drop));
+        }
+        result
+    };
+    on_all_shards(work).await.into_iter().collect()
+}
+
 /// This shard's part of every table that has files.
 fn tables_here(engine: &Engine) -> Vec<Table> {
     let stores = selected(engine, &Selection::default());
@@ -157,6 +169,14 @@ fn tables_here(engine: &Engine) -> Vec<Table> {
                     told.data_bytes += meta.data_len;
                     told.partitions += meta.partitions;
                     told.sstable_memory_bytes += reader.memory() as u64;
+                }
+                for missing in version.missing.iter() {
+                    let quarantined = Quarantined {
+                        first_token: missing.first.0,
+                        last_token: missing.last.0,
+                        reason: missing.reason.clone(),
+                    };
+                    told.quarantined.insert(missing.name(), quarantined);
                 }
                 let active = version.active.borrow();
                 told.memtable_bytes += active.bytes() as u64;
@@ -316,6 +336,9 @@ impl Operator for NodeOperator {
             let parts = on_all_shards(async |engine: Rc<Engine>| tables_here(&engine)).await;
             for part in parts.into_iter().flatten() {
                 let whole = merged.entry((part.keyspace.clone(), part.name.clone())).or_default();
+                // Several shards may lack tokens of one.
+                let quarantined = std::mem::take(&mut whole.quarantined).into_iter();
+                let quarantined = quarantined.chain(part.quarantined.clone()).collect();
                 *whole = Table {
                     sstables: whole.sstables + part.sstables,
                     disk_bytes: whole.disk_bytes + part.disk_bytes,
@@ -325,6 +348,7 @@ impl Operator for NodeOperator {
                     memtable_bytes: whole.memtable_bytes + part.memtable_bytes,
                     memtable_partitions: whole.memtable_partitions + part.memtable_partitions,
                     flushes: whole.flushes + part.flushes,
+                    quarantined,
                     ..part
                 };
             }
@@ -357,6 +381,14 @@ impl Operator for NodeOperator {
 
     fn compact(&self, what: Selection) -> Local<'_, Result<(), String>> {
         Box::pin(compact(what))
+    }
+
+    fn accept_quarantined(&self, keyspace: String, table: String) -> Local<'_, Result<(), String>> {
+        let what = Selection {
+            keyspaces: vec![keyspace],
+            tables: vec![table],
+        };
+        Box::pin(accept_quarantined(what))
     }
 
     fn take_snapshot(&self, tag: String, what: Selection) -> Local<'_, Result<(), String>> {

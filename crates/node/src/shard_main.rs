@@ -118,7 +118,14 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
     let coordinator = Coordinator::new(shard.clone(), rpc.clone(), view);
     coordinator.set_timeouts(config.timeouts);
     if shared.embedded.is_none() {
-        coordinator.set_counter_source(identity::take_counter_source(&config.workdir, id.0)?);
+        let kept = identity::take_counter_source(&config.workdir, id.0)?;
+        // What was counted under the name may be missing: other replicas would take what is counted under it now for older.
+        let is_whole = shard.work().quarantined == 0;
+        coordinator.set_counter_source(if is_whole {
+            kept
+        } else {
+            coordinator::new_counter_source()
+        });
     }
     // Also where none are kept now: an operator may want them later, and what an earlier run kept is handed over.
     if rpc.is_some() {
@@ -203,7 +210,7 @@ async fn split_files(shared: &Arc<Shared>, shard: &Rc<Shard>) -> Result<(), Stri
         let ranges = file_ranges(&view, tablets_of, shared.config.smp);
         let (count, generation, host_id) = (ranges.len(), shared.generation.clone(), shared.host_id);
         let name = format!("{}.{}", table.keyspace, table.name);
-        let work = move || replica::split_sstables(&table, &dir, &ranges, &generation, host_id);
+        let work = move || replica::prepare_sstables(&table, &dir, &ranges, &generation, host_id);
         let n = runtime::spawn_job("split", work).await?;
         if n > 0 {
             log::info!("rewrote {n} sstables of {name} for {count} parts of its tokens");

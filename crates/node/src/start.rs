@@ -405,6 +405,9 @@ fn largest_generation(data_dir: &Path, schema: &Schema) -> Result<u64, String> {
                 largest = largest.max(n);
             }
         }
+        // An operator may mend one and put it back.
+        let aside = sstable::quarantined(&dir).map_err(|e| e.to_string())?;
+        largest = aside.iter().filter_map(|q| q.generation).fold(largest, u64::max);
     }
     Ok(largest)
 }

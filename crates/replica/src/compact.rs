@@ -15,6 +15,7 @@ use schema::Table;
 use sstable::Reader;
 
 use crate::flush::remove_unused;
+use crate::read::note_damage;
 use crate::shard::Shard;
 use crate::tablet::{TableStore, Tablet, TokenRange};
 
@@ -64,6 +65,8 @@ impl Shard {
             .sstables
             .iter()
             .enumerate()
+            // A damaged input would fail each compaction that it is in.
+            .filter(|(_, reader)| !reader.is_suspect())
             .map(|(i, reader)| {
                 let overlap = version
                     .sstables
@@ -71,6 +74,8 @@ impl Shard {
                     .enumerate()
                     .filter(|(j, other)| *j != i && overlaps(reader, other))
                     .map(|(_, other)| other.meta().statistics.min_timestamp)
+                    // Nobody knows how old what is missing is.
+                    .chain(version.missing.iter().map(|_| i64::MIN))
                     .min();
                 SstableInfo::of(i as u64, reader.meta(), before, u64::MAX, overlap)
             })
@@ -111,7 +116,8 @@ impl Shard {
         let (inputs, others) = (pick(true), pick(false));
         let table = store.table();
         let now = now_seconds();
-        let memtables_min_timestamp = if self.old_log.get() {
+        // What is missing may come back when an operator mends it: then it needs the tombstones that hide some of it.
+        let memtables_min_timestamp = if self.old_log.get() || !version.missing.is_empty() {
             i64::MIN
         } else {
             let frozen = version.frozen.iter().map(|f| f.memtable.min_timestamp());
@@ -142,7 +148,12 @@ impl Shard {
             memtables_min_timestamp,
             ..job
         };
-        let done = runtime::spawn_job("compaction", move || run_and_open(job, &table)).await?;
+        let done = match runtime::spawn_job("compaction", move || run_and_open(job, &table)).await {
+            Ok(done) => done,
+            // The others are compacted without it.
+            Err(_) if inputs.iter().any(|input| input.is_suspect()) => return Ok(true),
+            Err(e) => return Err(e),
+        };
         if tablet.epoch.get() != epoch || store.dropped.get() {
             self.delete_sstables(&done).await?;
             return Ok(false);
@@ -182,12 +193,23 @@ impl Shard {
             while tablet.compacting.get() {
                 runtime::sleep(std::time::Duration::from_millis(5)).await;
             }
-            if let Some(choice) = major(&self.infos(store, tablet)) {
-                self.compact(store, tablet, &choice).await?;
+            loop {
+                let suspects = suspects(tablet);
+                if let Some(choice) = major(&self.infos(store, tablet)) {
+                    self.compact(store, tablet, &choice).await?;
+                }
+                if suspects == self::suspects(tablet) {
+                    break;
+                }
             }
         }
         Ok(())
     }
+}
+
+/// How many sstables of a tablet are suspect.
+fn suspects(tablet: &Tablet) -> usize {
+    tablet.with_version(|v| v.sstables.iter().filter(|reader| reader.is_suspect()).count())
 }
 
 fn overlaps(a: &Reader, b: &Reader) -> bool {
@@ -223,7 +245,13 @@ fn job(
 }
 
 fn run_and_open(job: Job, table: &Table) -> Result<Vec<Arc<Reader>>, String> {
-    let Outcome { outputs, .. } = compaction::run(job).map_err(|e| e.to_string())?;
+    let inputs = job.inputs.clone();
+    let Outcome { outputs, .. } = compaction::run(job).map_err(|e| {
+        if let compaction::Error::Sstable(e) = &e {
+            note_damage(&inputs, e);
+        }
+        e.to_string()
+    })?;
     let opened: Result<Vec<Arc<Reader>>, String> = outputs
         .iter()
         .map(|meta| Reader::open_descriptor(&meta.descriptor, table).map_err(|e| e.to_string()))
@@ -236,9 +264,28 @@ fn run_and_open(job: Job, table: &Table) -> Result<Vec<Arc<Reader>>, String> {
     opened
 }
 
-/// Rewrites sstables that have tokens of several tablets, one file a tablet, and removes them: what a node does at start when its
-/// tablets, or its shards, are not those that it wrote the files with. `tablets` are all of the table's, here or not. Blocks.
-pub fn split_sstables(
+/// Moves a damaged sstable aside and says so; any other error is returned.
+fn set_aside(descriptor: &sstable::Descriptor, error: sstable::Error) -> Result<(), String> {
+    if !error.is_damage() {
+        return Err(error.to_string());
+    }
+    let quarantined = sstable::quarantine(descriptor, &error).map_err(|e| format!("{error}; moving it aside: {e}"))?;
+    log::error!(
+        "{error}. The sstable was moved to {}; reads of tokens {} to {} are refused here until the loss is accepted",
+        quarantined.dir.display(),
+        quarantined.first.0,
+        quarantined.last.0
+    );
+    Ok(())
+}
+
+/// Makes a table's sstables ready to be opened: what a node does at start. Damaged ones are moved aside. Those that have tokens of several
+/// tablets, which are not those that the node wrote the files with, are rewritten, one file a tablet, and removed. `tablets` are all
+/// of the table's, here or not. How many were rewritten. Blocks.
+///
+/// # Errors
+/// When the disk refuses, or a file is not damaged and cannot be opened all the same.
+pub fn prepare_sstables(
     table: &Arc<Table>,
     dir: &Path,
     tablets: &[TokenRange],
@@ -249,19 +296,41 @@ pub fn split_sstables(
         return Ok(0);
     }
     let mut rewritten = 0;
-    for reader in Reader::open_all(dir, table).map_err(|e| e.to_string())? {
+    for descriptor in sstable::list(dir).map_err(|e| e.to_string())? {
+        let reader = match Reader::open_descriptor(&descriptor, table) {
+            Ok(reader) => reader,
+            Err(e) => {
+                set_aside(&descriptor, e)?;
+                continue;
+            }
+        };
         let touched = || tablets.iter().filter(|range| range.overlaps(reader.tokens()));
         if touched().nth(1).is_none() {
             continue;
         }
-        for range in touched() {
-            let control = Arc::new(Control::new());
-            let range = (range.after, range.to);
-            let job = job(table, vec![reader.clone()], dir, generation, range, host_id, &control);
-            compaction::run(job).map_err(|e| e.to_string())?;
+        let split = || -> Result<(), compaction::Error> {
+            for range in touched() {
+                let control = Arc::new(Control::new());
+                let range = (range.after, range.to);
+                let job = job(table, vec![reader.clone()], dir, generation, range, host_id, &control);
+                compaction::run(job)?;
+            }
+            Ok(())
+        };
+        match split() {
+            Ok(()) => {
+                sstable::delete(&descriptor).map_err(|e| e.to_string())?;
+                rewritten += 1;
+            }
+            // The parts that were written before have nothing that it has not.
+            Err(compaction::Error::Sstable(e)) if is_of(&e, &descriptor) => set_aside(&descriptor, e)?,
+            Err(e) => return Err(e.to_string()),
         }
-        sstable::delete(reader.descriptor()).map_err(|e| e.to_string())?;
-        rewritten += 1;
     }
     Ok(rewritten)
+}
+
+/// Whether an error is about a file of this sstable.
+fn is_of(error: &sstable::Error, descriptor: &sstable::Descriptor) -> bool {
+    sstable::Descriptor::of_path(error.path()).is_ok_and(|other| other == *descriptor)
 }

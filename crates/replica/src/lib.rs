@@ -27,7 +27,7 @@ mod snapshot;
 mod tablet;
 mod truncation;
 
-pub use compact::split_sstables;
+pub use compact::prepare_sstables;
 pub use compaction::Control as CompactionControl;
 pub use memory::MemoryStats;
 pub use noted_batches::{NotedBatches, min_timestamp};

@@ -68,7 +68,10 @@ impl Version {
         }
         let rows = self.rows.borrow();
         let mut cached = None;
-        if !self.sstables.is_empty() {
+        if self.has_files {
+            if self.check_whole((token, token)).is_err() {
+                return None;
+            }
             let hash = murmur3_x64_128(key, 0);
             if self.sstables.iter().any(|s| s.may_contain_hash(token, hash)) {
                 name.clear();
@@ -115,14 +118,17 @@ impl Version {
             rows: 16,
             bytes: 64 << 10,
         };
+        self.check_whole((token, token))?;
         let mut entry = CachedRow::default();
         for reader in &self.sstables {
             if !reader.may_contain(token, key) {
                 continue;
             }
-            let cursor = reader.read_partition(cache, token, key, &slices, false, limits).await?;
-            let Some(mut cursor) = cursor else { continue };
-            while let Some(block) = cursor.next_block().await? {
+            let cursor = reader.read_partition(cache, token, key, &slices, false, limits).await;
+            let Some(mut cursor) = cursor.map_err(|e| self.read_error(e))? else {
+                continue;
+            };
+            while let Some(block) = cursor.next_block().await.map_err(|e| self.read_error(e))? {
                 entry.partition = entry.partition.merge(block.tombstone);
                 let ranges = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
                 entry.range = entry.range.merge(ranges.covering(order, clustering));

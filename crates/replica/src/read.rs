@@ -19,21 +19,66 @@ use types::Token;
 
 use crate::tablet::{MemtableCell, TokenRange, Version};
 
-/// A file could not be read or is damaged; the text names it and the place.
+/// Why this node cannot say what it has.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ReadError(pub String);
+pub enum ReadError {
+    /// A file could not be read or is damaged; the text names it and the place.
+    File(String),
+    /// A damaged sstable that may have had the tokens was moved aside.
+    Missing {
+        /// The name by which an operator knows it.
+        name: String,
+        /// Which file was damaged, and where.
+        reason: String,
+    },
+}
 
 impl std::fmt::Display for ReadError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
+        match self {
+            Self::File(text) => f.write_str(text),
+            Self::Missing { name, reason } => write!(
+                f,
+                "this node lacks the sstable {name}, which may have the data: {reason}. Other replicas can be read; to read here \
+                 without it, accept the loss with ceto nodetool acceptquarantined"
+            ),
+        }
     }
 }
 
 impl std::error::Error for ReadError {}
 
-impl From<sstable::Error> for ReadError {
-    fn from(e: sstable::Error) -> Self {
-        Self(e.to_string())
+impl Version {
+    /// Fails when a missing sstable may have any token from the first of these up to the second. What it had may be acknowledged data,
+    /// or a tombstone that hides what another file has, so neither a row nor its absence can be vouched for.
+    pub fn check_whole(&self, (first, last): (Token, Token)) -> Result<(), ReadError> {
+        let Some(missing) = self.missing.iter().find(|m| m.overlaps(first, last)) else {
+            return Ok(());
+        };
+        Err(ReadError::Missing {
+            name: missing.name(),
+            reason: missing.reason.clone(),
+        })
+    }
+
+    /// The error of a read. An sstable that is damaged is suspect from here on.
+    pub(crate) fn read_error(&self, error: sstable::Error) -> ReadError {
+        note_damage(&self.sstables, &error);
+        ReadError::File(error.to_string())
+    }
+}
+
+/// Marks the sstable that an error is about as suspect, if it is damaged, and says so once.
+pub(crate) fn note_damage(sstables: &[Arc<sstable::Reader>], error: &sstable::Error) {
+    let Some(descriptor) = sstable::Descriptor::of_path(error.path())
+        .ok()
+        .filter(|_| error.is_damage())
+    else {
+        return;
+    };
+    let damaged = sstables.iter().find(|reader| *reader.descriptor() == descriptor);
+    if damaged.is_some_and(|reader| reader.suspect()) {
+        log::error!("{error}. No compaction takes this sstable any more; reads of what is damaged fail");
     }
 }
 
@@ -224,6 +269,7 @@ impl PartitionReader {
     }
 
     async fn begin_slice(&mut self, slice: ClusteringSlice) -> Result<(), ReadError> {
+        self.version.check_whole((self.token, self.token))?;
         self.feeds.clear();
         for reader in &self.version.sstables {
             if !reader.may_contain(self.token, &self.key) {
@@ -236,7 +282,8 @@ impl PartitionReader {
             let slices = std::slice::from_ref(&slice);
             let cursor = reader
                 .read_partition(&self.cache, self.token, &self.key, slices, self.reversed, limits)
-                .await?;
+                .await
+                .map_err(|e| self.version.read_error(e))?;
             if let Some(cursor) = cursor {
                 self.feeds.push(Feed {
                     source: Source::Sstable(Box::new(cursor)),
@@ -271,7 +318,7 @@ impl PartitionReader {
             }
             for feed in &mut self.feeds {
                 if let (Source::Sstable(cursor), None, false) = (&mut feed.source, &feed.pending, feed.exhausted) {
-                    feed.pending = cursor.next_block().await?;
+                    feed.pending = cursor.next_block().await.map_err(|e| self.version.read_error(e))?;
                     feed.exhausted = feed.pending.as_ref().is_none_or(|b| b.covered.is_none());
                 }
             }
@@ -398,6 +445,8 @@ impl ScanReader {
     }
 
     async fn start(&mut self) -> Result<(), ReadError> {
+        let first = Token(self.range.after.0.saturating_add(1)).max(self.position.0);
+        self.version.check_whole((first, self.range.to))?;
         for reader in &self.version.sstables {
             let limits = sstable::ReadLimits {
                 rows: self.limits.rows,
@@ -405,8 +454,9 @@ impl ScanReader {
             };
             let mut cursor = reader
                 .scan(&self.cache, self.position.0, &self.position.1, self.range.to, limits)
-                .await?;
-            let head = cursor.next_block().await?;
+                .await
+                .map_err(|e| self.version.read_error(e))?;
+            let head = cursor.next_block().await.map_err(|e| self.version.read_error(e))?;
             self.scans.push((cursor, head));
         }
         self.started = true;
@@ -432,7 +482,7 @@ impl ScanReader {
                 let (cursor, head) = &mut self.scans[n];
                 if head.as_ref().is_some_and(|b| b.token == *token && b.key() == key) {
                     feed.pending = head.take();
-                    *head = cursor.next_block().await?;
+                    *head = cursor.next_block().await.map_err(|e| self.version.read_error(e))?;
                 }
                 feed.exhausted = feed.pending.as_ref().is_none_or(|b| b.covered.is_none());
             }
@@ -471,7 +521,7 @@ impl ScanReader {
         };
         for (cursor, head) in &mut self.scans {
             while head.as_ref().is_some_and(|b| b.token == token && b.key() == key) {
-                *head = cursor.next_block().await?;
+                *head = cursor.next_block().await.map_err(|e| self.version.read_error(e))?;
             }
         }
         self.position = (token, successor(&key));

@@ -3,6 +3,7 @@
 //! The links stand in `snapshots/TAG` of the table's directory. No compaction of the shard runs while they are made, so the files
 //! are there and are all of one moment.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::rc::Rc;
 
@@ -23,6 +24,10 @@ pub struct Work {
     pub compactions: u64,
     /// Flushes that failed since the start.
     pub failed_flushes: u64,
+    /// Sstables that were moved aside and whose loss nobody has accepted.
+    pub quarantined: u64,
+    /// Sstables in which damage was found since the start.
+    pub suspects: u64,
 }
 
 impl Shard {
@@ -59,10 +64,16 @@ impl Shard {
             ..Work::default()
         };
         for store in self.tables.borrow().values() {
+            let mut missing = BTreeSet::new();
             for tablet in &store.tablets {
+                tablet.with_version(|version| {
+                    missing.extend(version.missing.iter().map(sstable::Quarantined::name));
+                    work.suspects += version.sstables.iter().filter(|r| r.is_suspect()).count() as u64;
+                });
                 work.flushes += tablet.with_version(|version| version.frozen.len() as u64);
                 work.compactions += u64::from(tablet.compacting.get());
             }
+            work.quarantined += missing.len() as u64;
         }
         work
     }

@@ -113,6 +113,10 @@ pub struct Version {
     pub frozen: Vec<Frozen>,
     /// On disk.
     pub sstables: Vec<Arc<sstable::Reader>>,
+    /// Damaged ones, moved aside: what they had is missing.
+    pub missing: Rc<[sstable::Quarantined]>,
+    /// Whether memory alone cannot answer for every key: there are sstables, or some are missing.
+    pub(crate) has_files: bool,
     /// What they say about rows that were asked for.
     pub(crate) rows: Rc<RefCell<RowCache>>,
 }
@@ -146,7 +150,9 @@ impl Tablet {
         let version = Version {
             active: MemtableCell::new(table),
             frozen: Vec::new(),
+            has_files: !sstables.is_empty(),
             sstables,
+            missing: Rc::from([]),
             rows: Rc::new(RefCell::new(RowCache::new(row_cache_budget.clone()))),
         };
         Rc::new(Self {
@@ -168,13 +174,23 @@ impl Tablet {
 
     /// Whether nothing was written to it, or nothing of that is left.
     pub fn is_empty(&self) -> bool {
-        self.with_version(|v| v.active.borrow().is_empty() && v.frozen.is_empty() && v.sstables.is_empty())
+        self.with_version(|v| v.active.borrow().is_empty() && v.frozen.is_empty() && !v.has_files)
     }
 
     /// Borrows the sources for the length of a call.
     #[inline]
     pub fn with_version<R>(&self, f: impl FnOnce(&Version) -> R) -> R {
         f(&self.version.borrow())
+    }
+
+    /// Says which sstables of it were moved aside.
+    pub(crate) fn set_missing(&self, quarantined: &[sstable::Quarantined]) {
+        let missing: Rc<[_]> = quarantined
+            .iter()
+            .filter(|q| !q.is_accepted && self.range.overlaps((q.first, q.last)))
+            .cloned()
+            .collect();
+        self.update(|v| v.missing = missing);
     }
 
     pub(crate) fn update(&self, f: impl FnOnce(&mut Version)) {
@@ -187,6 +203,7 @@ impl Tablet {
                 .iter()
                 .zip(&before.sstables)
                 .all(|(a, b)| Arc::ptr_eq(a, b));
+        next.has_files = !next.sstables.is_empty() || !next.missing.is_empty();
         if !same_files {
             next.rows = Rc::new(RefCell::new(RowCache::new(self.row_cache_budget.clone())));
         }

@@ -188,7 +188,7 @@ impl Descriptor {
     }
 }
 
-fn parse_name(name: &str) -> Option<(Version, Generation, &str)> {
+pub(crate) fn parse_name(name: &str) -> Option<(Version, Generation, &str)> {
     let mut parts = name.splitn(4, '-');
     let version = Version::parse(parts.next()?)?;
     let generation = Generation::parse(parts.next()?)?;

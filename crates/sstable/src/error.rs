@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 
 use stdx::bytes::Truncated;
 
+/// What Linux says of a place on the disk that cannot be read: EIO, EBADMSG, EUCLEAN.
+const UNREADABLE: [i32; 3] = [5, 74, 117];
+
 /// Why an sstable could not be read or written.
 #[derive(Debug)]
 pub enum Error {
@@ -49,6 +52,32 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether the files are damaged, or some of them missing or unreadable. Not so: what a later attempt, an operator or another
+    /// version of ceto may be able to read (no permission, too many open files, an unknown compressor).
+    #[must_use]
+    pub fn is_damage(&self) -> bool {
+        match self {
+            Self::Damaged { .. } => true,
+            Self::Io { source, .. } => {
+                let is_gone = matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof);
+                is_gone || source.raw_os_error().is_some_and(|code| UNREADABLE.contains(&code))
+            }
+            Self::Unsupported { .. } | Self::Schema { .. } | Self::Rejected { .. } => false,
+        }
+    }
+
+    /// The file that it is about.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Io { path, .. }
+            | Self::Damaged { path, .. }
+            | Self::Unsupported { path, .. }
+            | Self::Schema { path, .. }
+            | Self::Rejected { path, .. } => path,
+        }
+    }
+
     pub(crate) fn io(path: &Path) -> impl FnOnce(io::Error) -> Self + '_ {
         |source| Self::Io {
             path: path.to_owned(),

@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use mutation::{Bound, BoundKind, ClusteringSlice};
 use schema::{Table, push_component};
@@ -194,6 +195,7 @@ pub struct Reader {
     pub(crate) data: Chunks,
     pub(crate) index: Chunks,
     components: Vec<Component>,
+    is_suspect: AtomicBool,
 }
 
 impl std::fmt::Debug for Reader {
@@ -357,6 +359,27 @@ impl Reader {
         Ok((Self::open_with(&small, statistics, &table)?, table))
     }
 
+    /// The tokens of the first and the last partition of a damaged sstable, if a checksum vouches for them. Blocks.
+    pub(crate) fn certain_tokens(descriptor: &Descriptor) -> Option<(Token, Token)> {
+        let small = Small::open(descriptor).ok()?;
+        let own = small.checksums.as_ref()?;
+        let is_checked = |(component, ..): &(Component, u64, u32)| *component == Component::Summary;
+        own.components.iter().find(|c| is_checked(c))?;
+        let summary = small.decode(Component::Summary, Summary::decode).ok()??;
+        Some((token_of(&summary.first_key), token_of(&summary.last_key)))
+    }
+
+    /// Marks that damage was found in a file that is open: no compaction takes it any more. Whether this is the first time.
+    pub fn suspect(&self) -> bool {
+        !self.is_suspect.swap(true, Ordering::Relaxed)
+    }
+
+    /// Whether damage was found in it while it was open.
+    #[must_use]
+    pub fn is_suspect(&self) -> bool {
+        self.is_suspect.load(Ordering::Relaxed)
+    }
+
     fn statistics_of(small: &Small<'_>) -> Result<Statistics, Error> {
         let version = small.descriptor.version;
         let statistics = small.decode(Component::Statistics, |bytes| Statistics::decode(bytes, version))?;
@@ -411,6 +434,7 @@ impl Reader {
             data,
             index,
             components: small.listed.clone(),
+            is_suspect: AtomicBool::new(false),
         }))
     }
 

@@ -45,11 +45,15 @@ pub enum Bug {
     BatchPinsLog,
     /// Tombstones are purged at the end of the grace period, whatever a replica may have missed.
     ForgottenMiss,
+    /// A table goes on without a damaged sstable as if nothing were missing.
+    DamagedFileIgnored,
+    /// Digests do not say what is deleted.
+    DigestWithoutTombstones,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 21] = [
         Self::SkippedQuorum,
         Self::IgnoredDigest,
         Self::UnsyncedPromise,
@@ -62,13 +66,15 @@ impl Bug {
         Self::LostAnswer,
         Self::UnsyncedNote,
         Self::NoConfirm,
-        Self::EarlyPurge,
         Self::IgnoredFence,
         Self::BatchOutlivesTruncation,
         Self::TruncationForgetsNoProposal,
+        Self::EarlyPurge,
         Self::RejectedHintWaits,
         Self::BatchPinsLog,
         Self::ForgottenMiss,
+        Self::DamagedFileIgnored,
+        Self::DigestWithoutTombstones,
     ];
 }
 

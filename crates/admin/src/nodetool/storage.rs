@@ -32,6 +32,29 @@ pub(super) async fn compact(client: &mut Client, names: &[&str]) -> Result<Strin
     Ok(String::new())
 }
 
+pub(super) async fn list_quarantined(client: &mut Client) -> Result<String, String> {
+    let listed = client.get("/storage_service/quarantined").await?;
+    let listed = listed.as_array().map(Vec::as_slice).unwrap_or_default();
+    if listed.is_empty() {
+        return Ok("No sstable is quarantined\n".to_owned());
+    }
+    let fields = ["ks", "cf", "sstable", "first_token", "last_token", "reason"];
+    let header = ["Keyspace", "Table", "Sstable", "First token", "Last token", "Reason"];
+    let mut rows = vec![header.map(str::to_owned).to_vec()];
+    rows.extend(
+        listed
+            .iter()
+            .map(|q| fields.map(|field| string(&q[field]).to_owned()).to_vec()),
+    );
+    Ok(format!("{}\n", columns(&rows)))
+}
+
+pub(super) async fn accept_quarantined(client: &mut Client, keyspace: &str, table: &str) -> Result<String, String> {
+    let path = format!("/storage_service/quarantined/{}?cf={}", escape(keyspace), escape(table));
+    client.delete(&path).await?;
+    Ok(String::new())
+}
+
 /// What snapshot commands are told.
 #[derive(Default, PartialEq, Eq, Debug)]
 struct Given<'w> {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::Handler::{Later, Now};
 use super::{Answer, Call, Route, failed};
-use crate::operator::Snapshot;
+use crate::operator::{Snapshot, Table};
 
 pub(super) const ROUTES: &[Route] = &[
     ("GET", "/storage_service/keyspaces", Now(keyspaces)),
@@ -39,6 +39,16 @@ pub(super) const ROUTES: &[Route] = &[
         "GET",
         "/storage_service/snapshots/size/true",
         Later(|c| Box::pin(snapshot_size(c))),
+    ),
+    (
+        "GET",
+        "/storage_service/quarantined",
+        Later(|c| Box::pin(quarantined(c))),
+    ),
+    (
+        "DELETE",
+        "/storage_service/quarantined/{keyspace}",
+        Later(|c| Box::pin(accept_quarantined(c))),
     ),
     ("GET", "/storage_service/compaction_throughput", Now(throughput)),
     ("POST", "/storage_service/compaction_throughput", Now(set_throughput)),
@@ -120,6 +130,40 @@ fn part(snapshot: &Snapshot) -> Value {
 async fn snapshot_size(call: &Call) -> Answer {
     let snapshots = call.operator.snapshots().await.map_err(failed)?;
     Ok(json!(snapshots.iter().map(|s| s.own_bytes).sum::<u64>()))
+}
+
+/// Damaged sstables that were moved aside: reads of their tokens are refused here.
+async fn quarantined(call: &Call) -> Answer {
+    let tables = call.operator.tables().await;
+    let of_table = |table: &Table| -> Vec<Value> {
+        let listed = table.quarantined.iter().map(|(name, q)| {
+            json!({
+                "ks": table.keyspace,
+                "cf": table.name,
+                "sstable": name,
+                "first_token": q.first_token.to_string(),
+                "last_token": q.last_token.to_string(),
+                "reason": q.reason,
+            })
+        });
+        listed.collect()
+    };
+    Ok(tables.iter().flat_map(of_table).collect())
+}
+
+/// Of one table, which the parameter `cf` names: nothing is accepted that was not meant. Tables that a node keeps for others, such as the
+/// state of acceptors, are in no keyspace's list.
+async fn accept_quarantined(call: &Call) -> Answer {
+    let (keyspace, name) = (call.part(), call.request.parameter("cf").unwrap_or(""));
+    let tables = call.operator.tables().await;
+    if !tables
+        .iter()
+        .any(|table| table.keyspace == keyspace && table.name == name)
+    {
+        return Err((400, format!("Can't find a table {name} in keyspace {keyspace}")));
+    }
+    let accepted = call.operator.accept_quarantined(keyspace.to_owned(), name.to_owned());
+    accepted.await.map(|()| Value::Null).map_err(failed)
 }
 
 /// A tag becomes a directory's name.

@@ -254,6 +254,16 @@ fn storage(shard: &mut Shard, engine: &Engine) {
     );
     shard.gauge("compactions", "Tablets that are being compacted.", work.compactions);
     shard.count("failed_flushes_total", "Flushes that failed.", work.failed_flushes);
+    shard.gauge(
+        "sstables_quarantined",
+        "Damaged sstables that were moved aside and may have had tokens of the shard: reads of them are refused.",
+        work.quarantined,
+    );
+    shard.gauge(
+        "sstables_suspect",
+        "Sstables in which damage was found since the start: no compaction takes them.",
+        work.suspects,
+    );
 }
 
 fn kept_writes(shard: &mut Shard, metrics: &hints::Metrics) {

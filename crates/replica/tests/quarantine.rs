@@ -1,0 +1,428 @@
+//! Damaged sstables: a start goes on without them, reads of what they may have had are refused until an operator accepts the loss, and
+//! no file is lost whenever power is.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use commitlog::{Commitlog, SyncMode};
+use mutation::compact::LiveRow;
+use mutation::row::{RowBuilder, Shared};
+use mutation::{ClusteringSlice, Liveness, Mutation, MutationBuilder, Tombstone};
+use replica::{
+    BlockLimits, NotedBatches, PartitionRead, PartitionReader, ReadError, ScanReader, Shard, ShardOptions, TableStore,
+    TokenRange,
+};
+use runtime::ShardId;
+use runtime::sim::{CrashKind, NodeId, Simulation};
+use schema::{Column, ColumnKind, Table, TableId, TableOptions};
+use sstable::Component;
+use stdx::planted::{Bug, Planted};
+use types::token::token_of;
+use types::{CqlType, Token};
+use uuid::Uuid;
+
+const HOUR: Duration = Duration::from_hours(1);
+
+/// `sea.t (k blob PRIMARY KEY, a int)`; nothing that is deleted needs to be kept.
+fn table() -> Arc<Table> {
+    let columns = vec![
+        Column::new("k", CqlType::Blob, ColumnKind::PartitionKey),
+        Column::new("a", CqlType::Int, ColumnKind::Regular),
+    ];
+    let options = TableOptions {
+        gc_grace_seconds: 0,
+        ..TableOptions::default()
+    };
+    Arc::new(Table::new("sea", "t", TableId(Uuid::from_u128(7)), columns, options))
+}
+
+fn shard() -> Rc<Shard> {
+    for dir in ["/log", "/data"] {
+        runtime::fs::create_dir_all(dir).expect("the disk works");
+    }
+    runtime::fs::sync_dir("/").expect("the disk works");
+    let (last_segment, _) = commitlog::last_segment(Path::new("/log")).expect("the disk works");
+    let log = Commitlog::new(commitlog::Options {
+        dir: PathBuf::from("/log"),
+        shard: 0,
+        shards: 1,
+        segment_bytes: 1 << 20,
+        sync: SyncMode::Periodic(Duration::from_secs(1)),
+        boot_id: runtime::boot_id(),
+        first_segment: last_segment + 1,
+    });
+    let options = ShardOptions {
+        shard: ShardId(0),
+        shards: 1,
+        data_dir: PathBuf::from("/data"),
+        dirty_bytes_max: 16 << 20,
+        cache_bytes_max: 1 << 20,
+        log_bytes_max: 64 << 20,
+        generation: Arc::new(AtomicU64::new(generation())),
+        noted_batches: Arc::new(NotedBatches::new()),
+        compaction: Arc::new(replica::CompactionControl::new()),
+        host_id: Uuid::from_u128(1),
+    };
+    Shard::new(options, log)
+}
+
+fn dir() -> PathBuf {
+    PathBuf::from(format!("/data/sea/t-{}", Uuid::from_u128(7).simple()))
+}
+
+fn generation() -> u64 {
+    let number = |d: &sstable::Descriptor| match d.generation {
+        sstable::Generation::Number(n) => n,
+        sstable::Generation::Uuid(_) => 0,
+    };
+    let listed = sstable::list(&dir()).unwrap_or_default();
+    listed.iter().map(number).max().unwrap_or(0)
+}
+
+/// A node's start.
+fn open() -> (Rc<Shard>, Rc<TableStore>) {
+    let (shard, table) = (shard(), table());
+    if runtime::fs::exists(dir()) {
+        sstable::remove_unsealed(&dir()).expect("the disk works");
+    }
+    let generation = Arc::new(AtomicU64::new(generation()));
+    replica::prepare_sstables(&table, &dir(), &[TokenRange::ALL], &generation, Uuid::from_u128(1))
+        .expect("the start goes on");
+    shard
+        .open_table(&table, &[shard.token_range()])
+        .expect("the start goes on");
+    let store = shard.store(table.id).expect("it was opened");
+    (shard, store)
+}
+
+fn write(shard: &Rc<Shard>, store: &TableStore, key: &[u8], at: i64, is_deletion: bool) {
+    let table = store.table();
+    let (mut bytes, token) = (Vec::new(), token_of(key));
+    let mut builder = MutationBuilder::begin(&mut bytes, table.id, key);
+    let deletion = Tombstone {
+        timestamp: at,
+        deletion_time: 1,
+    };
+    let (shared, marker) = (
+        Shared {
+            timestamp: at,
+            ttl: 0,
+            expiry: 0,
+        },
+        Liveness {
+            timestamp: at,
+            ttl: 0,
+            expiry: 0,
+        },
+    );
+    builder.row(&[], |out| {
+        let (marker, tombstone) = match is_deletion {
+            true => (None, deletion),
+            false => (Some(marker), Tombstone::NONE),
+        };
+        RowBuilder::begin(out, &table.layout, shared, marker, tombstone, false, 0);
+    });
+    let mutation = Mutation::new(&bytes).expect("a whole mutation");
+    shard.write(store, token, &mutation).expect("writes go on");
+}
+
+async fn flush(shard: &Rc<Shard>, store: &Rc<TableStore>) {
+    let tablet = store.tablets[0].clone();
+    shard.flush(store, &tablet).await.expect("the disk works");
+}
+
+/// Whether the row lives, by each of the ways to read it, which must agree.
+async fn read(shard: &Rc<Shard>, store: &Rc<TableStore>, key: &[u8]) -> Result<bool, ReadError> {
+    let (table, token) = (store.table(), token_of(key));
+    let version = store.tablets[0].version();
+    let lives = |block: Option<&mutation::PartitionBlock>| {
+        block.is_some_and(|b| {
+            b.rows()
+                .any(|(_, row)| LiveRow::new(row, &table.layout, b.tombstone, 2).is_live())
+        })
+    };
+    let by_name = version.read_row(&table, &shard.cache, token, key, &[]).await;
+    let limits = BlockLimits {
+        rows: 10,
+        bytes: 1 << 10,
+    };
+    let partition = PartitionRead {
+        token,
+        key: key.to_vec(),
+        slices: vec![ClusteringSlice::all()],
+        reversed: false,
+        limits,
+    };
+    let mut reader = PartitionReader::new(table.clone(), version.clone(), shard.cache.clone(), partition);
+    let by_partition = reader.next_block().await;
+    let range = TokenRange {
+        after: Token(token.0 - 1),
+        to: token,
+    };
+    let from = (token, Vec::new());
+    let mut scan = ScanReader::new(table.clone(), version.clone(), shard.cache.clone(), range, from, limits);
+    let by_scan = scan.next_block().await;
+    let found = [&by_name, &by_partition, &by_scan].map(|found| match found {
+        Ok(block) => Ok(lives(block.as_ref())),
+        Err(e) => Err(e.clone()),
+    });
+    assert!(found.iter().all(|f| *f == found[0]), "{found:?}");
+    let from_memory = version.read_memory(token, key, &[], &mut Vec::new(), |_, _| ());
+    assert!(found[0].is_ok() || from_memory.is_none(), "memory answered alone");
+    found[0].clone()
+}
+
+/// Keys by token; the deletion is of the second, so what is missing are the first three.
+fn keys() -> Vec<Vec<u8>> {
+    let mut keys: Vec<Vec<u8>> = (0..5u8).map(|n| vec![n]).collect();
+    keys.sort_by_key(|key| token_of(key));
+    keys
+}
+
+/// File 1 has the rows of all keys. File 2 has the deletion of the second and newer rows of the first and the third.
+async fn fill() {
+    let (shard, store) = open();
+    let keys = keys();
+    keys.iter().for_each(|key| write(&shard, &store, key, 10, false));
+    flush(&shard, &store).await;
+    write(&shard, &store, &keys[0], 20, false);
+    write(&shard, &store, &keys[1], 20, true);
+    write(&shard, &store, &keys[2], 20, false);
+    flush(&shard, &store).await;
+}
+
+fn run<F: Future<Output = ()> + 'static>(simulation: &mut Simulation, node: NodeId, f: impl Fn() -> F + 'static) {
+    simulation.start(node, move |_| Box::pin(f()));
+    assert!(simulation.run_until_ended(node, HOUR), "the node has not ended");
+}
+
+fn component(generation: u64, component: Component) -> PathBuf {
+    dir().join(format!("me-{generation}-big-{}", component.suffix()))
+}
+
+fn flip(path: &Path, at: usize) {
+    let mut bytes = runtime::fs::read(path).expect("it is there");
+    bytes[at] ^= 1;
+    runtime::fs::write(path, &bytes).expect("the disk works");
+    let file = runtime::fs::File::open(path, runtime::fs::OpenOptions::READ).expect("it is there");
+    file.sync_all_blocking().expect("the disk works");
+}
+
+/// A node on which file 2 is damaged by `damage`.
+fn damaged(damage: impl FnOnce()) -> (Simulation, NodeId) {
+    let mut simulation = Simulation::new(1);
+    let node = simulation.add_node(1);
+    run(&mut simulation, node, fill);
+    simulation.on_node(node, damage);
+    (simulation, node)
+}
+
+/// What reads of all keys say: whether the row lives, or a word for the error.
+async fn reads(shard: &Rc<Shard>, store: &Rc<TableStore>) -> Vec<&'static str> {
+    let mut said = Vec::new();
+    for key in keys() {
+        said.push(match read(shard, store, &key).await {
+            Ok(true) => "row",
+            Ok(false) => "none",
+            Err(ReadError::Missing { .. }) => "missing",
+            Err(ReadError::File(_)) => "damaged",
+        });
+    }
+    said
+}
+
+fn check(simulation: &mut Simulation, node: NodeId, expected: [&'static str; 5]) {
+    run(simulation, node, move || async move {
+        let (shard, store) = open();
+        assert_eq!(reads(&shard, &store).await, expected);
+    });
+}
+
+#[test]
+fn a_start_goes_on_without_a_damaged_file_and_refuses_what_it_may_have_had() {
+    let small = Component::ALL
+        .into_iter()
+        .filter(|c| *c != Component::Toc && *c != Component::Digest);
+    let mut tried = 0;
+    for part in small {
+        for is_gone in [false, true] {
+            let path = component(2, part);
+            let is_there = Rc::new(RefCell::new(true));
+            let seen = is_there.clone();
+            let (mut simulation, node) = damaged(move || {
+                *seen.borrow_mut() = runtime::fs::exists(&path);
+                if !*seen.borrow() {
+                } else if is_gone {
+                    runtime::fs::remove_file(&path).expect("it is there");
+                    runtime::fs::sync_dir(dir()).expect("the disk works");
+                } else if part != Component::Data && part != Component::Index {
+                    flip(&path, 1);
+                }
+            });
+            let is_read_later = !is_gone && (part == Component::Data || part == Component::Index);
+            if !*is_there.borrow() || is_read_later {
+                continue;
+            }
+            tried += 1;
+            // Without a summary that a checksum vouches for nobody knows which tokens are missing.
+            let expected = match part {
+                Component::Summary | Component::Checksums => ["missing"; 5],
+                _ => ["missing", "missing", "missing", "row", "row"],
+            };
+            // Each start says so again.
+            check(&mut simulation, node, expected);
+            check(&mut simulation, node, expected);
+        }
+    }
+    assert!(tried >= 11, "{tried} kinds of damage");
+}
+
+#[test]
+fn writes_go_on_and_reads_do_when_the_operator_accepts_the_loss() {
+    let (mut simulation, node) = damaged(|| flip(&component(2, Component::Filter), 1));
+    run(&mut simulation, node, || async {
+        let (shard, store) = open();
+        // What is written now is no answer either, as what is missing may be newer.
+        write(&shard, &store, &keys()[0], 30, false);
+        assert_eq!(reads(&shard, &store).await[0], "missing");
+        flush(&shard, &store).await;
+        let names = shard.accept_loss(&store).await.expect("the disk works");
+        assert_eq!(names, ["me-2-big-0"]);
+        // The deletion of the second row is lost, as the operator accepted.
+        assert_eq!(reads(&shard, &store).await, ["row"; 5]);
+    });
+    check(&mut simulation, node, ["row"; 5]);
+    simulation.on_node(node, || {
+        let aside = sstable::quarantined(&dir()).expect("the disk works");
+        assert!(aside[0].is_accepted && aside[0].generation == Some(2), "{aside:?}");
+        assert!(aside[0].reason.contains("me-2-big-Filter.db"), "{}", aside[0].reason);
+        assert!(
+            runtime::fs::exists(aside[0].dir.join("me-2-big-Data.db")),
+            "no file is deleted"
+        );
+    });
+}
+
+#[test]
+fn a_mended_file_that_is_put_back_hides_what_it_hid() {
+    let (mut simulation, node) = damaged(|| flip(&component(2, Component::Filter), 1));
+    run(&mut simulation, node, || async {
+        let (shard, store) = open();
+        // The tombstone is old enough to be forgotten, but nobody knows what the missing file has.
+        write(&shard, &store, &keys()[2], 30, true);
+        flush(&shard, &store).await;
+        shard.compact_table(&store).await.expect("compactions go on");
+        assert_eq!(store.tablets[0].version().sstables.len(), 1);
+    });
+    simulation.on_node(node, || {
+        let aside = sstable::quarantined(&dir()).expect("the disk works");
+        flip(&aside[0].dir.join("me-2-big-Filter.db"), 1);
+        for part in Component::ALL {
+            let (from, to) = (
+                aside[0].dir.join(format!("me-2-big-{}", part.suffix())),
+                component(2, part),
+            );
+            if runtime::fs::exists(&from) {
+                runtime::fs::rename(&from, &to).expect("the disk works");
+            }
+        }
+        runtime::fs::remove_dir_all(&aside[0].dir).expect("the disk works");
+    });
+    check(&mut simulation, node, ["row", "none", "none", "row", "row"]);
+}
+
+/// Every file below the table's directory, by its name, with its bytes; the marks of the quarantine are not among them.
+fn files() -> BTreeMap<String, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let mut dirs = vec![dir()];
+    while let Some(dir) = dirs.pop() {
+        for entry in runtime::fs::read_dir(&dir).expect("the disk works") {
+            let path = dir.join(&entry.name);
+            match runtime::fs::read(&path) {
+                Ok(bytes) if entry.name.contains("-big-") => {
+                    assert!(found.insert(entry.name, bytes).is_none(), "{} twice", path.display());
+                }
+                Ok(_) => {}
+                Err(_) => dirs.push(path),
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn no_file_is_lost_when_power_is_while_they_move() {
+    for (operations, kind) in (0..40).flat_map(|n| [(n, CrashKind::PowerLoss), (n, CrashKind::Kill)]) {
+        let (mut simulation, node) = damaged(|| flip(&component(2, Component::Statistics), 1));
+        let before = simulation.on_node(node, files);
+        simulation.start(node, |_| Box::pin(async { drop(open()) }));
+        simulation.crash_after_file_ops(node, operations, kind);
+        simulation.run_until_ended(node, HOUR);
+        simulation.crash(node, kind);
+        simulation.clear_file_faults(node);
+        check(&mut simulation, node, ["missing", "missing", "missing", "row", "row"]);
+        let (after, count) = simulation.on_node(node, || {
+            (files(), sstable::quarantined(&dir()).expect("the disk works").len())
+        });
+        assert_eq!(before, after, "a crash after {operations} operations");
+        assert_eq!(count, 1, "a start after a crash goes on in the same directory");
+    }
+}
+
+#[test]
+fn a_generation_that_is_used_again_overwrites_nothing() {
+    let (mut simulation, node) = damaged(|| flip(&component(2, Component::Filter), 1));
+    check(&mut simulation, node, ["missing", "missing", "missing", "row", "row"]);
+    run(&mut simulation, node, || async {
+        // As if nobody had looked among the damaged for the largest generation.
+        let (shard, store) = open();
+        write(&shard, &store, &keys()[4], 30, false);
+        flush(&shard, &store).await;
+    });
+    simulation.on_node(node, || flip(&component(2, Component::Filter), 1));
+    run(&mut simulation, node, || async {
+        let (shard, store) = open();
+        assert_eq!(
+            reads(&shard, &store).await,
+            ["missing", "missing", "missing", "row", "missing"]
+        );
+        let names = shard.accept_loss(&store).await.expect("the disk works");
+        assert_eq!(names, ["me-2-big-0", "me-2-big-1"]);
+    });
+}
+
+#[test]
+fn a_damaged_input_is_left_out_of_compactions_that_go_on() {
+    let (mut simulation, node) = damaged(|| flip(&component(2, Component::Data), 1));
+    run(&mut simulation, node, || async {
+        let (shard, store) = open();
+        for at in 30..33 {
+            write(&shard, &store, &keys()[4], at, false);
+            flush(&shard, &store).await;
+        }
+        shard.compact_table(&store).await.expect("the others are merged");
+        let version = store.tablets[0].version();
+        let suspects: Vec<bool> = version.sstables.iter().map(|reader| reader.is_suspect()).collect();
+        assert_eq!(
+            suspects,
+            [true, false],
+            "the damaged file, and the others merged into one"
+        );
+        assert_eq!(
+            reads(&shard, &store).await,
+            ["damaged", "damaged", "damaged", "row", "row"]
+        );
+    });
+}
+
+#[test]
+fn without_the_refusal_a_deleted_row_is_back() {
+    let _planted = Planted::new(Some(Bug::DamagedFileIgnored));
+    let (mut simulation, node) = damaged(|| flip(&component(2, Component::Filter), 1));
+    check(&mut simulation, node, ["row"; 5]);
+}
