@@ -6,18 +6,33 @@
 //! is told that something is gone, as many replicas must know it as the level wants, or the next read sees it again; so deletions
 //! count, as long as no replica may have forgotten them: whether it has makes no difference afterwards.
 
-use mutation::{Cell, Column, PartitionBlock, RangeTombstoneList, RowView, Tombstone};
-use schema::Table;
+use mutation::compact::{LiveColumn, LiveRow};
+use mutation::{Bound, Cell, Column, PartitionBlock, RangeTombstone, RangeTombstoneList, RowView, Tombstone};
+use schema::{ClusteringOrder, Table};
 use smallvec::SmallVec;
+use stdx::planted::{self, Bug};
 use stdx::vint;
 use types::token::murmur3_x64_128;
 
+use crate::message::Place;
+
 /// Collects what counts of a stretch, block by block.
-#[derive(Default)]
 pub(crate) struct Digest {
     material: Vec<u8>,
-    /// The partition that the block before belonged to, if anything of it counted.
-    key: Option<SmallVec<[u8; 32]>>,
+    /// Rows count in reading order: a block has them in clustering order, and where it ends is no property of the data.
+    is_reversed: bool,
+    /// The partition that the block before belonged to.
+    partition: Option<OpenPartition>,
+}
+
+/// A partition of which more blocks may follow.
+struct OpenPartition {
+    key: SmallVec<[u8; 32]>,
+    /// Where the material begins that is of it, and where that of its content does.
+    start: usize,
+    head: usize,
+    /// Range tombstones that count. Where a block ends is no property of the data: those that it cuts are joined again at the end.
+    ranges: Vec<RangeTombstone>,
 }
 
 const PARTITION: u8 = 1;
@@ -40,11 +55,22 @@ struct Times {
 
 impl Times {
     fn counts(self, tombstone: Tombstone) -> bool {
-        !tombstone.is_none() && tombstone.deletion_time >= self.gc_before
+        !tombstone.is_none()
+            && tombstone.deletion_time >= self.gc_before
+            && !planted::is_planted(Bug::DigestWithoutTombstones)
     }
 }
 
 impl Digest {
+    /// Of nothing yet.
+    pub(crate) fn new(is_reversed: bool) -> Self {
+        Self {
+            material: Vec::new(),
+            is_reversed,
+            partition: None,
+        }
+    }
+
     /// Adds a block that follows those before.
     pub(crate) fn add(&mut self, table: &Table, block: &PartitionBlock, now: u32) {
         let grace = u32::try_from(table.options.gc_grace_seconds).unwrap_or(0);
@@ -54,14 +80,18 @@ impl Digest {
         };
         // More than it takes, mostly: growing step by step costs as much as the rest.
         self.material.reserve(block.size() + 64);
-        let is_new = self.key.as_deref() != Some(block.key());
-        let before = self.material.len();
+        let is_new = self.partition.as_ref().is_none_or(|p| p.key[..] != *block.key());
         if is_new {
+            self.end_partition(&table.clustering_order);
+            let start = self.material.len();
             self.material.push(PARTITION);
             self.sized(block.key());
-        }
-        let head = self.material.len();
-        if is_new {
+            self.partition = Some(OpenPartition {
+                key: SmallVec::from_slice(block.key()),
+                start,
+                head: self.material.len(),
+                ranges: Vec::new(),
+            });
             self.deletion(block.tombstone, Tombstone::NONE, times);
             if let Some(row) = block.static_row() {
                 let start = self.material.len();
@@ -71,18 +101,15 @@ impl Digest {
                 }
             }
         }
-        for range in &block.range_tombstones {
-            if range.tombstone.supersedes(block.tombstone) && times.counts(range.tombstone) {
-                self.material.push(RANGE);
-                for bound in [&range.start, &range.end] {
-                    self.material.push(bound.kind as u8);
-                    self.sized(&bound.prefix);
-                }
-                self.deletion(range.tombstone, block.tombstone, times);
-            }
+        if let Some(partition) = &mut self.partition {
+            let ranges = block.range_tombstones.iter();
+            let counts = |r: &&RangeTombstone| r.tombstone.supersedes(block.tombstone) && times.counts(r.tombstone);
+            partition.ranges.extend(ranges.filter(counts).cloned());
         }
         let ranges = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
-        for (clustering, row) in block.rows() {
+        for n in 0..block.len() {
+            let at = if self.is_reversed { block.len() - 1 - n } else { n };
+            let (clustering, row) = (block.clustering(at), block.row(at));
             let deletion = block
                 .tombstone
                 .merge(ranges.covering(&table.clustering_order, clustering));
@@ -93,18 +120,48 @@ impl Digest {
                 self.material.truncate(start);
             }
         }
-        if is_new && self.material.len() == head {
-            // Nothing of it counts so far: the replica that has never heard of the partition must agree.
-            self.material.truncate(before);
-        } else {
-            self.key = Some(SmallVec::from_slice(block.key()));
+    }
+
+    /// Adds the range tombstones of the partition, or takes it back if nothing of it counts: the replica that has never heard of it must
+    /// agree.
+    fn end_partition(&mut self, order: &ClusteringOrder) {
+        let Some(mut partition) = self.partition.take() else {
+            return;
+        };
+        if partition.ranges.is_empty() && self.material.len() == partition.head {
+            self.material.truncate(partition.start);
+            return;
+        }
+        partition.ranges.sort_by(|a, b| a.start.compare(order, &b.start));
+        let mut ranges = partition.ranges.into_iter().peekable();
+        while let Some(mut range) = ranges.next() {
+            let timestamp = range.tombstone.timestamp;
+            let touches = |next: &RangeTombstone, end: &Bound| {
+                next.tombstone.timestamp == timestamp && next.start.compare(order, end).is_le()
+            };
+            while let Some(next) = ranges.next_if(|next| touches(next, &range.end)) {
+                range.end = next.end;
+            }
+            self.material.push(RANGE);
+            for bound in [&range.start, &range.end] {
+                self.material.push(bound.kind as u8);
+                self.sized(&bound.prefix);
+            }
+            self.material.extend_from_slice(&timestamp.to_le_bytes());
         }
     }
 
     /// The digest, of a stretch that ends here.
-    pub(crate) fn finish(mut self, end: &[u8]) -> u128 {
+    pub(crate) fn finish(mut self, order: &ClusteringOrder, end: Option<&Place>) -> u128 {
+        self.end_partition(order);
         self.material.push(END);
-        self.sized(end);
+        if let Some(end) = end {
+            self.sized(&end.key);
+            if let Some(bound) = &end.inside {
+                self.material.push(bound.kind as u8);
+                self.sized(&bound.prefix);
+            }
+        }
         let (low, high) = murmur3_x64_128(&self.material, 0);
         u128::from(high) << 64 | u128::from(low)
     }
@@ -127,14 +184,21 @@ impl Digest {
         let before = self.material.len();
         self.deletion(row.tombstone, covering, times);
         let deletion = covering.merge(row.tombstone);
-        // One that has expired hides older ones, and is nothing that a client sees: who has an older one that lives still differs.
-        let marker = row
-            .marker
-            .filter(|m| m.is_live(times.now) && !deletion.covers(m.timestamp));
-        if let Some(marker) = marker {
-            self.material.push(MARKER);
-            self.material.extend_from_slice(&marker.timestamp.to_le_bytes());
-            self.times(marker.ttl, marker.expiry);
+        match row.marker.filter(|m| !deletion.covers(m.timestamp)) {
+            Some(marker) if marker.is_live(times.now) => {
+                self.material.push(MARKER);
+                self.material.extend_from_slice(&marker.timestamp.to_le_bytes());
+                self.times(marker.ttl, marker.expiry);
+            }
+            // One that has expired deletes older ones, since it was written: as a cell does.
+            Some(marker) => {
+                let tombstone = Tombstone {
+                    timestamp: marker.timestamp,
+                    deletion_time: marker.expiry.saturating_sub(marker.ttl),
+                };
+                self.deletion(tombstone, Tombstone::NONE, times);
+            }
+            None => {}
         }
         for (id, column) in row.columns(&table.layout) {
             if table.layout.is_dropped(id) {
@@ -226,6 +290,25 @@ impl Digest {
     }
 }
 
+/// About the bytes of what lives of a row; None when nothing does. Equal wherever the same lives.
+pub(crate) fn living(table: &Table, row: RowView<'_>, covering: Tombstone, now: u32) -> Option<usize> {
+    let live = LiveRow::new(row, &table.layout, covering, now);
+    let mut bytes = live.has_live_marker().then_some(0);
+    for (_, column) in live.columns() {
+        let all = bytes.get_or_insert(0);
+        *all += match column {
+            LiveColumn::Simple(cell) => CELL_BYTES + cell.value.len(),
+            LiveColumn::Complex(elements) => elements
+                .map(|(path, cell)| CELL_BYTES + path.len() + cell.value.len())
+                .sum(),
+        };
+    }
+    bytes
+}
+
+/// What a cell counts for besides its value: its timestamp, and what else it may have.
+const CELL_BYTES: usize = 16;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -240,9 +323,9 @@ mod tests {
                 dead: false,
                 value: &value,
             };
-            let mut in_two_steps = Digest::default();
+            let mut in_two_steps = Digest::new(false);
             in_two_steps.live_cell(id, &cell);
-            let mut in_seven = Digest::default();
+            let mut in_seven = Digest::new(false);
             in_seven.material.push(SIMPLE);
             vint::put_unsigned(&mut in_seven.material, id as u64);
             let times = Times { now: 1, gc_before: 0 };

@@ -12,6 +12,8 @@
 //! - What a read returns at a level has been written to as many replicas as the level wants before it is returned.
 //! - A coordinator names no file.
 
+#[cfg(test)]
+mod agreement;
 mod batchlog;
 mod counter;
 mod digest;
@@ -31,6 +33,7 @@ mod rate;
 mod read;
 pub mod service;
 mod spread;
+mod stretch;
 mod tombstones;
 mod truncate;
 mod turns;

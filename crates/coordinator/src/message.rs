@@ -3,9 +3,10 @@
 //! ```text
 //! MUTATE   u8 flags (1: all or nothing, 2: hints), then for each mutation vint length and packed mutation
 //! ADD      u8 level, then as MUTATE; the answer says how it ended (`counter.rs`)
-//! READ     [u8; 16] table, u8 flags (1: digest only, 2: reversed, 4: tokens), u32 now, vint rows, vint bytes, then
+//! READ     [u8; 16] table, u8 flags (1: digest only, 2: reversed, 4: tokens, 8: until), u32 now, vint rows, vint bytes, then
 //!          partition: vint length and key, vint count, slices of two bounds
 //!          tokens:    i64 after, i64 to, i64 first token, vint length and first key, u8 1 and a bound when inside that partition
+//!          until:     a place
 //! SETTLE            [u8; 16] table, u64 milliseconds    answer: u64 permission
 //! TRUNCATE          [u8; 16] table, u64 permission
 //! BATCHSTORE  as MUTATE; the first mutation is the note (`batchlog.rs`)
@@ -14,14 +15,18 @@
 //! REPORT  `hints/src/ledger.rs`
 //! AGGREGATE  as the engine that computes it wants (`query`); the answer too
 //! BATCHREMOVE, BATCHKNOWN  u128 batch id; the answer to the latter is u8 1 when it is known, else 0
-//! answer   u128 digest, u8 1 when all was read, then blocks:
+//! answer   u128 digest; u8 0 when all was read, 1 and a place where it ends, 2 and a place where it pauses; then blocks:
 //!          u8 1 and a bound when covered, else 0; vint length and packed mutation
+//! place    i64 token, vint length and key, u8 1 and a bound when inside that partition, else 0
 //! bound    u8 side (0 before, 1 after), vint length and prefix
 //! ```
 //!
 //! Numbers are little endian. A block travels as the mutation that would make it, so rows keep the one encoding they have in
 //! log and memory. Whoever decodes checks every byte against the table's layout.
 
+use std::cmp::Ordering;
+
+use mutation::merge::missing_part;
 use mutation::{
     Bound, BoundKind, ClusteringSlice, Mutation, MutationBuilder, MutationItem, PartitionBlock, RowView, Tombstone,
 };
@@ -31,6 +36,8 @@ use stdx::vint;
 use types::Token;
 use types::token::token_of;
 use uuid::Uuid;
+
+use crate::digest::Digest;
 
 /// What is asked of a replica, by its number on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -185,6 +192,57 @@ pub enum Extent {
     },
 }
 
+/// A place in a read: behind a partition, or behind a bound inside it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// The partition's token.
+    pub token: Token,
+    /// Its serialised key.
+    pub key: Vec<u8>,
+    /// None: behind all of it.
+    pub inside: Option<Bound>,
+}
+
+impl Place {
+    /// Where a block ends.
+    pub(crate) fn behind(block: &PartitionBlock) -> Self {
+        Self {
+            token: block.token,
+            key: block.key().to_vec(),
+            inside: block.covered.clone(),
+        }
+    }
+
+    /// Which of two places comes first in reading order.
+    pub(crate) fn compare(&self, other: &Self, order: &ClusteringOrder, is_reversed: bool) -> Ordering {
+        let inside = || match (&self.inside, &other.inside) {
+            (None, None) => Ordering::Equal,
+            (None, Some(_)) => Ordering::Greater,
+            (Some(_), None) => Ordering::Less,
+            (Some(a), Some(b)) if is_reversed => b.compare(order, a),
+            (Some(a), Some(b)) => a.compare(order, b),
+        };
+        (self.token, &self.key)
+            .cmp(&(other.token, &other.key))
+            .then_with(inside)
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.token.0.to_le_bytes());
+        put_sized(out, &self.key);
+        put_optional_bound(out, self.inside.as_ref());
+    }
+
+    fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let token = reader.get_array().map_err(|_| Malformed("the token of a place"))?;
+        Ok(Self {
+            token: Token(i64::from_le_bytes(token)),
+            key: sized(reader, "the key of a place")?.to_vec(),
+            inside: get_optional_bound(reader)?,
+        })
+    }
+}
+
 /// One stretch of a read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReadCommand {
@@ -194,10 +252,12 @@ pub struct ReadCommand {
     pub extent: Extent,
     /// The second at which rows live or not, for the digest.
     pub now: u32,
-    /// The stretch ends behind the row that is this number.
+    /// The stretch ends behind the living row that is this number.
     pub rows: usize,
-    /// The stretch ends behind the row that reaches so many bytes.
+    /// The stretch ends behind the living row that reaches so many bytes of what lives.
     pub bytes: usize,
+    /// The stretch goes no further than this place, where another replica's pauses.
+    pub until: Option<Place>,
     /// Answer with the digest alone.
     pub digest_only: bool,
 }
@@ -205,6 +265,7 @@ pub struct ReadCommand {
 const DIGEST_ONLY: u8 = 1;
 const REVERSED: u8 = 2;
 const TOKENS: u8 = 4;
+const UNTIL: u8 = 8;
 
 impl ReadCommand {
     /// As bytes for a peer.
@@ -217,6 +278,9 @@ impl ReadCommand {
             Extent::Partition { reversed: true, .. } => flags |= REVERSED,
             Extent::Partition { .. } => {}
             Extent::Tokens { .. } => flags |= TOKENS,
+        }
+        if self.until.is_some() {
+            flags |= UNTIL;
         }
         out.push(flags);
         out.extend_from_slice(&self.now.to_le_bytes());
@@ -243,6 +307,9 @@ impl ReadCommand {
                 put_sized(&mut out, &from.1);
                 put_optional_bound(&mut out, inside.as_ref());
             }
+        }
+        if let Some(until) = &self.until {
+            until.put(&mut out);
         }
         out
     }
@@ -280,6 +347,10 @@ impl ReadCommand {
                 inside: get_optional_bound(&mut reader)?,
             }
         };
+        let until = match flags & UNTIL {
+            0 => None,
+            _ => Some(Place::get(&mut reader)?),
+        };
         if !reader.rest().is_empty() {
             return Err(Malformed("nothing behind a read command"));
         }
@@ -289,6 +360,7 @@ impl ReadCommand {
             now,
             rows,
             bytes,
+            until,
             digest_only: flags & DIGEST_ONLY != 0,
         })
     }
@@ -298,13 +370,18 @@ impl Extent {
     /// What is left of it behind a block. None: nothing.
     #[must_use]
     pub fn behind(self, last: &PartitionBlock, order: &ClusteringOrder) -> Option<Self> {
+        self.behind_place(&Place::behind(last), order)
+    }
+
+    /// What is left of it behind a place. None: nothing.
+    pub(crate) fn behind_place(self, place: &Place, order: &ClusteringOrder) -> Option<Self> {
         match self {
             Self::Partition {
                 key,
                 mut slices,
                 reversed,
             } => {
-                let bound = last.covered.as_ref()?;
+                let bound = place.inside.as_ref()?;
                 if reversed {
                     slices.retain(|s| s.start.compare(order, bound).is_lt());
                     if let Some(slice) = slices.last_mut().filter(|s| s.end.compare(order, bound).is_gt()) {
@@ -319,16 +396,16 @@ impl Extent {
                 (!slices.is_empty()).then_some(Self::Partition { key, slices, reversed })
             }
             Self::Tokens { after, to, .. } => {
-                let mut key = last.key().to_vec();
-                if last.covered.is_none() {
+                let mut key = place.key.clone();
+                if place.inside.is_none() {
                     // The least key above this one.
                     key.push(0);
                 }
                 Some(Self::Tokens {
                     after,
                     to,
-                    from: (last.token, key),
-                    inside: last.covered.clone(),
+                    from: (place.token, key),
+                    inside: place.inside.clone(),
                 })
             }
         }
@@ -364,17 +441,51 @@ pub struct Answer {
     /// In reading order; none when only the digest was asked for. All but the last of a partition say in `covered` how far they
     /// go; the last of the answer does so when the stretch ended inside its partition.
     pub blocks: Vec<PartitionBlock>,
-    /// Whether everything that was asked for was read; else the read goes on behind the last block.
-    pub is_all: bool,
+    /// Where the stretch ends; None when everything that was asked for was read.
+    pub end: Option<Place>,
+    /// It ends there because of what is dead, which other replicas may have more or less of.
+    pub is_paused: bool,
 }
 
 impl Answer {
+    /// Whether everything that was asked for was read.
+    #[must_use]
+    pub fn is_all(&self) -> bool {
+        self.end.is_none()
+    }
+
+    /// The same answer up to a place that is nearer.
+    pub(crate) fn cut(&mut self, place: &Place, table: &Table, now: u32, is_reversed: bool) {
+        let order = &table.clustering_order;
+        let mut digest = Digest::new(is_reversed);
+        for block in std::mem::take(&mut self.blocks) {
+            let (part, is_reached) = place.clip(block, order, is_reversed);
+            if let Some(part) = part {
+                digest.add(table, &part, now);
+                self.blocks.push(part);
+            }
+            if is_reached {
+                break;
+            }
+        }
+        self.digest = digest.finish(order, Some(place));
+        self.end = Some(place.clone());
+    }
+
     /// As bytes for the peer that asked.
     #[must_use]
     pub fn encode(&self, table: TableId) -> Vec<u8> {
         let mut out = Vec::with_capacity(64 + self.blocks.iter().map(PartitionBlock::size).sum::<usize>());
         out.extend_from_slice(&self.digest.to_le_bytes());
-        out.push(u8::from(self.is_all));
+        // 0: all was read. 1: it ends at a place. 2: it pauses at a place.
+        out.push(if self.is_paused {
+            2
+        } else {
+            u8::from(self.end.is_some())
+        });
+        if let Some(end) = &self.end {
+            end.put(&mut out);
+        }
         let mut packed = Vec::new();
         for block in &self.blocks {
             put_optional_bound(&mut out, block.covered.as_ref());
@@ -393,7 +504,12 @@ impl Answer {
         let mut reader = Reader::new(body);
         let cut = |_| Malformed("a whole answer to a read");
         let digest = u128::from_le_bytes(reader.get_array().map_err(cut)?);
-        let is_all = reader.get_u8().map_err(cut)? == 1;
+        let kind = reader.get_u8().map_err(cut)?;
+        let end = match kind {
+            0 => None,
+            1 | 2 => Some(Place::get(&mut reader)?),
+            _ => return Err(Malformed("how a stretch ends, 0, 1 or 2")),
+        };
         let mut blocks = Vec::new();
         while !reader.rest().is_empty() {
             let covered = get_optional_bound(&mut reader)?;
@@ -401,7 +517,12 @@ impl Answer {
             block.covered = covered;
             blocks.push(block);
         }
-        Ok(Self { digest, blocks, is_all })
+        Ok(Self {
+            digest,
+            blocks,
+            end,
+            is_paused: kind == 2,
+        })
     }
 }
 
@@ -422,7 +543,7 @@ pub fn pack_block(block: &PartitionBlock, table: TableId, out: &mut Vec<u8>) {
     }
 }
 
-fn unpack_block(bytes: &[u8], table: &Table) -> Result<PartitionBlock, Malformed> {
+pub(crate) fn unpack_block(bytes: &[u8], table: &Table) -> Result<PartitionBlock, Malformed> {
     let mutation = Mutation::new(bytes).ok_or(Malformed("a block's table and key"))?;
     if mutation.table != table.id {
         return Err(Malformed("a block of the table that was asked for"));
@@ -460,12 +581,13 @@ pub fn difference(merged: &PartitionBlock, have: Option<&PartitionBlock>, table:
         builder.partition_tombstone(merged.tombstone);
         any = true;
     }
-    let known = have.and_then(PartitionBlock::static_row);
-    if let Some(row) = merged.static_row()
-        && known.is_none_or(|k| k.bytes() != row.bytes())
-    {
-        builder.static_row(|out| out.extend_from_slice(row.bytes()));
-        any = true;
+    let mut part = Vec::new();
+    if let Some(row) = merged.static_row() {
+        part.clear();
+        if lacks(row, have.and_then(PartitionBlock::static_row), table, &mut part) {
+            builder.static_row(|out| out.extend_from_slice(&part));
+            any = true;
+        }
     }
     let mut at = 0;
     for (clustering, row) in merged.rows() {
@@ -476,8 +598,9 @@ pub fn difference(merged: &PartitionBlock, have: Option<&PartitionBlock>, table:
         let known: Option<RowView<'_>> = have
             .filter(|h| at < h.len() && order.compare(h.clustering(at), clustering).is_eq())
             .map(|h| h.row(at));
-        if known.is_none_or(|k| k.bytes() != row.bytes()) {
-            builder.row(clustering, |out| out.extend_from_slice(row.bytes()));
+        part.clear();
+        if lacks(row, known, table, &mut part) {
+            builder.row(clustering, |out| out.extend_from_slice(&part));
             any = true;
         }
     }
@@ -488,4 +611,15 @@ pub fn difference(merged: &PartitionBlock, have: Option<&PartitionBlock>, table:
         }
     }
     any.then_some(out)
+}
+
+/// Appends what a replica's row lacks of the merged one; whether that is anything.
+fn lacks(merged: RowView<'_>, have: Option<RowView<'_>>, table: &Table, out: &mut Vec<u8>) -> bool {
+    match have {
+        Some(have) => missing_part(&table.layout, merged, have, out),
+        None => {
+            out.extend_from_slice(merged.bytes());
+            true
+        }
+    }
 }

@@ -551,6 +551,7 @@ impl<'r> Attempt<'r> {
                 now: request.now,
                 rows: read.stretch.rows,
                 bytes: read.stretch.bytes,
+                until: None,
                 digest_only: (1..quorum).contains(&number),
             };
             request.reads.iter().map(command).collect()
@@ -631,7 +632,7 @@ impl<'r> Attempt<'r> {
             let order = &self.request.table.clustering_order;
             let left = match answer.blocks.last() {
                 _ if differ => Some(read.extent.clone()),
-                Some(last) if !answer.is_all => read.extent.clone().behind(last, order),
+                Some(last) if !answer.is_all() => read.extent.clone().behind(last, order),
                 _ => None,
             };
             let rest = left.map(|extent| self.rest(round, extent, read.stretch)).transpose()?;

@@ -334,6 +334,7 @@ impl ReplicatedRead {
             now: self.now,
             rows: self.stretch.rows,
             bytes: self.stretch.bytes,
+            until: None,
             digest_only,
         }
     }
@@ -409,7 +410,7 @@ impl ReplicatedRead {
         let mut outstanding: Vec<Replica> = chosen.to_vec();
         let mut acks = Acks::new(self.requirement.clone(), ReplicaCounts::default());
         let mut data: Option<(Replica, Answer)> = None;
-        let mut digests: Vec<(Replica, u128)> = Vec::new();
+        let mut digests: Vec<(Replica, Answer)> = Vec::new();
         let mut failures: Vec<(Replica, TargetError)> = Vec::new();
         loop {
             if data.is_some() && acks.is_satisfied() {
@@ -441,7 +442,8 @@ impl ReplicatedRead {
                 Ok(answer) => {
                     acks.ack(self.view.locality.datacenter(replica.node));
                     if was_digest || data.is_some() {
-                        digests.push((replica, answer.digest));
+                        let blocks = Vec::new();
+                        digests.push((replica, Answer { blocks, ..answer }));
                     } else {
                         data = Some((replica, answer));
                     }
@@ -470,14 +472,12 @@ impl ReplicatedRead {
                 }
             }
         }
-        let (from, answer) = data.expect("the loop ends with data");
+        let (from, mut answer) = data.expect("the loop ends with data");
+        self.align(extent, &mut answer, &mut digests, deadline).await;
         self.latencies().record(runtime::now().saturating_duration_since(began));
-        let agree = digests.iter().all(|(_, digest)| *digest == answer.digest);
+        let agree = digests.iter().all(|(_, other)| other.digest == answer.digest);
         if agree || planted::is_planted(Bug::IgnoredDigest) {
-            self.left = match answer.blocks.last() {
-                Some(last) if !answer.is_all => extent.clone().behind(last, &self.table.clustering_order),
-                _ => None,
-            };
+            self.left = self.behind(&answer, extent.clone());
             self.ready.extend(answer.blocks);
             return Ok(());
         }
@@ -501,11 +501,45 @@ impl ReplicatedRead {
         Ok(())
     }
 
-    fn feed(&self, replica: Replica, answer: Answer, extent: Extent) -> Feed {
-        let left = match answer.blocks.last() {
-            Some(last) if !answer.is_all => extent.clone().behind(last, &self.table.clustering_order),
-            _ => None,
+    /// Replicas with different dead data pause at different places: those that went beyond the nearest are asked again, up to there, so
+    /// that all digests are over one stretch. Where that fails they differ, and what follows asks for data.
+    async fn align(&self, extent: &Extent, answer: &mut Answer, digests: &mut [(Replica, Answer)], deadline: Instant) {
+        let order = &self.table.clustering_order;
+        let all = std::iter::once(&*answer).chain(digests.iter().map(|(_, other)| other));
+        let ends = all.filter_map(|a| a.end.as_ref().map(|end| (end, a.is_paused)));
+        let nearest = ends.min_by(|(a, _), (b, _)| a.compare(b, order, self.reversed));
+        // Where nothing pauses they end by what lives, and differ in that.
+        let Some((nearest, true)) = nearest.map(|(end, is_paused)| (end.clone(), is_paused)) else {
+            return;
         };
+        let mut fan = Fan::new();
+        for (replica, _) in digests.iter().filter(|(_, other)| other.end.as_ref() != Some(&nearest)) {
+            let until = Some(nearest.clone());
+            let command = ReadCommand {
+                until,
+                ..self.command(extent.clone(), true)
+            };
+            self.send(&mut fan, *replica, command);
+        }
+        if answer.end.as_ref() != Some(&nearest) {
+            answer.cut(&nearest, &self.table, self.now, self.reversed);
+        }
+        while let Some((replica, came)) = fan.next(deadline).await {
+            let other = digests.iter_mut().find(|(other, _)| *other == replica);
+            if let (Some((_, other)), Ok(again)) = (other, self.answer(came)) {
+                *other = again;
+            }
+        }
+    }
+
+    /// What is left of an extent behind what a replica has answered.
+    fn behind(&self, answer: &Answer, extent: Extent) -> Option<Extent> {
+        let end = answer.end.as_ref()?;
+        extent.behind_place(end, &self.table.clustering_order)
+    }
+
+    fn feed(&self, replica: Replica, answer: Answer, extent: Extent) -> Feed {
+        let left = self.behind(&answer, extent);
         Feed {
             replica,
             ready: answer.blocks.into(),

@@ -4,18 +4,15 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use commitlog::LogError;
-use mutation::{Bound, ClusteringSlice, Mutation, PartitionBlock};
-use replica::{
-    BlockLimits, PartitionRead, PartitionReader, ReadError, ScanReader, Shard, TableStore, TokenRange, WriteError,
-    row_of,
-};
+use mutation::Mutation;
+use replica::{PartitionRead, ReadError, Shard, TableStore, WriteError};
 use schema::TableId;
 use types::Token;
 use types::token::token_of;
 
-use crate::digest::Digest;
 use crate::fence::Stamp;
 use crate::message::{Answer, Extent, Malformed, ReadCommand};
+use crate::stretch::Stretch;
 
 /// How long a request waits for a table that this node has not heard of yet: the coordinator may be ahead of it.
 const SCHEMA_WAIT_MAX: Duration = Duration::from_secs(2);
@@ -236,7 +233,7 @@ pub async fn read(shard: &Rc<Shard>, command: &ReadCommand, stamp: Stamp) -> Res
 }
 
 async fn read_from(shard: &Rc<Shard>, store: &Rc<TableStore>, command: &ReadCommand) -> Result<Answer, ReplicaError> {
-    let mut stretch = Stretch::new(command);
+    let mut stretch = Stretch::new(command, store.table());
     match &command.extent {
         Extent::Partition { key, slices, reversed } => {
             let token = token_of(key);
@@ -260,177 +257,5 @@ async fn read_from(shard: &Rc<Shard>, store: &Rc<TableStore>, command: &ReadComm
                 .await?
         }
     }
-    Ok(stretch.finish(store))
-}
-
-/// An answer in the making.
-struct Stretch<'c> {
-    command: &'c ReadCommand,
-    blocks: Vec<PartitionBlock>,
-    rows: usize,
-    bytes: usize,
-    is_full: bool,
-}
-
-impl<'c> Stretch<'c> {
-    fn new(command: &'c ReadCommand) -> Self {
-        Self {
-            command,
-            blocks: Vec::new(),
-            rows: 0,
-            bytes: 0,
-            is_full: false,
-        }
-    }
-
-    fn limits(&self) -> BlockLimits {
-        BlockLimits {
-            rows: self.command.rows.saturating_sub(self.rows).max(1),
-            bytes: self.command.bytes.saturating_sub(self.bytes).max(1),
-        }
-    }
-
-    fn push(&mut self, block: PartitionBlock) {
-        self.rows += block.len();
-        self.bytes += block.size();
-        self.is_full = self.rows >= self.command.rows || self.bytes >= self.command.bytes;
-        self.blocks.push(block);
-    }
-
-    /// Slices of one partition. A block that ends a slice but not the last says so by the slice's end.
-    async fn partition(
-        &mut self,
-        shard: &Rc<Shard>,
-        store: &Rc<TableStore>,
-        read: PartitionRead,
-    ) -> Result<(), ReplicaError> {
-        let tablet = store.tablet(read.token).ok_or(ReplicaError::NotHere(read.token))?;
-        let (table, version) = (store.table(), tablet.version());
-        if let [slice] = &read.slices[..]
-            && let Some(clustering) = row_of(&table, slice)
-        {
-            let row = version.read_row(&table, &shard.cache, read.token, &read.key, clustering);
-            if let Some(block) = row.await? {
-                self.push(block);
-            }
-            return Ok(());
-        }
-        // In reading order, the first to end last.
-        let mut ends: Vec<Bound> = if read.reversed {
-            read.slices.iter().map(|s| s.start.clone()).collect()
-        } else {
-            read.slices.iter().rev().map(|s| s.end.clone()).collect()
-        };
-        let cache = shard.cache.clone();
-        let mut reader = PartitionReader::new(table, version, cache, read);
-        while let Some(mut block) = reader.next_block().await? {
-            // Slices of which nothing is here end without a block.
-            ends.truncate(reader.slices_left() + 1);
-            if block.covered.is_none() && reader.slices_left() > 0 {
-                block.covered = ends.pop();
-            }
-            let is_last = block.covered.is_none();
-            self.push(block);
-            if is_last || self.is_full {
-                return Ok(());
-            }
-            give_way().await;
-        }
-        // A slice without any block comes last, or the partition is not here at all: nothing is behind what was read.
-        if let Some(last) = self.blocks.last_mut() {
-            last.covered = None;
-        }
-        Ok(())
-    }
-
-    async fn tokens(
-        &mut self,
-        shard: &Rc<Shard>,
-        store: &Rc<TableStore>,
-        (after, to): (Token, Token),
-        mut from: (Token, Vec<u8>),
-        inside: Option<Bound>,
-    ) -> Result<(), ReplicaError> {
-        // Who asks may not know yet with how many shards this node was started: what another shard has would be missing.
-        if !store.covers(after, to) {
-            return Err(ReplicaError::NotHere(to));
-        }
-        if let Some(bound) = inside {
-            let read = PartitionRead {
-                token: from.0,
-                key: from.1.clone(),
-                slices: vec![ClusteringSlice {
-                    start: bound,
-                    end: Bound::top(),
-                }],
-                reversed: false,
-                limits: self.limits(),
-            };
-            self.partition(shard, store, read).await?;
-            if self.is_full {
-                return Ok(());
-            }
-            from.1.push(0);
-        }
-        for tablet in &store.tablets {
-            let is_below = tablet.range.to < from.0 || tablet.range.to <= after && after.0 != i64::MIN;
-            if is_below || (tablet.range.after >= to && tablet.range.after.0 != i64::MIN) {
-                continue;
-            }
-            let range = TokenRange {
-                after: tablet.range.after.max(after),
-                to: tablet.range.to.min(to),
-            };
-            let first = if from.0 <= range.after && range.after.0 != i64::MIN {
-                (Token(range.after.0 + 1), Vec::new())
-            } else {
-                from.clone()
-            };
-            let cache = shard.cache.clone();
-            let mut reader = ScanReader::new(store.table(), tablet.version(), cache, range, first, self.limits());
-            while let Some(block) = reader.next_block().await? {
-                self.push(block);
-                if self.is_full {
-                    return Ok(());
-                }
-                give_way().await;
-            }
-        }
-        Ok(())
-    }
-
-    fn finish(self, store: &TableStore) -> Answer {
-        let table = store.table();
-        let mut digest = Digest::default();
-        for block in &self.blocks {
-            digest.add(&table, block, self.command.now);
-        }
-        let is_partition = matches!(self.command.extent, Extent::Partition { .. });
-        let last = self.blocks.last();
-        let is_whole = last.is_none_or(|b| b.covered.is_none());
-        let is_all = if is_partition { is_whole } else { !self.is_full };
-        let mut end = Vec::new();
-        if let (false, Some(last)) = (is_all, last) {
-            end.extend_from_slice(last.key());
-            if let Some(bound) = &last.covered {
-                end.push(bound.kind as u8);
-                end.extend_from_slice(&bound.prefix);
-            }
-        }
-        Answer {
-            digest: digest.finish(&end),
-            blocks: if self.command.digest_only {
-                Vec::new()
-            } else {
-                self.blocks
-            },
-            is_all,
-        }
-    }
-}
-
-async fn give_way() {
-    if runtime::should_yield() {
-        runtime::yield_now().await;
-    }
+    Ok(stretch.finish())
 }

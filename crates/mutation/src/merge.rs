@@ -247,32 +247,70 @@ pub fn settle_row(layout: &RowLayout, row: RowView<'_>, out: &mut Vec<u8>) {
     merge_rows(layout, row, row, out);
 }
 
-/// Whether two packed rows say the same: their bytes may differ, because which timestamp they share depends on the order of merges.
-pub fn is_same_row(layout: &RowLayout, a: RowView<'_>, b: RowView<'_>) -> bool {
-    if a.bytes() == b.bytes() {
-        return true;
-    }
-    let is_same_column = |a: Column<'_>, b: Column<'_>| match (a, b) {
-        (Column::Simple(a), Column::Simple(b)) => compare_cells(&a, &b).is_eq(),
-        (Column::Complex(a), Column::Complex(b)) => {
-            let mut others = b.elements();
-            let mut is_next = |(path, cell): (&[u8], Cell<'_>)| {
-                let other = others.next();
-                other.is_some_and(|(p, c)| p == path && compare_cells(&cell, &c).is_eq())
-            };
-            a.tombstone == b.tombstone && a.count == b.count && a.elements().all(&mut is_next)
+/// Appends the part of a merged row that another row, one of those that were merged, lacks: merging the two gives the merged row. False, and
+/// nothing appended, when it lacks nothing.
+pub fn missing_part(layout: &RowLayout, merged: RowView<'_>, have: RowView<'_>, out: &mut Vec<u8>) -> bool {
+    let (before, mut any) = (out.len(), false);
+    let marker = merged.marker.filter(|marker| have.marker != Some(*marker));
+    let tombstone = lacking(merged.tombstone, have.tombstone);
+    any |= marker.is_some() || !tombstone.is_none();
+    let ids = merged.presence().len() * 8;
+    let mut builder = RowBuilder::begin(out, layout, merged.shared(), marker, tombstone, true, ids);
+    let mut others = have.columns(layout).peekable();
+    for (id, column) in merged.columns(layout) {
+        while others.next_if(|(other, _)| *other < id).is_some() {}
+        let other = others.next_if(|(other, _)| *other == id).map(|(_, column)| column);
+        match (column, other) {
+            (Column::Simple(cell), Some(Column::Simple(other))) if compare_cells(&cell, &other).is_eq() => {}
+            (Column::Simple(cell), _) => {
+                builder.cell(id, &cell);
+                any = true;
+            }
+            (Column::Complex(complex), other) => {
+                let other = match other {
+                    Some(Column::Complex(other)) => other,
+                    _ => Complex::empty(),
+                };
+                let tombstone = lacking(complex.tombstone, other.tombstone);
+                let missing = missing_elements(layout, id, &complex, &other);
+                if !tombstone.is_none() || !missing.is_empty() {
+                    builder.complex(id, tombstone, missing.iter().copied());
+                    any = true;
+                }
+            }
         }
-        _ => false,
+    }
+    if !any {
+        out.truncate(before);
+    }
+    any
+}
+
+/// A deletion, unless the other is as strong.
+fn lacking(deletion: Tombstone, other: Tombstone) -> Tombstone {
+    if deletion.supersedes(other) {
+        deletion
+    } else {
+        Tombstone::NONE
+    }
+}
+
+fn missing_elements<'a>(
+    layout: &RowLayout,
+    id: usize,
+    merged: &Complex<'a>,
+    have: &Complex<'_>,
+) -> Vec<(&'a [u8], Cell<'a>)> {
+    let mut others = have.elements().peekable();
+    let is_missing = |(path, cell): &(&'a [u8], Cell<'a>)| {
+        while others
+            .next_if(|(p, _)| layout.compare_paths(id, p, path).is_lt())
+            .is_some()
+        {}
+        let other = others.next_if(|(p, _)| layout.compare_paths(id, p, path).is_eq());
+        other.is_none_or(|(_, other)| compare_cells(cell, &other).is_ne())
     };
-    let mut others = b.columns(layout);
-    a.marker == b.marker
-        && a.tombstone == b.tombstone
-        && a.columns(layout).all(|(id, column)| {
-            others
-                .next()
-                .is_some_and(|(i, other)| i == id && is_same_column(column, other))
-        })
-        && others.next().is_none()
+    merged.elements().filter(is_missing).collect()
 }
 
 /// Whether `new` replaces `old` whole: newer, no deletions involved, and nothing of `old` is missing from it.

@@ -31,6 +31,7 @@ use coordinator::{
     ReplicatedRead, Stretch,
 };
 use hints::Hints;
+use mutation::compact::LiveRow;
 use mutation::row::{Cell, Shared};
 use mutation::{ClusteringSlice, Liveness, MutationBuilder, PartitionBlock, RowBuilder, Tombstone};
 use replica::{NotedBatches, Shard, ShardOptions, TruncationMark};
@@ -261,6 +262,21 @@ pub fn rows(table: &Table, blocks: &[PartitionBlock]) -> BTreeMap<i32, Vec<u8>> 
                 if let mutation::Column::Simple(cell) = column {
                     found.insert(c, cell.value.to_vec());
                 }
+            }
+        }
+    }
+    found
+}
+
+/// The rows of blocks that a client would see, by `c`.
+pub fn live_rows(table: &Table, blocks: &[PartitionBlock]) -> Vec<i32> {
+    let mut found = Vec::new();
+    for block in blocks {
+        let ranges = mutation::RangeTombstoneList::from_sorted(block.range_tombstones.clone());
+        for (key, row) in block.rows() {
+            let deletion = block.tombstone.merge(ranges.covering(&table.clustering_order, key));
+            if LiveRow::new(row, &table.layout, deletion, wall_seconds()).is_live() {
+                found.push(i32::from_be_bytes(key[1..5].try_into().expect("an int has four bytes")));
             }
         }
     }

@@ -1,0 +1,329 @@
+//! An answer in the making: one stretch of what a shard has.
+//!
+//! A stretch ends behind the living row with which the rows or bytes that were asked for are reached. Only what lives counts: replicas that
+//! agree about it end at the same row, however much of what is deleted, shadowed or expired each of them still has. So their digests
+//! are over the same stretch.
+//!
+//! What is dead must have a limit too, as it takes time and memory. A stretch *pauses* behind so many dead rows or bytes
+//! ([`DEAD_ROWS_MAX`], [`DEAD_BYTES_MAX`]), and says so. Replicas with different dead data pause at different places; the coordinator
+//! then asks those that went further again, up to the nearest place ([`ReadCommand::until`]), and compares there.
+//!
+//! A static row that lives counts as a row where its partition ends and no row of it lives.
+
+use std::cmp::Ordering;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use mutation::{Bound, ClusteringSlice, PartitionBlock, RangeTombstoneList};
+use replica::{
+    BlockLimits, PartitionRead, PartitionReader, ScanReader, Shard, TableStore, TokenRange, row_of, split_block,
+};
+use schema::Table;
+use types::Token;
+
+use crate::digest::{self, Digest};
+use crate::message::{Answer, Extent, Place, ReadCommand};
+use crate::service::ReplicaError;
+
+/// Dead rows behind which a stretch pauses.
+pub(crate) const DEAD_ROWS_MAX: usize = 10_000;
+/// Dead bytes behind which a stretch pauses, about.
+pub(crate) const DEAD_BYTES_MAX: usize = 4 << 20;
+
+/// See the module.
+pub(crate) struct Stretch<'c> {
+    command: &'c ReadCommand,
+    table: Arc<Table>,
+    digest: Digest,
+    blocks: Vec<PartitionBlock>,
+    rows: usize,
+    bytes: usize,
+    dead_rows: usize,
+    dead_bytes: usize,
+    /// The partition of the last block, and whether anything of it counted as a row.
+    partition: Option<(Token, Vec<u8>, bool)>,
+    /// Where it ends, when not everything was read.
+    end: Option<Place>,
+    is_paused: bool,
+}
+
+impl<'c> Stretch<'c> {
+    pub(crate) fn new(command: &'c ReadCommand, table: Arc<Table>) -> Self {
+        Self {
+            command,
+            table,
+            digest: Digest::new(command.extent.is_reversed()),
+            blocks: Vec::new(),
+            rows: 0,
+            bytes: 0,
+            dead_rows: 0,
+            dead_bytes: 0,
+            partition: None,
+            end: None,
+            is_paused: false,
+        }
+    }
+
+    /// How much is read at once.
+    pub(crate) fn limits(&self) -> BlockLimits {
+        BlockLimits {
+            rows: self.command.rows.saturating_sub(self.rows).max(1),
+            bytes: self.command.bytes.saturating_sub(self.bytes).max(1),
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.end.is_some()
+    }
+
+    fn keep(&mut self, block: PartitionBlock) {
+        self.digest.add(&self.table, &block, self.command.now);
+        if !self.command.digest_only {
+            self.blocks.push(block);
+        }
+    }
+
+    /// Adds a block as far as the stretch goes, and finds out whether it ends there.
+    fn push(&mut self, block: PartitionBlock) {
+        let (order, is_reversed) = (self.table.clustering_order.clone(), self.command.extent.is_reversed());
+        let mut block = block;
+        let mut reached = None;
+        if let Some(until) = &self.command.until {
+            let is_reached;
+            (block, is_reached) = match until.clip(block, &order, is_reversed) {
+                (Some(block), is_reached) => (block, is_reached),
+                (None, _) => {
+                    self.end = Some(until.clone());
+                    return;
+                }
+            };
+            reached = is_reached.then(|| until.clone());
+        }
+        self.begin_partition(&block);
+        if let Some(bound) = self.count(&block, is_reversed) {
+            if block.covered.as_ref() != Some(&bound) {
+                split_block(&mut block, &bound, &order, is_reversed);
+            }
+            self.end = Some(Place::behind(&block));
+        } else {
+            self.end = reached;
+        }
+        if self.end.is_none() {
+            self.end_block(&block);
+        }
+        self.keep(block);
+    }
+
+    fn begin_partition(&mut self, block: &PartitionBlock) {
+        let is_new = self
+            .partition
+            .as_ref()
+            .is_none_or(|(token, key, _)| (*token, &key[..]) != (block.token, block.key()));
+        if !is_new {
+            return;
+        }
+        let row = block.static_row();
+        let living = row.and_then(|row| digest::living(&self.table, row, block.tombstone, self.command.now));
+        self.bytes += living.unwrap_or(0);
+        // Without a static row nothing is to be counted at the partition's end.
+        self.partition = Some((block.token, block.key().to_vec(), living.is_none()));
+    }
+
+    /// Counts the rows of a block; the bound behind the one with which the stretch is full.
+    fn count(&mut self, block: &PartitionBlock, is_reversed: bool) -> Option<Bound> {
+        let ranges = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
+        let before = self.bytes;
+        for n in 0..block.len() {
+            let at = if is_reversed { block.len() - 1 - n } else { n };
+            let clustering = block.clustering(at);
+            let covering = block
+                .tombstone
+                .merge(ranges.covering(&self.table.clustering_order, clustering));
+            let Some(bytes) = digest::living(&self.table, block.row(at), covering, self.command.now) else {
+                self.dead_rows += 1;
+                continue;
+            };
+            self.rows += 1;
+            self.bytes += clustering.len() + bytes;
+            if let Some((_, _, is_counted)) = &mut self.partition {
+                *is_counted = true;
+            }
+            if self.rows >= self.command.rows || self.bytes >= self.command.bytes {
+                return Some(if is_reversed {
+                    Bound::before(clustering)
+                } else {
+                    Bound::after(clustering)
+                });
+            }
+        }
+        self.dead_bytes += block.size().saturating_sub(self.bytes - before);
+        None
+    }
+
+    /// Looks whether the stretch ends behind a block that was counted.
+    fn end_block(&mut self, block: &PartitionBlock) {
+        let is_scan = matches!(self.command.extent, Extent::Tokens { .. });
+        if let (None, Some((_, _, is_counted @ false))) = (&block.covered, &mut self.partition) {
+            *is_counted = true;
+            self.rows += 1;
+            if is_scan && (self.rows >= self.command.rows || self.bytes >= self.command.bytes) {
+                self.end = Some(Place::behind(block));
+                return;
+            }
+        }
+        let is_paused = self.dead_rows >= DEAD_ROWS_MAX || self.dead_bytes >= DEAD_BYTES_MAX;
+        if is_paused && (is_scan || block.covered.is_some()) {
+            self.end = Some(Place::behind(block));
+            self.is_paused = true;
+        }
+    }
+
+    /// Slices of one partition. A block that ends a slice but not the last says so by the slice's end.
+    pub(crate) async fn partition(
+        &mut self,
+        shard: &Rc<Shard>,
+        store: &Rc<TableStore>,
+        read: PartitionRead,
+    ) -> Result<(), ReplicaError> {
+        let tablet = store.tablet(read.token).ok_or(ReplicaError::NotHere(read.token))?;
+        let (table, version) = (self.table.clone(), tablet.version());
+        if let [slice] = &read.slices[..]
+            && let Some(clustering) = row_of(&table, slice)
+        {
+            let row = version.read_row(&table, &shard.cache, read.token, &read.key, clustering);
+            if let Some(block) = row.await? {
+                self.keep(block);
+            }
+            return Ok(());
+        }
+        // In reading order, the first to end last.
+        let mut ends: Vec<Bound> = if read.reversed {
+            read.slices.iter().map(|s| s.start.clone()).collect()
+        } else {
+            read.slices.iter().rev().map(|s| s.end.clone()).collect()
+        };
+        let cache = shard.cache.clone();
+        let mut reader = PartitionReader::new(table, version, cache, read);
+        while let Some(mut block) = reader.next_block().await? {
+            // Slices of which nothing is here end without a block.
+            ends.truncate(reader.slices_left() + 1);
+            if block.covered.is_none() && reader.slices_left() > 0 {
+                block.covered = ends.pop();
+            }
+            let is_last = block.covered.is_none();
+            self.push(block);
+            if is_last || self.is_full() {
+                return Ok(());
+            }
+            give_way().await;
+        }
+        // A slice without any block comes last, or the partition is not here at all: nothing is behind what was read.
+        if let Some(last) = self.blocks.last_mut() {
+            last.covered = None;
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn tokens(
+        &mut self,
+        shard: &Rc<Shard>,
+        store: &Rc<TableStore>,
+        (after, to): (Token, Token),
+        mut from: (Token, Vec<u8>),
+        inside: Option<Bound>,
+    ) -> Result<(), ReplicaError> {
+        // Who asks may not know yet with how many shards this node was started: what another shard has would be missing.
+        if !store.covers(after, to) {
+            return Err(ReplicaError::NotHere(to));
+        }
+        if let Some(bound) = inside {
+            let read = PartitionRead {
+                token: from.0,
+                key: from.1.clone(),
+                slices: vec![ClusteringSlice {
+                    start: bound,
+                    end: Bound::top(),
+                }],
+                reversed: false,
+                limits: self.limits(),
+            };
+            self.partition(shard, store, read).await?;
+            if self.is_full() {
+                return Ok(());
+            }
+            from.1.push(0);
+        }
+        for tablet in &store.tablets {
+            let is_below = tablet.range.to < from.0 || tablet.range.to <= after && after.0 != i64::MIN;
+            if is_below || (tablet.range.after >= to && tablet.range.after.0 != i64::MIN) {
+                continue;
+            }
+            let range = TokenRange {
+                after: tablet.range.after.max(after),
+                to: tablet.range.to.min(to),
+            };
+            let first = if from.0 <= range.after && range.after.0 != i64::MIN {
+                (Token(range.after.0 + 1), Vec::new())
+            } else {
+                from.clone()
+            };
+            let cache = shard.cache.clone();
+            let mut reader = ScanReader::new(store.table(), tablet.version(), cache, range, first, self.limits());
+            while let Some(block) = reader.next_block().await? {
+                self.push(block);
+                if self.is_full() {
+                    return Ok(());
+                }
+                give_way().await;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn finish(self) -> Answer {
+        // What goes no further than the place that was asked for ends there all the same.
+        let end = self.end.or_else(|| self.command.until.clone());
+        Answer {
+            digest: self.digest.finish(&self.table.clustering_order, end.as_ref()),
+            blocks: self.blocks,
+            end,
+            is_paused: self.is_paused,
+        }
+    }
+}
+
+impl Place {
+    /// The part of a block that does not go beyond the place, and whether that reaches it; None when the block is behind it.
+    pub(crate) fn clip(
+        &self,
+        mut block: PartitionBlock,
+        order: &schema::ClusteringOrder,
+        is_reversed: bool,
+    ) -> (Option<PartitionBlock>, bool) {
+        match (block.token, block.key()).cmp(&(self.token, &self.key[..])) {
+            Ordering::Less => (Some(block), false),
+            Ordering::Greater => (None, true),
+            Ordering::Equal => {
+                let Some(bound) = &self.inside else {
+                    let is_reached = block.covered.is_none();
+                    return (Some(block), is_reached);
+                };
+                let in_order = |o: Ordering| if is_reversed { o.reverse() } else { o };
+                let is_reached = block
+                    .covered
+                    .as_ref()
+                    .is_none_or(|c| in_order(c.compare(order, bound)).is_ge());
+                if is_reached && block.covered.as_ref() != Some(bound) {
+                    split_block(&mut block, bound, order, is_reversed);
+                }
+                (Some(block), is_reached)
+            }
+        }
+    }
+}
+
+async fn give_way() {
+    if runtime::should_yield() {
+        runtime::yield_now().await;
+    }
+}
