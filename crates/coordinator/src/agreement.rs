@@ -268,6 +268,7 @@ fn compacted(table: &Table, block: &PartitionBlock) -> PartitionBlock {
         now: NOW,
         gc_before: NOW - GRACE.unsigned_abs(),
         max_purgeable_timestamp: i64::MAX,
+        held: &[],
     };
     compact_block(&table.layout, &table.clustering_order, block, &purge)
 }
