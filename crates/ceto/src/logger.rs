@@ -31,7 +31,7 @@ impl Log for Logger {
         }
         let line = line(
             record.level(),
-            runtime::wall_clock_us(),
+            runtime::system_clock_us(),
             self.start.elapsed().as_millis(),
             record.target(),
             &record.args().to_string(),

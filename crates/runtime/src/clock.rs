@@ -1,10 +1,14 @@
-//! Time. Three clocks, never mixed:
+//! Time. Four clocks, never mixed:
 //!
 //! - [`now`]: monotonic, for deadlines and durations; in the simulator the virtual clock. It is reckoned from the processor's counter, and
 //!   compared with the kernel's clock every [`RECKONED_MAX`]: requests ask for it dozens of times.
-//! - [`wall_clock_us`]: microseconds since 1970, for write timestamps and logs, reckoned likewise; in the simulator virtual, with the node's skew.
+//! - [`wall_clock_us`]: microseconds since 1970 as far as the system's clock is believed ([`crate::belief`]), for write timestamps and expiry,
+//!   reckoned likewise.
+//! - [`system_clock_us`]: what the system's clock says, for log lines and for the comparison with other nodes; in the simulator virtual, with the
+//!   node's skew.
 //! - [`ticks`]: a raw counter of the processor, for slices and run times inside the executor; never leaves this crate.
 
+use crate::belief::{ClockBelief, SharedBelief};
 use crate::sim::world;
 use std::cell::Cell;
 use std::ops::{Add, Sub};
@@ -131,20 +135,102 @@ impl Reckoning {
     }
 }
 
-/// Microseconds since 1970 by the wall clock of this node.
+/// Microseconds since 1970: by the system's clock as long as it is believed, else by the steady clock from the last time that was.
 #[must_use]
 pub fn wall_clock_us() -> i64 {
     if world::is_simulated() {
-        return world::simulated_wall_clock_us();
+        let (steady_us, offset_us, belief) = world::simulated_clocks();
+        return belief.map_or(steady_us + offset_us, |belief| belief.wall_us(steady_us, offset_us));
     }
     let now = Reckoning::now();
     KNOWN.get().wall_us + i64::try_from(now.0.saturating_sub(KNOWN.get().nanos) / 1000).unwrap_or(0)
 }
 
 fn os_wall_clock_us() -> i64 {
+    match BELIEF.get() {
+        Some(belief) => {
+            let steady_us = os_steady_us();
+            belief.wall_us(steady_us, os_system_clock_us() - steady_us)
+        }
+        None => os_system_clock_us(),
+    }
+}
+
+/// Microseconds since 1970 as the system's clock says, right or wrong.
+#[must_use]
+pub fn system_clock_us() -> i64 {
+    if world::is_simulated() {
+        let (steady_us, offset_us, _) = world::simulated_clocks();
+        return steady_us + offset_us;
+    }
+    os_system_clock_us()
+}
+
+fn os_system_clock_us() -> i64 {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let true_us = i64::try_from(since_epoch.as_micros()).unwrap_or(i64::MAX);
     true_us.saturating_add(WRONG_BY_US.load(Ordering::Relaxed))
+}
+
+/// Microseconds since the machine booted, those included in which it was suspended. Nobody sets this clock.
+#[must_use]
+pub fn steady_clock_us() -> i64 {
+    if world::is_simulated() {
+        return world::simulated_clocks().0;
+    }
+    os_steady_us()
+}
+
+fn os_steady_us() -> i64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes one timespec, to a place that lives through the call.
+    let code = unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &mut time) };
+    assert_eq!(code, 0, "every Linux since 2.6.39 has this clock");
+    time.tv_sec * 1_000_000 + time.tv_nsec / 1000
+}
+
+/// Two looks at the steady clock with one at the system's between them are of one moment when they are no farther apart.
+const ONE_MOMENT_US: i64 = 10_000;
+/// So often the clocks are read again for a pair of one moment.
+const PAIR_ATTEMPTS: u32 = 10;
+
+/// The system's wall clock less the steady clock, in microseconds: it changes only when the wall clock is set, or slewed.
+#[must_use]
+pub fn clock_offset_us() -> i64 {
+    if world::is_simulated() {
+        return world::simulated_clocks().1;
+    }
+    let mut offset_us = 0;
+    for _ in 0..PAIR_ATTEMPTS {
+        let before = os_steady_us();
+        offset_us = os_system_clock_us() - before;
+        // A thread that was stopped in between would take the pause for a step.
+        if os_steady_us() - before <= ONE_MOMENT_US {
+            break;
+        }
+    }
+    offset_us
+}
+
+static BELIEF: SharedBelief = SharedBelief::none();
+
+/// Says how far the system's wall clock is believed from now on, on all shards of this node.
+pub fn believe_clock(belief: ClockBelief) {
+    if world::is_simulated() {
+        world::simulated_believe(belief);
+    } else {
+        BELIEF.set(belief);
+    }
+}
+
+/// Whether the system's wall clock is trusted at this moment: what it says has no doubt and no jump in it. True where nobody has said otherwise.
+#[must_use]
+pub fn is_clock_trusted() -> bool {
+    if world::is_simulated() {
+        let (_, offset_us, belief) = world::simulated_clocks();
+        return belief.is_none_or(|belief| belief.trusts(offset_us));
+    }
+    BELIEF.get().is_none_or(|belief| belief.trusts(clock_offset_us()))
 }
 
 static WRONG_BY_US: AtomicI64 = AtomicI64::new(0);

@@ -25,6 +25,7 @@
 compile_error!("the runtime needs 64-bit Linux: a waker is a 64-bit number, and both backends are Linux interfaces");
 
 mod affinity;
+mod belief;
 mod blocking;
 mod clock;
 mod driver;
@@ -45,8 +46,12 @@ mod sync;
 mod task;
 mod timer;
 
+pub use belief::ClockBelief;
 pub use blocking::{jobs_max, offload, set_jobs_max, spawn_job};
-pub use clock::{Instant, now, set_wall_clock_wrong_by, wall_clock_us};
+pub use clock::{
+    Instant, believe_clock, clock_offset_us, is_clock_trusted, now, set_wall_clock_wrong_by, steady_clock_us,
+    system_clock_us, wall_clock_us,
+};
 pub use executor::{
     Metrics, ShardId, continue_in, group, local, metrics, set_local, shard, shard_count, should_yield, spawn, spawn_in,
     yield_now,

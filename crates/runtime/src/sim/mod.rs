@@ -95,6 +95,7 @@ impl Simulation {
             disk: RefCell::new(Disk::new()),
             faults: FileFaults::default(),
             skew_us: Cell::new(0),
+            belief: Cell::new(None),
             incarnation: Cell::new(0),
             alive: Cell::new(false),
             terminating: Cell::new(false),
@@ -145,6 +146,7 @@ impl Simulation {
         machine.incarnation.set(machine.incarnation.get() + 1);
         machine.alive.set(true);
         machine.terminating.set(false);
+        machine.belief.set(None);
         self.world.note("start", &[u64::from(node.0)]);
         let _inside = Inside::enter(&self.world, Some(node));
         let shards = machine.shards.get();

@@ -7,6 +7,7 @@
 use super::disk::Disk;
 use super::network::Network;
 use super::{CrashKind, NodeId};
+use crate::belief::ClockBelief;
 use crate::clock::Instant;
 use crate::executor::Executor;
 use crate::random::Generator;
@@ -40,6 +41,8 @@ pub(crate) struct SimulatedNode {
     pub(crate) disk: RefCell<Disk>,
     pub(crate) faults: FileFaults,
     pub(crate) skew_us: Cell<i64>,
+    /// What its process believes of its clock.
+    pub(crate) belief: Cell<Option<ClockBelief>>,
     /// Moves on with each start; what belongs to an earlier process is ignored by it.
     pub(crate) incarnation: Cell<u64>,
     /// False from the moment of a crash: a process that is being torn down can change nothing any more.
@@ -279,12 +282,21 @@ pub(crate) fn simulated_now() -> Instant {
     world.now()
 }
 
+/// The steady clock of the node that runs the caller, its system clock less that, and what it believes of it.
 #[cold]
-pub(crate) fn simulated_wall_clock_us() -> i64 {
+pub(crate) fn simulated_clocks() -> (i64, i64, Option<ClockBelief>) {
     let world = world();
     world.advance(Duration::from_nanos(LOOK_AT_CLOCK));
-    let skew = NODE.get().map_or(0, |id| world.node(id).skew_us.get());
-    WALL_CLOCK_START_US
-        + i64::try_from(world.now().as_nanos() / 1000).expect("a simulation ends before the year 294000")
-        + skew
+    let nanos = world.now().as_nanos();
+    let steady_us = i64::try_from(nanos / 1000).expect("a simulation ends before the year 294000");
+    let node = NODE.get().map(|id| world.node(id));
+    let skew_us = node.as_ref().map_or(0, |node| node.skew_us.get());
+    let belief = node.and_then(|node| node.belief.get());
+    (steady_us, WALL_CLOCK_START_US + skew_us, belief)
+}
+
+/// Sets what the node that runs the caller believes of its clock.
+pub(crate) fn simulated_believe(belief: ClockBelief) {
+    let (_, node) = world_and_node();
+    node.belief.set(Some(belief));
 }
