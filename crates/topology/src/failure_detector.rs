@@ -218,6 +218,13 @@ impl FailureDetector {
         self.peers.get(&peer).map(|p| now.saturating_sub(p.alive_at))
     }
 
+    /// When the ping was sent that an ack answers; None for one that answers no ping of ours.
+    #[must_use]
+    pub fn sent_at(&self, peer: HostId, seq: u64) -> Option<Duration> {
+        let outstanding = &self.peers.get(&peer)?.outstanding;
+        outstanding.iter().find(|o| o.seq == seq).map(|o| o.sent)
+    }
+
     /// What to do next; to be taken until there is nothing.
     pub fn next_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()

@@ -10,9 +10,10 @@
 //! - [`Locality`], [`Factors`], [`Requirement`], [`Acks`], [`ReadTargets`], [`WriteTargets`]: what a coordinator asks on each
 //!   request. They are precomputed per topology version; nothing of it allocates per request in usual clusters.
 //! - [`Snitch`]: how a node learns its datacenter and rack.
-//! - [`FailureDetector`]: who answers. [`admit`]: who may join.
+//! - [`FailureDetector`]: who answers. [`admit`]: who may join. [`ClockJudge`]: whether this node's clock is right.
 
 mod admission;
+mod clock;
 mod codec;
 mod command;
 mod consistency;
@@ -27,6 +28,7 @@ mod tablet_map;
 mod targets;
 
 pub use admission::{Admission, CLOCK_OFFSET_MAX, JoinFacts, JoinRequest, Refusal, admit};
+pub use clock::{ClockDoubt, ClockJudge, ClockLimits, ClockSample, ClockState, ClockVerdict};
 pub use codec::DecodeError;
 pub use command::{CommandError, TopologyCommand};
 pub use consistency::{Acks, Consistency, Factors, ReplicaCounts, Requirement, Unavailable};
