@@ -354,31 +354,61 @@ impl Locality {
 
 /// Which nodes answer, by node number: one bit each.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub struct Liveness(Vec<u64>);
+pub struct Liveness {
+    live: NodeSet,
+    /// Those that have said that they take no writes.
+    refusing: NodeSet,
+}
 
-impl Liveness {
-    /// Notes whether a node answers.
-    pub fn set(&mut self, node: NodeNumber, is_live: bool) {
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+struct NodeSet(Vec<u64>);
+
+impl NodeSet {
+    fn set(&mut self, node: NodeNumber, is_in: bool) {
         let (word, bit) = (node.index() / 64, node.index() % 64);
         if word >= self.0.len() {
-            if !is_live {
+            if !is_in {
                 return;
             }
             self.0.resize(word + 1, 0);
         }
-        if is_live {
+        if is_in {
             self.0[word] |= 1 << bit;
         } else {
             self.0[word] &= !(1 << bit);
         }
     }
 
+    #[inline]
+    fn has(&self, node: NodeNumber) -> bool {
+        self.0
+            .get(node.index() / 64)
+            .is_some_and(|word| word >> (node.index() % 64) & 1 == 1)
+    }
+}
+
+impl Liveness {
+    /// Notes whether a node answers.
+    pub fn set(&mut self, node: NodeNumber, is_live: bool) {
+        self.live.set(node, is_live);
+    }
+
+    /// Notes whether a node takes writes when it answers. One that has said nothing does.
+    pub fn set_takes_writes(&mut self, node: NodeNumber, takes: bool) {
+        self.refusing.set(node, !takes);
+    }
+
     /// Whether a node answers; one never heard of does not.
     #[inline]
     #[must_use]
     pub fn is_live(&self, node: NodeNumber) -> bool {
-        self.0
-            .get(node.index() / 64)
-            .is_some_and(|word| word >> (node.index() % 64) & 1 == 1)
+        self.live.has(node)
+    }
+
+    /// Whether a node answers and takes writes.
+    #[inline]
+    #[must_use]
+    pub fn takes_writes(&self, node: NodeNumber) -> bool {
+        self.live.has(node) && !self.refusing.has(node)
     }
 }
