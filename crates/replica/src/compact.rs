@@ -19,7 +19,12 @@ use crate::read::note_damage;
 use crate::shard::Shard;
 use crate::tablet::{TableStore, Tablet, TokenRange};
 
-fn now_seconds() -> u32 {
+/// The second by which data expires for good and tombstones are old enough to be forgotten. While the wall clock is not trusted it is 0, so nothing
+/// does: what a compaction drops by a wrong clock does not come back with the right one.
+fn purge_now_seconds() -> u32 {
+    if !runtime::is_clock_trusted() {
+        return 0;
+    }
     u32::try_from(runtime::wall_clock_us() / 1_000_000).unwrap_or(0)
 }
 
@@ -58,7 +63,7 @@ impl Shard {
 
     fn infos(&self, store: &TableStore, tablet: &Tablet) -> Vec<SstableInfo> {
         let before = self
-            .purge_limit(&store.table.borrow(), tablet.range, now_seconds())
+            .purge_limit(&store.table.borrow(), tablet.range, purge_now_seconds())
             .certain();
         let version = tablet.version();
         version
@@ -115,7 +120,7 @@ impl Shard {
         };
         let (inputs, others) = (pick(true), pick(false));
         let table = store.table();
-        let now = now_seconds();
+        let now = purge_now_seconds();
         // What is missing may come back when an operator mends it: then it needs the tombstones that hide some of it.
         let memtables_min_timestamp = if self.old_log.get() || !version.missing.is_empty() {
             i64::MIN
