@@ -148,6 +148,8 @@ pub struct Commitlog {
     losses: Cell<u64>,
     /// The last write failed, and the operator was told.
     is_refusing: Cell<bool>,
+    /// Why it failed.
+    refusal: RefCell<Option<LogError>>,
 }
 
 impl Commitlog {
@@ -170,6 +172,7 @@ impl Commitlog {
             is_broken: Cell::new(false),
             losses: Cell::new(0),
             is_refusing: Cell::new(false),
+            refusal: RefCell::default(),
         })
     }
 
@@ -274,6 +277,7 @@ impl Commitlog {
     /// Tells the operator once, however many writes fail: their clients are told one by one.
     #[cold]
     fn refuse(&self, error: &LogError) {
+        *self.refusal.borrow_mut() = Some(error.clone());
         if !self.is_refusing.replace(true) {
             log::error!("{error}; writes are refused until there is room for them");
         }
@@ -301,6 +305,10 @@ impl Commitlog {
             offset: SEGMENT_HEADER_BYTES as u32,
         };
         self.appended.set(start);
+        // Behind any failure the next record begins a segment, so room for one is the end of it.
+        if self.is_refusing.replace(false) {
+            log::info!("the commitlog takes writes again");
+        }
         Ok(())
     }
 
@@ -344,11 +352,26 @@ impl Commitlog {
             return Err(e);
         }
         self.written.set(written);
-        if self.is_refusing.get() {
-            self.is_refusing.set(false);
-            log::info!("the commitlog takes writes again");
-        }
         Ok(written)
+    }
+
+    /// Why the log takes no writes; None while it takes them, as far as the last attempt showed.
+    #[must_use]
+    pub fn trouble(&self) -> Option<LogError> {
+        if self.is_broken.get() {
+            return Some(self.broken_error());
+        }
+        let refusal = self.refusal.borrow();
+        refusal.clone().filter(|_| self.is_refusing.get())
+    }
+
+    /// Looks whether a log that refuses writes can take them again, by making a segment: without, a node that is sent no writes for it would not
+    /// find out. After a failed sync it cannot.
+    pub fn try_again(&self) {
+        if self.is_refusing.get() && !self.is_broken.get() {
+            // What fails was told when it failed first.
+            let _ = self.write().and_then(|_| self.next_segment());
+        }
     }
 
     /// How often appended records were lost because their chunk could not be written. A writer looks before its first
