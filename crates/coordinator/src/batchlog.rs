@@ -225,7 +225,7 @@ impl Coordinator {
             })
             .collect();
         let is_alone = others.is_empty();
-        let mut left: Vec<(NodeNumber, &Node)> = others.into_iter().filter(|(n, _)| self.is_live(*n)).collect();
+        let mut left: Vec<(NodeNumber, &Node)> = others.into_iter().filter(|(n, _)| self.takes_writes(*n)).collect();
         if !left.is_empty() {
             // Different batches on different nodes.
             let count = left.len() as u128;

@@ -108,7 +108,7 @@ impl Coordinator {
         joined(results, level)
     }
 
-    /// The live replicas of a partition, those near first, this shard before all.
+    /// The replicas of a partition that live and take writes, those near first, this shard before all.
     fn leaders(&self, view: &ClusterView, token: Token, bytes: &[u8]) -> Result<Vec<Replica>, CoordinatorError> {
         let route = Mutation::new(bytes).and_then(|m| view.route(m.table));
         let route = route.ok_or_else(|| {
@@ -116,7 +116,7 @@ impl Coordinator {
         })?;
         let tablet = route.map.tablet_of(token);
         let read = tablet.read_replicas().iter().copied();
-        let mut leaders: Vec<Replica> = read.filter(|r| self.is_live(r.node)).collect();
+        let mut leaders: Vec<Replica> = read.filter(|r| self.takes_writes(r.node)).collect();
         let here = view.locality.local_datacenter();
         let turn = token.0.cast_unsigned() as usize % leaders.len().max(1);
         leaders.rotate_left(turn);

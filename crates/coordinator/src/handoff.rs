@@ -56,7 +56,7 @@ impl Coordinator {
     pub fn keep_hints(self: &Rc<Self>, hints: Rc<Hints>) {
         let view = self.view();
         for (number, node) in view.topology.numbered_nodes() {
-            if self.is_live(number) {
+            if self.takes_writes(number) {
                 hints.set_live(node.host_id, true);
             }
         }
@@ -137,7 +137,7 @@ impl Coordinator {
             return false;
         };
         let number = view.topology.number(target);
-        node.state == NodeState::Left || number.is_some_and(|number| self.is_live(number))
+        node.state == NodeState::Left || number.is_some_and(|number| self.takes_writes(number))
     }
 
     async fn hand_over(self: Rc<Self>, hints: &Rc<Hints>, target: HostId) {
@@ -190,8 +190,8 @@ impl Coordinator {
         }
         for (replica, share) in shares {
             let name = || Self::names(&view, std::iter::once(replica));
-            if !self.is_live(replica.node) {
-                return Err(NotTaken::Later(format!("{} is down", name())));
+            if !self.takes_writes(replica.node) {
+                return Err(NotTaken::Later(format!("{} is down, or takes no writes", name())));
             }
             let written = self.hand_over_to(&view, replica, share).await;
             written.map_err(|e| match e {

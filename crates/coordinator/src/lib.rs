@@ -318,12 +318,23 @@ impl Coordinator {
 
     /// Takes over who is alive.
     pub fn set_live(&self, node: NodeNumber, is_live: bool) {
-        let view = self.view();
-        self.liveness.borrow_mut().set(node, is_live || node == view.me);
+        let is_live = is_live || node == self.view().me;
+        self.liveness.borrow_mut().set(node, is_live);
+        self.writes_changed(node);
+    }
+
+    /// Takes over whether a node's log takes writes. For writes, one whose does not counts as down; it is read from where the others do not suffice.
+    pub fn set_takes_writes(&self, node: NodeNumber, takes: bool) {
+        self.liveness.borrow_mut().set_takes_writes(node, takes);
+        self.writes_changed(node);
+    }
+
+    fn writes_changed(&self, node: NodeNumber) {
+        let (view, takes) = (self.view(), self.takes_writes(node));
         if let (Some(hints), Some(node)) = (self.hints(), view.topology.numbered(node)) {
-            hints.set_live(node.host_id, is_live);
+            hints.set_live(node.host_id, takes);
         }
-        if is_live {
+        if takes {
             self.handoff_due.notify_all();
         }
     }
@@ -351,6 +362,15 @@ impl Coordinator {
     #[must_use]
     pub fn is_live(&self, node: NodeNumber) -> bool {
         self.liveness.borrow().is_live(node)
+    }
+
+    /// Whether a node is believed to be alive and to take writes.
+    #[must_use]
+    pub fn takes_writes(&self, node: NodeNumber) -> bool {
+        if planted::is_planted(Bug::UnheededLog) {
+            return self.is_live(node);
+        }
+        self.liveness.borrow().takes_writes(node)
     }
 
     /// Sets how long requests wait.

@@ -234,7 +234,7 @@ impl Coordinator {
         let requirement =
             Requirement::of(level, &route.factors, view.locality.local_datacenter()).with_pending(&pending);
         let replicas: SmallVec<[Replica; 6]> = targets.all().collect();
-        let live = ReplicaCounts::of(&replicas, &view.locality, |r| self.is_live(r.node));
+        let live = ReplicaCounts::of(&replicas, &view.locality, |r| self.takes_writes(r.node));
         requirement
             .is_sufficient(&live)
             .inspect_err(|_| self.count(|m| m.unavailable += 1))?;
@@ -266,14 +266,14 @@ fn numbered<'m>(mutations: &'m [Addressed], numbers: &[u32]) -> impl Iterator<It
 }
 
 impl Write {
-    /// Sends it to all that live; the others would only be waited for.
+    /// Sends it to all that live and take writes; the others would only be waited for.
     fn send(&mut self, all_or_nothing: bool) {
         let coordinator = Rc::clone(&self.coordinator);
         let view = Arc::clone(&self.view);
         let timeout = coordinator.timeouts.get().write;
         for at in 0..self.shares.len() {
             let replica = self.shares[at].0;
-            if !coordinator.is_live(replica.node) {
+            if !coordinator.takes_writes(replica.node) {
                 self.missed(replica);
                 continue;
             }

@@ -49,11 +49,15 @@ pub enum Bug {
     DamagedFileIgnored,
     /// Digests do not say what is deleted.
     DigestWithoutTombstones,
+    /// A node follows its wall clock wherever it jumps.
+    UntrustedClock,
+    /// Nodes whose log refuses writes are sent writes as if they took them.
+    UnheededLog,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 23] = [
         Self::SkippedQuorum,
         Self::IgnoredDigest,
         Self::UnsyncedPromise,
@@ -75,6 +79,8 @@ impl Bug {
         Self::ForgottenMiss,
         Self::DamagedFileIgnored,
         Self::DigestWithoutTombstones,
+        Self::UntrustedClock,
+        Self::UnheededLog,
     ];
 }
 

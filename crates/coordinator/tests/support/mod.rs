@@ -688,6 +688,25 @@ impl Cluster {
         }
     }
 
+    /// Has a node look whether its log takes writes, and tells all nodes so: what detector messages do. Whether it does.
+    pub fn announce_log(&mut self, node: usize) -> bool {
+        let log = self.local(node).shard.log.clone();
+        let takes = self.simulation.on_node(self.machines[node].id, || {
+            log.try_again();
+            log.trouble().is_none()
+        });
+        let number = self.topology.number(self.machines[node].host).expect("it is a member");
+        for machine in &self.machines {
+            for seen in &machine.shards {
+                let local = seen.local.borrow().clone();
+                if let Some(local) = local {
+                    local.coordinator.set_takes_writes(number, takes);
+                }
+            }
+        }
+        takes
+    }
+
     /// Cuts some nodes off from the rest.
     pub fn split(&mut self, nodes: &[usize]) {
         let (one, other) = self.sides(nodes);

@@ -1,0 +1,189 @@
+//! Nodes whose log takes no writes: nobody sends them any, and they are read from.
+
+mod support;
+
+use std::collections::BTreeMap;
+
+use coordinator::{CoordinatorError, WriteKind};
+use stdx::planted::{Bug, Planted};
+use support::{Cluster, SECOND, Shape, addition, insert, partition, sum};
+use topology::Consistency;
+use types::token::token_of;
+
+const KEY: &[u8] = b"key";
+
+/// Three nodes with hints, of which the last has had its disk filled.
+fn with_full_disk(seed: u64) -> Cluster {
+    let shape = Shape {
+        hints: true,
+        ..Shape::default()
+    };
+    let mut cluster = Cluster::new(seed, shape);
+    write(&mut cluster, 0, 0, Consistency::All).expect("all nodes take it");
+    let full = cluster.id(2);
+    cluster.simulation.set_disk_capacity(full, Some(0));
+    // All that is left of the segment.
+    cluster.on(2, |local| async move {
+        let table = support::table();
+        let store = local.shard.store(table.id).expect("the table is open");
+        for bytes in [400 << 10, 40 << 10, 4 << 10, 400, 40, 1] {
+            let filler = insert(&table, b"filler", 0, &vec![7; bytes], 10);
+            let filler = mutation::Mutation::new(&filler).expect("a whole mutation");
+            let takes = || local.shard.write(&store, token_of(b"filler"), &filler).is_ok();
+            while takes() && local.shard.commit().is_ok() {}
+        }
+    });
+    cluster
+}
+
+fn write(cluster: &mut Cluster, node: usize, c: i32, level: Consistency) -> Result<(), CoordinatorError> {
+    cluster.on(node, move |local| async move {
+        local.insert(KEY, c, b"v", 100, level).await
+    })
+}
+
+fn read(cluster: &mut Cluster, node: usize, level: Consistency) -> BTreeMap<i32, Vec<u8>> {
+    let read = cluster.on(node, move |local| async move { local.select(KEY, level).await });
+    read.expect("it is read from")
+}
+
+fn add(cluster: &mut Cluster, node: usize, key: &'static [u8]) -> Result<(), CoordinatorError> {
+    cluster.on(node, move |local| async move {
+        let additions = vec![(token_of(key), addition(key, 1))];
+        local.coordinator.add(additions, Consistency::Quorum).await
+    })
+}
+
+fn counted(cluster: &mut Cluster, key: &'static [u8]) -> i64 {
+    let blocks = cluster.on(0, move |local| async move {
+        let mut read = local
+            .read(&support::counters(), partition(key), Consistency::Quorum, 100)
+            .expect("all live");
+        let mut blocks = Vec::new();
+        while let Some(block) = read.next_block().await.expect("all answer") {
+            blocks.push(block);
+        }
+        blocks
+    });
+    sum(&blocks)
+}
+
+/// As many errors as additions, some of them by the node itself, end with while a node's log refuses writes.
+fn failed_additions(cluster: &mut Cluster) -> usize {
+    let keys: [&[u8]; 4] = [b"a", b"b", b"c", b"d"];
+    let mut failed = 0;
+    for key in keys {
+        for node in 0..3 {
+            failed += usize::from(add(cluster, node, key).is_err());
+        }
+    }
+    failed
+}
+
+#[test]
+fn a_node_whose_log_refuses_writes_leads_no_additions() {
+    let mut cluster = with_full_disk(1);
+    assert!(!cluster.announce_log(2), "its disk is full");
+    assert_eq!(failed_additions(&mut cluster), 0);
+    for key in [b"a", b"b", b"c", b"d"] {
+        assert_eq!(counted(&mut cluster, key), 3);
+    }
+    let _planted = Planted::new(Some(Bug::UnheededLog));
+    assert!(failed_additions(&mut cluster) > 0, "the promise is checked");
+}
+
+#[test]
+fn it_counts_as_down_for_writes_and_is_read_from_last() {
+    let mut cluster = with_full_disk(2);
+    cluster.announce_log(2);
+    write(&mut cluster, 0, 10, Consistency::Quorum).expect("two take it");
+    write(&mut cluster, 2, 11, Consistency::Quorum).expect("the node has others write it");
+    let refused = write(&mut cluster, 0, 12, Consistency::All);
+    assert!(matches!(refused, Err(CoordinatorError::Unavailable(_))), "{refused:?}");
+    for node in 0..3 {
+        // A read that found it behind could not repair it.
+        assert_eq!(read(&mut cluster, node, Consistency::Quorum).len(), 3, "node {node}");
+    }
+    cluster.kill(1);
+    cluster.set_live(1, false);
+    let refused = write(&mut cluster, 0, 13, Consistency::Quorum);
+    assert!(matches!(refused, Err(CoordinatorError::Unavailable(_))), "{refused:?}");
+    write(&mut cluster, 0, 14, Consistency::One).expect("one takes it");
+    let of_two = cluster.on(
+        0,
+        |local| async move { local.select(b"filler", Consistency::Quorum).await },
+    );
+    of_two.expect("what it has it is asked for");
+}
+
+#[test]
+fn it_holds_no_batches() {
+    let mut cluster = with_full_disk(3);
+    cluster.announce_log(2);
+    cluster.kill(1);
+    cluster.set_live(1, false);
+    let batch = |key: &[u8]| (token_of(key), insert(&support::table(), key, 1, b"v", 100));
+    let mutations = vec![batch(b"x"), batch(b"y")];
+    let begun = cluster.simulation.now();
+    let refused = cluster.on(0, move |local| async move {
+        local.coordinator.write_logged(mutations, Consistency::One).await
+    });
+    assert!(matches!(refused, Err(CoordinatorError::Unavailable(_))), "{refused:?}");
+    assert!(cluster.simulation.now() - begun < SECOND, "it is not asked");
+}
+
+#[test]
+fn what_it_missed_is_hinted_and_it_gets_it_when_its_disk_has_room() {
+    let mut cluster = with_full_disk(4);
+    cluster.announce_log(2);
+    for c in 10..20 {
+        write(&mut cluster, 0, c, Consistency::Quorum).expect("two take it");
+    }
+    cluster.simulation.run_for(20 * SECOND);
+    assert_eq!(
+        cluster.local(0).coordinator.hints().expect("kept").metrics().written,
+        10
+    );
+    assert_eq!(
+        cluster.local(0).coordinator.hints().expect("kept").metrics().replayed,
+        0
+    );
+    let full = cluster.id(2);
+    cluster.simulation.set_disk_capacity(full, None);
+    assert!(
+        cluster.announce_log(2),
+        "nobody writes to it, and it finds out all the same"
+    );
+    cluster.simulation.run_for(20 * SECOND);
+    assert_eq!(
+        cluster.local(0).coordinator.hints().expect("kept").metrics().replayed,
+        10
+    );
+    assert_eq!(read(&mut cluster, 2, Consistency::One).len(), 11, "its own data");
+    write(&mut cluster, 0, 20, Consistency::All).expect("all take it");
+}
+
+#[test]
+fn after_a_failed_sync_it_takes_writes_again_with_its_next_run() {
+    let mut cluster = Cluster::new(5, Shape::default());
+    write(&mut cluster, 0, 0, Consistency::All).expect("all take it");
+    let broken = cluster.id(2);
+    cluster
+        .simulation
+        .fail_file_op_after(broken, 0, std::io::ErrorKind::Other);
+    cluster.simulation.run_for(2 * SECOND);
+    assert!(!cluster.announce_log(2), "its sync failed");
+    cluster.simulation.run_for(2 * SECOND);
+    assert!(!cluster.announce_log(2), "which no attempt mends");
+    assert_eq!(failed_additions(&mut cluster), 0);
+    cluster.kill(2);
+    cluster.restart(2);
+    assert!(cluster.announce_log(2));
+    cluster.simulation.run_for(5 * SECOND);
+    let kind = WriteKind::Simple;
+    let all = cluster.on(0, move |local| async move {
+        let mutations = vec![(token_of(KEY), insert(&support::table(), KEY, 1, b"v", 100))];
+        local.coordinator.write(mutations, Consistency::All, kind, false).await
+    });
+    all.expect("all take it");
+}
