@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-use topology::{CLOCK_OFFSET_MAX, FailureDetectorConfig, HostId, Location};
+use topology::{ClockLimits, FailureDetectorConfig, HostId, Location};
 use types::Token;
 use uuid::Uuid;
 
@@ -130,8 +130,8 @@ pub struct Config {
     pub replace_voter_after: Duration,
     /// How long a node that joins may be down before its tokens are taken back.
     pub give_up_joining_after: Duration,
-    /// How far clocks may differ.
-    pub clock_offset_max: Duration,
+    /// How far clocks may differ; a node that is farther off than the first limit may not join.
+    pub clock_limits: ClockLimits,
     /// How liveness is judged.
     pub failure_detector: FailureDetectorConfig,
 }
@@ -170,7 +170,7 @@ impl Config {
             agreement_timeout: Duration::from_secs(2),
             replace_voter_after: Duration::from_secs(60),
             give_up_joining_after: Duration::from_secs(30),
-            clock_offset_max: CLOCK_OFFSET_MAX,
+            clock_limits: ClockLimits::default(),
             failure_detector: FailureDetectorConfig::default(),
         }
     }
@@ -195,6 +195,12 @@ pub trait Listener {
 
     /// A node serves clients, or does not any more: clients may be told.
     fn serves_clients(&self, host: HostId, serves: bool);
+
+    /// A member's commitlog takes writes, or does not any more; of this node it is told too.
+    fn takes_writes(&self, host: HostId, takes: bool);
+
+    /// This node leaves service, or returns to it. Resolves when no client is served, or clients are.
+    fn set_in_service(&self, is_in_service: bool) -> Local<'_, ()>;
 
     /// Whether any table of users holds data on this node, in memory or on disk. Asked before a node that joins takes ranges of the token ring.
     fn has_user_data(&self) -> Local<'_, bool>;

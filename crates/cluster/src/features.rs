@@ -15,8 +15,13 @@ pub const ORDERLY_STOP: &str = "orderly_stop";
 /// The greeting is a call that earlier releases do not know.
 pub const ORDERLY_START: &str = "orderly_start";
 
+/// Messages of the failure detector say how their sender is: its wall clock, and whether its log takes writes.
+///
+/// They have a format that earlier releases do not read.
+pub const NODE_HEALTH: &str = "node_health";
+
 /// All features of this release.
-pub const FEATURES: &[&str] = &[ORDERLY_START, ORDERLY_STOP];
+pub const FEATURES: &[&str] = &[NODE_HEALTH, ORDERLY_START, ORDERLY_STOP];
 
 impl Cluster {
     /// Whether all members have a feature, now and from now on.

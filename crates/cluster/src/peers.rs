@@ -4,8 +4,9 @@
 //! find each other by this before the group, which needs them to talk, can register their addresses.
 
 use crate::config::{Config, Listener, Reach};
+use crate::features::NODE_HEALTH;
 use crate::machine::Machine;
-use crate::wire::{self, State};
+use crate::wire::{self, Health, State};
 use consensus::Transport;
 use rpc::{Peer, Rpc};
 use runtime::{Instant, Notify};
@@ -14,7 +15,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
-use topology::{FailureDetector, HostId, Location, Message, NodeNumber, NodeState, Output, Status};
+use topology::{
+    ClockJudge, ClockSample, FailureDetector, HostId, Location, Message, NodeNumber, NodeState, Output, Status,
+};
 use uuid::Uuid;
 
 /// A message that cannot leave in this time is not worth sending.
@@ -39,6 +42,8 @@ struct Known {
     heard: Option<SocketAddr>,
     /// It serves clients when it answers, as far as it has not said otherwise.
     is_open: bool,
+    /// Its log takes writes, as far as it has not said otherwise.
+    takes_writes: bool,
     /// What the listener was told of that.
     told_serves: bool,
 }
@@ -54,6 +59,10 @@ pub(crate) struct Peers {
     listener: Rc<dyn Listener>,
     detector: RefCell<FailureDetector>,
     known: RefCell<BTreeMap<HostId, Known>>,
+    /// What this node makes of its wall clock.
+    pub(crate) clock: RefCell<ClockJudge>,
+    /// Its commitlog takes writes.
+    pub(crate) takes_writes: Cell<bool>,
     /// This node has said goodbye, and must not seem alive.
     pub(crate) is_leaving: Cell<bool>,
     /// Told when a node has said what it has applied, or its liveness is another.
@@ -90,6 +99,8 @@ impl Peers {
             listener,
             detector: RefCell::new(detector),
             known: RefCell::default(),
+            clock: RefCell::new(ClockJudge::new(config.clock_limits, runtime::clock_offset_us())),
+            takes_writes: Cell::new(true),
             is_leaving: Cell::new(false),
             heard: Notify::new(),
             tend: Notify::new(),
@@ -113,6 +124,7 @@ impl Peers {
                 schema_version: None,
                 heard: None,
                 is_open: true,
+                takes_writes: true,
                 told_serves: false,
             });
         }
@@ -123,6 +135,7 @@ impl Peers {
         }
         drop(known);
         self.detector.borrow_mut().set_peers(&members, monotonic());
+        self.clock.borrow_mut().set_peers(&members);
         members.iter().for_each(|host| self.judge(*host));
     }
 
@@ -181,6 +194,14 @@ impl Peers {
     pub(crate) fn serves_clients(&self, host: HostId) -> bool {
         let known = self.known.borrow();
         known.get(&host).is_some_and(|known| known.is_live && known.is_open)
+    }
+
+    /// Whether a node's log takes writes, as far as it has not said otherwise.
+    pub(crate) fn takes_writes(&self, host: HostId) -> bool {
+        if host == self.local {
+            return self.takes_writes.get();
+        }
+        self.known.borrow().get(&host).is_none_or(|known| known.takes_writes)
     }
 
     /// Whether a member has said something since this node knows it: then it hears, too.
@@ -248,6 +269,9 @@ impl Peers {
             }
         }
         self.heard.notify_all();
+        if let Some(health) = state.health {
+            self.on_health(from, health, state.message);
+        }
         if let Some(message) = state.message {
             let asks = matches!(message, Message::Ping { .. } | Message::PingRequest { .. });
             if asks && self.is_leaving.get() {
@@ -259,6 +283,34 @@ impl Peers {
             }
             self.detector.borrow_mut().on_message(from, message, monotonic());
             self.take_outputs();
+        }
+    }
+
+    /// Takes how a node is. Its clock is of use where it comes with the answer to a ping: the round trip bounds the error.
+    fn on_health(&self, from: HostId, health: Health, message: Option<Message>) {
+        if let Some(Message::Ack { seq }) = message
+            && let Some(sent) = self.detector.borrow().sent_at(from, seq)
+        {
+            let round_trip = monotonic().saturating_sub(sent);
+            let answered_us = runtime::steady_clock_us();
+            let asked_us = answered_us - i64::try_from(round_trip.as_micros()).unwrap_or(i64::MAX / 2);
+            let sample = ClockSample::of_answer(asked_us, answered_us, health.clock_us, health.is_clock_trusted);
+            if let Some(sample) = sample {
+                self.clock.borrow_mut().note(from, sample);
+            }
+        }
+        let took = match self.known.borrow_mut().get_mut(&from) {
+            Some(known) => std::mem::replace(&mut known.takes_writes, health.takes_writes),
+            None => return,
+        };
+        if took != health.takes_writes {
+            let says = if health.takes_writes {
+                "takes writes again"
+            } else {
+                "takes no writes"
+            };
+            log::info!("node {from} {says}");
+            self.listener.takes_writes(from, health.takes_writes);
         }
     }
 
@@ -306,6 +358,8 @@ impl Peers {
     fn say_left(&self, host: HostId, address: SocketAddr) {
         let state = State {
             has_left: true,
+            // Whoever has left may be of an earlier release.
+            health: None,
             ..self.state(None)
         };
         let peer = self.reach.peer(host.0, address, &self.location, None);
@@ -320,6 +374,19 @@ impl Peers {
             schema_version: metadata.schema.version,
             internode: self.internode,
             has_left: false,
+            health: metadata
+                .topology
+                .enabled_features()
+                .contains(NODE_HEALTH)
+                .then(|| self.health()),
+        }
+    }
+
+    fn health(&self) -> Health {
+        Health {
+            clock_us: runtime::system_clock_us(),
+            is_clock_trusted: runtime::is_clock_trusted(),
+            takes_writes: self.takes_writes.get(),
         }
     }
 

@@ -145,6 +145,7 @@ impl Cluster {
     /// Tells the others that this node is about to stop, if they know what that means: when this returns, they begin no requests to it any more, as
     /// far as they answered in a second. Requests that clients make to this node are served as before, with the others' help.
     pub async fn leave(&self) {
+        self.is_departing.set(true);
         self.hand_over().await;
         if self.has_feature(ORDERLY_STOP) && !self.peers.is_leaving.replace(true) {
             self.peers.say_goodbye().await;

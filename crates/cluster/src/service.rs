@@ -41,6 +41,10 @@ pub struct Cluster {
     pub(crate) is_fatal: Cell<bool>,
     /// This node serves clients.
     pub(crate) is_open: Cell<bool>,
+    /// It has not left service because of its clock.
+    pub(crate) is_in_service: Cell<bool>,
+    /// It is about to stop.
+    pub(crate) is_departing: Cell<bool>,
     /// Who takes this node for up since it started, and what they said.
     pub(crate) greeted: RefCell<BTreeMap<HostId, GreetingAnswer>>,
     /// Who knows that this node serves clients.

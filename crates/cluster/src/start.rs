@@ -139,6 +139,8 @@ async fn begin(
         stop: Notify::new(),
         is_fatal: Cell::new(false),
         is_open: Cell::new(false),
+        is_in_service: Cell::new(true),
+        is_departing: Cell::new(false),
         greeted: RefCell::default(),
         told_open: RefCell::default(),
     });
@@ -401,7 +403,7 @@ pub(crate) fn facts(alive: BTreeSet<HostId>, config: &Config) -> JoinFacts {
     JoinFacts {
         wall_clock: wall_clock(),
         alive,
-        clock_offset_max: config.clock_offset_max,
+        clock_offset_max: config.clock_limits.suspect,
     }
 }
 

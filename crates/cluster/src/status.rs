@@ -4,7 +4,7 @@ use crate::peers::raft_id;
 use crate::service::Cluster;
 use std::net::SocketAddr;
 use std::time::Duration;
-use topology::{HostId, Location, NodeNumber, NodeState};
+use topology::{ClockVerdict, HostId, Location, NodeNumber, NodeState};
 use uuid::Uuid;
 
 /// A node's part in the metadata group.
@@ -35,7 +35,9 @@ pub struct MemberStatus {
     pub location: Location,
     /// Whether it answers.
     pub is_live: bool,
-    /// For how long it has not.
+    /// Whether its log takes writes, as far as it has not said otherwise.
+    pub takes_writes: bool,
+    /// For how long it has not answered.
     pub down_for: Duration,
     /// The schema version that it said last.
     pub schema_version: Option<Uuid>,
@@ -64,6 +66,10 @@ pub struct Status {
     pub members: Vec<MemberStatus>,
     /// The metadata group, in its own words.
     pub raft: consensus::Status,
+    /// What this node makes of its wall clock.
+    pub clock: ClockVerdict,
+    /// Whether this node has not left service because of its clock.
+    pub is_in_service: bool,
     /// Why metadata cannot be kept at the moment.
     pub disk_error: Option<String>,
 }
@@ -88,6 +94,7 @@ impl Cluster {
                 internode: node.internode,
                 location: node.location.clone(),
                 is_live: self.peers.is_live(host_id),
+                takes_writes: self.peers.takes_writes(host_id),
                 down_for: self.peers.down_for(host_id),
                 schema_version: if is_self {
                     Some(metadata.schema.version)
@@ -122,6 +129,8 @@ impl Cluster {
                 .and_then(|number| topology.numbered(number))
                 .map(|node| node.host_id),
             members: members.collect(),
+            clock: self.clock(),
+            is_in_service: self.is_in_service(),
             disk_error: self.machine.disk_error.borrow().clone().or(raft.storage_error.clone()),
             raft,
         }

@@ -51,6 +51,8 @@ impl Cluster {
     /// What runs as soon as the group does.
     pub(crate) fn spawn_shared(self: &Rc<Self>) {
         drop(runtime::spawn(self.clone().run_detector()));
+        drop(runtime::spawn(self.clone().run_clock()));
+        drop(runtime::spawn(self.clone().run_service()));
         drop(runtime::spawn(self.clone().run_broadcast()));
         drop(runtime::spawn(self.clone().run_leader()));
     }

@@ -3,7 +3,7 @@
 //! | verb | way | what |
 //! |---|---|---|
 //! | 100 | one-way | Raft id of the sender, a message of the metadata group |
-//! | 101 | one-way | a message of the failure detector or none, and what the sender has: log index, schema version, address |
+//! | 101 | one-way | a message of the failure detector or none, and what the sender has: log index, schema version, address; its health, only where the feature `node_health` is enabled |
 //! | 102 | call | who are you, and whom do you know where |
 //! | 103 | call | a node asks to join |
 //! | 104 | call | have you applied this index, and do you hold data of users |
@@ -29,7 +29,13 @@ const fn form(kind: u8, name: &'static str) -> Form {
     Form { kind, format: 1, name }
 }
 
-const STATE_FORM: Form = form(b's', "a node's state");
+/// Format 2 has the sender's [`Health`] at its end; it is sent only where every member reads it.
+const STATE_FORM: Form = Form {
+    kind: b's',
+    format: 2,
+    name: "a node's state",
+};
+const STATE_FORM_WITHOUT_HEALTH: Form = form(b's', "a node's state");
 const WHO_FORM: Form = form(b'w', "a node's name");
 const JOIN_FORM: Form = form(b'j', "a request to join");
 const JOIN_ANSWER_FORM: Form = form(b'J', "the answer to a request to join");
@@ -47,11 +53,44 @@ pub(crate) struct State {
     pub(crate) internode: SocketAddr,
     /// The receiver is not a member any more, by what the sender knows.
     pub(crate) has_left: bool,
+    /// How the sender is; None from a release that does not say.
+    pub(crate) health: Option<Health>,
+}
+
+/// How a node is, by its own word, at the moment of the message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Health {
+    /// Its system's wall clock, in microseconds since 1970.
+    pub(crate) clock_us: i64,
+    /// It trusts that clock.
+    pub(crate) is_clock_trusted: bool,
+    /// Its commitlog takes writes.
+    pub(crate) takes_writes: bool,
+}
+
+impl Health {
+    fn encode(self, out: &mut Encoder) {
+        out.number(self.clock_us.cast_unsigned());
+        out.byte(u8::from(self.is_clock_trusted));
+        out.byte(u8::from(self.takes_writes));
+    }
+
+    fn decode(d: &mut Decoder<'_>) -> Result<Self, Malformed> {
+        Ok(Self {
+            clock_us: d.number()?.cast_signed(),
+            is_clock_trusted: d.bool()?,
+            takes_writes: d.bool()?,
+        })
+    }
 }
 
 impl State {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = Encoder::begin(STATE_FORM);
+        let form = match self.health {
+            Some(_) => STATE_FORM,
+            None => STATE_FORM_WITHOUT_HEALTH,
+        };
+        let mut out = Encoder::begin(form);
         let (kind, seq, target) = match self.message {
             None => (0, 0, None),
             Some(Message::Ping { seq }) => (1, seq, None),
@@ -66,6 +105,9 @@ impl State {
         out.uuid(self.schema_version);
         out.address(self.internode);
         out.byte(u8::from(self.has_left));
+        if let Some(health) = self.health {
+            health.encode(&mut out);
+        }
         out.seal()
     }
 
@@ -86,6 +128,9 @@ impl State {
             schema_version: d.uuid()?,
             internode: d.address()?,
             has_left: d.bool()?,
+            health: (d.format() >= STATE_FORM.format)
+                .then(|| Health::decode(&mut d))
+                .transpose()?,
         };
         d.end()?;
         Ok(state)
@@ -316,5 +361,38 @@ impl GreetingAnswer {
         }
         d.end()?;
         Ok(Self { sees, is_open, live })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_with_and_without_health_is_read_and_nothing_shorter_or_longer() {
+        let health = Health {
+            clock_us: i64::MIN,
+            is_clock_trusted: false,
+            takes_writes: true,
+        };
+        for (health, format) in [(None, 1), (Some(health), 2)] {
+            let state = State {
+                message: Some(Message::Ack { seq: 7 }),
+                log_index: 1,
+                schema_version: Uuid::nil(),
+                internode: SocketAddr::from(([10, 0, 0, 1], 7000)),
+                has_left: false,
+                health,
+            };
+            let bytes = state.encode();
+            assert_eq!(bytes[1], format);
+            assert_eq!(State::decode(&bytes), Ok(state));
+            // With a checksum that fits, so that only the length is wrong.
+            let sealed = |body: &[u8]| [body, &crc32fast::hash(body).to_be_bytes()].concat();
+            let body = &bytes[..bytes.len() - 4];
+            for wrong in [&body[..body.len() - 1], &[body, &[0]].concat()] {
+                assert!(State::decode(&sealed(wrong)).is_err(), "{} bytes", wrong.len());
+            }
+        }
     }
 }

@@ -103,7 +103,10 @@ pub struct Server {
     pub(crate) routes: RefCell<Option<Routes>>,
     /// Bytes of requests that wait, over all connections of the shard.
     pub(crate) request_bytes: runtime::Semaphore,
+    /// It takes no requests: the node is out of service, or ends.
     pub(crate) draining: Cell<bool>,
+    /// It never takes any again.
+    is_ending: Cell<bool>,
     drain_begins: runtime::Notify,
     /// Told while the node drains.
     connection_ended: runtime::Notify,
@@ -155,6 +158,7 @@ impl Server {
             routes: RefCell::default(),
             request_bytes: runtime::Semaphore::new(request_bytes_max),
             draining: Cell::new(false),
+            is_ending: Cell::new(false),
             drain_begins: runtime::Notify::new(),
             connection_ended: runtime::Notify::new(),
             outboxes: RefCell::default(),
@@ -292,9 +296,28 @@ impl Server {
         self.events.tell(&ClusterEvent::Schema(respond::schema_change(change)));
     }
 
+    /// Closes the doors for ever, as [`Server::close`] does for a while.
+    pub async fn drain(&self, patience: Duration) {
+        self.is_ending.set(true);
+        self.close(patience).await;
+    }
+
+    /// Opens the doors again after [`Server::close`], unless the node ends.
+    ///
+    /// # Errors
+    /// When another process listens there by now.
+    pub fn reopen(self: &Rc<Self>) -> io::Result<()> {
+        if self.is_ending.get() || !self.draining.get() {
+            return Ok(());
+        }
+        let listeners = Listeners::bind(&self.options)?;
+        self.draining.set(false);
+        self.open(listeners).inspect_err(|_| self.draining.set(true))
+    }
+
     /// Stops accepting and reading requests; what was read is answered, and then the connections end. Returns when all have, or after
     /// `patience`: a client may take no answers.
-    pub async fn drain(&self, patience: Duration) {
+    pub async fn close(&self, patience: Duration) {
         self.draining.set(true);
         self.drain_begins.notify_all();
         for outbox in self.outboxes.borrow().iter().filter_map(Weak::upgrade) {

@@ -24,6 +24,7 @@ use uuid::Uuid;
 
 use crate::config::{Between, Config};
 use crate::recover::METADATA_DIR;
+use crate::shard_main::CLIENTS_WAIT_MAX;
 use crate::start::{Shared, Stage, with_shards};
 use crate::tablets;
 
@@ -35,6 +36,10 @@ const CATCH_UP_MAX: Duration = Duration::from_secs(3);
 const MEMBERS_POLL: Duration = Duration::from_millis(100);
 /// The release of Cassandra that every node is to be taken for.
 const RELEASE_VERSION: &str = "4.1.7";
+/// Between two looks at whether the commitlogs take writes.
+const LOGS_POLL: Duration = Duration::from_millis(500);
+/// Between two attempts to listen for clients again.
+const REOPEN_PAUSE: Duration = Duration::from_secs(1);
 const OLD_REQUESTS_POLL: Duration = Duration::from_millis(2);
 
 /// Gives each request of another node to the crate whose verb it is.
@@ -175,6 +180,7 @@ fn cluster_config(shared: &Shared) -> ::cluster::Config {
             .filter(|feature| !config.held_back_features.contains(feature))
             .collect(),
         release: env!("CARGO_PKG_VERSION").to_owned(),
+        clock_limits: config.clock_limits,
         ..base
     }
 }
@@ -196,6 +202,7 @@ pub(crate) async fn enter(shared: &Arc<Shared>, engine: &Rc<Engine>, rpc: &Rc<Rp
         truncate_timeout: shared.config.timeouts.truncate,
     }));
     drop(runtime::spawn(describe_members(shared.clone(), cluster.clone())));
+    drop(runtime::spawn(watch_logs(cluster.clone())));
     let meeting = {
         let cluster = cluster.clone();
         runtime::spawn(async move { cluster.meet_peers().await })
@@ -276,6 +283,37 @@ fn tell_of_members(before: &BTreeMap<HostId, SocketAddr>, after: &BTreeMap<HostI
                     .for_each(|(change, native)| server.topology_changed(*change, *native));
             }
         }));
+    }
+}
+
+/// Lets clients in on this shard, or out.
+async fn set_doors(is_open: bool) {
+    let Some(server) = runtime::local::<Server>() else {
+        return;
+    };
+    if !is_open {
+        return server.close(CLIENTS_WAIT_MAX).await;
+    }
+    while let Err(e) = server.reopen() {
+        log::error!("{e}; clients are not let in on this shard, and it is tried again");
+        runtime::sleep(REOPEN_PAUSE).await;
+    }
+}
+
+/// Watches whether the commitlogs of all shards take writes, and lets the other nodes know. Spawn this on shard 0; it never returns.
+async fn watch_logs(cluster: Rc<Cluster>) {
+    loop {
+        let mut trouble = None;
+        for shard in 0..runtime::shard_count() {
+            let of_shard = runtime::submit_to(ShardId(shard), || {
+                let log = Engine::local().shard.log.clone();
+                log.try_again();
+                log.trouble().map(|e| e.to_string())
+            });
+            trouble = trouble.or(of_shard.await);
+        }
+        cluster.set_write_trouble(trouble).await;
+        runtime::sleep(LOGS_POLL).await;
     }
 }
 
@@ -384,6 +422,30 @@ impl Listener for NodeListener {
                 }
             }));
         }
+    }
+
+    fn takes_writes(&self, host: HostId, takes: bool) {
+        let view: Arc<ClusterView> = self.engine.coordinator.view();
+        let Some(number) = view.topology.number(host) else {
+            return;
+        };
+        for shard in 0..runtime::shard_count() {
+            drop(runtime::submit_to(ShardId(shard), move || {
+                Coordinator::local().set_takes_writes(number, takes);
+            }));
+        }
+    }
+
+    fn set_in_service(&self, is_in_service: bool) -> Local<'_, ()> {
+        Box::pin(async move {
+            let shards = (0..runtime::shard_count()).map(ShardId);
+            let asked: Vec<_> = shards
+                .map(|shard| runtime::submit_async_to(shard, move || set_doors(is_in_service)))
+                .collect();
+            for done in asked {
+                done.await;
+            }
+        })
     }
 
     fn has_user_data(&self) -> Local<'_, bool> {

@@ -34,7 +34,7 @@ const OLD_LOG_WAIT_MAX: Duration = Duration::from_secs(10);
 /// How long it waits until batches for several shards are finished.
 const BATCHES_WAIT_MAX: Duration = Duration::from_secs(10);
 /// How long it waits until the requests of clients are answered.
-const CLIENTS_WAIT_MAX: Duration = Duration::from_secs(5);
+pub(crate) const CLIENTS_WAIT_MAX: Duration = Duration::from_secs(5);
 /// How long it goes on answering other nodes, whose last requests may be on their way.
 const LAST_REQUESTS_WAIT: Duration = Duration::from_millis(50);
 
@@ -47,6 +47,9 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 async fn live(shared: &Arc<Shared>) -> Result<(), String> {
     let id = runtime::shard();
     let config = &shared.config;
+    if shared.embedded.is_none() {
+        shared.begin_with_clock();
+    }
     // From here a signal is a wish to drain, not the end of the process.
     let terminated = runtime::on_signal_terminate();
     // A flush and a compaction of each shard at once, and one more.

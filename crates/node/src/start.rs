@@ -129,6 +129,16 @@ impl Shared {
         .await
     }
 
+    /// Believes the wall clock as it is now, until the cluster judges it. A node with peers purges nothing by it before it has heard one.
+    pub(crate) fn begin_with_clock(&self) {
+        let members = |metadata: &Metadata| metadata.topology.members().count();
+        runtime::believe_clock(runtime::ClockBelief {
+            offset_us: runtime::clock_offset_us(),
+            limit: self.config.clock_limits.suspect,
+            is_trusted: self.metadata.as_ref().is_none_or(|metadata| members(metadata) <= 1),
+        });
+    }
+
     /// The cluster as it was known at the start, for the shards to begin with.
     pub(crate) fn first_view(&self) -> Arc<ClusterView> {
         let view = self.view.lock().expect("nobody panics while holding the view");

@@ -79,6 +79,10 @@ pub struct Seen {
     pub in_flight: Cell<u64>,
     /// What clients of the node were told: who serves them, and who does not any more.
     pub told_clients: RefCell<Vec<(HostId, bool)>>,
+    /// What the node was told of who takes writes.
+    pub told_writes: RefCell<Vec<(HostId, bool)>>,
+    /// When the node left service and returned.
+    pub told_service: RefCell<Vec<bool>>,
     last: RefCell<Option<Arc<Metadata>>>,
     tasks: RefCell<VecDeque<Task>>,
     waker: RefCell<Option<Waker>>,
@@ -108,6 +112,15 @@ impl Listener for Notes {
 
     fn serves_clients(&self, host: HostId, serves: bool) {
         self.0.told_clients.borrow_mut().push((host, serves));
+    }
+
+    fn takes_writes(&self, host: HostId, takes: bool) {
+        self.0.told_writes.borrow_mut().push((host, takes));
+    }
+
+    fn set_in_service(&self, is_in_service: bool) -> Local<'_, ()> {
+        self.0.told_service.borrow_mut().push(is_in_service);
+        Box::pin(std::future::ready(()))
     }
 
     fn has_user_data(&self) -> Local<'_, bool> {

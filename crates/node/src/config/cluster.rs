@@ -9,7 +9,7 @@ pub use ::cluster::Between;
 use coordinator::Timeouts;
 use hints::Allowed;
 use rpc::Compression;
-use topology::{Location, Snitch, SnitchError, TOKENS_PER_NODE_MAX};
+use topology::{ClockLimits, Location, Snitch, SnitchError, TOKENS_PER_NODE_MAX};
 use types::Token;
 
 use super::error::ConfigError;
@@ -55,6 +55,7 @@ pub(super) struct Cluster {
     pub compression_algorithms: Vec<Compression>,
     pub encryption: Option<Encryption>,
     pub hints: Hints,
+    pub clock_limits: ClockLimits,
 }
 
 /// What stands for "none given" where an option has no default.
@@ -107,6 +108,7 @@ impl Cluster {
             compression: between(options, "internode_compression")?,
             compression_algorithms: algorithms(options)?,
             encryption,
+            clock_limits: clock_limits(options)?,
             hints: Hints {
                 allowed: hints_allowed(options)?,
                 window: duration(options, "max_hint_window", HINT_WINDOW, Duration::ZERO)?,
@@ -145,6 +147,24 @@ fn duration(
     let duration = options.get(option, &expected, at_least)?.unwrap_or(default);
     options.note(option, format!("{}ms", duration.as_millis()));
     Ok(duration)
+}
+
+/// A smaller limit would take the usual corrections of time servers for jumps.
+const CLOCK_OFFSET_MIN: Duration = Duration::from_millis(500);
+
+/// How far the clock may be off before it is not trusted, and before the node leaves service.
+fn clock_limits(options: &mut Options) -> Result<ClockLimits, ConfigError> {
+    let usual = ClockLimits::default();
+    let suspect = duration(options, "clock_offset_max", usual.suspect, CLOCK_OFFSET_MIN)?;
+    let out = "clock_offset_out_of_service";
+    let out_of_service = duration(options, out, usual.out_of_service.max(suspect), CLOCK_OFFSET_MIN)?;
+    if out_of_service < suspect {
+        return Err(options.refuse(out, "at least clock_offset_max"));
+    }
+    Ok(ClockLimits {
+        suspect,
+        out_of_service,
+    })
 }
 
 fn between(options: &mut Options, option: &'static str) -> Result<Between, ConfigError> {

@@ -27,7 +27,7 @@ use coordinator::Timeouts;
 use log::LevelFilter;
 use rpc::Compression;
 use runtime::{Backend, fs};
-use topology::Location;
+use topology::{ClockLimits, Location};
 use types::Token;
 
 pub use args::ServerArgs;
@@ -94,6 +94,8 @@ pub struct Config {
     pub rack: String,
     /// The same two, as the cluster knows them: by the snitch, unless the options say them.
     pub location: Location,
+    /// How far the node's wall clock may be off.
+    pub clock_limits: ClockLimits,
     /// Where nodes are asked that know the cluster; none for a node that forms one of its own.
     pub seeds: Vec<SocketAddr>,
     /// Port for other nodes; 0 takes any free one.
@@ -293,6 +295,7 @@ fn resolve(
         data_center: cluster.location.datacenter.clone(),
         rack: cluster.location.rack.clone(),
         location: cluster.location,
+        clock_limits: cluster.clock_limits,
         seeds: cluster.seeds,
         storage_port: cluster.storage_port,
         ssl_storage_port: cluster.ssl_storage_port,

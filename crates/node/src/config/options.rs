@@ -39,6 +39,8 @@ const SPELLINGS: &[(&str, &str, Unit)] = &[
         "cas_contention_timeout",
         Unit::Milliseconds,
     ),
+    ("clock_offset_max", "clock_offset_max", Unit::Same),
+    ("clock_offset_out_of_service", "clock_offset_out_of_service", Unit::Same),
     ("cluster_name", "cluster_name", Unit::Same),
     ("commitlog_directory", "commitlog_directory", Unit::Same),
     ("commitlog_segment_size", "commitlog_segment_size", Unit::Same),

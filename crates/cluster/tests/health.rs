@@ -1,0 +1,198 @@
+//! Nodes whose wall clock jumps and nodes whose log takes no writes: what they and their peers make of it, under the simulator.
+
+#[expect(dead_code, reason = "each test file uses a part of it")]
+mod support;
+
+use runtime::sim::CrashKind;
+use std::rc::Rc;
+use std::time::Duration;
+use stdx::planted::{Bug, Planted};
+use support::{SECOND, Sea, host};
+use topology::{ClockDoubt, ClockState};
+
+const DAY_US: i64 = 86_400_000_000;
+
+/// Three nodes that serve clients and say how they are.
+fn serving(seed: u64) -> Sea {
+    let mut sea = Sea::formed(seed, 3);
+    sea.expect("the features are enabled", |views| {
+        views.iter().all(|view| {
+            view.has_feature(cluster::NODE_HEALTH)
+                && view.has_feature(cluster::ORDERLY_START)
+                && view.has_feature(cluster::ORDERLY_STOP)
+        })
+    });
+    for number in 0..3 {
+        sea.on(number, |cluster| async move { cluster.open() });
+    }
+    sea.expect("all clocks are trusted", |views| {
+        views.iter().all(|view| view.clock().state == ClockState::Trusted)
+    });
+    sea
+}
+
+/// How far the time of a node is from the right one, in seconds.
+fn off_s(sea: &mut Sea, number: usize) -> i64 {
+    let id = sea.nodes[number].id;
+    let right = sea.nodes[(number + 1) % 3].id;
+    let told = sea.sim.on_node(id, runtime::wall_clock_us);
+    (told - sea.sim.on_node(right, runtime::system_clock_us) + 500_000).div_euclid(1_000_000)
+}
+
+fn is_trusted(sea: &mut Sea, number: usize) -> bool {
+    let id = sea.nodes[number].id;
+    sea.sim.on_node(id, runtime::is_clock_trusted)
+}
+
+#[test]
+fn a_node_whose_clock_jumps_keeps_the_time_leaves_service_and_returns() {
+    for (seed, day_us) in [(1, DAY_US), (2, -DAY_US)] {
+        let mut sea = serving(seed);
+        let id = sea.nodes[2].id;
+        sea.sim.set_clock_skew_us(id, day_us);
+        // At this very moment, before anybody has looked.
+        assert_eq!((off_s(&mut sea, 2), is_trusted(&mut sea, 2)), (0, false), "by {day_us}");
+        sea.expect("its peers take it for down", |views| {
+            views[..2].iter().all(|view| !view.is_live(host(2))) && !views[2].is_in_service()
+        });
+        assert_eq!(sea.cluster(2).clock().state, ClockState::OutOfService);
+        sea.sim.run_for(20 * SECOND);
+        assert_eq!((off_s(&mut sea, 2), is_trusted(&mut sea, 2)), (0, false), "by {day_us}");
+        assert!(!sea.cluster(0).is_live(host(2)), "it does not come and go");
+        assert_eq!(*sea.nodes[2].seen.told_service.borrow(), [false]);
+        sea.create(0, "two_of_three").expect("a majority is in service");
+        sea.sim.set_clock_skew_us(id, 0);
+        sea.expect("it is back for clients", |views| {
+            views[2].is_in_service() && views[..2].iter().all(|view| view.serves_clients(host(2)))
+        });
+        assert_eq!(*sea.nodes[2].seen.told_service.borrow(), [false, true]);
+        assert!(is_trusted(&mut sea, 2));
+    }
+}
+
+#[test]
+fn all_nodes_that_jump_together_keep_the_time_and_serve_until_one_operator_says_that_it_is_right() {
+    let mut sea = serving(3);
+    for number in 0..3 {
+        let id = sea.nodes[number].id;
+        sea.sim.set_clock_skew_us(id, DAY_US);
+    }
+    sea.sim.run_for(20 * SECOND);
+    for number in 0..3 {
+        assert_eq!(
+            sea.cluster(number).clock().state,
+            ClockState::Suspect(ClockDoubt::Stepped)
+        );
+        assert_eq!(off_s(&mut sea, number), -86_400, "the time goes on from before");
+        assert!(sea.cluster(number).is_in_service());
+    }
+    let confirmed = sea.on(1, |cluster| async move { cluster.confirm_clock() });
+    assert_eq!(confirmed, Ok(()));
+    sea.expect("the others follow", |views| {
+        views.iter().all(|view| view.clock().state == ClockState::Trusted)
+    });
+    assert_eq!(off_s(&mut sea, 0), 0);
+}
+
+#[test]
+fn a_node_that_starts_with_a_wrong_clock_takes_the_time_of_its_peers() {
+    let mut sea = serving(4);
+    sea.crash(2, CrashKind::Kill);
+    let id = sea.nodes[2].id;
+    sea.sim.set_clock_skew_us(id, DAY_US);
+    sea.restart(2);
+    let seen = sea.nodes[2].seen.clone();
+    let doubts = || {
+        let cluster = seen.cluster.borrow();
+        cluster.as_ref().is_some_and(|c| c.clock().ahead_us > DAY_US / 2)
+    };
+    assert!(sea.sim.run_until(3 * SECOND, doubts), "it has met its peers by then");
+    assert_eq!((off_s(&mut sea, 2), is_trusted(&mut sea, 2)), (0, false));
+    let refused = sea.on(2, |cluster| async move { cluster.confirm_clock() });
+    let refused = refused.expect_err("the others say otherwise");
+    assert!(refused.contains("86400.0 s ahead"), "{refused}");
+}
+
+#[test]
+fn a_node_that_hears_nobody_after_its_start_trusts_no_clock() {
+    let mut sea = serving(5);
+    for number in 0..3 {
+        sea.crash(number, CrashKind::Kill);
+    }
+    sea.restart(2);
+    sea.sim.run_for(10 * SECOND);
+    assert_eq!(sea.cluster(2).clock().state, ClockState::Suspect(ClockDoubt::Unheard));
+    assert!(!is_trusted(&mut sea, 2));
+    assert_eq!(off_s(&mut sea, 2), 0, "there is no better time");
+    sea.restart(0);
+    sea.expect("two agree", |views| {
+        views.iter().all(|view| view.clock().state == ClockState::Trusted)
+    });
+}
+
+#[test]
+fn a_node_that_follows_its_clock_is_found_out() {
+    let _planted = Planted::new(Some(Bug::UntrustedClock));
+    let mut sea = Sea::formed(6, 3);
+    let id = sea.nodes[2].id;
+    sea.sim.set_clock_skew_us(id, DAY_US);
+    sea.sim.run_for(SECOND);
+    assert_eq!((off_s(&mut sea, 2), is_trusted(&mut sea, 2)), (86_400, true));
+}
+
+#[test]
+fn a_node_whose_log_takes_no_writes_says_so_stays_up_and_leads_no_more() {
+    let mut sea = serving(7);
+    let leader = sea.cluster(0).status().leader.expect("a group that works has a leader");
+    let number = (0..3)
+        .find(|number| host(*number) == leader)
+        .expect("it is one of them");
+    let others: Vec<usize> = (0..3).filter(|other| *other != number).collect();
+    sea.on(number, |cluster| async move {
+        cluster.set_write_trouble(Some("the disk is full".to_owned())).await;
+    });
+    let knows = |views: &[Rc<cluster::Cluster>], takes| {
+        let told = |view: &Rc<cluster::Cluster>| {
+            let members = view.status().members;
+            members
+                .iter()
+                .all(|m| m.takes_writes == (takes || m.host_id != leader) && m.is_live)
+        };
+        views.iter().all(told)
+    };
+    sea.expect("all know", |views| knows(views, false));
+    sea.expect("another leads", |views| {
+        views
+            .iter()
+            .all(|view| view.status().leader.is_some_and(|id| id != leader))
+    });
+    for other in &others {
+        assert_eq!(*sea.nodes[*other].seen.told_writes.borrow(), [(leader, false)]);
+    }
+    sea.on(number, |cluster| async move { cluster.set_write_trouble(None).await });
+    sea.expect("all know that it is back", |views| knows(views, true));
+    for other in 0..3 {
+        assert_eq!(
+            *sea.nodes[other].seen.told_writes.borrow(),
+            [(leader, false), (leader, true)]
+        );
+    }
+}
+
+#[test]
+fn without_the_feature_the_steady_clock_alone_judges() {
+    let mut sea = Sea::new(8, 3);
+    for node in &sea.nodes {
+        node.config.borrow_mut().features.remove(cluster::NODE_HEALTH);
+    }
+    for number in 0..3 {
+        sea.start(number);
+    }
+    sea.expect_normal(0..3);
+    let id = sea.nodes[2].id;
+    sea.sim.set_clock_skew_us(id, DAY_US);
+    sea.sim.run_for(Duration::from_secs(20));
+    assert_eq!(sea.cluster(2).clock().state, ClockState::Suspect(ClockDoubt::Stepped));
+    assert_eq!(off_s(&mut sea, 2), 0);
+    assert!(sea.cluster(2).is_in_service());
+}
