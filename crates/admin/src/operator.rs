@@ -42,6 +42,8 @@ pub trait Operator: Handoff {
     fn compaction_bytes_per_second(&self) -> u64;
     /// Sets it.
     fn set_compaction_bytes_per_second(&self, bytes: u64);
+    /// Takes the wall clock for right as it is now. Refused, with the reason, when the other nodes say otherwise.
+    fn confirm_clock(&self) -> Result<(), String>;
     /// Waits until the node has all metadata that was agreed on anywhere before.
     fn barrier(&self) -> Local<'_, Result<(), String>>;
 }
@@ -92,6 +94,8 @@ pub struct Member {
     pub state: State,
     /// Whether it answers.
     pub is_live: bool,
+    /// Whether its commitlog takes writes, as far as it has not said otherwise.
+    pub takes_writes: bool,
     /// Its places on the ring.
     pub tokens: Vec<i64>,
     /// How many shards it has.
@@ -119,8 +123,42 @@ pub struct Raft {
     pub voters: usize,
 }
 
+/// Whether the node trusts its wall clock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ClockState {
+    /// Data expires by it.
+    Trusted,
+    /// It does not.
+    Suspect,
+    /// Nor does the node serve.
+    OutOfService,
+}
+
+impl ClockState {
+    /// As the API has it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Trusted => "TRUSTED",
+            Self::Suspect => "SUSPECT",
+            Self::OutOfService => "OUT_OF_SERVICE",
+        }
+    }
+}
+
+/// The node's wall clock, as it judges it itself.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Clock {
+    /// Whether it is trusted.
+    pub state: ClockState,
+    /// Why not; empty when it is.
+    pub reason: &'static str,
+    /// How far it is ahead of the other nodes, or of where it was before a step.
+    pub ahead_seconds: f64,
+}
+
 /// A node and the cluster that it is in.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Node {
     /// Its identity.
     pub host_id: Uuid,
@@ -134,7 +172,7 @@ pub struct Node {
     pub version: String,
     /// The snitch's class.
     pub snitch: String,
-    /// Whether clients are served, or why not: NORMAL, JOINING, LEAVING, DRAINING.
+    /// Whether clients are served, or why not: NORMAL, JOINING, LEAVING, DRAINING, OUT_OF_SERVICE.
     pub mode: String,
     /// How long it runs, in milliseconds.
     pub uptime_ms: u64,
@@ -144,6 +182,8 @@ pub struct Node {
     pub serves_cql: bool,
     /// Bytes that it may use.
     pub memory: u64,
+    /// Its wall clock.
+    pub clock: Clock,
     /// The members, in the order in which they joined, this one among them.
     pub members: Vec<Member>,
     /// The metadata group.

@@ -6,6 +6,7 @@
 mod cluster;
 mod figures;
 mod handoff;
+mod health;
 mod storage;
 
 use std::rc::Rc;
@@ -35,7 +36,13 @@ enum Handler {
 /// Method, pattern of the path, and who answers.
 type Route = (&'static str, &'static str, Handler);
 
-const ROUTES: [&[Route]; 4] = [cluster::ROUTES, storage::ROUTES, figures::ROUTES, handoff::ROUTES];
+const ROUTES: [&[Route]; 5] = [
+    cluster::ROUTES,
+    storage::ROUTES,
+    figures::ROUTES,
+    handoff::ROUTES,
+    health::ROUTES,
+];
 
 impl Call {
     fn part(&self) -> &str {

@@ -14,7 +14,8 @@ use std::sync::Arc;
 use ::cluster::Cluster;
 use admin::Handoff;
 use admin::operator::{
-    Figure, Keyspace, Local, Member, Node, Operator, Quarantined, Raft, Range, Selection, Snapshot, State, Table,
+    Clock, ClockState, Figure, Keyspace, Local, Member, Node, Operator, Quarantined, Raft, Range, Selection, Snapshot, State,
+    Table,
 };
 use query::Engine;
 use query::system;
@@ -201,6 +202,24 @@ fn state(state: topology::NodeState) -> State {
     }
 }
 
+fn clock(verdict: &topology::ClockVerdict) -> Clock {
+    use topology::{ClockDoubt, ClockState as Judged};
+    let (state, reason) = match verdict.state {
+        Judged::Trusted => (ClockState::Trusted, ""),
+        Judged::Suspect(ClockDoubt::Unheard) => (ClockState::Suspect, "no other node was heard since the start"),
+        Judged::Suspect(ClockDoubt::Stepped) => (ClockState::Suspect, "it has stepped"),
+        Judged::Suspect(ClockDoubt::Outvoted) => (ClockState::Suspect, "the other nodes disagree"),
+        Judged::OutOfService => (ClockState::OutOfService, "the other nodes disagree"),
+    };
+    #[expect(clippy::cast_precision_loss, reason = "an offset is told in seconds")]
+    let ahead_seconds = verdict.ahead_us as f64 / 1e6;
+    Clock {
+        state,
+        reason,
+        ahead_seconds,
+    }
+}
+
 impl NodeOperator {
     fn members(&self, status: &::cluster::Status) -> Vec<Member> {
         let metadata = self.cluster.metadata();
@@ -214,6 +233,7 @@ impl NodeOperator {
                 rack: member.location.rack.clone(),
                 state: state(member.state),
                 is_live: member.is_live,
+                takes_writes: member.takes_writes,
                 tokens: node.map_or_else(Vec::new, |node| node.tokens.iter().map(|token| token.0).collect()),
                 shards: node.map_or(0, |node| node.shards),
                 schema_version: member.schema_version,
@@ -268,6 +288,7 @@ impl Operator for NodeOperator {
         {
             Some(State::Joining) => "JOINING",
             Some(State::Leaving) => "LEAVING",
+            Some(State::Normal) | None if !status.is_in_service => "OUT_OF_SERVICE",
             Some(State::Normal) | None => "NORMAL",
         };
         let snitch = self.shared.config.settings.get("endpoint_snitch").cloned().flatten();
@@ -283,7 +304,8 @@ impl Operator for NodeOperator {
             mode: mode.to_owned(),
             uptime_ms: u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
             started_s: self.started_us / 1_000_000,
-            serves_cql: true,
+            serves_cql: status.is_in_service,
+            clock: clock(&status.clock),
             memory: self.shared.config.memory,
             members,
             raft: Raft {
@@ -409,6 +431,10 @@ impl Operator for NodeOperator {
 
     fn set_compaction_bytes_per_second(&self, bytes: u64) {
         self.shared.compaction.set_bytes_per_second(bytes);
+    }
+
+    fn confirm_clock(&self) -> Result<(), String> {
+        self.cluster.confirm_clock()
     }
 
     fn barrier(&self) -> Local<'_, Result<(), String>> {

@@ -125,6 +125,13 @@ pub(super) async fn status(client: &mut Client, keyspace: Option<&str>) -> Resul
     if keyspace.is_none() {
         out.push_str("Note: ownership is of a keyspace's replication; name a keyspace to see it.\n");
     }
+    let refusing = strings(&client.get("/ceto/refuse_writes").await?);
+    if !refusing.is_empty() {
+        out.push_str(&format!(
+            "Note: these nodes take no writes, because their commitlogs refuse them: {}; their logs say why.\n",
+            refusing.join(", ")
+        ));
+    }
     Ok(out)
 }
 
@@ -245,6 +252,24 @@ pub(super) async fn describe_cluster(client: &mut Client) -> Result<String, Stri
     Ok(out)
 }
 
+pub(super) async fn confirm_clock(client: &mut Client) -> Result<String, String> {
+    client.post("/ceto/clock/confirm").await?;
+    Ok(String::new())
+}
+
+/// The clock in one line.
+fn clock(clock: &Value) -> String {
+    let seconds = clock["offset_seconds"].as_f64().unwrap_or(0.0);
+    let direction = if seconds < 0.0 { "behind" } else { "ahead" };
+    let (state, reason) = (string(&clock["state"]), string(&clock["reason"]));
+    let reason = if reason.is_empty() {
+        String::new()
+    } else {
+        format!(", {reason}")
+    };
+    format!("{state}{reason}, {:.1} s {direction}", seconds.abs())
+}
+
 pub(super) async fn info(client: &mut Client) -> Result<String, String> {
     let tokens = strings(&client.get("/storage_service/tokens").await?);
     let figures = client.get("/metrics/all").await?;
@@ -294,6 +319,8 @@ pub(super) async fn info(client: &mut Client) -> Result<String, String> {
                 second => format!("second {second} (nodetool listmissedwrites)"),
             },
         ),
+        ("Clock", clock(&client.get("/ceto/clock").await?)),
+        ("Takes writes", (figure("takes_writes") == 1).to_string()),
         ("Data Center", client.text("/snitch/datacenter").await?),
         ("Rack", client.text("/snitch/rack").await?),
         ("Row Cache", format!("size {}", size(figure("row_cache_bytes")))),

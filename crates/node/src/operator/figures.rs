@@ -468,6 +468,26 @@ pub(super) fn of_node(node: &Node) -> Vec<Figure> {
         ),
         gauge("members", "Members of the cluster.", node.members.len() as u64),
         gauge("members_live", "Members of the cluster that answer.", live),
+        gauge(
+            "takes_writes",
+            "Whether the node's commitlogs take writes.",
+            node.me().map_or(1, |me| u64::from(me.takes_writes)),
+        ),
+        gauge(
+            "members_refusing_writes",
+            "Members of the cluster whose commitlogs take no writes.",
+            node.members.iter().filter(|member| !member.takes_writes).count() as u64,
+        ),
+        figure(
+            "clock_offset_seconds",
+            "How far the node's wall clock is ahead of the other nodes, or of where it was before a step.",
+            Value::Gauge(node.clock.ahead_seconds),
+        ),
+        gauge(
+            "clock_state",
+            "Whether the node trusts its wall clock: 0 yes, 1 no, 2 no and the node is out of service.",
+            node.clock.state as u64,
+        ),
         figure(
             "raft_term",
             "The metadata group's term.",

@@ -1,0 +1,33 @@
+//! How nodes are by their own judgement: their clocks, and whether they take writes. These paths are ceto's own.
+
+use serde_json::{Value, json};
+
+use super::Handler::Now;
+use super::{Answer, Call, Route};
+
+pub(super) const ROUTES: &[Route] = &[
+    ("GET", "/ceto/clock", Now(clock)),
+    ("POST", "/ceto/clock/confirm", Now(confirm)),
+    ("GET", "/ceto/refuse_writes", Now(refuse_writes)),
+];
+
+fn clock(call: &Call) -> Answer {
+    let clock = call.operator.node().clock;
+    Ok(json!({
+        "state": clock.state.name(),
+        "reason": clock.reason,
+        "offset_seconds": clock.ahead_seconds,
+    }))
+}
+
+fn confirm(call: &Call) -> Answer {
+    let confirmed = call.operator.confirm_clock();
+    confirmed.map(|()| Value::Null).map_err(|reason| (409, reason))
+}
+
+/// The addresses of the members whose commitlog takes no writes.
+fn refuse_writes(call: &Call) -> Answer {
+    let members = call.operator.node().members;
+    let refusing = members.iter().filter(|member| !member.takes_writes);
+    Ok(refusing.map(|member| json!(member.address.to_string())).collect())
+}
