@@ -220,13 +220,15 @@ fn reads_go_to_the_living_then_to_the_near_and_equal_ones_take_turns() {
     );
     let locality = Locality::new(&cluster.topology, host(1)).expect("a node");
     let map = one_tablet(&cluster, "far1 far2 same1 same2 near me", None);
-    let order = |token: i64, dead: &str| {
+    // The dead by their names; with `!` behind it, one that lives and takes no writes.
+    let order = |token: i64, ill: &str| {
         let mut liveness = Liveness::default();
         for (number, _) in cluster.topology.numbered_nodes() {
-            liveness.set(
-                number,
-                !dead.split_whitespace().any(|name| name == cluster.name(number)),
-            );
+            let name = cluster.name(number);
+            let is_ill = |how: &str| ill.split_whitespace().any(|word| word == format!("{name}{how}"));
+            liveness.set(number, !is_ill(""));
+            liveness.set_takes_writes(number, !is_ill("!"));
+            assert_eq!(liveness.takes_writes(number), !is_ill("") && !is_ill("!"));
         }
         let targets = ReadTargets::new(&map.tablet_of(Token(token)), Token(token), &locality, &liveness);
         format!(
@@ -247,6 +249,11 @@ fn reads_go_to_the_living_then_to_the_near_and_equal_ones_take_turns() {
         order(0, "me same1 far1"),
         "near same2 far2 of near same2 far2 me same1 far1",
         "the dead come last, in the same order"
+    );
+    assert_eq!(
+        order(0, "me! same1! far1"),
+        "near same2 far2 me same1 of near same2 far2 me same1 far1",
+        "those that take no writes come before the dead"
     );
     let to_same1 = (0..32).filter(|t| order(*t, "me near").starts_with("same1")).count();
     assert_eq!(to_same1, 16, "two equal replicas do not share the reads evenly");
