@@ -149,6 +149,25 @@ impl StateMachine for Machine {
         })
     }
 
+    fn check_command(&self, command: &[u8]) -> Result<(), String> {
+        Command::decode(command).map(drop).map_err(|e| e.to_string())
+    }
+
+    fn check_snapshot(&self, index: u64, snapshot: &[u8]) -> Result<(), String> {
+        let next = Metadata::decode(snapshot).map_err(|e| e.to_string())?;
+        let (ours, theirs) = (self.metadata().topology.cluster_id(), next.topology.cluster_id());
+        if ours != theirs {
+            return Err(format!("it is of cluster {theirs}, and this one is {ours}"));
+        }
+        if next.index > index {
+            return Err(format!(
+                "it holds the state at {} where the log is at {index}",
+                next.index
+            ));
+        }
+        Ok(())
+    }
+
     fn snapshot(&self) -> Vec<u8> {
         encode(&self.metadata())
     }

@@ -262,7 +262,13 @@ impl Cluster {
             ));
         }
         if let Some(lost) = status.lost_entries {
-            return self.fail(older_directory(self.config.host_id, lost));
+            let metadata = self.metadata();
+            let leader = node_number(lost.leader).and_then(|number| metadata.topology.numbered(number));
+            let leader = leader.map_or_else(
+                || format!("of Raft id {}", lost.leader),
+                |node| node.host_id.to_string(),
+            );
+            return self.fail(older_directory(self.config.host_id, &leader, lost));
         }
         let mut elsewhere = None;
         let is_alone = status.leader.is_none();
@@ -406,10 +412,10 @@ impl Cluster {
 }
 
 /// Why a node may not go on from its files: whatever it acknowledged since would be lost with what the metadata log lacks.
-fn older_directory(host_id: HostId, lost: LostEntries) -> String {
+fn older_directory(host_id: HostId, leader: &str, lost: LostEntries) -> String {
     format!(
-        "The data directory is older than what ran last as node {host_id}: its metadata log ends at {}, and the node has acknowledged changes up to {}. A \
-         copy of it ran elsewhere, it was restored from a backup, or its disk lost what it had synced. Nothing was changed. Start the node from the \
+        "The data directory is older than what ran last as node {host_id}: its metadata log ends at {}, and the node has acknowledged changes up to {}, as \
+         node {leader} says, which leads the metadata group. A copy of it ran elsewhere, it was restored from a backup, or its disk lost what it had synced. Nothing was changed. Start the node from the \
          directory that ran last; if that one is lost, start a new node on an empty one.",
         lost.last, lost.promised
     )

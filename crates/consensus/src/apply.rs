@@ -18,6 +18,9 @@ use crate::codec::{Malformed, expected, put_u32, put_u64};
 use std::collections::BTreeMap;
 use stdx::bytes::Reader;
 
+/// Bytes before the command.
+pub(crate) const PROPOSAL_HEADER_BYTES: usize = 32;
+
 /// Who proposed what.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct ProposalId {
@@ -27,7 +30,7 @@ pub(crate) struct ProposalId {
 }
 
 pub(crate) fn encode_proposal(id: ProposalId, settled_below: u64, command: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(32 + command.len());
+    let mut out = Vec::with_capacity(PROPOSAL_HEADER_BYTES + command.len());
     for number in [id.proposer, id.incarnation, id.sequence, settled_below] {
         put_u64(&mut out, number);
     }

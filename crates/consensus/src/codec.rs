@@ -17,7 +17,7 @@ use stdx::bytes::{Reader, Truncated};
 /// Terms and indexes beyond this are not believed: no group lives that long, and arithmetic on them cannot overflow below.
 pub(crate) const NUMBER_MAX: u64 = 1 << 62;
 /// Nodes that a configuration may name in one list.
-const MEMBERS_MAX: u32 = 4096;
+pub(crate) const MEMBERS_MAX: usize = 4096;
 
 /// Bytes that are not what they should be.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -123,7 +123,7 @@ fn get_ids(reader: &mut Reader<'_>) -> Result<Vec<u64>, Malformed> {
     const WHAT: &str = "the members of a configuration";
     let at = reader.at();
     let count = reader.get_u32().map_err(expected(WHAT))?;
-    if count > MEMBERS_MAX {
+    if count as usize > MEMBERS_MAX {
         return Err(Malformed { expected: WHAT, at });
     }
     let mut ids = Vec::new();

@@ -13,6 +13,7 @@ use crate::applying::{Applying, Done, Work};
 use crate::codec::{make_snapshot, put_u64};
 use crate::error::{MembershipError, ProposeError, ReadError, StartError};
 use crate::group::{After, Group, GroupOptions, Output, is_reached, voters_after};
+use crate::interface::{COMMAND_BYTES_MAX, Options, Start, StateMachine, Transport};
 use crate::members::{Change, VOTERS_MAX};
 use crate::recovered::{Recovered, Recovery};
 use crate::status::Status;
@@ -21,97 +22,21 @@ use raft::eraftpb::{ConfState, HardState};
 use runtime::{Instant, Notify};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::future::Future;
-use std::path::PathBuf;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
 /// Messages that wait for the member task; the network may lose the others.
 const INBOX_MESSAGES_MAX: usize = 4096;
+/// Bytes of those.
+const INBOX_BYTES_MAX: usize = 64 << 20;
+/// Refusals that are remembered, so that each is logged once.
+const REFUSALS_MAX: usize = 256;
 /// Proposals and reads that may wait for their outcome; others are refused.
 const WAITING_MAX: usize = 1024;
-/// Bytes of a command.
-const COMMAND_BYTES_MAX: usize = 16 << 20;
 /// How long the task waits before it tries a failed write again.
 const RETRY_WRITE: Duration = Duration::from_millis(500);
 /// Ticks until a read is asked again: it costs little, and a leader that is new to its office forgets it without a word.
 const READ_RETRY_TICKS: u32 = 4;
-
-/// Carries messages to other members. It may lose, delay, repeat and reorder them; it must not change them, and tells the receiver truly
-/// from whom they come.
-pub trait Transport {
-    /// Sends, and does not wait.
-    fn send(&self, to: u64, message: Vec<u8>);
-}
-
-/// What the commands act on. All members have the same; at bootstrap their snapshots must be equal.
-pub trait StateMachine {
-    /// The index up to which the machine keeps by itself, durably, what was applied; 0 if it keeps nothing. Commands up to it are not
-    /// applied again at start, and older snapshots not restored.
-    fn applied(&self) -> u64 {
-        0
-    }
-
-    /// Applies the command at an index of the log. Indexes grow and have gaps.
-    fn apply<'a>(&'a self, index: u64, command: &'a [u8]) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
-
-    /// All that was applied, as bytes. Not called while something is being applied.
-    fn snapshot(&self) -> Vec<u8>;
-
-    /// Replaces everything by a snapshot of the state at an index.
-    fn restore<'a>(&'a self, index: u64, snapshot: &'a [u8]) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
-}
-
-/// How a member runs.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Directory of its file; made if it is not there.
-    pub dir: PathBuf,
-    /// Which group: the same on all members, and different from other clusters'.
-    pub group: u64,
-    /// This member's Raft id, not 0.
-    pub id: u64,
-    /// Length of a tick.
-    pub tick: Duration,
-    /// Ticks between a leader's heartbeats.
-    pub heartbeat_ticks: usize,
-    /// Ticks without a leader before an election, at least; at most twice as many.
-    pub election_ticks: usize,
-    /// Ticks after which a snapshot that was sent and not acknowledged counts as lost.
-    pub snapshot_ticks: u64,
-    /// The file is rewritten with a snapshot when it has grown by this, and by as much as the last snapshot had.
-    pub log_bytes_max: u64,
-    /// Entries before a snapshot that are kept for members that are a little behind.
-    pub entries_kept: u64,
-}
-
-impl Options {
-    /// The usual figures: elections after one to two seconds.
-    #[must_use]
-    pub fn new(dir: PathBuf, group: u64, id: u64) -> Self {
-        Self {
-            dir,
-            group,
-            id,
-            tick: Duration::from_millis(50),
-            heartbeat_ticks: 2,
-            election_ticks: 20,
-            snapshot_ticks: 200,
-            log_bytes_max: 4 << 20,
-            entries_kept: 256,
-        }
-    }
-}
-
-/// How a member begins that has no file yet. One that has goes on from it, whatever is said here.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Start {
-    /// A new group with these voters, this one among them. All of them must say the same.
-    Voters(Vec<u64>),
-    /// A member of a group that exists: it waits until the group adds it.
-    Joining,
-}
 
 /// A running member. Clones are the same member.
 #[derive(Clone)]
@@ -120,6 +45,7 @@ pub struct Consensus(Rc<Shared>);
 struct Shared {
     inbox: RefCell<VecDeque<Event>>,
     messages: Cell<usize>,
+    message_bytes: Cell<usize>,
     waiting: Cell<usize>,
     wake: Notify,
     applying: Rc<Applying>,
@@ -179,6 +105,7 @@ impl Consensus {
         let shared = Rc::new(Shared {
             inbox: RefCell::default(),
             messages: Cell::new(0),
+            message_bytes: Cell::new(0),
             waiting: Cell::new(0),
             wake: Notify::new(),
             applying: Rc::new(Applying::new()),
@@ -204,6 +131,7 @@ impl Consensus {
             conf_at_applied: state.conf,
             options,
             transport,
+            machine: machine.clone(),
             group,
             store,
             applied: state.snapshot_index,
@@ -228,8 +156,10 @@ impl Consensus {
 
     /// Takes a message that another member's transport sent. Beyond a limit messages are dropped, as a network may.
     pub fn receive(&self, from: u64, message: Vec<u8>) {
-        if self.0.messages.get() < INBOX_MESSAGES_MAX {
-            self.0.messages.set(self.0.messages.get() + 1);
+        let (messages, bytes) = (self.0.messages.get(), self.0.message_bytes.get());
+        if messages < INBOX_MESSAGES_MAX && (messages == 0 || bytes + message.len() <= INBOX_BYTES_MAX) {
+            self.0.messages.set(messages + 1);
+            self.0.message_bytes.set(bytes + message.len());
             self.push(Event::Message { from, bytes: message });
         }
     }
@@ -312,8 +242,8 @@ impl Consensus {
         self.change_members(vec![Change::Remove(id)], timeout).await
     }
 
-    /// Changes several members at once, through a joint configuration: no vote is lost between. Returns when this node's configuration
-    /// is as wished. One call at a time on a node; calls on several nodes are taken one after the other.
+    /// Changes several members at once, through a joint configuration: no vote is lost between. To be called on a member that votes: the leader
+    /// takes such wishes from no other. Returns when this node's configuration is as wished. One call at a time on a node; calls on several nodes are taken one after the other.
     ///
     /// # Errors
     /// [`MembershipError`].
@@ -468,6 +398,7 @@ struct Member {
     incarnation: u64,
     recovery: Option<Recovery>,
     transport: Rc<dyn Transport>,
+    machine: Rc<dyn StateMachine>,
     group: Group,
     store: Store,
     applied: u64,
@@ -505,6 +436,8 @@ impl Member {
             self.take_done().await;
             let now = runtime::now();
             if now >= next_tick {
+                // An election that a tick begins is won at once where there is one voter, and a leader's log is durable.
+                self.settle().await;
                 // Ticks that were slept through (a slow disk) are not made up for: nobody was listening then.
                 self.tick(now);
                 next_tick = now + self.options.tick;
@@ -519,10 +452,12 @@ impl Member {
     fn take_events(&mut self) {
         let events = std::mem::take(&mut *self.shared.inbox.borrow_mut());
         self.shared.messages.set(0);
+        self.shared.message_bytes.set(0);
         for event in events {
             match event {
                 Event::Message { from, bytes } => {
-                    if let Err(refused) = self.group.receive(from, &bytes)
+                    if let Err(refused) = self.group.receive(from, &bytes, &*self.machine)
+                        && self.refusals.len() < REFUSALS_MAX
                         && self.refusals.insert((from, refused.kind()))
                     {
                         log::warn!("metadata group: member {from} sent {refused}");

@@ -1,7 +1,7 @@
 //! The group as a value: it is told of time, messages and wishes, and says what to store, to send and to apply.
 //!
-//! The protocol itself is the library's (`RawNode`). Around it stand here: epochs, checks of what peers send (the library panics on what a
-//! correct peer never sends), election timeouts drawn from our own seed, snapshots on demand, and leaving joint configurations.
+//! The protocol itself is the library's (`RawNode`). Around it stand here: epochs, election timeouts drawn from our own seed, snapshots on demand, and
+//! leaving joint configurations. What peers send goes through `check` first, because the library panics on what a correct peer never sends.
 //!
 //! Order of use: [`Group::output`]; send `now`; make `persist` durable; [`Group::persisted`], which gives what to send and to apply then.
 //! Votes and acknowledgements are never in `now`, so nothing is promised that a power loss can take back.
@@ -9,20 +9,23 @@
 //! Determinism: the library draws timeouts from the thread's generator. After every call into it that timeout is overwritten by one
 //! drawn from the group's seed, before anything can look at it: only a tick looks, and it looks first and draws later.
 
-use crate::apply::Applied;
-use crate::codec::{Malformed, put_u64};
+use crate::check::{EPOCH_LIFT_MAX, EPOCH_MAX, can_campaign, check, needs_durable_log};
+use crate::codec::{MEMBERS_MAX, Malformed, put_u64};
+use crate::interface::StateMachine;
 use crate::log::EntryLog;
 use crate::members::{Change, VOTERS_MAX};
 use crate::message::{self, Body, Header};
 use crate::recovered::Recovered;
 use crate::status::LostEntries;
 use raft::eraftpb::{
-    ConfChangeSingle, ConfChangeType, ConfChangeV2, ConfState, Entry, HardState, Message, MessageType, Snapshot,
+    ConfChangeSingle, ConfChangeType, ConfChangeV2, ConfState, Entry, EntryType, HardState, Message, MessageType,
+    Snapshot,
 };
 use raft::{Config, ProgressState, RawNode, ReadState, Ready, SnapshotStatus, StateRole, Storage};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use stdx::bytes::Reader;
+use stdx::planted::{self, Bug};
 
 /// Bytes of entries in one message, about.
 const MESSAGE_BYTES: u64 = 1 << 20;
@@ -31,7 +34,9 @@ const IN_FLIGHT_MESSAGES: usize = 64;
 /// Bytes of entries that wait to be committed; proposals beyond are dropped and tried again by who proposed them.
 const UNCOMMITTED_BYTES_MAX: u64 = 64 << 20;
 /// Changes in one membership entry.
-const CHANGES_MAX: usize = 64;
+pub(crate) const CHANGES_MAX: usize = 64;
+/// Messages that wait until the log is durable. Each member sends one in an election.
+const DEFERRED_MAX: usize = 64;
 
 /// What a group is told once.
 #[derive(Clone, Copy, Debug)]
@@ -64,13 +69,15 @@ pub(crate) enum Refused {
         epoch: u64,
     },
     /// The leader knows this node to have entries that it does not have: its store lost what it had promised.
-    LostEntries {
-        promised: u64,
-        last: u64,
-    },
-    /// Its numbers cannot come from a correct member.
+    LostEntries(LostEntries),
+    /// A correct member does not send it.
     Impossible {
         what: &'static str,
+    },
+    /// What it brings for the machine is not what the machine reads.
+    Unreadable {
+        what: &'static str,
+        why: String,
     },
 }
 
@@ -82,8 +89,9 @@ impl Refused {
             Self::Misdirected { .. } => 1,
             Self::EpochOver { .. } => 2,
             Self::Superseded { .. } => 3,
-            Self::LostEntries { .. } => 4,
+            Self::LostEntries(_) => 4,
             Self::Impossible { .. } => 5,
+            Self::Unreadable { .. } => 6,
         }
     }
 }
@@ -106,12 +114,14 @@ impl fmt::Display for Refused {
                 f,
                 "the group went on without this node in epoch {epoch}; it must join again as a new member with an empty directory"
             ),
-            Self::LostEntries { promised, last } => write!(
+            Self::LostEntries(lost) => write!(
                 f,
-                "the leader has this node's word for entries up to {promised}, but they end at {last}: the metadata log of this \
-                 node lost what it had promised"
+                "the leader has this node's word for entries up to {}, but they end at {}: the metadata log of this \
+                 node lost what it had promised",
+                lost.promised, lost.last
             ),
             Self::Impossible { what } => write!(f, "a message with {what}"),
+            Self::Unreadable { what, why } => write!(f, "a {what} that cannot be read: {why}"),
         }
     }
 }
@@ -172,6 +182,8 @@ pub(crate) struct Group {
     snapshots_sent: BTreeMap<u64, u64>,
     offered_at: Option<u64>,
     notices: Vec<Outgoing>,
+    /// Messages that the library may see once the log is durable.
+    deferred: Vec<Message>,
 }
 
 impl Group {
@@ -213,6 +225,7 @@ impl Group {
             snapshots_sent: BTreeMap::new(),
             offered_at: None,
             notices: Vec::new(),
+            deferred: Vec::new(),
         };
         group.settle_timeout();
         // Who votes alone need not wait whether another leads.
@@ -229,8 +242,11 @@ impl Group {
             return;
         }
         self.ticks += 1;
-        self.raw.tick();
-        self.settle_timeout();
+        // A member that restores a snapshot stands for no election: the library would look for entries that are gone.
+        if self.is_leader() || can_campaign(&self.raw.raft) {
+            self.raw.tick();
+            self.settle_timeout();
+        }
         // A lost snapshot is not noticed by the library: it waits for its receiver for ever.
         let overdue: Vec<u64> = self
             .snapshots_sent
@@ -263,13 +279,13 @@ impl Group {
         }
     }
 
-    /// Takes a message from a peer.
-    pub(crate) fn receive(&mut self, from: u64, bytes: &[u8]) -> Result<(), Refused> {
+    /// Takes a message from a peer; `machine` says whether it could read what the message brings.
+    pub(crate) fn receive(&mut self, from: u64, bytes: &[u8], machine: &dyn StateMachine) -> Result<(), Refused> {
         if let Some(epoch) = self.superseded_by {
             return Err(Refused::Superseded { epoch });
         }
-        if let Some(LostEntries { promised, last }) = self.lost_entries {
-            return Err(Refused::LostEntries { promised, last });
+        if let Some(lost) = self.lost_entries {
+            return Err(Refused::LostEntries(lost));
         }
         let (header, body) = message::decode(bytes).map_err(Refused::Malformed)?;
         if header.group != self.options.group
@@ -284,83 +300,96 @@ impl Group {
                 to: header.to,
             });
         }
-        match self.epoch {
-            None => {
-                self.epoch = Some(header.epoch);
-                self.is_epoch_new = true;
-            }
-            Some(ours) if header.epoch < ours => {
-                if matches!(body, Body::Raft(_)) {
-                    let notice = message::encode_epoch_over(self.header(from));
-                    self.notices.push((from, notice));
-                }
-                return Err(Refused::EpochOver {
-                    theirs: header.epoch,
-                    ours,
-                });
-            }
-            Some(ours) if header.epoch > ours => {
-                self.superseded_by = Some(header.epoch);
-                return Err(Refused::Superseded { epoch: header.epoch });
-            }
-            Some(_) => {}
-        }
-        let Body::Raft(message) = body else {
+        let Some(message) = self.check_epoch(header, body)? else {
             return Ok(());
         };
-        self.check(&message).inspect_err(|refused| {
-            if let Refused::LostEntries { promised, last } = *refused {
-                self.lost_entries = Some(LostEntries { promised, last });
+        check(&message, &self.raw.raft, machine).inspect_err(|refused| {
+            if let Refused::LostEntries(lost) = *refused {
+                self.lost_entries = Some(lost);
             }
         })?;
+        if self.epoch.is_none() {
+            self.epoch = Some(header.epoch);
+            self.is_epoch_new = true;
+        }
         self.step(*message);
         Ok(())
     }
 
-    /// Refuses what would make the library panic.
-    fn check(&self, message: &Message) -> Result<(), Refused> {
-        let log = &self.raw.raft.raft_log;
-        let last = log.last_index();
-        match message.msg_type {
-            MessageType::MsgHeartbeat if message.term >= self.raw.raft.term && message.commit > last => {
-                Err(Refused::LostEntries {
-                    promised: message.commit,
-                    last,
-                })
+    /// The message, if it is of this member's epoch.
+    fn check_epoch(&mut self, header: Header, body: Body) -> Result<Option<Box<Message>>, Refused> {
+        let Some(ours) = self.epoch else {
+            // Only a leader speaks first to a new member, or a candidate, if it was given a vote before it heard of one.
+            return match body {
+                Body::Raft(message) if header.epoch <= EPOCH_MAX && speaks_first(&message) => Ok(Some(message)),
+                _ => Err(Refused::Impossible {
+                    what: "something else than a leader's or a candidate's word for a new member",
+                }),
+            };
+        };
+        if header.epoch < ours {
+            if matches!(body, Body::Raft(_)) {
+                let notice = message::encode_epoch_over(self.header(header.from));
+                self.notices.push((header.from, notice));
             }
-            MessageType::MsgAppendResponse if !message.reject && message.index > last => Err(Refused::Impossible {
-                what: "an acknowledgement of an entry that is not there",
-            }),
-            MessageType::MsgPropose if message.get_entries().iter().any(|entry| entry.data.is_empty()) => {
-                Err(Refused::Impossible {
-                    what: "an empty proposal",
-                })
-            }
-            MessageType::MsgSnapshot => match Applied::decode(&message.get_snapshot().data) {
-                Ok(_) => Ok(()),
-                Err(malformed) => Err(Refused::Malformed(malformed)),
-            },
-            _ => Ok(()),
+            return Err(Refused::EpochOver {
+                theirs: header.epoch,
+                ours,
+            });
         }
+        if header.epoch > ours {
+            // A recovered group consists of survivors, and every survivor is known here. A stranger's word ends nobody.
+            let is_survivor = self.raw.raft.prs().get(header.from).is_some();
+            if !is_survivor || header.epoch - ours > EPOCH_LIFT_MAX {
+                return Err(Refused::Impossible {
+                    what: "a later epoch, from a member that cannot know of it",
+                });
+            }
+            self.superseded_by = Some(header.epoch);
+            return Err(Refused::Superseded { epoch: header.epoch });
+        }
+        Ok(match body {
+            Body::Raft(message) => Some(message),
+            Body::EpochOver => None,
+        })
     }
 
     fn step(&mut self, mut message: Message) {
-        let membership = message.msg_type == MessageType::MsgPropose
-            && message
-                .get_entries()
-                .iter()
-                .any(|entry| entry.entry_type != raft::eraftpb::EntryType::EntryNormal);
-        if membership {
-            // A forwarded change is made anew from our own encoding, so that the library never parses what came from outside.
-            let context = message.entries[0].take_context().to_vec();
-            if let Some(changes) = decode_changes(&context) {
-                self.propose_changes(&changes);
+        if needs_durable_log(&message) && !can_campaign(&self.raw.raft) && !planted::is_planted(Bug::UncheckedPeer) {
+            if self.deferred.len() < DEFERRED_MAX {
+                self.deferred.push(message);
             }
             return;
+        }
+        if matches!(message.msg_type, MessageType::MsgPropose | MessageType::MsgReadIndex) {
+            // From its proposer to the leader, and no further: a member that has another leader hears of the right one soon, and asks again.
+            if !self.is_leader() && !planted::is_planted(Bug::UncheckedPeer) {
+                return;
+            }
+            let is_membership = |entry: &Entry| entry.entry_type != EntryType::EntryNormal;
+            if message.msg_type == MessageType::MsgPropose && message.get_entries().iter().any(is_membership) {
+                // A forwarded change is made anew from our own encoding, so that the library never parses what came from outside.
+                let context = message.entries[0].take_context().to_vec();
+                if let Some(changes) = decode_changes(&context) {
+                    self.propose_changes(&changes);
+                }
+                return;
+            }
         }
         // What the library refuses here (a response from somebody who is no member) needs no answer.
         let _ = self.raw.step(message);
         self.settle_timeout();
+    }
+
+    /// Takes the messages that waited for a durable log, unless they are out of date.
+    fn step_deferred(&mut self) {
+        for message in std::mem::take(&mut self.deferred) {
+            if message.term >= self.raw.raft.term
+                && (message.msg_type != MessageType::MsgTimeoutNow || message.from == self.leader())
+            {
+                self.step(message);
+            }
+        }
     }
 
     /// Puts a proposal into the log, or on its way to the leader. False when nobody is known who could take it.
@@ -448,10 +477,12 @@ impl Group {
         let mut messages = ready.take_persisted_messages();
         let mut light = self.raw.advance_append(ready);
         messages.extend(light.take_messages());
-        After {
+        let after = After {
             send: self.encode(messages),
             committed: light.take_committed_entries(),
-        }
+        };
+        self.step_deferred();
+        after
     }
 
     /// Everything up to the index is applied.
@@ -466,7 +497,7 @@ impl Group {
         let Some(changes) = decode_changes(context) else {
             return false;
         };
-        if voters_after(&self.conf, &changes).len() > VOTERS_MAX {
+        if voters_after(&self.conf, &changes).len() > VOTERS_MAX || members_after(&self.conf, &changes) > MEMBERS_MAX {
             return false;
         }
         let Ok(conf) = self.raw.apply_conf_change(&to_conf_change(&changes)) else {
@@ -654,6 +685,26 @@ pub(crate) fn voters_after(conf: &ConfState, changes: &[Change]) -> BTreeSet<u64
         };
     }
     voters
+}
+
+/// How many members a configuration would have, voters or not.
+fn members_after(conf: &ConfState, changes: &[Change]) -> usize {
+    let lists = [&conf.voters, &conf.learners, &conf.voters_outgoing, &conf.learners_next];
+    let mut members: BTreeSet<u64> = lists.into_iter().flatten().copied().collect();
+    members.extend(changes.iter().map(|change| change.id()));
+    members.len()
+}
+
+/// What a leader or a candidate sends to a member that knows nothing.
+fn speaks_first(message: &Message) -> bool {
+    matches!(
+        message.msg_type,
+        MessageType::MsgAppend
+            | MessageType::MsgHeartbeat
+            | MessageType::MsgSnapshot
+            | MessageType::MsgRequestVote
+            | MessageType::MsgRequestPreVote
+    )
 }
 
 /// The configuration that changes make of another, without the joint one between.

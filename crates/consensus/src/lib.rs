@@ -6,6 +6,7 @@
 //!
 //! - [`Consensus`] is the running member: one task on shard 0, which is the only one that touches file and group, and one that applies.
 //! - `group` is the protocol as a value, without clock, file or socket.
+//! - `check` refuses what a correct peer does not send.
 //! - `store` is the member's file, with its format.
 //! - `apply` decides which committed proposals are applied.
 //! - [`choose_voters`] decides who votes.
@@ -24,10 +25,12 @@
 mod answer;
 mod apply;
 mod applying;
+mod check;
 mod codec;
 mod driver;
 mod error;
 mod group;
+mod interface;
 mod log;
 mod members;
 mod message;
@@ -37,8 +40,9 @@ mod status;
 mod store;
 
 pub use codec::Malformed;
-pub use driver::{Consensus, Options, Start, StateMachine, Transport};
+pub use driver::Consensus;
 pub use error::{MembershipError, ProposeError, ReadError, StartError};
+pub use interface::{Options, Start, StateMachine, Transport};
 pub use members::{Change, Member, VOTERS_MAX, changes_towards, choose_voters};
 pub use recovered::Recovery;
 pub use recovery::{

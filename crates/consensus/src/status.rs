@@ -11,6 +11,8 @@ pub struct LostEntries {
     pub promised: u64,
     /// The last that it has.
     pub last: u64,
+    /// The leader that says so.
+    pub leader: u64,
 }
 
 /// How a member stands.

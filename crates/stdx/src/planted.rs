@@ -53,11 +53,13 @@ pub enum Bug {
     UntrustedClock,
     /// Nodes whose log refuses writes are sent writes as if they took them.
     UnheededLog,
+    /// What a peer sends reaches the library of the metadata group unchecked.
+    UncheckedPeer,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::SkippedQuorum,
         Self::IgnoredDigest,
         Self::UnsyncedPromise,
@@ -81,6 +83,7 @@ impl Bug {
         Self::DigestWithoutTombstones,
         Self::UntrustedClock,
         Self::UnheededLog,
+        Self::UncheckedPeer,
     ];
 }
 

@@ -105,9 +105,17 @@ fn a_node_joins_with_a_snapshot_gets_a_vote_and_leaves() {
     );
     assert_eq!(joined.epoch, Some(0));
     let promoted = cluster.ask(4, 20 * SECONDS, async |consensus| {
+        consensus.promote(4, 2 * SECONDS).await
+    });
+    assert_eq!(
+        promoted,
+        Some(Err(MembershipError::Timeout)),
+        "a member without a vote changes no members"
+    );
+    let promoted = cluster.ask(2, 20 * SECONDS, async |consensus| {
         consensus.promote(4, 10 * SECONDS).await
     });
-    assert_eq!(promoted, Some(Ok(())), "a member may ask for its own vote");
+    assert_eq!(promoted, Some(Ok(())));
     let leader = cluster.wait_for_leader();
     let other = if leader == 1 { 2 } else { 1 };
     let removed = cluster.ask(other, 20 * SECONDS, async move |consensus| {

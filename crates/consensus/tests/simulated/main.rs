@@ -1,5 +1,6 @@
 //! The group in the simulator: single promises, and storms in which everything goes wrong.
 
 mod cluster;
+mod peers;
 mod storm;
 mod support;

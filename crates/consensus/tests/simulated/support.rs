@@ -40,6 +40,8 @@ pub struct Record {
     pub status: BTreeMap<u64, Status>,
     pub barriers: u64,
     pub snapshots_restored: u64,
+    /// How long a member takes to restore one.
+    pub restore_takes: Duration,
     pub changes_made: u64,
     /// The highest term in which a member has granted a vote, and to whom.
     pub votes: BTreeMap<u64, (u64, u64)>,
@@ -134,10 +136,31 @@ impl StateMachine for Ledger {
             .chunks(16)
             .map(|pair| (number(&pair[..8]), number(&pair[8..])))
             .collect();
-        let mut record = self.record.borrow_mut();
-        record.snapshots_restored += 1;
-        record.histories.insert(self.id, history);
-        Box::pin(async {})
+        let restore_takes = {
+            let mut record = self.record.borrow_mut();
+            record.snapshots_restored += 1;
+            record.histories.insert(self.id, history);
+            record.restore_takes
+        };
+        Box::pin(async move {
+            if !restore_takes.is_zero() {
+                runtime::sleep(restore_takes).await;
+            }
+        })
+    }
+
+    fn check_command(&self, command: &[u8]) -> Result<(), String> {
+        match command.len() {
+            8.. => Ok(()),
+            bytes => Err(format!("{bytes} bytes are no command of this test")),
+        }
+    }
+
+    fn check_snapshot(&self, _index: u64, snapshot: &[u8]) -> Result<(), String> {
+        match snapshot.len() % 16 {
+            0 => Ok(()),
+            _ => Err("it ends within a command".to_owned()),
+        }
     }
 }
 
