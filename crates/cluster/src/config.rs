@@ -14,6 +14,14 @@ use topology::{ClockLimits, FailureDetectorConfig, HostId, Location};
 use types::Token;
 use uuid::Uuid;
 
+/// How long a new member serves before it may vote. Longer than the failure detector takes to notice that a member is gone, so one that joins and
+/// vanishes never has a vote.
+pub const VOTE_AFTER: Duration = Duration::from_secs(5);
+/// How long a member that never served and owns nothing may be away before it is removed.
+pub const FORGET_JOINING_AFTER: Duration = Duration::from_secs(600);
+/// Members that have joined and have not served yet; others are asked to wait.
+pub const NEWCOMERS_MAX: usize = 16;
+
 /// Connections that something is done for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Between {
@@ -132,6 +140,10 @@ pub struct Config {
     pub give_up_joining_after: Duration,
     /// How far clocks may differ; a node that is farther off than the first limit may not join.
     pub clock_limits: ClockLimits,
+    /// See [`VOTE_AFTER`].
+    pub vote_after: Duration,
+    /// See [`FORGET_JOINING_AFTER`].
+    pub forget_joining_after: Duration,
     /// How liveness is judged.
     pub failure_detector: FailureDetectorConfig,
 }
@@ -171,6 +183,8 @@ impl Config {
             replace_voter_after: Duration::from_secs(60),
             give_up_joining_after: Duration::from_secs(30),
             clock_limits: ClockLimits::default(),
+            vote_after: VOTE_AFTER,
+            forget_joining_after: FORGET_JOINING_AFTER,
             failure_detector: FailureDetectorConfig::default(),
         }
     }

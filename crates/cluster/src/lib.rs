@@ -18,12 +18,15 @@
 //! Lives on shard 0, sees the cluster. docs/dev/cluster.md has the whole picture.
 
 mod bytes;
+mod claims;
 mod command;
 mod config;
 mod error;
 mod features;
 mod file;
 mod health;
+#[doc(hidden)]
+pub mod fuzz;
 mod machine;
 mod metadata;
 mod peers;
@@ -39,7 +42,7 @@ mod wire;
 
 pub use bytes::Malformed;
 pub use command::{Command, SchemaChange, TabletsChange};
-pub use config::{Between, Config, Listener, Local, Reach};
+pub use config::{Between, Config, FORGET_JOINING_AFTER, Listener, Local, NEWCOMERS_MAX, Reach, VOTE_AFTER};
 pub use error::{ChangeError, ClusterError, LoadError};
 pub use features::{FEATURES, NODE_HEALTH, ORDERLY_START, ORDERLY_STOP};
 pub use file::{Written, load};

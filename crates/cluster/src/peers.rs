@@ -36,6 +36,10 @@ struct Known {
     is_live: bool,
     /// When that changed last.
     since: Instant,
+    /// It came in while this process watched.
+    is_new: bool,
+    /// It was live for [`Config::vote_after`] without a break.
+    has_served: bool,
     log_index: u64,
     schema_version: Option<Uuid>,
     /// Where it says it is.
@@ -63,6 +67,9 @@ pub(crate) struct Peers {
     pub(crate) clock: RefCell<ClockJudge>,
     /// Its commitlog takes writes.
     pub(crate) takes_writes: Cell<bool>,
+    vote_after: Duration,
+    /// The members that were there before this process watched are in `known`.
+    is_watching: Cell<bool>,
     /// This node has said goodbye, and must not seem alive.
     pub(crate) is_leaving: Cell<bool>,
     /// Told when a node has said what it has applied, or its liveness is another.
@@ -101,11 +108,14 @@ impl Peers {
             known: RefCell::default(),
             clock: RefCell::new(ClockJudge::new(config.clock_limits, runtime::clock_offset_us())),
             takes_writes: Cell::new(true),
+            vote_after: config.vote_after,
+            is_watching: Cell::new(false),
             is_leaving: Cell::new(false),
             heard: Notify::new(),
             tend: Notify::new(),
         };
         peers.set_members();
+        peers.is_watching.set(true);
         peers
     }
 
@@ -120,6 +130,8 @@ impl Peers {
                 status: Status::Down,
                 is_live: false,
                 since: runtime::now(),
+                is_new: self.is_watching.get(),
+                has_served: false,
                 log_index: 0,
                 schema_version: None,
                 heard: None,
@@ -137,6 +149,19 @@ impl Peers {
         self.detector.borrow_mut().set_peers(&members, monotonic());
         self.clock.borrow_mut().set_peers(&members);
         members.iter().for_each(|host| self.judge(*host));
+    }
+
+    /// Where a member is reached by what the group knows, whatever anybody has said since.
+    pub(crate) fn registered(&self, host: HostId) -> Option<Peer> {
+        let metadata = self.machine.metadata();
+        let node = metadata
+            .topology
+            .node(host)
+            .filter(|node| node.state != NodeState::Left)?;
+        Some(
+            self.reach
+                .peer(host.0, node.internode, &self.location, Some(&node.location)),
+        )
     }
 
     /// Where a member is reached.
@@ -223,6 +248,33 @@ impl Peers {
             Some(known) if !known.is_live => runtime::now() - known.since,
             _ => Duration::ZERO,
         }
+    }
+
+    /// Whether a member has answered long enough to vote. This node has.
+    pub(crate) fn has_served(&self, host: HostId) -> bool {
+        let known = self.known.borrow();
+        host == self.local || known.get(&host).is_some_and(|known| self.serves_long(known))
+    }
+
+    fn serves_long(&self, known: &Known) -> bool {
+        known.has_served || (known.is_live && runtime::now() - known.since >= self.vote_after)
+    }
+
+    /// Members that came in under the eyes of this process and have not served yet.
+    pub(crate) fn newcomers(&self) -> usize {
+        let known = self.known.borrow();
+        let is_newcomer = |known: &&Known| known.is_new && !self.serves_long(known);
+        known.values().filter(is_newcomer).count()
+    }
+
+    /// Whether a member came in, never served, and has been away for so long. Nobody knows that of one that was a member before this process began.
+    pub(crate) fn has_vanished(&self, host: HostId, after: Duration) -> bool {
+        let known = self.known.borrow();
+        let is_newcomer = known
+            .get(&host)
+            .is_some_and(|known| known.is_new && !self.serves_long(known));
+        drop(known);
+        is_newcomer && self.down_for(host) >= after
     }
 
     /// The schema versions that others have said they have.
@@ -436,9 +488,11 @@ impl Peers {
                 return;
             };
             let is_live = peer.status == Status::Up && peer.heard.is_none();
-            if std::mem::replace(&mut peer.is_live, is_live) == is_live {
+            if peer.is_live == is_live {
                 return;
             }
+            peer.has_served = self.serves_long(peer);
+            peer.is_live = is_live;
             peer.since = runtime::now();
             is_live
         };

@@ -1,5 +1,6 @@
 //! A node's part in its cluster, running.
 
+use crate::claims::Claims;
 use crate::command::{Command, SchemaChange};
 use crate::config::{Config, Listener};
 use crate::error::ChangeError;
@@ -49,6 +50,7 @@ pub struct Cluster {
     pub(crate) greeted: RefCell<BTreeMap<HostId, GreetingAnswer>>,
     /// Who knows that this node serves clients.
     pub(crate) told_open: RefCell<BTreeSet<HostId>>,
+    pub(crate) claims: Claims,
 }
 
 impl Cluster {

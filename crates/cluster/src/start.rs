@@ -3,6 +3,7 @@
 //! Until a node is in, it writes nothing; so a node that is refused can be started again, elsewhere or otherwise, as if nothing had been.
 
 use crate::bytes::Malformed;
+use crate::claims::Claims;
 use crate::config::{Config, Listener};
 use crate::error::ClusterError;
 use crate::file;
@@ -143,6 +144,7 @@ async fn begin(
         is_departing: Cell::new(false),
         greeted: RefCell::default(),
         told_open: RefCell::default(),
+        claims: Claims::default(),
     });
     cluster.spawn_shared();
     Ok(cluster)

@@ -6,6 +6,7 @@
 //! tokens, an empty receiver: it coordinates, and owns nothing until data is moved to it. When somebody does not answer, it asks again.
 
 use crate::command::Command;
+use crate::config::NEWCOMERS_MAX;
 use crate::peers::{node_number, raft_id};
 use crate::service::Cluster;
 use crate::start::{facts, has_identity_elsewhere, restart_commands, wanted_tokens};
@@ -93,6 +94,9 @@ impl Cluster {
             return JoinAnswer::Later(error.to_string());
         }
         let metadata = self.metadata();
+        if metadata.topology.node(request.host_id).is_none() && self.peers.newcomers() >= NEWCOMERS_MAX {
+            return JoinAnswer::Later(format!("{NEWCOMERS_MAX} nodes have joined and do not serve yet"));
+        }
         let facts = facts(self.peers.live(), &self.config);
         let commands = match admit(&metadata.topology, &request, &facts) {
             Ok(Admission::Join { commands, .. } | Admission::Restart { commands }) => commands,
@@ -353,6 +357,18 @@ impl Cluster {
                 self.propose(Command::Topology(command))
                     .await
                     .map_err(|e| e.to_string())?;
+            } else if node.state == NodeState::Joining
+                && self.peers.has_vanished(node.host_id, self.config.forget_joining_after)
+            {
+                log::warn!(
+                    "node {} joined, never served, and has been away for {} s: it is removed",
+                    node.host_id,
+                    self.config.forget_joining_after.as_secs()
+                );
+                let command = TopologyCommand::RemoveNode { host_id: node.host_id };
+                self.propose(Command::Topology(command))
+                    .await
+                    .map_err(|e| e.to_string())?;
             }
         }
         Ok(())
@@ -394,7 +410,8 @@ impl Cluster {
                 continue;
             }
             let is_caught_up = status.lag.get(&id).is_some_and(|lag| *lag <= LAG_MAX);
-            if is_learner && !(is_caught_up && self.peers.is_live(node.host_id)) {
+            let may_vote = is_caught_up && self.peers.is_live(node.host_id) && self.peers.has_served(node.host_id);
+            if is_learner && !may_vote {
                 continue;
             }
             let member = Member {

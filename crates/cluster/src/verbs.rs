@@ -7,7 +7,7 @@ use rpc::{Handler, RemoteError, Reply, Request};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
-use topology::HostId;
+use topology::{HostId, NodeState};
 use uuid::Uuid;
 
 /// The first verb that [`handler`] answers.
@@ -69,9 +69,7 @@ fn answer(cluster: Rc<Cluster>, request: &Request<'_>) -> Reply {
         }
         wire::STATE => {
             match State::decode(request.body) {
-                Ok(state) if state.has_left => cluster.fail(format!(
-                    "node {from} says that this node has left the cluster or was removed; start it on an empty data directory to join as a new one"
-                )),
+                Ok(state) if state.has_left => cluster.doubt_membership(from),
                 Ok(state) if from != cluster.config.host_id => cluster.peers.on_state(from, &state),
                 Ok(_) => {}
                 Err(error) => log::warn!("node {from} sent what cannot be read: {error}"),
@@ -111,13 +109,23 @@ fn answer(cluster: Rc<Cluster>, request: &Request<'_>) -> Reply {
 }
 
 impl Cluster {
-    fn receive(&self, from: HostId, raft_id: u64, message: Vec<u8>) {
+    /// Takes a message of the group, from the node to which its Raft id belongs.
+    fn receive(self: &Rc<Self>, from: HostId, raft_id: u64, message: Vec<u8>) {
         let metadata = self.metadata();
-        let known = node_number(raft_id).and_then(|number| metadata.topology.numbered(number));
-        // A node that this one has not heard of yet may be a member all the same; one that it has heard of has its own id only.
-        let is_true = match known {
-            Some(node) => node.host_id == from,
-            None => metadata.topology.node(from).is_none(),
+        let Some(number) = node_number(raft_id) else {
+            return;
+        };
+        let is_true = match (metadata.topology.numbered(number), metadata.topology.node(from)) {
+            (Some(node), _) => node.host_id == from && node.state != NodeState::Left,
+            (None, Some(_)) => false,
+            // One that this node has not heard of yet may be a member all the same.
+            (None, None) => {
+                let is_vouched = self.is_vouched(from);
+                if !is_vouched {
+                    self.ask_about_strangers();
+                }
+                is_vouched
+            }
         };
         if is_true {
             self.consensus.receive(raft_id, message);

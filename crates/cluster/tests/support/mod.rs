@@ -161,6 +161,8 @@ impl Sea {
             let mut config = Config::new(dir(), "sea", host(number), address, schema);
             config.location.rack = format!("rack{}", number % 3);
             config.num_tokens = 4;
+            // Tests of other things need not wait for votes.
+            config.vote_after = Duration::ZERO;
             config.features = cluster::FEATURES.iter().map(|feature| (*feature).to_owned()).collect();
             sea.nodes.push(Node {
                 id,

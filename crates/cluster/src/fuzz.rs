@@ -1,0 +1,140 @@
+//! What the fuzzer of nodes' messages needs: real messages to begin with, and the decoders.
+
+use crate::bytes::Malformed;
+use crate::command::Command;
+use crate::metadata::Metadata;
+use crate::wire::{self, Greeting, GreetingAnswer, JoinAnswer, Settled, State, Who};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use topology::{HostId, JoinRequest, Message, Topology, TopologyCommand};
+use uuid::Uuid;
+
+/// The verb and the body by which a node tells another that it has left.
+#[must_use]
+pub fn has_left(address: SocketAddr) -> (u16, Vec<u8>) {
+    let state = State {
+        message: None,
+        log_index: 7,
+        schema_version: Uuid::from_u128(9),
+        internode: address,
+        has_left: true,
+    };
+    (wire::STATE, state.encode())
+}
+
+/// The verb and the body by which a node asks to join.
+#[must_use]
+pub fn join(request: &JoinRequest) -> (u16, Vec<u8>) {
+    (wire::JOIN, wire::encode_join(request))
+}
+
+/// The verb of the group's messages.
+pub const RAFT: u16 = wire::RAFT;
+
+fn sample_request(address: SocketAddr) -> JoinRequest {
+    JoinRequest {
+        cluster_name: "sea".to_owned(),
+        cluster_id: Some(Uuid::from_u128(5)),
+        host_id: HostId(Uuid::from_u128(1)),
+        internode: address,
+        native: address,
+        native_shard_aware_port: Some(19042),
+        location: topology::Location {
+            datacenter: "dc".to_owned(),
+            rack: "r".to_owned(),
+        },
+        shards: 2,
+        tokens: vec![types::Token(-5), types::Token(9)],
+        features: BTreeSet::from(["a".to_owned()]),
+        release: "1".to_owned(),
+        wall_clock: std::time::Duration::from_secs(1),
+        auto_bootstrap: true,
+    }
+}
+
+/// One message of each kind, without its checksum.
+#[must_use]
+pub fn seeds() -> Vec<Vec<u8>> {
+    let address = SocketAddr::from(([10, 0, 0, 1], 7000));
+    let host = HostId(Uuid::from_u128(1));
+    let ping = State {
+        message: Some(Message::PingRequest { seq: 3, target: host }),
+        log_index: 7,
+        schema_version: Uuid::from_u128(9),
+        internode: address,
+        has_left: false,
+    };
+    let who = Who {
+        incarnation: 4,
+        cluster_id: Some(Uuid::from_u128(5)),
+        peers: vec![(host, address)],
+    };
+    let greeted = GreetingAnswer {
+        sees: true,
+        is_open: false,
+        live: BTreeSet::from([host]),
+    };
+    let settled = Settled {
+        has_applied: true,
+        has_user_data: false,
+    };
+    let schema = schema::Schema {
+        version: Uuid::from_u128(1),
+        keyspaces: BTreeMap::new(),
+    };
+    let metadata = Metadata::new(Arc::new(schema), Topology::new("sea", Uuid::from_u128(5)));
+    let remove = Command::Topology(TopologyCommand::RemoveNode { host_id: host });
+    let sealed = [
+        ping.encode(),
+        who.encode(),
+        wire::encode_join(&sample_request(address)),
+        JoinAnswer::Welcome(vec![1, 2, 3]).encode(),
+        JoinAnswer::Later("later".to_owned()).encode(),
+        wire::encode_settled(9),
+        settled.encode(),
+        Greeting { is_open: true }.encode(),
+        greeted.encode(),
+        metadata.encode().unwrap_or_default(),
+        remove.encode().unwrap_or_default(),
+    ];
+    let without_checksum = |bytes: Vec<u8>| bytes[..bytes.len().saturating_sub(4)].to_vec();
+    sealed.into_iter().map(without_checksum).collect()
+}
+
+/// Reads the bytes as every kind of message, with the checksum that they should have.
+pub fn read(bytes: &[u8]) {
+    let mut sealed = bytes.to_vec();
+    sealed.extend_from_slice(&crc32fast::hash(bytes).to_be_bytes());
+    let read = |bytes: &[u8]| {
+        let outcomes: [Result<(), Malformed>; 8] = [
+            State::decode(bytes).map(drop),
+            Who::decode(bytes).map(drop),
+            wire::decode_join(bytes).map(drop),
+            JoinAnswer::decode(bytes).map(drop),
+            wire::decode_settled(bytes).map(drop),
+            Settled::decode(bytes).map(drop),
+            Greeting::decode(bytes).map(drop),
+            GreetingAnswer::decode(bytes).map(drop),
+        ];
+        // A refusal is put into words, too.
+        outcomes
+            .into_iter()
+            .filter_map(Result::err)
+            .for_each(|e| drop(e.to_string()));
+        let _ = (Metadata::decode(bytes), Command::decode(bytes));
+    };
+    read(&sealed);
+    read(bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_seed_is_read_by_one_decoder_at_least() {
+        for seed in super::seeds() {
+            super::read(&seed);
+            assert!(seed.len() > 2, "a seed holds more than its kind and format");
+        }
+    }
+}
