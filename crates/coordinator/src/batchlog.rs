@@ -58,7 +58,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 
 /// Who wrote a batch, when and how.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Note {
+pub(crate) struct Note {
     id: u128,
     coordinator: HostId,
     shard: u16,
@@ -82,7 +82,7 @@ impl Note {
         out
     }
 
-    fn decode(mutation: &[u8]) -> Option<Self> {
+    pub(crate) fn decode(mutation: &[u8]) -> Option<Self> {
         let mutation = Mutation::new(mutation).filter(|m| m.table == NOTES)?;
         let key: &[u8; NOTE_BYTES] = mutation.key.try_into().ok()?;
         Some(Self {

@@ -21,6 +21,8 @@ mod door;
 mod error;
 mod fan;
 mod fence;
+#[doc(hidden)]
+pub mod fuzz;
 mod gather;
 mod handoff;
 mod latency;

@@ -154,7 +154,7 @@ impl Admission {
         body
     }
 
-    fn decode(body: &[u8]) -> Result<Self, Malformed> {
+    pub(crate) fn decode(body: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(body);
         let cut = |_| Malformed("a table id, a token, an operation and a limit");
         Ok(Self {

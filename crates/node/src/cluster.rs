@@ -90,6 +90,7 @@ pub(crate) async fn open_door(shared: &Arc<Shared>, shard: &Rc<Shard>) -> Result
         listen: is_plain.then_some(address),
         listen_tls: encryption.map(|_| SocketAddr::new(config.listen_address, config.ssl_storage_port)),
         tls: tls_files(config),
+        join_secret: config.join_secret.clone(),
         compression: if compresses {
             config.internode_compression_algorithms.clone()
         } else {
@@ -97,6 +98,7 @@ pub(crate) async fn open_door(shared: &Arc<Shared>, shard: &Rc<Shard>) -> Result
         },
         features: features(),
         hidden_features: config.held_back_features.clone(),
+        control_verbs: ::cluster::FIRST_VERB..=::cluster::LAST_VERB,
         ..rpc::Config::new(&config.cluster_name, shared.host_id)
     };
     let door = Door {
@@ -107,6 +109,13 @@ pub(crate) async fn open_door(shared: &Arc<Shared>, shard: &Rc<Shard>) -> Result
     let rpc = Rpc::start(rpc_config, Rc::new(door))
         .map_err(|e| format!("cannot listen for other nodes on {address}: {e}"))?;
     if runtime::shard() == ShardId(0) {
+        if is_plain && config.join_secret.is_none() && !address.ip().is_loopback() {
+            log::warn!(
+                "whoever reaches port {} can join the cluster and speak for its nodes: give all nodes the same join_secret, or use TLS \
+                 (server_encryption_options)",
+                address.port()
+            );
+        }
         shared.set_internode_address(rpc.address().unwrap_or(address));
         if !shared.meet(Stage::DoorOpened).await {
             return Ok(None);

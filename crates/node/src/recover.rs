@@ -81,6 +81,7 @@ fn answering(config: &Config, prospect: &Prospect) -> Result<Vec<SocketAddr>, St
     let (result, prospect) = (found.clone(), prospect.clone());
     let rpc_config = rpc::Config {
         tls: cluster::tls_files(config),
+        join_secret: config.join_secret.clone(),
         ..rpc::Config::new(&prospect.cluster_name, prospect.host_id.0)
     };
     let reach = cluster::reach(config);

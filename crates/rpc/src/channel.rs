@@ -6,6 +6,7 @@ use crate::frame::{self, Frame};
 use crate::hello;
 use crate::outbox::{Outbox, Wire};
 use crate::tls::Session;
+use runtime::Instant;
 use runtime::net::{DetachedStream, Fate, ReadHalf, TcpStream, WriteHalf};
 use std::cell::RefCell;
 use std::net::Shutdown;
@@ -188,6 +189,8 @@ impl Channel {
             frames_read: 0,
             body_bytes_max,
             was_full: false,
+            read_at: runtime::now(),
+            begun_at: None,
         };
         (input, write, wire)
     }
@@ -209,6 +212,10 @@ pub(crate) struct Input {
     body_bytes_max: usize,
     /// The last read filled its buffer, so there is probably more.
     was_full: bool,
+    /// When the last read ended.
+    read_at: Instant,
+    /// When the first bytes of a frame came that is not whole yet.
+    begun_at: Option<Instant>,
 }
 
 impl Input {
@@ -234,6 +241,16 @@ impl Input {
                 }
             }
         }
+    }
+
+    /// The next frame, and when its first bytes were read: its time has run since, whatever it waited for.
+    pub(crate) fn next_arrived(&mut self) -> Result<Option<(Frame, Instant)>, Ended> {
+        let Some(frame) = self.next()? else {
+            let is_begun = !self.frames.is_empty() || !self.blocks.is_empty();
+            self.begun_at = is_begun.then(|| self.begun_at.unwrap_or(self.read_at));
+            return Ok(None);
+        };
+        Ok(Some((frame, self.begun_at.take().unwrap_or(self.read_at))))
     }
 
     pub(crate) fn body(&self, frame: &Frame) -> &[u8] {
@@ -278,6 +295,7 @@ impl Input {
         if read_bytes == 0 || self.outbox.is_closed() {
             return Err(Ended::Closed);
         }
+        self.read_at = runtime::now();
         let received = &self.outbox.received_bytes;
         received.set(received.get() + read_bytes as u64);
         Ok(())

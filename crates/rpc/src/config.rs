@@ -1,7 +1,10 @@
 //! What a node says of itself, whom it calls, and the limits of a connection.
 
 use crate::codec::Compression;
+use crate::hello::Lane;
+use crate::secret::JoinSecret;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 use uuid::Uuid;
@@ -109,12 +112,16 @@ pub struct Config {
     pub listen_tls: Option<SocketAddr>,
     /// Certificates, if TLS is accepted or asked for.
     pub tls: Option<TlsFiles>,
+    /// What both ends of every connection must know. All nodes have the same, or none has one.
+    pub join_secret: Option<JoinSecret>,
     /// What this version can do, by names that both ends know.
     pub features: Vec<String>,
     /// Features that are kept to oneself, which holds the node at an older level.
     pub hidden_features: Vec<String>,
     /// Compression to offer and to accept, the preferred first.
     pub compression: Vec<Compression>,
+    /// Verbs that have a connection of their own, with limits of its own, so that they never wait behind the others. None by default.
+    pub control_verbs: RangeInclusive<u16>,
     /// The limits.
     pub limits: Limits,
 }
@@ -129,10 +136,19 @@ impl Config {
             listen: None,
             listen_tls: None,
             tls: None,
+            join_secret: None,
             features: Vec::new(),
             hidden_features: Vec::new(),
             compression: Vec::new(),
+            control_verbs: RangeInclusive::new(1, 0),
             limits: Limits::default(),
+        }
+    }
+
+    pub(crate) fn lane(&self, verb: u16) -> Lane {
+        match self.control_verbs.contains(&verb) {
+            true => Lane::Control,
+            false => Lane::Data,
         }
     }
 

@@ -179,6 +179,8 @@ pub enum StartError {
     TlsFile(PathBuf, String),
     /// The certificates do not fit together.
     Tls(String),
+    /// The join secret could be guessed.
+    ShortSecret,
 }
 
 impl fmt::Display for StartError {
@@ -187,6 +189,11 @@ impl fmt::Display for StartError {
             Self::Listen(address, error) => write!(formatter, "cannot listen for nodes on {address}: {error}"),
             Self::TlsFile(path, reason) => write!(formatter, "{}: {reason}", path.display()),
             Self::Tls(reason) => write!(formatter, "TLS between nodes cannot be set up: {reason}"),
+            Self::ShortSecret => write!(
+                formatter,
+                "the join secret has fewer than {} bytes",
+                crate::secret::SECRET_BYTES_MIN
+            ),
         }
     }
 }

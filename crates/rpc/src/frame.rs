@@ -6,12 +6,13 @@
 //!  8  kind          1 byte
 //!  9  zero          1 byte
 //! 10  verb          2 bytes; of requests and one-way messages
-//! 12  remaining     4 bytes, microseconds until the deadline when the frame was made; of requests and one-way messages
+//! 12  remaining     4 bytes, microseconds until the deadline when the frame went to the socket; of requests and one-way messages
 //! 16  id            8 bytes, chosen by the caller, repeated in the answer
 //! 24  body
 //! ```
 //!
-//! Integers are big-endian. The deadline is a duration, so that the clocks of two nodes need not agree.
+//! Integers are big-endian. The deadline is a duration, so that the clocks of two nodes need not agree. A frame waits in the outbox without its
+//! checksum, and [`seal`] completes it when it goes to the socket: until then its remaining time is written anew.
 
 use std::fmt;
 use std::ops::Range;
@@ -112,7 +113,10 @@ impl fmt::Display for FrameError {
     }
 }
 
-/// Appends a frame. The body is below 4 GiB, because callers refuse bodies above [`crate::Limits::body_bytes_max`].
+/// Where the remaining time is in a frame.
+const REMAINING: Range<usize> = 12..16;
+
+/// Appends a frame that [`seal`] has to complete. The body is below 4 GiB, because callers refuse bodies above [`crate::Limits::body_bytes_max`].
 pub(crate) fn append(out: &mut Vec<u8>, header: Header, body: &[u8]) {
     let length = u32::try_from(body.len()).expect("bodies above the limit were refused");
     let mut bytes = [0_u8; HEADER_BYTES];
@@ -121,12 +125,33 @@ pub(crate) fn append(out: &mut Vec<u8>, header: Header, body: &[u8]) {
     bytes[10..12].copy_from_slice(&header.verb.to_be_bytes());
     bytes[12..16].copy_from_slice(&header.remaining_us.to_be_bytes());
     bytes[16..24].copy_from_slice(&header.id.to_be_bytes());
-    let start = out.len();
     out.reserve(HEADER_BYTES + body.len());
     out.extend_from_slice(&bytes);
     out.extend_from_slice(body);
-    let checksum = crc32fast::hash(&out[start + CHECKSUM_BYTES..]);
-    out[start..start + CHECKSUM_BYTES].copy_from_slice(&checksum.to_be_bytes());
+}
+
+/// The end of the frame that [`append`] wrote at byte `start`.
+pub(crate) fn end(bytes: &[u8], start: usize) -> Option<usize> {
+    let header = bytes.get(start..)?.first_chunk::<HEADER_BYTES>()?;
+    let length = u32::from_be_bytes([header[4], header[5], header[6], header[7]]) as usize;
+    Some(start + HEADER_BYTES + length).filter(|end| *end <= bytes.len())
+}
+
+/// Writes the time that is left into a frame that is not sealed.
+pub(crate) fn put_remaining(bytes: &mut [u8], start: usize, remaining: Duration) {
+    if let Some(frame) = bytes.get_mut(start..).and_then(|rest| rest.get_mut(REMAINING)) {
+        frame.copy_from_slice(&remaining_us(remaining).to_be_bytes());
+    }
+}
+
+/// Writes the checksums of frames that follow each other.
+pub(crate) fn seal(bytes: &mut [u8]) {
+    let mut start = 0;
+    while let Some(end) = end(bytes, start) {
+        let checksum = crc32fast::hash(&bytes[start + CHECKSUM_BYTES..end]);
+        bytes[start..start + CHECKSUM_BYTES].copy_from_slice(&checksum.to_be_bytes());
+        start = end;
+    }
 }
 
 /// A frame at the front of some bytes.
@@ -178,6 +203,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn append_sealed(out: &mut Vec<u8>, header: Header, body: &[u8]) {
+        let start = out.len();
+        append(out, header, body);
+        seal(&mut out[start..]);
+    }
+
     fn any_header() -> impl Strategy<Value = Header> {
         (1..=7_u8, any::<u16>(), any::<u32>(), any::<u64>()).prop_map(|(kind, verb, remaining_us, id)| Header {
             kind: Kind::from_byte(kind).expect("1 to 7 are kinds"),
@@ -195,7 +226,7 @@ mod tests {
             before in 0..10_usize,
         ) {
             let mut bytes = vec![0; before];
-            append(&mut bytes, header, &body);
+            append_sealed(&mut bytes, header, &body);
             for end in 0..bytes.len() {
                 prop_assert_eq!(parse(&bytes[..end], before, 1000), Ok(None));
             }
@@ -212,7 +243,7 @@ mod tests {
             bit in any::<prop::sample::Index>(),
         ) {
             let mut bytes = Vec::new();
-            append(&mut bytes, header, &body);
+            append_sealed(&mut bytes, header, &body);
             let bit = bit.index(bytes.len() * 8);
             bytes[bit / 8] ^= 1 << (bit % 8);
             let read = parse(&bytes, 0, 1000);
@@ -229,7 +260,7 @@ mod tests {
     #[test]
     fn a_frame_above_the_limit_is_refused_before_its_body_has_come() {
         let mut bytes = Vec::new();
-        append(&mut bytes, Header::plain(Kind::Ping, 0), &[0; 101]);
+        append_sealed(&mut bytes, Header::plain(Kind::Ping, 0), &[0; 101]);
         let expected = FrameError::TooLarge {
             bytes: 101,
             bytes_max: 100,
@@ -240,7 +271,7 @@ mod tests {
     #[test]
     fn a_kind_that_is_not_known_is_named() {
         let mut bytes = Vec::new();
-        append(&mut bytes, Header::plain(Kind::Ping, 0), &[]);
+        append_sealed(&mut bytes, Header::plain(Kind::Ping, 0), &[]);
         bytes[8] = 99;
         let checksum = crc32fast::hash(&bytes[4..]);
         bytes[..4].copy_from_slice(&checksum.to_be_bytes());

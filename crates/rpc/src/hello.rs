@@ -11,17 +11,20 @@
 //! ```text
 //! version       2 bytes, the highest protocol version it knows
 //! cluster       text (2 bytes of length, UTF-8)
-//! source        host id, 16 bytes; shard, 4 bytes
+//! source        host id, 16 bytes; shard, 4 bytes, whose highest bit marks the control lane
 //! target        host id, 16 bytes, zeros for whoever is there; shard, 4 bytes
 //! features      2 bytes of count, a text each
 //! compression   1 byte of count, 1 byte each, the preferred first
+//! has secret    1 byte: 1 when it can show that it knows the cluster's secret; a message that ends before it says 0
 //! ```
 //!
 //! and is answered with 0, the version (2 bytes), the features that both have, the compression (1 byte, 0 for none) and the host id of who
-//! answers (16 bytes); or with 1 and a text that says why not. Whatever follows in a message is of a later version and is skipped.
+//! answers (16 bytes), and, where there is a secret, the code of who answers (32 bytes); or with 1 and a text that says why not; or, where there is a
+//! secret, first with 2 and a challenge (32 bytes), to which the caller sends bytes of chance of its own (32) and its code (32). See `secret`. Whatever follows in a message is of a later version and is skipped.
 //! Nothing is sent behind the first message before it is answered.
 
 use crate::codec::Compression;
+use crate::secret::{CODE_BYTES, NONCE_BYTES};
 use std::fmt;
 use stdx::bytes::{Reader, Truncated};
 use uuid::Uuid;
@@ -34,6 +37,18 @@ pub(crate) const HELLO_BYTES_MAX: usize = 64 << 10;
 const MAGIC: [u8; 8] = *b"CETO-RPC";
 const ENVELOPE_BYTES: usize = 16;
 
+/// Which of the two connections of a pair of shards this is. Nodes of a release that knows of one take the other for one of another shard.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Lane {
+    /// For requests about data.
+    Data,
+    /// For the verbs that must not wait behind data: [`crate::Config::control_verbs`].
+    Control,
+}
+
+/// Marks the control lane in the number of the source's shard.
+const CONTROL_BIT: u32 = 1 << 31;
+
 /// What the connecting end says.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Hello {
@@ -41,10 +56,35 @@ pub(crate) struct Hello {
     pub(crate) cluster_name: String,
     pub(crate) source_host: Uuid,
     pub(crate) source_shard: u32,
+    pub(crate) lane: Lane,
     pub(crate) target_host: Uuid,
     pub(crate) target_shard: u32,
     pub(crate) features: Vec<String>,
     pub(crate) compression: Vec<Compression>,
+    pub(crate) has_secret: bool,
+}
+
+/// What a caller sends to a challenge.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Proof {
+    pub(crate) nonce: [u8; NONCE_BYTES],
+    pub(crate) code: [u8; CODE_BYTES],
+}
+
+impl Proof {
+    /// The whole message.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        seal(&[&self.nonce[..], &self.code[..]].concat())
+    }
+
+    /// Reads what [`split`] found.
+    pub(crate) fn decode(message: &[u8]) -> Result<Self, HelloError> {
+        let mut reader = Reader::new(message);
+        Ok(Self {
+            nonce: reader.get_array()?,
+            code: reader.get_array()?,
+        })
+    }
 }
 
 /// What it is answered.
@@ -56,8 +96,12 @@ pub(crate) enum Answer {
         compression: Option<Compression>,
         /// Who answers.
         host: Uuid,
+        /// Its code, where the caller has shown its own.
+        code: Option<[u8; CODE_BYTES]>,
     },
     Refused(String),
+    /// The caller is to show that it knows the secret.
+    Challenge([u8; NONCE_BYTES]),
 }
 
 /// Why bytes are not a message of the hello.
@@ -87,7 +131,10 @@ impl fmt::Display for HelloError {
             Self::Truncated(error) => write!(formatter, "a hello ends too early: {error}"),
             Self::NotUtf8 => formatter.write_str("a text of a hello is not UTF-8"),
             Self::UnknownAnswer(answer) => {
-                write!(formatter, "a hello is answered with {answer} where 0 or 1 was expected")
+                write!(
+                    formatter,
+                    "a hello is answered with {answer} where 0, 1 or 2 was expected"
+                )
             }
             Self::UnknownCompression(id) => write!(formatter, "a hello is answered with compression {id}"),
         }
@@ -125,6 +172,11 @@ pub(crate) fn split(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, HelloError> 
         return Err(HelloError::Checksum);
     }
     Ok(Some((message, end)))
+}
+
+/// The message without what seals it.
+pub(crate) fn unseal(bytes: &[u8]) -> Vec<u8> {
+    bytes.get(ENVELOPE_BYTES..).unwrap_or_default().to_vec()
 }
 
 fn seal(message: &[u8]) -> Vec<u8> {
@@ -170,13 +222,18 @@ impl Hello {
         out.extend_from_slice(&self.version.to_be_bytes());
         put_text(&mut out, &self.cluster_name);
         out.extend_from_slice(self.source_host.as_bytes());
-        out.extend_from_slice(&self.source_shard.to_be_bytes());
+        let lane = match self.lane {
+            Lane::Data => 0,
+            Lane::Control => CONTROL_BIT,
+        };
+        out.extend_from_slice(&(self.source_shard & !CONTROL_BIT | lane).to_be_bytes());
         out.extend_from_slice(self.target_host.as_bytes());
         out.extend_from_slice(&self.target_shard.to_be_bytes());
         put_texts(&mut out, &self.features);
         let count = u8::try_from(self.compression.len()).unwrap_or(u8::MAX);
         out.push(count);
         out.extend(self.compression.iter().take(usize::from(count)).map(|&c| c as u8));
+        out.push(u8::from(self.has_secret));
         seal(&out)
     }
 
@@ -186,17 +243,25 @@ impl Hello {
         let version = reader.get_u16()?;
         let cluster_name = get_text(&mut reader)?;
         let source_host = Uuid::from_bytes(reader.get_array()?);
-        let source_shard = reader.get_u32()?;
+        let source = reader.get_u32()?;
+        let lane = if source & CONTROL_BIT == 0 {
+            Lane::Data
+        } else {
+            Lane::Control
+        };
         let target_host = Uuid::from_bytes(reader.get_array()?);
         let target_shard = reader.get_u32()?;
         let features = get_texts(&mut reader)?;
         let count = usize::from(reader.get_u8()?);
         let compression = reader.get_slice(count)?;
+        let has_secret = !reader.is_empty() && reader.get_u8()? == 1;
         Ok(Self {
+            has_secret,
             version,
             cluster_name,
             source_host,
-            source_shard,
+            source_shard: source & !CONTROL_BIT,
+            lane,
             target_host,
             target_shard,
             features,
@@ -218,12 +283,18 @@ impl Answer {
                 features,
                 compression,
                 host,
+                code,
             } => {
                 out.push(0);
                 out.extend_from_slice(&version.to_be_bytes());
                 put_texts(&mut out, features);
                 out.push(compression.map_or(0, |compression| compression as u8));
                 out.extend_from_slice(host.as_bytes());
+                out.extend_from_slice(code.as_ref().map_or(&[][..], |code| &code[..]));
+            }
+            Self::Challenge(challenge) => {
+                out.push(2);
+                out.extend_from_slice(challenge);
             }
             Self::Refused(reason) => {
                 out.push(1);
@@ -245,7 +316,12 @@ impl Answer {
                     id => Some(Compression::from_byte(id).ok_or(HelloError::UnknownCompression(id))?),
                 },
                 host: Uuid::from_bytes(reader.get_array()?),
+                code: match reader.rest().len() {
+                    0..CODE_BYTES => None,
+                    _ => Some(reader.get_array()?),
+                },
             }),
+            2 => Ok(Self::Challenge(reader.get_array()?)),
             1 => Ok(Self::Refused(get_text(&mut reader)?)),
             other => Err(HelloError::UnknownAnswer(other)),
         }
@@ -295,6 +371,7 @@ pub(crate) fn answer(hello: &Hello, host: &Host<'_>) -> Answer {
             .copied()
             .find(|offered| host.compression.contains(offered)),
         host: host.host_id,
+        code: None,
     }
 }
 
@@ -313,10 +390,12 @@ mod tests {
             cluster_name: "sea".to_owned(),
             source_host: Uuid::from_u128(1),
             source_shard: 3,
+            lane: Lane::Control,
             target_host: Uuid::from_u128(2),
             target_shard: 1,
             features: texts(&["old", "new"]),
             compression: vec![Compression::Zstd, Compression::Lz4],
+            has_secret: true,
         }
     }
 
@@ -335,6 +414,7 @@ mod tests {
             features: texts(&["old"]),
             compression: Some(Compression::Lz4),
             host: Uuid::from_u128(2),
+            code: None,
         };
         let refused = |reason: &str| Answer::Refused(reason.to_owned());
         type Change = fn(&mut Hello);
@@ -354,6 +434,7 @@ mod tests {
                     features: texts(&["old"]),
                     compression: None,
                     host: Uuid::from_u128(2),
+                    code: None,
                 },
             ),
             (
@@ -406,7 +487,9 @@ mod tests {
                 features: texts(&["a", ""]),
                 compression: Some(Compression::Zstd),
                 host: Uuid::from_u128(7),
+                code: Some([8; CODE_BYTES]),
             },
+            Answer::Challenge([9; NONCE_BYTES]),
         ] {
             let bytes = answer.encode();
             let (message, _) = split(&bytes).expect("it is an answer").expect("it is whole");

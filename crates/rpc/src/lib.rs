@@ -1,7 +1,7 @@
 //! Requests between nodes.
 //!
 //! Each shard has an [`Rpc`]. When it calls a shard of another node for the first time it connects to it, and all requests of this pair
-//! of shards take that connection; the other shard's own requests take another. A connection begins with a hello that names cluster,
+//! of shards take that connection, but for the control verbs, which have one of their own; the other shard's own requests take others. A connection begins with a hello that names cluster,
 //! nodes and shards and agrees on features and compression (`hello`); then it carries frames (`frame`), which may be compressed a
 //! write at a time (`codec`) and encrypted (`tls`). Whoever accepts a connection hands it to the shard that the hello names.
 //!
@@ -25,9 +25,12 @@ mod codec;
 mod config;
 mod error;
 mod frame;
+#[doc(hidden)]
+pub mod fuzz;
 mod hello;
 mod link;
 mod outbox;
+mod secret;
 mod server;
 mod tls;
 
@@ -39,10 +42,12 @@ pub use config::{
 };
 pub use error::{RemoteError, RemoteErrorKind, RpcError, StartError};
 pub use link::Call;
+pub use secret::{JoinSecret, SECRET_BYTES_MIN};
 pub use server::{Caller, Handler, Later, Reply, Request};
 
 use codec::Codec;
 use error::Ended;
+use hello::Lane;
 use link::{Link, add};
 use runtime::net::{ListenOptions, TcpListener};
 use runtime::{Notify, Semaphore};
@@ -75,9 +80,9 @@ pub struct Rpc {
     pub(crate) tls: Option<Tls>,
     pub(crate) handler: Option<Rc<dyn Handler>>,
     pub(crate) codec: Rc<RefCell<Codec>>,
-    links: RefCell<BTreeMap<(Uuid, u32), Rc<Link>>>,
+    links: RefCell<BTreeMap<(Uuid, u32, Lane), Rc<Link>>>,
     /// By node and shard; those who asked for whoever is here by no node and a number.
-    pub(crate) served: RefCell<BTreeMap<(Uuid, u32), Rc<Served>>>,
+    pub(crate) served: RefCell<BTreeMap<(Uuid, u32, Lane), Rc<Served>>>,
     pub(crate) asked: Cell<u32>,
     pub(crate) hellos: Semaphore,
     pub(crate) stopped: Cell<bool>,
@@ -93,6 +98,8 @@ pub struct LinkMetrics {
     pub host_id: Uuid,
     /// Its shard.
     pub shard: u32,
+    /// It is for the control verbs.
+    pub is_control: bool,
     /// There is a connection.
     pub is_connected: bool,
     /// Calls made.
@@ -128,6 +135,8 @@ pub struct ServedMetrics {
     pub host_id: Uuid,
     /// Its shard.
     pub shard: u32,
+    /// It is for the control verbs.
+    pub is_control: bool,
     /// Requests and messages received.
     pub requests: u64,
     /// Those whose deadline passed before they were done.
@@ -218,15 +227,15 @@ impl Rpc {
     }
 
     /// The link to a shard; a peer that has another address than before gets a new one.
-    fn link(&self, peer: &Peer, shard: u32) -> Rc<Link> {
+    fn link(&self, peer: &Peer, shard: u32, lane: Lane) -> Rc<Link> {
         let mut links = self.links.borrow_mut();
-        if let Some(link) = links.get(&(peer.host_id, shard))
+        if let Some(link) = links.get(&(peer.host_id, shard, lane))
             && link.peer == *peer
         {
             return link.clone();
         }
-        let link = Link::new(*peer, shard, &self.config.limits);
-        let former = links.insert((peer.host_id, shard), link.clone());
+        let link = Link::new(*peer, shard, lane, &self.config.limits);
+        let former = links.insert((peer.host_id, shard, lane), link.clone());
         drop(links);
         if let Some(former) = former {
             former.fail(&Ended::Closed, Duration::ZERO);
@@ -253,7 +262,7 @@ impl Rpc {
         if self.stopped.get() {
             return Err(RpcError::Disconnected { may_have_run: false });
         }
-        let link = self.link(peer, shard);
+        let link = self.link(peer, shard, self.config.lane(verb));
         let counters = &link.counters;
         add(if is_one_way { &counters.one_way } else { &counters.calls }, 1);
         let deadline = runtime::now() + timeout;
@@ -305,7 +314,7 @@ impl Rpc {
             tls: place.tls,
             compress: false,
         };
-        let once = Once(Link::new(peer, 0, &self.config.limits));
+        let once = Once(Link::new(peer, 0, Lane::Data, &self.config.limits));
         let link = &once.0;
         let deadline = runtime::now() + timeout;
         let ticket = link.begin(self, verb, body, deadline, false)?;
@@ -325,12 +334,14 @@ impl Rpc {
     /// The features that both this node and the peer's shard have; `None` while there is no connection.
     #[must_use]
     pub fn features(&self, host_id: Uuid, shard: u32) -> Option<Rc<[String]>> {
-        self.links.borrow().get(&(host_id, shard))?.features()
+        let links = self.links.borrow();
+        let lanes = links.range((host_id, shard, Lane::Data)..=(host_id, shard, Lane::Control));
+        lanes.filter_map(|(_, link)| link.features()).next()
     }
 
     /// Ends all connections with a peer, in both directions. Its calls fail; a next call connects again.
     pub fn disconnect(&self, host_id: Uuid) {
-        let of_host = (host_id, 0)..=(host_id, u32::MAX);
+        let of_host = (host_id, 0, Lane::Data)..=(host_id, u32::MAX, Lane::Control);
         let links: Vec<_> = {
             let mut links = self.links.borrow_mut();
             let keys: Vec<_> = links.range(of_host.clone()).map(|(key, _)| *key).collect();
@@ -346,7 +357,8 @@ impl Rpc {
 
     /// The next call to a peer tries to connect, however short ago that failed: somebody has seen it alive.
     pub fn retry_now(&self, host_id: Uuid) {
-        for (_, link) in self.links.borrow().range((host_id, 0)..=(host_id, u32::MAX)) {
+        let of_host = (host_id, 0, Lane::Data)..=(host_id, u32::MAX, Lane::Control);
+        for (_, link) in self.links.borrow().range(of_host) {
             link.retry_now();
         }
     }
@@ -386,6 +398,7 @@ impl Rpc {
             LinkMetrics {
                 host_id: link.peer.host_id,
                 shard: link.shard,
+                is_control: link.lane == Lane::Control,
                 is_connected: load.is_connected,
                 calls: counters.calls.get(),
                 one_way: counters.one_way.get(),
@@ -411,6 +424,7 @@ impl Rpc {
         let metrics = served.values().map(|served| ServedMetrics {
             host_id: served.caller.host_id,
             shard: served.caller.shard,
+            is_control: served.lane == Lane::Control,
             requests: served.requests.get(),
             expired: served.expired.get(),
             repeated: served.repeated.get(),

@@ -1,4 +1,4 @@
-//! The calling side: one link for each shard of each peer that this shard calls.
+//! The calling side: one link for each lane to each shard of each peer that this shard calls.
 //!
 //! A link connects when it is first called and has no connection; what is called meanwhile waits in its line. When connecting fails or the
 //! connection ends, all its calls fail at once, and for a while that doubles with each failure the link fails calls without trying.
@@ -9,9 +9,10 @@ use crate::calls::{Calls, GivenUp, Ticket};
 use crate::channel::{Channel, Input};
 use crate::config::Peer;
 use crate::error::{Ended, RemoteError, RpcError};
-use crate::frame::{Header, Kind, remaining_us};
-use crate::hello::{Answer, Hello, PROTOCOL_VERSION};
+use crate::frame::{Header, Kind};
+use crate::hello::{Answer, Hello, Lane, PROTOCOL_VERSION, Proof, unseal};
 use crate::outbox::{Drain, Outbox, write};
+use crate::secret::{self, JoinSecret, Side};
 use runtime::net::TcpStream;
 use runtime::{Instant, Sleep};
 use std::cell::{Cell, RefCell};
@@ -60,6 +61,7 @@ pub(crate) fn add(counter: &Cell<u64>, by: u64) {
 pub(crate) struct Link {
     pub(crate) peer: Peer,
     pub(crate) shard: u32,
+    pub(crate) lane: Lane,
     calls: RefCell<Calls>,
     phase: RefCell<Phase>,
     /// Failures since the last time a connection stood.
@@ -70,10 +72,11 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    pub(crate) fn new(peer: Peer, shard: u32, limits: &crate::Limits) -> Rc<Self> {
+    pub(crate) fn new(peer: Peer, shard: u32, lane: Lane, limits: &crate::Limits) -> Rc<Self> {
         Rc::new(Self {
             peer,
             shard,
+            lane,
             calls: RefCell::new(Calls::new(limits)),
             phase: RefCell::new(Phase::Idle {
                 retry_at: Instant::from_nanos(0),
@@ -144,7 +147,7 @@ impl Link {
             }
         {
             let ticket = (!is_one_way).then(|| calls.start(deadline, body.len()));
-            push_request(outbox, ticket, verb, deadline - now, &body);
+            push_request(outbox, ticket, verb, deadline, &body);
             return Ok(ticket);
         }
         let ticket = calls
@@ -162,7 +165,7 @@ impl Link {
         }
         let now = runtime::now();
         while let Some(next) = calls.next(now, outbox.bytes()) {
-            push_request(&outbox, next.ticket, next.verb, next.deadline - now, &next.body);
+            push_request(&outbox, next.ticket, next.verb, next.deadline, &next.body);
         }
     }
 
@@ -267,14 +270,14 @@ impl Drain for Link {
     }
 }
 
-fn push_request(outbox: &Outbox, ticket: Option<Ticket>, verb: u16, remaining: Duration, body: &[u8]) {
+fn push_request(outbox: &Outbox, ticket: Option<Ticket>, verb: u16, deadline: Instant, body: &[u8]) {
     let header = Header {
         kind: if ticket.is_some() { Kind::Request } else { Kind::OneWay },
         verb,
-        remaining_us: remaining_us(remaining),
+        remaining_us: 0,
         id: ticket.map_or(0, Ticket::id),
     };
-    outbox.push(header, body);
+    outbox.push_until(deadline, header, body);
 }
 
 /// Connects and serves the connection to its end.
@@ -332,6 +335,7 @@ async fn connect(rpc: &Rpc, link: &Link) -> Result<Connected, Ended> {
         cluster_name: rpc.config.cluster_name.clone(),
         source_host: rpc.config.host_id,
         source_shard: runtime::shard().0,
+        lane: link.lane,
         target_host: link.peer.host_id,
         target_shard: link.shard,
         features: rpc.features.clone(),
@@ -340,10 +344,20 @@ async fn connect(rpc: &Rpc, link: &Link) -> Result<Connected, Ended> {
         } else {
             Vec::new()
         },
+        has_secret: rpc.config.join_secret.is_some(),
     };
-    channel.send(hello.encode()).await?;
-    match channel.receive_message(Answer::decode, false).await? {
+    let sealed = hello.encode();
+    let message = unseal(&sealed);
+    channel.send(sealed).await?;
+    let mut answer = channel.receive_message(Answer::decode, false).await?;
+    if let Some(secret) = &rpc.config.join_secret {
+        answer = show_secret(secret, &mut channel, &message, answer).await?;
+    }
+    match answer {
         Answer::Refused(reason) => Err(Ended::Refused(reason)),
+        Answer::Challenge(_) => Err(Ended::Refused(
+            "the node asks for the cluster's join_secret, and this one has none or has shown it".to_owned(),
+        )),
         Answer::Accepted {
             features,
             compression,
@@ -356,6 +370,36 @@ async fn connect(rpc: &Rpc, link: &Link) -> Result<Connected, Ended> {
             host,
         }),
     }
+}
+
+/// Shows the other end that this one knows the secret, and looks whether that one does.
+async fn show_secret(
+    secret: &JoinSecret,
+    channel: &mut Channel,
+    hello: &[u8],
+    answer: Answer,
+) -> Result<Answer, Ended> {
+    let unknown = || {
+        Ended::Refused(
+            "the node does not show that it knows the cluster's join_secret: give all nodes the same one".to_owned(),
+        )
+    };
+    let challenge = match answer {
+        Answer::Challenge(challenge) => challenge,
+        Answer::Refused(reason) => return Err(Ended::Refused(reason)),
+        Answer::Accepted { .. } => return Err(unknown()),
+    };
+    let nonce = secret::nonce();
+    let code = secret.code(Side::Caller, &challenge, &nonce, hello);
+    channel.send(Proof { nonce, code }.encode()).await?;
+    let answer = channel.receive_message(Answer::decode, false).await?;
+    if let Answer::Accepted { code, .. } = &answer {
+        let is_shown = code.is_some_and(|code| secret.is_code(&code, Side::Callee, &challenge, &nonce, hello));
+        if !is_shown {
+            return Err(unknown());
+        }
+    }
+    Ok(answer)
 }
 
 async fn serve(rpc: &Rc<Rpc>, link: &Rc<Link>, epoch: u64, connected: Connected) -> Ended {

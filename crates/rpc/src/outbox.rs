@@ -1,20 +1,26 @@
 //! Frames on their way to the other end, and the task that sends them.
 //!
-//! Whatever is pushed before the writer has its turn leaves in one write. The outbox does not refuse anything: who pushes looks at
+//! What is pushed before the writer has its turn leaves in one write, up to [`WRITE_BYTES`]. The outbox does not refuse anything: who pushes looks at
 //! [`Outbox::bytes`] first, and [`Drain`] tells the owner when the kernel has taken some.
+//!
+//! A request carries the time that is left for it. That is written when the frame goes to the socket, so the time in the outbox counts.
 
 use crate::codec::{Codec, Compression};
 use crate::error::Ended;
 use crate::frame::{self, Header, Kind};
 use crate::tls::Session;
+use runtime::Instant;
 use runtime::net::WriteHalf;
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::net::Shutdown;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
+/// Frames of one write, about: what is behind them gets its remaining time when they are gone.
+const WRITE_BYTES: usize = 256 << 10;
 /// A buffer that is not in use keeps at most so many bytes.
 const KEPT_BYTES: usize = 16 << 10;
 
@@ -49,9 +55,57 @@ pub(crate) trait Drain {
     fn drained(&self);
 }
 
+/// Frames that wait, and which of them have a deadline.
+#[derive(Default)]
+struct Waiting {
+    bytes: Vec<u8>,
+    /// What of the bytes is gone.
+    taken: usize,
+    /// Where a frame with a deadline begins, in order.
+    deadlines: VecDeque<(usize, Instant)>,
+}
+
+impl Waiting {
+    /// Moves whole frames into an empty buffer, completed as of now.
+    fn take(&mut self, buffer: &mut Vec<u8>, now: Instant) {
+        let mut end = self.taken;
+        while let Some(next) = frame::end(&self.bytes, end)
+            && (end == self.taken || next - self.taken <= WRITE_BYTES)
+        {
+            end = next;
+        }
+        let start = self.taken;
+        if start == 0 && end == self.bytes.len() {
+            std::mem::swap(&mut self.bytes, buffer);
+        } else {
+            buffer.extend_from_slice(&self.bytes[start..end]);
+            self.taken = end;
+        }
+        while let Some((at, deadline)) = self.deadlines.pop_front_if(|(at, _)| *at < end) {
+            frame::put_remaining(buffer, at - start, deadline - now);
+        }
+        // What is gone is given back when it is the larger part, so each byte is moved once at most.
+        if self.taken > self.bytes.len() / 2 {
+            self.bytes.drain(..self.taken);
+            for (at, _) in &mut self.deadlines {
+                *at -= self.taken;
+            }
+            self.taken = 0;
+            if self.bytes.is_empty() {
+                self.bytes = Vec::new();
+            }
+        }
+        frame::seal(buffer);
+    }
+
+    fn len(&self) -> usize {
+        self.bytes.len() - self.taken
+    }
+}
+
 /// Frames of one connection that are not sent.
 pub(crate) struct Outbox {
-    frames: RefCell<Vec<u8>>,
+    frames: RefCell<Waiting>,
     /// Bytes that the writer has taken and the kernel has not.
     writing: Cell<usize>,
     writer: Signal,
@@ -86,8 +140,18 @@ impl Outbox {
         if self.closed.get() {
             return;
         }
-        frame::append(&mut self.frames.borrow_mut(), header, body);
+        frame::append(&mut self.frames.borrow_mut().bytes, header, body);
         self.writer.ring();
+    }
+
+    /// Adds a request or a one-way message. The time that is left for it is written when it goes to the socket.
+    pub(crate) fn push_until(&self, deadline: Instant, header: Header, body: &[u8]) {
+        if !self.closed.get() {
+            let mut frames = self.frames.borrow_mut();
+            let at = frames.bytes.len();
+            frames.deadlines.push_back((at, deadline));
+        }
+        self.push(header, body);
     }
 
     /// Adds a frame without a body.
@@ -108,7 +172,7 @@ impl Outbox {
     pub(crate) fn close(&self, why: Ended) {
         if !self.closed.replace(true) {
             *self.why.borrow_mut() = Some(why);
-            *self.frames.borrow_mut() = Vec::new();
+            *self.frames.borrow_mut() = Waiting::default();
             self.writer.ring();
         }
     }
@@ -157,12 +221,12 @@ pub(crate) async fn write(outbox: Rc<Outbox>, mut half: WriteHalf, wire: Wire, o
     loop {
         outbox
             .writer
-            .wait_until(|| outbox.is_closed() || !outbox.frames.borrow().is_empty() || wire.wants_write())
+            .wait_until(|| outbox.is_closed() || outbox.frames.borrow().len() > 0 || wire.wants_write())
             .await;
         if outbox.is_closed() {
             break;
         }
-        std::mem::swap(&mut *outbox.frames.borrow_mut(), &mut buffer);
+        outbox.frames.borrow_mut().take(&mut buffer, runtime::now());
         let frame_bytes = buffer.len();
         outbox.writing.set(frame_bytes);
         if let Err(ended) = wire.encode(&mut buffer, &mut scratch) {
@@ -212,4 +276,57 @@ async fn write_or_close(
         Poll::Pending
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Instant {
+        Instant::from_nanos(seconds * 1_000_000_000)
+    }
+
+    /// The seconds that are left for each frame, and the bytes of its body.
+    fn frames(bytes: &[u8]) -> Vec<(u64, usize)> {
+        let (mut start, mut found) = (0, Vec::new());
+        while let Some(frame) = frame::parse(bytes, start, 1 << 20).expect("sealed frames are whole") {
+            found.push((frame.header.remaining().as_secs(), frame.body.len()));
+            start = frame.body.end;
+        }
+        found
+    }
+
+    #[test]
+    fn the_time_in_the_outbox_counts_and_a_long_line_goes_in_pieces() {
+        let mut waiting = Waiting::default();
+        for (bytes, deadline) in [
+            (10, Some(9)),
+            (20, None),
+            (WRITE_BYTES, Some(8)),
+            (30, Some(7)),
+            (40, Some(3)),
+        ] {
+            if let Some(seconds) = deadline {
+                waiting.deadlines.push_back((waiting.bytes.len(), at(seconds)));
+            }
+            frame::append(&mut waiting.bytes, Header::plain(Kind::Request, 1), &vec![1; bytes]);
+        }
+        let mut take = |now: u64| {
+            let mut buffer = Vec::new();
+            waiting.take(&mut buffer, at(now));
+            (frames(&buffer), waiting.len() > 0)
+        };
+        assert_eq!(take(1), (vec![(8, 10), (0, 20)], true));
+        assert_eq!(
+            take(2),
+            (vec![(6, WRITE_BYTES)], true),
+            "a frame above the limit goes alone"
+        );
+        assert_eq!(
+            take(5),
+            (vec![(2, 30), (0, 40)], false),
+            "what is late has no time left"
+        );
+        assert_eq!(take(6), (vec![], false));
+    }
 }

@@ -13,8 +13,9 @@ use crate::calls::Ticket;
 use crate::channel::{Channel, DetachedChannel, Input};
 use crate::error::{Ended, RemoteError, RemoteErrorKind};
 use crate::frame::{Header, Kind};
-use crate::hello::{self, Answer, Hello};
+use crate::hello::{self, Answer, Hello, Lane, Proof};
 use crate::outbox::{Drain, Outbox, Signal, write};
+use crate::secret::{self, CODE_BYTES, Side};
 use runtime::net::{TcpListener, TcpStream};
 use runtime::{Instant, Permit, ShardId};
 use std::cell::{Cell, RefCell};
@@ -91,6 +92,7 @@ pub trait Handler {
 /// A connection that another node made to this shard.
 pub(crate) struct Served {
     pub(crate) caller: Rc<Caller>,
+    pub(crate) lane: Lane,
     pub(crate) outbox: Rc<Outbox>,
     /// The reader waits here for room.
     room: Signal,
@@ -230,12 +232,15 @@ async fn welcome(rpc: Rc<Rpc>, stream: TcpStream, is_tls: bool, permit: Permit) 
     let mut channel = Channel::new(stream, session);
     let heard = runtime::timeout(rpc.config.limits.hello_timeout, async {
         channel.handshake().await?;
-        channel.receive_message(Hello::decode, true).await
+        let decode = |message: &[u8]| Ok((Hello::decode(message)?, message.to_vec()));
+        let (hello, message) = channel.receive_message(decode, true).await?;
+        let shown = rpc.challenge(&mut channel, &hello, &message).await?;
+        Ok((hello, shown))
     })
     .await;
     drop(permit);
-    let hello = match heard.unwrap_or(Err(Ended::Silent)) {
-        Ok(hello) => hello,
+    let (hello, shown) = match heard.unwrap_or(Err(Ended::Silent)) {
+        Ok(heard) => heard,
         Err(ended) => {
             log::warn!("a connection from {address} is closed: {ended}");
             if matches!(ended, Ended::Tls(_)) {
@@ -244,7 +249,10 @@ async fn welcome(rpc: Rc<Rpc>, stream: TcpStream, is_tls: bool, permit: Permit) 
             return;
         }
     };
-    let answer = rpc.answer(&hello);
+    let answer = match shown {
+        Ok(code) => rpc.answer(&hello, code),
+        Err(reason) => Answer::Refused(reason.to_owned()),
+    };
     if let Answer::Refused(reason) = &answer {
         refuse(&rpc, channel, reason).await;
         return;
@@ -275,7 +283,33 @@ async fn refuse(rpc: &Rpc, mut channel: Channel, reason: &str) {
 }
 
 impl Rpc {
-    fn answer(&self, hello: &Hello) -> Answer {
+    /// Has the caller show that it knows the secret, where there is one: this end's code then, or why the caller is refused.
+    async fn challenge(
+        &self,
+        channel: &mut Channel,
+        hello: &Hello,
+        message: &[u8],
+    ) -> Result<Result<Option<[u8; CODE_BYTES]>, &'static str>, Ended> {
+        let Some(secret) = &self.config.join_secret else {
+            return Ok(Ok(None));
+        };
+        if !hello.has_secret {
+            return Ok(Err(
+                "this cluster has a join_secret, and the node that connects has none: give all nodes the same one",
+            ));
+        }
+        let challenge = secret::nonce();
+        channel.send(Answer::Challenge(challenge).encode()).await?;
+        let Proof { nonce, code } = channel.receive_message(Proof::decode, true).await?;
+        if !secret.is_code(&code, Side::Caller, &challenge, &nonce, message) {
+            return Ok(Err(
+                "the node that connects has another join_secret than this one: give all nodes the same one",
+            ));
+        }
+        Ok(Ok(Some(secret.code(Side::Callee, &challenge, &nonce, message))))
+    }
+
+    fn answer(&self, hello: &Hello, own_code: Option<[u8; CODE_BYTES]>) -> Answer {
         let host = hello::Host {
             cluster_name: &self.config.cluster_name,
             host_id: self.config.host_id,
@@ -283,7 +317,11 @@ impl Rpc {
             features: &self.features,
             compression: &self.config.compression,
         };
-        hello::answer(hello, &host)
+        let mut answer = hello::answer(hello, &host);
+        if let Answer::Accepted { code, .. } = &mut answer {
+            *code = own_code;
+        }
+        answer
     }
 
     /// Serves a connection whose hello another shard has heard.
@@ -335,6 +373,7 @@ async fn serve(
             address,
             features,
         }),
+        lane: hello.lane,
         outbox: outbox.clone(),
         room: Signal::default(),
         is_busy: Cell::new(false),
@@ -349,13 +388,13 @@ async fn serve(
     // Who asks for whoever is here may have a connection to this shard besides, which goes on.
     let key = if hello.target_host.is_nil() {
         rpc.asked.set(rpc.asked.get().wrapping_add(1));
-        (Uuid::nil(), rpc.asked.get())
+        (Uuid::nil(), rpc.asked.get(), Lane::Data)
     } else {
-        (hello.source_host, hello.source_shard)
+        (hello.source_host, hello.source_shard, hello.lane)
     };
     let former = rpc.served.borrow_mut().insert(key, served.clone());
     if let Some(former) = former {
-        // The other end has one connection to this shard; the former one is dead and does not know it.
+        // The other end has one connection of this lane to this shard; the former one is dead and does not know it.
         former.close();
     }
     // Who called this node can be called.
@@ -385,9 +424,8 @@ async fn read(rpc: &Rc<Rpc>, served: &Rc<Served>, input: &mut Input, handler: &d
     let has_room = || served.outbox.bytes() < limits.outbox_bytes_max;
     loop {
         input.fill().await?;
-        let arrived = runtime::now();
-        let mut now = arrived;
-        while let Some(frame) = input.next()? {
+        let mut now = runtime::now();
+        while let Some((frame, arrived)) = input.next_arrived()? {
             let is_request = matches!(frame.header.kind, Kind::Request | Kind::OneWay);
             if is_request && !(has_slots() && has_room()) {
                 served

@@ -14,7 +14,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
-use support::{COUNT, ECHO, ECHO_LATER, FAIL, HANG, LARGE, Service, WHO, config, host};
+use support::{COUNT, ECHO, ECHO_LATER, FAIL, HANG, LARGE, LEFT, Service, WHO, config, host};
 
 const SECOND: Duration = Duration::from_secs(1);
 const PORT: u16 = 7000;
@@ -582,6 +582,102 @@ fn what_comes_too_late_is_not_run() {
     assert_eq!(results, vec![timed_out(true); 5]);
     assert_eq!(cluster.service(1).ran.get(), 2, "requests ran though nobody waited");
     assert_eq!(cluster.rpc(1).served_metrics()[0].expired, 5);
+}
+
+#[test]
+fn control_verbs_pass_a_data_lane_that_is_full_and_not_read() {
+    // Whether the verb has a lane of its own, and what becomes of it.
+    for (verbs, passes) in [(WHO..=COUNT, true), (COUNT..=WHO, false)] {
+        let mut cluster = Cluster::new(20, &[1, 1], |_, config| {
+            config.control_verbs = verbs.clone();
+            config.limits.handling_max = 4;
+        });
+        let peer = cluster.peer(1);
+        let (answers, lost) = cluster.on(0, move |rpc| async move {
+            let hanging: Vec<_> = (0..4).map(|_| rpc.call(&peer, 0, HANG, vec![], 5 * SECOND)).collect();
+            // 16 MiB of data, of which nobody takes any.
+            let data: Vec<_> = (0..16)
+                .map(|_| rpc.call(&peer, 0, ECHO, vec![1; 1 << 20], 100 * SECOND))
+                .collect();
+            runtime::sleep(SECOND).await;
+            let mut answers = Vec::new();
+            for _ in 0..5 {
+                rpc.send(&peer, 0, COUNT, vec![], SECOND).expect("there is room");
+                answers.push(rpc.call(&peer, 0, WHO, vec![], SECOND / 5).await.is_ok());
+            }
+            drop(hanging);
+            let mut lost = Vec::new();
+            for call in data {
+                lost.extend(call.await.err());
+            }
+            (answers, lost)
+        });
+        assert_eq!(answers, vec![passes; 5], "control verbs {verbs:?}");
+        assert_eq!(lost, [], "control verbs {verbs:?}: data is lost");
+        let lanes: Vec<bool> = cluster
+            .rpc(1)
+            .served_metrics()
+            .iter()
+            .map(|served| served.is_control)
+            .collect();
+        assert_eq!(lanes, if passes { vec![false, true] } else { vec![false] });
+    }
+}
+
+#[test]
+fn the_time_that_a_request_waits_in_the_outbox_counts() {
+    let mut cluster = Cluster::new(21, &[1, 1], |_, config| config.limits.handling_max = 1);
+    let peer = cluster.peer(1);
+    let left = cluster.on(0, move |rpc| async move {
+        let hanging = rpc.call(&peer, 0, HANG, vec![], 5 * SECOND);
+        // More than the network holds, and less than the outbox takes.
+        let data: Vec<_> = (0..6)
+            .map(|_| rpc.call(&peer, 0, ECHO, vec![1; 512 << 10], 100 * SECOND))
+            .collect();
+        let asked = rpc.call(&peer, 0, LEFT, vec![], 20 * SECOND);
+        let _ = hanging.await;
+        for call in data {
+            call.await.expect("the target reads again");
+        }
+        asked.await.expect("there is time left")
+    });
+    let left = u64::from_be_bytes(left.try_into().expect("a number"));
+    assert!(
+        (14_000..=15_000).contains(&left),
+        "{left} ms of 20 s are left after 5 s in the outbox"
+    );
+}
+
+#[test]
+fn only_nodes_that_know_the_same_secret_talk_to_each_other() {
+    let secret = |text: &str| Some(rpc::JoinSecret::new(text).expect("it is long enough"));
+    let (one, other) = ("a secret of the sea", "a secret of the lake");
+    let cases = [
+        (Some(one), Some(one), None),
+        (Some(other), Some(one), Some("another join_secret")),
+        (None, Some(one), Some("has none")),
+        (Some(one), None, Some("does not show that it knows")),
+        (None, None, None),
+    ];
+    for (ours, theirs, reason) in cases {
+        let mut cluster = Cluster::new(22, &[1, 1], |number, config| {
+            config.join_secret = if number == 0 { ours } else { theirs }.and_then(secret);
+        });
+        let answer = cluster.echo(0, 1);
+        match (reason, answer) {
+            (None, answer) => assert_eq!(answer, Ok(b"hello".to_vec()), "{ours:?} calls {theirs:?}"),
+            (Some(reason), Err(RpcError::Refused(said))) => {
+                assert!(said.contains(reason), "{ours:?} calls {theirs:?}: {said}");
+            }
+            (Some(_), answer) => panic!("{ours:?} calls {theirs:?}: {answer:?}"),
+        }
+        assert_eq!(
+            cluster.service(1).ran.get(),
+            u64::from(reason.is_none()),
+            "a handler ran"
+        );
+    }
+    assert!(rpc::JoinSecret::new("short").is_err(), "a short secret is taken");
 }
 
 #[test]

@@ -375,6 +375,7 @@ async fn run(config: Config, seen: Rc<Seen>) {
     let mut rpc_config = rpc::Config::new(&config.cluster_name, config.host_id.0);
     rpc_config.listen = Some(config.internode);
     rpc_config.limits.ping_interval = SECOND;
+    rpc_config.control_verbs = cluster::FIRST_VERB..=cluster::LAST_VERB;
     let rpc = Rpc::start(rpc_config, cluster::handler()).expect("the port is free");
     match Cluster::start(config, rpc.clone(), Rc::new(Notes(seen.clone())), initial).await {
         Ok(cluster) => {

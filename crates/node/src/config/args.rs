@@ -112,6 +112,9 @@ pub struct ServerArgs {
     /// Name of the cluster [default: Test Cluster]
     #[arg(long, value_name = "NAME", help_heading = "Server options: cluster")]
     pub cluster_name: Option<String>,
+    /// Secret that nodes show each other before they talk, 16 bytes and more; better given in the file [default: none]
+    #[arg(long, value_name = "TEXT", help_heading = "Server options: cluster")]
+    pub join_secret: Option<String>,
     /// Nodes that know the cluster, e.g. 10.0.0.1,10.0.0.2:7000 [default: none, a node alone]
     #[arg(long, value_name = "LIST", help_heading = "Server options: cluster")]
     pub seeds: Option<String>,
@@ -194,6 +197,7 @@ impl ServerArgs {
                 self.compaction_throughput_mb_per_sec.clone(),
             ),
             ("cluster_name", self.cluster_name.clone()),
+            ("join_secret", self.join_secret.clone()),
             ("seeds", self.seeds.clone()),
             ("storage_port", self.storage_port.clone()),
             ("ssl_storage_port", self.ssl_storage_port.clone()),

@@ -88,6 +88,8 @@ pub struct Config {
     pub commitlog_total_space: u64,
     /// Name of the cluster.
     pub cluster_name: String,
+    /// What a node must know to talk to this one.
+    pub join_secret: Option<rpc::JoinSecret>,
     /// This node's data center.
     pub data_center: String,
     /// This node's rack.
@@ -292,6 +294,7 @@ fn resolve(
         commitlog_segment_size,
         commitlog_total_space,
         cluster_name: name(&mut options, "cluster_name", "Test Cluster")?,
+        join_secret: join_secret(&mut options)?,
         data_center: cluster.location.datacenter.clone(),
         rack: cluster.location.rack.clone(),
         location: cluster.location,
@@ -535,6 +538,14 @@ fn name(options: &mut Options, option: &'static str, default: &str) -> Result<St
     let name = name.unwrap_or_else(|| default.to_owned());
     options.note(option, &name);
     Ok(name)
+}
+
+/// The secret itself is shown nowhere.
+fn join_secret(options: &mut Options) -> Result<Option<rpc::JoinSecret>, ConfigError> {
+    let expected = "a text of 16 bytes and more";
+    let secret = options.get("join_secret", expected, |text| rpc::JoinSecret::new(text).ok())?;
+    options.note_or_none("join_secret", secret.as_ref().map(|_| "(hidden)".to_owned()));
+    Ok(secret)
 }
 
 fn backend(text: &str) -> Option<Backend> {

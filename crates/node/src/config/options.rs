@@ -98,6 +98,7 @@ const SPELLINGS: &[(&str, &str, Unit)] = &[
         "internode_compression_algorithms",
         Unit::Same,
     ),
+    ("join_secret", "join_secret", Unit::Same),
     ("listen_address", "listen_address", Unit::Same),
     ("max_hint_window", "max_hint_window", Unit::Same),
     ("max_hint_window_in_ms", "max_hint_window", Unit::Milliseconds),

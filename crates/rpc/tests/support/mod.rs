@@ -20,6 +20,9 @@ pub const LARGE: u16 = 6;
 /// Has no answer; is counted.
 pub const COUNT: u16 = 7;
 
+/// Answers with the milliseconds that are left for it.
+pub const LEFT: u16 = 8;
+
 /// See the verbs.
 #[derive(Default)]
 pub struct Service {
@@ -50,6 +53,10 @@ impl Handler for Service {
             FAIL => Reply::Err(RemoteError::failed("the disk is full")),
             WHO => Reply::Now(format!("{} from {}", runtime::shard().0, request.peer.shard).into_bytes()),
             LARGE => Reply::Now(vec![first; usize::from(first) << 10]),
+            LEFT => {
+                let left = u64::try_from((request.deadline - runtime::now()).as_millis()).unwrap_or(u64::MAX);
+                Reply::Now(left.to_be_bytes().to_vec())
+            }
             COUNT => {
                 self.counted.set(self.counted.get() + 1);
                 Reply::None
