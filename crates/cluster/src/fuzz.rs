@@ -3,7 +3,7 @@
 use crate::bytes::Malformed;
 use crate::command::Command;
 use crate::metadata::Metadata;
-use crate::wire::{self, Greeting, GreetingAnswer, JoinAnswer, Settled, State, Who};
+use crate::wire::{self, Greeting, GreetingAnswer, Health, JoinAnswer, Settled, State, Who};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,6 +19,7 @@ pub fn has_left(address: SocketAddr) -> (u16, Vec<u8>) {
         schema_version: Uuid::from_u128(9),
         internode: address,
         has_left: true,
+        health: None,
     };
     (wire::STATE, state.encode())
 }
@@ -64,6 +65,11 @@ pub fn seeds() -> Vec<Vec<u8>> {
         schema_version: Uuid::from_u128(9),
         internode: address,
         has_left: false,
+        health: Some(Health {
+            clock_us: 1_700_000_000_000_000,
+            is_clock_trusted: true,
+            takes_writes: false,
+        }),
     };
     let who = Who {
         incarnation: 4,

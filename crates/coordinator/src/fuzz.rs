@@ -70,6 +70,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         rows: 100,
         bytes: 1000,
         digest_only: false,
+        until: None,
     };
     let scan = ReadCommand {
         extent: Extent::Tokens {
