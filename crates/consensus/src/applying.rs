@@ -1,7 +1,7 @@
 //! The applying task: calls the machine, in the order of the log.
 
 use crate::apply::{Applied, ProposalId, decode_proposal};
-use crate::interface::StateMachine;
+use crate::config::StateMachine;
 use raft::eraftpb::{Entry, EntryType, Snapshot};
 use runtime::Notify;
 use std::cell::{Cell, RefCell};

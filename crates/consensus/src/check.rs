@@ -12,8 +12,8 @@
 //! has. Raft does not protect from that. The identity of peers is the transport's promise.
 
 use crate::apply::{Applied, PROPOSAL_HEADER_BYTES, decode_proposal};
+use crate::config::{COMMAND_BYTES_MAX, StateMachine};
 use crate::group::{CHANGES_MAX, Refused, decode_changes};
-use crate::interface::{COMMAND_BYTES_MAX, StateMachine};
 use crate::log::EntryLog;
 use crate::members::VOTERS_MAX;
 use crate::status::LostEntries;

@@ -11,7 +11,7 @@
 
 use crate::check::{EPOCH_LIFT_MAX, EPOCH_MAX, can_campaign, check, needs_durable_log};
 use crate::codec::{MEMBERS_MAX, Malformed, put_u64};
-use crate::interface::StateMachine;
+use crate::config::StateMachine;
 use crate::log::EntryLog;
 use crate::members::{Change, VOTERS_MAX};
 use crate::message::{self, Body, Header};

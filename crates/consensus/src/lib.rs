@@ -27,10 +27,10 @@ mod apply;
 mod applying;
 mod check;
 mod codec;
+mod config;
 mod driver;
 mod error;
 mod group;
-mod interface;
 mod log;
 mod members;
 mod message;
@@ -40,9 +40,9 @@ mod status;
 mod store;
 
 pub use codec::Malformed;
+pub use config::{Options, Start, StateMachine, Transport};
 pub use driver::Consensus;
 pub use error::{MembershipError, ProposeError, ReadError, StartError};
-pub use interface::{Options, Start, StateMachine, Transport};
 pub use members::{Change, Member, VOTERS_MAX, changes_towards, choose_voters};
 pub use recovered::Recovery;
 pub use recovery::{
