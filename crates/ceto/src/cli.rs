@@ -52,9 +52,9 @@ pub struct RecoverMetadata {
     /// Port for other nodes' TLS connections, as the node is started with
     #[arg(long, value_name = "PORT")]
     pub ssl_storage_port: Option<String>,
-    /// Take what another node has that was recovered, instead of being the one
-    #[arg(long)]
-    pub follow: bool,
+    /// Follow the node that was recovered and began this epoch, instead of being that node
+    #[arg(long, value_name = "EPOCH")]
+    pub follow: Option<String>,
     /// The sentence that is printed without this option; nothing is changed without it
     #[arg(long, value_name = "SENTENCE")]
     pub confirm: Option<String>,

@@ -10,7 +10,7 @@ use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
-use cli::{Cli, Command, Perf, Sstable};
+use cli::{Cli, Command, Perf, RecoverMetadata, Sstable};
 use log::LevelFilter;
 use node::config::{self, Machine, ServerArgs};
 
@@ -39,25 +39,25 @@ fn main() -> ExitCode {
             };
             admin::nodetool::run(target, nodetool.words).and_then(|answer| put(answer.as_bytes()))
         }
-        Some(Command::RecoverMetadata(recover)) => {
-            let what = if recover.follow {
-                node::Recover::Follow
-            } else {
-                node::Recover::Alone
-            };
-            let args = node::config::ServerArgs {
-                workdir: Some(recover.workdir),
-                options_file: recover.options_file,
-                ssl_storage_port: recover.ssl_storage_port,
-                ..Default::default()
-            };
-            config::load(&args, &Machine::detect())
-                .map_err(|error| error.to_string())
-                .and_then(|config| node::recover_metadata(&config, what, recover.confirm.as_deref()))
-                .and_then(|answer| put(answer.as_bytes()))
-        }
+        Some(Command::RecoverMetadata(recover)) => recover_metadata(recover),
     };
     result.map_or_else(|message| fail(&message), |()| ExitCode::SUCCESS)
+}
+
+fn recover_metadata(recover: RecoverMetadata) -> Result<(), String> {
+    let what = match &recover.follow {
+        Some(epoch) => node::Recover::Follow(epoch.parse().map_err(|e| format!("--follow: {e}"))?),
+        None => node::Recover::Alone,
+    };
+    let args = ServerArgs {
+        workdir: Some(recover.workdir),
+        options_file: recover.options_file,
+        ssl_storage_port: recover.ssl_storage_port,
+        ..Default::default()
+    };
+    let config = config::load(&args, &Machine::detect()).map_err(|error| error.to_string())?;
+    let answer = node::recover_metadata(&config, what, recover.confirm.as_deref())?;
+    put(answer.as_bytes())
 }
 
 fn fail(message: &str) -> ExitCode {

@@ -10,7 +10,7 @@ use crate::metadata::Metadata;
 use crate::peers::{node_number, raft_id};
 use crate::start::group_of;
 use crate::wire;
-use consensus::{RECOVERY_CONFIRMATION, Recovery, RecoveryError, follow_recovered, recover_from_lost_majority};
+use consensus::{Epoch, RECOVERY_CONFIRMATION, Recovery, RecoveryError, follow_recovered, recover_from_lost_majority};
 use rpc::{Rpc, RpcError};
 use std::fmt;
 use std::net::SocketAddr;
@@ -70,11 +70,11 @@ impl Prospect {
         format!("{RECOVERY_CONFIRMATION}: {}", voters.join(", "))
     }
 
-    /// What must be said to make the node take what another has that was made the only voter.
+    /// What must be said to make the node take what another has that was made the only voter, in the epoch that this began.
     #[must_use]
-    pub fn follow_confirmation(&self) -> String {
+    pub fn follow_confirmation(&self, epoch: Epoch) -> String {
         format!(
-            "{} forgets its metadata log and follows the node that recovered '{}'",
+            "{} forgets its metadata log and follows epoch {epoch} of '{}'",
             self.internode, self.cluster_name
         )
     }
@@ -196,12 +196,18 @@ pub fn recover(dir: &Path, host_id: HostId, confirmation: &str) -> Result<Recove
 }
 
 /// Makes this node, which lives too, take what the one has that was made the only voter. It keeps its identity and its data. Offline: the node must
-/// not run. Blocks. `confirmation` is [`Prospect::follow_confirmation`], word for word. Gives the epoch that it waits for.
+/// not run. Blocks. `epoch` is the one that the other began, and `confirmation` is [`Prospect::follow_confirmation`], word for word.
 ///
 /// # Errors
 /// [`RecoverError`].
-pub fn follow(dir: &Path, host_id: HostId, confirmation: &str) -> Result<u64, RecoverError> {
-    let expected = prospect(dir, host_id)?.follow_confirmation();
+pub fn follow(dir: &Path, host_id: HostId, epoch: Epoch, confirmation: &str) -> Result<(), RecoverError> {
+    let prospect = prospect(dir, host_id)?;
+    let own = prospect.raft.epoch;
+    if epoch.number <= own.number {
+        let error = RecoveryError::NotLater { own, followed: epoch };
+        return Err(RecoverError::Recovery(error));
+    }
+    let expected = prospect.follow_confirmation(epoch);
     if confirmation != expected {
         return Err(RecoverError::NotConfirmed { expected });
     }
@@ -210,5 +216,5 @@ pub fn follow(dir: &Path, host_id: HostId, confirmation: &str) -> Result<u64, Re
     // first, because with the old log it is undone by a start, and the other way round it would be missing.
     metadata.index = 0;
     file::save_whole(dir, &metadata).map_err(RecoverError::Disk)?;
-    follow_recovered(&file::raft_dir(dir), group, id).map_err(RecoverError::Recovery)
+    follow_recovered(&file::raft_dir(dir), group, id, epoch).map_err(RecoverError::Recovery)
 }

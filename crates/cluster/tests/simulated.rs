@@ -739,11 +739,13 @@ fn survivors_of_a_lost_majority_follow_the_one_that_was_recovered_and_keep_their
             assert_eq!((prospect.lost.len(), prospect.majority()), (4, 3));
             cluster::recover(&dir(), host(0), &prospect.confirmation())
         });
-        recovered.expect("it is confirmed");
+        let epoch = recovered.expect("it is confirmed").epoch;
         let followed = sea.sim.on_node(sea.nodes[1].id, || {
             let prospect = cluster::prospect(&dir(), host(1)).expect("four are lost");
-            assert!(cluster::follow(&dir(), host(1), &prospect.confirmation()).is_err());
-            cluster::follow(&dir(), host(1), &prospect.follow_confirmation())
+            assert!(cluster::follow(&dir(), host(1), epoch, &prospect.confirmation()).is_err());
+            let own = prospect.raft.epoch;
+            assert!(cluster::follow(&dir(), host(1), own, &prospect.follow_confirmation(own)).is_err());
+            cluster::follow(&dir(), host(1), epoch, &prospect.follow_confirmation(epoch))
         });
         followed.expect("it is confirmed");
         sea.restart(0);
@@ -752,7 +754,7 @@ fn survivors_of_a_lost_majority_follow_the_one_that_was_recovered_and_keep_their
             views.len() == 2
                 && views[0].metadata().schema == views[1].metadata().schema
                 && views[0].is_live(host(1))
-                && views[1].status().raft.epoch == Some(1)
+                && views[1].status().raft.epoch.is_some_and(|epoch| epoch.number == 1)
         });
         sea.create(0, "after").expect("the survivor decides alone");
         sea.create(1, "after_too").expect("the follower is a member");

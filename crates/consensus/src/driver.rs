@@ -12,6 +12,7 @@ use crate::apply::ProposalId;
 use crate::applying::{Applying, Done, Work};
 use crate::codec::{make_snapshot, put_u64};
 use crate::config::{COMMAND_BYTES_MAX, Options, Start, StateMachine, Transport};
+use crate::epoch::Epoch;
 use crate::error::{MembershipError, ProposeError, ReadError, StartError};
 use crate::group::{After, Group, GroupOptions, Output, is_reached, voters_after};
 use crate::members::{Change, VOTERS_MAX};
@@ -147,6 +148,9 @@ impl Consensus {
             refusals: BTreeSet::new(),
         };
         member.publish();
+        if let Some(epoch) = member.group.epoch().filter(|epoch| epoch.nonce != 0) {
+            log::info!("the metadata group is in epoch {epoch}, which began when a lost majority was given up");
+        }
         drop(runtime::spawn(
             Rc::clone(&shared.applying).run(machine, shared.wake.clone()),
         ));
@@ -356,7 +360,7 @@ async fn open(options: &Options, start: &Start, machine: &dyn StateMachine) -> R
             return invalid("a group has at most 5 voters");
         }
         // A snapshot at index 1 stands for the bootstrap, so that whoever joins later gets the first voters with a snapshot.
-        state.epoch = Some(0);
+        state.epoch = Some(Epoch::default());
         (state.snapshot_index, state.snapshot_term, state.truncated) = (1, 1, (1, 1));
         state.conf.voters = unique.into_iter().collect();
         state.data = crate::apply::Applied::default().encode(&machine.snapshot());

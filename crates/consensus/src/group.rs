@@ -12,6 +12,7 @@
 use crate::check::{EPOCH_LIFT_MAX, EPOCH_MAX, can_campaign, check, needs_durable_log};
 use crate::codec::{MEMBERS_MAX, Malformed, put_u64};
 use crate::config::StateMachine;
+use crate::epoch::Epoch;
 use crate::log::EntryLog;
 use crate::members::{Change, VOTERS_MAX};
 use crate::message::{self, Body, Header};
@@ -61,8 +62,13 @@ pub(crate) enum Refused {
     },
     /// Its sender was left behind when a majority was given up.
     EpochOver {
-        theirs: u64,
-        ours: u64,
+        theirs: Epoch,
+        ours: Epoch,
+    },
+    /// Its sender follows another recovery from the same lost majority.
+    OtherRecovery {
+        theirs: Epoch,
+        ours: Epoch,
     },
     /// This node was.
     Superseded {
@@ -92,6 +98,7 @@ impl Refused {
             Self::LostEntries(_) => 4,
             Self::Impossible { .. } => 5,
             Self::Unreadable { .. } => 6,
+            Self::OtherRecovery { .. } => 7,
         }
     }
 }
@@ -109,6 +116,11 @@ impl fmt::Display for Refused {
             Self::EpochOver { theirs, ours } => write!(
                 f,
                 "a message of epoch {theirs}, which ended when epoch {ours} was recovered from a lost majority"
+            ),
+            Self::OtherRecovery { theirs, ours } => write!(
+                f,
+                "a message of epoch {theirs}, and this member is in epoch {ours}: two nodes were recovered from the same lost majority. Stop the nodes \
+                 of one of the two epochs, and have them follow the other (ceto recover-metadata --follow)"
             ),
             Self::Superseded { epoch } => write!(
                 f,
@@ -129,7 +141,7 @@ impl fmt::Display for Refused {
 /// What must be durable before [`Group::persisted`] is called.
 #[derive(Default)]
 pub(crate) struct Persist {
-    pub(crate) epoch: Option<u64>,
+    pub(crate) epoch: Option<Epoch>,
     pub(crate) snapshot: Option<Snapshot>,
     pub(crate) entries: Vec<Entry>,
     pub(crate) hard_state: Option<HardState>,
@@ -167,7 +179,7 @@ pub(crate) struct Group {
     options: GroupOptions,
     raw: RawNode<EntryLog>,
     /// `None` until a node that joins has heard from the group.
-    epoch: Option<u64>,
+    epoch: Option<Epoch>,
     is_epoch_new: bool,
     superseded_by: Option<u64>,
     lost_entries: Option<LostEntries>,
@@ -321,13 +333,13 @@ impl Group {
         let Some(ours) = self.epoch else {
             // Only a leader speaks first to a new member, or a candidate, if it was given a vote before it heard of one.
             return match body {
-                Body::Raft(message) if header.epoch <= EPOCH_MAX && speaks_first(&message) => Ok(Some(message)),
+                Body::Raft(message) if header.epoch.number <= EPOCH_MAX && speaks_first(&message) => Ok(Some(message)),
                 _ => Err(Refused::Impossible {
                     what: "something else than a leader's or a candidate's word for a new member",
                 }),
             };
         };
-        if header.epoch < ours {
+        if header.epoch.number < ours.number {
             if matches!(body, Body::Raft(_)) {
                 let notice = message::encode_epoch_over(self.header(header.from));
                 self.notices.push((header.from, notice));
@@ -337,16 +349,23 @@ impl Group {
                 ours,
             });
         }
-        if header.epoch > ours {
+        if header.epoch.number > ours.number {
             // A recovered group consists of survivors, and every survivor is known here. A stranger's word ends nobody.
             let is_survivor = self.raw.raft.prs().get(header.from).is_some();
-            if !is_survivor || header.epoch - ours > EPOCH_LIFT_MAX {
+            if !is_survivor || header.epoch.number - ours.number > EPOCH_LIFT_MAX {
                 return Err(Refused::Impossible {
                     what: "a later epoch, from a member that cannot know of it",
                 });
             }
-            self.superseded_by = Some(header.epoch);
-            return Err(Refused::Superseded { epoch: header.epoch });
+            let epoch = header.epoch.number;
+            self.superseded_by = Some(epoch);
+            return Err(Refused::Superseded { epoch });
+        }
+        if header.epoch != ours && !planted::is_planted(Bug::IgnoredEpochNonce) {
+            return Err(Refused::OtherRecovery {
+                theirs: header.epoch,
+                ours,
+            });
         }
         Ok(match body {
             Body::Raft(message) => Some(message),
@@ -566,7 +585,7 @@ impl Group {
         &self.conf
     }
 
-    pub(crate) fn epoch(&self) -> Option<u64> {
+    pub(crate) fn epoch(&self) -> Option<Epoch> {
         self.epoch
     }
 
@@ -624,7 +643,7 @@ impl Group {
     fn header(&self, to: u64) -> Header {
         Header {
             group: self.options.group,
-            epoch: self.epoch.unwrap_or(0),
+            epoch: self.epoch.unwrap_or_default(),
             from: self.options.id,
             to,
         }

@@ -1,9 +1,10 @@
 //! What members send each other, as bytes.
 //!
 //! ```text
-//! u8   format, 1
+//! u8   format: 1, or 2 in an epoch that has a nonce
 //! u64  group: messages of another group are refused
-//! u64  epoch: grows when a majority was given up; messages of another epoch are refused
+//! u64  number of the epoch: grows when a majority was given up; messages of another epoch are refused
+//! u64  nonce of the epoch, in format 2 only
 //! u64  from, u64 to
 //! u8   kind: 1 a Raft message; 2 a notice that the addressee's epoch is over
 //! kind 1: u8 type, u64 term, log term, index, commit, commit term, requested snapshot, reject hint,
@@ -17,10 +18,13 @@ use crate::codec::{
     Malformed, expected, get_bytes, get_entry, get_number, get_snapshot, put_bytes, put_entry, put_snapshot, put_u32,
     put_u64,
 };
+use crate::epoch::Epoch;
 use raft::eraftpb::{Message, MessageType};
 use stdx::bytes::Reader;
 
 const FORMAT: u8 = 1;
+/// Written where the epoch has a nonce, which only releases can begin that know this format.
+const FORMAT_WITH_NONCE: u8 = 2;
 const KIND_RAFT: u8 = 1;
 const KIND_EPOCH_OVER: u8 = 2;
 
@@ -46,7 +50,7 @@ const TYPES: [(u8, MessageType); 13] = [
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Header {
     pub(crate) group: u64,
-    pub(crate) epoch: u64,
+    pub(crate) epoch: Epoch,
     pub(crate) from: u64,
     pub(crate) to: u64,
 }
@@ -58,10 +62,15 @@ pub(crate) enum Body {
 }
 
 fn put_header(out: &mut Vec<u8>, header: Header, kind: u8) {
-    out.push(FORMAT);
-    for field in [header.group, header.epoch, header.from, header.to] {
-        put_u64(out, field);
+    let Epoch { number, nonce } = header.epoch;
+    out.push(if nonce == 0 { FORMAT } else { FORMAT_WITH_NONCE });
+    put_u64(out, header.group);
+    put_u64(out, number);
+    if nonce != 0 {
+        put_u64(out, nonce);
     }
+    put_u64(out, header.from);
+    put_u64(out, header.to);
     out.push(kind);
 }
 
@@ -108,16 +117,20 @@ pub(crate) fn encode(header: Header, message: &Message) -> Option<Vec<u8>> {
 
 pub(crate) fn decode(bytes: &[u8]) -> Result<(Header, Body), Malformed> {
     let mut reader = Reader::new(bytes);
-    if reader.get_u8().map_err(expected("the format of a message"))? != FORMAT {
+    let format = reader.get_u8().map_err(expected("the format of a message"))?;
+    if ![FORMAT, FORMAT_WITH_NONCE].contains(&format) {
         return Err(Malformed {
-            expected: "message format 1",
+            expected: "message format 1 or 2",
             at: 0,
         });
     }
     let mut field = || reader.get_u64().map_err(expected("the header of a message"));
     let header = Header {
         group: field()?,
-        epoch: field()?,
+        epoch: Epoch {
+            number: field()?,
+            nonce: if format == FORMAT_WITH_NONCE { field()? } else { 0 },
+        },
         from: field()?,
         to: field()?,
     };

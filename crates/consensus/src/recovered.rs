@@ -1,12 +1,13 @@
 //! What a store gives back.
 
+use crate::epoch::Epoch;
 use raft::eraftpb::{ConfState, Entry, HardState};
 
 /// The durable state of a member.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recovered {
     /// `None`: it has not heard from the group it joins.
-    pub(crate) epoch: Option<u64>,
+    pub(crate) epoch: Option<Epoch>,
     /// Counts the starts of this member.
     pub(crate) incarnation: u64,
     pub(crate) hard_state: HardState,
@@ -26,7 +27,7 @@ pub(crate) struct Recovered {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Recovery {
     /// The epoch that began.
-    pub epoch: u64,
+    pub epoch: Epoch,
     /// When, in microseconds since 1970 by the clock of the node that survived.
     pub at_us: i64,
     /// The members that were given up.

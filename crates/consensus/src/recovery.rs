@@ -3,8 +3,10 @@
 //! Nothing proves that what the survivor has is all that was ever committed: the lost voters may have agreed on more. So an operator decides, in
 //! words, offline, for one node. The survivor's log is taken for committed as it is, its configuration becomes one voter, and the group's
 //! epoch grows: whoever is left of the old epoch, should it return, is refused and told so, and cannot elect a leader among themselves
-//! that anybody of the new epoch would hear.
+//! that anybody of the new epoch would hear. The new epoch has a nonce, so that two survivors that are recovered by mistake do not take each other's
+//! messages: each survivor that follows names the epoch that it follows, with its nonce.
 
+use crate::epoch::Epoch;
 use crate::group::{conf_after, decode_changes};
 use crate::recovered::{Recovered, Recovery};
 use crate::store::{Store, StoreError};
@@ -27,6 +29,13 @@ pub enum RecoveryError {
     NeverJoined,
     /// The member is all the voters there are: nothing is lost.
     NothingLost,
+    /// The epoch that it was told to follow does not come after its own.
+    NotLater {
+        /// Its own.
+        own: Epoch,
+        /// The one to follow.
+        followed: Epoch,
+    },
     /// Its file cannot be used.
     Store(StoreError),
 }
@@ -44,6 +53,11 @@ impl fmt::Display for RecoveryError {
                 f.write_str("this node has never received the group's metadata; choose another survivor")
             }
             Self::NothingLost => f.write_str("this node is the only voter already; start it"),
+            Self::NotLater { own, followed } => write!(
+                f,
+                "epoch {followed} does not come after epoch {own}, which this node is in; name the epoch that recover-metadata printed on the node that was \
+                 recovered"
+            ),
             Self::Store(error) => error.fmt(f),
         }
     }
@@ -55,7 +69,7 @@ impl std::error::Error for RecoveryError {}
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Prospect {
     /// The epoch that would end.
-    pub epoch: u64,
+    pub epoch: Epoch,
     /// The last entry that this member has.
     pub last: u64,
     /// The last entry that it knows to be committed; it may be more by now.
@@ -141,7 +155,10 @@ pub fn recover_from_lost_majority(
         .ok_or(RecoveryError::NoLog)?;
     let prospect = prospect_of(&state, id)?;
     let recovery = Recovery {
-        epoch: prospect.epoch + 1,
+        epoch: Epoch {
+            number: prospect.epoch.number + 1,
+            nonce: runtime::random_u64().max(1),
+        },
         at_us: runtime::wall_clock_us(),
         lost: prospect.lost,
     };
@@ -168,20 +185,23 @@ pub fn recover_from_lost_majority(
 
 /// Makes a member whose majority is lost an empty one of the epoch that another survivor has begun, under its old id: what it had promised was
 /// promised to an epoch that is over. What it had of the log is forgotten; the survivor's is what counts. Offline: the node must not run.
-/// Blocks. Gives the epoch.
+/// Blocks.
 ///
 /// # Errors
 /// [`RecoveryError`]; nothing was changed then.
-pub fn follow_recovered(dir: &Path, group: u64, id: u64) -> Result<u64, RecoveryError> {
+pub fn follow_recovered(dir: &Path, group: u64, id: u64, epoch: Epoch) -> Result<(), RecoveryError> {
     let state = Store::read(dir, group, id)
         .map_err(RecoveryError::Store)?
         .ok_or(RecoveryError::NoLog)?;
-    let epoch = state.epoch.ok_or(RecoveryError::NeverJoined)? + 1;
+    let own = state.epoch.ok_or(RecoveryError::NeverJoined)?;
+    if epoch.number <= own.number {
+        return Err(RecoveryError::NotLater { own, followed: epoch });
+    }
     let empty = Recovered {
         epoch: Some(epoch),
         incarnation: state.incarnation,
         ..Recovered::default()
     };
     Store::create(dir, group, id, &empty).map_err(RecoveryError::Store)?;
-    Ok(epoch)
+    Ok(())
 }

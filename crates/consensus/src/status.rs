@@ -1,5 +1,6 @@
 //! What a member says of itself.
 
+use crate::epoch::Epoch;
 use crate::recovered::Recovery;
 use raft::eraftpb::ConfState;
 use std::collections::BTreeMap;
@@ -38,8 +39,8 @@ pub struct Status {
     pub last: u64,
     /// On the leader: how many entries each other member is behind.
     pub lag: BTreeMap<u64, u64>,
-    /// Grows when a majority is given up; `None` before a node that joins has heard from the group.
-    pub epoch: Option<u64>,
+    /// Another when a majority is given up; `None` before a node that joins has heard from the group.
+    pub epoch: Option<Epoch>,
     /// The group went on without this member, in that epoch.
     pub superseded_by: Option<u64>,
     /// This member takes no part any more, for it would break a promise.

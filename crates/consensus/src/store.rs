@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! file     header chunk*
-//! header   64 bytes: "CETORAFT", u32 format 1, u32 zero, u64 group, u64 id, zeros, u32 crc of the 60 bytes before
+//! header   64 bytes: "CETORAFT", u32 format 2, u32 zero, u64 group, u64 id, zeros, u32 crc of the 60 bytes before
 //! chunk    u32 magic, u32 crc of all that follows, u64 number (1, 2, …), u32 payload bytes, u32 zero, payload
 //! payload  item*
 //! item     u8 kind and
@@ -10,11 +10,13 @@
 //!   2 entry        entry (codec); ends entries with its index and above before it
 //!   3 hard state   u64 term, u64 vote, u64 commit
 //!   4 incarnation  u64 starts of this member
-//!   5 epoch        u64
-//!   6 recovery     u64 epoch, i64 µs since 1970, u32 count and u64 ids of the members given up
+//!   5 epoch        u64 number, for an epoch without a nonce
+//!   6 recovery     u64 number of the epoch, i64 µs since 1970, u32 count and u64 ids of the members given up
+//!   7 epoch        u64 number, u64 nonce
 //! ```
 //!
-//! Big endian. Invariants:
+//! Big endian. A file of format 1 has no items of kind 7 and above; it is read, and written anew as format 2 when its member starts, so that a release
+//! that knows format 1 only says that it cannot read the file. Invariants:
 //! - A chunk is written only when the one before it is durable. So at most the last chunk can be torn; a damaged chunk that a whole one follows
 //!   is damage, and an error that names file and offset. (Damage that hits exactly the last chunk cannot be told from a torn write.)
 //! - The first chunk is written with the header under another name, synced, and renamed: it is never torn.
@@ -25,6 +27,7 @@ use crate::apply::Applied;
 use crate::codec::{
     Malformed, expected, get_bytes, get_conf, get_entry, get_number, put_bytes, put_conf, put_entry, put_u32, put_u64,
 };
+use crate::epoch::Epoch;
 use crate::recovered::{Recovered, Recovery};
 use raft::eraftpb::{ConfState, Entry, HardState};
 use runtime::fs::{self, File, OpenOptions};
@@ -37,7 +40,8 @@ use stdx::planted::{self, Bug};
 const FILE_NAME: &str = "metadata-raft.log";
 const NEW_FILE_NAME: &str = "metadata-raft.log.new";
 const MAGIC: &[u8; 8] = b"CETORAFT";
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
+const FIRST_FORMAT: u32 = 1;
 const HEADER_BYTES: usize = 64;
 const CHUNK_MAGIC: u32 = 0xce70_c4a1;
 const CHUNK_HEADER_BYTES: usize = 24;
@@ -48,6 +52,7 @@ const KIND_HARD_STATE: u8 = 3;
 const KIND_INCARNATION: u8 = 4;
 const KIND_EPOCH: u8 = 5;
 const KIND_RECOVERY: u8 = 6;
+const KIND_EPOCH_WITH_NONCE: u8 = 7;
 
 /// Why a member's file cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -156,14 +161,21 @@ impl Items {
         put_u64(&mut self.0, incarnation);
     }
 
-    pub(crate) fn epoch(&mut self, epoch: u64) {
-        self.0.push(KIND_EPOCH);
-        put_u64(&mut self.0, epoch);
+    pub(crate) fn epoch(&mut self, epoch: Epoch) {
+        self.0.push(if epoch.nonce == 0 {
+            KIND_EPOCH
+        } else {
+            KIND_EPOCH_WITH_NONCE
+        });
+        put_u64(&mut self.0, epoch.number);
+        if epoch.nonce != 0 {
+            put_u64(&mut self.0, epoch.nonce);
+        }
     }
 
     pub(crate) fn recovery(&mut self, recovery: &Recovery) {
         self.0.push(KIND_RECOVERY);
-        put_u64(&mut self.0, recovery.epoch);
+        put_u64(&mut self.0, recovery.epoch.number);
         self.0.extend_from_slice(&recovery.at_us.to_be_bytes());
         put_u32(
             &mut self.0,
@@ -228,6 +240,10 @@ impl Store {
         let Some((read, file_bytes)) = read_file(dir, group, id)? else {
             return Ok(None);
         };
+        if read.format != FORMAT {
+            let store = Self::create(dir, group, id, &read.state)?;
+            return Ok(Some((store, read.state)));
+        }
         let options = OpenOptions {
             read: true,
             write: true,
@@ -375,8 +391,8 @@ fn encode_header(group: u64, id: u64) -> [u8; HEADER_BYTES] {
     out
 }
 
-/// Group and member.
-fn read_header(file: &Path, bytes: &[u8]) -> Result<(u64, u64), StoreError> {
+/// Group, member and format.
+fn read_header(file: &Path, bytes: &[u8]) -> Result<(u64, u64, u32), StoreError> {
     let foreign = |reason: String| StoreError::Foreign {
         file: file.to_owned(),
         reason,
@@ -400,12 +416,12 @@ fn read_header(file: &Path, bytes: &[u8]) -> Result<(u64, u64), StoreError> {
             expected: "a header with its checksum".to_owned(),
         });
     }
-    if format != u64::from(FORMAT) {
-        return Err(foreign(format!(
-            "its format is {format}, and this program knows {FORMAT}"
-        )));
+    match u32::try_from(format) {
+        Ok(format @ FIRST_FORMAT..=FORMAT) => Ok((group, id, format)),
+        _ => Err(foreign(format!(
+            "its format is {format}, and this program knows formats up to {FORMAT}"
+        ))),
     }
-    Ok((group, id))
 }
 
 /// What the file of a member holds, if there is one, and its length.
@@ -415,7 +431,8 @@ fn read_file(dir: &Path, group: u64, id: u64) -> Result<Option<(Read, u64)>, Sto
         return Ok(None);
     }
     let bytes = fs::read(&path).map_err(io_error(&path))?;
-    let found = read_header(&path, &bytes)?;
+    let (of_group, of_id, format) = read_header(&path, &bytes)?;
+    let found = (of_group, of_id);
     if found != (group, id) {
         return Err(StoreError::OtherMember {
             file: path,
@@ -423,7 +440,9 @@ fn read_file(dir: &Path, group: u64, id: u64) -> Result<Option<(Read, u64)>, Sto
             expected: (group, id),
         });
     }
-    Ok(Some((read_chunks(&path, &bytes)?, bytes.len() as u64)))
+    let mut read = read_chunks(&path, &bytes)?;
+    read.format = format;
+    Ok(Some((read, bytes.len() as u64)))
 }
 
 fn encode_chunk(number: u64, payload: &[u8]) -> Vec<u8> {
@@ -459,6 +478,7 @@ fn chunk_at(bytes: &[u8], at: usize) -> Option<(u64, &[u8])> {
 
 struct Read {
     state: Recovered,
+    format: u32,
     end: u64,
     chunks: u64,
     first_end: u64,
@@ -510,6 +530,7 @@ fn read_chunks(file: &Path, bytes: &[u8]) -> Result<Read, StoreError> {
     }
     Ok(Read {
         state,
+        format: FORMAT,
         end: at as u64,
         chunks,
         first_end,
@@ -555,9 +576,22 @@ fn read_items(payload: &[u8], state: &mut Recovered) -> Result<(), Malformed> {
                 state.hard_state.commit = get_number(&mut reader, "a commit index")?;
             }
             KIND_INCARNATION => state.incarnation = reader.get_u64().map_err(expected("a count of starts"))?,
-            KIND_EPOCH => state.epoch = Some(reader.get_u64().map_err(expected("an epoch"))?),
+            KIND_EPOCH => {
+                let number = reader.get_u64().map_err(expected("an epoch"))?;
+                state.epoch = Some(Epoch { number, nonce: 0 });
+            }
+            KIND_EPOCH_WITH_NONCE => {
+                let mut number = || reader.get_u64().map_err(expected("an epoch"));
+                state.epoch = Some(Epoch {
+                    number: number()?,
+                    nonce: number()?,
+                });
+            }
             KIND_RECOVERY => {
-                let epoch = reader.get_u64().map_err(expected("an epoch"))?;
+                let number = reader.get_u64().map_err(expected("an epoch"))?;
+                // The epoch that it began stands before it, with the nonce.
+                let begun = state.epoch.filter(|epoch| epoch.number == number);
+                let epoch = begun.unwrap_or(Epoch { number, nonce: 0 });
                 let at_us = reader.get_i64().map_err(expected("a time"))?;
                 let count = reader.get_u32().map_err(expected("a count of members"))?;
                 let mut lost = Vec::new();

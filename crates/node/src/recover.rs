@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use ::cluster::{Lost, Prospect};
+use ::cluster::{Epoch, Lost, Prospect};
 use rpc::Rpc;
 use topology::HostId;
 
@@ -26,8 +26,8 @@ pub(crate) const METADATA_DIR: &str = "metadata";
 pub enum Recover {
     /// The only voter.
     Alone,
-    /// A member of the group that another survivor has begun anew.
-    Follow,
+    /// A member of the group that another survivor has begun anew, in this epoch.
+    Follow(Epoch),
 }
 
 /// Gives what is to be printed. Blocks. `config` is that which the node is started with, as far as it says where its files are and how it reaches others.
@@ -62,12 +62,13 @@ pub fn recover_metadata(config: &Config, what: Recover, confirmation: Option<&st
             refuse_living(&prospect, &answering)?;
             let recovery = ::cluster::recover(&dir, host_id, confirmation).map_err(|e| e.to_string())?;
             Ok(format!(
-                "This node is the only voter now, in epoch {}. Start it, then bring the others along as docs/operating/recover-metadata.md says.\n",
+                "This node is the only voter now, in epoch {0}. Start it, then bring the others along as docs/operating/recover-metadata.md says: each that keeps \
+                 its data follows with --follow {0}.\n",
                 recovery.epoch
             ))
         }
-        Recover::Follow => {
-            let epoch = ::cluster::follow(&dir, host_id, confirmation).map_err(|e| e.to_string())?;
+        Recover::Follow(epoch) => {
+            ::cluster::follow(&dir, host_id, epoch, confirmation).map_err(|e| e.to_string())?;
             Ok(format!(
                 "This node waits for the metadata of epoch {epoch}, from the node that recovered it. Start it.\n"
             ))
@@ -186,19 +187,19 @@ fn write_description(
             writeln!(
                 out,
                 "If this node goes on alone, changes of schema, members and tablets that the others agreed on after {} are lost for ever, and every \
-                 other member is given up: it stops when it hears of it. One that lives may follow (--follow), one that is gone may come back only \
-                 with an empty data directory.",
+                 other member is given up: it stops when it hears of it. One that lives may follow (--follow EPOCH), one that is gone may come back \
+                 only with an empty data directory.",
                 raft.last
             )?;
-            ("", prospect.confirmation())
+            (String::new(), prospect.confirmation())
         }
-        Recover::Follow => {
+        Recover::Follow(epoch) => {
             writeln!(
                 out,
-                "If this node follows, it keeps its data and identity, forgets its own metadata log, and takes the metadata of the node that was \
-                 recovered. Do this only after that node runs, and only on a node of the same epoch."
+                "If this node follows, it keeps its data and identity, forgets its own metadata log, and takes the metadata of the node that began \
+                 epoch {epoch}. It refuses the messages of every other epoch. Do this only after that node runs."
             )?;
-            (" --follow", prospect.follow_confirmation())
+            (format!(" --follow {epoch}"), prospect.follow_confirmation(epoch))
         }
     };
     writeln!(

@@ -55,11 +55,13 @@ pub enum Bug {
     UnheededLog,
     /// What a peer sends reaches the library of the metadata group unchecked.
     UncheckedPeer,
+    /// A member of the metadata group takes messages of another recovery of its group.
+    IgnoredEpochNonce,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::SkippedQuorum,
         Self::IgnoredDigest,
         Self::UnsyncedPromise,
@@ -84,6 +86,7 @@ impl Bug {
         Self::UntrustedClock,
         Self::UnheededLog,
         Self::UncheckedPeer,
+        Self::IgnoredEpochNonce,
     ];
 }
 

@@ -2,7 +2,7 @@
 
 use crate::support::{Cluster, GROUP, Setup, dir};
 use consensus::{
-    Change, MembershipError, ProposeError, RECOVERY_CONFIRMATION, ReadError, RecoveryError, follow_recovered,
+    Change, Epoch, MembershipError, ProposeError, RECOVERY_CONFIRMATION, ReadError, RecoveryError, follow_recovered,
     recover_from_lost_majority,
 };
 use runtime::fs;
@@ -103,7 +103,7 @@ fn a_node_joins_with_a_snapshot_gets_a_vote_and_leaves() {
         (first.applied, vec![4]),
         "the new member has everything"
     );
-    assert_eq!(joined.epoch, Some(0));
+    assert_eq!(joined.epoch, Some(Epoch::default()));
     let promoted = cluster.ask(4, 20 * SECONDS, async |consensus| {
         consensus.promote(4, 2 * SECONDS).await
     });
@@ -227,7 +227,8 @@ fn a_survivor_goes_on_alone_and_refuses_the_dead_when_they_return() {
     let mut cluster = lose_majority();
     assert_eq!(recover(&mut cluster, 1, "yes"), Err(RecoveryError::NotConfirmed));
     let recovery = recover(&mut cluster, 1, RECOVERY_CONFIRMATION).expect("the survivor has a log");
-    assert_eq!((recovery.epoch, &recovery.lost), (1, &vec![2, 3]));
+    assert_eq!((recovery.epoch.number, &recovery.lost), (1, &vec![2, 3]));
+    let epoch = recovery.epoch;
     let survivor = cluster.node(1);
     cluster.sim.restart(survivor);
     cluster.wait_for_leader();
@@ -255,19 +256,24 @@ fn a_survivor_goes_on_alone_and_refuses_the_dead_when_they_return() {
     cluster.sim.crash(survivor, CrashKind::PowerLoss);
     cluster.sim.restart(survivor);
     cluster.wait_for_leader();
-    assert_eq!(cluster.status(1).expect("it runs").epoch, Some(1));
+    assert_eq!(cluster.status(1).expect("it runs").epoch, Some(epoch));
 }
 
 #[test]
 fn another_survivor_follows_with_its_old_id_and_the_dead_cannot_bring_it_back() {
     let mut cluster = lose_majority();
-    recover(&mut cluster, 1, RECOVERY_CONFIRMATION).expect("the survivor has a log");
+    let recovery = recover(&mut cluster, 1, RECOVERY_CONFIRMATION).expect("the survivor has a log");
+    let epoch = recovery.epoch;
     let node = cluster.node(2);
-    let epoch = cluster
+    let refused = cluster
         .sim
-        .on_node(node, || follow_recovered(&dir(), GROUP, 2))
+        .on_node(node, || follow_recovered(&dir(), GROUP, 2, Epoch::default()));
+    let own = Epoch::default();
+    assert_eq!(refused, Err(RecoveryError::NotLater { own, followed: own }));
+    cluster
+        .sim
+        .on_node(node, || follow_recovered(&dir(), GROUP, 2, epoch))
         .expect("it has a log");
-    assert_eq!(epoch, 1);
     cluster.record.borrow_mut().histories.remove(&2);
     // The dead member speaks to the follower first.
     for id in [3, 2, 1] {
@@ -284,13 +290,88 @@ fn another_survivor_follows_with_its_old_id_and_the_dead_cannot_bring_it_back() 
     }
     cluster.propose(2, 5 * SECONDS).expect("it is a member again");
     let (one, two) = (cluster.status(1).expect("it runs"), cluster.status(2).expect("it runs"));
-    assert_eq!((two.epoch, two.superseded_by), (Some(1), None));
+    assert_eq!((two.epoch, two.superseded_by), (Some(epoch), None));
     assert_eq!(one.voters, vec![1, 2]);
     assert_eq!(
         cluster.status(3).expect("it runs").superseded_by,
         Some(1),
         "the dead stay out"
     );
+}
+
+/// Two survivors are recovered independently, and a third member follows the second while only the first runs. The first member and the third.
+fn recover_twice() -> [consensus::Status; 2] {
+    let mut cluster = lose_majority();
+    recover(&mut cluster, 1, RECOVERY_CONFIRMATION).expect("the survivor has a log");
+    let second = recover(&mut cluster, 2, RECOVERY_CONFIRMATION).expect("the survivor has a log");
+    let node = cluster.node(3);
+    let followed = cluster
+        .sim
+        .on_node(node, || follow_recovered(&dir(), GROUP, 3, second.epoch));
+    assert_eq!(followed, Ok(()));
+    {
+        // The observer of these tests takes the group for one, and both epochs go on from the same log.
+        let mut record = cluster.record.borrow_mut();
+        record.leaders.clear();
+        record.votes.clear();
+        record.histories.remove(&3);
+    }
+    // The epoch that nobody follows speaks to the follower first.
+    for id in [3, 1] {
+        let node = cluster.node(id);
+        cluster.sim.restart(node);
+    }
+    cluster.sim.run_for(5 * SECONDS);
+    let added = cluster.ask(1, 10 * SECONDS, async |consensus| {
+        consensus.change_members(vec![Change::Voter(3)], 3 * SECONDS).await
+    });
+    assert!(added.is_some());
+    cluster.sim.run_for(5 * SECONDS);
+    [1, 3].map(|id| cluster.status(id).expect("it runs"))
+}
+
+#[test]
+fn two_survivors_that_are_recovered_begin_two_epochs_that_do_not_hear_each_other() {
+    let [first, follower] = recover_twice();
+    let (one, other) = (
+        first.epoch.expect("it was recovered"),
+        follower.epoch.expect("it follows"),
+    );
+    assert_eq!((one.number, other.number), (1, 1));
+    assert_ne!(one.nonce, other.nonce);
+    assert_eq!(
+        (follower.applied, follower.voters),
+        (0, Vec::new()),
+        "the follower took the log of an epoch that it does not follow"
+    );
+}
+
+#[test]
+#[cfg(debug_assertions)]
+fn without_its_nonce_a_follower_takes_the_log_of_the_wrong_epoch() {
+    let _planted = stdx::planted::Planted::new(Some(stdx::planted::Bug::IgnoredEpochNonce));
+    let [_, follower] = recover_twice();
+    assert_ne!(follower.applied, 0, "the planted bug does what the nonce is there for");
+}
+
+#[test]
+fn a_file_of_the_first_format_is_read_and_written_anew() {
+    let (mut cluster, node, mut bytes) = stopped_with_log();
+    bytes[11] = 1;
+    let crc = crc32fast_of(&bytes[..60]);
+    bytes[60..64].copy_from_slice(&crc.to_be_bytes());
+    assert_eq!(
+        open_error(&mut cluster, node, &bytes, GROUP, 1),
+        "Err(NothingLost)",
+        "it is read"
+    );
+    cluster.sim.restart(node);
+    cluster.wait_for_leader();
+    let format = cluster.sim.on_node(node, || {
+        let bytes = fs::read(dir().join("metadata-raft.log")).expect("the file is there");
+        bytes[11]
+    });
+    assert_eq!(format, 2);
 }
 
 #[test]
