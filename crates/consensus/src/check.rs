@@ -16,7 +16,7 @@ use crate::config::{COMMAND_BYTES_MAX, StateMachine};
 use crate::group::{CHANGES_MAX, Refused, decode_changes};
 use crate::log::EntryLog;
 use crate::members::VOTERS_MAX;
-use crate::status::LostEntries;
+use crate::status::{Divergence, LostEntries};
 use raft::eraftpb::{Entry, EntryType, Message, MessageType};
 use raft::{Raft, StateRole};
 use stdx::bytes::Reader;
@@ -174,8 +174,11 @@ fn term_at(raft: &Raft<EntryLog>, index: u64) -> Option<u64> {
     raft.raft_log.term(index).ok().filter(|term| *term != 0)
 }
 
-fn contradicts_committed(raft: &Raft<EntryLog>, index: u64, term: u64) -> bool {
-    index <= raft.raft_log.committed && term_at(raft, index).is_some_and(|known| known != term)
+/// The term of a committed entry of this member that the sender has with another one. A leader has all that is committed: one whose log differs there, or
+/// its voters, lost what they had promised. The library would panic, or append behind a history that the entries do not follow.
+fn contradicts_committed(raft: &Raft<EntryLog>, index: u64, term: u64) -> Option<u64> {
+    let is_committed = index <= raft.raft_log.committed;
+    term_at(raft, index).filter(|known| is_committed && *known != term)
 }
 
 fn check_append(message: &Message, raft: &Raft<EntryLog>, machine: &dyn StateMachine) -> Result<(), Refused> {
@@ -199,10 +202,14 @@ fn check_append(message: &Message, raft: &Raft<EntryLog>, machine: &dyn StateMac
     if message.term >= raft.term {
         let entries = message.get_entries().iter().map(|entry| (entry.index, entry.term));
         for (index, term) in std::iter::once((message.index, message.log_term)).chain(entries) {
-            unless(
-                !contradicts_committed(raft, index, term),
-                "other entries than those that are committed here",
-            )?;
+            if let Some(own) = contradicts_committed(raft, index, term) {
+                return Err(Refused::Diverged(Divergence {
+                    leader: message.from,
+                    index,
+                    term: own,
+                    leader_term: term,
+                }));
+            }
         }
     }
     message
@@ -250,7 +257,7 @@ fn check_snapshot(message: &Message, raft: &Raft<EntryLog>, machine: &dyn StateM
         return Ok(());
     }
     unless(
-        !contradicts_committed(raft, metadata.index, metadata.term),
+        contradicts_committed(raft, metadata.index, metadata.term).is_none(),
         "a snapshot of another log than the one that is committed here",
     )?;
     let (_, state) = Applied::decode(&snapshot.data).map_err(Refused::Malformed)?;

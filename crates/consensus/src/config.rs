@@ -72,6 +72,8 @@ pub struct Options {
     pub log_bytes_max: u64,
     /// Entries before a snapshot that are kept for members that are a little behind.
     pub entries_kept: u64,
+    /// The part that it takes until [`crate::Consensus::take_part`] says another.
+    pub part: Part,
 }
 
 impl Options {
@@ -88,8 +90,21 @@ impl Options {
             snapshot_ticks: 200,
             log_bytes_max: 4 << 20,
             entries_kept: 256,
+            part: Part::Full,
         }
     }
+}
+
+/// What part a member takes in its group.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub enum Part {
+    /// It votes, acknowledges and proposes.
+    #[default]
+    Full,
+    /// It is silent, as if it were cut off. Proposals and reads wait.
+    Silent,
+    /// It is silent, and refuses proposals and reads. The sentence says why.
+    Withdrawn(String),
 }
 
 /// How a member begins that has no file yet. One that has goes on from it, whatever is said here.

@@ -11,19 +11,20 @@ use crate::answer::Answer;
 use crate::apply::ProposalId;
 use crate::applying::{Applying, Done, Work};
 use crate::codec::{make_snapshot, put_u64};
-use crate::config::{COMMAND_BYTES_MAX, Options, Start, StateMachine, Transport};
-use crate::epoch::Epoch;
+use crate::config::{COMMAND_BYTES_MAX, Options, Part, Start, StateMachine, Transport};
 use crate::error::{MembershipError, ProposeError, ReadError, StartError};
 use crate::group::{After, Group, GroupOptions, Output, is_reached, voters_after};
 use crate::members::{Change, VOTERS_MAX};
+use crate::opening;
 use crate::recovered::{Recovered, Recovery};
 use crate::status::Status;
 use crate::store::{Items, Store};
-use raft::eraftpb::{ConfState, HardState};
+use raft::eraftpb::ConfState;
 use runtime::{Instant, Notify};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Messages that wait for the member task; the network may lose the others.
@@ -70,6 +71,7 @@ enum Event {
     },
     Change(Vec<Change>),
     HandOver(Vec<u64>),
+    Part(Part),
     Read {
         deadline: Instant,
         answer: Answer<Result<u64, ReadError>>,
@@ -87,7 +89,7 @@ impl Consensus {
         transport: Rc<dyn Transport>,
         machine: Rc<dyn StateMachine>,
     ) -> Result<Self, StartError> {
-        let (store, state) = open(&options, &start, &*machine).await?;
+        let (store, state) = opening::open(&options, &start, &*machine).await?;
         let group = Group::new(
             GroupOptions {
                 group: options.group,
@@ -96,6 +98,7 @@ impl Consensus {
                 heartbeat_ticks: options.heartbeat_ticks,
                 election_ticks: options.election_ticks,
                 snapshot_ticks: options.snapshot_ticks,
+                is_silent: options.part != Part::Full,
             },
             Recovered {
                 data: Vec::new(),
@@ -128,6 +131,8 @@ impl Consensus {
             shared: Rc::clone(&shared),
             id: options.id,
             incarnation: state.incarnation,
+            runs: state.runs.into(),
+            part: options.part.clone(),
             recovery: state.recovery,
             conf_at_applied: state.conf,
             options,
@@ -307,6 +312,11 @@ impl Consensus {
         }
     }
 
+    /// Lets the member take this part from now on.
+    pub fn take_part(&self, part: Part) {
+        self.push(Event::Part(part));
+    }
+
     /// How this member stands.
     #[must_use]
     pub fn status(&self) -> Status {
@@ -331,47 +341,6 @@ impl Consensus {
         self.0.inbox.borrow_mut().push_back(event);
         self.0.wake.notify_all();
     }
-}
-
-/// The store of this member, opened or made, with one more start counted.
-async fn open(options: &Options, start: &Start, machine: &dyn StateMachine) -> Result<(Store, Recovered), StartError> {
-    let invalid = |what: &str| Err(StartError::Invalid(what.to_owned()));
-    if options.id == 0 {
-        return invalid("a member's id is not 0");
-    }
-    let found = Store::open(&options.dir, options.group, options.id).map_err(StartError::Store)?;
-    if let Some((mut store, mut state)) = found {
-        state.incarnation += 1;
-        let mut items = Items::default();
-        items.incarnation(state.incarnation);
-        store.append(items).await.map_err(StartError::Store)?;
-        return Ok((store, state));
-    }
-    let mut state = Recovered {
-        incarnation: 1,
-        ..Recovered::default()
-    };
-    if let Start::Voters(voters) = start {
-        let unique: BTreeSet<u64> = voters.iter().copied().collect();
-        if unique.len() != voters.len() || unique.contains(&0) || !unique.contains(&options.id) {
-            return invalid("the first voters are different nodes, this one among them");
-        }
-        if voters.len() > VOTERS_MAX {
-            return invalid("a group has at most 5 voters");
-        }
-        // A snapshot at index 1 stands for the bootstrap, so that whoever joins later gets the first voters with a snapshot.
-        state.epoch = Some(Epoch::default());
-        (state.snapshot_index, state.snapshot_term, state.truncated) = (1, 1, (1, 1));
-        state.conf.voters = unique.into_iter().collect();
-        state.data = crate::apply::Applied::default().encode(&machine.snapshot());
-        state.hard_state = HardState {
-            term: 1,
-            commit: 1,
-            ..HardState::default()
-        };
-    }
-    let store = Store::create(&options.dir, options.group, options.id, &state).map_err(StartError::Store)?;
-    Ok((store, state))
 }
 
 struct PendingProposal {
@@ -400,6 +369,8 @@ struct Member {
     options: Options,
     id: u64,
     incarnation: u64,
+    runs: Arc<[u64]>,
+    part: Part,
     recovery: Option<Recovery>,
     transport: Rc<dyn Transport>,
     machine: Rc<dyn StateMachine>,
@@ -491,6 +462,10 @@ impl Member {
                         self.changes = Some(changes);
                     }
                 }
+                Event::Part(part) => {
+                    self.group.set_silent(part != Part::Full);
+                    self.part = part;
+                }
                 Event::HandOver(candidates) => {
                     // Who asked sees by the leader whether it was.
                     let _ = self.group.hand_over(&candidates);
@@ -555,10 +530,16 @@ impl Member {
 
     fn tick(&mut self, now: Instant) {
         self.group.tick();
-        if let Some(epoch) = self.group.superseded_by() {
+        if let Some(error) = self.out_because() {
             let sequences: Vec<u64> = self.proposals.keys().copied().collect();
             for sequence in sequences {
-                self.resolve(sequence, Err(ProposeError::Superseded { epoch }));
+                self.resolve(sequence, Err(error.clone()));
+            }
+            if matches!(error, ProposeError::Withdrawn(_)) {
+                self.release(self.reads.len());
+                for read in self.reads.drain(..) {
+                    read.answer.give(Err(ReadError::Withdrawn));
+                }
             }
         }
         let sequences: Vec<u64> = self.proposals.keys().copied().collect();
@@ -604,6 +585,20 @@ impl Member {
         }
         if self.group.wants_snapshot() {
             self.make_snapshot();
+        }
+    }
+
+    /// Why this member takes no part any more, where proposals are refused for that.
+    fn out_because(&self) -> Option<ProposeError> {
+        if let Some(epoch) = self.group.superseded_by() {
+            return Some(ProposeError::Superseded { epoch });
+        }
+        match (&self.part, self.group.diverged()) {
+            (Part::Withdrawn(why), _) => Some(ProposeError::Withdrawn(why.clone())),
+            (_, Some(divergence)) => Some(ProposeError::Withdrawn(
+                crate::group::Refused::Diverged(divergence).to_string(),
+            )),
+            (Part::Full | Part::Silent, None) => None,
         }
     }
 
@@ -745,6 +740,9 @@ impl Member {
     }
 
     fn send(&self, messages: Vec<(u64, Vec<u8>)>) {
+        if self.part != Part::Full {
+            return;
+        }
         for (to, bytes) in messages {
             self.transport.send(to, bytes);
         }
@@ -820,6 +818,7 @@ impl Member {
             let state = Recovered {
                 epoch: self.group.epoch(),
                 incarnation: self.incarnation,
+                runs: self.runs.to_vec(),
                 hard_state: self.group.hard_state(),
                 snapshot_index: index,
                 snapshot_term: term,
@@ -868,6 +867,10 @@ impl Member {
             epoch: self.group.epoch(),
             superseded_by: self.group.superseded_by(),
             lost_entries: self.group.lost_entries(),
+            diverged: self.group.diverged(),
+            part: self.part.clone(),
+            incarnation: self.incarnation,
+            runs: self.runs.clone(),
             file_bytes: grown + base,
             storage_error: status.storage_error.take(),
             recovery: self.recovery.clone(),
@@ -890,7 +893,7 @@ impl Member {
             match event {
                 Event::Propose { answer, .. } => answer.give(Err(ProposeError::Shutdown)),
                 Event::Read { answer, .. } => answer.give(Err(ReadError::Shutdown)),
-                Event::Message { .. } | Event::Change(_) | Event::HandOver(_) => {}
+                Event::Message { .. } | Event::Change(_) | Event::HandOver(_) | Event::Part(_) => {}
             }
         }
         self.shared.applying.stop();

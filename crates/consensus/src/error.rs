@@ -47,6 +47,8 @@ pub enum ProposeError {
         /// The epoch that the group is in.
         epoch: u64,
     },
+    /// The member takes no part in the group; it did not happen, unless it was under way when the member withdrew.
+    Withdrawn(String),
 }
 
 impl fmt::Display for ProposeError {
@@ -61,6 +63,7 @@ impl fmt::Display for ProposeError {
             ),
             Self::Timeout => f.write_str("the metadata change was not confirmed in time; it may have happened"),
             Self::Shutdown => f.write_str("the node stops; the metadata change may have happened"),
+            Self::Withdrawn(why) => f.write_str(why),
             Self::Superseded { epoch } => write!(
                 f,
                 "this node was given up when the metadata group was recovered (epoch {epoch}); it must join again, empty"
@@ -80,6 +83,8 @@ pub enum ReadError {
     Timeout,
     /// The member stops.
     Shutdown,
+    /// The member takes no part in the group.
+    Withdrawn,
 }
 
 impl fmt::Display for ReadError {
@@ -88,6 +93,7 @@ impl fmt::Display for ReadError {
             Self::Overloaded => "too many wait for the metadata leader already",
             Self::Timeout => "the metadata leader did not confirm in time that this node is up to date",
             Self::Shutdown => "the node stops",
+            Self::Withdrawn => "this node takes no part in the metadata group",
         })
     }
 }

@@ -17,7 +17,7 @@ use crate::log::EntryLog;
 use crate::members::{Change, VOTERS_MAX};
 use crate::message::{self, Body, Header};
 use crate::recovered::Recovered;
-use crate::status::LostEntries;
+use crate::status::{Divergence, LostEntries};
 use raft::eraftpb::{
     ConfChangeSingle, ConfChangeType, ConfChangeV2, ConfState, Entry, EntryType, HardState, Message, MessageType,
     Snapshot,
@@ -48,6 +48,7 @@ pub(crate) struct GroupOptions {
     pub(crate) heartbeat_ticks: usize,
     pub(crate) election_ticks: usize,
     pub(crate) snapshot_ticks: u64,
+    pub(crate) is_silent: bool,
 }
 
 /// Why a message was not taken.
@@ -76,6 +77,8 @@ pub(crate) enum Refused {
     },
     /// The leader knows this node to have entries that it does not have: its store lost what it had promised.
     LostEntries(LostEntries),
+    /// The leader's log differs from this member's where this member knows entries to be committed.
+    Diverged(Divergence),
     /// A correct member does not send it.
     Impossible {
         what: &'static str,
@@ -99,6 +102,7 @@ impl Refused {
             Self::Impossible { .. } => 5,
             Self::Unreadable { .. } => 6,
             Self::OtherRecovery { .. } => 7,
+            Self::Diverged(_) => 8,
         }
     }
 }
@@ -131,6 +135,15 @@ impl fmt::Display for Refused {
                 "the leader has this node's word for entries up to {}, but they end at {}: the metadata log of this \
                  node lost what it had promised",
                 lost.promised, lost.last
+            ),
+            Self::Diverged(Divergence {
+                index,
+                term,
+                leader_term,
+                ..
+            }) => write!(
+                f,
+                "an entry {index} of term {leader_term}, and this member knows that entry to be committed with term {term}: the two logs are of two histories"
             ),
             Self::Impossible { what } => write!(f, "a message with {what}"),
             Self::Unreadable { what, why } => write!(f, "a {what} that cannot be read: {why}"),
@@ -183,6 +196,9 @@ pub(crate) struct Group {
     is_epoch_new: bool,
     superseded_by: Option<u64>,
     lost_entries: Option<LostEntries>,
+    diverged: Option<Divergence>,
+    /// The caller lets it take no part.
+    is_silent: bool,
     /// As of the last applied entry.
     conf: ConfState,
     /// Commit index as of the last durable hard state, and that state.
@@ -229,6 +245,8 @@ impl Group {
             is_epoch_new: false,
             superseded_by: None,
             lost_entries: None,
+            diverged: None,
+            is_silent: options.is_silent,
             conf,
             hard_state,
             random: options.seed,
@@ -240,12 +258,25 @@ impl Group {
             deferred: Vec::new(),
         };
         group.settle_timeout();
-        // Who votes alone need not wait whether another leads.
-        if group.conf.voters == [options.id] && group.conf.voters_outgoing.is_empty() {
-            group.raw.campaign()?;
-            group.settle_timeout();
-        }
+        group.campaign_alone()?;
         Ok(group)
+    }
+
+    /// A member that votes alone need not wait whether another leads.
+    fn campaign_alone(&mut self) -> Result<(), raft::Error> {
+        let is_alone = self.conf.voters == [self.options.id] && self.conf.voters_outgoing.is_empty();
+        if is_alone && !self.is_silent && !self.is_leader() {
+            self.raw.campaign()?;
+            self.settle_timeout();
+        }
+        Ok(())
+    }
+
+    /// Has the member take no part, or take part again: to the others it was cut off meanwhile.
+    pub(crate) fn set_silent(&mut self, is_silent: bool) {
+        self.is_silent = is_silent;
+        // It fails only while a change of members is not applied yet; an election follows by itself then.
+        let _ = self.campaign_alone();
     }
 
     /// One tick of time has passed.
@@ -299,6 +330,12 @@ impl Group {
         if let Some(lost) = self.lost_entries {
             return Err(Refused::LostEntries(lost));
         }
+        if let Some(divergence) = self.diverged {
+            return Err(Refused::Diverged(divergence));
+        }
+        if self.is_silent {
+            return Ok(());
+        }
         let (header, body) = message::decode(bytes).map_err(Refused::Malformed)?;
         if header.group != self.options.group
             || header.to != self.options.id
@@ -315,10 +352,10 @@ impl Group {
         let Some(message) = self.check_epoch(header, body)? else {
             return Ok(());
         };
-        check(&message, &self.raw.raft, machine).inspect_err(|refused| {
-            if let Refused::LostEntries(lost) = *refused {
-                self.lost_entries = Some(lost);
-            }
+        check(&message, &self.raw.raft, machine).inspect_err(|refused| match *refused {
+            Refused::LostEntries(lost) => self.lost_entries = Some(lost),
+            Refused::Diverged(divergence) => self.diverged = Some(divergence),
+            _ => {}
         })?;
         if self.epoch.is_none() {
             self.epoch = Some(header.epoch);
@@ -597,9 +634,13 @@ impl Group {
         self.lost_entries
     }
 
-    /// This member takes no part any more: it neither votes nor proposes.
+    pub(crate) fn diverged(&self) -> Option<Divergence> {
+        self.diverged
+    }
+
+    /// This member takes no part: it neither votes nor proposes.
     fn is_out(&self) -> bool {
-        self.superseded_by.is_some() || self.lost_entries.is_some()
+        self.superseded_by.is_some() || self.lost_entries.is_some() || self.diverged.is_some() || self.is_silent
     }
 
     pub(crate) fn is_leader(&self) -> bool {

@@ -35,20 +35,21 @@ mod group;
 mod log;
 mod members;
 mod message;
+mod opening;
 mod recovered;
 mod recovery;
 mod status;
 mod store;
 
 pub use codec::Malformed;
-pub use config::{Options, Start, StateMachine, Transport};
+pub use config::{Options, Part, Start, StateMachine, Transport};
 pub use driver::Consensus;
 pub use epoch::{Epoch, InvalidEpoch};
 pub use error::{MembershipError, ProposeError, ReadError, StartError};
 pub use members::{Change, Member, VOTERS_MAX, changes_towards, choose_voters};
 pub use recovered::Recovery;
 pub use recovery::{
-    Prospect, RECOVERY_CONFIRMATION, RecoveryError, follow_recovered, prospect, recover_from_lost_majority,
+    Prospect, RECOVERY_CONFIRMATION, RecoveryError, follow_recovered, prospect, recover_from_lost_majority, runs,
 };
-pub use status::{LostEntries, Status};
+pub use status::{Divergence, LostEntries, Status};
 pub use store::StoreError;

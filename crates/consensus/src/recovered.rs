@@ -3,6 +3,9 @@
 use crate::epoch::Epoch;
 use raft::eraftpb::{ConfState, Entry, HardState};
 
+/// Starts whose names a member's file keeps.
+pub(crate) const RUNS_MAX: usize = 256;
+
 /// The durable state of a member.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recovered {
@@ -10,6 +13,8 @@ pub(crate) struct Recovered {
     pub(crate) epoch: Option<Epoch>,
     /// Counts the starts of this member.
     pub(crate) incarnation: u64,
+    /// The random names of this member's last starts, the latest last; at most [`RUNS_MAX`].
+    pub(crate) runs: Vec<u64>,
     pub(crate) hard_state: HardState,
     /// 0: there is no snapshot, which only a member has that joins.
     pub(crate) snapshot_index: u64,
@@ -21,6 +26,15 @@ pub(crate) struct Recovered {
     pub(crate) truncated: (u64, u64),
     pub(crate) entries: Vec<Entry>,
     pub(crate) recovery: Option<Recovery>,
+}
+
+impl Recovered {
+    /// Notes the name of one more start.
+    pub(crate) fn add_run(&mut self, run: u64) {
+        self.runs.push(run);
+        let surplus = self.runs.len().saturating_sub(RUNS_MAX);
+        self.runs.drain(..surplus);
+    }
 }
 
 /// That a majority was given up.

@@ -200,8 +200,17 @@ pub fn follow_recovered(dir: &Path, group: u64, id: u64, epoch: Epoch) -> Result
     let empty = Recovered {
         epoch: Some(epoch),
         incarnation: state.incarnation,
+        runs: state.runs,
         ..Recovered::default()
     };
     Store::create(dir, group, id, &empty).map_err(RecoveryError::Store)?;
     Ok(())
+}
+
+/// The random names of the last starts of the member whose file is in a directory, the latest last; None when there is no file. Blocks.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn runs(dir: &Path, group: u64, id: u64) -> Result<Option<Vec<u64>>, StoreError> {
+    Ok(Store::read(dir, group, id)?.map(|state| state.runs))
 }

@@ -1,9 +1,11 @@
 //! What a member says of itself.
 
+use crate::config::Part;
 use crate::epoch::Epoch;
 use crate::recovered::Recovery;
 use raft::eraftpb::ConfState;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A member's store has less than the member has promised to keep: it is older than what ran last under its id, or its disk lost something.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -14,6 +16,19 @@ pub struct LostEntries {
     pub last: u64,
     /// The leader that says so.
     pub leader: u64,
+}
+
+/// The leader's log and this member's differ where this member knows entries to be committed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Divergence {
+    /// The leader.
+    pub leader: u64,
+    /// The entry that differs.
+    pub index: u64,
+    /// Its term here.
+    pub term: u64,
+    /// Its term there.
+    pub leader_term: u64,
 }
 
 /// How a member stands.
@@ -45,6 +60,14 @@ pub struct Status {
     pub superseded_by: Option<u64>,
     /// This member takes no part any more, for it would break a promise.
     pub lost_entries: Option<LostEntries>,
+    /// This member takes no part any more, for its log is another than the leader's.
+    pub diverged: Option<Divergence>,
+    /// The part that its caller lets it take.
+    pub part: Part,
+    /// Counts the starts of this member.
+    pub incarnation: u64,
+    /// The random names of its last starts, the present one last.
+    pub runs: Arc<[u64]>,
     /// Bytes of its file.
     pub file_bytes: u64,
     /// Why its file cannot be written at the moment.

@@ -13,6 +13,7 @@
 //!   5 epoch        u64 number, for an epoch without a nonce
 //!   6 recovery     u64 number of the epoch, i64 µs since 1970, u32 count and u64 ids of the members given up
 //!   7 epoch        u64 number, u64 nonce
+//!   8 run          u64, a random name of one start of this member; the last 256 count
 //! ```
 //!
 //! Big endian. A file of format 1 has no items of kind 7 and above; it is read, and written anew as format 2 when its member starts, so that a release
@@ -53,6 +54,7 @@ const KIND_INCARNATION: u8 = 4;
 const KIND_EPOCH: u8 = 5;
 const KIND_RECOVERY: u8 = 6;
 const KIND_EPOCH_WITH_NONCE: u8 = 7;
+const KIND_RUN: u8 = 8;
 
 /// Why a member's file cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -161,6 +163,11 @@ impl Items {
         put_u64(&mut self.0, incarnation);
     }
 
+    pub(crate) fn run(&mut self, run: u64) {
+        self.0.push(KIND_RUN);
+        put_u64(&mut self.0, run);
+    }
+
     pub(crate) fn epoch(&mut self, epoch: Epoch) {
         self.0.push(if epoch.nonce == 0 {
             KIND_EPOCH
@@ -196,6 +203,7 @@ impl Items {
             items.recovery(recovery);
         }
         items.incarnation(state.incarnation);
+        state.runs.iter().for_each(|run| items.run(*run));
         if state.snapshot_index > 0 {
             items.base(
                 state.truncated,
@@ -587,6 +595,7 @@ fn read_items(payload: &[u8], state: &mut Recovered) -> Result<(), Malformed> {
                     nonce: number()?,
                 });
             }
+            KIND_RUN => state.add_run(reader.get_u64().map_err(expected("the name of a start"))?),
             KIND_RECOVERY => {
                 let number = reader.get_u64().map_err(expected("an epoch"))?;
                 // The epoch that it began stands before it, with the nonce.
