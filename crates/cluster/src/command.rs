@@ -5,7 +5,7 @@ use crate::metadata::keyspace_json;
 use schema::{Keyspace, Schema, TableId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use topology::{TabletChange, TabletMap, TopologyCommand};
+use topology::{HostId, TabletChange, TabletMap, TopologyCommand};
 use uuid::Uuid;
 
 const COMMAND: Form = Form {
@@ -38,6 +38,29 @@ pub enum Command {
     Truncate {
         /// The table.
         table: TableId,
+    },
+    /// A node was started. Only proposed where the feature `metadata_history` is enabled, as the next two.
+    Run {
+        /// The node.
+        host_id: HostId,
+        /// Of its Raft id.
+        generation: u32,
+        /// The random name of its start that was noted last; 0 for none.
+        former: u64,
+        /// That of the present one.
+        name: u64,
+    },
+    /// A node that has lost its metadata, and not its data, gets another Raft id.
+    Rejoin {
+        /// The node.
+        host_id: HostId,
+        /// Of its next Raft id.
+        generation: u32,
+    },
+    /// A node that is down is removed, if no other node becomes the owner of data that it does not have.
+    RemoveNode {
+        /// The node.
+        host_id: HostId,
     },
     /// A table has no tablets any more. Those of a table that is dropped vanish with it.
     RemoveTablets {
@@ -139,6 +162,27 @@ impl Command {
                 out.byte(7);
                 out.uuid(table.0);
             }
+            Self::Run {
+                host_id,
+                generation,
+                former,
+                name,
+            } => {
+                out.byte(8);
+                out.uuid(host_id.0);
+                out.number(u64::from(*generation));
+                out.number(*former);
+                out.number(*name);
+            }
+            Self::Rejoin { host_id, generation } => {
+                out.byte(9);
+                out.uuid(host_id.0);
+                out.number(u64::from(*generation));
+            }
+            Self::RemoveNode { host_id } => {
+                out.byte(10);
+                out.uuid(host_id.0);
+            }
         }
         Ok(out.seal())
     }
@@ -167,11 +211,28 @@ impl Command {
             7 => Self::Truncate {
                 table: TableId(d.uuid()?),
             },
+            8 => Self::Run {
+                host_id: HostId(d.uuid()?),
+                generation: generation(&mut d)?,
+                former: d.number()?,
+                name: d.number()?,
+            },
+            9 => Self::Rejoin {
+                host_id: HostId(d.uuid()?),
+                generation: generation(&mut d)?,
+            },
+            10 => Self::RemoveNode {
+                host_id: HostId(d.uuid()?),
+            },
             other => return Err(d.malformed(format!("there is no command {other}"))),
         };
         d.end()?;
         Ok(command)
     }
+}
+
+fn generation(d: &mut Decoder<'_>) -> Result<u32, Malformed> {
+    u32::try_from(d.number()?).map_err(|e| d.malformed(e))
 }
 
 fn decode_schema_change(d: &mut Decoder<'_>) -> Result<SchemaChange, Malformed> {

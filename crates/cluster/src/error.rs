@@ -16,7 +16,12 @@ pub struct LoadError {
 
 impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.path.display(), self.why)
+        write!(
+            f,
+            "{}: {}. Restore the directory that ran last, or see docs/operating/rejoin.md",
+            self.path.display(),
+            self.why
+        )
     }
 }
 
@@ -41,7 +46,10 @@ impl fmt::Display for ClusterError {
             Self::Refused(reason) => write!(f, "the node may not join the cluster: {reason}"),
             Self::Unreachable(reason) => write!(f, "the node cannot join the cluster: {reason}"),
             Self::Disk(reason) => write!(f, "the cluster's metadata cannot be kept: {reason}"),
-            Self::Consensus(error) => error.fmt(f),
+            Self::Consensus(error) => write!(
+                f,
+                "{error}. Restore the directory that ran last, or see docs/operating/rejoin.md"
+            ),
         }
     }
 }
@@ -59,7 +67,7 @@ pub enum ChangeError {
     NoQuorum(String),
     /// It was not confirmed in time. It may have happened.
     Timeout(String),
-    /// It is too large, or too many wait. It did not happen.
+    /// It is too large, too many wait, or the node takes no part in the metadata group. It did not happen.
     Refused(String),
     /// The node stops, or was given up by the cluster. It may have happened.
     Stopping(String),
@@ -84,7 +92,9 @@ impl From<ProposeError> for ChangeError {
     fn from(error: ProposeError) -> Self {
         let text = error.to_string();
         match error {
-            ProposeError::TooLarge { .. } | ProposeError::Overloaded => Self::Refused(text),
+            ProposeError::TooLarge { .. } | ProposeError::Overloaded | ProposeError::Withdrawn(_) => {
+                Self::Refused(text)
+            }
             ProposeError::NoQuorum => Self::NoQuorum(text),
             ProposeError::Timeout => Self::Timeout(text),
             ProposeError::Shutdown | ProposeError::Superseded { .. } => Self::Stopping(text),
@@ -105,7 +115,7 @@ impl From<ReadError> for ChangeError {
     fn from(error: ReadError) -> Self {
         let text = error.to_string();
         match error {
-            ReadError::Overloaded => Self::Refused(text),
+            ReadError::Overloaded | ReadError::Withdrawn => Self::Refused(text),
             ReadError::Timeout => Self::NoQuorum(text),
             ReadError::Shutdown => Self::Stopping(text),
         }

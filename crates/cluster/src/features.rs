@@ -15,13 +15,19 @@ pub const ORDERLY_STOP: &str = "orderly_stop";
 /// The greeting is a call that earlier releases do not know.
 pub const ORDERLY_START: &str = "orderly_start";
 
+/// The metadata has a history, and the starts of nodes are noted in it: nodes whose metadata differs, and directories that are older than what ran last,
+/// are found out. Nodes may be removed, and come back without their metadata.
+///
+/// Detector messages, metadata and commands have parts that earlier releases do not know.
+pub const METADATA_HISTORY: &str = "metadata_history";
+
 /// Messages of the failure detector say how their sender is: its wall clock, and whether its log takes writes.
 ///
 /// They have a format that earlier releases do not read.
 pub const NODE_HEALTH: &str = "node_health";
 
 /// All features of this release.
-pub const FEATURES: &[&str] = &[NODE_HEALTH, ORDERLY_START, ORDERLY_STOP];
+pub const FEATURES: &[&str] = &[METADATA_HISTORY, NODE_HEALTH, ORDERLY_START, ORDERLY_STOP];
 
 impl Cluster {
     /// Whether all members have a feature, now and from now on.

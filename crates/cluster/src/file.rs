@@ -48,9 +48,65 @@ pub(crate) fn raft_dir(dir: &Path) -> PathBuf {
     dir.join("raft")
 }
 
+/// Notes that the node took the metadata from the members, under a Raft id that has no log yet.
+fn rejoined_path(dir: &Path) -> PathBuf {
+    dir.join("rejoined")
+}
+
+/// The generation of the Raft id under which the node may begin a log anew, if it may.
+pub(crate) fn rejoined(dir: &Path) -> Option<u32> {
+    let text = fs::read(rejoined_path(dir)).ok()?;
+    String::from_utf8_lossy(&text).trim().parse().ok()
+}
+
+/// The log is begun, or must not be begun anew. Blocks.
+pub(crate) fn forget_rejoined(dir: &Path) -> io::Result<()> {
+    if fs::exists(rejoined_path(dir)) {
+        fs::remove_file(rejoined_path(dir))?;
+        fs::sync_dir(dir)?;
+    }
+    Ok(())
+}
+
+/// Puts the metadata that members gave in the place of what the node had, which is kept beside it under other names. Blocks.
+///
+/// After a crash in the middle the node does not start: what it has is of an older Raft id, or has no log and may not begin one.
+pub(crate) fn take_anew(dir: &Path, metadata: &Metadata, generation: u32) -> Result<(), String> {
+    let at = |e: io::Error| format!("{}: {e}", dir.display());
+    create_dir(dir).map_err(at)?;
+    let stale = [
+        (path(dir), dir.join("metadata.replaced")),
+        (log_path(dir), dir.join("metadata-raft.log.replaced")),
+    ];
+    for (from, to) in stale.iter().filter(|(from, _)| fs::exists(from)) {
+        fs::rename(from, to).map_err(at)?;
+    }
+    if fs::exists(raft_dir(dir)) {
+        fs::sync_dir(raft_dir(dir)).map_err(at)?;
+    }
+    fs::sync_dir(dir).map_err(at)?;
+    save_whole(dir, metadata)?;
+    // Last: with it the node may begin a log.
+    let open = OpenOptions {
+        write: true,
+        create: true,
+        truncate: true,
+        ..OpenOptions::default()
+    };
+    let written = File::open(rejoined_path(dir), open).and_then(|file| {
+        file.write_all_at_blocking(format!("{generation}\n").as_bytes(), 0)?;
+        file.sync_all_blocking()
+    });
+    written.and_then(|()| fs::sync_dir(dir)).map_err(at)
+}
+
+fn log_path(dir: &Path) -> PathBuf {
+    raft_dir(dir).join("metadata-raft.log")
+}
+
 /// Whether the group's log was begun.
 pub(crate) fn has_log(dir: &Path) -> bool {
-    fs::exists(raft_dir(dir).join("metadata-raft.log"))
+    fs::exists(log_path(dir))
 }
 
 /// Reads the metadata of a node; None when it was never in a cluster. Blocks; called before the shards start.
@@ -123,10 +179,10 @@ fn replay(metadata: &mut Metadata, changes: &[u8]) -> Result<(), String> {
             let length = reader.get_u32()? as usize;
             Ok((index, reader.get_slice(length)?))
         };
-        let (index, command) = change().map_err(|e| e.to_string())?;
-        let command = Command::decode(command).map_err(|e| e.to_string())?;
+        let (index, bytes) = change().map_err(|e| e.to_string())?;
+        let command = Command::decode(bytes).map_err(|e| e.to_string())?;
         let outcome = metadata.apply(index, &command);
-        *metadata = metadata.step(index, outcome);
+        *metadata = metadata.step(index, bytes, outcome);
     }
     Ok(())
 }
@@ -336,7 +392,7 @@ mod tests {
                 let command = if place + 1 < indexes.len() { &rejected } else { &applied };
                 put_change(&mut changes, *index, command);
                 let decoded = Command::decode(command).expect("what was encoded");
-                value = value.step(*index, value.apply(*index, &decoded));
+                value = value.step(*index, command, value.apply(*index, &decoded));
             }
             bytes.extend_from_slice(&encode_record(number, &changes));
             values.push(value);

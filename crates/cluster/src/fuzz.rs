@@ -20,6 +20,7 @@ pub fn has_left(address: SocketAddr) -> (u16, Vec<u8>) {
         internode: address,
         has_left: true,
         health: None,
+        lineage: None,
     };
     (wire::STATE, state.encode())
 }
@@ -70,6 +71,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
             is_clock_trusted: true,
             takes_writes: false,
         }),
+        lineage: None,
     };
     let who = Who {
         incarnation: 4,

@@ -7,6 +7,7 @@
 use crate::command::Command;
 use crate::config::{Listener, Local};
 use crate::file::{MetadataFile, Written};
+use crate::history::Histories;
 use crate::metadata::Metadata;
 use consensus::StateMachine;
 use runtime::Notify;
@@ -28,6 +29,8 @@ pub(crate) struct Machine {
     durable_index: Cell<u64>,
     /// The last index whose effect the listener has taken over.
     taken_index: Cell<u64>,
+    /// The histories of the last commands.
+    pub(crate) histories: RefCell<Histories>,
     listener: Rc<dyn Listener>,
     /// Told after each change.
     pub(crate) changed: Notify,
@@ -38,8 +41,11 @@ pub(crate) struct Machine {
 impl Machine {
     /// With metadata that is durable.
     pub(crate) fn new(dir: PathBuf, metadata: Arc<Metadata>, listener: Rc<dyn Listener>) -> Self {
+        let mut histories = Histories::default();
+        histories.push(metadata.index, metadata.history);
         Self {
             file: RefCell::new(Some(MetadataFile::new(dir))),
+            histories: RefCell::new(histories),
             written: Cell::default(),
             durable_index: Cell::new(metadata.index),
             taken_index: Cell::new(metadata.index),
@@ -136,7 +142,8 @@ impl StateMachine for Machine {
             };
             let outcome = now.apply(index, &decoded);
             let is_rejected = outcome.is_err();
-            let next = now.step(index, outcome);
+            let next = now.step(index, command, outcome);
+            self.histories.borrow_mut().push(index, next.history);
             if is_rejected {
                 if let Some(file) = &mut *self.file.borrow_mut() {
                     file.note(index, command);
@@ -176,7 +183,10 @@ impl StateMachine for Machine {
         Box::pin(async move {
             match Metadata::decode(snapshot) {
                 Ok(next) if next == *self.metadata() => {}
-                Ok(next) => self.take(next, None).await,
+                Ok(next) => {
+                    self.histories.borrow_mut().reset(next.index, next.history);
+                    self.take(next, None).await;
+                }
                 Err(error) => {
                     let reason = format!(
                         "the cluster's metadata cannot be read by this release ({error}); start the node with the release of the others"

@@ -3,25 +3,40 @@
 //! Invariants:
 //! - The same commands in the same order make the same value on every node.
 //! - A command that is rejected changes nothing; why it was is remembered for as many commands as [`REJECTED_MAX`], so that its proposer learns it.
+//! - The history tells all commands since the feature `metadata_history` was enabled; see `history.rs`.
 //! - Every tablet map belongs to a table of the schema.
 //! - What a command did not touch is shared with the value before.
 
 use crate::bytes::{Decoder, Encoder, Form, Malformed};
 use crate::command::{Command, SchemaChange, TabletsChange};
+use crate::history::History;
+use crate::removal;
 use schema::{Keyspace, Schema, TableId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
-use topology::{TabletMap, Topology};
+use topology::{HostId, NodeNumber, NodeState, TabletMap, Topology, TopologyCommand};
+use uuid::Uuid;
 
 /// How many rejected commands are remembered.
 pub const REJECTED_MAX: usize = 256;
 
 const METADATA: Form = Form {
     kind: b'm',
-    format: 3,
+    format: 4,
     name: "the cluster's metadata",
 };
+/// Written before the feature `metadata_history` is enabled, for members that know no later format.
+const METADATA_WITHOUT_HISTORY: Form = Form { format: 3, ..METADATA };
+
+/// What the group has noted of a node's starts.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Run {
+    /// How often the node came back with its data and without its metadata: each time it has another Raft id.
+    pub generation: u32,
+    /// The random name of its last start; 0 when none was noted in this generation.
+    pub name: u64,
+}
 
 /// Schema, topology and tablet maps as of one command of the log.
 #[derive(Clone, PartialEq, Debug)]
@@ -40,6 +55,10 @@ pub struct Metadata {
     pub truncations: BTreeMap<TableId, u64>,
     /// Why the last commands that were rejected were, by their index.
     pub rejected: Arc<BTreeMap<u64, Rejected>>,
+    /// Tells which commands were applied; None before the feature `metadata_history` is enabled.
+    pub history: Option<History>,
+    /// The last start of each node that said one.
+    pub runs: Arc<BTreeMap<NodeNumber, Run>>,
 }
 
 /// Why a command was not applied.
@@ -80,7 +99,27 @@ impl Metadata {
             tablets: BTreeMap::new(),
             truncations: BTreeMap::new(),
             rejected: Arc::default(),
+            history: None,
+            runs: Arc::default(),
         }
+    }
+
+    /// The last start of a node that the group has noted; None when it is no node of the cluster.
+    #[must_use]
+    pub fn run_of(&self, host_id: HostId) -> Option<Run> {
+        let number = self.topology.number(host_id)?;
+        Some(self.runs.get(&number).copied().unwrap_or_default())
+    }
+
+    /// How often a node came back without its metadata.
+    pub(crate) fn generation_of(&self, number: NodeNumber) -> u32 {
+        self.runs.get(&number).map_or(0, |run| run.generation)
+    }
+
+    /// The node that has a Raft id, or had it.
+    pub(crate) fn host_of(&self, raft_id: u64) -> Option<HostId> {
+        let number = crate::peers::node_number(raft_id)?;
+        self.topology.numbered(number).map(|node| node.host_id)
     }
 
     /// The value after the command at an index of the log; its own index is still the one before.
@@ -112,6 +151,30 @@ impl Metadata {
                 }
                 next.truncations.insert(*table, index);
             }
+            Command::Run {
+                host_id,
+                generation,
+                former,
+                name,
+            } => next.note_run(
+                *host_id,
+                Run {
+                    generation: *generation,
+                    name: *former,
+                },
+                Run {
+                    generation: *generation,
+                    name: *name,
+                },
+            )?,
+            Command::Rejoin { host_id, generation } => next.rejoin(*host_id, *generation)?,
+            Command::RemoveNode { host_id } => {
+                removal::check(self, *host_id).map_err(invalid)?;
+                let mut topology = Topology::clone(&self.topology);
+                let command = TopologyCommand::RemoveNode { host_id: *host_id };
+                topology.apply(&command).map_err(invalid)?;
+                next.topology = Arc::new(topology);
+            }
             Command::RemoveTablets { table } => {
                 if next.tablets.remove(table).is_none() {
                     return Err(invalid(format!("table {} has no tablets", table.0)));
@@ -123,7 +186,7 @@ impl Metadata {
 
     /// The value after the command of the log at an index, applied or rejected.
     #[must_use]
-    pub fn step(&self, index: u64, outcome: Result<Self, Rejected>) -> Self {
+    pub fn step(&self, index: u64, command: &[u8], outcome: Result<Self, Rejected>) -> Self {
         let mut next = match outcome {
             Ok(next) => next,
             Err(why) => {
@@ -137,7 +200,38 @@ impl Metadata {
             }
         };
         next.index = index;
+        next.history = History::next(self.history, &next.topology, index, command);
         next
+    }
+
+    fn member(&self, host_id: HostId) -> Result<NodeNumber, Rejected> {
+        let node = self.topology.node(host_id);
+        node.filter(|node| node.state != NodeState::Left)
+            .and_then(|_| self.topology.number(host_id))
+            .ok_or_else(|| invalid(format!("host id {host_id} is not a member of this cluster")))
+    }
+
+    fn note_run(&mut self, host_id: HostId, former: Run, run: Run) -> Result<(), Rejected> {
+        let number = self.member(host_id)?;
+        if self.runs.get(&number).copied().unwrap_or_default() != former {
+            return Err(Rejected::Conflict {
+                what: format!("The last run of node {host_id}"),
+            });
+        }
+        Arc::make_mut(&mut self.runs).insert(number, run);
+        Ok(())
+    }
+
+    fn rejoin(&mut self, host_id: HostId, generation: u32) -> Result<(), Rejected> {
+        let number = self.member(host_id)?;
+        let next = self.generation_of(number).checked_add(1);
+        if next != Some(generation) {
+            return Err(Rejected::Conflict {
+                what: format!("The Raft id of node {host_id}"),
+            });
+        }
+        Arc::make_mut(&mut self.runs).insert(number, Run { generation, name: 0 });
+        Ok(())
     }
 
     fn change_schema(&mut self, change: &SchemaChange) -> Result<(), Rejected> {
@@ -206,7 +300,11 @@ impl Metadata {
     /// # Errors
     /// When the schema has no JSON form.
     pub fn encode(&self) -> Result<Vec<u8>, Malformed> {
-        let mut out = Encoder::begin(METADATA);
+        let mut out = Encoder::begin(if self.history.is_some() {
+            METADATA
+        } else {
+            METADATA_WITHOUT_HISTORY
+        });
         out.number(self.index);
         out.number(self.fence);
         out.uuid(self.schema.version);
@@ -235,6 +333,15 @@ impl Metadata {
         for (table, version) in &self.truncations {
             out.uuid(table.0);
             out.number(*version);
+        }
+        if let Some(history) = self.history {
+            out.uuid(Uuid::from_u128(history.0));
+            out.count(self.runs.len());
+            for (number, run) in &*self.runs {
+                out.number(u64::from(number.0));
+                out.number(u64::from(run.generation));
+                out.number(run.name);
+            }
         }
         Ok(out.seal())
     }
@@ -282,6 +389,11 @@ impl Metadata {
                 truncations.insert(table, d.number()?);
             }
         }
+        let (history, runs) = if d.format() >= 4 {
+            (Some(History(d.uuid()?.as_u128())), decode_runs(&mut d)?)
+        } else {
+            (None, BTreeMap::new())
+        };
         d.end()?;
         Ok(Self {
             index,
@@ -291,8 +403,21 @@ impl Metadata {
             tablets,
             truncations,
             rejected: Arc::new(rejected),
+            history,
+            runs: Arc::new(runs),
         })
     }
+}
+
+fn decode_runs(d: &mut Decoder<'_>) -> Result<BTreeMap<NodeNumber, Run>, Malformed> {
+    let mut runs = BTreeMap::new();
+    for _ in 0..d.count()? {
+        let number = u16::try_from(d.number()?).map_err(|e| d.malformed(e))?;
+        let generation = u32::try_from(d.number()?).map_err(|e| d.malformed(e))?;
+        let name = d.number()?;
+        runs.insert(NodeNumber(number), Run { generation, name });
+    }
+    Ok(runs)
 }
 
 fn invalid(why: impl fmt::Display) -> Rejected {

@@ -5,6 +5,8 @@
 
 use crate::config::{Config, Listener, Reach};
 use crate::features::NODE_HEALTH;
+use crate::history::Comparisons;
+use crate::lineage::Lineage;
 use crate::machine::Machine;
 use crate::wire::{self, Health, State};
 use consensus::Transport;
@@ -41,7 +43,9 @@ struct Known {
     /// It was live for [`Config::vote_after`] without a break.
     has_served: bool,
     log_index: u64,
+    /// What it said last, in this generation of its Raft id.
     schema_version: Option<Uuid>,
+    generation: u32,
     /// Where it says it is.
     heard: Option<SocketAddr>,
     /// It serves clients when it answers, as far as it has not said otherwise.
@@ -70,6 +74,8 @@ pub(crate) struct Peers {
     vote_after: Duration,
     /// The members that were there before this process watched are in `known`.
     is_watching: Cell<bool>,
+    /// What others have said of their metadata's history.
+    pub(crate) comparisons: RefCell<Comparisons>,
     /// This node has said goodbye, and must not seem alive.
     pub(crate) is_leaving: Cell<bool>,
     /// Told when a node has said what it has applied, or its liveness is another.
@@ -78,14 +84,21 @@ pub(crate) struct Peers {
     pub(crate) tend: Notify,
 }
 
-/// The Raft id of a node.
-pub(crate) fn raft_id(number: NodeNumber) -> u64 {
-    u64::from(number.0) + 1
+/// The Raft id of a node. It gets another one with each generation: no Raft id is used again by a node that has lost its log.
+pub(crate) fn raft_id(number: NodeNumber, generation: u32) -> u64 {
+    (u64::from(generation) << 16) + u64::from(number.0) + 1
+}
+
+/// Generation and node of a Raft id.
+pub(crate) fn parts(raft_id: u64) -> (u32, NodeNumber) {
+    let id = raft_id.saturating_sub(1);
+    let number = u16::try_from(id & 0xffff).expect("sixteen bits");
+    (u32::try_from(id >> 16).unwrap_or(u32::MAX), NodeNumber(number))
 }
 
 /// The node of a Raft id.
 pub(crate) fn node_number(raft_id: u64) -> Option<NodeNumber> {
-    u16::try_from(raft_id.checked_sub(1)?).ok().map(NodeNumber)
+    (raft_id > 0).then(|| parts(raft_id).1)
 }
 
 fn monotonic() -> Duration {
@@ -110,6 +123,7 @@ impl Peers {
             takes_writes: Cell::new(true),
             vote_after: config.vote_after,
             is_watching: Cell::new(false),
+            comparisons: RefCell::default(),
             is_leaving: Cell::new(false),
             heard: Notify::new(),
             tend: Notify::new(),
@@ -134,6 +148,7 @@ impl Peers {
                 has_served: false,
                 log_index: 0,
                 schema_version: None,
+                generation: 0,
                 heard: None,
                 is_open: true,
                 takes_writes: true,
@@ -141,11 +156,18 @@ impl Peers {
             });
         }
         for (host, known) in known.iter_mut() {
+            let generation = metadata.run_of(*host).map_or(0, |run| run.generation);
+            if known.generation != generation {
+                // What spoke was a former process.
+                known.generation = generation;
+                known.schema_version = None;
+            }
             if metadata.topology.node(*host).map(|node| node.internode) == known.heard {
                 known.heard = None;
             }
         }
         drop(known);
+        self.comparisons.borrow_mut().retain(|host| members.contains(&host));
         self.detector.borrow_mut().set_peers(&members, monotonic());
         self.clock.borrow_mut().set_peers(&members);
         members.iter().for_each(|host| self.judge(*host));
@@ -291,18 +313,18 @@ impl Peers {
         self.known.borrow().get(&host).map_or(0, |known| known.log_index)
     }
 
-    /// Whether a node has taken over an index of the log.
+    /// Whether a node has taken over an index of the log. One of another history has not: its indexes are of other changes.
     pub(crate) fn has(&self, host: HostId, log_index: u64) -> bool {
         let known = self.known.borrow();
-        known.get(&host).is_some_and(|known| known.log_index >= log_index)
+        let has = known.get(&host).is_some_and(|known| known.log_index >= log_index);
+        has && !self.comparisons.borrow().differs(host)
     }
 
-    /// Whether every node that answers has said that it has applied an index.
+    /// Whether every node that answers has said that it has applied an index. A node of another history never has: its indexes are of other changes.
     pub(crate) fn all_live_have(&self, log_index: u64) -> bool {
-        let known = self.known.borrow();
-        known
-            .values()
-            .all(|known| !known.is_live || known.log_index >= log_index)
+        let (known, comparisons) = (self.known.borrow(), self.comparisons.borrow());
+        let has = |host: HostId, known: &Known| known.log_index >= log_index && !comparisons.differs(host);
+        known.iter().all(|(host, known)| !known.is_live || has(*host, known))
     }
 
     /// Takes what a node says of itself.
@@ -412,13 +434,14 @@ impl Peers {
             has_left: true,
             // Whoever has left may be of an earlier release.
             health: None,
-            ..self.state(None)
+            lineage: None,
+            ..self.state(None, host)
         };
         let peer = self.reach.peer(host.0, address, &self.location, None);
         drop(self.rpc.send(&peer, 0, wire::STATE, state.encode(), SEND_TIMEOUT));
     }
 
-    fn state(&self, message: Option<Message>) -> State {
+    fn state(&self, message: Option<Message>, to: HostId) -> State {
         let metadata = self.machine.metadata();
         State {
             message,
@@ -431,6 +454,7 @@ impl Peers {
                 .enabled_features()
                 .contains(NODE_HEALTH)
                 .then(|| self.health()),
+            lineage: self.lineage(to),
         }
     }
 
@@ -442,13 +466,24 @@ impl Peers {
         }
     }
 
+    /// What a node is told of histories and of its own last run.
+    fn lineage(&self, to: HostId) -> Option<Lineage> {
+        let histories = self.machine.histories.borrow();
+        let told = self.comparisons.borrow().told(to);
+        Some(Lineage {
+            last: histories.last()?,
+            at_yours: told.and_then(|(index, _)| histories.at(index)),
+            your_run: self.machine.metadata().run_of(to)?,
+        })
+    }
+
     /// Tells all members what this node has.
     pub(crate) fn broadcast(&self) {
-        let state = self.state(None).encode();
         let hosts: Vec<HostId> = self.known.borrow().keys().copied().collect();
         for host in hosts {
             if let Some(peer) = self.peer(host) {
-                drop(self.rpc.send(&peer, 0, wire::STATE, state.clone(), SEND_TIMEOUT));
+                let state = self.state(None, host).encode();
+                drop(self.rpc.send(&peer, 0, wire::STATE, state, SEND_TIMEOUT));
             }
         }
     }
@@ -463,7 +498,7 @@ impl Peers {
                     let Some(peer) = self.peer(to) else {
                         continue;
                     };
-                    let body = self.state(Some(message)).encode();
+                    let body = self.state(Some(message), to).encode();
                     if self.rpc.send(&peer, 0, wire::STATE, body, SEND_TIMEOUT).is_err() {
                         self.detector.borrow_mut().on_send_failed(to, monotonic());
                     }

@@ -6,8 +6,9 @@
 use crate::config::Reach;
 use crate::error::LoadError;
 use crate::file;
+use crate::lineage::own_raft_id;
 use crate::metadata::Metadata;
-use crate::peers::{node_number, raft_id};
+use crate::peers::node_number;
 use crate::start::group_of;
 use crate::wire;
 use consensus::{Epoch, RECOVERY_CONFIRMATION, Recovery, RecoveryError, follow_recovered, recover_from_lost_majority};
@@ -127,9 +128,9 @@ fn member(dir: &Path, host_id: HostId) -> Result<(Metadata, u64, u64), RecoverEr
     let metadata = file::load(dir)
         .map_err(RecoverError::Load)?
         .ok_or(RecoverError::NotAMember)?;
-    let number = metadata.topology.number(host_id).ok_or(RecoverError::NotAMember)?;
+    let id = own_raft_id(&metadata, host_id).ok_or(RecoverError::NotAMember)?;
     let group = group_of(metadata.topology.cluster_id());
-    Ok((metadata, group, raft_id(number)))
+    Ok((metadata, group, id))
 }
 
 /// What giving up a lost majority would mean for this node. Changes nothing. Blocks.

@@ -46,6 +46,12 @@ pub struct Cluster {
     pub(crate) is_in_service: Cell<bool>,
     /// It is about to stop.
     pub(crate) is_departing: Cell<bool>,
+    /// Since its start no member has said whether it knows a later run of this node.
+    pub(crate) awaits_peer: Cell<bool>,
+    /// Why this node takes no part in the metadata group, where it differs from others.
+    pub(crate) withdrawn: RefCell<Option<String>>,
+    /// The members that were logged to differ.
+    pub(crate) told_differing: RefCell<BTreeSet<HostId>>,
     /// Who takes this node for up since it started, and what they said.
     pub(crate) greeted: RefCell<BTreeMap<HostId, GreetingAnswer>>,
     /// Who knows that this node serves clients.
@@ -221,7 +227,7 @@ impl Cluster {
             .into_iter()
             .filter(|host| *host != self.config.host_id)
             .filter_map(|host| metadata.topology.number(host))
-            .map(raft_id)
+            .map(|number| raft_id(number, metadata.generation_of(number)))
             .collect();
         if candidates.is_empty() {
             return;

@@ -7,14 +7,15 @@ use crate::claims::Claims;
 use crate::config::{Config, Listener};
 use crate::error::ClusterError;
 use crate::file;
+use crate::lineage::{RUN_TIMEOUT, ask_runs, is_older, may_vote_at_once, older_directory, own_raft_id};
 use crate::machine::Machine;
 use crate::metadata::Metadata;
-use crate::peers::{Peers, RaftTransport, raft_id};
+use crate::peers::{Peers, RaftTransport, parts};
 use crate::service::Cluster;
 use crate::tokens;
 use crate::verbs::Door;
 use crate::wire::{self, JoinAnswer, Who};
-use consensus::{Consensus, Options, Start};
+use consensus::{Consensus, Options, Part, Start};
 use rpc::{Peer, Place, Rpc, RpcError};
 use runtime::Notify;
 use std::cell::{Cell, RefCell};
@@ -30,7 +31,7 @@ use uuid::Uuid;
 /// How long a node is given to say who it is.
 const WHO_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a node that comes back listens whether its seeds are of its cluster; it serves without them.
-const CHECK_TIMEOUT: Duration = Duration::from_millis(300);
+const CHECK_TIMEOUT: Duration = RUN_TIMEOUT;
 /// How long a member may take to let a node in.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(20);
 /// Between two rounds of asking the seeds.
@@ -50,6 +51,8 @@ struct Beginning {
     start: Start,
     /// The listener has not seen this metadata.
     is_new: bool,
+    /// The node may vote only when a peer has said that it knows no later run.
+    awaits_peer: bool,
 }
 
 impl Cluster {
@@ -71,6 +74,7 @@ impl Cluster {
         let door = Rc::new(Door {
             incarnation,
             cluster_id: Cell::new(initial.as_ref().map(|metadata| metadata.topology.cluster_id())),
+            metadata: RefCell::new(initial.clone().map(Arc::new)),
             cluster: RefCell::new(None),
         });
         runtime::set_local(door.clone());
@@ -87,6 +91,7 @@ impl Cluster {
         let cluster = begin(config, rpc, listener, incarnation, beginning).await?;
         door.cluster_id.set(Some(cluster.metadata().topology.cluster_id()));
         *door.cluster.borrow_mut() = Some(cluster.clone());
+        door.metadata.take();
         cluster.peers.broadcast();
         cluster.take_place().await;
         cluster.spawn_own();
@@ -103,7 +108,7 @@ async fn begin(
 ) -> Result<Rc<Cluster>, ClusterError> {
     let metadata = Arc::new(beginning.metadata);
     let topology = &metadata.topology;
-    let number = topology.number(config.host_id).ok_or_else(|| {
+    let own_raft_id = own_raft_id(&metadata, config.host_id).ok_or_else(|| {
         ClusterError::Refused(format!(
             "node {} is not in the metadata that it was given",
             config.host_id
@@ -112,12 +117,14 @@ async fn begin(
     if beginning.is_new {
         listener.changed(metadata.clone()).await;
     }
-    let own_raft_id = raft_id(number);
-    let options = Options::new(
+    let mut options = Options::new(
         file::raft_dir(&config.dir),
         group_of(topology.cluster_id()),
         own_raft_id,
     );
+    if beginning.awaits_peer {
+        options.part = Part::Silent;
+    }
     let machine = Rc::new(Machine::new(config.dir.clone(), metadata.clone(), listener.clone()));
     let peers = Rc::new(Peers::new(&config, rpc.clone(), machine.clone(), listener.clone()));
     let transport = Rc::new(RaftTransport {
@@ -127,6 +134,11 @@ async fn begin(
     let consensus = Consensus::start(options, beginning.start, transport, machine.clone())
         .await
         .map_err(ClusterError::Consensus)?;
+    // The log of this Raft id is there now, and must not be begun once more if it is lost.
+    let dir = config.dir.clone();
+    runtime::offload(move || file::forget_rejoined(&dir))
+        .await
+        .map_err(|e| ClusterError::Disk(e.to_string()))?;
     let cluster = Rc::new(Cluster {
         config,
         rpc,
@@ -139,6 +151,9 @@ async fn begin(
         is_stopping: Cell::new(false),
         stop: Notify::new(),
         is_fatal: Cell::new(false),
+        awaits_peer: Cell::new(beginning.awaits_peer),
+        withdrawn: RefCell::default(),
+        told_differing: RefCell::default(),
         is_open: Cell::new(false),
         is_in_service: Cell::new(true),
         is_departing: Cell::new(false),
@@ -198,30 +213,64 @@ impl Candidate<'_> {
             .node(self.config.host_id)
             .expect("a restart is of a known node");
         if node.internode != self.config.internode
-            && has_identity_elsewhere(self.config, self.rpc, node.internode, self.incarnation).await
+            && has_identity_elsewhere(
+                self.config,
+                self.rpc,
+                self.config.host_id,
+                node.internode,
+                self.incarnation,
+            )
+            .await
         {
             return Err(ClusterError::Refused(duplicate(self.config, node.internode)));
         }
-        self.check_seeds(topology.cluster_id()).await?;
         let is_alone = topology.nodes().len() == 1;
-        let start = if file::has_log(&self.config.dir) || node.state == NodeState::Joining {
+        let generation = own_raft_id(&metadata, self.config.host_id).map(|id| parts(id).0);
+        let may_begin_log = file::rejoined(&self.config.dir).is_some_and(|rejoined| Some(rejoined) == generation);
+        let start = if file::has_log(&self.config.dir) || may_begin_log || node.state == NodeState::Joining {
             Start::Joining
         } else if is_alone && metadata.index == 1 {
             // It fell while it formed the cluster.
             Start::Voters(vec![1])
         } else {
             return Err(ClusterError::Refused(format!(
-                "The metadata is there and its log in {} is not. Restore the directory, or remove node {} from the cluster and start it on an \
-                 empty data directory.",
+                "The metadata is there and its log in {} is not. Restore the directory that ran last, or have the node take the metadata from the other \
+                 members (ceto recover-metadata --rejoin; docs/operating/rejoin.md).",
                 file::raft_dir(&self.config.dir).display(),
-                self.config.host_id
             )));
         };
+        let awaits_peer = self.check_peers(&metadata).await?;
         Ok(Beginning {
             metadata,
             start,
             is_new: false,
+            awaits_peer,
         })
+    }
+
+    /// Whether the peers that answer at once speak against going on from the node's files: seeds of another cluster, and members that know a later
+    /// run of the node. True when the node must not vote before a peer has spoken.
+    async fn check_peers(&self, metadata: &Metadata) -> Result<bool, ClusterError> {
+        let topology = &metadata.topology;
+        let Some(id) = own_raft_id(metadata, self.config.host_id).filter(|_| metadata.history.is_some()) else {
+            self.check_seeds(topology.cluster_id()).await?;
+            return Ok(false);
+        };
+        let (config, rpc, known) = (self.config.clone(), self.rpc.clone(), metadata.clone());
+        let asks = runtime::spawn(async move { ask_runs(&config, &rpc, &known).await });
+        self.check_seeds(topology.cluster_id()).await?;
+        let answers = asks.await;
+        let (dir, group) = (file::raft_dir(&self.config.dir), group_of(topology.cluster_id()));
+        let log = runtime::offload(move || consensus::look(&dir, group, id)).await;
+        let log = log.map_err(|e| ClusterError::Consensus(consensus::StartError::Store(e)))?;
+        let runs = log.as_ref().map_or(&[][..], |log| &log.runs);
+        let generation = parts(id).0;
+        if let Some(noted) = answers.iter().find(|noted| is_older(**noted, generation, runs)) {
+            let reason = older_directory(self.config.host_id, *noted, generation);
+            return Err(ClusterError::Refused(reason));
+        }
+        // Without a log it has no vote, and has promised nothing under this Raft id.
+        Ok(log.is_some_and(|log| !may_vote_at_once(&log.voters, id, &answers)))
     }
 
     /// Whether the seeds that answer at once are of the cluster that the node's files are of.
@@ -320,6 +369,7 @@ impl Candidate<'_> {
             metadata,
             start: Start::Voters(vec![1]),
             is_new: true,
+            awaits_peer: false,
         })
     }
 
@@ -358,6 +408,7 @@ impl Candidate<'_> {
             metadata,
             start: Start::Joining,
             is_new: true,
+            awaits_peer: false,
         }))
     }
 
@@ -388,7 +439,7 @@ fn duplicate(config: &Config, address: SocketAddr) -> String {
 }
 
 /// How a node at an address is reached, whoever it is.
-fn place(config: &Config, address: SocketAddr) -> Place {
+pub(crate) fn place(config: &Config, address: SocketAddr) -> Place {
     let peer = config.reach.peer(Uuid::nil(), address, &config.location, None);
     Place {
         address: peer.address,
@@ -457,10 +508,11 @@ pub(crate) fn restart_commands(config: &Config, metadata: &Metadata) -> Result<V
     }
 }
 
-/// Whether another process answers at an address with this identity.
+/// Whether a process answers at an address with an identity, and is not that of an incarnation.
 pub(crate) async fn has_identity_elsewhere(
     config: &Config,
     rpc: &Rc<Rpc>,
+    host_id: HostId,
     address: SocketAddr,
     incarnation: u64,
 ) -> bool {
@@ -468,7 +520,7 @@ pub(crate) async fn has_identity_elsewhere(
         .ask(place(config, address), wire::WHO, Vec::new(), WHO_TIMEOUT)
         .await
     {
-        Ok((host, _)) if host != config.host_id.0 => false,
+        Ok((host, _)) if host != host_id.0 => false,
         Ok((_, Ok(answer))) => Who::decode(&answer).is_ok_and(|who| who.incarnation != incarnation),
         // It has the identity and is not ready to say more; this process would have been.
         Ok((_, Err(_))) => true,

@@ -45,6 +45,8 @@ pub struct MemberStatus {
     pub log_index: u64,
     /// Its part in the metadata group.
     pub role: Role,
+    /// The lowest index at which its metadata is known to differ from this node's.
+    pub differs_at: Option<u64>,
 }
 
 /// The cluster, as this node sees it.
@@ -72,6 +74,8 @@ pub struct Status {
     pub is_in_service: bool,
     /// Why metadata cannot be kept at the moment.
     pub disk_error: Option<String>,
+    /// Why this node takes no part in the metadata group.
+    pub withdrawn: Option<String>,
 }
 
 impl Cluster {
@@ -80,12 +84,14 @@ impl Cluster {
     pub fn status(&self) -> Status {
         let (metadata, raft) = (self.metadata(), self.consensus.status());
         let versions = self.peers.schema_versions();
+        let differing = self.differing();
         let topology = &metadata.topology;
         let members = topology
             .numbered_nodes()
             .filter(|(_, node)| node.state != NodeState::Left);
         let members = members.map(|(number, node)| {
-            let (host_id, id) = (node.host_id, raft_id(number));
+            let (host_id, id) = (node.host_id, raft_id(number, metadata.generation_of(number)));
+            let differs = differing.iter().find(|(host, _)| *host == host_id);
             let is_self = host_id == self.config.host_id;
             MemberStatus {
                 host_id,
@@ -115,6 +121,7 @@ impl Cluster {
                 } else {
                     Role::None
                 },
+                differs_at: differs.map(|(_, index)| *index),
             }
         });
         Status {
@@ -132,6 +139,7 @@ impl Cluster {
             clock: self.clock(),
             is_in_service: self.is_in_service(),
             disk_error: self.machine.disk_error.borrow().clone().or(raft.storage_error.clone()),
+            withdrawn: self.withdrawn.borrow().clone(),
             raft,
         }
     }

@@ -274,6 +274,7 @@ impl Cluster {
             );
             return self.fail(older_directory(self.config.host_id, &leader, lost));
         }
+        self.decide_part();
         let mut elsewhere = None;
         let is_alone = status.leader.is_none();
         if is_alone || (self.has_lost_member() && turn.is_multiple_of(LOST_TURNS)) {
@@ -288,13 +289,16 @@ impl Cluster {
         let registered = metadata.topology.node(self.config.host_id).map(|node| node.internode);
         for address in registered.into_iter().chain(elsewhere) {
             if address != self.config.internode
-                && has_identity_elsewhere(&self.config, &self.rpc, address, self.incarnation).await
+                && has_identity_elsewhere(&self.config, &self.rpc, self.config.host_id, address, self.incarnation).await
             {
                 return self.fail(format!(
                     "host id {} is alive at {address} too, and two nodes may not have one identity: this one, at {}, stops",
                     self.config.host_id, self.config.internode
                 ));
             }
+        }
+        if !self.note_run().await {
+            return;
         }
         for command in commands {
             if let Err(error) = self.propose(Command::Topology(command)).await {
@@ -381,13 +385,10 @@ impl Cluster {
         let nodes = metadata.topology.numbered_nodes();
         let members: BTreeSet<u64> = nodes
             .filter(|(_, node)| node.state != NodeState::Left)
-            .map(|(number, _)| raft_id(number))
+            .map(|(number, _)| raft_id(number, metadata.generation_of(number)))
             .collect();
         let present: BTreeSet<u64> = status.voters.iter().chain(&status.learners).copied().collect();
-        let hears = |id: &&u64| {
-            let node = node_number(**id).and_then(|number| metadata.topology.numbered(number));
-            node.is_some_and(|node| self.peers.has_spoken(node.host_id))
-        };
+        let hears = |id: &&u64| metadata.host_of(**id).is_some_and(|host| self.peers.has_spoken(host));
         let new = members
             .difference(&present)
             .filter(hears)
@@ -404,7 +405,7 @@ impl Cluster {
         let current: BTreeSet<u64> = status.voters.iter().copied().collect();
         let (mut able, mut lasting) = (Vec::new(), Vec::new());
         for (number, node) in metadata.topology.numbered_nodes() {
-            let id = raft_id(number);
+            let id = raft_id(number, metadata.generation_of(number));
             let is_learner = status.learners.contains(&id);
             if node.state == NodeState::Left || !(current.contains(&id) || is_learner) {
                 continue;

@@ -1,11 +1,13 @@
 //! What other nodes ask of this one. The handler finds the shard's door, so that it can be given to `rpc` before the cluster is known.
 
-use crate::peers::node_number;
+use crate::metadata::Metadata;
+use crate::peers;
 use crate::service::Cluster;
 use crate::wire::{self, Greeting, JoinAnswer, Settled, State, Who};
 use rpc::{Handler, RemoteError, Reply, Request};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 use topology::{HostId, NodeState};
 use uuid::Uuid;
@@ -28,6 +30,8 @@ pub fn handler() -> Rc<dyn Handler> {
 pub(crate) struct Door {
     pub(crate) incarnation: u64,
     pub(crate) cluster_id: Cell<Option<Uuid>>,
+    /// What the node's files said when it started; the cluster knows better once it is there.
+    pub(crate) metadata: RefCell<Option<Arc<Metadata>>>,
     pub(crate) cluster: RefCell<Option<Rc<Cluster>>>,
 }
 
@@ -46,6 +50,15 @@ impl Handler for Verbs {
                 peers: cluster.map(|cluster| cluster.peers.addresses()).unwrap_or_default(),
             };
             return Reply::Now(who.encode());
+        }
+        if request.verb == wire::RUN {
+            let known = door.metadata.borrow().clone();
+            let metadata = cluster.map(|cluster| cluster.metadata()).or(known);
+            let run = metadata.and_then(|metadata| metadata.run_of(HostId(request.peer.host_id)));
+            return match run {
+                Some(run) => Reply::Now(wire::encode_run(run)),
+                None => starting(),
+            };
         }
         let Some(cluster) = cluster.filter(|cluster| !cluster.is_stopping.get()) else {
             return starting();
@@ -70,7 +83,10 @@ fn answer(cluster: Rc<Cluster>, request: &Request<'_>) -> Reply {
         wire::STATE => {
             match State::decode(request.body) {
                 Ok(state) if state.has_left => cluster.doubt_membership(from),
-                Ok(state) if from != cluster.config.host_id => cluster.peers.on_state(from, &state),
+                Ok(state) if from != cluster.config.host_id => {
+                    cluster.peers.on_state(from, &state);
+                    cluster.on_lineage(from, &state);
+                }
                 Ok(_) => {}
                 Err(error) => log::warn!("node {from} sent what cannot be read: {error}"),
             }
@@ -87,6 +103,10 @@ fn answer(cluster: Rc<Cluster>, request: &Request<'_>) -> Reply {
             }
             Err(error) => Reply::Now(JoinAnswer::Refused(error.to_string()).encode()),
         },
+        wire::REJOIN => Reply::Later(Box::pin(async move {
+            let answer = runtime::spawn(async move { cluster.let_rejoin(from).await }).await;
+            Ok(answer.encode())
+        })),
         wire::SETTLED => match wire::decode_settled(request.body) {
             Ok(index) => Reply::Later(Box::pin(async move { Ok(cluster.settled(index).await.encode()) })),
             Err(error) => Reply::Err(RemoteError::failed(error.to_string())),
@@ -112,11 +132,15 @@ impl Cluster {
     /// Takes a message of the group, from the node to which its Raft id belongs.
     fn receive(self: &Rc<Self>, from: HostId, raft_id: u64, message: Vec<u8>) {
         let metadata = self.metadata();
-        let Some(number) = node_number(raft_id) else {
+        if raft_id == 0 {
             return;
-        };
+        }
+        let (generation, number) = peers::parts(raft_id);
         let is_true = match (metadata.topology.numbered(number), metadata.topology.node(from)) {
-            (Some(node), _) => node.host_id == from && node.state != NodeState::Left,
+            // A node has its own id only, and no former one.
+            (Some(node), _) => {
+                node.host_id == from && node.state != NodeState::Left && generation >= metadata.generation_of(number)
+            }
             (None, Some(_)) => false,
             // One that this node has not heard of yet may be a member all the same.
             (None, None) => {
@@ -134,6 +158,12 @@ impl Cluster {
 
     /// Whether this node has applied an index, and whether it holds data of users since.
     pub(crate) async fn settled(&self, log_index: u64) -> Settled {
+        if self.withdrawn.borrow().is_some() {
+            return Settled {
+                has_applied: false,
+                has_user_data: true,
+            };
+        }
         let deadline = runtime::now() + SETTLE_WAIT;
         loop {
             let changed = self.machine.changed.notified();

@@ -9,8 +9,13 @@
 //! | 104 | call | have you applied this index, and do you hold data of users |
 //! | 105 | call | the sender stops; no body, and none in the answer; only where the feature `orderly_stop` is enabled |
 //! | 106 | call | the sender has started, and serves clients or not yet; only where the feature `orderly_start` is enabled |
+//! | 107 | call | which run of the sender was noted last; no body; only where the feature `metadata_history` is enabled |
+//! | 108 | call | a node without its metadata asks for it, and for another Raft id; no body; the answer is that to a request to join |
 
 use crate::bytes::{Decoder, Encoder, Form, Malformed};
+use crate::history::History;
+use crate::lineage::Lineage;
+use crate::metadata::Run;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -24,18 +29,19 @@ pub(crate) const JOIN: u16 = 103;
 pub(crate) const SETTLED: u16 = 104;
 pub(crate) const GOODBYE: u16 = 105;
 pub(crate) const GREETING: u16 = 106;
+pub(crate) const RUN: u16 = 107;
+pub(crate) const REJOIN: u16 = 108;
 
 const fn form(kind: u8, name: &'static str) -> Form {
     Form { kind, format: 1, name }
 }
 
-/// Format 2 has the sender's [`Health`] at its end; it is sent only where every member reads it.
-const STATE_FORM: Form = Form {
-    kind: b's',
+const STATE_FORM: Form = form(b's', "a node's state");
+/// With the sender's [`Health`] and [`Lineage`] at its end, each where it is known that every member reads it.
+const STATE_FORM_WITH_MORE: Form = Form {
     format: 2,
-    name: "a node's state",
+    ..STATE_FORM
 };
-const STATE_FORM_WITHOUT_HEALTH: Form = form(b's', "a node's state");
 const WHO_FORM: Form = form(b'w', "a node's name");
 const JOIN_FORM: Form = form(b'j', "a request to join");
 const JOIN_ANSWER_FORM: Form = form(b'J', "the answer to a request to join");
@@ -43,6 +49,7 @@ const SETTLED_FORM: Form = form(b'q', "a question for data");
 const SETTLED_ANSWER_FORM: Form = form(b'Q', "the answer to a question for data");
 const GREETING_FORM: Form = form(b'g', "a greeting");
 const GREETING_ANSWER_FORM: Form = form(b'G', "the answer to a greeting");
+const RUN_FORM: Form = form(b'r', "a node's last run");
 
 /// A node's word about itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -55,6 +62,8 @@ pub(crate) struct State {
     pub(crate) has_left: bool,
     /// How the sender is; None from a release that does not say.
     pub(crate) health: Option<Health>,
+    /// Of the metadata, where the sender knows that all members understand it.
+    pub(crate) lineage: Option<Lineage>,
 }
 
 /// How a node is, by its own word, at the moment of the message.
@@ -86,11 +95,8 @@ impl Health {
 
 impl State {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let form = match self.health {
-            Some(_) => STATE_FORM,
-            None => STATE_FORM_WITHOUT_HEALTH,
-        };
-        let mut out = Encoder::begin(form);
+        let has_more = self.health.is_some() || self.lineage.is_some();
+        let mut out = Encoder::begin(if has_more { STATE_FORM_WITH_MORE } else { STATE_FORM });
         let (kind, seq, target) = match self.message {
             None => (0, 0, None),
             Some(Message::Ping { seq }) => (1, seq, None),
@@ -105,14 +111,15 @@ impl State {
         out.uuid(self.schema_version);
         out.address(self.internode);
         out.byte(u8::from(self.has_left));
-        if let Some(health) = self.health {
-            health.encode(&mut out);
+        if has_more {
+            out.option(self.health, |out, health| health.encode(out));
+            out.option(self.lineage.as_ref(), put_lineage);
         }
         out.seal()
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
-        let mut d = Decoder::open(bytes, STATE_FORM)?;
+        let mut d = Decoder::open(bytes, STATE_FORM_WITH_MORE)?;
         let (kind, seq, target) = (d.byte()?, d.number()?, HostId(d.uuid()?));
         let message = match kind {
             0 => None,
@@ -122,19 +129,69 @@ impl State {
             4 => Some(Message::PingRequestAck { seq, target }),
             other => return Err(d.malformed(format!("there is no message {other}"))),
         };
-        let state = Self {
+        let mut state = Self {
             message,
             log_index: d.number()?,
             schema_version: d.uuid()?,
             internode: d.address()?,
             has_left: d.bool()?,
-            health: (d.format() >= STATE_FORM.format)
-                .then(|| Health::decode(&mut d))
-                .transpose()?,
+            health: None,
+            lineage: None,
         };
+        if d.format() >= STATE_FORM_WITH_MORE.format {
+            state.health = d.option(Health::decode)?;
+            state.lineage = d.option(get_lineage)?;
+        }
         d.end()?;
         Ok(state)
     }
+}
+
+fn put_lineage(out: &mut Encoder, lineage: &Lineage) {
+    put_history(out, lineage.last);
+    out.option(lineage.at_yours, put_history);
+    put_run(out, lineage.your_run);
+}
+
+fn get_lineage(d: &mut Decoder<'_>) -> Result<Lineage, Malformed> {
+    Ok(Lineage {
+        last: get_history(d)?,
+        at_yours: d.option(get_history)?,
+        your_run: get_run(d)?,
+    })
+}
+
+fn put_history(out: &mut Encoder, (index, history): (u64, History)) {
+    out.number(index);
+    out.uuid(Uuid::from_u128(history.0));
+}
+
+fn get_history(d: &mut Decoder<'_>) -> Result<(u64, History), Malformed> {
+    Ok((d.number()?, History(d.uuid()?.as_u128())))
+}
+
+fn put_run(out: &mut Encoder, run: Run) {
+    out.number(u64::from(run.generation));
+    out.number(run.name);
+}
+
+fn get_run(d: &mut Decoder<'_>) -> Result<Run, Malformed> {
+    let generation = u32::try_from(d.number()?).map_err(|e| d.malformed(e))?;
+    let name = d.number()?;
+    Ok(Run { generation, name })
+}
+
+pub(crate) fn encode_run(run: Run) -> Vec<u8> {
+    let mut out = Encoder::begin(RUN_FORM);
+    put_run(&mut out, run);
+    out.seal()
+}
+
+pub(crate) fn decode_run(bytes: &[u8]) -> Result<Run, Malformed> {
+    let mut d = Decoder::open(bytes, RUN_FORM)?;
+    let run = get_run(&mut d)?;
+    d.end()?;
+    Ok(run)
 }
 
 /// Who a node is.
@@ -369,13 +426,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_state_with_and_without_health_is_read_and_nothing_shorter_or_longer() {
+    fn a_state_with_and_without_health_and_lineage_is_read_and_nothing_shorter_or_longer() {
         let health = Health {
             clock_us: i64::MIN,
             is_clock_trusted: false,
             takes_writes: true,
         };
-        for (health, format) in [(None, 1), (Some(health), 2)] {
+        let lineage = Lineage {
+            last: (7, History(1)),
+            at_yours: Some((5, History(2))),
+            your_run: Run { generation: 1, name: 3 },
+        };
+        let (health, lineage) = (Some(health), Some(lineage));
+        for (health, lineage, format) in [
+            (None, None, 1),
+            (health, None, 2),
+            (None, lineage, 2),
+            (health, lineage, 2),
+        ] {
             let state = State {
                 message: Some(Message::Ack { seq: 7 }),
                 log_index: 1,
@@ -383,6 +451,7 @@ mod tests {
                 internode: SocketAddr::from(([10, 0, 0, 1], 7000)),
                 has_left: false,
                 health,
+                lineage,
             };
             let bytes = state.encode();
             assert_eq!(bytes[1], format);

@@ -105,7 +105,7 @@ fn apply(metadata: &Metadata, index: u64, command: &Command) -> (Metadata, Optio
     let bytes = command.encode().expect("a command has bytes");
     let again = Command::decode(&bytes).expect("what was encoded");
     assert_eq!(&again, command, "a command changes by its bytes");
-    let next = metadata.step(index, metadata.apply(index, &again));
+    let next = metadata.step(index, &bytes, metadata.apply(index, &again));
     let bytes = next.encode().expect("metadata has bytes");
     assert_eq!(
         Metadata::decode(&bytes).expect("what was encoded"),
@@ -216,7 +216,7 @@ fn a_topology_command_that_cannot_be_is_rejected_with_its_reason() {
     );
     let mut metadata = metadata;
     for index in 7..7 + 2 * cluster::REJECTED_MAX as u64 {
-        metadata = metadata.step(index, metadata.apply(index, &add(2)));
+        metadata = metadata.step(index, b"a command", metadata.apply(index, &add(2)));
     }
     assert_eq!(
         metadata.rejected.len(),
@@ -250,4 +250,129 @@ proptest! {
         drop(Command::decode(&bytes));
         drop(Metadata::decode(&bytes));
     }
+}
+
+/// A cluster of nodes with two tokens each, and a keyspace with a table on the ring.
+fn ring(nodes: u16, factor: u16) -> Metadata {
+    let mut topology = Topology::new("sea", Uuid::from_u128(9));
+    for number in 0..nodes {
+        let added = TopologyCommand::AddNode(Box::new(topology::Node {
+            tokens: [1, 2]
+                .map(|turn| types::Token(i64::from(number) * 1000 + turn))
+                .to_vec(),
+            ..node(u128::from(number) + 1)
+        }));
+        let normal = TopologyCommand::SetState {
+            host_id: HostId(Uuid::from_u128(u128::from(number) + 1)),
+            state: NodeState::Normal,
+        };
+        for command in [added, normal] {
+            // The first comes as a full member.
+            let _ = topology.apply(&command);
+        }
+    }
+    let mut shelf = Keyspace::clone(&keyspace("shelf", &[7]));
+    let replication = [
+        ("class", "SimpleStrategy".to_owned()),
+        ("replication_factor", factor.to_string()),
+    ];
+    shelf.replication = replication.map(|(name, value)| (name.to_owned(), value)).into();
+    let schema = schema(1, &[keyspace("system", &[]), Arc::new(shelf)]);
+    Metadata::new(Arc::new(schema), topology)
+}
+
+#[test]
+fn a_node_is_removed_only_where_nobody_inherits_what_it_does_not_have() {
+    let remove = |metadata: &Metadata, number: u128| {
+        let command = Command::RemoveNode {
+            host_id: HostId(Uuid::from_u128(number)),
+        };
+        let (next, rejected) = apply(metadata, 8, &command);
+        let why = rejected.map(|rejected| rejected.to_string());
+        (next, why)
+    };
+    for (nodes, factor, expected) in [
+        (3, 3, None),
+        (2, 3, None),
+        (4, 3, Some("would own a part of keyspace shelf")),
+        (3, 1, Some("alone owns a part of keyspace shelf")),
+    ] {
+        let (next, why) = remove(&ring(nodes, factor), 2);
+        match (&why, expected) {
+            (None, None) => {
+                let node = next.topology.node(HostId(Uuid::from_u128(2))).expect("it stays known");
+                assert_eq!((node.state, node.tokens.len()), (NodeState::Left, 0));
+            }
+            (Some(why), Some(expected)) if why.contains(expected) => {}
+            _ => panic!("{nodes} nodes, factor {factor}: {why:?}"),
+        }
+    }
+    // A keyspace without tables has no data, and tablets keep their node.
+    let mut metadata = ring(4, 3);
+    let schema = schema(2, &[keyspace("system", &[]), keyspace("shelf", &[])]);
+    metadata.schema = Arc::new(schema);
+    assert_eq!(remove(&metadata, 2).1, None);
+    let mut metadata = ring(2, 2);
+    metadata.tablets.insert(table(7), map(1));
+    let (_, why) = remove(&metadata, 1);
+    let why = why.expect("it has tablets");
+    assert!(why.contains("4 tablets of table ks.t7"), "{why}");
+    assert_eq!(remove(&metadata, 2).1, None, "the tablets stand on the other node");
+}
+
+#[test]
+fn starts_are_noted_one_after_the_other_and_a_node_that_rejoins_begins_anew() {
+    let features: BTreeSet<String> = [cluster::METADATA_HISTORY.to_owned()].into();
+    let mut metadata = start();
+    let able = TopologyCommand::SetFeatures {
+        host_id: HostId(Uuid::from_u128(1)),
+        features: features.clone(),
+        release: "1".to_owned(),
+    };
+    (metadata, _) = apply(&metadata, 5, &Command::Topology(able));
+    assert_eq!(metadata.history, None, "the feature is not enabled yet");
+    let enable = Command::Topology(TopologyCommand::EnableFeatures(features));
+    (metadata, _) = apply(&metadata, 6, &enable);
+    assert!(metadata.history.is_some(), "the history begins");
+
+    let host_id = HostId(Uuid::from_u128(1));
+    let run = |generation, former, name| Command::Run {
+        host_id,
+        generation,
+        former,
+        name,
+    };
+    let rejoin = |generation| Command::Rejoin { host_id, generation };
+    // Command, whether it is applied, and the run that is noted then.
+    let steps = [
+        (run(0, 0, 7), true, (0, 7)),
+        (run(0, 0, 8), false, (0, 7)),
+        (run(0, 7, 8), true, (0, 8)),
+        (rejoin(2), false, (0, 8)),
+        (rejoin(1), true, (1, 0)),
+        (rejoin(1), false, (1, 0)),
+        (run(0, 8, 9), false, (1, 0)),
+        (run(1, 0, 9), true, (1, 9)),
+    ];
+    for (index, (command, is_applied, expected)) in (7..).zip(steps) {
+        let before = metadata.history;
+        let rejected;
+        (metadata, rejected) = apply(&metadata, index, &command);
+        assert_eq!(rejected.is_none(), is_applied, "{command:?}: {rejected:?}");
+        let noted = metadata.run_of(host_id).expect("it is a member");
+        assert_eq!((noted.generation, noted.name), expected, "{command:?}");
+        assert_ne!(
+            metadata.history, before,
+            "a rejected command is part of the history too"
+        );
+    }
+    let unknown = Command::Rejoin {
+        host_id: HostId(Uuid::from_u128(9)),
+        generation: 1,
+    };
+    let (_, rejected) = apply(&metadata, 30, &unknown);
+    assert!(
+        matches!(&rejected, Some(Rejected::Invalid { why }) if why.contains("not a member")),
+        "{rejected:?}"
+    );
 }

@@ -49,7 +49,8 @@ pub use error::{MembershipError, ProposeError, ReadError, StartError};
 pub use members::{Change, Member, VOTERS_MAX, changes_towards, choose_voters};
 pub use recovered::Recovery;
 pub use recovery::{
-    Prospect, RECOVERY_CONFIRMATION, RecoveryError, follow_recovered, prospect, recover_from_lost_majority, runs,
+    Outlook, Prospect, RECOVERY_CONFIRMATION, RecoveryError, follow_recovered, look, prospect,
+    recover_from_lost_majority,
 };
 pub use status::{Divergence, LostEntries, Status};
 pub use store::StoreError;

@@ -207,10 +207,30 @@ pub fn follow_recovered(dir: &Path, group: u64, id: u64, epoch: Epoch) -> Result
     Ok(())
 }
 
-/// The random names of the last starts of the member whose file is in a directory, the latest last; None when there is no file. Blocks.
+/// What a caller may know of a member before it is started.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Outlook {
+    /// The random names of its last starts, the latest last.
+    pub runs: Vec<u64>,
+    /// All that may have a vote, this member too if it may.
+    pub voters: Vec<u64>,
+}
+
+/// Looks into the file of a member that does not run; None when there is no file. Blocks.
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn runs(dir: &Path, group: u64, id: u64) -> Result<Option<Vec<u64>>, StoreError> {
-    Ok(Store::read(dir, group, id)?.map(|state| state.runs))
+pub fn look(dir: &Path, group: u64, id: u64) -> Result<Option<Outlook>, StoreError> {
+    let state = Store::read(dir, group, id)?;
+    Ok(state.map(|state| {
+        let confs = possible_confs(&state);
+        let voters = confs
+            .iter()
+            .flat_map(|conf| conf.voters.iter().chain(&conf.voters_outgoing));
+        let voters: BTreeSet<u64> = voters.copied().collect();
+        Outlook {
+            voters: voters.into_iter().collect(),
+            runs: state.runs,
+        }
+    }))
 }

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use ::cluster::Cluster;
 use admin::Handoff;
 use admin::operator::{
-    Clock, ClockState, Figure, Keyspace, Local, Member, Node, Operator, Quarantined, Raft, Range, Selection, Snapshot, State,
-    Table,
+    Clock, ClockState, Figure, Keyspace, Local, Member, Node, Operator, Quarantined, Raft, Range, Selection, Snapshot,
+    State, Table,
 };
 use query::Engine;
 use query::system;

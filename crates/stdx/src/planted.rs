@@ -57,11 +57,15 @@ pub enum Bug {
     UncheckedPeer,
     /// A member of the metadata group takes messages of another recovery of its group.
     IgnoredEpochNonce,
+    /// A node does not compare its metadata's history with that of others.
+    UncomparedHistory,
+    /// A node starts from an older directory than it ran from last.
+    UncheckedRun,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 27] = [
         Self::SkippedQuorum,
         Self::IgnoredDigest,
         Self::UnsyncedPromise,
@@ -87,6 +91,8 @@ impl Bug {
         Self::UnheededLog,
         Self::UncheckedPeer,
         Self::IgnoredEpochNonce,
+        Self::UncomparedHistory,
+        Self::UncheckedRun,
     ];
 }
 

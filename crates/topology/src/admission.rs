@@ -199,7 +199,8 @@ impl fmt::Display for Refusal {
             Self::LostFiles(host_id) => write!(
                 f,
                 "Host id {host_id} is a member that holds data, but the node comes without its files. \
-                 Restore its data directory, or remove the member and start the node with a new host id."
+                 Restore its data directory; if only the metadata is lost, have the node take it from the members (ceto recover-metadata --rejoin); \
+                 else remove the member (ceto nodetool removenode) and start the node with a new host id."
             ),
             Self::Clock {
                 offset,

@@ -318,7 +318,7 @@ fn a_node_that_may_not_join_is_told_why_and_what_to_do() {
             old(1, |r| r.cluster_id = None),
             &[2],
             "is a member that holds data, but the node comes without its files",
-            "Restore its data directory, or remove the member",
+            "remove the member (ceto nodetool removenode)",
         ),
         (
             new(|r| r.wall_clock += Duration::from_millis(5_100)),

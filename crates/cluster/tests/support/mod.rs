@@ -1,6 +1,6 @@
 //! A simulated cluster: real `rpc` over the simulated network, the metadata group on simulated disks, and a listener that notes what it is told.
 
-use cluster::{ChangeError, Cluster, ClusterError, Config, Listener, Local, Metadata};
+use cluster::{ChangeError, Cluster, ClusterError, Config, Listener, Local, Metadata, RejoinError};
 use rpc::Rpc;
 use runtime::ShardId;
 use runtime::sim::{CrashKind, NodeId, Simulation};
@@ -18,6 +18,7 @@ use std::time::Duration;
 use topology::{HostId, NodeState};
 use uuid::Uuid;
 
+const FILES: [&str; 2] = ["metadata", "raft/metadata-raft.log"];
 pub const SECOND: Duration = Duration::from_secs(1);
 
 type Task = Box<dyn FnOnce(Rc<Cluster>) -> Pin<Box<dyn Future<Output = ()>>>>;
@@ -74,6 +75,9 @@ pub struct Seen {
     pub load_error: RefCell<Option<String>>,
     pub fatal: RefCell<Option<String>>,
     pub has_user_data: Cell<bool>,
+    /// The next start takes the metadata from the members instead, and ends.
+    pub rejoins: Cell<bool>,
+    pub rejoined: RefCell<Option<Result<String, RejoinError>>>,
     /// The rows that the node holds, and writes that it coordinates and that have not arrived.
     pub rows: RefCell<BTreeSet<u64>>,
     pub in_flight: Cell<u64>,
@@ -334,19 +338,60 @@ impl Sea {
         self.sim.on_node(self.nodes[number].id, || runtime::fs::exists(dir()))
     }
 
-    /// Copies the files of one machine to another.
-    pub fn copy_files(&mut self, from: usize, to: usize) {
-        let names = ["metadata", "raft/metadata-raft.log"];
-        let files: Vec<(&str, Vec<u8>)> = self.sim.on_node(self.nodes[from].id, || {
+    /// The files of a machine: name and bytes.
+    pub fn files(&mut self, number: usize) -> Vec<(&'static str, Vec<u8>)> {
+        self.sim.on_node(self.nodes[number].id, || {
             let read = |name: &&'static str| Some((*name, runtime::fs::read(dir().join(name)).ok()?));
-            names.iter().filter_map(read).collect()
-        });
-        self.sim.on_node(self.nodes[to].id, || {
-            runtime::fs::create_dir_all(dir().join("raft")).expect("an empty disk takes a directory");
+            FILES.iter().filter_map(read).collect()
+        })
+    }
+
+    /// Puts files on a machine whose node does not run.
+    pub fn put_files(&mut self, number: usize, files: Vec<(&'static str, Vec<u8>)>) {
+        self.sim.on_node(self.nodes[number].id, || {
+            runtime::fs::create_dir_all(dir().join("raft")).expect("a disk takes a directory");
             for (name, bytes) in files {
-                runtime::fs::write(dir().join(name), &bytes).expect("an empty disk takes a file");
+                runtime::fs::write(dir().join(name), &bytes).expect("a disk takes a file");
             }
         });
+    }
+
+    pub fn remove_file(&mut self, number: usize, name: &str) {
+        self.sim.on_node(self.nodes[number].id, || {
+            runtime::fs::remove_file(dir().join(name)).expect("it is there");
+        });
+    }
+
+    /// Has a node that does not run take the metadata from the members.
+    pub fn rejoin(&mut self, number: usize) -> Result<String, RejoinError> {
+        let seen = self.nodes[number].seen.clone();
+        seen.rejoins.set(true);
+        seen.rejoined.take();
+        self.restart(number);
+        let is_done = self.sim.run_until(90 * SECOND, || seen.rejoined.borrow().is_some());
+        assert!(is_done, "node {number} neither rejoins nor gives up");
+        self.crash(number, CrashKind::Kill);
+        seen.rejoined.take().expect("it is done")
+    }
+
+    /// All members understand histories, and the last start of each of these nodes is noted.
+    pub fn expect_noted(&mut self, numbers: std::ops::Range<usize>) {
+        self.expect("the runs of all nodes are noted everywhere", |views| {
+            let runs: Vec<_> = views.iter().map(|view| view.status().raft.runs).collect();
+            views.iter().all(|view| {
+                let metadata = view.metadata();
+                numbers.clone().all(|number| {
+                    let noted = metadata.run_of(host(number));
+                    noted.is_some_and(|noted| runs.iter().any(|runs| runs.last() == Some(&noted.name)))
+                })
+            })
+        });
+    }
+
+    /// Copies the files of one machine to another.
+    pub fn copy_files(&mut self, from: usize, to: usize) {
+        let files = self.files(from);
+        self.put_files(to, files);
     }
 }
 
@@ -365,6 +410,14 @@ impl Dice {
 }
 
 async fn run(config: Config, seen: Rc<Seen>) {
+    if seen.rejoins.take() {
+        let rpc_config = rpc::Config::new(&config.cluster_name, config.host_id.0);
+        let rpc = Rpc::client(rpc_config).expect("a client needs no port");
+        let result = cluster::rejoin(&config.dir, config.host_id, &config.seeds, &rpc, &config.reach).await;
+        rpc.stop();
+        *seen.rejoined.borrow_mut() = Some(result);
+        return;
+    }
     let initial = match cluster::load(&config.dir) {
         Ok(initial) => initial,
         Err(error) => {
