@@ -149,6 +149,11 @@ const COMMANDS: &[(&str, &str, &str)] = &[
         "[NODE…]",
         "Declare that some nodes, or all, have what this node reports as missed",
     ),
+    (
+        "removenode",
+        "HOST_ID",
+        "Remove a node that is down, for ever, if that loses no data",
+    ),
     ("resumehandoff", "", "Hand hints over again"),
     ("ring", "[KEYSPACE]", "Tokens and their nodes"),
     (
@@ -201,6 +206,7 @@ async fn execute(address: SocketAddr, words: &[String]) -> Result<String, String
         ("confirmclock", []) => cluster::confirm_clock(client).await,
         ("info", _) => cluster::info(client).await,
         ("netstats", _) => cluster::net_stats(client).await,
+        ("removenode", [host_id]) => cluster::remove_node(client, host_id).await,
         ("version", []) => cluster::version(client).await,
         ("proxyhistograms", []) => cluster::proxy_histograms(client).await,
         ("enablehandoff", []) => handoff::enable(client, true).await,

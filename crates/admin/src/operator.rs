@@ -44,6 +44,9 @@ pub trait Operator: Handoff {
     fn set_compaction_bytes_per_second(&self, bytes: u64);
     /// Takes the wall clock for right as it is now. Refused, with the reason, when the other nodes say otherwise.
     fn confirm_clock(&self) -> Result<(), String>;
+
+    /// Removes a member that is down, for ever.
+    fn remove_node(&self, host_id: Uuid) -> Local<'_, Result<(), String>>;
     /// Waits until the node has all metadata that was agreed on anywhere before.
     fn barrier(&self) -> Local<'_, Result<(), String>>;
 }
@@ -104,6 +107,8 @@ pub struct Member {
     pub schema_version: Option<Uuid>,
     /// Its release of ceto.
     pub release: String,
+    /// The index at which its metadata is known to differ from the node's.
+    pub differs_at: Option<u64>,
 }
 
 /// The node's part in the metadata group.
@@ -121,6 +126,8 @@ pub struct Raft {
     pub last: u64,
     /// How many vote.
     pub voters: usize,
+    /// Why the node takes no part in the group, where its metadata differs from that of others.
+    pub withdrawn: Option<String>,
 }
 
 /// Whether the node trusts its wall clock.

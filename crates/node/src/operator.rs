@@ -22,7 +22,7 @@ use query::system;
 use replica::TableStore;
 use runtime::ShardId;
 use runtime::net::TcpListener;
-use topology::{NodeNumber, TabletMap};
+use topology::{HostId, NodeNumber, TabletMap};
 
 use crate::start::Shared;
 
@@ -238,6 +238,7 @@ impl NodeOperator {
                 shards: node.map_or(0, |node| node.shards),
                 schema_version: member.schema_version,
                 release: node.map_or_else(String::new, |node| node.release.clone()),
+                differs_at: member.differs_at,
             }
         });
         members.collect()
@@ -315,6 +316,7 @@ impl Operator for NodeOperator {
                 committed: status.raft.committed,
                 last: status.raft.last,
                 voters: status.raft.voters.len(),
+                withdrawn: status.withdrawn,
             },
         }
     }
@@ -435,6 +437,11 @@ impl Operator for NodeOperator {
 
     fn confirm_clock(&self) -> Result<(), String> {
         self.cluster.confirm_clock()
+    }
+
+    fn remove_node(&self, host_id: uuid::Uuid) -> Local<'_, Result<(), String>> {
+        let host_id = HostId(host_id);
+        Box::pin(async move { self.cluster.remove_node(host_id).await.map_err(|e| e.to_string()) })
     }
 
     fn barrier(&self) -> Local<'_, Result<(), String>> {

@@ -132,7 +132,33 @@ pub(super) async fn status(client: &mut Client, keyspace: Option<&str>) -> Resul
             refusing.join(", ")
         ));
     }
+    out.push_str(&differences(
+        &client.get("/storage_service/metadata_differences").await?,
+    ));
     Ok(out)
+}
+
+/// A line for each member whose metadata differs from the node's, and the reason if the node takes no part in the metadata group.
+fn differences(told: &Value) -> String {
+    let mut out = String::new();
+    for member in told["members"].as_array().into_iter().flatten() {
+        out.push_str(&format!(
+            "Warning: the metadata of {} ({}) differs from this node's at index {}; see docs/operating/metadata-differs.md\n",
+            string(&member["address"]),
+            string(&member["host_id"]),
+            member["index"]
+        ));
+    }
+    if let Some(why) = told["withdrawn"].as_str() {
+        out.push_str(&format!("Error: {why}\n"));
+    }
+    out
+}
+
+pub(super) async fn remove_node(client: &mut Client, host_id: &str) -> Result<String, String> {
+    let path = format!("/storage_service/remove_node?host_id={}", escape(host_id));
+    client.post(&path).await?;
+    Ok(String::new())
 }
 
 pub(super) async fn ring(client: &mut Client, keyspace: Option<&str>) -> Result<String, String> {
@@ -425,4 +451,24 @@ pub(super) async fn proxy_histograms(client: &mut Client) -> Result<String, Stri
         out.push_str(&row(title, cells.collect()));
     }
     Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn members_that_differ_are_named_and_nothing_is_said_otherwise() {
+        assert_eq!(differences(&json!({"withdrawn": null, "members": []})), "");
+        let told = json!({
+            "withdrawn": "the metadata of this node differs",
+            "members": [{"host_id": "h", "address": "10.0.0.2", "index": 7}],
+        });
+        assert_eq!(
+            differences(&told),
+            "Warning: the metadata of 10.0.0.2 (h) differs from this node's at index 7; see docs/operating/metadata-differs.md\n\
+             Error: the metadata of this node differs\n"
+        );
+    }
 }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
+use uuid::Uuid;
 
 use super::Handler::{Later, Now};
 use super::{Answer, Call, Route, failed};
@@ -75,6 +76,16 @@ pub(super) const ROUTES: &[Route] = &[
         Now(|c| in_state(c, State::Leaving)),
     ),
     ("GET", "/storage_service/nodes/moving", Now(|_| Ok(json!([])))),
+    (
+        "POST",
+        "/storage_service/remove_node",
+        Later(|c| Box::pin(remove_node(c))),
+    ),
+    (
+        "GET",
+        "/storage_service/metadata_differences",
+        Now(metadata_differences),
+    ),
     ("GET", "/storage_service/describe_ring/{keyspace}", Now(describe_ring)),
     (
         "GET",
@@ -154,6 +165,42 @@ fn token_endpoint(call: &Call) -> Answer {
         .flat_map(|m| m.tokens.iter().map(move |token| (*token, address(m))));
     let all: BTreeMap<i64, String> = all.collect();
     pairs(all.into_iter().map(|(token, address)| (token.to_string(), address)))
+}
+
+/// Removes the member that the parameter `host_id` names.
+async fn remove_node(call: &Call) -> Answer {
+    let given = call
+        .request
+        .parameter("host_id")
+        .ok_or_else(|| (400, "Missing mandatory parameter 'host_id'".to_owned()))?;
+    let host_id =
+        Uuid::try_parse(given.trim()).map_err(|_| (400, format!("host_id: expected a UUID, got '{given}'")))?;
+    if call
+        .request
+        .parameter("ignore_nodes")
+        .is_some_and(|nodes| !nodes.is_empty())
+    {
+        return Err((400, "ignore_nodes is not supported".to_owned()));
+    }
+    let removed = call.operator.remove_node(host_id).await;
+    removed.map(|()| Value::Null).map_err(failed)
+}
+
+/// What is known of members whose metadata differs: why the node takes no part in the metadata group, and the members that differ from it.
+fn metadata_differences(call: &Call) -> Answer {
+    let node = call.operator.node();
+    let differing = node.members.iter().filter_map(|member| {
+        let index = member.differs_at?;
+        Some(json!({
+            "host_id": member.host_id.to_string(),
+            "address": member.address.to_string(),
+            "index": index,
+        }))
+    });
+    Ok(json!({
+        "withdrawn": node.raft.withdrawn,
+        "members": differing.collect::<Vec<_>>(),
+    }))
 }
 
 fn in_state(call: &Call, state: State) -> Answer {

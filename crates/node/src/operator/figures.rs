@@ -504,6 +504,16 @@ pub(super) fn of_node(node: &Node) -> Vec<Figure> {
             Value::Counter(node.raft.committed),
         ),
         gauge("raft_is_leader", "Whether the node leads the metadata group.", leads),
+        gauge(
+            "raft_is_withdrawn",
+            "Whether the node takes no part in the metadata group because its metadata differs from that of others.",
+            u64::from(node.raft.withdrawn.is_some()),
+        ),
+        gauge(
+            "metadata_differing_members",
+            "Members whose metadata is known to differ from the node's.",
+            node.members.iter().filter(|member| member.differs_at.is_some()).count() as u64,
+        ),
         gauge("raft_voters", "Voters of the metadata group.", node.raft.voters as u64),
     ]
 }
