@@ -36,7 +36,7 @@ pub enum Command {
     /// Ask a running node, or have it do something
     #[command(disable_help_flag = true)]
     Nodetool(Nodetool),
-    /// Give up voters of the metadata group that are gone for ever, on a node that does not run
+    /// Remove permanently lost voters from the metadata group, or take lost metadata from the members; run it while this node is stopped
     RecoverMetadata(RecoverMetadata),
 }
 
@@ -53,8 +53,14 @@ pub struct RecoverMetadata {
     #[arg(long, value_name = "PORT")]
     pub ssl_storage_port: Option<String>,
     /// Follow the node that was recovered and began this epoch, instead of being that node
-    #[arg(long, value_name = "EPOCH")]
+    #[arg(long, value_name = "EPOCH", conflicts_with = "rejoin")]
     pub follow: Option<String>,
+    /// Take the metadata from the other members, on a node that has lost its own or its metadata log
+    #[arg(long)]
+    pub rejoin: bool,
+    /// Members to ask, with --rejoin, separated by commas [default: as the options file and the node's own metadata say]
+    #[arg(long, value_name = "ADDRESSES", requires = "rejoin")]
+    pub seeds: Option<String>,
     /// The sentence that is printed without this option; nothing is changed without it
     #[arg(long, value_name = "SENTENCE")]
     pub confirm: Option<String>,

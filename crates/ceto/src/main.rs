@@ -47,12 +47,14 @@ fn main() -> ExitCode {
 fn recover_metadata(recover: RecoverMetadata) -> Result<(), String> {
     let what = match &recover.follow {
         Some(epoch) => node::Recover::Follow(epoch.parse().map_err(|e| format!("--follow: {e}"))?),
+        None if recover.rejoin => node::Recover::Rejoin,
         None => node::Recover::Alone,
     };
     let args = ServerArgs {
         workdir: Some(recover.workdir),
         options_file: recover.options_file,
         ssl_storage_port: recover.ssl_storage_port,
+        seeds: recover.seeds,
         ..Default::default()
     };
     let config = config::load(&args, &Machine::detect()).map_err(|error| error.to_string())?;

@@ -206,6 +206,7 @@ pub(crate) async fn enter(shared: &Arc<Shared>, engine: &Rc<Engine>, rpc: &Rc<Rp
     let cluster = Cluster::start(cluster_config(shared), rpc.clone(), listener, initial)
         .await
         .map_err(|e| e.to_string())?;
+    crate::identity::note_member(&shared.config.workdir, cluster.metadata().topology.cluster_name())?;
     engine.set_keeper(Rc::new(Keeper {
         cluster: cluster.clone(),
         truncate_timeout: shared.config.timeouts.truncate,

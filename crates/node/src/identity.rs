@@ -72,6 +72,26 @@ pub(crate) fn was_encrypted(workdir: &Path) -> bool {
     fs::exists(encryption_note(workdir))
 }
 
+/// Notes that the node is a member of a cluster, so that it is not taken for a new one when its metadata is lost.
+pub(crate) fn note_member(workdir: &Path, cluster_name: &str) -> Result<(), String> {
+    let path = member_note(workdir);
+    let text = format!("{cluster_name}\n");
+    if fs::read(&path).is_ok_and(|noted| noted == text.as_bytes()) {
+        return Ok(());
+    }
+    write_durably(workdir, &path, text.as_bytes()).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+/// The cluster that the node is a member of, if it ever was in one.
+pub(crate) fn noted_cluster(workdir: &Path) -> Option<String> {
+    let text = fs::read(member_note(workdir)).ok()?;
+    Some(String::from_utf8_lossy(&text).trim().to_owned())
+}
+
+fn member_note(workdir: &Path) -> std::path::PathBuf {
+    workdir.join("cluster")
+}
+
 fn encryption_note(workdir: &Path) -> std::path::PathBuf {
     workdir.join("internode_tls")
 }

@@ -1,4 +1,4 @@
-//! `ceto recover-metadata`: gives up a lost majority of the metadata group, on a node that does not run.
+//! `ceto recover-metadata`: gives up a lost majority of the metadata group, or takes lost metadata from the members, on a node that does not run.
 //!
 //! Without a confirmation it only tells what would be lost and what must be said. It holds the workdir as a node does, so it cannot meet a running
 //! one, and asks the voters that would be given up whether they live: while a majority of them can be had, there is nothing to give up. It asks them as
@@ -6,11 +6,14 @@
 //! would find nobody.
 
 use std::fmt::Write;
+use std::future::Future;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
-use ::cluster::{Epoch, Lost, Prospect};
+use ::cluster::{Epoch, Lost, Prospect, Reach};
 use rpc::Rpc;
 use topology::HostId;
 
@@ -28,6 +31,8 @@ pub enum Recover {
     Alone,
     /// A member of the group that another survivor has begun anew, in this epoch.
     Follow(Epoch),
+    /// A member that has lost its metadata or its log, and takes the metadata from the others, under another Raft id.
+    Rejoin,
 }
 
 /// Gives what is to be printed. Blocks. `config` is that which the node is started with, as far as it says where its files are and how it reaches others.
@@ -36,7 +41,8 @@ pub enum Recover {
 /// In words for the user. Nothing was changed then.
 pub fn recover_metadata(config: &Config, what: Recover, confirmation: Option<&str>) -> Result<String, String> {
     let workdir = config.workdir.as_path();
-    if !runtime::fs::exists(workdir.join(METADATA_DIR)) {
+    let was_member = runtime::fs::exists(workdir.join(METADATA_DIR)) || what == Recover::Rejoin;
+    if !was_member || !runtime::fs::exists(workdir.join("host_id")) {
         return Err(format!(
             "{}: no node that was ever in a cluster has this workdir",
             workdir.display()
@@ -52,13 +58,18 @@ pub fn recover_metadata(config: &Config, what: Recover, confirmation: Option<&st
     }
     let host_id = HostId(identity::host_id(workdir)?);
     let dir = workdir.join(METADATA_DIR);
+    let follow = match what {
+        Recover::Alone => None,
+        Recover::Follow(epoch) => Some(epoch),
+        Recover::Rejoin => return rejoin(config, &dir, host_id, confirmation),
+    };
     let prospect = ::cluster::prospect(&dir, host_id).map_err(|e| e.to_string())?;
     let answering = answering(config, &prospect)?;
     let Some(confirmation) = confirmation else {
-        return Ok(describe(workdir, what, &prospect, &answering));
+        return Ok(describe(workdir, follow, &prospect, &answering));
     };
-    match what {
-        Recover::Alone => {
+    match follow {
+        None => {
             refuse_living(&prospect, &answering)?;
             let recovery = ::cluster::recover(&dir, host_id, confirmation).map_err(|e| e.to_string())?;
             Ok(format!(
@@ -67,7 +78,7 @@ pub fn recover_metadata(config: &Config, what: Recover, confirmation: Option<&st
                 recovery.epoch
             ))
         }
-        Recover::Follow(epoch) => {
+        Some(epoch) => {
             ::cluster::follow(&dir, host_id, epoch, confirmation).map_err(|e| e.to_string())?;
             Ok(format!(
                 "This node waits for the metadata of epoch {epoch}, from the node that recovered it. Start it.\n"
@@ -76,14 +87,60 @@ pub fn recover_metadata(config: &Config, what: Recover, confirmation: Option<&st
     }
 }
 
+/// Takes the metadata from the members, once that is confirmed.
+fn rejoin(config: &Config, dir: &Path, host_id: HostId, confirmation: Option<&str>) -> Result<String, String> {
+    let expected = ::cluster::rejoin_confirmation(host_id);
+    let workdir = config.workdir.display();
+    let Some(confirmation) = confirmation else {
+        return Ok(format!(
+            "Node {host_id} in {workdir}\n\n\
+             If this node rejoins, it keeps its identity, its tokens and its data, and takes the metadata from the other members. What it has of metadata is \
+             replaced. Do this only where the data is the newest that the node had: not on a backup or on a copy of the directory that is older than what ran \
+             last, because the node would lack what it has acknowledged since. No process with this identity may run.\n\n\
+             Nothing was changed. To do it, say so:\n\n  ceto recover-metadata --workdir {workdir} --rejoin --confirm \"{expected}\"\n"
+        ));
+    };
+    if confirmation != expected {
+        return Err(format!(
+            "the confirmation is not the one for this node, and nothing was changed; expected \"{expected}\""
+        ));
+    }
+    let cluster_name = identity::noted_cluster(&config.workdir).unwrap_or_else(|| config.cluster_name.clone());
+    let (dir, seeds) = (dir.to_owned(), config.seeds.clone());
+    let name = with_rpc(config, &cluster_name, host_id, move |rpc, reach| {
+        let (dir, seeds) = (dir.clone(), seeds.clone());
+        Box::pin(async move {
+            let taken = ::cluster::rejoin(&dir, host_id, &seeds, &rpc, &reach).await;
+            taken.map_err(|e| e.to_string())
+        })
+    })??;
+    Ok(format!(
+        "This node has the metadata of cluster '{name}', and another Raft id. Start it with its usual options.\n"
+    ))
+}
+
 /// Who of the nodes that would be given up answers.
 fn answering(config: &Config, prospect: &Prospect) -> Result<Vec<SocketAddr>, String> {
-    let found = Arc::new(Mutex::new(Ok(Vec::new())));
-    let (result, prospect) = (found.clone(), prospect.clone());
+    let asked = prospect.clone();
+    with_rpc(config, &prospect.cluster_name, prospect.host_id, move |rpc, reach| {
+        let asked = asked.clone();
+        Box::pin(async move { ::cluster::answering(&asked, &rpc, &reach).await })
+    })
+}
+
+/// Runs something that asks other nodes, as this node does.
+fn with_rpc<T: Clone + Send + 'static>(
+    config: &Config,
+    cluster_name: &str,
+    host_id: HostId,
+    ask: impl Fn(Rc<Rpc>, Reach) -> Pin<Box<dyn Future<Output = T>>> + Send + Sync + 'static,
+) -> Result<T, String> {
+    let found = Arc::new(Mutex::new(Err("the other members were not asked".to_owned())));
+    let (result, ask) = (found.clone(), Arc::new(ask));
     let rpc_config = rpc::Config {
         tls: cluster::tls_files(config),
         join_secret: config.join_secret.clone(),
-        ..rpc::Config::new(&prospect.cluster_name, prospect.host_id.0)
+        ..rpc::Config::new(cluster_name, host_id.0)
     };
     let reach = cluster::reach(config);
     let options = runtime::Options {
@@ -91,14 +148,14 @@ fn answering(config: &Config, prospect: &Prospect) -> Result<Vec<SocketAddr>, St
         ..runtime::Options::default()
     };
     runtime::run(options, move |_| {
-        let (result, prospect) = (result.clone(), prospect.clone());
+        let (result, ask) = (result.clone(), ask.clone());
         let (rpc_config, reach) = (rpc_config.clone(), reach.clone());
         Box::pin(async move {
             let answer = match Rpc::client(rpc_config) {
                 Ok(rpc) => {
-                    let alive = ::cluster::answering(&prospect, &rpc, &reach).await;
+                    let answer = ask(rpc.clone(), reach).await;
                     rpc.stop();
-                    Ok(alive)
+                    Ok(answer)
                 }
                 Err(error) => Err(format!("the other members cannot be asked: {error}")),
             };
@@ -126,16 +183,16 @@ fn refuse_living(prospect: &Prospect, answering: &[SocketAddr]) -> Result<(), St
     ))
 }
 
-fn describe(workdir: &Path, what: Recover, prospect: &Prospect, answering: &[SocketAddr]) -> String {
+fn describe(workdir: &Path, follow: Option<Epoch>, prospect: &Prospect, answering: &[SocketAddr]) -> String {
     let mut text = String::new();
-    let _ = write_description(&mut text, workdir, what, prospect, answering);
+    let _ = write_description(&mut text, workdir, follow, prospect, answering);
     text
 }
 
 fn write_description(
     out: &mut String,
     workdir: &Path,
-    what: Recover,
+    follow: Option<Epoch>,
     prospect: &Prospect,
     answering: &[SocketAddr],
 ) -> std::fmt::Result {
@@ -179,8 +236,8 @@ fn write_description(
         )?;
     }
     writeln!(out)?;
-    let (option, words) = match what {
-        Recover::Alone => {
+    let (option, words) = match follow {
+        None => {
             if let Err(reason) = refuse_living(prospect, answering) {
                 return writeln!(out, "{reason}. Nothing was changed.");
             }
@@ -193,7 +250,7 @@ fn write_description(
             )?;
             (String::new(), prospect.confirmation())
         }
-        Recover::Follow(epoch) => {
+        Some(epoch) => {
             writeln!(
                 out,
                 "If this node follows, it keeps its data and identity, forgets its own metadata log, and takes the metadata of the node that began \

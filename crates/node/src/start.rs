@@ -278,6 +278,9 @@ fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Re
         Some(_) => None,
         None => ::cluster::load(&config.workdir.join(crate::recover::METADATA_DIR)).map_err(|e| e.to_string())?,
     };
+    if embedded.is_none() {
+        check_member(&config, metadata.as_ref())?;
+    }
     let schema = Arc::new(match &metadata {
         Some(metadata) => system::with_system_keyspaces(&metadata.schema),
         None => initial_schema(&schema_path)?,
@@ -341,6 +344,22 @@ fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Re
         config,
     });
     Ok(Prepared(shared))
+}
+
+/// Refuses a node whose metadata is lost before it touches its data: without the schema, writes in the log would be taken for those of dropped tables.
+fn check_member(config: &Config, metadata: Option<&Metadata>) -> Result<(), String> {
+    if let Some(metadata) = metadata {
+        return identity::note_member(&config.workdir, metadata.topology.cluster_name());
+    }
+    match identity::noted_cluster(&config.workdir) {
+        None => Ok(()),
+        Some(cluster) => Err(format!(
+            "this node is a member of cluster '{cluster}', and its metadata in {} is gone. Restore the directory that ran last, or have the node take the \
+             metadata from the other members: ceto recover-metadata --workdir {} --rejoin (docs/operating/rejoin.md). Nothing was changed",
+            config.workdir.join(crate::recover::METADATA_DIR).display(),
+            config.workdir.display()
+        )),
+    }
 }
 
 /// The topology with the number of shards that this node has now; the others hear of it when it enters the cluster.
