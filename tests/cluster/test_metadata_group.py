@@ -1,4 +1,4 @@
-"""The metadata group with real processes: quiet starts, orderly stops, nodes of an older feature level, and a lost majority."""
+"""The metadata group with real processes: quiet starts, orderly stops, nodes of an older feature level, lost majorities, lost metadata, and backups."""
 
 import re
 import shutil
@@ -20,6 +20,8 @@ ELECTION_SECONDS = 1.0
 MACHINE_IS_BUSY = "[runtime::executor] stall"
 FEATURE = "orderly_stop"
 ENABLED = f"all members have feature '{FEATURE}': it is enabled"
+HISTORY_ENABLED = "all members have feature 'metadata_history': it is enabled"
+NOTED = "the cluster has noted this start of the node"
 
 
 @pytest.fixture
@@ -216,3 +218,99 @@ def test_a_lost_majority_is_given_up_by_a_command_and_by_nothing_else(form):
         returned.kill9()
         log = returned.log()
     assert "given up when the cluster's metadata was recovered from a lost majority" in log
+
+
+def rejoin(cluster, number, *arguments):
+    seed = f"{cluster.address(1)}:{cluster.ports[2]}"
+    workdir = str(cluster.node(number).workdir)
+    return run_ceto("recover-metadata", "--workdir", workdir, "--rejoin", "--seeds", seed, *arguments)
+
+
+def shown(node):
+    """State and address of each member, as a node's nodetool prints them."""
+    return [line.split()[:2] for line in node.nodetool("status").splitlines()]
+
+
+def fails_to_go_on(node):
+    """Start a node that refuses, or stops by itself soon after; its log."""
+    try:
+        node.start()
+    except NodeFailed as failure:
+        return failure.log
+    assert node.process.wait(SETTLE_SECONDS) != 0
+    node.kill9()
+    return node.log()
+
+
+def test_a_node_without_its_metadata_rejoins_with_its_data_and_one_that_is_gone_is_removed(form):
+    cluster = form(3)
+    eventually("histories are compared", lambda: said(cluster.node(1), HISTORY_ENABLED))
+    eventually("all vote", lambda: cluster.node(1).metrics().get("ceto_raft_voters") == 3)
+    with cluster.driver(only=1, consistency="ALL") as driver:
+        session = driver.connect()
+        session.execute(
+            "CREATE KEYSPACE rings WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}"
+            " AND tablets = {'enabled': false}"
+        )
+        session.execute("CREATE TABLE rings.t (k int PRIMARY KEY, v int)")
+        for k in range(20):
+            session.execute("INSERT INTO rings.t (k, v) VALUES (%s, %s)", (k, k))
+    third = cluster.node(3)
+    host_id = (third.workdir / "host_id").read_text().strip()
+
+    # The rows are in its commitlog only, which a start without the schema must not touch.
+    cluster.kill(3)
+    shutil.rmtree(third.workdir / "metadata")
+    assert "--rejoin" in fails_to_go_on(third)
+    sentence = re.search('--confirm "(.*)"', rejoin(cluster, 3))[1]
+    with pytest.raises(NodeFailed, match="nothing was changed"):
+        rejoin(cluster, 3, "--confirm", "yes")
+    assert "another Raft id" in rejoin(cluster, 3, "--confirm", sentence)
+    third.start()
+    with pytest.raises(NodeFailed, match="another node is running on the workdir"):
+        rejoin(cluster, 3, "--confirm", sentence)
+    with cluster.driver(only=3, consistency="ONE") as driver:
+        session = driver.connect()
+        assert len(session.execute("SELECT * FROM rings.t").all()) == 20, "it has its data"
+        session.execute("CREATE TABLE rings.u (k int PRIMARY KEY)")
+    cluster.sees_itself_whole()
+    eventually("it votes again", lambda: third.metrics().get("ceto_raft_voters") == 3)
+    assert all(node.metrics()["ceto_metadata_differing_members"] == 0 for node in cluster)
+
+    with pytest.raises(NodeFailed, match="is alive at"):
+        cluster.node(1).nodetool("removenode", host_id)
+    cluster.kill(3)
+    eventually("it is down", lambda: ["DN", third.host] in shown(cluster.node(1)))
+    cluster.node(1).nodetool("removenode", host_id)
+    eventually("all hear of it", lambda: third.host not in cluster.node(2).nodetool("status"))
+    with cluster.driver(only=2) as driver:
+        session = driver.connect()
+        assert len(session.execute("SELECT * FROM rings.t").all()) == 20
+        session.execute("TRUNCATE rings.t")
+    assert "removed" in fails_to_go_on(third)
+
+
+def test_a_backup_of_the_metadata_is_refused_by_whoever_is_there(form):
+    cluster = form(3)
+    eventually("histories are compared", lambda: said(cluster.node(1), HISTORY_ENABLED))
+    third = cluster.node(3)
+    metadata = third.workdir / "metadata"
+    backup = third.workdir / "backup"
+    create_keyspace(cluster, 3)
+    cluster.stop(3)
+    shutil.copytree(metadata, backup)
+    third.start()
+    create_keyspace(cluster, 3)
+    eventually("its start is noted", lambda: said(third, NOTED))
+    cluster.kill(3)
+    newest = third.workdir / "newest"
+    metadata.rename(newest)
+    backup.rename(metadata)
+    # The one that led and has its word is away.
+    cluster.kill(1)
+    log = fails_to_go_on(third)
+    assert "older than what ran last" in log, log
+    shutil.rmtree(metadata)
+    newest.rename(metadata)
+    third.start()
+    create_keyspace(cluster, 3, replication=2)
