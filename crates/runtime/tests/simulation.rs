@@ -2,12 +2,15 @@
 
 use runtime::fs::{self, File, OpenOptions};
 use runtime::net::{ListenOptions, TcpListener, TcpStream};
-use runtime::sim::{CrashKind, NodeId, Simulation};
-use runtime::{ShardId, now, on_signal_terminate, sleep, spawn, spawn_job, submit_to, wall_clock_us};
+use runtime::sim::{CrashKind, DiskErrors, FailedSync, NodeId, Simulation, Stop};
+use runtime::{
+    ShardId, StopPoint, now, on_signal_terminate, sleep, spawn, spawn_job, stop_point, submit_to, wall_clock_us,
+};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -325,6 +328,266 @@ fn a_failing_disk_and_a_full_disk_answer_with_errors() {
         })
         .collect();
     assert_eq!(*errors.borrow(), expected);
+}
+
+/// What became of each of a few operations.
+type Outcomes = Rc<RefCell<Vec<Option<i32>>>>;
+
+/// Runs operations on a file of a machine, one behind the other, and notes the error number of each.
+fn outcomes(
+    simulation: &mut Simulation,
+    node: NodeId,
+    operations: &'static [fn(&File) -> std::io::Result<()>],
+) -> Outcomes {
+    let outcomes = Outcomes::default();
+    let seen = Rc::clone(&outcomes);
+    simulation.start(node, move |_| {
+        let seen = Rc::clone(&seen);
+        Box::pin(async move {
+            let file = File::open("/data", OpenOptions::CREATE_NEW).expect("no fault strikes yet");
+            fs::sync_dir("/").expect("no fault strikes yet");
+            for operation in operations {
+                sleep(SECOND).await;
+                let error = operation(&file).err();
+                seen.borrow_mut().push(error.map(|e| e.raw_os_error().unwrap_or(0)));
+            }
+            std::future::pending::<()>().await;
+        })
+    });
+    outcomes
+}
+
+const INPUT_OUTPUT_ERROR: Option<i32> = Some(5);
+
+#[test]
+fn a_sync_fails_once_and_the_next_one_succeeds_and_has_lost_what_was_written() {
+    let mut lost = 0;
+    for seed in 0..20 {
+        let mut simulation = Simulation::new(seed);
+        let node = simulation.add_node(1);
+        simulation.fail_sync_after(node, 1, FailedSync::Cleaned);
+        let outcomes = outcomes(
+            &mut simulation,
+            node,
+            &[
+                |file| file.write_all_at_blocking(b"one", 0),
+                File::sync_data_blocking,
+                |file| file.write_all_at_blocking(b"two", 0),
+                File::sync_data_blocking,
+                File::sync_data_blocking,
+            ],
+        );
+        simulation.run_for(10 * SECOND);
+        assert_eq!(*outcomes.borrow(), [None, None, None, INPUT_OUTPUT_ERROR, None]);
+        simulation.crash(node, CrashKind::PowerLoss);
+        let left = simulation.on_node(node, || fs::read("/data").expect("its name was synced"));
+        assert!(left == b"one" || left == b"two", "{left:?}");
+        lost += u32::from(left == b"one");
+    }
+    assert!((2..19).contains(&lost), "{lost} of 20 runs lost what was written");
+}
+
+#[test]
+fn a_broken_disk_fails_until_it_is_healed() {
+    for (errors, read) in [(DiskErrors::Writes, None), (DiskErrors::All, INPUT_OUTPUT_ERROR)] {
+        let mut simulation = Simulation::new(1);
+        let node = simulation.add_node(1);
+        let outcomes = outcomes(
+            &mut simulation,
+            node,
+            &[
+                |file| file.write_all_at_blocking(b"one", 0),
+                |file| file.write_all_at_blocking(b"two", 0),
+                |file| file.read_at_blocking(&mut [0; 3], 0).map(drop),
+                |file| file.write_all_at_blocking(b"two", 0),
+            ],
+        );
+        simulation.run_for(Duration::from_millis(1500));
+        simulation.set_disk_errors(node, Some(errors));
+        simulation.run_for(2 * SECOND);
+        let looked = simulation.on_node(node, || fs::read("/data").expect("no fault strikes a test"));
+        assert_eq!(looked, b"one");
+        simulation.set_disk_errors(node, None);
+        simulation.run_for(SECOND);
+        assert_eq!(*outcomes.borrow(), [None, INPUT_OUTPUT_ERROR, read, None], "{errors:?}");
+    }
+}
+
+#[test]
+fn a_torn_write_fails_and_leaves_a_part_of_its_bytes() {
+    let mut lengths = BTreeSet::new();
+    for seed in 0..20 {
+        let mut simulation = Simulation::new(seed);
+        let node = simulation.add_node(1);
+        simulation.tear_write_after(node, 0);
+        let outcomes = outcomes(
+            &mut simulation,
+            node,
+            &[|file| file.write_all_at_blocking(b"0123456789", 0)],
+        );
+        simulation.run_for(2 * SECOND);
+        assert_eq!(*outcomes.borrow(), [INPUT_OUTPUT_ERROR]);
+        let left = simulation.on_node(node, || fs::read("/data").expect("it is there"));
+        assert_eq!(left, b"0123456789"[..left.len()]);
+        lengths.insert(left.len());
+    }
+    assert!(lengths.len() > 4, "{lengths:?}");
+}
+
+#[test]
+fn a_damaged_read_differs_once_and_rot_for_good() {
+    let mut simulation = Simulation::new(1);
+    let node = simulation.add_node(1);
+    simulation.damage_read_after(node, 1);
+    let outcomes = outcomes(
+        &mut simulation,
+        node,
+        &[
+            |file| {
+                file.write_all_at_blocking(&[0; 1000], 0)
+                    .and_then(|()| file.sync_data_blocking())
+            },
+            ones,
+            ones,
+            ones,
+        ],
+    );
+    simulation.run_for(5 * SECOND);
+    assert_eq!(
+        *outcomes.borrow(),
+        [None, Some(0), Some(1), Some(0)].map(|ones| ones.filter(|n| *n > 0))
+    );
+    let rotten = simulation.rot(node, Path::new("/data")).expect("it is there");
+    simulation.crash(node, CrashKind::PowerLoss);
+    let left = simulation.on_node(node, || fs::read("/data").expect("it is there"));
+    let differ: Vec<u64> = (0..)
+        .zip(&left)
+        .filter(|(_, byte)| **byte != 0)
+        .map(|(n, _)| n)
+        .collect();
+    assert_eq!(differ, Vec::from_iter(rotten), "one bit of one byte");
+    assert!(simulation.rot(node, Path::new("/none")).is_err());
+}
+
+/// Fails with the number of bits that are set in the file, if there are any.
+fn ones(file: &File) -> std::io::Result<()> {
+    let mut bytes = [0; 1000];
+    file.read_exact_at_blocking(&mut bytes, 0)?;
+    match bytes.iter().map(|byte| byte.count_ones()).sum::<u32>() {
+        0 => Ok(()),
+        ones => Err(std::io::Error::from_raw_os_error(ones.cast_signed())),
+    }
+}
+
+#[test]
+fn a_paused_process_does_nothing_while_time_and_network_go_on() {
+    let (mut simulation, server, client, answers) = server_and_client(9);
+    let ticks = Rc::new(Cell::new(0_u64));
+    let other = simulation.add_node(2);
+    let counted = Rc::clone(&ticks);
+    simulation.start(other, move |shard| {
+        let ticks = Rc::clone(&counted);
+        Box::pin(async move {
+            loop {
+                if shard == ShardId(0) {
+                    sleep(Duration::from_millis(10)).await;
+                } else {
+                    spawn_job("work", || fs::write("/file", b"x"))
+                        .await
+                        .expect("the disk works");
+                }
+                ticks.set(ticks.get() + 1);
+            }
+        })
+    });
+    simulation.run_for(5 * SECOND);
+    let (before, ticked) = (answers.borrow().len(), ticks.get());
+    simulation.pause_for(server, 10 * SECOND);
+    simulation.pause_for(other, 10 * SECOND);
+    simulation.run_for(9 * SECOND);
+    assert!(simulation.is_paused(server) && simulation.is_running(server));
+    assert_eq!(ticks.get(), ticked, "a shard or a job of a paused process ran");
+    assert!(answers.borrow().len() <= before + 1, "a paused process answered");
+    simulation.run_for(5 * SECOND);
+    assert!(!simulation.is_paused(server) && ticks.get() > ticked + 200);
+    let answers = answers.borrow();
+    assert!(answers.len() >= before + 3, "the connection did not survive a pause");
+    assert!(answers.iter().copied().eq((0..).take(answers.len()).map(Ok)));
+    drop(answers);
+    simulation.pause_for(server, HOUR);
+    simulation.crash(server, CrashKind::Kill);
+    assert!(!simulation.is_paused(server), "a process that has ended is paused");
+    assert!(
+        simulation.run_until_ended(client, 3 * SECOND),
+        "its kernel resets its connections"
+    );
+}
+
+#[test]
+fn a_clock_that_jumps_stays_where_it_is_and_the_monotonic_clock_does_not_jump() {
+    let mut simulation = Simulation::new(1);
+    let node = simulation.add_node(1);
+    let clocks = Rc::new(RefCell::new(Vec::new()));
+    let told = Rc::clone(&clocks);
+    simulation.start(node, move |_| {
+        let clocks = Rc::clone(&told);
+        Box::pin(async move {
+            loop {
+                clocks.borrow_mut().push((now(), wall_clock_us()));
+                sleep(SECOND).await;
+            }
+        })
+    });
+    simulation.run_for(Duration::from_millis(500));
+    simulation.jump_clock_us(node, 3_600_000_000);
+    simulation.run_for(SECOND);
+    simulation.crash(node, CrashKind::PowerLoss);
+    simulation.restart(node);
+    simulation.run_for(Duration::from_millis(500));
+    simulation.jump_clock_us(node, -7_200_000_000);
+    simulation.run_for(SECOND);
+    let clocks = clocks.borrow();
+    let off: Vec<i64> = clocks
+        .iter()
+        .map(|(monotonic, wall)| {
+            let since = (*monotonic - clocks[0].0).as_micros();
+            let seconds = wall - clocks[0].1 - i64::try_from(since).expect("seconds");
+            (seconds + 500_000).div_euclid(1_000_000)
+        })
+        .collect();
+    assert_eq!(off, [0, 3600, 3600, -3600]);
+}
+
+#[test]
+fn a_process_stops_at_the_point_where_it_is_told_to() {
+    let counter = |stop| {
+        let mut simulation = Simulation::new(1);
+        let node = simulation.add_node(1);
+        let passed = Rc::new(Cell::new(0));
+        let count = Rc::clone(&passed);
+        simulation.start(node, move |_| {
+            let passed = Rc::clone(&count);
+            Box::pin(async move {
+                loop {
+                    stop_point(StopPoint::BatchNoted);
+                    stop_point(StopPoint::BatchWritten);
+                    passed.set(passed.get() + 1);
+                    sleep(SECOND).await;
+                }
+            })
+        });
+        simulation.stop_at(node, StopPoint::BatchWritten, 2, stop);
+        simulation.run_for(10 * SECOND);
+        (simulation.is_running(node), passed.get())
+    };
+    if cfg!(debug_assertions) {
+        assert_eq!(counter(Stop::Crash(CrashKind::Kill)), (false, 2));
+        assert_eq!(counter(Stop::Pause(HOUR)), (true, 3));
+        let (runs, passed) = counter(Stop::Pause(5 * SECOND));
+        assert!(runs && (6..=8).contains(&passed), "{passed}");
+    } else {
+        assert_eq!(counter(Stop::Crash(CrashKind::Kill)), (true, 11));
+    }
 }
 
 /// What a client got, in order.

@@ -8,6 +8,7 @@
 //!
 //! The disk knows no time, no faults and no chance of its own: those come from the caller.
 
+use super::faults::FailedSync;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Error, ErrorKind, Result};
 use std::ops::Bound;
@@ -141,10 +142,19 @@ impl Disk {
         count
     }
 
+    /// Where there is no room for all bytes, those for which there is are written.
     pub(crate) fn write(&mut self, number: FileNumber, bytes: &[u8], offset: u64) -> Result<()> {
         let start = usize::try_from(offset).map_err(|_| Error::from(ErrorKind::FileTooLarge))?;
         let end = start + bytes.len();
-        self.need(end.saturating_sub(self.files[&number].live.len()))?;
+        let length = self.files[&number].live.len();
+        if let Err(full) = self.need(end.saturating_sub(length)) {
+            let room = length.saturating_add(usize::try_from(self.available()).unwrap_or(usize::MAX));
+            let fitting = room.saturating_sub(start).min(bytes.len().saturating_sub(1));
+            if fitting > 0 {
+                self.write(number, &bytes[..fitting], offset)?;
+            }
+            return Err(full);
+        }
         let file = self.file(number);
         if file.live.len() < end {
             file.resize(end);
@@ -167,6 +177,32 @@ impl Disk {
 
     pub(crate) fn sync(&mut self, number: FileNumber) {
         self.file(number).sync();
+    }
+
+    /// A sync that fails: by chance each dirty sector is durable all the same; what the others come to, `bytes` says. `below(n)` is a number below n.
+    pub(crate) fn fail_sync(&mut self, number: FileNumber, bytes: FailedSync, mut below: impl FnMut(u64) -> u64) {
+        self.file(number).fail_sync(bytes, &mut below);
+    }
+
+    /// Changes one bit of a file, wherever its bytes are. Where; None when it has none.
+    pub(crate) fn rot(&mut self, path: &Path, mut below: impl FnMut(u64) -> u64) -> Result<Option<u64>> {
+        let number = match self.live.get(&normal(path)) {
+            Some(&Entry::File(number)) => number,
+            Some(Entry::Directory) => return Err(Error::from(ErrorKind::IsADirectory)),
+            None => return Err(Error::from(ErrorKind::NotFound)),
+        };
+        let file = self.file(number);
+        if file.live.is_empty() {
+            return Ok(None);
+        }
+        let bit = below(file.live.len() as u64 * 8);
+        let byte = usize::try_from(bit / 8).expect("within a length");
+        for image in [&mut file.live, &mut file.durable] {
+            if let Some(byte) = image.get_mut(byte) {
+                *byte ^= 1 << (bit % 8);
+            }
+        }
+        Ok(Some(bit / 8))
     }
 
     /// True when nobody held the lock.
@@ -425,6 +461,29 @@ impl FileData {
         }
     }
 
+    fn fail_sync(&mut self, bytes: FailedSync, below: &mut impl FnMut(u64) -> u64) {
+        let failed: Vec<usize> = self.dirty.iter().copied().filter(|_| below(2) == 0).collect();
+        if failed.len() < self.dirty.len() {
+            self.durable.resize(self.live.len(), 0);
+        }
+        for sector in std::mem::take(&mut self.dirty) {
+            if failed.binary_search(&sector).is_err() {
+                copy_sector(&self.live, &mut self.durable, sector);
+            }
+        }
+        match bytes {
+            FailedSync::KeptDirty => self.dirty.extend(failed),
+            FailedSync::Cleaned => {}
+            FailedSync::Dropped => {
+                let mut on_disk = self.durable.clone();
+                on_disk.resize(self.live.len(), 0);
+                for sector in failed {
+                    copy_sector(&on_disk, &mut self.live, sector);
+                }
+            }
+        }
+    }
+
     fn lose_power(&mut self, below: &mut impl FnMut(u64) -> u64) {
         if !self.dirty.is_empty() {
             let (old, new) = (self.durable.len(), self.live.len());
@@ -593,5 +652,57 @@ mod tests {
         disk.remove_file(Path::new("/a")).expect("it is there");
         disk.sync_dir(Path::new("/")).expect("the root is there");
         assert_eq!(disk.available(), 1000);
+    }
+
+    #[test]
+    fn a_write_for_which_there_is_too_little_room_writes_what_fits() {
+        let mut disk = Disk::new();
+        disk.set_capacity(Some(10));
+        let file = disk.open(Path::new("/a"), NEW).expect("the disk is empty");
+        disk.write(file, b"12345678", 0).expect("there is room");
+        disk.write(file, b"abcdef", 6).expect_err("there is no room");
+        assert_eq!(picture(&disk), "/a 123456abcd");
+    }
+
+    /// What the file reads as behind a failed sync, and what a power loss behind the next sync, which succeeds, leaves of it.
+    fn behind_a_failed_sync(seed: u64, bytes: FailedSync) -> (String, String) {
+        let mut random = Generator::from_seed(seed);
+        let mut below = |bound| random.next() % bound;
+        let mut disk = Disk::new();
+        let file = disk.open(Path::new("/a"), NEW).expect("the disk is empty");
+        disk.write(file, &[b'1'; 2 * SECTOR], 0).expect("the disk has no limit");
+        disk.sync(file);
+        disk.sync_dir(Path::new("/")).expect("the root is there");
+        disk.write(file, &[b'2'; 3 * SECTOR], 0).expect("the disk has no limit");
+        disk.fail_sync(file, bytes, &mut below);
+        let firsts = |disk: &Disk| {
+            let bytes = &disk.files[&file].live;
+            let first = |sector: &[u8]| if sector[0] == 0 { '0' } else { char::from(sector[0]) };
+            bytes.chunks(SECTOR).map(first).collect::<String>()
+        };
+        let read = firsts(&disk);
+        disk.sync(file);
+        disk.lose_power(&mut below);
+        (read, firsts(&disk))
+    }
+
+    #[test]
+    fn a_failed_sync_loses_or_keeps_what_was_written_and_the_next_one_succeeds() {
+        let outcomes =
+            |bytes| -> BTreeSet<(String, String)> { (0..100).map(|seed| behind_a_failed_sync(seed, bytes)).collect() };
+        let kept = outcomes(FailedSync::KeptDirty);
+        assert_eq!(Vec::from_iter(kept), [("222".to_owned(), "222".to_owned())]);
+        let cleaned = outcomes(FailedSync::Cleaned);
+        assert!(cleaned.iter().all(|(read, _)| read == "222"), "{cleaned:?}");
+        assert!(
+            cleaned.iter().any(|(_, left)| left == "110") && cleaned.len() > 4,
+            "{cleaned:?}"
+        );
+        let dropped = outcomes(FailedSync::Dropped);
+        assert!(dropped.iter().all(|(read, left)| read == left), "{dropped:?}");
+        assert!(
+            dropped.iter().any(|(read, _)| read == "110") && dropped.len() > 4,
+            "{dropped:?}"
+        );
     }
 }

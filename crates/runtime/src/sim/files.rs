@@ -1,9 +1,10 @@
 //! Files of the simulated node that runs the caller: the disk with time, chance and the faults that a test asked for.
 //!
-//! Each operation takes virtual time. A fault countdown reaches zero *in* an operation: a failing one has no effect, a crashing write
-//! leaves a part of its bytes in the kernel, and the process is gone.
+//! Each operation takes virtual time. A counted fault strikes *in* an operation: a failing one has no effect, a crashing or torn write
+//! leaves a part of its bytes in the kernel; after a crash the process is gone.
 
 use super::disk::{FileNumber, Open};
+use super::faults::{DiskErrors, when_awake};
 use super::world::{SimulatedNode, World, world_and_node};
 use super::{CrashKind, NodeId, SimulatedCrash};
 use crate::fs::{DirEntry, OpenOptions};
@@ -47,27 +48,26 @@ fn begin(kind: Kind, what: &str) -> io::Result<(Rc<World>, Rc<SimulatedNode>)> {
     let (least, most) = if kind == Kind::Sync { SYNC } else { QUICK };
     world.advance(world.latency(least, most) + node.faults.delay.get());
     world.note(what, &[u64::from(node.id.0)]);
-    if let Some((left, error)) = node.faults.fail_after.get() {
-        node.faults
-            .fail_after
-            .set(left.checked_sub(1).map(|left| (left, error)));
-        if left == 0 {
-            return Err(io::Error::new(error, format!("simulated failure of {what}")));
-        }
+    let fails = match node.faults.errors.get() {
+        _ if node.faults.are_suspended.get() => false,
+        None => false,
+        Some(DiskErrors::Writes) => kind != Kind::Look,
+        Some(DiskErrors::All) => true,
+    };
+    if fails {
+        return Err(io::Error::from_raw_os_error(libc::EIO));
+    }
+    if let Some(error) = node.faults.strike(&node.faults.failure) {
+        return Err(io::Error::new(error, format!("simulated failure of {what}")));
     }
     if kind != Kind::Look
-        && let Some((left, crash)) = node.faults.crash_after.get()
+        && let Some(crash) = node.faults.strike(&node.faults.crash)
     {
-        node.faults
-            .crash_after
-            .set(left.checked_sub(1).map(|left| (left, crash)));
-        if left == 0 && kind != Kind::Write {
+        if kind != Kind::Write {
             return Err(die(&node, crash));
         }
-        if left == 0 {
-            // The write itself tears first; see `SimulatedFile::write`.
-            node.crashing.set(Some(crash));
-        }
+        // The write itself tears first; see `SimulatedFile::write`.
+        node.crashing.set(Some(crash));
     }
     Ok((world, node))
 }
@@ -78,7 +78,7 @@ fn gone() -> io::Error {
 
 /// Ends the process of the node here and now. Unwinds to the main loop of the simulation; where that is not possible, every
 /// operation fails from here on.
-fn die(node: &SimulatedNode, crash: CrashKind) -> io::Error {
+pub(crate) fn die(node: &SimulatedNode, crash: CrashKind) -> io::Error {
     node.crashing.set(Some(crash));
     node.alive.set(false);
     if cfg!(panic = "unwind") && !std::thread::panicking() {
@@ -121,6 +121,10 @@ impl SimulatedFile {
             return Err(io::Error::from_raw_os_error(libc::EBADF));
         }
         let count = node.disk.borrow().read(self.number, buffer, offset);
+        if count > 0 && node.faults.strike(&node.faults.damaged_read).is_some() {
+            let bit = world.below(count as u64 * 8);
+            buffer[usize::try_from(bit / 8).expect("within a length")] ^= 1 << (bit % 8);
+        }
         world.note("read", &[self.number, offset, count as u64]);
         Ok(count)
     }
@@ -131,17 +135,26 @@ impl SimulatedFile {
             return Err(io::Error::from_raw_os_error(libc::EBADF));
         }
         world.note("write", &[self.number, offset, bytes.len() as u64]);
+        let torn = || usize::try_from(world.below(bytes.len() as u64 + 1)).expect("within a length");
         if let Some(crash) = node.crashing.take() {
-            let torn = usize::try_from(world.below(bytes.len() as u64 + 1)).expect("within a length");
-            node.disk.borrow_mut().write(self.number, &bytes[..torn], offset)?;
+            node.disk.borrow_mut().write(self.number, &bytes[..torn()], offset)?;
             return Err(die(&node, crash));
+        }
+        if node.faults.strike(&node.faults.torn_write).is_some() {
+            node.disk.borrow_mut().write(self.number, &bytes[..torn()], offset)?;
+            return Err(io::Error::from_raw_os_error(libc::EIO));
         }
         node.disk.borrow_mut().write(self.number, bytes, offset)
     }
 
     pub(crate) fn sync(&self) -> io::Result<()> {
-        let (_, node) = self.begin(Kind::Sync, "sync")?;
-        node.disk.borrow_mut().sync(self.number);
+        let (world, node) = self.begin(Kind::Sync, "sync")?;
+        let mut disk = node.disk.borrow_mut();
+        if let Some(bytes) = node.faults.strike(&node.faults.failed_sync) {
+            disk.fail_sync(self.number, bytes, |bound| world.below(bound));
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
+        disk.sync(self.number);
         Ok(())
     }
 
@@ -219,19 +232,19 @@ async fn happen<T: 'static>(before: Duration, after: Duration, operation: impl F
             waiter.wake();
         }
     };
-    world.after(before, move |world| {
+    let begin = move |world: &Rc<World>| {
         let still_there = Rc::clone(world);
         super::run_on_node(world, id, incarnation, move || {
             let value = operation();
             if after.is_zero() {
                 finish(value);
             } else {
-                still_there.after(after, move |world| {
-                    super::run_on_node(world, id, incarnation, move || finish(value));
-                });
+                let end = move |world: &Rc<World>| super::run_on_node(world, id, incarnation, move || finish(value));
+                still_there.after(after, move |world| when_awake(world, id, end));
             }
         });
-    });
+    };
+    world.after(before, move |world| when_awake(world, id, begin));
     drop((world, node));
     poll_fn(|context| {
         let mut outcome = outcome.borrow_mut();

@@ -9,6 +9,7 @@
 //! A panic in a task, message or job reaches the caller of `run_for` or `run_until`, so tests may assert inside the node.
 
 mod disk;
+pub(crate) mod faults;
 pub(crate) mod files;
 pub(crate) mod network;
 pub(crate) mod world;
@@ -23,17 +24,18 @@ use crate::mailbox::Mailboxes;
 use crate::start::Node;
 use crate::task::Work;
 use disk::Disk;
+pub use faults::{DiskErrors, FailedSync, Stop};
+use faults::{Faults, when_awake};
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::future::Future;
-use std::io;
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use world::{FileFaults, Inside, SimulatedNode, World};
+use world::{Inside, SimulatedNode, World};
 
 /// A machine of the simulation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -93,9 +95,10 @@ impl Simulation {
             id,
             shards,
             disk: RefCell::new(Disk::new()),
-            faults: FileFaults::default(),
+            faults: Faults::default(),
             skew_us: Cell::new(0),
             belief: Cell::new(None),
+            paused_until: Cell::new(Instant::from_nanos(0)),
             incarnation: Cell::new(0),
             alive: Cell::new(false),
             terminating: Cell::new(false),
@@ -235,53 +238,6 @@ impl Simulation {
         self.world.now()
     }
 
-    /// Calls `f` as if the machine did, between two steps: to look at its disk, or to prepare it. Whether a process runs there does
-    /// not matter; faults do not strike.
-    pub fn on_node<R>(&mut self, node: NodeId, f: impl FnOnce() -> R) -> R {
-        let machine = self.world.node(node);
-        let _inside = Inside::enter(&self.world, Some(node));
-        let (fail, crash) = (machine.faults.fail_after.take(), machine.faults.crash_after.take());
-        let alive = machine.alive.replace(true);
-        let result = f();
-        machine.alive.set(alive);
-        machine.faults.fail_after.set(fail);
-        machine.faults.crash_after.set(crash);
-        result
-    }
-
-    /// The machine's wall clock is that many microseconds ahead.
-    pub fn set_clock_skew_us(&mut self, node: NodeId, skew_us: i64) {
-        self.world.node(node).skew_us.set(skew_us);
-    }
-
-    /// After `operations` more file operations of the node, the next one fails, once, with no effect.
-    pub fn fail_file_op_after(&mut self, node: NodeId, operations: u64, error: io::ErrorKind) {
-        self.world.node(node).faults.fail_after.set(Some((operations, error)));
-    }
-
-    /// After `operations` more file operations that change or sync something, the process ends in the middle of the next one,
-    /// wherever that is: in a task, a job or offloaded work. A write in that moment is torn.
-    pub fn crash_after_file_ops(&mut self, node: NodeId, operations: u64, kind: CrashKind) {
-        self.world.node(node).faults.crash_after.set(Some((operations, kind)));
-    }
-
-    /// Takes the faults back that have not struck.
-    pub fn clear_file_faults(&mut self, node: NodeId) {
-        let machine = self.world.node(node);
-        machine.faults.fail_after.set(None);
-        machine.faults.crash_after.set(None);
-    }
-
-    /// Each file operation of the node takes that much longer: a slow disk.
-    pub fn set_disk_delay(&mut self, node: NodeId, delay: Duration) {
-        self.world.node(node).faults.delay.set(delay);
-    }
-
-    /// The disk holds that many bytes of files; `None` is no limit.
-    pub fn set_disk_capacity(&mut self, node: NodeId, bytes: Option<u64>) {
-        self.world.node(node).disk.borrow_mut().set_capacity(bytes);
-    }
-
     /// Cuts or mends the link in one direction. What is sent over a cut link is sent again for a minute, then the connection is lost.
     pub fn set_link_up(&mut self, from: NodeId, to: NodeId, is_up: bool) {
         self.world.network.borrow_mut().link(from, to).is_up = is_up;
@@ -375,6 +331,11 @@ fn step(world: &Rc<World>, limit: Instant) -> bool {
     let mut next = world.next_event_at();
     let now = world.now();
     for machine in world.nodes.borrow().iter() {
+        let paused_until = machine.paused_until.get();
+        if paused_until > now {
+            next = [next, Some(paused_until)].into_iter().flatten().min();
+            continue;
+        }
         for (shard, executor) in machine.executors.borrow().iter().enumerate() {
             let timer = executor.timers.borrow().next_deadline();
             if executor.has_work() || timer.is_some_and(|deadline| deadline <= now) {
@@ -448,6 +409,7 @@ fn guard(world: &Rc<World>, machine: &Rc<SimulatedNode>, work: impl FnOnce()) {
 fn finish_crash(world: &Rc<World>, machine: &Rc<SimulatedNode>, kind: CrashKind) {
     world.note("crash", &[u64::from(machine.id.0), kind as u64]);
     drop_process(world, machine);
+    machine.paused_until.set(world.now());
     network::forget_process(world, machine.id, kind == CrashKind::Kill);
     machine.disk.borrow_mut().kill();
     if kind == CrashKind::PowerLoss {
@@ -475,11 +437,13 @@ fn drop_process(world: &Rc<World>, machine: &Rc<SimulatedNode>) {
 pub(crate) fn run_later(driver: &SimulatedDriver, least: Duration, most: Duration, work: Work) {
     let (node, incarnation) = (driver.node, driver.world.node(driver.node).incarnation.get());
     let delay = driver.world.latency(least, most);
-    driver.world.after(delay, move |world| {
+    let run = move |world: &Rc<World>| {
         let mut publish = None;
         let taken = world.aside(|| run_on_node(world, node, incarnation, || publish = Some(work())));
         if let Some(publish) = publish {
-            world.after(taken, move |world| run_on_node(world, node, incarnation, publish));
+            let finish = move |world: &Rc<World>| run_on_node(world, node, incarnation, publish);
+            world.after(taken, move |world| when_awake(world, node, finish));
         }
-    });
+    };
+    driver.world.after(delay, move |world| when_awake(world, node, run));
 }

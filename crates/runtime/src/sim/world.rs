@@ -5,6 +5,7 @@
 //! is a hash over everything that happened; two runs that differ anywhere differ in it.
 
 use super::disk::Disk;
+use super::faults::Faults;
 use super::network::Network;
 use super::{CrashKind, NodeId};
 use crate::belief::ClockBelief;
@@ -39,10 +40,12 @@ pub(crate) struct SimulatedNode {
     pub(crate) id: NodeId,
     pub(crate) shards: Cell<u32>,
     pub(crate) disk: RefCell<Disk>,
-    pub(crate) faults: FileFaults,
+    pub(crate) faults: Faults,
     pub(crate) skew_us: Cell<i64>,
     /// What its process believes of its clock.
     pub(crate) belief: Cell<Option<ClockBelief>>,
+    /// Until then no shard of its process runs.
+    pub(crate) paused_until: Cell<Instant>,
     /// Moves on with each start; what belongs to an earlier process is ignored by it.
     pub(crate) incarnation: Cell<u64>,
     /// False from the moment of a crash: a process that is being torn down can change nothing any more.
@@ -53,15 +56,6 @@ pub(crate) struct SimulatedNode {
     /// A crash in the middle of a file operation, to be finished by the main loop.
     pub(crate) crashing: Cell<Option<CrashKind>>,
     pub(crate) executors: RefCell<Vec<Rc<Executor>>>,
-}
-
-/// Faults asked for, counted down by file operations.
-#[derive(Default)]
-pub(crate) struct FileFaults {
-    pub(crate) fail_after: Cell<Option<(u64, std::io::ErrorKind)>>,
-    pub(crate) crash_after: Cell<Option<(u64, CrashKind)>>,
-    /// What each operation takes longer.
-    pub(crate) delay: Cell<Duration>,
 }
 
 type Action = Box<dyn FnOnce(&Rc<World>)>;
