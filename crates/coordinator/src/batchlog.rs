@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mutation::{Mutation, MutationBuilder};
-use runtime::Instant;
+use runtime::{Instant, StopPoint};
 use schema::TableId;
 use stdx::planted::{self, Bug};
 use topology::{Consistency, HostId, Node, NodeNumber, NodeState, Replica, Unavailable, WriteTargets};
@@ -191,9 +191,14 @@ impl Coordinator {
             self.end_batch(id, &view, &holders);
             return Err(e);
         }
+        if planted::is_planted(Bug::EarlyBatchEnd) {
+            self.end_batch(id, &view, &holders);
+        }
+        runtime::stop_point(StopPoint::BatchNoted);
         let written = self
             .write_from(Arc::clone(&view), mutations.to_vec(), level, WriteKind::Batch, true)
             .await;
+        runtime::stop_point(StopPoint::BatchWritten);
         if written.is_ok() {
             self.end_batch(id, &view, &holders);
         }

@@ -57,6 +57,7 @@ use rpc::{Handler, Later, RemoteError, RemoteErrorKind, Reply, Request, Rpc, Rpc
 use runtime::{Notify, ShardId};
 use schema::TableId;
 use stdx::planted::{self, Bug};
+use stdx::probe::Answered;
 use topology::{Consistency, Liveness, NodeNumber, Replica, Requirement};
 
 pub use self::paxos::{CasRead, CasRequest, Decision, Found, SERIAL_BYTES_MAX};
@@ -436,6 +437,13 @@ impl Coordinator {
             .map(|r| format!("{} shard {}", Self::address(view, r.node), r.shard))
             .collect();
         names.join(", ")
+    }
+
+    /// Tells a simulation whose answers an acknowledgement has counted.
+    fn tell_answered(&self, view: &ClusterView, what: &'static str, level: Consistency, answered: &Answered<Replica>) {
+        let shard = u16::try_from(self.shard.id().0).unwrap_or(u16::MAX);
+        let me = Replica { node: view.me, shard };
+        answered.acknowledge(what, level as u16, me, |replica| Self::address(view, replica.node));
     }
 
     fn unreachable() -> TargetError {

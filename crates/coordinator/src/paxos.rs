@@ -22,10 +22,11 @@ use mutation::compact::LiveRow;
 use mutation::{PartitionBlock, RangeTombstoneList, RowView};
 use paxos::{Ballot, Leader, Proposal, Round, Step};
 use replica::proposal_life;
-use runtime::Instant;
+use runtime::{Instant, StopPoint};
 use schema::Table;
 use smallvec::SmallVec;
 use stdx::planted::{self, Bug};
+use stdx::probe::Answered;
 use topology::{Acks, Consistency, ReadTargets, Replica, ReplicaCounts, Requirement, WriteTargets};
 use types::Token;
 use types::token::token_of;
@@ -396,6 +397,7 @@ impl<'r> Attempt<'r> {
                 self.again(short).await?;
                 continue;
             }
+            runtime::stop_point(StopPoint::ProposalAccepted);
             if is_own {
                 self.learn(proposal, self.request.commit).await?;
                 return Ok(true);
@@ -466,6 +468,7 @@ impl<'r> Attempt<'r> {
         let replicas = self.group.replicas.clone();
         let possible = ReplicaCounts::of(&replicas, &self.group.view.locality, |_| true);
         let mut acks = Acks::new(self.group.requirement.clone(), possible);
+        let mut answered = Answered::default();
         let deadline = self.request.deadline;
         let mut fan = Fan::new();
         let mut asked = 0;
@@ -510,6 +513,7 @@ impl<'r> Attempt<'r> {
                         .expect("it was asked");
                     take(number, answer);
                     acks.ack(datacenter);
+                    answered.add(replica);
                     continue;
                 }
                 Err(TargetError::Silent) => {}
@@ -537,6 +541,8 @@ impl<'r> Attempt<'r> {
             }
         }
         self.last_tally = tally(&acks);
+        self.coordinator
+            .tell_answered(&self.group.view, "phase", self.request.serial, &answered);
         Ok(())
     }
 
@@ -709,6 +715,7 @@ impl<'r> Attempt<'r> {
         let mut acks = Acks::new(requirement, counts);
         let timeout = coordinator.timeouts().write;
         let deadline = runtime::now() + timeout;
+        let mut answered = Answered::default();
         let mut learning = Learning::new(coordinator, view, self.request, proposal, (deadline, timeout));
         for replica in dead {
             learning.missed(replica);
@@ -738,10 +745,12 @@ impl<'r> Attempt<'r> {
             let datacenter = view.locality.datacenter(replica.node);
             if is_done {
                 acks.ack(datacenter);
+                answered.add(replica);
             } else {
                 acks.fail(datacenter);
             }
         }
+        coordinator.tell_answered(view, "commit", level, &answered);
         learning.go_on();
         Ok(())
     }

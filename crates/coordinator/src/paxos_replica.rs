@@ -30,7 +30,7 @@ use mutation::row::Shared;
 use mutation::{Column as StoredColumn, Mutation, MutationBuilder, RowBuilder, Tombstone};
 use paxos::{Ballot, Promise, Proposal, State};
 use replica::{BlockLimits, ScanReader, Shard, TableStore, WriteError, paxos_state_id, proposal_life};
-use runtime::{Permit, Semaphore};
+use runtime::{Permit, Semaphore, StopPoint};
 use schema::{Column, ColumnKind, Table, TableId, TableOptions};
 use stdx::bytes::Reader;
 use stdx::planted::{self, Bug};
@@ -590,6 +590,7 @@ impl Place {
     }
 
     async fn synced(&self) -> Result<(), ReplicaError> {
+        runtime::stop_point(StopPoint::AcceptorNoted);
         let synced = synced(&self.row.shard, self.losses).await;
         synced.inspect_err(|_| self.entry.is_lost.set(true))
     }
@@ -648,6 +649,7 @@ pub(crate) fn handle(shard: &Rc<Shard>, request: PaxosRequest, stamp: Stamp) -> 
             let place = Place::new(&shard, table, &key, stamp).await?;
             place.check(&proposal)?;
             let position = place.apply(&proposal).await?;
+            runtime::stop_point(StopPoint::DecisionApplied);
             place.note(|known| known.learn(proposal, position)).await?;
             Ok(PaxosAnswer::Done)
         }),
@@ -732,6 +734,7 @@ async fn commit(shard: Rc<Shard>, (table, key, stamp): Target, ballot: Ballot) -
         place.check(&proposal)?;
     }
     let position = place.apply(&proposal).await?;
+    runtime::stop_point(StopPoint::DecisionApplied);
     // Unless the table was truncated meanwhile.
     let is_noted = place
         .entry

@@ -19,6 +19,7 @@ use replica::split_block;
 use runtime::{Instant, ShardId};
 use schema::Table;
 use stdx::planted::{self, Bug};
+use stdx::probe::Answered;
 use topology::{Acks, Consistency, ReadTargets, Replica, ReplicaCounts, ReplicaList, Requirement};
 use types::Token;
 use types::token::token_of;
@@ -473,6 +474,9 @@ impl ReplicatedRead {
             }
         }
         let (from, mut answer) = data.expect("the loop ends with data");
+        let answered = Answered::of(std::iter::once(from).chain(digests.iter().map(|(replica, _)| *replica)));
+        self.coordinator
+            .tell_answered(&self.view, "read", self.level, &answered);
         self.align(extent, &mut answer, &mut digests, deadline).await;
         self.latencies().record(runtime::now().saturating_duration_since(began));
         let agree = digests.iter().all(|(_, other)| other.digest == answer.digest);
@@ -614,6 +618,9 @@ impl ReplicatedRead {
             self.left = None;
             return Ok(None);
         };
+        let answered = Answered::of(self.feeds.iter().map(|feed| feed.replica));
+        self.coordinator
+            .tell_answered(&self.view, "read of replicas that differ", self.level, &answered);
         let order = self.table.clustering_order.clone();
         let nearest = self
             .feeds
@@ -663,7 +670,7 @@ impl ReplicatedRead {
         }
         let mut spare = self.spare.clone();
         let acks = Acks::new(self.requirement.clone(), ReplicaCounts::default());
-        while !outstanding.is_empty() {
+        while !outstanding.is_empty() && !planted::is_planted(Bug::UnawaitedRepair) {
             let Some((replica, result)) = gather.next(deadline).await else {
                 self.coordinator.count(|m| m.timeouts += 1);
                 return Err(self.read_timeout(&acks, true, &outstanding));

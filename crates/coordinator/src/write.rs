@@ -7,6 +7,8 @@ use std::sync::Arc;
 use mutation::Mutation;
 use runtime::{Instant, ShardId};
 use smallvec::{SmallVec, smallvec};
+use stdx::planted::{self, Bug};
+use stdx::probe::Answered;
 use topology::{Acks, Consistency, DatacenterNumber, Replica, ReplicaCounts, Requirement, WriteTargets};
 use types::Token;
 
@@ -22,6 +24,8 @@ type Numbers = SmallVec<[u32; 2]>;
 /// One partition's write.
 struct Part {
     acks: Acks,
+    /// Those that the acks are of.
+    answered: Answered<Replica>,
     replicas: SmallVec<[Replica; 6]>,
     /// A hint is stored for one of its replicas.
     is_hinted: bool,
@@ -34,9 +38,13 @@ impl Part {
     }
 
     /// A replica has it. Whether that satisfies it.
-    fn ack(&mut self, datacenter: DatacenterNumber) -> bool {
+    fn ack(&mut self, replica: Replica, datacenter: DatacenterNumber) -> bool {
         let before = self.is_satisfied();
         self.acks.ack(datacenter);
+        self.answered.add(replica);
+        if planted::is_planted(Bug::CountedTwice) {
+            self.acks.ack(datacenter);
+        }
         !before && self.is_satisfied()
     }
 
@@ -240,6 +248,7 @@ impl Coordinator {
             .inspect_err(|_| self.count(|m| m.unavailable += 1))?;
         Ok(Part {
             acks: Acks::new(requirement, live),
+            answered: Answered::default(),
             replicas,
             is_hinted: false,
         })
@@ -355,7 +364,7 @@ impl Write {
                 self.is_begun = true;
                 let share = self.shares.iter().find(|(other, _)| *other == replica);
                 for number in share.into_iter().flat_map(|(_, numbers)| numbers) {
-                    self.unsatisfied -= usize::from(self.parts[*number as usize].ack(datacenter));
+                    self.unsatisfied -= usize::from(self.parts[*number as usize].ack(replica, datacenter));
                 }
                 continue;
             };
@@ -381,6 +390,10 @@ impl Write {
                     return Err(error);
                 }
             }
+        }
+        for part in &self.parts {
+            self.coordinator
+                .tell_answered(&self.view, "write", self.level, &part.answered);
         }
         Ok(())
     }

@@ -12,8 +12,10 @@ use std::time::Duration;
 use commitlog::Discard;
 use memtable::Memtable;
 use mutation::{ClusteringSlice, PartitionBlock};
+use runtime::StopPoint;
 use schema::Table;
 use sstable::{EncodingBase, Reader, Writer, WriterOptions};
+use stdx::planted::{self, Bug};
 
 use crate::shard::Shard;
 use crate::tablet::{Frozen, MemtableCell, TableStore, Tablet};
@@ -137,7 +139,12 @@ impl Shard {
                 let table = table.clone();
                 move || write_sstable(&memtable, &table, &dir, generation, host_id)
             };
+            if planted::is_planted(Bug::EarlyDiscard) {
+                self.forget_in_log(&table, tablet, frozen.position).await;
+            }
+            runtime::stop_point(StopPoint::FlushFrozen);
             let reader = runtime::spawn_job("flush", job).await?;
+            runtime::stop_point(StopPoint::FlushSealed);
             let bytes = frozen.memtable.bytes();
             if tablet.epoch.get() != epoch {
                 // Truncated or dropped meanwhile: the file is of no use, the memtable is gone already.
@@ -288,6 +295,7 @@ impl Shard {
             while tablet.flushing.get() || tablet.compacting.get() {
                 runtime::sleep(Duration::from_millis(1)).await;
             }
+            runtime::stop_point(StopPoint::Truncated);
             self.release_log().await;
         }
         Ok(())

@@ -2,4 +2,5 @@
 
 pub mod bytes;
 pub mod planted;
+pub mod probe;
 pub mod vint;

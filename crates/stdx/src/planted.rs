@@ -61,11 +61,23 @@ pub enum Bug {
     UncomparedHistory,
     /// A node starts from an older directory than it ran from last.
     UncheckedRun,
+    /// A read returns before the replicas that it repairs have what it returns.
+    UnawaitedRepair,
+    /// A leader of conditional statements decides before those that have promised have learned what was chosen last.
+    SkippedTeach,
+    /// A write is acknowledged in batch mode before the log is synced.
+    UnsyncedWrite,
+    /// The answer of one replica counts as that of two.
+    CountedTwice,
+    /// The log is told that a memtable is in an sstable before it is.
+    EarlyDiscard,
+    /// The end of a logged batch is noted before the batch is written.
+    EarlyBatchEnd,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 33] = [
         Self::SkippedQuorum,
         Self::IgnoredDigest,
         Self::UnsyncedPromise,
@@ -93,6 +105,12 @@ impl Bug {
         Self::IgnoredEpochNonce,
         Self::UncomparedHistory,
         Self::UncheckedRun,
+        Self::UnawaitedRepair,
+        Self::SkippedTeach,
+        Self::UnsyncedWrite,
+        Self::CountedTwice,
+        Self::EarlyDiscard,
+        Self::EarlyBatchEnd,
     ];
 }
 
