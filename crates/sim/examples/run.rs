@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use sim::{ClusterScenario, Durability, Failure, Faults, Scenario};
+use sim::{ClusterScenario, Durability, FAULTS, Failure, Faults, Scenario};
 use stdx::planted::Bug;
 
 /// The scenario of one node that a seed chooses.
@@ -79,7 +79,8 @@ struct Sum {
     conditional: u64,
     increments: u64,
     serial_reads: u64,
-    histories_too_hard: u64,
+    acknowledgements: u64,
+    faults_by_kind: [u64; FAULTS.len()],
     walks: u64,
     failed: Vec<String>,
 }
@@ -118,11 +119,21 @@ impl Sum {
                 self.increments += report.counts.increments;
                 self.conditional += report.counts.conditional;
                 self.serial_reads += report.counts.serial_reads;
-                self.histories_too_hard += report.counts.histories_too_hard;
                 self.walks += report.counts.walks;
+                self.acknowledgements += report.counts.acknowledgements;
+                for (sum, struck) in self.faults_by_kind.iter_mut().zip(report.faults_by_kind) {
+                    *sum += struck;
+                }
             }
             Err(failure) => self.failed("cluster", &format!("{scenario:?}"), &failure),
         }
+    }
+
+    /// What struck clusters, by kind.
+    fn struck(&self) -> String {
+        let kinds = FAULTS.iter().zip(self.faults_by_kind).filter(|(_, count)| *count > 0);
+        let kinds: Vec<String> = kinds.map(|(name, count)| format!("{count} {name}")).collect();
+        kinds.join(", ")
     }
 
     fn failed(&mut self, kind: &str, scenario: &str, failure: &Failure) {
@@ -181,9 +192,14 @@ fn main() {
         sum.requests, sum.errors, sum.schema_changes, sum.disturbed_messages
     );
     println!(
-        "clusters: {} conditional statements and {} serial reads in one order ({} histories too hard to say), {} increments of \
+        "clusters: {} conditional statements and {} serial reads in one order, {} increments of \
          counters, {} walks by page",
-        sum.conditional, sum.serial_reads, sum.histories_too_hard, sum.increments, sum.walks
+        sum.conditional, sum.serial_reads, sum.increments, sum.walks
+    );
+    println!(
+        "clusters: {} acknowledgements of distinct replicas; faults: {}",
+        sum.acknowledgements,
+        sum.struck()
     );
     if !sum.failed.is_empty() {
         println!("failed; to see each again:\n{}", sum.failed.join("\n"));

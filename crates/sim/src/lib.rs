@@ -22,6 +22,6 @@ mod scenario;
 mod statements;
 pub mod workload;
 
-pub use cluster::{ClusterFaults, ClusterReport, ClusterScenario, Datacenter};
+pub use cluster::{ClusterFaults, ClusterReport, ClusterScenario, Datacenter, FAULTS, Workload};
 pub use machine::{Durability, Machines, Setup};
 pub use scenario::{Failure, Faults, Report, Scenario};

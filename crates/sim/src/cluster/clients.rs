@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use super::conditional::Conditional;
 use super::counters::Counters;
-use super::history::{Asked, History, Key, Level, Span};
+use super::history::{Asked, Effect, History, Key, Level, Span};
 use super::layout::Layout;
 use super::schema_changes::SchemaChanges;
 use super::writes::{Bound, Planned};
@@ -39,6 +39,8 @@ pub(crate) fn partition_of_b(p: i32) -> i32 {
 }
 
 const TABLE_T: &str = "k.t (p int PRIMARY KEY, v int)";
+/// How often a table is truncated while others use it, each time.
+const TRUNCATIONS: usize = 5;
 /// Longer than any coordinator takes.
 pub(crate) const ANSWER_WAIT_MAX: Duration = Duration::from_secs(15);
 /// Longer than a coordinator's write to a replica lives.
@@ -78,8 +80,8 @@ pub struct ClusterCounts {
     pub conditional: u64,
     /// Serial reads answered.
     pub serial_reads: u64,
-    /// Partitions of conditional statements whose history was too hard to check.
-    pub histories_too_hard: u64,
+    /// Acknowledgements of coordinators whose replicas were looked at.
+    pub acknowledgements: u64,
 }
 
 /// What the clients are to do.
@@ -122,6 +124,9 @@ pub(crate) struct Clients {
     pub(crate) members: Cell<usize>,
     /// What is promised besides.
     pub(crate) promises: Promises,
+    pub(crate) workload: Workload,
+    /// Deletions of which nobody knows how they ended, to be asked for again.
+    again: RefCell<Vec<Planned>>,
     failure: RefCell<Option<String>>,
     /// Requests under way to the table that is truncated.
     at_truncated_table: Cell<usize>,
@@ -140,6 +145,17 @@ pub(crate) struct Promises {
     pub(crate) clock_error: Duration,
 }
 
+/// What clients do besides, or more than else.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Workload {
+    /// A few partitions only, without pauses.
+    pub is_hot: bool,
+    /// Half of all plain requests are to the table that is truncated, and do not stop for a truncation.
+    pub truncates_with_traffic: bool,
+    /// The grace of tombstones in seconds; a fault is healed before it can be over.
+    pub grace: Option<u32>,
+}
+
 /// What a request came to.
 pub(crate) enum Outcome {
     Answer(Answer),
@@ -148,7 +164,12 @@ pub(crate) enum Outcome {
 }
 
 impl Clients {
-    pub(crate) fn new(addresses: Vec<SocketAddr>, members: usize, layout: Layout, promises: Promises) -> Rc<Self> {
+    pub(crate) fn new(
+        addresses: Vec<SocketAddr>,
+        members: usize,
+        layout: Layout,
+        (promises, workload): (Promises, Workload),
+    ) -> Rc<Self> {
         Rc::new(Self {
             served: RefCell::new(vec![0; addresses.len()]),
             addresses,
@@ -164,6 +185,8 @@ impl Clients {
             founders: members,
             members: Cell::new(members),
             promises,
+            workload,
+            again: RefCell::default(),
             failure: RefCell::default(),
             at_truncated_table: Cell::new(0),
         })
@@ -244,7 +267,9 @@ impl Clients {
             format!("CREATE KEYSPACE d WITH {}", self.layout.replication),
             "CREATE TABLE d.shared (p int PRIMARY KEY, v int)".to_owned(),
         ];
-        statements.extend(tables.iter().chain(&more).map(|t| format!("CREATE TABLE {t}")));
+        let grace = self.workload.grace;
+        let grace = grace.map_or_else(String::new, |seconds| format!(" WITH gc_grace_seconds = {seconds}"));
+        statements.extend(tables.iter().chain(&more).map(|t| format!("CREATE TABLE {t}{grace}")));
         for statement in statements {
             match client.ask(&statement).await {
                 Ok(Answer::Done) => {}
@@ -282,7 +307,8 @@ impl Clients {
     async fn work(self: Rc<Self>, node: usize) {
         let mut connection = None;
         loop {
-            runtime::sleep(Duration::from_millis(runtime::random_u64() % 60)).await;
+            let pause = if self.workload.is_hot { 8 } else { 60 };
+            runtime::sleep(Duration::from_millis(runtime::random_u64() % pause)).await;
             if self.phase.get() != Phase::Work && self.phase.get() != Phase::Truncate || node >= self.members.get() {
                 runtime::sleep(Duration::from_millis(50)).await;
                 continue;
@@ -378,9 +404,16 @@ impl Clients {
     }
 
     async fn write(&self, client: &mut Client, node: usize, level: Level, dice: u64) -> bool {
-        let planned = self.plan(dice);
+        // A deletion in doubt excuses whatever is missing; one that is acknowledged when it is asked for again excuses no more.
+        let again = if (dice >> 50).is_multiple_of(4) {
+            self.again.borrow_mut().pop()
+        } else {
+            None
+        };
+        let is_again = again.is_some();
+        let planned = again.unwrap_or_else(|| self.plan(dice));
         let is_at_truncated = planned.keys[0].0 == T;
-        if is_at_truncated && self.phase.get() == Phase::Truncate {
+        if is_at_truncated && self.waits_for_truncation() {
             return true;
         }
         let under_way = self.at_truncated_table.get();
@@ -395,7 +428,9 @@ impl Clients {
         let was_faulty = self.faulty.get();
         let sent = millis();
         let story = format!("{text} by node {node} at {level:?} at {sent} ms");
-        self.history.borrow_mut().begin(&keys, timestamp, effect, &story);
+        if !is_again {
+            self.history.borrow_mut().begin(&keys, timestamp, effect, &story);
+        }
         let outcome = match &bound {
             Some(bound) => self.execute(client, bound, level, ANSWER_WAIT_MAX).await,
             None => self.ask(client, &text, level, ANSWER_WAIT_MAX).await,
@@ -414,7 +449,9 @@ impl Clients {
                 code: UNAVAILABLE,
                 message,
             }) => {
-                history.refused(&keys, timestamp);
+                if !is_again {
+                    history.refused(&keys, timestamp);
+                }
                 self.explain(was_faulty, || format!("{story}: {message}"));
                 return true;
             }
@@ -431,12 +468,37 @@ impl Clients {
             Outcome::Lost(why) => {
                 history.in_doubt(&keys, timestamp, &why);
                 self.explain(was_faulty, || format!("{story}: {why}"));
+                self.ask_again(Planned {
+                    text,
+                    bound,
+                    keys,
+                    effect,
+                    timestamp,
+                });
                 return false;
             }
         };
         history.in_doubt(&keys, timestamp, &why);
         self.explain(was_faulty, || format!("{story}: {why}"));
+        self.ask_again(Planned {
+            text,
+            bound,
+            keys,
+            effect,
+            timestamp,
+        });
         true
+    }
+
+    /// Most deletions in doubt are asked for again, at the same timestamp.
+    fn ask_again(&self, planned: Planned) {
+        if planned.effect == Effect::Delete && planned.timestamp % 4 != 0 {
+            self.again.borrow_mut().push(planned);
+        }
+    }
+
+    fn waits_for_truncation(&self) -> bool {
+        self.phase.get() == Phase::Truncate && !self.workload.truncates_with_traffic
     }
 
     fn asked(&self, node: usize, level: Level) -> Asked {
@@ -453,10 +515,12 @@ impl Clients {
     }
 
     async fn read(&self, client: &mut Client, node: usize, level: Level, dice: u64) -> bool {
-        let p = i32::try_from(dice % 12).expect("below 12");
-        let c = i32::try_from((dice >> 8) % 3).expect("below 3");
+        let (p, c) = self.place(dice);
         let rows = |p| (0..ROWS).map(move |c| (R, p, c));
         let (text, keys): (String, Vec<Key>) = match (dice >> 32) % 16 {
+            _ if self.workload.truncates_with_traffic && (dice >> 36).is_multiple_of(2) => {
+                (format!("SELECT p, v FROM k.t WHERE p = {p}"), vec![(T, p, 0)])
+            }
             0 => (
                 "SELECT p, c, v FROM k.r".to_owned(),
                 (0..PARTITIONS).flat_map(rows).collect(),
@@ -478,9 +542,11 @@ impl Clients {
             ),
             _ => (format!("SELECT p, c, v FROM k.r WHERE p = {p}"), rows(p).collect()),
         };
-        if keys[0].0 == T && self.phase.get() == Phase::Truncate {
+        if keys[0].0 == T && self.waits_for_truncation() {
             return true;
         }
+        let is_serial = keys[0].0 == T && self.workload.truncates_with_traffic && (dice >> 44).is_multiple_of(3);
+        let level = if is_serial { Level::Serial } else { level };
         let is_at_truncated = usize::from(keys[0].0 == T);
         self.at_truncated_table
             .set(self.at_truncated_table.get() + is_at_truncated);
@@ -587,6 +653,9 @@ impl Clients {
 
     /// Empties table `t` while nobody writes to it: by TRUNCATE, or by making it again.
     async fn truncate(&self) -> Result<(), String> {
+        if self.workload.truncates_with_traffic {
+            return self.truncate_with_traffic().await;
+        }
         while self.at_truncated_table.get() > 0 {
             runtime::sleep(Duration::from_millis(5)).await;
         }
@@ -607,6 +676,21 @@ impl Clients {
             self.count(|c| c.remade += 1);
         } else {
             return Err("DROP and CREATE failed in a cluster that is well".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Truncates table `t` while others write to it and read it.
+    async fn truncate_with_traffic(&self) -> Result<(), String> {
+        for _ in 0..TRUNCATIONS {
+            let node = usize::try_from(runtime::random_u64() % self.members.get() as u64).expect("few nodes");
+            let mut client = self.connect_patiently(node).await?;
+            self.history.borrow_mut().begin_truncation(T, millis());
+            if self.change_table(&mut client, "TRUNCATE k.t").await? {
+                self.history.borrow_mut().end_truncation(T, millis());
+                self.count(|c| c.truncations += 1);
+            }
+            runtime::sleep(Duration::from_millis(runtime::random_u64() % 500)).await;
         }
         Ok(())
     }

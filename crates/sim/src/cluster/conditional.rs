@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use super::clients::{ANSWER_WAIT_MAX, Clients, OVERLOADED, Outcome, READ_FAILURE, READ_TIMEOUT, UNAVAILABLE};
 use super::clients::{WRITE_FAILURE, WRITE_TIMEOUT};
 use super::history::Level;
-use super::linearizable::{self, Change, Objection, Operation, ROWS, Requires};
+use super::linearizable::{self, Change, Operation, ROWS, Requires};
 use crate::client::{Answer, Client};
 use crate::decode::Rows;
 use crate::model::Value;
@@ -94,17 +94,13 @@ impl Conditional {
         }
     }
 
-    /// Whether all that was answered fits one order; the partitions of which that is too hard to say.
-    pub(crate) fn check(&self) -> Result<u64, String> {
-        let mut too_hard = 0;
+    /// Whether all that was answered fits one order.
+    pub(crate) fn check(&self) -> Result<(), String> {
         for (p, operations) in self.operations.iter().enumerate() {
-            match linearizable::check(&operations.borrow()) {
-                Ok(()) => {}
-                Err(Objection::TooHard) => too_hard += 1,
-                Err(objection) => return Err(format!("partition {p} of conditional statements: {objection}")),
-            }
+            let checked = linearizable::check(&operations.borrow());
+            checked.map_err(|objection| format!("partition {p} of conditional statements: {objection}"))?;
         }
-        Ok(too_hard)
+        Ok(())
     }
 }
 
@@ -115,7 +111,8 @@ fn now() -> u64 {
 impl Clients {
     /// One conditional statement, or one serial read. Whether the connection is still good.
     pub(crate) async fn act_conditionally(&self, client: &mut Client, node: usize, dice: u64) -> bool {
-        let mut p = usize::try_from(dice % PARTITIONS as u64).expect("few partitions");
+        let partitions = if self.workload.is_hot { 1 } else { PARTITIONS };
+        let mut p = usize::try_from(dice % partitions as u64).expect("few partitions");
         if !self.asks_serially(node, p) {
             p -= 1;
         }
@@ -282,9 +279,7 @@ impl Clients {
                 }
             }
         }
-        let too_hard = self.conditional.check()?;
-        self.count(|c| c.histories_too_hard += too_hard);
-        Ok(())
+        self.conditional.check()
     }
 }
 

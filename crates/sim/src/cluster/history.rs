@@ -29,9 +29,25 @@ pub enum Level {
     LocalQuorum,
     EachQuorum,
     LocalOne,
+    Serial,
 }
 
 impl Level {
+    /// The level of a number in the protocol; LOCAL_SERIAL asks as many as LOCAL_QUORUM.
+    #[must_use]
+    pub fn of_code(code: u16) -> Option<Self> {
+        Some(match code {
+            1 => Self::One,
+            4 => Self::Quorum,
+            8 => Self::Serial,
+            5 => Self::All,
+            6 | 9 => Self::LocalQuorum,
+            7 => Self::EachQuorum,
+            10 => Self::LocalOne,
+            _ => return None,
+        })
+    }
+
     /// Its number in the protocol.
     #[must_use]
     pub fn code(self) -> u16 {
@@ -42,6 +58,7 @@ impl Level {
             Self::LocalQuorum => 6,
             Self::EachQuorum => 7,
             Self::LocalOne => 10,
+            Self::Serial => 8,
         }
     }
 }
@@ -64,6 +81,15 @@ pub struct Copies(pub [usize; DATACENTERS]);
 pub struct Least {
     total: usize,
     by_datacenter: [usize; DATACENTERS],
+}
+
+impl Least {
+    /// Whether so many in each datacenter are enough.
+    #[must_use]
+    pub fn is_met(&self, by_datacenter: &[usize; DATACENTERS]) -> bool {
+        let pairs = self.by_datacenter.iter().zip(by_datacenter);
+        by_datacenter.iter().sum::<usize>() >= self.total && pairs.into_iter().all(|(least, has)| has >= least)
+    }
 }
 
 fn quorum(copies: usize) -> usize {
@@ -92,7 +118,7 @@ impl Copies {
         };
         match asked.level {
             Level::One => anywhere(1),
-            Level::Quorum => anywhere(quorum(self.total())),
+            Level::Quorum | Level::Serial => anywhere(quorum(self.total())),
             Level::All => self.all(),
             Level::LocalOne => there(1),
             Level::LocalQuorum => there(quorum(self.0[asked.datacenter])),
@@ -167,7 +193,19 @@ enum Fate {
 struct Write {
     effect: Effect,
     fate: Fate,
+    truncation: Truncation,
     story: String,
+}
+
+/// What a truncation of its table means for a write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Truncation {
+    /// There was none since.
+    None,
+    /// It was acknowledged before one began, which has ended: it is gone.
+    Gone,
+    /// It was begun before one ended: it is gone or not.
+    InDoubt,
 }
 
 #[derive(Default)]
@@ -228,6 +266,11 @@ impl Register {
                 {
                     return Err(format!("{value} is there, although its time has ended"));
                 }
+                if write.truncation == Truncation::Gone {
+                    return Err(format!(
+                        "{value} is there, which was acknowledged before a truncation that has ended"
+                    ));
+                }
                 if matches!(write.fate, Fate::Acknowledged(_)) && self.truncated.is_some_and(|t| value <= t) {
                     return Err(format!("{value} is there, although the table was truncated since"));
                 }
@@ -248,6 +291,17 @@ pub struct History {
     last: i32,
     /// Timestamps that were drawn and will be used later, out of order.
     kept: Vec<i32>,
+    truncations: Vec<UnderTraffic>,
+}
+
+/// A truncation while others write.
+struct UnderTraffic {
+    table: u8,
+    sent: u64,
+    /// None while nobody knows whether it has taken place.
+    ended: Option<u64>,
+    /// What was acknowledged before.
+    before: Vec<(Key, i32)>,
 }
 
 impl History {
@@ -259,6 +313,7 @@ impl History {
             registers: BTreeMap::new(),
             last: 0,
             kept: Vec::new(),
+            truncations: Vec::new(),
         }
     }
 
@@ -282,6 +337,7 @@ impl History {
             let write = Write {
                 effect,
                 fate: Fate::Unknown,
+                truncation: Truncation::None,
                 story: story.to_owned(),
             };
             self.registers.entry(*key).or_default().writes.insert(timestamp, write);
@@ -293,7 +349,11 @@ impl History {
         self.settle(keys, timestamp, Fate::Acknowledged(asked));
         let least = self.copies.least(asked);
         for key in keys {
-            self.registers.entry(*key).or_default().raise(least, timestamp);
+            let register = self.registers.entry(*key).or_default();
+            let is_there = |write: &Write| write.truncation == Truncation::None;
+            if register.writes.get(&timestamp).is_some_and(is_there) {
+                register.raise(least, timestamp);
+            }
         }
     }
 
@@ -334,7 +394,19 @@ impl History {
     /// When it must not.
     pub fn check(&mut self, key: Key, floor: i32, asked: Asked, span: Span, value: Option<i32>) -> Result<(), String> {
         let least = self.copies.least(asked);
+        let meets = |t: &&UnderTraffic| {
+            t.table == key.0 && t.sent <= span.answered && t.ended.is_none_or(|ended| ended >= span.sent)
+        };
+        let is_truncated_meanwhile = self.truncations.iter().find(meets).is_some();
         let register = self.registers.entry(key).or_default();
+        if is_truncated_meanwhile {
+            let is_written = value.is_none_or(|value| register.writes.contains_key(&value));
+            return if is_written {
+                Ok(())
+            } else {
+                Err(format!("{key:?}: {value:?} is there, which nobody wrote"))
+            };
+        }
         let checked = register.check(floor, least, span, value);
         checked.map_err(|text| format!("{key:?} read at {:?}: {text}\n{}", asked.level, story(register)))
     }
@@ -343,7 +415,8 @@ impl History {
     pub fn all_have_everything(&mut self) {
         let all = self.copies.all();
         for register in self.registers.values_mut() {
-            let acknowledged = |write: &Write| matches!(write.fate, Fate::Acknowledged(_));
+            let acknowledged =
+                |write: &Write| matches!(write.fate, Fate::Acknowledged(_)) && write.truncation == Truncation::None;
             let last = register.writes.iter().rev().find(|(_, write)| acknowledged(write));
             if let Some(timestamp) = last.map(|(timestamp, _)| *timestamp)
                 && register.truncated.is_none_or(|truncated| truncated < timestamp)
@@ -364,6 +437,46 @@ impl History {
         {
             register.truncated = Some(last);
             register.floors.clear();
+        }
+    }
+
+    /// A truncation is about to be sent, while others write.
+    pub fn begin_truncation(&mut self, table: u8, now: u64) {
+        let all = (table, i32::MIN, i32::MIN)..=(table, i32::MAX, i32::MAX);
+        let mut before = Vec::new();
+        for (key, register) in self.registers.range(all) {
+            let writes = register.writes.iter();
+            let acknowledged = writes.filter(|(_, write)| matches!(write.fate, Fate::Acknowledged(_)));
+            before.extend(acknowledged.map(|(timestamp, _)| (*key, *timestamp)));
+        }
+        self.truncations.push(UnderTraffic {
+            table,
+            sent: now,
+            ended: None,
+            before,
+        });
+    }
+
+    /// The truncation that was begun last is acknowledged: what was acknowledged before it began is gone, and what was begun until now may be.
+    pub fn end_truncation(&mut self, table: u8, now: u64) {
+        let all = (table, i32::MIN, i32::MIN)..=(table, i32::MAX, i32::MAX);
+        for (_, register) in self.registers.range_mut(all) {
+            register.floors.clear();
+            for write in register.writes.values_mut() {
+                if write.truncation == Truncation::None {
+                    write.truncation = Truncation::InDoubt;
+                }
+            }
+        }
+        // One that failed before it has done less.
+        for truncation in self.truncations.iter_mut().filter(|t| t.table == table) {
+            truncation.ended.get_or_insert(now);
+            for (key, timestamp) in std::mem::take(&mut truncation.before) {
+                let register = self.registers.get_mut(&key);
+                if let Some(write) = register.and_then(|r| r.writes.get_mut(&timestamp)) {
+                    write.truncation = Truncation::Gone;
+                }
+            }
         }
     }
 
@@ -478,6 +591,39 @@ mod tests {
         assert_eq!(history.check(KEY, 0, quorum, NOW, Some(1)), Ok(()));
         let floor = history.floor(KEY, quorum);
         assert!(history.check(KEY, floor, quorum, NOW, None).is_err());
+    }
+
+    #[test]
+    fn what_was_acknowledged_before_a_truncation_with_traffic_is_gone_and_the_rest_may_be() {
+        let (quorum, set) = (here(Level::Quorum), Effect::Set);
+        let mut history = History::new(ONE_DATACENTER);
+        for timestamp in 1..=3 {
+            history.begin(&[KEY], timestamp, set, "");
+        }
+        history.acknowledged(&[KEY], 1, quorum);
+        history.begin_truncation(KEY.0, 10);
+        history.acknowledged(&[KEY], 2, quorum);
+        let span = |sent, answered| Span { sent, answered };
+        let see = |history: &mut History, sent, value| {
+            let floor = history.floor(KEY, quorum);
+            history.check(KEY, floor, quorum, span(sent, sent + 1), value)
+        };
+        for value in [None, Some(1), Some(2), Some(3)] {
+            assert!(see(&mut history, 10, value).is_ok(), "{value:?} while it is under way");
+        }
+        assert!(see(&mut history, 10, Some(4)).is_err(), "nobody wrote it");
+        history.end_truncation(KEY.0, 20);
+        assert!(
+            see(&mut history, 20, Some(1)).is_ok(),
+            "it may have been read before the end"
+        );
+        assert!(see(&mut history, 21, None).is_ok());
+        assert!(see(&mut history, 21, Some(1)).is_err(), "it was acknowledged before");
+        assert!(see(&mut history, 21, Some(2)).is_ok());
+        assert!(see(&mut history, 21, None).is_err(), "it was seen");
+        history.begin(&[KEY], 4, set, "");
+        history.acknowledged(&[KEY], 4, quorum);
+        assert!(see(&mut history, 21, Some(2)).is_err(), "a later one was acknowledged");
     }
 
     #[test]

@@ -8,6 +8,10 @@
 //! *configuration* that is possible: the rows, and which of the operations under way have taken place. When an operation is answered, it takes place in each
 //! configuration, perhaps behind others that are under way; configurations in which it cannot are given up. When none is left, the answer
 //! was a lie.
+//!
+//! An operation without an answer would be under way until the end, and each one doubles the configurations. It is forgotten as soon as it has taken place in all of
+//! them, or can take place in none any more: it requires a value that is in none, and that no operation under way or to come sets. A history that is too hard
+//! all the same is a failure of its own: nobody knows whether it hides one.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -136,11 +140,13 @@ pub fn check(operations: &[Operation]) -> Result<(), Objection> {
         events.extend(operation.answered.map(|time| (time, true, number)));
     }
     events.sort_unstable();
+    let mut is_sent = vec![false; operations.len()];
     let mut under_way: BTreeSet<usize> = BTreeSet::new();
     let mut possible: BTreeSet<Configuration> = BTreeSet::from([Configuration::default()]);
     for (_, is_answer, number) in events {
         if !is_answer {
             under_way.insert(number);
+            is_sent[number] = true;
             continue;
         }
         let next = answer(operations, &under_way, &possible, number)?;
@@ -151,8 +157,44 @@ pub fn check(operations: &[Operation]) -> Result<(), Objection> {
         }
         possible = next;
         under_way.remove(&number);
+        forget(operations, &is_sent, &mut under_way, &mut possible);
     }
     Ok(())
+}
+
+/// Forgets operations without an answer that are the same for all configurations, or for all that can follow from them.
+fn forget(
+    operations: &[Operation],
+    is_sent: &[bool],
+    under_way: &mut BTreeSet<usize>,
+    possible: &mut BTreeSet<Configuration>,
+) {
+    let is_over = |number: usize| {
+        let operation = &operations[number];
+        let can_come = |value: i32| {
+            let mut setters = operations.iter().enumerate();
+            setters.any(|(other, o)| {
+                o.changes.contains(&Change::Set(value)) && (!is_sent[other] || under_way.contains(&other))
+            })
+        };
+        let is_dead = (0..ROWS).any(|row| match operation.requires[row] {
+            Requires::Is(Some(value)) => possible.iter().all(|(rows, _)| rows[row] != Some(value)) && !can_come(value),
+            _ => false,
+        });
+        operation.answered.is_none() && (is_dead || possible.iter().all(|(_, done)| done.contains(&number)))
+    };
+    let over: Vec<usize> = under_way.iter().copied().filter(|number| is_over(*number)).collect();
+    if over.is_empty() {
+        return;
+    }
+    under_way.retain(|number| !over.contains(number));
+    *possible = std::mem::take(possible)
+        .into_iter()
+        .map(|(rows, mut done)| {
+            done.retain(|number| !over.contains(number));
+            (rows, done)
+        })
+        .collect();
 }
 
 /// The configurations in which an operation has taken place.
@@ -342,6 +384,22 @@ mod tests {
         for (name, operations, fits) in cases {
             assert_eq!(check(&operations).is_ok(), fits, "{name}: {:?}", check(&operations));
         }
+    }
+
+    /// Whether the lost operation took place before the deletion nobody will ever know, and it makes no difference.
+    #[test]
+    fn operations_without_an_answer_are_forgotten_when_they_make_no_difference() {
+        let mut operations = Vec::new();
+        for round in 0..60_u64 {
+            let (time, value) = (round * 10, i32::try_from(round).expect("few rounds"));
+            operations.push(swap(time, Some(time + 1), None, value));
+            operations.push(swap(time + 2, None, Some(value), 1000 + value));
+            let deletion = [(Requires::Exists, Change::Delete), OTHER];
+            operations.push(operation(time + 4, Some(time + 5), deletion));
+        }
+        assert_eq!(check(&operations), Ok(()));
+        operations.push(read(1000, 1001, Some(1003)));
+        assert!(check(&operations).is_err(), "a value that can come no more is read");
     }
 
     /// Random histories of a register that behaves: every one fits; with one answer changed to a value from before, none does.

@@ -14,6 +14,8 @@
 mod clients;
 mod conditional;
 pub mod counters;
+mod distinct;
+mod faults;
 pub mod history;
 mod last_look;
 mod layout;
@@ -21,9 +23,11 @@ pub mod linearizable;
 mod machines;
 mod scenario;
 mod schema_changes;
+mod strikes;
 mod writes;
 
-pub use clients::ClusterCounts;
+pub use clients::{ClusterCounts, Workload};
+pub use faults::{ClusterFaults, FAULTS};
 pub use layout::Datacenter;
 pub use machines::{Cluster, ClusterSetup};
-pub use scenario::{ClusterFaults, ClusterReport, ClusterScenario};
+pub use scenario::{ClusterReport, ClusterScenario};

@@ -4,10 +4,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::time::Duration;
 
-use runtime::sim::CrashKind;
+use runtime::StopPoint;
 use stdx::planted::{Bug, Planted};
 
-use super::clients::{Clients, ClusterCounts, Phase, Promises};
+use super::clients::{Clients, ClusterCounts, Phase, Promises, Workload};
+use super::distinct;
+use super::faults::{ClusterFaults, FAULTS};
 use super::layout::{Datacenter, Layout};
 use super::machines::{Cluster, ClusterSetup};
 use crate::machine::Durability;
@@ -24,122 +26,14 @@ const QUIET_WAIT: Duration = Duration::from_secs(75);
 /// How long the look at everything may take.
 const LOOK_WAIT_MAX: Duration = Duration::from_mins(5);
 /// How wrong a clock may be, either way.
-const CLOCK_ERROR_MAX: Duration = Duration::from_secs(10);
+pub(super) const CLOCK_ERROR_MAX: Duration = Duration::from_secs(10);
+/// How far a clock jumps, either way.
+pub(super) const CLOCK_JUMP_MAX: Duration = Duration::from_hours(1);
 /// How often the log tells the time.
 const LOGGED_TIME_NANOS: u64 = 100_000_000;
 /// Where messages are repeated and overtaken: of a million, how many are one, and how many the other.
 const DISTURBED_PER_MILLION: u64 = 30_000;
-const SLICE: Duration = Duration::from_millis(10);
-
-/// What strikes nodes.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub struct ClusterFaults {
-    /// A process is killed, between two steps or in a file operation.
-    pub kills: bool,
-    /// A machine loses power.
-    pub power_losses: bool,
-    /// All machines lose power at once.
-    pub blackouts: bool,
-    /// A node is told to end, and starts again.
-    pub restarts: bool,
-    /// A node is cut off from the others, in one direction or both.
-    pub splits: bool,
-    /// The network of a node is slow, or loses segments.
-    pub bad_links: bool,
-    /// The clock of a node is wrong.
-    pub wrong_clocks: bool,
-    /// The disk of a node is slow.
-    pub slow_disks: bool,
-    /// The disk of a node is full.
-    pub full_disks: bool,
-    /// A file operation of a node fails.
-    pub failing_operations: bool,
-    /// The latencies of a node's connections change all the time, so that what goes over one overtakes what goes over another.
-    pub reorders: bool,
-    /// A node stops and starts again with another number of shards.
-    pub reshards: bool,
-    /// A datacenter, or where there is one only some of the nodes, is cut off from the rest.
-    pub wide_splits: bool,
-    /// From the beginning to the end some requests between nodes come twice, and some behind those that were sent after them. That explains no error.
-    pub disturbed_messages: bool,
-}
-
-impl ClusterFaults {
-    /// Nothing.
-    pub const NONE: Self = Self {
-        kills: false,
-        power_losses: false,
-        blackouts: false,
-        restarts: false,
-        splits: false,
-        bad_links: false,
-        wrong_clocks: false,
-        slow_disks: false,
-        full_disks: false,
-        failing_operations: false,
-        reorders: false,
-        reshards: false,
-        wide_splits: false,
-        disturbed_messages: false,
-    };
-
-    /// All that a node in batch mode must survive.
-    pub const ALL: Self = Self {
-        kills: true,
-        power_losses: true,
-        blackouts: true,
-        restarts: true,
-        splits: true,
-        bad_links: true,
-        wrong_clocks: true,
-        slow_disks: true,
-        full_disks: true,
-        failing_operations: true,
-        reorders: true,
-        reshards: true,
-        wide_splits: true,
-        disturbed_messages: true,
-    };
-
-    fn list(self) -> Vec<Fault> {
-        let all = [
-            (self.kills, Fault::Kill),
-            (self.power_losses, Fault::PowerLoss),
-            (self.blackouts, Fault::Blackout),
-            (self.restarts, Fault::Restart),
-            (self.splits, Fault::Split),
-            (self.bad_links, Fault::BadLink),
-            (self.wrong_clocks, Fault::WrongClock),
-            (self.slow_disks, Fault::SlowDisk),
-            (self.full_disks, Fault::FullDisk),
-            (self.failing_operations, Fault::FailingOperation),
-            (self.reorders, Fault::Reorder),
-            (self.reshards, Fault::Reshard),
-            (self.wide_splits, Fault::WideSplit),
-        ];
-        all.iter()
-            .filter(|(is_on, _)| *is_on)
-            .map(|(_, fault)| *fault)
-            .collect()
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Fault {
-    Kill,
-    PowerLoss,
-    Blackout,
-    Restart,
-    Split,
-    BadLink,
-    WrongClock,
-    SlowDisk,
-    FullDisk,
-    FailingOperation,
-    Reorder,
-    Reshard,
-    WideSplit,
-}
+pub(super) const SLICE: Duration = Duration::from_millis(10);
 
 /// See the module.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -162,6 +56,10 @@ pub struct ClusterScenario {
     pub hints: bool,
     /// Whether clients do nothing but conditional statements and serial reads, which lose nothing also where the log is synced now and then.
     pub conditional_only: bool,
+    /// What clients do besides.
+    pub workload: Workload,
+    /// The only stop point of those that strike.
+    pub stop_point: Option<StopPoint>,
     /// A bug on purpose.
     pub planted: Option<Bug>,
 }
@@ -173,6 +71,8 @@ pub struct ClusterReport {
     pub time: Duration,
     /// What struck nodes.
     pub faults: u64,
+    /// The same by kind, in the order of [`FAULTS`].
+    pub faults_by_kind: [u64; FAULTS.len()],
     /// Requests between nodes that came twice, or behind later ones.
     pub disturbed_messages: u64,
     /// What the clients did.
@@ -181,19 +81,21 @@ pub struct ClusterReport {
     pub trace_hash: u64,
 }
 
-struct Run<'a> {
-    scenario: &'a ClusterScenario,
-    cluster: Cluster,
-    clients: Rc<Clients>,
-    chance: Chance,
+pub(super) struct Run<'a> {
+    pub(super) scenario: &'a ClusterScenario,
+    pub(super) cluster: Cluster,
+    pub(super) clients: Rc<Clients>,
+    pub(super) chance: Chance,
     round: u32,
-    faults: u64,
+    pub(super) faults_by_kind: [u64; FAULTS.len()],
     /// Nodes whose process may end by itself, or will.
-    may_end: Vec<bool>,
+    pub(super) may_end: Vec<bool>,
     /// Nodes whose operator will start them again: a log that could not be synced takes no writes until then.
-    must_restart: Vec<bool>,
+    pub(super) must_restart: Vec<bool>,
     /// Nodes whose latencies change all the time.
-    reordered: Vec<bool>,
+    pub(super) reordered: Vec<bool>,
+    /// By how much the clocks of nodes are wrong for good.
+    pub(super) clock_us: Vec<i64>,
 }
 
 impl ClusterScenario {
@@ -215,6 +117,8 @@ impl ClusterScenario {
             whole_batches: true,
             hints: true,
             conditional_only: false,
+            workload: Workload::default(),
+            stop_point: None,
             planted: None,
         }
     }
@@ -222,6 +126,25 @@ impl ClusterScenario {
     /// The scenario that a seed chooses.
     #[must_use]
     pub fn of_seed(seed: u64) -> Self {
+        let mut scenario = Self::basic_of_seed(seed);
+        let mut chance = Chance::new(seed ^ 0xfa_0175);
+        let mut on = || chance.once_in(3);
+        scenario.faults = ClusterFaults {
+            failed_syncs: on(),
+            broken_disks: on(),
+            torn_writes: on(),
+            damaged_reads: on(),
+            pauses: on(),
+            clock_jumps: on(),
+            stop_points: on(),
+            ..scenario.faults
+        };
+        scenario
+    }
+
+    /// The scenario that a seed chose when there were fewer faults: failures that were found then are told by such seeds.
+    #[must_use]
+    pub fn basic_of_seed(seed: u64) -> Self {
         let mut chance = Chance::new(seed ^ 0x5eed);
         let mut on = || chance.once_in(2);
         let faults = ClusterFaults {
@@ -238,7 +161,7 @@ impl ClusterScenario {
             reorders: on(),
             reshards: on(),
             wide_splits: on(),
-            disturbed_messages: false,
+            ..ClusterFaults::NONE
         };
         let durability = if faults.power_losses || on() {
             Durability::Batch
@@ -292,19 +215,13 @@ impl ClusterScenario {
 
     fn promises(&self) -> Promises {
         let faults = self.faults;
-        // A hint is noted when a replica does not answer, and is not synced.
-        let may_lose_hints = faults.kills
-            || faults.power_losses
-            || faults.blackouts
-            || faults.restarts
-            || faults.reshards
-            || faults.full_disks
-            || faults.failing_operations;
         Promises {
             whole_batches: self.whole_batches,
             conditional_only: self.conditional_only,
-            whole_hints: self.hints && !may_lose_hints && self.joiners == 0,
-            clock_error: if faults.wrong_clocks {
+            whole_hints: self.hints && !faults.may_lose_hints() && self.joiners == 0,
+            clock_error: if faults.clock_jumps {
+                CLOCK_JUMP_MAX + CLOCK_ERROR_MAX
+            } else if faults.wrong_clocks {
                 CLOCK_ERROR_MAX
             } else {
                 Duration::ZERO
@@ -336,17 +253,24 @@ impl ClusterScenario {
         if self.faults.disturbed_messages {
             cluster.disturb_messages(DISTURBED_PER_MILLION, DISTURBED_PER_MILLION);
         }
-        let clients = Clients::new(cluster.addresses(), self.nodes(), layout, self.promises());
+        let clients = Clients::new(
+            cluster.addresses(),
+            self.nodes(),
+            layout,
+            (self.promises(), self.workload),
+        );
+        let _watch = distinct::watch(&clients);
         let mut run = Run {
             scenario: self,
             cluster,
             clients,
             chance,
             round: 0,
-            faults: 0,
+            faults_by_kind: [0; FAULTS.len()],
             may_end: vec![false; size],
             must_restart: vec![false; size],
             reordered: vec![false; size],
+            clock_us: vec![0; size],
         };
         let failed = |life, text| Failure { seed, life, text };
         match catch_unwind(AssertUnwindSafe(|| run.play())) {
@@ -366,7 +290,8 @@ impl Run<'_> {
     fn report(&self) -> ClusterReport {
         ClusterReport {
             time: Duration::from_nanos(self.cluster.sim.now().as_nanos() - 1_000_000_000),
-            faults: self.faults,
+            faults: self.faults_by_kind.iter().sum(),
+            faults_by_kind: self.faults_by_kind,
             disturbed_messages: self.cluster.sim.disturbed_messages(),
             counts: self.clients.counts.get(),
             trace_hash: self.cluster.sim.trace_hash(),
@@ -387,7 +312,7 @@ impl Run<'_> {
             if self.chance.once_in(2) {
                 self.heal();
                 self.must_be_well()?;
-            } else if self.chance.once_in(2) {
+            } else if self.chance.once_in(2) || self.scenario.workload.grace.is_some() {
                 self.heal();
             }
         }
@@ -418,6 +343,8 @@ impl Run<'_> {
     fn join(&mut self) -> Result<(), String> {
         let size = self.cluster.size();
         for node in self.clients.members.get()..size {
+            // A node does not join where clocks differ, so an operator sets them right before.
+            self.clock_us.fill(0);
             self.heal();
             self.clients.faulty.set(true);
             self.cluster.start(node);
@@ -427,133 +354,6 @@ impl Run<'_> {
             self.wait_for(minute, what, |run| run.clients.served.borrow()[node] > 0)?;
         }
         Ok(())
-    }
-
-    /// Something strikes one node, or two.
-    fn strike(&mut self) {
-        let faults = self.scenario.faults.list();
-        if faults.is_empty() {
-            return;
-        }
-        self.clients.faulty.set(true);
-        for _ in 0..1 + self.chance.below(2) {
-            let fault = faults[self.index(faults.len())];
-            let node = self.index(self.clients.members.get());
-            self.faults += 1;
-            log::info!("simulation: {fault:?} strikes node {node}");
-            self.strike_with(fault, node);
-        }
-    }
-
-    fn index(&mut self, bound: usize) -> usize {
-        usize::try_from(self.chance.below(bound as u64)).expect("below a length")
-    }
-
-    fn strike_with(&mut self, fault: Fault, node: usize) {
-        let machine = self.cluster.machine(node);
-        match fault {
-            Fault::Kill | Fault::PowerLoss => {
-                let kind = if fault == Fault::Kill {
-                    CrashKind::Kill
-                } else {
-                    CrashKind::PowerLoss
-                };
-                if self.chance.once_in(2) {
-                    self.cluster.crash(node, kind);
-                } else {
-                    self.may_end[node] = true;
-                    let operations = self.chance.below(400);
-                    self.cluster.sim.crash_after_file_ops(machine, operations, kind);
-                }
-            }
-            Fault::Blackout => {
-                for node in 0..self.clients.members.get() {
-                    self.cluster.crash(node, CrashKind::PowerLoss);
-                }
-            }
-            Fault::Restart => {
-                if self.cluster.is_running(node) {
-                    self.may_end[node] = true;
-                    self.cluster.sim.terminate(machine);
-                }
-            }
-            Fault::Split => {
-                let (to_others, from_others) = [(false, false), (false, true), (true, false)][self.index(3)];
-                self.cluster.set_links(node, to_others, from_others);
-            }
-            Fault::BadLink => {
-                let delay = self.chance.millis(800);
-                let lost = self.chance.below(300_000);
-                self.cluster.set_link_quality(node, delay, lost);
-            }
-            Fault::WrongClock => {
-                let most = i64::try_from(CLOCK_ERROR_MAX.as_micros()).expect("seconds");
-                let skew = i64::try_from(self.chance.below(most.unsigned_abs() * 2)).expect("seconds") - most;
-                self.cluster.sim.set_clock_skew_us(machine, skew);
-            }
-            Fault::SlowDisk => {
-                let delay = self.chance.millis(20);
-                self.cluster.sim.set_disk_delay(machine, delay);
-            }
-            Fault::FullDisk => {
-                self.may_end[node] = true;
-                let room = self.chance.below(100 << 10);
-                self.cluster.set_disk_room(node, Some(room));
-            }
-            Fault::FailingOperation => {
-                self.may_end[node] = true;
-                self.must_restart[node] = true;
-                let operations = self.chance.below(400);
-                self.cluster
-                    .sim
-                    .fail_file_op_after(machine, operations, std::io::ErrorKind::Other);
-            }
-            Fault::Reorder => self.reordered[node] = true,
-            Fault::Reshard => {
-                let shards = 1 + self.chance.below(u64::from(self.scenario.shards_max) + 1);
-                let shards = u32::try_from(shards).expect("few shards");
-                self.cluster.set_shards(node, shards);
-                if self.cluster.is_running(node) {
-                    self.may_end[node] = true;
-                    self.cluster.sim.terminate(machine);
-                }
-            }
-            Fault::WideSplit => {
-                let size = self.cluster.size();
-                let datacenter = self.clients.layout.datacenter(node);
-                let is_apart = |other: usize| match self.clients.layout.datacenters() {
-                    1 => (other + size - node) % size < size / 2,
-                    _ => self.clients.layout.datacenter(other) == datacenter,
-                };
-                let (apart, rest): (Vec<usize>, Vec<usize>) = (0..size).partition(|other| is_apart(*other));
-                self.cluster.split(&apart, &rest);
-            }
-        }
-    }
-
-    /// Ends all faults, and starts what has stopped.
-    fn heal(&mut self) {
-        for node in 0..self.clients.members.get() {
-            let machine = self.cluster.machine(node);
-            self.cluster.set_links(node, true, true);
-            self.reordered[node] = false;
-            self.cluster.set_link_quality(node, Duration::ZERO, 0);
-            self.cluster.sim.set_clock_skew_us(machine, 0);
-            self.cluster.sim.set_disk_delay(machine, Duration::ZERO);
-            self.cluster.set_disk_room(node, None);
-            self.cluster.sim.clear_file_faults(machine);
-            if std::mem::take(&mut self.must_restart[node]) {
-                self.cluster.crash(node, CrashKind::Kill);
-            }
-            // One that is ending must have time to.
-            if self.may_end[node] && self.cluster.is_running(node) {
-                self.cluster.sim.run_until_ended(machine, Duration::from_secs(2));
-            }
-            if !self.cluster.is_running(node) {
-                self.cluster.restart(node);
-                self.may_end[node] = false;
-            }
-        }
     }
 
     /// What was healed serves soon, and after some time without any error.
@@ -573,7 +373,7 @@ impl Run<'_> {
         self.run_for(Duration::from_secs(1))?;
         self.may_end.fill(false);
         self.clients.faulty.set(false);
-        if self.chance.once_in(2) {
+        if self.chance.once_in(2) || self.scenario.workload.truncates_with_traffic {
             self.clients.phase.set(Phase::Truncate);
         }
         let calm = Duration::from_secs(2);

@@ -22,13 +22,23 @@ pub(crate) struct Planned {
 }
 
 impl Clients {
+    /// The partition and the row of a request.
+    pub(crate) fn place(&self, dice: u64) -> (i32, i32) {
+        let partitions = if self.workload.is_hot { 2 } else { 12 };
+        let number = |n: u64| i32::try_from(n).expect("few partitions of few rows");
+        (number(dice % partitions), number((dice >> 8) % 3))
+    }
+
     pub(crate) fn plan(&self, dice: u64) -> Planned {
-        let p = i32::try_from(dice % 12).expect("below 12");
-        let c = i32::try_from((dice >> 8) % 3).expect("below 3");
+        let (p, c) = self.place(dice);
         let timestamp = self.history.borrow_mut().timestamp(dice >> 16);
         let v = timestamp;
         let row = |c| (R, p, c);
         let (text, keys, effect) = match (dice >> 32) % 20 {
+            _ if self.workload.truncates_with_traffic && (dice >> 52).is_multiple_of(2) => {
+                let text = format!("INSERT INTO k.t (p, v) VALUES ({p}, {v}) USING TIMESTAMP {v}");
+                (text, vec![(T, p, 0)], Effect::Set)
+            }
             0 => {
                 let text = format!("DELETE FROM k.r USING TIMESTAMP {v} WHERE p = {p}");
                 (text, (0..ROWS).map(row).collect(), Effect::Delete)

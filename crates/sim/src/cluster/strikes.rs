@@ -1,0 +1,238 @@
+//! How faults strike the nodes of a cluster, and how they are ended.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use runtime::StopPoint;
+use runtime::sim::{CrashKind, DiskErrors, FailedSync, NodeId, Stop};
+
+use super::faults::Fault;
+use super::scenario::{CLOCK_ERROR_MAX, CLOCK_JUMP_MAX, Run, SLICE};
+
+impl Run<'_> {
+    /// Something strikes one node, or two.
+    pub(super) fn strike(&mut self) {
+        let faults = self.scenario.faults.list();
+        if faults.is_empty() {
+            return;
+        }
+        self.clients.faulty.set(true);
+        for _ in 0..1 + self.chance.below(2) {
+            let fault = faults[self.index(faults.len())];
+            let node = self.index(self.clients.members.get());
+            self.faults_by_kind[fault as usize] += 1;
+            log::info!("simulation: {fault:?} strikes node {node}");
+            self.strike_with(fault, node);
+        }
+    }
+
+    pub(super) fn index(&mut self, bound: usize) -> usize {
+        usize::try_from(self.chance.below(bound as u64)).expect("below a length")
+    }
+
+    fn strike_with(&mut self, fault: Fault, node: usize) {
+        let machine = self.cluster.machine(node);
+        match fault {
+            Fault::Kill | Fault::PowerLoss => {
+                let kind = if fault == Fault::Kill {
+                    CrashKind::Kill
+                } else {
+                    CrashKind::PowerLoss
+                };
+                if self.chance.once_in(2) {
+                    self.cluster.crash(node, kind);
+                } else {
+                    self.may_end[node] = true;
+                    let operations = self.chance.below(400);
+                    self.cluster.sim.crash_after_file_ops(machine, operations, kind);
+                }
+            }
+            Fault::Blackout => {
+                for node in 0..self.clients.members.get() {
+                    self.cluster.crash(node, CrashKind::PowerLoss);
+                }
+            }
+            Fault::Restart => {
+                if self.cluster.is_running(node) {
+                    self.may_end[node] = true;
+                    self.cluster.sim.terminate(machine);
+                }
+            }
+            Fault::Split => {
+                let (to_others, from_others) = [(false, false), (false, true), (true, false)][self.index(3)];
+                self.cluster.set_links(node, to_others, from_others);
+            }
+            Fault::BadLink => {
+                let delay = self.chance.millis(800);
+                let lost = self.chance.below(300_000);
+                self.cluster.set_link_quality(node, delay, lost);
+            }
+            Fault::WrongClock => {
+                let most = i64::try_from(CLOCK_ERROR_MAX.as_micros()).expect("seconds");
+                let skew = i64::try_from(self.chance.below(most.unsigned_abs() * 2)).expect("seconds") - most;
+                self.cluster.sim.set_clock_skew_us(machine, self.clock_us[node] + skew);
+            }
+            Fault::SlowDisk => {
+                let delay = self.chance.millis(20);
+                self.cluster.sim.set_disk_delay(machine, delay);
+            }
+            Fault::FullDisk => {
+                self.may_end[node] = true;
+                let room = self.chance.below(100 << 10);
+                self.cluster.set_disk_room(node, Some(room));
+            }
+            Fault::FailingOperation => {
+                self.may_end[node] = true;
+                self.must_restart[node] = true;
+                let operations = self.chance.below(400);
+                self.cluster
+                    .sim
+                    .fail_file_op_after(machine, operations, std::io::ErrorKind::Other);
+            }
+            Fault::Reorder => self.reordered[node] = true,
+            Fault::Reshard => {
+                let shards = 1 + self.chance.below(u64::from(self.scenario.shards_max) + 1);
+                let shards = u32::try_from(shards).expect("few shards");
+                self.cluster.set_shards(node, shards);
+                if self.cluster.is_running(node) {
+                    self.may_end[node] = true;
+                    self.cluster.sim.terminate(machine);
+                }
+            }
+            Fault::WideSplit => {
+                let size = self.cluster.size();
+                let datacenter = self.clients.layout.datacenter(node);
+                let is_apart = |other: usize| match self.clients.layout.datacenters() {
+                    1 => (other + size - node) % size < size / 2,
+                    _ => self.clients.layout.datacenter(other) == datacenter,
+                };
+                let (apart, rest): (Vec<usize>, Vec<usize>) = (0..size).partition(|other| is_apart(*other));
+                self.cluster.split(&apart, &rest);
+            }
+            Fault::FailedSync
+            | Fault::BrokenDisk
+            | Fault::TornWrite
+            | Fault::DamagedRead
+            | Fault::BitRot
+            | Fault::Pause
+            | Fault::ClockJump
+            | Fault::StopPoint => self.strike_deeper(fault, node, machine),
+        }
+    }
+
+    /// The faults of disks, clocks and processes that last, or come at a chosen moment.
+    fn strike_deeper(&mut self, fault: Fault, node: usize, machine: NodeId) {
+        match fault {
+            Fault::FailedSync => {
+                (self.may_end[node], self.must_restart[node]) = (true, true);
+                let bytes = [FailedSync::Dropped, FailedSync::Cleaned, FailedSync::KeptDirty][self.index(3)];
+                let syncs = self.chance.below(60);
+                self.cluster.sim.fail_sync_after(machine, syncs, bytes);
+            }
+            Fault::BrokenDisk => {
+                (self.may_end[node], self.must_restart[node]) = (true, true);
+                let errors = [DiskErrors::Writes, DiskErrors::All][self.index(2)];
+                self.cluster.sim.set_disk_errors(machine, Some(errors));
+            }
+            Fault::TornWrite => {
+                (self.may_end[node], self.must_restart[node]) = (true, true);
+                let writes = self.chance.below(200);
+                self.cluster.sim.tear_write_after(machine, writes);
+            }
+            // One that is starting reads its log, in which damage is a hole: it would lose what it has acknowledged.
+            Fault::DamagedRead if self.cluster.is_running(node) && !self.may_end[node] => {
+                let reads = self.chance.below(60);
+                self.cluster.sim.damage_read_after(machine, reads);
+            }
+            Fault::BitRot => {
+                (self.may_end[node], self.must_restart[node]) = (true, true);
+                self.rot(machine);
+            }
+            Fault::Pause => {
+                let time = self.chance.millis(12_000);
+                self.cluster.sim.pause_for(machine, time);
+            }
+            Fault::ClockJump => {
+                let most = CLOCK_JUMP_MAX.as_micros() as u64;
+                let jump = self.chance.below(most * 2).cast_signed() - most.cast_signed();
+                // From where it was right, so that no clock goes further and further.
+                self.clock_us[node] = jump;
+                self.cluster.sim.set_clock_skew_us(machine, jump);
+            }
+            Fault::StopPoint => {
+                self.may_end[node] = true;
+                let any = StopPoint::ALL[self.index(StopPoint::ALL.len())];
+                let point = self.scenario.stop_point.unwrap_or(any);
+                let stop = match self.chance.below(3) {
+                    0 => Stop::Pause(self.chance.millis(6000)),
+                    1 if self.scenario.faults.power_losses => Stop::Crash(CrashKind::PowerLoss),
+                    _ => Stop::Crash(CrashKind::Kill),
+                };
+                let passes = self
+                    .chance
+                    .below(if self.scenario.stop_point.is_some() { 4 } else { 20 });
+                log::info!("simulation: {stop:?} at {point:?}, after {passes} passes");
+                self.cluster.sim.stop_at(machine, point, passes, stop);
+            }
+            _ => {}
+        }
+    }
+
+    /// Changes a bit of one of a node's sstables.
+    fn rot(&mut self, machine: NodeId) {
+        let mut files = self
+            .cluster
+            .sim
+            .on_node(machine, || data_files(Path::new("/ceto/data")));
+        if files.is_empty() {
+            return;
+        }
+        let file = files.swap_remove(self.index(files.len()));
+        let at = self.cluster.sim.rot(machine, &file);
+        log::info!("simulation: a bit of {} changes: {at:?}", file.display());
+    }
+
+    /// Ends all faults, and starts what has stopped.
+    pub(super) fn heal(&mut self) {
+        for node in 0..self.clients.members.get() {
+            let machine = self.cluster.machine(node);
+            self.cluster.set_links(node, true, true);
+            self.reordered[node] = false;
+            self.cluster.set_link_quality(node, Duration::ZERO, 0);
+            // A clock that has jumped stays where it is.
+            self.cluster.sim.set_clock_skew_us(machine, self.clock_us[node]);
+            self.cluster.sim.set_disk_errors(machine, None);
+            while self.cluster.sim.is_paused(machine) {
+                self.cluster.sim.run_for(SLICE);
+            }
+            self.cluster.sim.set_disk_delay(machine, Duration::ZERO);
+            self.cluster.set_disk_room(node, None);
+            self.cluster.sim.clear_file_faults(machine);
+            if std::mem::take(&mut self.must_restart[node]) {
+                self.cluster.crash(node, CrashKind::Kill);
+            }
+            // One that is ending must have time to.
+            if self.may_end[node] && self.cluster.is_running(node) {
+                self.cluster.sim.run_until_ended(machine, Duration::from_secs(2));
+            }
+            if !self.cluster.is_running(node) {
+                self.cluster.restart(node);
+                self.may_end[node] = false;
+            }
+        }
+    }
+}
+
+/// The data files of all sstables below a directory.
+fn data_files(directory: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in runtime::fs::read_dir(directory).unwrap_or_default() {
+        let path = directory.join(&entry.name);
+        if entry.is_dir {
+            files.extend(data_files(&path));
+        } else if entry.name.ends_with("-Data.db") {
+            files.push(path);
+        }
+    }
+    files
+}
