@@ -203,6 +203,11 @@ fn check_append(message: &Message, raft: &Raft<EntryLog>, machine: &dyn StateMac
         let entries = message.get_entries().iter().map(|entry| (entry.index, entry.term));
         for (index, term) in std::iter::once((message.index, message.log_term)).chain(entries) {
             if let Some(own) = contradicts_committed(raft, index, term) {
+                // Only the leader's word ends this member's part: its first message of a term makes it known.
+                unless(
+                    raft.leader_id == message.from && raft.term == message.term,
+                    "other entries than those that are committed here",
+                )?;
                 return Err(Refused::Diverged(Divergence {
                     leader: message.from,
                     index,

@@ -84,14 +84,18 @@ impl Note {
 
     pub(crate) fn decode(mutation: &[u8]) -> Option<Self> {
         let mutation = Mutation::new(mutation).filter(|m| m.table == NOTES)?;
-        let key: &[u8; NOTE_BYTES] = mutation.key.try_into().ok()?;
+        // A log of before notes had a version: every truncation is behind it.
+        let (key, version) = match mutation.key.split_at_checked(NOTE_BYTES - 8)? {
+            (key, []) => (key, 0),
+            (key, version) => (key, u64::from_le_bytes(version.try_into().ok()?)),
+        };
         Some(Self {
             id: u128::from_le_bytes(*key[..16].first_chunk()?),
             coordinator: HostId(Uuid::from_bytes(*key[16..32].first_chunk()?)),
             shard: u16::from_le_bytes(*key[32..34].first_chunk()?),
             noted_us: i64::from_le_bytes(*key[34..42].first_chunk()?),
             level: Consistency::from_number(u16::from(key[42]))?,
-            version: u64::from_le_bytes(*key[43..].first_chunk()?),
+            version,
         })
     }
 }

@@ -7,8 +7,6 @@
 //!          partition: vint length and key, vint count, slices of two bounds
 //!          tokens:    i64 after, i64 to, i64 first token, vint length and first key, u8 1 and a bound when inside that partition
 //!          until:     a place
-//! SETTLE            [u8; 16] table, u64 milliseconds    answer: u64 permission
-//! TRUNCATE          [u8; 16] table, u64 permission
 //! BATCHSTORE  as MUTATE; the first mutation is the note (`batchlog.rs`)
 //! TAKETURN, ENDTURN  `door.rs`
 //! ADMIT  `rate.rs`

@@ -409,7 +409,7 @@ fn guard(world: &Rc<World>, machine: &Rc<SimulatedNode>, work: impl FnOnce()) {
 fn finish_crash(world: &Rc<World>, machine: &Rc<SimulatedNode>, kind: CrashKind) {
     world.note("crash", &[u64::from(machine.id.0), kind as u64]);
     drop_process(world, machine);
-    machine.paused_until.set(world.now());
+    machine.paused_until.set(Instant::from_nanos(0));
     network::forget_process(world, machine.id, kind == CrashKind::Kill);
     machine.disk.borrow_mut().kill();
     if kind == CrashKind::PowerLoss {
