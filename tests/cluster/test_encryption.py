@@ -125,6 +125,7 @@ def test_quorum_reads_and_writes_go_by_tls_and_survive_a_restart(cluster, tls_po
 
 def test_lost_voters_are_looked_for_by_tls(cluster, directory, tls_port):
     """A command that finds nobody because it asks in the clear would have a living majority given up."""
+    cluster.has_voters()
     cluster.stop(1)
     node = cluster.node(1)
     recover = ["recover-metadata", "--workdir", str(node.workdir)]

@@ -36,6 +36,7 @@ def form(request):
         cluster.node(1).options = [*plain, *first]
         cluster.form()
         cluster.node(1).options = plain
+        cluster.has_voters()
         return cluster
 
     yield make

@@ -15,6 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from harness.node import Node, ceto_binary, free_ports
 
+# As in the metadata group.
+VOTERS_MAX = 5
 NODES_MAX = 200
 REQUEST_SECONDS = 30
 RECONNECT_SECONDS = 0.2
@@ -98,6 +100,15 @@ class Cluster:
 
         for node in self.nodes:
             eventually(f"{node.host} sees all nodes up", lambda node=node: all_up(node))
+
+    def has_voters(self):
+        """Wait until each node votes on metadata, which it may when it has served for some seconds."""
+
+        def all_vote(node):
+            return node.api("/raft/status")[1]["voters"] == min(len(self.nodes), VOTERS_MAX)
+
+        for node in self.nodes:
+            eventually(f"{node.host} knows all voters", lambda node=node: all_vote(node))
 
     def remove(self):
         for node in self.nodes:

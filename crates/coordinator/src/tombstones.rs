@@ -312,7 +312,8 @@ impl Coordinator {
             async move { *coordinator.tombstones.holds.borrow_mut() = holds }
         })
         .await;
-        let is_held = !self.held_tombstones().is_empty();
+        // Members that never reported are new, or of an earlier release: that is no loss.
+        let is_held = self.held_tombstones().iter().any(|held| held.first > 0);
         if is_held && !self.tombstones.is_told.replace(is_held) {
             log::warn!(
                 "replicas may have missed deletions: their tombstones are kept beyond the grace period (nodetool listmissedwrites)"

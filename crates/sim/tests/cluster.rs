@@ -233,7 +233,6 @@ fn all_machines_lose_power_at_once_and_nothing_that_was_acknowledged_is_lost() {
 
 /// No acknowledged row of before is read again, whatever repairs, late writes and hints bring.
 #[test]
-#[ignore = "a write beside a TRUNCATE fails as routed by an old version, instead of being done again: seed 150"]
 fn a_truncation_while_others_write_and_read_is_a_barrier() {
     let scenario = ClusterScenario {
         faults: ClusterFaults {
@@ -291,7 +290,7 @@ fn nothing_deleted_returns_where_tombstones_are_purged_after_a_minute() {
 }
 
 #[test]
-#[ignore = "no node sets a damaged sstable aside yet"]
+#[ignore = "damage in a Data.db that is open fails reads and counter writes of its tokens until an operator acts: seed 180"]
 fn a_cluster_outlives_a_bit_that_changes_in_an_sstable() {
     let scenario = ClusterScenario {
         faults: ClusterFaults {
