@@ -131,6 +131,10 @@ async fn play_in(seed: u64, air: Rc<Air>) -> Played {
         air.members.borrow_mut().push(member);
     }
     runtime::sleep(Duration::from_secs(4)).await;
+    // Before anybody lies the group works; a leader that lies ends the part of those whose log it contradicts.
+    let first = air.members.borrow()[0].clone();
+    let proposed = first.propose(vec![1], REST).await;
+    proposed.unwrap_or_else(|error| panic!("a group that nobody has lied to takes no command: {error}"));
     let mut mutator = Mutator::new(seed);
     let mut played = Played::default();
     while played.inputs < INPUTS_PER_ROUND {
