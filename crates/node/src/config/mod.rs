@@ -542,8 +542,12 @@ fn name(options: &mut Options, option: &'static str, default: &str) -> Result<St
 
 /// The secret itself is shown nowhere.
 fn join_secret(options: &mut Options) -> Result<Option<rpc::JoinSecret>, ConfigError> {
-    let expected = "a text of 16 bytes and more";
-    let secret = options.get("join_secret", expected, |text| rpc::JoinSecret::new(text).ok())?;
+    let expected = "a text of 16 bytes and more, or none";
+    let secret = options.get("join_secret", expected, |text| match text {
+        "none" => Some(None),
+        _ => rpc::JoinSecret::new(text).ok().map(Some),
+    })?;
+    let secret = secret.flatten();
     options.note_or_none("join_secret", secret.as_ref().map(|_| "(hidden)".to_owned()));
     Ok(secret)
 }
