@@ -127,6 +127,19 @@ enum Short {
     Stale(String),
 }
 
+/// Why a round ends without a decision.
+enum Undecided {
+    /// Another round may come to one.
+    Short(Short),
+    Error(CoordinatorError),
+}
+
+impl From<CoordinatorError> for Undecided {
+    fn from(error: CoordinatorError) -> Self {
+        Self::Error(error)
+    }
+}
+
 /// A quorum's promises, and what was read with them.
 struct Prepared {
     round: Round<Replica>,
@@ -373,15 +386,20 @@ impl<'r> Attempt<'r> {
                 Step::Unknown => return Err(self.unknown("others were decided meanwhile")),
                 Step::Finish(proposal) => (proposal, false),
                 Step::Propose(proposal) => (proposal, true),
-                Step::Decide => match self.decide(&round, found, decide).await? {
-                    (Decision::Keep, true) => match self.confirm(ballot).await {
+                Step::Decide => match self.decide(&round, found, decide).await {
+                    Err(Undecided::Short(short)) => {
+                        self.again(short).await?;
+                        continue;
+                    }
+                    Err(Undecided::Error(error)) => return Err(error),
+                    Ok((Decision::Keep, true)) => match self.confirm(ballot).await {
                         Ok(()) => return Ok(false),
                         Err(short) => {
                             self.again(short).await?;
                             continue;
                         }
                     },
-                    (Decision::Above(timestamp), _) if timestamp >= ballot.timestamp_us => {
+                    Ok((Decision::Above(timestamp), _)) if timestamp >= ballot.timestamp_us => {
                         if timestamp == i64::MAX {
                             let reason = "the row was written at the last of all timestamps; nothing can come after it";
                             return Err(CoordinatorError::Internal(reason.to_owned()));
@@ -389,8 +407,8 @@ impl<'r> Attempt<'r> {
                         self.floor_us = self.floor_us.max(timestamp);
                         continue;
                     }
-                    (Decision::Write(value), _) => (self.leader.propose(ballot, &value), true),
-                    (Decision::Keep | Decision::Above(_) | Decision::ReadOn(_), _) => return Ok(false),
+                    Ok((Decision::Write(value), _)) => (self.leader.propose(ballot, &value), true),
+                    Ok((Decision::Keep | Decision::Above(_) | Decision::ReadOn(_), _)) => return Ok(false),
                 },
             };
             if let Err(short) = self.accept(&proposal).await {
@@ -629,7 +647,7 @@ impl<'r> Attempt<'r> {
         round: &Round<Replica>,
         found: Option<Vec<Answer>>,
         decide: &mut dyn FnMut(&mut [Found], i64) -> Decision,
-    ) -> Result<(Decision, bool), CoordinatorError> {
+    ) -> Result<(Decision, bool), Undecided> {
         let mut rests: Vec<Option<ReplicatedRead>> = Vec::with_capacity(self.request.reads.len());
         let mut all: Vec<Found> = Vec::with_capacity(self.request.reads.len());
         let differ = found.is_none();
@@ -662,7 +680,7 @@ impl<'r> Attempt<'r> {
                 }
                 Decision::ReadOn(_) => {
                     let reason = "a conditional statement asks for more than everything";
-                    return Err(CoordinatorError::Internal(reason.to_owned()));
+                    return Err(CoordinatorError::Internal(reason.to_owned()).into());
                 }
                 decision => return Ok((decision, reads_more)),
             }
@@ -687,9 +705,13 @@ impl<'r> Attempt<'r> {
         rests: &mut [Option<ReplicatedRead>],
         all: &mut [Found],
         number: usize,
-    ) -> Result<(), CoordinatorError> {
+    ) -> Result<(), Undecided> {
         let Some(rest) = &mut rests[number] else { return Ok(()) };
-        match rest.next_block().await? {
+        let next = rest.next_block().await.map_err(|error| match rest.is_stale() {
+            true => Undecided::Short(Short::Stale(error.to_string())),
+            false => Undecided::Error(error),
+        })?;
+        match next {
             Some(block) => {
                 all[number].is_all = block.covered.is_none();
                 all[number].blocks.push(block);

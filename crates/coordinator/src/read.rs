@@ -214,6 +214,11 @@ impl ReplicatedRead {
             .collect();
     }
 
+    /// Whether the last error was that a replica takes no requests of the view that the read began in.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.is_stale
+    }
+
     /// The same, in which no round of requests takes longer than this.
     #[must_use]
     pub fn within(self, timeout: Duration) -> Self {

@@ -233,7 +233,6 @@ fn all_machines_lose_power_at_once_and_nothing_that_was_acknowledged_is_lost() {
 
 /// No acknowledged row of before is read again, whatever repairs, late writes and hints bring.
 #[test]
-#[ignore = "a serial read beside a TRUNCATE fails as routed by an old version instead of being done again: seed 151"]
 fn a_truncation_while_others_write_and_read_is_a_barrier() {
     let scenario = ClusterScenario {
         faults: ClusterFaults {
