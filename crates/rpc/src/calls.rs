@@ -41,9 +41,22 @@ impl Ticket {
 
 enum State {
     Free,
-    Waiting { verb: u16, body: Vec<u8>, is_one_way: bool },
-    InFlight { bytes: usize },
+    Waiting {
+        verb: u16,
+        body: Vec<u8>,
+        is_one_way: bool,
+    },
+    /// `parts`: of a long answer, what has come of it.
+    InFlight {
+        bytes: usize,
+        parts: Vec<u8>,
+    },
     Done(Result<Vec<u8>, RpcError>),
+}
+
+fn in_flight(bytes: usize) -> State {
+    let parts = Vec::new();
+    State::InFlight { bytes, parts }
 }
 
 struct Entry {
@@ -165,7 +178,7 @@ impl Calls {
                 self.waiting_bytes -= body.len();
                 self.one_way_waiting -= usize::from(*is_one_way);
             }
-            State::InFlight { bytes } => {
+            State::InFlight { bytes, .. } => {
                 self.in_flight -= 1;
                 self.in_flight_bytes -= bytes;
             }
@@ -178,7 +191,7 @@ impl Calls {
     pub(crate) fn start(&mut self, deadline: Instant, bytes: usize) -> Ticket {
         self.in_flight += 1;
         self.in_flight_bytes += bytes;
-        self.insert(deadline, State::InFlight { bytes })
+        self.insert(deadline, in_flight(bytes))
     }
 
     /// Puts a request in line.
@@ -255,8 +268,7 @@ impl Calls {
             }
             self.line.pop_front();
             let entry = self.entry(ticket).expect("it was found above");
-            let State::Waiting { verb, body, .. } = std::mem::replace(&mut entry.state, State::InFlight { bytes })
-            else {
+            let State::Waiting { verb, body, .. } = std::mem::replace(&mut entry.state, in_flight(bytes)) else {
                 unreachable!("it was waiting above");
             };
             self.waiting -= 1;
@@ -276,12 +288,35 @@ impl Calls {
         }
     }
 
+    /// More of a long answer has come. A late one finds nobody, and is left out.
+    ///
+    /// # Errors
+    /// When the answer is longer than answers may be: so many bytes.
+    pub(crate) fn add_part(&mut self, id: u64, part: &[u8], bytes_max: usize) -> Result<(), usize> {
+        if let Some(entry) = self.entry(Ticket::from_id(id))
+            && let State::InFlight { parts, .. } = &mut entry.state
+        {
+            let bytes = parts.len() + part.len();
+            if bytes > bytes_max {
+                return Err(bytes);
+            }
+            parts.extend_from_slice(part);
+        }
+        Ok(())
+    }
+
     /// The result of a call has come; who waits for it, if anybody does. A late one finds nobody.
     pub(crate) fn complete(&mut self, id: u64, result: Result<Vec<u8>, RpcError>) -> Option<Waker> {
         let entry = self.entry(Ticket::from_id(id))?;
         match std::mem::replace(&mut entry.state, State::Free) {
-            State::InFlight { bytes } => {
-                entry.state = State::Done(result);
+            State::InFlight { bytes, mut parts } => {
+                entry.state = State::Done(result.map(|last| {
+                    if parts.is_empty() {
+                        return last;
+                    }
+                    parts.extend_from_slice(&last);
+                    parts
+                }));
                 let waker = entry.waker.take();
                 self.in_flight -= 1;
                 self.in_flight_bytes -= bytes;

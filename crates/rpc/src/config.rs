@@ -21,6 +21,12 @@ pub const WAITING_BYTES_MAX: usize = 16 << 20;
 pub const BODY_BYTES_MAX: usize = 16 << 20;
 /// Bytes handed to a connection and not taken by the kernel, beyond which nothing more is taken up.
 pub const OUTBOX_BYTES_MAX: usize = 4 << 20;
+/// An answer that is longer is sent in parts of so many bytes.
+pub const PART_BYTES: usize = 1 << 20;
+/// The longest answer.
+pub const LONG_ANSWER_BYTES_MAX: usize = 256 << 20;
+/// Bytes of long answers of one connection that wait for their turn; one alone may be longer.
+pub const LONG_WAITING_BYTES_MAX: usize = 64 << 20;
 /// Bytes that answers of tasks may fill the outbox to; what comes on top is answered as overloaded.
 pub const ANSWER_BYTES_MAX: usize = 16 << 20;
 /// Requests of one connection that run as tasks.
@@ -45,6 +51,12 @@ pub struct Limits {
     pub waiting_bytes_max: usize,
     /// See [`BODY_BYTES_MAX`].
     pub body_bytes_max: usize,
+    /// See [`PART_BYTES`].
+    pub part_bytes: usize,
+    /// See [`LONG_ANSWER_BYTES_MAX`].
+    pub long_answer_bytes_max: usize,
+    /// See [`LONG_WAITING_BYTES_MAX`].
+    pub long_waiting_bytes_max: usize,
     /// See [`OUTBOX_BYTES_MAX`].
     pub outbox_bytes_max: usize,
     /// See [`ANSWER_BYTES_MAX`].
@@ -73,6 +85,9 @@ impl Default for Limits {
             waiting_max: WAITING_MAX,
             waiting_bytes_max: WAITING_BYTES_MAX,
             body_bytes_max: BODY_BYTES_MAX,
+            part_bytes: PART_BYTES,
+            long_answer_bytes_max: LONG_ANSWER_BYTES_MAX,
+            long_waiting_bytes_max: LONG_WAITING_BYTES_MAX,
             outbox_bytes_max: OUTBOX_BYTES_MAX,
             answer_bytes_max: ANSWER_BYTES_MAX,
             handling_max: HANDLING_MAX,

@@ -11,6 +11,8 @@
 //! 24  body
 //! ```
 //!
+//! An answer longer than [`crate::PART_BYTES`] comes as parts, and its last bytes as a response: a reader joins what has one id (`parts.rs`).
+//!
 //! Integers are big-endian. The deadline is a duration, so that the clocks of two nodes need not agree. A frame waits in the outbox without its
 //! checksum, and [`seal`] completes it when it goes to the socket: until then its remaining time is written anew.
 
@@ -40,6 +42,8 @@ pub(crate) enum Kind {
     Ping = 6,
     /// The other end is alive.
     Pong = 7,
+    /// The next bytes of an answer; more follow.
+    Part = 8,
 }
 
 impl Kind {
@@ -52,6 +56,7 @@ impl Kind {
             5 => Self::Cancel,
             6 => Self::Ping,
             7 => Self::Pong,
+            8 => Self::Part,
             _ => return None,
         })
     }
@@ -210,8 +215,8 @@ mod tests {
     }
 
     fn any_header() -> impl Strategy<Value = Header> {
-        (1..=7_u8, any::<u16>(), any::<u32>(), any::<u64>()).prop_map(|(kind, verb, remaining_us, id)| Header {
-            kind: Kind::from_byte(kind).expect("1 to 7 are kinds"),
+        (1..=8_u8, any::<u16>(), any::<u32>(), any::<u64>()).prop_map(|(kind, verb, remaining_us, id)| Header {
+            kind: Kind::from_byte(kind).expect("1 to 8 are kinds"),
             verb,
             remaining_us,
             id,

@@ -29,8 +29,8 @@ use std::fmt;
 use stdx::bytes::{Reader, Truncated};
 use uuid::Uuid;
 
-/// The version of the protocol this code speaks.
-pub(crate) const PROTOCOL_VERSION: u16 = 1;
+/// The version of the protocol this code speaks, and the oldest: requests for data have had other bytes before.
+pub(crate) const PROTOCOL_VERSION: u16 = 2;
 /// The longest message.
 pub(crate) const HELLO_BYTES_MAX: usize = 64 << 10;
 
@@ -337,10 +337,18 @@ pub(crate) struct Host<'a> {
     pub(crate) compression: &'a [Compression],
 }
 
+/// Why a node of an older version is not spoken with.
+pub(crate) fn older(who: &str, version: u16) -> String {
+    format!(
+        "{who} speaks version {version} of the protocol between nodes, and this node version {PROTOCOL_VERSION}: nodes of these two \
+         releases cannot form one cluster; stop all of them and start them with the newer release"
+    )
+}
+
 /// Decides about who connects.
 pub(crate) fn answer(hello: &Hello, host: &Host<'_>) -> Answer {
-    if hello.version == 0 {
-        return Answer::Refused("there is no protocol version 0".to_owned());
+    if hello.version < PROTOCOL_VERSION {
+        return Answer::Refused(older("the node that connects", hello.version));
     }
     if hello.cluster_name != host.cluster_name {
         return Answer::Refused(format!(
@@ -386,7 +394,7 @@ mod tests {
 
     fn hello() -> Hello {
         Hello {
-            version: 1,
+            version: PROTOCOL_VERSION,
             cluster_name: "sea".to_owned(),
             source_host: Uuid::from_u128(1),
             source_shard: 3,
@@ -410,7 +418,7 @@ mod tests {
             compression: &[Compression::Lz4],
         };
         let accepted = Answer::Accepted {
-            version: 1,
+            version: PROTOCOL_VERSION,
             features: texts(&["old"]),
             compression: Some(Compression::Lz4),
             host: Uuid::from_u128(2),
@@ -430,7 +438,7 @@ mod tests {
                 "no compression",
                 |hello| hello.compression.clear(),
                 Answer::Accepted {
-                    version: 1,
+                    version: PROTOCOL_VERSION,
                     features: texts(&["old"]),
                     compression: None,
                     host: Uuid::from_u128(2),
@@ -438,9 +446,9 @@ mod tests {
                 },
             ),
             (
-                "no version",
-                |hello| hello.version = 0,
-                refused("there is no protocol version 0"),
+                "an older version",
+                |hello| hello.version = PROTOCOL_VERSION - 1,
+                Answer::Refused(older("the node that connects", PROTOCOL_VERSION - 1)),
             ),
             (
                 "another cluster",
@@ -483,7 +491,7 @@ mod tests {
         for answer in [
             Answer::Refused("no".to_owned()),
             Answer::Accepted {
-                version: 1,
+                version: PROTOCOL_VERSION,
                 features: texts(&["a", ""]),
                 compression: Some(Compression::Zstd),
                 host: Uuid::from_u128(7),

@@ -30,6 +30,7 @@ pub mod fuzz;
 mod hello;
 mod link;
 mod outbox;
+mod parts;
 mod secret;
 mod server;
 mod tls;
@@ -37,8 +38,8 @@ mod tls;
 pub use codec::Compression;
 pub use config::{
     ANSWER_BYTES_MAX, BODY_BYTES_MAX, CONNECTIONS_MAX, Config, HANDLING_BYTES_MAX, HANDLING_MAX, HELLOS_MAX,
-    IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX, Limits, OUTBOX_BYTES_MAX, Peer, Place, TlsFiles, WAITING_BYTES_MAX,
-    WAITING_MAX,
+    IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX, LONG_ANSWER_BYTES_MAX, LONG_WAITING_BYTES_MAX, Limits, OUTBOX_BYTES_MAX,
+    PART_BYTES, Peer, Place, TlsFiles, WAITING_BYTES_MAX, WAITING_MAX,
 };
 pub use error::{RemoteError, RemoteErrorKind, RpcError, StartError};
 pub use link::Call;

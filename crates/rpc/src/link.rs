@@ -10,7 +10,7 @@ use crate::channel::{Channel, Input};
 use crate::config::Peer;
 use crate::error::{Ended, RemoteError, RpcError};
 use crate::frame::{Header, Kind};
-use crate::hello::{Answer, Hello, Lane, PROTOCOL_VERSION, Proof, unseal};
+use crate::hello::{self, Answer, Hello, Lane, PROTOCOL_VERSION, Proof, unseal};
 use crate::outbox::{Drain, Outbox, write};
 use crate::secret::{self, JoinSecret, Side};
 use runtime::net::TcpStream;
@@ -233,13 +233,25 @@ impl Link {
         }
     }
 
-    fn receive(&self, input: &mut Input) -> Result<(), Ended> {
+    fn receive(&self, input: &mut Input, answer_bytes_max: usize) -> Result<(), Ended> {
         while let Some(frame) = input.next()? {
             let id = frame.header.id;
             let result = match frame.header.kind {
                 Kind::Response => Ok(input.body(&frame).to_vec()),
                 Kind::Error => Err(RpcError::Remote(RemoteError::decode(input.body(&frame)))),
                 Kind::Pong => continue,
+                Kind::Part => {
+                    let added = self
+                        .calls
+                        .borrow_mut()
+                        .add_part(id, input.body(&frame), answer_bytes_max);
+                    added.map_err(|bytes| {
+                        Ended::Garbage(format!(
+                            "an answer of {bytes} bytes, where {answer_bytes_max} are the most"
+                        ))
+                    })?;
+                    continue;
+                }
                 other => return Err(Ended::Garbage(format!("{other:?} came where an answer was expected"))),
             };
             let waker = self.calls.borrow_mut().complete(id, result);
@@ -358,6 +370,9 @@ async fn connect(rpc: &Rpc, link: &Link) -> Result<Connected, Ended> {
         Answer::Challenge(_) => Err(Ended::Refused(
             "the node asks for the cluster's join_secret, and this one has none or has shown it".to_owned(),
         )),
+        Answer::Accepted { version, .. } if version < PROTOCOL_VERSION => {
+            Err(Ended::Refused(hello::older("the node that is called", version)))
+        }
         Answer::Accepted {
             features,
             compression,
@@ -421,7 +436,7 @@ async fn serve(rpc: &Rc<Rpc>, link: &Rc<Link>, epoch: u64, connected: Connected)
         if let Err(ended) = input.fill().await {
             outbox.close(ended);
         } else if link.epoch.get() == epoch
-            && let Err(ended) = link.receive(&mut input)
+            && let Err(ended) = link.receive(&mut input, limits.long_answer_bytes_max)
         {
             outbox.close(ended);
         }

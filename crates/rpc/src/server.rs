@@ -15,6 +15,7 @@ use crate::error::{Ended, RemoteError, RemoteErrorKind};
 use crate::frame::{Header, Kind};
 use crate::hello::{self, Answer, Hello, Lane, Proof};
 use crate::outbox::{Drain, Outbox, Signal, write};
+use crate::parts::LongAnswers;
 use crate::secret::{self, CODE_BYTES, Side};
 use runtime::net::{TcpListener, TcpStream};
 use runtime::{Instant, Permit, ShardId};
@@ -94,6 +95,7 @@ pub(crate) struct Served {
     pub(crate) caller: Rc<Caller>,
     pub(crate) lane: Lane,
     pub(crate) outbox: Rc<Outbox>,
+    long_answers: Rc<LongAnswers>,
     /// The reader waits here for room.
     room: Signal,
     /// The reader waits for tasks, not for the other end.
@@ -126,6 +128,7 @@ struct Slot {
 impl Drain for Served {
     fn drained(&self) {
         self.room.ring();
+        self.long_answers.drained();
     }
 }
 
@@ -133,7 +136,7 @@ impl Served {
     /// Ends the connection.
     pub(crate) fn close(&self) {
         self.outbox.close(Ended::Closed);
-        self.room.ring();
+        self.drained();
         for slot in &mut self.running.borrow_mut().slots {
             slot.cancel();
         }
@@ -143,6 +146,9 @@ impl Served {
         let mut running = self.running.borrow_mut();
         if let Some(slot) = running.slots.iter_mut().find(|slot| slot.is_used && slot.id == id) {
             slot.cancel();
+        }
+        if self.long_answers.bytes() > 0 {
+            self.long_answers.cancel(id);
         }
     }
 
@@ -375,6 +381,7 @@ async fn serve(
         }),
         lane: hello.lane,
         outbox: outbox.clone(),
+        long_answers: Rc::default(),
         room: Signal::default(),
         is_busy: Cell::new(false),
         running: RefCell::default(),
@@ -421,7 +428,9 @@ async fn read(rpc: &Rc<Rpc>, served: &Rc<Served>, input: &mut Input, handler: &d
     let limits = &rpc.config.limits;
     let has_slots =
         || served.handling.get() < limits.handling_max && served.handling_bytes.get() < limits.handling_bytes_max;
-    let has_room = || served.outbox.bytes() < limits.outbox_bytes_max;
+    let has_room = || {
+        served.outbox.bytes() < limits.outbox_bytes_max && served.long_answers.bytes() < limits.long_waiting_bytes_max
+    };
     loop {
         input.fill().await?;
         let mut now = runtime::now();
@@ -544,13 +553,14 @@ fn send_answer(rpc: &Rpc, served: &Served, id: u64, answer: Result<Vec<u8>, Remo
         Ok(body) => (Kind::Response, body),
         Err(error) => (Kind::Error, error.encode()),
     };
-    if body.len() > limits.body_bytes_max {
-        let message = format!(
-            "an answer of {} bytes is above the {} of a frame",
-            body.len(),
-            limits.body_bytes_max
-        );
-        served.answer_error(id, RemoteErrorKind::Failed, &message);
+    let long = &served.long_answers;
+    if long.bytes() > 0 && long.has(id) {
+        return;
+    }
+    if body.len() > limits.part_bytes {
+        if let Err(reason) = long.push(&served.outbox, limits, id, body) {
+            served.answer_error(id, RemoteErrorKind::AnswerLost, &reason);
+        }
         return;
     }
     let waiting = served.outbox.bytes();
@@ -645,7 +655,7 @@ async fn watch(served: Rc<Served>, interval: Duration) {
                 Ended::Silent
             );
             outbox.close(Ended::Silent);
-            served.room.ring();
+            served.drained();
             return;
         }
     }

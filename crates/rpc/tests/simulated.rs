@@ -15,7 +15,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
-use support::{COUNT, ECHO, ECHO_LATER, FAIL, HANG, LARGE, LEFT, Service, WHO, config, host};
+use support::{COUNT, ECHO, ECHO_LATER, FAIL, HANG, LARGE, LEFT, LONG, Service, WHO, config, host, long_answer};
 
 const SECOND: Duration = Duration::from_secs(1);
 const PORT: u16 = 7000;
@@ -207,6 +207,94 @@ fn the_answers_of_a_handler_come_back_whatever_they_are() {
     assert!(
         cluster.call(0, 1, ECHO, &largest, 60 * SECOND) == Ok(largest),
         "a large body is changed"
+    );
+}
+
+#[test]
+fn an_answer_that_is_longer_than_a_frame_comes_whole_and_short_ones_go_in_between() {
+    let short = [ECHO, WHO];
+    for seed in 0..6 {
+        let compression = if seed % 2 == 0 { vec![] } else { vec![Compression::Lz4] };
+        let mut cluster = Cluster::new(seed, &[1, 1], |_, config| {
+            config.compression.clone_from(&compression);
+        });
+        // Some calls are handled twice, so that their answers are made twice.
+        let (caller, callee) = (cluster.ids[0], cluster.ids[1]);
+        cluster.simulation.set_message_faults(caller, callee, 500_000, 0);
+        let mut peer = cluster.peer(1);
+        peer.compress = true;
+        let (long, order) = cluster.on(0, move |rpc| async move {
+            let order = Rc::new(RefCell::new(Vec::new()));
+            let calls: Vec<_> = [LONG, short[0], short[1]]
+                .into_iter()
+                .map(|verb| {
+                    let (call, order) = (rpc.call(&peer, 0, verb, vec![20], 60 * SECOND), order.clone());
+                    runtime::spawn(async move {
+                        let answer = call.await;
+                        order.borrow_mut().push(verb);
+                        answer
+                    })
+                })
+                .collect();
+            let mut answers = VecDeque::new();
+            for call in calls {
+                answers.push_back(call.await);
+            }
+            let long = answers.pop_front().expect("three were called");
+            (long, order.take())
+        });
+        assert!(
+            long == Ok(long_answer(20)),
+            "a long answer is changed: {:?}",
+            long.map(|bytes| bytes.len())
+        );
+        assert_eq!(order.last(), Some(&LONG), "short answers waited for a long one");
+    }
+}
+
+#[test]
+fn an_answer_beyond_the_limit_is_an_error_that_says_that_the_request_ran() {
+    let mut cluster = Cluster::new(3, &[1, 1], |_, config| config.limits.long_answer_bytes_max = 3 << 20);
+    assert!(cluster.call(0, 1, LONG, &[2], SECOND) == Ok(long_answer(2)));
+    let lost = cluster.call(0, 1, LONG, &[3], SECOND);
+    let expected = format!(
+        "an answer of {} bytes is above the {} that an answer may have",
+        (3 << 20) + 1,
+        3 << 20
+    );
+    assert_eq!(
+        lost,
+        Err(RpcError::Remote(RemoteError {
+            kind: RemoteErrorKind::AnswerLost,
+            message: expected
+        }))
+    );
+    // One that believes that answers are shorter ends the connection, and the next call has another.
+    let mut cluster = Cluster::new(4, &[1, 1], |number, config| {
+        if number == 0 {
+            config.limits.long_answer_bytes_max = 3 << 20;
+        }
+    });
+    assert_eq!(cluster.call(0, 1, LONG, &[6], SECOND), disconnected(true));
+    cluster.simulation.run_for(SECOND);
+    assert_eq!(cluster.echo(0, 1), Ok(b"hello".to_vec()));
+}
+
+#[test]
+fn a_long_answer_that_nobody_waits_for_is_not_sent_on() {
+    let mut cluster = Cluster::new(5, &[1, 1], |_, _| {});
+    let late = cluster.call(0, 1, LONG, &[200], Duration::from_millis(2));
+    assert_eq!(late, timed_out(true));
+    cluster.simulation.run_for(SECOND);
+    let received: u64 = cluster
+        .rpc(1)
+        .served_metrics()
+        .iter()
+        .map(|served| served.sent_bytes)
+        .sum();
+    assert!(
+        received < 100 << 20,
+        "{received} bytes of an answer were sent to nobody"
     );
 }
 

@@ -19,9 +19,10 @@ pub const WHO: u16 = 5;
 pub const LARGE: u16 = 6;
 /// Has no answer; is counted.
 pub const COUNT: u16 = 7;
-
 /// Answers with the milliseconds that are left for it.
 pub const LEFT: u16 = 8;
+/// Answers with as many MiB as the first byte says, see [`long_answer`]; may be repeated.
+pub const LONG: u16 = 9;
 
 /// See the verbs.
 #[derive(Default)]
@@ -34,7 +35,7 @@ pub struct Service {
 
 impl Handler for Service {
     fn is_repeatable(&self, verb: u16) -> bool {
-        verb == ECHO
+        verb == ECHO || verb == LONG
     }
 
     fn handle(&self, request: Request<'_>) -> Reply {
@@ -53,6 +54,7 @@ impl Handler for Service {
             FAIL => Reply::Err(RemoteError::failed("the disk is full")),
             WHO => Reply::Now(format!("{} from {}", runtime::shard().0, request.peer.shard).into_bytes()),
             LARGE => Reply::Now(vec![first; usize::from(first) << 10]),
+            LONG => Reply::Now(long_answer(first)),
             LEFT => {
                 let left = u64::try_from((request.deadline - runtime::now()).as_millis()).unwrap_or(u64::MAX);
                 Reply::Now(left.to_be_bytes().to_vec())
@@ -64,6 +66,12 @@ impl Handler for Service {
             verb => Reply::Err(RemoteError::unknown_verb(verb)),
         }
     }
+}
+
+/// So many MiB and a byte, in which no two words are equal.
+pub fn long_answer(mib: u8) -> Vec<u8> {
+    let words = (0..u32::from(mib) << 18).flat_map(u32::to_le_bytes);
+    words.chain([mib]).collect()
 }
 
 /// The identity of the node with this number.
