@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use mutation::compact::{Purge, compact_block};
+use mutation::cut::cut;
 use mutation::merge::merge_blocks;
 use mutation::row::Shared;
 use mutation::{
-    Bound, Cell, Liveness, MutationBuilder, PartitionBlock, RangeTombstone, RangeTombstoneList, RowBuilder, Tombstone,
+    Bound, Cell, Liveness, Mutation, MutationBuilder, PartitionBlock, RangeTombstone, RangeTombstoneList, RowBuilder,
+    Tombstone,
 };
 use replica::split_block;
 use schema::{Column, ColumnKind, Table, TableId, TableOptions};
@@ -294,7 +296,7 @@ fn case(seed: u64, table: &Table, age: Age) -> (Vec<PartitionBlock>, Vec<Partiti
 }
 
 /// Plays many cases with and without counters; how many pairs of replicas agreed that were not the same.
-fn play(age: Age, check: impl Fn(u64, &Table, &[PartitionBlock], &[PartitionBlock])) {
+fn play(age: Age, mut check: impl FnMut(u64, &Table, &[PartitionBlock], &[PartitionBlock])) {
     for has_counter in [false, true] {
         let table = table(has_counter);
         for seed in 0..6_000 {
@@ -381,6 +383,49 @@ fn after_repair_all_replicas_have_what_the_merge_has() {
             );
         });
     }
+}
+
+#[test]
+fn the_cuts_of_a_repair_do_what_the_whole_does_in_any_order() {
+    let mut longest = 0;
+    for age in [Age::Young, Age::Mixed] {
+        play(age, |seed, table, _, replicas| {
+            let merged = merge(table, &replicas.iter().collect::<Vec<_>>());
+            let Some(whole) = difference(&merged, None, table) else {
+                return;
+            };
+            let mut chance = Chance(seed);
+            let bytes_max = 1 + usize::try_from(chance.below(200)).expect("it is small");
+            let mutation = Mutation::new(&whole).expect("a whole mutation");
+            let mut cuts = cut(&mutation, &table.layout, bytes_max);
+            longest = longest.max(cuts.len());
+            if let Some(last) = cuts.len().checked_sub(1) {
+                let other = usize::try_from(chance.below(cuts.len() as u64)).expect("it is small");
+                cuts.swap(last, other);
+            }
+            let parts: Vec<_> = cuts
+                .iter()
+                .map(|bytes| {
+                    let part = Mutation::new(bytes).expect("a cut is a whole mutation");
+                    part.validate(&table.layout).expect("a cut is valid");
+                    unpack_block(bytes, table).expect("a cut is a whole mutation")
+                })
+                .collect();
+            let together = merge(table, &parts.iter().collect::<Vec<_>>());
+            assert_eq!(shown(table, &together), shown(table, &merged), "seed {seed}");
+            assert_eq!(digest(table, [&together]), digest(table, [&merged]), "seed {seed}");
+            // What deletions cover may be gone from either.
+            let both = merge(table, &[&merged, &together]);
+            assert!(
+                difference(&both, Some(&together), table).is_none(),
+                "seed {seed}: cuts of {bytes_max} bytes lack something"
+            );
+        });
+    }
+    assert!(
+        longest > 10,
+        "the cases are too small to be cut: {longest} cuts at the most"
+    );
 }
 
 /// Cuts a block at some of the rows' bounds.

@@ -13,8 +13,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mutation::PartitionBlock;
+use mutation::cut::cut as cut_mutation;
 use mutation::merge::merge_blocks;
+use mutation::{Mutation, PartitionBlock};
 use replica::split_block;
 use runtime::{Instant, ShardId};
 use schema::Table;
@@ -30,6 +31,9 @@ use crate::gather::Gather;
 use crate::latency::{Latencies, TableLatencies};
 use crate::message::{Answer, Extent, ReadCommand, difference};
 use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, Verb, service, spawn};
+
+/// A repair that is longer is sent in cuts.
+const REPAIR_BYTES_MAX: usize = 4 << 20;
 
 /// How much of a read one round of requests asks for.
 #[derive(Clone, Copy, Debug)]
@@ -696,11 +700,23 @@ impl ReplicatedRead {
         Ok(())
     }
 
+    /// Repairs a replica: by one mutation, or by cuts of it, one after the other, where it is longer than a log takes.
     fn send_repair(&self, replica: Replica, token: Token, mutation: Vec<u8>, gather: &Rc<Gather<Repaired>>) {
         let (coordinator, view, gather) = (Rc::clone(&self.coordinator), Arc::clone(&self.view), Rc::clone(gather));
+        let bytes_max = coordinator.shard.log.mutation_bytes_max().min(REPAIR_BYTES_MAX);
+        let cuts = match Mutation::new(&mutation) {
+            Some(whole) if mutation.len() > bytes_max => cut_mutation(&whole, &self.table.layout, bytes_max / 2),
+            _ => vec![mutation],
+        };
         spawn(async move {
-            let mutations = Rc::new(vec![(token, mutation)]);
-            let result = coordinator.mutate(&view, replica, mutations, false).await;
+            let mut result = Ok(());
+            for mutation in cuts {
+                let mutations = Rc::new(vec![(token, mutation)]);
+                result = coordinator.mutate(&view, replica, mutations, false).await;
+                if result.is_err() {
+                    break;
+                }
+            }
             gather.put((replica, result));
         });
     }

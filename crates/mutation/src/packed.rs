@@ -194,6 +194,11 @@ impl<'b> MutationBuilder<'b> {
         Self { out }
     }
 
+    /// Goes on with the mutation that ends `out`.
+    pub(crate) fn go_on(out: &'b mut Vec<u8>) -> Self {
+        Self { out }
+    }
+
     fn tombstone(&mut self, t: Tombstone) {
         self.out.extend_from_slice(&t.timestamp.to_le_bytes());
         self.out.extend_from_slice(&t.deletion_time.to_le_bytes());
