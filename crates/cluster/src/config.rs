@@ -196,9 +196,14 @@ pub type Local<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 /// Who is told what happens. Lives on shard 0, as [`crate::Cluster`] does.
 pub trait Listener {
     /// The metadata is another, and durable. Awaited before the next command is applied and before the proposer is answered; it resolves when all
-    /// shards have taken the value over and no request that was planned with the former one is under way: that a node may join with tokens
-    /// while others write rests on this.
-    fn changed(&self, next: Arc<Metadata>) -> Local<'_, ()>;
+    /// shards have taken the value over: true when no request that was planned with the former one is under way any more, false when some did not
+    /// end in time. That a node may join with tokens while others write rests on this: in the second case the others refuse such requests before the
+    /// node counts as one that has the value.
+    fn changed(&self, next: Arc<Metadata>) -> Local<'_, bool>;
+
+    /// The others refuse requests that were routed by versions before this one, and this node has none as new yet: until it has, it does
+    /// nothing for clients from its own data either. 0: nothing is refused any more.
+    fn fenced_off(&self, before: u64);
 
     /// A node answers, or does not any more: requests go to it, or do not. Of one that answers it may be told again; then connections to it that
     /// failed are to be tried at once.

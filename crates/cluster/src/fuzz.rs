@@ -70,6 +70,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
             clock_us: 1_700_000_000_000_000,
             is_clock_trusted: true,
             takes_writes: false,
+            fence: 9,
         }),
         lineage: None,
     };

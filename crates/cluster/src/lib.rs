@@ -21,6 +21,7 @@ mod bytes;
 mod claims;
 mod command;
 mod config;
+mod drain;
 mod error;
 mod features;
 mod file;

@@ -29,6 +29,8 @@ pub(crate) struct Machine {
     durable_index: Cell<u64>,
     /// The last index whose effect the listener has taken over.
     taken_index: Cell<u64>,
+    /// Indexes of changes that the listener has taken over while requests of before went on.
+    undrained: Cell<Option<Undrained>>,
     /// The histories of the last commands.
     pub(crate) histories: RefCell<Histories>,
     listener: Rc<dyn Listener>,
@@ -36,6 +38,15 @@ pub(crate) struct Machine {
     pub(crate) changed: Notify,
     /// Why the file cannot be written at the moment.
     pub(crate) disk_error: RefCell<Option<String>>,
+}
+
+/// Changes of which older requests may still be under way on this node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Undrained {
+    /// The first of them.
+    pub(crate) first: u64,
+    /// The last of them: requests from before it may go on.
+    pub(crate) last: u64,
 }
 
 impl Machine {
@@ -49,6 +60,7 @@ impl Machine {
             written: Cell::default(),
             durable_index: Cell::new(metadata.index),
             taken_index: Cell::new(metadata.index),
+            undrained: Cell::new(None),
             metadata: RefCell::new(metadata),
             listener,
             changed: Notify::new(),
@@ -60,9 +72,25 @@ impl Machine {
         self.metadata.borrow().clone()
     }
 
-    /// The last index whose effect all shards have taken over, or that had none.
+    /// The last index whose effect all shards have taken over, or that had none; requests from before it have ended here, or are refused everywhere.
     pub(crate) fn taken_index(&self) -> u64 {
-        self.taken_index.get()
+        let taken = self.taken_index.get();
+        self.undrained
+            .get()
+            .map_or(taken, |undrained| taken.min(undrained.first - 1))
+    }
+
+    /// The changes that do not count as taken over yet.
+    pub(crate) fn undrained(&self) -> Option<Undrained> {
+        self.undrained.get()
+    }
+
+    /// Requests from before these changes have ended, or are refused everywhere.
+    pub(crate) fn set_drained(&self, undrained: Undrained) {
+        if self.undrained.get() == Some(undrained) {
+            self.undrained.set(None);
+            self.changed.notify_all();
+        }
     }
 
     /// What keeping the metadata has cost.
@@ -81,7 +109,13 @@ impl Machine {
         for feature in enabled.difference(former.topology.enabled_features()) {
             log::info!("all members have feature '{feature}': it is enabled");
         }
-        self.listener.changed(next).await;
+        let is_drained = self.listener.changed(next.clone()).await;
+        // A fence moves nothing: what goes on beside it may.
+        let is_fence = next.fence > former.fence;
+        if !is_drained && !is_fence {
+            let first = self.undrained.get().map_or(index, |undrained| undrained.first);
+            self.undrained.set(Some(Undrained { first, last: index }));
+        }
         self.taken_index.set(index);
         self.changed.notify_all();
     }

@@ -50,10 +50,12 @@ struct Known {
     heard: Option<SocketAddr>,
     /// It serves clients when it answers, as far as it has not said otherwise.
     is_open: bool,
-    /// Its log takes writes, as far as it has not said otherwise.
-    takes_writes: bool,
     /// What the listener was told of that.
     told_serves: bool,
+    /// Its log takes writes, as far as it has not said otherwise.
+    takes_writes: bool,
+    /// The fence of its metadata, as it said last.
+    fence: Option<u64>,
 }
 
 /// Lives on shard 0, sees the cluster.
@@ -71,6 +73,8 @@ pub(crate) struct Peers {
     pub(crate) clock: RefCell<ClockJudge>,
     /// Its commitlog takes writes.
     pub(crate) takes_writes: Cell<bool>,
+    /// What the listener was told of what others refuse.
+    fenced_off: Cell<u64>,
     vote_after: Duration,
     /// The members that were there before this process watched are in `known`.
     is_watching: Cell<bool>,
@@ -121,6 +125,7 @@ impl Peers {
             known: RefCell::default(),
             clock: RefCell::new(ClockJudge::new(config.clock_limits, runtime::clock_offset_us())),
             takes_writes: Cell::new(true),
+            fenced_off: Cell::new(0),
             vote_after: config.vote_after,
             is_watching: Cell::new(false),
             comparisons: RefCell::default(),
@@ -152,6 +157,7 @@ impl Peers {
                 heard: None,
                 is_open: true,
                 takes_writes: true,
+                fence: None,
                 told_serves: false,
             });
         }
@@ -374,9 +380,13 @@ impl Peers {
             }
         }
         let took = match self.known.borrow_mut().get_mut(&from) {
-            Some(known) => std::mem::replace(&mut known.takes_writes, health.takes_writes),
+            Some(known) => {
+                known.fence = Some(health.fence);
+                std::mem::replace(&mut known.takes_writes, health.takes_writes)
+            }
             None => return,
         };
+        self.mind_fence();
         if took != health.takes_writes {
             let says = if health.takes_writes {
                 "takes writes again"
@@ -386,6 +396,30 @@ impl Peers {
             log::info!("node {from} {says}");
             self.listener.takes_writes(from, health.takes_writes);
         }
+    }
+
+    /// Tells the listener what the members refuse and this node does not know of yet. Only what each said last counts, so what somebody said in a
+    /// member's name is over with that member's next message.
+    pub(crate) fn mind_fence(&self) {
+        let index = self.machine.metadata().index;
+        let heard = self.known.borrow().values().filter_map(|known| known.fence).max();
+        let before = heard.filter(|fence| *fence > index).unwrap_or(0);
+        if self.fenced_off.replace(before) != before {
+            if before > 0 {
+                log::warn!(
+                    "the others refuse what was routed by versions of the cluster before {before}, and this node is at {index}: it serves nothing \
+                     until it has caught up"
+                );
+            }
+            self.listener.fenced_off(before);
+        }
+    }
+
+    /// Whether every member that answers refuses requests from before this version.
+    pub(crate) fn all_live_refuse(&self, before: u64) -> bool {
+        let known = self.known.borrow();
+        let refuses = |known: &Known| known.fence.is_none_or(|fence| fence >= before);
+        known.values().all(|known| !known.is_live || refuses(known))
     }
 
     /// A node has started, and serves clients or not yet.
@@ -463,6 +497,7 @@ impl Peers {
             clock_us: runtime::system_clock_us(),
             is_clock_trusted: runtime::is_clock_trusted(),
             takes_writes: self.takes_writes.get(),
+            fence: self.machine.metadata().fence,
         }
     }
 

@@ -55,6 +55,7 @@ impl Cluster {
         drop(runtime::spawn(self.clone().run_clock()));
         drop(runtime::spawn(self.clone().run_service()));
         drop(runtime::spawn(self.clone().run_broadcast()));
+        drop(runtime::spawn(self.clone().run_drain()));
         drop(runtime::spawn(self.clone().run_leader()));
     }
 
@@ -74,6 +75,7 @@ impl Cluster {
         while !self.is_stopping.get() {
             let changed: Notified = self.machine.changed.notified();
             self.peers.set_members();
+            self.peers.mind_fence();
             self.peers.broadcast();
             self.peers.tend.notify_all();
             changed.await;

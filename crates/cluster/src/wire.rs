@@ -75,6 +75,8 @@ pub(crate) struct Health {
     pub(crate) is_clock_trusted: bool,
     /// Its commitlog takes writes.
     pub(crate) takes_writes: bool,
+    /// The fence of its metadata: requests that were routed by older versions are refused.
+    pub(crate) fence: u64,
 }
 
 impl Health {
@@ -82,6 +84,7 @@ impl Health {
         out.number(self.clock_us.cast_unsigned());
         out.byte(u8::from(self.is_clock_trusted));
         out.byte(u8::from(self.takes_writes));
+        out.number(self.fence);
     }
 
     fn decode(d: &mut Decoder<'_>) -> Result<Self, Malformed> {
@@ -89,6 +92,7 @@ impl Health {
             clock_us: d.number()?.cast_signed(),
             is_clock_trusted: d.bool()?,
             takes_writes: d.bool()?,
+            fence: d.number()?,
         })
     }
 }
@@ -431,6 +435,7 @@ mod tests {
             clock_us: i64::MIN,
             is_clock_trusted: false,
             takes_writes: true,
+            fence: 12,
         };
         let lineage = Lineage {
             last: (7, History(1)),

@@ -128,7 +128,7 @@ impl Coordinator {
                 message: malformed.to_string(),
             });
         };
-        let fence = self.with_view(|view| view.fence);
+        let fence = self.with_view(|view| self.fence(view));
         if stamp.version >= fence || planted::is_planted(Bug::IgnoredFence) {
             return Ok((body, stamp));
         }
@@ -137,6 +137,16 @@ impl Coordinator {
             kind: RemoteErrorKind::Stale,
             message: stamp.stale(fence).to_string(),
         })
+    }
+
+    /// The others have a fence at this version, which may be newer than this node's view; 0 when it is not.
+    pub fn set_fenced_off(&self, before: u64) {
+        self.fenced_off.set(before);
+    }
+
+    /// The version that a request has to be routed by at least.
+    pub fn fence(&self, view: &ClusterView) -> u64 {
+        view.fence.max(self.fenced_off.get())
     }
 
     /// Waits until there is a newer view than this one; None when there is none in time.

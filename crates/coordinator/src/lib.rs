@@ -260,6 +260,8 @@ pub struct Coordinator {
     phase_usual: Cell<Duration>,
     doors: door::Doors,
     view_changed: Notify,
+    /// What the others refuse, as they say: requests from before this version.
+    fenced_off: Cell<u64>,
 }
 
 impl Coordinator {
@@ -288,6 +290,7 @@ impl Coordinator {
             phase_usual: Cell::new(PHASE_USUAL),
             doors: door::Doors::default(),
             view_changed: Notify::new(),
+            fenced_off: Cell::new(0),
         })
     }
 

@@ -85,6 +85,25 @@ fn what_a_coordinator_sends_that_is_fenced_off_has_no_effect_and_it_says_why() {
 }
 
 #[test]
+fn a_node_that_has_only_heard_of_the_fence_acknowledges_nothing_from_its_own_copy() {
+    let mut cluster = with_a_stale_node();
+    let stale = cluster.local(0);
+    stale.coordinator.set_fenced_off(5);
+    let store = stale.shard.store(cluster.table.id).expect("the table is open");
+    store.set_version(4, stale.coordinator.fence(&stale.coordinator.view()), 0);
+    drop((stale, store));
+    let written = cluster.on(0, |node| async move {
+        node.insert(b"key", 1, b"one", 10, Consistency::One).await
+    });
+    let Err(CoordinatorError::WriteFailure { reason, .. }) = written else {
+        panic!("a write at ONE by a node that is fenced off: {written:?}");
+    };
+    assert!(reason.contains("only 5 and later"), "{reason}");
+    let read = cluster.on(0, |node| async move { node.select(b"key", Consistency::One).await });
+    assert!(matches!(read, Err(CoordinatorError::ReadFailure { .. })), "{read:?}");
+}
+
+#[test]
 fn a_request_that_was_refused_is_done_again_when_its_coordinator_has_heard_of_the_change() {
     let mut cluster = with_a_stale_node();
     let written = cluster.spawn(

@@ -364,7 +364,7 @@ async fn describe_members(shared: Arc<Shared>, cluster: Rc<Cluster>) {
 }
 
 impl Listener for NodeListener {
-    fn changed(&self, next: Arc<Metadata>) -> Local<'_, ()> {
+    fn changed(&self, next: Arc<Metadata>) -> Local<'_, bool> {
         Box::pin(async move {
             let host_id = HostId(self.shared.host_id);
             // Until the others know with how many shards this node was started, it does.
@@ -374,7 +374,7 @@ impl Listener for NodeListener {
                 Err(e) => {
                     // Removed by the others: it goes on with what it knew until it is told to stop.
                     log::error!("{e}");
-                    return;
+                    return true;
                 }
             };
             let view = Arc::new(view.reached_by(|node| peer(&self.shared.config, node)));
@@ -386,14 +386,23 @@ impl Listener for NodeListener {
             while old.strong_count() > 0 && runtime::now() < deadline {
                 runtime::sleep(OLD_REQUESTS_POLL).await;
             }
-            if old.strong_count() > 0 {
+            let left = old.strong_count();
+            if left > 0 {
                 log::warn!(
-                    "a change of the cluster goes on without {} requests that began before it and did not end in {} s",
-                    old.strong_count(),
+                    "{left} requests that began before a change of the cluster did not end in {} s: replicas will refuse them",
                     OLD_REQUESTS_WAIT_MAX.as_secs()
                 );
             }
+            left == 0
         })
+    }
+
+    fn fenced_off(&self, before: u64) {
+        for shard in 0..runtime::shard_count() {
+            drop(runtime::submit_to(ShardId(shard), move || {
+                Engine::local().set_fenced_off(before)
+            }));
+        }
     }
 
     fn liveness(&self, host: HostId, is_live: bool) {

@@ -87,25 +87,36 @@ pub struct Seen {
     pub told_writes: RefCell<Vec<(HostId, bool)>>,
     /// When the node left service and returned.
     pub told_service: RefCell<Vec<bool>>,
+    /// What the node was told that others refuse.
+    pub told_fenced_off: RefCell<Vec<u64>>,
     last: RefCell<Option<Arc<Metadata>>>,
     tasks: RefCell<VecDeque<Task>>,
     waker: RefCell<Option<Waker>>,
 }
 
+/// How long a change waits for requests of before.
+const OLD_REQUESTS_WAIT: Duration = Duration::from_secs(10);
+
 struct Notes(Rc<Seen>);
 
 impl Listener for Notes {
-    fn changed(&self, next: Arc<Metadata>) -> Local<'_, ()> {
+    fn changed(&self, next: Arc<Metadata>) -> Local<'_, bool> {
         Box::pin(async move {
             if let Some(last) = &*self.0.last.borrow() {
                 assert!(next.index > last.index, "changes come in order, each once");
             }
             *self.0.last.borrow_mut() = Some(next);
             runtime::sleep(Duration::from_millis(1)).await;
-            while self.0.in_flight.get() > 0 {
+            let deadline = runtime::now() + OLD_REQUESTS_WAIT;
+            while self.0.in_flight.get() > 0 && runtime::now() < deadline {
                 runtime::sleep(Duration::from_millis(5)).await;
             }
+            self.0.in_flight.get() == 0
         })
+    }
+
+    fn fenced_off(&self, before: u64) {
+        self.0.told_fenced_off.borrow_mut().push(before);
     }
 
     fn liveness(&self, _host: HostId, _is_live: bool) {}

@@ -240,18 +240,30 @@ impl Engine {
     /// Takes over a newer version of the cluster.
     pub fn take_view(&self, view: Arc<ClusterView>) {
         for store in self.shard.stores() {
-            Self::set_levels_here(&store, &view);
+            self.set_levels_here(&store, &view);
         }
         self.virtual_tables.borrow_mut().clear();
         self.coordinator.set_view(view);
     }
 
-    /// Says at which levels this node answers for a table alone: at none while a truncation is not done here, or done of which the view does not know.
-    fn set_levels_here(store: &TableStore, view: &ClusterView) {
+    /// Others refuse requests from before this version: this shard refuses them too, and answers nothing alone while its view is older.
+    pub fn set_fenced_off(&self, before: u64) {
+        self.coordinator.set_fenced_off(before);
+        let view = self.coordinator.view();
+        for store in self.shard.stores() {
+            self.set_levels_here(&store, &view);
+        }
+    }
+
+    /// Says at which levels this node answers for a table alone: at none while a truncation is not done here, or done of which the view does not know,
+    /// and while others refuse what is routed by the view.
+    fn set_levels_here(&self, store: &TableStore, view: &ClusterView) {
         let table = store.table().id;
         let truncated_at = view.truncated_at(table);
-        store.set_version(view.version, view.fence, truncated_at);
+        let fence = self.coordinator.fence(view);
+        store.set_version(view.version, fence, truncated_at);
         let (reads, writes) = match view.route(table) {
+            Some(_) if view.version < fence => (Levels::NONE, Levels::NONE),
             _ if truncated_at != store.truncated_at.get() => (Levels::NONE, Levels::NONE),
             Some(route) => (route.read_here, route.write_here),
             // What has no route is each node's own.

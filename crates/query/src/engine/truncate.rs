@@ -78,7 +78,7 @@ impl Engine {
         on_all_shards(move |engine| async move {
             if let Some(store) = engine.shard.store(table) {
                 store.set_truncated_at(version);
-                Self::set_levels_here(&store, &engine.coordinator.view());
+                engine.set_levels_here(&store, &engine.coordinator.view());
             }
             Ok(())
         })

@@ -1,0 +1,40 @@
+//! Drained or fenced: what lets a change of the cluster go on though requests of before it do not end.
+//!
+//! A node counts as one that has a version of the metadata when the requests that it began in older ones have ended. Where some do not end
+//! in time, it has the group raise the fence to that version: every replica refuses them then. Only when all members that answer have the fence,
+//! the node says that it has the version. A member that does not answer gets the fence before it serves anybody again, or is fenced off itself: the
+//! members say their fence in each detector message, and one that is behind it serves nothing until it has caught up.
+
+use crate::command::Command;
+use crate::service::Cluster;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Between two attempts to have the fence raised.
+const RETRY: Duration = Duration::from_millis(200);
+
+impl Cluster {
+    /// Raises the fence where requests do not end. To be spawned; ends when the node stops.
+    pub(crate) async fn run_drain(self: Rc<Self>) {
+        while !self.is_stopping.get() {
+            let changed = self.machine.changed.notified();
+            let Some(undrained) = self.machine.undrained() else {
+                changed.await;
+                continue;
+            };
+            if self.metadata().fence < undrained.last {
+                let fence = Command::Fence { index: undrained.last };
+                if let Err(error) = self.propose(fence).await {
+                    log::debug!(
+                        "requests from before version {} are not fenced off yet: {error}",
+                        undrained.last
+                    );
+                }
+            } else if self.peers.all_live_refuse(undrained.last) {
+                self.machine.set_drained(undrained);
+                continue;
+            }
+            self.rest(RETRY).await;
+        }
+    }
+}
