@@ -91,7 +91,7 @@ impl<'a> Fragment<'a> {
     }
 }
 
-fn view(row: &[u8]) -> RowView<'_> {
+pub(crate) fn view(row: &[u8]) -> RowView<'_> {
     RowView::new(row).expect("rows in a memtable are well formed")
 }
 

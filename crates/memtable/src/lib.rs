@@ -24,7 +24,7 @@ use types::Token;
 
 use arena::{Arena, Handle};
 pub use large::{LargeRow, RowRef};
-use large::{LargeRows, Stub};
+use large::{LargeRows, Stub, view};
 pub use partition::{PartitionRef, Rows};
 pub use rows::BLOCK_BYTES_MAX;
 use rows::{Blocks, Scratch, Store};
@@ -189,7 +189,27 @@ impl Memtable {
         }
     }
 
+    #[inline]
     fn apply_row(&mut self, number: usize, clustering: &[u8], row: &[u8]) {
+        let row = view(row);
+        if !row.is_uniform() || self.layout.has_complex() {
+            return self.apply_mixed_row(number, clustering, row);
+        }
+        self.min_timestamp = self.min_timestamp.min(row.timestamp);
+        self.put_row(number, clustering, row);
+    }
+
+    /// A row whose parts may hide each other, or have other timestamps than the row.
+    #[inline(never)]
+    fn apply_mixed_row(&mut self, number: usize, clustering: &[u8], row: RowView<'_>) {
+        let mut settled = Vec::new();
+        let row = settle(&self.layout, row, &mut settled);
+        self.min_timestamp = self.min_timestamp.min(row.min_timestamp(&self.layout));
+        self.put_row(number, clustering, row);
+    }
+
+    #[inline]
+    fn put_row(&mut self, number: usize, clustering: &[u8], view: RowView<'_>) {
         let Self {
             layout,
             order,
@@ -199,9 +219,6 @@ impl Memtable {
             scratch,
             ..
         } = self;
-        let mut settled = Vec::new();
-        let view = settle(layout, row, &mut settled);
-        self.min_timestamp = self.min_timestamp.min(view.min_timestamp(layout));
         let rows = &mut partitions[number].rows;
         let was_list = matches!(rows, Blocks::Many(_));
         let before = if was_list { rows.list_bytes() } else { 0 };
@@ -229,7 +246,7 @@ impl Memtable {
             ..
         } = self;
         let mut settled = Vec::new();
-        let view = settle(layout, row, &mut settled);
+        let view = settle(layout, view(row), &mut settled);
         self.min_timestamp = self.min_timestamp.min(view.min_timestamp(layout));
         let mut merged = std::mem::take(&mut scratch.row);
         merged.clear();
@@ -304,13 +321,11 @@ impl Memtable {
 
 /// A row as it is stored: without what its own tombstones hide. Fragments of a large row are merged one by one, so one that no write
 /// touches would keep what the merge of the whole row drops.
-#[inline]
-fn settle<'r>(layout: &RowLayout, row: &'r [u8], buffer: &'r mut Vec<u8>) -> RowView<'r> {
-    let view = RowView::new(row).expect("mutations are validated where they enter the node");
-    if !merge::hides_itself(layout, view) {
-        return view;
+fn settle<'r>(layout: &RowLayout, row: RowView<'r>, buffer: &'r mut Vec<u8>) -> RowView<'r> {
+    if !merge::hides_itself(layout, row) {
+        return row;
     }
-    merge::settle_row(layout, view, buffer);
+    merge::settle_row(layout, row, buffer);
     RowView::new(buffer).expect("a merged row is well formed")
 }
 

@@ -13,7 +13,7 @@ use types::Token;
 use types::token::murmur3_x64_128;
 
 use crate::read::{BlockLimits, PartitionRead, PartitionReader, ReadError};
-use crate::row_cache::{CachedRow, put_name};
+use crate::row_cache::{CachedRow, RowCache, put_name};
 use crate::tablet::Version;
 
 /// The memtables of a tablet that hold a partition: the active one and those being flushed.
@@ -67,19 +67,33 @@ impl Version {
             return None;
         }
         let rows = self.rows.borrow();
-        let mut cached = None;
-        if self.has_files {
-            if self.check_whole((token, token)).is_err() {
-                return None;
-            }
-            let hash = murmur3_x64_128(key, 0);
-            if self.sstables.iter().any(|s| s.may_contain_hash(token, hash)) {
-                name.clear();
-                put_name(name, key, clustering);
-                cached = Some(rows.get(name)?);
-            }
-        }
+        let cached = match self.has_files {
+            true => self.cached(&rows, token, key, clustering, name)?,
+            false => None,
+        };
         Some(self.with_memtables(token, key, |sources| f(sources, cached)))
+    }
+
+    /// What the cache has of a row of the files; the inner None when no file has its partition, the outer one when a file would have to be read.
+    #[inline(never)]
+    fn cached<'c>(
+        &self,
+        rows: &'c RowCache,
+        token: Token,
+        key: &[u8],
+        clustering: &[u8],
+        name: &mut Vec<u8>,
+    ) -> Option<Option<&'c CachedRow>> {
+        if self.missing.iter().any(|missing| missing.overlaps(token, token)) {
+            return None;
+        }
+        let hash = murmur3_x64_128(key, 0);
+        if !self.sstables.iter().any(|s| s.may_contain_hash(token, hash)) {
+            return Some(None);
+        }
+        name.clear();
+        put_name(name, key, clustering);
+        rows.get(name).map(Some)
     }
 
     /// Runs `f` on the memtables' parts of a partition. There are fewer frozen ones than the most.

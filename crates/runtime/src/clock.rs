@@ -137,15 +137,22 @@ impl Reckoning {
 
 /// Microseconds since 1970: by the system's clock as long as it is believed, else by the steady clock from the last time that was.
 #[must_use]
+#[inline]
 pub fn wall_clock_us() -> i64 {
     if world::is_simulated() {
-        let (steady_us, offset_us, belief) = world::simulated_clocks();
-        return belief.map_or(steady_us + offset_us, |belief| belief.wall_us(steady_us, offset_us));
+        return simulated_wall_clock_us();
     }
     let now = Reckoning::now();
     KNOWN.get().wall_us + i64::try_from(now.0.saturating_sub(KNOWN.get().nanos) / 1000).unwrap_or(0)
 }
 
+#[cold]
+fn simulated_wall_clock_us() -> i64 {
+    let (steady_us, offset_us, belief) = world::simulated_clocks();
+    belief.map_or(steady_us + offset_us, |belief| belief.wall_us(steady_us, offset_us))
+}
+
+#[cold]
 fn os_wall_clock_us() -> i64 {
     match BELIEF.get() {
         Some(belief) => {
