@@ -9,7 +9,6 @@
 use mutation::compact::{LiveColumn, LiveRow};
 use mutation::{Bound, Cell, Column, PartitionBlock, RangeTombstone, RangeTombstoneList, RowView, Tombstone};
 use schema::{ClusteringOrder, Table};
-use smallvec::SmallVec;
 use stdx::planted::{self, Bug};
 use stdx::vint;
 use types::token::murmur3_x64_128;
@@ -27,9 +26,9 @@ pub(crate) struct Digest {
 
 /// A partition of which more blocks may follow.
 struct OpenPartition {
-    key: SmallVec<[u8; 32]>,
-    /// Where the material begins that is of it, and where that of its content does.
+    /// Where the material begins that is of it, where its key begins, and where its content does: behind the key.
     start: usize,
+    key_at: usize,
     head: usize,
     /// Range tombstones that count. Where a block ends is no property of the data: those that it cuts are joined again at the end.
     ranges: Vec<RangeTombstone>,
@@ -80,15 +79,16 @@ impl Digest {
         };
         // More than it takes, mostly: growing step by step costs as much as the rest.
         self.material.reserve(block.size() + 64);
-        let is_new = self.partition.as_ref().is_none_or(|p| p.key[..] != *block.key());
+        let is_other = |p: &OpenPartition| self.material[p.key_at..p.head] != *block.key();
+        let is_new = self.partition.as_ref().is_none_or(is_other);
         if is_new {
             self.end_partition(&table.clustering_order);
             let start = self.material.len();
             self.material.push(PARTITION);
             self.sized(block.key());
             self.partition = Some(OpenPartition {
-                key: SmallVec::from_slice(block.key()),
                 start,
+                key_at: self.material.len() - block.key().len(),
                 head: self.material.len(),
                 ranges: Vec::new(),
             });
@@ -152,7 +152,7 @@ impl Digest {
     }
 
     /// The digest, of a stretch that ends here.
-    pub(crate) fn finish(mut self, order: &ClusteringOrder, end: Option<&Place>) -> u128 {
+    pub(crate) fn finish(&mut self, order: &ClusteringOrder, end: Option<&Place>) -> u128 {
         self.end_partition(order);
         self.material.push(END);
         if let Some(end) = end {

@@ -42,6 +42,9 @@ impl Stamp {
         truncated_at: 0,
     };
 
+    /// What [`Stamp::sign`] appends.
+    pub(crate) const BYTES: usize = 2 * size_of::<u64>();
+
     /// Of a request about one table.
     #[must_use]
     pub fn of(view: &ClusterView, table: TableId) -> Self {

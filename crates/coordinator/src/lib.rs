@@ -541,15 +541,16 @@ impl Handler for ReplicaHandler {
     fn handle(&self, mut request: Request<'_>) -> Reply {
         let shard = Rc::clone(&self.0);
         let mut stamp = Stamp::PRESENT;
+        let coordinator = Coordinator::local();
         if Verb::is_fenced(request.verb) {
-            match Coordinator::local().pass(request.body) {
+            match coordinator.pass(request.body) {
                 Ok((body, its)) => (request.body, stamp) = (body, its),
                 Err(stale) => return Reply::Err(stale),
             }
         }
         let malformed = |e: Malformed| Reply::Err(remote(e.into()));
         if request.verb == Verb::Mutate as u16 {
-            if let Err(refused) = Coordinator::local().admit_hints(request.body) {
+            if let Err(refused) = coordinator.admit_hints(request.body) {
                 return Reply::Err(refused);
             }
             return match decode_mutations(request.body) {
@@ -606,7 +607,7 @@ impl Handler for ReplicaHandler {
             return Reply::None;
         }
         if request.verb == Verb::Aggregate as u16 {
-            let Some(answer) = Coordinator::local().aggregate_here(request.body) else {
+            let Some(answer) = coordinator.aggregate_here(request.body) else {
                 return Reply::Err(RemoteError::failed("this node computes no aggregates yet".to_owned()));
             };
             return later(async move { Ok(answer.await) });
@@ -619,27 +620,27 @@ impl Handler for ReplicaHandler {
             });
         }
         if request.verb == Verb::BatchRemove as u16 {
-            let removed = Coordinator::local().release_batch(request.body);
+            let removed = coordinator.release_batch(request.body);
             return match removed {
                 Ok(()) => later(async { Ok(Vec::new()) }),
                 Err(e) => Reply::Err(remote(e)),
             };
         }
         if request.verb == Verb::BatchKnown as u16 {
-            return match Coordinator::local().knows_batch(request.body) {
+            return match coordinator.knows_batch(request.body) {
                 Ok(is_known) => later(async move { Ok(vec![u8::from(is_known)]) }),
                 Err(e) => Reply::Err(remote(e)),
             };
         }
         if request.verb == Verb::Report as u16 {
             let from = topology::HostId(request.peer.host_id);
-            return match Coordinator::local().take_report(from, request.body) {
+            return match coordinator.take_report(from, request.body) {
                 Ok(()) => later(async { Ok(Vec::new()) }),
                 Err(e) => malformed(e),
             };
         }
         if request.verb == Verb::Admit as u16 {
-            return match Coordinator::local().admit_for(request.body) {
+            return match coordinator.admit_for(request.body) {
                 Ok(answer) => later(async move { Ok(answer) }),
                 Err(e) => malformed(e),
             };
@@ -657,6 +658,7 @@ pub fn new_counter_source() -> [u8; 16] {
     *uuid::Builder::from_random_bytes(source).as_uuid().as_bytes()
 }
 
+#[inline]
 fn later(answer: impl Future<Output = Result<Vec<u8>, RemoteError>> + 'static) -> Reply {
     let answer: Later = Box::pin(answer);
     Reply::Later(answer)

@@ -36,6 +36,7 @@ use types::token::token_of;
 use uuid::Uuid;
 
 use crate::digest::Digest;
+use crate::fence::Stamp;
 
 /// What is asked of a replica, by its number on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -125,9 +126,9 @@ pub type Addressed = (Token, Vec<u8>);
 
 /// Mutations for one shard.
 pub fn encode_mutations<'m>(all_or_nothing: bool, mutations: impl Iterator<Item = &'m [u8]> + Clone) -> Vec<u8> {
-    // Flags, lengths, and the version that a request ends with.
+    // Flags, lengths, and the stamp that a request ends with.
     let bytes: usize = mutations.clone().map(|m| m.len() + 5).sum();
-    let mut out = Vec::with_capacity(1 + bytes + size_of::<u64>());
+    let mut out = Vec::with_capacity(1 + bytes + Stamp::BYTES);
     out.push(u8::from(all_or_nothing));
     mutations.for_each(|m| put_sized(&mut out, m));
     out

@@ -18,6 +18,7 @@ use schema::{Table, TableId};
 use stdx::bytes::Reader;
 use uuid::Uuid;
 
+use crate::fence::Stamp;
 use crate::message::{Answer, Malformed, ReadCommand, put_sized, sized};
 
 impl From<paxos::Malformed> for Malformed {
@@ -69,7 +70,7 @@ impl Phase {
             Self::Accept(proposal) | Self::Learn(proposal) => proposal.encoded_bytes(),
             _ => 160,
         };
-        let mut out = Vec::with_capacity(32 + key.len() + more);
+        let mut out = Vec::with_capacity(24 + key.len() + more + Stamp::BYTES);
         out.push(match self {
             Self::Prepare(..) => PREPARE,
             Self::Accept(_) => ACCEPT,

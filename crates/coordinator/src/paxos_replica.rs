@@ -194,7 +194,8 @@ impl Known {
 struct Entry {
     key: Rc<[u8]>,
     turn: Semaphore,
-    known: RefCell<Option<Known>>,
+    /// In a box: it is taken out and put back by each request.
+    known: RefCell<Option<Box<Known>>>,
     /// Since it was last considered for leaving memory.
     was_used: Cell<bool>,
     /// It stands among those with notes.
@@ -275,7 +276,7 @@ impl Acceptor {
                 order.push_back((table, key));
                 continue;
             }
-            if let Some(mut known) = entry.known.take().filter(Known::has_notes)
+            if let Some(mut known) = entry.known.take().filter(|known| known.has_notes())
                 && known.waits_for(&shard.log).is_none()
                 && let Some(row) = Row::new(shard, table, Rc::clone(&key))
             {
@@ -323,8 +324,7 @@ impl Acceptor {
             let Some(entry) = self.known(table, &key) else { continue };
             let _turn = entry.turn.acquire(1).await;
             entry.is_noted.set(false);
-            let Some(known) = entry.known.take() else { continue };
-            let mut known = known;
+            let Some(mut known) = entry.known.take() else { continue };
             known.prune_what_is_durable(&shard.log);
             let stored = match Row::new(shard, table, key) {
                 Some(row) if known.has_notes() => row.store(&mut known).await,
@@ -384,7 +384,7 @@ impl Row {
         })
     }
 
-    async fn read(&self) -> Result<Known, ReplicaError> {
+    async fn read(&self) -> Result<Box<Known>, ReplicaError> {
         let tablet = self.states.tablet(self.token);
         let tablet = tablet.ok_or(ReplicaError::NotHere(self.token))?;
         let table = self.states.table();
@@ -411,13 +411,13 @@ impl Row {
                 }
             }
         }
-        Ok(Known {
+        Ok(Box::new(Known {
             stored: Summary::of(&state),
             state,
             changed_at,
             learned_at: None,
             prunable: None,
-        })
+        }))
     }
 
     /// Appends what the row lacks and may say to the log, and applies it.
@@ -532,24 +532,19 @@ impl Place {
         }
     }
 
-    /// The state, out of memory while it is changed: whatever happens on the way, its row is read again.
-    async fn take(&self) -> Result<Known, ReplicaError> {
-        let known = self.entry.known.take();
-        match known {
+    /// The state, out of memory while it is changed: whatever happens on the way, its row is read again. The request is not stale in this moment.
+    async fn take_ready(&self) -> Result<Box<Known>, ReplicaError> {
+        let in_memory = self.entry.known.take();
+        let known = match in_memory {
             Some(mut known) => {
                 known.prune_what_is_durable(&self.row.shard.log);
-                Ok(known)
+                known
             }
             None => {
                 self.entry.checked_by.take();
-                Box::pin(self.row.read()).await
+                Box::pin(self.row.read()).await?
             }
-        }
-    }
-
-    /// The same, for a request that is not stale in this moment.
-    async fn take_ready(&self) -> Result<Known, ReplicaError> {
-        let known = self.take().await?;
+        };
         let error = match self.stamp.check(&self.table) {
             Ok(true) => return Ok(known),
             // It waited before it had the turn, which the truncation needs.

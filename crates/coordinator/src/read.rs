@@ -490,7 +490,7 @@ impl ReplicatedRead {
         self.latencies().record(runtime::now().saturating_duration_since(began));
         let agree = digests.iter().all(|(_, other)| other.digest == answer.digest);
         if agree || planted::is_planted(Bug::IgnoredDigest) {
-            self.left = self.behind(&answer, extent.clone());
+            self.left = self.behind(&answer, extent);
             self.ready.extend(answer.blocks);
             return Ok(());
         }
@@ -546,13 +546,13 @@ impl ReplicatedRead {
     }
 
     /// What is left of an extent behind what a replica has answered.
-    fn behind(&self, answer: &Answer, extent: Extent) -> Option<Extent> {
+    fn behind(&self, answer: &Answer, extent: &Extent) -> Option<Extent> {
         let end = answer.end.as_ref()?;
-        extent.behind_place(end, &self.table.clustering_order)
+        extent.clone().behind_place(end, &self.table.clustering_order)
     }
 
     fn feed(&self, replica: Replica, answer: Answer, extent: Extent) -> Feed {
-        let left = self.behind(&answer, extent);
+        let left = self.behind(&answer, &extent);
         Feed {
             replica,
             ready: answer.blocks.into(),

@@ -152,7 +152,13 @@ pub async fn apply(
     let mut left = &parts[..];
     while let Some((store, token, mutation)) = left.first() {
         let now = if in_one { left } else { &left[..1] };
-        if let Err(error) = ready(now.iter().map(|(store, ..)| &**store), stamp).await {
+        let stores = now.iter().map(|(store, ..)| &**store);
+        let is_ready = match are_ready(stores.clone(), stamp) {
+            Ok(true) => Ok(()),
+            Ok(false) => ready(stores, stamp).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = is_ready {
             return Err(if last.is_none() {
                 error
             } else {
@@ -192,6 +198,15 @@ pub async fn apply(
     Ok(())
 }
 
+/// Whether all of these stores take a request now.
+///
+/// # Errors
+/// When it is stale.
+#[inline]
+fn are_ready<'s>(mut stores: impl Iterator<Item = &'s TableStore>, stamp: Stamp) -> Result<bool, ReplicaError> {
+    stores.try_fold(true, |are_ready, store| Ok(stamp.check(store)? && are_ready))
+}
+
 /// Waits until stores take a request; they still do when this returns.
 ///
 /// # Errors
@@ -202,13 +217,12 @@ pub(crate) async fn ready<'s>(
 ) -> Result<(), ReplicaError> {
     let mut deadline = None;
     loop {
-        let mut waits_for = None;
-        for store in stores.clone() {
-            if !stamp.check(store)? {
-                waits_for = Some(store);
-            }
+        if are_ready(stores.clone(), stamp)? {
+            return Ok(());
         }
-        let Some(store) = waits_for else { return Ok(()) };
+        let Some(store) = stores.clone().find(|store| stamp.check(store) == Ok(false)) else {
+            continue;
+        };
         let until = *deadline.get_or_insert_with(|| runtime::now() + TRUNCATION_WAIT_MAX);
         let done = store.admission_changed.notified();
         if stamp.check(store)? {
@@ -226,14 +240,9 @@ pub(crate) async fn ready<'s>(
 /// When the table is unknown or a file cannot be read, and when `stamp` is stale at the begin or at the end.
 pub async fn read(shard: &Rc<Shard>, command: &ReadCommand, stamp: Stamp) -> Result<Answer, ReplicaError> {
     let store = store_of(shard, command.table).await?;
-    ready(std::iter::once(&*store), stamp).await?;
-    let answer = read_from(shard, &store, command).await?;
-    // What was truncated meanwhile may be there in part.
-    stamp.check(&store)?;
-    Ok(answer)
-}
-
-async fn read_from(shard: &Rc<Shard>, store: &Rc<TableStore>, command: &ReadCommand) -> Result<Answer, ReplicaError> {
+    if !stamp.check(&store)? {
+        ready(std::iter::once(&*store), stamp).await?;
+    }
     let mut stretch = Stretch::new(command, store.table());
     match &command.extent {
         Extent::Partition { key, slices, reversed } => {
@@ -245,7 +254,7 @@ async fn read_from(shard: &Rc<Shard>, store: &Rc<TableStore>, command: &ReadComm
                 reversed: *reversed,
                 limits: stretch.limits(),
             };
-            stretch.partition(shard, store, read).await?;
+            stretch.partition(shard, &store, read).await?;
         }
         Extent::Tokens {
             after,
@@ -254,9 +263,11 @@ async fn read_from(shard: &Rc<Shard>, store: &Rc<TableStore>, command: &ReadComm
             inside,
         } => {
             stretch
-                .tokens(shard, store, (*after, *to), from.clone(), inside.clone())
+                .tokens(shard, &store, (*after, *to), from.clone(), inside.clone())
                 .await?
         }
     }
+    // What was truncated meanwhile may be there in part.
+    stamp.check(&store)?;
     Ok(stretch.finish())
 }

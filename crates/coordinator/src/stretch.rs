@@ -280,7 +280,7 @@ impl<'c> Stretch<'c> {
         Ok(())
     }
 
-    pub(crate) fn finish(self) -> Answer {
+    pub(crate) fn finish(mut self) -> Answer {
         // What goes no further than the place that was asked for ends there all the same.
         let end = self.end.or_else(|| self.command.until.clone());
         Answer {

@@ -68,6 +68,8 @@ struct Write {
     /// Who is sent what.
     shares: SmallVec<[(Replica, Numbers); 4]>,
     fan: Fan<()>,
+    /// Of the only mutation, where there is one.
+    stamp: Option<Stamp>,
     /// A replica takes no requests of this view.
     is_stale: bool,
     /// A replica did its part, or may have.
@@ -168,6 +170,10 @@ impl Coordinator {
             shares: shares(&parts),
             parts,
             fan: Fan::new(),
+            stamp: match &mutations[..] {
+                [(_, only)] => Some(Stamp::of_mutations(view, std::iter::once(&only[..]))),
+                _ => None,
+            },
             is_stale: false,
             is_begun: false,
             overloaded: SmallVec::new(),
@@ -287,15 +293,15 @@ impl Write {
                 continue;
             }
             let numbers = &self.shares[at].1;
+            let share = numbered(&self.mutations, numbers).map(|(_, bytes)| &bytes[..]);
+            let stamp = self.stamp.unwrap_or_else(|| Stamp::of_mutations(&view, share.clone()));
             if replica.node != view.me {
-                let mutations = numbered(&self.mutations, numbers).map(|(_, bytes)| &bytes[..]);
-                let mut body = encode_mutations(all_or_nothing, mutations.clone());
-                Stamp::of_mutations(&view, mutations).sign(&mut body);
+                let mut body = encode_mutations(all_or_nothing, share);
+                stamp.sign(&mut body);
                 self.fan
                     .call((&coordinator, &view), replica, Verb::Mutate, body, timeout);
             } else if ShardId(u32::from(replica.shard)) == coordinator.shard.id() {
                 let (shard, mutations, numbers) = (coordinator.shard.clone(), self.mutations.clone(), numbers.clone());
-                let stamp = Stamp::of_mutations(&view, numbered(&mutations, &numbers).map(|(_, bytes)| &bytes[..]));
                 let applied = async move {
                     let share: SmallVec<[(Token, &[u8]); 2]> = numbered(&mutations, &numbers)
                         .map(|(token, bytes)| (*token, &bytes[..]))
@@ -305,7 +311,6 @@ impl Write {
                 self.fan.here(replica, applied);
             } else {
                 let share: Vec<Addressed> = numbered(&self.mutations, numbers).cloned().collect();
-                let stamp = Stamp::of_mutations(&view, share.iter().map(|(_, bytes)| &bytes[..]));
                 let applied = move |there: Rc<Coordinator>| async move {
                     service::apply(&there.shard, &share, all_or_nothing, false, stamp).await
                 };

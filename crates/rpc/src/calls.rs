@@ -310,13 +310,13 @@ impl Calls {
         let entry = self.entry(Ticket::from_id(id))?;
         match std::mem::replace(&mut entry.state, State::Free) {
             State::InFlight { bytes, mut parts } => {
-                entry.state = State::Done(result.map(|last| {
-                    if parts.is_empty() {
-                        return last;
+                entry.state = State::Done(match result {
+                    Ok(last) if !parts.is_empty() => {
+                        parts.extend_from_slice(&last);
+                        Ok(parts)
                     }
-                    parts.extend_from_slice(&last);
-                    parts
-                }));
+                    whole => whole,
+                });
                 let waker = entry.waker.take();
                 self.in_flight -= 1;
                 self.in_flight_bytes -= bytes;

@@ -69,6 +69,9 @@ impl Waiting {
     /// Moves whole frames into an empty buffer, completed as of now.
     fn take(&mut self, buffer: &mut Vec<u8>, now: Instant) {
         let mut end = self.taken;
+        if self.len() <= WRITE_BYTES {
+            end = self.bytes.len();
+        }
         while let Some(next) = frame::end(&self.bytes, end)
             && (end == self.taken || next - self.taken <= WRITE_BYTES)
         {
