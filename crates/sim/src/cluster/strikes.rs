@@ -7,7 +7,7 @@ use runtime::StopPoint;
 use runtime::sim::{CrashKind, DiskErrors, FailedSync, NodeId, Stop};
 
 use super::faults::Fault;
-use super::scenario::{CLOCK_ERROR_MAX, CLOCK_JUMP_MAX, Run, SLICE};
+use super::scenario::{CLOCK_ERROR_MAX, CLOCK_JUMP_MAX, CLOCK_STEP_MAX, Run, SLICE};
 
 impl Run<'_> {
     /// Something strikes one node, or two.
@@ -153,7 +153,7 @@ impl Run<'_> {
                 self.cluster.sim.pause_for(machine, time);
             }
             Fault::ClockJump => {
-                let most = CLOCK_JUMP_MAX.as_micros() as u64;
+                let most = [CLOCK_JUMP_MAX, CLOCK_STEP_MAX][self.index(2)].as_micros() as u64;
                 let jump = self.chance.below(most * 2).cast_signed() - most.cast_signed();
                 // From where it was right, so that no clock goes further and further.
                 self.clock_us[node] = jump;
@@ -199,7 +199,11 @@ impl Run<'_> {
             self.cluster.set_links(node, true, true);
             self.reordered[node] = false;
             self.cluster.set_link_quality(node, Duration::ZERO, 0);
-            // A clock that has jumped stays where it is.
+            // A clock that has jumped a little stays where it is. One that is far off keeps its node out of service until somebody sets it right; the
+            // node returns by itself then.
+            if u128::from(self.clock_us[node].unsigned_abs()) > CLOCK_STEP_MAX.as_micros() {
+                self.clock_us[node] = 0;
+            }
             self.cluster.sim.set_clock_skew_us(machine, self.clock_us[node]);
             self.cluster.sim.set_disk_errors(machine, None);
             while self.cluster.sim.is_paused(machine) {
