@@ -160,6 +160,7 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
     drop(runtime::spawn(forget_old_log(shared.clone(), shard.clone())));
     drop(runtime::spawn(log.clone().run_periodic()));
     drop(runtime::spawn(shard.clone().watch_log()));
+    drop(runtime::spawn(shard.clone().watch_damage()));
     if let Some(main) = &shared.embedded {
         main(engine).await;
         shared.meet(Stage::Drained).await;

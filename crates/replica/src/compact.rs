@@ -156,7 +156,10 @@ impl Shard {
         let done = match runtime::spawn_job("compaction", move || run_and_open(job, &table)).await {
             Ok(done) => done,
             // The others are compacted without it.
-            Err(_) if inputs.iter().any(|input| input.is_suspect()) => return Ok(true),
+            Err(_) if inputs.iter().any(|input| input.is_suspect()) => {
+                self.alarm.raise();
+                return Ok(true);
+            }
             Err(e) => return Err(e),
         };
         if tablet.epoch.get() != epoch || store.dropped.get() {

@@ -269,6 +269,7 @@ impl Shard {
                     table.name
                 );
             }
+            tablet.wait_for_quarantine().await;
             self.freeze(store, tablet);
             let position = self.log.end();
             tablet.epoch.set(tablet.epoch.get() + 1);
@@ -297,6 +298,10 @@ impl Shard {
             }
             runtime::stop_point(StopPoint::Truncated);
             self.release_log().await;
+        }
+        // What is missing is gone by order.
+        if !store.is_whole.get() {
+            self.accept_loss(store).await?;
         }
         Ok(())
     }
@@ -342,6 +347,7 @@ impl Shard {
         };
         store.dropped.set(true);
         for tablet in &store.tablets {
+            tablet.wait_for_quarantine().await;
             self.freeze(&store, tablet);
             tablet.epoch.set(tablet.epoch.get() + 1);
             let old = tablet.version();

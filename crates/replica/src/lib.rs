@@ -18,6 +18,7 @@ mod flush;
 mod memory;
 mod noted_batches;
 mod point;
+mod quarantine;
 mod read;
 mod recovery;
 mod retention;

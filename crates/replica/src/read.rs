@@ -63,23 +63,29 @@ impl Version {
 
     /// The error of a read. An sstable that is damaged is suspect from here on.
     pub(crate) fn read_error(&self, error: sstable::Error) -> ReadError {
-        note_damage(&self.sstables, &error);
+        if note_damage(&self.sstables, &error) {
+            self.alarm.raise();
+        }
         ReadError::File(error.to_string())
     }
 }
 
-/// Marks the sstable that an error is about as suspect, if it is damaged, and says so once.
-pub(crate) fn note_damage(sstables: &[Arc<sstable::Reader>], error: &sstable::Error) {
+/// Marks the sstable that an error is about as suspect, if it is damaged. Whether it was not before.
+pub(crate) fn note_damage(sstables: &[Arc<sstable::Reader>], error: &sstable::Error) -> bool {
     let Some(descriptor) = sstable::Descriptor::of_path(error.path())
         .ok()
         .filter(|_| error.is_damage())
     else {
-        return;
+        return false;
     };
     let damaged = sstables.iter().find(|reader| *reader.descriptor() == descriptor);
-    if damaged.is_some_and(|reader| reader.suspect()) {
-        log::error!("{error}. No compaction takes this sstable any more; reads of what is damaged fail");
+    let is_new = damaged.is_some_and(|reader| reader.suspect());
+    if is_new {
+        log::error!(
+            "{error}. The whole sstable is read again, and moved aside if it is damaged; until then no compaction takes it"
+        );
     }
+    is_new
 }
 
 /// Cuts a block at a bound: what is nearer to the read's beginning stays, the rest is returned.

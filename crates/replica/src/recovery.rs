@@ -12,7 +12,7 @@ use sstable::Reader;
 use types::token::token_of;
 
 use crate::shard::Shard;
-use crate::tablet::{TableStore, TokenRange};
+use crate::tablet::TokenRange;
 use crate::truncation::TruncationMark;
 
 /// Why a shard does not start.
@@ -59,45 +59,13 @@ impl Shard {
         }
         self.set_table(table, ranges, &sstables);
         let truncated_at = TruncationMark::of(&dir).read().map_err(RecoveryError::Sstable)?;
-        if let Some(store) = self.store(table.id) {
-            store.truncated_at.set(truncated_at);
-        }
-        self.look_for_missing(table)
-    }
-
-    /// Learns which of a table's sstables were moved aside because they are damaged.
-    fn look_for_missing(&self, table: &Table) -> Result<(), RecoveryError> {
         let Some(store) = self.store(table.id) else {
             return Ok(());
         };
-        let quarantined = sstable::quarantined(&store.dir).map_err(|e| RecoveryError::Sstable(e.to_string()))?;
-        for tablet in &store.tablets {
-            tablet.set_missing(&quarantined);
-        }
+        store.truncated_at.set(truncated_at);
+        let quarantined = sstable::quarantined(&dir).map_err(|e| RecoveryError::Sstable(e.to_string()))?;
+        store.set_quarantined(&quarantined);
         Ok(())
-    }
-
-    /// Accepts the loss of what the table's damaged sstables had: reads go on without it, and stay so after the next start. The files
-    /// stay where they are. Their names.
-    ///
-    /// # Errors
-    /// When that cannot be made durable: reads are refused as before.
-    pub async fn accept_loss(self: &Rc<Self>, store: &Rc<TableStore>) -> Result<Vec<String>, String> {
-        let dir = store.dir.clone();
-        let work = move || -> Result<Vec<sstable::Quarantined>, sstable::Error> {
-            let mut quarantined = sstable::quarantined(&dir)?;
-            for quarantined in quarantined.iter_mut().filter(|q| !q.is_accepted) {
-                sstable::accept(quarantined)?;
-                quarantined.is_accepted = true;
-            }
-            Ok(quarantined)
-        };
-        let quarantined = runtime::offload(work).await.map_err(|e| e.to_string())?;
-        for tablet in &store.tablets {
-            tablet.set_missing(&quarantined);
-            self.compact_soon(store, tablet);
-        }
-        Ok(quarantined.iter().map(sstable::Quarantined::name).collect())
     }
 
     /// Replays the log of earlier runs into memtables, flushing where memory asks for it.

@@ -16,6 +16,7 @@ use types::Token;
 
 use crate::memory::{DirtyMemory, MemoryStats};
 use crate::noted_batches::{self, NotedBatches};
+use crate::quarantine::{DamageAlarm, OnQuarantine};
 use crate::retention::HoldTombstones;
 use crate::row_cache::RowCacheBudget;
 use crate::tablet::{TableStore, Tablet, TokenRange};
@@ -92,6 +93,13 @@ pub struct Shard {
     pub(crate) tombstone_holds: RefCell<Option<HoldTombstones>>,
     /// One compaction of this shard runs at a time, so that flushes always find a thread.
     pub(crate) compaction_slot: runtime::Semaphore,
+    /// Raised when damage is found in an open sstable.
+    pub(crate) alarm: Rc<DamageAlarm>,
+    /// One task at a time changes what is quarantined, or looks.
+    pub(crate) quarantine_turn: runtime::Semaphore,
+    pub(crate) on_quarantine: RefCell<Option<OnQuarantine>>,
+    /// Sstables that were moved aside since the start.
+    pub(crate) sstables_lost: Cell<u64>,
 }
 
 impl Shard {
@@ -112,6 +120,10 @@ impl Shard {
             ended_batches: RefCell::default(),
             tombstone_holds: RefCell::default(),
             compaction_slot: runtime::Semaphore::new(1),
+            alarm: Rc::default(),
+            quarantine_turn: runtime::Semaphore::new(1),
+            on_quarantine: RefCell::default(),
+            sstables_lost: Cell::new(0),
         })
     }
 
@@ -159,7 +171,13 @@ impl Shard {
         let of_range = |range: TokenRange| sstables.iter().filter(move |reader| range.overlaps(reader.tokens()));
         let tablet = |range: &TokenRange| {
             let sstables = of_range(*range).cloned().collect();
-            Tablet::new(table, *range, sstables, self.row_cache_budget.clone())
+            Tablet::new(
+                table,
+                *range,
+                sstables,
+                self.row_cache_budget.clone(),
+                self.alarm.clone(),
+            )
         };
         let tablets = ranges.iter().map(tablet).collect();
         let store = TableStore {
@@ -173,6 +191,7 @@ impl Shard {
             oldest_version: Cell::new(0),
             truncation: Cell::new(0),
             truncated_at: Cell::new(0),
+            is_whole: Cell::new(true),
             admission_changed: Notify::new(),
             dropped: Cell::new(false),
         };

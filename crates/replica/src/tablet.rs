@@ -13,6 +13,7 @@ use schema::Table;
 use types::Token;
 use types::token::token_of;
 
+use crate::quarantine::DamageAlarm;
 use crate::row_cache::{RowCache, RowCacheBudget};
 
 /// Tokens above `after` up to and including `to`. The lowest range begins at the lowest token of all.
@@ -119,6 +120,8 @@ pub struct Version {
     pub(crate) has_files: bool,
     /// What they say about rows that were asked for.
     pub(crate) rows: Rc<RefCell<RowCache>>,
+    /// Raised when a read meets damage.
+    pub(crate) alarm: Rc<DamageAlarm>,
 }
 
 /// One tablet of a table on its shard.
@@ -131,6 +134,8 @@ pub struct Tablet {
     pub(crate) first_segment: Cell<u64>,
     pub(crate) flushing: Cell<bool>,
     pub(crate) compacting: Cell<bool>,
+    /// An sstable of it is being moved aside: no other task removes its files.
+    pub(crate) quarantining: Cell<bool>,
     /// Set when the table was dropped or truncated under a running job: its output is thrown away.
     pub(crate) epoch: Cell<u64>,
 }
@@ -146,6 +151,7 @@ impl Tablet {
         range: TokenRange,
         sstables: Vec<Arc<sstable::Reader>>,
         row_cache_budget: Rc<RowCacheBudget>,
+        alarm: Rc<DamageAlarm>,
     ) -> Rc<Self> {
         let version = Version {
             active: MemtableCell::new(table),
@@ -154,6 +160,7 @@ impl Tablet {
             sstables,
             missing: Rc::from([]),
             rows: Rc::new(RefCell::new(RowCache::new(row_cache_budget.clone()))),
+            alarm,
         };
         Rc::new(Self {
             row_cache_budget,
@@ -162,6 +169,7 @@ impl Tablet {
             first_segment: Cell::new(0),
             flushing: Cell::new(false),
             compacting: Cell::new(false),
+            quarantining: Cell::new(false),
             epoch: Cell::new(0),
         })
     }
@@ -183,14 +191,18 @@ impl Tablet {
         f(&self.version.borrow())
     }
 
-    /// Says which sstables of it were moved aside.
-    pub(crate) fn set_missing(&self, quarantined: &[sstable::Quarantined]) {
+    /// Says which sstables of it were moved aside, and takes one that was just now out of the version in the same step.
+    pub(crate) fn set_missing(&self, quarantined: &[sstable::Quarantined], removed: Option<&Arc<sstable::Reader>>) {
         let missing: Rc<[_]> = quarantined
             .iter()
             .filter(|q| !q.is_accepted && self.range.overlaps((q.first, q.last)))
             .cloned()
             .collect();
-        self.update(|v| v.missing = missing);
+        self.update(|v| {
+            v.missing = missing;
+            v.sstables
+                .retain(|reader| !removed.is_some_and(|removed| Arc::ptr_eq(reader, removed)));
+        });
     }
 
     pub(crate) fn update(&self, f: impl FnOnce(&mut Version)) {
@@ -232,6 +244,8 @@ pub struct TableStore {
     pub(crate) truncation: Cell<u64>,
     /// The version of the last truncation that this shard is done with.
     pub truncated_at: Cell<u64>,
+    /// Whether no sstable of the table on this node, of whatever shard, is quarantined with a loss that nobody has accepted.
+    pub is_whole: Cell<bool>,
     /// Told when a truncation is done, and when the version of the cluster changes.
     pub admission_changed: Notify,
     pub(crate) dropped: Cell<bool>,
@@ -251,7 +265,13 @@ pub enum Admission {
 impl TableStore {
     /// A table that is only in memory and wholly here, made of these packed mutations: a virtual table.
     pub fn in_memory<'m>(table: &Arc<Table>, mutations: impl Iterator<Item = &'m [u8]>) -> Rc<Self> {
-        let tablet = Tablet::new(table, TokenRange::ALL, Vec::new(), RowCacheBudget::new(0));
+        let tablet = Tablet::new(
+            table,
+            TokenRange::ALL,
+            Vec::new(),
+            RowCacheBudget::new(0),
+            Rc::default(),
+        );
         tablet.with_version(|v| {
             v.active.write(|memtable| {
                 for m in mutations.filter_map(Mutation::new) {
@@ -269,6 +289,7 @@ impl TableStore {
             oldest_version: Cell::new(0),
             truncation: Cell::new(0),
             truncated_at: Cell::new(0),
+            is_whole: Cell::new(true),
             admission_changed: Notify::new(),
             dropped: Cell::new(false),
         })
@@ -346,7 +367,8 @@ mod tests {
         let table = Arc::new(Table::new("ks", "t", id, vec![key], TableOptions::default()));
         let tablet = |(after, to): &(i64, i64)| {
             let (after, to) = (Token(*after), Token(*to));
-            Tablet::new(&table, TokenRange { after, to }, Vec::new(), RowCacheBudget::new(0))
+            let budget = RowCacheBudget::new(0);
+            Tablet::new(&table, TokenRange { after, to }, Vec::new(), budget, Rc::default())
         };
         TableStore {
             tablets: ranges.iter().map(tablet).collect(),
@@ -358,6 +380,7 @@ mod tests {
             oldest_version: Cell::new(0),
             truncation: Cell::new(0),
             truncated_at: Cell::new(0),
+            is_whole: Cell::new(true),
             admission_changed: Notify::new(),
             dropped: Cell::new(false),
         }

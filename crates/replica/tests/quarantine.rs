@@ -426,3 +426,146 @@ fn without_the_refusal_a_deleted_row_is_back() {
     let (mut simulation, node) = damaged(|| flip(&component(2, Component::Filter), 1));
     check(&mut simulation, node, ["row"; 5]);
 }
+
+/// One read of each key, by its name: whether any met damage.
+async fn meets_damage(shard: &Rc<Shard>, store: &Rc<TableStore>) -> bool {
+    let mut meets = false;
+    for key in keys() {
+        let version = store.tablets[0].version();
+        let read = version
+            .read_row(&store.table(), &shard.cache, token_of(&key), &key, &[])
+            .await;
+        meets |= matches!(read, Err(ReadError::File(_)));
+    }
+    meets
+}
+
+/// A node that looks into damage, as a real one does.
+fn watched() -> (Rc<Shard>, Rc<TableStore>) {
+    let (shard, store) = open();
+    drop(runtime::spawn(shard.clone().watch_damage()));
+    (shard, store)
+}
+
+#[test]
+fn damage_that_a_read_meets_is_moved_aside_while_the_node_runs() {
+    for part in [Component::Data, Component::Index] {
+        let (mut simulation, node) = damaged(move || flip(&component(2, part), 1));
+        run(&mut simulation, node, || async {
+            let (shard, store) = watched();
+            assert!(store.is_whole.get(), "no start looks at all of a file");
+            let told = Rc::new(RefCell::new(0));
+            let count = told.clone();
+            shard.on_quarantine(Box::new(move |_| *count.borrow_mut() += 1));
+            assert!(meets_damage(&shard, &store).await);
+            runtime::sleep(Duration::from_secs(1)).await;
+            assert_eq!(
+                reads(&shard, &store).await,
+                ["missing", "missing", "missing", "row", "row"]
+            );
+            assert!(!store.is_whole.get() && shard.sstables_lost() == 1 && *told.borrow() == 1);
+            shard.accept_loss(&store).await.expect("the disk works");
+            assert!(store.is_whole.get() && *told.borrow() == 2);
+            assert_eq!(reads(&shard, &store).await, ["row"; 5]);
+        });
+        check(&mut simulation, node, ["row"; 5]);
+    }
+}
+
+#[test]
+fn damage_that_a_compaction_meets_is_moved_aside_while_the_node_runs() {
+    let (mut simulation, node) = damaged(|| flip(&component(2, Component::Data), 1));
+    run(&mut simulation, node, || async {
+        let (shard, store) = watched();
+        shard.compact_table(&store).await.expect("the others are merged");
+        runtime::sleep(Duration::from_secs(1)).await;
+        assert_eq!(
+            reads(&shard, &store).await,
+            ["missing", "missing", "missing", "row", "row"]
+        );
+    });
+    check(&mut simulation, node, ["missing", "missing", "missing", "row", "row"]);
+}
+
+#[test]
+fn a_whole_file_of_which_one_read_was_damaged_stays() {
+    let mut met = 0;
+    for at in 0..2 {
+        let (mut simulation, node) = damaged(|| ());
+        let (is_open, goes) = (Rc::new(RefCell::new(false)), Rc::new(RefCell::new(false)));
+        let (open_now, go, found) = (is_open.clone(), goes.clone(), Rc::new(RefCell::new(false)));
+        let seen = found.clone();
+        simulation.start(node, move |_| {
+            let (is_open, goes, found) = (open_now.clone(), go.clone(), seen.clone());
+            Box::pin(async move {
+                let (shard, store) = watched();
+                *is_open.borrow_mut() = true;
+                while !*goes.borrow() {
+                    runtime::sleep(Duration::from_millis(1)).await;
+                }
+                *found.borrow_mut() = meets_damage(&shard, &store).await;
+                runtime::sleep(Duration::from_secs(5)).await;
+                assert_eq!(reads(&shard, &store).await, ["row", "none", "row", "row", "row"]);
+                let version = store.tablets[0].version();
+                assert!(version.sstables.iter().all(|reader| !reader.is_suspect()));
+            })
+        });
+        assert!(simulation.run_until(HOUR, || *is_open.borrow()));
+        simulation.damage_read_after(node, at);
+        *goes.borrow_mut() = true;
+        assert!(simulation.run_until_ended(node, HOUR), "the node has not ended");
+        met += usize::from(*found.borrow());
+    }
+    assert!(met >= 1, "no read met the damage");
+}
+
+#[test]
+fn a_truncation_lifts_the_quarantine() {
+    let (mut simulation, node) = damaged(|| flip(&component(2, Component::Filter), 1));
+    run(&mut simulation, node, || async {
+        let (shard, store) = open();
+        assert_eq!(reads(&shard, &store).await[0], "missing");
+        shard.truncate(&store).await.expect("the disk works");
+        assert_eq!(reads(&shard, &store).await, ["none"; 5]);
+        write(&shard, &store, &keys()[0], 30, false);
+        assert_eq!(reads(&shard, &store).await, ["row", "none", "none", "none", "none"]);
+        flush(&shard, &store).await;
+    });
+    check(&mut simulation, node, ["row", "none", "none", "none", "none"]);
+}
+
+/// Whenever power goes, the sstable is found damaged again or is aside, and nothing is read without it.
+#[test]
+fn no_file_is_lost_when_power_is_while_a_running_node_moves_them() {
+    for operations in 0..40 {
+        let (mut simulation, node) = damaged(|| flip(&component(2, Component::Data), 1));
+        let before = simulation.on_node(node, files);
+        simulation.start(node, |_| {
+            Box::pin(async {
+                let (shard, store) = watched();
+                meets_damage(&shard, &store).await;
+                runtime::sleep(Duration::from_secs(1)).await;
+            })
+        });
+        simulation.crash_after_file_ops(node, operations, CrashKind::PowerLoss);
+        simulation.run_until_ended(node, HOUR);
+        simulation.crash(node, CrashKind::PowerLoss);
+        simulation.clear_file_faults(node);
+        run(&mut simulation, node, move || async move {
+            let (shard, store) = watched();
+            for key in &keys()[..3] {
+                let version = store.tablets[0].version();
+                let table = store.table();
+                let read = version.read_row(&table, &shard.cache, token_of(key), key, &[]);
+                assert!(read.await.is_err(), "a crash after {operations} operations");
+            }
+            runtime::sleep(Duration::from_secs(1)).await;
+            assert_eq!(reads(&shard, &store).await[..3], ["missing"; 3]);
+        });
+        assert_eq!(
+            before,
+            simulation.on_node(node, files),
+            "a crash after {operations} operations"
+        );
+    }
+}

@@ -374,6 +374,11 @@ impl Reader {
         !self.is_suspect.swap(true, Ordering::Relaxed)
     }
 
+    /// Marks that all of it was read again without damage.
+    pub fn trust(&self) {
+        self.is_suspect.store(false, Ordering::Relaxed);
+    }
+
     /// Whether damage was found in it while it was open.
     #[must_use]
     pub fn is_suspect(&self) -> bool {
