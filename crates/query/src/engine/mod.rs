@@ -231,6 +231,11 @@ impl Engine {
             finishing: Cell::new(false),
         });
         engine.take_view(engine.coordinator.view());
+        engine.shard.on_quarantine(Box::new(|table| {
+            drop(runtime::spawn(truncate::on_all_shards(move |engine| async move {
+                engine.look_for_quarantined(table).await
+            })));
+        }));
         engine.coordinator.on_aggregate(Box::new(|body| {
             Box::pin(async move { Self::local().aggregate_for_peer(&body).await })
         }));
@@ -256,7 +261,7 @@ impl Engine {
     }
 
     /// Says at which levels this node answers for a table alone: at none while a truncation is not done here, or done of which the view does not know,
-    /// and while others refuse what is routed by the view.
+    /// and while others refuse what is routed by the view; reads at none while an sstable of the table is missing here.
     fn set_levels_here(&self, store: &TableStore, view: &ClusterView) {
         let table = store.table().id;
         let truncated_at = view.truncated_at(table);
@@ -265,12 +270,24 @@ impl Engine {
         let (reads, writes) = match view.route(table) {
             Some(_) if view.version < fence => (Levels::NONE, Levels::NONE),
             _ if truncated_at != store.truncated_at.get() => (Levels::NONE, Levels::NONE),
+            // Other replicas have what an sstable had that is missing here.
+            Some(route) if !store.is_whole.get() => (Levels::NONE, route.write_here),
             Some(route) => (route.read_here, route.write_here),
             // What has no route is each node's own.
             None => (Levels::ALL, Levels::ALL),
         };
         store.reads_here.set(reads.bits());
         store.writes_here.set(writes.bits());
+    }
+
+    /// Learns what is quarantined of a table on this node, which some shard has changed.
+    async fn look_for_quarantined(&self, table: TableId) -> Result<(), String> {
+        let Some(store) = self.shard.store(table) else {
+            return Ok(());
+        };
+        let looked = self.shard.look_for_quarantined(&store).await;
+        self.set_levels_here(&store, &self.coordinator.view());
+        looked.inspect_err(|e| log::error!("cannot look what is quarantined of a table: {e}"))
     }
 
     /// Whether this node may answer reads of a table alone.

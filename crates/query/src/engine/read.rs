@@ -93,6 +93,26 @@ impl Engine {
             self.admit(select.table.id, *token, Operation::Read, limit).await?;
         }
         let is_here = self.reads_here(select.table.id, level);
+        let page = self.read_page(plan, select, run, params, is_here).await;
+        // What a damaged file keeps from this node another replica may have.
+        let has_replicas = || self.coordinator.view().route(select.table.id).is_some();
+        match page {
+            Err(QueryError::ReadFailure(_)) if is_here && !params.serial && has_replicas() => {
+                self.read_page(plan, select, run, params, false).await
+            }
+            page => page,
+        }
+    }
+
+    async fn read_page(
+        self: &Rc<Self>,
+        plan: &Arc<Plan>,
+        select: &SelectPlan,
+        run: &Execution,
+        params: &Params,
+        is_here: bool,
+    ) -> Result<Page, QueryError> {
+        let level = params.consistency;
         if is_here
             && !params.serial
             && select.is_point()

@@ -87,7 +87,7 @@ impl Engine {
 }
 
 /// Has every shard of this node do a part, all at once.
-async fn on_all_shards<F>(part: impl Fn(Rc<Engine>) -> F + Clone + Send + 'static) -> Result<(), String>
+pub(super) async fn on_all_shards<F>(part: impl Fn(Rc<Engine>) -> F + Clone + Send + 'static) -> Result<(), String>
 where
     F: Future<Output = Result<(), String>> + 'static,
 {

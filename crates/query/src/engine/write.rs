@@ -84,7 +84,7 @@ fn replica_failure(e: ReplicaError) -> QueryError {
         ReplicaError::Log(reason) => QueryError::WriteFailure(format!(
             "The write failed in the commitlog: {reason}. It may or may not be applied."
         )),
-        ReplicaError::NotHere(_) | ReplicaError::Malformed(_) | ReplicaError::Read(_) => {
+        ReplicaError::NotHere(_) | ReplicaError::Malformed(_) | ReplicaError::Read(_) | ReplicaError::CannotLead(_) => {
             QueryError::Server(e.to_string())
         }
     }
