@@ -33,7 +33,7 @@ use types::Token;
 use crate::fence::Stamp;
 use crate::message::{Addressed, Malformed, decode_mutations, encode_mutations, put_sized, sized};
 use crate::service::{self, ReplicaError};
-use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, Verb, WriteKind};
+use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, Verb, WriteKind, new_counter_source};
 
 /// Bytes that one step of a leader's read takes.
 const BLOCK_BYTES: usize = 256 << 10;
@@ -55,6 +55,11 @@ impl Coordinator {
     /// Under which name this shard adds to counters.
     #[must_use]
     pub fn counter_source(&self) -> [u8; 16] {
+        // What was counted under the former name may be missing here: other replicas would take what is counted under it now for older.
+        let lost = self.shard.sstables_lost();
+        if self.sstables_lost.replace(lost) != lost {
+            self.counter_source.set(new_counter_source());
+        }
         self.counter_source.get()
     }
 
@@ -296,8 +301,13 @@ impl Coordinator {
                 "its turn on the partition came too late".to_owned(),
             ));
         }
-        let source = self.counter_source.get();
-        let own = own_elements(&self.shard, &store, &table, token, &addition, &source).await?;
+        let source = self.counter_source();
+        let own = own_elements(&self.shard, &store, &table, token, &addition, &source).await;
+        let own = own.map_err(ReplicaError::before_adding)?;
+        if self.counter_source() != source {
+            let reason = "an sstable was moved aside while the counter was read";
+            return Err(ReplicaError::CannotLead(reason.to_owned()));
+        }
         let mutation = own.after(&table, &addition, &source)?;
         // What was read is gone after a truncation.
         let stamp = match store.truncated_at.get() == was_truncated_at {

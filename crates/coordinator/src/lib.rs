@@ -156,7 +156,9 @@ impl From<ReplicaError> for TargetError {
             ReplicaError::Log(_) | ReplicaError::Read(_) | ReplicaError::Partial(_) => Self::Failed(error.to_string()),
             ReplicaError::Overloaded(_) => Self::Overloaded(error.to_string()),
             ReplicaError::TooLarge(_) | ReplicaError::Malformed(_) => Self::Rejected(error.to_string()),
-            ReplicaError::UnknownTable(_) | ReplicaError::NotHere(_) => Self::Refused(error.to_string()),
+            ReplicaError::UnknownTable(_) | ReplicaError::NotHere(_) | ReplicaError::CannotLead(_) => {
+                Self::Refused(error.to_string())
+            }
             ReplicaError::Stale(reason) => Self::Stale(reason),
         }
     }
@@ -251,6 +253,8 @@ pub struct Coordinator {
     handover: handoff::Room,
     rates: rate::Rates,
     counter_source: Cell<[u8; 16]>,
+    /// How many sstables the shard had lost when it took that name.
+    sstables_lost: Cell<u64>,
     counter_turns: PartitionTurns,
     aggregates: RefCell<Option<Aggregates>>,
     latencies: RefCell<BTreeMap<TableId, Rc<TableLatencies>>>,
@@ -283,6 +287,7 @@ impl Coordinator {
             handover: handoff::Room::default(),
             rates: rate::Rates::default(),
             counter_source: Cell::new(new_counter_source()),
+            sstables_lost: Cell::new(0),
             counter_turns: PartitionTurns::default(),
             aggregates: RefCell::default(),
             latencies: RefCell::default(),
@@ -513,7 +518,9 @@ fn remote(error: ReplicaError) -> RemoteError {
     let kind = match error {
         ReplicaError::Overloaded(_) => RemoteErrorKind::Overloaded,
         ReplicaError::TooLarge(_) | ReplicaError::Malformed(_) => RemoteErrorKind::Rejected,
-        ReplicaError::UnknownTable(_) | ReplicaError::NotHere(_) => RemoteErrorKind::Refused,
+        ReplicaError::UnknownTable(_) | ReplicaError::NotHere(_) | ReplicaError::CannotLead(_) => {
+            RemoteErrorKind::Refused
+        }
         ReplicaError::Stale(_) => RemoteErrorKind::Stale,
         ReplicaError::Log(_) | ReplicaError::Read(_) | ReplicaError::Partial(_) => RemoteErrorKind::Failed,
     };

@@ -42,12 +42,22 @@ pub enum ReplicaError {
     Log(String),
     /// The data could not be read.
     Read(String),
+    /// A leader of counters cannot read what it has added so far; nothing was added.
+    CannotLead(String),
 }
 
 impl ReplicaError {
     /// Whether nothing of the request was done.
     pub(crate) fn did_nothing(&self) -> bool {
         !matches!(self, Self::Log(_) | Self::Partial(_))
+    }
+
+    /// The error of a read that comes before an addition to a counter: another replica may be able to add.
+    pub(crate) fn before_adding(self) -> Self {
+        match self {
+            Self::Read(reason) => Self::CannotLead(reason),
+            other => other,
+        }
     }
 }
 
@@ -71,6 +81,7 @@ impl std::fmt::Display for ReplicaError {
                 )
             }
             Self::Read(reason) => f.write_str(reason),
+            Self::CannotLead(reason) => write!(f, "{reason}. Nothing was added"),
         }
     }
 }
