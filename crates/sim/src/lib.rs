@@ -20,6 +20,7 @@ pub mod model;
 mod reads;
 mod scenario;
 mod statements;
+pub mod story;
 pub mod workload;
 
 pub use cluster::{ClusterFaults, ClusterReport, ClusterScenario, Datacenter, FAULTS, Workload};

@@ -1,6 +1,7 @@
 //! The two machines of a scenario: one for the node, one for its clients.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -62,9 +63,18 @@ pub struct Machines {
 #[derive(Default)]
 pub(crate) struct Start {
     prepared: Option<Result<Prepared, String>>,
+    /// What the operator is to ask of the REST API: method and path.
+    orders: VecDeque<String>,
+    /// The answers to those, oldest first, with their heads; None where the API did not answer.
+    pub(crate) answers: VecDeque<Option<String>>,
 }
 
 impl Start {
+    /// Has the operator ask something of the REST API.
+    pub(crate) fn order(&mut self, request: String) {
+        self.orders.push_back(request);
+    }
+
     /// Why the node ended by itself, or did not start.
     pub(crate) fn failure(&self) -> Option<String> {
         match &self.prepared {
@@ -189,7 +199,7 @@ pub(crate) async fn live(shard: ShardId, config: Config, start: Rc<RefCell<Start
     if shard == ShardId(0) {
         let prepared = node::prepare(config);
         start.borrow_mut().prepared = Some(prepared);
-        drop(runtime::spawn(operate(machines)));
+        drop(runtime::spawn(operate(machines, start.clone())));
     }
     let prepared = loop {
         if let Some(prepared) = start.borrow().prepared.clone() {
@@ -202,9 +212,16 @@ pub(crate) async fn live(shard: ShardId, config: Config, start: Rc<RefCell<Start
     }
 }
 
-/// An operator with nothing to do: flushes and compacts by the REST API, now and then.
-async fn operate(machines: u64) {
+/// An operator: flushes and compacts by the REST API, now and then, and does what it is told.
+async fn operate(machines: u64, start: Rc<RefCell<Start>>) {
     loop {
+        loop {
+            let Some(order) = start.borrow_mut().orders.pop_front() else {
+                break;
+            };
+            let answer = request(&order).await;
+            start.borrow_mut().answers.push_back(answer);
+        }
         let pause = (20 + runtime::random_u64() % 300) * machines;
         runtime::sleep(Duration::from_millis(pause)).await;
         let command = if runtime::random_u64().is_multiple_of(3) {
@@ -213,24 +230,26 @@ async fn operate(machines: u64) {
             "flush"
         };
         // It fails while the node starts, or when the disk does; the node says so to the clients.
-        let _ = command_by_api(command).await;
+        let _ = request(&format!("POST /storage_service/{command}")).await;
     }
 }
 
-async fn command_by_api(command: &str) -> Option<()> {
+/// The answer of the REST API to a request of this method and path.
+async fn request(request: &str) -> Option<String> {
     let text = runtime::fs::read(PathBuf::from(WORKDIR).join("api")).ok()?;
     let address: SocketAddr = String::from_utf8(text).ok()?.trim().parse().ok()?;
     let mut stream = TcpStream::connect(address).await.ok()?;
-    let request = format!("POST /storage_service/{command} HTTP/1.1\r\nConnection: close\r\n\r\n");
+    let request = format!("{request} HTTP/1.1\r\nConnection: close\r\n\r\n");
     stream.write_all(request.into_bytes()).await.0.ok()?;
-    let mut answer = Vec::new();
+    let (mut answer, mut part) = (Vec::new(), Vec::new());
     loop {
-        answer.clear();
-        answer.reserve(1024);
-        let (result, filled) = stream.read(answer).await;
-        answer = filled;
+        part.clear();
+        part.reserve(1024);
+        let (result, filled) = stream.read(part).await;
+        part = filled;
         if result.ok()? == 0 {
-            return Some(());
+            return String::from_utf8(answer).ok();
         }
+        answer.extend_from_slice(&part);
     }
 }

@@ -50,6 +50,8 @@ pub(crate) const CHANGE_WAIT_MAX: Duration = Duration::from_secs(70);
 
 pub(crate) const UNAVAILABLE: i32 = 0x1000;
 pub(crate) const OVERLOADED: i32 = 0x1001;
+/// What a replica says that has quarantined an sstable.
+const LACKS_A_FILE: &str = "this node lacks the sstable";
 const TRUNCATE_ERROR: i32 = 0x1003;
 pub(crate) const WRITE_TIMEOUT: i32 = 0x1100;
 const UNPREPARED: i32 = 0x2500;
@@ -95,6 +97,8 @@ pub(crate) enum Phase {
     Truncate,
     /// Nothing, until all is quiet.
     Rest,
+    /// Read everything at ALL.
+    Repair,
     /// Look at everything.
     Final,
     /// Nothing any more.
@@ -139,6 +143,8 @@ pub(crate) struct Promises {
     pub(crate) whole_batches: bool,
     /// Conditional statements only.
     pub(crate) conditional_only: bool,
+    /// One node may lack sstables that were damaged: what needs all replicas fails there, and says why.
+    pub(crate) may_lack_files: bool,
     /// Hints bring all replicas what was acknowledged.
     pub(crate) whole_hints: bool,
     /// By how much the clocks of nodes may differ.
@@ -226,6 +232,7 @@ impl Clients {
             let done = match phase {
                 Phase::SetUp => self.set_up().await,
                 Phase::Truncate => self.truncate().await,
+                Phase::Repair => self.repair().await,
                 Phase::Final => self.look_at_everything().await,
                 Phase::Work | Phase::Rest | Phase::Done => {
                     runtime::sleep(Duration::from_millis(20)).await;
@@ -637,7 +644,9 @@ impl Clients {
                         story()
                     ));
                 }
-                self.explain(was_faulty, || format!("{}: {message}", story()));
+                let lacks_files = level == Level::All && code == READ_FAILURE && message.contains(LACKS_A_FILE);
+                let is_explained = was_faulty || self.promises.may_lack_files && lacks_files;
+                self.explain(is_explained, || format!("{}: {message}", story()));
                 Some(BTreeMap::new())
             }
             Outcome::Answer(other) => {

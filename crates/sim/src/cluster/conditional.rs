@@ -170,7 +170,10 @@ impl Clients {
                 ) {
                     self.fail(format!("{story}: an error that nobody promised, {code:#x}: {message}"));
                 }
-                self.explain(was_faulty, || format!("{story}: {message}"));
+                // A decision that all replicas are to know: one that has no state of its acceptor cannot note it.
+                let lacks_state = level == Level::All && code == WRITE_TIMEOUT;
+                let is_explained = was_faulty || self.promises.may_lack_files && lacks_state;
+                self.explain(is_explained, || format!("{story}: {message}"));
                 return true;
             }
             Outcome::Answer(other) => {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::clients::{A, B, Clients, E, PARTITIONS, R, ROWS, T, partition_of_b};
 use super::history::{Key, Level};
 use super::scenario::CLOCK_JUMP_MAX;
+use crate::client::Answer;
 
 /// Of the tables that are read whole.
 const ROWS_PER_PAGE: i32 = 100;
@@ -51,6 +52,20 @@ impl Clients {
         self.look_at_counters().await?;
         self.look_at_conditional_statements().await?;
         self.look_at_the_schema().await
+    }
+
+    /// Reads everything at ALL, which brings each replica what it lacks.
+    pub(crate) async fn repair(&self) -> Result<(), String> {
+        self.read_all(0, Level::All).await?;
+        let mut client = self.connect_patiently(0).await?;
+        for table in ["n", "l"] {
+            let text = format!("SELECT * FROM k.{table}");
+            match client.ask_at(&text, Level::All.code()).await {
+                Ok(Answer::Rows(..)) => {}
+                other => return Err(format!("{text} when all was quiet: {other:?}")),
+            }
+        }
+        Ok(())
     }
 
     async fn read_all(&self, node: usize, level: Level) -> Result<BTreeMap<Key, i32>, String> {

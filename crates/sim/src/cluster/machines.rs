@@ -161,6 +161,17 @@ impl Cluster {
         member.start.borrow().failure()
     }
 
+    /// Has a node's operator ask something of its REST API, such as `POST /storage_service/flush`; the answer comes within some seconds.
+    pub fn order(&self, node: usize, request: &str) {
+        self.members[node].start.borrow_mut().order(request.to_owned());
+    }
+
+    /// The next answer to an order, with its head: Some(None) where the API did not answer. None: not yet.
+    #[must_use]
+    pub fn take_answer(&self, node: usize) -> Option<Option<String>> {
+        self.members[node].start.borrow_mut().answers.pop_front()
+    }
+
     /// The machine of a node.
     #[must_use]
     pub fn machine(&self, node: usize) -> NodeId {

@@ -98,6 +98,8 @@ pub(super) struct Run<'a> {
     pub(super) reordered: Vec<bool>,
     /// By how much the clocks of nodes are wrong for good.
     pub(super) clock_us: Vec<i64>,
+    /// The node whose sstables are damaged.
+    pub(super) rotten: Option<usize>,
 }
 
 impl ClusterScenario {
@@ -220,6 +222,7 @@ impl ClusterScenario {
         Promises {
             whole_batches: self.whole_batches,
             conditional_only: self.conditional_only,
+            may_lack_files: faults.bit_rot,
             whole_hints: self.hints && !faults.may_lose_hints() && self.joiners == 0,
             clock_error: if faults.clock_jumps {
                 CLOCK_JUMP_MAX + CLOCK_ERROR_MAX
@@ -273,6 +276,7 @@ impl ClusterScenario {
             must_restart: vec![false; size],
             reordered: vec![false; size],
             clock_us: vec![0; size],
+            rotten: None,
         };
         let failed = |life, text| Failure { seed, life, text };
         match catch_unwind(AssertUnwindSafe(|| run.play())) {
@@ -396,6 +400,7 @@ impl Run<'_> {
     fn end(&mut self) -> Result<(), String> {
         self.clients.phase.set(Phase::Rest);
         self.run_for(QUIET_WAIT)?;
+        self.accept_loss()?;
         self.clients.phase.set(Phase::Final);
         let is_done = |run: &mut Self| run.clients.phase.get() == Phase::Done;
         self.wait_for(LOOK_WAIT_MAX, "the last look at everything did not end", is_done)
@@ -440,7 +445,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn wait_for(
+    pub(super) fn wait_for(
         &mut self,
         limit: Duration,
         what: &str,

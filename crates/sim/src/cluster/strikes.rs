@@ -1,13 +1,20 @@
 //! How faults strike the nodes of a cluster, and how they are ended.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use runtime::StopPoint;
 use runtime::sim::{CrashKind, DiskErrors, FailedSync, NodeId, Stop};
 
+use super::clients::Phase;
 use super::faults::Fault;
 use super::scenario::{CLOCK_ERROR_MAX, CLOCK_JUMP_MAX, CLOCK_STEP_MAX, Run, SLICE};
+use crate::story::files_below;
+
+/// How long an operator waits for a node.
+const ORDER_WAIT_MAX: Duration = Duration::from_mins(2);
+/// The tables of which sstables may be damaged.
+const TABLES: [&str; 8] = ["r", "a", "b", "t", "e", "n", "l", "l$paxos"];
 
 impl Run<'_> {
     /// Something strikes one node, or two.
@@ -145,8 +152,12 @@ impl Run<'_> {
                 self.cluster.sim.damage_read_after(machine, reads);
             }
             Fault::BitRot => {
-                (self.may_end[node], self.must_restart[node]) = (true, true);
-                self.rot(machine);
+                // Two replicas that lack the same rows are more than three copies survive.
+                let node = *self.rotten.get_or_insert(node);
+                if self.chance.once_in(2) {
+                    (self.may_end[node], self.must_restart[node]) = (true, true);
+                }
+                self.rot(self.cluster.machine(node));
             }
             Fault::Pause => {
                 let time = self.chance.millis(12_000);
@@ -183,7 +194,7 @@ impl Run<'_> {
         let mut files = self
             .cluster
             .sim
-            .on_node(machine, || data_files(Path::new("/ceto/data")));
+            .on_node(machine, || files_below(Path::new("/ceto/data"), "-Data.db"));
         if files.is_empty() {
             return;
         }
@@ -227,16 +238,27 @@ impl Run<'_> {
     }
 }
 
-/// The data files of all sstables below a directory.
-fn data_files(directory: &Path) -> Vec<PathBuf> {
-    let mut files = Vec::new();
-    for entry in runtime::fs::read_dir(directory).unwrap_or_default() {
-        let path = directory.join(&entry.name);
-        if entry.is_dir {
-            files.extend(data_files(&path));
-        } else if entry.name.ends_with("-Data.db") {
-            files.push(path);
+impl Run<'_> {
+    /// The operator of a node with damaged sstables accepts the loss, and reads everything at ALL once: the other replicas have what is missing.
+    pub(super) fn accept_loss(&mut self) -> Result<(), String> {
+        let Some(node) = self.rotten else { return Ok(()) };
+        for table in TABLES {
+            let request = format!("DELETE /storage_service/quarantined/k?cf={table}");
+            self.cluster.order(node, &request);
+            let mut answer = None;
+            self.wait_for(ORDER_WAIT_MAX, "a node did not accept a loss", |run| {
+                answer = run.cluster.take_answer(node);
+                answer.is_some()
+            })?;
+            let answer = answer.flatten().unwrap_or_default();
+            if !answer.contains(" 200 ") {
+                return Err(format!("{request}: {answer}"));
+            }
         }
+        self.clients.phase.set(Phase::Repair);
+        let is_done = |run: &mut Self| run.clients.phase.get() != Phase::Repair;
+        self.wait_for(ORDER_WAIT_MAX, "the reads that repair replicas did not end", is_done)?;
+        self.clients.phase.set(Phase::Rest);
+        Ok(())
     }
-    files
 }

@@ -1,0 +1,182 @@
+//! Stories of a small cluster, told step by step: a test says which node is asked what, and what happens to the machines in between.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Duration;
+
+use crate::client::{Answer, Client};
+use crate::cluster::{Cluster, ClusterSetup};
+use crate::machine::Durability;
+use crate::model::Value;
+
+/// The protocol's number of the level.
+pub const ONE: u16 = 1;
+/// The protocol's number of the level.
+pub const QUORUM: u16 = 4;
+/// The protocol's number of the level.
+pub const ALL: u16 = 5;
+/// The protocol's number of the level.
+pub const EACH_QUORUM: u16 = 7;
+
+const SECOND: Duration = Duration::from_secs(1);
+/// How long a story waits for an answer.
+const ANSWER_WAIT_MAX: Duration = Duration::from_mins(2);
+
+/// What the clients' machine is to say, and what it was answered; no answer while the node lets nobody in.
+#[derive(Default)]
+struct Script {
+    said: RefCell<VecDeque<(SocketAddr, String, u16)>>,
+    answer: RefCell<Option<Option<Answer>>>,
+}
+
+async fn say(script: Rc<Script>) {
+    loop {
+        let next = script.said.borrow_mut().pop_front();
+        let Some((address, statement, level)) = next else {
+            runtime::sleep(Duration::from_millis(1)).await;
+            continue;
+        };
+        let answer = async {
+            let mut client = Client::connect(address).await.ok()?;
+            client.ask_at(&statement, level).await.ok()
+        };
+        let answer = answer.await;
+        *script.answer.borrow_mut() = Some(answer);
+    }
+}
+
+/// A cluster with one client, which asks one thing after the other.
+pub struct Story {
+    /// The machines.
+    pub cluster: Cluster,
+    script: Rc<Script>,
+}
+
+impl Story {
+    /// Nodes of one datacenter, with one shard each, that keep hints and sync their log ten times a second.
+    #[must_use]
+    pub fn setup(nodes: usize) -> ClusterSetup {
+        ClusterSetup {
+            shards: vec![1; nodes],
+            places: vec![("datacenter1".to_owned(), "rack1".to_owned()); nodes],
+            hints: true,
+            durability: Durability::Periodic(Duration::from_millis(100)),
+            seeds: 1,
+        }
+    }
+
+    /// A cluster of which all nodes serve.
+    #[must_use]
+    pub fn begin(seed: u64, setup: &ClusterSetup) -> Self {
+        let mut story = Self::of_machines(seed, setup);
+        for node in 0..setup.shards.len() {
+            story.cluster.start(node);
+            story.until_served(node);
+        }
+        story.cluster.sim.run_for(5 * SECOND);
+        story
+    }
+
+    /// Machines on which no node runs yet.
+    #[must_use]
+    pub fn of_machines(seed: u64, setup: &ClusterSetup) -> Self {
+        let mut cluster = Cluster::new(seed, setup);
+        let script = Rc::new(Script::default());
+        let said = script.clone();
+        cluster.start_clients(move || Box::pin(say(said.clone())));
+        Self { cluster, script }
+    }
+
+    /// Has the client ask a node; None when it does not answer.
+    ///
+    /// # Panics
+    /// When the client learns nothing for minutes.
+    pub fn ask(&mut self, node: usize, statement: &str, level: u16) -> Option<Answer> {
+        let address = self.cluster.addresses()[node];
+        self.script.answer.take();
+        let said = (address, statement.to_owned(), level);
+        self.script.said.borrow_mut().push_back(said);
+        let script = self.script.clone();
+        let is_answered = || script.answer.borrow().is_some();
+        assert!(
+            self.cluster.sim.run_until(ANSWER_WAIT_MAX, is_answered),
+            "no end of {statement}"
+        );
+        self.script.answer.take().expect("it has just been answered")
+    }
+
+    /// The same, of what must succeed: the number that the first row has as `n`, if there is one.
+    ///
+    /// # Panics
+    /// When it does not.
+    #[track_caller]
+    pub fn must(&mut self, node: usize, statement: &str, level: u16) -> Option<i32> {
+        match self.ask(node, statement, level) {
+            Some(Answer::Rows(rows, _)) => match rows.first()?.get("n") {
+                Some(Value::Int(n)) => Some(*n),
+                _ => None,
+            },
+            Some(Answer::Done | Answer::Prepared(_)) => None,
+            other => panic!("{statement}: {other:?}"),
+        }
+    }
+
+    /// Whether a node lets clients in.
+    pub fn is_served(&mut self, node: usize) -> bool {
+        self.ask(node, "SELECT key FROM system.local", ONE).is_some()
+    }
+
+    /// After how many seconds a node serves.
+    ///
+    /// # Panics
+    /// When it does not within a minute.
+    pub fn until_served(&mut self, node: usize) -> usize {
+        let served = (0..60).find(|_| {
+            let is_served = self.is_served(node);
+            self.cluster.sim.run_for(SECOND);
+            is_served
+        });
+        served.unwrap_or_else(|| panic!("node {node} serves nobody: {:?}", self.cluster.failure(node)))
+    }
+
+    /// Asks a node's REST API. Its answer, with the head.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn operate(&mut self, node: usize, request: &str) -> String {
+        self.cluster.order(node, request);
+        for _ in 0..60 {
+            self.cluster.sim.run_for(SECOND);
+            if let Some(answer) = self.cluster.take_answer(node) {
+                return answer.unwrap_or_else(|| panic!("{request}: no answer"));
+            }
+        }
+        panic!("{request}: no answer within a minute");
+    }
+
+    /// The files below a directory of a node whose names end so.
+    pub fn files(&mut self, node: usize, directory: &str, end: &str) -> Vec<PathBuf> {
+        let machine = self.cluster.machine(node);
+        self.cluster
+            .sim
+            .on_node(machine, || files_below(Path::new(directory), end))
+    }
+}
+
+/// The files below a directory whose names end so, but those of quarantined sstables. Run this on the machine.
+#[must_use]
+pub fn files_below(directory: &Path, end: &str) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in runtime::fs::read_dir(directory).unwrap_or_default() {
+        let path = directory.join(&entry.name);
+        if entry.is_dir && entry.name != "damaged" {
+            files.extend(files_below(&path, end));
+        } else if !entry.is_dir && entry.name.ends_with(end) {
+            files.push(path);
+        }
+    }
+    files
+}
