@@ -156,7 +156,10 @@ impl Cluster {
     /// Why this node withdraws, if it does: it differs from a peer, and no majority of the voters is known to have its history.
     fn differs_from_most(&self) -> Option<String> {
         let raft = self.consensus.status();
-        if let Some(divergence) = raft.diverged {
+        // The histories say whether the leader's word is true. Before all members compare them, it is believed.
+        if let Some(divergence) = raft.diverged
+            && !self.has_feature(METADATA_HISTORY)
+        {
             let leader = self.metadata().host_of(divergence.leader)?;
             return Some(self.describe_difference(leader, divergence.index, false));
         }

@@ -170,7 +170,7 @@ fn check_leader(message: &Message, raft: &Raft<EntryLog>) -> Result<(), Refused>
 }
 
 /// The term of an entry of this member's log, unless it is compacted or not there.
-fn term_at(raft: &Raft<EntryLog>, index: u64) -> Option<u64> {
+pub(crate) fn term_at(raft: &Raft<EntryLog>, index: u64) -> Option<u64> {
     raft.raft_log.term(index).ok().filter(|term| *term != 0)
 }
 
@@ -203,7 +203,7 @@ fn check_append(message: &Message, raft: &Raft<EntryLog>, machine: &dyn StateMac
         let entries = message.get_entries().iter().map(|entry| (entry.index, entry.term));
         for (index, term) in std::iter::once((message.index, message.log_term)).chain(entries) {
             if let Some(own) = contradicts_committed(raft, index, term) {
-                // Only the leader's word ends this member's part: its first message of a term makes it known.
+                // Only the leader's word counts: its first message of a term makes it known.
                 unless(
                     raft.leader_id == message.from && raft.term == message.term,
                     "other entries than those that are committed here",

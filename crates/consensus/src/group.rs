@@ -9,7 +9,7 @@
 //! Determinism: the library draws timeouts from the thread's generator. After every call into it that timeout is overwritten by one
 //! drawn from the group's seed, before anything can look at it: only a tick looks, and it looks first and draws later.
 
-use crate::check::{EPOCH_LIFT_MAX, EPOCH_MAX, can_campaign, check, needs_durable_log};
+use crate::check::{EPOCH_LIFT_MAX, EPOCH_MAX, can_campaign, check, needs_durable_log, term_at};
 use crate::codec::{MEMBERS_MAX, Malformed, put_u64};
 use crate::config::StateMachine;
 use crate::epoch::Epoch;
@@ -196,7 +196,8 @@ pub(crate) struct Group {
     is_epoch_new: bool,
     superseded_by: Option<u64>,
     lost_entries: Option<LostEntries>,
-    diverged: Option<Divergence>,
+    /// What the leader said last of another history, and the tick of that.
+    diverged: Option<(Divergence, u64)>,
     /// The caller lets it take no part.
     is_silent: bool,
     /// As of the last applied entry.
@@ -330,9 +331,6 @@ impl Group {
         if let Some(lost) = self.lost_entries {
             return Err(Refused::LostEntries(lost));
         }
-        if let Some(divergence) = self.diverged {
-            return Err(Refused::Diverged(divergence));
-        }
         if self.is_silent {
             return Ok(());
         }
@@ -354,15 +352,37 @@ impl Group {
         };
         check(&message, &self.raw.raft, machine).inspect_err(|refused| match *refused {
             Refused::LostEntries(lost) => self.lost_entries = Some(lost),
-            Refused::Diverged(divergence) => self.diverged = Some(divergence),
+            Refused::Diverged(divergence) => self.diverged = Some((divergence, self.ticks)),
             _ => {}
         })?;
+        self.compare_histories(&message)?;
         if self.epoch.is_none() {
             self.epoch = Some(header.epoch);
             self.is_epoch_new = true;
         }
         self.step(*message);
         Ok(())
+    }
+
+    /// An append that this member has the previous entry of says that the leader's log is its own up to there. A snapshot cannot be compared: while the leader
+    /// may have another history, none of its is taken.
+    fn compare_histories(&mut self, message: &Message) -> Result<(), Refused> {
+        let Some((divergence, seen)) = self.diverged else {
+            return Ok(());
+        };
+        let is_leaders = message.from == self.leader() && message.term == self.term();
+        match message.msg_type {
+            MessageType::MsgAppend if is_leaders && message.index >= divergence.index => {
+                if term_at(&self.raw.raft, message.index) == Some(message.log_term) {
+                    self.diverged = None;
+                }
+                Ok(())
+            }
+            MessageType::MsgSnapshot if self.ticks < seen + 2 * self.options.snapshot_ticks => {
+                Err(Refused::Diverged(divergence))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The message, if it is of this member's epoch.
@@ -450,13 +470,14 @@ impl Group {
 
     /// Puts a proposal into the log, or on its way to the leader. False when nobody is known who could take it.
     pub(crate) fn propose(&mut self, data: Vec<u8>) -> bool {
-        !self.is_out() && self.raw.propose(Vec::new(), data).is_ok()
+        !self.is_out() && self.diverged().is_none() && self.raw.propose(Vec::new(), data).is_ok()
     }
 
     /// Proposes a change of members; false when nobody is known who could take it.
     pub(crate) fn propose_changes(&mut self, changes: &[Change]) -> bool {
         let change = to_conf_change(changes);
         !self.is_out()
+            && self.diverged().is_none()
             && !changes.is_empty()
             && changes.len() <= CHANGES_MAX
             && self.raw.propose_conf_change(encode_changes(changes), change).is_ok()
@@ -464,7 +485,7 @@ impl Group {
 
     /// Asks for the index that must be applied to see everything committed before now; the answer is among an output's `reads`, or is lost.
     pub(crate) fn read_index(&mut self, context: Vec<u8>) {
-        if !self.is_out() {
+        if !self.is_out() && self.diverged().is_none() {
             self.raw.read_index(context);
         }
     }
@@ -634,13 +655,16 @@ impl Group {
         self.lost_entries
     }
 
+    /// What the leader says of another history. One that has another log says so again with each heartbeat.
     pub(crate) fn diverged(&self) -> Option<Divergence> {
-        self.diverged
+        let (divergence, seen) = self.diverged?;
+        let is_recent = self.ticks < seen + self.options.election_ticks as u64;
+        (is_recent && !self.is_leader()).then_some(divergence)
     }
 
     /// This member takes no part: it neither votes nor proposes.
     fn is_out(&self) -> bool {
-        self.superseded_by.is_some() || self.lost_entries.is_some() || self.diverged.is_some() || self.is_silent
+        self.superseded_by.is_some() || self.lost_entries.is_some() || self.is_silent
     }
 
     pub(crate) fn is_leader(&self) -> bool {

@@ -60,7 +60,7 @@ pub struct Status {
     pub superseded_by: Option<u64>,
     /// This member takes no part any more, for it would break a promise.
     pub lost_entries: Option<LostEntries>,
-    /// This member takes no part any more, for its log is another than the leader's.
+    /// The leader says that its log is another. As long as it does, this member takes nothing from it, and refuses proposals and reads.
     pub diverged: Option<Divergence>,
     /// The part that its caller lets it take.
     pub part: Part,

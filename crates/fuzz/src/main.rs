@@ -72,7 +72,7 @@ fn main() -> ExitCode {
     if is_wished("raft") {
         is_clean &= play("raft", &wish, |seed| {
             let played = raft::play(seed);
-            (played.inputs, played.works)
+            (played.inputs, played.working > 0)
         });
     }
     if is_clean { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -3,7 +3,8 @@
 //! The members run on one machine, each with its directory; a message takes a moment. What they send each other is overheard, so the changed messages are
 //! of the group's present term and log, and most pass the decoder and many the checks. A message is given to its addressee as from its sender:
 //! that the sender is who it says is the transport's promise, so what is played here is a member that lies. Such a member may take part in wrong
-//! elections and confuse a log, which is not a find. A panic is.
+//! elections and confuse a log, which is not a find. A panic is, and a group that takes no command afterwards. A member that believes a lie which it may not doubt
+//! (that it has lost entries, that the group went on without it) is started again, so that the others keep being lied to by a group that works.
 
 use crate::mutator::Mutator;
 use consensus::{Consensus, Options, Start, StateMachine, Transport};
@@ -32,10 +33,12 @@ const REST: Duration = Duration::from_secs(10);
 pub struct Played {
     /// Changed messages.
     pub inputs: u64,
-    /// Commands that were applied.
+    /// Commands that were applied while members lied.
     pub applied: u64,
-    /// Whether some member could change something afterwards.
-    pub works: bool,
+    /// Members that could have a command applied afterwards.
+    pub working: u64,
+    /// Members that were started again, because they believed that they had lost entries, or that the group went on without them.
+    pub restarts: u64,
 }
 
 #[derive(Default)]
@@ -125,16 +128,33 @@ fn ends(message: &[u8]) -> Option<(u64, u64)> {
     Some((number(17)?, number(25)?))
 }
 
+/// Starts members again that take no part any more, as an operator does who knows that nothing was lost. How many.
+async fn restart_misled(air: &Rc<Air>) -> u64 {
+    let mut restarts = 0;
+    for id in 1..=MEMBERS {
+        let index = usize::try_from(id - 1).expect("few");
+        let member = air.members.borrow()[index].clone();
+        let status = member.status();
+        if status.lost_entries.is_some() || status.superseded_by.is_some() {
+            member.stop().await;
+            let again = start(id, air).await;
+            air.members.borrow_mut()[index] = again;
+            restarts += 1;
+        }
+    }
+    restarts
+}
+
 async fn play_in(seed: u64, air: Rc<Air>) -> Played {
     for id in 1..=MEMBERS {
         let member = start(id, &air).await;
         air.members.borrow_mut().push(member);
     }
     runtime::sleep(Duration::from_secs(4)).await;
-    // Before anybody lies the group works; a leader that lies ends the part of those whose log it contradicts.
     let first = air.members.borrow()[0].clone();
     let proposed = first.propose(vec![1], REST).await;
     proposed.unwrap_or_else(|error| panic!("a group that nobody has lied to takes no command: {error}"));
+    let applied_before = *air.applied.borrow();
     let mut mutator = Mutator::new(seed);
     let mut played = Played::default();
     while played.inputs < INPUTS_PER_ROUND {
@@ -156,19 +176,23 @@ async fn play_in(seed: u64, air: Rc<Air>) -> Played {
                 air.give(from, to, input);
             }
         }
+        played.restarts += restart_misled(&air).await;
         let pause = [1, 1, 1, 20, 60][mutator.below(5)];
         runtime::sleep(Duration::from_millis(pause)).await;
     }
+    played.applied = *air.applied.borrow() - applied_before;
+    played.restarts += restart_misled(&air).await;
     runtime::sleep(REST).await;
     let members = air.members.borrow().clone();
     for member in members {
-        played.works |= member.propose(vec![2], REST).await.is_ok();
+        let before = *air.applied.borrow();
+        let proposed = member.propose(vec![2], REST).await;
+        played.working += u64::from(proposed.is_ok() && *air.applied.borrow() > before);
     }
-    played.applied = *air.applied.borrow();
     played
 }
 
-/// Forms a group, gives it changed messages, and looks whether it works afterwards. A panic is a find.
+/// Forms a group, gives it changed messages, and looks whether it works afterwards.
 #[must_use]
 pub fn play(seed: u64) -> Played {
     let mut simulation = Simulation::new(seed);

@@ -16,7 +16,10 @@ fn no_changed_message_makes_a_decoder_panic() {
 fn no_changed_message_makes_a_member_of_the_metadata_group_panic() {
     for seed in 1..=3 {
         let played = raft::play(seed);
-        assert!(played.applied > 0, "seed {seed}: the group did nothing: {played:?}");
+        assert!(
+            played.applied >= 50 && played.working > 0,
+            "seed {seed}: what the lies are told to hardly works: {played:?}"
+        );
     }
 }
 

@@ -70,6 +70,10 @@ fn a_member_whose_committed_entries_are_not_the_leaders_withdraws_and_says_where
         matches!(&refused, Err(ProposeError::Withdrawn(why)) if why.contains("two histories")),
         "{refused:?}"
     );
+    // It takes nothing of the other history, however long it hears of it.
+    cluster.sim.run_for(60 * SECONDS);
+    let later = cluster.status(leader).expect("it runs");
+    assert!(later.diverged.is_some() && later.applied == status.applied, "{later:?}");
 }
 
 #[test]

@@ -407,6 +407,60 @@ fn without_the_check_each_deadly_message_is_found() {
     }
 }
 
+/// Both followers hear in the leader's name that its log is another: they take nothing, and go on.
+#[test]
+fn a_lie_of_another_history_ends_no_member() {
+    for leader_dies in [false, true] {
+        let mut cluster = Cluster::start(Setup::calm(200, 3, 3));
+        let leader = cluster.wait_for_leader();
+        for id in 1..=3 {
+            cluster.propose(id, 5 * SECOND).expect("nothing is wrong yet");
+        }
+        cluster.sim.run_for(SECOND);
+        let followers: Vec<u64> = cluster.ids().into_iter().filter(|id| *id != leader).collect();
+        for id in &followers {
+            let id = *id;
+            let status = cluster.status(id).expect("it runs");
+            assert_eq!(status.committed, status.last);
+            let said = Forged {
+                from: leader,
+                term: status.term + 1,
+                ..Forged::default()
+            };
+            // The first message of a term makes its leader known.
+            let hello = Forged {
+                kind: HEARTBEAT,
+                ..said.clone()
+            };
+            let lie = Forged {
+                kind: APPEND,
+                entries: vec![(said.term, status.last, false, Vec::new())],
+                index: status.last - 1,
+                log_term: status.term,
+                ..said
+            };
+            cluster.ask(id, SECOND, async move |consensus| {
+                consensus.receive(leader, hello.encode(id));
+                consensus.receive(leader, lie.encode(id));
+            });
+            cluster.sim.run_for(Duration::from_millis(20));
+            let status = cluster.status(id).expect("it runs");
+            assert!(status.diverged.is_some(), "member {id} believed it: {status:?}");
+        }
+        if leader_dies {
+            let node = cluster.node(leader);
+            cluster.sim.crash(node, CrashKind::Kill);
+        }
+        cluster.sim.run_for(5 * SECOND);
+        for id in followers {
+            let proposed = cluster.propose(id, 5 * SECOND);
+            assert!(proposed.is_ok(), "member {id} proposes: {proposed:?}");
+            assert_eq!(cluster.status(id).expect("it runs").diverged, None);
+        }
+        cluster.heal_and_check();
+    }
+}
+
 #[test]
 fn a_member_that_restores_a_snapshot_stands_for_no_election() {
     let mut cluster = Cluster::start(Setup::calm(7, 3, 3));
