@@ -4,6 +4,12 @@
 //! happened, at the end there is one list for each row such that what each statement and read saw is a beginning of it, what a statement
 //! that was acknowledged appended stands behind what it saw, and whoever began after somebody's end saw what they did. The same check must
 //! find bugs that are planted in acceptor and leader.
+//!
+//! In half of the schedules the table is truncated: at any step a second generation begins, and each acceptor forgets its rows and what was proposed
+//! at some step behind that. It refuses requests of the first generation from then on, and those of the second wait for it until then. What was appended in the
+//! first generation is in no list in the end.
+//!
+//! Some requests come very late: after everybody has ended, and after the rows were read. Reads that follow find the same lists.
 
 use paxos::{Ballot, Leader, Promise, Proposal, Refused, Round, State, Step};
 use std::collections::BTreeMap;
@@ -41,6 +47,10 @@ enum Bug {
     ExecutedAgain,
     /// Proposals of others are not finished.
     Unfinished,
+    /// A truncation forgets the rows, and not what was proposed.
+    ProposalsSurvive,
+    /// An acceptor takes requests from before a truncation.
+    NoFence,
 }
 
 const ROWS: usize = 2;
@@ -51,6 +61,8 @@ struct Acceptor {
     state: State,
     durable: State,
     rows: [Row; ROWS],
+    /// How often it was truncated.
+    generation: u8,
 }
 
 fn encode(row: usize, list: &[u32], timestamp: i64) -> Vec<u8> {
@@ -88,6 +100,8 @@ enum Answer {
     Accepted,
     Refused(Refused),
     Learned(Ballot),
+    /// The request is from before a truncation.
+    Stale,
 }
 
 #[derive(Clone)]
@@ -97,6 +111,7 @@ enum Message {
         from: usize,
         phase: u64,
         request: Request,
+        generation: u8,
     },
     Answer {
         to: usize,
@@ -137,6 +152,8 @@ struct Client {
     /// Acknowledged; known not to have happened; or nobody knows.
     outcome: Option<bool>,
     id: u32,
+    /// The generation of the table in which it asks.
+    generation: u8,
 }
 
 struct World {
@@ -145,7 +162,12 @@ struct World {
     acceptors: Vec<Acceptor>,
     clients: Vec<Client>,
     network: Vec<Message>,
+    /// Requests that come when everybody has ended.
+    late: Vec<Message>,
     now: u64,
+    /// The step at which the table is truncated.
+    truncated_at: Option<u64>,
+    generation: u8,
 }
 
 impl World {
@@ -165,9 +187,14 @@ impl World {
             ended: None,
             outcome: None,
             id: u32::try_from(id).expect("few clients"),
+            generation: 0,
         };
         let clients = (0..clients).map(|id| client(id, &mut chance)).collect();
+        let truncated_at = chance.happens(50).then(|| 20 + chance.next() % 400);
         Self {
+            truncated_at,
+            generation: 0,
+            late: Vec::new(),
             chance,
             bug,
             acceptors: vec![Acceptor::default(); acceptors],
@@ -184,15 +211,23 @@ impl World {
     fn send(&mut self, from: usize, to: impl Iterator<Item = usize>, request: &Request) {
         let client = &mut self.clients[from];
         client.number += 1;
-        let phase = client.number;
+        let (phase, generation) = (client.number, client.generation);
         for to in to {
-            let request = request.clone();
-            self.network.push(Message::Request {
+            let message = Message::Request {
                 to,
                 from,
                 phase,
-                request,
-            });
+                request: request.clone(),
+                generation,
+            };
+            // A copy of what is on its way now, or all there is.
+            if self.chance.happens(4) {
+                self.late.push(message.clone());
+                if self.chance.happens(50) {
+                    continue;
+                }
+            }
+            self.network.push(message);
         }
     }
 
@@ -266,8 +301,36 @@ impl World {
         }
     }
 
-    fn request(&mut self, to: usize, request: Request) -> Option<Answer> {
+    /// The next generation begins, or an acceptor takes it over.
+    fn truncate(&mut self) {
+        if self.truncated_at.is_some_and(|at| self.now >= at) {
+            self.generation = 1;
+        }
+        let at = self.chance.below(self.acceptors.len());
+        if self.acceptors[at].generation < self.generation && self.chance.happens(5) {
+            self.truncate_at(at);
+        }
+    }
+
+    fn truncate_at(&mut self, at: usize) {
+        let ballot = Ballot {
+            timestamp_us: i64::try_from(self.chance.below(40)).expect("small"),
+            ..Ballot::NONE
+        };
+        let acceptor = &mut self.acceptors[at];
+        if self.bug != Bug::ProposalsSurvive {
+            acceptor.state.forget(ballot);
+        }
+        acceptor.durable = acceptor.state.clone();
+        acceptor.rows = Default::default();
+        acceptor.generation = self.generation;
+    }
+
+    fn request(&mut self, to: usize, request: Request, generation: u8) -> Option<Answer> {
         let acceptor = &mut self.acceptors[to];
+        if generation < acceptor.generation && self.bug != Bug::NoFence {
+            return Some(Answer::Stale);
+        }
         let answer = match request {
             Request::Prepare(ballot, row) => match acceptor.state.prepare(ballot) {
                 Ok(promise) => {
@@ -358,6 +421,7 @@ impl World {
                     } else {
                         self.prepare(at, ballot.timestamp_us);
                     }
+                    let generation = self.clients[at].generation;
                     for to in self.everybody() {
                         let request = Request::Prune(ballot);
                         self.network.push(Message::Request {
@@ -365,6 +429,7 @@ impl World {
                             from: at,
                             phase: 0,
                             request,
+                            generation,
                         });
                     }
                     return;
@@ -376,6 +441,19 @@ impl World {
                 }
                 return self.prepare(at, refused.promised.timestamp_us);
             }
+            (
+                Phase::Preparing(..) | Phase::Teaching(..) | Phase::Accepting { .. } | Phase::Learning { .. },
+                Answer::Stale,
+            ) if self.clients[at].generation < self.generation => {
+                // What may have been accepted somebody may have seen.
+                if self.clients[at].leader.may_happen() {
+                    return self.end(at, None);
+                }
+                let client = &mut self.clients[at];
+                client.generation = self.generation;
+                let clock = client.clock;
+                return self.prepare(at, clock);
+            }
             _ => {}
         }
         self.clients[at].phase = phase;
@@ -383,6 +461,7 @@ impl World {
 
     fn step(&mut self) {
         self.now += 1;
+        self.truncate();
         if self.chance.happens(2) {
             let at = self.chance.below(self.acceptors.len());
             self.acceptors[at].state = self.acceptors[at].durable.clone();
@@ -392,6 +471,7 @@ impl World {
         match &self.clients[at].phase {
             Phase::Idle if self.chance.happens(10) => {
                 self.clients[at].began = self.now;
+                self.clients[at].generation = self.generation;
                 self.prepare(at, clock);
             }
             Phase::Done | Phase::Idle => {}
@@ -424,13 +504,18 @@ impl World {
             return;
         }
         match message {
+            // It waits for the truncation.
+            Message::Request { to, generation, .. } if generation > self.acceptors[to].generation => {
+                self.network.push(message);
+            }
             Message::Request {
                 to,
                 from,
                 phase,
                 request,
+                generation,
             } => {
-                if let Some(answer) = self.request(to, request) {
+                if let Some(answer) = self.request(to, request, generation) {
                     let (to, from) = (from, to);
                     self.network.push(Message::Answer {
                         to,
@@ -467,15 +552,39 @@ impl World {
                 self.end(at, outcome);
             }
         }
-        self.network.clear();
-        // Somebody who is not disturbed reads every row.
-        let mut lists = BTreeMap::new();
-        let first_clock = self.clients.iter().map(|c| c.clock).max().unwrap_or(0) + 1000;
-        for row in 0..ROWS {
-            lists.insert(row, self.read_alone(row, first_clock + 100 * row as i64));
+        let mut late = std::mem::take(&mut self.network);
+        late.append(&mut self.late);
+        for at in self.everybody() {
+            if self.acceptors[at].generation < self.generation {
+                self.truncate_at(at);
+            }
         }
+        // Somebody who is not disturbed reads every row, before and after what comes late.
+        let first_clock = self.clients.iter().map(|c| c.clock).max().unwrap_or(0) + 1000;
+        let lists = self.read_rows(first_clock);
         self.check(&lists)?;
+        for message in late {
+            if let Message::Request {
+                to,
+                request,
+                generation,
+                ..
+            } = message
+            {
+                self.request(to, request, generation);
+            }
+        }
+        let later = self.read_rows(first_clock + 1000);
+        if later != lists {
+            return Err(format!("late requests made {later:?} of {lists:?}"));
+        }
         Ok(self)
+    }
+
+    fn read_rows(&mut self, clock: i64) -> BTreeMap<usize, Vec<u32>> {
+        let rows = 0..ROWS;
+        rows.map(|row| (row, self.read_alone(row, clock + 100 * row as i64)))
+            .collect()
     }
 
     fn read_alone(&mut self, row: usize, clock: i64) -> Vec<u32> {
@@ -492,17 +601,25 @@ impl World {
             ended: None,
             outcome: None,
             id: u32::MAX,
+            generation: self.generation,
         });
         self.prepare(at, clock);
-        while let Some(message) = (!self.network.is_empty()).then(|| self.network.remove(0)) {
+        loop {
+            // Nothing that an undisturbed read asks is late.
+            self.network.append(&mut self.late);
+            if self.network.is_empty() {
+                break;
+            }
+            let message = self.network.remove(0);
             match message {
                 Message::Request {
                     to,
                     from,
                     phase,
                     request,
+                    generation,
                 } => {
-                    if let Some(answer) = self.request(to, request)
+                    if let Some(answer) = self.request(to, request, generation)
                         && phase == self.clients[from].number
                     {
                         self.answer(from, to, answer);
@@ -525,6 +642,13 @@ impl World {
                 return Err(format!("statement {} was executed {count} times: {list:?}", client.id));
             }
             let is_there = count == 1;
+            // What was decided before the truncation is gone; it is compared with its like below.
+            if client.generation < self.generation {
+                if is_there {
+                    return Err(format!("{} is back behind the truncation: {list:?}", client.id));
+                }
+                continue;
+            }
             match client.outcome {
                 Some(false) if is_there && client.appends => {
                     return Err(format!("statement {} did not happen, and is in {list:?}", client.id));
@@ -545,7 +669,14 @@ impl World {
         }
         let done = || self.clients.iter().filter(|c| c.outcome == Some(true));
         for earlier in done() {
-            for later in done().filter(|l| l.row == earlier.row && Some(l.began) > earlier.ended) {
+            let is_alike = |other: &&Client| other.row == earlier.row && other.generation == earlier.generation;
+            for other in done().filter(is_alike) {
+                let shorter = other.saw.len().min(earlier.saw.len());
+                if other.saw[..shorter] != earlier.saw[..shorter] {
+                    return Err(format!("{:?} and {:?} were seen of one list", earlier.saw, other.saw));
+                }
+            }
+            for later in done().filter(is_alike).filter(|l| Some(l.began) > earlier.ended) {
                 let seen = earlier.saw.len() + usize::from(earlier.appends);
                 if later.saw.len() < seen {
                     return Err(format!(
@@ -588,6 +719,8 @@ fn a_planted_bug_is_found() {
         Bug::NobodyIsTaught,
         Bug::ExecutedAgain,
         Bug::Unfinished,
+        Bug::ProposalsSurvive,
+        Bug::NoFence,
     ] {
         let found = (0..SEEDS).find_map(|seed| World::new(seed, bug).run().err().map(|wrong| (seed, wrong)));
         assert!(found.is_some(), "{bug:?} is not found");
