@@ -74,6 +74,9 @@ pub struct Options {
     pub first_segment: u64,
 }
 
+/// How long the log waits before it tries again to say that a sync failed.
+const MARK_RETRY_DELAY: Duration = Duration::from_millis(100);
+
 /// Why the log does not take a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LogError {
@@ -482,11 +485,24 @@ impl Commitlog {
                 log::error!("commitlog sync failed: {message}; no more writes are accepted");
                 *self.broken.borrow_mut() = Some(message.clone());
                 self.is_broken.set(true);
+                drop(runtime::spawn(self.clone().mark_unsynced()));
                 return Err(LogError::Broken { message });
             }
         }
         self.synced.set(self.synced.get().max(target));
         Ok(())
+    }
+
+    /// Leaves signs for the next start that a sync failed, as soon as the disk takes them.
+    async fn mark_unsynced(self: Rc<Self>) {
+        loop {
+            let segments = self.segments.borrow().clone();
+            let mut unsynced = segments.iter().filter(|segment| segment.is_dirty());
+            if unsynced.all(|segment| segment.mark_unsynced().is_ok()) {
+                return;
+            }
+            runtime::sleep(MARK_RETRY_DELAY).await;
+        }
     }
 
     /// Syncs at each period until the node stops; to be spawned in periodic mode.

@@ -3,8 +3,8 @@
 //! Each segment is read chunk by chunk until one is not whole. That is the log's end, unless something says that it
 //! was once behind it: a whole chunk of the same segment further on, or a later chunk of the shard whose `synced`
 //! position is beyond the place. Then the log has a hole. A hole in what was promised durable, or in a log that no
-//! power loss interrupted (same boot), is damage and an error; a hole in what was not yet synced when the power went
-//! is what periodic mode allows, and replay goes on behind it.
+//! power loss and no failed sync interrupted (same boot, no sign), is damage and an error; a hole in what was not yet synced when the power went
+//! or the sync failed is what both modes allow, and replay goes on behind it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -85,6 +85,8 @@ struct Loaded {
     id: u64,
     header: Option<SegmentHeader>,
     bytes: Vec<u8>,
+    /// A sync of it failed: the kernel may have dropped what was written.
+    has_failed_sync: bool,
 }
 
 /// What the rest of a shard's log says about one segment.
@@ -319,6 +321,7 @@ fn load(path: &Path, id: u64) -> Result<Loaded, ReplayError> {
         header = None;
     }
     Ok(Loaded {
+        has_failed_sync: fs::exists(path.with_extension(segment::UNSYNCED_EXTENSION)),
         path: path.to_owned(),
         id,
         header,
@@ -355,6 +358,7 @@ fn replay_segment(
         expected,
     };
     let same_boot = segment.header.as_ref().is_some_and(|h| h.boot_id == known.boot_id);
+    let is_whole = same_boot && !segment.has_failed_sync;
     let mut at = SEGMENT_HEADER_BYTES;
     loop {
         let Some(chunk) = read_chunk(&segment.bytes, at, segment.id) else {
@@ -367,12 +371,12 @@ fn replay_segment(
             if here < known.synced && (cut_short || next.is_some() || known.synced.segment == segment.id) {
                 return Err(corrupt(at, "a chunk that had been made durable".to_owned()));
             }
-            if (next.is_some() || cut_short) && same_boot {
+            if (next.is_some() || cut_short) && is_whole {
                 return Err(corrupt(at, "a whole chunk, as the log went on behind it".to_owned()));
             }
             if next.is_some() || cut_short {
                 log::warn!(
-                    "commitlog {}: what followed offset {at} did not survive a power loss before its sync",
+                    "commitlog {}: what followed offset {at} did not survive a power loss or a failure before its sync",
                     segment.path.display()
                 );
                 stats.holes += 1;

@@ -28,6 +28,9 @@ pub(crate) struct Segment {
 /// What the name of a released segment ends with, that waits to be used again.
 pub(crate) const SPARE_EXTENSION: &str = "spare";
 
+/// What the name of the file ends with that says that a sync of the segment failed.
+pub(crate) const UNSYNCED_EXTENSION: &str = "unsynced";
+
 /// Name of a segment: `commitlog-SHARD-ID.log`.
 pub(crate) fn file_name(shard: u32, id: u64) -> String {
     format!("commitlog-{shard}-{id:016}.log")
@@ -144,6 +147,17 @@ impl Segment {
         Ok(())
     }
 
+    /// Says that a sync failed: the kernel may have dropped bytes of it that were written before others. The file need not be durable, because a start after a
+    /// power loss expects nothing of what was not synced. Blocks.
+    pub(crate) fn mark_unsynced(&self) -> io::Result<()> {
+        let options = OpenOptions {
+            write: true,
+            create: true,
+            ..OpenOptions::default()
+        };
+        File::open(self.path.borrow().with_extension(UNSYNCED_EXTENSION), options).map(drop)
+    }
+
     /// The name of its file while it waits to be used again.
     pub(crate) fn spare_path(&self) -> PathBuf {
         self.path.borrow().with_extension(SPARE_EXTENSION)
@@ -158,10 +172,15 @@ impl Segment {
 pub(crate) fn release(path: &Path, spare: Option<&Path>) -> io::Result<()> {
     match spare {
         Some(spare) => fs::rename(path, spare)?,
-        None => match fs::remove_file(path) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-            _ => {}
-        },
+        None => {
+            let sign = path.with_extension(UNSYNCED_EXTENSION);
+            for path in [path, &sign] {
+                match fs::remove_file(path) {
+                    Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+                    _ => {}
+                }
+            }
+        }
     }
     fs::sync_dir(path.parent().unwrap_or(Path::new(".")))
 }

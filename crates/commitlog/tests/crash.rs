@@ -4,6 +4,7 @@
 //! middle of some file operation, starts again, and must find what was promised: after a kill everything acknowledged;
 //! after a power loss everything acknowledged in batch mode, and everything synced in periodic mode.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 use commitlog::{Commitlog, Discard, LogError, Options, Replay, ReplayError, ReplayPosition, SyncMode, last_segment};
 use mutation::{Mutation, MutationBuilder};
-use runtime::sim::{CrashKind, Simulation};
+use runtime::sim::{CrashKind, FailedSync, Simulation};
 use schema::TableId;
 use types::Token;
 use uuid::Uuid;
@@ -540,6 +541,68 @@ fn nothing_is_acknowledged_behind_a_failed_sync() {
             );
         }
         assert!(broke > 5, "{sync:?}: some failures hit a sync, not {broke}");
+    }
+}
+
+/// Writes until a sync fails, chunks while syncs run among them; what was acknowledged.
+async fn write_until_a_sync_fails(sync: SyncMode) -> BTreeSet<u64> {
+    runtime::fs::create_dir_all(dir()).expect("the simulated disk works here");
+    let log = Commitlog::new(options(sync, 1, 1));
+    drop(runtime::spawn(log.clone().run_periodic()));
+    let acknowledged: Rc<RefCell<BTreeSet<u64>>> = Rc::default();
+    for n in 1..=2000 {
+        if log.append(&mutation(n, 100)).is_err() || log.write().is_err() {
+            break;
+        }
+        let (log, acknowledged, position) = (log.clone(), acknowledged.clone(), log.appended());
+        drop(runtime::spawn(async move {
+            if sync == SyncMode::Batch && log.synced(position).await.is_ok() {
+                acknowledged.borrow_mut().insert(n);
+            }
+        }));
+        runtime::sleep(Duration::from_micros(100)).await;
+    }
+    // Long enough for the sign.
+    runtime::sleep(Duration::from_secs(1)).await;
+    acknowledged.take()
+}
+
+#[test]
+fn a_start_in_the_same_boot_goes_on_behind_a_failed_sync() {
+    for sync in [SyncMode::Batch, SyncMode::Periodic(Duration::from_millis(5))] {
+        let mut holes = 0;
+        for after in 0..30 {
+            let mut sim = Simulation::new(after);
+            let node = sim.add_node(1);
+            let written: Arc<Mutex<Option<BTreeSet<u64>>>> = Arc::default();
+            let acknowledged = written.clone();
+            sim.start(node, move |_| {
+                let written = acknowledged.clone();
+                Box::pin(async move {
+                    let acknowledged = write_until_a_sync_fails(sync).await;
+                    *written.lock().expect("one thread") = Some(acknowledged);
+                })
+            });
+            sim.fail_sync_after(node, after, FailedSync::Dropped);
+            assert!(sim.run_until_ended(node, Duration::from_secs(60)), "the process ends");
+            let acknowledged = written.lock().expect("one thread").take().expect("it was written");
+            let (found, without_signs) = sim.on_node(node, || {
+                let found = replay_all(1).map_err(|e| e.to_string());
+                for entry in runtime::fs::read_dir(dir()).expect("the disk works") {
+                    if entry.name.ends_with(".unsynced") {
+                        runtime::fs::remove_file(dir().join(entry.name)).expect("the disk works");
+                    }
+                }
+                (found, replay_all(1).is_err())
+            });
+            let found = found.unwrap_or_else(|e| panic!("{sync:?}, sync {after} failed: {e}"));
+            assert!(
+                acknowledged.is_subset(&found),
+                "{sync:?}, sync {after} failed: acknowledged writes are lost"
+            );
+            holes += usize::from(without_signs);
+        }
+        assert!(holes > 3, "{sync:?}: {holes} failed syncs left a hole");
     }
 }
 
