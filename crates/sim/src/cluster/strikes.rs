@@ -11,6 +11,8 @@ use super::faults::Fault;
 use super::scenario::{CLOCK_ERROR_MAX, CLOCK_JUMP_MAX, CLOCK_STEP_MAX, Run, SLICE};
 use crate::story::files_below;
 
+/// How long a disk is whole again before an operator starts its node again.
+const HEALED_DISK_WAIT: Duration = Duration::from_millis(500);
 /// How long an operator waits for a node.
 const ORDER_WAIT_MAX: Duration = Duration::from_mins(2);
 /// The tables of which sstables may be damaged.
@@ -224,6 +226,8 @@ impl Run<'_> {
             self.cluster.set_disk_room(node, None);
             self.cluster.sim.clear_file_faults(machine);
             if std::mem::take(&mut self.must_restart[node]) {
+                // A log whose sync failed says so beside its segments, as soon as the disk takes that.
+                self.cluster.sim.run_for(HEALED_DISK_WAIT);
                 self.cluster.crash(node, CrashKind::Kill);
             }
             // One that is ending must have time to.
