@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::client::{Answer, Client};
-use crate::cluster::{Cluster, ClusterSetup};
+use crate::cluster::{Cluster, ClusterSetup, SHARD_BYTES};
 use crate::machine::Durability;
 use crate::model::Value;
 
@@ -65,6 +65,7 @@ impl Story {
             hints: true,
             durability: Durability::Periodic(Duration::from_millis(100)),
             seeds: 1,
+            shard_bytes: SHARD_BYTES,
         }
     }
 

@@ -66,6 +66,7 @@ impl Story {
             hints: true,
             durability: Durability::Periodic(Duration::from_millis(100)),
             seeds: 1,
+            shard_bytes: sim::cluster::SHARD_BYTES,
         };
         let mut cluster = Cluster::new(seed, &setup);
         let script = Rc::new(Script::default());

@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use sim::{ClusterFaults, ClusterReport, ClusterScenario, Datacenter, Durability, Workload};
 
+/// Less than the memtables of all tablets want.
+const SMALL_SHARD_BYTES: u64 = 256 << 10;
+
 fn play(scenario: &ClusterScenario, seed: u64) -> ClusterReport {
     let report = scenario
         .run(seed)
@@ -314,4 +317,49 @@ fn a_cluster_outlives_bits_that_change_in_sstables() {
         ..ClusterScenario::new(4)
     };
     play(&scenario, 181);
+}
+
+/// The joiner or another node falls, or is cut off, while it joins. It serves a minute after all is healed, and nothing is lost.
+#[test]
+fn nodes_that_join_while_something_strikes_are_members_in_the_end() {
+    let scenario = ClusterScenario {
+        faults: ClusterFaults {
+            kills: true,
+            power_losses: true,
+            splits: true,
+            bad_links: true,
+            slow_disks: true,
+            failing_operations: true,
+            pauses: true,
+            ..ClusterFaults::NONE
+        },
+        joiners: 2,
+        joins_under_faults: true,
+        rounds: 2,
+        ..ClusterScenario::new(3)
+    };
+    for seed in 190..193 {
+        play(&scenario, seed);
+    }
+}
+
+/// Writes wait for memory until their time is over: an error says whether the request ran, and nothing acknowledged is lost.
+#[test]
+fn nodes_with_too_little_memory_lose_nothing() {
+    let scenario = ClusterScenario {
+        faults: ClusterFaults {
+            slow_disks: true,
+            full_disks: true,
+            ..ClusterFaults::NONE
+        },
+        shard_bytes: SMALL_SHARD_BYTES,
+        workload: Workload {
+            is_hot: true,
+            ..Workload::default()
+        },
+        rounds: 3,
+        ..ClusterScenario::new(3)
+    };
+    let report = play(&scenario, 200);
+    assert!(report.counts.errors > 50, "there was room for all: {report:?}");
 }

@@ -7,7 +7,6 @@
 use std::time::Duration;
 
 use runtime::sim::CrashKind;
-use sim::Durability;
 use sim::client::Answer;
 use sim::cluster::ClusterSetup;
 use sim::story::{ALL, EACH_QUORUM, ONE, QUORUM, Story};
@@ -56,11 +55,8 @@ fn a_damaged_file_costs_no_answer() {
 fn segments_behind_a_batch() -> (usize, [Option<i32>; 2]) {
     let place = |datacenter: &str| (datacenter.to_owned(), "rack1".to_owned());
     let setup = ClusterSetup {
-        shards: vec![1; 3],
         places: vec![place("datacenter1"), place("datacenter1"), place("datacenter2")],
-        hints: true,
-        durability: Durability::Periodic(Duration::from_millis(100)),
-        seeds: 1,
+        ..Story::setup(3)
     };
     let mut story = Story::begin(3, &setup);
     let replication = "{'class': 'NetworkTopologyStrategy', 'datacenter1': 2, 'datacenter2': 1}";

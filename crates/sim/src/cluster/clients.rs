@@ -143,6 +143,8 @@ pub(crate) struct Promises {
     pub(crate) whole_batches: bool,
     /// Conditional statements only.
     pub(crate) conditional_only: bool,
+    /// Nodes have so little memory that they refuse requests, or answer them too late, at any time.
+    pub(crate) may_refuse: bool,
     /// One node may lack sstables that were damaged: what needs all replicas fails there, and says why.
     pub(crate) may_lack_files: bool,
     /// Hints bring all replicas what was acknowledged.
@@ -347,7 +349,7 @@ impl Clients {
 
     /// An error is fine while something is broken, and else a broken promise.
     pub(crate) fn explain(&self, was_faulty: bool, text: impl FnOnce() -> String) {
-        if was_faulty || self.faulty.get() {
+        if was_faulty || self.faulty.get() || self.promises.may_refuse {
             self.count(|c| c.errors += 1);
         } else {
             let now = millis();

@@ -27,7 +27,12 @@ pub struct ClusterSetup {
     pub durability: Durability,
     /// How many of the nodes, from the first on, are everybody's seeds.
     pub seeds: usize,
+    /// Memory of each shard.
+    pub shard_bytes: u64,
 }
+
+/// Memory of a shard that has enough for what clients do: so little that it flushes by itself.
+pub const SHARD_BYTES: u64 = 2 << 20;
 
 struct Member {
     machine: NodeId,
@@ -87,6 +92,7 @@ impl Cluster {
             .map(|m| SocketAddr::new(self.sim.address(m.machine), INTERNODE_PORT))
             .collect();
         let member = &self.members[node];
+        let shard_bytes = self.setup.shard_bytes;
         let (shards, durability) = (member.shards.clone(), self.setup.durability);
         let (datacenter, rack) = self.setup.places[node].clone();
         let machines = self.members.len() as u64;
@@ -99,7 +105,7 @@ impl Cluster {
             let setup = Setup {
                 shards,
                 durability,
-                shard_bytes: 2 << 20,
+                shard_bytes,
                 segment_bytes: 64 << 10,
                 log_bytes: (1 << 20) * u64::from(shards),
             };

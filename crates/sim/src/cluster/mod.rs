@@ -29,5 +29,5 @@ mod writes;
 pub use clients::{ClusterCounts, Workload};
 pub use faults::{ClusterFaults, FAULTS};
 pub use layout::Datacenter;
-pub use machines::{Cluster, ClusterSetup};
+pub use machines::{Cluster, ClusterSetup, SHARD_BYTES};
 pub use scenario::{ClusterReport, ClusterScenario};

@@ -11,7 +11,7 @@ use super::clients::{Clients, ClusterCounts, Phase, Promises, Workload};
 use super::distinct;
 use super::faults::{ClusterFaults, FAULTS};
 use super::layout::{Datacenter, Layout};
-use super::machines::{Cluster, ClusterSetup};
+use super::machines::{Cluster, ClusterSetup, SHARD_BYTES};
 use crate::machine::Durability;
 use crate::scenario::{Chance, Failure, panic_text};
 
@@ -44,6 +44,10 @@ pub struct ClusterScenario {
     pub datacenters: Vec<Datacenter>,
     /// Nodes that join when the cluster has data already.
     pub joiners: usize,
+    /// Whether something strikes while they join.
+    pub joins_under_faults: bool,
+    /// Memory of each shard. Where it is less than [`SHARD_BYTES`], requests may fail at any time, which no fault has to explain.
+    pub shard_bytes: u64,
     /// Most shards of a node.
     pub shards_max: u32,
     /// When nodes acknowledge.
@@ -114,6 +118,8 @@ impl ClusterScenario {
         Self {
             datacenters: vec![datacenter],
             joiners: 0,
+            joins_under_faults: false,
+            shard_bytes: SHARD_BYTES,
             shards_max: 2,
             durability: Durability::Batch,
             faults: ClusterFaults::default(),
@@ -223,6 +229,7 @@ impl ClusterScenario {
             whole_batches: self.whole_batches,
             conditional_only: self.conditional_only,
             may_lack_files: faults.bit_rot,
+            may_refuse: self.shard_bytes < SHARD_BYTES,
             whole_hints: self.hints && !faults.may_lose_hints() && self.joiners == 0,
             clock_error: if faults.clock_jumps {
                 CLOCK_JUMP_MAX + CLOCK_ERROR_MAX
@@ -253,6 +260,7 @@ impl ClusterScenario {
             hints: self.hints,
             durability: self.durability,
             seeds,
+            shard_bytes: self.shard_bytes,
         };
         let mut cluster = Cluster::new(seed, &setup);
         if self.faults.disturbed_messages {
@@ -355,9 +363,22 @@ impl Run<'_> {
             self.clients.faulty.set(true);
             self.cluster.start(node);
             self.clients.members.set(node + 1);
+            if self.scenario.joins_under_faults {
+                self.may_end[node] = true;
+                let time = self.chance.millis(3000);
+                self.run_for(time)?;
+                self.strike();
+                let time = self.chance.millis(6000);
+                self.run_for(time)?;
+                self.heal();
+                self.may_end[node] = true;
+            }
             let what = "a node that joined did not serve QUORUM";
             let minute = Duration::from_mins(1);
-            self.wait_for(minute, what, |run| run.clients.served.borrow()[node] > 0)?;
+            self.wait_for(minute, what, |run| {
+                run.start_what_ended();
+                run.clients.served.borrow()[node] > 0
+            })?;
         }
         Ok(())
     }
