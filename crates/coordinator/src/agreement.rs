@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use mutation::compact::{Purge, compact_block};
+use mutation::compact::{LiveColumn, LiveRow, Purge, compact_block};
 use mutation::cut::cut;
 use mutation::merge::merge_blocks;
 use mutation::row::Shared;
 use mutation::{
     Bound, Cell, Liveness, Mutation, MutationBuilder, PartitionBlock, RangeTombstone, RangeTombstoneList, RowBuilder,
-    Tombstone,
+    RowView, Tombstone,
 };
 use replica::split_block;
 use schema::{Column, ColumnKind, Table, TableId, TableOptions};
@@ -251,17 +251,39 @@ fn digest_of<'b>(table: &Table, blocks: impl IntoIterator<Item = &'b PartitionBl
     digest.finish(&table.clustering_order, None)
 }
 
-/// What a client sees, with timestamps: the digest of a table whose deletions are all forgotten.
-fn shown(table: &Table, block: &PartitionBlock) -> u128 {
-    let options = TableOptions {
-        gc_grace_seconds: 0,
-        ..table.options.clone()
+/// A value that lives: its clustering key (None for the static row), its column and path (none for a row marker), and what is stored there.
+type Shown = (Option<Vec<u8>>, Option<(usize, Vec<u8>)>, Vec<u8>, (i64, u32, u32));
+
+/// What a client sees, with timestamps and expiries, row by row. It does not use the digest: what a digest leaves out must be missed here.
+fn shown(table: &Table, block: &PartitionBlock) -> Vec<Shown> {
+    let ranges = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
+    let mut all = Vec::new();
+    let mut show = |clustering: Option<&[u8]>, row: RowView<'_>, deletion: Tombstone| {
+        let live = LiveRow::new(row, &table.layout, deletion, NOW);
+        let name = clustering.map(<[u8]>::to_vec);
+        if let Some(marker) = row.marker.filter(|_| live.has_live_marker()) {
+            let times = (marker.timestamp, marker.ttl, marker.expiry);
+            all.push((name.clone(), None, Vec::new(), times));
+        }
+        for (id, column) in live.columns() {
+            let mut push = |path: &[u8], cell: &Cell<'_>| {
+                let times = (cell.timestamp, cell.ttl, cell.deletion_time);
+                all.push((name.clone(), Some((id, path.to_vec())), cell.value.to_vec(), times));
+            };
+            match column {
+                LiveColumn::Simple(cell) => push(&[], &cell),
+                LiveColumn::Complex(elements) => elements.for_each(|(path, cell)| push(path, &cell)),
+            }
+        }
     };
-    let table = Table {
-        options,
-        ..table.clone()
-    };
-    digest(&table, [block])
+    if let Some(row) = block.static_row() {
+        show(None, row, block.tombstone);
+    }
+    for (clustering, row) in block.rows() {
+        let covering = ranges.covering(&table.clustering_order, clustering);
+        show(Some(clustering), row, block.tombstone.merge(covering));
+    }
+    all
 }
 
 /// What a compaction at `NOW` leaves that may forget what is old.
@@ -376,6 +398,11 @@ fn after_repair_all_replicas_have_what_the_merge_has() {
             let whole = difference(&merged, None, table);
             let whole = whole.map(|mutation| unpack_block(&mutation, table).expect("a whole mutation"));
             let whole = whole.unwrap_or_else(|| PartitionBlock::new(token_of(KEY), KEY));
+            assert_eq!(
+                shown(table, &whole),
+                shown(table, &merged),
+                "seed {seed}: a replica that had nothing"
+            );
             assert_eq!(
                 digest(table, [&whole]),
                 wanted,
