@@ -308,6 +308,146 @@ fn what_was_flushed_or_truncated_is_not_replayed() {
     assert_eq!(found, Ok((6..=8).collect()));
 }
 
+/// A discard of these tokens, up to a position.
+fn discard(after: Token, up_to_token: Token, position: ReplayPosition) -> Discard {
+    Discard {
+        table: table(),
+        after,
+        up_to_token,
+        position,
+    }
+}
+
+#[test]
+fn a_discard_covers_the_record_that_it_ends_with_and_none_behind_it() {
+    let found = on_a_machine(None, async || {
+        let log = Commitlog::new(options(periodic(), 1, 1));
+        // One chunk: the position stands in the middle of it.
+        log.append(&mutation(1, 10)).expect("there is room");
+        let position = log.append(&mutation(2, 10)).expect("there is room");
+        log.append(&mutation(3, 10)).expect("there is room");
+        log.append_discard(&discard(Token(i64::MIN), Token(i64::MAX), position))
+            .expect("there is room");
+        log.write().expect("the disk works");
+        replay_all(1).map_err(|e| e.to_string())
+    });
+    assert_eq!(found, Ok(BTreeSet::from([3])));
+}
+
+#[test]
+fn a_discard_covers_the_last_token_of_its_range_and_not_that_before_its_first() {
+    let [before, of] = on_a_machine(None, async || {
+        let token = types::token::token_of(&7u64.to_be_bytes());
+        let found = |first_segment, range: (Token, Token)| {
+            let log = Commitlog::new(options(periodic(), 1, first_segment));
+            let position = log.append(&mutation(7, 10)).expect("there is room");
+            log.append_discard(&discard(range.0, range.1, position))
+                .expect("there is room");
+            log.write().expect("the disk works");
+            let found = replay_all(1).map_err(|e| e.to_string());
+            let (_, files) = last_segment(&dir()).expect("the directory is there");
+            commitlog::remove_segments(&files).expect("the disk works");
+            found
+        };
+        [found(1, (token, Token(i64::MAX))), found(2, (Token(i64::MIN), token))]
+    });
+    assert_eq!(before, Ok(BTreeSet::from([7])), "it is of the tablet before");
+    assert_eq!(of, Ok(BTreeSet::new()), "it is of this tablet");
+}
+
+#[test]
+fn a_segment_that_is_needed_stays_and_older_ones_go() {
+    let ids = on_a_machine(None, async || {
+        let log = Commitlog::new(options(periodic(), 1, 1));
+        let mut n = 0;
+        while log.appended().segment < 4 {
+            n += 1;
+            log.append(&mutation(n, 3_000)).expect("there is room");
+            log.write().expect("the disk works");
+        }
+        log.sync().await.expect("the disk works");
+        log.release_below(3).await;
+        let entries = runtime::fs::read_dir(dir()).expect("the directory is there");
+        let logs = entries.into_iter().filter(|e| e.name.ends_with(".log"));
+        logs.map(|e| e.name).collect::<BTreeSet<_>>()
+    });
+    let wanted = [3, 4].map(|id| format!("commitlog-0-{id:016}.log"));
+    assert_eq!(ids, wanted.into());
+}
+
+/// The log's first two segments, the last chunk of the first one damaged, as a machine of that boot replays them.
+fn cut_short(boot_id: u128) -> Result<(u64, u64), String> {
+    on_a_machine(None, async move || {
+        let log = Commitlog::new(options(periodic(), 1, 1));
+        let (mut n, mut ends) = (0, Vec::new());
+        while log.appended().segment < 2 {
+            n += 1;
+            log.append(&mutation(n, 3_000)).expect("there is room");
+            ends.push(log.write().expect("the disk works"));
+        }
+        let in_first = ends.iter().filter(|end| end.segment == 1).count();
+        let last = ends[in_first - 1];
+        damage(
+            &dir().join("commitlog-0-0000000000000001.log"),
+            u64::from(last.offset) - 10,
+        );
+        let mut replay = Replay::open(&dir(), boot_id, 0, 1).map_err(|e| e.to_string())?;
+        while replay.next_segment(|_| Ok(())).map_err(|e| e.to_string())? {}
+        Ok((n - replay.stats().mutations, replay.stats().holes))
+    })
+}
+
+#[test]
+fn a_segment_that_is_cut_short_is_damage_unless_the_power_was_lost() {
+    let message = cut_short(1).expect_err("no power loss explains it");
+    assert!(message.contains("as the log went on behind it"), "{message}");
+    assert_eq!(cut_short(2), Ok((1, 1)), "one write that was not synced is lost");
+}
+
+#[test]
+fn a_failed_write_is_seen_by_all_whose_records_it_lost_and_no_discard_from_before_covers_what_follows() {
+    let mut sim = Simulation::new(5);
+    let node = sim.add_node(1);
+    let result = Arc::new(Mutex::new(None));
+    let r = result.clone();
+    sim.start(node, move |_| {
+        let r = r.clone();
+        Box::pin(async move {
+            runtime::fs::create_dir_all(dir()).expect("the simulated disk works here");
+            let log = Commitlog::new(options(periodic(), 1, 1));
+            log.append(&mutation(1, 10)).expect("there is room");
+            log.write().expect("the disk works");
+            // The moment at which the disk fails.
+            runtime::sleep(Duration::from_secs(1)).await;
+            let losses = log.losses();
+            log.append(&mutation(2, 10)).expect("there is room");
+            let frozen_at = log.appended();
+            let other = log.write();
+            // The writer of record 2 finds nothing left to write.
+            let own = log.write();
+            let seen = (log.losses() - losses, log.durable(losses).await);
+            log.append(&mutation(3, 10)).expect("there is room");
+            log.append_discard(&discard(Token(i64::MIN), Token(i64::MAX), frozen_at))
+                .expect("there is room");
+            log.write().expect("the disk works again");
+            let found = replay_all(1).map_err(|e| e.to_string());
+            *r.lock().expect("one thread") = Some((other.is_err(), own.is_ok(), seen, found));
+        })
+    });
+    sim.run_for(Duration::from_millis(500));
+    sim.fail_file_op_after(node, 1, std::io::ErrorKind::Other);
+    assert!(sim.run_until_ended(node, Duration::from_secs(60)), "the process ends");
+    let outcome = result
+        .lock()
+        .expect("one thread")
+        .take()
+        .expect("it returned something");
+    let (failed, rest_is_written, (losses, durable), found) = outcome;
+    assert!(failed && rest_is_written);
+    assert_eq!((losses, durable), (1, Err(LogError::Lost)));
+    assert_eq!(found, Ok(BTreeSet::from([3])), "the discard covers what was before it");
+}
+
 #[test]
 fn a_batch_that_did_not_end_is_handed_out_again_and_one_that_did_is_not() {
     let (found, batches) = on_a_machine(None, async || {

@@ -11,7 +11,7 @@ use common::{NOW, NOW_US, TempDir, describe, long_partition, long_table, wide_bl
 use compaction::{Control, Error, Job, Outcome, run};
 use mutation::compact::{Purge, compact_block};
 use mutation::merge::merge_blocks;
-use mutation::{PartitionBlock, Tombstone};
+use mutation::{Bound, PartitionBlock, RangeTombstone, Tombstone};
 use schema::Table;
 use sstable::{EncodingBase, ReadLimits, Reader, Writer, WriterOptions};
 use types::Token;
@@ -195,6 +195,87 @@ fn large_partitions_merge_block_by_block_as_they_do_in_memory() {
         found == wanted,
         "the merged partitions differ from those merged in memory"
     );
+}
+
+/// The table of [`stretch`] with a static column.
+fn long_table_with_static() -> Table {
+    let mut columns = long_table().columns;
+    let shared = common::column("s", types::CqlType::Text, schema::ColumnKind::Static, 0, false);
+    columns.push(shared);
+    common::table("long", columns)
+}
+
+/// A static row with one cell.
+fn static_row(table: &Table, cell: mutation::Cell<'_>) -> Vec<u8> {
+    common::row(table, None, Tombstone::NONE, &[("s", common::Value::Cell(cell))])
+}
+
+#[test]
+fn large_partitions_keep_their_deletions_and_static_rows_where_their_blocks_are_cut() {
+    let table = long_table_with_static();
+    let place = |n: i32| common::clustering(&[&n.to_be_bytes()]);
+    let range = |from: i32, to: i32, at: i64| RangeTombstone {
+        start: Bound::before(&place(from)),
+        end: Bound::after(&place(to)),
+        tombstone: common::tombstone(at, NOW),
+    };
+    // Blocks of the inputs end at different rows, inside the deleted ranges.
+    let mut newer = stretch(&table, b"large", 0, 12_000, 3, 20);
+    newer.tombstone = common::tombstone(NOW_US - 5, NOW);
+    newer.set_static_row(&static_row(&table, common::live(NOW_US + 1, b"newer")));
+    newer.range_tombstones = vec![range(1_000, 6_999, NOW_US + 10), range(7_000, 9_500, NOW_US + 1)];
+    let mut older = stretch(&table, b"large", 0, 9_000, 1, 0);
+    older.set_static_row(&static_row(&table, common::live(NOW_US, b"older")));
+    older.range_tombstones = vec![range(500, 11_000, NOW_US)];
+    let mut oldest = stretch(&table, b"large", 0, 14_000, 2, -10);
+    oldest.tombstone = common::tombstone(NOW_US - 20, NOW);
+    let parts = vec![vec![newer], vec![older], vec![oldest]];
+    let dir = TempDir::new("compaction-deletions");
+    let inputs: Vec<_> = parts
+        .iter()
+        .zip(1..)
+        .map(|(p, g)| write(&dir.0, g, &table, p))
+        .collect();
+    for gc_before in [0, NOW + 100] {
+        // The order of the inputs says which of them is cut.
+        for turn in 0..inputs.len() {
+            let mut turned = inputs.clone();
+            turned.rotate_left(turn);
+            let mut job = job(&dir, &table, &turned);
+            job.gc_before = gc_before;
+            let outcome = run(job).expect("a merge");
+            let found = texts(&table, &outputs(&dir, &table, &outcome));
+            let purge = Purge {
+                gc_before,
+                ..keep_all()
+            };
+            assert!(
+                found == model(&table, &parts, &purge),
+                "the merged partition differs from that merged in memory, grace until {gc_before}, turn {turn}"
+            );
+            outcome
+                .outputs
+                .iter()
+                .for_each(|m| sstable::delete(&m.descriptor).expect("an output"));
+        }
+    }
+}
+
+#[test]
+fn an_expired_static_column_is_dropped_though_the_rows_are_plain() {
+    let table = long_table_with_static();
+    let mut block = stretch(&table, b"key", 0, 3, 1, 0);
+    let expired = common::expiring(NOW_US - 10, 10, NOW - 1_000, b"expired");
+    block.set_static_row(&static_row(&table, expired));
+    let dir = TempDir::new("compaction-static");
+    let input = write(&dir.0, 1, &table, &[block]);
+    let mut job = job(&dir, &table, &[input]);
+    job.gc_before = NOW;
+    let outcome = run(job).expect("a merge");
+    let found = outputs(&dir, &table, &outcome);
+    assert_eq!(found.len(), 1);
+    assert!(found[0].static_row().is_none(), "{}", describe(&table, &found[0]));
+    assert_eq!(found[0].len(), 3);
 }
 
 #[test]

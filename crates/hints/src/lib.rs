@@ -247,9 +247,9 @@ impl Hints {
         let mut waiting_bytes = 0;
         for segment in found {
             let target = targets.entry(segment.id.target).or_default();
-            target.oldest_us = target.oldest_us.or(segment.begun_us);
             waiting_bytes += segment.bytes;
             target.segments.push_back(segment);
+            target.note_oldest();
         }
         let (truncations, highest, is_from_others) = truncation::load_truncations(&options)?;
         if is_from_others {
@@ -532,11 +532,11 @@ impl Target {
         !self.segments.is_empty() || !self.buffer.is_empty()
     }
 
-    /// The window is measured from the oldest hint that is left.
+    /// The window is measured from the oldest hint that is left. It need not be in the first segment: a logged batch is given up long after it was made.
     fn note_oldest(&mut self) {
-        let begun = self.segments.front().and_then(|segment| segment.begun_us);
+        let begun = self.segments.iter().filter_map(|segment| segment.begun_us);
         let noted = (!self.buffer.is_empty()).then_some(self.buffer_since_us);
-        self.oldest_us = begun.or(noted);
+        self.oldest_us = begun.chain(noted).min();
     }
 
     /// A node that restarts the coordinator does not begin a new window: the oldest hint tells since when it was down at least.
