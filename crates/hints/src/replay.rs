@@ -248,17 +248,16 @@ impl Hints {
         grace_of: GraceOf<'_>,
         deliver: Deliver<'_>,
     ) -> Result<(), Interrupted> {
-        // A table may have been dropped or truncated since they were read, or the node's hints.
-        batch.retain(|record| {
-            let mutation = Mutation::new(record.mutation);
-            mutation.is_some_and(|m| !self.is_forgotten(id, &m) && grace_of(&m).is_some())
-        });
+        batch.retain(|record| self.is_still_wanted(id, record, grace_of));
         match self.send(id, &batch, deliver).await? {
             Ok(()) => Ok(()),
             Err(NotTaken::Failed(_) | NotTaken::Rejected(_)) if batch.len() > 1 => {
                 // Alone, each tells whether it is to blame.
                 for record in batch {
-                    self.hand_over_alone(id, &record, deliver).await?;
+                    // A truncation waits for the batch that was on its way, and not for these.
+                    if self.is_still_wanted(id, &record, grace_of) {
+                        self.hand_over_alone(id, &record, deliver).await?;
+                    }
                 }
                 Ok(())
             }
@@ -339,6 +338,12 @@ impl Hints {
             self.miss(id.target, record.noted_us, record.noted_us);
         }
         age_us < grace_us
+    }
+
+    /// Whether neither the table was dropped or truncated nor the node's hints were forgotten since the record was read.
+    fn is_still_wanted(&self, id: &SegmentId, record: &Record<'_>, grace_of: GraceOf<'_>) -> bool {
+        let mutation = Mutation::new(record.mutation);
+        mutation.is_some_and(|m| !self.is_forgotten(id, &m) && grace_of(&m).is_some())
     }
 
     fn is_forgotten(&self, id: &SegmentId, mutation: &Mutation<'_>) -> bool {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use hints::{Delivery, Hints, Interrupted, Mark, MissedWrite, NotTaken, Options, Order, SyncPoint};
 use mutation::{Mutation, MutationBuilder};
-use runtime::sim::{CrashKind, NodeId, Simulation};
+use runtime::sim::{CrashKind, FailedSync, NodeId, Simulation};
 use schema::TableId;
 use stdx::planted::{Bug, Planted};
 use topology::HostId;
@@ -748,4 +748,150 @@ fn hints_that_were_synced_survive_a_power_loss() {
         replay(&start(options()), &seen).await.expect("the replica lives");
     });
     assert_eq!(replica.got.borrow()[..60], (0..60).collect::<Vec<u32>>());
+}
+
+#[test]
+fn hints_that_are_handed_over_one_by_one_are_not_sent_behind_a_truncation() {
+    let mut machine = Machine::new(23);
+    machine.run(|| async {
+        let hints = start(options());
+        note(&hints, 0..3);
+        let sent: Rc<RefCell<Vec<usize>>> = Rc::default();
+        let (other, seen) = (hints.clone(), sent.clone());
+        let task = runtime::spawn(async move {
+            let deliver = move |batch: Rc<[Vec<u8>]>| -> Delivery {
+                let seen = seen.clone();
+                Box::pin(async move {
+                    seen.borrow_mut().push(batch.len());
+                    runtime::sleep(Duration::from_millis(50)).await;
+                    // One of several is to blame, so each is sent alone.
+                    Err(NotTaken::Failed("it failed".to_owned()))
+                })
+            };
+            other.replay(TARGET, &|_| Some(GRACE), &deliver).await
+        });
+        runtime::sleep(Duration::from_millis(20)).await;
+        hints.truncate(TABLE).await.expect("the disk takes it");
+        assert_eq!(task.await, Ok(()));
+        assert_eq!(*sent.borrow(), [3], "none is sent alone behind the truncation");
+    });
+}
+
+#[test]
+fn what_is_noted_behind_a_truncation_is_handed_over() {
+    let mut machine = Machine::new(24);
+    let replica: Rc<Replica> = Rc::default();
+    let seen = replica.clone();
+    machine.run(move || async move {
+        let hints = start(options());
+        note(&hints, 0..1);
+        hints.write().expect("the disk works");
+        hints.truncate(TABLE).await.expect("the disk takes it");
+        note(&hints, 1..2);
+        replay(&hints, &seen).await.expect("the replica lives");
+    });
+    assert_eq!(*replica.got.borrow(), [1]);
+}
+
+#[test]
+fn a_shard_truncates_in_the_files_that_it_has_taken_over() {
+    let mut machine = Machine::new(25);
+    machine.run(move || async move {
+        let hints = start(Options {
+            shard: 1,
+            shards: 2,
+            ..options()
+        });
+        note(&hints, 0..2);
+        hints.write().expect("the disk works");
+    });
+    let replica: Rc<Replica> = Rc::default();
+    let seen = replica.clone();
+    machine.run(move || async move {
+        let hints = start(options());
+        hints.truncate(TABLE).await.expect("the disk takes it");
+        replay(&hints, &seen).await.expect("the replica lives");
+    });
+    assert!(replica.got.borrow().is_empty(), "{:?}", replica.got.borrow());
+}
+
+#[test]
+fn a_truncation_covers_the_hints_of_a_run_whose_clock_was_ahead() {
+    let mut machine = Machine::new(26);
+    machine.run(move || async move {
+        let hints = start(options());
+        note(&hints, 0..2);
+        hints.write().expect("the disk works");
+    });
+    machine.simulation.jump_clock_us(machine.node, -60_000_000);
+    let replica: Rc<Replica> = Rc::default();
+    let seen = replica.clone();
+    machine.run(move || async move {
+        let hints = start(options());
+        hints.truncate(TABLE).await.expect("the disk takes it");
+        replay(&hints, &seen).await.expect("the replica lives");
+    });
+    assert!(replica.got.borrow().is_empty(), "{:?}", replica.got.borrow());
+}
+
+#[test]
+fn hints_that_the_disk_refuses_are_reported_as_missed() {
+    let mut machine = Machine::new(27);
+    machine.simulation.tear_write_after(machine.node, 0);
+    machine.run(move || async move {
+        let hints = start(options());
+        let before = runtime::wall_clock_us() / 1_000_000;
+        note(&hints, 0..1);
+        hints.write().expect_err("the disk fails once");
+        let missed = hints.take_missed();
+        let first = missed.get(&TARGET).and_then(|spans| spans.iter().next().cloned());
+        let first = first.expect("the target lacks it");
+        assert!(i64::from(*first.start()) <= before, "{first:?} begins when it was made");
+    });
+}
+
+#[test]
+fn a_run_knows_since_when_the_oldest_write_of_the_one_before_waits() {
+    let mut machine = Machine::new(28);
+    let made_us = machine.run(move || async move {
+        let hints = start(options());
+        note(&hints, 0..1);
+        hints.write().expect("the disk works");
+        // A logged batch that was made a while ago is given up, behind a younger hint.
+        let made_us = runtime::wall_clock_us() - 600_000_000;
+        let write = MissedWrite {
+            mutation: &mutation(TABLE, 1),
+            gc_grace_seconds: GRACE,
+            made_us,
+        };
+        assert!(hints.note(TARGET, write));
+        hints.write().expect("the disk works");
+        made_us
+    });
+    let since = machine.run(move || async move {
+        let hints = start(options());
+        hints.waiting_since().get(&TARGET).copied()
+    });
+    assert_eq!(since, Some(made_us));
+}
+
+#[test]
+fn hints_whose_sync_failed_are_synced_by_the_next() {
+    let mut machine = Machine::new(29);
+    machine
+        .simulation
+        .fail_sync_after(machine.node, 0, FailedSync::KeptDirty);
+    machine.run(move || async move {
+        let hints = start(options());
+        note(&hints, 0..10);
+        hints.sync(None).await.expect_err("the sync fails once");
+        hints.sync(None).await.expect("the disk works again");
+    });
+    machine.simulation.crash(machine.node, CrashKind::PowerLoss);
+    let replica: Rc<Replica> = Rc::default();
+    let seen = replica.clone();
+    machine.run(move || async move {
+        replay(&start(options()), &seen).await.expect("the replica lives");
+    });
+    assert_eq!(*replica.got.borrow(), (0..10).collect::<Vec<u32>>());
 }
