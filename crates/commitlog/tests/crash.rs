@@ -435,7 +435,7 @@ fn a_failed_write_is_seen_by_all_whose_records_it_lost_and_no_discard_from_befor
         })
     });
     sim.run_for(Duration::from_millis(500));
-    sim.fail_file_op_after(node, 1, std::io::ErrorKind::Other);
+    sim.fail_file_op_after(node, 0, std::io::ErrorKind::Other);
     assert!(sim.run_until_ended(node, Duration::from_secs(60)), "the process ends");
     let outcome = result
         .lock()
