@@ -321,6 +321,24 @@ fn who_says_goodbye_is_down_at_once_and_up_with_its_first_answer() {
 }
 
 #[test]
+fn an_answer_behind_a_goodbye_proves_nothing() {
+    let (own, peer) = (host(1), host(2));
+    let mut detector = FailureDetector::new(FailureDetectorConfig::default(), own, 100, Duration::ZERO);
+    detector.set_peers(&BTreeSet::from([own, peer]), Duration::ZERO);
+    detector.tick(Duration::ZERO);
+    detector.on_ack(peer, 100, MS);
+    assert_eq!(detector.status(peer), Some(Status::Up));
+    detector.tick(500 * MS);
+    detector.on_goodbye(peer, 501 * MS);
+    detector.on_ack(peer, 101, 502 * MS);
+    assert_eq!(
+        detector.status(peer),
+        Some(Status::Down),
+        "it was sent before the goodbye"
+    );
+}
+
+#[test]
 fn a_node_that_comes_back_is_up_for_the_others_when_they_are_for_it() {
     let mut network = Network::new(3, 5);
     network.run(Duration::from_secs(2));

@@ -33,6 +33,19 @@ fn last_tokens(tokens: &[i64]) -> Boundaries {
 }
 
 #[test]
+fn a_shard_behind_the_last_of_its_node_is_no_shard_of_it() {
+    // Shards 0 and 1.
+    let map = map(Boundaries::PowerOfTwo(1));
+    assert_eq!(map.on_shards(|_| 2), None, "both are there");
+    let fewer = map.on_shards(|_| 1).expect("shard 1 is the first that is not there");
+    assert!(
+        fewer
+            .tablets()
+            .all(|tablet| tablet.replicas.iter().all(|r| r.shard == 0))
+    );
+}
+
+#[test]
 fn every_token_is_in_the_tablet_whose_range_holds_it() {
     let maps = [
         map(Boundaries::PowerOfTwo(0)),

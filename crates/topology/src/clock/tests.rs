@@ -54,6 +54,8 @@ fn judged(own: &str, trusted: &str, peers: &str, has_peers: bool) -> String {
 fn a_clock_is_judged_by_its_peers_and_by_where_it_was() {
     // Own clock, where it was when it was last trusted, the peers' clocks, what follows.
     let cases = [
+        // Of two peers the earlier is believed.
+        ("1d", "-", "0 3", "out, ahead 86396 s, believed 0"),
         // Alone.
         ("0", "-", "", "trusted, ahead 0 s, believed 0"),
         ("4", "0", "", "trusted, ahead 0 s, believed 4"),

@@ -1,0 +1,329 @@
+//! What compactions may forget, and what every block of a partition carries.
+
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use commitlog::{Commitlog, SyncMode};
+use mutation::compact::LiveRow;
+use mutation::row::Shared;
+use mutation::{
+    Bound, ClusteringSlice, Liveness, Mutation, MutationBuilder, PartitionBlock, RangeTombstone, RangeTombstoneList,
+    RowBuilder, Tombstone,
+};
+use replica::{
+    BlockLimits, NotedBatches, PartitionRead, PartitionReader, Shard, ShardOptions, TableStore, TombstoneHold,
+};
+use runtime::ShardId;
+use runtime::sim::Simulation;
+use schema::{Column, ColumnKind, Table, TableId, TableOptions, push_component};
+use types::CqlType;
+use types::token::token_of;
+use uuid::Uuid;
+
+const KEY: &[u8] = b"key";
+/// Seconds after 1970: every grace period is over.
+const LONG_AGO: u32 = 1_000;
+
+/// `sea.t (k blob, c int, s int static, PRIMARY KEY (k, c))`.
+fn table() -> Arc<Table> {
+    let columns = vec![
+        Column::new("k", CqlType::Blob, ColumnKind::PartitionKey),
+        Column::new("c", CqlType::Int, ColumnKind::Clustering),
+        Column::new("s", CqlType::Int, ColumnKind::Static),
+    ];
+    let id = TableId(Uuid::from_u128(7));
+    Arc::new(Table::new("sea", "t", id, columns, TableOptions::default()))
+}
+
+fn clustering(c: i32) -> Vec<u8> {
+    let mut out = Vec::new();
+    push_component(&mut out, &c.to_be_bytes());
+    out
+}
+
+fn tombstone(timestamp: i64) -> Tombstone {
+    Tombstone {
+        timestamp,
+        deletion_time: LONG_AGO,
+    }
+}
+
+struct Local {
+    shard: Rc<Shard>,
+    store: Rc<TableStore>,
+}
+
+impl Local {
+    /// A shard with the table, which has nothing yet.
+    fn new() -> Self {
+        runtime::fs::create_dir_all(PathBuf::from("/log")).expect("the disk works");
+        let log = Commitlog::new(commitlog::Options {
+            dir: PathBuf::from("/log"),
+            shard: 0,
+            shards: 1,
+            segment_bytes: 1 << 20,
+            sync: SyncMode::Periodic(Duration::from_secs(1)),
+            boot_id: runtime::boot_id(),
+            first_segment: 1,
+        });
+        let options = ShardOptions {
+            shard: ShardId(0),
+            shards: 1,
+            data_dir: PathBuf::from("/data"),
+            dirty_bytes_max: 16 << 20,
+            cache_bytes_max: 1 << 20,
+            log_bytes_max: 64 << 20,
+            generation: Arc::new(AtomicU64::new(0)),
+            noted_batches: Arc::new(NotedBatches::new()),
+            compaction: Arc::new(replica::CompactionControl::new()),
+            host_id: Uuid::from_u128(1),
+        };
+        let (shard, table) = (Shard::new(options, log), table());
+        shard
+            .open_table(&table, &[shard.token_range()])
+            .expect("there are no files yet");
+        let store = shard.store(table.id).expect("it was opened");
+        Self { shard, store }
+    }
+
+    fn write(&self, change: impl FnOnce(&mut MutationBuilder<'_>, &Table)) {
+        let table = self.store.table();
+        let mut out = Vec::new();
+        change(&mut MutationBuilder::begin(&mut out, table.id, KEY), &table);
+        let mutation = Mutation::new(&out).expect("a whole mutation");
+        let written = self.shard.write(&self.store, token_of(KEY), &mutation);
+        written.expect("there is room");
+    }
+
+    fn insert(&self, c: i32, timestamp: i64) {
+        self.write(|builder, table| {
+            builder.row(&clustering(c), |out| {
+                let (shared, marker) = times(timestamp);
+                RowBuilder::begin(out, &table.layout, shared, Some(marker), Tombstone::NONE, false, 0);
+            });
+        });
+    }
+
+    fn delete(&self, c: i32, timestamp: i64) {
+        self.write(|builder, table| {
+            builder.row(&clustering(c), |out| {
+                let (shared, _) = times(timestamp);
+                RowBuilder::begin(out, &table.layout, shared, None, tombstone(timestamp), false, 0);
+            });
+        });
+    }
+
+    async fn flush(&self) {
+        let tablet = self.store.tablets[0].clone();
+        self.shard.flush(&self.store, &tablet).await.expect("the disk works");
+    }
+
+    async fn compact(&self) {
+        self.shard.compact_table(&self.store).await.expect("the disk works");
+    }
+
+    /// The partition, so many rows at a time.
+    async fn read(&self, rows: usize) -> Vec<PartitionBlock> {
+        let read = PartitionRead {
+            token: token_of(KEY),
+            key: KEY.to_vec(),
+            slices: vec![ClusteringSlice::all()],
+            reversed: false,
+            limits: BlockLimits { rows, bytes: 1 << 20 },
+        };
+        let (table, version) = (self.store.table(), self.store.tablets[0].version());
+        let mut reader = PartitionReader::new(table, version, self.shard.cache.clone(), read);
+        let mut blocks = Vec::new();
+        while let Some(block) = reader.next_block().await.expect("the files can be read") {
+            blocks.push(block);
+        }
+        blocks
+    }
+
+    /// The rows that a client sees.
+    async fn living(&self, rows: usize) -> usize {
+        let table = self.store.table();
+        let of_block = |block: &PartitionBlock| {
+            let ranges = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
+            let is_live = |(clustering, row): &(&[u8], mutation::RowView<'_>)| {
+                let covering = ranges.covering(&table.clustering_order, clustering);
+                LiveRow::new(*row, &table.layout, block.tombstone.merge(covering), LONG_AGO).is_live()
+            };
+            block.rows().filter(is_live).count()
+        };
+        self.read(rows).await.iter().map(of_block).sum()
+    }
+
+    /// Whether a file still has the deletion of a row.
+    async fn keeps_deletion(&self) -> bool {
+        let blocks = self.read(100).await;
+        blocks
+            .iter()
+            .any(|block| block.rows().any(|(_, row)| !row.tombstone.is_none()))
+    }
+}
+
+fn times(timestamp: i64) -> (Shared, Liveness) {
+    let (ttl, expiry) = (0, 0);
+    (Shared { timestamp, ttl, expiry }, Liveness { timestamp, ttl, expiry })
+}
+
+fn play<F: Future<Output = ()> + 'static>(work: impl Fn(Local) -> F + 'static) {
+    let mut simulation = Simulation::new(1);
+    let node = simulation.add_node(1);
+    let work = Rc::new(work);
+    simulation.start(node, move |_| {
+        let work = work.clone();
+        Box::pin(async move { work(Local::new()).await })
+    });
+    assert!(simulation.run_until_ended(node, Duration::from_hours(1)), "it ends");
+}
+
+#[test]
+fn a_tombstone_that_hides_nothing_is_purged() {
+    play(|local| async move {
+        local.insert(0, 10);
+        local.delete(0, 20);
+        local.flush().await;
+        local.compact().await;
+        assert!(!local.keeps_deletion().await);
+    });
+}
+
+#[test]
+fn a_tombstone_stays_while_an_older_write_is_in_memory() {
+    play(|local| async move {
+        local.delete(0, 20);
+        local.flush().await;
+        local.insert(0, 10);
+        // A younger row beside it: the least timestamp counts, not the last.
+        local.insert(1, 30);
+        local.compact().await;
+        assert!(local.keeps_deletion().await);
+        assert_eq!(local.living(100).await, 1);
+    });
+}
+
+#[test]
+fn a_tombstone_stays_while_an_older_write_is_being_flushed() {
+    play(|local| async move {
+        local.delete(0, 20);
+        local.flush().await;
+        local.insert(0, 10);
+        let (shard, store) = (local.shard.clone(), local.store.clone());
+        let flush = runtime::spawn(async move { shard.flush(&store, &store.tablets[0].clone()).await });
+        while local.store.tablets[0].version().frozen.is_empty() {
+            runtime::yield_now().await;
+        }
+        local.compact().await;
+        flush.await.expect("the disk works");
+        assert_eq!(local.living(100).await, 0);
+    });
+}
+
+#[test]
+fn a_tombstone_stays_while_a_file_that_is_not_compacted_may_have_an_older_write() {
+    play(|local| async move {
+        local.insert(0, 10);
+        local.flush().await;
+        local.delete(0, 20);
+        local.flush().await;
+        // A compaction leaves out what is suspect.
+        assert!(local.store.tablets[0].version().sstables[0].suspect());
+        local.compact().await;
+        assert!(local.keeps_deletion().await);
+        assert_eq!(local.living(100).await, 0);
+    });
+}
+
+#[test]
+fn a_tombstone_stays_while_a_replica_may_lack_it() {
+    let nothing = TombstoneHold {
+        from: u32::MAX,
+        spans: Vec::new(),
+    };
+    let reported_until = |from| TombstoneHold {
+        from,
+        ..nothing.clone()
+    };
+    let missed = |first, last| TombstoneHold {
+        spans: vec![first..=last],
+        ..nothing.clone()
+    };
+    for (hold, is_kept) in [
+        (nothing.clone(), false),
+        (reported_until(LONG_AGO + 1), false),
+        (reported_until(LONG_AGO), true),
+        (missed(LONG_AGO - 5, LONG_AGO - 1), false),
+        (missed(LONG_AGO - 5, LONG_AGO), true),
+        (missed(LONG_AGO, LONG_AGO + 5), true),
+    ] {
+        play(move |local| {
+            let hold = hold.clone();
+            async move {
+                let told = hold.clone();
+                local.shard.hold_tombstones(Box::new(move |_, _| told.clone()));
+                local.delete(0, 20);
+                local.flush().await;
+                local.compact().await;
+                assert_eq!(local.keeps_deletion().await, is_kept, "{hold:?}");
+            }
+        });
+    }
+}
+
+#[test]
+fn every_block_of_a_partition_carries_its_deletion_and_its_static_row() {
+    play(|local| async move {
+        for c in 0..10 {
+            local.insert(c, 10);
+        }
+        local.write(|builder, table| {
+            let id = table
+                .column("s")
+                .map(|column| usize::from(column.id.0))
+                .expect("a static column");
+            builder.static_row(|out| {
+                let (shared, _) = times(30);
+                RowBuilder::begin(out, &table.layout, shared, None, Tombstone::NONE, false, id + 1).value(id, &[0; 4]);
+            });
+        });
+        local.write(|builder, _| builder.partition_tombstone(tombstone(20)));
+        local.flush().await;
+        let blocks = local.read(2).await;
+        assert!(blocks.len() >= 5, "{} blocks", blocks.len());
+        for block in &blocks {
+            assert_eq!(block.tombstone, tombstone(20));
+            assert!(block.static_row().is_some());
+        }
+        assert_eq!(local.living(2).await, 0);
+    });
+}
+
+#[test]
+fn a_range_deletion_hides_its_rows_wherever_blocks_are_cut() {
+    play(|local| async move {
+        for c in 0..10 {
+            local.insert(c, 10);
+        }
+        local.flush().await;
+        // Of another source, which gives it in one piece.
+        local.write(|builder, _| {
+            builder.range_tombstone(&RangeTombstone {
+                start: Bound::before(&clustering(1)),
+                end: Bound::after(&clustering(8)),
+                tombstone: tombstone(20),
+            });
+        });
+        for rows in [1, 3, 100] {
+            assert_eq!(local.living(rows).await, 2, "by {rows} rows, from memory");
+        }
+        local.flush().await;
+        for rows in [1, 3, 100] {
+            assert_eq!(local.living(rows).await, 2, "by {rows} rows, from files");
+        }
+    });
+}
