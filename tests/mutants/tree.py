@@ -89,11 +89,11 @@ def build(mutants, directory, with_seeds):
     packages = [word for crate in crates for word in ("-p", crate)]
     targets = sorted({target for _, _, target in (test.partition(":") for test in tests)})
     names = [word for target in targets for word in (["--lib"] if target == "lib" else ["--test", target])]
-    binaries = {}
-    if tests:
-        binaries = cargo(directory, ["test", "--no-run", *packages, *names])
-    if missing := [test for test in tests if test not in binaries]:
+    # Several crates may have a test target of one name.
+    found = cargo(directory, ["test", "--no-run", *packages, *names]) if tests else {}
+    if missing := [test for test in tests if test not in found]:
         raise BuildFailed(f"no test targets are named {', '.join(missing)}")
+    binaries = {test: found[test] for test in tests}
     if with_seeds:
         binaries |= cargo(directory, ["build", "--profile", "test", *packages, "--example", "run"])
     return binaries

@@ -1,0 +1,252 @@
+//! Whose answers a request needs, and what replicas have when it is answered, on simulated nodes.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use coordinator::{ClusterView, CoordinatorError, Levels};
+use mutation::compact::{LiveColumn, LiveRow};
+use mutation::{Mutation, MutationBuilder, RowView, Tombstone};
+use support::{Cluster, Local, Shape, addition, counters, insert, partition, table};
+use topology::{
+    Boundaries, Consistency, HostId, NodeNumber, Replica, ReplicaList, Replication, Stage, TabletChange, TabletEdit,
+    TabletId, TabletMap, Transition,
+};
+use types::token::token_of;
+use uuid::Uuid;
+
+const ALL: Consistency = Consistency::All;
+const ONE: Consistency = Consistency::One;
+const QUORUM: Consistency = Consistency::Quorum;
+
+/// Gives one replica alone a row.
+fn write_at(cluster: &mut Cluster, node: usize, key: u8, c: i32, timestamp: i64) {
+    cluster.on(node, move |node: Local| async move {
+        let bytes = insert(&table(), &[key], c, &timestamp.to_be_bytes(), timestamp);
+        let store = node.shard.store(table().id).expect("the table is open");
+        let mutation = Mutation::new(&bytes).expect("a whole mutation");
+        node.shard
+            .write(&store, token_of(&[key]), &mutation)
+            .expect("there is room");
+    });
+}
+
+fn select(cluster: &mut Cluster, node: usize, key: u8, level: Consistency) -> BTreeMap<i32, Vec<u8>> {
+    let read = cluster.on(node, move |node| async move { node.select(&[key], level).await });
+    read.expect("all live")
+}
+
+fn row(timestamp: i64) -> BTreeMap<i32, Vec<u8>> {
+    BTreeMap::from([(0, timestamp.to_be_bytes().to_vec())])
+}
+
+#[test]
+fn the_newest_value_is_found_whichever_replica_has_it() {
+    for newest in 0..3 {
+        for from in 0..3 {
+            let mut cluster = Cluster::new(1, Shape::default());
+            (0..3).for_each(|node| write_at(&mut cluster, node, 0, 0, 10));
+            write_at(&mut cluster, newest, 0, 0, 20);
+            let read = select(&mut cluster, from, 0, ALL);
+            assert_eq!(read, row(20), "node {newest} has it, read by node {from}");
+        }
+    }
+}
+
+#[test]
+fn what_a_read_at_quorum_returns_two_replicas_have_though_one_takes_no_writes() {
+    let mut cluster = Cluster::new(2, Shape::default());
+    // It still answers reads, so it is asked, and its repair fails.
+    cluster.on(1, |node| async move { node.shard.close() });
+    for key in 0..8 {
+        write_at(&mut cluster, 0, key, 0, 10);
+        // Until the node that has it is asked.
+        while select(&mut cluster, 0, key, QUORUM) != row(10) {}
+        assert_eq!(select(&mut cluster, 2, key, ONE), row(10), "key {key}");
+    }
+}
+
+#[test]
+fn replicas_whose_answers_end_at_different_rows_are_merged_row_by_row() {
+    for (step, rows) in [(2, 1), (2, 3), (2, 7), (3, 3), (3, 100)] {
+        let shape = Shape {
+            replication: Replication::Simple { factor: 2 },
+            datacenters: vec!["north"; 2],
+            ..Shape::default()
+        };
+        let mut cluster = Cluster::new(3, shape);
+        for c in 0..30 {
+            write_at(&mut cluster, usize::from(c % step == 0), 0, c, 10);
+        }
+        let found = cluster.on(0, move |node: Local| async move {
+            let mut read = node.read(&table(), partition(&[0]), ALL, rows)?;
+            let mut found = Vec::new();
+            while let Some(block) = read.next_block().await? {
+                found.extend(support::live_rows(&table(), std::slice::from_ref(&block)));
+            }
+            Ok::<_, CoordinatorError>(found)
+        });
+        assert_eq!(found, Ok((0..30).collect::<Vec<i32>>()), "by {rows} rows");
+    }
+}
+
+#[test]
+fn a_replica_that_is_asked_for_data_after_its_digest_counts_once() {
+    let mut cluster = Cluster::new(4, Shape::default());
+    (0..3).for_each(|node| write_at(&mut cluster, node, 0, 0, 10));
+    // The nearest replica, which sends data, cannot read.
+    cluster.on(0, |node| async move {
+        node.shard.drop_table(table().id).await.expect("the disk works");
+    });
+    let read = cluster.on(0, |node| async move { node.select(&[0], ALL).await });
+    assert!(
+        matches!(
+            read,
+            Err(CoordinatorError::ReadFailure { .. } | CoordinatorError::ReadTimeout { .. })
+        ),
+        "{read:?}"
+    );
+}
+
+fn replica(node: u16) -> Replica {
+    Replica {
+        node: NodeNumber(node),
+        shard: 0,
+    }
+}
+
+/// A view of node 0: one tablet on these nodes, which perhaps moves to others.
+fn view(cluster: &Cluster, replicas: &[u16], next: Option<&[u16]>) -> ClusterView {
+    let list = |nodes: &[u16]| -> ReplicaList { nodes.iter().map(|node| replica(*node)).collect() };
+    let mut map = TabletMap::new(1, Boundaries::PowerOfTwo(0), &[list(replicas)]).expect("a map");
+    if let Some(next) = next {
+        let transition = Transition {
+            stage: Stage::WriteBothReadOld,
+            next: list(next),
+            version: 2,
+        };
+        let edit = TabletEdit {
+            tablet: TabletId(0),
+            replicas: list(replicas),
+            transition: Some(transition),
+        };
+        let change = TabletChange {
+            from_version: 1,
+            version: 2,
+            edits: vec![edit],
+        };
+        map.apply(&change).expect("a change");
+    }
+    let factor = u16::try_from(replicas.len()).expect("few");
+    let keyspaces = [("sea", Replication::Simple { factor }, vec![table().id])];
+    let tablets = BTreeMap::from([(table().id, Arc::new(map))]);
+    let host = HostId(Uuid::from_u128(1));
+    ClusterView::new(cluster.topology.clone(), host, keyspaces.into_iter(), &tablets).expect("a member")
+}
+
+#[test]
+fn a_node_answers_alone_only_where_nobody_else_has_a_copy_or_will_have_one() {
+    let cluster = Cluster::new(5, Shape::default());
+    let here = |replicas: &[u16], next: Option<&[u16]>| {
+        let view = view(&cluster, replicas, next);
+        let route = view.route(table().id).expect("a table of the view");
+        (route.read_here, route.write_here)
+    };
+    let (reads, writes) = here(&[0], None);
+    assert!(
+        reads.contains(QUORUM) && writes.contains(QUORUM),
+        "the only copy is here"
+    );
+    let (reads, writes) = here(&[0, 1, 2], None);
+    assert!(reads.contains(ONE) && !reads.contains(QUORUM));
+    assert_eq!(writes, Levels::NONE, "the others need it too");
+    assert_eq!(here(&[0], Some(&[1])), (Levels::NONE, Levels::NONE), "it moves away");
+    assert_eq!(here(&[1], None), (Levels::NONE, Levels::NONE));
+}
+
+#[test]
+fn a_write_needs_the_replica_that_a_tablet_gains() {
+    let mut cluster = Cluster::new(6, Shape::default());
+    let moving = view(&cluster, &[0], Some(&[1]));
+    cluster.local(0).coordinator.set_view(Arc::new(moving));
+    cluster.set_live(1, false);
+    let written = cluster.on(0, |node| async move { node.insert(b"key", 1, b"one", 10, ONE).await });
+    let Err(CoordinatorError::Unavailable(unavailable)) = written else {
+        panic!("the replica that is read has it, and the one that will be read has not: {written:?}");
+    };
+    assert_eq!((unavailable.required, unavailable.alive), (2, 1));
+}
+
+async fn add(node: Local, number: i64) -> Result<(), CoordinatorError> {
+    let additions = vec![(token_of(b"k"), addition(b"k", number))];
+    node.coordinator.add(additions, ALL).await
+}
+
+/// The counter's value as a client sees it.
+async fn counted(node: Local) -> Result<i64, CoordinatorError> {
+    let mut read = node.read(&counters(), partition(b"k"), QUORUM, 100)?;
+    let mut sum = 0;
+    while let Some(block) = read.next_block().await? {
+        let of_row = |row: RowView<'_>| -> i64 {
+            let table = counters();
+            let columns = LiveRow::new(row, &table.layout, block.tombstone, 0).columns();
+            let elements = columns.filter_map(|(_, column)| match column {
+                LiveColumn::Complex(elements) => Some(elements),
+                LiveColumn::Simple(_) => None,
+            });
+            let number = |value: &[u8]| i64::from_be_bytes(value.try_into().expect("eight bytes"));
+            elements.flatten().map(|(_, cell)| number(cell.value)).sum()
+        };
+        sum += block.rows().map(|(_, row)| of_row(row)).sum::<i64>();
+    }
+    Ok(sum)
+}
+
+#[test]
+fn an_addition_counts_after_the_clock_of_its_leader_went_back() {
+    let mut cluster = Cluster::new(7, Shape::default());
+    assert_eq!(cluster.on(0, |node| add(node, 1)), Ok(()));
+    let node = cluster.id(0);
+    cluster.simulation.jump_clock_us(node, -3_600_000_000);
+    assert_eq!(cluster.on(0, |node| add(node, 2)), Ok(()));
+    assert_eq!(cluster.on(1, counted), Ok(3));
+}
+
+#[test]
+fn an_addition_counts_behind_a_deletion_by_a_clock_that_is_ahead() {
+    let mut cluster = Cluster::new(8, Shape::default());
+    assert_eq!(cluster.on(0, |node| add(node, 1)), Ok(()));
+    let deleted = cluster.on(0, |node: Local| async move {
+        let mut out = Vec::new();
+        let tombstone = Tombstone {
+            timestamp: runtime::wall_clock_us() + 3_600_000_000,
+            deletion_time: u32::try_from(runtime::wall_clock_us() / 1_000_000).expect("seconds"),
+        };
+        MutationBuilder::begin(&mut out, counters().id, b"k").partition_tombstone(tombstone);
+        let mutations = vec![(token_of(b"k"), out)];
+        let kind = coordinator::WriteKind::Simple;
+        node.coordinator.write(mutations, ALL, kind, false).await
+    });
+    assert_eq!(deleted, Ok(()));
+    assert_eq!(cluster.on(1, counted), Ok(0));
+    assert_eq!(cluster.on(0, |node| add(node, 5)), Ok(()));
+    assert_eq!(cluster.on(1, counted), Ok(5));
+}
+
+#[test]
+fn additions_of_which_one_was_made_are_not_answered_as_refused() {
+    let mut cluster = Cluster::new(9, Shape::default());
+    let added = cluster.on(0, |node: Local| async move {
+        // The second is no addition at all, which its leader finds when the first is made.
+        let additions = vec![
+            (token_of(b"k"), addition(b"k", 1)),
+            (token_of(b"k"), insert(&table(), b"k", 1, b"no number", 10)),
+        ];
+        node.coordinator.add(additions, ALL).await
+    });
+    assert!(matches!(added, Err(CoordinatorError::WriteFailure { .. })), "{added:?}");
+    cluster.simulation.run_for(Duration::from_secs(1));
+    assert_eq!(cluster.on(1, counted), Ok(1));
+}
