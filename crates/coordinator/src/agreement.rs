@@ -366,6 +366,35 @@ fn digests_agree_only_where_the_merge_hides_nothing_and_no_deletion_is_missing()
 }
 
 #[test]
+fn a_digest_tells_elements_apart_by_their_names() {
+    let table = table(false);
+    let id = table.column("m").map(|column| usize::from(column.id.0));
+    let id = id.expect("a column of the table");
+    let with_element = |path: u8| {
+        let mut out = Vec::new();
+        let shared = Shared {
+            timestamp: 1,
+            ttl: 0,
+            expiry: 0,
+        };
+        let cell = Cell {
+            timestamp: 1,
+            ttl: 0,
+            deletion_time: 0,
+            dead: false,
+            value: b"v",
+        };
+        MutationBuilder::begin(&mut out, table.id, KEY).row(&[], |out| {
+            let mut row = RowBuilder::begin(out, &table.layout, shared, None, Tombstone::NONE, true, id + 1);
+            row.complex(id, Tombstone::NONE, std::iter::once((&[0, 0, 0, path][..], cell)));
+        });
+        unpack_block(&out, &table).expect("a whole mutation")
+    };
+    let (one, other) = (with_element(1), with_element(2));
+    assert_ne!(digest(&table, [&one]), digest(&table, [&other]));
+}
+
+#[test]
 #[should_panic(expected = "a deletion is missing")]
 fn digests_without_tombstones_are_found() {
     let _planted = Planted::new(Some(Bug::DigestWithoutTombstones));

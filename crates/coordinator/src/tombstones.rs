@@ -407,3 +407,105 @@ fn holds_of(ledger: &Ledger, view: &ClusterView) -> Holds {
     }
     holds
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use topology::{Location, Node, Topology, TopologyCommand};
+    use types::Token;
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn host(number: u128) -> HostId {
+        HostId(Uuid::from_u128(number))
+    }
+
+    /// As node 1 sees the nodes 1, 2 and 3, of which the last has perhaps left.
+    fn view(has_left: bool) -> ClusterView {
+        let mut topology = Topology::new("sea", Uuid::from_u128(1));
+        let mut apply = |command| topology.apply(&command).expect("the nodes form a cluster");
+        for number in 1..=3u8 {
+            let host_id = host(u128::from(number));
+            let address = SocketAddr::from(([127, 0, 0, number], 7000));
+            let state = match number {
+                1 => NodeState::Normal,
+                _ => NodeState::Joining,
+            };
+            let node = Node {
+                host_id,
+                internode: address,
+                native: SocketAddr::new(address.ip(), 9042),
+                native_shard_aware_port: None,
+                location: Location {
+                    datacenter: "north".to_owned(),
+                    rack: "rack".to_owned(),
+                },
+                shards: 1,
+                tokens: vec![Token(i64::from(number))],
+                state,
+                features: Default::default(),
+                release: "1".to_owned(),
+            };
+            apply(TopologyCommand::AddNode(Box::new(node)));
+            if state == NodeState::Joining {
+                let state = NodeState::Normal;
+                apply(TopologyCommand::SetState { host_id, state });
+            }
+        }
+        if has_left {
+            for state in [NodeState::Leaving, NodeState::Left] {
+                let host_id = host(3);
+                apply(TopologyCommand::SetState { host_id, state });
+            }
+        }
+        ClusterView::new(Arc::new(topology), host(1), std::iter::empty(), &BTreeMap::new()).expect("a member")
+    }
+
+    fn report(until: u32) -> Report {
+        Report {
+            until,
+            ..Report::default()
+        }
+    }
+
+    fn spans(missed: &Missed, of: HostId) -> Vec<(u32, u32)> {
+        let spans = missed.get(&of).into_iter().flat_map(Spans::iter);
+        spans.map(|span| (*span.start(), *span.end())).collect()
+    }
+
+    #[test]
+    fn nothing_is_purged_before_every_member_has_reported_and_what_waits_is_missed_for_a_while() {
+        let (view, mut ledger) = (view(false), Ledger::default());
+        ledger.others.insert(host(1), report(100));
+        ledger.others.insert(host(2), report(200));
+        assert_eq!(holds_of(&ledger, &view).until, 0, "node 3 has never reported");
+        let mut last = report(150);
+        last.waiting.insert(host(2), 120);
+        last.missed.entry(host(1)).or_default().add(5, 7);
+        ledger.others.insert(host(3), last);
+        let holds = holds_of(&ledger, &view);
+        assert_eq!(holds.until, 100, "the oldest of the reports");
+        assert_eq!(spans(&holds.missed, host(1)), [(5, 7)]);
+        assert_eq!(spans(&holds.missed, host(2)), [(120, 150)]);
+    }
+
+    #[test]
+    fn what_a_node_reported_stays_when_it_has_left_and_what_it_missed_goes() {
+        for (is_final, since) in [(true, vec![]), (false, vec![(150, 300)])] {
+            let (view, mut ledger) = (view(true), Ledger::default());
+            let mut last = report(150);
+            last.is_final = is_final;
+            last.missed.entry(host(2)).or_default().add(5, 7);
+            ledger.others.insert(host(3), last);
+            ledger.own.missed.entry(host(3)).or_default().add(20, 30);
+            inherit(&mut ledger, &view, 300);
+            let all: Vec<(u32, u32)> = std::iter::once((5, 7)).chain(since.iter().copied()).collect();
+            assert_eq!(spans(&ledger.own.missed, host(2)), all);
+            assert_eq!(spans(&ledger.own.missed, host(1)), since);
+            assert_eq!(spans(&ledger.own.missed, host(3)), []);
+            assert!(!ledger.others.contains_key(&host(3)));
+        }
+    }
+}

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use coordinator::{ClusterView, CoordinatorError, Levels};
+use coordinator::{CasRequest, ClusterView, CoordinatorError, Decision, Found, Levels};
 use mutation::compact::{LiveColumn, LiveRow};
 use mutation::{Mutation, MutationBuilder, RowView, Tombstone};
-use support::{Cluster, Local, Shape, addition, counters, insert, partition, table};
+use support::{Cluster, Local, SECOND, Shape, addition, counters, insert, partition, table};
 use topology::{
     Boundaries, Consistency, HostId, NodeNumber, Replica, ReplicaList, Replication, Stage, TabletChange, TabletEdit,
     TabletId, TabletMap, Transition,
@@ -249,4 +249,53 @@ fn additions_of_which_one_was_made_are_not_answered_as_refused() {
     assert!(matches!(added, Err(CoordinatorError::WriteFailure { .. })), "{added:?}");
     cluster.simulation.run_for(Duration::from_secs(1));
     assert_eq!(cluster.on(1, counted), Ok(1));
+}
+
+#[test]
+fn a_conditional_statement_is_decided_above_a_row_that_has_its_very_timestamp() {
+    let mut cluster = Cluster::new(10, Shape::default());
+    let (applied, asked) = cluster.on(0, |node: Local| async move {
+        let request = CasRequest {
+            table: table(),
+            key: b"k".to_vec(),
+            reads: vec![support::read_of(b"k")],
+            now: 0,
+            serial: Consistency::Serial,
+            commit: QUORUM,
+            deadline: runtime::now() + SECOND,
+            contention_deadline: runtime::now() + SECOND,
+        };
+        let mut asked: Vec<i64> = Vec::new();
+        let mut decide = |_: &mut [Found], timestamp: i64| {
+            asked.push(timestamp);
+            match asked.len() {
+                1 => Decision::Above(timestamp),
+                _ => Decision::Write(insert(&table(), b"k", 0, b"v", timestamp)),
+            }
+        };
+        let applied = node.coordinator.cas(&request, &mut decide).await;
+        (applied, asked)
+    });
+    assert_eq!(applied, Ok(true));
+    assert!(asked.len() == 2 && asked[1] > asked[0], "{asked:?}");
+}
+
+#[test]
+fn a_replica_that_does_not_learn_a_decision_gets_a_hint() {
+    let shape = Shape {
+        hints: true,
+        ..Shape::default()
+    };
+    let mut cluster = Cluster::new(11, shape);
+    cluster.on(2, |node| async move { node.shard.close() });
+    let swapped = cluster.on(0, |node: Local| async move {
+        node.swap(b"k", (0, 1), (Consistency::Serial, QUORUM), SECOND).await
+    });
+    assert_eq!(swapped, Ok(Ok(())));
+    cluster.simulation.run_for(Duration::from_millis(100));
+    let targets = cluster.on(0, |node: Local| async move {
+        let hints = node.coordinator.hints().expect("it keeps hints");
+        hints.targets()
+    });
+    assert_eq!(targets, [HostId(Uuid::from_u128(3))]);
 }

@@ -135,6 +135,27 @@ fn a_batch_whose_coordinator_died_in_the_middle_is_completed_by_the_others() {
 }
 
 #[test]
+fn a_batch_that_is_older_than_the_grace_period_of_its_table_is_not_finished() {
+    for (seconds, is_finished) in [(1, true), (60, false)] {
+        let shape = Shape {
+            gc_grace_seconds: 50,
+            ..Shape::default()
+        };
+        let (mut cluster, keys) = of_one_copy_in(12, shape);
+        let keys = [keys[1], keys[1], keys[2]];
+        begin_and_cut(&mut cluster, keys);
+        (0..3).for_each(|node| cluster.kill(node));
+        cluster.simulation.set_link_up(cluster.id(0), cluster.id(2), true);
+        cluster.simulation.run_for(seconds * SECOND);
+        (0..3).for_each(|node| cluster.restart(node));
+        cluster.simulation.run_for(30 * SECOND);
+        assert_eq!(open(&cluster), [0, 0, 0], "after {seconds} s");
+        let part = has(&mut cluster, 1, keys)[2];
+        assert_eq!(part, Some(is_finished), "after {seconds} s: tombstones may be purged");
+    }
+}
+
+#[test]
 fn a_batch_that_waits_to_be_completed_does_not_come_back_behind_a_truncation() {
     let (mut cluster, keys) = of_one_copy(8, 1);
     begin_and_cut(&mut cluster, keys);
