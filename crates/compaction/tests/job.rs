@@ -313,18 +313,33 @@ fn a_tombstone_is_kept_while_an_sstable_outside_the_job_may_hold_what_it_covers(
         b.tombstone = common::tombstone(NOW_US, NOW - 1000);
         b
     };
-    let dir = TempDir::new("compaction-purge");
-    let input = write(&dir.0, 1, &table, &sorted(vec![deleted(b"held"), deleted(b"free")]));
-    let older = write(&dir.0, 2, &table, &[stretch(&table, b"held", 0, 3, 1, -10)]);
-    let mut j = job(&dir, &table, &[input]);
-    j.gc_before = NOW;
-    j.overlapping = vec![older];
-    let outcome = run(j).expect("a merge");
-    let found: Vec<Vec<u8>> = outputs(&dir, &table, &outcome)
-        .iter()
-        .map(|b| b.key().to_vec())
-        .collect();
-    assert_eq!(found, vec![b"held".to_vec()]);
+    let range_deleted = |key: &[u8]| {
+        let mut b = PartitionBlock::new(types::token::token_of(key), key);
+        b.range_tombstones.push(RangeTombstone {
+            start: Bound::before(&common::clustering(&[&0i32.to_be_bytes()])),
+            end: Bound::after(&common::clustering(&[&2i32.to_be_bytes()])),
+            tombstone: common::tombstone(NOW_US, NOW - 1000),
+        });
+        b
+    };
+    let cases: [(&str, &dyn Fn(&[u8]) -> PartitionBlock); 2] = [
+        ("compaction-purge", &deleted),
+        ("compaction-purge-range", &range_deleted),
+    ];
+    for (name, deleted) in cases {
+        let dir = TempDir::new(name);
+        let input = write(&dir.0, 1, &table, &sorted(vec![deleted(b"held"), deleted(b"free")]));
+        let older = write(&dir.0, 2, &table, &[stretch(&table, b"held", 0, 3, 1, -10)]);
+        let mut j = job(&dir, &table, &[input]);
+        j.gc_before = NOW;
+        j.overlapping = vec![older];
+        let outcome = run(j).expect("a merge");
+        let found: Vec<Vec<u8>> = outputs(&dir, &table, &outcome)
+            .iter()
+            .map(|b| b.key().to_vec())
+            .collect();
+        assert_eq!(found, vec![b"held".to_vec()], "{name}");
+    }
 }
 
 #[test]

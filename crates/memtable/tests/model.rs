@@ -592,3 +592,27 @@ fn overwriting_the_same_rows_does_not_grow() {
     );
     assert_eq!(memtable.row_count(), 600);
 }
+
+#[test]
+fn a_scan_begins_with_the_partition_that_it_is_given() {
+    let table = table(false);
+    let mut memtable = Memtable::new(&table);
+    for key in 0..5 {
+        let bytes = Op::DeletePartition { key, ts: 1 }.pack(&table);
+        let mutation = Mutation::new(&bytes).expect("a whole mutation");
+        memtable.apply(token_of(mutation.key), &mutation);
+    }
+    let all: Vec<_> = memtable.partitions().map(|p| (p.token(), p.key().to_vec())).collect();
+    assert_eq!(all.len(), 5);
+    for (at, (token, key)) in all.iter().enumerate() {
+        let rest: Vec<_> = memtable
+            .partitions_from(*token, key)
+            .map(|p| (p.token(), p.key().to_vec()))
+            .collect();
+        assert_eq!(rest, all[at..]);
+        // Behind a key is the least key above it.
+        let mut behind = key.clone();
+        behind.push(0);
+        assert_eq!(memtable.partitions_from(*token, &behind).count(), all.len() - at - 1);
+    }
+}
