@@ -134,6 +134,8 @@ pub(crate) struct Clients {
     failure: RefCell<Option<String>>,
     /// Requests under way to the table that is truncated.
     at_truncated_table: Cell<usize>,
+    /// The newest of the rows that [`Mix::Reads`] writes.
+    newest: Cell<i32>,
 }
 
 /// What holds besides, if the faults are those.
@@ -162,6 +164,23 @@ pub struct Workload {
     pub truncates_with_traffic: bool,
     /// The grace of tombstones in seconds; a fault is healed before it can be over.
     pub grace: Option<u32>,
+    /// What most requests are.
+    pub mix: Mix,
+}
+
+/// What most requests are: scenarios that aim at one promise ask little else.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub enum Mix {
+    /// Something of everything.
+    #[default]
+    Everything,
+    /// Reads of rows at QUORUM; now and then a new row is written at QUORUM, deleted or written again at ONE, and read by all, so that what one replica
+    /// has alone is read by many and never overwritten.
+    Reads,
+    /// Logged batches, most of which write partitions that nothing writes again.
+    Batches,
+    /// Conditional statements in pairs, one for each row of a partition, whose commit waits for one replica; and serial reads.
+    Serial,
 }
 
 /// What a request came to.
@@ -197,6 +216,7 @@ impl Clients {
             again: RefCell::default(),
             failure: RefCell::default(),
             at_truncated_table: Cell::new(0),
+            newest: Cell::new(0),
         })
     }
 
@@ -405,11 +425,27 @@ impl Clients {
         };
         match dice & 0xf {
             _ if self.promises.conditional_only => self.act_conditionally(client, node, dice >> 16).await,
+            _ if self.workload.mix == Mix::Reads && !(dice >> 12).is_multiple_of(12) => {
+                let place = (FRESH + self.newest.get() - i32::from(dice & 1 == 1), 0);
+                self.read(client, node, Level::Quorum, dice >> 16, place).await
+            }
+            _ if self.workload.mix == Mix::Reads => self.write_twice_and_read(client, node, dice >> 16).await,
+            _ if self.workload.mix == Mix::Batches => self.write(client, node, level, dice >> 16).await,
             0..=2 => self.act_conditionally(client, node, dice >> 16).await,
             3 => self.act_on_counters(client, node, dice >> 16).await,
-            4..=8 => self.read(client, node, level, dice >> 16).await,
+            4..=8 => self.read(client, node, level, dice >> 16, self.place(dice >> 16)).await,
             _ => self.write(client, node, level, dice >> 16).await,
         }
+    }
+
+    /// See [`Mix::Reads`].
+    async fn write_twice_and_read(&self, client: &mut Client, node: usize, dice: u64) -> bool {
+        self.newest.set(self.newest.get() + 1);
+        let place = (FRESH + self.newest.get(), 0);
+        let (first, second) = (self.plan_first(place, dice), self.plan_second(place, dice));
+        self.write_planned(client, node, Level::Quorum, first, false).await
+            && self.write_planned(client, node, Level::One, second, false).await
+            && self.read(client, node, Level::Quorum, dice, place).await
     }
 
     async fn write(&self, client: &mut Client, node: usize, level: Level, dice: u64) -> bool {
@@ -421,6 +457,17 @@ impl Clients {
         };
         let is_again = again.is_some();
         let planned = again.unwrap_or_else(|| self.plan(dice));
+        self.write_planned(client, node, level, planned, is_again).await
+    }
+
+    async fn write_planned(
+        &self,
+        client: &mut Client,
+        node: usize,
+        level: Level,
+        planned: Planned,
+        is_again: bool,
+    ) -> bool {
         let is_at_truncated = planned.keys[0].0 == T;
         if is_at_truncated && self.waits_for_truncation() {
             return true;
@@ -523,10 +570,13 @@ impl Clients {
         }
     }
 
-    async fn read(&self, client: &mut Client, node: usize, level: Level, dice: u64) -> bool {
-        let (p, c) = self.place(dice);
+    async fn read(&self, client: &mut Client, node: usize, level: Level, dice: u64, (p, c): (i32, i32)) -> bool {
         let rows = |p| (0..ROWS).map(move |c| (R, p, c));
-        let (text, keys): (String, Vec<Key>) = match (dice >> 32) % 16 {
+        let kind = match self.workload.mix {
+            Mix::Reads => 6 + (dice >> 32) % 4,
+            _ => (dice >> 32) % 16,
+        };
+        let (text, keys): (String, Vec<Key>) = match kind {
             _ if self.workload.truncates_with_traffic && (dice >> 36).is_multiple_of(2) => {
                 (format!("SELECT p, v FROM k.t WHERE p = {p}"), vec![(T, p, 0)])
             }

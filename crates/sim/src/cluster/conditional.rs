@@ -6,7 +6,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
-use super::clients::{ANSWER_WAIT_MAX, Clients, OVERLOADED, Outcome, READ_FAILURE, READ_TIMEOUT, UNAVAILABLE};
+use super::clients::{ANSWER_WAIT_MAX, Clients, Mix, OVERLOADED, Outcome, READ_FAILURE, READ_TIMEOUT, UNAVAILABLE};
 use super::clients::{WRITE_FAILURE, WRITE_TIMEOUT};
 use super::history::Level;
 use super::linearizable::{self, Change, Operation, ROWS, Requires};
@@ -14,8 +14,12 @@ use crate::client::{Answer, Client};
 use crate::decode::Rows;
 use crate::model::Value;
 
-/// Partitions; those with an odd number at LOCAL_SERIAL.
-pub(crate) const PARTITIONS: usize = 4;
+/// Most partitions; those with an odd number at LOCAL_SERIAL.
+pub(crate) const PARTITIONS: usize = 16;
+/// Partitions that are used where no statement is to wait for another.
+const SPREAD: usize = PARTITIONS;
+/// Partitions otherwise.
+const USUAL: usize = 4;
 const CAS_WRITE_UNKNOWN: i32 = 0x1700;
 /// The protocol's numbers of the levels.
 const SERIAL: u16 = 8;
@@ -94,6 +98,23 @@ impl Conditional {
         }
     }
 
+    /// Writes one row whatever it has. See [`Mix::Serial`].
+    fn plan_update(&self, p: usize, c: usize) -> Planned {
+        let (v, is_there) = (self.value(), self.seen.borrow()[p][c].is_some());
+        let text = match is_there {
+            true => format!("UPDATE k.l SET v = {v} WHERE p = {p} AND c = {c} IF EXISTS"),
+            false => format!("INSERT INTO k.l (p, c, v) VALUES ({p}, {c}, {v}) IF NOT EXISTS"),
+        };
+        let mut planned = Planned {
+            text,
+            requires: [Requires::Anything; ROWS],
+            changes: [Change::Keep; ROWS],
+        };
+        planned.requires[c] = if is_there { Requires::Exists } else { Requires::Is(None) };
+        planned.changes[c] = Change::Set(v);
+        planned
+    }
+
     /// Whether all that was answered fits one order.
     pub(crate) fn check(&self) -> Result<(), String> {
         for (p, operations) in self.operations.iter().enumerate() {
@@ -111,13 +132,29 @@ fn now() -> u64 {
 impl Clients {
     /// One conditional statement, or one serial read. Whether the connection is still good.
     pub(crate) async fn act_conditionally(&self, client: &mut Client, node: usize, dice: u64) -> bool {
-        let partitions = if self.workload.is_hot { 1 } else { PARTITIONS };
+        let partitions = match self.workload.mix {
+            // Few meet another on their partition, or all would take turns.
+            Mix::Serial => SPREAD,
+            _ if self.workload.is_hot => 1,
+            _ => USUAL,
+        };
         let mut p = usize::try_from(dice % partitions as u64).expect("few partitions");
         if !self.asks_serially(node, p) {
             p -= 1;
         }
-        if (dice >> 4).is_multiple_of(3) {
+        let is_mix = self.workload.mix == Mix::Serial;
+        if (dice >> 4).is_multiple_of(3) || is_mix && !(dice >> 8).is_multiple_of(3) {
             return self.read_serially(client, node, p).await.is_some();
+        }
+        if is_mix {
+            // One behind the other, so that the second is decided before all replicas have learned the first.
+            for c in 0..ROWS {
+                let planned = self.conditional.plan_update(p, c);
+                if !self.decide(client, node, p, Level::One, planned).await {
+                    return false;
+                }
+            }
+            return true;
         }
         let level = match dice >> 12 & 7 {
             0 => Level::One,
@@ -127,6 +164,11 @@ impl Clients {
             _ => Level::Quorum,
         };
         let planned = self.conditional.plan(p, dice >> 16);
+        self.decide(client, node, p, level, planned).await
+    }
+
+    /// One conditional statement. Whether the connection is still good.
+    async fn decide(&self, client: &mut Client, node: usize, p: usize, level: Level, planned: Planned) -> bool {
         let sent = now();
         let was_faulty = self.faulty.get();
         let story = format!("{} by node {node} at {level:?}, sent at {sent} us", planned.text);

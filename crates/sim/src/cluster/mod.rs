@@ -26,7 +26,7 @@ mod schema_changes;
 mod strikes;
 mod writes;
 
-pub use clients::{ClusterCounts, Workload};
+pub use clients::{ClusterCounts, Mix, Workload};
 pub use faults::{ClusterFaults, FAULTS};
 pub use layout::Datacenter;
 pub use machines::{Cluster, ClusterSetup, SHARD_BYTES};

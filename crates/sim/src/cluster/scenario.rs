@@ -33,7 +33,7 @@ pub(super) const CLOCK_JUMP_MAX: Duration = Duration::from_hours(1);
 pub(super) const CLOCK_STEP_MAX: Duration = Duration::from_secs(25);
 /// How often the log tells the time.
 const LOGGED_TIME_NANOS: u64 = 100_000_000;
-/// Where messages are repeated and overtaken: of a million, how many are one, and how many the other.
+/// Where messages are repeated and overtaken: of a million, how many are one, and how many the other, unless the scenario says so.
 const DISTURBED_PER_MILLION: u64 = 30_000;
 pub(super) const SLICE: Duration = Duration::from_millis(10);
 
@@ -56,6 +56,8 @@ pub struct ClusterScenario {
     pub faults: ClusterFaults,
     /// How often something does.
     pub rounds: u32,
+    /// Of a million messages, how many come behind later ones, where messages are disturbed.
+    pub overtaken_per_million: u64,
     /// Whether logged batches must be whole in the end.
     pub whole_batches: bool,
     /// Whether nodes keep writes that others missed.
@@ -124,6 +126,7 @@ impl ClusterScenario {
             durability: Durability::Batch,
             faults: ClusterFaults::default(),
             rounds: 3,
+            overtaken_per_million: DISTURBED_PER_MILLION,
             whole_batches: true,
             hints: true,
             conditional_only: false,
@@ -223,6 +226,11 @@ impl ClusterScenario {
         self.datacenters.iter().map(|datacenter| datacenter.nodes).sum()
     }
 
+    /// Whether so many messages come late that requests time out for it.
+    fn is_always_disturbed(&self) -> bool {
+        self.faults.disturbed_messages && self.overtaken_per_million > DISTURBED_PER_MILLION
+    }
+
     fn promises(&self) -> Promises {
         let faults = self.faults;
         Promises {
@@ -264,7 +272,7 @@ impl ClusterScenario {
         };
         let mut cluster = Cluster::new(seed, &setup);
         if self.faults.disturbed_messages {
-            cluster.disturb_messages(DISTURBED_PER_MILLION, DISTURBED_PER_MILLION);
+            cluster.disturb_messages(DISTURBED_PER_MILLION, self.overtaken_per_million);
         }
         let clients = Clients::new(
             cluster.addresses(),
@@ -317,6 +325,9 @@ impl Run<'_> {
         self.run_for(Duration::from_secs(3))?;
         for round in 1..=self.scenario.rounds {
             self.round = round;
+            self.clients
+                .faulty
+                .set(self.clients.faulty.get() || self.scenario.is_always_disturbed());
             if round == 2 {
                 self.join()?;
             }
@@ -399,7 +410,7 @@ impl Run<'_> {
         self.clients.phase.set(Phase::Work);
         self.run_for(Duration::from_secs(1))?;
         self.may_end.fill(false);
-        self.clients.faulty.set(false);
+        self.clients.faulty.set(self.scenario.is_always_disturbed());
         if self.chance.once_in(2) || self.scenario.workload.truncates_with_traffic {
             self.clients.phase.set(Phase::Truncate);
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::clients::{A, ANSWER_WAIT_MAX, B, Clients, E, FRESH, R, ROWS, T, millis, partition_of_b};
+use super::clients::{A, ANSWER_WAIT_MAX, B, Clients, E, FRESH, Mix, R, ROWS, T, millis, partition_of_b};
 use super::history::{Effect, Key};
 
 /// A statement that is prepared, and the values for this time.
@@ -34,7 +34,11 @@ impl Clients {
         let timestamp = self.history.borrow_mut().timestamp(dice >> 16);
         let v = timestamp;
         let row = |c| (R, p, c);
-        let (text, keys, effect) = match (dice >> 32) % 20 {
+        let kind = match self.workload.mix {
+            Mix::Batches => 9,
+            Mix::Everything | Mix::Reads | Mix::Serial => (dice >> 32) % 20,
+        };
+        let (text, keys, effect) = match kind {
             _ if self.workload.truncates_with_traffic && (dice >> 52).is_multiple_of(2) => {
                 let text = format!("INSERT INTO k.t (p, v) VALUES ({p}, {v}) USING TIMESTAMP {v}");
                 (text, vec![(T, p, 0)], Effect::Set)
@@ -67,7 +71,8 @@ impl Clients {
             }
             9..=11 => {
                 // One that nobody writes again stays as its batch left it.
-                let p = if (dice >> 40).is_multiple_of(3) { FRESH + v } else { p };
+                let is_fresh = (dice >> 40).is_multiple_of(3) || self.workload.mix == Mix::Batches;
+                let p = if is_fresh { FRESH + v } else { p };
                 // Other partitions in the other table, so that other replicas take part.
                 let other = partition_of_b(p);
                 let text = format!(
@@ -110,6 +115,44 @@ impl Clients {
         Planned {
             text,
             bound,
+            keys,
+            effect,
+            timestamp,
+        }
+    }
+
+    /// A row that is new, see [`Mix::Reads`].
+    pub(crate) fn plan_first(&self, (p, c): (i32, i32), dice: u64) -> Planned {
+        let v = self.history.borrow_mut().timestamp(dice >> 16);
+        let text = format!("INSERT INTO k.r (p, c, v) VALUES ({p}, {c}, {v}) USING TIMESTAMP {v}");
+        self.unprepared(text, vec![(R, p, c)], Effect::Set, v)
+    }
+
+    /// What is done to it at once: two in three are deletions.
+    pub(crate) fn plan_second(&self, (p, c): (i32, i32), dice: u64) -> Planned {
+        let v = self.history.borrow_mut().timestamp(dice >> 24);
+        let place = format!("p = {p} AND c = {c}");
+        let (text, effect) = match (dice >> 32) % 3 {
+            0 => (
+                format!("DELETE v FROM k.r USING TIMESTAMP {v} WHERE {place}"),
+                Effect::Delete,
+            ),
+            1 => (
+                format!("DELETE FROM k.r USING TIMESTAMP {v} WHERE {place}"),
+                Effect::Delete,
+            ),
+            _ => (
+                format!("UPDATE k.r USING TIMESTAMP {v} SET v = {v} WHERE {place}"),
+                Effect::Set,
+            ),
+        };
+        self.unprepared(text, vec![(R, p, c)], effect, v)
+    }
+
+    fn unprepared(&self, text: String, keys: Vec<Key>, effect: Effect, timestamp: i32) -> Planned {
+        Planned {
+            text,
+            bound: None,
             keys,
             effect,
             timestamp,
