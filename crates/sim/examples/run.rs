@@ -80,6 +80,7 @@ struct Sum {
     increments: u64,
     serial_reads: u64,
     acknowledgements: u64,
+    partitions_compared: u64,
     faults_by_kind: [u64; FAULTS.len()],
     walks: u64,
     failed: Vec<String>,
@@ -121,6 +122,7 @@ impl Sum {
                 self.serial_reads += report.counts.serial_reads;
                 self.walks += report.counts.walks;
                 self.acknowledgements += report.counts.acknowledgements;
+                self.partitions_compared += report.counts.partitions_compared;
                 for (sum, struck) in self.faults_by_kind.iter_mut().zip(report.faults_by_kind) {
                     *sum += struck;
                 }
@@ -197,8 +199,9 @@ fn main() {
         sum.conditional, sum.serial_reads, sum.increments, sum.walks
     );
     println!(
-        "clusters: {} acknowledgements of distinct replicas; faults: {}",
+        "clusters: {} acknowledgements of distinct replicas, {} partitions whose replicas hold the same; faults: {}",
         sum.acknowledgements,
+        sum.partitions_compared,
         sum.struck()
     );
     if !sum.failed.is_empty() {

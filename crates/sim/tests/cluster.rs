@@ -19,6 +19,10 @@ fn play(scenario: &ClusterScenario, seed: u64) -> ClusterReport {
         report.counts.conditional > 20 && report.counts.serial_reads > 20,
         "seed {seed} said next to nothing of conditional statements: {report:?}"
     );
+    assert!(
+        report.counts.partitions_compared > 30,
+        "seed {seed} compared next to nothing: {report:?}"
+    );
     report
 }
 

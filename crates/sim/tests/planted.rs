@@ -126,6 +126,21 @@ fn digests_that_do_not_say_what_is_deleted_are_found() {
     is_found(Bug::DigestWithoutTombstones, &scenario, 0..16, &["was promised"]);
 }
 
+/// The content of replicas is compared when all was read at ALL.
+#[test]
+fn a_deletion_that_some_replicas_lack_in_the_end_is_found() {
+    let scenario = ClusterScenario {
+        hints: false,
+        ..three_nodes(3, SPLITS)
+    };
+    is_found(
+        Bug::DigestWithoutTombstones,
+        &scenario,
+        0..6,
+        &["two replicas of partition"],
+    );
+}
+
 /// What was decided for one row is at one replica alone when the next decision, for another row, overtakes it at the others.
 #[test]
 fn a_leader_that_teaches_nobody_is_found() {

@@ -13,6 +13,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::conditional::Conditional;
+use super::contents::Inventory;
 use super::counters::Counters;
 use super::history::{Asked, Effect, History, Key, Level, Span};
 use super::layout::Layout;
@@ -84,6 +85,8 @@ pub struct ClusterCounts {
     pub serial_reads: u64,
     /// Acknowledgements of coordinators whose replicas were looked at.
     pub acknowledgements: u64,
+    /// Partitions of which all replicas held the same in the end.
+    pub partitions_compared: u64,
 }
 
 /// What the clients are to do.
@@ -111,6 +114,8 @@ pub(crate) struct Clients {
     /// Where the nodes are, and what the keyspaces are made with.
     pub(crate) layout: Layout,
     pub(crate) history: RefCell<History>,
+    /// What the nodes hold.
+    pub(crate) inventory: Rc<Inventory>,
     pub(crate) schema_changes: SchemaChanges,
     pub(crate) conditional: Conditional,
     pub(crate) counters: Counters,
@@ -196,12 +201,14 @@ impl Clients {
         members: usize,
         layout: Layout,
         (promises, workload): (Promises, Workload),
+        inventory: Rc<Inventory>,
     ) -> Rc<Self> {
         Rc::new(Self {
             served: RefCell::new(vec![0; addresses.len()]),
             addresses,
             history: RefCell::new(History::new(layout.copies)),
             layout,
+            inventory,
             schema_changes: SchemaChanges::default(),
             conditional: Conditional::default(),
             counters: Counters::default(),

@@ -1,14 +1,20 @@
 //! What must hold in the end, when nothing is broken and nothing is under way.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use super::clients::{A, B, Clients, E, PARTITIONS, R, ROWS, T, partition_of_b};
+use super::clients::{A, ANSWER_WAIT_MAX, B, Clients, E, Outcome, PARTITIONS, R, ROWS, T, partition_of_b};
 use super::history::{Key, Level};
 use super::scenario::CLOCK_JUMP_MAX;
 use crate::client::Answer;
 
 /// Of the tables that are read whole.
 const ROWS_PER_PAGE: i32 = 100;
+/// Tables whose content is compared.
+const TABLES: [&str; 7] = ["k.r", "k.a", "k.b", "k.t", "k.e", "k.n", "k.l"];
+/// How often replicas may agree to hold the same.
+const LOOKS: usize = 3;
+const LOOK_PAUSE: Duration = Duration::from_secs(10);
 
 impl Clients {
     /// Reads everything by every coordinator, at QUORUM, then at ALL, then at ONE, when all replicas must be equal; and what became of
@@ -51,7 +57,44 @@ impl Clients {
         }
         self.look_at_counters().await?;
         self.look_at_conditional_statements().await?;
-        self.look_at_the_schema().await
+        self.look_at_the_schema().await?;
+        self.look_at_contents().await
+    }
+
+    /// Reads all tables at ALL, which repairs what differs, and compares what the replicas hold then. A hint or a part of a batch that comes between the two is
+    /// no failure if they agree the next time.
+    async fn look_at_contents(&self) -> Result<(), String> {
+        let mut compared = Ok(0);
+        for _ in 0..LOOKS {
+            for table in TABLES {
+                self.read_table_at_all(table).await?;
+            }
+            self.inventory
+                .take(self.members.get(), self.promises.clock_error)
+                .await?;
+            compared = self.inventory.compare();
+            if compared.is_ok() {
+                break;
+            }
+            runtime::sleep(LOOK_PAUSE).await;
+        }
+        let compared = compared?;
+        self.count(|c| c.partitions_compared += compared);
+        Ok(())
+    }
+
+    async fn read_table_at_all(&self, table: &str) -> Result<(), String> {
+        let mut client = self.connect_patiently(0).await?;
+        let (text, mut state) = (format!("SELECT * FROM {table}"), None);
+        loop {
+            let asking = client.ask_page(&text, Level::All.code(), ROWS_PER_PAGE, state.as_deref());
+            match self.within(ANSWER_WAIT_MAX, asking).await {
+                Outcome::Answer(Answer::Rows(_, Some(next))) => state = Some(next),
+                Outcome::Answer(Answer::Rows(_, None)) => return Ok(()),
+                Outcome::Answer(other) => return Err(format!("{text} at ALL when all is quiet: {other:?}")),
+                Outcome::Lost(why) => return Err(format!("{text} at ALL when all is quiet: {why}")),
+            }
+        }
     }
 
     /// Reads everything at ALL, which brings each replica what it lacks.

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use runtime::sim::{CrashKind, NodeId, Simulation};
 
+use super::contents::Inventory;
 use crate::machine::{Durability, Setup, Start, live, node_config};
 
 const CQL_PORT: u16 = 9042;
@@ -49,6 +50,8 @@ pub struct Cluster {
     members: Vec<Member>,
     clients: NodeId,
     setup: ClusterSetup,
+    /// What the nodes hold, when it is asked for.
+    pub(crate) inventory: Rc<Inventory>,
 }
 
 impl Cluster {
@@ -69,6 +72,7 @@ impl Cluster {
             members,
             clients,
             setup: setup.clone(),
+            inventory: Rc::default(),
         }
     }
 
@@ -98,7 +102,7 @@ impl Cluster {
         let machines = self.members.len() as u64;
         let keeps_hints = self.setup.hints;
         let address = SocketAddr::new(self.sim.address(member.machine), CQL_PORT);
-        let start = member.start.clone();
+        let (start, inventory) = (member.start.clone(), self.inventory.clone());
         member.runs.set(true);
         self.sim.start(member.machine, move |shard| {
             let shards = shards.get();
@@ -121,7 +125,12 @@ impl Cluster {
             config.hints.allowed.is_enabled = keeps_hints;
             // Who contends with eight others over slow links may wait as long as for anything else.
             config.timeouts.cas_contention = Duration::from_secs(10);
-            Box::pin(live(shard, config, start.clone(), machines))
+            let living = live(shard, config, start.clone(), machines);
+            let inventory = inventory.clone();
+            Box::pin(async move {
+                drop(runtime::spawn(inventory.serve(address.ip())));
+                living.await;
+            })
         });
     }
 

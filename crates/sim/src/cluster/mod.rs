@@ -9,10 +9,11 @@
 //! - What was acknowledged at a level is seen by every later read at a level that overlaps, by any coordinator; reads at QUORUM never go back.
 //! - Errors are of the kinds that drivers know, and none comes that no fault explains.
 //! - Some time after all is healed every node serves QUORUM, and all levels without an error.
-//! - In the end replicas that were read at ALL are equal, every node has the same schema, logged batches are whole.
+//! - In the end replicas that were read at ALL hold the same, deletions included ([`contents`]), every node has the same schema, logged batches are whole.
 
 mod clients;
 mod conditional;
+mod contents;
 pub mod counters;
 mod distinct;
 mod faults;

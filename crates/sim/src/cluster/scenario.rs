@@ -279,6 +279,7 @@ impl ClusterScenario {
             self.nodes(),
             layout,
             (self.promises(), self.workload),
+            cluster.inventory.clone(),
         );
         let _watch = distinct::watch(&clients);
         let mut run = Run {
