@@ -322,13 +322,12 @@ fn a_tombstone_is_kept_while_an_sstable_outside_the_job_may_hold_what_it_covers(
         });
         b
     };
-    let cases: [(&str, &dyn Fn(&[u8]) -> PartitionBlock); 2] = [
-        ("compaction-purge", &deleted),
-        ("compaction-purge-range", &range_deleted),
-    ];
-    for (name, deleted) in cases {
+    for (name, held, free) in [
+        ("compaction-purge", deleted(b"held"), deleted(b"free")),
+        ("compaction-purge-range", range_deleted(b"held"), range_deleted(b"free")),
+    ] {
         let dir = TempDir::new(name);
-        let input = write(&dir.0, 1, &table, &sorted(vec![deleted(b"held"), deleted(b"free")]));
+        let input = write(&dir.0, 1, &table, &sorted(vec![held, free]));
         let older = write(&dir.0, 2, &table, &[stretch(&table, b"held", 0, 3, 1, -10)]);
         let mut j = job(&dir, &table, &[input]);
         j.gc_before = NOW;
