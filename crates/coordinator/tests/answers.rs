@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use coordinator::{CasRequest, ClusterView, CoordinatorError, Decision, Found, Levels};
+use commitlog::Replay;
+use coordinator::{CasRequest, ClusterView, CoordinatorError, Decision, Found, Levels, Stamp, service};
 use mutation::compact::{LiveColumn, LiveRow};
 use mutation::{Mutation, MutationBuilder, RowView, Tombstone};
 use support::{Cluster, Local, SECOND, Shape, addition, counters, insert, partition, table};
@@ -298,4 +299,63 @@ fn a_replica_that_does_not_learn_a_decision_gets_a_hint() {
         hints.targets()
     });
     assert_eq!(targets, [HostId(Uuid::from_u128(3))]);
+}
+
+#[test]
+fn a_write_that_a_silent_replica_may_have_is_not_answered_as_refused() {
+    let shape = Shape {
+        datacenters: vec!["north"; 4],
+        ..Shape::default()
+    };
+    let mut cluster = Cluster::new(12, shape);
+    let node_of = |cluster: &Cluster, replica: &Replica| {
+        let is_it = |node: &usize| {
+            let host = HostId(Uuid::from_u128(*node as u128 + 1));
+            cluster.topology.number(host) == Some(replica.node)
+        };
+        (0..4).find(is_it).expect("a node of the cluster")
+    };
+    let replicas = |cluster: &Cluster, key: u8| -> Vec<usize> {
+        let replicas = cluster.replicas(&[key]);
+        replicas.iter().map(|replica| node_of(cluster, replica)).collect()
+    };
+    let key = (0..=u8::MAX).find(|key| !replicas(&cluster, *key).contains(&0));
+    let key = key.expect("some keys are on the other nodes alone");
+    let replicas = replicas(&cluster, key);
+    for node in &replicas[..2] {
+        cluster.on(*node, |node| async move { node.shard.close() });
+    }
+    // Nobody knows whether the third has it.
+    cluster
+        .simulation
+        .set_link_up(cluster.id(replicas[2]), cluster.id(0), false);
+    let written = cluster.on(0, move |node| async move {
+        node.insert(&[key], 1, b"one", 10, QUORUM).await
+    });
+    assert!(
+        matches!(written, Err(CoordinatorError::WriteFailure { .. })),
+        "{written:?}"
+    );
+}
+
+#[test]
+fn mutations_that_count_all_or_not_at_all_are_one_record_of_the_log() {
+    let mut cluster = Cluster::new(13, Shape::default());
+    let positions = cluster.on(0, |node: Local| async move {
+        let mutations: Vec<_> = [1u8, 2]
+            .map(|key| (token_of(&[key]), insert(&table(), &[key], 1, b"one", 10)))
+            .into();
+        let applied = service::apply(&node.shard, &mutations, true, false, Stamp::PRESENT).await;
+        applied.expect("the disk works");
+        let mut replay = Replay::open("/commitlog".as_ref(), runtime::boot_id(), 0, 1).expect("the log is whole");
+        let mut positions = Vec::new();
+        let mut note = |record: commitlog::Record<'_>| {
+            positions.push(record.position);
+            Ok(())
+        };
+        while replay.next_segment(&mut note).expect("the log is whole") {}
+        positions
+    });
+    assert_eq!(positions.len(), 2);
+    assert_eq!(positions[0], positions[1], "a crash leaves both or none");
 }
