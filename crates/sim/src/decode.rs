@@ -15,7 +15,9 @@ enum Type {
     Int,
     Boolean,
     Counter,
+    Long,
     Text,
+    Blob,
     Uuid,
     Set,
     Map,
@@ -56,6 +58,8 @@ impl<'a> Reader<'a> {
             0x09 => Type::Int,
             0x04 => Type::Boolean,
             0x05 => Type::Counter,
+            0x02 => Type::Long,
+            0x03 => Type::Blob,
             0x0a | 0x0d => Type::Text,
             0x0c => Type::Uuid,
             0x21 => {
@@ -126,7 +130,9 @@ fn value(column_type: &Type, bytes: &[u8]) -> Option<Option<Value>> {
         // True is 1.
         Type::Boolean => Value::Int((*bytes.first()?).into()),
         Type::Text => Value::Text(String::from_utf8(bytes.to_vec()).ok()?),
-        Type::Uuid => Value::Text(bytes.iter().map(|b| format!("{b:02x}")).collect()),
+        // In decimal.
+        Type::Long => Value::Text(i64::from_be_bytes(bytes.try_into().ok()?).to_string()),
+        Type::Blob | Type::Uuid => Value::Text(bytes.iter().map(|b| format!("{b:02x}")).collect()),
         Type::Set => {
             let mut set = BTreeSet::new();
             for _ in 0..reader.int()? {

@@ -20,7 +20,7 @@ fn play(scenario: &ClusterScenario, seed: u64) -> ClusterReport {
         "seed {seed} said next to nothing of conditional statements: {report:?}"
     );
     assert!(
-        report.counts.partitions_compared > 30,
+        report.counts.partitions_compared > 30 && report.counts.clocked > 20,
         "seed {seed} compared next to nothing: {report:?}"
     );
     report

@@ -2,8 +2,9 @@
 //!
 //! Tables, all in keyspace `k`: `r (p, c, v)` has partitions of a few rows, which are written, overwritten and deleted by row, cell, range and
 //! partition; `a` and `b` `(p, v)` are written by logged batches over both, and by nothing else, so they agree in the end; `t (p, v)` is truncated, or dropped
-//! and made again, now and then; values of `e (p, v)` end by themselves; `n` has counters ([`super::counters`]), and `l` is for
-//! conditional statements ([`super::conditional`]). Every value is the timestamp that it was written with ([`super::history`]).
+//! and made again, now and then; values of `e (p, v)` end by themselves; `n` has counters ([`super::counters`]), `l` is for
+//! conditional statements ([`super::conditional`]), `w` has large values, static columns and collections ([`super::cells`]), and `u` is written at the time of the
+//! coordinators' clocks ([`super::clocked`]). Every value is the timestamp that it was written with ([`super::history`]).
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -12,10 +13,12 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
+use super::cells;
+use super::clocked::Clocked;
 use super::conditional::Conditional;
 use super::contents::Inventory;
 use super::counters::Counters;
-use super::history::{Asked, Effect, History, Key, Level, Span};
+use super::history::{Asked, History, Key, Level, Span};
 use super::layout::Layout;
 use super::schema_changes::SchemaChanges;
 use super::writes::{Bound, Planned};
@@ -32,6 +35,7 @@ pub(crate) const A: u8 = 1;
 pub(crate) const B: u8 = 2;
 pub(crate) const T: u8 = 3;
 pub(crate) const E: u8 = 4;
+pub(crate) const W: u8 = 5;
 /// The partitions of `a` from here on are written once.
 pub(crate) const FRESH: i32 = 1_000_000;
 /// The partition of `b` that is written with one of `a`.
@@ -42,6 +46,8 @@ pub(crate) fn partition_of_b(p: i32) -> i32 {
 const TABLE_T: &str = "k.t (p int PRIMARY KEY, v int)";
 /// How often a table is truncated while others use it, each time.
 const TRUNCATIONS: usize = 5;
+/// How much of a statement a failure tells.
+const STORY_CHARS_MAX: usize = 240;
 /// Longer than any coordinator takes.
 pub(crate) const ANSWER_WAIT_MAX: Duration = Duration::from_secs(15);
 /// Longer than a coordinator's write to a replica lives.
@@ -59,6 +65,7 @@ const UNPREPARED: i32 = 0x2500;
 pub(crate) const READ_TIMEOUT: i32 = 0x1200;
 pub(crate) const READ_FAILURE: i32 = 0x1300;
 pub(crate) const WRITE_FAILURE: i32 = 0x1500;
+pub(crate) const CAS_WRITE_UNKNOWN: i32 = 0x1700;
 
 /// What clients have done.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -85,6 +92,8 @@ pub struct ClusterCounts {
     pub serial_reads: u64,
     /// Acknowledgements of coordinators whose replicas were looked at.
     pub acknowledgements: u64,
+    /// Reads and conditional statements answered of what is written by the coordinators' clocks.
+    pub clocked: u64,
     /// Partitions of which all replicas held the same in the end.
     pub partitions_compared: u64,
 }
@@ -119,6 +128,7 @@ pub(crate) struct Clients {
     pub(crate) schema_changes: SchemaChanges,
     pub(crate) conditional: Conditional,
     pub(crate) counters: Counters,
+    pub(crate) clocked: Clocked,
     /// The ids of statements.
     prepared: RefCell<BTreeMap<&'static str, Vec<u8>>>,
     pub(crate) phase: Cell<Phase>,
@@ -212,6 +222,7 @@ impl Clients {
             schema_changes: SchemaChanges::default(),
             conditional: Conditional::default(),
             counters: Counters::default(),
+            clocked: Clocked::default(),
             prepared: RefCell::default(),
             phase: Cell::new(Phase::SetUp),
             faulty: Cell::new(false),
@@ -297,6 +308,8 @@ impl Clients {
             "k.e (p int PRIMARY KEY, v int)",
             "k.n (p int PRIMARY KEY, c counter)",
             "k.l (p int, c int, v int, PRIMARY KEY (p, c))",
+            cells::TABLE,
+            "k.u (p int PRIMARY KEY, v int)",
         ];
         let mut statements = vec![
             format!("CREATE KEYSPACE k WITH {}", self.layout.replication),
@@ -349,15 +362,15 @@ impl Clients {
                 runtime::sleep(Duration::from_millis(50)).await;
                 continue;
             }
-            let mut client = match connection.take() {
-                Some(client) => client,
+            let (mut client, number) = match connection.take() {
+                Some(connection) => connection,
                 None => match self.connect(node).await {
-                    Some(client) => client,
+                    Some(client) => (client, self.number_connection()),
                     None => continue,
                 },
             };
-            if self.act(&mut client, node).await {
-                connection = Some(client);
+            if self.act(&mut client, node, number).await {
+                connection = Some((client, number));
             }
         }
     }
@@ -420,7 +433,7 @@ impl Clients {
     }
 
     /// One request. Whether the connection is still good.
-    async fn act(&self, client: &mut Client, node: usize) -> bool {
+    async fn act(&self, client: &mut Client, node: usize, connection: u64) -> bool {
         let dice = runtime::random_u64();
         let level = match dice >> 8 & 0xf {
             0 => Level::One,
@@ -441,7 +454,19 @@ impl Clients {
             0..=2 => self.act_conditionally(client, node, dice >> 16).await,
             3 => self.act_on_counters(client, node, dice >> 16).await,
             4..=8 => self.read(client, node, level, dice >> 16, self.place(dice >> 16)).await,
-            _ => self.write(client, node, level, dice >> 16).await,
+            9..=13 => self.write(client, node, level, dice >> 16).await,
+            14 => self.act_by_clock(client, (node, connection), level, dice >> 16).await,
+            _ if (dice >> 12).is_multiple_of(2) => {
+                let planned = self.plan_cells(dice >> 16);
+                self.write_planned(client, node, level, planned, false).await
+            }
+            _ => {
+                let p = i32::try_from((dice >> 16) % u64::from(cells::PARTITIONS.unsigned_abs())).expect("few");
+                let keys = cells::registers_of_partition(p);
+                let text = cells::select(p);
+                let read = self.read_and_check(client, node, &text, &keys, level, None);
+                read.await.is_some()
+            }
         }
     }
 
@@ -490,7 +515,9 @@ impl Clients {
         } = planned;
         let was_faulty = self.faulty.get();
         let sent = millis();
-        let story = format!("{text} by node {node} at {level:?} at {sent} ms");
+        // Values may be long.
+        let story: String = text.chars().take(STORY_CHARS_MAX).collect();
+        let story = format!("{story} by node {node} at {level:?} at {sent} ms");
         if !is_again {
             self.history.borrow_mut().begin(&keys, timestamp, effect, &story);
         }
@@ -555,7 +582,7 @@ impl Clients {
 
     /// Most deletions in doubt are asked for again, at the same timestamp.
     fn ask_again(&self, planned: Planned) {
-        if planned.effect == Effect::Delete && planned.timestamp % 4 != 0 {
+        if planned.effect.deletes() && planned.timestamp % 4 != 0 {
             self.again.borrow_mut().push(planned);
         }
     }
@@ -564,7 +591,7 @@ impl Clients {
         self.phase.get() == Phase::Truncate && !self.workload.truncates_with_traffic
     }
 
-    fn asked(&self, node: usize, level: Level) -> Asked {
+    pub(crate) fn asked(&self, node: usize, level: Level) -> Asked {
         Asked {
             level,
             datacenter: self.layout.datacenter(node),
@@ -667,10 +694,13 @@ impl Clients {
         let sent = millis();
         let story = || format!("{text} by node {node} at {level:?} at {sent} ms");
         // The statement for one partition is executed as a prepared one at times.
-        let bound = (keys.len() == ROWS as usize && sent.is_multiple_of(2) && !text.contains("ORDER")).then(|| Bound {
-            text: "SELECT p, c, v FROM k.r WHERE p = ?",
-            values: vec![keys[0].1.to_be_bytes().to_vec()],
-        });
+        let bound =
+            (keys[0].0 == R && keys.len() == ROWS as usize && sent.is_multiple_of(2) && !text.contains("ORDER")).then(
+                || Bound {
+                    text: "SELECT p, c, v FROM k.r WHERE p = ?",
+                    values: vec![keys[0].1.to_be_bytes().to_vec()],
+                },
+            );
         let outcome = match (rows_per_page, bound) {
             (None, Some(bound)) => self.execute(client, &bound, level, ANSWER_WAIT_MAX).await,
             (None, None) => self.ask(client, text, level, ANSWER_WAIT_MAX).await,
@@ -687,8 +717,16 @@ impl Clients {
                     answered: millis(),
                 };
                 let mut history = self.history.borrow_mut();
-                for (key, floor) in keys.iter().zip(floors) {
-                    if let Err(text) = history.check(*key, floor, asked, span, values.get(key).copied()) {
+                let before: BTreeMap<Key, i32> = keys.iter().copied().zip(floors).collect();
+                for (key, floor) in &before {
+                    if let Err(text) = history.check(*key, *floor, asked, span, values.get(key).copied()) {
+                        self.fail(format!("{}: {text}", story()));
+                    }
+                }
+                // A walk reads each page at another moment.
+                if rows_per_page.is_none() {
+                    let read: Vec<_> = keys.iter().map(|key| (*key, values.get(key).copied())).collect();
+                    if let Err(text) = history.check_together(&read, &before, asked) {
                         self.fail(format!("{}: {text}", story()));
                     }
                 }
@@ -805,6 +843,9 @@ fn key_of(table: u8, row: &BTreeMap<String, Value>) -> Option<Key> {
 
 /// The registers of a result.
 fn registers_of(table: u8, rows: &Rows) -> BTreeMap<Key, i32> {
+    if table == W {
+        return cells::registers(rows);
+    }
     let register = |row: &BTreeMap<String, Value>| Some((key_of(table, row)?, int(row.get("v"))?));
     rows.iter().filter_map(register).collect()
 }

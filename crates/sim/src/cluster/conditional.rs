@@ -6,7 +6,9 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
-use super::clients::{ANSWER_WAIT_MAX, Clients, Mix, OVERLOADED, Outcome, READ_FAILURE, READ_TIMEOUT, UNAVAILABLE};
+use super::clients::{
+    ANSWER_WAIT_MAX, CAS_WRITE_UNKNOWN, Clients, Mix, OVERLOADED, Outcome, READ_FAILURE, READ_TIMEOUT, UNAVAILABLE,
+};
 use super::clients::{WRITE_FAILURE, WRITE_TIMEOUT};
 use super::history::Level;
 use super::linearizable::{self, Change, Operation, ROWS, Requires};
@@ -20,7 +22,6 @@ pub(crate) const PARTITIONS: usize = 16;
 const SPREAD: usize = PARTITIONS;
 /// Partitions otherwise.
 const USUAL: usize = 4;
-const CAS_WRITE_UNKNOWN: i32 = 0x1700;
 /// The protocol's numbers of the levels.
 const SERIAL: u16 = 8;
 const LOCAL_SERIAL: u16 = 9;

@@ -16,6 +16,9 @@ use std::collections::BTreeMap;
 /// Most datacenters.
 pub const DATACENTERS: usize = 3;
 
+/// The value of a register that is there or not, such as an element of a set: it does not name its write.
+pub const PRESENT: i32 = -1;
+
 /// A table's number, a partition key, a clustering key.
 pub type Key = (u8, i32, i32);
 
@@ -160,8 +163,10 @@ impl Copies {
 pub enum Effect {
     /// Its timestamp becomes the value.
     Set,
-    /// There is no value any more.
+    /// There is no value any more. A replica has all of the deletion or nothing.
     Delete,
+    /// The same for a range of rows: a read of some of them may repair these alone.
+    DeleteRange,
     /// Its timestamp becomes the value for some time.
     Expire {
         /// When it may be gone.
@@ -169,6 +174,14 @@ pub enum Effect {
         /// When it must be gone.
         until: u64,
     },
+}
+
+impl Effect {
+    /// Whether it is a deletion.
+    #[must_use]
+    pub fn deletes(self) -> bool {
+        matches!(self, Self::Delete | Self::DeleteRange)
+    }
 }
 
 /// When a read was sent and answered.
@@ -236,23 +249,38 @@ impl Register {
             // Whichever deletion it is, it is this one or a later one.
             let is_gone = |effect| match effect {
                 Effect::Set => false,
-                Effect::Delete => true,
+                Effect::Delete | Effect::DeleteRange => true,
                 Effect::Expire { from, .. } => from <= span.answered,
             };
             let mut deletions = self.writes.range(floor..).filter(|(_, w)| is_gone(w.effect));
             let seen = deletions.find(|(_, w)| w.fate != Fate::Refused).map(|(t, _)| *t);
             return match seen {
+                // Perhaps nothing has come there yet: a deletion in doubt need not be the reason.
+                _ if floor == 0 => Ok(()),
                 Some(timestamp) => {
                     self.raise(least, timestamp);
                     Ok(())
                 }
-                None if floor == 0 || self.truncated.is_some_and(|t| floor <= t) => Ok(()),
+                None if self.truncated.is_some_and(|t| floor <= t) => Ok(()),
                 None => Err(format!("nothing is there, but {floor} was promised")),
             };
         };
+        if value == PRESENT {
+            // Whichever write it is, it is this one or a later one.
+            let is_set = |write: &&Write| write.effect == Effect::Set && write.fate != Fate::Refused;
+            let mut writes = self.writes.range(floor..);
+            let Some((timestamp, _)) = writes.find(|(_, write)| is_set(write)) else {
+                return Err(format!(
+                    "it is there, but {floor}, which deletes it, or a later one was promised"
+                ));
+            };
+            let timestamp = *timestamp;
+            self.raise(least, timestamp);
+            return Ok(());
+        }
         match self.writes.get(&value) {
             None => return Err(format!("{value} is there, which nobody wrote")),
-            Some(write) if write.effect == Effect::Delete => {
+            Some(write) if write.effect.deletes() => {
                 return Err(format!("{value} is there, which was the timestamp of a deletion"));
             }
             Some(write) if write.fate == Fate::Refused => {
@@ -411,6 +439,57 @@ impl History {
         checked.map_err(|text| format!("{key:?} read at {:?}: {text}\n{}", asked.level, story(register)))
     }
 
+    /// What one read of one moment has returned of several registers, each of which was checked. Where nothing is there, and one deletion alone can be the reason, a
+    /// replica that was asked has that deletion, and so everything else that it deletes is gone in this read too, and stays gone.
+    ///
+    /// # Errors
+    /// When something is there that it deletes.
+    pub fn check_together(
+        &mut self,
+        read: &[(Key, Option<i32>)],
+        floors: &BTreeMap<Key, i32>,
+        asked: Asked,
+    ) -> Result<(), String> {
+        let least = self.copies.least(asked);
+        let reason = |(key, value): &(Key, Option<i32>)| {
+            let floor = floors.get(key).copied().filter(|floor| *floor > 0 && value.is_none())?;
+            let register = self
+                .registers
+                .get(key)
+                .filter(|register| register.truncated.is_none())?;
+            let is_reason = |write: &Write| write.effect != Effect::Set && write.fate != Fate::Refused;
+            let mut reasons = register.writes.range(floor..).filter(|(_, write)| is_reason(write));
+            let (timestamp, write) = reasons.next()?;
+            let is_alone =
+                reasons.next().is_none() && write.effect == Effect::Delete && write.truncation == Truncation::None;
+            is_alone.then_some((*key, *timestamp))
+        };
+        let reasons: Vec<(Key, i32)> = read.iter().filter_map(reason).collect();
+        for (gone, timestamp) in reasons {
+            for (key, value) in read {
+                let Some(register) = self.registers.get_mut(key) else {
+                    continue;
+                };
+                let is_deleted = register
+                    .writes
+                    .get(&timestamp)
+                    .is_some_and(|write| write.effect == Effect::Delete);
+                if !is_deleted {
+                    continue;
+                }
+                if let Some(value) = value.filter(|value| *value != PRESENT && *value < timestamp) {
+                    return Err(format!(
+                        "{value} of {key:?} is there, but {gone:?} is gone, which {timestamp} alone can have deleted, and that deletes both\n{}\n{}",
+                        story(register),
+                        self.registers.get(&gone).map(story).unwrap_or_default()
+                    ));
+                }
+                register.raise(least, timestamp);
+            }
+        }
+        Ok(())
+    }
+
     /// Hints have been handed over: from now on all replicas have what was acknowledged at any level.
     pub fn all_have_everything(&mut self) {
         let all = self.copies.all();
@@ -552,6 +631,45 @@ mod tests {
             assert!(seen(&doubt, Quorum, value).is_ok(), "a write in doubt is seen or not");
         }
         assert!(seen(&doubt, Quorum, Some(4)).is_err(), "what nobody wrote is found");
+    }
+
+    #[test]
+    fn a_deletion_that_one_row_of_a_read_shows_excuses_no_older_value_of_another() {
+        let (quorum, other) = (here(Level::Quorum), (0, 1, 2));
+        for (value, is_right) in [(None, true), (Some(1), false), (Some(3), true)] {
+            let mut history = History::new(ONE_DATACENTER);
+            history.begin(&[KEY, other], 1, Effect::Set, "");
+            history.acknowledged(&[KEY, other], 1, quorum);
+            // Nobody knows what became of it.
+            history.begin(&[KEY, other], 2, Effect::Delete, "");
+            history.begin(&[other], 3, Effect::Set, "");
+            let floors = BTreeMap::from([KEY, other].map(|key| (key, history.floor(key, quorum))));
+            let read = [(KEY, None), (other, value)];
+            for (key, value) in read {
+                assert_eq!(
+                    history.check(key, floors[&key], quorum, NOW, value),
+                    Ok(()),
+                    "each alone is right"
+                );
+            }
+            let checked = history.check_together(&read, &floors, quorum);
+            assert_eq!(checked.is_ok(), is_right, "{value:?}: {checked:?}");
+        }
+    }
+
+    #[test]
+    fn an_element_is_there_when_it_may_have_been_added_behind_all_that_was_promised() {
+        let quorum = here(Level::Quorum);
+        for (floor, is_right) in [(1, true), (2, false)] {
+            let mut history = History::new(ONE_DATACENTER);
+            history.begin(&[KEY], 1, Effect::Set, "");
+            history.begin(&[KEY], 2, Effect::Delete, "");
+            assert_eq!(
+                history.check(KEY, floor, quorum, NOW, Some(PRESENT)).is_ok(),
+                is_right,
+                "{floor}"
+            );
+        }
     }
 
     #[test]

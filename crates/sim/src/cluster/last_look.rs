@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::cells;
 use super::clients::{A, ANSWER_WAIT_MAX, B, Clients, E, Outcome, PARTITIONS, R, ROWS, T, partition_of_b};
 use super::history::{Key, Level};
 use super::scenario::CLOCK_JUMP_MAX;
@@ -11,7 +12,7 @@ use crate::client::Answer;
 /// Of the tables that are read whole.
 const ROWS_PER_PAGE: i32 = 100;
 /// Tables whose content is compared.
-const TABLES: [&str; 7] = ["k.r", "k.a", "k.b", "k.t", "k.e", "k.n", "k.l"];
+const TABLES: [&str; 9] = ["k.r", "k.a", "k.b", "k.t", "k.e", "k.n", "k.l", "k.w", "k.u"];
 /// How often replicas may agree to hold the same.
 const LOOKS: usize = 3;
 const LOOK_PAUSE: Duration = Duration::from_secs(10);
@@ -56,6 +57,7 @@ impl Clients {
             }
         }
         self.look_at_counters().await?;
+        self.look_at_clocks().await?;
         self.look_at_conditional_statements().await?;
         self.look_at_the_schema().await?;
         self.look_at_contents().await
@@ -125,6 +127,12 @@ impl Clients {
                 let read = self.read_and_check(&mut client, node, &text, &keys, level, None).await;
                 all.extend(read.ok_or("a connection was lost when all was quiet")?);
             }
+        }
+        for p in 0..cells::PARTITIONS {
+            let keys = cells::registers_of_partition(p);
+            let text = cells::select(p);
+            let read = self.read_and_check(&mut client, node, &text, &keys, level, None).await;
+            all.extend(read.ok_or("a connection was lost when all was quiet")?);
         }
         for (table, name) in [(A, "a"), (B, "b")] {
             let keys = self.history.borrow().keys(table);

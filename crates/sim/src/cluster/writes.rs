@@ -49,7 +49,7 @@ impl Clients {
             }
             1 => {
                 let text = format!("DELETE FROM k.r USING TIMESTAMP {v} WHERE p = {p} AND c >= {c}");
-                (text, (c..ROWS).map(row).collect(), Effect::Delete)
+                (text, (c..ROWS).map(row).collect(), Effect::DeleteRange)
             }
             2 => {
                 let text = format!("DELETE v FROM k.r USING TIMESTAMP {v} WHERE p = {p} AND c = {c}");

@@ -1,0 +1,416 @@
+//! Clients of table `u`, whose write timestamps are the coordinators' clocks; on half of its partitions conditional statements mix with plain writes.
+//!
+//! Nobody knows the timestamp of a write before it is read, but all of these must hold, if no clock is wrong by more than an error:
+//! - `WRITETIME` of a value is within the request that wrote it, give or take the error, and is always the same.
+//! - A read at a level has nothing older than what an earlier read or write at an overlapping level promises. A read promises the timestamp that it
+//!   returned; a write one that is not before it was sent, less the error.
+//! - Of two statements over one connection the later one wins, whatever the clocks do: a connection is of one shard.
+//! - What a conditional statement says that it found, or was told to expect and applied, is a read at SERIAL: it has what plain writes at QUORUM were acknowledged
+//!   before it was sent, or something newer.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+
+use super::clients::{ANSWER_WAIT_MAX, CAS_WRITE_UNKNOWN, Clients, OVERLOADED, Outcome, READ_FAILURE, READ_TIMEOUT};
+use super::clients::{UNAVAILABLE, WRITE_FAILURE, WRITE_TIMEOUT};
+use super::history::{Asked, Copies, Least, Level};
+use crate::client::{Answer, Client};
+use crate::decode::Rows;
+use crate::model::Value;
+
+/// Partitions; conditional statements are about those with an odd number.
+const PARTITIONS: i32 = 6;
+/// What a request may be off besides the clocks: timestamps that are one above another, and the time between two looks at a clock.
+const SLACK_US: i64 = 10_000;
+
+/// What is known of one value.
+struct Write {
+    sent_us: i64,
+    /// When it had its timestamp at the latest.
+    ended_us: i64,
+    is_refused: bool,
+    connection: u64,
+    timestamp: Option<i64>,
+}
+
+#[derive(Default)]
+struct Partition {
+    writes: BTreeMap<i32, Write>,
+    /// By what is promised, the least timestamp of which it is known.
+    floors: BTreeMap<Least, i64>,
+    /// By what was promised and connection, the last value.
+    last: BTreeMap<(Least, u64), i32>,
+    /// What was seen last: the guess of conditions.
+    seen: Option<i32>,
+}
+
+/// What a read must have, as it was sent.
+struct Promised {
+    floor: i64,
+    /// The last value of each connection.
+    last: Vec<(u64, i32)>,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Clocked {
+    partitions: RefCell<[Partition; PARTITIONS as usize]>,
+    last: Cell<i32>,
+    connections: Cell<u64>,
+}
+
+impl Partition {
+    fn promised(&self, copies: Copies, least: &Least) -> Promised {
+        let met = |promised: &&Least| copies.overlap(promised, least);
+        let floors = self.floors.iter().filter(|(promised, _)| met(promised));
+        let last = self.last.iter().filter(|((promised, _), _)| met(&promised));
+        Promised {
+            floor: floors.map(|(_, floor)| *floor).max().unwrap_or(i64::MIN),
+            last: last.map(|((_, connection), value)| (*connection, *value)).collect(),
+        }
+    }
+
+    fn raise(&mut self, least: Least, timestamp: i64) {
+        let floor = self.floors.entry(least).or_insert(i64::MIN);
+        *floor = timestamp.max(*floor);
+    }
+
+    /// A read at this level has returned a value, and its timestamp if it was asked for.
+    fn check(
+        &mut self,
+        promised: &Promised,
+        least: Least,
+        found: Option<(i32, Option<i64>)>,
+        error_us: i64,
+    ) -> Result<(), String> {
+        let Some((value, timestamp)) = found else {
+            let is_promised = promised.floor != i64::MIN;
+            return if is_promised {
+                Err("nothing is there, and nobody deletes".to_owned())
+            } else {
+                Ok(())
+            };
+        };
+        let Some(write) = self.writes.get_mut(&value) else {
+            return Err(format!("{value} is there, which nobody wrote"));
+        };
+        if write.is_refused {
+            return Err(format!(
+                "{value} is there, although its coordinator said that it did not begin"
+            ));
+        }
+        let (from, until) = (write.sent_us - error_us, write.ended_us + error_us);
+        if let Some(timestamp) = timestamp {
+            if !(from..=until).contains(&timestamp) {
+                return Err(format!(
+                    "{value} was written at {timestamp}, which is not within {from} and {until}"
+                ));
+            }
+            if write.timestamp.is_some_and(|before| before != timestamp) {
+                return Err(format!(
+                    "{value} was written at {:?} before, and at {timestamp} now",
+                    write.timestamp
+                ));
+            }
+            write.timestamp = Some(timestamp);
+        }
+        let latest = write.timestamp.unwrap_or(until);
+        if latest < promised.floor {
+            return Err(format!(
+                "{value} is there, of {latest} at the latest, but {} or later was promised",
+                promised.floor
+            ));
+        }
+        let connection = write.connection;
+        if let Some((_, later)) = promised
+            .last
+            .iter()
+            .find(|(of, last)| *of == connection && *last > value)
+        {
+            return Err(format!(
+                "{value} is there, but {later} was written behind it over the same connection"
+            ));
+        }
+        self.seen = Some(value);
+        let timestamp = self.writes[&value].timestamp.unwrap_or(from);
+        self.raise(least, timestamp);
+        Ok(())
+    }
+}
+
+fn now_us() -> i64 {
+    runtime::wall_clock_us()
+}
+
+/// The value and its timestamp.
+fn found(rows: &Rows) -> Option<(i32, Option<i64>)> {
+    let row = rows.first()?;
+    let Some(Value::Int(value)) = row.get("v") else {
+        return None;
+    };
+    let timestamp = match row.get("t") {
+        Some(Value::Text(text)) => text.parse().ok(),
+        _ => None,
+    };
+    Some((*value, timestamp))
+}
+
+impl Clients {
+    /// The number of a new connection.
+    pub(crate) fn number_connection(&self) -> u64 {
+        self.clocked.connections.set(self.clocked.connections.get() + 1);
+        self.clocked.connections.get()
+    }
+
+    /// One write or read. Whether the connection is still good.
+    pub(crate) async fn act_by_clock(
+        &self,
+        client: &mut Client,
+        (node, connection): (usize, u64),
+        level: Level,
+        dice: u64,
+    ) -> bool {
+        let p = i32::try_from(dice % u64::from(PARTITIONS.unsigned_abs())).expect("few partitions");
+        let is_serial = p % 2 == 1 && (dice >> 8).is_multiple_of(2);
+        match (dice >> 16) % 2 {
+            0 => {
+                let level = if is_serial { Level::Serial } else { level };
+                self.read_by_clock(client, node, level, p).await
+            }
+            _ => {
+                self.write_by_clock(client, (node, connection), level, (p, is_serial))
+                    .await
+            }
+        }
+    }
+
+    fn error_us(&self) -> i64 {
+        i64::try_from(self.promises.clock_error.as_micros()).expect("seconds") + SLACK_US
+    }
+
+    fn promised_by_clock(&self, p: i32, asked: Asked) -> (Promised, Least) {
+        let least = self.layout.copies.least(asked);
+        let partitions = self.clocked.partitions.borrow();
+        (
+            partitions[p.unsigned_abs() as usize].promised(self.layout.copies, &least),
+            least,
+        )
+    }
+
+    fn check_by_clock(&self, p: i32, read: (Promised, Least), found: Option<(i32, Option<i64>)>, story: &str) {
+        let mut partitions = self.clocked.partitions.borrow_mut();
+        let partition = &mut partitions[p.unsigned_abs() as usize];
+        if let Err(text) = partition.check(&read.0, read.1, found, self.error_us()) {
+            self.fail(format!("{story}: {text}"));
+        }
+    }
+
+    async fn read_by_clock(&self, client: &mut Client, node: usize, level: Level, p: i32) -> bool {
+        let asked = self.asked(node, level);
+        let read = self.promised_by_clock(p, asked);
+        let text = format!("SELECT v, WRITETIME(v) AS t FROM k.u WHERE p = {p}");
+        let (was_faulty, story) = (
+            self.faulty.get(),
+            format!("{text} by node {node} at {level:?} at {} us", now_us()),
+        );
+        let why = match self.within(ANSWER_WAIT_MAX, client.ask_at(&text, level.code())).await {
+            Outcome::Answer(Answer::Rows(rows, None)) => {
+                self.check_by_clock(p, read, found(&rows), &story);
+                self.count(|c| c.clocked += 1);
+                self.note_served(node, level);
+                return true;
+            }
+            Outcome::Answer(Answer::Error { code, message }) => {
+                let usual = [
+                    UNAVAILABLE,
+                    OVERLOADED,
+                    READ_TIMEOUT,
+                    READ_FAILURE,
+                    WRITE_TIMEOUT,
+                    CAS_WRITE_UNKNOWN,
+                ];
+                if !usual.contains(&code) {
+                    self.fail(format!("{story}: an error that nobody promised, {code:#x}: {message}"));
+                }
+                self.explain(was_faulty, || format!("{story}: {message}"));
+                return true;
+            }
+            Outcome::Answer(other) => format!("{other:?}"),
+            Outcome::Lost(why) => why,
+        };
+        self.explain(was_faulty, || format!("{story}: {why}"));
+        false
+    }
+
+    async fn write_by_clock(
+        &self,
+        client: &mut Client,
+        (node, connection): (usize, u64),
+        level: Level,
+        (p, is_conditional): (i32, bool),
+    ) -> bool {
+        self.clocked.last.set(self.clocked.last.get() + 1);
+        let (v, at) = (self.clocked.last.get(), p.unsigned_abs() as usize);
+        let guess = self.clocked.partitions.borrow()[at].seen.filter(|_| is_conditional);
+        let text = match guess {
+            Some(guess) => format!("UPDATE k.u SET v = {v} WHERE p = {p} IF v = {guess}"),
+            None => format!("INSERT INTO k.u (p, v) VALUES ({p}, {v})"),
+        };
+        let wait_us = i64::try_from(ANSWER_WAIT_MAX.as_micros()).expect("seconds");
+        let sent_us = now_us();
+        let write = Write {
+            sent_us,
+            // A request that nobody answered may begin until then, and a conditional statement may take its ballot.
+            ended_us: sent_us + 2 * wait_us,
+            is_refused: false,
+            connection,
+            timestamp: None,
+        };
+        self.clocked.partitions.borrow_mut()[at].writes.insert(v, write);
+        let read = self.promised_by_clock(p, self.asked(node, Level::Serial));
+        let (was_faulty, story) = (
+            self.faulty.get(),
+            format!("{text} by node {node} at {level:?} at {sent_us} us"),
+        );
+        let outcome = match guess {
+            Some(_) => {
+                let asking = client.ask_serially(&text, level.code(), Level::Serial.code());
+                self.within(ANSWER_WAIT_MAX, asking).await
+            }
+            None => self.within(ANSWER_WAIT_MAX, client.ask_at(&text, level.code())).await,
+        };
+        let why = match outcome {
+            Outcome::Answer(Answer::Done) => {
+                self.acknowledged_by_clock(p, v, self.asked(node, level));
+                self.note_served(node, level);
+                return true;
+            }
+            Outcome::Answer(Answer::Rows(rows, None)) => {
+                let is_applied = rows.first().and_then(|row| row.get("[applied]")) == Some(&Value::Int(1));
+                let saw = if is_applied {
+                    guess.map(|guess| (guess, None))
+                } else {
+                    found(&rows)
+                };
+                self.check_by_clock(p, read, saw, &format!("{story}, applied: {is_applied}"));
+                if is_applied {
+                    self.acknowledged_by_clock(p, v, self.asked(node, level));
+                    self.clocked.partitions.borrow_mut()[at].seen = Some(v);
+                } else if let Some(write) = self.clocked.partitions.borrow_mut()[at].writes.get_mut(&v) {
+                    write.is_refused = true;
+                }
+                self.count(|c| c.clocked += 1);
+                return true;
+            }
+            Outcome::Answer(Answer::Error { code, message }) => {
+                if code == UNAVAILABLE
+                    && let Some(write) = self.clocked.partitions.borrow_mut()[at].writes.get_mut(&v)
+                {
+                    write.is_refused = true;
+                }
+                let usual = [
+                    OVERLOADED,
+                    WRITE_TIMEOUT,
+                    WRITE_FAILURE,
+                    CAS_WRITE_UNKNOWN,
+                    READ_TIMEOUT,
+                    READ_FAILURE,
+                ];
+                if code != UNAVAILABLE && !usual.contains(&code) {
+                    self.fail(format!("{story}: an error that nobody promised, {code:#x}: {message}"));
+                }
+                self.explain(was_faulty, || format!("{story}: {message}"));
+                return true;
+            }
+            Outcome::Answer(other) => format!("{other:?}"),
+            Outcome::Lost(why) => why,
+        };
+        self.explain(was_faulty, || format!("{story}: {why}"));
+        false
+    }
+
+    fn acknowledged_by_clock(&self, p: i32, v: i32, asked: Asked) {
+        let least = self.layout.copies.least(asked);
+        let error_us = self.error_us();
+        let mut partitions = self.clocked.partitions.borrow_mut();
+        let partition = &mut partitions[p.unsigned_abs() as usize];
+        if let Some(write) = partition.writes.get_mut(&v) {
+            write.ended_us = now_us();
+            let (connection, earliest) = (write.connection, write.timestamp.unwrap_or(write.sent_us - error_us));
+            partition.raise(least, earliest);
+            let last = partition.last.entry((least, connection)).or_default();
+            *last = v.max(*last);
+        }
+    }
+
+    /// Each node reads all of it, at QUORUM and at ALL.
+    pub(crate) async fn look_at_clocks(&self) -> Result<(), String> {
+        for level in [Level::Quorum, Level::All] {
+            for node in 0..self.members.get() {
+                let mut client = self.connect_patiently(node).await?;
+                for p in 0..PARTITIONS {
+                    if !self.read_by_clock(&mut client, node, level, p).await {
+                        return Err(format!(
+                            "partition {p} of u cannot be read by node {node} when all is quiet"
+                        ));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COPIES: Copies = Copies([3, 0, 0]);
+
+    /// Two writes of a second each, one behind the other, over these connections; the later one acknowledged at QUORUM. Then a read at QUORUM.
+    fn seen(connections: [u64; 2], found: Option<(i32, Option<i64>)>, error_us: i64) -> Result<(), String> {
+        let quorum = COPIES.least(Asked {
+            level: Level::Quorum,
+            datacenter: 0,
+        });
+        let mut partition = Partition::default();
+        for (value, connection) in (1..).zip(connections) {
+            let write = Write {
+                sent_us: i64::from(value) * 2_000_000,
+                ended_us: i64::from(value) * 2_000_000 + 1_000_000,
+                is_refused: false,
+                connection,
+                timestamp: None,
+            };
+            partition.writes.insert(value, write);
+        }
+        partition.raise(quorum, 4_000_000 - error_us);
+        partition.last.insert((quorum, connections[1]), 2);
+        let promised = partition.promised(COPIES, &quorum);
+        partition.check(&promised, quorum, found, error_us)
+    }
+
+    #[test]
+    fn a_read_has_the_last_write_unless_the_clocks_may_differ_by_more_than_was_between_the_two() {
+        for (connections, found, error_us, is_right) in [
+            ([1, 2], Some((2, Some(4_500_000))), 0, true),
+            ([1, 2], Some((2, Some(5_500_000))), 0, false),
+            ([1, 2], Some((2, Some(3_500_000))), 0, false),
+            ([1, 2], Some((2, Some(5_500_000))), 600_000, true),
+            ([1, 2], Some((1, Some(2_500_000))), 0, false),
+            ([1, 2], Some((1, None)), 0, false),
+            ([1, 2], Some((1, Some(3_500_000))), 600_000, true),
+            ([1, 2], Some((1, Some(2_500_000))), 600_000, false),
+            ([1, 1], Some((1, Some(3_500_000))), 600_000, false),
+            ([1, 2], Some((3, None)), 0, false),
+            ([1, 2], None, 0, false),
+        ] {
+            let checked = seen(connections, found, error_us);
+            assert_eq!(
+                checked.is_ok(),
+                is_right,
+                "{connections:?}, {found:?}, {error_us}: {checked:?}"
+            );
+        }
+    }
+}
