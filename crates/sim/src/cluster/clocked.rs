@@ -4,7 +4,7 @@
 //! - `WRITETIME` of a value is within the request that wrote it, give or take the error, and is always the same.
 //! - A read at a level has nothing older than what an earlier read or write at an overlapping level promises. A read promises the timestamp that it
 //!   returned; a write one that is not before it was sent, less the error.
-//! - Of two statements over one connection the later one wins, whatever the clocks do: a connection is of one shard.
+//! - Of two plain writes over one connection the later one wins, whatever the clocks do: a connection is of one shard.
 //! - What a conditional statement says that it found, or was told to expect and applied, is a read at SERIAL: it has what plain writes at QUORUM were acknowledged
 //!   before it was sent, or something newer.
 
@@ -22,6 +22,9 @@ use crate::model::Value;
 const PARTITIONS: i32 = 6;
 /// What a request may be off besides the clocks: timestamps that are one above another, and the time between two looks at a clock.
 const SLACK_US: i64 = 10_000;
+
+/// Of conditional statements: their timestamps are ballots, above all that they read, where plain writes have the clock of their shard.
+const NO_CONNECTION: u64 = 0;
 
 /// What is known of one value.
 struct Write {
@@ -125,7 +128,7 @@ impl Partition {
         if let Some((_, later)) = promised
             .last
             .iter()
-            .find(|(of, last)| *of == connection && *last > value)
+            .find(|(of, last)| *of == connection && *of != NO_CONNECTION && *last > value)
         {
             return Err(format!(
                 "{value} is there, but {later} was written behind it over the same connection"
@@ -263,7 +266,7 @@ impl Clients {
             // A request that nobody answered may begin until then, and a conditional statement may take its ballot.
             ended_us: sent_us + 2 * wait_us,
             is_refused: false,
-            connection,
+            connection: connection.min(if guess.is_some() { NO_CONNECTION } else { u64::MAX }),
             timestamp: None,
         };
         self.clocked.partitions.borrow_mut()[at].writes.insert(v, write);
