@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sim::{ClusterFaults, ClusterReport, ClusterScenario, Datacenter, Durability, Workload};
+use sim::{ClusterFaults, ClusterReport, ClusterScenario, Datacenter, Durability, Mix, Workload};
 
 /// Less than the memtables of all tablets want.
 const SMALL_SHARD_BYTES: u64 = 256 << 10;
@@ -359,11 +359,18 @@ fn nodes_with_too_little_memory_lose_nothing() {
         shard_bytes: SMALL_SHARD_BYTES,
         workload: Workload {
             is_hot: true,
+            mix: Mix::Batches,
             ..Workload::default()
         },
         rounds: 3,
         ..ClusterScenario::new(3)
     };
-    let report = play(&scenario, 200);
+    let report = scenario
+        .run(200)
+        .unwrap_or_else(|failure| panic!("{scenario:?}\n{failure}"));
     assert!(report.counts.errors > 50, "there was room for all: {report:?}");
+    assert!(
+        report.counts.acknowledged > 1000,
+        "there was room for nothing: {report:?}"
+    );
 }
