@@ -11,9 +11,8 @@
 //! Little endian. Format version 1 is the first. The file is replaced as a whole, durably.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
-use runtime::fs::{self, File, OpenOptions};
+use runtime::fs;
 use stdx::bytes::Reader;
 use topology::HostId;
 use uuid::Uuid;
@@ -198,26 +197,10 @@ impl Hints {
         let (dir, bytes) = (self.options.dir.clone(), ledger.encode());
         runtime::offload(move || {
             let path = dir.join(FILE_NAME);
-            replace(&dir, &path, &bytes).map_err(|e| HintsError::new(&path, &e))
+            fs::replace_durably(&path, &bytes).map_err(|e| HintsError::new(&path, &e))
         })
         .await
     }
-}
-
-/// Replaces a file, durably. Blocks.
-pub(crate) fn replace(dir: &Path, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let next = path.with_extension("next");
-    let options = OpenOptions {
-        write: true,
-        create: true,
-        truncate: true,
-        ..OpenOptions::default()
-    };
-    let file = File::open(&next, options)?;
-    file.write_all_at_blocking(bytes, 0)?;
-    file.sync_all_blocking()?;
-    fs::rename(&next, path)?;
-    fs::sync_dir(dir)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use schema::TableId;
 use topology::HostId;
 
 use crate::format::{self, SegmentId, Truncation};
-use crate::{Hints, HintsError, Options, ledger};
+use crate::{Hints, HintsError, Options};
 
 impl Hints {
     /// Forgets the hints of a table, for good, and waits until none of them is on its way.
@@ -142,7 +142,7 @@ pub(crate) fn save_truncations(dir: &Path, shard: u32, truncations: &Truncations
         below: *below,
     });
     let bytes = format::put_truncations(entries);
-    ledger::replace(dir, &path, &bytes).map_err(|e| HintsError::new(&path, &e))
+    fs::replace_durably(&path, &bytes).map_err(|e| HintsError::new(&path, &e))
 }
 
 /// The truncations of this shard's files and of those it takes over, the highest number among them, and whether the file of another

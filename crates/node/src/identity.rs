@@ -52,7 +52,7 @@ pub(crate) fn host_id(workdir: &Path) -> Result<Uuid, String> {
     let mut random = [0; 16];
     runtime::random_bytes(&mut random);
     let id = uuid::Builder::from_random_bytes(random).into_uuid();
-    write_durably(workdir, &path, format!("{id}\n").as_bytes()).map_err(|e| at(&e))?;
+    fs::replace_durably(&path, format!("{id}\n").as_bytes()).map_err(|e| at(&e))?;
     Ok(id)
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn host_id(workdir: &Path) -> Result<Uuid, String> {
 pub(crate) fn note_encryption(workdir: &Path, is_encrypted: bool) -> Result<(), String> {
     let path = encryption_note(workdir);
     let noted = match (is_encrypted, fs::exists(&path)) {
-        (true, false) => write_durably(workdir, &path, b"other nodes are reached by TLS\n"),
+        (true, false) => fs::replace_durably(&path, b"other nodes are reached by TLS\n"),
         (false, true) => fs::remove_file(&path),
         _ => Ok(()),
     };
@@ -79,7 +79,7 @@ pub(crate) fn note_member(workdir: &Path, cluster_name: &str) -> Result<(), Stri
     if fs::read(&path).is_ok_and(|noted| noted == text.as_bytes()) {
         return Ok(());
     }
-    write_durably(workdir, &path, text.as_bytes()).map_err(|e| format!("{}: {e}", path.display()))
+    fs::replace_durably(&path, text.as_bytes()).map_err(|e| format!("{}: {e}", path.display()))
 }
 
 /// The cluster that the node is a member of, if it ever was in one.
@@ -115,25 +115,9 @@ pub(crate) fn take_counter_source(workdir: &Path, shard: u32) -> Result<[u8; 16]
 pub(crate) fn keep_counter_source(workdir: &Path, shard: u32, source: [u8; 16]) -> Result<(), String> {
     let path = counter_source_path(workdir, shard);
     let text = format!("{}\n", Uuid::from_bytes(source));
-    write_durably(workdir, &path, text.as_bytes()).map_err(|e| format!("{}: {e}", path.display()))
+    fs::replace_durably(&path, text.as_bytes()).map_err(|e| format!("{}: {e}", path.display()))
 }
 
 fn counter_source_path(workdir: &Path, shard: u32) -> std::path::PathBuf {
     workdir.join(format!("counter_source_{shard}"))
-}
-
-/// Makes a file that after any stop is there as a whole, or not at all.
-fn write_durably(dir: &Path, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let temporary = path.with_extension("tmp");
-    let open = OpenOptions {
-        write: true,
-        create: true,
-        truncate: true,
-        ..OpenOptions::default()
-    };
-    let file = File::open(&temporary, open)?;
-    file.write_all_at_blocking(bytes, 0)?;
-    file.sync_all_blocking()?;
-    fs::rename(&temporary, path)?;
-    fs::sync_dir(dir)
 }

@@ -10,7 +10,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use runtime::fs::{self, File, OpenOptions};
+use runtime::fs;
 
 /// The mark of a table. See the module.
 pub struct TruncationMark {
@@ -52,18 +52,7 @@ impl TruncationMark {
     pub fn write(&self, version: u64) -> io::Result<()> {
         let dir = self.path.parent().expect("the mark is in the table's directory");
         fs::create_dir_all(dir)?;
-        let next = self.path.with_extension("next");
-        let options = OpenOptions {
-            write: true,
-            create: true,
-            truncate: true,
-            ..OpenOptions::default()
-        };
-        let file = File::open(&next, options)?;
-        file.write_all_at_blocking(&[version.to_le_bytes(), (!version).to_le_bytes()].concat(), 0)?;
-        file.sync_all_blocking()?;
-        fs::rename(&next, &self.path)?;
-        fs::sync_dir(dir)?;
+        fs::replace_durably(&self.path, &[version.to_le_bytes(), (!version).to_le_bytes()].concat())?;
         // The directories are new where the table was never flushed.
         for above in dir.ancestors().skip(1).take(2) {
             fs::sync_dir(above)?;

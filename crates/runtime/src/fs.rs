@@ -375,6 +375,27 @@ pub fn sync_dir(path: impl AsRef<Path>) -> io::Result<()> {
     os::File::open(path)?.sync_all()
 }
 
+/// Replaces a small file, or makes it: after any stop it has the old content as a whole or the new one, and once this returns the new one. What is under way has
+/// the same name with the extension `next`. Blocks.
+///
+/// # Errors
+/// As the system says; the file has the old content or the new one then.
+pub fn replace_durably(path: impl AsRef<Path>, bytes: &[u8]) -> io::Result<()> {
+    let path = path.as_ref();
+    let next = path.with_extension("next");
+    let options = OpenOptions {
+        write: true,
+        create: true,
+        truncate: true,
+        ..OpenOptions::default()
+    };
+    let file = File::open(&next, options)?;
+    file.write_all_at_blocking(bytes, 0)?;
+    file.sync_all_blocking()?;
+    rename(&next, path)?;
+    sync_dir(path.parent().unwrap_or_else(|| Path::new(".")))
+}
+
 /// Whether something has this name.
 #[must_use]
 pub fn exists(path: impl AsRef<Path>) -> bool {
