@@ -240,7 +240,7 @@ pub fn delete(descriptor: &Descriptor) -> Result<(), Error> {
 pub struct Obsolete(ObsoleteFiles);
 
 enum ObsoleteFiles {
-    /// One or none: their deletion cannot be halved.
+    /// One or none, of which no list could be made: their deletion cannot be halved.
     Few(Vec<Descriptor>),
     /// The file that lists them.
     Listed(PathBuf),
@@ -250,14 +250,24 @@ enum ObsoleteFiles {
 /// there, none.
 ///
 /// A compaction's inputs must go together: one may hold the tombstone of what is in another. A file lists them; once it is durable
-/// they count as deleted. Blocks.
+/// they count as deleted. A single one is listed too, or it would be there again at the next start when its first file cannot be removed; only where there is
+/// no room for a list it goes without. Blocks.
 ///
 /// # Errors
 /// When the list cannot be made durable: then none is deleted.
 pub fn mark_obsolete(descriptors: &[Descriptor]) -> Result<Obsolete, Error> {
-    let [first, _, ..] = descriptors else {
-        return Ok(Obsolete(ObsoleteFiles::Few(descriptors.to_vec())));
+    let [first, ..] = descriptors else {
+        return Ok(Obsolete(ObsoleteFiles::Few(Vec::new())));
     };
+    match write_list(first, descriptors) {
+        Ok(list) => Ok(Obsolete(ObsoleteFiles::Listed(list))),
+        Err(_) if descriptors.len() == 1 => Ok(Obsolete(ObsoleteFiles::Few(descriptors.to_vec()))),
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes the list of what is deleted, durably. On failure there is none.
+fn write_list(first: &Descriptor, descriptors: &[Descriptor]) -> Result<PathBuf, Error> {
     let path = first
         .dir
         .join(format!("{OBSOLETE_PREFIX}{}{OBSOLETE_SUFFIX}", first.generation));
@@ -275,7 +285,7 @@ pub fn mark_obsolete(descriptors: &[Descriptor]) -> Result<Obsolete, Error> {
         io::remove_if_exists(&path)?;
         return Err(e);
     }
-    Ok(Obsolete(ObsoleteFiles::Listed(path)))
+    Ok(path)
 }
 
 impl Obsolete {

@@ -567,6 +567,13 @@ fn several_sstables_are_deleted_together_even_if_a_crash_interrupts_it() {
     );
     assert!(names(&dir).iter().all(|n| n.starts_with("me-3-")), "{:?}", names(&dir));
 
+    // A single one counts as deleted as soon as it is marked, whatever becomes of its files.
+    let dir = TempDir::new("single");
+    let descriptors = three(&dir);
+    drop(sstable::mark_obsolete(&descriptors[..1]).expect("room on the disk"));
+    sstable::remove_unsealed(&dir.0).expect("a directory");
+    assert_eq!(sstable::list(&dir.0).expect("a directory"), descriptors[1..]);
+
     // The log is durable, one sstable is gone and another has lost its TOC: then the power fails.
     let dir = TempDir::new("interrupted");
     let descriptors = three(&dir);
