@@ -365,12 +365,18 @@ fn nodes_with_too_little_memory_lose_nothing() {
         rounds: 3,
         ..ClusterScenario::new(3)
     };
-    let report = scenario
-        .run(200)
-        .unwrap_or_else(|failure| panic!("{scenario:?}\n{failure}"));
-    assert!(report.counts.errors > 50, "there was room for all: {report:?}");
+    let (mut errors, mut acknowledged) = (0, 0);
+    for seed in 200..204 {
+        let report = scenario
+            .run(seed)
+            .unwrap_or_else(|failure| panic!("{scenario:?}\n{failure}"));
+        println!("seed {seed}: {} errors", report.counts.errors);
+        errors += report.counts.errors;
+        acknowledged += report.counts.acknowledged;
+    }
+    assert!(errors > 50, "there was room for all: {errors} errors");
     assert!(
-        report.counts.acknowledged > 1000,
-        "there was room for nothing: {report:?}"
+        acknowledged > 4000,
+        "there was room for nothing: {acknowledged} acknowledged"
     );
 }
