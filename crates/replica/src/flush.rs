@@ -326,18 +326,23 @@ impl Shard {
             .and_then(|_| self.log.write())
             .map_err(|e| e.to_string())?;
         self.log.sync().await.map_err(|e| e.to_string())?;
-        if self.delete_sstables(sstables).await.is_ok() {
-            return Ok(());
+        match self.delete_sstables(sstables).await {
+            Ok(()) => Ok(()),
+            // A full disk has no place for the list of what goes.
+            Err(_) => self.delete_one_by_one(sstables).await,
         }
-        // A full disk has no place for the list of what goes: one by one it needs none.
-        for reader in sstables {
+    }
+
+    /// Removes files of which it does no harm if a crash leaves some. That needs no room on the disk.
+    pub(crate) async fn delete_one_by_one(&self, readers: &[Arc<Reader>]) -> Result<(), String> {
+        let mut result = Ok(());
+        for reader in readers {
             reader.evict_from(&self.cache);
             let descriptor = reader.descriptor().clone();
-            runtime::offload(move || sstable::delete(&descriptor))
-                .await
-                .map_err(|e| e.to_string())?;
+            let deleted = runtime::offload(move || sstable::delete(&descriptor)).await;
+            result = result.and(deleted.map_err(|e| e.to_string()));
         }
-        Ok(())
+        result
     }
 
     /// Removes a table and its files from this shard.
