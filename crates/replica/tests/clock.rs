@@ -1,20 +1,20 @@
 //! What a compaction drops while the wall clock has jumped: nothing.
 
+mod support;
+
 use std::cell::{Cell, RefCell};
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use commitlog::{Commitlog, SyncMode};
 use mutation::compact::LiveRow;
 use mutation::row::Shared;
-use mutation::{ClusteringSlice, Mutation, MutationBuilder, PartitionBlock, RowBuilder, Tombstone};
-use replica::{BlockLimits, NotedBatches, PartitionRead, PartitionReader, Shard, ShardOptions, TableStore};
+use mutation::{Mutation, MutationBuilder, PartitionBlock, RowBuilder, Tombstone};
+use replica::{PartitionReader, Shard, TableStore};
+use runtime::ClockBelief;
 use runtime::sim::Simulation;
-use runtime::{ClockBelief, ShardId};
 use schema::{Column, ColumnKind, Table, TableId, TableOptions};
+use support::{shard, whole};
 use types::CqlType;
 use types::token::token_of;
 use uuid::Uuid;
@@ -63,32 +63,6 @@ fn deleted(table: &Table, key: &[u8], now: u32) -> Vec<u8> {
     out
 }
 
-fn shard() -> Rc<Shard> {
-    runtime::fs::create_dir_all(PathBuf::from("/log")).expect("the disk works");
-    let log = Commitlog::new(commitlog::Options {
-        dir: PathBuf::from("/log"),
-        shard: 0,
-        shards: 1,
-        segment_bytes: 1 << 20,
-        sync: SyncMode::Periodic(Duration::from_secs(1)),
-        boot_id: runtime::boot_id(),
-        first_segment: 1,
-    });
-    let options = ShardOptions {
-        shard: ShardId(0),
-        shards: 1,
-        data_dir: PathBuf::from("/data"),
-        dirty_bytes_max: 16 << 20,
-        cache_bytes_max: 1 << 20,
-        log_bytes_max: 64 << 20,
-        generation: Arc::new(AtomicU64::new(0)),
-        noted_batches: Arc::new(NotedBatches::new()),
-        compaction: Arc::new(replica::CompactionControl::new()),
-        host_id: Uuid::from_u128(1),
-    };
-    Shard::new(options, log)
-}
-
 async fn write(shard: &Rc<Shard>, store: &Rc<TableStore>, bytes: &[u8]) {
     let mutation = Mutation::new(bytes).expect("a whole mutation");
     let token = token_of(mutation.key);
@@ -98,18 +72,7 @@ async fn write(shard: &Rc<Shard>, store: &Rc<TableStore>, bytes: &[u8]) {
 }
 
 async fn read(shard: &Rc<Shard>, store: &Rc<TableStore>, key: &[u8]) -> Option<PartitionBlock> {
-    let token = token_of(key);
-    let limits = BlockLimits {
-        rows: 100,
-        bytes: 1 << 20,
-    };
-    let read = PartitionRead {
-        token,
-        key: key.to_vec(),
-        slices: vec![ClusteringSlice::all()],
-        reversed: false,
-        limits,
-    };
+    let (token, read) = (token_of(key), whole(key, 100));
     let version = store.tablet(token).expect("the shard has every token").version();
     let mut reader = PartitionReader::new(store.table(), version, shard.cache.clone(), read);
     reader.next_block().await.expect("the files can be read")
@@ -130,7 +93,7 @@ async fn play(believes: bool, stage: Rc<Cell<u32>>, left: Rc<RefCell<Vec<Left>>>
             is_trusted: true,
         });
     }
-    let (shard, table, written) = (shard(), table(), now());
+    let (shard, table, written) = (shard(1 << 20, 0), table(), now());
     shard
         .open_table(&table, &[shard.token_range()])
         .expect("there are no files yet");

@@ -1,24 +1,21 @@
 //! What compactions may forget, and what every block of a partition carries.
 
-use std::path::PathBuf;
+mod support;
+
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use commitlog::{Commitlog, SyncMode};
 use mutation::compact::LiveRow;
 use mutation::row::Shared;
 use mutation::{
-    Bound, ClusteringSlice, Liveness, Mutation, MutationBuilder, PartitionBlock, RangeTombstone, RangeTombstoneList,
-    RowBuilder, Tombstone,
+    Bound, Liveness, Mutation, MutationBuilder, PartitionBlock, RangeTombstone, RangeTombstoneList, RowBuilder,
+    Tombstone,
 };
-use replica::{
-    BlockLimits, NotedBatches, PartitionRead, PartitionReader, Shard, ShardOptions, TableStore, TombstoneHold,
-};
-use runtime::ShardId;
+use replica::{PartitionReader, Shard, TableStore, TombstoneHold};
 use runtime::sim::Simulation;
 use schema::{Column, ColumnKind, Table, TableId, TableOptions, push_component};
+use support::{shard, whole};
 use types::CqlType;
 use types::token::token_of;
 use uuid::Uuid;
@@ -59,29 +56,7 @@ struct Local {
 impl Local {
     /// A shard with the table, which has nothing yet.
     fn new() -> Self {
-        runtime::fs::create_dir_all(PathBuf::from("/log")).expect("the disk works");
-        let log = Commitlog::new(commitlog::Options {
-            dir: PathBuf::from("/log"),
-            shard: 0,
-            shards: 1,
-            segment_bytes: 1 << 20,
-            sync: SyncMode::Periodic(Duration::from_secs(1)),
-            boot_id: runtime::boot_id(),
-            first_segment: 1,
-        });
-        let options = ShardOptions {
-            shard: ShardId(0),
-            shards: 1,
-            data_dir: PathBuf::from("/data"),
-            dirty_bytes_max: 16 << 20,
-            cache_bytes_max: 1 << 20,
-            log_bytes_max: 64 << 20,
-            generation: Arc::new(AtomicU64::new(0)),
-            noted_batches: Arc::new(NotedBatches::new()),
-            compaction: Arc::new(replica::CompactionControl::new()),
-            host_id: Uuid::from_u128(1),
-        };
-        let (shard, table) = (Shard::new(options, log), table());
+        let (shard, table) = (shard(1 << 20, 0), table());
         shard
             .open_table(&table, &[shard.token_range()])
             .expect("there are no files yet");
@@ -127,13 +102,7 @@ impl Local {
 
     /// The partition, so many rows at a time.
     async fn read(&self, rows: usize) -> Vec<PartitionBlock> {
-        let read = PartitionRead {
-            token: token_of(KEY),
-            key: KEY.to_vec(),
-            slices: vec![ClusteringSlice::all()],
-            reversed: false,
-            limits: BlockLimits { rows, bytes: 1 << 20 },
-        };
+        let read = whole(KEY, rows);
         let (table, version) = (self.store.table(), self.store.tablets[0].version());
         let mut reader = PartitionReader::new(table, version, self.shard.cache.clone(), read);
         let mut blocks = Vec::new();

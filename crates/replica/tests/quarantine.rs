@@ -1,6 +1,8 @@
 //! Damaged sstables: a start goes on without them, reads of what they may have had are refused until an operator accepts the loss, and
 //! no file is lost whenever power is.
 
+mod support;
+
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,19 +11,15 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use commitlog::{Commitlog, SyncMode};
 use mutation::compact::LiveRow;
 use mutation::row::{RowBuilder, Shared};
-use mutation::{ClusteringSlice, Liveness, Mutation, MutationBuilder, Tombstone};
-use replica::{
-    BlockLimits, NotedBatches, PartitionRead, PartitionReader, ReadError, ScanReader, Shard, ShardOptions, TableStore,
-    TokenRange,
-};
-use runtime::ShardId;
+use mutation::{Liveness, Mutation, MutationBuilder, Tombstone};
+use replica::{PartitionReader, ReadError, ScanReader, Shard, TableStore, TokenRange};
 use runtime::sim::{CrashKind, NodeId, Simulation};
 use schema::{Column, ColumnKind, Table, TableId, TableOptions};
 use sstable::Component;
 use stdx::planted::{Bug, Planted};
+use support::{shard, whole};
 use types::token::token_of;
 use types::{CqlType, Token};
 use uuid::Uuid;
@@ -41,36 +39,6 @@ fn table() -> Arc<Table> {
     Arc::new(Table::new("sea", "t", TableId(Uuid::from_u128(7)), columns, options))
 }
 
-fn shard() -> Rc<Shard> {
-    for dir in ["/log", "/data"] {
-        runtime::fs::create_dir_all(dir).expect("the disk works");
-    }
-    runtime::fs::sync_dir("/").expect("the disk works");
-    let (last_segment, _) = commitlog::last_segment(Path::new("/log")).expect("the disk works");
-    let log = Commitlog::new(commitlog::Options {
-        dir: PathBuf::from("/log"),
-        shard: 0,
-        shards: 1,
-        segment_bytes: 1 << 20,
-        sync: SyncMode::Periodic(Duration::from_secs(1)),
-        boot_id: runtime::boot_id(),
-        first_segment: last_segment + 1,
-    });
-    let options = ShardOptions {
-        shard: ShardId(0),
-        shards: 1,
-        data_dir: PathBuf::from("/data"),
-        dirty_bytes_max: 16 << 20,
-        cache_bytes_max: 1 << 20,
-        log_bytes_max: 64 << 20,
-        generation: Arc::new(AtomicU64::new(generation())),
-        noted_batches: Arc::new(NotedBatches::new()),
-        compaction: Arc::new(replica::CompactionControl::new()),
-        host_id: Uuid::from_u128(1),
-    };
-    Shard::new(options, log)
-}
-
 fn dir() -> PathBuf {
     PathBuf::from(format!("/data/sea/t-{}", Uuid::from_u128(7).simple()))
 }
@@ -86,7 +54,7 @@ fn generation() -> u64 {
 
 /// A node's start.
 fn open() -> (Rc<Shard>, Rc<TableStore>) {
-    let (shard, table) = (shard(), table());
+    let (shard, table) = (shard(1 << 20, generation()), table());
     if runtime::fs::exists(dir()) {
         sstable::remove_unsealed(&dir()).expect("the disk works");
     }
@@ -147,17 +115,8 @@ async fn read(shard: &Rc<Shard>, store: &Rc<TableStore>, key: &[u8]) -> Result<b
         })
     };
     let by_name = version.read_row(&table, &shard.cache, token, key, &[]).await;
-    let limits = BlockLimits {
-        rows: 10,
-        bytes: 1 << 10,
-    };
-    let partition = PartitionRead {
-        token,
-        key: key.to_vec(),
-        slices: vec![ClusteringSlice::all()],
-        reversed: false,
-        limits,
-    };
+    let partition = whole(key, 10);
+    let limits = partition.limits;
     let mut reader = PartitionReader::new(table.clone(), version.clone(), shard.cache.clone(), partition);
     let by_partition = reader.next_block().await;
     let range = TokenRange {

@@ -1,21 +1,21 @@
 //! One row read by its name says what a reader of its partition says, whatever is in memtables, in files and in the row cache.
 
-use std::path::PathBuf;
+mod support;
+
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use commitlog::{Commitlog, SyncMode};
 use mutation::row::Shared;
 use mutation::{
     Bound, Cell, ClusteringSlice, Liveness, Mutation, MutationBuilder, PartitionBlock, RangeTombstone, RowBuilder,
     RowView, Tombstone,
 };
-use replica::{BlockLimits, NotedBatches, PartitionRead, PartitionReader, Shard, ShardOptions, TableStore, row_of};
+use replica::{PartitionRead, PartitionReader, Shard, TableStore, row_of};
+use runtime::random_u64;
 use runtime::sim::Simulation;
-use runtime::{ShardId, random_u64};
 use schema::{Column, ColumnKind, Table, TableId, TableOptions, push_component};
+use support::{shard, whole};
 use types::CqlType;
 use types::token::token_of;
 use uuid::Uuid;
@@ -139,32 +139,8 @@ fn mutation(table: &Table, key: &[u8]) -> Vec<u8> {
     out
 }
 
-fn shard() -> Rc<Shard> {
-    runtime::fs::create_dir_all(PathBuf::from("/log")).expect("the disk works");
-    let log = Commitlog::new(commitlog::Options {
-        dir: PathBuf::from("/log"),
-        shard: 0,
-        shards: 1,
-        segment_bytes: 1 << 20,
-        sync: SyncMode::Periodic(Duration::from_secs(1)),
-        boot_id: runtime::boot_id(),
-        first_segment: 1,
-    });
-    let options = ShardOptions {
-        shard: ShardId(0),
-        shards: 1,
-        data_dir: PathBuf::from("/data"),
-        dirty_bytes_max: 16 << 20,
-        // So little that rows leave the row cache.
-        cache_bytes_max: 24 << 10,
-        log_bytes_max: 64 << 20,
-        generation: Arc::new(AtomicU64::new(0)),
-        noted_batches: Arc::new(NotedBatches::new()),
-        compaction: Arc::new(replica::CompactionControl::new()),
-        host_id: Uuid::from_u128(1),
-    };
-    Shard::new(options, log)
-}
+/// So little that rows leave the row cache.
+const CACHE_BYTES_MAX: usize = 24 << 10;
 
 /// Everything a block says, however its rows are packed; nothing when it says nothing.
 fn said(table: &Table, block: Option<&PartitionBlock>) -> String {
@@ -215,16 +191,9 @@ async fn compare(shard: &Rc<Shard>, store: &Rc<TableStore>) -> bool {
     let version = tablet.version();
     let by_name = version.read_row(&table, &shard.cache, token, &key, &clustering).await;
     let by_name = by_name.expect("the files can be read");
-    let limits = BlockLimits {
-        rows: 100,
-        bytes: 1 << 20,
-    };
     let read = PartitionRead {
-        token,
-        key: key.clone(),
         slices: vec![slice],
-        reversed: false,
-        limits,
+        ..whole(&key, 100)
     };
     let mut reader = PartitionReader::new(table.clone(), version, shard.cache.clone(), read);
     let by_partition = reader.next_block().await.expect("the files can be read");
@@ -237,7 +206,7 @@ async fn compare(shard: &Rc<Shard>, store: &Rc<TableStore>) -> bool {
 }
 
 async fn play(flat: bool) {
-    let (shard, table) = (shard(), table(flat));
+    let (shard, table) = (shard(CACHE_BYTES_MAX, 0), table(flat));
     shard
         .open_table(&table, &[shard.token_range()])
         .expect("there are no files yet");

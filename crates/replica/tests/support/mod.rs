@@ -1,0 +1,56 @@
+//! A shard alone on a simulated machine, and reads of a partition.
+
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use commitlog::{Commitlog, SyncMode};
+use mutation::ClusteringSlice;
+use replica::{BlockLimits, NotedBatches, PartitionRead, Shard, ShardOptions};
+use runtime::ShardId;
+use types::token::token_of;
+use uuid::Uuid;
+
+/// The only shard of a node, with its log in `/log` and its files in `/data`; the last sstable of before has this generation.
+pub fn shard(cache_bytes_max: usize, generation: u64) -> Rc<Shard> {
+    for dir in ["/log", "/data"] {
+        runtime::fs::create_dir_all(dir).expect("the disk works");
+    }
+    runtime::fs::sync_dir("/").expect("the disk works");
+    let (last_segment, _) = commitlog::last_segment(Path::new("/log")).expect("the disk works");
+    let log = Commitlog::new(commitlog::Options {
+        dir: PathBuf::from("/log"),
+        shard: 0,
+        shards: 1,
+        segment_bytes: 1 << 20,
+        sync: SyncMode::Periodic(Duration::from_secs(1)),
+        boot_id: runtime::boot_id(),
+        first_segment: last_segment + 1,
+    });
+    let options = ShardOptions {
+        shard: ShardId(0),
+        shards: 1,
+        data_dir: PathBuf::from("/data"),
+        dirty_bytes_max: 16 << 20,
+        cache_bytes_max,
+        log_bytes_max: 64 << 20,
+        generation: Arc::new(AtomicU64::new(generation)),
+        noted_batches: Arc::new(NotedBatches::new()),
+        compaction: Arc::new(replica::CompactionControl::new()),
+        host_id: Uuid::from_u128(1),
+    };
+    Shard::new(options, log)
+}
+
+/// All of a partition, so many rows at once.
+pub fn whole(key: &[u8], rows: usize) -> PartitionRead {
+    PartitionRead {
+        token: token_of(key),
+        key: key.to_vec(),
+        slices: vec![ClusteringSlice::all()],
+        reversed: false,
+        limits: BlockLimits { rows, bytes: 1 << 20 },
+    }
+}
