@@ -13,7 +13,7 @@ use coordinator::Coordinator;
 use query::ddl::{self, DdlContext};
 use query::engine::{Execution, NodeState, SharedStatements, cluster_view};
 use query::system::{self, Clients, NodeInfo};
-use query::{Engine, Outcome, Params};
+use query::{Engine, Outcome, Params, QueryError};
 use replica::{Shard, ShardOptions};
 use runtime::ShardId;
 use runtime::sim::{CrashKind, Simulation};
@@ -127,6 +127,10 @@ fn member(host_id: HostId) -> Node {
 }
 
 async fn execute(engine: &Rc<Engine>, text: &str, serial: bool) -> Outcome {
+    try_execute(engine, text, serial).await.expect(text)
+}
+
+async fn try_execute(engine: &Rc<Engine>, text: &str, serial: bool) -> Result<Outcome, QueryError> {
     let plan = engine.compile(text, Some("ks")).expect(text).plan;
     let run = Execution {
         values: Vec::new(),
@@ -137,7 +141,7 @@ async fn execute(engine: &Rc<Engine>, text: &str, serial: bool) -> Outcome {
         serial,
         ..Params::default()
     };
-    engine.execute(&plan, &run, &params).await.expect(text)
+    engine.execute(&plan, &run, &params).await
 }
 
 /// The integers of an answer's cells, without `[applied]`, and whether it was applied.
@@ -217,6 +221,71 @@ fn clients_on_one_row_take_turns_and_leave_no_queue_behind() {
         (1..=CLIENTS * INCREMENTS).collect::<Vec<_>>(),
         "two clients were told of one increment"
     );
+}
+
+#[test]
+fn a_node_that_the_others_have_fenced_off_answers_nothing_from_its_own_copy() {
+    let mut sim = Simulation::new(1);
+    let node = sim.add_node(1);
+    sim.start(node, |_| {
+        Box::pin(async {
+            let engine = engine(1).await;
+            let statements = [
+                ("INSERT INTO t (k, v) VALUES (1, 1)", false),
+                ("SELECT v FROM t WHERE k = 1", false),
+                ("SELECT v FROM t", false),
+                ("SELECT v FROM t WHERE k = 1", true),
+                ("UPDATE t SET v = 2 WHERE k = 1 IF v = 1", false),
+            ];
+            let version = engine.coordinator.view().version;
+            engine.set_fenced_off(version + 1);
+            for (text, serial) in statements {
+                let answered = try_execute(&engine, text, serial).await;
+                assert!(answered.is_err(), "{text}, serial {serial}: {answered:?}");
+            }
+            // The others say that they take such requests.
+            engine.set_fenced_off(0);
+            for (text, serial) in statements {
+                let answered = try_execute(&engine, text, serial).await;
+                assert!(answered.is_ok(), "{text}, serial {serial}: {answered:?}");
+            }
+            assert_eq!(value(&engine).await, 2, "what was refused was not done");
+        })
+    });
+    assert!(sim.run_until_ended(node, Duration::from_secs(600)), "a statement hangs");
+}
+
+#[test]
+fn statements_that_wait_for_their_turn_are_not_decided_alone_when_a_fence_came_meanwhile() {
+    let mut sim = Simulation::new(1);
+    let node = sim.add_node(1);
+    sim.start(node, |_| {
+        Box::pin(async {
+            let engine = engine(1).await;
+            execute(&engine, "INSERT INTO t (k, v) VALUES (1, 0)", false).await;
+            engine.shard.flush_all().await.expect("the simulated disk works here");
+            let texts = [
+                ("UPDATE t SET v = 1 WHERE k = 1 IF v = 0", false),
+                ("UPDATE t SET v = 2 WHERE k = 1 IF v = 1", false),
+                ("SELECT v FROM t WHERE k = 1", true),
+            ];
+            let waiting = texts.map(|(text, serial)| {
+                let engine = engine.clone();
+                runtime::spawn(async move { try_execute(&engine, text, serial).await })
+            });
+            // The first has its turn and reads from the disk by then.
+            runtime::yield_now().await;
+            assert_eq!(engine.contended_partitions(), 1);
+            engine.set_fenced_off(engine.coordinator.view().version + 1);
+            for (answered, (text, _)) in waiting.into_iter().zip(texts) {
+                let answered = answered.await;
+                assert!(answered.is_err(), "{text}: {answered:?}");
+            }
+            engine.set_fenced_off(0);
+            assert_eq!(value(&engine).await, 0, "what was refused was not done");
+        })
+    });
+    assert!(sim.run_until_ended(node, Duration::from_secs(600)), "a statement hangs");
 }
 
 #[test]

@@ -97,16 +97,17 @@ impl Engine {
             Ok((mutation, request.answer(applied, rows)))
         };
         let (table, token, key) = (&request.table, request.token, &request.key);
-        if self.is_alone() {
-            self.cas(table, token, key, read, now, decide).await
-        } else {
-            self.replicated_cas(table, key, read, now, levels, &mut decide).await
+        if self.decides_alone(table.id)
+            && let Some(answer) = self.cas(table, token, key, read, now, &mut decide).await?
+        {
+            return Ok(answer);
         }
+        self.replicated_cas(table, key, read, now, levels, &mut decide).await
     }
 
     /// Compare and set: reads rows of one partition of this shard and writes what `decide` makes of them, as if nobody
     /// else did so at the same time. `decide` is given the timestamp to write at; its second result is returned when the
-    /// decision is durable.
+    /// decision is durable. None: this node may not decide alone any more, and nothing is written.
     pub async fn cas<R>(
         self: &Rc<Self>,
         table: &Arc<Table>,
@@ -115,11 +116,14 @@ impl Engine {
         read: &ReadSpec,
         now: u32,
         mut decide: impl FnMut(&CurrentRows, i64) -> Result<(Option<Vec<u8>>, R), QueryError>,
-    ) -> Result<R, QueryError> {
+    ) -> Result<Option<R>, QueryError> {
         let turn = self.turns.take(table.id, key).await;
         let result = loop {
             let epoch = self.epoch(table, token);
             let rows = self.current_rows(table, token, key, read, now).await?;
+            if !self.decides_alone(table.id) {
+                return Ok(None);
+            }
             let clock = self.clock.timestamp(runtime::wall_clock_us());
             let timestamp = clock.max(rows.timestamp_max(table).saturating_add(1));
             let (mutation, result) = decide(&rows, timestamp)?;
@@ -130,7 +134,7 @@ impl Engine {
             }
         };
         self.finish(turn).await?;
-        Ok(result)
+        Ok(Some(result))
     }
 
     /// How often what is here of a token was truncated.
@@ -139,7 +143,8 @@ impl Engine {
         store.tablet(token).map(|tablet| tablet.epoch())
     }
 
-    /// Writes and hands it to the kernel; it is not durable yet. None: the table was truncated since it was read in this epoch, and nothing is written.
+    /// Writes and hands it to the kernel; it is not durable yet. None: the table was truncated since it was read in this epoch, or this node may not
+    /// decide alone any more, and nothing is written.
     async fn write_decided(
         self: &Rc<Self>,
         table: &Table,
@@ -152,7 +157,7 @@ impl Engine {
             let Some(store) = self.shard.store(table.id) else {
                 return Err(dropped(table));
             };
-            if self.epoch(table, token) != epoch {
+            if self.epoch(table, token) != epoch || !self.decides_alone(table.id) {
                 return Ok(None);
             }
             let losses = self.shard.log.losses();

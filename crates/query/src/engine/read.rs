@@ -339,19 +339,37 @@ impl Engine {
         let flow = match part {
             Part::Partition(token, key, serial) => match serial {
                 None => self.partition(select, run, &mut consumer, token, &key).await?,
-                Some(level) if !self.is_alone() && !system::is_virtual(select.table.id) => {
-                    self.serial_partition(select, run, &mut consumer, &key, level).await?
+                Some(_) if system::is_virtual(select.table.id) => {
+                    self.partition(select, run, &mut consumer, token, &key).await?
                 }
-                Some(_) => {
-                    let turn = self.turns.take(select.table.id, &key).await;
-                    let flow = self.partition(select, run, &mut consumer, token, &key).await?;
-                    self.finish(turn).await?;
-                    flow
-                }
+                Some(level) => self.serial_part(select, run, &mut consumer, token, &key, level).await?,
             },
             Part::Tokens(from, to) => self.tokens(select, run, &mut consumer, from, to).await?,
         };
         Ok((consumer, flow))
+    }
+
+    /// Reads a partition as of a moment between two decisions.
+    async fn serial_part(
+        self: &Rc<Self>,
+        select: &SelectPlan,
+        run: &Execution,
+        consumer: &mut Consumer,
+        token: Token,
+        key: &[u8],
+        level: Consistency,
+    ) -> Result<Flow, QueryError> {
+        let table = select.table.id;
+        if self.decides_alone(table) {
+            let turn = self.turns.take(table, key).await;
+            // It may have waited for long.
+            if self.decides_alone(table) {
+                let flow = self.partition(select, run, consumer, token, key).await?;
+                self.finish(turn).await?;
+                return Ok(flow);
+            }
+        }
+        self.serial_partition(select, run, consumer, key, level).await
     }
 
     async fn partition(

@@ -10,8 +10,9 @@ use std::sync::Arc;
 
 use coordinator::{CasRead, CasRequest, CoordinatorError, Decision, Extent, Found, Stretch, Tally, Turn};
 use mutation::{ClusteringSlice, PartitionBlock};
+use replica::TableStore;
 use runtime::Instant;
-use schema::Table;
+use schema::{Table, TableId};
 use topology::Consistency;
 
 use super::conditional::Levels;
@@ -31,6 +32,13 @@ impl Engine {
     /// Whether the cluster has no other node that might take part in a decision.
     pub(super) fn is_alone(&self) -> bool {
         self.coordinator.view().topology.members().nth(1).is_none()
+    }
+
+    /// Whether this node decides about rows of a table by its own copy, without a round of Paxos: it is alone, and neither behind a fence, nor within a
+    /// truncation, nor without an sstable of the table.
+    pub(super) fn decides_alone(&self, table: TableId) -> bool {
+        let is_withdrawn = |store: Rc<TableStore>| store.reads_here.get() == 0 || store.writes_here.get() == 0;
+        self.is_alone() && !self.shard.store(table).is_some_and(is_withdrawn)
     }
 
     /// Waits for a turn, at most until the deadline.
