@@ -134,6 +134,8 @@ pub(crate) struct Clients {
     pub(crate) phase: Cell<Phase>,
     /// Whether an error has an explanation.
     pub(crate) faulty: Cell<bool>,
+    /// How often it became so.
+    pub(crate) times_faulty: Cell<u64>,
     pub(crate) counts: Cell<ClusterCounts>,
     /// Acknowledgements at QUORUM by each coordinator.
     pub(crate) served: RefCell<Vec<u64>>,
@@ -226,6 +228,7 @@ impl Clients {
             prepared: RefCell::default(),
             phase: Cell::new(Phase::SetUp),
             faulty: Cell::new(false),
+            times_faulty: Cell::new(0),
             counts: Cell::default(),
             founders: members,
             members: Cell::new(members),
@@ -385,6 +388,11 @@ impl Clients {
         self.explain(was_faulty, || format!("cannot connect to node {node}: {why}"));
         runtime::sleep(Duration::from_millis(200)).await;
         None
+    }
+
+    pub(crate) fn begin_fault(&self) {
+        self.faulty.set(true);
+        self.times_faulty.set(self.times_faulty.get() + 1);
     }
 
     /// An error is fine while something is broken, and else a broken promise.

@@ -372,7 +372,7 @@ impl Run<'_> {
             // A node does not join where clocks differ, so an operator sets them right before.
             self.clock_us.fill(0);
             self.heal();
-            self.clients.faulty.set(true);
+            self.clients.begin_fault();
             self.cluster.start(node);
             self.clients.members.set(node + 1);
             if self.scenario.joins_under_faults {

@@ -83,7 +83,7 @@ impl Clients {
             }
         };
         names.borrow_mut().insert(name.clone(), Known::InDoubt);
-        let was_faulty = self.faulty.get();
+        let (was_faulty, times_faulty) = (self.faulty.get(), self.times_faulty.get());
         let why = match runtime::timeout(CHANGE_WAIT_MAX, client.ask(&text)).await {
             Ok(Ok(Answer::Done)) => {
                 names.borrow_mut().insert(name, then);
@@ -102,6 +102,8 @@ impl Clients {
             Ok(Err(e)) => e.to_string(),
             Err(_) => format!("no answer within {CHANGE_WAIT_MAX:?}"),
         };
+        // Its wait is longer than some faults last.
+        let was_faulty = was_faulty || self.times_faulty.get() != times_faulty;
         self.explain(was_faulty, || format!("{text} by node {node}: {why}"));
     }
 

@@ -27,7 +27,7 @@ impl Run<'_> {
         if faults.is_empty() {
             return;
         }
-        self.clients.faulty.set(true);
+        self.clients.begin_fault();
         for _ in 0..1 + self.chance.below(2) {
             let fault = faults[self.index(faults.len())];
             let node = self.index(self.clients.members.get());
