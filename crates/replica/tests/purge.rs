@@ -64,22 +64,34 @@ impl Local {
         Self { shard, store }
     }
 
-    fn write(&self, change: impl FnOnce(&mut MutationBuilder<'_>, &Table)) {
-        let table = self.store.table();
-        let mut out = Vec::new();
+    /// A change of the partition.
+    fn mutation(&self, change: impl FnOnce(&mut MutationBuilder<'_>, &Table)) -> Vec<u8> {
+        let (table, mut out) = (self.store.table(), Vec::new());
         change(&mut MutationBuilder::begin(&mut out, table.id, KEY), &table);
-        let mutation = Mutation::new(&out).expect("a whole mutation");
-        let written = self.shard.write(&self.store, token_of(KEY), &mutation);
-        written.expect("there is room");
+        out
     }
 
-    fn insert(&self, c: i32, timestamp: i64) {
-        self.write(|builder, table| {
+    fn inserted(&self, c: i32, timestamp: i64) -> Vec<u8> {
+        self.mutation(|builder, table| {
             builder.row(&clustering(c), |out| {
                 let (shared, marker) = times(timestamp);
                 RowBuilder::begin(out, &table.layout, shared, Some(marker), Tombstone::NONE, false, 0);
             });
-        });
+        })
+    }
+
+    fn take(&self, mutation: &[u8]) {
+        let mutation = Mutation::new(mutation).expect("a whole mutation");
+        let written = self.shard.write(&self.store, token_of(KEY), &mutation);
+        written.expect("there is room");
+    }
+
+    fn write(&self, change: impl FnOnce(&mut MutationBuilder<'_>, &Table)) {
+        self.take(&self.mutation(change));
+    }
+
+    fn insert(&self, c: i32, timestamp: i64) {
+        self.take(&self.inserted(c, timestamp));
     }
 
     fn delete(&self, c: i32, timestamp: i64) {
@@ -206,6 +218,53 @@ fn a_tombstone_stays_while_a_file_that_is_not_compacted_may_have_an_older_write(
         assert!(local.keeps_deletion().await);
         assert_eq!(local.living(100).await, 0);
     });
+}
+
+#[test]
+fn a_tombstone_stays_while_the_log_of_an_earlier_run_is_there() {
+    play(|local| async move {
+        local.shard.keep_old_log();
+        local.delete(0, 20);
+        local.flush().await;
+        local.compact().await;
+        assert!(local.keeps_deletion().await, "a replay may write older rows again");
+        local.shard.forget_old_log().await;
+        local.compact().await;
+        assert!(!local.keeps_deletion().await);
+    });
+}
+
+#[test]
+fn a_tombstone_stays_until_the_end_of_an_older_batch_is_durable() {
+    let mut simulation = Simulation::new(1);
+    let node = simulation.add_node(1);
+    // A sync takes long, so that the second batch ends during the sync of the end of the first.
+    simulation.set_disk_delay(node, Duration::from_millis(100));
+    simulation.start(node, |_| {
+        Box::pin(async {
+            let local = Local::new();
+            let (younger, older) = (local.inserted(1, 30), local.inserted(0, 10));
+            for (id, mutation) in [(1, &younger), (2, &older)] {
+                let noted = local.shard.begin_batch(id, [&mutation[..]].into_iter());
+                noted.expect("there is room");
+            }
+            local.insert(1, 30);
+            local.insert(0, 10);
+            local.delete(0, 20);
+            local.flush().await;
+            local.shard.end_batch(1);
+            // Ends are made durable a second later.
+            runtime::sleep(Duration::from_millis(1050)).await;
+            local.shard.end_batch(2);
+            runtime::sleep(Duration::from_millis(450)).await;
+            local.compact().await;
+            assert!(local.keeps_deletion().await, "a replay may write the batch again");
+            runtime::sleep(Duration::from_secs(5)).await;
+            local.compact().await;
+            assert!(!local.keeps_deletion().await);
+        })
+    });
+    assert!(simulation.run_until_ended(node, Duration::from_hours(1)), "it ends");
 }
 
 #[test]

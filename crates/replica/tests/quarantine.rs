@@ -493,6 +493,69 @@ fn a_truncation_lifts_the_quarantine() {
     check(&mut simulation, node, ["row", "none", "none", "none", "none"]);
 }
 
+/// Writes and flushes row after row while a truncation waits for a file that is moved aside, and then comes in the middle. How many flushes it overtook.
+async fn flush_beside_a_truncation() -> usize {
+    let (shard, store) = open();
+    assert!(meets_damage(&shard, &store).await);
+    let looking = shard.clone();
+    let moved = runtime::spawn(async move { looking.look_into_damage().await });
+    runtime::yield_now().await;
+    let (truncating, of, is_done) = (shard.clone(), store.clone(), Rc::new(RefCell::new(false)));
+    let done = is_done.clone();
+    let truncation = runtime::spawn(async move {
+        let result = truncating.truncate(&of).await;
+        *done.borrow_mut() = true;
+        result
+    });
+    let (mut written, mut overtaken) = (0, 0);
+    while !*is_done.borrow() {
+        write(&shard, &store, &[100, written], 30, false);
+        let (flushing, of) = (shard.clone(), store.clone());
+        let flush = runtime::spawn(async move { flushing.flush(&of, &of.tablets[0]).await });
+        while store.tablets[0].version().frozen.is_empty() {
+            runtime::yield_now().await;
+        }
+        // In memory when the flush of the row before it ends, unless the truncation comes first.
+        write(&shard, &store, &[100, written + 1], 30, false);
+        while !store.tablets[0].version().frozen.is_empty() {
+            runtime::yield_now().await;
+        }
+        overtaken += usize::from(store.tablets[0].version().sstables.is_empty());
+        flush.await.expect("the disk works");
+        written += 2;
+    }
+    truncation.await.expect("the disk works");
+    moved.await.expect("the disk works");
+    let mut live = Vec::new();
+    for n in 0..written {
+        live.push(read(&shard, &store, &[100, n]).await.expect("nothing is missing"));
+    }
+    assert!(
+        live.is_sorted(),
+        "a row is back that is older than one that is gone: {live:?}"
+    );
+    overtaken
+}
+
+#[test]
+fn a_flush_that_a_truncation_overtakes_brings_nothing_back() {
+    let overtaken = Rc::new(RefCell::new(0));
+    for delay in 0..20 {
+        let (mut simulation, node) = damaged(|| flip(&component(2, Component::Data), 1));
+        simulation.set_disk_delay(node, Duration::from_micros(delay * 50));
+        let count = overtaken.clone();
+        run(&mut simulation, node, move || {
+            let count = count.clone();
+            async move { *count.borrow_mut() += flush_beside_a_truncation().await }
+        });
+    }
+    assert!(
+        *overtaken.borrow() >= 5,
+        "{} of 20 truncations overtook a flush",
+        overtaken.borrow()
+    );
+}
+
 /// Whenever power goes, the sstable is found damaged again or is aside, and nothing is read without it.
 #[test]
 fn no_file_is_lost_when_power_is_while_a_running_node_moves_them() {

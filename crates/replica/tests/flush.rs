@@ -1,0 +1,148 @@
+//! Flushes beside crashes, truncations and drops: no write is lost, and none comes back.
+
+mod support;
+
+use std::cell::Cell;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mutation::row::Shared;
+use mutation::{Mutation, MutationBuilder, RowBuilder, Tombstone};
+use replica::{PartitionReader, Shard, TableStore};
+use runtime::StopPoint;
+use runtime::sim::{CrashKind, NodeId, Simulation, Stop};
+use schema::{Column, ColumnKind, Table, TableId, TableOptions, push_component};
+use support::{shard, whole};
+use types::CqlType;
+use types::token::token_of;
+use uuid::Uuid;
+
+const HOUR: Duration = Duration::from_hours(1);
+const KEY: &[u8] = b"key";
+const VALUE_BYTES: usize = 8 << 10;
+
+/// `sea.t (k blob, c int, v blob, PRIMARY KEY (k, c))`.
+fn table() -> Arc<Table> {
+    let columns = vec![
+        Column::new("k", CqlType::Blob, ColumnKind::PartitionKey),
+        Column::new("c", CqlType::Int, ColumnKind::Clustering),
+        Column::new("v", CqlType::Blob, ColumnKind::Regular),
+    ];
+    let id = TableId(Uuid::from_u128(7));
+    Arc::new(Table::new("sea", "t", id, columns, TableOptions::default()))
+}
+
+/// An insert of one row.
+fn insert(table: &Table, c: u32) -> Vec<u8> {
+    let (mut bytes, mut clustering) = (Vec::new(), Vec::new());
+    push_component(&mut clustering, &c.to_be_bytes());
+    let shared = Shared {
+        timestamp: 10,
+        ttl: 0,
+        expiry: 0,
+    };
+    MutationBuilder::begin(&mut bytes, table.id, KEY).row(&clustering, |out| {
+        RowBuilder::begin(out, &table.layout, shared, None, Tombstone::NONE, false, 1).value(0, &[0; VALUE_BYTES]);
+    });
+    bytes
+}
+
+/// A node's start. The run before it, if there was one, made at most so many sstables.
+async fn start(sstables_max: u64) -> (Rc<Shard>, Rc<TableStore>) {
+    let (shard, table) = (shard(1 << 20, sstables_max), table());
+    let opened = shard.open_table(&table, &[shard.token_range()]);
+    opened.expect("the files are whole");
+    let replayed = shard.replay(Path::new("/log"), runtime::boot_id()).await;
+    replayed.expect("the log is whole");
+    let store = shard.store(table.id).expect("it was opened");
+    (shard, store)
+}
+
+fn write(shard: &Rc<Shard>, store: &TableStore, c: u32) {
+    let bytes = insert(&store.table(), c);
+    let mutation = Mutation::new(&bytes).expect("a whole mutation");
+    shard.write(store, token_of(KEY), &mutation).expect("there is room");
+}
+
+/// The rows that a client sees.
+async fn rows(shard: &Shard, store: &TableStore) -> usize {
+    let (table, version) = (store.table(), store.tablets[0].version());
+    let mut reader = PartitionReader::new(table, version, shard.cache.clone(), whole(KEY, 100));
+    let mut count = 0;
+    while let Some(block) = reader.next_block().await.expect("the files can be read") {
+        count += block.rows().count();
+    }
+    count
+}
+
+fn run<F: Future<Output = ()> + 'static>(simulation: &mut Simulation, node: NodeId, f: impl Fn() -> F + 'static) {
+    simulation.start(node, move |_| Box::pin(f()));
+    assert!(simulation.run_until_ended(node, HOUR), "the node has not ended");
+}
+
+#[test]
+fn what_a_replay_did_not_flush_is_replayed_again_after_the_next_crash() {
+    // More than twice the memory, so that flushes make room while the log is read.
+    const ROWS: u32 = (40 << 20) / VALUE_BYTES as u32;
+    for flushes in 1..6 {
+        let mut simulation = Simulation::new(1);
+        let node = simulation.add_node(1);
+        run(&mut simulation, node, || async {
+            let (shard, store) = start(0).await;
+            for c in 0..ROWS {
+                let appended = shard.log.append(&insert(&store.table(), c));
+                appended.expect("there is room");
+            }
+            shard.log.write().expect("the disk works");
+        });
+        simulation.stop_at(node, StopPoint::FlushFrozen, flushes, Stop::Crash(CrashKind::Kill));
+        run(&mut simulation, node, || async {
+            let _shard = start(0).await;
+            runtime::sleep(HOUR / 2).await;
+            unreachable!("the process ends before all is flushed");
+        });
+        simulation.clear_file_faults(node);
+        run(&mut simulation, node, move || async move {
+            let (shard, store) = start(100).await;
+            assert_eq!(rows(&shard, &store).await, ROWS as usize, "after {flushes} flushes");
+        });
+    }
+}
+
+#[test]
+fn rows_of_a_truncated_table_stay_away_when_power_goes() {
+    for seed in 0..4 {
+        let mut simulation = Simulation::new(seed);
+        let node = simulation.add_node(1);
+        let (is_written, is_full) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(false)));
+        let (written, full) = (is_written.clone(), is_full.clone());
+        simulation.start(node, move |_| {
+            let (written, full) = (written.clone(), full.clone());
+            Box::pin(async move {
+                let (shard, store) = start(0).await;
+                write(&shard, &store, 0);
+                shard.log.write().expect("the disk works");
+                shard.log.sync().await.expect("the disk works");
+                written.set(true);
+                while !full.get() {
+                    runtime::sleep(Duration::from_millis(1)).await;
+                }
+                // The rows are in the log alone, as no flush has room.
+                shard.truncate(&store).await.expect("a truncation needs no room");
+                assert_eq!(rows(&shard, &store).await, 0);
+            })
+        });
+        assert!(simulation.run_until(HOUR, || is_written.get()));
+        simulation.set_disk_capacity(node, Some(0));
+        is_full.set(true);
+        assert!(simulation.run_until_ended(node, HOUR), "the node has not ended");
+        simulation.crash(node, CrashKind::PowerLoss);
+        simulation.set_disk_capacity(node, None);
+        run(&mut simulation, node, move || async move {
+            let (shard, store) = start(0).await;
+            assert_eq!(rows(&shard, &store).await, 0, "seed {seed}: the row is back");
+        });
+    }
+}
