@@ -128,13 +128,15 @@ impl Shard {
                 return Ok(());
             };
             let table = store.table();
+            // Read together with what is flushed: a truncation or a drop may come as soon as this waits.
+            let epoch = tablet.epoch.get();
             // A batch that is one record of the log counts all or not at all: no table's part of it may be durable before the record is.
             if !self.replaying.get() && (self.log.write().is_err() || self.log.sync().await.is_err()) {
                 log::warn!("{}.{} is flushed before its log is synced", table.keyspace, table.name);
             }
             let (memtable, dir) = (frozen.memtable.clone(), store.dir.clone());
             let generation = self.options.generation.fetch_add(1, Ordering::Relaxed) + 1;
-            let (host_id, epoch) = (self.options.host_id, tablet.epoch.get());
+            let host_id = self.options.host_id;
             let job = {
                 let table = table.clone();
                 move || write_sstable(&memtable, &table, &dir, generation, host_id)

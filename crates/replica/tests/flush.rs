@@ -146,3 +146,28 @@ fn rows_of_a_truncated_table_stay_away_when_power_goes() {
         });
     }
 }
+
+#[test]
+fn a_flush_leaves_no_file_of_a_table_that_is_dropped_meanwhile() {
+    // From the sync of the log until the file is there.
+    for turns in 0..40 {
+        let mut simulation = Simulation::new(1);
+        let node = simulation.add_node(1);
+        run(&mut simulation, node, move || async move {
+            let (shard, store) = start(0).await;
+            write(&shard, &store, 0);
+            let (flushing, of) = (shard.clone(), store.clone());
+            let flush = runtime::spawn(async move { flushing.flush(&of, &of.tablets[0]).await });
+            while store.tablets[0].version().frozen.is_empty() {
+                runtime::yield_now().await;
+            }
+            for _ in 0..turns {
+                runtime::yield_now().await;
+            }
+            shard.drop_table(store.table().id).await.expect("the disk works");
+            flush.await.expect("the disk works");
+            let left = sstable::list(&store.dir).expect("the disk works");
+            assert!(left.is_empty(), "after {turns} turns: {left:?}");
+        });
+    }
+}
