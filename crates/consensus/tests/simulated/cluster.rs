@@ -1,6 +1,6 @@
 //! What members promise one at a time: lost quorums, joining, leaving, barriers, snapshots, damaged files, recovery.
 
-use crate::support::{Cluster, GROUP, Setup, dir};
+use crate::support::{Cluster, GROUP, Setup, Weather, dir};
 use consensus::{
     Change, Epoch, MembershipError, ProposeError, RECOVERY_CONFIRMATION, ReadError, RecoveryError, follow_recovered,
     recover_from_lost_majority,
@@ -29,6 +29,23 @@ fn every_member_can_propose_and_sees_its_own_change() {
             Some(index),
             "member {id} has applied what it was told is committed"
         );
+    }
+    cluster.heal_and_check();
+}
+
+#[test]
+fn a_proposal_that_is_lost_on_its_way_to_the_leader_is_proposed_again() {
+    let mut cluster = Cluster::start(Setup {
+        weather: Weather {
+            lost_percent: 40,
+            ..Weather::default()
+        },
+        ..Setup::calm(1, 3, 3)
+    });
+    let leader = cluster.wait_for_leader();
+    let follower = leader % 3 + 1;
+    for _ in 0..20 {
+        cluster.propose(follower, 30 * SECONDS).expect("the group works");
     }
     cluster.heal_and_check();
 }

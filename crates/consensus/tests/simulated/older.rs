@@ -77,6 +77,32 @@ fn a_member_whose_committed_entries_are_not_the_leaders_withdraws_and_says_where
 }
 
 #[test]
+fn a_member_that_lost_its_last_entry_takes_no_part_and_says_so() {
+    let mut cluster = Cluster::start(Setup::calm(13, 3, 3));
+    let leader = cluster.wait_for_leader();
+    cluster.propose(leader, 5 * SECONDS).expect("the group works");
+    cluster.sim.run_for(3 * SECONDS);
+    let follower = leader % 3 + 1;
+    let (node, log) = (cluster.node(follower), dir().join("metadata-raft.log"));
+    let backup = cluster.sim.on_node(node, || fs::read(&log).expect("it is there"));
+    let last = cluster.propose(leader, 5 * SECONDS).expect("the group works");
+    cluster.sim.run_for(3 * SECONDS);
+    cluster.sim.crash(node, CrashKind::Kill);
+    cluster
+        .sim
+        .on_node(node, || fs::write(&log, &backup).expect("the disk works"));
+    cluster.record.borrow_mut().histories.remove(&follower);
+    cluster.sim.restart(node);
+    cluster.sim.run_for(3 * SECONDS);
+    let lost = cluster.status(follower).expect("it runs").lost_entries;
+    let lost = lost.expect("the leader knows what was acknowledged");
+    assert_eq!((lost.promised, lost.last, lost.leader), (last, last - 1, leader));
+    cluster
+        .propose(leader, 5 * SECONDS)
+        .expect("two of three are a majority");
+}
+
+#[test]
 fn a_silent_member_does_not_vote_and_a_withdrawn_one_says_why() {
     let mut cluster = Cluster::start(Setup::calm(11, 3, 3));
     let leader = cluster.wait_for_leader();

@@ -461,6 +461,58 @@ fn a_lie_of_another_history_ends_no_member() {
     }
 }
 
+/// One member hears of election after election, until its log is made short with its last vote in it.
+#[test]
+fn a_vote_binds_a_member_that_made_its_log_short_since() {
+    let mut cluster = Cluster::start(Setup {
+        log_bytes_max: 2000,
+        ..Setup::calm(201, 3, 3)
+    });
+    let leader = cluster.wait_for_leader();
+    cluster.propose(leader, 5 * SECOND).expect("nothing is wrong yet");
+    cluster.sim.run_for(SECOND);
+    let (voter, other) = (leader % 3 + 1, (leader + 1) % 3 + 1);
+    for id in [leader, other] {
+        cluster.sim.crash(cluster.node(id), CrashKind::Kill);
+    }
+    cluster.sim.run_for(5 * SECOND);
+    let before = cluster.status(voter).expect("it runs");
+    let ask_for_vote = |cluster: &mut Cluster, candidate: u64, term: u64| {
+        let message = Forged {
+            from: candidate,
+            kind: VOTE,
+            term,
+            log_term: before.term,
+            index: before.last,
+            ..Forged::default()
+        };
+        cluster.ask(voter, SECOND, async move |consensus| {
+            consensus.receive(candidate, message.encode(voter));
+        });
+        cluster.sim.run_for(Duration::from_millis(100));
+        let status = cluster.status(voter).expect("it runs");
+        (cluster.record.borrow().votes[&voter], status.file_bytes)
+    };
+    let (mut term, mut file_bytes) = (before.term, 0);
+    loop {
+        term += 1;
+        let (vote, bytes) = ask_for_vote(&mut cluster, leader, term);
+        assert_eq!(vote, (term, leader), "the candidate has all of the log");
+        if bytes < file_bytes {
+            break;
+        }
+        file_bytes = bytes;
+    }
+    let node = cluster.node(voter);
+    cluster.sim.crash(node, CrashKind::PowerLoss);
+    cluster.sim.restart(node);
+    cluster.sim.run_for(Duration::from_millis(100));
+    let (vote, _) = ask_for_vote(&mut cluster, other, term);
+    assert_eq!(vote, (term, leader), "it voted twice in a term");
+    let (vote, _) = ask_for_vote(&mut cluster, other, term + 1);
+    assert_eq!(vote, (term + 1, other), "it votes again in the next term");
+}
+
 #[test]
 fn a_member_that_restores_a_snapshot_stands_for_no_election() {
     let mut cluster = Cluster::start(Setup::calm(7, 3, 3));
