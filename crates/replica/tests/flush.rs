@@ -23,15 +23,15 @@ const HOUR: Duration = Duration::from_hours(1);
 const KEY: &[u8] = b"key";
 const VALUE_BYTES: usize = 8 << 10;
 
-/// `sea.t (k blob, c int, v blob, PRIMARY KEY (k, c))`.
-fn table() -> Arc<Table> {
+/// `sea.NAME (k blob, c int, v blob, PRIMARY KEY (k, c))`.
+fn table(name: &str) -> Arc<Table> {
     let columns = vec![
         Column::new("k", CqlType::Blob, ColumnKind::PartitionKey),
         Column::new("c", CqlType::Int, ColumnKind::Clustering),
         Column::new("v", CqlType::Blob, ColumnKind::Regular),
     ];
-    let id = TableId(Uuid::from_u128(7));
-    Arc::new(Table::new("sea", "t", id, columns, TableOptions::default()))
+    let id = TableId(Uuid::from_u128(name.bytes().map(u128::from).sum()));
+    Arc::new(Table::new("sea", name, id, columns, TableOptions::default()))
 }
 
 /// An insert of one row.
@@ -49,11 +49,13 @@ fn insert(table: &Table, c: u32) -> Vec<u8> {
     bytes
 }
 
-/// A node's start. The run before it, if there was one, made at most so many sstables.
+/// A node's start with tables `t` and `other`, and what it has of `t`. The run before it, if there was one, made at most so many sstables.
 async fn start(sstables_max: u64) -> (Rc<Shard>, Rc<TableStore>) {
-    let (shard, table) = (shard(1 << 20, sstables_max), table());
-    let opened = shard.open_table(&table, &[shard.token_range()]);
-    opened.expect("the files are whole");
+    let (shard, table) = (shard(1 << 20, sstables_max), table("t"));
+    for table in [&table, &self::table("other")] {
+        let opened = shard.open_table(table, &[shard.token_range()]);
+        opened.expect("the files are whole");
+    }
     let replayed = shard.replay(Path::new("/log"), runtime::boot_id()).await;
     replayed.expect("the log is whole");
     let store = shard.store(table.id).expect("it was opened");
@@ -109,6 +111,31 @@ fn what_a_replay_did_not_flush_is_replayed_again_after_the_next_crash() {
             assert_eq!(rows(&shard, &store).await, ROWS as usize, "after {flushes} flushes");
         });
     }
+}
+
+#[test]
+fn the_log_of_what_could_not_be_flushed_stays_when_another_table_is_flushed() {
+    let mut simulation = Simulation::new(1);
+    let node = simulation.add_node(1);
+    run(&mut simulation, node, || async {
+        let (shard, store) = start(0).await;
+        write(&shard, &store, 0);
+        runtime::fs::create_dir_all("/data/sea").expect("the disk works");
+        runtime::fs::write(&store.dir, b"in the way").expect("the disk works");
+        let refused = shard.flush(&store, &store.tablets[0]).await;
+        refused.expect_err("there is no directory");
+        // More than a segment of the log.
+        let other = shard.store(table("other").id).expect("it was opened");
+        for c in 0..(2 << 20) / VALUE_BYTES as u32 {
+            write(&shard, &other, c);
+        }
+        shard.flush(&other, &other.tablets[0]).await.expect("the disk works");
+        runtime::fs::remove_file(&store.dir).expect("the disk works");
+    });
+    run(&mut simulation, node, || async {
+        let (shard, store) = start(100).await;
+        assert_eq!(rows(&shard, &store).await, 1);
+    });
 }
 
 #[test]
