@@ -8,6 +8,10 @@ use std::time::Duration;
 
 use coordinator::{ClusterView, Coordinator, CoordinatorError};
 use hints::{Change, Order, SyncPoint};
+#[cfg(debug_assertions)]
+use runtime::StopPoint;
+#[cfg(debug_assertions)]
+use runtime::sim::{CrashKind, Stop};
 use support::{Cluster, Local, SECOND, Shape};
 use topology::{Consistency, HostId, NodeState, Replication, TopologyCommand};
 use uuid::Uuid;
@@ -393,5 +397,78 @@ fn hints_that_an_operator_forgets_are_not_handed_over_and_no_sync_point_waits_fo
         has(&mut cluster, 2),
         vec![None; usize::from(KEYS)],
         "they are forgotten for good"
+    );
+}
+
+#[test]
+fn no_hint_is_handed_over_while_its_table_is_being_truncated() {
+    let mut cluster = Cluster::new(13, shape());
+    cluster.kill(2);
+    cluster.set_live(2, false);
+    write_all(&mut cluster, 0, b"one", 10, QUORUM);
+    cluster.restart(2);
+    // The others are done when node 0 has only heard of it.
+    let truncated = cluster.table.id;
+    for node in [1, 2] {
+        let done = cluster.on(
+            node,
+            move |node| async move { node.take_truncation(truncated, 1).await },
+        );
+        assert_eq!(done, Ok(()));
+    }
+    cluster.on(0, move |node| async move { node.hear_of_truncation(truncated, 1) });
+    cluster.set_live(2, true);
+    cluster.simulation.run_for(20 * SECOND);
+    let done = cluster.on(0, move |node| async move { node.take_truncation(truncated, 1).await });
+    assert_eq!(done, Ok(()));
+    cluster.simulation.run_for(20 * SECOND);
+    for node in 0..3 {
+        assert_eq!(
+            has(&mut cluster, node),
+            vec![None; usize::from(KEYS)],
+            "node {node}: rows are back"
+        );
+    }
+}
+
+#[test]
+#[cfg(debug_assertions)]
+fn a_hint_of_a_statement_that_is_finished_late_is_as_old_as_the_statement() {
+    let shape = Shape {
+        gc_grace_seconds: 300,
+        ..shape()
+    };
+    let mut cluster = Cluster::new(14, shape);
+    cluster.kill(2);
+    cluster.set_live(2, false);
+    let any = (Consistency::Serial, Consistency::Any);
+    // It is accepted by nodes 0 and 1, and nobody is told.
+    let decided = StopPoint::ProposalAccepted;
+    let first = cluster.id(0);
+    cluster
+        .simulation
+        .stop_at(first, decided, 0, Stop::Crash(CrashKind::PowerLoss));
+    drop(cluster.spawn(
+        0,
+        move |node| async move { node.swap(b"key", (0, 7), any, SECOND).await },
+    ));
+    assert!(cluster.simulation.run_until_ended(first, SECOND), "it is accepted");
+    cluster.crash(0, CrashKind::PowerLoss);
+    cluster.restart(0);
+    cluster.set_live(2, false);
+    cluster.simulation.run_for(200 * SECOND);
+    let finished = cluster.on(1, |node| async move {
+        node.read_register(b"key", Consistency::Serial, SECOND).await
+    });
+    assert_eq!(finished, Ok(7));
+    cluster.simulation.run_for(200 * SECOND);
+    cluster.restart(2);
+    cluster.set_live(2, true);
+    cluster.simulation.run_for(60 * SECOND);
+    let found = cluster.on(2, |node| async move { node.select(b"key", Consistency::One).await });
+    assert_eq!(
+        found,
+        Ok(BTreeMap::new()),
+        "node 2 may have forgotten the tombstones of what was written 400 s ago"
     );
 }

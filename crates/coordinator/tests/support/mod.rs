@@ -384,8 +384,8 @@ fn wall_seconds() -> u32 {
 }
 
 impl Local {
-    /// A part of what a node does when the metadata have a truncation; see `coordinator/src/truncate.rs`.
-    async fn take_truncation(&self, table: TableId, version: u64) -> Result<(), String> {
+    /// What a node does first when the metadata have a truncation: from now on it takes no requests from before it.
+    pub fn hear_of_truncation(&self, table: TableId, version: u64) {
         let store = self.shard.store(table).expect("the table is open");
         let former = self.coordinator.view();
         let truncations = former.truncations().chain([(table, version)]).collect();
@@ -395,6 +395,12 @@ impl Local {
             .truncated(truncations);
         store.set_version(version.max(former.version), former.fence, version);
         self.coordinator.set_view(Arc::new(next));
+    }
+
+    /// A part of what a node does when the metadata have a truncation; see `coordinator/src/truncate.rs`.
+    pub async fn take_truncation(&self, table: TableId, version: u64) -> Result<(), String> {
+        self.hear_of_truncation(table, version);
+        let store = self.shard.store(table).expect("the table is open");
         self.coordinator.forget_table(table).await?;
         let marked = TruncationMark::of(&store.dir).write(version);
         marked.map_err(|e| e.to_string())?;
