@@ -3,11 +3,13 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 use coordinator::{CoordinatorError, WriteKind};
 use stdx::planted::{Bug, Planted};
-use support::{Cluster, SECOND, Shape, addition, insert, partition, sum};
-use topology::Consistency;
+use support::{Cluster, Local, SECOND, Shape, addition, counters, insert, partition, sum, table};
+use topology::{Consistency, Replication};
 use types::token::token_of;
 
 const KEY: &[u8] = b"key";
@@ -186,4 +188,54 @@ fn after_a_failed_sync_it_takes_writes_again_with_its_next_run() {
         local.coordinator.write(mutations, Consistency::All, kind, false).await
     });
     all.expect("all take it");
+}
+
+/// The log's chunk is of all writes under way: when it could not be written, a write that had a part in it and waited was acknowledged.
+#[test]
+fn a_write_of_which_the_log_lost_a_part_with_another_write_is_not_acknowledged() {
+    let shape = Shape {
+        datacenters: vec!["north"],
+        replication: Replication::Simple { factor: 1 },
+        ..Shape::default()
+    };
+    let mut cluster = Cluster::new(6, shape);
+    write(&mut cluster, 0, 0, Consistency::One).expect("the log has a segment");
+    // Writes of the second table wait, because it is being truncated.
+    let store = |local: &Local, id| local.shard.store(id).expect("the table is open");
+    cluster.on(0, move |local| async move {
+        store(&local, table().id).set_version(1, 0, 0);
+        store(&local, counters().id).set_version(1, 0, 1);
+        let truncations = BTreeMap::from([(counters().id, 1)]);
+        let view = (*local.coordinator.view()).clone().at(1, 0).truncated(truncations);
+        local.coordinator.set_view(Arc::new(view));
+    });
+    let written = cluster.spawn(0, |local| async move {
+        let parts = [insert(&table(), b"lost", 1, b"v", 100), addition(b"lost", 1)];
+        let mutations = parts.map(|part| (token_of(b"lost"), part)).to_vec();
+        local
+            .coordinator
+            .write(mutations, Consistency::One, WriteKind::Batch, false)
+            .await
+    });
+    cluster.simulation.run_for(Duration::from_millis(10));
+    assert!(written.borrow().is_none(), "its second part waits");
+    let broken = cluster.id(0);
+    cluster
+        .simulation
+        .fail_file_op_after(broken, 0, std::io::ErrorKind::StorageFull);
+    let other = write(&mut cluster, 0, 1, Consistency::One);
+    assert!(matches!(other, Err(CoordinatorError::WriteFailure { .. })), "{other:?}");
+    cluster.on(0, move |local| async move {
+        store(&local, counters().id).set_truncated_at(1);
+    });
+    cluster.simulation.run_for(Duration::from_millis(10));
+    let written = written.take().expect("it does not wait any more");
+    cluster.kill(0);
+    cluster.restart(0);
+    let found = cluster.on(0, |local| async move { local.select(b"lost", Consistency::One).await });
+    assert_eq!(found, Ok(BTreeMap::new()), "the log does not have its first part");
+    assert!(
+        matches!(written, Err(CoordinatorError::WriteFailure { .. })),
+        "{written:?}"
+    );
 }
