@@ -13,6 +13,9 @@
 //! - A coordinator names no file.
 
 #[cfg(test)]
+extern crate self as coordinator;
+
+#[cfg(test)]
 mod agreement;
 mod batchlog;
 mod counter;
@@ -36,6 +39,9 @@ mod read;
 pub mod service;
 mod spread;
 mod stretch;
+#[cfg(test)]
+#[path = "../tests/support/mod.rs"]
+mod support;
 mod tombstones;
 mod truncate;
 mod turns;
