@@ -321,6 +321,36 @@ fn an_open_batch_ends_with_durable_hints_for_the_replicas_that_do_not_take_it() 
 }
 
 #[test]
+fn hints_that_end_a_batch_outlast_a_power_loss_a_moment_later() {
+    let shape = Shape {
+        hints: true,
+        ..Shape::default()
+    };
+    let mut cluster = Cluster::new(42, shape);
+    begin_without_node_2(&mut cluster);
+    // Node 1 alone is left to finish it.
+    cluster.kill(0);
+    cluster.set_live(0, false);
+    let finishing = cluster.local(1).coordinator;
+    let is_ended = cluster
+        .simulation
+        .run_until(180 * SECOND, || finishing.open_batches() == 0);
+    assert!(is_ended, "hints stand for the replicas that do not take it");
+    drop(finishing);
+    // The end of the batch is durable, so it is not finished again.
+    cluster.on(
+        1,
+        |node| async move { node.shard.log.sync().await.expect("the disk works") },
+    );
+    cluster.crash(1, CrashKind::PowerLoss);
+    (1..3).for_each(|node| cluster.restart(node));
+    (1..3).for_each(|node| cluster.set_live(node, true));
+    cluster.set_live(0, false);
+    cluster.simulation.run_for(30 * SECOND);
+    assert_eq!(parts_on_node_2(&mut cluster), [true; 2]);
+}
+
+#[test]
 fn a_batch_whose_hints_cannot_be_kept_stays_open_until_its_replica_is_back() {
     let shape = Shape {
         hints: true,
@@ -429,6 +459,34 @@ fn a_batch_is_completed_by_its_coordinator_when_that_restarts() {
     );
     cluster.simulation.run_for(20 * SECOND);
     assert_eq!(open(&cluster), [0, 0, 0], "the holders asked and found that it is done");
+}
+
+#[test]
+fn in_batch_mode_a_power_loss_of_all_nodes_leaves_no_half_of_a_batch() {
+    for seed in 0..20 {
+        let shape = Shape {
+            shards: 4,
+            sync: SyncMode::Batch,
+            ..Shape::default()
+        };
+        let (mut cluster, [_, first, second]) = of_one_copy_in(seed, shape);
+        let keys = [first, first, second];
+        let shard = cluster.replicas(&[first])[0].shard;
+        assert_ne!(shard, 0, "to sync this part syncs no note");
+        for key in keys {
+            let connected = cluster.on(
+                0,
+                move |node| async move { node.insert(&[key], 2, b"other", 10, ONE).await },
+            );
+            assert_eq!(connected, Ok(()), "seed {seed}");
+        }
+        begin_and_cut(&mut cluster, keys);
+        (0..3).for_each(|node| cluster.crash(node, CrashKind::PowerLoss));
+        cluster.simulation.set_link_up(cluster.id(0), cluster.id(2), true);
+        (0..3).for_each(|node| cluster.restart(node));
+        cluster.simulation.run_for(60 * SECOND);
+        assert_eq!(has(&mut cluster, 0, keys), [Some(true); 3], "seed {seed}");
+    }
 }
 
 #[test]
