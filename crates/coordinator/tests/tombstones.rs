@@ -80,7 +80,7 @@ fn reads(cluster: &mut Cluster, nodes: &[usize], level: Consistency) -> Vec<BTre
 type Way = fn(&mut Cluster);
 
 /// How node 2 comes to miss the deletion for good.
-const WAYS: [(&str, Way); 8] = [
+const WAYS: [(&str, Way); 9] = [
     ("it was down for longer than the window", |cluster| {
         lose_node_2(cluster);
         order(cluster, Order::Window(Duration::ZERO));
@@ -145,6 +145,23 @@ const WAYS: [(&str, Way); 8] = [
         cluster.set_live(2, false);
         remove_node_0(cluster);
     }),
+    (
+        "the coordinator stopped in order while the deletion was on its way",
+        |cluster| {
+            // Between two reports.
+            cluster.simulation.run_for(5 * SECOND);
+            let (zero, two) = (cluster.id(0), cluster.id(2));
+            cluster.simulation.set_link_up(zero, two, false);
+            delete(cluster);
+            for node in [2, 0] {
+                cluster.on(node, |node| async move { node.coordinator.end_reports().await });
+            }
+            cluster.kill(0);
+            cluster.kill(2);
+            cluster.simulation.set_link_up(zero, two, true);
+            cluster.restart(0);
+        },
+    ),
 ];
 
 fn remove_node_0(cluster: &mut Cluster) {
