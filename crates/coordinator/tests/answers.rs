@@ -359,3 +359,25 @@ fn mutations_that_count_all_or_not_at_all_are_one_record_of_the_log() {
     assert_eq!(positions.len(), 2);
     assert_eq!(positions[0], positions[1], "a crash leaves both or none");
 }
+
+#[test]
+fn a_read_at_local_quorum_returns_nothing_that_only_another_datacenter_could_be_told() {
+    let factors = [("north".to_owned(), 2), ("south".to_owned(), 1)];
+    let shape = Shape {
+        datacenters: vec!["north", "north", "south"],
+        replication: Replication::NetworkTopology(factors.into()),
+        ..Shape::default()
+    };
+    let mut cluster = Cluster::new(14, shape);
+    // It still answers reads, so it is asked, and its repair fails.
+    cluster.on(1, |node| async move { node.shard.close() });
+    write_at(&mut cluster, 0, 0, 0, 10);
+    let read = cluster.on(
+        0,
+        |node| async move { node.select(&[0], Consistency::LocalQuorum).await },
+    );
+    assert!(
+        matches!(read, Err(CoordinatorError::ReadFailure { .. })),
+        "one node of the north has the row, which is no quorum: {read:?}"
+    );
+}
