@@ -215,9 +215,8 @@ fn a_scan_that_was_refused_goes_on_where_it_was_when_its_coordinator_has_heard_o
     ] {
         let mut cluster = Cluster::new(3, Shape::default());
         (0..3).for_each(|node| hears(&cluster, node, 4, 0));
-        if lacks {
-            cluster.split(&[2]);
-        }
+        // It gets no hints.
+        cluster.set_live(2, !lacks);
         for k in 0..KEYS {
             for c in 0..2 {
                 let written = cluster.on(
@@ -227,8 +226,7 @@ fn a_scan_that_was_refused_goes_on_where_it_was_when_its_coordinator_has_heard_o
                 assert_eq!(written, Ok(()));
             }
         }
-        cluster.heal(&[2]);
-        cluster.simulation.run_for(5 * SECOND);
+        cluster.set_live(2, true);
         let found = scan_over_a_change(&mut cluster, level, copies);
         let case = format!(
             "{copies} copies afterwards, one replica {}",
