@@ -2,11 +2,16 @@
 
 mod support;
 
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::future::{Future, poll_fn};
+use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
 
 #[cfg(debug_assertions)]
 use stdx::planted::{Bug, Planted};
-use support::{Cluster, SECOND, Shape};
+use support::{Cluster, SECOND, Shape, everything};
 use topology::Consistency;
 
 const ALL: (Consistency, Consistency) = (Consistency::Serial, Consistency::All);
@@ -191,4 +196,63 @@ fn a_node_that_ends_in_the_middle_of_a_truncation_is_done_with_it_when_it_takes_
             );
         }
     }
+}
+
+/// Partitions of a table in eight tablets.
+const KEYS: u8 = 40;
+
+/// How many partitions a read of all finds that has no more of the processor's time when it has waited so often, until the table is truncated.
+fn found_over_a_truncation(waits: usize) -> usize {
+    let shape = Shape {
+        datacenters: vec!["north"],
+        tablets: 8,
+        replication: topology::Replication::Simple { factor: 1 },
+        ..Shape::default()
+    };
+    let mut cluster = Cluster::new(1, shape);
+    cluster.on(0, |node| async move {
+        for key in 0..KEYS {
+            let written = node.insert(&[key], 1, b"v", 10, Consistency::One).await;
+            written.expect("the node lives");
+        }
+        node.shard.flush_all().await.expect("the disk works");
+    });
+    let truncated = Rc::new(Cell::new(false));
+    let is_truncated = Rc::clone(&truncated);
+    let read = cluster.spawn(0, move |node| async move {
+        let mut reading = Box::pin(async move {
+            let read = node.read(&support::table(), everything(), Consistency::One, 1000);
+            let (mut read, mut found) = (read.expect("the node lives"), 0);
+            while let Some(block) = read.next_block().await.expect("it is done again") {
+                found += block.len();
+            }
+            found
+        });
+        let mut left = waits;
+        let before = poll_fn(|context| {
+            if left == 0 {
+                return Poll::Ready(None);
+            }
+            left -= 1;
+            reading.as_mut().poll(context).map(Some)
+        });
+        if let Some(found) = before.await {
+            return found;
+        }
+        while !is_truncated.get() {
+            runtime::sleep(Duration::from_millis(1)).await;
+        }
+        reading.await
+    });
+    cluster.simulation.run_for(SECOND);
+    assert_eq!(cluster.truncate(0, Duration::ZERO), Ok(()));
+    truncated.set(true);
+    cluster.simulation.run_for(SECOND);
+    read.take().expect("it ends")
+}
+
+#[test]
+fn a_read_that_a_truncation_overtakes_returns_all_rows_or_none() {
+    let found: BTreeSet<usize> = (1..40).map(found_over_a_truncation).collect();
+    assert_eq!(found, BTreeSet::from([0, usize::from(KEYS)]));
 }

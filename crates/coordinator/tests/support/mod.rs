@@ -34,7 +34,7 @@ use hints::Hints;
 use mutation::compact::LiveRow;
 use mutation::row::{Cell, Shared};
 use mutation::{ClusteringSlice, Liveness, MutationBuilder, PartitionBlock, RowBuilder, Tombstone};
-use replica::{NotedBatches, Shard, ShardOptions, TruncationMark};
+use replica::{NotedBatches, Shard, ShardOptions, TokenRange, TruncationMark};
 use rpc::{Limits, Rpc};
 use runtime::ShardId;
 use runtime::sim::{CrashKind, NodeId, Simulation};
@@ -54,6 +54,8 @@ pub struct Shape {
     pub datacenters: Vec<&'static str>,
     /// Shards of each node.
     pub shards: u32,
+    /// Tablets of each table on each shard.
+    pub tablets: u16,
     /// Copies: of all (SimpleStrategy), or by datacenter.
     pub replication: Replication,
     /// When an ordinary write is durable.
@@ -71,6 +73,7 @@ impl Default for Shape {
         Self {
             datacenters: vec!["north"; 3],
             shards: 1,
+            tablets: 1,
             replication: Replication::Simple { factor: 3 },
             sync: SyncMode::Periodic(SECOND),
             hints: false,
@@ -785,6 +788,18 @@ impl Cluster {
     }
 }
 
+/// So many parts of a range, about equally long.
+fn cut(range: TokenRange, parts: u16) -> Vec<TokenRange> {
+    let (after, to) = (i128::from(range.after.0), i128::from(range.to.0));
+    let bound = |part: u16| i64::try_from(after + (to - after) * i128::from(part) / i128::from(parts));
+    let bound = |part| Token(bound(part).expect("it is between two tokens"));
+    let part = |part| TokenRange {
+        after: bound(part),
+        to: bound(part + 1),
+    };
+    (0..parts).map(part).collect()
+}
+
 async fn live(
     seen: &Seen,
     boot: &RefCell<Option<Rc<Boot>>>,
@@ -856,10 +871,9 @@ async fn live(
         },
         log.clone(),
     );
+    let ranges = cut(shard.token_range(), shape.tablets);
     for table in [table, &coordinator::paxos_state_of(table), &counters()] {
-        shard
-            .open_table(table, &[shard.token_range()])
-            .expect("the sstables can be opened");
+        shard.open_table(table, &ranges).expect("the sstables can be opened");
     }
     shard.keep_old_log();
     let stats = shard
