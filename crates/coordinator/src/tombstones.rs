@@ -57,6 +57,8 @@ pub(crate) struct TombstoneHolds {
     /// Writes that go on without their requests.
     under_way: Cell<usize>,
     is_told: Cell<bool>,
+    /// The run ends: each report may be its last.
+    is_ending: Cell<bool>,
     /// One at a time replaces the ledger's file.
     renewing: Renewing,
 }
@@ -205,7 +207,7 @@ impl Coordinator {
     /// Reports what this node's writes have missed, for ever. To be run on shard 0 once the node is in its cluster.
     pub async fn run_reports(self: Rc<Self>) {
         loop {
-            match self.renew_report(false).await {
+            match self.renew_report().await {
                 Ok(report) => self.send_report(&report, REPORT_TIMEOUT).await,
                 Err(e) => log::warn!("{e}; no tombstone is purged that is younger than the last report"),
             }
@@ -214,21 +216,24 @@ impl Coordinator {
         }
     }
 
-    /// Ends a run: nothing was lost if no write is under way any more. To be called on shard 0 while the other shards still answer.
+    /// Ends a run: nothing was lost if no write is under way any more. To be called on shard 0 while the other shards still answer. Reports that are due
+    /// while the node flushes say the same.
     pub async fn end_reports(&self) {
-        match self.renew_report(true).await {
+        self.tombstones.is_ending.set(true);
+        match self.renew_report().await {
             Ok(report) => self.send_report(&report, LAST_REPORT_TIMEOUT).await,
             Err(e) => log::warn!("{e}; the next start takes this node for one that did not stop in order"),
         }
     }
 
     /// Makes durable what is known now, and gives it back as others may have it.
-    async fn renew_report(&self, is_last: bool) -> Result<Report, HintsError> {
+    async fn renew_report(&self) -> Result<Report, HintsError> {
         let is_begun = self.tombstones.ledger.borrow().is_some();
         let Some(hints) = self.hints().filter(|_| is_begun) else {
             return Ok(Report::default());
         };
         let _alone = self.tombstones.renewing.0.acquire(1).await;
+        let is_last = self.tombstones.is_ending.get();
         let (view, now) = (self.view(), now_seconds());
         let patience = self.timeouts().write.max(self.timeouts().counter) * 2;
         let patience = u32::try_from(patience.as_secs()).unwrap_or(u32::MAX);
@@ -360,12 +365,12 @@ impl Coordinator {
     /// When the ledger cannot be replaced.
     pub async fn release_tombstones(&self, target: Option<HostId>) -> Result<(), String> {
         // What shards have noted until now is meant too.
-        self.renew_report(false).await.map_err(|e| e.to_string())?;
+        self.renew_report().await.map_err(|e| e.to_string())?;
         if let Some(ledger) = &mut *self.tombstones.ledger.borrow_mut() {
             let is_meant = |host: &HostId| target.is_none_or(|target| target == *host);
             ledger.own.missed.retain(|host, _| !is_meant(host));
         }
-        let report = self.renew_report(false).await.map_err(|e| e.to_string())?;
+        let report = self.renew_report().await.map_err(|e| e.to_string())?;
         self.send_report(&report, REPORT_TIMEOUT).await;
         self.share_holds().await;
         Ok(())
