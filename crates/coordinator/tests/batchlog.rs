@@ -322,32 +322,37 @@ fn an_open_batch_ends_with_durable_hints_for_the_replicas_that_do_not_take_it() 
 
 #[test]
 fn hints_that_end_a_batch_outlast_a_power_loss_a_moment_later() {
-    let shape = Shape {
-        hints: true,
-        ..Shape::default()
-    };
-    let mut cluster = Cluster::new(42, shape);
-    begin_without_node_2(&mut cluster);
-    // Node 1 alone is left to finish it.
-    cluster.kill(0);
-    cluster.set_live(0, false);
-    let finishing = cluster.local(1).coordinator;
-    let is_ended = cluster
-        .simulation
-        .run_until(180 * SECOND, || finishing.open_batches() == 0);
-    assert!(is_ended, "hints stand for the replicas that do not take it");
-    drop(finishing);
-    // The end of the batch is durable, so it is not finished again.
-    cluster.on(
-        1,
-        |node| async move { node.shard.log.sync().await.expect("the disk works") },
-    );
-    cluster.crash(1, CrashKind::PowerLoss);
-    (1..3).for_each(|node| cluster.restart(node));
-    (1..3).for_each(|node| cluster.set_live(node, true));
-    cluster.set_live(0, false);
-    cluster.simulation.run_for(30 * SECOND);
-    assert_eq!(parts_on_node_2(&mut cluster), [true; 2]);
+    for seed in 0..10 {
+        let shape = Shape {
+            hints: true,
+            ..Shape::default()
+        };
+        let mut cluster = Cluster::new(seed, shape);
+        begin_without_node_2(&mut cluster);
+        // Node 1 alone is left to finish it.
+        cluster.kill(0);
+        cluster.set_live(0, false);
+        let finishing = cluster.local(1).coordinator;
+        let is_ended = cluster
+            .simulation
+            .run_until(180 * SECOND, || finishing.open_batches() == 0);
+        assert!(
+            is_ended,
+            "seed {seed}: hints stand for the replicas that do not take it"
+        );
+        drop(finishing);
+        // The end of the batch is durable, so it is not finished again.
+        cluster.on(
+            1,
+            |node| async move { node.shard.log.sync().await.expect("the disk works") },
+        );
+        cluster.crash(1, CrashKind::PowerLoss);
+        (1..3).for_each(|node| cluster.restart(node));
+        (1..3).for_each(|node| cluster.set_live(node, true));
+        cluster.set_live(0, false);
+        cluster.simulation.run_for(30 * SECOND);
+        assert_eq!(parts_on_node_2(&mut cluster), [true; 2], "seed {seed}");
+    }
 }
 
 #[test]
