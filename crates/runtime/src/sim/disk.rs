@@ -12,13 +12,16 @@ use super::faults::FailedSync;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Error, ErrorKind, Result};
 use std::ops::Bound;
-use std::path::{Component, Path, PathBuf};
+use std::path::Path;
 
 /// What a disk writes as a whole.
 pub(crate) const SECTOR: usize = 512;
 
 /// A file's number on its disk.
 pub(crate) type FileNumber = u64;
+
+/// An absolute path in its shortest form. Most of a run looks for names, and text is compared faster than the components of a path.
+type Name = String;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Entry {
@@ -29,8 +32,8 @@ enum Entry {
 /// See the module.
 pub(crate) struct Disk {
     files: BTreeMap<FileNumber, FileData>,
-    live: BTreeMap<PathBuf, Entry>,
-    durable: BTreeMap<PathBuf, Entry>,
+    live: BTreeMap<Name, Entry>,
+    durable: BTreeMap<Name, Entry>,
     /// Name changes that no directory sync has made durable.
     waiting: Vec<Transaction>,
     next_number: FileNumber,
@@ -38,7 +41,7 @@ pub(crate) struct Disk {
 }
 
 /// Name changes that happen as a whole: a path and what it names afterwards.
-struct Transaction(Vec<(PathBuf, Option<Entry>)>);
+struct Transaction(Vec<(Name, Option<Entry>)>);
 
 #[derive(Default)]
 struct FileData {
@@ -62,7 +65,7 @@ pub(crate) struct Open {
 
 impl Disk {
     pub(crate) fn new() -> Self {
-        let root = BTreeMap::from([(PathBuf::from("/"), Entry::Directory)]);
+        let root = BTreeMap::from([("/".to_owned(), Entry::Directory)]);
         Self {
             files: BTreeMap::new(),
             live: root.clone(),
@@ -212,12 +215,11 @@ impl Disk {
 
     pub(crate) fn create_dir_all(&mut self, path: &Path) -> Result<()> {
         let path = normal(path);
-        let missing: Vec<PathBuf> = path
-            .ancestors()
+        let missing: Vec<Name> = std::iter::successors(Some(&*path), |name| parent(name))
             .take_while(|above| !self.live.contains_key(*above))
-            .map(Path::to_owned)
+            .map(str::to_owned)
             .collect();
-        let lowest = missing.last().map_or(Some(&*path), |lowest| lowest.parent());
+        let lowest = missing.last().map_or(Some(&*path), |lowest| parent(lowest));
         if lowest.is_some_and(|existing| !matches!(self.live.get(existing), Some(Entry::Directory))) {
             return Err(Error::from(ErrorKind::NotADirectory));
         }
@@ -235,10 +237,10 @@ impl Disk {
             Some(Entry::File(_)) => return Err(Error::from(ErrorKind::NotADirectory)),
             None => return Err(Error::from(ErrorKind::NotFound)),
         }
-        let children = self.below(&path).filter(|(child, _)| child.parent() == Some(&path));
+        let children = self.below(&path).filter(|(child, _)| parent(child) == Some(&path));
         Ok(children
             .filter_map(|(child, entry)| {
-                let name = child.file_name()?.to_str()?.to_owned();
+                let name = child.rsplit('/').next()?.to_owned();
                 let length = match entry {
                     Entry::Directory => None,
                     Entry::File(number) => Some(self.len(*number)),
@@ -266,11 +268,7 @@ impl Disk {
         let mut changes = Vec::new();
         for (path, entry) in moved {
             let below = path.strip_prefix(&from).expect("it starts with the old name");
-            let target = if below.as_os_str().is_empty() {
-                to.clone()
-            } else {
-                to.join(below)
-            };
+            let target = format!("{to}{below}");
             changes.push((path, None));
             changes.push((target, Some(entry)));
         }
@@ -294,7 +292,7 @@ impl Disk {
         if !matches!(self.live.get(&path).ok_or(ErrorKind::NotFound)?, Entry::Directory) {
             return Err(Error::from(ErrorKind::NotADirectory));
         }
-        let names: Vec<PathBuf> = self.below(&path).map(|(name, _)| name.clone()).collect();
+        let names: Vec<Name> = self.below(&path).map(|(name, _)| name.clone()).collect();
         for name in names.into_iter().rev().chain([path]) {
             self.change(vec![(name, None)]);
         }
@@ -329,7 +327,7 @@ impl Disk {
             }
             return Ok(());
         }
-        let touches = |transaction: &Transaction| transaction.0.iter().any(|(name, _)| name.parent() == Some(&path));
+        let touches = |transaction: &Transaction| transaction.0.iter().any(|(name, _)| parent(name) == Some(&path));
         let (synced, waiting) = std::mem::take(&mut self.waiting)
             .into_iter()
             .partition::<Vec<_>, _>(touches);
@@ -363,14 +361,14 @@ impl Disk {
             }
         }
         // A name whose directory did not survive is unreachable.
-        let directories: BTreeSet<PathBuf> = self
+        let directories: BTreeSet<Name> = self
             .durable
             .iter()
             .filter(|(_, entry)| **entry == Entry::Directory)
             .map(|(path, _)| path.clone())
             .collect();
         self.durable
-            .retain(|path, _| path.ancestors().skip(1).all(|above| directories.contains(above)));
+            .retain(|name, _| std::iter::successors(parent(name), |name| parent(name)).all(|above| directories.contains(above)));
         self.live = self.durable.clone();
         for file in self.files.values_mut() {
             file.names = 0;
@@ -382,26 +380,28 @@ impl Disk {
         self.kill();
     }
 
-    fn parent_must_exist(&self, path: &Path) -> Result<()> {
-        match path.parent().and_then(|parent| self.live.get(parent)) {
+    fn parent_must_exist(&self, name: &str) -> Result<()> {
+        match parent(name).and_then(|parent| self.live.get(parent)) {
             Some(Entry::Directory) => Ok(()),
             Some(Entry::File(_)) => Err(Error::from(ErrorKind::NotADirectory)),
             None => Err(Error::from(ErrorKind::NotFound)),
         }
     }
 
-    fn has_children(&self, path: &Path) -> bool {
-        self.below(path).next().is_some()
+    fn has_children(&self, name: &str) -> bool {
+        self.below(name).next().is_some()
     }
 
-    /// The live names inside a directory, at any depth. Paths are ordered by their components, so they stand together.
-    fn below<'d>(&'d self, path: &'d Path) -> impl Iterator<Item = (&'d PathBuf, &'d Entry)> {
+    /// The live names inside a directory, at any depth. They stand together, as they begin alike.
+    fn below(&self, name: &str) -> impl Iterator<Item = (&Name, &Entry)> {
+        let start = format!("{}/", name.trim_end_matches('/'));
+        let inside = (Bound::Excluded(start.clone()), Bound::Unbounded);
         self.live
-            .range::<Path, _>((Bound::Excluded(path), Bound::Unbounded))
-            .take_while(move |(name, _)| name.starts_with(path))
+            .range::<Name, _>(inside)
+            .take_while(move |(name, _)| name.starts_with(&start))
     }
 
-    fn change(&mut self, changes: Vec<(PathBuf, Option<Entry>)>) {
+    fn change(&mut self, changes: Vec<(Name, Option<Entry>)>) {
         let transaction = Transaction(changes);
         for entry in transaction.0.iter().filter_map(|(_, entry)| *entry) {
             // The live name and the waiting one.
@@ -433,7 +433,7 @@ fn gain_name(files: &mut BTreeMap<FileNumber, FileData>, entry: Entry) {
 }
 
 /// Changes names. What they led to before is returned.
-fn apply(names: &mut BTreeMap<PathBuf, Entry>, transaction: &Transaction) -> Vec<Entry> {
+fn apply(names: &mut BTreeMap<Name, Entry>, transaction: &Transaction) -> Vec<Entry> {
     let changes = transaction.0.iter();
     changes
         .filter_map(|(path, entry)| match entry {
@@ -515,16 +515,30 @@ fn copy_sector(from: &[u8], to: &mut [u8], sector: usize) {
 }
 
 /// The absolute form of a path. There are no links to follow and no working directory but the root.
-fn normal(path: &Path) -> PathBuf {
-    let mut normal = PathBuf::from("/");
-    for component in path.components() {
-        match component {
-            Component::Normal(name) => normal.push(name),
-            Component::ParentDir => drop(normal.pop()),
-            Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
+fn normal(path: &Path) -> Name {
+    let text = path.to_str().expect("this disk has names that are text");
+    if text.starts_with('/') && !["//", "/."].iter().any(|odd| text.contains(odd)) && !text.ends_with('/') {
+        return text.to_owned();
+    }
+    let mut names: Vec<&str> = Vec::new();
+    for name in text.split('/') {
+        match name {
+            "" | "." => {}
+            ".." => drop(names.pop()),
+            name => names.push(name),
         }
     }
-    normal
+    format!("/{}", names.join("/"))
+}
+
+/// The directory of a name; None of the root.
+fn parent(name: &str) -> Option<&str> {
+    let at = name.rfind('/')?;
+    match (at, name.len()) {
+        (0, 1) => None,
+        (0, _) => Some("/"),
+        _ => Some(&name[..at]),
+    }
 }
 
 #[cfg(test)]
@@ -540,13 +554,9 @@ mod tests {
 
     /// Contents of the disk as text: one line per name.
     fn picture(disk: &Disk) -> String {
-        let line = |(path, entry): (&PathBuf, &Entry)| match entry {
-            Entry::Directory => format!("{}/", path.display()),
-            Entry::File(number) => format!(
-                "{} {}",
-                path.display(),
-                String::from_utf8_lossy(&disk.files[number].live)
-            ),
+        let line = |(path, entry): (&Name, &Entry)| match entry {
+            Entry::Directory => format!("{path}/"),
+            Entry::File(number) => format!("{path} {}", String::from_utf8_lossy(&disk.files[number].live)),
         };
         disk.live.iter().skip(1).map(line).collect::<Vec<_>>().join("\n")
     }
