@@ -628,14 +628,18 @@ impl Reader {
     async fn index_bytes(&self, start: u64, end: u64, cache: &ChunkCache) -> Result<IndexBytes, Error> {
         let chunk_len = self.index.chunk_len();
         let (first, last) = (start / chunk_len, end.saturating_sub(1) / chunk_len);
-        let at = usize::try_from(start - first * chunk_len).expect("inside a chunk");
+        let mut at = usize::try_from(start - first * chunk_len).expect("inside a chunk");
         let len = usize::try_from(end - start).unwrap_or(usize::MAX);
         let bytes = if first == last {
             self.index.chunk(first, Some(cache)).await?
         } else {
-            let mut bytes = Vec::with_capacity(len + at);
+            // No more than what is asked for: an entry over the end of a chunk is short, and chunks are not.
+            let mut bytes = Vec::new();
             for chunk in first..=last {
-                bytes.extend_from_slice(&self.index.chunk(chunk, Some(cache)).await?);
+                let chunk = self.index.chunk(chunk, Some(cache)).await?;
+                let part = chunk.get(at..).unwrap_or_default();
+                bytes.extend_from_slice(&part[..part.len().min(len - bytes.len())]);
+                at = 0;
             }
             Rc::new(bytes)
         };
