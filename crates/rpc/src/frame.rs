@@ -1,7 +1,7 @@
 //! Frames: what a connection carries after the hello.
 //!
 //! ```text
-//!  0  CRC-32        4 bytes, of everything from byte 4 to the end of the body
+//!  0  CRC-32C       4 bytes, of everything from byte 4 to the end of the body
 //!  4  body length   4 bytes
 //!  8  kind          1 byte
 //!  9  zero          1 byte
@@ -19,6 +19,7 @@
 use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
+use stdx::crc32c::crc32c;
 
 /// Bytes before the body.
 pub(crate) const HEADER_BYTES: usize = 24;
@@ -153,7 +154,7 @@ pub(crate) fn put_remaining(bytes: &mut [u8], start: usize, remaining: Duration)
 pub(crate) fn seal(bytes: &mut [u8]) {
     let mut start = 0;
     while let Some(end) = end(bytes, start) {
-        let checksum = crc32fast::hash(&bytes[start + CHECKSUM_BYTES..end]);
+        let checksum = crc32c(&bytes[start + CHECKSUM_BYTES..end]);
         bytes[start..start + CHECKSUM_BYTES].copy_from_slice(&checksum.to_be_bytes());
         start = end;
     }
@@ -186,7 +187,7 @@ pub(crate) fn parse(bytes: &[u8], start: usize, body_bytes_max: usize) -> Result
     let Some(covered) = bytes.get(CHECKSUM_BYTES..HEADER_BYTES + length) else {
         return Ok(None);
     };
-    let (found, expected) = (word(0), crc32fast::hash(covered));
+    let (found, expected) = (word(0), crc32c(covered));
     if found != expected {
         return Err(FrameError::Checksum { found, expected });
     }
@@ -278,7 +279,7 @@ mod tests {
         let mut bytes = Vec::new();
         append_sealed(&mut bytes, Header::plain(Kind::Ping, 0), &[]);
         bytes[8] = 99;
-        let checksum = crc32fast::hash(&bytes[4..]);
+        let checksum = crc32c(&bytes[4..]);
         bytes[..4].copy_from_slice(&checksum.to_be_bytes());
         assert_eq!(parse(&bytes, 0, 100), Err(FrameError::UnknownKind(99)));
     }

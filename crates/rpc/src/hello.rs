@@ -29,8 +29,8 @@ use std::fmt;
 use stdx::bytes::{Reader, Truncated};
 use uuid::Uuid;
 
-/// The version of the protocol this code speaks, and the oldest: requests for data have had other bytes before.
-pub(crate) const PROTOCOL_VERSION: u16 = 2;
+/// The version of the protocol this code speaks, and the oldest: frames have had another checksum before, and requests for data other bytes.
+pub(crate) const PROTOCOL_VERSION: u16 = 3;
 /// The longest message.
 pub(crate) const HELLO_BYTES_MAX: usize = 64 << 10;
 
