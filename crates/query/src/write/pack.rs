@@ -375,9 +375,9 @@ impl<'p> Packer<'p> {
     /// The main operand of each assignment. A deletion counts as null.
     #[inline]
     fn evaluate(&self, assignments: &'p [Assignment]) -> Result<Values<'p>, QueryError> {
-        assignments
-            .iter()
-            .map(|a| match &a.change {
+        let mut values = Values::with_capacity(assignments.len());
+        for assignment in assignments {
+            values.push(match &assignment.change {
                 Change::Set(o)
                 | Change::Replace(o)
                 | Change::Append(o)
@@ -385,12 +385,13 @@ impl<'p> Packer<'p> {
                 | Change::Remove(o)
                 | Change::Take(o)
                 | Change::TakeAt(o)
-                | Change::Discard(o) => o.eval(self.ctx),
-                Change::Count(addends) => sum(addends, self.ctx),
-                Change::Put { value, .. } | Change::PutAt { value, .. } => value.eval(self.ctx),
-                Change::Delete => Ok(Evaluated::Null),
-            })
-            .collect()
+                | Change::Discard(o) => o.eval(self.ctx)?,
+                Change::Count(addends) => sum(addends, self.ctx)?,
+                Change::Put { value, .. } | Change::PutAt { value, .. } => value.eval(self.ctx)?,
+                Change::Delete => Evaluated::Null,
+            });
+        }
+        Ok(values)
     }
 
     fn row(
