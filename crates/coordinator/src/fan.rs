@@ -31,8 +31,8 @@ type Work<T> = Pin<Box<dyn Future<Output = Result<T, ReplicaError>>>>;
 enum Branch<T> {
     Here(Work<T>),
     There(rpc::Call),
-    /// It could not even be asked.
-    Ended(Option<TargetError>),
+    /// What it came to is known, and is told once.
+    Known(Option<Result<Came<T>, TargetError>>),
 }
 
 /// See the module.
@@ -76,7 +76,7 @@ impl<T: 'static> Fan<T> {
                 let shard = u32::from(replica.shard);
                 Branch::There(rpc.call(&peer, shard, verb as u16, body, timeout).without_timer())
             }
-            _ => Branch::Ended(Some(Coordinator::unreachable())),
+            _ => Branch::Known(Some(Err(Coordinator::unreachable()))),
         };
         self.push(replica, branch);
     }
@@ -84,6 +84,12 @@ impl<T: 'static> Fan<T> {
     /// Asks this shard.
     pub(crate) fn here(&mut self, replica: Replica, work: impl Future<Output = Result<T, ReplicaError>> + 'static) {
         self.push(replica, Branch::Here(Box::pin(work)));
+    }
+
+    /// This shard has answered already.
+    pub(crate) fn known(&mut self, replica: Replica, result: Result<T, ReplicaError>) {
+        let result = result.map(Came::Here).map_err(TargetError::from);
+        self.push(replica, Branch::Known(Some(result)));
     }
 
     /// Asks another shard of this node.
@@ -117,13 +123,13 @@ impl<T: 'static> Fan<T> {
                 Branch::There(call) => Pin::new(call)
                     .poll(context)
                     .map(|r| r.map(Came::There).map_err(TargetError::from)),
-                Branch::Ended(error) => match error.take() {
-                    Some(error) => Poll::Ready(Err(error)),
+                Branch::Known(result) => match result.take() {
+                    Some(result) => Poll::Ready(result),
                     None => continue,
                 },
             };
             if let Poll::Ready(result) = result {
-                *branch = Branch::Ended(None);
+                *branch = Branch::Known(None);
                 self.outstanding -= 1;
                 return Poll::Ready(Some((*replica, result)));
             }
@@ -138,7 +144,7 @@ impl<T: 'static> Fan<T> {
     /// Those that have not answered.
     pub(crate) fn silent(&self) -> impl Iterator<Item = Replica> + '_ {
         let silent = self.branches.iter();
-        let silent = silent.filter(|(_, branch)| !matches!(branch, Branch::Ended(None)));
+        let silent = silent.filter(|(_, branch)| !matches!(branch, Branch::Known(None)));
         silent.map(|(replica, _)| *replica)
     }
 }

@@ -82,8 +82,9 @@ pub use turns::{Ended, PartitionTurns, Turn};
 pub use view::{ClusterView, Levels, NotAMember, Route};
 
 use latency::TableLatencies;
+use message::only_mutation;
 use paxos_message::PaxosRequest;
-use service::ReplicaError;
+use service::{AtOnce, ReplicaError};
 
 /// How long requests wait for replicas.
 #[derive(Clone, Copy, Debug)]
@@ -566,6 +567,19 @@ impl Handler for ReplicaHandler {
             if let Err(refused) = coordinator.admit_hints(request.body) {
                 return Reply::Err(refused);
             }
+            if let Some((token, bytes)) = only_mutation(request.body) {
+                match service::apply_at_once(&shard, token, bytes, true, stamp) {
+                    Ok(AtOnce::Done) => return Reply::Now(Vec::new()),
+                    Ok(AtOnce::Written(position)) => {
+                        return later(async move {
+                            let durable = service::durable(&shard, position).await;
+                            durable.map(|()| Vec::new()).map_err(remote)
+                        });
+                    }
+                    Ok(AtOnce::Wait) => {}
+                    Err(error) => return Reply::Err(remote(error)),
+                }
+            }
             return match decode_mutations(request.body) {
                 Ok((mutations, all_or_nothing)) => later(async move {
                     let applied = service::apply(&shard, &mutations, all_or_nothing, true, stamp).await;
@@ -590,8 +604,9 @@ impl Handler for ReplicaHandler {
         if request.verb == Verb::Read as u16 {
             return match ReadCommand::decode(request.body) {
                 Ok(command) => later(async move {
-                    let answer = service::read(&shard, &command, stamp).await.map_err(remote)?;
-                    Ok(answer.encode(command.table))
+                    let table = command.table;
+                    let answer = service::read(&shard, command, stamp).await.map_err(remote)?;
+                    Ok(answer.encode(table))
                 }),
                 Err(e) => malformed(e),
             };

@@ -22,6 +22,7 @@
 //! Numbers are little endian. A block travels as the mutation that would make it, so rows keep the one encoding they have in
 //! log and memory. Whoever decodes checks every byte against the table's layout.
 
+use std::borrow::Borrow;
 use std::cmp::Ordering;
 
 use mutation::merge::missing_part;
@@ -159,11 +160,23 @@ pub fn decode_mutations(body: &[u8]) -> Result<(Vec<Addressed>, bool), Malformed
     let flags = reader.get_u8().map_err(|_| Malformed("the flags of mutations"))?;
     let mut mutations = Vec::new();
     while !reader.rest().is_empty() {
-        let bytes = sized(&mut reader, "a whole mutation")?;
-        let mutation = Mutation::new(bytes).ok_or(Malformed("a mutation's table and key"))?;
-        mutations.push((token_of(mutation.key), bytes.to_vec()));
+        let (token, bytes) = addressed(&mut reader)?;
+        mutations.push((token, bytes.to_vec()));
     }
     Ok((mutations, flags & 1 == 1))
+}
+
+fn addressed<'a>(reader: &mut Reader<'a>) -> Result<(Token, &'a [u8]), Malformed> {
+    let bytes = sized(reader, "a whole mutation")?;
+    let mutation = Mutation::new(bytes).ok_or(Malformed("a mutation's table and key"))?;
+    Ok((token_of(mutation.key), bytes))
+}
+
+/// The mutation of a message that has only one.
+pub(crate) fn only_mutation(body: &[u8]) -> Option<(Token, &[u8])> {
+    let mut reader = Reader::new(body.get(1..)?);
+    let only = addressed(&mut reader).ok()?;
+    reader.rest().is_empty().then_some(only)
 }
 
 /// What a replica is to read.
@@ -242,13 +255,13 @@ impl Place {
     }
 }
 
-/// One stretch of a read.
+/// One stretch of a read. Who sends it to another node need not own what is read.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ReadCommand {
+pub struct ReadCommand<E = Extent> {
     /// The table.
     pub table: TableId,
     /// What of it.
-    pub extent: Extent,
+    pub extent: E,
     /// The second at which rows live or not, for the digest.
     pub now: u32,
     /// The stretch ends behind the living row that is this number.
@@ -266,14 +279,30 @@ const REVERSED: u8 = 2;
 const TOKENS: u8 = 4;
 const UNTIL: u8 = 8;
 
-impl ReadCommand {
+impl ReadCommand<&Extent> {
+    /// The same with an extent of its own.
+    pub(crate) fn to_owned(self) -> ReadCommand {
+        ReadCommand {
+            table: self.table,
+            extent: self.extent.clone(),
+            now: self.now,
+            rows: self.rows,
+            bytes: self.bytes,
+            until: self.until,
+            digest_only: self.digest_only,
+        }
+    }
+}
+
+impl<E: Borrow<Extent>> ReadCommand<E> {
     /// As bytes for a peer.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
+        let extent = self.extent.borrow();
         let mut out = Vec::with_capacity(96);
         out.extend_from_slice(self.table.0.as_bytes());
         let mut flags = if self.digest_only { DIGEST_ONLY } else { 0 };
-        match &self.extent {
+        match extent {
             Extent::Partition { reversed: true, .. } => flags |= REVERSED,
             Extent::Partition { .. } => {}
             Extent::Tokens { .. } => flags |= TOKENS,
@@ -285,7 +314,7 @@ impl ReadCommand {
         out.extend_from_slice(&self.now.to_le_bytes());
         vint::put_unsigned(&mut out, self.rows as u64);
         vint::put_unsigned(&mut out, self.bytes as u64);
-        match &self.extent {
+        match extent {
             Extent::Partition { key, slices, .. } => {
                 put_sized(&mut out, key);
                 vint::put_unsigned(&mut out, slices.len() as u64);
@@ -312,7 +341,9 @@ impl ReadCommand {
         }
         out
     }
+}
 
+impl ReadCommand {
     /// From a peer's bytes.
     ///
     /// # Errors
@@ -327,8 +358,9 @@ impl ReadCommand {
         let bytes = usize::try_from(reader.get_vint().map_err(cut)?).unwrap_or(usize::MAX);
         let extent = if flags & TOKENS == 0 {
             let key = sized(&mut reader, "a partition key")?.to_vec();
-            let mut slices = Vec::new();
-            for _ in 0..reader.get_vint().map_err(cut)? {
+            let count = reader.get_vint().map_err(cut)?;
+            let mut slices = Vec::with_capacity(usize::from(count > 0));
+            for _ in 0..count {
                 slices.push(ClusteringSlice {
                     start: get_bound(&mut reader)?,
                     end: get_bound(&mut reader)?,

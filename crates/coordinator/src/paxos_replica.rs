@@ -672,7 +672,7 @@ async fn prepare(
         Err(refused) => return Ok(PaxosAnswer::Refused(refused.promised)),
     };
     let mut answers: Vec<Answer> = Vec::with_capacity(reads.len());
-    for read in &reads {
+    for read in reads {
         answers.push(Box::pin(service::read(&shard, read, stamp)).await?);
     }
     place.synced().await?;

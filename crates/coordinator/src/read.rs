@@ -337,7 +337,7 @@ impl ReplicatedRead {
         }
     }
 
-    fn command(&self, extent: Extent, digest_only: bool) -> ReadCommand {
+    fn command<'e>(&self, extent: &'e Extent, digest_only: bool) -> ReadCommand<&'e Extent> {
         ReadCommand {
             table: self.table.id,
             extent,
@@ -373,7 +373,7 @@ impl ReplicatedRead {
         chosen
     }
 
-    fn send(&self, fan: &mut Fan<Answer>, replica: Replica, command: ReadCommand) {
+    fn send(&self, fan: &mut Fan<Answer>, replica: Replica, command: ReadCommand<&Extent>) {
         let coordinator = &self.coordinator;
         let stamp = Stamp::of(&self.view, self.table.id);
         if replica.node != self.view.me {
@@ -381,11 +381,12 @@ impl ReplicatedRead {
             stamp.sign(&mut body);
             fan.call((coordinator, &self.view), replica, Verb::Read, body, self.timeout);
         } else if ShardId(u32::from(replica.shard)) == coordinator.shard.id() {
-            let shard = Rc::clone(&coordinator.shard);
-            fan.here(replica, async move { service::read(&shard, &command, stamp).await });
+            let (shard, command) = (Rc::clone(&coordinator.shard), command.to_owned());
+            fan.here(replica, async move { service::read(&shard, command, stamp).await });
         } else {
+            let command = command.to_owned();
             fan.beside(replica, move |there| async move {
-                service::read(&there.shard, &command, stamp).await
+                service::read(&there.shard, command, stamp).await
             });
         }
     }
@@ -406,7 +407,7 @@ impl ReplicatedRead {
         let mut fan = Fan::new();
         let chosen = self.chosen();
         for (i, replica) in chosen.iter().enumerate() {
-            self.send(&mut fan, *replica, self.command(extent.clone(), i > 0));
+            self.send(&mut fan, *replica, self.command(extent, i > 0));
         }
         // Those that were asked for a digest and have not answered.
         let mut digesting: ReplicaList = chosen.iter().skip(1).copied().collect();
@@ -439,7 +440,7 @@ impl ReplicatedRead {
                 speculates = None;
                 if let Some(more) = spare.pop_front() {
                     self.coordinator.count(|m| m.speculations += 1);
-                    self.send(&mut fan, more, self.command(extent.clone(), false));
+                    self.send(&mut fan, more, self.command(extent, false));
                     outstanding.push(more);
                 }
                 continue;
@@ -466,7 +467,7 @@ impl ReplicatedRead {
                 Err(error) => {
                     failures.push((replica, error));
                     if let Some(more) = spare.pop_front() {
-                        self.send(&mut fan, more, self.command(extent.clone(), false));
+                        self.send(&mut fan, more, self.command(extent, false));
                         outstanding.push(more);
                     } else if data.is_none()
                         && let Some((again, _)) = digests.pop()
@@ -476,7 +477,7 @@ impl ReplicatedRead {
                         for (other, _) in &digests {
                             acks.ack(self.view.locality.datacenter(other.node));
                         }
-                        self.send(&mut fan, again, self.command(extent.clone(), false));
+                        self.send(&mut fan, again, self.command(extent, false));
                         outstanding.push(again);
                     }
                 }
@@ -530,7 +531,7 @@ impl ReplicatedRead {
             let until = Some(nearest.clone());
             let command = ReadCommand {
                 until,
-                ..self.command(extent.clone(), true)
+                ..self.command(extent, true)
             };
             self.send(&mut fan, *replica, command);
         }
@@ -574,7 +575,7 @@ impl ReplicatedRead {
         let mut outstanding = Vec::new();
         for feed in &self.feeds {
             if let (true, Some(extent)) = (feed.ready.is_empty(), &feed.left) {
-                self.send(&mut fan, feed.replica, self.command(extent.clone(), false));
+                self.send(&mut fan, feed.replica, self.command(extent, false));
                 outstanding.push(feed.replica);
             }
         }
@@ -604,7 +605,7 @@ impl ReplicatedRead {
                     let feed = feed.expect("only feeds are asked");
                     feed.replica = spare;
                     let extent = feed.left.clone().expect("a feed is asked for what is left");
-                    self.send(&mut fan, spare, self.command(extent, false));
+                    self.send(&mut fan, spare, self.command(&extent, false));
                     outstanding.push(spare);
                 }
             }

@@ -3,10 +3,11 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use commitlog::LogError;
+use commitlog::{LogError, ReplayPosition};
 use mutation::Mutation;
 use replica::{PartitionRead, ReadError, Shard, TableStore, WriteError};
 use schema::TableId;
+use smallvec::SmallVec;
 use stdx::planted::{self, Bug};
 use types::Token;
 use types::token::token_of;
@@ -139,22 +140,22 @@ pub async fn apply(
     is_foreign: bool,
     stamp: Stamp,
 ) -> Result<(), ReplicaError> {
-    let mut parts = Vec::with_capacity(mutations.len());
-    for (token, bytes) in mutations {
-        let mutation =
-            Mutation::new(bytes.as_ref()).ok_or_else(|| ReplicaError::Malformed("expected a whole mutation".into()))?;
-        let store = if is_foreign {
-            let store = store_of(shard, mutation.table).await?;
-            let valid = mutation.validate(&store.table().layout);
-            valid.map_err(|e| ReplicaError::Malformed(e.to_string()))?;
-            store
-        } else {
-            let known = shard.store(mutation.table);
-            known.ok_or(ReplicaError::UnknownTable(mutation.table))?
-        };
-        if store.tablet(*token).is_none() {
-            return Err(ReplicaError::NotHere(*token));
+    if let [(token, bytes)] = mutations {
+        match apply_at_once(shard, *token, bytes.as_ref(), is_foreign, stamp)? {
+            AtOnce::Done => return Ok(()),
+            AtOnce::Written(position) => return durable(shard, position).await,
+            AtOnce::Wait => {}
         }
+    }
+    let mut parts: SmallVec<[_; 1]> = SmallVec::with_capacity(mutations.len());
+    for (token, bytes) in mutations {
+        let mutation = whole(bytes.as_ref())?;
+        let store = match shard.store(mutation.table) {
+            Some(store) => store,
+            None if is_foreign => store_of(shard, mutation.table).await?,
+            None => return Err(ReplicaError::UnknownTable(mutation.table)),
+        };
+        check(&store, *token, &mutation, is_foreign)?;
         parts.push((store, *token, mutation));
     }
     let losses = shard.log.losses();
@@ -198,15 +199,86 @@ pub async fn apply(
         }
     }
     let Some(position) = last else { return Ok(()) };
+    match commit(shard, losses, position)? {
+        AtOnce::Written(position) => durable(shard, position).await,
+        AtOnce::Done | AtOnce::Wait => Ok(()),
+    }
+}
+
+/// How far a write came without waiting.
+pub(crate) enum AtOnce {
+    /// It may be acknowledged.
+    Done,
+    /// It may be when the log is [`durable`] up to here.
+    Written(ReplayPosition),
+    /// Nothing was done: it has to wait for the table, a truncation or memory.
+    Wait,
+}
+
+/// Writes one mutation as [`apply`] does, as far as that needs no waiting.
+///
+/// # Errors
+/// As those of [`apply`].
+pub(crate) fn apply_at_once(
+    shard: &Rc<Shard>,
+    token: Token,
+    bytes: &[u8],
+    is_foreign: bool,
+    stamp: Stamp,
+) -> Result<AtOnce, ReplicaError> {
+    let mutation = whole(bytes)?;
+    let store = match shard.store(mutation.table) {
+        None if is_foreign => return Ok(AtOnce::Wait),
+        None => return Err(ReplicaError::UnknownTable(mutation.table)),
+        Some(store) => store,
+    };
+    check(&store, token, &mutation, is_foreign)?;
+    if !stamp.check(&store)? {
+        return Ok(AtOnce::Wait);
+    }
+    let losses = shard.log.losses();
+    match shard.write(&store, token, &mutation) {
+        Ok(position) => commit(shard, losses, position),
+        Err(WriteError::MemoryFull) => Ok(AtOnce::Wait),
+        Err(e) => Err(e.into()),
+    }
+}
+
+#[inline]
+fn whole(bytes: &[u8]) -> Result<Mutation<'_>, ReplicaError> {
+    Mutation::new(bytes).ok_or_else(|| ReplicaError::Malformed("expected a whole mutation".into()))
+}
+
+/// Whether a mutation is of this shard, and, if it came from elsewhere, what its table takes.
+#[inline]
+fn check(store: &TableStore, token: Token, mutation: &Mutation<'_>, is_foreign: bool) -> Result<(), ReplicaError> {
+    if is_foreign {
+        let valid = mutation.validate(&store.table().layout);
+        valid.map_err(|e| ReplicaError::Malformed(e.to_string()))?;
+    }
+    match store.tablet(token) {
+        Some(_) => Ok(()),
+        None => Err(ReplicaError::NotHere(token)),
+    }
+}
+
+/// Hands the log to the kernel, with what was written up to a position since its losses were counted.
+#[inline]
+fn commit(shard: &Shard, losses: u64, position: ReplayPosition) -> Result<AtOnce, ReplicaError> {
     shard.commit().map_err(|e| ReplicaError::Log(e.to_string()))?;
     if shard.log.losses() != losses {
         return Err(ReplicaError::Log("a write to it failed meanwhile".to_owned()));
     }
     if shard.log.is_batch() && !planted::is_planted(Bug::UnsyncedWrite) {
-        let synced = shard.log.synced(position).await;
-        synced.map_err(|e| ReplicaError::Log(e.to_string()))?;
+        return Ok(AtOnce::Written(position));
     }
-    Ok(())
+    Ok(AtOnce::Done)
+}
+
+/// Waits until the log is durable up to a position.
+pub(crate) async fn durable(shard: &Shard, position: ReplayPosition) -> Result<(), ReplicaError> {
+    let synced = shard.log.synced(position).await;
+    synced.map_err(|e| ReplicaError::Log(e.to_string()))
 }
 
 /// Whether all of these stores take a request now.
@@ -249,20 +321,19 @@ pub(crate) async fn ready<'s>(
 ///
 /// # Errors
 /// When the table is unknown or a file cannot be read, and when `stamp` is stale at the begin or at the end.
-pub async fn read(shard: &Rc<Shard>, command: &ReadCommand, stamp: Stamp) -> Result<Answer, ReplicaError> {
+pub async fn read(shard: &Rc<Shard>, command: ReadCommand, stamp: Stamp) -> Result<Answer, ReplicaError> {
     let store = store_of(shard, command.table).await?;
     if !stamp.check(&store)? {
         ready(std::iter::once(&*store), stamp).await?;
     }
-    let mut stretch = Stretch::new(command, store.table());
-    match &command.extent {
+    let (mut stretch, extent) = Stretch::new(command, store.table());
+    match extent {
         Extent::Partition { key, slices, reversed } => {
-            let token = token_of(key);
             let read = PartitionRead {
-                token,
-                key: key.clone(),
-                slices: slices.clone(),
-                reversed: *reversed,
+                token: token_of(&key),
+                key,
+                slices,
+                reversed,
                 limits: stretch.limits(),
             };
             stretch.partition(shard, &store, read).await?;
@@ -272,11 +343,7 @@ pub async fn read(shard: &Rc<Shard>, command: &ReadCommand, stamp: Stamp) -> Res
             to,
             from,
             inside,
-        } => {
-            stretch
-                .tokens(shard, &store, (*after, *to), from.clone(), inside.clone())
-                .await?
-        }
+        } => stretch.tokens(shard, &store, (after, to), from, inside).await?,
     }
     // What was truncated meanwhile may be there in part.
     stamp.check(&store)?;

@@ -31,8 +31,15 @@ pub(crate) const DEAD_ROWS_MAX: usize = 10_000;
 pub(crate) const DEAD_BYTES_MAX: usize = 4 << 20;
 
 /// See the module.
-pub(crate) struct Stretch<'c> {
-    command: &'c ReadCommand,
+pub(crate) struct Stretch {
+    /// The second at which rows live or not.
+    now: u32,
+    rows_max: usize,
+    bytes_max: usize,
+    until: Option<Place>,
+    digest_only: bool,
+    is_scan: bool,
+    is_reversed: bool,
     table: Arc<Table>,
     digest: Digest,
     blocks: Vec<PartitionBlock>,
@@ -47,12 +54,20 @@ pub(crate) struct Stretch<'c> {
     is_paused: bool,
 }
 
-impl<'c> Stretch<'c> {
-    pub(crate) fn new(command: &'c ReadCommand, table: Arc<Table>) -> Self {
-        Self {
-            command,
+impl Stretch {
+    /// Nothing yet of what a command asks for, and what that is.
+    pub(crate) fn new(command: ReadCommand, table: Arc<Table>) -> (Self, Extent) {
+        let is_reversed = command.extent.is_reversed();
+        let stretch = Self {
+            now: command.now,
+            rows_max: command.rows,
+            bytes_max: command.bytes,
+            until: command.until,
+            digest_only: command.digest_only,
+            is_scan: matches!(command.extent, Extent::Tokens { .. }),
+            is_reversed,
             table,
-            digest: Digest::new(command.extent.is_reversed()),
+            digest: Digest::new(is_reversed),
             blocks: Vec::new(),
             rows: 0,
             bytes: 0,
@@ -61,14 +76,15 @@ impl<'c> Stretch<'c> {
             partition: None,
             end: None,
             is_paused: false,
-        }
+        };
+        (stretch, command.extent)
     }
 
     /// How much is read at once.
     pub(crate) fn limits(&self) -> BlockLimits {
         BlockLimits {
-            rows: self.command.rows.saturating_sub(self.rows).max(1),
-            bytes: self.command.bytes.saturating_sub(self.bytes).max(1),
+            rows: self.rows_max.saturating_sub(self.rows).max(1),
+            bytes: self.bytes_max.saturating_sub(self.bytes).max(1),
         }
     }
 
@@ -77,18 +93,18 @@ impl<'c> Stretch<'c> {
     }
 
     fn keep(&mut self, block: PartitionBlock) {
-        self.digest.add(&self.table, &block, self.command.now);
-        if !self.command.digest_only {
+        self.digest.add(&self.table, &block, self.now);
+        if !self.digest_only {
             self.blocks.push(block);
         }
     }
 
     /// Adds a block as far as the stretch goes, and finds out whether it ends there.
     fn push(&mut self, block: PartitionBlock) {
-        let (order, is_reversed) = (self.table.clustering_order.clone(), self.command.extent.is_reversed());
+        let (order, is_reversed) = (self.table.clustering_order.clone(), self.is_reversed);
         let mut block = block;
         let mut reached = None;
-        if let Some(until) = &self.command.until {
+        if let Some(until) = &self.until {
             let is_reached;
             (block, is_reached) = match until.clip(block, &order, is_reversed) {
                 (Some(block), is_reached) => (block, is_reached),
@@ -123,7 +139,7 @@ impl<'c> Stretch<'c> {
             return;
         }
         let row = block.static_row();
-        let living = row.and_then(|row| digest::living(&self.table, row, block.tombstone, self.command.now));
+        let living = row.and_then(|row| digest::living(&self.table, row, block.tombstone, self.now));
         self.bytes += living.unwrap_or(0);
         // Without a static row nothing is to be counted at the partition's end.
         self.partition = Some((block.token, block.key().to_vec(), living.is_none()));
@@ -139,7 +155,7 @@ impl<'c> Stretch<'c> {
             let covering = block
                 .tombstone
                 .merge(ranges.covering(&self.table.clustering_order, clustering));
-            let Some(bytes) = digest::living(&self.table, block.row(at), covering, self.command.now) else {
+            let Some(bytes) = digest::living(&self.table, block.row(at), covering, self.now) else {
                 self.dead_rows += 1;
                 continue;
             };
@@ -148,7 +164,7 @@ impl<'c> Stretch<'c> {
             if let Some((_, _, is_counted)) = &mut self.partition {
                 *is_counted = true;
             }
-            if self.rows >= self.command.rows || self.bytes >= self.command.bytes {
+            if self.rows >= self.rows_max || self.bytes >= self.bytes_max {
                 return Some(if is_reversed {
                     Bound::before(clustering)
                 } else {
@@ -162,17 +178,16 @@ impl<'c> Stretch<'c> {
 
     /// Looks whether the stretch ends behind a block that was counted.
     fn end_block(&mut self, block: &PartitionBlock) {
-        let is_scan = matches!(self.command.extent, Extent::Tokens { .. });
         if let (None, Some((_, _, is_counted @ false))) = (&block.covered, &mut self.partition) {
             *is_counted = true;
             self.rows += 1;
-            if is_scan && (self.rows >= self.command.rows || self.bytes >= self.command.bytes) {
+            if self.is_scan && (self.rows >= self.rows_max || self.bytes >= self.bytes_max) {
                 self.end = Some(Place::behind(block));
                 return;
             }
         }
         let is_paused = self.dead_rows >= DEAD_ROWS_MAX || self.dead_bytes >= DEAD_BYTES_MAX;
-        if is_paused && (is_scan || block.covered.is_some()) {
+        if is_paused && (self.is_scan || block.covered.is_some()) {
             self.end = Some(Place::behind(block));
             self.is_paused = true;
         }
@@ -282,7 +297,7 @@ impl<'c> Stretch<'c> {
 
     pub(crate) fn finish(mut self) -> Answer {
         // What goes no further than the place that was asked for ends there all the same.
-        let end = self.end.or_else(|| self.command.until.clone());
+        let end = self.end.or(self.until);
         Answer {
             digest: self.digest.finish(&self.table.clustering_order, end.as_ref()),
             blocks: self.blocks,

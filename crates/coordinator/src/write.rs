@@ -15,6 +15,7 @@ use types::Token;
 use crate::fan::Fan;
 use crate::fence::Stamp;
 use crate::message::{Addressed, encode_mutations};
+use crate::service::AtOnce;
 use crate::tombstones::UnderWay;
 use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, Verb, WriteKind, service, spawn};
 
@@ -301,6 +302,26 @@ impl Write {
                 self.fan
                     .call((&coordinator, &view), replica, Verb::Mutate, body, timeout);
             } else if ShardId(u32::from(replica.shard)) == coordinator.shard.id() {
+                if let &[only] = &numbers[..] {
+                    let (token, bytes) = &self.mutations[only as usize];
+                    match service::apply_at_once(&coordinator.shard, *token, bytes, false, stamp) {
+                        Ok(AtOnce::Wait) => {}
+                        Ok(AtOnce::Written(position)) => {
+                            let shard = coordinator.shard.clone();
+                            self.fan
+                                .here(replica, async move { service::durable(&shard, position).await });
+                            continue;
+                        }
+                        Ok(AtOnce::Done) => {
+                            self.fan.known(replica, Ok(()));
+                            continue;
+                        }
+                        Err(error) => {
+                            self.fan.known(replica, Err(error));
+                            continue;
+                        }
+                    }
+                }
                 let (shard, mutations, numbers) = (coordinator.shard.clone(), self.mutations.clone(), numbers.clone());
                 let applied = async move {
                     let share: SmallVec<[(Token, &[u8]); 2]> = numbered(&mutations, &numbers)
