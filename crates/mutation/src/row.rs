@@ -560,7 +560,8 @@ impl<'a> Columns<'a> {
 impl<'a> Iterator for Columns<'a> {
     type Item = (usize, Column<'a>);
 
-    #[inline]
+    // A call costs a third of what it does.
+    #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
         let id = self.peek_id()?;
         self.bits &= self.bits - 1;
