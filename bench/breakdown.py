@@ -17,6 +17,7 @@ from figures import figure
 OPERATIONS = 5_000
 PARTITIONS = 2_000
 FUNCTIONS = 45
+INSTRUCTIONS_MAX = {"write": 32_500, "read": 39_500, "conditional write": 122_000}
 SMALL = {"connections": CONNECTIONS // 4, "partitions": PARTITIONS}
 
 
@@ -48,7 +49,7 @@ def _control(nodes, option):
 
 def _show(workload, of_nodes, errors):
     own, whole, calls = (sum((counts[i] for counts in of_nodes), collections.Counter()) for i in range(3))
-    figure(f"{workload}, {NODES} nodes under callgrind, {errors}", sum(own.values()) / OPERATIONS, "instructions/op")
+    figure(f"{workload}, {NODES} nodes under callgrind, {errors}", sum(own.values()) / OPERATIONS, "instructions/op", most=INSTRUCTIONS_MAX[workload])
     print(f"{'with callees':>14} {'own':>9} {'calls':>8}   function")
     for name, count in whole.most_common(FUNCTIONS):
         print(f"{count / OPERATIONS:14,.0f} {own[name] / OPERATIONS:9,.0f} {calls[name] / OPERATIONS:8,.1f}   {name}")

@@ -7,12 +7,15 @@ time, and CPU time is that of all three nodes together, per answer.
 import contextlib
 import os
 import re
+import statistics
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 
 from compare import free_cassandra_port, run_peer
 from figures import ROOT, figure, missing, perf
+from harness import cql
 from harness.cluster import Cluster, address
 
 NODES = 3
@@ -38,6 +41,9 @@ CLIENTS_WITHOUT_TIMEOUTS = 1_000
 CLIENT_CONNECTIONS_MAX = 50
 CONTENDERS = 100
 CONTENDED_P99_MAX = 20
+
+TRUNCATIONS = 20
+TRUNCATE_MS_MAX = 50
 
 TABLET_MAP_BYTES_MAX = 40e6
 TABLET_CHANGE_MS_MAX = 3
@@ -92,6 +98,22 @@ def load(nodes, *options, connections=CONNECTIONS, depth=DEPTH, partitions=PARTI
     common = ["--replication-factor", str(NODES), "--consistency-level", "QUORUM", "--duration", str(seconds)]
     result, _ = perf("cql", "--connect", hosts, *size, *common, *options)
     return result
+
+
+def truncate():
+    """The time of a TRUNCATE of an empty table, as a driver waits for it."""
+    with Ceto() as nodes, cql.cluster(nodes.cluster.node(1).server) as driver:
+        session = driver.connect()
+        replication = f"{{'class': 'NetworkTopologyStrategy', 'replication_factor': {NODES}}}"
+        session.execute(f"CREATE KEYSPACE truncated WITH replication = {replication}")
+        session.execute("CREATE TABLE truncated.empty (k int PRIMARY KEY, v text)")
+        times = []
+        for _ in range(TRUNCATIONS):
+            began = time.monotonic()
+            session.execute("TRUNCATE truncated.empty")
+            times.append((time.monotonic() - began) * 1000)
+    figure(f"TRUNCATE of an empty table, {NODES} nodes, median of {TRUNCATIONS}", statistics.median(times), "ms", most=TRUNCATE_MS_MAX)
+    figure("and the longest", max(times), "ms")
 
 
 def errors_of(result):
