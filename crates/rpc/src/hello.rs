@@ -337,6 +337,42 @@ pub(crate) struct Host<'a> {
     pub(crate) compression: &'a [Compression],
 }
 
+/// What both ends of a connection have agreed on, as the one that connects sees it.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) struct Agreed {
+    pub(crate) features: Vec<String>,
+    pub(crate) compression: Option<Compression>,
+    pub(crate) host: Uuid,
+}
+
+impl Answer {
+    /// What was agreed on.
+    ///
+    /// # Errors
+    /// Why there is no connection.
+    pub(crate) fn agreed(self) -> Result<Agreed, String> {
+        match self {
+            Self::Refused(reason) => Err(reason),
+            Self::Challenge(_) => {
+                Err("the node asks for the cluster's join_secret, and this one has none or has shown it".to_owned())
+            }
+            Self::Accepted { version, .. } if version < PROTOCOL_VERSION => {
+                Err(older("the node that is called", version))
+            }
+            Self::Accepted {
+                features,
+                compression,
+                host,
+                ..
+            } => Ok(Agreed {
+                features,
+                compression,
+                host,
+            }),
+        }
+    }
+}
+
 /// Why a node of an older version is not spoken with.
 pub(crate) fn older(who: &str, version: u16) -> String {
     format!(
@@ -405,6 +441,25 @@ mod tests {
             compression: vec![Compression::Zstd, Compression::Lz4],
             has_secret: true,
         }
+    }
+
+    #[test]
+    fn who_connects_refuses_an_older_node_that_has_accepted() {
+        let accepted = |version| Answer::Accepted {
+            version,
+            features: texts(&["old"]),
+            compression: None,
+            host: Uuid::from_u128(2),
+            code: None,
+        };
+        let agreed = accepted(PROTOCOL_VERSION).agreed().expect("it is of this version");
+        assert_eq!((agreed.features, agreed.host), (texts(&["old"]), Uuid::from_u128(2)));
+        let refused = accepted(PROTOCOL_VERSION - 1).agreed();
+        assert_eq!(
+            refused,
+            Err(older("the node that is called", PROTOCOL_VERSION - 1)),
+            "frames of that version have other bytes"
+        );
     }
 
     #[test]

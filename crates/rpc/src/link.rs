@@ -10,7 +10,7 @@ use crate::channel::{Channel, Input};
 use crate::config::Peer;
 use crate::error::{Ended, RemoteError, RpcError};
 use crate::frame::{Header, Kind};
-use crate::hello::{self, Answer, Hello, Lane, PROTOCOL_VERSION, Proof, unseal};
+use crate::hello::{Agreed, Answer, Hello, Lane, PROTOCOL_VERSION, Proof, unseal};
 use crate::outbox::{Drain, Outbox, write};
 use crate::secret::{self, JoinSecret, Side};
 use runtime::net::TcpStream;
@@ -328,9 +328,7 @@ async fn run(rpc: Rc<Rpc>, link: Rc<Link>, epoch: u64) {
 /// A channel whose hello was accepted, and how.
 struct Connected {
     channel: Channel,
-    compression: Option<crate::codec::Compression>,
-    features: Vec<String>,
-    host: Uuid,
+    agreed: Agreed,
 }
 
 async fn connect(rpc: &Rpc, link: &Link) -> Result<Connected, Ended> {
@@ -365,26 +363,8 @@ async fn connect(rpc: &Rpc, link: &Link) -> Result<Connected, Ended> {
     if let Some(secret) = &rpc.config.join_secret {
         answer = show_secret(secret, &mut channel, &message, answer).await?;
     }
-    match answer {
-        Answer::Refused(reason) => Err(Ended::Refused(reason)),
-        Answer::Challenge(_) => Err(Ended::Refused(
-            "the node asks for the cluster's join_secret, and this one has none or has shown it".to_owned(),
-        )),
-        Answer::Accepted { version, .. } if version < PROTOCOL_VERSION => {
-            Err(Ended::Refused(hello::older("the node that is called", version)))
-        }
-        Answer::Accepted {
-            features,
-            compression,
-            host,
-            ..
-        } => Ok(Connected {
-            channel,
-            compression,
-            features,
-            host,
-        }),
-    }
+    let agreed = answer.agreed().map_err(Ended::Refused)?;
+    Ok(Connected { channel, agreed })
 }
 
 /// Shows the other end that this one knows the secret, and looks whether that one does.
@@ -420,14 +400,13 @@ async fn show_secret(
 async fn serve(rpc: &Rc<Rpc>, link: &Rc<Link>, epoch: u64, connected: Connected) -> Ended {
     let outbox = Outbox::new();
     let limits = &rpc.config.limits;
-    let codec = (rpc.codec.clone(), connected.compression);
-    let (mut input, half, wire) = connected
-        .channel
-        .into_frames(&outbox, codec.0, codec.1, limits.body_bytes_max);
+    let Connected { channel, agreed } = connected;
+    let (mut input, half, wire) =
+        channel.into_frames(&outbox, rpc.codec.clone(), agreed.compression, limits.body_bytes_max);
     *link.phase.borrow_mut() = Phase::Connected {
         outbox: outbox.clone(),
-        features: connected.features.into(),
-        host: connected.host,
+        features: agreed.features.into(),
+        host: agreed.host,
     };
     drop(runtime::spawn(write(outbox.clone(), half, wire, link.clone())));
     drop(runtime::spawn(watch(outbox.clone(), limits.ping_interval)));

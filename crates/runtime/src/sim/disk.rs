@@ -367,8 +367,9 @@ impl Disk {
             .filter(|(_, entry)| **entry == Entry::Directory)
             .map(|(path, _)| path.clone())
             .collect();
-        self.durable
-            .retain(|name, _| std::iter::successors(parent(name), |name| parent(name)).all(|above| directories.contains(above)));
+        self.durable.retain(|name, _| {
+            std::iter::successors(parent(name), |name| parent(name)).all(|above| directories.contains(above))
+        });
         self.live = self.durable.clone();
         for file in self.files.values_mut() {
             file.names = 0;
