@@ -1,4 +1,4 @@
-//! Flushes beside crashes, truncations and drops: no write is lost, and none comes back.
+//! Flushes and compactions beside crashes, truncations, drops and full disks: no write is lost, and none comes back.
 
 mod support;
 
@@ -197,4 +197,55 @@ fn a_flush_leaves_no_file_of_a_table_that_is_dropped_meanwhile() {
             assert!(left.is_empty(), "after {turns} turns: {left:?}");
         });
     }
+}
+
+/// Rows that are there at the start after a truncation, and whether a compaction before it failed and left files that are not its inputs: the disk
+/// became full so many microseconds after the compaction began.
+fn compacted_on_a_full_disk(micros: u64) -> (usize, bool) {
+    let mut simulation = Simulation::new(1);
+    let node = simulation.add_node(1);
+    let (is_begun, failed) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(false)));
+    let (begun, has_failed) = (is_begun.clone(), failed.clone());
+    simulation.start(node, move |_| {
+        let (begun, has_failed) = (begun.clone(), has_failed.clone());
+        Box::pin(async move {
+            let (shard, store) = start(0).await;
+            for c in 0..2 {
+                write(&shard, &store, c);
+                shard.flush(&store, &store.tablets[0]).await.expect("the disk works");
+            }
+            begun.set(true);
+            has_failed.set(shard.compact_table(&store).await.is_err());
+            shard.truncate(&store).await.expect("a truncation needs no room");
+        })
+    });
+    assert!(simulation.run_until(HOUR, || is_begun.get()));
+    simulation.run_for(Duration::from_micros(micros));
+    simulation.set_disk_capacity(node, Some(0));
+    assert!(simulation.run_until_ended(node, HOUR), "the node has not ended");
+    simulation.set_disk_capacity(node, None);
+    let found = Rc::new(Cell::new(0));
+    let count = found.clone();
+    run(&mut simulation, node, move || {
+        let count = count.clone();
+        async move {
+            let (shard, store) = start(100).await;
+            count.set(rows(&shard, &store).await);
+        }
+    });
+    (found.get(), failed.get())
+}
+
+#[test]
+fn what_a_compaction_wrote_that_a_full_disk_stopped_does_not_bring_rows_back() {
+    let (mut failed, mut finished) = (0, 0);
+    for micros in (0..30_000).step_by(100) {
+        let (rows, has_failed) = compacted_on_a_full_disk(micros);
+        assert_eq!(rows, 0, "the disk became full after {micros} us");
+        *if has_failed { &mut failed } else { &mut finished } += 1;
+    }
+    assert!(
+        failed > 0 && finished > 0,
+        "{failed} compactions failed, {finished} did not"
+    );
 }
