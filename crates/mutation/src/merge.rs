@@ -40,7 +40,8 @@ pub fn merge_markers(a: Option<Liveness>, b: Option<Liveness>) -> Option<Livenes
     let order = x.timestamp.cmp(&y.timestamp).then_with(|| {
         (x.ttl > 0).cmp(&(y.ttl > 0)).then_with(|| {
             if x.ttl > 0 {
-                x.expiry.cmp(&y.expiry)
+                // The shorter life that ends in the same second was written later.
+                x.expiry.cmp(&y.expiry).then(y.ttl.cmp(&x.ttl))
             } else {
                 Ordering::Equal
             }
@@ -412,6 +413,32 @@ pub fn merge_blocks(
         }
         for &i in &same {
             at[i] += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replicas_that_got_two_inserts_in_different_order_keep_the_same_marker() {
+        let marker = |timestamp, ttl, expiry| Liveness { timestamp, ttl, expiry };
+        // From the weakest to the strongest.
+        let markers = [
+            None,
+            Some(marker(1, 100, 900)),
+            Some(marker(2, 0, 0)),
+            Some(marker(2, 100, 500)),
+            Some(marker(2, 200, 600)),
+            Some(marker(2, 100, 600)),
+            Some(marker(3, 0, 0)),
+        ];
+        for (i, weaker) in markers.iter().enumerate() {
+            for stronger in &markers[i..] {
+                assert_eq!(merge_markers(*weaker, *stronger), *stronger);
+                assert_eq!(merge_markers(*stronger, *weaker), *stronger, "in the other order");
+            }
         }
     }
 }
