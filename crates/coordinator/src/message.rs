@@ -281,7 +281,7 @@ const UNTIL: u8 = 8;
 
 impl ReadCommand<&Extent> {
     /// The same with an extent of its own.
-    pub(crate) fn to_owned(self) -> ReadCommand {
+    pub(crate) fn owning(self) -> ReadCommand {
         ReadCommand {
             table: self.table,
             extent: self.extent.clone(),

@@ -381,10 +381,10 @@ impl ReplicatedRead {
             stamp.sign(&mut body);
             fan.call((coordinator, &self.view), replica, Verb::Read, body, self.timeout);
         } else if ShardId(u32::from(replica.shard)) == coordinator.shard.id() {
-            let (shard, command) = (Rc::clone(&coordinator.shard), command.to_owned());
+            let (shard, command) = (Rc::clone(&coordinator.shard), command.owning());
             fan.here(replica, async move { service::read(&shard, command, stamp).await });
         } else {
-            let command = command.to_owned();
+            let command = command.owning();
             fan.beside(replica, move |there| async move {
                 service::read(&there.shard, command, stamp).await
             });
