@@ -27,6 +27,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use stdx::bytes::Reader;
 use stdx::planted::{self, Bug};
+use stdx::random::SplitMix64;
 
 /// Bytes of entries in one message, about.
 const MESSAGE_BYTES: u64 = 1 << 20;
@@ -204,7 +205,7 @@ pub(crate) struct Group {
     conf: ConfState,
     /// Commit index as of the last durable hard state, and that state.
     hard_state: HardState,
-    random: u64,
+    random: SplitMix64,
     timeout: usize,
     ticks: u64,
     /// When a snapshot was sent to whom.
@@ -250,7 +251,7 @@ impl Group {
             is_silent: options.is_silent,
             conf,
             hard_state,
-            random: options.seed,
+            random: SplitMix64::new(options.seed),
             timeout: options.election_ticks,
             ticks: 0,
             snapshots_sent: BTreeMap::new(),
@@ -731,18 +732,10 @@ impl Group {
     fn settle_timeout(&mut self) {
         if self.raw.raft.election_elapsed == 0 {
             let range = self.options.election_ticks as u64;
-            let drawn = usize::try_from(self.draw() % range).expect("smaller than a number of ticks");
+            let drawn = usize::try_from(self.random.below(range)).expect("smaller than a number of ticks");
             self.timeout = self.options.election_ticks + drawn;
         }
         self.raw.raft.set_randomized_election_timeout(self.timeout);
-    }
-
-    /// splitmix64.
-    fn draw(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
     }
 }
 

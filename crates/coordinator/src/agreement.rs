@@ -13,6 +13,7 @@ use mutation::{
 use replica::split_block;
 use schema::{Column, ColumnKind, Table, TableId, TableOptions};
 use stdx::planted::{Bug, Planted};
+use stdx::random::SplitMix64;
 use types::CqlType;
 use types::token::token_of;
 use uuid::Uuid;
@@ -26,23 +27,6 @@ const GRACE: i32 = 1_000;
 /// What was deleted then may be forgotten, or not.
 const OLD: u32 = NOW - 5_000;
 const YOUNG: u32 = NOW - 500;
-
-/// A sequence of numbers that looks like chance: a test's cases are the same in every run.
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % n
-    }
-
-    fn is(&mut self, one_in: u64) -> bool {
-        self.below(one_in) == 0
-    }
-}
 
 /// `(k blob, c int, s int static, sm map<int, blob> static, a int, m map<int, blob>, e set<blob>, …)`, or with a counter alone.
 fn table(has_counter: bool) -> Arc<Table> {
@@ -84,7 +68,7 @@ enum Age {
 
 struct Writer<'t> {
     table: &'t Table,
-    chance: Chance,
+    chance: SplitMix64,
     age: Age,
 }
 
@@ -94,7 +78,7 @@ impl Writer<'_> {
     }
 
     fn deletion_time(&mut self) -> u32 {
-        if self.age == Age::Mixed && self.chance.is(2) {
+        if self.age == Age::Mixed && self.chance.one_in(2) {
             OLD
         } else {
             YOUNG
@@ -119,7 +103,7 @@ impl Writer<'_> {
 
     fn cell<'v>(&mut self, value: &'v [u8]) -> Cell<'v> {
         let timestamp = self.timestamp();
-        if self.chance.is(4) {
+        if self.chance.one_in(4) {
             return Cell {
                 timestamp,
                 ttl: 0,
@@ -153,11 +137,11 @@ impl Writer<'_> {
             ttl: 0,
             expiry: 0,
         };
-        let marker = (!is_static && self.chance.is(3)).then(|| {
+        let marker = (!is_static && self.chance.one_in(3)).then(|| {
             let (ttl, expiry) = self.life();
             Liveness { timestamp, ttl, expiry }
         });
-        let tombstone = match !is_static && self.chance.is(6) {
+        let tombstone = match !is_static && self.chance.one_in(6) {
             true => self.tombstone(),
             false => Tombstone::NONE,
         };
@@ -181,7 +165,7 @@ impl Writer<'_> {
         columns.sort_unstable();
         let mut row = RowBuilder::begin(out, layout, shared, marker, tombstone, true, 8);
         for (id, is_complex) in columns {
-            if !self.chance.is(2) {
+            if !self.chance.one_in(2) {
                 continue;
             }
             let value = [0, 0, 0, u8::try_from(self.chance.below(3)).expect("small")];
@@ -190,12 +174,15 @@ impl Writer<'_> {
                 row.cell(id, &cell);
                 continue;
             }
-            let own = if self.chance.is(4) {
+            let own = if self.chance.one_in(4) {
                 self.tombstone()
             } else {
                 Tombstone::NONE
             };
-            let paths: Vec<[u8; 4]> = (0..3u8).filter(|_| self.chance.is(2)).map(|n| [0, 0, 0, n]).collect();
+            let paths: Vec<[u8; 4]> = (0..3u8)
+                .filter(|_| self.chance.one_in(2))
+                .map(|n| [0, 0, 0, n])
+                .collect();
             let cells: Vec<Cell<'_>> = paths.iter().map(|_| self.cell(&value)).collect();
             row.complex(id, own, paths.iter().map(|p| &p[..]).zip(cells));
         }
@@ -301,17 +288,17 @@ fn compacted(table: &Table, block: &PartitionBlock) -> PartitionBlock {
 fn case(seed: u64, table: &Table, age: Age) -> (Vec<PartitionBlock>, Vec<PartitionBlock>) {
     let mut writer = Writer {
         table,
-        chance: Chance(seed),
+        chance: SplitMix64::new(seed),
         age,
     };
     let count = 1 + writer.chance.below(12);
     let writes: Vec<PartitionBlock> = (0..count).map(|_| writer.write()).collect();
     // Few writes are missing anywhere, or no two replicas would ever agree.
-    let mut chance = Chance(seed ^ 0xabcd);
+    let mut chance = SplitMix64::new(seed ^ 0xabcd);
     let misses = 1 + chance.below(12);
     let replicas = (0..3).map(|_| {
-        let has = replica(table, writes.iter().filter(|_| !chance.is(misses + 1)));
-        if chance.is(3) { compacted(table, &has) } else { has }
+        let has = replica(table, writes.iter().filter(|_| !chance.one_in(misses + 1)));
+        if chance.one_in(3) { compacted(table, &has) } else { has }
     });
     let replicas = replicas.collect();
     (writes, replicas)
@@ -450,7 +437,7 @@ fn the_cuts_of_a_repair_do_what_the_whole_does_in_any_order() {
             let Some(whole) = difference(&merged, None, table) else {
                 return;
             };
-            let mut chance = Chance(seed);
+            let mut chance = SplitMix64::new(seed);
             let bytes_max = 1 + usize::try_from(chance.below(200)).expect("it is small");
             let mutation = Mutation::new(&whole).expect("a whole mutation");
             let mut cuts = cut(&mutation, &table.layout, bytes_max);
@@ -485,12 +472,12 @@ fn the_cuts_of_a_repair_do_what_the_whole_does_in_any_order() {
 }
 
 /// Cuts a block at some of the rows' bounds.
-fn pieces(table: &Table, block: &PartitionBlock, chance: &mut Chance) -> Vec<PartitionBlock> {
+fn pieces(table: &Table, block: &PartitionBlock, chance: &mut SplitMix64) -> Vec<PartitionBlock> {
     let (order, mut rest, mut pieces) = (&table.clustering_order, block.clone(), Vec::new());
     for c in 0..4i32 {
         let mut clustering = Vec::new();
         schema::push_component(&mut clustering, &c.to_be_bytes());
-        if chance.is(2) {
+        if chance.one_in(2) {
             let far = split_block(&mut rest, &Bound::after(&clustering), order, false);
             pieces.push(std::mem::replace(&mut rest, far));
         }
@@ -503,7 +490,7 @@ fn pieces(table: &Table, block: &PartitionBlock, chance: &mut Chance) -> Vec<Par
 fn a_digest_depends_neither_on_compactions_nor_on_where_blocks_are_cut() {
     for age in [Age::Young, Age::Mixed] {
         play(age, |seed, table, _, replicas| {
-            let mut chance = Chance(seed);
+            let mut chance = SplitMix64::new(seed);
             for has in replicas {
                 let compacted = compacted(table, has);
                 let wanted = digest(table, [has]);

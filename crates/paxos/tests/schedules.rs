@@ -13,20 +13,13 @@
 
 use paxos::{Ballot, Leader, Promise, Proposal, Refused, Round, State, Step};
 use std::collections::BTreeMap;
+use stdx::random::SplitMix64;
 
-struct Chance(u64);
+struct Chance(SplitMix64);
 
 impl Chance {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut x = self.0;
-        x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ x >> 31
-    }
-
     fn below(&mut self, bound: usize) -> usize {
-        usize::try_from(self.next() % bound as u64).expect("it is below the bound")
+        usize::try_from(self.0.below(bound as u64)).expect("it is below the bound")
     }
 
     fn happens(&mut self, percent: usize) -> bool {
@@ -172,7 +165,7 @@ struct World {
 
 impl World {
     fn new(seed: u64, bug: Bug) -> Self {
-        let mut chance = Chance(seed);
+        let mut chance = Chance(SplitMix64::new(seed));
         let acceptors = if chance.happens(70) { 3 } else { 5 };
         let clients = 2 + chance.below(5);
         let client = |id: usize, chance: &mut Chance| Client {
@@ -190,7 +183,7 @@ impl World {
             generation: 0,
         };
         let clients = (0..clients).map(|id| client(id, &mut chance)).collect();
-        let truncated_at = chance.happens(50).then(|| 20 + chance.next() % 400);
+        let truncated_at = chance.happens(50).then(|| 20 + chance.0.draw() % 400);
         Self {
             truncated_at,
             generation: 0,

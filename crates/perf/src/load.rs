@@ -29,6 +29,7 @@ use runtime::net::TcpStream;
 use crate::histogram::Histogram;
 use crate::process;
 use crate::report::{LatencySummary, Report};
+use stdx::random::SplitMix64;
 
 /// How long the last answers are waited for, after the end.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
@@ -139,12 +140,12 @@ pub(crate) enum Keys {
     /// Each once, then no more.
     Sequence { next: Rc<Cell<u64>>, end: u64 },
     /// Any, equally often.
-    Uniform { state: u64, below: u64 },
+    Uniform { random: SplitMix64, below: u64 },
     /// Any of a list, equally often: the keys of one shard.
-    OneOf { state: u64, keys: Rc<Vec<u64>> },
+    OneOf { random: SplitMix64, keys: Rc<Vec<u64>> },
     /// Each slot of each connection is a client with keys that no other client asks for: every `clients`th, from its own number on.
     Own {
-        state: u64,
+        random: SplitMix64,
         client_of_slot_0: u64,
         clients: u64,
         below: u64,
@@ -162,31 +163,21 @@ impl Keys {
                 next.set(key + 1);
                 (key < *end).then_some(key)
             }
-            Keys::Uniform { state, below } => Some(random_below(state, *below)),
-            Keys::OneOf { state, keys } => keys.get(random_below(state, keys.len() as u64) as usize).copied(),
+            Keys::Uniform { random, below } => Some(random.scaled(*below)),
+            Keys::OneOf { random, keys } => keys.get(random.scaled(keys.len() as u64) as usize).copied(),
             Keys::Own {
-                state,
+                random,
                 client_of_slot_0,
                 clients,
                 below,
             } => {
                 let client = *client_of_slot_0 + u64::from(slot);
                 let own = below.checked_sub(client)?.div_ceil(*clients);
-                (own > 0).then(|| client + *clients * random_below(state, own))
+                (own > 0).then(|| client + *clients * random.scaled(own))
             }
             Keys::Only(key) => Some(*key),
         }
     }
-}
-
-/// The next number of SplitMix64, brought below a bound by multiplication.
-fn random_below(state: &mut u64, below: u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut number = *state;
-    number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    number ^= number >> 31;
-    ((u128::from(number) * u128::from(below)) >> 64) as u64
 }
 
 /// An open connection, ready for requests.

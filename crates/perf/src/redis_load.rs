@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use runtime::net::TcpStream;
+use stdx::random::SplitMix64;
 
 use crate::cql_load::Workload;
 use crate::load::{self, Answer, Client, Keys, LoadError, LoadOptions, Outcome, Plan, Protocol};
@@ -85,7 +86,7 @@ async fn run_on(options: Options) -> Result<Report, LoadError> {
         .map(|position| {
             let state = options.load.seed.wrapping_mul(0x1_0000_0001).wrapping_add(position);
             Keys::Uniform {
-                state,
+                random: SplitMix64::new(state),
                 below: options.partitions,
             }
         })

@@ -2,6 +2,7 @@
 //! seed of the run. The generator (xoshiro256++ by Blackman and Vigna, public domain) is fast and well spread; it is not for secrets.
 
 use std::cell::RefCell;
+use stdx::random::SplitMix64;
 
 /// A number that the other nodes cannot guess better than by chance, but an attacker might: not for keys or passwords.
 #[must_use]
@@ -53,14 +54,10 @@ pub(crate) struct Generator {
 impl Generator {
     /// Spreads the seed over the state by splitmix64, as the authors advise.
     pub(crate) fn from_seed(seed: u64) -> Self {
-        let mut word = seed;
-        let state = std::array::from_fn(|_| {
-            word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mixed = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            mixed ^ (mixed >> 31)
-        });
-        Self { state }
+        let mut words = SplitMix64::new(seed);
+        Self {
+            state: std::array::from_fn(|_| words.draw()),
+        }
     }
 
     pub(crate) fn next(&mut self) -> u64 {

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use runtime::Instant;
 use runtime::sim::CrashKind;
+use stdx::random::SplitMix64;
 
 use crate::machine::{Durability, Machines, Setup};
 use crate::workload::{Clients, Counts};
@@ -94,22 +95,19 @@ impl fmt::Display for Failure {
 }
 
 /// The chance of the scenario itself, apart from the world's.
-pub(crate) struct Chance(u64);
+pub(crate) struct Chance(SplitMix64);
 
 impl Chance {
     pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(SplitMix64::new(seed))
     }
 
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % bound
+        self.0.below(bound)
     }
 
     pub(crate) fn once_in(&mut self, times: u64) -> bool {
-        self.below(times) == 0
+        self.0.one_in(times)
     }
 
     pub(crate) fn millis(&mut self, bound: u64) -> Duration {
@@ -180,7 +178,7 @@ impl Scenario {
             scenario: self,
             machines,
             clients,
-            chance: Chance(seed),
+            chance: Chance::new(seed),
             life: 0,
             faults: 0,
             stopped: None,

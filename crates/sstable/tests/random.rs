@@ -6,23 +6,19 @@ use common::{NOW, NOW_US, TempDir, Value, dead, describe, expiring, join, live, 
 use mutation::{Bound, Cell, Liveness, PartitionBlock, RangeTombstone, RangeTombstoneList, Tombstone};
 use schema::{ColumnKind, Table};
 use sstable::{Compression, Compressor, EncodingBase, ReadLimits, Reader, Writer, WriterOptions};
+use stdx::random::SplitMix64;
 use types::token::token_of;
 use types::{CqlType, Token};
 
-/// SplitMix64: the same numbers in every run.
-struct Dice(u64);
+struct Dice(SplitMix64);
 
 impl Dice {
     fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % n
+        self.0.below(n)
     }
 
     fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
+        self.0.one_in(n)
     }
 
     fn timestamp(&mut self) -> i64 {
@@ -160,7 +156,7 @@ impl Dice {
 
 #[test]
 fn random_partitions_are_read_back_as_they_were_written() {
-    let mut dice = Dice(7);
+    let mut dice = Dice(SplitMix64::new(7));
     let table = wide_table();
     for round in 0..12 {
         let mut blocks: Vec<PartitionBlock> = (0..40).map(|n| dice.partition(&table, n)).collect();

@@ -4,4 +4,5 @@ pub mod bytes;
 pub mod crc32c;
 pub mod planted;
 pub mod probe;
+pub mod random;
 pub mod vint;

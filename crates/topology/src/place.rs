@@ -13,6 +13,8 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
+use stdx::random::scramble;
+
 use crate::node::{Node, NodeNumber, NodeState, Topology};
 use crate::replication::{PlacementError, Replication};
 use crate::tablet_map::{Boundaries, Builder, Replica, ReplicaList, TABLETS_MAX, TabletMap};
@@ -366,10 +368,7 @@ fn per_shard(a: u64, a_shards: u64, b: u64, b_shards: u64) -> Ordering {
     ((a + 1) * b_shards).cmp(&((b + 1) * a_shards))
 }
 
-/// Mixes two numbers well enough to break ties; splitmix64's finish.
+/// Mixes two numbers well enough to break ties.
 fn mix(a: u64, b: u64) -> u64 {
-    let mut z = a.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ b.wrapping_add(0xd1b5_4a32_d192_ed03);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+    scramble(a.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ b.wrapping_add(0xd1b5_4a32_d192_ed03))
 }

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
+use stdx::random::SplitMix64;
 use types::token;
 
 use super::client::{Handshake, Setup};
@@ -97,7 +98,7 @@ impl Connections {
         if own {
             let depth = u64::from(options.load.depth);
             let own = |position| Keys::Own {
-                state: seed(position),
+                random: SplitMix64::new(seed(position)),
                 client_of_slot_0: position as u64 * depth,
                 clients: self.open.len() as u64 * depth,
                 below,
@@ -105,7 +106,7 @@ impl Connections {
             return (0..self.open.len()).map(own).collect();
         }
         let all = |position| Keys::Uniform {
-            state: seed(position),
+            random: SplitMix64::new(seed(position)),
             below,
         };
         let first = self.open.first().filter(|_| self.shard_aware);
@@ -122,7 +123,7 @@ impl Connections {
         let one_of = |(position, (_, connection)): (usize, &(usize, Handshake))| {
             let shard = connection.sharding.map_or(0, |sharding| sharding.shard);
             Keys::OneOf {
-                state: seed(position),
+                random: SplitMix64::new(seed(position)),
                 keys: of_shard.get(shard as usize).map(Rc::clone).unwrap_or_default(),
             }
         };

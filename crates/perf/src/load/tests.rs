@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use runtime::net::{ListenOptions, TcpListener};
+use stdx::random::SplitMix64;
 
 use super::*;
 
@@ -102,7 +103,10 @@ async fn run_on(options: LoadOptions, server: Server) -> Result<Report, LoadErro
         clients.push(Client {
             stream,
             protocol: Echo,
-            keys: Keys::Uniform { state, below: 100 },
+            keys: Keys::Uniform {
+                random: SplitMix64::new(state),
+                below: 100,
+            },
         });
     }
     drive("echo".to_string(), clients, options.plan()?).await
@@ -247,7 +251,10 @@ fn options_that_make_no_sense_are_refused() {
 
 #[test]
 fn uniform_keys_are_below_the_bound_and_all_come() {
-    let mut keys = Keys::Uniform { state: 7, below: 10 };
+    let mut keys = Keys::Uniform {
+        random: SplitMix64::new(7),
+        below: 10,
+    };
     let mut seen = [0_u32; 10];
     for _ in 0..10_000 {
         let key = keys.next(0).expect("there is always another");
@@ -283,7 +290,7 @@ fn clients_with_keys_of_their_own_never_meet() {
     let mut owner_of = std::collections::BTreeMap::new();
     for connection in 0..connections {
         let mut keys = Keys::Own {
-            state: connection,
+            random: SplitMix64::new(connection),
             client_of_slot_0: connection * u64::from(depth),
             clients: connections * u64::from(depth),
             below,
@@ -297,7 +304,7 @@ fn clients_with_keys_of_their_own_never_meet() {
     }
     assert_eq!(owner_of.len() as u64, below, "a key that no client asks for");
     let mut too_few = Keys::Own {
-        state: 0,
+        random: SplitMix64::new(0),
         client_of_slot_0: 0,
         clients: 12,
         below: 2,

@@ -13,6 +13,7 @@ use query::engine::Written;
 use query::select::PointOutcome;
 use query::{BindContext, Bound, Engine, Execution, Level, OwnedBound, Params, Plan, QueryError};
 use runtime::{InstructionCounter, ShardId};
+use stdx::random::SplitMix64;
 use types::token::token_of;
 
 use super::{Options, Results, ShardResult, Workload};
@@ -229,7 +230,7 @@ struct Worker<'e> {
     metadata: EncodedMetadata,
     level: Level,
     keys: Vec<[u8; 8]>,
-    key_choice: u64,
+    key_choice: SplitMix64,
     answers: Vec<u8>,
     expect_rows: bool,
     batch_operations: u64,
@@ -270,7 +271,7 @@ impl<'e> Worker<'e> {
             metadata: EncodedMetadata::new(VERSION, &columns),
             level: Level::from_number(bench.consistency.number()).expect("both have the protocol's numbers"),
             keys,
-            key_choice: runtime::random_u64(),
+            key_choice: SplitMix64::new(runtime::random_u64()),
             answers: Vec::with_capacity(1 << 16),
             expect_rows: bench.workload == Workload::Read,
             batch_operations: bench.concurrency,
@@ -382,15 +383,10 @@ impl<'e> Worker<'e> {
         self.engine.acknowledged(position).await
     }
 
-    /// Any key of this shard, equally often (SplitMix64, brought below the bound by multiplication).
+    /// Any key of this shard, equally often.
     #[inline]
     fn random_key(&mut self) -> [u8; 8] {
-        self.key_choice = self.key_choice.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut number = self.key_choice;
-        number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        number ^= number >> 31;
-        let index = (u128::from(number) * self.keys.len() as u128) >> 64;
+        let index = self.key_choice.scaled(self.keys.len() as u64);
         self.keys[usize::try_from(index).expect("it is below the number of keys")]
     }
 }

@@ -11,6 +11,8 @@ use super::collection::CollectionFunction;
 use super::number::{Number, ten_to};
 use super::operation::Arguments;
 use super::time::{self, Moment};
+use stdx::random::SplitMix64;
+
 use super::{cast, json, json_read};
 use crate::bind::BindContext;
 use crate::error::QueryError;
@@ -76,12 +78,8 @@ impl Site {
     }
 }
 
-/// The finaliser of SplitMix64: neighbouring numbers give unrelated ones.
 const fn scramble(seed: u64) -> u64 {
-    let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+    SplitMix64::new(seed).draw()
 }
 
 /// Functions of one number.
