@@ -793,18 +793,15 @@ fn what_is_noted_behind_a_truncation_is_handed_over() {
     assert_eq!(*replica.got.borrow(), [1]);
 }
 
-#[test]
-fn a_shard_truncates_in_the_files_that_it_has_taken_over() {
-    let mut machine = Machine::new(25);
+/// What a replica gets of hints that one run noted and the next one truncated.
+fn truncated_by_the_next_run(seed: u64, former: fn() -> Options, between: impl FnOnce(&mut Machine)) -> Rc<Replica> {
+    let mut machine = Machine::new(seed);
     machine.run(move || async move {
-        let hints = start(Options {
-            shard: 1,
-            shards: 2,
-            ..options()
-        });
+        let hints = start(former());
         note(&hints, 0..2);
         hints.write().expect("the disk works");
     });
+    between(&mut machine);
     let replica: Rc<Replica> = Rc::default();
     let seen = replica.clone();
     machine.run(move || async move {
@@ -812,24 +809,24 @@ fn a_shard_truncates_in_the_files_that_it_has_taken_over() {
         hints.truncate(TABLE).await.expect("the disk takes it");
         replay(&hints, &seen).await.expect("the replica lives");
     });
+    replica
+}
+
+#[test]
+fn a_shard_truncates_in_the_files_that_it_has_taken_over() {
+    let of_another_shard = || Options {
+        shard: 1,
+        shards: 2,
+        ..options()
+    };
+    let replica = truncated_by_the_next_run(25, of_another_shard, |_| {});
     assert!(replica.got.borrow().is_empty(), "{:?}", replica.got.borrow());
 }
 
 #[test]
 fn a_truncation_covers_the_hints_of_a_run_whose_clock_was_ahead() {
-    let mut machine = Machine::new(26);
-    machine.run(move || async move {
-        let hints = start(options());
-        note(&hints, 0..2);
-        hints.write().expect("the disk works");
-    });
-    machine.simulation.jump_clock_us(machine.node, -60_000_000);
-    let replica: Rc<Replica> = Rc::default();
-    let seen = replica.clone();
-    machine.run(move || async move {
-        let hints = start(options());
-        hints.truncate(TABLE).await.expect("the disk takes it");
-        replay(&hints, &seen).await.expect("the replica lives");
+    let replica = truncated_by_the_next_run(26, options, |machine| {
+        machine.simulation.jump_clock_us(machine.node, -60_000_000);
     });
     assert!(replica.got.borrow().is_empty(), "{:?}", replica.got.borrow());
 }
