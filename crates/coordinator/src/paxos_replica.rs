@@ -193,6 +193,7 @@ impl Known {
 
 struct Entry {
     key: Rc<[u8]>,
+    token: Token,
     turn: Semaphore,
     /// In a box: it is taken out and put back by each request.
     known: RefCell<Option<Box<Known>>>,
@@ -240,15 +241,12 @@ impl Acceptor {
         entries.get(&table)?.get(key).map(Rc::clone)
     }
 
-    fn entry(&self, shard: &Rc<Shard>, table: TableId, key: &[u8]) -> Rc<Entry> {
-        if let Some(entry) = self.known(table, key) {
-            entry.was_used.set(true);
-            return entry;
-        }
+    fn begin_entry(&self, shard: &Rc<Shard>, table: TableId, key: &[u8], token: Token) -> Rc<Entry> {
         self.make_room(shard);
         let key: Rc<[u8]> = key.into();
         let entry = Rc::new(Entry {
             key: Rc::clone(&key),
+            token,
             turn: Semaphore::new(1),
             known: RefCell::new(None),
             was_used: Cell::new(false),
@@ -507,11 +505,18 @@ impl Place {
             Box::pin(service::ready(std::iter::once(&*store), stamp)).await?;
         }
         let acceptor = Acceptor::local();
-        let token = token_of(key);
+        let known = acceptor.known(table, key);
+        let token = known.as_ref().map_or_else(|| token_of(key), |entry| entry.token);
         if store.tablet(token).is_none() {
             return Err(ReplicaError::NotHere(token));
         }
-        let entry = acceptor.entry(shard, table, key);
+        let entry = match known {
+            Some(entry) => {
+                entry.was_used.set(true);
+                entry
+            }
+            None => acceptor.begin_entry(shard, table, key, token),
+        };
         let row = Row::of(shard, table, &store, token, Rc::clone(&entry.key));
         let row = row.ok_or(ReplicaError::UnknownTable(table))?;
         Ok(Self {
