@@ -7,7 +7,6 @@ use commitlog::{LogError, ReplayPosition};
 use mutation::Mutation;
 use replica::{PartitionRead, ReadError, Shard, TableStore, WriteError};
 use schema::TableId;
-use smallvec::SmallVec;
 use stdx::planted::{self, Bug};
 use types::Token;
 use types::token::token_of;
@@ -147,7 +146,7 @@ pub async fn apply(
             AtOnce::Wait => {}
         }
     }
-    let mut parts: SmallVec<[_; 1]> = SmallVec::with_capacity(mutations.len());
+    let mut parts = Vec::with_capacity(mutations.len());
     for (token, bytes) in mutations {
         let mutation = whole(bytes.as_ref())?;
         let store = match shard.store(mutation.table) {
@@ -200,8 +199,8 @@ pub async fn apply(
     }
     let Some(position) = last else { return Ok(()) };
     match commit(shard, losses, position)? {
-        AtOnce::Written(position) => durable(shard, position).await,
-        AtOnce::Done | AtOnce::Wait => Ok(()),
+        Some(position) => durable(shard, position).await,
+        None => Ok(()),
     }
 }
 
@@ -238,7 +237,7 @@ pub(crate) fn apply_at_once(
     }
     let losses = shard.log.losses();
     match shard.write(&store, token, &mutation) {
-        Ok(position) => commit(shard, losses, position),
+        Ok(position) => Ok(commit(shard, losses, position)?.map_or(AtOnce::Done, AtOnce::Written)),
         Err(WriteError::MemoryFull) => Ok(AtOnce::Wait),
         Err(e) => Err(e.into()),
     }
@@ -262,17 +261,16 @@ fn check(store: &TableStore, token: Token, mutation: &Mutation<'_>, is_foreign: 
     }
 }
 
-/// Hands the log to the kernel, with what was written up to a position since its losses were counted.
+/// Hands the log to the kernel, with what was written up to a position since its losses were counted. Up to where it has to be [`durable`] before that may
+/// be acknowledged.
 #[inline]
-fn commit(shard: &Shard, losses: u64, position: ReplayPosition) -> Result<AtOnce, ReplicaError> {
+fn commit(shard: &Shard, losses: u64, position: ReplayPosition) -> Result<Option<ReplayPosition>, ReplicaError> {
     shard.commit().map_err(|e| ReplicaError::Log(e.to_string()))?;
     if shard.log.losses() != losses {
         return Err(ReplicaError::Log("a write to it failed meanwhile".to_owned()));
     }
-    if shard.log.is_batch() && !planted::is_planted(Bug::UnsyncedWrite) {
-        return Ok(AtOnce::Written(position));
-    }
-    Ok(AtOnce::Done)
+    let must_wait = shard.log.is_batch() && !planted::is_planted(Bug::UnsyncedWrite);
+    Ok(must_wait.then_some(position))
 }
 
 /// Waits until the log is durable up to a position.
