@@ -17,7 +17,7 @@ use query::{Engine, Outcome, Params, QueryError};
 use replica::{Shard, ShardOptions};
 use runtime::ShardId;
 use runtime::sim::{CrashKind, Simulation};
-use schema::Schema;
+use schema::{Schema, TableId};
 use topology::{HostId, Location, Node, Topology};
 use types::Token;
 use uuid::Uuid;
@@ -224,7 +224,7 @@ fn clients_on_one_row_take_turns_and_leave_no_queue_behind() {
 }
 
 #[test]
-fn a_node_that_the_others_have_fenced_off_answers_nothing_from_its_own_copy() {
+fn a_node_behind_a_fence_or_a_truncation_that_it_has_not_heard_of_answers_nothing_from_its_own_copy() {
     let mut sim = Simulation::new(1);
     let node = sim.add_node(1);
     sim.start(node, |_| {
@@ -237,13 +237,18 @@ fn a_node_that_the_others_have_fenced_off_answers_nothing_from_its_own_copy() {
                 ("SELECT v FROM t WHERE k = 1", true),
                 ("UPDATE t SET v = 2 WHERE k = 1 IF v = 1", false),
             ];
-            let version = engine.coordinator.view().version;
-            engine.set_fenced_off(version + 1);
-            for (text, serial) in statements {
-                let answered = try_execute(&engine, text, serial).await;
-                assert!(answered.is_err(), "{text}, serial {serial}: {answered:?}");
+            let newer = engine.coordinator.view().version + 1;
+            let store = engine.shard.store(TableId(Uuid::from_u128(1))).expect("it is open");
+            for (fence, truncated_at) in [(newer, 0), (0, newer)] {
+                store.truncated_at.set(truncated_at);
+                engine.set_fenced_off(fence);
+                for (text, serial) in statements {
+                    let answered = try_execute(&engine, text, serial).await;
+                    assert!(answered.is_err(), "{text}, serial {serial}: {answered:?}");
+                }
             }
             // The others say that they take such requests.
+            store.truncated_at.set(0);
             engine.set_fenced_off(0);
             for (text, serial) in statements {
                 let answered = try_execute(&engine, text, serial).await;

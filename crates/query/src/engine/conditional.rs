@@ -97,17 +97,15 @@ impl Engine {
             Ok((mutation, request.answer(applied, rows)))
         };
         let (table, token, key) = (&request.table, request.token, &request.key);
-        if self.decides_alone(table.id)
-            && let Some(answer) = self.cas(table, token, key, read, now, &mut decide).await?
-        {
-            return Ok(answer);
+        match self.cas(table, token, key, read, now, &mut decide).await? {
+            Some(answer) => Ok(answer),
+            None => self.replicated_cas(table, key, read, now, levels, &mut decide).await,
         }
-        self.replicated_cas(table, key, read, now, levels, &mut decide).await
     }
 
     /// Compare and set: reads rows of one partition of this shard and writes what `decide` makes of them, as if nobody
     /// else did so at the same time. `decide` is given the timestamp to write at; its second result is returned when the
-    /// decision is durable. None: this node may not decide alone any more, and nothing is written.
+    /// decision is durable. None: this node may not decide alone, and nothing is written.
     pub async fn cas<R>(
         self: &Rc<Self>,
         table: &Arc<Table>,
@@ -117,7 +115,9 @@ impl Engine {
         now: u32,
         mut decide: impl FnMut(&CurrentRows, i64) -> Result<(Option<Vec<u8>>, R), QueryError>,
     ) -> Result<Option<R>, QueryError> {
-        let turn = self.turns.take(table.id, key).await;
+        let Some(turn) = self.turn_alone(table.id, key).await else {
+            return Ok(None);
+        };
         let result = loop {
             let epoch = self.epoch(table, token);
             let rows = self.current_rows(table, token, key, read, now).await?;

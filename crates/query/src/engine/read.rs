@@ -342,34 +342,18 @@ impl Engine {
                 Some(_) if system::is_virtual(select.table.id) => {
                     self.partition(select, run, &mut consumer, token, &key).await?
                 }
-                Some(level) => self.serial_part(select, run, &mut consumer, token, &key, level).await?,
+                Some(level) => match self.turn_alone(select.table.id, &key).await {
+                    Some(turn) => {
+                        let flow = self.partition(select, run, &mut consumer, token, &key).await?;
+                        self.finish(turn).await?;
+                        flow
+                    }
+                    None => self.serial_partition(select, run, &mut consumer, &key, level).await?,
+                },
             },
             Part::Tokens(from, to) => self.tokens(select, run, &mut consumer, from, to).await?,
         };
         Ok((consumer, flow))
-    }
-
-    /// Reads a partition as of a moment between two decisions.
-    async fn serial_part(
-        self: &Rc<Self>,
-        select: &SelectPlan,
-        run: &Execution,
-        consumer: &mut Consumer,
-        token: Token,
-        key: &[u8],
-        level: Consistency,
-    ) -> Result<Flow, QueryError> {
-        let table = select.table.id;
-        if self.decides_alone(table) {
-            let turn = self.turns.take(table, key).await;
-            // It may have waited for long.
-            if self.decides_alone(table) {
-                let flow = self.partition(select, run, consumer, token, key).await?;
-                self.finish(turn).await?;
-                return Ok(flow);
-            }
-        }
-        self.serial_partition(select, run, consumer, key, level).await
     }
 
     async fn partition(

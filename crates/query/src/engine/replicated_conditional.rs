@@ -41,6 +41,16 @@ impl Engine {
         self.is_alone() && !self.shard.store(table).is_some_and(is_withdrawn)
     }
 
+    /// A turn in which this node decides by its own copy; None when it may not.
+    pub(super) async fn turn_alone(&self, table: TableId, key: &[u8]) -> Option<Turn> {
+        if !self.decides_alone(table) {
+            return None;
+        }
+        let turn = self.turns.take(table, key).await;
+        // It may have waited for long.
+        self.decides_alone(table).then_some(turn)
+    }
+
     /// Waits for a turn, at most until the deadline.
     async fn turn_until(
         self: &Rc<Self>,
