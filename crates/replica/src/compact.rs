@@ -327,7 +327,13 @@ pub fn prepare_sstables(
             }
             Ok(())
         };
-        match split() {
+        // What was changed on the way from the disk is whole the next time.
+        let is_whole = || sstable::tool::verify(&descriptor.path(sstable::Component::Data)).is_ok();
+        let done = match split() {
+            Err(compaction::Error::Sstable(e)) if is_of(&e, &descriptor) && is_whole() => split(),
+            done => done,
+        };
+        match done {
             Ok(()) => {
                 sstable::delete(&descriptor).map_err(|e| e.to_string())?;
                 rewritten += 1;

@@ -156,7 +156,7 @@ impl Shard {
         let (dir, descriptor) = (store.dir.clone(), reader.descriptor().clone());
         let work = move || -> Result<Option<(Quarantined, Vec<Quarantined>)>, String> {
             let data = descriptor.path(Component::Data);
-            let error = match sstable::tool::verify(&data) {
+            let error = match sstable::read_twice(|| sstable::tool::verify(&data)) {
                 Ok(_) => return Ok(None),
                 Err(error) if error.is_damage() => error,
                 Err(error) => return Err(error.to_string()),

@@ -44,7 +44,7 @@ pub use cursor::PartitionCursor;
 pub use error::Error;
 pub use header::{EncodingBase, HeaderColumn, SerializationHeader};
 pub use histogram::{EstimatedHistogram, TombstoneHistogram};
-pub use quarantine::{Quarantined, accept, quarantine, quarantined};
+pub use quarantine::{Quarantined, accept, quarantine, quarantined, read_twice};
 pub use reader::{Meta, Reader};
 pub use scan::{BlockingScan, ScanCursor};
 pub use statistics::Statistics;

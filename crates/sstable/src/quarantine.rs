@@ -168,6 +168,24 @@ fn place(damaged: &Path, descriptor: &Descriptor, files: &[String]) -> PathBuf {
     dirs.find(is_free).expect("the numbers do not end")
 }
 
+/// Reads something of an sstable, and once more where it is damaged: a controller, a cable or memory may have changed what was read, and not the file.
+///
+/// # Errors
+/// What was wrong the second time.
+pub fn read_twice<T>(read: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
+    let error = match read() {
+        Err(error) if error.is_damage() => error,
+        other => return other,
+    };
+    let again = read();
+    if again.is_ok() {
+        log::warn!(
+            "{error}, but not when it was read again: the damage is not in the file. Check memory, controller and cables"
+        );
+    }
+    again
+}
+
 /// Makes it durable that an operator has accepted the loss. Its files stay. Blocks.
 ///
 /// # Errors

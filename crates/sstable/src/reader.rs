@@ -24,6 +24,7 @@ use crate::error::{Damage, Error};
 use crate::filter::{self, Filter};
 use crate::index::{Entry, IndexBytes, skip_others};
 use crate::io::{self, InputFile};
+use crate::quarantine::read_twice;
 use crate::scan::{BlockingScan, ScanCursor};
 use crate::statistics::Statistics;
 use crate::summary::Summary;
@@ -338,11 +339,13 @@ impl Reader {
     /// Opens an sstable. Blocks.
     ///
     /// # Errors
-    /// When it is damaged or not of the table.
+    /// When it is damaged, twice, or not of the table.
     pub fn open_descriptor(descriptor: &Descriptor, table: &Table) -> Result<Arc<Self>, Error> {
-        let small = Small::open(descriptor)?;
-        let statistics = Self::statistics_of(&small)?;
-        Self::open_with(&small, statistics, table)
+        read_twice(|| {
+            let small = Small::open(descriptor)?;
+            let statistics = Self::statistics_of(&small)?;
+            Self::open_with(&small, statistics, table)
+        })
     }
 
     /// Opens an sstable with a table made from its own header. Blocks.
