@@ -193,13 +193,16 @@ impl Config {
 /// A future of this shard.
 pub type Local<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
+/// Resolves when no request that was planned with an older value of the metadata is under way any more: true; or when some did not end in time: false. That a
+/// node may join with tokens while others write rests on this: in the second case the others refuse such requests before the node counts as one that has
+/// the newer value. Changes of the metadata do not wait for it, because a request of before may itself wait for a newer value.
+pub struct Drain(pub Local<'static, bool>);
+
 /// Who is told what happens. Lives on shard 0, as [`crate::Cluster`] does.
 pub trait Listener {
     /// The metadata is another, and durable. Awaited before the next command is applied and before the proposer is answered; it resolves when all
-    /// shards have taken the value over: true when no request that was planned with the former one is under way any more, false when some did not
-    /// end in time. That a node may join with tokens while others write rests on this: in the second case the others refuse such requests before the
-    /// node counts as one that has the value.
-    fn changed(&self, next: Arc<Metadata>) -> Local<'_, bool>;
+    /// shards have taken the value over, with what is still to be waited for: requests that were planned with the former one.
+    fn changed(&self, next: Arc<Metadata>) -> Local<'_, Drain>;
 
     /// The others refuse requests that were routed by versions before this one, and this node has none as new yet: until it has, it does
     /// nothing for clients from its own data either. 0: nothing is refused any more.

@@ -5,13 +5,14 @@
 //! sync, because applying it again after a restart rejects it again; it goes into the file with the next one.
 
 use crate::command::Command;
-use crate::config::{Listener, Local};
+use crate::config::{Drain, Listener, Local};
 use crate::file::{MetadataFile, Written};
 use crate::history::Histories;
 use crate::metadata::Metadata;
 use consensus::StateMachine;
 use runtime::Notify;
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -29,13 +30,15 @@ pub(crate) struct Machine {
     durable_index: Cell<u64>,
     /// The last index whose effect the listener has taken over.
     taken_index: Cell<u64>,
-    /// Indexes of changes that the listener has taken over while requests of before went on.
-    undrained: Cell<Option<Undrained>>,
+    /// Requests of before these changes are waited for.
+    draining: Rc<RefCell<BTreeSet<u64>>>,
+    /// Changes behind which requests of before did not end in time.
+    undrained: Rc<Cell<Option<Undrained>>>,
     /// The histories of the last commands.
     pub(crate) histories: RefCell<Histories>,
     listener: Rc<dyn Listener>,
     /// Told after each change.
-    pub(crate) changed: Notify,
+    pub(crate) changed: Rc<Notify>,
     /// Why the file cannot be written at the moment.
     pub(crate) disk_error: RefCell<Option<String>>,
 }
@@ -60,10 +63,11 @@ impl Machine {
             written: Cell::default(),
             durable_index: Cell::new(metadata.index),
             taken_index: Cell::new(metadata.index),
-            undrained: Cell::new(None),
+            draining: Rc::default(),
+            undrained: Rc::default(),
             metadata: RefCell::new(metadata),
             listener,
-            changed: Notify::new(),
+            changed: Rc::new(Notify::new()),
             disk_error: RefCell::default(),
         }
     }
@@ -74,13 +78,13 @@ impl Machine {
 
     /// The last index whose effect all shards have taken over, or that had none; requests from before it have ended here, or are refused everywhere.
     pub(crate) fn taken_index(&self) -> u64 {
-        let taken = self.taken_index.get();
-        self.undrained
-            .get()
-            .map_or(taken, |undrained| taken.min(undrained.first - 1))
+        let undrained = self.undrained.get().map(|undrained| undrained.first);
+        let draining = self.draining.borrow().first().copied();
+        let first = [undrained, draining].into_iter().flatten().min();
+        first.map_or(self.taken_index.get(), |first| self.taken_index.get().min(first - 1))
     }
 
-    /// The changes that do not count as taken over yet.
+    /// The changes that do not count as taken over because requests of before did not end in time.
     pub(crate) fn undrained(&self) -> Option<Undrained> {
         self.undrained.get()
     }
@@ -109,15 +113,31 @@ impl Machine {
         for feature in enabled.difference(former.topology.enabled_features()) {
             log::info!("all members have feature '{feature}': it is enabled");
         }
-        let is_drained = self.listener.changed(next.clone()).await;
-        // A fence moves nothing: what goes on beside it may.
-        let is_fence = next.fence > former.fence;
-        if !is_drained && !is_fence {
-            let first = self.undrained.get().map_or(index, |undrained| undrained.first);
-            self.undrained.set(Some(Undrained { first, last: index }));
-        }
+        let drain = self.listener.changed(next.clone()).await;
+        self.draining.borrow_mut().insert(index);
         self.taken_index.set(index);
         self.changed.notify_all();
+        // A fence moves nothing: what goes on beside it may.
+        let is_fence = next.fence > former.fence;
+        self.wait_for_older_requests(index, drain, is_fence);
+    }
+
+    /// Notes beside what follows when the requests from before a change have ended.
+    fn wait_for_older_requests(&self, index: u64, drain: Drain, is_fence: bool) {
+        let (draining, undrained) = (self.draining.clone(), self.undrained.clone());
+        let changed = self.changed.clone();
+        drop(runtime::spawn(async move {
+            let is_drained = drain.0.await;
+            if !is_drained && !is_fence {
+                let (first, last) = undrained.get().map_or((index, index), |u| (u.first, u.last));
+                undrained.set(Some(Undrained {
+                    first: first.min(index),
+                    last: last.max(index),
+                }));
+            }
+            draining.borrow_mut().remove(&index);
+            changed.notify_all();
+        }));
     }
 
     /// Makes it durable, however long that takes.

@@ -4,7 +4,7 @@
 
 use crate::bytes::Malformed;
 use crate::claims::Claims;
-use crate::config::{Config, Listener};
+use crate::config::{Config, Drain, Listener};
 use crate::error::ClusterError;
 use crate::file;
 use crate::lineage::{RUN_TIMEOUT, ask_runs, is_older, may_vote_at_once, older_directory, own_raft_id};
@@ -115,7 +115,8 @@ async fn begin(
         ))
     })?;
     if beginning.is_new {
-        listener.changed(metadata.clone()).await;
+        // Nobody has asked for anything yet.
+        let _: Drain = listener.changed(metadata.clone()).await;
     }
     let mut options = Options::new(
         file::raft_dir(&config.dir),

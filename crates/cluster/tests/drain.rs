@@ -52,6 +52,23 @@ fn a_node_whose_requests_do_not_end_has_them_fenced_off_before_it_says_that_it_h
     }
 }
 
+/// The request may itself wait for a newer value, because others refuse the one that it began with.
+#[test]
+fn changes_do_not_wait_for_requests_of_before() {
+    let mut sea = Sea::formed(605, 3);
+    sea.expect_voters(3);
+    sea.nodes[0].seen.in_flight.set(1);
+    sea.create(1, "a_change").expect("all are there");
+    sea.create(1, "another").expect("all are there");
+    let newest = sea.cluster(1).metadata().index;
+    sea.sim.run_for(SECOND);
+    assert_eq!(sea.cluster(0).metadata().index, newest, "it has the second change");
+    assert!(said(&sea, 1, 0) < newest - 1, "a request from before the first goes on");
+    sea.nodes[0].seen.in_flight.set(0);
+    sea.sim.run_for(SECOND);
+    assert_eq!(said(&sea, 1, 0), newest);
+}
+
 #[test]
 fn a_request_that_ends_in_time_raises_no_fence() {
     let mut sea = Sea::formed(610, 3);

@@ -5,10 +5,10 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use ::cluster::{ChangeError, Cluster, Listener, Local, Metadata, Reach};
+use ::cluster::{ChangeError, Cluster, Drain, Listener, Local, Metadata, Reach};
 use coordinator::{ClusterView, Coordinator, ReplicaHandler};
 use cql_server::{Server, TopologyChange};
 use query::Engine;
@@ -363,8 +363,24 @@ async fn describe_members(shared: Arc<Shared>, cluster: Rc<Cluster>) {
     }
 }
 
+/// Waits for the requests of a view; false when some do not end in time.
+async fn requests_end(view: Weak<ClusterView>) -> bool {
+    let deadline = runtime::now() + OLD_REQUESTS_WAIT_MAX;
+    while view.strong_count() > 0 && runtime::now() < deadline {
+        runtime::sleep(OLD_REQUESTS_POLL).await;
+    }
+    let left = view.strong_count();
+    if left > 0 {
+        log::warn!(
+            "{left} requests that began before a change of the cluster did not end in {} s: replicas will refuse them",
+            OLD_REQUESTS_WAIT_MAX.as_secs()
+        );
+    }
+    left == 0
+}
+
 impl Listener for NodeListener {
-    fn changed(&self, next: Arc<Metadata>) -> Local<'_, bool> {
+    fn changed(&self, next: Arc<Metadata>) -> Local<'_, Drain> {
         Box::pin(async move {
             let host_id = HostId(self.shared.host_id);
             // Until the others know with how many shards this node was started, it does.
@@ -374,7 +390,7 @@ impl Listener for NodeListener {
                 Err(e) => {
                     // Removed by the others: it goes on with what it knew until it is told to stop.
                     log::error!("{e}");
-                    return true;
+                    return Drain(Box::pin(std::future::ready(true)));
                 }
             };
             let view = Arc::new(view.reached_by(|node| peer(&self.shared.config, node)));
@@ -382,18 +398,7 @@ impl Listener for NodeListener {
             let old = Arc::downgrade(&former);
             drop(former);
             self.engine.adopt(next.schema.clone(), view).await;
-            let deadline = runtime::now() + OLD_REQUESTS_WAIT_MAX;
-            while old.strong_count() > 0 && runtime::now() < deadline {
-                runtime::sleep(OLD_REQUESTS_POLL).await;
-            }
-            let left = old.strong_count();
-            if left > 0 {
-                log::warn!(
-                    "{left} requests that began before a change of the cluster did not end in {} s: replicas will refuse them",
-                    OLD_REQUESTS_WAIT_MAX.as_secs()
-                );
-            }
-            left == 0
+            Drain(Box::pin(requests_end(old)))
         })
     }
 

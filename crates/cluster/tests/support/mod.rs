@@ -1,6 +1,6 @@
 //! A simulated cluster: real `rpc` over the simulated network, the metadata group on simulated disks, and a listener that notes what it is told.
 
-use cluster::{ChangeError, Cluster, ClusterError, Config, Listener, Local, Metadata, RejoinError};
+use cluster::{ChangeError, Cluster, ClusterError, Config, Drain, Listener, Local, Metadata, RejoinError};
 use rpc::Rpc;
 use runtime::ShardId;
 use runtime::sim::{CrashKind, NodeId, Simulation};
@@ -100,18 +100,21 @@ const OLD_REQUESTS_WAIT: Duration = Duration::from_secs(10);
 struct Notes(Rc<Seen>);
 
 impl Listener for Notes {
-    fn changed(&self, next: Arc<Metadata>) -> Local<'_, bool> {
+    fn changed(&self, next: Arc<Metadata>) -> Local<'_, Drain> {
         Box::pin(async move {
             if let Some(last) = &*self.0.last.borrow() {
                 assert!(next.index > last.index, "changes come in order, each once");
             }
             *self.0.last.borrow_mut() = Some(next);
             runtime::sleep(Duration::from_millis(1)).await;
-            let deadline = runtime::now() + OLD_REQUESTS_WAIT;
-            while self.0.in_flight.get() > 0 && runtime::now() < deadline {
-                runtime::sleep(Duration::from_millis(5)).await;
-            }
-            self.0.in_flight.get() == 0
+            let seen = self.0.clone();
+            Drain(Box::pin(async move {
+                let deadline = runtime::now() + OLD_REQUESTS_WAIT;
+                while seen.in_flight.get() > 0 && runtime::now() < deadline {
+                    runtime::sleep(Duration::from_millis(5)).await;
+                }
+                seen.in_flight.get() == 0
+            }))
         })
     }
 
