@@ -34,7 +34,7 @@ use types::token::token_of;
 use crate::door::DoorTurn;
 use crate::fan::{Came, Fan};
 use crate::message::{Answer, Extent, ReadCommand};
-use crate::paxos_learn::{Learning, answer, ask};
+use crate::paxos_learn::{Learning, Told, answer, ask};
 use crate::paxos_message::{PaxosAnswer, Phase};
 use crate::{ClusterView, Coordinator, CoordinatorError, ReplicatedRead, Stretch, Tally, TargetError, WriteKind};
 
@@ -125,6 +125,13 @@ enum Short {
     Failed(String),
     /// Replicas take no requests of this version of the cluster.
     Stale(String),
+}
+
+/// Why too few replicas are known to have learned a decision.
+enum Unlearned {
+    Silent(CoordinatorError),
+    /// Some know a newer view of the cluster.
+    Stale(CoordinatorError),
 }
 
 /// Why a round ends without a decision.
@@ -721,38 +728,67 @@ impl<'r> Attempt<'r> {
         Ok(())
     }
 
-    /// Writes what was chosen to all replicas, and waits until as many have it as the level wants.
+    /// Writes what was chosen to all replicas, and waits until as many have it as the level wants. Replicas that refuse it as stale are told again in the newer
+    /// view, wherever they are then. A truncation of the table since then has taken it away, which is as good as learned.
     async fn learn(&self, proposal: Proposal, level: Consistency) -> Result<(), CoordinatorError> {
-        let Group { view, token, .. } = &self.group;
+        let (coordinator, table) = (self.coordinator, self.request.table.id);
+        let deadline = runtime::now() + coordinator.timeouts().write;
+        let accepted = &self.group.replicas[..self.group.quorum];
+        let mut view = Arc::clone(&self.group.view);
+        loop {
+            let again = match self.learn_in(&view, accepted, &proposal, level, deadline).await {
+                Ok(()) => return Ok(()),
+                Err(Unlearned::Silent(error)) => return Err(error),
+                Err(Unlearned::Stale(error)) => error,
+            };
+            let Some(newer) = coordinator.newer_view(&view, deadline).await else {
+                return Err(again);
+            };
+            if newer.truncated_at(table) > view.truncated_at(table) {
+                return Ok(());
+            }
+            if newer.route(table).is_none() {
+                return Err(again);
+            }
+            view = newer;
+        }
+    }
+
+    async fn learn_in(
+        &self,
+        view: &Arc<ClusterView>,
+        accepted: &[Replica],
+        proposal: &Proposal,
+        level: Consistency,
+        deadline: Instant,
+    ) -> Result<(), Unlearned> {
         let coordinator = self.coordinator;
-        let route = view.route(self.request.table.id).expect("the group was made of it");
-        let targets = WriteTargets::new(&route.map.tablet_of(*token));
+        let route = view.route(self.request.table.id).expect("the table is in the view");
+        let targets = WriteTargets::new(&route.map.tablet_of(self.group.token));
         let pending = ReplicaCounts::of(&targets.pending, &view.locality, |_| true);
         let local = view.locality.local_datacenter();
         let requirement = Requirement::of(level, &route.factors, local).with_pending(&pending);
         let (live, dead): (SmallVec<[Replica; 6]>, SmallVec<[Replica; 6]>) =
             targets.all().partition(|r| coordinator.is_live(r.node));
-        let accepted = &self.group.replicas[..self.group.quorum];
         let counts = ReplicaCounts::of(&live, &view.locality, |_| true);
         let mut acks = Acks::new(requirement, counts);
-        let timeout = coordinator.timeouts().write;
-        let deadline = runtime::now() + timeout;
         let mut answered = Answered::default();
-        let mut learning = Learning::new(coordinator, view, self.request, proposal, (deadline, timeout));
+        let timeout = deadline.saturating_duration_since(runtime::now());
+        let mut learning = Learning::new(coordinator, view, self.request, proposal.clone(), (deadline, timeout));
         for replica in dead {
             learning.missed(replica);
         }
         for replica in live {
             learning.tell(replica, accepted.contains(&replica));
         }
+        let mut is_stale = false;
         while level != Consistency::Any && !acks.is_satisfied() {
             let next = if acks.is_hopeless() {
                 None
             } else {
                 learning.next().await
             };
-            let Some((replica, is_done)) = next else {
-                coordinator.count(|m| m.timeouts += 1);
+            let Some((replica, told)) = next else {
                 let error = CoordinatorError::WriteTimeout {
                     tally: Tally {
                         consistency: level,
@@ -762,13 +798,18 @@ impl<'r> Attempt<'r> {
                     missing: Coordinator::names(view, learning.without()),
                 };
                 learning.go_on();
-                return Err(error);
+                if is_stale {
+                    return Err(Unlearned::Stale(error));
+                }
+                coordinator.count(|m| m.timeouts += 1);
+                return Err(Unlearned::Silent(error));
             };
             let datacenter = view.locality.datacenter(replica.node);
-            if is_done {
+            if told == Told::Learned {
                 acks.ack(datacenter);
                 answered.add(replica);
             } else {
+                is_stale |= told == Told::Stale;
                 acks.fail(datacenter);
             }
         }

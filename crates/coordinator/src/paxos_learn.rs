@@ -58,6 +58,15 @@ pub(crate) fn answer(came: Came<PaxosAnswer>, table: &Table) -> Result<PaxosAnsw
     }
 }
 
+/// What a replica that was told of a decision made of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Told {
+    Learned,
+    Failed,
+    /// It knows a newer view of the cluster.
+    Stale,
+}
+
 /// What was chosen, on its way to all replicas.
 pub(crate) struct Learning {
     coordinator: Rc<Coordinator>,
@@ -133,7 +142,7 @@ impl Learning {
     }
 
     /// The next replica that has it, or failed; None when nobody else answers in time.
-    pub(crate) async fn next(&mut self) -> Option<(Replica, bool)> {
+    pub(crate) async fn next(&mut self) -> Option<(Replica, Told)> {
         loop {
             let (replica, came) = self.fan.next(self.deadline).await?;
             match came.and_then(|came| answer(came, &self.table)) {
@@ -141,11 +150,12 @@ impl Learning {
                 Ok(PaxosAnswer::Lacking) => self.ask(replica, Phase::Learn(self.proposal.clone())),
                 Ok(_) => {
                     self.learned.push(replica);
-                    return Some((replica, true));
+                    return Some((replica, Told::Learned));
                 }
-                Err(_) => {
+                Err(error) => {
                     self.missed(replica);
-                    return Some((replica, false));
+                    let is_stale = matches!(error, TargetError::Stale(_));
+                    return Some((replica, if is_stale { Told::Stale } else { Told::Failed }));
                 }
             }
         }

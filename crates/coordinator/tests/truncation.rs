@@ -198,6 +198,49 @@ fn a_node_that_ends_in_the_middle_of_a_truncation_is_done_with_it_when_it_takes_
     }
 }
 
+/// The errors of conditional statements over truncations that nothing else disturbs, from a node that hears of them at once and one that hears of them late.
+fn errors_over_truncations(seeds: std::ops::Range<u64>) -> BTreeSet<String> {
+    let mut errors = BTreeSet::new();
+    for (seed, delay) in seeds.flat_map(|seed| [0, 5, 20].map(|delay| (seed, delay))) {
+        let mut cluster = Cluster::new(seed, Shape::default());
+        let levels = (Consistency::Serial, Consistency::Quorum);
+        let swaps: Vec<_> = [0, 2]
+            .into_iter()
+            .map(|node| {
+                cluster.spawn(node, move |node| async move {
+                    let (mut old, mut errors) = (0, Vec::new());
+                    for new in 1..200 {
+                        match node.swap(b"key", (old, new), levels, 5 * SECOND).await {
+                            Ok(Ok(())) => old = new,
+                            Ok(Err(found)) => old = found,
+                            Err(error) => errors.push(error.to_string()),
+                        }
+                    }
+                    errors
+                })
+            })
+            .collect();
+        for _ in 0..3 {
+            assert_eq!(cluster.truncate(1, Duration::from_millis(delay)), Ok(()), "seed {seed}");
+        }
+        let are_over = || swaps.iter().all(|swaps| swaps.borrow().is_some());
+        assert!(
+            cluster.simulation.run_until(120 * SECOND, are_over),
+            "seed {seed}: statements hang"
+        );
+        errors.extend(swaps.iter().flat_map(|swaps| swaps.take().expect("they are over")));
+    }
+    errors
+}
+
+/// It was decided before the truncation, which has taken it away since; there is nothing left that replicas could lack.
+#[test]
+fn a_decision_that_a_truncation_overtakes_is_answered_as_applied() {
+    let errors = errors_over_truncations(0..10);
+    let unknown = "the table was truncated meanwhile";
+    assert!(errors.iter().all(|error| error.contains(unknown)), "{errors:#?}");
+}
+
 /// Partitions of a table in eight tablets.
 const KEYS: u8 = 40;
 
