@@ -43,15 +43,11 @@ pub(crate) fn partition_of_b(p: i32) -> i32 {
     p + 100
 }
 
-const TABLE_T: &str = "k.t (p int PRIMARY KEY, v int)";
-/// How often a table is truncated while others use it, each time.
-const TRUNCATIONS: usize = 5;
+pub(crate) const TABLE_T: &str = "k.t (p int PRIMARY KEY, v int)";
 /// How much of a statement a failure tells.
 const STORY_CHARS_MAX: usize = 240;
 /// Longer than any coordinator takes.
 pub(crate) const ANSWER_WAIT_MAX: Duration = Duration::from_secs(15);
-/// Longer than a coordinator's write to a replica lives.
-const LATE_WRITE_WAIT: Duration = Duration::from_secs(3);
 /// Schema changes and truncations may wait for an election and for nodes that do not answer.
 pub(crate) const CHANGE_WAIT_MAX: Duration = Duration::from_secs(70);
 
@@ -59,7 +55,7 @@ pub(crate) const UNAVAILABLE: i32 = 0x1000;
 pub(crate) const OVERLOADED: i32 = 0x1001;
 /// What a replica says that has quarantined an sstable.
 const LACKS_A_FILE: &str = "this node lacks the sstable";
-const TRUNCATE_ERROR: i32 = 0x1003;
+pub(crate) const TRUNCATE_ERROR: i32 = 0x1003;
 pub(crate) const WRITE_TIMEOUT: i32 = 0x1100;
 const UNPREPARED: i32 = 0x2500;
 pub(crate) const READ_TIMEOUT: i32 = 0x1200;
@@ -149,8 +145,10 @@ pub(crate) struct Clients {
     /// Deletions of which nobody knows how they ended, to be asked for again.
     again: RefCell<Vec<Planned>>,
     failure: RefCell<Option<String>>,
-    /// Requests under way to the table that is truncated.
-    at_truncated_table: Cell<usize>,
+    /// Requests under way to the table that is truncated while nobody uses it.
+    pub(crate) at_truncated_table: Cell<usize>,
+    /// Whether a table is being truncated while others use it.
+    pub(crate) is_truncating: Cell<bool>,
     /// The newest of the rows that [`Mix::Reads`] writes.
     newest: Cell<i32>,
 }
@@ -177,7 +175,7 @@ pub(crate) struct Promises {
 pub struct Workload {
     /// A few partitions only, without pauses.
     pub is_hot: bool,
-    /// Half of all plain requests are to the table that is truncated, and do not stop for a truncation.
+    /// Tables are truncated again and again while others write and read them, and half of all plain requests are to one of these.
     pub truncates_with_traffic: bool,
     /// The grace of tombstones in seconds; a fault is healed before it can be over.
     pub grace: Option<u32>,
@@ -237,6 +235,7 @@ impl Clients {
             again: RefCell::default(),
             failure: RefCell::default(),
             at_truncated_table: Cell::new(0),
+            is_truncating: Cell::new(false),
             newest: Cell::new(0),
         })
     }
@@ -264,6 +263,10 @@ impl Clients {
             }
             let clients = self.clone();
             drop(runtime::spawn(async move { clients.change_schema(node).await }));
+        }
+        if self.workload.truncates_with_traffic {
+            let clients = self.clone();
+            drop(runtime::spawn(async move { clients.truncate_with_traffic().await }));
         }
         self.direct().await;
     }
@@ -405,7 +408,7 @@ impl Clients {
         }
     }
 
-    async fn ask(&self, client: &mut Client, text: &str, level: Level, wait: Duration) -> Outcome {
+    pub(crate) async fn ask(&self, client: &mut Client, text: &str, level: Level, wait: Duration) -> Outcome {
         self.within(wait, client.ask_at(text, level.code())).await
     }
 
@@ -596,7 +599,7 @@ impl Clients {
     }
 
     fn waits_for_truncation(&self) -> bool {
-        self.phase.get() == Phase::Truncate && !self.workload.truncates_with_traffic
+        self.phase.get() == Phase::Truncate
     }
 
     pub(crate) fn asked(&self, node: usize, level: Level) -> Asked {
@@ -763,67 +766,6 @@ impl Clients {
                 None
             }
         }
-    }
-
-    /// Empties table `t` while nobody writes to it: by TRUNCATE, or by making it again.
-    async fn truncate(&self) -> Result<(), String> {
-        if self.workload.truncates_with_traffic {
-            return self.truncate_with_traffic().await;
-        }
-        while self.at_truncated_table.get() > 0 {
-            runtime::sleep(Duration::from_millis(5)).await;
-        }
-        // What was acknowledged may still be on its way to the last replica.
-        runtime::sleep(LATE_WRITE_WAIT).await;
-        let node = usize::try_from(runtime::random_u64() % self.members.get() as u64).expect("few nodes");
-        let mut client = self.connect_patiently(node).await?;
-        if !runtime::random_u64().is_multiple_of(3) {
-            if self.change_table(&mut client, "TRUNCATE k.t").await? {
-                self.history.borrow_mut().truncated(T);
-                self.count(|c| c.truncations += 1);
-            }
-            return Ok(());
-        }
-        let again = format!("CREATE TABLE {TABLE_T}");
-        if self.change_table(&mut client, "DROP TABLE k.t").await? && self.change_table(&mut client, &again).await? {
-            self.history.borrow_mut().truncated(T);
-            self.count(|c| c.remade += 1);
-        } else {
-            return Err("DROP and CREATE failed in a cluster that is well".to_owned());
-        }
-        Ok(())
-    }
-
-    /// Truncates table `t` while others write to it and read it.
-    async fn truncate_with_traffic(&self) -> Result<(), String> {
-        for _ in 0..TRUNCATIONS {
-            let node = usize::try_from(runtime::random_u64() % self.members.get() as u64).expect("few nodes");
-            let mut client = self.connect_patiently(node).await?;
-            self.history.borrow_mut().begin_truncation(T, millis());
-            if self.change_table(&mut client, "TRUNCATE k.t").await? {
-                self.history.borrow_mut().end_truncation(T, millis());
-                self.count(|c| c.truncations += 1);
-            }
-            runtime::sleep(Duration::from_millis(runtime::random_u64() % 500)).await;
-        }
-        Ok(())
-    }
-
-    /// Whether a statement that changes a table was acknowledged.
-    async fn change_table(&self, client: &mut Client, text: &str) -> Result<bool, String> {
-        let was_faulty = self.faulty.get();
-        match self.ask(client, text, Level::All, CHANGE_WAIT_MAX).await {
-            Outcome::Answer(Answer::Done) => return Ok(true),
-            Outcome::Answer(Answer::Error { code, message }) => {
-                if !matches!(code, UNAVAILABLE | TRUNCATE_ERROR) {
-                    return Err(format!("{text}: an error that nobody promised, {code:#x}: {message}"));
-                }
-                self.explain(was_faulty, || format!("{text}: {message}"));
-            }
-            Outcome::Answer(other) => return Err(format!("{text}: {other:?}")),
-            Outcome::Lost(why) => self.explain(was_faulty, || format!("{text}: {why}")),
-        }
-        Ok(false)
     }
 }
 

@@ -22,6 +22,8 @@ pub(crate) const PARTITIONS: usize = 16;
 const SPREAD: usize = PARTITIONS;
 /// Partitions otherwise.
 const USUAL: usize = 4;
+/// What a statement says whose acceptors forgot it by a truncation.
+const TRUNCATED: &str = "the table was truncated meanwhile";
 /// The protocol's numbers of the levels.
 const SERIAL: u16 = 8;
 const LOCAL_SERIAL: u16 = 9;
@@ -33,6 +35,10 @@ pub(crate) struct Conditional {
     /// What was seen last of each row: the guess of conditions.
     seen: RefCell<[[Option<i32>; ROWS]; PARTITIONS]>,
     last: Cell<i32>,
+    /// By TRUNCATE without an answer yet, the number of its operation in each partition.
+    truncations: RefCell<Vec<[usize; PARTITIONS]>>,
+    /// When the last TRUNCATE was answered.
+    truncated: Cell<u64>,
 }
 
 /// A statement, and what it requires and does if it is applied.
@@ -114,6 +120,44 @@ impl Conditional {
         planned.requires[c] = if is_there { Requires::Exists } else { Requires::Is(None) };
         planned.changes[c] = Change::Set(v);
         planned
+    }
+
+    /// A TRUNCATE is about to be sent: both rows of each partition are gone at one moment, or nothing is.
+    pub(crate) fn begin_truncation(&self) {
+        let sent = now();
+        let numbers = std::array::from_fn(|p| {
+            let mut operations = self.operations[p].borrow_mut();
+            operations.push(Operation {
+                sent,
+                answered: None,
+                requires: [Requires::Anything; ROWS],
+                changes: [Change::Delete; ROWS],
+                may_be_left_out: false,
+                story: format!("TRUNCATE sent at {sent} us"),
+            });
+            operations.len() - 1
+        });
+        self.truncations.borrow_mut().push(numbers);
+    }
+
+    /// The one that was sent last was acknowledged; those before it, which failed, empty nothing any more.
+    pub(crate) fn end_truncation(&self) {
+        let mut is_last = true;
+        for numbers in self.truncations.take().into_iter().rev() {
+            for (p, number) in numbers.into_iter().enumerate() {
+                let operation = &mut self.operations[p].borrow_mut()[number];
+                operation.answered = Some(now());
+                operation.may_be_left_out = !is_last;
+            }
+            is_last = false;
+        }
+        *self.seen.borrow_mut() = Default::default();
+        self.truncated.set(now());
+    }
+
+    /// Whether a TRUNCATE was under way at some time since: whoever had accepted a statement may have forgotten it.
+    fn was_truncated_since(&self, time: u64) -> bool {
+        !self.truncations.borrow().is_empty() || self.truncated.get() >= time
     }
 
     /// Whether all that was answered fits one order.
@@ -215,7 +259,9 @@ impl Clients {
                 }
                 // A decision that all replicas are to know: one that has no state of its acceptor cannot note it.
                 let lacks_state = level == Level::All && code == WRITE_TIMEOUT;
-                let is_explained = was_faulty || self.promises.may_lack_files && lacks_state;
+                let is_explained = was_faulty
+                    || self.promises.may_lack_files && lacks_state
+                    || message.contains(TRUNCATED) && self.conditional.was_truncated_since(sent);
                 self.explain(is_explained, || format!("{story}: {message}"));
                 return true;
             }
@@ -253,6 +299,7 @@ impl Clients {
                     answered: Some(now()),
                     requires: found.map(Requires::Is),
                     changes: [Change::Keep; ROWS],
+                    may_be_left_out: false,
                     story: format!("{story}: {found:?}"),
                 };
                 self.conditional.operations[p].borrow_mut().push(operation);
@@ -290,6 +337,7 @@ impl Clients {
             answered: None,
             requires: planned.requires,
             changes: planned.changes,
+            may_be_left_out: false,
             story: story.to_owned(),
         });
         operations.len().checked_sub(1)

@@ -2,7 +2,7 @@
 //!
 //! What a read at an overlapping level may return lies between two sums. The increments that were acknowledged before it was sent count surely.
 //! Those that were under way then or began until it was answered, and those of which nobody knows how they ended, count or not: the positive ones belong to the
-//! upper sum, the negative ones to the lower. An increment that its coordinator refused to begin counts never. So where all ended well, one value only is right.
+//! upper sum, the negative ones to the lower. What was acknowledged before a TRUNCATE was sent counts no more behind its answer, and what was under way meanwhile counts or not. An increment that its coordinator refused to begin counts never. So where all ended well, one value only is right.
 
 use std::cell::RefCell;
 
@@ -35,26 +35,67 @@ struct Increment {
     fate: Fate,
 }
 
+/// A TRUNCATE of the table while others add.
+#[derive(Clone, Copy, Debug)]
+struct Truncation {
+    sent: u64,
+    /// From when on it can change nothing more. None: nobody knows.
+    ended: Option<u64>,
+    is_acknowledged: bool,
+}
+
 /// The increments of one counter.
 #[derive(Default, Debug)]
-pub struct Counter(Vec<Increment>);
+pub struct Counter {
+    increments: Vec<Increment>,
+    truncations: Vec<Truncation>,
+}
 
 impl Counter {
     /// An increment is about to be sent; its number.
     pub fn begin(&mut self, by: i64, sent: u64) -> usize {
         let fate = Fate::Unknown;
-        self.0.push(Increment { by, sent, fate });
-        self.0.len() - 1
+        self.increments.push(Increment { by, sent, fate });
+        self.increments.len() - 1
     }
 
     /// It was acknowledged, at a level that overlaps with that of reads.
     pub fn acknowledged(&mut self, number: usize, now: u64) {
-        self.0[number].fate = Fate::Acknowledged(now);
+        self.increments[number].fate = Fate::Acknowledged(now);
     }
 
     /// Its coordinator said that it did not begin.
     pub fn refused(&mut self, number: usize) {
-        self.0[number].fate = Fate::Refused;
+        self.increments[number].fate = Fate::Refused;
+    }
+
+    /// A TRUNCATE is about to be sent.
+    pub fn begin_truncation(&mut self, sent: u64) {
+        self.truncations.push(Truncation {
+            sent,
+            ended: None,
+            is_acknowledged: false,
+        });
+    }
+
+    /// The one that was sent last was acknowledged; those before it, which failed, change nothing any more.
+    pub fn end_truncation(&mut self, now: u64) {
+        for truncation in &mut self.truncations {
+            truncation.ended.get_or_insert(now);
+        }
+        if let Some(last) = self.truncations.last_mut() {
+            last.is_acknowledged = true;
+        }
+    }
+
+    /// Whether a read of that span can miss an increment, or must, because of a truncation.
+    fn truncated(&self, increment: &Increment, sent: u64, answered: u64) -> (bool, bool) {
+        let can = |t: &Truncation| t.sent <= answered && t.ended.is_none_or(|ended| increment.sent <= ended);
+        let must = |t: &Truncation| {
+            let was_there = matches!(increment.fate, Fate::Acknowledged(time) if time < t.sent);
+            was_there && t.is_acknowledged && t.ended.is_some_and(|ended| ended < sent)
+        };
+        (self.truncations.iter().any(can), self.truncations.iter().any(must))
     }
 
     /// A read of that span of time has returned this.
@@ -63,9 +104,10 @@ impl Counter {
     /// When no increments make it.
     pub fn check(&self, sent: u64, answered: u64, value: i64) -> Result<(), String> {
         let (mut least, mut most) = (0, 0);
-        for increment in &self.0 {
-            let counts_surely = matches!(increment.fate, Fate::Acknowledged(time) if time < sent);
-            let may_count = increment.fate != Fate::Refused && increment.sent <= answered;
+        for increment in &self.increments {
+            let (may_be_gone, is_gone) = self.truncated(increment, sent, answered);
+            let counts_surely = matches!(increment.fate, Fate::Acknowledged(time) if time < sent) && !may_be_gone;
+            let may_count = increment.fate != Fate::Refused && increment.sent <= answered && !is_gone;
             if counts_surely {
                 least += increment.by;
                 most += increment.by;
@@ -77,15 +119,15 @@ impl Counter {
         if (least..=most).contains(&value) {
             return Ok(());
         }
-        let unknown = self.0.iter().filter(|i| i.fate == Fate::Unknown).count();
+        let unknown = self.increments.iter().filter(|i| i.fate == Fate::Unknown).count();
         Err(format!(
             "a counter is {value}, and its {} increments, of which {unknown} are in doubt, make {least} at least and {most} at most",
-            self.0.len()
+            self.increments.len()
         ))
     }
 }
 
-fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     runtime::now().as_nanos() / 1000
 }
 
@@ -206,6 +248,30 @@ mod tests {
             "at the time of its acknowledgement it may count or not"
         );
         assert!(counter.check(6, 6, 6 + 10).is_err(), "10 and 5 and 1 were never added");
+    }
+
+    #[test]
+    fn what_was_added_before_a_truncation_counts_no_more_behind_it() {
+        let mut counter = Counter::default();
+        // Before the truncation, while it is under way, and behind it.
+        for (by, sent, answered) in [(1, 1, 2), (10, 11, 13), (100, 21, 22)] {
+            let number = counter.begin(by, sent);
+            counter.acknowledged(number, answered);
+        }
+        counter.begin_truncation(10);
+        let possible = |counter: &Counter, sent, answered| -> Vec<i64> {
+            let is_possible = |value: &i64| counter.check(sent, answered, *value).is_ok();
+            (0..112).filter(is_possible).collect()
+        };
+        assert_eq!(possible(&counter, 5, 6), [1], "before it was sent");
+        assert_eq!(
+            possible(&counter, 30, 31),
+            (0..112).collect::<Vec<_>>(),
+            "one without an answer excuses all"
+        );
+        counter.end_truncation(20);
+        assert_eq!(possible(&counter, 15, 16), (0..12).collect::<Vec<_>>(), "meanwhile");
+        assert_eq!(possible(&counter, 30, 31), (100..111).collect::<Vec<_>>(), "behind it");
     }
 
     #[test]

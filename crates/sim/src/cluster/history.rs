@@ -428,7 +428,7 @@ impl History {
         let is_truncated_meanwhile = self.truncations.iter().find(meets).is_some();
         let register = self.registers.entry(key).or_default();
         if is_truncated_meanwhile {
-            let is_written = value.is_none_or(|value| register.writes.contains_key(&value));
+            let is_written = value.is_none_or(|value| value == PRESENT || register.writes.contains_key(&value));
             return if is_written {
                 Ok(())
             } else {
@@ -557,6 +557,13 @@ impl History {
                 }
             }
         }
+    }
+
+    /// Whether a register can have this value while another that is always written with it has that one, because its table was truncated since.
+    #[must_use]
+    pub fn may_be_truncated(&self, key: Key, value: Option<&i32>, other: Option<&i32>) -> bool {
+        let write = other.and_then(|other| self.registers.get(&key)?.writes.get(other));
+        value < other && write.is_some_and(|write| write.truncation != Truncation::None)
     }
 
     /// The registers of a table that were written, or were to be.

@@ -2,7 +2,7 @@
 //!
 //! The partition is a few rows of one value each. An operation *requires* something of the rows and may *change* them, both at one moment between
 //! the time it was sent and the time it was answered; what a client saw is a requirement that changes nothing. An operation without an answer
-//! takes place once, at any time after it was sent, or never.
+//! takes place once, at any time after it was sent, or never. One that may be left out takes place before its answer or never.
 //!
 //! The search is the just-in-time linearization of Lowe (Testing for linearizability, 2017): going through the history in time, it keeps every
 //! *configuration* that is possible: the rows, and which of the operations under way have taken place. When an operation is answered, it takes place in each
@@ -58,6 +58,8 @@ pub struct Operation {
     pub requires: [Requires; ROWS],
     /// By row.
     pub changes: [Change; ROWS],
+    /// Whether it may never have taken place although it has an answer.
+    pub may_be_left_out: bool,
     /// For those who read a failure.
     pub story: String,
 }
@@ -227,6 +229,9 @@ fn answer(
             return Err(Objection::TooHard);
         }
     }
+    if operations[number].may_be_left_out {
+        next.extend(possible.iter().filter(|(_, done)| !done.contains(&number)).cloned());
+    }
     Ok(next)
 }
 
@@ -268,6 +273,7 @@ mod tests {
             answered,
             requires: rows.map(|(requires, _)| requires),
             changes: rows.map(|(_, change)| change),
+            may_be_left_out: false,
             story: format!("{sent} to {answered:?}: {rows:?}"),
         }
     }
@@ -384,6 +390,27 @@ mod tests {
         for (name, operations, fits) in cases {
             assert_eq!(check(&operations).is_ok(), fits, "{name}: {:?}", check(&operations));
         }
+    }
+
+    #[test]
+    fn what_may_be_left_out_takes_place_before_its_answer_or_never() {
+        let emptied = |sent, answered| Operation {
+            may_be_left_out: true,
+            ..operation(sent, Some(answered), [(Requires::Anything, Change::Delete); ROWS])
+        };
+        let first = swap(1, Some(2), None, 1);
+        let history = |then: &[Operation]| check(&[&[first.clone(), emptied(5, 9)], then].concat()).is_ok();
+        assert!(
+            history(&[read(10, 11, None)]) && history(&[read(10, 11, Some(1))]),
+            "it is known by a read"
+        );
+        assert!(history(&[read(6, 7, Some(1)), read(10, 11, None)]), "between the reads");
+        assert!(!history(&[read(3, 4, None)]), "before it was sent");
+        assert!(
+            !history(&[read(10, 11, Some(1)), read(12, 13, None)]),
+            "behind its answer"
+        );
+        assert!(!history(&[read(6, 7, None), read(10, 11, Some(1))]), "undone");
     }
 
     /// Whether the lost operation took place before the deletion nobody will ever know, and it makes no difference.

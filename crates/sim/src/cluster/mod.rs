@@ -27,6 +27,7 @@ mod machines;
 mod scenario;
 mod schema_changes;
 mod strikes;
+mod truncations;
 mod writes;
 
 pub use clients::{ClusterCounts, Mix, Workload};

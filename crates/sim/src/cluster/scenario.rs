@@ -152,6 +152,9 @@ impl ClusterScenario {
             stop_points: on(),
             ..scenario.faults
         };
+        scenario.joins_under_faults = on();
+        scenario.workload.truncates_with_traffic = on();
+        scenario.workload.is_hot = on() && on();
         scenario
     }
 
@@ -412,7 +415,7 @@ impl Run<'_> {
         self.run_for(Duration::from_secs(1))?;
         self.may_end.fill(false);
         self.clients.faulty.set(self.scenario.is_always_disturbed());
-        if self.chance.once_in(2) || self.scenario.workload.truncates_with_traffic {
+        if !self.scenario.workload.truncates_with_traffic && self.chance.once_in(2) {
             self.clients.phase.set(Phase::Truncate);
         }
         let calm = Duration::from_secs(2);
