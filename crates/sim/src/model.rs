@@ -441,13 +441,18 @@ impl Partition {
         Ok(explained)
     }
 
-    /// After a start everything was read back, in these seconds: from here on what was read is sure.
+    /// After a start everything was read back, in these seconds: from here on what was read is sure. Not so a part of a logged batch that shows nothing, such as the
+    /// marker of a row that has other columns: what another table has of the batch may say later whether it is there.
     pub fn settle(&mut self, explained: &Explained, at: Seconds) {
         let Some(chosen) = &explained.chosen else { return };
         let mut states = chosen.iter();
+        let is_unsure = |s: &Statement| {
+            let may_be = explained.batches.get(&s.timestamp).filter(|_| s.is_logged);
+            may_be.is_some_and(|batch| batch.there && batch.missing)
+        };
         self.statements
-            .retain(|_| states.next().is_some_and(|s| *s != State::Missing));
-        for statement in &mut self.statements {
+            .retain(|s| states.next().is_some_and(|state| *state != State::Missing) || is_unsure(s));
+        for statement in self.statements.iter_mut().filter(|s| !is_unsure(s)) {
             statement.acknowledged = Some(Instant::from_nanos(0));
             statement.lost_maybe = false;
             if let Some(expires) = &mut statement.expires {
@@ -632,6 +637,23 @@ mod tests {
         let list = BTreeMap::from([("l".to_owned(), Value::list([30, 11]))]);
         let read = Shown::from([(Some(1), list)]);
         assert!(partition.explain(&read, NOW, false).is_ok());
+    }
+
+    #[test]
+    fn a_part_of_a_batch_that_shows_nothing_stays_in_doubt() {
+        let mut partition = partition(&[true]);
+        partition.send(5, vec![Change::Marker(1)], None, true);
+        for _ in 0..2 {
+            let explained = partition
+                .explain(&shown(&[(1, 1)]), NOW, true)
+                .expect("a marker shows nothing");
+            let either = MayBe {
+                there: true,
+                missing: true,
+            };
+            assert_eq!(explained.batches[&5], either);
+            partition.settle(&explained, NOW);
+        }
     }
 
     #[test]
