@@ -354,7 +354,7 @@ impl Candidate<'_> {
         let cluster_id = uuid::Builder::from_random_bytes(*id.as_bytes()).into_uuid();
         let mut topology = Topology::new(&self.config.cluster_name, cluster_id);
         let request = self.request(None, wanted_tokens(self.config));
-        let facts = facts(BTreeSet::new(), self.config);
+        let facts = facts(BTreeSet::new(), request.wall_clock, self.config);
         let admission = admit(&topology, &request, &facts).map_err(|e| ClusterError::Refused(e.to_string()))?;
         let (Admission::Join { commands, .. } | Admission::Restart { commands }) = admission;
         for command in &commands {
@@ -384,12 +384,19 @@ impl Candidate<'_> {
             ));
         }
         let request = self.request(None, wanted_tokens(self.config));
-        let body = wire::encode_join(&request);
+        let (body, asked) = (wire::encode_join(&request), runtime::now());
         let answer = match self.rpc.call(&member, 0, wire::JOIN, body, JOIN_TIMEOUT).await {
             Ok(answer) => answer,
             Err(error) => return Ok(Err(error.to_string())),
         };
         let metadata = match JoinAnswer::decode(&answer) {
+            // The clock that the request names was right when it was asked; a member that took so long cannot judge it.
+            Ok(JoinAnswer::Refused(reason)) if asked.elapsed() > self.config.clock_limits.suspect / 2 => {
+                return Ok(Err(format!(
+                    "{reason} It took {:.1} s to say so",
+                    asked.elapsed().as_secs_f64()
+                )));
+            }
             Ok(JoinAnswer::Refused(reason)) => return Err(ClusterError::Refused(reason)),
             Ok(JoinAnswer::Later(reason)) => return Ok(Err(reason)),
             Ok(JoinAnswer::Welcome(bytes)) => Metadata::decode(&bytes).map_err(unreadable)?,
@@ -453,9 +460,10 @@ pub(crate) fn wall_clock() -> Duration {
     Duration::from_micros(u64::try_from(runtime::wall_clock_us()).unwrap_or(0))
 }
 
-pub(crate) fn facts(alive: BTreeSet<HostId>, config: &Config) -> JoinFacts {
+/// What a request that came at this time is judged by.
+pub(crate) fn facts(alive: BTreeSet<HostId>, wall_clock: Duration, config: &Config) -> JoinFacts {
     JoinFacts {
-        wall_clock: wall_clock(),
+        wall_clock,
         alive,
         clock_offset_max: config.clock_limits.suspect,
     }
@@ -503,7 +511,7 @@ pub(crate) fn restart_commands(config: &Config, metadata: &Metadata) -> Result<V
         wall_clock: wall_clock(),
         auto_bootstrap: config.auto_bootstrap,
     };
-    match admit(topology, &request, &facts(BTreeSet::new(), config)) {
+    match admit(topology, &request, &facts(BTreeSet::new(), request.wall_clock, config)) {
         Ok(Admission::Join { commands, .. } | Admission::Restart { commands }) => Ok(commands),
         Err(refusal) => Err(refusal.to_string()),
     }

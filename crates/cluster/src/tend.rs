@@ -90,8 +90,8 @@ impl Cluster {
         }
     }
 
-    /// Decides about a node that asks to be let in.
-    pub(crate) async fn admit(&self, request: JoinRequest) -> JoinAnswer {
+    /// Decides about a node that asks to be let in, and whose request came when this node's clock was at `arrived`.
+    pub(crate) async fn admit(&self, request: JoinRequest, arrived: Duration) -> JoinAnswer {
         if let Err(error) = self.barrier().await {
             return JoinAnswer::Later(error.to_string());
         }
@@ -99,7 +99,7 @@ impl Cluster {
         if metadata.topology.node(request.host_id).is_none() && self.peers.newcomers() >= NEWCOMERS_MAX {
             return JoinAnswer::Later(format!("{NEWCOMERS_MAX} nodes have joined and do not serve yet"));
         }
-        let facts = facts(self.peers.live(), &self.config);
+        let facts = facts(self.peers.live(), arrived, &self.config);
         let commands = match admit(&metadata.topology, &request, &facts) {
             Ok(Admission::Join { commands, .. } | Admission::Restart { commands }) => commands,
             Err(refusal) => return JoinAnswer::Refused(refusal.to_string()),

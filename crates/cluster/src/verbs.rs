@@ -3,6 +3,7 @@
 use crate::metadata::Metadata;
 use crate::peers;
 use crate::service::Cluster;
+use crate::start::wall_clock;
 use crate::wire::{self, Greeting, JoinAnswer, Settled, State, Who};
 use rpc::{Handler, RemoteError, Reply, Request};
 use std::cell::{Cell, RefCell};
@@ -94,8 +95,9 @@ fn answer(cluster: Rc<Cluster>, request: &Request<'_>) -> Reply {
         }
         wire::JOIN => match wire::decode_join(request.body) {
             Ok(join) if join.host_id == from => Reply::Later(Box::pin(async move {
+                let arrived = wall_clock();
                 // A task of its own: what is proposed is not forgotten when the caller gives up.
-                let answer = runtime::spawn(async move { cluster.admit(join).await }).await;
+                let answer = runtime::spawn(async move { cluster.admit(join, arrived).await }).await;
                 Ok(answer.encode())
             })),
             Ok(_) => {

@@ -196,3 +196,48 @@ fn without_the_feature_the_steady_clock_alone_judges() {
     assert_eq!(off_s(&mut sea, 2), 0);
     assert!(sea.cluster(2).is_in_service());
 }
+
+/// Three members and one machine more, whose clocks may differ by less than a fifth of a second.
+fn strict(seed: u64) -> Sea {
+    let mut sea = Sea::new(seed, 4);
+    for node in &sea.nodes {
+        node.config.borrow_mut().clock_limits.suspect = Duration::from_millis(200);
+    }
+    (0..3).for_each(|number| sea.start(number));
+    sea.expect_normal(0..3);
+    sea.expect_voters(3);
+    sea
+}
+
+/// Messages between two nodes take so long, both ways.
+fn delay(sea: &mut Sea, one: usize, other: usize, millis: u64) {
+    let (one, other) = (sea.nodes[one].id, sea.nodes[other].id);
+    for (from, to) in [(one, other), (other, one)] {
+        sea.sim.set_delay(from, to, Duration::from_millis(millis));
+    }
+}
+
+/// A request to join names the time at which it was sent. Members that take longer to agree than clocks may differ must not take that for a wrong clock.
+#[test]
+fn a_node_with_a_right_clock_is_let_in_by_members_that_take_long_to_agree() {
+    for seed in 700..704 {
+        let mut sea = strict(seed);
+        for (one, other) in [(0, 1), (0, 2), (1, 2)] {
+            delay(&mut sea, one, other, 150);
+        }
+        sea.start(3);
+        sea.expect_normal(0..4);
+    }
+}
+
+#[test]
+fn a_node_with_a_right_clock_is_let_in_when_its_messages_are_in_time_again() {
+    for seed in 710..714 {
+        let mut sea = strict(seed);
+        (0..3).for_each(|member| delay(&mut sea, member, 3, 250));
+        sea.start(3);
+        sea.sim.run_for(10 * SECOND);
+        (0..3).for_each(|member| delay(&mut sea, member, 3, 0));
+        sea.expect_normal(0..4);
+    }
+}
