@@ -18,9 +18,6 @@ use crate::counts::{OWNER_EVERY, SAMPLE_EVERY, increment};
 use crate::respond::Reply;
 use crate::{ANSWER_BYTES_MAX, Server, metadata};
 
-/// A slow request that is larger than the room for such requests takes all of it, and no more.
-const REQUEST_BYTES_CHARGED_MAX: usize = 16 << 20;
-
 /// A waiting request's answer is taken to need at least this much.
 const ANSWER_BYTES_MIN: usize = 4 << 10;
 
@@ -349,11 +346,7 @@ impl Connection {
         let permit = self.in_flight.try_acquire(1);
         drop(runtime::spawn(async move {
             let _permit = permit;
-            let _bytes = connection
-                .server
-                .request_bytes
-                .acquire(bytes.min(REQUEST_BYTES_CHARGED_MAX))
-                .await;
+            let _bytes = connection.server.request_room.acquire(bytes).await;
             let estimate = connection.answer_estimate.get();
             let _answer = connection
                 .answers
@@ -481,11 +474,7 @@ impl Connection {
         let permit = self.in_flight.try_acquire(1);
         drop(runtime::spawn(async move {
             let _permit = permit;
-            let _bytes = connection
-                .server
-                .request_bytes
-                .acquire(bytes.min(REQUEST_BYTES_CHARGED_MAX))
-                .await;
+            let _bytes = connection.server.request_room.acquire(bytes).await;
             let mut out = Vec::new();
             let engine = &connection.server.engine;
             let result = match collected {

@@ -21,6 +21,7 @@ mod events;
 mod handshake;
 mod metadata;
 mod respond;
+mod room;
 mod startup;
 
 use std::cell::{Cell, RefCell};
@@ -41,6 +42,7 @@ use runtime::{Group, ShardId};
 use admission::Admission;
 use connection::Outbox;
 use events::Events;
+use room::RequestRoom;
 
 pub use admission::{Arrivals, UNINITIALIZED_MAX};
 pub use counts::{Counts, Latencies};
@@ -101,8 +103,8 @@ pub struct Server {
     pub(crate) events: Events,
     /// Where the tablet of a statement stands.
     pub(crate) routes: RefCell<Option<Routes>>,
-    /// Bytes of requests that wait, over all connections of the shard.
-    pub(crate) request_bytes: runtime::Semaphore,
+    /// For requests that wait, over all connections of the shard.
+    pub(crate) request_room: RequestRoom,
     /// It takes no requests: the node is out of service, or ends.
     pub(crate) draining: Cell<bool>,
     /// It never takes any again.
@@ -156,7 +158,7 @@ impl Server {
             options,
             events: Events::default(),
             routes: RefCell::default(),
-            request_bytes: runtime::Semaphore::new(request_bytes_max),
+            request_room: RequestRoom::new(request_bytes_max),
             draining: Cell::new(false),
             is_ending: Cell::new(false),
             drain_begins: runtime::Notify::new(),
