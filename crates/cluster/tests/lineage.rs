@@ -41,7 +41,7 @@ fn put_back_while_another_leads(seed: u64) -> (Sea, usize) {
     sea.create(other, "what_the_backup_lacks").expect("all are there");
     sea.crash(older, CrashKind::Kill);
     sea.crash(leader, CrashKind::PowerLoss);
-    sea.put_files(older, backup);
+    sea.put_files(older, &backup);
     (sea, older)
 }
 
@@ -214,7 +214,7 @@ fn two_histories_of_one_log_are_told_apart_when_they_meet() {
     let alone = [sea.nodes[whole].id];
     sea.sim.partition(&alone, &pair);
     sea.crash(restored, CrashKind::Kill);
-    sea.put_files(restored, backup);
+    sea.put_files(restored, &backup);
     sea.restart(restored);
     sea.restart(away);
     for name in ["x", "y", "z", "u", "v"] {
@@ -273,7 +273,7 @@ fn a_node_that_lost_its_metadata_comes_back_with_its_identity_and_another_raft_i
         let reason = sea.refusal(2).to_string();
         assert!(reason.contains("its log"), "{reason}");
         sea.crash(2, CrashKind::Kill);
-        sea.put_files(2, copy);
+        sea.put_files(2, &copy);
         sea.restart(2);
         let reason = sea.refusal(2).to_string();
         assert!(reason.contains("has taken the metadata anew"), "{reason}");

@@ -713,3 +713,30 @@ fn a_panic_in_a_simulated_task_reaches_the_test() {
     simulation.start(node, |_| Box::pin(async { panic!("seen by the test") }));
     simulation.run_for(SECOND);
 }
+
+#[test]
+fn a_copy_of_a_directory_that_is_put_back_is_durable_and_replaces_what_came_since() {
+    let mut simulation = Simulation::new(10);
+    let (node, other) = (simulation.add_node(1), simulation.add_node(1));
+    let write = |path: &str, text: &str| fs::write(path, text.as_bytes()).expect("the disk works");
+    simulation.on_node(node, || {
+        fs::create_dir_all("/data/below/empty").expect("the disk works");
+        write("/data/kept", "old");
+        write("/data/below/kept", "old");
+    });
+    let copy = simulation.copy_directory(node, "/data");
+    simulation.on_node(node, || {
+        write("/data/kept", "newer");
+        write("/data/below/created", "new");
+    });
+    simulation.put_directory(node, &copy);
+    simulation.put_directory(other, &copy);
+    for machine in [node, other] {
+        simulation.crash(machine, CrashKind::PowerLoss);
+        assert_eq!(simulation.copy_directory(machine, "/data"), copy);
+    }
+    simulation.empty_directory(node, "/data");
+    simulation.crash(node, CrashKind::PowerLoss);
+    let names = simulation.on_node(node, || fs::read_dir("/data").expect("the directory itself stays"));
+    assert_eq!(names, []);
+}

@@ -3,7 +3,7 @@
 use cluster::{ChangeError, Cluster, ClusterError, Config, Drain, Listener, Local, Metadata, RejoinError};
 use rpc::Rpc;
 use runtime::ShardId;
-use runtime::sim::{CrashKind, NodeId, Simulation};
+use runtime::sim::{CrashKind, DirectoryCopy, NodeId, Simulation};
 use schema::{Keyspace, Schema};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -18,7 +18,6 @@ use std::time::Duration;
 use topology::{HostId, NodeState};
 use uuid::Uuid;
 
-const FILES: [&str; 2] = ["metadata", "raft/metadata-raft.log"];
 pub const SECOND: Duration = Duration::from_secs(1);
 
 type Task = Box<dyn FnOnce(Rc<Cluster>) -> Pin<Box<dyn Future<Output = ()>>>>;
@@ -352,22 +351,14 @@ impl Sea {
         self.sim.on_node(self.nodes[number].id, || runtime::fs::exists(dir()))
     }
 
-    /// The files of a machine: name and bytes.
-    pub fn files(&mut self, number: usize) -> Vec<(&'static str, Vec<u8>)> {
-        self.sim.on_node(self.nodes[number].id, || {
-            let read = |name: &&'static str| Some((*name, runtime::fs::read(dir().join(name)).ok()?));
-            FILES.iter().filter_map(read).collect()
-        })
+    /// The files of a machine.
+    pub fn files(&mut self, number: usize) -> DirectoryCopy {
+        self.sim.copy_directory(self.nodes[number].id, dir())
     }
 
-    /// Puts files on a machine whose node does not run.
-    pub fn put_files(&mut self, number: usize, files: Vec<(&'static str, Vec<u8>)>) {
-        self.sim.on_node(self.nodes[number].id, || {
-            runtime::fs::create_dir_all(dir().join("raft")).expect("a disk takes a directory");
-            for (name, bytes) in files {
-                runtime::fs::write(dir().join(name), &bytes).expect("a disk takes a file");
-            }
-        });
+    /// Puts files on a machine whose node does not run, in the place of what it has.
+    pub fn put_files(&mut self, number: usize, files: &DirectoryCopy) {
+        self.sim.put_directory(self.nodes[number].id, files);
     }
 
     pub fn remove_file(&mut self, number: usize, name: &str) {
@@ -405,7 +396,7 @@ impl Sea {
     /// Copies the files of one machine to another.
     pub fn copy_files(&mut self, from: usize, to: usize) {
         let files = self.files(from);
-        self.put_files(to, files);
+        self.put_files(to, &files);
     }
 }
 

@@ -8,6 +8,7 @@
 //!
 //! A panic in a task, message or job reaches the caller of `run_for` or `run_until`, so tests may assert inside the node.
 
+mod directory;
 mod disk;
 pub(crate) mod faults;
 pub(crate) mod files;
@@ -23,6 +24,7 @@ use crate::group::Group;
 use crate::mailbox::Mailboxes;
 use crate::start::Node;
 use crate::task::Work;
+pub use directory::DirectoryCopy;
 use disk::Disk;
 pub use faults::{DiskErrors, FailedSync, Stop};
 use faults::{Faults, when_awake};
