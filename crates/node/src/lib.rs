@@ -13,5 +13,5 @@ mod shard_main;
 mod start;
 mod tablets;
 
-pub use recover::{Recover, recover_metadata};
+pub use recover::{Recover, recover_metadata, rejoin};
 pub use start::{Embedded, Prepared, embed, prepare, start};

@@ -8,7 +8,7 @@
 use std::fmt::Write;
 use std::future::Future;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,7 @@ use topology::HostId;
 
 use crate::cluster;
 use crate::config::Config;
-use crate::identity;
+use crate::identity::{self, WorkdirLock};
 
 /// Directory of the metadata in the workdir.
 pub(crate) const METADATA_DIR: &str = "metadata";
@@ -35,11 +35,16 @@ pub enum Recover {
     Rejoin,
 }
 
-/// Gives what is to be printed. Blocks. `config` is that which the node is started with, as far as it says where its files are and how it reaches others.
-///
-/// # Errors
-/// In words for the user. Nothing was changed then.
-pub fn recover_metadata(config: &Config, what: Recover, confirmation: Option<&str>) -> Result<String, String> {
+/// The workdir of a node that does not run, held as a node holds it.
+struct Stopped {
+    host_id: HostId,
+    /// Directory of the metadata.
+    dir: PathBuf,
+    _lock: WorkdirLock,
+}
+
+/// Holds the workdir of a node that was in a cluster, and whose peers can be asked.
+fn hold(config: &Config, what: Recover) -> Result<Stopped, String> {
     let workdir = config.workdir.as_path();
     let was_member = runtime::fs::exists(workdir.join(METADATA_DIR)) || what == Recover::Rejoin;
     if !was_member || !runtime::fs::exists(workdir.join("host_id")) {
@@ -48,7 +53,7 @@ pub fn recover_metadata(config: &Config, what: Recover, confirmation: Option<&st
             workdir.display()
         ));
     }
-    let _lock = identity::lock(workdir, &[])?;
+    let lock = identity::lock(workdir, &[])?;
     if identity::was_encrypted(workdir) && config.encryption.is_none() {
         return Err(
             "this node reaches others by TLS, and its server_encryption_options are not known here, so nobody could be asked. Give the --options-file (and \
@@ -56,14 +61,35 @@ pub fn recover_metadata(config: &Config, what: Recover, confirmation: Option<&st
                 .to_owned(),
         );
     }
-    let host_id = HostId(identity::host_id(workdir)?);
-    let dir = workdir.join(METADATA_DIR);
+    Ok(Stopped {
+        host_id: HostId(identity::host_id(workdir)?),
+        dir: workdir.join(METADATA_DIR),
+        _lock: lock,
+    })
+}
+
+/// Gives what is to be printed. Blocks. `config` is that which the node is started with, as far as it says where its files are and how it reaches others.
+///
+/// # Errors
+/// In words for the user. Nothing was changed then.
+pub fn recover_metadata(config: &Config, what: Recover, confirmation: Option<&str>) -> Result<String, String> {
+    let workdir = config.workdir.as_path();
+    let stopped = hold(config, what)?;
+    let (dir, host_id) = (&stopped.dir, stopped.host_id);
     let follow = match what {
         Recover::Alone => None,
         Recover::Follow(epoch) => Some(epoch),
-        Recover::Rejoin => return rejoin(config, &dir, host_id, confirmation),
+        Recover::Rejoin => {
+            if let Some(explanation) = check_rejoin(config, host_id, confirmation)? {
+                return Ok(explanation);
+            }
+            let (dir, seeds) = (dir.clone(), config.seeds.clone());
+            return with_rpc(config, &cluster_name(config), host_id, move |rpc, reach| {
+                Box::pin(take_anew(dir.clone(), host_id, seeds.clone(), rpc, reach))
+            })?;
+        }
     };
-    let prospect = ::cluster::prospect(&dir, host_id).map_err(|e| e.to_string())?;
+    let prospect = ::cluster::prospect(dir, host_id).map_err(|e| e.to_string())?;
     let answering = answering(config, &prospect)?;
     let Some(confirmation) = confirmation else {
         return Ok(describe(workdir, follow, &prospect, &answering));
@@ -71,7 +97,7 @@ pub fn recover_metadata(config: &Config, what: Recover, confirmation: Option<&st
     match follow {
         None => {
             refuse_living(&prospect, &answering)?;
-            let recovery = ::cluster::recover(&dir, host_id, confirmation).map_err(|e| e.to_string())?;
+            let recovery = ::cluster::recover(dir, host_id, confirmation).map_err(|e| e.to_string())?;
             Ok(format!(
                 "This node is the only voter now, in epoch {0}. Start it, then bring the others along as docs/operating/recover-metadata.md says: each that keeps \
                  its data follows with --follow {0}.\n",
@@ -79,7 +105,7 @@ pub fn recover_metadata(config: &Config, what: Recover, confirmation: Option<&st
             ))
         }
         Some(epoch) => {
-            ::cluster::follow(&dir, host_id, epoch, confirmation).map_err(|e| e.to_string())?;
+            ::cluster::follow(dir, host_id, epoch, confirmation).map_err(|e| e.to_string())?;
             Ok(format!(
                 "This node waits for the metadata of epoch {epoch}, from the node that recovered it. Start it.\n"
             ))
@@ -87,33 +113,56 @@ pub fn recover_metadata(config: &Config, what: Recover, confirmation: Option<&st
     }
 }
 
-/// Takes the metadata from the members, once that is confirmed.
-fn rejoin(config: &Config, dir: &Path, host_id: HostId, confirmation: Option<&str>) -> Result<String, String> {
+/// What [`recover_metadata`] does for [`Recover::Rejoin`], on the shard that runs this: the simulator has operators whose machines are simulated.
+///
+/// # Errors
+/// As [`recover_metadata`].
+pub async fn rejoin(config: &Config, confirmation: Option<&str>) -> Result<String, String> {
+    let stopped = hold(config, Recover::Rejoin)?;
+    let (dir, host_id) = (stopped.dir.clone(), stopped.host_id);
+    if let Some(explanation) = check_rejoin(config, host_id, confirmation)? {
+        return Ok(explanation);
+    }
+    let seeds = config.seeds.clone();
+    let rpc_config = rpc_config(config, &cluster_name(config), host_id);
+    let take = |rpc, reach| take_anew(dir, host_id, seeds, rpc, reach);
+    by_rpc(rpc_config, cluster::reach(config), take).await?
+}
+
+/// The name of the cluster that the node was in.
+fn cluster_name(config: &Config) -> String {
+    identity::noted_cluster(&config.workdir).unwrap_or_else(|| config.cluster_name.clone())
+}
+
+/// What a rejoin would do, where it is not confirmed yet.
+fn check_rejoin(config: &Config, host_id: HostId, confirmation: Option<&str>) -> Result<Option<String>, String> {
     let expected = ::cluster::rejoin_confirmation(host_id);
     let workdir = config.workdir.display();
-    let Some(confirmation) = confirmation else {
-        return Ok(format!(
+    match confirmation {
+        None => Ok(Some(format!(
             "Node {host_id} in {workdir}\n\n\
              If this node rejoins, it keeps its identity, its tokens and its data, and takes the metadata from the other members. What it has of metadata is \
              replaced. Do this only where the data is the newest that the node had: not on a backup or on a copy of the directory that is older than what ran \
              last, because the node would lack what it has acknowledged since. No process with this identity may run.\n\n\
              Nothing was changed. To do it, say so:\n\n  ceto recover-metadata --workdir {workdir} --rejoin --confirm \"{expected}\"\n"
-        ));
-    };
-    if confirmation != expected {
-        return Err(format!(
+        ))),
+        Some(confirmation) if confirmation != expected => Err(format!(
             "the confirmation is not the one for this node, and nothing was changed; expected \"{expected}\""
-        ));
+        )),
+        Some(_) => Ok(None),
     }
-    let cluster_name = identity::noted_cluster(&config.workdir).unwrap_or_else(|| config.cluster_name.clone());
-    let (dir, seeds) = (dir.to_owned(), config.seeds.clone());
-    let name = with_rpc(config, &cluster_name, host_id, move |rpc, reach| {
-        let (dir, seeds) = (dir.clone(), seeds.clone());
-        Box::pin(async move {
-            let taken = ::cluster::rejoin(&dir, host_id, &seeds, &rpc, &reach).await;
-            taken.map_err(|e| e.to_string())
-        })
-    })??;
+}
+
+/// Takes the metadata from the members.
+async fn take_anew(
+    dir: PathBuf,
+    host_id: HostId,
+    seeds: Vec<SocketAddr>,
+    rpc: Rc<Rpc>,
+    reach: Reach,
+) -> Result<String, String> {
+    let taken = ::cluster::rejoin(&dir, host_id, &seeds, &rpc, &reach).await;
+    let name = taken.map_err(|e| e.to_string())?;
     Ok(format!(
         "This node has the metadata of cluster '{name}', and another Raft id. Start it with its usual options.\n"
     ))
@@ -137,11 +186,7 @@ fn with_rpc<T: Clone + Send + 'static>(
 ) -> Result<T, String> {
     let found = Arc::new(Mutex::new(Err("the other members were not asked".to_owned())));
     let (result, ask) = (found.clone(), Arc::new(ask));
-    let rpc_config = rpc::Config {
-        tls: cluster::tls_files(config),
-        join_secret: config.join_secret.clone(),
-        ..rpc::Config::new(cluster_name, host_id.0)
-    };
+    let rpc_config = rpc_config(config, cluster_name, host_id);
     let reach = cluster::reach(config);
     let options = runtime::Options {
         shards: 1,
@@ -151,19 +196,32 @@ fn with_rpc<T: Clone + Send + 'static>(
         let (result, ask) = (result.clone(), ask.clone());
         let (rpc_config, reach) = (rpc_config.clone(), reach.clone());
         Box::pin(async move {
-            let answer = match Rpc::client(rpc_config) {
-                Ok(rpc) => {
-                    let answer = ask(rpc.clone(), reach).await;
-                    rpc.stop();
-                    Ok(answer)
-                }
-                Err(error) => Err(format!("the other members cannot be asked: {error}")),
-            };
+            let answer = by_rpc(rpc_config, reach, &*ask).await;
             *result.lock().expect("nobody panics while holding the answer") = answer;
         })
     })
     .map_err(|e| e.to_string())?;
     found.lock().expect("nobody panics while holding the answer").clone()
+}
+
+fn rpc_config(config: &Config, cluster_name: &str, host_id: HostId) -> rpc::Config {
+    rpc::Config {
+        tls: cluster::tls_files(config),
+        join_secret: config.join_secret.clone(),
+        ..rpc::Config::new(cluster_name, host_id.0)
+    }
+}
+
+/// Asks other nodes by connections of its own.
+async fn by_rpc<T, F: Future<Output = T>>(
+    rpc_config: rpc::Config,
+    reach: Reach,
+    ask: impl FnOnce(Rc<Rpc>, Reach) -> F,
+) -> Result<T, String> {
+    let rpc = Rpc::client(rpc_config).map_err(|error| format!("the other members cannot be asked: {error}"))?;
+    let answer = ask(rpc.clone(), reach).await;
+    rpc.stop();
+    Ok(answer)
 }
 
 /// How many voters there would be, with this node.
