@@ -99,6 +99,7 @@ pub(crate) async fn open_door(shared: &Arc<Shared>, shard: &Rc<Shard>) -> Result
         features: features(),
         hidden_features: config.held_back_features.clone(),
         control_verbs: ::cluster::FIRST_VERB..=::cluster::LAST_VERB,
+        limits: config.internode_limits.clone(),
         ..rpc::Config::new(&config.cluster_name, shared.host_id)
     };
     let door = Door {

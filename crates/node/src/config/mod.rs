@@ -120,6 +120,8 @@ pub struct Config {
     pub internode_compression_algorithms: Vec<Compression>,
     /// TLS between nodes, if any connection has it.
     pub encryption: Option<Encryption>,
+    /// The limits of connections with other nodes. No option changes them; the simulator makes them small.
+    pub internode_limits: rpc::Limits,
     /// What becomes of writes that a replica missed.
     pub hints: Hints,
     /// The longest frame body that is taken, in bytes.
@@ -310,6 +312,7 @@ fn resolve(
         internode_compression: cluster.compression,
         internode_compression_algorithms: cluster.compression_algorithms,
         encryption: cluster.encryption,
+        internode_limits: rpc::Limits::default(),
         hints: cluster.hints,
         native_transport_max_frame_size: frame_size(&mut options)?,
         max_connections_per_shard: connections(&mut options, smp)?,
