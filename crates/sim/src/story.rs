@@ -7,8 +7,11 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
+use rpc::Limits;
+use runtime::sim::{CrashKind, DirectoryCopy};
+
 use crate::client::{Answer, Client};
-use crate::cluster::{Cluster, ClusterSetup, SHARD_BYTES};
+use crate::cluster::{Cluster, ClusterSetup, SEGMENT_BYTES, SHARD_BYTES};
 use crate::machine::Durability;
 use crate::model::Value;
 
@@ -22,6 +25,10 @@ pub const ALL: u16 = 5;
 pub const EACH_QUORUM: u16 = 7;
 
 const SECOND: Duration = Duration::from_secs(1);
+/// Everything that a node keeps.
+const WORKDIR: &str = "/ceto";
+/// How long a node may take until it serves or says why it does not start: one that joins asks its seeds for two minutes.
+const START_WAIT_MAX: Duration = Duration::from_mins(3);
 /// How long a story waits for an answer.
 const ANSWER_WAIT_MAX: Duration = Duration::from_mins(2);
 
@@ -66,6 +73,8 @@ impl Story {
             durability: Durability::Periodic(Duration::from_millis(100)),
             seeds: 1,
             shard_bytes: SHARD_BYTES,
+            segment_bytes: vec![SEGMENT_BYTES; nodes],
+            limits: Limits::default(),
         }
     }
 
@@ -104,7 +113,8 @@ impl Story {
         let is_answered = || script.answer.borrow().is_some();
         assert!(
             self.cluster.sim.run_until(ANSWER_WAIT_MAX, is_answered),
-            "no end of {statement}"
+            "no end of {:.200}",
+            statement
         );
         self.script.answer.take().expect("it has just been answered")
     }
@@ -156,6 +166,80 @@ impl Story {
             }
         }
         panic!("{request}: no answer within a minute");
+    }
+
+    /// Starts a node that is stopped, and waits until it serves.
+    ///
+    /// # Errors
+    /// Why it does not start, in the words for its operator.
+    ///
+    /// # Panics
+    /// When it does neither for minutes.
+    pub fn restart(&mut self, node: usize) -> Result<(), String> {
+        self.cluster.restart(node);
+        let end = self.cluster.sim.now() + START_WAIT_MAX;
+        while self.cluster.sim.now() < end {
+            if let Some(reason) = self.cluster.failure(node) {
+                return Err(reason);
+            }
+            if self.is_served(node) {
+                return Ok(());
+            }
+            self.cluster.sim.run_for(SECOND);
+        }
+        panic!("node {node} neither serves nor says why");
+    }
+
+    /// Ends a node in order, as its operator does.
+    ///
+    /// # Panics
+    /// When it does not end within a minute.
+    pub fn stop(&mut self, node: usize) {
+        let machine = self.cluster.machine(node);
+        self.cluster.sim.terminate(machine);
+        let has_ended = self.cluster.sim.run_until_ended(machine, 60 * SECOND);
+        assert!(has_ended, "node {node} does not end");
+        self.cluster.crash(node, CrashKind::Kill);
+    }
+
+    /// Copies everything that a node keeps. End the node first.
+    pub fn copy_workdir(&mut self, node: usize) -> DirectoryCopy {
+        let machine = self.cluster.machine(node);
+        self.cluster.sim.copy_directory(machine, WORKDIR)
+    }
+
+    /// Puts a copy of a node's files in the place of what the node has. End the node first.
+    pub fn put_back(&mut self, node: usize, copy: &DirectoryCopy) {
+        let machine = self.cluster.machine(node);
+        self.cluster.sim.put_directory(machine, copy);
+    }
+
+    /// Empties a directory in the workdir of a node, or the workdir itself, which has no name. End the node first.
+    pub fn empty_directory(&mut self, node: usize, name: &str) {
+        let machine = self.cluster.machine(node);
+        self.cluster.sim.empty_directory(machine, Path::new(WORKDIR).join(name));
+    }
+
+    /// Has the operator of a node run `ceto recover-metadata --rejoin`, and confirm it with the sentence that the command asks for. What it prints then. End
+    /// the node first.
+    ///
+    /// # Errors
+    /// What the command says.
+    pub fn rejoin(&mut self, node: usize) -> Result<String, String> {
+        let explanation = self.cluster.rejoin(node, None)?;
+        let sentence = explanation
+            .split("--confirm \"")
+            .nth(1)
+            .and_then(|rest| rest.split('"').next());
+        let sentence = sentence.ok_or_else(|| format!("no sentence to confirm: {explanation}"))?;
+        self.cluster.rejoin(node, Some(sentence))
+    }
+
+    /// The host id of a node, as its operator sees it.
+    pub fn host_id(&mut self, node: usize) -> String {
+        let answer = self.operate(node, "GET /storage_service/hostid/local");
+        let body = answer.rsplit("\r\n\r\n").next().unwrap_or_default();
+        body.trim().trim_matches('"').to_owned()
     }
 
     /// The files below a directory of a node whose names end so.

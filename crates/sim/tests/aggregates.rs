@@ -7,7 +7,6 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use runtime::sim::CrashKind;
-use sim::Durability;
 use sim::client::{Answer, Client};
 use sim::cluster::{Cluster, ClusterSetup};
 use sim::model::Value;
@@ -62,11 +61,7 @@ impl Story {
     fn begin(seed: u64, shards: &[u32]) -> Self {
         let setup = ClusterSetup {
             shards: shards.to_vec(),
-            places: vec![("datacenter1".to_owned(), "rack1".to_owned()); shards.len()],
-            hints: true,
-            durability: Durability::Periodic(Duration::from_millis(100)),
-            seeds: 1,
-            shard_bytes: sim::cluster::SHARD_BYTES,
+            ..sim::story::Story::setup(shards.len())
         };
         let mut cluster = Cluster::new(seed, &setup);
         let script = Rc::new(Script::default());

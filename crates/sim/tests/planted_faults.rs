@@ -1,8 +1,8 @@
 //! Faults that last, told step by step on whole nodes, and the bugs that each of these stories finds when they are planted.
 //!
-//! What is told of one node's metadata (`UncheckedRun`, `UncomparedHistory`) is found by `crates/cluster/tests/lineage.rs`, hints that are refused for good
-//! (`RejectedHintWaits`) by `crates/hints/tests/hints.rs`, a log that takes no writes (`UnheededLog`) by `crates/coordinator/tests/refusing.rs`, and clocks
-//! (`UntrustedClock`) by `clocks.rs` beside this file.
+//! Beside this file, directories that are restored or lost (`UncheckedRun`, `UncomparedHistory`) are told of by `directories.rs`, hints that are refused for good
+//! (`RejectedHintWaits`) by `refused_hints.rs`, and clocks (`UntrustedClock`) by `clocks.rs`. A log that takes no writes (`UnheededLog`) is told of by
+//! `crates/coordinator/tests/refusing.rs`.
 
 use std::time::Duration;
 
@@ -101,13 +101,6 @@ fn a_batch_that_waits_for_a_datacenter_keeps_no_log() {
     );
 }
 
-/// The id of a node, as its operator sees it.
-fn host_id(story: &mut Story, node: usize) -> String {
-    let answer = story.operate(node, "GET /storage_service/hostid/local");
-    let body = answer.rsplit("\r\n\r\n").next().unwrap_or_default();
-    body.trim().trim_matches('"').to_owned()
-}
-
 #[test]
 fn a_node_that_is_removed_for_good_is_not_missed_and_does_not_return() {
     let mut setup = Story::setup(4);
@@ -128,7 +121,7 @@ fn a_node_that_is_removed_for_good_is_not_missed_and_does_not_return() {
             QUORUM,
         );
     }
-    let gone = host_id(&mut story, 2);
+    let gone = story.host_id(2);
     let request = format!("POST /storage_service/remove_node?host_id={gone}");
     let refused = story.operate(0, &request);
     assert!(!refused.contains(" 200 ") && refused.contains("alive"), "{refused}");

@@ -7,6 +7,9 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
+use node::config::Config;
+use rpc::Limits;
+use runtime::ShardId;
 use runtime::sim::{CrashKind, NodeId, Simulation};
 
 use super::contents::Inventory;
@@ -30,10 +33,30 @@ pub struct ClusterSetup {
     pub seeds: usize,
     /// Memory of each shard.
     pub shard_bytes: u64,
+    /// Size of a commitlog segment of each node. A node refuses a write that is larger than half of its own.
+    pub segment_bytes: Vec<u64>,
+    /// The limits of connections between nodes.
+    pub limits: Limits,
 }
 
 /// Memory of a shard that has enough for what clients do: so little that it flushes by itself.
 pub const SHARD_BYTES: u64 = 2 << 20;
+/// Size of a commitlog segment, unless a test says otherwise.
+pub const SEGMENT_BYTES: u64 = 64 << 10;
+/// How long `ceto recover-metadata` may take.
+const COMMAND_WAIT_MAX: Duration = Duration::from_mins(2);
+
+/// A command that an operator runs on a machine while its node is stopped.
+#[derive(Default)]
+enum Rejoin {
+    /// The next start is that of the node.
+    #[default]
+    None,
+    /// The next start runs `ceto recover-metadata --rejoin` with this confirmation.
+    Asked(Option<String>),
+    /// What the command printed.
+    Done(Result<String, String>),
+}
 
 struct Member {
     machine: NodeId,
@@ -41,6 +64,7 @@ struct Member {
     runs: Cell<bool>,
     /// How many it has from its next start on.
     shards: Rc<Cell<u32>>,
+    rejoin: Rc<RefCell<Rejoin>>,
 }
 
 /// Nodes, clients, and the world around them.
@@ -64,6 +88,7 @@ impl Cluster {
             start: Rc::default(),
             runs: Cell::new(false),
             shards: Rc::new(Cell::new(*shards)),
+            rejoin: Rc::default(),
         };
         let members = setup.shards.iter().map(member).collect();
         let clients = sim.add_node(1);
@@ -91,47 +116,86 @@ impl Cluster {
 
     /// Starts a node for the first time.
     pub fn start(&mut self, node: usize) {
+        let member = &self.members[node];
+        member.runs.set(true);
+        let (start, inventory) = (member.start.clone(), self.inventory.clone());
+        let (shards, rejoin) = (member.shards.clone(), member.rejoin.clone());
+        let machines = self.members.len() as u64;
+        let config_of = self.config_of(node);
+        self.sim.start(member.machine, move |shard| {
+            let config = config_of(shards.get());
+            let (start, inventory, rejoin) = (start.clone(), inventory.clone(), rejoin.clone());
+            Box::pin(async move {
+                let confirmation = match &*rejoin.borrow() {
+                    Rejoin::None => None,
+                    Rejoin::Asked(confirmation) => Some(confirmation.clone()),
+                    Rejoin::Done(_) => return,
+                };
+                if let Some(confirmation) = confirmation {
+                    if shard == ShardId(0) {
+                        let printed = node::rejoin(&config, confirmation.as_deref()).await;
+                        *rejoin.borrow_mut() = Rejoin::Done(printed);
+                    }
+                    return;
+                }
+                drop(runtime::spawn(inventory.serve(config.rpc_address)));
+                live(shard, config, start, machines).await;
+            })
+        });
+    }
+
+    /// The configuration of a node, by its number of shards.
+    fn config_of(&self, node: usize) -> impl Fn(u32) -> Config + 'static {
         let seeds = self.members[..self.setup.seeds].iter();
         let seeds: Vec<SocketAddr> = seeds
             .map(|m| SocketAddr::new(self.sim.address(m.machine), INTERNODE_PORT))
             .collect();
-        let member = &self.members[node];
-        let shard_bytes = self.setup.shard_bytes;
-        let (shards, durability) = (member.shards.clone(), self.setup.durability);
         let (datacenter, rack) = self.setup.places[node].clone();
-        let machines = self.members.len() as u64;
-        let keeps_hints = self.setup.hints;
-        let address = SocketAddr::new(self.sim.address(member.machine), CQL_PORT);
-        let (start, inventory) = (member.start.clone(), self.inventory.clone());
-        member.runs.set(true);
-        self.sim.start(member.machine, move |shard| {
-            let shards = shards.get();
-            let setup = Setup {
+        let address = SocketAddr::new(self.sim.address(self.members[node].machine), CQL_PORT);
+        let setup = self.setup.clone();
+        move |shards| {
+            let node_setup = Setup {
                 shards,
-                durability,
-                shard_bytes,
-                segment_bytes: 64 << 10,
-                log_bytes: (1 << 20) * u64::from(shards),
+                durability: setup.durability,
+                shard_bytes: setup.shard_bytes,
+                segment_bytes: setup.segment_bytes[node],
+                log_bytes: 16 * setup.segment_bytes[node] * u64::from(shards),
             };
-            let mut config = node::config::Config {
+            let mut config = Config {
                 seeds: seeds.clone(),
                 storage_port: INTERNODE_PORT,
                 data_center: datacenter.clone(),
                 rack: rack.clone(),
-                ..node_config(&setup, shards, address)
+                internode_limits: setup.limits.clone(),
+                ..node_config(&node_setup, shards, address)
             };
             config.location.datacenter.clone_from(&datacenter);
             config.location.rack.clone_from(&rack);
-            config.hints.allowed.is_enabled = keeps_hints;
+            config.hints.allowed.is_enabled = setup.hints;
             // Who contends with eight others over slow links may wait as long as for anything else.
             config.timeouts.cas_contention = Duration::from_secs(10);
-            let living = live(shard, config, start.clone(), machines);
-            let inventory = inventory.clone();
-            Box::pin(async move {
-                drop(runtime::spawn(inventory.serve(address.ip())));
-                living.await;
-            })
-        });
+            config
+        }
+    }
+
+    /// Has the operator of a node that is stopped run `ceto recover-metadata --rejoin`. What it prints, or why it failed.
+    ///
+    /// # Panics
+    /// When the command does not end.
+    pub fn rejoin(&mut self, node: usize, confirmation: Option<&str>) -> Result<String, String> {
+        let (machine, rejoin) = (self.members[node].machine, self.members[node].rejoin.clone());
+        *rejoin.borrow_mut() = Rejoin::Asked(confirmation.map(str::to_owned));
+        self.sim.restart(machine);
+        let is_done = || matches!(*rejoin.borrow(), Rejoin::Done(_));
+        assert!(
+            self.sim.run_until(COMMAND_WAIT_MAX, is_done),
+            "the command does not end"
+        );
+        self.crash(node, CrashKind::Kill);
+        match rejoin.take() {
+            Rejoin::Done(printed) => printed,
+            Rejoin::None | Rejoin::Asked(_) => unreachable!("it is done"),
+        }
     }
 
     /// A node has another number of shards from its next start on.

@@ -33,5 +33,5 @@ mod writes;
 pub use clients::{ClusterCounts, Mix, Workload};
 pub use faults::{ClusterFaults, FAULTS};
 pub use layout::Datacenter;
-pub use machines::{Cluster, ClusterSetup, SHARD_BYTES};
+pub use machines::{Cluster, ClusterSetup, SEGMENT_BYTES, SHARD_BYTES};
 pub use scenario::{ClusterReport, ClusterScenario};

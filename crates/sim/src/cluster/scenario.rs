@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::time::Duration;
 
+use rpc::Limits;
 use runtime::StopPoint;
 use stdx::planted::{Bug, Planted};
 
@@ -11,7 +12,7 @@ use super::clients::{Clients, ClusterCounts, Phase, Promises, Workload};
 use super::distinct;
 use super::faults::{ClusterFaults, FAULTS};
 use super::layout::{Datacenter, Layout};
-use super::machines::{Cluster, ClusterSetup, SHARD_BYTES};
+use super::machines::{Cluster, ClusterSetup, SEGMENT_BYTES, SHARD_BYTES};
 use crate::machine::Durability;
 use crate::scenario::{Chance, Failure, panic_text};
 
@@ -266,6 +267,8 @@ impl ClusterScenario {
         let seeds = usize::try_from(1 + chance.below(self.nodes() as u64)).expect("few nodes");
         let layout = Layout::new(&self.datacenters, self.joiners, chance.once_in(2));
         let setup = ClusterSetup {
+            segment_bytes: vec![SEGMENT_BYTES; shards.len()],
+            limits: Limits::default(),
             shards,
             places: layout.names(),
             hints: self.hints,
