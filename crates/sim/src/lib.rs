@@ -23,6 +23,6 @@ mod statements;
 pub mod story;
 pub mod workload;
 
-pub use cluster::{ClusterFaults, ClusterReport, ClusterScenario, Datacenter, FAULTS, Mix, Workload};
+pub use cluster::{ClusterFaults, ClusterReport, ClusterScenario, Datacenter, FAULTS, FewSlots, Mix, Workload};
 pub use machine::{Durability, Machines, Setup};
 pub use scenario::{Failure, Faults, Report, Scenario};

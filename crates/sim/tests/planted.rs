@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use runtime::StopPoint;
-use sim::{ClusterFaults, ClusterScenario, Datacenter, Durability, Mix, Workload};
+use sim::{ClusterFaults, ClusterScenario, Datacenter, Durability, FewSlots, Mix, Workload};
 use stdx::planted::Bug;
 
 const NONE: ClusterFaults = ClusterFaults::NONE;
@@ -302,4 +302,23 @@ fn a_logged_batch_whose_end_is_noted_too_early_is_found() {
     };
     // 8 of 12 seeds find it.
     is_found(Bug::EarlyBatchEnd, &scenario, 0..20, &["a logged batch is half there"]);
+}
+
+/// With a copy less than nodes some additions are asked of another node, whose answer may find no room.
+#[test]
+fn an_addition_that_is_made_again_because_its_answer_was_lost_is_found() {
+    let faults = ClusterFaults { reorders: true, ..NONE };
+    let scenario = ClusterScenario {
+        few_slots: Some(FewSlots {
+            requests: 8,
+            clients: 16,
+        }),
+        workload: Workload {
+            mix: Mix::Counters,
+            ..Workload::default()
+        },
+        ..with_copies(2, three_nodes(2, faults))
+    };
+    // 25 of 30 seeds find it.
+    is_found(Bug::LostAnswer, &scenario, 0..5, &["a counter is"]);
 }

@@ -53,6 +53,10 @@ pub(crate) const CHANGE_WAIT_MAX: Duration = Duration::from_secs(70);
 
 pub(crate) const UNAVAILABLE: i32 = 0x1000;
 pub(crate) const OVERLOADED: i32 = 0x1001;
+/// What a replica says that ran a request and has no room for the answer.
+const NO_ROOM_FOR_ANSWER: &str = "too many bytes of answers wait to be read";
+/// What a coordinator says that has no slot for a request to a replica.
+const NO_SLOT: &str = "too many requests wait for the node";
 /// What a replica says that has quarantined an sstable.
 const LACKS_A_FILE: &str = "this node lacks the sstable";
 pub(crate) const TRUNCATE_ERROR: i32 = 0x1003;
@@ -72,6 +76,10 @@ pub struct ClusterCounts {
     pub reads: u64,
     /// Errors that a fault explains, and lost connections.
     pub errors: u64,
+    /// Requests that failed because a node had no room for them.
+    pub overloaded: u64,
+    /// Requests that failed because a node that ran them had no room for its answer.
+    pub lost_answers: u64,
     /// Schema changes acknowledged.
     pub schema_changes: u64,
     /// Truncations acknowledged.
@@ -196,6 +204,8 @@ pub enum Mix {
     Batches,
     /// Conditional statements in pairs, one for each row of a partition, whose commit waits for one replica; and serial reads.
     Serial,
+    /// Additions to counters, and reads of them.
+    Counters,
 }
 
 /// What a request came to.
@@ -438,7 +448,14 @@ impl Clients {
     pub(crate) async fn within(&self, wait: Duration, asking: impl Future<Output = io::Result<Answer>>) -> Outcome {
         let lost = |why: io::Error| Outcome::Lost(why.to_string());
         match runtime::timeout(wait, asking).await {
-            Ok(answer) => answer.map_or_else(lost, Outcome::Answer),
+            Ok(answer) => {
+                if let Ok(Answer::Error { code, message }) = &answer {
+                    let finds_no_room = *code == OVERLOADED || message.contains(NO_SLOT);
+                    self.count(|c| c.overloaded += u64::from(finds_no_room));
+                    self.count(|c| c.lost_answers += u64::from(message.contains(NO_ROOM_FOR_ANSWER)));
+                }
+                answer.map_or_else(lost, Outcome::Answer)
+            }
             Err(_) => Outcome::Lost(format!("no answer within {wait:?}")),
         }
     }
@@ -462,6 +479,7 @@ impl Clients {
             }
             _ if self.workload.mix == Mix::Reads => self.write_twice_and_read(client, node, dice >> 16).await,
             _ if self.workload.mix == Mix::Batches => self.write(client, node, level, dice >> 16).await,
+            0..=14 if self.workload.mix == Mix::Counters => self.act_on_counters(client, node, dice >> 16).await,
             0..=2 => self.act_conditionally(client, node, dice >> 16).await,
             3 => self.act_on_counters(client, node, dice >> 16).await,
             4..=8 => self.read(client, node, level, dice >> 16, self.place(dice >> 16)).await,

@@ -34,4 +34,4 @@ pub use clients::{ClusterCounts, Mix, Workload};
 pub use faults::{ClusterFaults, FAULTS};
 pub use layout::Datacenter;
 pub use machines::{Cluster, ClusterSetup, SEGMENT_BYTES, SHARD_BYTES};
-pub use scenario::{ClusterReport, ClusterScenario};
+pub use scenario::{ClusterReport, ClusterScenario, FewSlots};

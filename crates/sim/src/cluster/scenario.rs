@@ -38,6 +38,35 @@ const LOGGED_TIME_NANOS: u64 = 100_000_000;
 const DISTURBED_PER_MILLION: u64 = 30_000;
 pub(super) const SLICE: Duration = Duration::from_millis(10);
 
+/// Connections between nodes that take so few requests and answers at once that many are refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FewSlots {
+    /// Requests of a connection that are sent and not answered, or that run; one more waits in line, and whatever comes on top is refused.
+    pub requests: usize,
+    /// Clients of each node: more than find room.
+    pub clients: usize,
+}
+
+impl FewSlots {
+    /// As few as clients that do something of everything need to be refused often.
+    pub const USUAL: Self = Self {
+        requests: 2,
+        clients: 6,
+    };
+
+    fn limits(self) -> Limits {
+        Limits {
+            in_flight_max: self.requests,
+            handling_max: self.requests,
+            waiting_max: 1,
+            outbox_bytes_max: 1 << 10,
+            // An answer finds no room where another one has not left yet.
+            answer_bytes_max: 64,
+            ..Limits::default()
+        }
+    }
+}
+
 /// See the module.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ClusterScenario {
@@ -49,6 +78,8 @@ pub struct ClusterScenario {
     pub joins_under_faults: bool,
     /// Memory of each shard. Where it is less than [`SHARD_BYTES`], requests may fail at any time, which no fault has to explain.
     pub shard_bytes: u64,
+    /// Where connections have few slots, requests may fail at any time, which no fault has to explain.
+    pub few_slots: Option<FewSlots>,
     /// Most shards of a node.
     pub shards_max: u32,
     /// When nodes acknowledge.
@@ -123,6 +154,7 @@ impl ClusterScenario {
             joiners: 0,
             joins_under_faults: false,
             shard_bytes: SHARD_BYTES,
+            few_slots: None,
             shards_max: 2,
             durability: Durability::Batch,
             faults: ClusterFaults::default(),
@@ -156,6 +188,9 @@ impl ClusterScenario {
         scenario.joins_under_faults = on();
         scenario.workload.truncates_with_traffic = on();
         scenario.workload.is_hot = on() && on();
+        if scenario.nodes() <= 3 && chance.once_in(6) {
+            scenario.few_slots = Some(FewSlots::USUAL);
+        }
         scenario
     }
 
@@ -241,7 +276,7 @@ impl ClusterScenario {
             whole_batches: self.whole_batches,
             conditional_only: self.conditional_only,
             may_lack_files: faults.bit_rot,
-            may_refuse: self.shard_bytes < SHARD_BYTES,
+            may_refuse: self.shard_bytes < SHARD_BYTES || self.few_slots.is_some(),
             whole_hints: self.hints && !faults.may_lose_hints() && self.joiners == 0,
             clock_error: if faults.clock_jumps {
                 CLOCK_JUMP_MAX + CLOCK_ERROR_MAX
@@ -268,7 +303,7 @@ impl ClusterScenario {
         let layout = Layout::new(&self.datacenters, self.joiners, chance.once_in(2));
         let setup = ClusterSetup {
             segment_bytes: vec![SEGMENT_BYTES; shards.len()],
-            limits: Limits::default(),
+            limits: self.few_slots.map_or_else(Limits::default, FewSlots::limits),
             shards,
             places: layout.names(),
             hints: self.hints,
@@ -363,7 +398,8 @@ impl Run<'_> {
             self.run_for(pause)?;
         }
         let clients = self.clients.clone();
-        let per_node = if nodes > 5 { 1 } else { 2 };
+        let usual = if nodes > 5 { 1 } else { 2 };
+        let per_node = self.scenario.few_slots.map_or(usual, |few| few.clients);
         self.cluster
             .start_clients(move || Box::pin(clients.clone().run(per_node)));
         self.wait_for(FORM_WAIT_MAX, "the cluster did not form", |run| {

@@ -36,7 +36,7 @@ impl Clients {
         let row = |c| (R, p, c);
         let kind = match self.workload.mix {
             Mix::Batches => 9,
-            Mix::Everything | Mix::Reads | Mix::Serial => (dice >> 32) % 20,
+            Mix::Everything | Mix::Reads | Mix::Serial | Mix::Counters => (dice >> 32) % 20,
         };
         let (text, keys, effect) = match kind {
             _ if self.workload.truncates_with_traffic && (dice >> 52).is_multiple_of(2) => {
