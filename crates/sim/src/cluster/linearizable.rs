@@ -10,10 +10,11 @@
 //! was a lie.
 //!
 //! An operation without an answer would be under way until the end, and each one doubles the configurations. It is forgotten as soon as it has taken place in all of
-//! them, or can take place in none any more: it requires a value that is in none, and that no operation under way or to come sets. A history that is too hard
-//! all the same is a failure of its own: nobody knows whether it hides one.
+//! them, or can take place in none any more: it requires a value that is in none, and that no operation under way or to come sets. Of two configurations with the
+//! same rows that differ in such operations alone, the one in which fewer have taken place is kept, because whatever follows from the other follows from it
+//! ([`Frontier`]). A history that is too hard all the same is a failure of its own: nobody knows whether it hides one.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// Rows of a partition.
@@ -206,12 +207,15 @@ fn answer(
     possible: &BTreeSet<Configuration>,
     number: usize,
 ) -> Result<BTreeSet<Configuration>, Objection> {
-    let mut next = BTreeSet::new();
-    let mut seen = possible.clone();
+    let mut next = Frontier::default();
+    let mut seen = Frontier::default();
+    for configuration in possible {
+        seen.insert(operations, configuration.clone());
+    }
     let mut to_see: Vec<Configuration> = possible.iter().cloned().collect();
     while let Some((rows, mut done)) = to_see.pop() {
         if done.remove(&number) {
-            next.insert((rows, done));
+            next.insert(operations, (rows, done));
             continue;
         }
         for other in under_way.iter().filter(|other| !done.contains(other)) {
@@ -221,18 +225,55 @@ fn answer(
             let mut done = done.clone();
             done.insert(*other);
             let configuration = (after, done);
-            if seen.insert(configuration.clone()) {
+            if seen.insert(operations, configuration.clone()) {
                 to_see.push(configuration);
             }
         }
-        if seen.len() > CONFIGURATIONS_MAX {
+        if seen.seen > CONFIGURATIONS_MAX {
             return Err(Objection::TooHard);
         }
     }
     if operations[number].may_be_left_out {
-        next.extend(possible.iter().filter(|(_, done)| !done.contains(&number)).cloned());
+        for configuration in possible.iter().filter(|(_, done)| !done.contains(&number)) {
+            next.insert(operations, configuration.clone());
+        }
     }
-    Ok(next)
+    Ok(next.configurations())
+}
+
+/// Configurations, but for those from which nothing can follow that cannot follow from another one: with the same rows, in which fewer of the operations have taken
+/// place that may as well never do.
+#[derive(Default)]
+struct Frontier {
+    /// By rows, and by what must take place and has, the smallest sets of what need not and has.
+    smallest: BTreeMap<Configuration, Vec<BTreeSet<usize>>>,
+    /// How many were put in.
+    seen: usize,
+}
+
+impl Frontier {
+    /// Whether it is worth to go on from it.
+    fn insert(&mut self, operations: &[Operation], (rows, done): Configuration) -> bool {
+        let is_free = |number: &usize| operations[*number].answered.is_none() || operations[*number].may_be_left_out;
+        let (free, bound): (BTreeSet<usize>, BTreeSet<usize>) = done.into_iter().partition(is_free);
+        let smallest = self.smallest.entry((rows, bound)).or_default();
+        if smallest.iter().any(|other| other.is_subset(&free)) {
+            return false;
+        }
+        smallest.retain(|other| !free.is_subset(other));
+        smallest.push(free);
+        self.seen += 1;
+        true
+    }
+
+    fn configurations(self) -> BTreeSet<Configuration> {
+        let each = |((rows, bound), smallest): (Configuration, Vec<BTreeSet<usize>>)| {
+            smallest
+                .into_iter()
+                .map(move |free| (rows, bound.union(&free).copied().collect()))
+        };
+        self.smallest.into_iter().flat_map(each).collect()
+    }
 }
 
 fn story(
@@ -427,6 +468,22 @@ mod tests {
         assert_eq!(check(&operations), Ok(()));
         operations.push(read(1000, 1001, Some(1003)));
         assert!(check(&operations).is_err(), "a value that can come no more is read");
+    }
+
+    /// Each may take place before or behind everything that follows: there are ever more of them, and one configuration for each pair of rows.
+    #[test]
+    fn operations_without_an_answer_that_require_nothing_do_not_make_a_history_too_hard() {
+        let mut operations = Vec::new();
+        for round in 0..60_u64 {
+            let (time, value) = (round * 10, i32::try_from(round).expect("few rounds"));
+            operations.push(operation(time, None, [(Requires::Anything, Change::Delete); ROWS]));
+            operations.push(swap(time + 1, Some(time + 2), None, value));
+            let deletion = [(Requires::Exists, Change::Delete), OTHER];
+            operations.push(operation(time + 4, Some(time + 5), deletion));
+        }
+        assert_eq!(check(&operations), Ok(()));
+        operations.push(read(1000, 1001, Some(3)));
+        assert!(check(&operations).is_err(), "a value that was deleted is read");
     }
 
     /// Random histories of a register that behaves: every one fits; with one answer changed to a value from before, none does.
