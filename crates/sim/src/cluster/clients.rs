@@ -36,6 +36,8 @@ pub(crate) const B: u8 = 2;
 pub(crate) const T: u8 = 3;
 pub(crate) const E: u8 = 4;
 pub(crate) const W: u8 = 5;
+/// Elements of lists of `w`.
+pub(crate) const X: u8 = 6;
 /// The partitions of `a` from here on are written once.
 pub(crate) const FRESH: i32 = 1_000_000;
 /// The partition of `b` that is written with one of `a`.
@@ -157,6 +159,8 @@ pub(crate) struct Clients {
     pub(crate) at_truncated_table: Cell<usize>,
     /// Whether a table is being truncated while others use it.
     pub(crate) is_truncating: Cell<bool>,
+    /// The elements of lists that were sent, by timestamp.
+    pub(crate) added: RefCell<BTreeMap<i32, cells::Added>>,
     /// The newest of the rows that [`Mix::Reads`] writes.
     newest: Cell<i32>,
 }
@@ -246,6 +250,7 @@ impl Clients {
             failure: RefCell::default(),
             at_truncated_table: Cell::new(0),
             is_truncating: Cell::new(false),
+            added: RefCell::default(),
             newest: Cell::new(0),
         })
     }
@@ -485,13 +490,17 @@ impl Clients {
             4..=8 => self.read(client, node, level, dice >> 16, self.place(dice >> 16)).await,
             9..=13 => self.write(client, node, level, dice >> 16).await,
             14 => self.act_by_clock(client, (node, connection), level, dice >> 16).await,
+            _ if (dice >> 12).is_multiple_of(4) => {
+                let planned = self.plan_element(node, dice >> 16);
+                self.write_planned(client, node, Level::Quorum, planned, false).await
+            }
             _ if (dice >> 12).is_multiple_of(2) => {
                 let planned = self.plan_cells(dice >> 16);
                 self.write_planned(client, node, level, planned, false).await
             }
             _ => {
                 let p = i32::try_from((dice >> 16) % u64::from(cells::PARTITIONS.unsigned_abs())).expect("few");
-                let keys = cells::registers_of_partition(p);
+                let keys = self.registers_of_cells(p);
                 let text = cells::select(p);
                 let read = self.read_and_check(client, node, &text, &keys, level, None);
                 read.await.is_some()
@@ -535,6 +544,9 @@ impl Clients {
         }
         let under_way = self.at_truncated_table.get();
         self.at_truncated_table.set(under_way + usize::from(is_at_truncated));
+        let was_faulty = self.faulty.get();
+        let sent = millis();
+        self.begin_element(&planned, sent);
         let Planned {
             text,
             bound,
@@ -542,8 +554,6 @@ impl Clients {
             effect,
             timestamp,
         } = planned;
-        let was_faulty = self.faulty.get();
-        let sent = millis();
         // Values may be long.
         let story: String = text.chars().take(STORY_CHARS_MAX).collect();
         let story = format!("{story} by node {node} at {level:?} at {sent} ms");
@@ -560,6 +570,7 @@ impl Clients {
         let why = match outcome {
             Outcome::Answer(Answer::Done) => {
                 history.acknowledged(&keys, timestamp, self.asked(node, level));
+                self.end_element(timestamp, millis());
                 self.count(|c| c.acknowledged += 1);
                 self.note_served(node, level);
                 return true;
@@ -575,7 +586,9 @@ impl Clients {
                 return true;
             }
             Outcome::Answer(Answer::Error { code, message }) => {
-                if !matches!(code, OVERLOADED | WRITE_TIMEOUT | WRITE_FAILURE) {
+                // Where elements are is read first.
+                let is_read = keys[0].0 == X && matches!(code, READ_TIMEOUT | READ_FAILURE);
+                if !is_read && !matches!(code, OVERLOADED | WRITE_TIMEOUT | WRITE_FAILURE) {
                     self.fail(format!("{story}: an error that nobody promised, {code:#x}: {message}"));
                 }
                 message
@@ -609,9 +622,9 @@ impl Clients {
         true
     }
 
-    /// Most deletions in doubt are asked for again, at the same timestamp.
+    /// Most deletions in doubt are asked for again, at the same timestamp. Not those of elements, which read at the level of the statement what to delete.
     fn ask_again(&self, planned: Planned) {
-        if planned.effect.deletes() && planned.timestamp % 4 != 0 {
+        if planned.effect.deletes() && planned.keys[0].0 != X && planned.timestamp % 4 != 0 {
             self.again.borrow_mut().push(planned);
         }
     }
@@ -738,6 +751,9 @@ impl Clients {
         match outcome {
             Outcome::Answer(Answer::Rows(rows, None)) => {
                 let values = registers_of(keys[0].0, &rows);
+                if let Err(text) = self.check_lists(&rows) {
+                    self.fail(format!("{}: {text}", story()));
+                }
                 if let Some(twice) = first_twice(keys[0].0, &rows) {
                     self.fail(format!("{}: {twice:?} is there twice", story()));
                 }
@@ -747,7 +763,12 @@ impl Clients {
                 };
                 let mut history = self.history.borrow_mut();
                 let before: BTreeMap<Key, i32> = keys.iter().copied().zip(floors).collect();
-                for (key, floor) in &before {
+                // What began to be written meanwhile may be there too.
+                let meanwhile = values
+                    .keys()
+                    .filter(|key| !before.contains_key(key))
+                    .map(|key| (key, &0));
+                for (key, floor) in before.iter().chain(meanwhile) {
                     if let Err(text) = history.check(*key, *floor, asked, span, values.get(key).copied()) {
                         self.fail(format!("{}: {text}", story()));
                     }

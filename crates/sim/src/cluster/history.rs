@@ -359,6 +359,12 @@ impl History {
         self.last
     }
 
+    /// A timestamp that is later than all that anybody has.
+    pub fn newest_timestamp(&mut self) -> i32 {
+        self.last += 1;
+        self.last
+    }
+
     /// A write is about to be sent.
     pub fn begin(&mut self, keys: &[Key], timestamp: i32, effect: Effect, story: &str) {
         for key in keys {
@@ -570,6 +576,13 @@ impl History {
     #[must_use]
     pub fn keys(&self, table: u8) -> Vec<Key> {
         let all = (table, i32::MIN, i32::MIN)..=(table, i32::MAX, i32::MAX);
+        self.registers.range(all).map(|(key, _)| *key).collect()
+    }
+
+    /// The same of one partition.
+    #[must_use]
+    pub fn keys_of(&self, table: u8, partition: i32) -> Vec<Key> {
+        let all = (table, partition, i32::MIN)..=(table, partition, i32::MAX);
         self.registers.range(all).map(|(key, _)| *key).collect()
     }
 

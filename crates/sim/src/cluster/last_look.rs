@@ -132,7 +132,7 @@ impl Clients {
             }
         }
         for p in 0..cells::PARTITIONS {
-            let keys = cells::registers_of_partition(p);
+            let keys = self.registers_of_cells(p);
             let text = cells::select(p);
             let read = self.read_and_check(&mut client, node, &text, &keys, level, None).await;
             all.extend(read.ok_or("a connection was lost when all was quiet")?);

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::clients::{
-    A, CHANGE_WAIT_MAX, Clients, Outcome, Phase, R, T, TABLE_T, TRUNCATE_ERROR, UNAVAILABLE, W, millis,
+    A, CHANGE_WAIT_MAX, Clients, Outcome, Phase, R, T, TABLE_T, TRUNCATE_ERROR, UNAVAILABLE, W, X, millis,
 };
 use super::counters;
 use super::history::Level;
@@ -18,8 +18,8 @@ const PAUSE_MAX_MILLIS: u64 = 2000;
 /// A table that is truncated while others use it, and who knows what may be there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Emptied {
-    /// The history of registers, by the number of the table.
-    Registers(u8, &'static str),
+    /// The history of registers, by their numbers of tables.
+    Registers(&'static [u8], &'static str),
     /// One order of conditional statements.
     Conditional,
     /// The sums of counters.
@@ -29,12 +29,12 @@ enum Emptied {
 impl Emptied {
     /// Of eight, three are the table that clients write most, and the others the tables of batches, rows, collections, conditional statements and counters.
     const ALL: [Self; 8] = [
-        Self::Registers(T, "t"),
-        Self::Registers(T, "t"),
-        Self::Registers(T, "t"),
-        Self::Registers(A, "a"),
-        Self::Registers(R, "r"),
-        Self::Registers(W, "w"),
+        Self::Registers(&[T], "t"),
+        Self::Registers(&[T], "t"),
+        Self::Registers(&[T], "t"),
+        Self::Registers(&[A], "a"),
+        Self::Registers(&[R], "r"),
+        Self::Registers(&[W, X], "w"),
         Self::Conditional,
         Self::Counters,
     ];
@@ -104,7 +104,10 @@ impl Clients {
             }
         }
         match emptied {
-            Emptied::Registers(table, _) => self.history.borrow_mut().end_truncation(table, millis()),
+            Emptied::Registers(tables, _) => {
+                let mut history = self.history.borrow_mut();
+                tables.iter().for_each(|table| history.end_truncation(*table, millis()));
+            }
             Emptied::Conditional => self.conditional.end_truncation(),
             Emptied::Counters => self
                 .counters
@@ -116,7 +119,12 @@ impl Clients {
 
     fn begin_truncation(&self, emptied: Emptied) {
         match emptied {
-            Emptied::Registers(table, _) => self.history.borrow_mut().begin_truncation(table, millis()),
+            Emptied::Registers(tables, _) => {
+                let mut history = self.history.borrow_mut();
+                tables
+                    .iter()
+                    .for_each(|table| history.begin_truncation(*table, millis()));
+            }
             Emptied::Conditional => self.conditional.begin_truncation(),
             Emptied::Counters => self
                 .counters
