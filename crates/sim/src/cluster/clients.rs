@@ -776,7 +776,7 @@ impl Clients {
                 // A walk reads each page at another moment.
                 if rows_per_page.is_none() {
                     let read: Vec<_> = keys.iter().map(|key| (*key, values.get(key).copied())).collect();
-                    if let Err(text) = history.check_together(&read, &before, asked) {
+                    if let Err(text) = history.check_together(&read, &before, asked, span) {
                         self.fail(format!("{}: {text}", story()));
                     }
                 }
