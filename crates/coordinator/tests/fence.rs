@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coordinator::{ClusterView, CoordinatorError};
+use runtime::StopPoint;
+use runtime::sim::Stop;
 use support::{Cluster, SECOND, Shape, addition, counters, everything, rows, sum};
 use topology::{Consistency, HostId, Replication};
 use types::token::token_of;
@@ -126,6 +128,34 @@ fn a_request_that_was_refused_is_done_again_when_its_coordinator_has_heard_of_th
     assert_eq!(read.take(), Some(Ok(BTreeMap::new())));
     let read = cluster.on(1, |node| async move { node.select(b"key", QUORUM).await });
     assert_eq!(read, Ok(BTreeMap::from([(1, b"one".to_vec())])));
+}
+
+#[test]
+fn a_decision_that_was_refused_is_told_again_when_its_coordinator_has_heard_of_the_change() {
+    let mut cluster = Cluster::new(3, Shape::default());
+    (0..3).for_each(|node| hears(&cluster, node, 4, 0));
+    let id = cluster.id(0);
+    let pause = Stop::Pause(Duration::from_millis(100));
+    cluster.simulation.stop_at(id, StopPoint::ProposalAccepted, 0, pause);
+    let levels = (Consistency::Serial, Consistency::All);
+    let swapped = cluster.spawn(
+        0,
+        move |node| async move { node.swap(b"key", (0, 7), levels, SECOND).await },
+    );
+    cluster.simulation.run_for(Duration::from_millis(50));
+    assert!(cluster.simulation.is_paused(id), "a quorum has accepted it");
+    hears(&cluster, 1, 5, 5);
+    hears(&cluster, 2, 5, 5);
+    cluster.simulation.run_for(Duration::from_millis(150));
+    assert!(refused(&cluster) >= 1, "it was refused");
+    assert_eq!(*swapped.borrow(), None, "it waits for a newer view");
+    hears(&cluster, 0, 5, 5);
+    cluster.simulation.run_for(Duration::from_millis(100));
+    assert_eq!(swapped.take(), Some(Ok(Ok(()))));
+    for node in 0..3 {
+        let read = cluster.on(node, |node| async move { node.select(b"key", Consistency::One).await });
+        assert_eq!(read.map(|rows| rows.len()), Ok(1), "node {node} has learned it");
+    }
 }
 
 #[test]
