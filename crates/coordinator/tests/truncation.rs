@@ -9,6 +9,8 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
+use runtime::StopPoint;
+use runtime::sim::Stop;
 #[cfg(debug_assertions)]
 use stdx::planted::{Bug, Planted};
 use support::{Cluster, SECOND, Shape, everything};
@@ -239,6 +241,34 @@ fn a_decision_that_a_truncation_overtakes_is_answered_as_applied() {
     let errors = errors_over_truncations(0..10);
     let unknown = "the table was truncated meanwhile";
     assert!(errors.iter().all(|error| error.contains(unknown)), "{errors:#?}");
+}
+
+/// The coordinator comes to tell the replicas when the truncation is done, but for its own node's part.
+#[test]
+fn a_decision_that_comes_behind_a_truncation_leaves_nothing_there() {
+    for seed in 0..5 {
+        let mut cluster = Cluster::new(seed, Shape::default());
+        let id = cluster.id(0);
+        cluster
+            .simulation
+            .stop_at(id, StopPoint::ProposalAccepted, 0, Stop::Pause(SECOND));
+        let levels = (Consistency::Serial, Consistency::Quorum);
+        let swapped = cluster.spawn(0, move |node| async move {
+            node.swap(b"key", (0, 7), levels, 10 * SECOND).await
+        });
+        cluster.simulation.run_for(SECOND / 10);
+        assert!(
+            cluster.simulation.is_paused(id),
+            "seed {seed}: a quorum has accepted it"
+        );
+        assert_eq!(cluster.truncate(1, Duration::ZERO), Ok(()), "seed {seed}");
+        cluster.simulation.run_for(5 * SECOND);
+        assert_eq!(swapped.take(), Some(Ok(Ok(()))), "seed {seed}");
+        for node in 0..3 {
+            let read = cluster.on(node, |node| async move { node.select(b"key", Consistency::One).await });
+            assert_eq!(read.map(|rows| rows.len()), Ok(0), "seed {seed}: node {node} has it");
+        }
+    }
 }
 
 /// Partitions of a table in eight tablets.

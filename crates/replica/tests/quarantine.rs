@@ -451,9 +451,16 @@ fn damage_that_a_compaction_meets_is_moved_aside_while_the_node_runs() {
 }
 
 #[test]
-fn a_whole_file_of_which_one_read_was_damaged_stays() {
+fn a_whole_file_of_which_a_read_was_damaged_stays() {
     let mut met = 0;
-    for at in 0..2 {
+    // A read of the row, and one of the look into it.
+    let damages = (0..2).flat_map(|at| {
+        [None]
+            .into_iter()
+            .chain((0..20).map(Some))
+            .map(move |again| (at, again))
+    });
+    for (at, again) in damages {
         let (mut simulation, node) = damaged(|| ());
         let (is_open, goes) = (Rc::new(RefCell::new(false)), Rc::new(RefCell::new(false)));
         let (open_now, go, found) = (is_open.clone(), goes.clone(), Rc::new(RefCell::new(false)));
@@ -467,6 +474,7 @@ fn a_whole_file_of_which_one_read_was_damaged_stays() {
                     runtime::sleep(Duration::from_millis(1)).await;
                 }
                 *found.borrow_mut() = meets_damage(&shard, &store).await;
+                *goes.borrow_mut() = false;
                 runtime::sleep(Duration::from_secs(5)).await;
                 assert_eq!(reads(&shard, &store).await, ["row", "none", "row", "row", "row"]);
                 let version = store.tablets[0].version();
@@ -476,6 +484,12 @@ fn a_whole_file_of_which_one_read_was_damaged_stays() {
         assert!(simulation.run_until(HOUR, || *is_open.borrow()));
         simulation.damage_read_after(node, at);
         *goes.borrow_mut() = true;
+        assert!(simulation.run_until(HOUR, || !*goes.borrow()), "nobody has read");
+        if let Some(again) = again.filter(|_| *found.borrow()) {
+            simulation.damage_read_after(node, again);
+            simulation.run_for(Duration::from_secs(2));
+            simulation.clear_file_faults(node);
+        }
         assert!(simulation.run_until_ended(node, HOUR), "the node has not ended");
         met += usize::from(*found.borrow());
     }
