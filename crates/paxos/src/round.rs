@@ -1,5 +1,7 @@
 //! The leader: what follows from the promises of a quorum.
 
+use std::cmp::Reverse;
+
 use stdx::planted::{self, Bug};
 
 use crate::{Ballot, Promise, Proposal};
@@ -73,11 +75,10 @@ impl<R: Copy + PartialEq> Round<R> {
             .unwrap_or(Ballot::NONE);
         let proposals = || self.promises.iter().filter_map(|(_, p)| p.proposal.as_ref());
         let latest = proposals().map(|p| p.ballot).max();
-        // Of one ballot there may be a copy that was pruned and one that was not.
+        // Of one ballot there may be copies that were pruned, and copies that were read from a row, which has no past.
         let at = |ballot| {
-            proposals()
-                .filter(|p| p.ballot == ballot)
-                .max_by_key(|p| p.value().is_some())
+            let copies = proposals().filter(|p| p.ballot == ballot);
+            copies.max_by_key(|p| (p.value().is_some(), Reverse(p.past_since_us())))
         };
         let is_recent = |p: &&Proposal| p.origin.timestamp_us >= oldest_us;
         if let Some(unfinished) = latest
@@ -96,7 +97,8 @@ impl<R: Copy + PartialEq> Round<R> {
                 return Standing::Unlearned(chosen.clone(), missing);
             }
         }
-        Standing::Clear(last.cloned())
+        let copies = proposals().filter(|p| p.ballot == committed);
+        Standing::Clear(copies.min_by_key(|p| p.past_since_us()).cloned())
     }
 
     /// A replica has learned the proposal of this ballot.

@@ -1,5 +1,7 @@
 //! The rules that a random schedule rarely needs: messages that come late, truncations, and what is too old to tell.
 
+use stdx::bytes::Reader;
+
 use paxos::{Ballot, Leader, PAST_MAX, PAST_US, Promise, Proposal, Round, State, Step};
 
 fn ballot(timestamp_us: i64) -> Ballot {
@@ -92,6 +94,28 @@ fn what_became_of_a_statement_is_unknown_where_the_past_does_not_reach_back_to_i
     let mut leader = proposed(20, None);
     let other = Proposal::new(ballot(30), Some(&proposal(10)), b"other");
     assert_eq!(next(&mut leader, 40, Some(other), ballot(30)), Step::Decide);
+}
+
+/// One acceptor has read its state from its row, which has no past.
+#[test]
+fn what_became_of_a_statement_is_known_where_one_copy_of_the_last_proposal_has_its_past() {
+    let whole = Proposal::new(ballot(30), Some(&proposal(10)), b"other");
+    let mut bytes = Vec::new();
+    whole.encode_without_past(&mut bytes);
+    let bare = Proposal::decode(&mut Reader::new(&bytes)).expect("it was encoded");
+    let step_after = |copies: &[&Proposal], committed| {
+        let mut round = Round::new(ballot(40));
+        for (replica, copy) in (0..).zip(copies) {
+            let proposal = Some((*copy).clone());
+            round.promised(replica, Promise { proposal, committed });
+        }
+        proposed(20, None).next(&round)
+    };
+    for copies in [[&whole, &bare, &bare], [&bare, &bare, &whole]] {
+        assert_eq!(step_after(&copies, ballot(30)), Step::Decide, "it was overtaken");
+        assert_eq!(step_after(&copies, Ballot::NONE), Step::Finish(whole.at(ballot(40))));
+    }
+    assert_eq!(step_after(&[&bare, &bare], ballot(30)), Step::Unknown);
 }
 
 #[test]
