@@ -191,6 +191,41 @@ impl Known {
     }
 }
 
+/// A state out of memory while it is changed. Where its caller gives up before the change is in the row, the state of before comes back: its row has neither
+/// the past of its proposal nor what is only noted.
+struct Changing<'e> {
+    entry: &'e Entry,
+    known: Option<Box<Known>>,
+    before: State,
+    stored: Summary,
+    /// All of it is to be written again.
+    was_lost: bool,
+}
+
+impl<'e> Changing<'e> {
+    fn new(entry: &'e Entry, known: Box<Known>) -> Self {
+        Self {
+            before: known.state.clone(),
+            stored: known.stored,
+            was_lost: entry.is_lost.replace(false),
+            known: Some(known),
+            entry,
+        }
+    }
+}
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        if self.was_lost {
+            self.entry.is_lost.set(true);
+        }
+        if let Some(mut known) = self.known.take() {
+            (known.state, known.stored) = (std::mem::take(&mut self.before), self.stored);
+            self.entry.known.replace(Some(known));
+        }
+    }
+}
+
 struct Entry {
     key: Rc<[u8]>,
     token: Token,
@@ -560,20 +595,25 @@ impl Place {
         Err(error)
     }
 
-    /// Changes the state in its turn. The result of `change` is not to be told before [`synced`].
+    /// Changes the state in its turn. The result of `change` is not to be told before [`synced`]. One whose caller gives up while it waits changes nothing.
     async fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> Result<T, ReplicaError> {
         let _turn = self.turn().await;
-        let mut known = self.take_ready().await?;
-        let before = Summary::of(&known.state);
+        let mut changing = Changing::new(&self.entry, self.take_ready().await?);
+        let known = changing.known.as_mut().expect("it is being changed");
         let result = change(&mut known.state);
-        let was_lost = self.entry.is_lost.replace(false);
-        if was_lost {
+        if changing.was_lost {
             known.stored = Summary::of(&State::default());
         }
-        if was_lost || Summary::of(&known.state) != before {
-            self.row.store(&mut known).await?;
+        if changing.was_lost || Summary::of(&known.state) != Summary::of(&changing.before) {
+            let stored = self.row.store(known).await;
+            if stored.is_err() {
+                // Its row is read again.
+                changing.known = None;
+            }
+            stored?;
         }
-        *self.entry.known.borrow_mut() = Some(known);
+        *self.entry.known.borrow_mut() = changing.known.take();
+        changing.was_lost = false;
         Ok(result)
     }
 
@@ -789,122 +829,4 @@ pub(crate) async fn forget(shard: &Rc<Shard>, table: TableId) -> Result<(), Repl
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use runtime::sim::CrashKind;
-    use topology::Consistency;
-
-    use super::*;
-    use crate::support::{Cluster, Local, SECOND, Shape, insert, table};
-
-    const KEY: &[u8] = b"key";
-
-    fn ballot(timestamp_us: i64) -> Ballot {
-        Ballot {
-            timestamp_us,
-            ..Ballot::NONE
-        }
-    }
-
-    /// To insert a row of so many bytes.
-    fn proposal(at: i64, c: i32, bytes: usize) -> Proposal {
-        Proposal::new(ballot(at), None, &insert(&table(), KEY, c, &vec![7; bytes], at))
-    }
-
-    /// A node as an acceptor.
-    async fn ask(node: &Local, phase: Phase) -> Result<PaxosAnswer, ReplicaError> {
-        let (table, key) = (table().id, KEY.to_vec());
-        handle(&node.shard, PaxosRequest { table, key, phase }, Stamp::PRESENT).await
-    }
-
-    async fn rows(node: Local) -> BTreeMap<i32, Vec<u8>> {
-        node.select(KEY, Consistency::One).await.expect("it is a replica")
-    }
-
-    #[test]
-    fn what_was_accepted_since_is_not_applied_for_what_was_chosen() {
-        let mut cluster = Cluster::new(1, Shape::default());
-        let answer = cluster.on(1, |node| async move {
-            for accepted in [proposal(10, 1, 1), proposal(20, 2, 1)] {
-                ask(&node, Phase::Accept(accepted)).await.expect("the disk works");
-            }
-            ask(&node, Phase::Commit(ballot(10))).await
-        });
-        assert!(matches!(answer, Ok(PaxosAnswer::Lacking)), "{answer:?}");
-        assert_eq!(
-            cluster.on(1, rows),
-            BTreeMap::new(),
-            "nothing at the second ballot was chosen"
-        );
-    }
-
-    #[test]
-    fn a_promise_that_the_log_lost_is_not_repeated_before_it_is_durable() {
-        let mut cluster = Cluster::new(1, Shape::default());
-        cluster.on(1, |node| async move {
-            // Too long for the row to be written whole with each ballot.
-            let accepted = ask(&node, Phase::Accept(proposal(10, 1, 2 * WHOLE_BYTES_MAX))).await;
-            accepted.expect("the disk works");
-        });
-        let broken = cluster.id(1);
-        cluster
-            .simulation
-            .fail_file_op_after(broken, 0, std::io::ErrorKind::StorageFull);
-        let prepare = |at| move |node| async move { ask(&node, Phase::Prepare(ballot(at), Vec::new())).await };
-        let lost = cluster.on(1, prepare(30));
-        assert!(matches!(lost, Err(ReplicaError::Log(_))), "{lost:?}");
-        // As a leader does that confirms what it has read.
-        let repeated = cluster.on(1, prepare(30));
-        assert!(matches!(repeated, Ok(PaxosAnswer::Promised(..))), "{repeated:?}");
-        cluster.crash(1, CrashKind::PowerLoss);
-        cluster.restart(1);
-        let earlier = cluster.on(1, prepare(20));
-        assert!(
-            matches!(earlier, Ok(PaxosAnswer::Refused(promised)) if promised == ballot(30)),
-            "a power loss took back what was promised"
-        );
-    }
-
-    /// Whether an acceptor still knows what it has learned when its power goes at some operation on its disk while it accepts the next proposal.
-    fn outlasts_the_next(seed: u64, operations: u64) -> bool {
-        let mut cluster = Cluster::new(seed, Shape::default());
-        cluster.on(1, |node| async move {
-            // Longer than a sector, so that the mutation and what is written behind it are lost or kept apart.
-            for phase in [Phase::Accept(proposal(10, 1, 600)), Phase::Commit(ballot(10))] {
-                ask(&node, phase).await.expect("the disk works");
-            }
-        });
-        let acceptor = cluster.id(1);
-        cluster
-            .simulation
-            .crash_after_file_ops(acceptor, operations, CrashKind::PowerLoss);
-        drop(cluster.spawn(
-            1,
-            |node| async move { ask(&node, Phase::Accept(proposal(20, 2, 1))).await },
-        ));
-        cluster.simulation.run_until_ended(acceptor, SECOND);
-        cluster.simulation.clear_file_faults(acceptor);
-        cluster.crash(1, CrashKind::PowerLoss);
-        cluster.restart(1);
-        let promise = cluster.on(1, |node| async move {
-            let promise = ask(&node, Phase::Prepare(ballot(30), Vec::new())).await;
-            match promise.expect("the disk works") {
-                PaxosAnswer::Promised(promise, _) => promise,
-                other => panic!("no ballot is later: {other:?}"),
-            }
-        });
-        let is_proposed = promise.proposal.is_some_and(|proposal| proposal.ballot == ballot(10));
-        is_proposed || cluster.on(1, rows).contains_key(&1)
-    }
-
-    #[test]
-    fn what_was_learned_outlasts_a_power_loss_while_the_next_proposal_is_accepted() {
-        for (seed, operations) in (0..40).flat_map(|seed| [0, 1, 2].map(|operations| (seed, operations))) {
-            assert!(
-                outlasts_the_next(seed, operations),
-                "seed {seed}, after {operations} operations: neither its proposal nor its row is there"
-            );
-        }
-    }
-}
+mod tests;
