@@ -121,8 +121,10 @@ impl Shard {
         let (inputs, others) = (pick(true), pick(false));
         let table = store.table();
         let now = purge_now_seconds();
-        // What is missing may come back when an operator mends it: then it needs the tombstones that hide some of it.
-        let memtables_min_timestamp = if self.old_log.get() || !version.missing.is_empty() {
+        // What is missing may come back when an operator mends it: then it needs the tombstones that hide some of it. So may what stands in a log that takes no
+        // writes: it does not say what was flushed since, and may lack the deletions that were.
+        let may_return = self.old_log.get() || !version.missing.is_empty() || self.log.trouble().is_some();
+        let memtables_min_timestamp = if may_return {
             i64::MIN
         } else {
             let frozen = version.frozen.iter().map(|f| f.memtable.min_timestamp());

@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use mutation::{
     Tombstone,
 };
 use replica::{PartitionReader, Shard, TableStore, TombstoneHold};
-use runtime::sim::Simulation;
+use runtime::sim::{FailedSync, Simulation};
 use schema::{Column, ColumnKind, Table, TableId, TableOptions, push_component};
 use support::{shard, whole};
 use types::CqlType;
@@ -232,6 +233,33 @@ fn a_tombstone_stays_while_the_log_of_an_earlier_run_is_there() {
         local.compact().await;
         assert!(!local.keeps_deletion().await);
     });
+}
+
+/// The older row stands in the log, the deletion in an sstable alone, because the sync of the log failed.
+#[test]
+fn a_tombstone_stays_while_the_log_takes_no_writes() {
+    let mut simulation = Simulation::new(1);
+    let node = simulation.add_node(1);
+    let is_ready = Rc::new(Cell::new(false));
+    let ready = is_ready.clone();
+    simulation.start(node, move |_| {
+        let is_ready = ready.clone();
+        Box::pin(async move {
+            let local = Local::new();
+            local.insert(0, 10);
+            local.flush().await;
+            local.delete(0, 20);
+            is_ready.set(true);
+            runtime::sleep(Duration::from_millis(1)).await;
+            local.flush().await;
+            assert!(local.shard.log.trouble().is_some(), "a sync failed");
+            local.compact().await;
+            assert!(local.keeps_deletion().await, "a replay may write the older row again");
+        })
+    });
+    assert!(simulation.run_until(Duration::from_hours(1), || is_ready.get()));
+    simulation.fail_sync_after(node, 0, FailedSync::Dropped);
+    assert!(simulation.run_until_ended(node, Duration::from_hours(1)), "it ends");
 }
 
 #[test]
