@@ -23,6 +23,8 @@ pub const ROWS: usize = 2;
 /// The values of the rows; None where there is no row.
 pub type Rows = [Option<i32>; ROWS];
 
+/// What stands for all values that nobody meets.
+const UNSEEN: i32 = i32::MIN;
 /// Configurations beyond which a history is given up as too hard.
 const CONFIGURATIONS_MAX: usize = 100_000;
 
@@ -137,6 +139,7 @@ type Configuration = (Rows, BTreeSet<usize>);
 /// # Errors
 /// When none fits, with the answer that shows it; or when it is too hard to say.
 pub fn check(operations: &[Operation]) -> Result<(), Objection> {
+    let operations = &without_unseen_values(operations)[..];
     let matters = |o: &Operation| {
         // One without an answer that only replaces values by others which nobody ever meets can be left out of any order.
         o.answered.is_some() || !o.replaces_only() || operations.iter().any(|other| other.requires_value_of(o))
@@ -172,6 +175,26 @@ pub fn check(operations: &[Operation]) -> Result<(), Objection> {
         forget(operations, &is_sent, &mut under_way, &mut possible);
     }
     Ok(())
+}
+
+/// The same operations, of which those without an answer set one value where nobody ever meets theirs.
+fn without_unseen_values(operations: &[Operation]) -> Vec<Operation> {
+    let mut all = operations.to_vec();
+    let required = operations.iter().flat_map(|o| o.requires);
+    let met: BTreeSet<i32> = required
+        .filter_map(|requires| match requires {
+            Requires::Is(value) => value,
+            Requires::Anything | Requires::Exists => None,
+        })
+        .collect();
+    for operation in all.iter_mut().filter(|o| o.answered.is_none()) {
+        for change in &mut operation.changes {
+            if matches!(change, Change::Set(value) if !met.contains(value)) {
+                *change = Change::Set(UNSEEN);
+            }
+        }
+    }
+    all
 }
 
 /// Forgets operations without an answer that are the same for all configurations, or for all that can follow from them.
@@ -240,7 +263,19 @@ fn answer(
             continue;
         }
         let others = under_way.iter().filter(|other| !operations[**other].only_looks());
+        let mut tried: Vec<&Operation> = Vec::new();
         for other in others.filter(|other| !done.contains(other)) {
+            let operation = &operations[*other];
+            if operation.answered.is_none() {
+                // Of those that are alike the first one takes place first.
+                if tried
+                    .iter()
+                    .any(|twin| twin.requires == operation.requires && twin.changes == operation.changes)
+                {
+                    continue;
+                }
+                tried.push(operation);
+            }
             let Some(after) = operations[*other].take_place(&rows) else {
                 continue;
             };
@@ -506,6 +541,17 @@ mod tests {
         assert_eq!(check(&operations), Ok(()));
         operations.push(read(1000, 1001, Some(3)));
         assert!(check(&operations).is_err(), "a value that was deleted is read");
+    }
+
+    #[test]
+    fn many_operations_without_an_answer_that_are_alike_do_not_make_a_history_too_hard() {
+        let deleted = operation(1, None, [(Requires::Exists, Change::Delete), OTHER]);
+        let mut operations = vec![deleted; 40];
+        operations.extend((0..40).map(|n| swap(1, None, None, 1000 + n)));
+        operations.extend((1..8).map(|n| swap(1, Some(100), (n > 1).then(|| n - 1), n)));
+        assert_eq!(check(&operations), Ok(()));
+        operations.push(read(101, 102, Some(2)));
+        assert!(check(&operations).is_err(), "a deletion brings no older value back");
     }
 
     /// Clients that contend look more often than they change anything.
