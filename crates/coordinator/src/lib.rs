@@ -77,7 +77,7 @@ pub use paxos_replica::{forget_paxos_states, paxos_state_of};
 pub use rate::{Admission, Operation};
 pub use read::{ReplicatedRead, Stretch};
 pub use spread::{Share, Spread};
-pub use tombstones::HeldTombstones;
+pub use tombstones::{AcceptedLoss, HeldTombstones};
 pub use turns::{Ended, PartitionTurns, Turn};
 pub use view::{ClusterView, Levels, NotAMember, Route};
 

@@ -10,6 +10,8 @@
 //! - What waits as a hint is a span from the oldest hint on, for as long as it waits.
 //! - A node that did not stop in order may have lost hints, and requests that were under way: its next run reports all nodes as having missed writes
 //!   between its last durable report and its start.
+//! - A node that has lost its data or its log with a directory, as its operator accepted, reports that it missed all writes until its start; one that has
+//!   lost its hints and the ledger reports the same of all nodes.
 //! - When a node is removed, the others take over what it reported, and add a span for all nodes since its last report.
 //! - A span ends when an operator says that its node has everything, or when that node is removed.
 //!
@@ -38,6 +40,8 @@ const REPORT_TIMEOUT: Duration = Duration::from_secs(5);
 const LAST_REPORT_TIMEOUT: Duration = Duration::from_millis(500);
 /// By how much clocks may differ, and a request be late, in seconds.
 const MARGIN_SECONDS: u32 = 10;
+/// Before anything was written. 0 says that nothing is held.
+const FIRST_SECOND: u32 = 1;
 /// A report that is older than this holds tombstones back, which the operator is told.
 const REPORT_AGE_MAX: u32 = 300;
 
@@ -87,6 +91,15 @@ impl Drop for UnderWay {
         let count = &self.0.tombstones.under_way;
         count.set(count.get() - 1);
     }
+}
+
+/// What a node has lost for good with one of its directories, as its operator accepted.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct AcceptedLoss {
+    /// Any write that the node has acknowledged: sstables or the commitlog.
+    pub writes: bool,
+    /// Its hints and its ledger.
+    pub hints: bool,
 }
 
 /// A reason for which tombstones are kept.
@@ -174,12 +187,12 @@ impl Coordinator {
         }
     }
 
-    /// Begins a run: what an earlier one that did not stop in order may have lost is counted as missed. To be called on shard 0, before clients are
-    /// let in.
+    /// Begins a run: what an earlier one that did not stop in order may have lost, and what is lost with a directory, is counted as missed. Once this returns
+    /// that is durable. To be called on shard 0, before clients are let in.
     ///
     /// # Errors
     /// When the ledger cannot be read or replaced.
-    pub async fn begin_reports(&self) -> Result<(), String> {
+    pub async fn begin_reports(&self, lost: AcceptedLoss) -> Result<(), String> {
         let Some(hints) = self.hints() else { return Ok(()) };
         let loaded = hints.load_ledger().await.map_err(|e| e.to_string())?;
         let (is_first, mut ledger) = (loaded.is_none(), loaded.unwrap_or_default());
@@ -198,6 +211,7 @@ impl Coordinator {
                 ledger.own.missed.entry(node.host_id).or_default().add(since, now);
             }
         }
+        count_lost(&mut ledger, &self.view(), lost, now);
         ledger.own.is_final = false;
         hints.save_ledger(&ledger).await.map_err(|e| e.to_string())?;
         *self.tombstones.ledger.borrow_mut() = Some(ledger);
@@ -377,6 +391,17 @@ impl Coordinator {
     }
 }
 
+/// Counts what is lost with a directory as missed: by this node whatever was written until now, or by all nodes whatever hints may have waited for them.
+fn count_lost(ledger: &mut Ledger, view: &ClusterView, lost: AcceptedLoss, now: u32) {
+    let me = view.with(|_, me| me);
+    for node in view.topology.members() {
+        if lost.hints || lost.writes && node.host_id == me {
+            let missed = ledger.own.missed.entry(node.host_id).or_default();
+            missed.add(FIRST_SECOND, now);
+        }
+    }
+}
+
 /// Takes over what nodes have reported that are members no more, and forgets what these have missed.
 fn inherit(ledger: &mut Ledger, view: &ClusterView, now: u32) {
     let is_member = |host: &HostId| {
@@ -494,6 +519,30 @@ mod tests {
         assert_eq!(holds.until, 100, "the oldest of the reports");
         assert_eq!(spans(&holds.missed, host(1)), [(5, 7)]);
         assert_eq!(spans(&holds.missed, host(2)), [(120, 150)]);
+    }
+
+    #[test]
+    fn what_is_lost_with_a_directory_was_missed_since_the_first_second() {
+        let writes = AcceptedLoss {
+            writes: true,
+            hints: false,
+        };
+        let hints = AcceptedLoss {
+            writes: false,
+            hints: true,
+        };
+        for (lost, nodes) in [
+            (AcceptedLoss::default(), vec![]),
+            (writes, vec![1]),
+            (hints, vec![1, 2, 3]),
+        ] {
+            let mut ledger = Ledger::default();
+            count_lost(&mut ledger, &view(false), lost, 300);
+            let expected: Vec<HostId> = nodes.into_iter().map(host).collect();
+            let missed = &ledger.own.missed;
+            assert_eq!(missed.keys().copied().collect::<Vec<_>>(), expected, "{lost:?}");
+            assert!(expected.iter().all(|host| spans(missed, *host) == [(1, 300)]));
+        }
     }
 
     #[test]

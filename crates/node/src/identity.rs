@@ -5,14 +5,15 @@ use std::path::Path;
 use runtime::fs::{self, File, OpenOptions};
 use uuid::Uuid;
 
+/// How the files begin that keep the names under which shards add to counters.
+const COUNTER_SOURCE: &str = "counter_source_";
+
 /// Holds the workdir for this process.
 pub(crate) struct WorkdirLock(#[expect(dead_code, reason = "the open file is the lock")] File);
 
-/// Creates the workdir's directories and locks it. Err says what is wrong in words for the user.
-pub(crate) fn lock(workdir: &Path, dirs: &[&Path]) -> Result<WorkdirLock, String> {
-    for dir in std::iter::once(&workdir).chain(dirs) {
-        create_durably(dir).map_err(|e| format!("cannot create the directory {}: {e}", dir.display()))?;
-    }
+/// Creates the workdir and locks it. Err says what is wrong in words for the user.
+pub(crate) fn lock(workdir: &Path) -> Result<WorkdirLock, String> {
+    create_durably(workdir).map_err(|e| format!("cannot create the directory {}: {e}", workdir.display()))?;
     let path = workdir.join("lock");
     let open = OpenOptions {
         read: true,
@@ -29,7 +30,7 @@ pub(crate) fn lock(workdir: &Path, dirs: &[&Path]) -> Result<WorkdirLock, String
 }
 
 /// Creates a directory and makes its entry, and those above it, survive a power loss.
-fn create_durably(dir: &Path) -> std::io::Result<()> {
+pub(crate) fn create_durably(dir: &Path) -> std::io::Result<()> {
     fs::create_dir_all(dir)?;
     for above in dir.ancestors().skip(1).filter(|d| !d.as_os_str().is_empty()) {
         // Directories that were there before may be closed to us; ours are not.
@@ -118,6 +119,17 @@ pub(crate) fn keep_counter_source(workdir: &Path, shard: u32, source: [u8; 16]) 
     fs::replace_durably(&path, text.as_bytes()).map_err(|e| format!("{}: {e}", path.display()))
 }
 
+/// Has all shards add to counters under new names from the next start on.
+pub(crate) fn forget_counter_sources(workdir: &Path) -> Result<(), String> {
+    let at = |e: std::io::Error| format!("{}: {e}", workdir.display());
+    for entry in fs::read_dir(workdir).map_err(at)? {
+        if entry.name.starts_with(COUNTER_SOURCE) {
+            fs::remove_file(workdir.join(&entry.name)).map_err(at)?;
+        }
+    }
+    fs::sync_dir(workdir).map_err(at)
+}
+
 fn counter_source_path(workdir: &Path, shard: u32) -> std::path::PathBuf {
-    workdir.join(format!("counter_source_{shard}"))
+    workdir.join(format!("{COUNTER_SOURCE}{shard}"))
 }

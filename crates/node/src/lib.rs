@@ -1,11 +1,12 @@
 //! One node: shards, services, start and drain.
 //!
 //! [`start`] runs a whole node until it is told to stop; [`embed`] runs the same node without sockets, for the benches;
-//! [`prepare`] gives its parts to the simulator. All go through the same steps: lock the workdir, learn who we are, load the schema, start the shards; each shard
+//! [`prepare`] gives its parts to the simulator. All go through the same steps: lock the workdir, learn who we are, check that the directories are ours, load the schema, start the shards; each shard
 //! opens its sstables and replays its log; when all are ready the doors open.
 
 mod cluster;
 pub mod config;
+mod directories;
 mod identity;
 mod operator;
 mod recover;
@@ -13,5 +14,6 @@ mod shard_main;
 mod start;
 mod tablets;
 
+pub use directories::{Directory, recover_directory};
 pub use recover::{Recover, recover_metadata, rejoin};
 pub use start::{Embedded, Prepared, embed, prepare, start};

@@ -53,7 +53,7 @@ fn hold(config: &Config, what: Recover) -> Result<Stopped, String> {
             workdir.display()
         ));
     }
-    let lock = identity::lock(workdir, &[])?;
+    let lock = identity::lock(workdir)?;
     if identity::was_encrypted(workdir) && config.encryption.is_none() {
         return Err(
             "this node reaches others by TLS, and its server_encryption_options are not known here, so nobody could be asked. Give the --options-file (and \

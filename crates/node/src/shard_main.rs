@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ::cluster::Cluster;
 use commitlog::{Commitlog, SyncMode};
-use coordinator::Coordinator;
+use coordinator::{AcceptedLoss, Coordinator};
 use cql_server::{Listeners, Server, TabletRoute};
 use hints::Hints;
 use query::Engine;
@@ -20,6 +20,7 @@ use runtime::ShardId;
 
 use crate::cluster;
 use crate::config::{CommitlogSync, Config};
+use crate::directories::{self, Directory};
 use crate::identity;
 use crate::operator::Doors;
 use crate::start::{Shared, Stage, stored_tables};
@@ -195,7 +196,7 @@ async fn finish(engine: &Rc<Engine>, id: u128, batch: Vec<Vec<u8>>) -> Result<()
 
 fn hint_options(config: &Config) -> hints::Options {
     hints::Options {
-        dir: config.workdir.join("hints"),
+        dir: Directory::Hints.path(config),
         shard: runtime::shard().0,
         shards: config.smp,
         bytes_max: hints::BYTES_MAX_DEFAULT / u64::from(config.smp),
@@ -221,6 +222,16 @@ async fn split_files(shared: &Arc<Shared>, shard: &Rc<Shard>) -> Result<(), Stri
         }
     }
     Ok(())
+}
+
+/// Begins to report what nodes have missed, and what the operator has accepted to be lost here.
+async fn begin_reports(shared: &Arc<Shared>, coordinator: &Coordinator) -> Result<(), String> {
+    coordinator.begin_reports(shared.lost).await?;
+    if shared.lost == AcceptedLoss::default() {
+        return Ok(());
+    }
+    let workdir = shared.config.workdir.clone();
+    runtime::offload(move || directories::forget_accepted(&workdir)).await
 }
 
 /// Opens the doors, waits for the end, closes them.
@@ -303,7 +314,7 @@ async fn serve(
         return Ok(None);
     }
     if id == ShardId(0) && rpc.is_some() {
-        match engine.coordinator.begin_reports().await {
+        match begin_reports(shared, &engine.coordinator).await {
             Ok(()) => drop(runtime::spawn(engine.coordinator.clone().run_reports())),
             Err(e) => shared.fail(e),
         }

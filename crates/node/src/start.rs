@@ -12,7 +12,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use ::cluster::Metadata;
-use coordinator::ClusterView;
+use coordinator::{AcceptedLoss, ClusterView};
 use query::engine::{NodeState, SharedStatements, kept_tables, load_schema, save_schema};
 use query::system::{self, Clients, NodeInfo, PeerInfo};
 use query::{Engine, ddl};
@@ -24,6 +24,7 @@ use types::Token;
 use uuid::Uuid;
 
 use crate::config::Config;
+use crate::directories;
 use crate::identity::{self, WorkdirLock};
 use crate::shard_main;
 
@@ -35,6 +36,8 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) host_id: Uuid,
     pub(crate) boot_id: u128,
+    /// What the operator has accepted to be lost since the last start.
+    pub(crate) lost: AcceptedLoss,
     pub(crate) schema: Arc<Schema>,
     /// What the shards begin with; gone when all have it, as who waits for requests with an old view would wait for this too.
     pub(crate) view: Mutex<Option<Arc<ClusterView>>>,
@@ -270,8 +273,9 @@ impl Prepared {
 }
 
 fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Result<Prepared, String> {
-    let lock = identity::lock(&config.workdir, &[&config.data_dir, &config.commitlog_dir])?;
+    let lock = identity::lock(&config.workdir)?;
     let host_id = identity::host_id(&config.workdir)?;
+    let lost = directories::check(&config, host_id)?;
     identity::note_encryption(&config.workdir, config.encryption.is_some())?;
     let schema_path = config.workdir.join("schema");
     let metadata = match embedded {
@@ -323,6 +327,7 @@ fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Re
     let shared = Arc::new(Shared {
         host_id,
         boot_id: runtime::boot_id(),
+        lost,
         schema,
         view: Mutex::new(Some(view)),
         metadata,

@@ -61,6 +61,8 @@ pub enum Bug {
     UncomparedHistory,
     /// A node starts from an older directory than it ran from last.
     UncheckedRun,
+    /// A node starts with a directory that is not the one that it ran with.
+    UncheckedDirectory,
     /// A read returns before the replicas that it repairs have what it returns.
     UnawaitedRepair,
     /// A leader of conditional statements decides before those that have promised have learned what was chosen last.
@@ -77,7 +79,7 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 34] = [
         Self::SkippedQuorum,
         Self::IgnoredDigest,
         Self::UnsyncedPromise,
@@ -105,6 +107,7 @@ impl Bug {
         Self::IgnoredEpochNonce,
         Self::UncomparedHistory,
         Self::UncheckedRun,
+        Self::UncheckedDirectory,
         Self::UnawaitedRepair,
         Self::SkippedTeach,
         Self::UnsyncedWrite,

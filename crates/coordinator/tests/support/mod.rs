@@ -908,7 +908,8 @@ async fn live(
         assert!(left.is_none(), "every batch here has a note");
     }
     if shape.hints && id == ShardId(0) {
-        coordinator.begin_reports().await.expect("the ledger can be read");
+        let begun = coordinator.begin_reports(coordinator::AcceptedLoss::default()).await;
+        begun.expect("the ledger can be read");
         let coordinator = coordinator.clone();
         drop(runtime::spawn(async move {
             // The other shards need their coordinators.
