@@ -254,12 +254,12 @@ impl Candidate<'_> {
     async fn check_peers(&self, metadata: &Metadata) -> Result<bool, ClusterError> {
         let topology = &metadata.topology;
         let Some(id) = own_raft_id(metadata, self.config.host_id).filter(|_| metadata.history.is_some()) else {
-            self.check_seeds(topology.cluster_id()).await?;
+            self.check_seeds(topology).await?;
             return Ok(false);
         };
         let (config, rpc, known) = (self.config.clone(), self.rpc.clone(), metadata.clone());
         let asks = runtime::spawn(async move { ask_runs(&config, &rpc, &known).await });
-        self.check_seeds(topology.cluster_id()).await?;
+        self.check_seeds(topology).await?;
         let answers = asks.await;
         let (dir, group) = (file::raft_dir(&self.config.dir), group_of(topology.cluster_id()));
         let log = runtime::offload(move || consensus::look(&dir, group, id)).await;
@@ -275,17 +275,14 @@ impl Candidate<'_> {
     }
 
     /// Whether the seeds that answer at once are of the cluster that the node's files are of.
-    async fn check_seeds(&self, cluster_id: Uuid) -> Result<(), ClusterError> {
+    async fn check_seeds(&self, topology: &Topology) -> Result<(), ClusterError> {
         let own = self.config.internode;
         let others = self.config.seeds.iter().copied().filter(|seed| *seed != own);
         for (seed, found) in ask(self.config, self.rpc, others.collect()).await {
             match found {
-                Found::Node(_, who) if who.cluster_id.is_some_and(|id| id != cluster_id) => {
-                    return Err(ClusterError::Refused(format!(
-                        "The node's files are of cluster {cluster_id}, and the seed {seed} is in cluster {}. Correct the seeds, or start the node on \
-                         an empty data directory.",
-                        who.cluster_id.unwrap_or_default()
-                    )));
+                Found::Node(_, who) if who.cluster_id.is_some_and(|id| id != topology.cluster_id()) => {
+                    let reason = other_cluster(topology, seed, who.cluster_id.unwrap_or_default());
+                    return Err(ClusterError::Refused(reason));
                 }
                 Found::Refuses(reason) => {
                     return Err(ClusterError::Refused(format!("the seed {seed} says: {reason}")));
@@ -436,6 +433,26 @@ impl Candidate<'_> {
 
 fn unreadable(error: Malformed) -> ClusterError {
     ClusterError::Refused(format!("{error}; start the node with the release of the other nodes"))
+}
+
+/// Why a node does not start whose seed is in another cluster. Both clusters have one name: nodes refuse the connections of clusters with other names.
+fn other_cluster(topology: &Topology, seed: SocketAddr, theirs: Uuid) -> String {
+    let ours = topology.cluster_id();
+    let clusters =
+        format!("The node's files are of cluster {ours}, and the seed {seed} is in cluster {theirs} of the same name.");
+    let remedy = "Do not empty this node's directories. Stop the seed, and give it other seeds than itself or remove it from this node's cluster \
+                  (docs/operating/rejoin.md). Then start this node again.";
+    let member = topology.members().find(|node| node.internode == seed);
+    match member {
+        Some(member) => format!(
+            "{clusters} The seed has the address of node {} of this node's cluster: it has probably lost its files and formed a cluster of its own. {remedy}",
+            member.host_id
+        ),
+        None => format!(
+            "{clusters} If the seed was a member of this node's cluster, it has probably lost its files and formed a cluster of its own. {remedy} Otherwise this node has wrong seeds. \
+             Correct the seeds, or, if nothing of this node's data is wanted, start it on an empty data directory."
+        ),
+    }
 }
 
 fn duplicate(config: &Config, address: SocketAddr) -> String {

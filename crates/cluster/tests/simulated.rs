@@ -279,6 +279,7 @@ fn files_that_are_not_this_nodes_are_refused() {
     other.restart(3);
     let reason = other.refusal(3).to_string();
     assert!(reason.contains("The node's files are of cluster"), "{reason}");
+    assert!(reason.contains("Correct the seeds"), "{reason}");
 }
 
 #[test]
