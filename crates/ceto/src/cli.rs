@@ -38,6 +38,31 @@ pub enum Command {
     Nodetool(Nodetool),
     /// Remove permanently lost voters from the metadata group, or take lost metadata from the members; run it while this node is stopped
     RecoverMetadata(RecoverMetadata),
+    /// Accept that what a directory of the node had is lost, and start without it; run it while this node is stopped
+    RecoverDirectory(RecoverDirectory),
+}
+
+/// `ceto recover-directory`.
+#[derive(Args, Debug)]
+pub struct RecoverDirectory {
+    /// The node's workdir
+    #[arg(short = 'W', long, value_name = "DIR")]
+    pub workdir: PathBuf,
+    /// YAML file that the node is started with; it says where the directories are [default: ceto.yaml in the workdir, if it is there]
+    #[arg(long, value_name = "FILE")]
+    pub options_file: Option<PathBuf>,
+    /// Directory of sstables, as the node is started with
+    #[arg(long, value_name = "DIR")]
+    pub data_file_directories: Option<PathBuf>,
+    /// Directory of the commitlog, as the node is started with
+    #[arg(long, value_name = "DIR")]
+    pub commitlog_directory: Option<PathBuf>,
+    /// The directory whose content is lost
+    #[arg(long, value_name = "DIRECTORY")]
+    pub accept: node::Directory,
+    /// The sentence that is printed without this option; nothing is changed without it
+    #[arg(long, value_name = "SENTENCE")]
+    pub confirm: Option<String>,
 }
 
 /// `ceto recover-metadata`.

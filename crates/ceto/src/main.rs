@@ -10,7 +10,7 @@ use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
-use cli::{Cli, Command, Perf, RecoverMetadata, Sstable};
+use cli::{Cli, Command, Perf, RecoverDirectory, RecoverMetadata, Sstable};
 use log::LevelFilter;
 use node::config::{self, Machine, ServerArgs};
 
@@ -40,6 +40,7 @@ fn main() -> ExitCode {
             admin::nodetool::run(target, nodetool.words).and_then(|answer| put(answer.as_bytes()))
         }
         Some(Command::RecoverMetadata(recover)) => recover_metadata(recover),
+        Some(Command::RecoverDirectory(recover)) => recover_directory(recover),
     };
     result.map_or_else(|message| fail(&message), |()| ExitCode::SUCCESS)
 }
@@ -59,6 +60,19 @@ fn recover_metadata(recover: RecoverMetadata) -> Result<(), String> {
     };
     let config = config::load(&args, &Machine::detect()).map_err(|error| error.to_string())?;
     let answer = node::recover_metadata(&config, what, recover.confirm.as_deref())?;
+    put(answer.as_bytes())
+}
+
+fn recover_directory(recover: RecoverDirectory) -> Result<(), String> {
+    let args = ServerArgs {
+        workdir: Some(recover.workdir),
+        options_file: recover.options_file,
+        data_file_directories: recover.data_file_directories,
+        commitlog_directory: recover.commitlog_directory,
+        ..Default::default()
+    };
+    let config = config::load(&args, &Machine::detect()).map_err(|error| error.to_string())?;
+    let answer = node::recover_directory(&config, recover.accept, recover.confirm.as_deref())?;
     put(answer.as_bytes())
 }
 

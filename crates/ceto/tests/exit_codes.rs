@@ -50,6 +50,10 @@ fn help_and_version_are_no_errors() {
         ("sstable --help", vec!["dump", "verify", "metadata"]),
         ("nodetool --help", vec!["--workdir"]),
         ("recover-metadata --help", vec!["--workdir", "--confirm", "--follow"]),
+        (
+            "recover-directory --help",
+            vec!["--workdir", "--confirm", "--accept", "commitlog"],
+        ),
     ] {
         let help = ceto(words);
         let text = String::from_utf8_lossy(&help.stdout).into_owned();
@@ -80,6 +84,11 @@ fn what_cannot_be_done_is_told_in_one_line() {
         ("-W /proc/ceto --smp 1".to_owned(), "ceto: "),
         (format!("nodetool -W {nowhere} info"), "ceto: no node runs on "),
         (format!("recover-metadata -W {nowhere}"), "ceto: "),
+        (format!("recover-directory -W {nowhere} --accept data"), "ceto: /"),
+        (
+            format!("recover-directory -W {nowhere} --accept everything"),
+            "ceto: invalid value 'everything' for '--accept <DIRECTORY>'",
+        ),
         (
             "recover-metadata".to_owned(),
             "ceto: the following required arguments were not provided: --workdir <DIR>",
