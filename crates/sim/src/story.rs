@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
+use node::Directory;
 use rpc::Limits;
 use runtime::sim::{CrashKind, DirectoryCopy};
 
@@ -227,12 +228,18 @@ impl Story {
     /// What the command says.
     pub fn rejoin(&mut self, node: usize) -> Result<String, String> {
         let explanation = self.cluster.rejoin(node, None)?;
-        let sentence = explanation
-            .split("--confirm \"")
-            .nth(1)
-            .and_then(|rest| rest.split('"').next());
-        let sentence = sentence.ok_or_else(|| format!("no sentence to confirm: {explanation}"))?;
-        self.cluster.rejoin(node, Some(sentence))
+        self.cluster.rejoin(node, Some(sentence_of(&explanation)?))
+    }
+
+    /// Has the operator of a node run `ceto recover-directory --accept`, and confirm it with the sentence that the command asks for. What it prints then. End
+    /// the node first.
+    ///
+    /// # Errors
+    /// What the command says.
+    pub fn accept_loss(&mut self, node: usize, directory: Directory) -> Result<String, String> {
+        let explanation = self.cluster.recover_directory(node, directory, None)?;
+        let sentence = sentence_of(&explanation)?;
+        self.cluster.recover_directory(node, directory, Some(sentence))
     }
 
     /// The host id of a node, as its operator sees it.
@@ -249,6 +256,13 @@ impl Story {
             .sim
             .on_node(machine, || files_below(Path::new(directory), end))
     }
+}
+
+/// The sentence that an offline command asks its operator to confirm.
+fn sentence_of(explanation: &str) -> Result<&str, String> {
+    let sentence = explanation.split("--confirm \"").nth(1);
+    let sentence = sentence.and_then(|rest| rest.split('"').next());
+    sentence.ok_or_else(|| format!("no sentence to confirm: {explanation}"))
 }
 
 /// The files below a directory whose names end so, but those of quarantined sstables. Run this on the machine.

@@ -1,6 +1,7 @@
-//! Directories that are restored from an earlier time, or lost, told step by step on three whole nodes: what the node says, what the other two still serve, and
+//! Directories that are restored from an earlier time, emptied, not mounted, or lost, told step by step on three whole nodes: what the node says, what the other two still serve, and
 //! where the remedy that it names leads.
 
+use node::Directory;
 use runtime::sim::{CrashKind, DirectoryCopy};
 use sim::client::Answer;
 use sim::model::Value;
@@ -283,4 +284,202 @@ fn without_the_comparison_of_histories_no_operator_is_told() {
         told.contains("\"members\":[]") && told.contains("\"withdrawn\":null"),
         "{told}"
     );
+}
+
+#[test]
+fn members_of_a_first_seed_that_lost_everything_and_formed_a_cluster_are_told_to_keep_their_files() {
+    let mut story = three_nodes(6);
+    write(&mut story, 0..20, &[0, 1, 2], ALL);
+    let gone = story.host_id(0);
+    for node in 0..3 {
+        story.cluster.crash(node, CrashKind::PowerLoss);
+    }
+    story.empty_directory(0, "");
+    story.restart(0).expect("no other seed answers, so it forms a cluster");
+    for node in [1, 2] {
+        let reason = story.restart(node).expect_err("its seed is in another cluster");
+        assert!(
+            reason.contains("Do not empty") && reason.contains(&gone) && !reason.contains("start it on an empty"),
+            "{reason}"
+        );
+        story.cluster.crash(node, CrashKind::Kill);
+    }
+    // The remedy that it names.
+    story.cluster.crash(0, CrashKind::Kill);
+    story.empty_directory(0, "");
+    for node in [1, 2] {
+        story.cluster.restart(node);
+    }
+    for node in [1, 2] {
+        story.until_served(node);
+    }
+    story.cluster.sim.run_for(DOWN_WAIT);
+    let removed = story.operate(1, &format!("POST /storage_service/remove_node?host_id={gone}"));
+    assert!(removed.contains(" 200 "), "{removed}");
+    story.restart(0).expect("it joins as a new node");
+    must_have(&mut story, &[0, 1, 2], 0..20, QUORUM);
+}
+
+/// Whether nodes report that somebody missed all writes.
+fn reports_everything_missed(story: &mut Story, node: usize) -> bool {
+    let told = story.operate(node, "GET /storage_service/missed_writes");
+    assert!(told.contains(" 200 "), "{told}");
+    told.contains("\"first_s\":1,")
+}
+
+/// Rows 0 to 19 are on all nodes. Then a node is killed, and one of its directories is emptied.
+fn empty_one(seed: u64, directory: &str) -> (Story, DirectoryCopy) {
+    let mut story = three_nodes(seed);
+    write(&mut story, 0..10, &[0, 1, 2], ALL);
+    story.operate(HIT, "POST /storage_service/flush");
+    write(&mut story, 10..20, &[0, 1, 2], ALL);
+    story.cluster.crash(HIT, CrashKind::Kill);
+    let whole = story.copy_workdir(HIT);
+    story.empty_directory(HIT, directory);
+    (story, whole)
+}
+
+#[track_caller]
+fn must_be_refused(story: &mut Story, node: usize, directory: &str) {
+    let reason = story.restart(node).expect_err("a directory is not the node's");
+    let tells = |part: &str| reason.contains(part);
+    assert!(
+        tells(&format!("the {directory} directory /ceto/{directory}"))
+            && tells("is empty")
+            && tells("recover-directory"),
+        "{reason}"
+    );
+    story.cluster.crash(node, CrashKind::Kill);
+}
+
+#[test]
+fn a_directory_that_is_not_mounted_is_refused_and_the_node_serves_when_it_is_mounted_again() {
+    for (seed, directory) in (10..).zip(["data", "commitlog", "hints"]) {
+        let (mut story, whole) = empty_one(seed, directory);
+        must_be_refused(&mut story, HIT, directory);
+        must_have(&mut story, &[0, 1], 0..20, QUORUM);
+        write(&mut story, 20..30, &[0, 1], QUORUM);
+        story.put_back(HIT, &whole);
+        story.restart(HIT).expect("it is the one that ran");
+        // Before anybody repairs it.
+        must_have(&mut story, &[HIT], 0..20, ONE);
+        story.cluster.sim.run_for(HINTS_WAIT);
+        must_have(&mut story, &[HIT], 0..30, ONE);
+        assert!(!reports_everything_missed(&mut story, HIT));
+    }
+}
+
+#[test]
+fn a_node_whose_operator_accepts_the_loss_lacks_rows_until_all_are_read_at_all() {
+    for (seed, directory, name) in [(20, Directory::Data, "data"), (21, Directory::Commitlog, "commitlog")] {
+        let (mut story, _) = empty_one(seed, name);
+        must_be_refused(&mut story, HIT, name);
+        story.accept_loss(HIT, directory).expect("the directory is lost");
+        story.restart(HIT).expect("its operator accepted the loss");
+        let missing = missing(&mut story, HIT, 0..20, ONE);
+        assert!(!missing.is_empty(), "{name}: nothing was lost");
+        story.cluster.sim.run_for(30 * SECOND);
+        for node in 0..3 {
+            assert!(reports_everything_missed(&mut story, node), "{name}: node {node}");
+        }
+        must_have(&mut story, &[0, 1, HIT], 0..20, QUORUM);
+        must_have(&mut story, &[HIT], 0..20, ALL);
+        must_have(&mut story, &[HIT], 0..20, ONE);
+        write(&mut story, 20..30, &[0, 1, 2], ALL);
+        // The directory is the node's now, and the loss is told until the operator releases the tombstones.
+        story.stop(HIT);
+        story.restart(HIT).expect("the directory is the one that ran");
+        story.cluster.sim.run_for(30 * SECOND);
+        assert!(reports_everything_missed(&mut story, HIT));
+        story.operate(HIT, "POST /storage_service/release_tombstones");
+        story.cluster.sim.run_for(30 * SECOND);
+        for node in 0..3 {
+            assert!(!reports_everything_missed(&mut story, node), "{name}: node {node}");
+        }
+        must_have(&mut story, &[0, 1, 2], 0..30, QUORUM);
+    }
+}
+
+#[test]
+fn a_node_whose_hints_are_lost_reports_that_every_node_missed_everything() {
+    let mut story = three_nodes(30);
+    story.cluster.crash(HIT, CrashKind::Kill);
+    story.cluster.sim.run_for(DOWN_WAIT);
+    write(&mut story, 0..20, &[0], QUORUM);
+    story.stop(0);
+    story.empty_directory(0, "hints");
+    must_be_refused(&mut story, 0, "hints");
+    story.accept_loss(0, Directory::Hints).expect("they are lost");
+    story.restart(0).expect("its operator accepted the loss");
+    story.restart(HIT).expect("nothing of it is lost");
+    story.cluster.sim.run_for(HINTS_WAIT + 30 * SECOND);
+    let missing = missing(&mut story, HIT, 0..20, ONE);
+    assert!(!missing.is_empty(), "the hints were not lost");
+    for node in 0..3 {
+        assert!(reports_everything_missed(&mut story, node), "node {node}");
+    }
+    must_have(&mut story, &[0, 1, 2], 0..20, QUORUM);
+    must_have(&mut story, &[0], 0..20, ALL);
+    must_have(&mut story, &[0, 1, HIT], 0..20, ONE);
+}
+
+/// A node's sstables are put back as they were before a deletion that all nodes had acknowledged, without their marker, and its operator accepts the loss. The
+/// others compact when the grace is over. What reads at ALL then say of the deleted row, by each node.
+fn accept_older_sstables() -> [Option<i32>; 3] {
+    let mut story = three_nodes(40);
+    let create = "CREATE TABLE sea.d (k int PRIMARY KEY, n int) WITH gc_grace_seconds = 600";
+    story.must(0, create, ALL);
+    story.must(0, "INSERT INTO sea.d (k, n) VALUES (1, 1)", ALL);
+    story.stop(HIT);
+    let machine = story.cluster.machine(HIT);
+    let older = story.cluster.sim.copy_directory(machine, "/ceto/data");
+    story.restart(HIT).expect("nothing has changed");
+    story.must(0, "DELETE FROM sea.d WHERE k = 1", ALL);
+    // Until every report is beyond it, and the grace is not over.
+    story.cluster.sim.run_for(180 * SECOND);
+    story.stop(HIT);
+    story.cluster.sim.put_directory(machine, &older);
+    story.cluster.sim.on_node(machine, || {
+        runtime::fs::remove_file("/ceto/data/data-directory-id").expect("it is there");
+        runtime::fs::sync_dir("/ceto/data").expect("the disk works");
+    });
+    let reason = story.restart(HIT).expect_err("nobody knows what the directory is");
+    assert!(reason.contains("has files, but no marker"), "{reason}");
+    story.cluster.crash(HIT, CrashKind::Kill);
+    story.accept_loss(HIT, Directory::Data).expect("it may lack something");
+    story.restart(HIT).expect("its operator accepted the loss");
+    story.cluster.sim.run_for(900 * SECOND);
+    for node in [0, 1] {
+        for order in ["flush", "compact"] {
+            story.operate(node, &format!("POST /storage_service/{order}"));
+        }
+    }
+    [0, 1, HIT].map(|node| story.must(node, "SELECT n FROM sea.d WHERE k = 1", ALL))
+}
+
+#[test]
+fn a_deleted_row_does_not_come_back_with_older_sstables_whose_loss_was_accepted() {
+    assert_eq!(accept_older_sstables(), [None; 3]);
+}
+
+#[test]
+#[cfg(debug_assertions)]
+fn without_holding_tombstones_a_deleted_row_comes_back_with_older_sstables() {
+    let _planted = stdx::planted::Planted::new(Some(stdx::planted::Bug::ForgottenMiss));
+    assert_eq!(accept_older_sstables(), [Some(1); 3]);
+}
+
+#[test]
+#[cfg(debug_assertions)]
+fn without_the_check_of_directories_a_node_serves_without_its_rows() {
+    let _planted = stdx::planted::Planted::new(Some(stdx::planted::Bug::UncheckedDirectory));
+    for (seed, directory) in [(20, "data"), (21, "commitlog")] {
+        let (mut story, _) = empty_one(seed, directory);
+        assert_eq!(story.restart(HIT), Ok(()), "{directory}");
+        let missing = missing(&mut story, HIT, 0..20, ONE);
+        assert!(
+            !missing.is_empty(),
+            "{directory}: rows that it had acknowledged are there"
+        );
+    }
 }

@@ -1,6 +1,6 @@
 //! Faults that last, told step by step on whole nodes, and the bugs that each of these stories finds when they are planted.
 //!
-//! Beside this file, directories that are restored or lost (`UncheckedRun`, `UncomparedHistory`) are told of by `directories.rs`, hints that are refused for good
+//! Beside this file, directories that are restored or lost (`UncheckedRun`, `UncheckedDirectory`, `UncomparedHistory`) are told of by `directories.rs`, hints that are refused for good
 //! (`RejectedHintWaits`) by `refused_hints.rs`, and clocks (`UntrustedClock`) by `clocks.rs`. A log that takes no writes (`UnheededLog`) is told of by
 //! `crates/coordinator/tests/refusing.rs`.
 

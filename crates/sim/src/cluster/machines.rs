@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
+use node::Directory;
 use node::config::Config;
 use rpc::Limits;
 use runtime::ShardId;
@@ -196,6 +197,22 @@ impl Cluster {
             Rejoin::Done(printed) => printed,
             Rejoin::None | Rejoin::Asked(_) => unreachable!("it is done"),
         }
+    }
+
+    /// Has the operator of a node that is stopped run `ceto recover-directory`. What it prints, or why it failed.
+    ///
+    /// # Errors
+    /// What the command says.
+    pub fn recover_directory(
+        &mut self,
+        node: usize,
+        directory: Directory,
+        confirmation: Option<&str>,
+    ) -> Result<String, String> {
+        let config = self.config_of(node)(self.members[node].shards.get());
+        let machine = self.machine(node);
+        self.sim
+            .on_node(machine, || node::recover_directory(&config, directory, confirmation))
     }
 
     /// A node has another number of shards from its next start on.
