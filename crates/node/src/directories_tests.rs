@@ -382,11 +382,17 @@ fn a_crash_while_a_loss_is_accepted_leaves_a_node_that_is_refused_or_knows_the_l
     let mut known = 0;
     for at in every_crash() {
         let (mut simulation, node) = started();
+        let counters = Path::new(WORKDIR).join("counter_source_0");
         simulation.empty_directory(node, "/volumes/log");
+        simulation.on_node(node, || {
+            fs::replace_durably(&counters, b"name\n").expect("the disk works");
+        });
         struck(&mut simulation, node, at, || accept(Directory::Commitlog));
         match simulation.on_node(node, || start(&config())) {
             Ok(lost) => {
                 assert_eq!(lost, WRITES, "{at:?}");
+                let is_kept = simulation.on_node(node, || fs::exists(&counters));
+                assert!(!is_kept, "{at:?}: shards go on with names whose counts are lost");
                 known += 1;
             }
             Err(reason) => {

@@ -13,6 +13,8 @@ const SECOND: Duration = Duration::from_secs(1);
 const HINTS_WAIT: Duration = Duration::from_secs(20);
 /// Until the others take a node for down.
 const DOWN_WAIT: Duration = Duration::from_secs(40);
+/// More file operations than a start has until it reports an accepted loss.
+const CRASHES: u64 = 60;
 /// The node to whose directory it happens.
 const HIT: usize = 2;
 
@@ -397,6 +399,31 @@ fn a_node_whose_operator_accepts_the_loss_lacks_rows_until_all_are_read_at_all()
             assert!(!reports_everything_missed(&mut story, node), "{name}: node {node}");
         }
         must_have(&mut story, &[0, 1, 2], 0..30, QUORUM);
+    }
+}
+
+#[test]
+fn an_accepted_loss_is_reported_whatever_file_operation_of_the_next_start_loses_power() {
+    let (mut story, _) = empty_one(50, "data");
+    let machine = story.cluster.machine(HIT);
+    for operations in 0..CRASHES {
+        story.empty_directory(HIT, "data");
+        story.accept_loss(HIT, Directory::Data).expect("the directory is lost");
+        story.cluster.restart(HIT);
+        story
+            .cluster
+            .sim
+            .crash_after_file_ops(machine, operations, CrashKind::PowerLoss);
+        story.cluster.sim.run_for(5 * SECOND);
+        story.cluster.crash(HIT, CrashKind::PowerLoss);
+        story.restart(HIT).expect("its operator accepted the loss");
+        assert!(
+            reports_everything_missed(&mut story, HIT),
+            "after {operations} operations"
+        );
+        story.operate(HIT, "POST /storage_service/release_tombstones");
+        assert!(!reports_everything_missed(&mut story, HIT));
+        story.cluster.crash(HIT, CrashKind::Kill);
     }
 }
 
