@@ -162,7 +162,8 @@ pub(crate) fn load_truncations(options: &Options) -> Result<(Truncations, u64, b
         let bytes = fs::read(&path).map_err(|e| HintsError::new(&path, &e))?;
         let read = format::read_truncations(&bytes).ok_or_else(|| HintsError {
             file: path,
-            message: "damaged: expected truncated tables and their checksum. Remove it and all hints".to_owned(),
+            message: "damaged: expected truncated tables and their checksum. Remove it and all hints (*.hints)"
+                .to_owned(),
         })?;
         for truncation in read {
             highest = highest.max(truncation.below);
