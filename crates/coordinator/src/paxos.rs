@@ -733,22 +733,26 @@ impl<'r> Attempt<'r> {
     async fn learn(&self, proposal: Proposal, level: Consistency) -> Result<(), CoordinatorError> {
         let (coordinator, table) = (self.coordinator, self.request.table.id);
         let deadline = runtime::now() + coordinator.timeouts().write;
+        let timed_out = |error| {
+            coordinator.count(|m| m.timeouts += 1);
+            Err(error)
+        };
         let accepted = &self.group.replicas[..self.group.quorum];
         let mut view = Arc::clone(&self.group.view);
         loop {
             let again = match self.learn_in(&view, accepted, &proposal, level, deadline).await {
                 Ok(()) => return Ok(()),
-                Err(Unlearned::Silent(error)) => return Err(error),
+                Err(Unlearned::Silent(error)) => return timed_out(error),
                 Err(Unlearned::Stale(error)) => error,
             };
             let Some(newer) = coordinator.newer_view(&view, deadline).await else {
-                return Err(again);
+                return timed_out(again);
             };
             if newer.truncated_at(table) > view.truncated_at(table) {
                 return Ok(());
             }
             if newer.route(table).is_none() {
-                return Err(again);
+                return timed_out(again);
             }
             view = newer;
         }
@@ -798,11 +802,10 @@ impl<'r> Attempt<'r> {
                     missing: Coordinator::names(view, learning.without()),
                 };
                 learning.go_on();
-                if is_stale {
-                    return Err(Unlearned::Stale(error));
-                }
-                coordinator.count(|m| m.timeouts += 1);
-                return Err(Unlearned::Silent(error));
+                return Err(match is_stale {
+                    true => Unlearned::Stale(error),
+                    false => Unlearned::Silent(error),
+                });
             };
             let datacenter = view.locality.datacenter(replica.node);
             if told == Told::Learned {
