@@ -5,6 +5,7 @@
 //! which of two writes wins; [`compact`] the only one that knows what tombstones and time hide or may be forgotten;
 //! [`stretch`] takes a row apart where it is too large to be copied whole, and [`cut`] a mutation that is too long for the log.
 
+pub mod addressed;
 pub mod block;
 pub mod bound;
 pub mod compact;
@@ -15,6 +16,7 @@ pub mod range_tombstones;
 pub mod row;
 pub mod stretch;
 
+pub use addressed::{Addressed, Located};
 pub use block::{PartitionBlock, Span};
 pub use bound::{Bound, BoundKind, ClusteringSlice};
 pub use packed::{Mutation, MutationBuilder, MutationItem};

@@ -103,6 +103,23 @@ impl<'a> Mutation<'a> {
         })
     }
 
+    /// A mutation whose bytes were read before.
+    #[inline]
+    pub(crate) fn from_parts(table: TableId, key: &'a [u8], bytes: &'a [u8], items: usize) -> Self {
+        Self {
+            table,
+            key,
+            bytes,
+            items,
+        }
+    }
+
+    /// Where the changes begin in its bytes: right behind the key.
+    #[inline]
+    pub(crate) fn items_at(&self) -> usize {
+        self.items
+    }
+
     /// The bytes it was read from.
     #[inline]
     pub fn bytes(&self) -> &'a [u8] {

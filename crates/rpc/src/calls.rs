@@ -12,6 +12,7 @@ use crate::config::Limits;
 use crate::error::RpcError;
 use runtime::Instant;
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::task::Waker;
 
 /// Given-up tickets that may stand in the line before it is swept.
@@ -59,10 +60,57 @@ fn in_flight(bytes: usize) -> State {
     State::InFlight { bytes, parts }
 }
 
+/// Takes the answers of calls as they come, without a task that waits for them.
+pub trait AnswerTaker {
+    /// The answer to the call that was made with this number, once. It is called from the reader of the connection, so it should be short; never while
+    /// the call is being made.
+    fn take_answer(self: Rc<Self>, number: u32, answer: Result<&[u8], RpcError>);
+}
+
+/// Whom the answer to a call is for.
+#[derive(Clone)]
+pub(crate) struct Taker {
+    pub(crate) taker: Rc<dyn AnswerTaker>,
+    pub(crate) number: u32,
+}
+
+impl Taker {
+    pub(crate) fn give(self, answer: Result<&[u8], RpcError>) {
+        self.taker.take_answer(self.number, answer);
+    }
+}
+
+/// Who is waiting for a call.
+#[derive(Default)]
+enum Waiter {
+    /// Nobody has asked yet.
+    #[default]
+    Nobody,
+    Task(Waker),
+    Taker(Taker),
+}
+
+/// What is to be done, outside the table, about a call whose result is known.
+#[must_use]
+pub(crate) enum Notice {
+    Wake(Waker),
+    Give(Taker, Result<Vec<u8>, RpcError>),
+}
+
+impl Notice {
+    pub(crate) fn deliver(self) {
+        match self {
+            Self::Wake(waker) => waker.wake(),
+            Self::Give(taker, Ok(answer)) => taker.give(Ok(&answer)),
+            Self::Give(taker, Err(error)) => taker.give(Err(error)),
+        }
+    }
+}
+
 struct Entry {
     generation: u32,
     deadline: Instant,
-    waker: Option<Waker>,
+    waiter: Waiter,
     state: State,
 }
 
@@ -85,6 +133,17 @@ pub(crate) struct Outgoing {
     pub(crate) verb: u16,
     pub(crate) body: Vec<u8>,
     pub(crate) deadline: Instant,
+}
+
+/// The result of a call that was in this state: what came of it in parts stands before the rest.
+fn joined(state: State, result: Result<Vec<u8>, RpcError>) -> Result<Vec<u8>, RpcError> {
+    match (state, result) {
+        (State::InFlight { mut parts, .. }, Ok(last)) if !parts.is_empty() => {
+            parts.extend_from_slice(&last);
+            Ok(parts)
+        }
+        (_, whole) => whole,
+    }
 }
 
 /// The table.
@@ -141,11 +200,13 @@ impl Calls {
         self.one_way_waiting == 0 && (outbox_bytes == 0 || outbox_bytes + bytes <= self.outbox_bytes_max)
     }
 
-    fn insert(&mut self, deadline: Instant, state: State) -> Ticket {
+    fn insert(&mut self, deadline: Instant, state: State, taker: Option<Taker>) -> Ticket {
+        let waiter = taker.map_or(Waiter::Nobody, Waiter::Taker);
         if let Some(slot) = self.free.pop() {
             let entry = &mut self.entries[slot as usize];
             entry.deadline = deadline;
             entry.state = state;
+            entry.waiter = waiter;
             let generation = entry.generation;
             return Ticket { slot, generation };
         }
@@ -153,7 +214,7 @@ impl Calls {
         self.entries.push(Entry {
             generation: 0,
             deadline,
-            waker: None,
+            waiter,
             state,
         });
         Ticket { slot, generation: 0 }
@@ -169,7 +230,7 @@ impl Calls {
     fn remove(&mut self, ticket: Ticket) -> Option<State> {
         let entry = self.entry(ticket)?;
         entry.generation = entry.generation.wrapping_add(1);
-        entry.waker = None;
+        entry.waiter = Waiter::Nobody;
         let state = std::mem::replace(&mut entry.state, State::Free);
         self.free.push(ticket.slot);
         match &state {
@@ -188,10 +249,10 @@ impl Calls {
     }
 
     /// Takes up a call that is sent at once.
-    pub(crate) fn start(&mut self, deadline: Instant, bytes: usize) -> Ticket {
+    pub(crate) fn start(&mut self, deadline: Instant, bytes: usize, taker: Option<Taker>) -> Ticket {
         self.in_flight += 1;
         self.in_flight_bytes += bytes;
-        self.insert(deadline, in_flight(bytes))
+        self.insert(deadline, in_flight(bytes), taker)
     }
 
     /// Puts a request in line.
@@ -202,6 +263,7 @@ impl Calls {
         verb: u16,
         body: Vec<u8>,
         is_one_way: bool,
+        taker: Option<Taker>,
     ) -> Result<Ticket, RpcError> {
         let has_room = |calls: &Self| {
             calls.waiting < calls.waiting_max
@@ -216,7 +278,7 @@ impl Calls {
         self.waiting += 1;
         self.waiting_bytes += body.len();
         self.one_way_waiting += usize::from(is_one_way);
-        let ticket = self.insert(deadline, State::Waiting { verb, body, is_one_way });
+        let ticket = self.insert(deadline, State::Waiting { verb, body, is_one_way }, taker);
         self.line.push_back(ticket);
         Ok(ticket)
     }
@@ -238,9 +300,8 @@ impl Calls {
         self.line = line;
     }
 
-    /// The next in line, if it may be sent now. It is in flight afterwards. Those whose deadline passed are left to their callers'
-    /// timers, and are not sent.
-    pub(crate) fn next(&mut self, now: Instant, outbox_bytes: usize) -> Option<Outgoing> {
+    /// The next in line, if it may be sent now. It is in flight afterwards. Those whose deadline passed are not sent; `notices` says who is to be told.
+    pub(crate) fn next(&mut self, now: Instant, outbox_bytes: usize, notices: &mut Vec<Notice>) -> Option<Outgoing> {
         loop {
             let &ticket = self.line.front()?;
             let Some(entry) = self.entry(ticket) else {
@@ -258,8 +319,7 @@ impl Calls {
                 if is_one_way {
                     self.remove(ticket);
                 } else {
-                    self.complete(ticket.id(), Err(RpcError::Timeout { may_have_run: false }))
-                        .inspect(Waker::wake_by_ref);
+                    notices.extend(self.complete(ticket.id(), Err(RpcError::Timeout { may_have_run: false })));
                 }
                 continue;
             }
@@ -305,35 +365,54 @@ impl Calls {
         Ok(())
     }
 
-    /// The result of a call has come; who waits for it, if anybody does. A late one finds nobody.
-    pub(crate) fn complete(&mut self, id: u64, result: Result<Vec<u8>, RpcError>) -> Option<Waker> {
-        let entry = self.entry(Ticket::from_id(id))?;
+    /// The whole answer to a call in flight has come, in one piece; its taker, if it has one. The call is over then.
+    pub(crate) fn answered(&mut self, id: u64) -> Option<Taker> {
+        let ticket = Ticket::from_id(id);
+        let entry = self.entry(ticket)?;
+        let (Waiter::Taker(_), State::InFlight { parts, .. }) = (&entry.waiter, &entry.state) else {
+            return None;
+        };
+        if !parts.is_empty() {
+            return None;
+        }
+        let Waiter::Taker(taker) = std::mem::take(&mut entry.waiter) else {
+            return None;
+        };
+        self.remove(ticket);
+        Some(taker)
+    }
+
+    /// The result of a call has come; who is to be told of it, if anybody waits. A late one finds nobody.
+    pub(crate) fn complete(&mut self, id: u64, result: Result<Vec<u8>, RpcError>) -> Option<Notice> {
+        let ticket = Ticket::from_id(id);
+        let entry = self.entry(ticket)?;
+        if !matches!(entry.state, State::InFlight { .. } | State::Waiting { .. }) {
+            return None;
+        }
+        if let Waiter::Taker(taker) = &entry.waiter {
+            let taker = taker.clone();
+            let state = self.remove(ticket).expect("it was found above");
+            return Some(Notice::Give(taker, joined(state, result)));
+        }
+        let waiter = std::mem::take(&mut entry.waiter);
         match std::mem::replace(&mut entry.state, State::Free) {
-            State::InFlight { bytes, mut parts } => {
-                entry.state = State::Done(match result {
-                    Ok(last) if !parts.is_empty() => {
-                        parts.extend_from_slice(&last);
-                        Ok(parts)
-                    }
-                    whole => whole,
-                });
-                let waker = entry.waker.take();
+            State::InFlight { bytes, parts } => {
+                let state = State::InFlight { bytes, parts };
+                entry.state = State::Done(joined(state, result));
                 self.in_flight -= 1;
                 self.in_flight_bytes -= bytes;
-                waker
             }
             State::Waiting { body, is_one_way, .. } => {
                 entry.state = State::Done(result);
-                let waker = entry.waker.take();
                 self.waiting -= 1;
                 self.waiting_bytes -= body.len();
                 self.one_way_waiting -= usize::from(is_one_way);
-                waker
             }
-            other => {
-                entry.state = other;
-                None
-            }
+            State::Free | State::Done(_) => unreachable!("it was looked at above"),
+        }
+        match waiter {
+            Waiter::Task(waker) => Some(Notice::Wake(waker)),
+            Waiter::Nobody | Waiter::Taker(_) => None,
         }
     }
 
@@ -341,9 +420,9 @@ impl Calls {
     pub(crate) fn poll(&mut self, ticket: Ticket, waker: &Waker) -> Option<Result<Vec<u8>, RpcError>> {
         let entry = self.entry(ticket).expect("a call is asked for until it is over");
         if !matches!(entry.state, State::Done(_)) {
-            match &mut entry.waker {
-                Some(known) => known.clone_from(waker),
-                none => *none = Some(waker.clone()),
+            match &mut entry.waiter {
+                Waiter::Task(known) => known.clone_from(waker),
+                waiter => *waiter = Waiter::Task(waker.clone()),
             }
             return None;
         }
@@ -368,9 +447,9 @@ impl Calls {
         given_up
     }
 
-    /// The connection is gone: all calls are done, each with what is known of it. Who waits for them.
-    pub(crate) fn fail_all(&mut self, refused: Option<&str>) -> Vec<Waker> {
-        let mut wakers = Vec::new();
+    /// The connection is gone: all calls are done, each with what is known of it. Who is to be told.
+    pub(crate) fn fail_all(&mut self, refused: Option<&str>) -> Vec<Notice> {
+        let mut notices = Vec::new();
         for slot in 0..self.entries.len() {
             let entry = &self.entries[slot];
             let ticket = Ticket {
@@ -389,10 +468,10 @@ impl Calls {
                 State::InFlight { .. } => RpcError::Disconnected { may_have_run: true },
                 State::Free | State::Done(_) => continue,
             };
-            wakers.extend(self.complete(ticket.id(), Err(error)));
+            notices.extend(self.complete(ticket.id(), Err(error)));
         }
         self.line.clear();
-        wakers
+        notices
     }
 }
 
@@ -416,7 +495,7 @@ mod tests {
     }
 
     fn enqueue(calls: &mut Calls, bytes: usize) -> Result<Ticket, RpcError> {
-        calls.enqueue(at(0), at(1000), 7, vec![0; bytes], false)
+        calls.enqueue(at(0), at(1000), 7, vec![0; bytes], false, None)
     }
 
     #[test]
@@ -425,9 +504,9 @@ mod tests {
         assert!(calls.may_send_at_once(1000, 0), "a large request alone has to go");
         assert!(calls.may_send_at_once(10, 40));
         assert!(!calls.may_send_at_once(11, 40), "the outbox is full");
-        calls.start(at(1000), 90);
+        calls.start(at(1000), 90, None);
         assert!(!calls.may_send_at_once(11, 0), "too many bytes are in flight");
-        calls.start(at(1000), 5);
+        calls.start(at(1000), 5, None);
         assert!(!calls.may_send_at_once(0, 0), "too many calls are in flight");
     }
 
@@ -440,7 +519,11 @@ mod tests {
         let third = enqueue(&mut calls, 1).expect("there is room");
         assert_eq!(enqueue(&mut calls, 1), Err(RpcError::Overloaded), "too many requests");
         assert!(!calls.may_send_at_once(0, 0), "others wait longer");
-        let next = |calls: &mut Calls| calls.next(at(1), 0).and_then(|outgoing| outgoing.ticket);
+        let next = |calls: &mut Calls| {
+            calls
+                .next(at(1), 0, &mut Vec::new())
+                .and_then(|outgoing| outgoing.ticket)
+        };
         assert_eq!(next(&mut calls), Some(first));
         assert_eq!(next(&mut calls), Some(second));
         assert_eq!(next(&mut calls), None, "two are in flight");
@@ -451,23 +534,26 @@ mod tests {
     #[test]
     fn a_late_answer_finds_nobody_even_when_the_slot_has_a_new_call() {
         let mut calls = calls();
-        let first = calls.start(at(1000), 5);
+        let first = calls.start(at(1000), 5, None);
         assert_eq!(calls.give_up(first), GivenUp::InFlight);
-        let second = calls.start(at(1000), 5);
+        let second = calls.start(at(1000), 5, None);
         assert_ne!(first.id(), second.id());
-        calls.complete(first.id(), Ok(b"late".to_vec()));
+        assert!(calls.complete(first.id(), Ok(b"late".to_vec())).is_none());
         assert_eq!(calls.poll(second, Waker::noop()), None);
-        calls.complete(second.id(), Ok(b"right".to_vec()));
+        assert!(
+            calls.complete(second.id(), Ok(b"right".to_vec())).is_some(),
+            "it was polled"
+        );
         assert_eq!(calls.poll(second, Waker::noop()), Some(Ok(b"right".to_vec())));
         assert_eq!((calls.in_flight, calls.in_flight_bytes), (0, 0));
-        calls.complete(u64::MAX, Ok(vec![]));
+        assert!(calls.complete(u64::MAX, Ok(vec![])).is_none());
     }
 
     #[test]
     fn calls_that_were_given_up_do_not_pile_up_in_the_line() {
         let mut calls = calls();
-        calls.start(at(1000), 5);
-        calls.start(at(1000), 5);
+        calls.start(at(1000), 5, None);
+        calls.start(at(1000), 5, None);
         for _ in 0..10_000 {
             let ticket = enqueue(&mut calls, 50).expect("the one before was given up");
             assert_eq!(calls.give_up(ticket), GivenUp::Waiting);
@@ -486,17 +572,17 @@ mod tests {
         let mut calls = calls();
         for _ in 0..3 {
             calls
-                .enqueue(at(0), at(10), 7, vec![0; 20], true)
+                .enqueue(at(0), at(10), 7, vec![0; 20], true, None)
                 .expect("there is room");
         }
         assert_eq!(
-            calls.enqueue(at(9), at(1000), 7, vec![], false),
+            calls.enqueue(at(9), at(1000), 7, vec![], false, None),
             Err(RpcError::Overloaded)
         );
         let call = calls
-            .enqueue(at(10), at(1000), 7, vec![], false)
+            .enqueue(at(10), at(1000), 7, vec![], false, None)
             .expect("the messages are too late");
-        let outgoing = calls.next(at(11), 0).expect("one is in line");
+        let outgoing = calls.next(at(11), 0, &mut Vec::new()).expect("one is in line");
         assert_eq!(outgoing.ticket, Some(call));
         assert_eq!(calls.waiting, 0);
     }
@@ -506,22 +592,24 @@ mod tests {
         let mut calls = calls();
         let outbox_bytes_max = calls.outbox_bytes_max;
         while calls.may_send_at_once(1, 0) {
-            calls.start(at(1000), 1);
+            calls.start(at(1000), 1, None);
         }
         enqueue(&mut calls, 5).expect("there is room");
         assert!(calls.may_pass(10, 0), "a call in line holds a message up");
         assert!(calls.may_pass(outbox_bytes_max - 5, 5));
         assert!(!calls.may_pass(outbox_bytes_max, 5), "the outbox is full");
-        calls.enqueue(at(0), at(1000), 7, vec![], true).expect("there is room");
+        calls
+            .enqueue(at(0), at(1000), 7, vec![], true, None)
+            .expect("there is room");
         assert!(!calls.may_pass(10, 0), "a message passes another");
     }
 
     #[test]
     fn a_lost_connection_tells_each_call_whether_it_may_have_run() {
         let mut calls = calls();
-        let sent = calls.start(at(1000), 5);
+        let sent = calls.start(at(1000), 5, None);
         let waiting = enqueue(&mut calls, 5).expect("there is room");
-        calls.fail_all(None);
+        assert_eq!(calls.fail_all(None).len(), 0, "nobody has polled");
         let waker = Waker::noop();
         assert_eq!(
             calls.poll(sent, waker),
@@ -532,7 +620,7 @@ mod tests {
             Some(Err(RpcError::Disconnected { may_have_run: false }))
         );
         let waiting = enqueue(&mut calls, 5).expect("there is room");
-        calls.fail_all(Some("no"));
+        assert_eq!(calls.fail_all(Some("no")).len(), 0, "nobody has polled");
         assert_eq!(
             calls.poll(waiting, waker),
             Some(Err(RpcError::Refused("no".to_owned())))
@@ -540,11 +628,58 @@ mod tests {
         assert_eq!((calls.waiting, calls.in_flight, calls.in_flight_bytes), (0, 0, 0));
     }
 
+    /// Keeps the answers that it is given, by the numbers of their calls.
+    #[derive(Default)]
+    struct Given(std::cell::RefCell<Vec<(u32, Result<Vec<u8>, RpcError>)>>);
+
+    impl AnswerTaker for Given {
+        fn take_answer(self: Rc<Self>, number: u32, answer: Result<&[u8], RpcError>) {
+            self.0.borrow_mut().push((number, answer.map(<[u8]>::to_vec)));
+        }
+    }
+
+    #[test]
+    fn a_taker_is_given_every_answer_once_however_the_call_ends() {
+        let (mut calls, given) = (calls(), Rc::new(Given::default()));
+        let taker = |number| {
+            let taker: Rc<dyn AnswerTaker> = given.clone();
+            Some(Taker { taker, number })
+        };
+        let plain = calls.start(at(1000), 5, taker(1));
+        calls.answered(plain.id()).expect("it has a taker").give(Ok(b"one"));
+        assert!(calls.answered(plain.id()).is_none() && calls.complete(plain.id(), Ok(vec![])).is_none());
+        let long = calls.start(at(1000), 5, taker(2));
+        calls.add_part(long.id(), b"two ", 100).expect("it is short");
+        assert!(calls.answered(long.id()).is_none(), "its parts are to be joined");
+        calls
+            .complete(long.id(), Ok(b"parts".to_vec()))
+            .expect("it has a taker")
+            .deliver();
+        let given_up = calls.start(at(1000), 5, taker(3));
+        assert_eq!(calls.give_up(given_up), GivenUp::InFlight);
+        assert!(calls.answered(given_up.id()).is_none() && calls.complete(given_up.id(), Ok(vec![])).is_none());
+        let _lost = calls.start(at(1000), 5, taker(4));
+        let late = calls.enqueue(at(0), at(10), 7, vec![], false, taker(5));
+        let mut notices = Vec::new();
+        assert!(late.is_ok() && calls.next(at(10), 0, &mut notices).is_none());
+        notices.into_iter().for_each(Notice::deliver);
+        calls.fail_all(None).into_iter().for_each(Notice::deliver);
+        let disconnected = Err(RpcError::Disconnected { may_have_run: true });
+        let expected = [
+            (1, Ok(b"one".to_vec())),
+            (2, Ok(b"two parts".to_vec())),
+            (5, Err(RpcError::Timeout { may_have_run: false })),
+            (4, disconnected),
+        ];
+        assert_eq!(*given.0.borrow(), expected);
+        assert_eq!((calls.in_flight, calls.in_flight_bytes, calls.waiting), (0, 0, 0));
+    }
+
     #[test]
     fn a_request_whose_time_is_over_is_not_sent() {
         let mut calls = calls();
         let late = enqueue(&mut calls, 5).expect("there is room");
-        assert!(calls.next(at(1000), 0).is_none());
+        assert!(calls.next(at(1000), 0, &mut Vec::new()).is_none());
         assert_eq!(
             calls.poll(late, Waker::noop()),
             Some(Err(RpcError::Timeout { may_have_run: false }))

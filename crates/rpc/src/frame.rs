@@ -124,16 +124,24 @@ const REMAINING: Range<usize> = 12..16;
 
 /// Appends a frame that [`seal`] has to complete. The body is below 4 GiB, because callers refuse bodies above [`crate::Limits::body_bytes_max`].
 pub(crate) fn append(out: &mut Vec<u8>, header: Header, body: &[u8]) {
-    let length = u32::try_from(body.len()).expect("bodies above the limit were refused");
+    out.reserve(HEADER_BYTES + body.len());
+    append_with(out, header, |out| out.extend_from_slice(body));
+}
+
+/// Appends a frame whose body `write` appends. See [`append`].
+#[inline]
+pub(crate) fn append_with(out: &mut Vec<u8>, header: Header, write: impl FnOnce(&mut Vec<u8>)) {
     let mut bytes = [0_u8; HEADER_BYTES];
-    bytes[4..8].copy_from_slice(&length.to_be_bytes());
     bytes[8] = header.kind as u8;
     bytes[10..12].copy_from_slice(&header.verb.to_be_bytes());
     bytes[12..16].copy_from_slice(&header.remaining_us.to_be_bytes());
     bytes[16..24].copy_from_slice(&header.id.to_be_bytes());
-    out.reserve(HEADER_BYTES + body.len());
+    let start = out.len();
     out.extend_from_slice(&bytes);
-    out.extend_from_slice(body);
+    write(out);
+    let length = out.len() - start - HEADER_BYTES;
+    let length = u32::try_from(length).expect("bodies above the limit were refused");
+    out[start + 4..start + 8].copy_from_slice(&length.to_be_bytes());
 }
 
 /// The end of the frame that [`append`] wrote at byte `start`.

@@ -35,6 +35,7 @@ mod secret;
 mod server;
 mod tls;
 
+pub use calls::AnswerTaker;
 pub use codec::Compression;
 pub use config::{
     ANSWER_BYTES_MAX, BODY_BYTES_MAX, CONNECTIONS_MAX, Config, HANDLING_BYTES_MAX, HANDLING_MAX, HELLOS_MAX,
@@ -42,16 +43,17 @@ pub use config::{
     PART_BYTES, Peer, Place, TlsFiles, WAITING_BYTES_MAX, WAITING_MAX,
 };
 pub use error::{RemoteError, RemoteErrorKind, RpcError, StartError};
-pub use link::Call;
+pub use link::{Call, Sent};
 pub use secret::{JoinSecret, SECRET_BYTES_MIN};
 pub use server::{Caller, Handler, Later, Reply, Request};
 
+use calls::{Taker, Ticket};
 use codec::Codec;
 use error::Ended;
 use hello::Lane;
-use link::{Link, add};
+use link::{AnswerTo, Link, add};
 use runtime::net::{ListenOptions, TcpListener};
-use runtime::{Notify, Semaphore};
+use runtime::{Instant, Notify, Semaphore};
 use server::Served;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -244,40 +246,61 @@ impl Rpc {
         link
     }
 
+    #[inline]
     fn begin(
         self: &Rc<Self>,
-        peer: &Peer,
-        shard: u32,
-        verb: u16,
-        body: Vec<u8>,
-        timeout: Duration,
-        is_one_way: bool,
-    ) -> Result<Option<Call>, RpcError> {
+        (peer, shard): (&Peer, u32),
+        (verb, deadline): (u16, Instant),
+        (bytes, write): (usize, impl FnOnce(&mut Vec<u8>)),
+        answer: AnswerTo,
+    ) -> Result<Option<(Rc<Link>, Ticket)>, RpcError> {
         let bytes_max = self.config.limits.body_bytes_max;
-        if body.len() > bytes_max {
-            return Err(RpcError::TooLarge {
-                bytes: body.len(),
-                bytes_max,
-            });
+        if bytes > bytes_max {
+            return Err(RpcError::TooLarge { bytes, bytes_max });
         }
         if self.stopped.get() {
             return Err(RpcError::Disconnected { may_have_run: false });
         }
         let link = self.link(peer, shard, self.config.lane(verb));
         let counters = &link.counters;
+        let is_one_way = matches!(answer, AnswerTo::Nobody);
         add(if is_one_way { &counters.one_way } else { &counters.calls }, 1);
-        let deadline = runtime::now() + timeout;
-        let ticket = link.begin(self, verb, body, deadline, is_one_way)?;
-        Ok(ticket.map(|ticket| Call::waiting(link, ticket, deadline, self.config.limits.outbox_bytes_max)))
+        let ticket = link.begin(self, (verb, deadline), (bytes, write), answer)?;
+        Ok(ticket.map(|ticket| (link, ticket)))
     }
 
     /// Sends a request to a shard of a peer. It is on its way when this returns; the result is the answer, or why there is none.
     /// Dropping the [`Call`] cancels it.
     pub fn call(self: &Rc<Self>, peer: &Peer, shard: u32, verb: u16, body: Vec<u8>, timeout: Duration) -> Call {
-        match self.begin(peer, shard, verb, body, timeout, false) {
-            Ok(call) => call.expect("only one-way messages have no call"),
+        let deadline = runtime::now() + timeout;
+        let body = (body.len(), |out: &mut Vec<u8>| out.extend_from_slice(&body));
+        match self.begin((peer, shard), (verb, deadline), body, AnswerTo::Task) {
+            Ok(begun) => {
+                let (link, ticket) = begun.expect("only one-way messages have no ticket");
+                Call::waiting(link, ticket, deadline, self.config.limits.outbox_bytes_max)
+            }
             Err(error) => Call::failed(error),
         }
+    }
+
+    /// Sends a request whose answer `taker` is given, with the call's number. `write` appends the body, of so many bytes, to what goes to the socket. No
+    /// timer belongs to the call: who made it gives it up when its time is over.
+    ///
+    /// # Errors
+    /// When it is not even tried; the taker is given nothing then.
+    #[inline]
+    pub fn call_for(
+        self: &Rc<Self>,
+        target: (&Peer, u32),
+        (verb, deadline): (u16, Instant),
+        (bytes, write): (usize, impl FnOnce(&mut Vec<u8>)),
+        (taker, number): (Rc<dyn AnswerTaker>, u32),
+    ) -> Result<Sent, RpcError> {
+        let answer = AnswerTo::Taker(Taker { taker, number });
+        let (link, ticket) = self
+            .begin(target, (verb, deadline), (bytes, write), answer)?
+            .expect("only one-way messages have no ticket");
+        Ok(Sent::new(link, ticket, self.config.limits.outbox_bytes_max))
     }
 
     /// Sends a message that has no answer, at most once and without a promise; it is dropped if it cannot leave within the timeout.
@@ -292,7 +315,10 @@ impl Rpc {
         body: Vec<u8>,
         timeout: Duration,
     ) -> Result<(), RpcError> {
-        self.begin(peer, shard, verb, body, timeout, true).map(drop)
+        let deadline = runtime::now() + timeout;
+        let body = (body.len(), |out: &mut Vec<u8>| out.extend_from_slice(&body));
+        self.begin((peer, shard), (verb, deadline), body, AnswerTo::Nobody)
+            .map(drop)
     }
 
     /// Asks whoever is at an address, on its first shard, by a connection of its own: who answers, and with what.
@@ -318,7 +344,8 @@ impl Rpc {
         let once = Once(Link::new(peer, 0, Lane::Data, &self.config.limits));
         let link = &once.0;
         let deadline = runtime::now() + timeout;
-        let ticket = link.begin(self, verb, body, deadline, false)?;
+        let body = (body.len(), |out: &mut Vec<u8>| out.extend_from_slice(&body));
+        let ticket = link.begin(self, (verb, deadline), body, AnswerTo::Task)?;
         let ticket = ticket.expect("only one-way messages have no ticket");
         let answer = Call::waiting(link.clone(), ticket, deadline, self.config.limits.outbox_bytes_max).await;
         let answer = match answer {

@@ -5,7 +5,7 @@
 //! There is no task while there is no connection.
 
 use crate::Rpc;
-use crate::calls::{Calls, GivenUp, Ticket};
+use crate::calls::{Calls, GivenUp, Notice, Taker, Ticket};
 use crate::channel::{Channel, Input};
 use crate::config::Peer;
 use crate::error::{Ended, RemoteError, RpcError};
@@ -38,6 +38,24 @@ enum Phase {
         features: Rc<[String]>,
         host: Uuid,
     },
+}
+
+/// Whom the answer to a request is for.
+pub(crate) enum AnswerTo {
+    /// A one-way message has none.
+    Nobody,
+    /// A task that polls the call.
+    Task,
+    Taker(Taker),
+}
+
+impl AnswerTo {
+    fn taker(self) -> Option<Taker> {
+        match self {
+            Self::Taker(taker) => Some(taker),
+            Self::Nobody | Self::Task => None,
+        }
+    }
 }
 
 /// What is counted of a link.
@@ -128,30 +146,33 @@ impl Link {
         Ok(())
     }
 
-    /// Takes up a request: sends it or puts it in line. `None` of one-way messages.
+    /// Takes up a request: sends it or puts it in line. `None` of one-way messages. `write` appends the body, of so many bytes.
+    #[inline]
     pub(crate) fn begin(
         self: &Rc<Self>,
         rpc: &Rc<Rpc>,
-        verb: u16,
-        body: Vec<u8>,
-        deadline: Instant,
-        is_one_way: bool,
+        (verb, deadline): (u16, Instant),
+        (bytes, write): (usize, impl FnOnce(&mut Vec<u8>)),
+        answer: AnswerTo,
     ) -> Result<Option<Ticket>, RpcError> {
         let now = runtime::now();
         self.prepare(rpc, now)?;
         let mut calls = self.calls.borrow_mut();
+        let is_one_way = matches!(answer, AnswerTo::Nobody);
         if let Phase::Connected { outbox, .. } = &*self.phase.borrow()
             && match is_one_way {
-                true => calls.may_pass(body.len(), outbox.bytes()),
-                false => calls.may_send_at_once(body.len(), outbox.bytes()),
+                true => calls.may_pass(bytes, outbox.bytes()),
+                false => calls.may_send_at_once(bytes, outbox.bytes()),
             }
         {
-            let ticket = (!is_one_way).then(|| calls.start(deadline, body.len()));
-            push_request(outbox, ticket, verb, deadline, &body);
+            let ticket = (!is_one_way).then(|| calls.start(deadline, bytes, answer.taker()));
+            push_request(outbox, ticket, verb, deadline, write);
             return Ok(ticket);
         }
+        let mut body = Vec::with_capacity(bytes);
+        write(&mut body);
         let ticket = calls
-            .enqueue(now, deadline, verb, body, is_one_way)
+            .enqueue(now, deadline, verb, body, is_one_way, answer.taker())
             .inspect_err(|_| add(&self.counters.overloads, 1))?;
         Ok((!is_one_way).then_some(ticket))
     }
@@ -163,10 +184,14 @@ impl Link {
         if calls.waiting == 0 || outbox.is_closed() {
             return;
         }
-        let now = runtime::now();
-        while let Some(next) = calls.next(now, outbox.bytes()) {
-            push_request(&outbox, next.ticket, next.verb, next.deadline, &next.body);
+        let (now, mut notices) = (runtime::now(), Vec::new());
+        while let Some(next) = calls.next(now, outbox.bytes(), &mut notices) {
+            push_request(&outbox, next.ticket, next.verb, next.deadline, |out| {
+                out.extend_from_slice(&next.body);
+            });
         }
+        drop(calls);
+        notices.into_iter().for_each(Notice::deliver);
     }
 
     /// Ends the connection, if there is one, and all calls. A next call connects again, after `pause`.
@@ -188,10 +213,8 @@ impl Link {
             add(&self.counters.sent_bytes, outbox.sent_bytes.get());
             add(&self.counters.received_bytes, outbox.received_bytes.get());
         }
-        let wakers = self.calls.borrow_mut().fail_all(refused.as_deref());
-        for waker in wakers {
-            waker.wake();
-        }
+        let notices = self.calls.borrow_mut().fail_all(refused.as_deref());
+        notices.into_iter().for_each(Notice::deliver);
     }
 
     /// The next call tries to connect, whatever failed before.
@@ -237,7 +260,14 @@ impl Link {
         while let Some(frame) = input.next()? {
             let id = frame.header.id;
             let result = match frame.header.kind {
-                Kind::Response => Ok(input.body(&frame).to_vec()),
+                Kind::Response => {
+                    let taker = self.calls.borrow_mut().answered(id);
+                    if let Some(taker) = taker {
+                        taker.give(Ok(input.body(&frame)));
+                        continue;
+                    }
+                    Ok(input.body(&frame).to_vec())
+                }
                 Kind::Error => Err(RpcError::Remote(RemoteError::decode(input.body(&frame)))),
                 Kind::Pong => continue,
                 Kind::Part => {
@@ -254,9 +284,9 @@ impl Link {
                 }
                 other => return Err(Ended::Garbage(format!("{other:?} came where an answer was expected"))),
             };
-            let waker = self.calls.borrow_mut().complete(id, result);
-            if let Some(waker) = waker {
-                waker.wake();
+            let notice = self.calls.borrow_mut().complete(id, result);
+            if let Some(notice) = notice {
+                notice.deliver();
             }
         }
         self.admit();
@@ -282,14 +312,21 @@ impl Drain for Link {
     }
 }
 
-fn push_request(outbox: &Outbox, ticket: Option<Ticket>, verb: u16, deadline: Instant, body: &[u8]) {
+#[inline]
+fn push_request(
+    outbox: &Outbox,
+    ticket: Option<Ticket>,
+    verb: u16,
+    deadline: Instant,
+    write: impl FnOnce(&mut Vec<u8>),
+) {
     let header = Header {
         kind: if ticket.is_some() { Kind::Request } else { Kind::OneWay },
         verb,
         remaining_us: 0,
         id: ticket.map_or(0, Ticket::id),
     };
-    outbox.push_until(deadline, header, body);
+    outbox.push_until(deadline, header, write);
 }
 
 /// Connects and serves the connection to its end.
@@ -443,6 +480,33 @@ async fn watch(outbox: Rc<Outbox>, interval: Duration) {
             pinged = true;
             outbox.push_plain(Kind::Ping, 0);
         }
+    }
+}
+
+/// A call whose answer an [`crate::AnswerTaker`] is given. Dropping this changes nothing.
+pub struct Sent {
+    link: Rc<Link>,
+    ticket: Ticket,
+    outbox_bytes_max: usize,
+}
+
+impl Sent {
+    pub(crate) fn new(link: Rc<Link>, ticket: Ticket, outbox_bytes_max: usize) -> Self {
+        Self {
+            link,
+            ticket,
+            outbox_bytes_max,
+        }
+    }
+
+    /// Cancels the call: its taker is not given anything any more. A request that is not sent never is, and the peer is told that nobody waits. Whether
+    /// it may have run.
+    pub fn give_up(self) -> bool {
+        let given_up = self.link.give_up(self.ticket, self.outbox_bytes_max);
+        if given_up != GivenUp::Done {
+            add(&self.link.counters.timeouts, 1);
+        }
+        given_up == GivenUp::InFlight
     }
 }
 

@@ -147,14 +147,18 @@ impl Outbox {
         self.writer.ring();
     }
 
-    /// Adds a request or a one-way message. The time that is left for it is written when it goes to the socket.
-    pub(crate) fn push_until(&self, deadline: Instant, header: Header, body: &[u8]) {
-        if !self.closed.get() {
-            let mut frames = self.frames.borrow_mut();
-            let at = frames.bytes.len();
-            frames.deadlines.push_back((at, deadline));
+    /// Adds a request or a one-way message whose body `write` appends. The time that is left for it is written when it goes to the socket.
+    #[inline]
+    pub(crate) fn push_until(&self, deadline: Instant, header: Header, write: impl FnOnce(&mut Vec<u8>)) {
+        if self.closed.get() {
+            return;
         }
-        self.push(header, body);
+        let mut frames = self.frames.borrow_mut();
+        let at = frames.bytes.len();
+        frames.deadlines.push_back((at, deadline));
+        frame::append_with(&mut frames.bytes, header, write);
+        drop(frames);
+        self.writer.ring();
     }
 
     /// Adds a frame without a body.
