@@ -15,6 +15,7 @@ use mutation::{PartitionBlock, Tombstone};
 use schema::Table;
 use sstable::{EncodingBase, Meta, ReadLimits, Reader, Writer, WriterOptions};
 use types::Token;
+use types::token::KeyHash;
 use uuid::Uuid;
 
 use crate::control::Control;
@@ -267,9 +268,10 @@ fn is_plain(table: &Table, block: &PartitionBlock) -> bool {
 
 /// Tombstones of the block's partition below this write timestamp have nothing left to cover outside the job.
 fn purgeable_before(job: &Job, block: &PartitionBlock) -> i64 {
+    let hash = KeyHash::of(block.key());
     job.overlapping
         .iter()
-        .filter(|r| r.may_contain(block.token, block.key()))
+        .filter(|r| r.may_contain(hash))
         .map(|r| r.meta().statistics.min_timestamp)
         .fold(job.memtables_min_timestamp, i64::min)
 }

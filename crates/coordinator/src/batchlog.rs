@@ -26,18 +26,19 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mutation::{Mutation, MutationBuilder};
+use mutation::{Addressed, Mutation, MutationBuilder};
 use runtime::{Instant, StopPoint};
 use schema::TableId;
 use stdx::planted::{self, Bug};
 use topology::{Consistency, HostId, Node, NodeNumber, NodeState, Replica, Unavailable, WriteTargets};
-use types::token::token_of;
 use uuid::Uuid;
 
 use crate::fence::Stamp;
 use crate::gather::Gather;
-use crate::message::{Addressed, Malformed, Verb, decode_mutations, encode_mutations};
+use crate::message::{Malformed, decode_mutations, encode_mutations};
 use crate::service::ReplicaError;
+use crate::verbs::Verb;
+use crate::write::Mutations;
 use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, WriteKind, spawn};
 
 /// The table of notes. It has no rows anywhere, and a node that does not know notes passes them by.
@@ -80,6 +81,10 @@ impl Note {
         let mut out = Vec::new();
         MutationBuilder::begin(&mut out, NOTES, &key);
         out
+    }
+
+    fn addressed(&self) -> Addressed {
+        Addressed::new(self.encode()).expect("a note is a mutation")
     }
 
     pub(crate) fn decode(mutation: &[u8]) -> Option<Self> {
@@ -138,6 +143,23 @@ impl Drop for Writing<'_> {
 type Stored = (Replica, Result<(), TargetError>);
 
 impl Coordinator {
+    /// Writes the mutations of a logged batch. They count all or not at all, even if nodes end half way: as one record of one log, where they all go to one
+    /// partition or to one replica alone, else as a batch that is noted first.
+    ///
+    /// # Errors
+    /// As [`Coordinator::write_logged`].
+    pub async fn write_batch(
+        self: &Rc<Self>,
+        mutations: Mutations,
+        level: Consistency,
+    ) -> Result<(), CoordinatorError> {
+        let needs_note = self.with_view(|view| needs_note(view, &mutations));
+        match needs_note {
+            true => self.write_logged(mutations.into_vec(), level).await,
+            false => self.write(mutations, level, WriteKind::Batch, true).await,
+        }
+    }
+
     /// Writes a logged batch and waits until the level is met for each partition. It happens wholly, if at all, also when this node ends
     /// before that.
     ///
@@ -150,7 +172,9 @@ impl Coordinator {
         level: Consistency,
     ) -> Result<(), CoordinatorError> {
         if planted::is_planted(Bug::BatchWithoutNote) {
-            return self.write(mutations, level, WriteKind::Batch, true).await;
+            return self
+                .write(Mutations::from(mutations), level, WriteKind::Batch, true)
+                .await;
         }
         let view = self.view();
         // What is refused for this must not be finished later.
@@ -200,7 +224,13 @@ impl Coordinator {
         }
         runtime::stop_point(StopPoint::BatchNoted);
         let written = self
-            .write_from(Arc::clone(&view), mutations.to_vec(), level, WriteKind::Batch, true)
+            .write_from(
+                Arc::clone(&view),
+                Mutations::from(&mutations[..]),
+                level,
+                WriteKind::Batch,
+                true,
+            )
             .await;
         runtime::stop_point(StopPoint::BatchWritten);
         if written.is_ok() {
@@ -261,10 +291,10 @@ impl Coordinator {
         note: &Note,
         mutations: &[Addressed],
     ) -> Result<(), CoordinatorError> {
-        let note_bytes = note.encode();
-        let all = std::iter::once(note_bytes.as_slice()).chain(mutations.iter().map(|(_, m)| m.as_slice()));
+        let note = note.addressed();
+        let all = std::iter::once(&note).chain(mutations);
         let mut body = encode_mutations(false, all);
-        Stamp::of_mutations(view, mutations.iter().map(|(_, m)| &m[..])).sign(&mut body);
+        Stamp::of_tables(view, mutations.iter().map(Addressed::table)).sign(&mut body);
         let timeout = self.timeouts().write;
         let gather: Rc<Gather<Stored>> = Gather::new();
         for holder in holders {
@@ -315,7 +345,7 @@ impl Coordinator {
         mutations: &Rc<Vec<Addressed>>,
         is_writing: bool,
     ) -> Result<(), ReplicaError> {
-        let bytes = mutations.iter().map(|(_, m)| m.len()).sum();
+        let bytes = mutations.iter().map(|m| m.bytes().len()).sum();
         let taken = self.batches.borrow().bytes();
         if taken > 0 && taken + bytes > OPEN_BYTES_MAX {
             return Err(ReplicaError::Overloaded(format!(
@@ -323,7 +353,7 @@ impl Coordinator {
             )));
         }
         let note_bytes = note.encode();
-        let all = std::iter::once(note_bytes.as_slice()).chain(mutations.iter().map(|(_, m)| m.as_slice()));
+        let all = std::iter::once(note_bytes.as_slice()).chain(mutations.iter().map(Addressed::bytes));
         let position = self.shard.begin_batch(note.id, all)?;
         let open = Open {
             note,
@@ -368,7 +398,7 @@ impl Coordinator {
     /// A holder's part: keeps what another node's coordinator is about to write.
     pub(crate) async fn hold_batch(&self, body: &[u8]) -> Result<(), ReplicaError> {
         let (mut mutations, _) = decode_mutations(body)?;
-        let note = mutations.first().and_then(|(_, bytes)| Note::decode(bytes));
+        let note = mutations.first().and_then(|m| Note::decode(m.bytes()));
         let note = note.ok_or(Malformed("the note of a logged batch"))?;
         mutations.remove(0);
         self.note_batch(note, &Rc::new(mutations), false).await
@@ -386,24 +416,15 @@ impl Coordinator {
         Ok(self.batches.borrow().0.contains_key(&id))
     }
 
-    /// Takes over a batch that an earlier run left open in the log: it is finished in the background. Gives back one that has no note,
-    /// since it was to be written on this node alone.
+    /// Takes over a batch that an earlier run left open in the log: it is finished by [`Coordinator::finish_batches`] or in the background.
     ///
     /// # Errors
     /// When it cannot be noted in this run's log; that of the earlier run must stay then.
-    pub async fn resume_batch(&self, batch: Vec<Vec<u8>>) -> Result<Option<Vec<Vec<u8>>>, String> {
-        let Some(note) = batch.first().and_then(|bytes| Note::decode(bytes)) else {
-            return Ok(Some(batch));
-        };
-        self.adopt_batch(note, &batch[1..]).await?;
-        Ok(None)
-    }
-
-    /// Takes over a batch without a note which cannot be written now.
-    ///
-    /// # Errors
-    /// As [`Coordinator::resume_batch`].
-    pub async fn finish_later(&self, id: u128, batch: &[Vec<u8>]) -> Result<(), String> {
+    pub async fn resume_batch(&self, id: u128, batch: Vec<Vec<u8>>) -> Result<(), String> {
+        if let Some(note) = batch.first().and_then(|bytes| Note::decode(bytes)) {
+            return self.adopt_batch(note, &batch[1..]).await;
+        }
+        // Earlier releases noted batches of one node without it.
         let note = Note {
             id,
             coordinator: self.view().with(|_, me| me),
@@ -412,20 +433,19 @@ impl Coordinator {
             level: Consistency::One,
             version: self.with_view(|view| view.version),
         };
-        self.adopt_batch(note, batch).await
+        self.adopt_batch(note, &batch).await
     }
 
     async fn adopt_batch(&self, note: Note, batch: &[Vec<u8>]) -> Result<(), String> {
-        let addressed = |bytes: &Vec<u8>| Some((token_of(Mutation::new(bytes)?.key), bytes.clone()));
-        let mutations: Vec<Addressed> = batch.iter().filter_map(addressed).collect();
+        let mutations: Vec<Addressed> = batch.iter().filter_map(|m| Addressed::new(m.clone())).collect();
         let failed = |e: &dyn std::fmt::Display| format!("an unfinished logged batch cannot be kept: {e}");
         // They were all open once: their bound does not apply.
         let note_bytes = note.encode();
-        let all = std::iter::once(note_bytes.as_slice()).chain(mutations.iter().map(|(_, m)| m.as_slice()));
+        let all = std::iter::once(note_bytes.as_slice()).chain(mutations.iter().map(Addressed::bytes));
         self.shard.begin_batch(note.id, all).map_err(|e| failed(&e))?;
         let open = Open {
             note,
-            bytes: mutations.iter().map(|(_, m)| m.len()).sum(),
+            bytes: mutations.iter().map(|m| m.bytes().len()).sum(),
             mutations: Rc::new(mutations),
             since: runtime::now(),
             is_writing: false,
@@ -433,6 +453,27 @@ impl Coordinator {
         };
         self.batches.borrow_mut().0.insert(note.id, open);
         self.shard.log.sync().await.map_err(|e| failed(&e))
+    }
+
+    /// Tries once to finish the open batches of this node that nobody is writing.
+    ///
+    /// # Errors
+    /// When one of them cannot be written now; it stays open.
+    pub async fn finish_batches(self: &Rc<Self>) -> Result<(), String> {
+        let me = self.view().with(|_, me| me);
+        let own: Vec<u128> = {
+            let batches = self.batches.borrow();
+            let own = batches
+                .0
+                .values()
+                .filter(|open| open.note.coordinator == me && !open.is_writing);
+            own.map(|open| open.note.id).collect()
+        };
+        let mut result = Ok(());
+        for id in own {
+            result = result.and(self.finish_batch(id).await);
+        }
+        result
     }
 
     /// Finishes open batches whose coordinator does not, for ever. To be run on each shard once the node is in its cluster.
@@ -468,7 +509,7 @@ impl Coordinator {
             let batches = self.batches.borrow();
             let Some(open) = batches.0.get(&id) else { continue };
             let note_bytes = open.note.encode();
-            let all = std::iter::once(note_bytes.as_slice()).chain(open.mutations.iter().map(|(_, m)| m.as_slice()));
+            let all = std::iter::once(note_bytes.as_slice()).chain(open.mutations.iter().map(Addressed::bytes));
             again.push((id, self.shard.note_batch_again(id, all)?));
         }
         if again.is_empty() {
@@ -523,10 +564,9 @@ impl Coordinator {
             (open.note, Rc::clone(&open.mutations), open.since)
         };
         let writing = Writing(self, id);
-        let (wanted, unwanted): (Vec<&Addressed>, Vec<_>) =
-            mutations.iter().partition(|(_, m)| self.is_wanted(&note, m));
+        let (wanted, unwanted): (Vec<&Addressed>, Vec<_>) = mutations.iter().partition(|m| self.is_wanted(&note, m));
         unwanted.into_iter().for_each(|part| self.miss_part(&note, part));
-        let wanted: Vec<Addressed> = wanted.into_iter().cloned().collect();
+        let wanted: Mutations = wanted.into_iter().cloned().collect();
         if !wanted.is_empty() {
             if since.elapsed() < LEVEL_TIME_MAX || planted::is_planted(Bug::BatchPinsLog) {
                 let written = self.write(wanted, note.level, WriteKind::Batch, true).await;
@@ -542,15 +582,15 @@ impl Coordinator {
     }
 
     /// Nobody knows which replicas have a part that is given up for its age.
-    fn miss_part(&self, note: &Note, (token, bytes): &Addressed) {
+    fn miss_part(&self, note: &Note, part: &Addressed) {
         let view = self.view();
-        let mutation = Mutation::new(bytes).filter(|m| view.truncated_at(m.table) <= note.version);
-        let route = mutation.and_then(|m| view.route(m.table));
-        let (Some(hints), Some(route), Some(write)) = (self.hints(), route, self.missed_write(bytes, note.noted_us))
+        let is_truncated = view.truncated_at(part.table()) > note.version;
+        let route = view.route(part.table()).filter(|_| !is_truncated);
+        let (Some(hints), Some(route), Some(write)) = (self.hints(), route, self.missed_write(part, note.noted_us))
         else {
             return;
         };
-        for replica in WriteTargets::new(&route.map.tablet_of(*token)).all() {
+        for replica in WriteTargets::new(&route.map.tablet_of(part.token())).all() {
             if let Some(node) = view.topology.numbered(replica.node) {
                 hints.miss_write(node.host_id, write);
             }
@@ -559,10 +599,8 @@ impl Coordinator {
 
     /// A table that was dropped or truncated takes its part of a batch with it, and so does the end of its grace period, behind which the tombstones
     /// that would hide it may be forgotten.
-    fn is_wanted(&self, note: &Note, bytes: &[u8]) -> bool {
-        let Some(mutation) = Mutation::new(bytes) else {
-            return false;
-        };
+    fn is_wanted(&self, note: &Note, part: &Addressed) -> bool {
+        let mutation = part.mutation();
         let Some(store) = self.shard.store(mutation.table) else {
             return false;
         };
@@ -581,6 +619,23 @@ impl Coordinator {
     pub fn open_batches(&self) -> usize {
         self.batches.borrow().0.len()
     }
+}
+
+/// Whether some of the mutations could be there without the others.
+fn needs_note(view: &ClusterView, mutations: &[Addressed]) -> bool {
+    let Some((first, others)) = mutations.split_first() else {
+        return false;
+    };
+    let only_replica = |m: &Addressed| {
+        let targets = WriteTargets::new(&view.route(m.table())?.map.tablet_of(m.token()));
+        let mut all = targets.all();
+        all.next().filter(|_| all.next().is_none())
+    };
+    let is_beside = |m: &Addressed| m.token() == first.token() && m.mutation().key == first.mutation().key;
+    let replica = only_replica(first);
+    others
+        .iter()
+        .any(|m| !is_beside(m) && (replica.is_none() || only_replica(m) != replica))
 }
 
 fn batch_id(body: &[u8]) -> Result<u128, Malformed> {

@@ -22,7 +22,9 @@ use std::sync::Arc;
 
 use mutation::compact::{LiveColumn, LiveRow};
 use mutation::row::{Cell, Column, RowBuilder, RowView, Shared};
-use mutation::{ClusteringSlice, Mutation, MutationBuilder, MutationItem, RangeTombstoneList, Tombstone};
+use mutation::{
+    Addressed, ClusteringSlice, Located, Mutation, MutationBuilder, MutationItem, RangeTombstoneList, Tombstone,
+};
 use replica::{BlockLimits, PartitionRead, PartitionReader, Shard, TableStore};
 use runtime::{Instant, ShardId};
 use schema::Table;
@@ -30,10 +32,13 @@ use stdx::bytes::Reader;
 use topology::{Consistency, Replica, WriteTargets};
 use types::Token;
 
+use crate::apply::{self, Origin};
 use crate::fence::Stamp;
-use crate::message::{Addressed, Malformed, decode_mutations, encode_mutations, put_sized, sized};
+use crate::message::{Malformed, decode_mutations, encode_mutations, put_sized, sized};
 use crate::service::{self, ReplicaError};
-use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, Verb, WriteKind, new_counter_source};
+use crate::verbs::Verb;
+use crate::write::Mutations;
+use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, WriteKind, new_counter_source};
 
 /// Bytes that one step of a leader's read takes.
 const BLOCK_BYTES: usize = 256 << 10;
@@ -82,15 +87,15 @@ impl Coordinator {
         self.require(&additions, level)?;
         let view = self.view();
         let mut shares: Vec<Share> = Vec::new();
-        for (token, bytes) in additions {
-            let leaders = self.leaders(&view, token, &bytes)?;
+        for addition in additions {
+            let leaders = self.leaders(&view, &addition)?;
             match shares.iter_mut().find(|share| share.leaders.first() == leaders.first()) {
                 Some(share) => {
                     share.leaders.retain(|leader| leaders.contains(leader));
-                    share.mutations.push((token, bytes));
+                    share.mutations.push(addition);
                 }
                 None => shares.push(Share {
-                    mutations: vec![(token, bytes)],
+                    mutations: vec![addition],
                     leaders,
                 }),
             }
@@ -114,9 +119,9 @@ impl Coordinator {
     }
 
     /// The replicas of a partition that live and take writes, those near first, this shard before all.
-    fn leaders(&self, view: &ClusterView, token: Token, bytes: &[u8]) -> Result<Vec<Replica>, CoordinatorError> {
-        let route = Mutation::new(bytes).and_then(|m| view.route(m.table));
-        let route = route.ok_or_else(|| {
+    fn leaders(&self, view: &ClusterView, addition: &Addressed) -> Result<Vec<Replica>, CoordinatorError> {
+        let token = addition.token();
+        let route = view.route(addition.table()).ok_or_else(|| {
             CoordinatorError::Internal("a write to a table that is not in the cluster's map".to_owned())
         })?;
         let tablet = route.map.tablet_of(token);
@@ -138,11 +143,11 @@ impl Coordinator {
         deadline: Instant,
     ) -> Result<(), CoordinatorError> {
         let tally = || {
-            let table = share.mutations.first().and_then(|(_, bytes)| Mutation::new(bytes));
+            let table = share.mutations.first().map(Addressed::table);
             Tally {
                 consistency: level,
                 received: 0,
-                block_for: table.map_or(1, |m| self.block_for(m.table, level)),
+                block_for: table.map_or(1, |table| self.block_for(table, level)),
             }
         };
         let (mut refused, mut is_stale) = (String::new(), false);
@@ -192,10 +197,10 @@ impl Coordinator {
         level: Consistency,
         deadline: Instant,
     ) -> Result<Result<(), CoordinatorError>, TargetError> {
-        let stamp = Stamp::of_mutations(view, additions.iter().map(|(_, m)| &m[..]));
+        let stamp = Stamp::of_tables(view, additions.iter().map(Addressed::table));
         if leader.node != view.me {
             let mut body = vec![level as u8];
-            body.extend(encode_mutations(false, additions.iter().map(|(_, m)| m.as_slice())));
+            body.extend(encode_mutations(false, additions.iter()));
             stamp.sign(&mut body);
             let timeout = deadline - runtime::now();
             let answer = self.call(view, leader, Verb::Add, body, timeout).await?;
@@ -204,11 +209,11 @@ impl Coordinator {
         let shard = ShardId(u32::from(leader.shard));
         let additions = additions.to_vec();
         let led = if shard == self.shard.id() {
-            self.lead(additions, level, deadline, false, stamp).await
+            self.lead(additions, level, deadline, Origin::Local, stamp).await
         } else {
             runtime::submit_async_to(shard, move || async move {
                 Coordinator::local()
-                    .lead(additions, level, deadline, false, stamp)
+                    .lead(additions, level, deadline, Origin::Local, stamp)
                     .await
             })
             .await
@@ -222,16 +227,16 @@ impl Coordinator {
         additions: Vec<Addressed>,
         level: Consistency,
         deadline: Instant,
-        is_foreign: bool,
+        origin: Origin,
         stamp: Stamp,
     ) -> Result<Result<(), CoordinatorError>, ReplicaError> {
         // The others are told of what is read now.
         let view = self.view();
-        let mut added: Vec<Addressed> = Vec::with_capacity(additions.len());
+        let mut added = Mutations::with_capacity(additions.len());
         let mut outcome = Ok(());
-        for (token, bytes) in &additions {
-            match self.add_here(*token, bytes, deadline, is_foreign, stamp).await {
-                Ok(mutation) => added.push((*token, mutation)),
+        for addition in &additions {
+            match self.add_here(addition.located(), deadline, origin, stamp).await {
+                Ok(mutation) => added.push(mutation),
                 Err(error) if added.is_empty() && error.did_nothing() => return Err(error),
                 // It, or what came before it, may be there: who asked may not be told that nothing happened, and the others learn of it.
                 Err(error) => {
@@ -240,9 +245,9 @@ impl Coordinator {
                 }
             }
         }
-        let has_others = |(token, bytes): &Addressed| {
-            let route = Mutation::new(bytes).and_then(|m| view.route(m.table));
-            route.is_some_and(|route| WriteTargets::new(&route.map.tablet_of(*token)).all().count() > 1)
+        let has_others = |m: &Addressed| {
+            let route = view.route(m.table());
+            route.is_some_and(|route| WriteTargets::new(&route.map.tablet_of(m.token())).all().count() > 1)
         };
         if !added.iter().any(has_others) {
             return Ok(outcome);
@@ -279,21 +284,21 @@ impl Coordinator {
     /// Adds to one partition on this shard, and returns what others are to write.
     async fn add_here(
         &self,
-        token: Token,
-        bytes: &[u8],
+        Located {
+            token,
+            mutation: addition,
+        }: Located<'_>,
         deadline: Instant,
-        is_foreign: bool,
+        origin: Origin,
         stamp: Stamp,
-    ) -> Result<Vec<u8>, ReplicaError> {
-        let addition =
-            Mutation::new(bytes).ok_or_else(|| ReplicaError::Malformed("expected a whole mutation".into()))?;
+    ) -> Result<Addressed, ReplicaError> {
         let store = service::store_of(&self.shard, addition.table).await?;
         let table = store.table();
-        if is_foreign {
+        if origin == Origin::Peer {
             let valid = addition.validate(&table.layout);
             valid.map_err(|e| ReplicaError::Malformed(e.to_string()))?;
         }
-        service::ready(std::iter::once(&*store), stamp).await?;
+        apply::ready(std::iter::once(&*store), stamp).await?;
         let _turn = self.counter_turns.take(addition.table, addition.key).await;
         let was_truncated_at = store.truncated_at.get();
         if runtime::now() >= deadline {
@@ -314,7 +319,8 @@ impl Coordinator {
             true => stamp,
             false => Stamp::default(),
         };
-        service::apply(&self.shard, &[(token, mutation.clone())], false, false, stamp).await?;
+        let mutation = Addressed::at(token, mutation).expect("it was packed just now");
+        apply::apply(&self.shard, &[mutation.located()], false, Origin::Local, stamp).await?;
         Ok(mutation)
     }
 }

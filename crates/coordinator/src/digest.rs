@@ -8,6 +8,7 @@
 
 use mutation::compact::{LiveColumn, LiveRow};
 use mutation::{Bound, Cell, Column, PartitionBlock, RangeTombstone, RangeTombstoneList, RowView, Tombstone};
+use replica::PlainRow;
 use schema::{ClusteringOrder, Table};
 use stdx::planted::{self, Bug};
 use stdx::vint;
@@ -53,6 +54,14 @@ struct Times {
 }
 
 impl Times {
+    fn new(table: &Table, now: u32) -> Self {
+        let grace = u32::try_from(table.options.gc_grace_seconds).unwrap_or(0);
+        Self {
+            now,
+            gc_before: now.saturating_sub(grace),
+        }
+    }
+
     fn counts(self, tombstone: Tombstone) -> bool {
         !tombstone.is_none()
             && tombstone.deletion_time >= self.gc_before
@@ -70,13 +79,44 @@ impl Digest {
         }
     }
 
+    /// The digest of a read of one row, and the buffer that was lent.
+    pub(crate) fn of_plain_row(
+        mut material: Vec<u8>,
+        table: &Table,
+        key: &[u8],
+        clustering: &[u8],
+        row: &PlainRow<'_>,
+        now: u32,
+    ) -> (u128, Vec<u8>) {
+        material.clear();
+        let mut digest = Self {
+            material,
+            is_reversed: false,
+            partition: None,
+        };
+        let times = Times::new(table, now);
+        digest.material.push(PARTITION);
+        digest.sized(key);
+        let head = digest.material.len();
+        digest.deletion(row.partition, Tombstone::NONE, times);
+        if let Some(view) = row.row {
+            let start = digest.material.len();
+            digest.material.push(ROW);
+            digest.sized(clustering);
+            if !digest.row(table, view, row.partition, times) {
+                digest.material.truncate(start);
+            }
+        }
+        if digest.material.len() == head {
+            digest.material.clear();
+        }
+        let found = digest.finish(&table.clustering_order, None);
+        (found, digest.material)
+    }
+
     /// Adds a block that follows those before.
     pub(crate) fn add(&mut self, table: &Table, block: &PartitionBlock, now: u32) {
-        let grace = u32::try_from(table.options.gc_grace_seconds).unwrap_or(0);
-        let times = Times {
-            now,
-            gc_before: now.saturating_sub(grace),
-        };
+        let times = Times::new(table, now);
         // More than it takes, mostly: growing step by step costs as much as the rest.
         self.material.reserve(block.size() + 64);
         let is_other = |p: &OpenPartition| self.material[p.key_at..p.head] != *block.key();
@@ -247,6 +287,15 @@ impl Digest {
     /// Adds a simple cell that lives for ever: the same bytes as those that [`Digest::cell`] adds, in two steps instead of seven.
     fn live_cell(&mut self, id: usize, cell: &Cell<'_>) {
         let (id, len) = (id as u64, cell.value.len() as u64);
+        if let (Ok(id @ ..0x80), Ok(len @ ..0x80)) = (u8::try_from(id), u8::try_from(len)) {
+            // Both are one byte each, nearly always.
+            let mut head = [0; 1 + 1 + 8 + 1 + 1];
+            (head[0], head[1], head[11]) = (SIMPLE, id, len);
+            head[2..10].copy_from_slice(&cell.timestamp.to_le_bytes());
+            self.material.extend_from_slice(&head);
+            self.material.extend_from_slice(cell.value);
+            return;
+        }
         let mut head = [0; 1 + 9 + 8 + 1 + 9];
         head[0] = SIMPLE;
         let timestamp_at = 1 + vint::unsigned_len(id);
@@ -315,7 +364,14 @@ mod tests {
 
     #[test]
     fn a_cell_that_lives_for_ever_adds_the_same_bytes_however_it_is_added() {
-        for (id, value) in [(0, vec![]), (1, vec![7; 100]), (300, vec![1; 20_000])] {
+        for (id, value) in [
+            (0, vec![]),
+            (1, vec![7; 100]),
+            (127, vec![7; 127]),
+            (127, vec![7; 128]),
+            (128, vec![7; 127]),
+            (300, vec![1; 20_000]),
+        ] {
             let cell = Cell {
                 timestamp: 1_700_000_000_000_000,
                 ttl: 0,

@@ -86,12 +86,6 @@ impl<T: 'static> Fan<T> {
         self.push(replica, Branch::Here(Box::pin(work)));
     }
 
-    /// This shard has answered already.
-    pub(crate) fn known(&mut self, replica: Replica, result: Result<T, ReplicaError>) {
-        let result = result.map(Came::Here).map_err(TargetError::from);
-        self.push(replica, Branch::Known(Some(result)));
-    }
-
     /// Asks another shard of this node.
     pub(crate) fn beside<F>(&mut self, replica: Replica, work: impl FnOnce(Rc<Coordinator>) -> F + Send + 'static)
     where

@@ -17,7 +17,6 @@
 
 use std::sync::Arc;
 
-use mutation::Mutation;
 use replica::{Admission, TableStore};
 use rpc::{RemoteError, RemoteErrorKind};
 use runtime::Instant;
@@ -26,7 +25,7 @@ use stdx::planted::{self, Bug};
 
 use crate::message::Malformed;
 use crate::service::ReplicaError;
-use crate::{ClusterView, Coordinator, Verb};
+use crate::{ClusterView, Coordinator};
 
 /// By what a request was routed.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -51,13 +50,10 @@ impl Stamp {
         Self::of_tables(view, std::iter::once(table))
     }
 
-    /// Of a request with these mutations.
+    /// Of a request about these tables.
     #[must_use]
-    pub fn of_mutations<'m>(view: &ClusterView, mutations: impl Iterator<Item = &'m [u8]>) -> Self {
-        Self::of_tables(view, mutations.filter_map(|bytes| Some(Mutation::new(bytes)?.table)))
-    }
-
-    fn of_tables(view: &ClusterView, tables: impl Iterator<Item = TableId>) -> Self {
+    #[inline]
+    pub fn of_tables(view: &ClusterView, tables: impl Iterator<Item = TableId>) -> Self {
         let truncations = tables.map(|table| view.truncated_at(table));
         Self {
             version: view.version,
@@ -103,21 +99,6 @@ impl Stamp {
             "the request was routed by version {} of the cluster, and only {oldest} and later are taken; it was not done",
             self.version
         ))
-    }
-}
-
-impl Verb {
-    /// Whether requests of this number carry a stamp.
-    pub(crate) fn is_fenced(number: u16) -> bool {
-        let fenced = [
-            Self::Mutate,
-            Self::Read,
-            Self::Paxos,
-            Self::Add,
-            Self::Aggregate,
-            Self::BatchStore,
-        ];
-        fenced.iter().any(|verb| *verb as u16 == number)
     }
 }
 

@@ -6,7 +6,7 @@ use crate::message::{Answer, Extent, ReadCommand, decode_mutations, encode_mutat
 use crate::paxos_message::{PaxosAnswer, PaxosRequest, Phase};
 use crate::rate::Admission;
 use mutation::row::Shared;
-use mutation::{Liveness, Mutation, MutationBuilder, RowBuilder, Tombstone};
+use mutation::{Addressed, Liveness, Mutation, MutationBuilder, RowBuilder, Tombstone};
 use paxos::Ballot;
 use schema::{Column, ColumnKind, Table, TableId, TableOptions};
 use types::{CqlType, Token};
@@ -58,7 +58,8 @@ const BALLOT: Ballot = Ballot {
 pub fn seeds() -> Vec<Vec<u8>> {
     let table = table();
     let mutation = insert(&table);
-    let mutations = encode_mutations(true, [mutation.as_slice(), mutation.as_slice()].into_iter());
+    let mutation = Addressed::new(mutation).expect("a whole mutation");
+    let mutations = encode_mutations(true, [&mutation, &mutation].into_iter());
     let read = ReadCommand {
         table: table.id,
         extent: Extent::Partition {
@@ -86,7 +87,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let prepare = Phase::Prepare(BALLOT, vec![read.clone()]);
     let commit = Phase::Commit(BALLOT);
     vec![
-        mutation,
+        mutation.into_bytes(),
         mutations,
         read.encode(),
         scan.encode(),
@@ -103,7 +104,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
 pub fn read(bytes: &[u8]) {
     let table = table();
     if let Ok((mutations, _)) = decode_mutations(bytes) {
-        for (_, bytes) in &mutations {
+        for bytes in mutations.iter().map(Addressed::bytes) {
             let _ = Mutation::new(bytes).map(|mutation| mutation.validate(&table.layout));
         }
     }

@@ -12,16 +12,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hints::{Deliver, Delivery, Hints, Interrupted, MissedWrite, NotTaken, Order, Pending, Rejected, SyncPoint};
-use mutation::Mutation;
+use mutation::{Addressed, Mutation};
 use rpc::{RemoteError, RemoteErrorKind};
 use runtime::{Instant, ShardId};
 use smallvec::SmallVec;
 use topology::{HostId, NodeState, Replica, WriteTargets};
-use types::token::token_of;
 
 use crate::fence::Stamp;
-use crate::message::{Addressed, are_hints, encode_mutations, mark_hints};
-use crate::{ClusterView, Coordinator, TargetError, Verb, spawn};
+use crate::message::{are_hints, encode_mutations, mark_hints};
+use crate::verbs::Verb;
+use crate::{ClusterView, Coordinator, TargetError, spawn};
 
 /// How often a shard looks for hints that can be handed over, besides when a node comes up.
 const HANDOFF_PERIOD: Duration = Duration::from_secs(5);
@@ -85,10 +85,10 @@ impl Coordinator {
         };
         let is_kept = hints.keeps_for(&node.location.datacenter);
         let mut is_noted = is_kept;
-        for (_, bytes) in mutations {
+        for mutation in mutations {
             let is_truncated = |table| self.with_view(|now| now.truncated_at(table) > view.truncated_at(table));
-            let write = self.missed_write(bytes, made_us);
-            let Some(write) = write.filter(|_| !Mutation::new(bytes).is_some_and(|m| is_truncated(m.table))) else {
+            let write = self.missed_write(mutation, made_us);
+            let Some(write) = write.filter(|_| !is_truncated(mutation.table())) else {
                 is_noted = false;
                 continue;
             };
@@ -106,11 +106,11 @@ impl Coordinator {
     }
 
     /// What hints are told of a mutation; None when its table is gone.
-    pub(crate) fn missed_write<'m>(&self, mutation: &'m [u8], made_us: i64) -> Option<MissedWrite<'m>> {
-        let store = self.shard.store(Mutation::new(mutation)?.table)?;
+    pub(crate) fn missed_write<'m>(&self, mutation: &'m Addressed, made_us: i64) -> Option<MissedWrite<'m>> {
+        let store = self.shard.store(mutation.table())?;
         let gc_grace_seconds = u32::try_from(store.table().options.gc_grace_seconds).ok()?;
         Some(MissedWrite {
-            mutation,
+            mutation: mutation.bytes(),
             gc_grace_seconds,
             made_us,
         })
@@ -169,23 +169,22 @@ impl Coordinator {
         let number = view.topology.number(target);
         let mut shares: BTreeMap<Replica, Vec<Addressed>> = BTreeMap::new();
         for bytes in mutations.iter() {
-            let Some(mutation) = Mutation::new(bytes) else {
+            let Some(mutation) = Addressed::new(bytes.clone()) else {
                 continue;
             };
-            let token = token_of(mutation.key);
-            let Some(route) = view.route(mutation.table) else {
+            let Some(route) = view.route(mutation.table()) else {
                 continue;
             };
-            let store = self.shard.store(mutation.table);
-            if store.is_some_and(|store| store.truncated_at.get() != view.truncated_at(mutation.table)) {
+            let store = self.shard.store(mutation.table());
+            if store.is_some_and(|store| store.truncated_at.get() != view.truncated_at(mutation.table())) {
                 // Which of its hints are from before is known when it is over.
                 return Err(NotTaken::Later("a table of theirs is being truncated".to_owned()));
             }
-            let tablet = route.map.tablet_of(token);
+            let tablet = route.map.tablet_of(mutation.token());
             let all: SmallVec<[Replica; 6]> = WriteTargets::new(&tablet).all().collect();
             let its: SmallVec<[Replica; 6]> = all.iter().copied().filter(|r| Some(r.node) == number).collect();
             for replica in if its.is_empty() { all } else { its } {
-                shares.entry(replica).or_default().push((token, bytes.clone()));
+                shares.entry(replica).or_default().push(mutation.clone());
             }
         }
         for (replica, share) in shares {
@@ -210,12 +209,11 @@ impl Coordinator {
         share: Vec<Addressed>,
     ) -> Result<(), TargetError> {
         if replica.node == view.me {
-            return self.mutate(view, replica, Rc::new(share), false).await;
+            return self.mutate(view, replica, &share).await;
         }
-        let mutations = share.iter().map(|(_, bytes)| bytes.as_slice());
-        let mut body = encode_mutations(false, mutations.clone());
+        let mut body = encode_mutations(false, share.iter());
         mark_hints(&mut body);
-        Stamp::of_mutations(view, mutations).sign(&mut body);
+        Stamp::of_tables(view, share.iter().map(Addressed::table)).sign(&mut body);
         let timeout = self.timeouts().write;
         let answer = self.call(view, replica, Verb::Mutate, body, timeout).await;
         answer.map(drop)

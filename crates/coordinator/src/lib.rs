@@ -17,8 +17,11 @@ extern crate self as coordinator;
 
 #[cfg(test)]
 mod agreement;
+mod apply;
 mod batchlog;
+mod commit;
 mod counter;
+mod deadlines;
 mod digest;
 mod door;
 mod error;
@@ -34,6 +37,7 @@ mod paxos;
 mod paxos_learn;
 mod paxos_message;
 mod paxos_replica;
+mod point;
 mod rate;
 mod read;
 pub mod service;
@@ -45,6 +49,7 @@ mod support;
 mod tombstones;
 mod truncate;
 mod turns;
+mod verbs;
 mod view;
 mod write;
 
@@ -58,8 +63,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hints::Hints;
+use mutation::{Addressed, Located};
 use replica::Shard;
-use rpc::{Handler, Later, RemoteError, RemoteErrorKind, Reply, Request, Rpc, RpcError};
+use rpc::{RemoteError, RemoteErrorKind, Rpc, RpcError};
 use runtime::{Notify, ShardId};
 use schema::TableId;
 use stdx::planted::{self, Bug};
@@ -67,24 +73,25 @@ use stdx::probe::Answered;
 use topology::{Consistency, Liveness, NodeNumber, Replica, Requirement};
 
 pub use self::paxos::{CasRead, CasRequest, Decision, Found, SERIAL_BYTES_MAX};
+pub use apply::{Origin, apply};
 pub use batchlog::NOTE_SEGMENTS_MAX;
 pub use error::{CoordinatorError, Tally, WriteKind};
 pub use fence::Stamp;
-pub use message::{
-    Addressed, Answer, Extent, Malformed, ReadCommand, Verb, decode_mutations, difference, encode_mutations, pack_block,
-};
+pub use message::{Answer, Extent, Malformed, ReadCommand, difference, pack_block};
 pub use paxos_replica::{forget_paxos_states, paxos_state_of};
+pub use point::{Confirmation, PointRead, ReadDone};
 pub use rate::{Admission, Operation};
 pub use read::{ReplicatedRead, Stretch};
 pub use spread::{Share, Spread};
 pub use tombstones::{AcceptedLoss, HeldTombstones};
 pub use turns::{Ended, PartitionTurns, Turn};
+pub use verbs::{ReplicaHandler, Verb};
 pub use view::{ClusterView, Levels, NotAMember, Route};
+pub use write::{Mutations, WriteDone};
 
 use latency::TableLatencies;
-use message::only_mutation;
-use paxos_message::PaxosRequest;
-use service::{AtOnce, ReplicaError};
+use message::encode_mutations;
+use service::ReplicaError;
 
 /// How long requests wait for replicas.
 #[derive(Clone, Copy, Debug)]
@@ -251,6 +258,9 @@ pub struct Coordinator {
     liveness: RefCell<Liveness>,
     timeouts: Cell<Timeouts>,
     metrics: Cell<Metrics>,
+    commits: commit::GroupCommit,
+    flights: deadlines::Flights,
+    scratch: RefCell<point::Scratch>,
     hints: RefCell<Option<Rc<Hints>>>,
     /// A node came up: its hints can be handed over.
     handoff_due: Notify,
@@ -287,6 +297,9 @@ impl Coordinator {
             liveness: RefCell::new(liveness),
             timeouts: Cell::default(),
             metrics: Cell::default(),
+            commits: commit::GroupCommit::default(),
+            flights: deadlines::Flights::default(),
+            scratch: RefCell::default(),
             hints: RefCell::default(),
             handoff_due: Notify::new(),
             batches: RefCell::default(),
@@ -456,8 +469,7 @@ impl Coordinator {
 
     /// Tells a simulation whose answers an acknowledgement has counted.
     fn tell_answered(&self, view: &ClusterView, what: &'static str, level: Consistency, answered: &Answered<Replica>) {
-        let shard = u16::try_from(self.shard.id().0).unwrap_or(u16::MAX);
-        let me = Replica { node: view.me, shard };
+        let me = self.this_replica(view);
         answered.acknowledge(what, level as u16, me, |replica| Self::address(view, replica.node));
     }
 
@@ -483,16 +495,10 @@ impl Coordinator {
     }
 
     /// Has mutations written by one replica, here or elsewhere.
-    async fn mutate(
-        &self,
-        view: &ClusterView,
-        replica: Replica,
-        mutations: Rc<Vec<(types::Token, Vec<u8>)>>,
-        all_or_nothing: bool,
-    ) -> Result<(), TargetError> {
-        let stamp = Stamp::of_mutations(view, mutations.iter().map(|(_, m)| &m[..]));
+    async fn mutate(&self, view: &ClusterView, replica: Replica, mutations: &[Addressed]) -> Result<(), TargetError> {
+        let stamp = Stamp::of_tables(view, mutations.iter().map(Addressed::table));
         if replica.node != view.me {
-            let mut body = encode_mutations(all_or_nothing, mutations.iter().map(|(_, m)| m.as_slice()));
+            let mut body = encode_mutations(false, mutations.iter());
             stamp.sign(&mut body);
             let timeout = self.timeouts.get().write;
             let answer = self.call(view, replica, Verb::Mutate, body, timeout).await;
@@ -500,180 +506,15 @@ impl Coordinator {
         }
         let shard = ShardId(u32::from(replica.shard));
         if shard == self.shard.id() {
-            return Ok(service::apply(&self.shard, &mutations, all_or_nothing, false, stamp).await?);
+            let located: Vec<Located<'_>> = mutations.iter().map(Addressed::located).collect();
+            return Ok(apply(&self.shard, &located, false, Origin::Local, stamp).await?);
         }
         let mutations = mutations.to_vec();
         let applied = runtime::submit_async_to(shard, move || async move {
-            service::apply(&Coordinator::local().shard, &mutations, all_or_nothing, false, stamp).await
+            let located: Vec<Located<'_>> = mutations.iter().map(Addressed::located).collect();
+            apply(&Coordinator::local().shard, &located, false, Origin::Local, stamp).await
         });
         Ok(applied.await?)
-    }
-}
-
-/// What this node does for coordinators elsewhere: the handler of the verbs of this crate.
-pub struct ReplicaHandler(Rc<Shard>);
-
-impl ReplicaHandler {
-    /// A handler over a shard's data.
-    #[must_use]
-    pub fn new(shard: Rc<Shard>) -> Self {
-        Self(shard)
-    }
-}
-
-fn remote(error: ReplicaError) -> RemoteError {
-    let kind = match error {
-        ReplicaError::Overloaded(_) => RemoteErrorKind::Overloaded,
-        ReplicaError::TooLarge(_) | ReplicaError::Malformed(_) => RemoteErrorKind::Rejected,
-        ReplicaError::UnknownTable(_) | ReplicaError::NotHere(_) | ReplicaError::CannotLead(_) => {
-            RemoteErrorKind::Refused
-        }
-        ReplicaError::Stale(_) => RemoteErrorKind::Stale,
-        ReplicaError::Log(_) | ReplicaError::Read(_) | ReplicaError::Partial(_) => RemoteErrorKind::Failed,
-    };
-    RemoteError {
-        kind,
-        message: error.to_string(),
-    }
-}
-
-impl Handler for ReplicaHandler {
-    /// What changes data runs once. That writes have timestamps and promises ballots is not enough: behind a truncation a write that comes again
-    /// would bring its row back. Additions would count twice, and a batch would be noted again when it has ended.
-    fn is_repeatable(&self, verb: u16) -> bool {
-        let repeatable = [
-            Verb::Read,
-            Verb::BatchRemove,
-            Verb::BatchKnown,
-            Verb::Aggregate,
-            Verb::EndTurn,
-            Verb::Report,
-        ];
-        repeatable.iter().any(|known| *known as u16 == verb)
-    }
-
-    fn handle(&self, mut request: Request<'_>) -> Reply {
-        let shard = Rc::clone(&self.0);
-        let mut stamp = Stamp::PRESENT;
-        let coordinator = Coordinator::local();
-        if Verb::is_fenced(request.verb) {
-            match coordinator.pass(request.body) {
-                Ok((body, its)) => (request.body, stamp) = (body, its),
-                Err(stale) => return Reply::Err(stale),
-            }
-        }
-        let malformed = |e: Malformed| Reply::Err(remote(e.into()));
-        if request.verb == Verb::Mutate as u16 {
-            if let Err(refused) = coordinator.admit_hints(request.body) {
-                return Reply::Err(refused);
-            }
-            if let Some((token, bytes)) = only_mutation(request.body) {
-                match service::apply_at_once(&shard, token, bytes, true, stamp) {
-                    Ok(AtOnce::Done) => return Reply::Now(Vec::new()),
-                    Ok(AtOnce::Written(position)) => {
-                        return later(async move {
-                            let durable = service::durable(&shard, position).await;
-                            durable.map(|()| Vec::new()).map_err(remote)
-                        });
-                    }
-                    Ok(AtOnce::Wait) => {}
-                    Err(error) => return Reply::Err(remote(error)),
-                }
-            }
-            return match decode_mutations(request.body) {
-                Ok((mutations, all_or_nothing)) => later(async move {
-                    let applied = service::apply(&shard, &mutations, all_or_nothing, true, stamp).await;
-                    applied.map(|()| Vec::new()).map_err(remote)
-                }),
-                Err(e) => malformed(e),
-            };
-        }
-        if request.verb == Verb::Add as u16 {
-            return match counter::decode_additions(request.body) {
-                Ok((level, additions)) => later(async move {
-                    let coordinator = Coordinator::local();
-                    let deadline = runtime::now() + coordinator.timeouts().counter;
-                    // A task of its own: what one replica has added the others are told, or it is hinted, though the caller gives up.
-                    let led =
-                        runtime::spawn(async move { coordinator.lead(additions, level, deadline, true, stamp).await });
-                    led.await.map(|result| counter::encode_answer(&result)).map_err(remote)
-                }),
-                Err(e) => malformed(e),
-            };
-        }
-        if request.verb == Verb::Read as u16 {
-            return match ReadCommand::decode(request.body) {
-                Ok(command) => later(async move {
-                    let table = command.table;
-                    let answer = service::read(&shard, command, stamp).await.map_err(remote)?;
-                    Ok(answer.encode(table))
-                }),
-                Err(e) => malformed(e),
-            };
-        }
-        if request.verb == Verb::Paxos as u16 {
-            return match PaxosRequest::decode(request.body) {
-                Ok(request) => {
-                    let (table, answering) = (request.table, paxos_replica::handle(&shard, request, stamp));
-                    later(async move {
-                        let answer = answering.await.map_err(remote)?;
-                        Ok(answer.encode(table))
-                    })
-                }
-                Err(e) => malformed(e),
-            };
-        }
-        if request.verb == Verb::TakeTurn as u16 {
-            let body = request.body.to_vec();
-            return later(async move {
-                let turn = Coordinator::answer_take_turn(&body).await;
-                turn.map_err(|e| remote(e.into()))
-            });
-        }
-        if request.verb == Verb::EndTurn as u16 {
-            Coordinator::answer_end_turn(request.body);
-            return Reply::None;
-        }
-        if request.verb == Verb::Aggregate as u16 {
-            let Some(answer) = coordinator.aggregate_here(request.body) else {
-                return Reply::Err(RemoteError::failed("this node computes no aggregates yet".to_owned()));
-            };
-            return later(async move { Ok(answer.await) });
-        }
-        if request.verb == Verb::BatchStore as u16 {
-            let body = request.body.to_vec();
-            return later(async move {
-                let held = Coordinator::local().hold_batch(&body).await;
-                held.map(|()| Vec::new()).map_err(remote)
-            });
-        }
-        if request.verb == Verb::BatchRemove as u16 {
-            let removed = coordinator.release_batch(request.body);
-            return match removed {
-                Ok(()) => later(async { Ok(Vec::new()) }),
-                Err(e) => Reply::Err(remote(e)),
-            };
-        }
-        if request.verb == Verb::BatchKnown as u16 {
-            return match coordinator.knows_batch(request.body) {
-                Ok(is_known) => later(async move { Ok(vec![u8::from(is_known)]) }),
-                Err(e) => Reply::Err(remote(e)),
-            };
-        }
-        if request.verb == Verb::Report as u16 {
-            let from = topology::HostId(request.peer.host_id);
-            return match coordinator.take_report(from, request.body) {
-                Ok(()) => later(async { Ok(Vec::new()) }),
-                Err(e) => malformed(e),
-            };
-        }
-        if request.verb == Verb::Admit as u16 {
-            return match coordinator.admit_for(request.body) {
-                Ok(answer) => later(async move { Ok(answer) }),
-                Err(e) => malformed(e),
-            };
-        }
-        Reply::Err(RemoteError::unknown_verb(request.verb))
     }
 }
 
@@ -684,12 +525,6 @@ pub fn new_counter_source() -> [u8; 16] {
     source[..8].copy_from_slice(&runtime::random_u64().to_be_bytes());
     source[8..].copy_from_slice(&runtime::random_u64().to_be_bytes());
     *uuid::Builder::from_random_bytes(source).as_uuid().as_bytes()
-}
-
-#[inline]
-fn later(answer: impl Future<Output = Result<Vec<u8>, RemoteError>> + 'static) -> Reply {
-    let answer: Later = Box::pin(answer);
-    Reply::Later(answer)
 }
 
 fn spawn(job: impl Future<Output = ()> + 'static) {

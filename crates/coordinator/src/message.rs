@@ -27,7 +27,8 @@ use std::cmp::Ordering;
 
 use mutation::merge::missing_part;
 use mutation::{
-    Bound, BoundKind, ClusteringSlice, Mutation, MutationBuilder, MutationItem, PartitionBlock, RowView, Tombstone,
+    Addressed, Bound, BoundKind, ClusteringSlice, Located, Mutation, MutationBuilder, MutationItem, PartitionBlock,
+    RowView, Tombstone,
 };
 use schema::{ClusteringOrder, Table, TableId};
 use stdx::bytes::Reader;
@@ -38,36 +39,6 @@ use uuid::Uuid;
 
 use crate::digest::Digest;
 use crate::fence::Stamp;
-
-/// What is asked of a replica, by its number on the wire.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u16)]
-pub enum Verb {
-    /// Apply mutations, and answer when they may be acknowledged.
-    Mutate = 1,
-    /// Read a stretch of a partition or of tokens.
-    Read = 2,
-    /// A phase of a conditional statement: [`crate::paxos_message`].
-    Paxos = 4,
-    /// Lead additions to counters: `counter.rs`.
-    Add = 5,
-    /// A turn at a partition's door, and its end: `door.rs`.
-    TakeTurn = 6,
-    /// See [`Verb::TakeTurn`].
-    EndTurn = 7,
-    /// Note a logged batch.
-    BatchStore = 17,
-    /// Forget a logged batch.
-    BatchRemove = 18,
-    /// Whether a logged batch is still going to be finished.
-    BatchKnown = 19,
-    /// Take an operation on a partition, if its table's limit leaves room: `rate.rs`.
-    Admit = 20,
-    /// What the writes of the sender have missed: `tombstones.rs`.
-    Report = 21,
-    /// Compute an aggregate over token ranges; the body is the engine's.
-    Aggregate = 24,
-}
 
 /// Bytes that are not what a peer should send.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -90,15 +61,19 @@ pub(crate) fn put_sized(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
+/// The sides of bounds.
+const BEFORE: u8 = 0;
+const AFTER: u8 = 1;
+
 fn put_bound(out: &mut Vec<u8>, bound: &Bound) {
-    out.push(u8::from(bound.kind == BoundKind::After));
+    out.push(if bound.kind == BoundKind::After { AFTER } else { BEFORE });
     put_sized(out, &bound.prefix);
 }
 
 fn get_bound(reader: &mut Reader<'_>) -> Result<Bound, Malformed> {
     let kind = match reader.get_u8() {
-        Ok(0) => BoundKind::Before,
-        Ok(1) => BoundKind::After,
+        Ok(BEFORE) => BoundKind::Before,
+        Ok(AFTER) => BoundKind::After,
         _ => return Err(Malformed("the side of a bound, 0 or 1")),
     };
     Ok(Bound {
@@ -122,16 +97,29 @@ fn get_optional_bound(reader: &mut Reader<'_>) -> Result<Option<Bound>, Malforme
     }
 }
 
-/// A packed mutation with its partition's token.
-pub type Addressed = (Token, Vec<u8>);
+/// How many bytes [`put_mutations`] writes.
+pub(crate) fn encoded_bytes<'m>(mutations: impl Iterator<Item = &'m Addressed>) -> usize {
+    let sized = |len: usize| vint::unsigned_len(len as u64) + len;
+    1 + mutations.map(|m| sized(m.bytes().len())).sum::<usize>()
+}
+
+/// Appends mutations for one shard.
+pub(crate) fn put_mutations<'m>(
+    out: &mut Vec<u8>,
+    all_or_nothing: bool,
+    mutations: impl Iterator<Item = &'m Addressed>,
+) {
+    out.push(u8::from(all_or_nothing));
+    mutations.for_each(|m| put_sized(out, m.bytes()));
+}
 
 /// Mutations for one shard.
-pub fn encode_mutations<'m>(all_or_nothing: bool, mutations: impl Iterator<Item = &'m [u8]> + Clone) -> Vec<u8> {
-    // Flags, lengths, and the stamp that a request ends with.
-    let bytes: usize = mutations.clone().map(|m| m.len() + 5).sum();
-    let mut out = Vec::with_capacity(1 + bytes + Stamp::BYTES);
-    out.push(u8::from(all_or_nothing));
-    mutations.for_each(|m| put_sized(&mut out, m));
+pub(crate) fn encode_mutations<'m>(
+    all_or_nothing: bool,
+    mutations: impl Iterator<Item = &'m Addressed> + Clone,
+) -> Vec<u8> {
+    let mut out = Vec::with_capacity(encoded_bytes(mutations.clone()) + Stamp::BYTES);
+    put_mutations(&mut out, all_or_nothing, mutations);
     out
 }
 
@@ -155,27 +143,26 @@ pub(crate) fn are_hints(body: &[u8]) -> bool {
 ///
 /// # Errors
 /// When the bytes end early.
-pub fn decode_mutations(body: &[u8]) -> Result<(Vec<Addressed>, bool), Malformed> {
+pub(crate) fn decode_mutations(body: &[u8]) -> Result<(Vec<Addressed>, bool), Malformed> {
     let mut reader = Reader::new(body);
     let flags = reader.get_u8().map_err(|_| Malformed("the flags of mutations"))?;
     let mut mutations = Vec::new();
     while !reader.rest().is_empty() {
-        let (token, bytes) = addressed(&mut reader)?;
-        mutations.push((token, bytes.to_vec()));
+        mutations.push(located(&mut reader)?.to_owned());
     }
     Ok((mutations, flags & 1 == 1))
 }
 
-fn addressed<'a>(reader: &mut Reader<'a>) -> Result<(Token, &'a [u8]), Malformed> {
+fn located<'a>(reader: &mut Reader<'a>) -> Result<Located<'a>, Malformed> {
     let bytes = sized(reader, "a whole mutation")?;
-    let mutation = Mutation::new(bytes).ok_or(Malformed("a mutation's table and key"))?;
-    Ok((token_of(mutation.key), bytes))
+    Located::new(bytes).ok_or(Malformed("a mutation's table and key"))
 }
 
 /// The mutation of a message that has only one.
-pub(crate) fn only_mutation(body: &[u8]) -> Option<(Token, &[u8])> {
+#[inline]
+pub(crate) fn only_mutation(body: &[u8]) -> Option<Located<'_>> {
     let mut reader = Reader::new(body.get(1..)?);
-    let only = addressed(&mut reader).ok()?;
+    let only = located(&mut reader).ok()?;
     reader.rest().is_empty().then_some(only)
 }
 
@@ -395,6 +382,77 @@ impl ReadCommand {
             digest_only: flags & DIGEST_ONLY != 0,
         })
     }
+}
+
+/// A read of one row by its whole name, borrowed: the same bytes as a [`ReadCommand`] of that row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct PointCommand<'a> {
+    pub(crate) table: TableId,
+    pub(crate) now: u32,
+    pub(crate) key: &'a [u8],
+    pub(crate) clustering: &'a [u8],
+    pub(crate) digest_only: bool,
+}
+
+impl<'a> PointCommand<'a> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(48 + self.key.len() + 2 * self.clustering.len() + Stamp::BYTES);
+        out.extend_from_slice(self.table.0.as_bytes());
+        out.push(if self.digest_only { DIGEST_ONLY } else { 0 });
+        out.extend_from_slice(&self.now.to_le_bytes());
+        // A row is read whole.
+        vint::put_unsigned(&mut out, 1);
+        vint::put_unsigned(&mut out, 1);
+        put_sized(&mut out, self.key);
+        vint::put_unsigned(&mut out, 1);
+        for side in [BEFORE, AFTER] {
+            out.push(side);
+            put_sized(&mut out, self.clustering);
+        }
+        out
+    }
+
+    /// From a peer's bytes, if they are of a read of one row as far as can be told without its table: the bounds of its only slice have one prefix.
+    pub(crate) fn decode(body: &'a [u8]) -> Option<Self> {
+        let mut reader = Reader::new(body);
+        let table = TableId(Uuid::from_bytes(reader.get_array().ok()?));
+        let flags = reader.get_u8().ok()?;
+        if flags & !DIGEST_ONLY != 0 {
+            return None;
+        }
+        let now = u32::from_le_bytes(reader.get_array().ok()?);
+        reader.get_vint().ok()?;
+        reader.get_vint().ok()?;
+        let key = sized(&mut reader, "a partition key").ok()?;
+        if reader.get_vint().ok()? != 1 || reader.get_u8().ok()? != BEFORE {
+            return None;
+        }
+        let clustering = sized(&mut reader, "a bound's prefix").ok()?;
+        if reader.get_u8().ok()? != AFTER || sized(&mut reader, "a bound's prefix").ok()? != clustering {
+            return None;
+        }
+        reader.rest().is_empty().then_some(Self {
+            table,
+            now,
+            key,
+            clustering,
+            digest_only: flags & DIGEST_ONLY != 0,
+        })
+    }
+}
+
+/// The answer to a read of one row that asks for its digest only.
+pub(crate) fn answer_of_digest(digest: u128) -> Vec<u8> {
+    let mut out = Vec::with_capacity(17);
+    out.extend_from_slice(&digest.to_le_bytes());
+    out.push(0);
+    out
+}
+
+/// The digest of such an answer; None when it is another.
+pub(crate) fn digest_of_answer(body: &[u8]) -> Option<u128> {
+    let (digest, rest) = body.split_first_chunk()?;
+    (rest == [0]).then(|| u128::from_le_bytes(*digest))
 }
 
 impl Extent {

@@ -4,12 +4,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mutation::Addressed;
 use paxos::Proposal;
 use runtime::{Instant, ShardId};
 use schema::{Table, TableId};
 use smallvec::SmallVec;
 use topology::Replica;
-use types::token::token_of;
 
 use crate::fan::{Came, Fan};
 use crate::fence::Stamp;
@@ -133,7 +133,9 @@ impl Learning {
             return;
         }
         if let Some(value) = self.proposal.value() {
-            let mutation = (token_of(&self.key), value.to_vec());
+            let Some(mutation) = Addressed::new(value.to_vec()) else {
+                return;
+            };
             // A proposal of long ago may have been finished: its timestamp is that of its first ballot.
             let made_us = runtime::wall_clock_us().min(replica::min_timestamp(value));
             self.coordinator

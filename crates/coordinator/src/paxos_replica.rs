@@ -27,16 +27,17 @@ use std::time::Duration;
 
 use commitlog::{Commitlog, LogError, ReplayPosition};
 use mutation::row::Shared;
-use mutation::{Column as StoredColumn, Mutation, MutationBuilder, RowBuilder, Tombstone};
+use mutation::{Column as StoredColumn, Located, Mutation, MutationBuilder, RowBuilder, Tombstone};
 use paxos::{Ballot, Promise, Proposal, State};
 use replica::{BlockLimits, ScanReader, Shard, TableStore, WriteError, paxos_state_id, proposal_life};
 use runtime::{Permit, Semaphore, StopPoint};
 use schema::{Column, ColumnKind, Table, TableId, TableOptions};
 use stdx::bytes::Reader;
 use stdx::planted::{self, Bug};
-use types::token::token_of;
+use types::token::{KeyHash, token_of};
 use types::{CqlType, Token};
 
+use crate::apply::{self, Origin};
 use crate::fence::Stamp;
 use crate::message::{Answer, ReadCommand};
 use crate::paxos_message::{PaxosAnswer, PaxosRequest, Phase};
@@ -422,7 +423,9 @@ impl Row {
         let tablet = tablet.ok_or(ReplicaError::NotHere(self.token))?;
         let table = self.states.table();
         let (version, cache) = (tablet.version(), self.shard.cache.clone());
-        let block = version.read_row(&table, &cache, self.token, &self.key, &[]).await?;
+        let block = version
+            .read_row(&table, &cache, KeyHash::of(&self.key), &self.key, &[])
+            .await?;
         let now = now();
         let mut state = State::default();
         let mut changed_at = i64::MIN;
@@ -537,7 +540,7 @@ impl Place {
             None => Box::pin(service::store_of(shard, table)).await?,
         };
         if !stamp.check(&store)? {
-            Box::pin(service::ready(std::iter::once(&*store), stamp)).await?;
+            Box::pin(apply::ready(std::iter::once(&*store), stamp)).await?;
         }
         let acceptor = Acceptor::local();
         let known = acceptor.known(table, key);
@@ -638,7 +641,13 @@ impl Place {
     /// Applies what was chosen. The position behind it in the log; None when it is durable.
     async fn apply(&self, proposal: &Proposal) -> Result<Option<ReplayPosition>, ReplicaError> {
         let Some(value) = proposal.value() else { return Ok(None) };
-        service::apply(&self.row.shard, &[(self.row.token, value)], false, false, self.stamp).await?;
+        let mutation = Mutation::new(value);
+        let mutation = mutation.ok_or_else(|| ReplicaError::Malformed("expected a whole mutation".to_owned()))?;
+        let located = Located {
+            token: self.row.token,
+            mutation,
+        };
+        apply::apply(&self.row.shard, &[located], false, Origin::Local, self.stamp).await?;
         let log = &self.row.shard.log;
         Ok((!log.is_batch()).then(|| log.written()))
     }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use mutation::cut::cut as cut_mutation;
 use mutation::merge::merge_blocks;
-use mutation::{Mutation, PartitionBlock};
+use mutation::{Addressed, Mutation, PartitionBlock};
 use replica::split_block;
 use runtime::{Instant, ShardId};
 use schema::Table;
@@ -712,8 +712,8 @@ impl ReplicatedRead {
         spawn(async move {
             let mut result = Ok(());
             for mutation in cuts {
-                let mutations = Rc::new(vec![(token, mutation)]);
-                result = coordinator.mutate(&view, replica, mutations, false).await;
+                let mutation = Addressed::at(token, mutation).expect("it was packed just now");
+                result = coordinator.mutate(&view, replica, &[mutation]).await;
                 if result.is_err() {
                     break;
                 }

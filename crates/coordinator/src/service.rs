@@ -1,16 +1,14 @@
-//! The replica's side: what a shard does for a coordinator, here or on another node.
+//! The replica's side of reads: what a shard reads for a coordinator, here or on another node. Its side of writes is `apply.rs`.
 
 use std::rc::Rc;
 use std::time::Duration;
 
-use commitlog::{LogError, ReplayPosition};
-use mutation::Mutation;
-use replica::{PartitionRead, ReadError, Shard, TableStore, WriteError};
+use replica::{PartitionRead, ReadError, Shard, TableStore};
 use schema::TableId;
-use stdx::planted::{self, Bug};
 use types::Token;
 use types::token::token_of;
 
+use crate::apply::ready;
 use crate::fence::Stamp;
 use crate::message::{Answer, Extent, Malformed, ReadCommand};
 use crate::stretch::Stretch;
@@ -18,8 +16,6 @@ use crate::stretch::Stretch;
 /// How long a request waits for a table that this node has not heard of yet: the coordinator may be ahead of it.
 const SCHEMA_WAIT_MAX: Duration = Duration::from_secs(2);
 const SCHEMA_POLL: Duration = Duration::from_millis(5);
-/// How long a request waits for a truncation that its coordinator knows and this shard is not done with.
-const TRUNCATION_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// Why a replica did not do what it was asked.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -100,16 +96,6 @@ impl From<ReadError> for ReplicaError {
     }
 }
 
-impl From<WriteError> for ReplicaError {
-    fn from(error: WriteError) -> Self {
-        match error {
-            WriteError::MemoryFull => Self::Overloaded(error.to_string()),
-            WriteError::Log(e @ LogError::TooLarge { .. }) => Self::TooLarge(e.to_string()),
-            WriteError::Log(e) => Self::Log(e.to_string()),
-        }
-    }
-}
-
 /// The table's data on this shard, once this node knows the table.
 pub(crate) async fn store_of(shard: &Shard, table: TableId) -> Result<Rc<TableStore>, ReplicaError> {
     if let Some(store) = shard.store(table) {
@@ -124,194 +110,6 @@ pub(crate) async fn store_of(shard: &Shard, table: TableId) -> Result<Rc<TableSt
             return Err(ReplicaError::UnknownTable(table));
         }
         runtime::sleep(SCHEMA_POLL).await;
-    }
-}
-
-/// Writes mutations of this shard's tokens and waits until they may be acknowledged. With `all_or_nothing` they are one record of
-/// the log. With `is_foreign` their bytes are checked first. Whether `stamp` is stale is checked in the moment of writing.
-///
-/// # Errors
-/// When a table is unknown, memory stays full, or the log fails; what was written before stays.
-pub async fn apply(
-    shard: &Rc<Shard>,
-    mutations: &[(Token, impl AsRef<[u8]>)],
-    all_or_nothing: bool,
-    is_foreign: bool,
-    stamp: Stamp,
-) -> Result<(), ReplicaError> {
-    if let [(token, bytes)] = mutations {
-        match apply_at_once(shard, *token, bytes.as_ref(), is_foreign, stamp)? {
-            AtOnce::Done => return Ok(()),
-            AtOnce::Written(position) => return durable(shard, position).await,
-            AtOnce::Wait => {}
-        }
-    }
-    let mut parts = Vec::with_capacity(mutations.len());
-    for (token, bytes) in mutations {
-        let mutation = whole(bytes.as_ref())?;
-        let store = match shard.store(mutation.table) {
-            Some(store) => store,
-            None if is_foreign => store_of(shard, mutation.table).await?,
-            None => return Err(ReplicaError::UnknownTable(mutation.table)),
-        };
-        check(&store, *token, &mutation, is_foreign)?;
-        parts.push((store, *token, mutation));
-    }
-    let losses = shard.log.losses();
-    let mut last = None;
-    let in_one = all_or_nothing && parts.len() > 1;
-    let mut left = &parts[..];
-    while let Some((store, token, mutation)) = left.first() {
-        let now = if in_one { left } else { &left[..1] };
-        let stores = now.iter().map(|(store, ..)| &**store);
-        let is_ready = match are_ready(stores.clone(), stamp) {
-            Ok(true) => Ok(()),
-            Ok(false) => ready(stores, stamp).await,
-            Err(error) => Err(error),
-        };
-        if let Err(error) = is_ready {
-            return Err(if last.is_none() {
-                error
-            } else {
-                ReplicaError::Partial(error.to_string())
-            });
-        }
-        let written = if in_one {
-            shard.write_batch(left)
-        } else {
-            shard.write(store, *token, mutation)
-        };
-        let error = match written {
-            Ok(position) => {
-                last = Some(position);
-                left = if in_one { &[] } else { &left[1..] };
-                continue;
-            }
-            Err(WriteError::MemoryFull) => shard.room().await.err().map(ReplicaError::from),
-            Err(e) => Some(e.into()),
-        };
-        match error {
-            None => {}
-            Some(error) if last.is_none() => return Err(error),
-            // What was written before has to be answered for.
-            Some(error) => return Err(ReplicaError::Partial(error.to_string())),
-        }
-    }
-    let Some(position) = last else { return Ok(()) };
-    match commit(shard, losses, position)? {
-        Some(position) => durable(shard, position).await,
-        None => Ok(()),
-    }
-}
-
-/// How far a write came without waiting.
-pub(crate) enum AtOnce {
-    /// It may be acknowledged.
-    Done,
-    /// It may be when the log is [`durable`] up to here.
-    Written(ReplayPosition),
-    /// Nothing was done: it has to wait for the table, a truncation or memory.
-    Wait,
-}
-
-/// Writes one mutation as [`apply`] does, as far as that needs no waiting.
-///
-/// # Errors
-/// As those of [`apply`].
-pub(crate) fn apply_at_once(
-    shard: &Rc<Shard>,
-    token: Token,
-    bytes: &[u8],
-    is_foreign: bool,
-    stamp: Stamp,
-) -> Result<AtOnce, ReplicaError> {
-    let mutation = whole(bytes)?;
-    let store = match shard.store(mutation.table) {
-        None if is_foreign => return Ok(AtOnce::Wait),
-        None => return Err(ReplicaError::UnknownTable(mutation.table)),
-        Some(store) => store,
-    };
-    check(&store, token, &mutation, is_foreign)?;
-    if !stamp.check(&store)? {
-        return Ok(AtOnce::Wait);
-    }
-    let losses = shard.log.losses();
-    match shard.write(&store, token, &mutation) {
-        Ok(position) => Ok(commit(shard, losses, position)?.map_or(AtOnce::Done, AtOnce::Written)),
-        Err(WriteError::MemoryFull) => Ok(AtOnce::Wait),
-        Err(e) => Err(e.into()),
-    }
-}
-
-#[inline]
-fn whole(bytes: &[u8]) -> Result<Mutation<'_>, ReplicaError> {
-    Mutation::new(bytes).ok_or_else(|| ReplicaError::Malformed("expected a whole mutation".into()))
-}
-
-/// Whether a mutation is of this shard, and, if it came from elsewhere, what its table takes.
-#[inline]
-fn check(store: &TableStore, token: Token, mutation: &Mutation<'_>, is_foreign: bool) -> Result<(), ReplicaError> {
-    if is_foreign {
-        let valid = mutation.validate(&store.table().layout);
-        valid.map_err(|e| ReplicaError::Malformed(e.to_string()))?;
-    }
-    match store.tablet(token) {
-        Some(_) => Ok(()),
-        None => Err(ReplicaError::NotHere(token)),
-    }
-}
-
-/// Hands the log to the kernel, with what was written up to a position since its losses were counted. Up to where it has to be [`durable`] before that may
-/// be acknowledged.
-#[inline]
-fn commit(shard: &Shard, losses: u64, position: ReplayPosition) -> Result<Option<ReplayPosition>, ReplicaError> {
-    shard.commit().map_err(|e| ReplicaError::Log(e.to_string()))?;
-    if shard.log.losses() != losses {
-        return Err(ReplicaError::Log("a write to it failed meanwhile".to_owned()));
-    }
-    let must_wait = shard.log.is_batch() && !planted::is_planted(Bug::UnsyncedWrite);
-    Ok(must_wait.then_some(position))
-}
-
-/// Waits until the log is durable up to a position.
-pub(crate) async fn durable(shard: &Shard, position: ReplayPosition) -> Result<(), ReplicaError> {
-    let synced = shard.log.synced(position).await;
-    synced.map_err(|e| ReplicaError::Log(e.to_string()))
-}
-
-/// Whether all of these stores take a request now.
-///
-/// # Errors
-/// When it is stale.
-#[inline]
-fn are_ready<'s>(mut stores: impl Iterator<Item = &'s TableStore>, stamp: Stamp) -> Result<bool, ReplicaError> {
-    stores.try_fold(true, |are_ready, store| Ok(stamp.check(store)? && are_ready))
-}
-
-/// Waits until stores take a request; they still do when this returns.
-///
-/// # Errors
-/// When it is stale, or a truncation takes too long.
-pub(crate) async fn ready<'s>(
-    stores: impl Iterator<Item = &'s TableStore> + Clone,
-    stamp: Stamp,
-) -> Result<(), ReplicaError> {
-    let mut deadline = None;
-    loop {
-        if are_ready(stores.clone(), stamp)? {
-            return Ok(());
-        }
-        let Some(store) = stores.clone().find(|store| stamp.check(store) == Ok(false)) else {
-            continue;
-        };
-        let until = *deadline.get_or_insert_with(|| runtime::now() + TRUNCATION_WAIT_MAX);
-        let done = store.admission_changed.notified();
-        if stamp.check(store)? {
-            continue;
-        }
-        if runtime::timeout_at(until, done).await.is_err() {
-            return Err(ReplicaError::Overloaded("the table is being truncated".to_owned()));
-        }
     }
 }
 

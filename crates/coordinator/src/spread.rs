@@ -125,7 +125,7 @@ impl Coordinator {
         timeout: Duration,
     ) -> Result<Vec<u8>, TargetError> {
         // The other node reads by its own view, at the request's level.
-        Stamp::of_mutations(view, std::iter::empty()).sign(&mut body);
+        Stamp::of_tables(view, std::iter::empty()).sign(&mut body);
         self.call(view, replica, Verb::Aggregate, body, timeout).await
     }
 

@@ -20,6 +20,7 @@ use replica::{
 };
 use schema::Table;
 use types::Token;
+use types::token::KeyHash;
 
 use crate::digest::{self, Digest};
 use crate::message::{Answer, Extent, Place, ReadCommand};
@@ -205,7 +206,7 @@ impl Stretch {
         if let [slice] = &read.slices[..]
             && let Some(clustering) = row_of(&table, slice)
         {
-            let row = version.read_row(&table, &shard.cache, read.token, &read.key, clustering);
+            let row = version.read_row(&table, &shard.cache, KeyHash::of(&read.key), &read.key, clustering);
             if let Some(block) = row.await? {
                 self.keep(block);
             }

@@ -1,33 +1,58 @@
 //! Writes: to all replicas at once, acknowledged when as many have them as the consistency level wants.
+//!
+//! A write is a value, [`Write`], to which each replica's outcome is told, and which says when its request can be answered and how. [`Flight`] carries it:
+//! it sends the requests, takes the answers where they come in, without a task, and sees to the deadline (`deadlines.rs`). When a request is answered the
+//! flight goes on until every replica is known to have its part or is given a hint.
 
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Poll, Waker};
+use std::time::Duration;
 
-use mutation::Mutation;
+use commitlog::ReplayPosition;
+use mutation::{Addressed, Located};
+use rpc::{AnswerTaker, RpcError, Sent};
 use runtime::{Instant, ShardId};
+use schema::TableId;
 use smallvec::{SmallVec, smallvec};
 use stdx::planted::{self, Bug};
 use stdx::probe::Answered;
 use topology::{Acks, Consistency, DatacenterNumber, Replica, ReplicaCounts, Requirement, WriteTargets};
 use types::Token;
 
-use crate::fan::Fan;
+use crate::apply::{self, Origin, apply_at_once, apply_to};
+use crate::commit::Acknowledgement;
+use crate::deadlines::{Expiring, FlightId};
 use crate::fence::Stamp;
-use crate::message::{Addressed, encode_mutations};
-use crate::service::AtOnce;
+use crate::message::{encoded_bytes, put_mutations};
+use crate::service::ReplicaError;
 use crate::tombstones::UnderWay;
-use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, Verb, WriteKind, service, spawn};
+use crate::verbs::Verb;
+use crate::{ClusterView, Coordinator, CoordinatorError, Levels, Tally, TargetError, WriteKind, spawn};
+
+/// How long a write may wait that needs no other node: longer than [`replica::Shard::room`] takes to refuse it.
+const LOCAL_WAIT_MAX: Duration = Duration::from_secs(15);
+
+/// The mutations of one request.
+pub type Mutations = SmallVec<[Addressed; 1]>;
 
 /// Which of the request's mutations one replica gets.
 type Numbers = SmallVec<[u32; 2]>;
+
+/// Is told what came of a write.
+pub trait WriteDone {
+    /// The outcome of the write that was begun with this number, once. It may come while the write is begun.
+    fn write_done(self: Rc<Self>, number: u32, result: Result<(), CoordinatorError>);
+}
 
 /// One partition's write.
 struct Part {
     acks: Acks,
     /// Those that the acks are of.
     answered: Answered<Replica>,
-    replicas: SmallVec<[Replica; 6]>,
     /// A hint is stored for one of its replicas.
     is_hinted: bool,
 }
@@ -57,47 +82,88 @@ impl Part {
     }
 }
 
-/// A write on its way.
+/// What is known of a replica's share.
+enum State {
+    /// It was not asked, or its outcome is known.
+    Settled,
+    /// It works on it here.
+    Here,
+    /// It was asked on another node.
+    There(Sent),
+}
+
+/// A replica and its share of the request.
+struct Target {
+    replica: Replica,
+    numbers: Numbers,
+    state: State,
+}
+
+/// When a request is answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Until {
+    /// When the level is met for each partition.
+    LevelMet,
+    /// When every replica's outcome is known; those that have nothing get hints.
+    AllKnown,
+}
+
+/// How a request is to be written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Manner {
+    pub(crate) level: Consistency,
+    pub(crate) kind: WriteKind,
+    /// What goes to one replica is one record of its log.
+    pub(crate) all_or_nothing: bool,
+    pub(crate) until: Until,
+    /// When the write was made, if that is not now; microseconds.
+    pub(crate) made_us: Option<i64>,
+}
+
+/// A write, as far as it has come.
 struct Write {
     coordinator: Rc<Coordinator>,
     view: Arc<ClusterView>,
-    mutations: Rc<Vec<Addressed>>,
-    level: Consistency,
-    parts: Vec<Part>,
+    mutations: Mutations,
+    manner: Manner,
+    parts: SmallVec<[Part; 1]>,
     /// How many of the parts are not satisfied.
     unsatisfied: usize,
-    /// Who is sent what.
-    shares: SmallVec<[(Replica, Numbers); 4]>,
-    fan: Fan<()>,
-    /// Of the only mutation, where there is one.
-    stamp: Option<Stamp>,
+    targets: SmallVec<[Target; 3]>,
+    /// How many of the targets are not settled.
+    outstanding: usize,
+    /// The request has been answered.
+    is_answered: bool,
     /// A replica takes no requests of this view.
     is_stale: bool,
     /// A replica did its part, or may have.
     is_begun: bool,
+    failures: Vec<(Replica, TargetError)>,
+    /// Of whom nobody knows whether they have it, besides those that have not answered.
+    unknown: SmallVec<[Replica; 2]>,
     /// Replicas that had no room. They get hints unless the request is answered as not done anywhere.
     overloaded: SmallVec<[Replica; 2]>,
     /// Replicas that will never take their share. They get hints if others may have taken theirs: a replica whose schema is behind takes it later.
     rejected: SmallVec<[Replica; 2]>,
     /// Replicas that have neither their share nor hints of it.
     without: SmallVec<[Replica; 2]>,
-    /// When the write was made, if that is not now; microseconds.
-    made_us: Option<i64>,
+    /// The write goes on without its request.
+    under_way: Option<UnderWay>,
 }
 
 impl Coordinator {
-    /// Writes packed mutations with their tokens and waits until the level is met for each. `all_or_nothing` holds for each replica.
+    /// Writes packed mutations and waits until the level is met for each. `all_or_nothing` holds for each replica.
     ///
     /// # Errors
     /// When too few replicas live, answer, or can write.
     pub async fn write(
         self: &Rc<Self>,
-        mutations: Vec<(Token, Vec<u8>)>,
+        mutations: impl Into<Mutations>,
         level: Consistency,
         kind: WriteKind,
         all_or_nothing: bool,
     ) -> Result<(), CoordinatorError> {
-        self.write_from(self.view(), mutations, level, kind, all_or_nothing)
+        self.write_from(self.view(), mutations.into(), level, kind, all_or_nothing)
             .await
     }
 
@@ -107,81 +173,77 @@ impl Coordinator {
     /// As [`Coordinator::write`].
     pub(crate) async fn write_from(
         self: &Rc<Self>,
-        mut view: Arc<ClusterView>,
-        mutations: Vec<(Token, Vec<u8>)>,
+        view: Arc<ClusterView>,
+        mutations: Mutations,
         level: Consistency,
         kind: WriteKind,
         all_or_nothing: bool,
     ) -> Result<(), CoordinatorError> {
-        self.count(|m| m.writes += 1);
-        let mut mutations = Rc::new(mutations);
-        let deadline = runtime::now() + self.timeouts.get().write;
-        let mut refused = None;
-        loop {
-            let mut write = match (self.begin(&view, &mutations, level), refused) {
-                (Ok(write), _) => write,
-                // That too few live says that nothing was written, and some of it may be.
-                (Err(_), Some(refused)) => return Err(refused),
-                (Err(error), None) => return Err(error),
-            };
-            write.send(all_or_nothing);
-            let result = write.acknowledged(deadline, kind).await;
-            let is_stale = write.is_stale;
-            let may_be_done = kind == WriteKind::Counter || write.may_be_done();
-            write.go_on(deadline);
-            let error = match result {
-                Err(error) if is_stale => error,
-                result => return result,
-            };
-            let Some(newer) = self.newer_view(&view, deadline).await else {
-                return Err(error);
-            };
-            // What a replica has before a truncation the truncation takes, on the others too: that is done, and may not be done again behind it, because
-            // somebody may have seen it.
-            let is_truncated = |bytes: &[u8]| {
-                let table = Mutation::new(bytes).map(|m| m.table);
-                table.is_some_and(|table| newer.truncated_at(table) > view.truncated_at(table))
-            };
-            if may_be_done && mutations.iter().any(|(_, bytes)| is_truncated(bytes)) {
-                Rc::make_mut(&mut mutations).retain(|(_, bytes)| !is_truncated(bytes));
-                if mutations.is_empty() {
-                    return Ok(());
-                }
-            }
-            (view, refused) = (newer, Some(error));
+        let waiting = Rc::new(Waiting::default());
+        let manner = Manner {
+            level,
+            kind,
+            all_or_nothing,
+            until: Until::LevelMet,
+            made_us: None,
+        };
+        self.begin_write(&view, mutations, manner, (waiting.clone(), 0))?;
+        // Held by the flight from here on.
+        drop(view);
+        waiting.result().await
+    }
+
+    /// Writes one mutation in this call, where this shard suffices for the level. Where it stands in the log, which is not handed to the kernel yet: acknowledge
+    /// it after [`Shard::commit`]. None: nothing was done, because others are needed, or memory is full.
+    ///
+    /// # Errors
+    /// When the log does not take it.
+    #[inline]
+    pub fn write_here(
+        &self,
+        mutation: Located<'_>,
+        level: Consistency,
+    ) -> Result<Option<ReplayPosition>, ReplicaError> {
+        let Some(store) = self.shard.store(mutation.mutation.table) else {
+            return Ok(None);
+        };
+        if !Levels::from_bits(store.writes_here.get()).contains(level) || store.tablet(mutation.token).is_none() {
+            return Ok(None);
+        }
+        apply_to(&self.shard, &store, mutation)
+    }
+
+    /// Begins to write one mutation; `done` is told the outcome, with its number.
+    pub fn write_then(self: &Rc<Self>, mutation: Addressed, level: Consistency, done: (Rc<dyn WriteDone>, u32)) {
+        let manner = Manner {
+            level,
+            kind: WriteKind::Simple,
+            all_or_nothing: false,
+            until: Until::LevelMet,
+            made_us: None,
+        };
+        let told = done.clone();
+        if let Err(error) = self.begin_write(&self.view(), smallvec![mutation], manner, done) {
+            told.0.write_done(told.1, Err(error));
         }
     }
 
-    fn begin(
+    fn begin_write(
         self: &Rc<Self>,
         view: &Arc<ClusterView>,
-        mutations: &Rc<Vec<Addressed>>,
-        level: Consistency,
-    ) -> Result<Write, CoordinatorError> {
-        let mut parts: Vec<Part> = Vec::with_capacity(mutations.len());
-        for (token, bytes) in &**mutations {
-            parts.push(self.part(view, *token, bytes, level)?);
-        }
-        Ok(Write {
-            coordinator: Rc::clone(self),
-            view: Arc::clone(view),
-            mutations: Rc::clone(mutations),
-            level,
-            unsatisfied: parts.iter().filter(|part| !part.is_satisfied()).count(),
-            shares: shares(&parts),
-            parts,
-            fan: Fan::new(),
-            stamp: match &mutations[..] {
-                [(_, only)] => Some(Stamp::of_mutations(view, std::iter::once(&only[..]))),
-                _ => None,
-            },
-            is_stale: false,
-            is_begun: false,
-            overloaded: SmallVec::new(),
-            rejected: SmallVec::new(),
-            without: SmallVec::new(),
-            made_us: None,
-        })
+        mutations: Mutations,
+        manner: Manner,
+        done: (Rc<dyn WriteDone>, u32),
+    ) -> Result<(), CoordinatorError> {
+        self.count(|m| m.writes += 1);
+        let write = Write::new(self, view, mutations, manner)?;
+        let timeout = match write.targets.iter().all(|target| target.replica.node == view.me) {
+            // Nobody can be cut off. What it waits for has a limit of its own.
+            true => self.timeouts.get().write.max(LOCAL_WAIT_MAX),
+            false => self.timeouts.get().write,
+        };
+        Flight::start(write, runtime::now() + timeout, done);
+        Ok(())
     }
 
     /// Writes mutations that were made at `made_us` to every replica, and where one does not take them keeps hints for it, durably. Afterwards all
@@ -189,31 +251,18 @@ impl Coordinator {
     ///
     /// # Errors
     /// When a replica has neither. Others may have the mutations then.
-    pub(crate) async fn write_or_hint(
-        self: &Rc<Self>,
-        mutations: Vec<(Token, Vec<u8>)>,
-        made_us: i64,
-    ) -> Result<(), String> {
-        let view = self.view();
-        let deadline = runtime::now() + self.timeouts.get().write;
-        let begun = self.begin(&view, &Rc::new(mutations), Consistency::Any);
-        let mut write = begun.map_err(|e| e.to_string())?;
-        write.made_us = Some(made_us);
-        write.send(true);
-        while let Some((replica, result)) = write.fan.next(deadline).await {
-            match result {
-                Ok(_) => write.is_begun = true,
-                Err(error) => write.failed(replica, &error),
-            }
-        }
-        for replica in write.silent() {
-            write.failed(replica, &TargetError::Silent);
-        }
-        write.hint_rejected();
-        if !write.without.is_empty() {
-            let names = Self::names(&view, write.without.iter().copied());
-            return Err(format!("no hints can be kept for {names}"));
-        }
+    pub(crate) async fn write_or_hint(self: &Rc<Self>, mutations: Mutations, made_us: i64) -> Result<(), String> {
+        let manner = Manner {
+            level: Consistency::Any,
+            kind: WriteKind::Batch,
+            all_or_nothing: true,
+            until: Until::AllKnown,
+            made_us: Some(made_us),
+        };
+        let waiting = Rc::new(Waiting::default());
+        let begun = self.begin_write(&self.view(), mutations, manner, (waiting.clone(), 0));
+        begun.map_err(|e| e.to_string())?;
+        waiting.result().await.map_err(|e| e.to_string())?;
         match self.hints() {
             Some(hints) => hints.sync(None).await.map_err(|e| e.to_string()),
             None => Ok(()),
@@ -224,120 +273,101 @@ impl Coordinator {
     ///
     /// # Errors
     /// When too few do.
-    pub fn require(&self, mutations: &[(Token, Vec<u8>)], level: Consistency) -> Result<(), CoordinatorError> {
+    pub fn require(&self, mutations: &[Addressed], level: Consistency) -> Result<(), CoordinatorError> {
         let view = self.view();
-        let mut parts = mutations
-            .iter()
-            .map(|(token, bytes)| self.part(&view, *token, bytes, level));
+        let mut parts = mutations.iter().map(|m| self.part(&view, m.table(), m.token(), level));
         parts.try_for_each(|part| part.map(drop))
     }
 
     /// Where one mutation goes, if enough of it lives.
     fn part(
         &self,
-        view: &Arc<ClusterView>,
+        view: &ClusterView,
+        table: TableId,
         token: Token,
-        bytes: &[u8],
         level: Consistency,
-    ) -> Result<Part, CoordinatorError> {
+    ) -> Result<(Part, WriteTargets), CoordinatorError> {
         let unknown = || CoordinatorError::Internal("a write to a table that is not in the cluster's map".to_owned());
-        let table = Mutation::new(bytes).ok_or_else(unknown)?.table;
         let route = view.route(table).ok_or_else(unknown)?;
-        let tablet = route.map.tablet_of(token);
-        let targets = WriteTargets::new(&tablet);
-        let pending = ReplicaCounts::of(&targets.pending, &view.locality, |_| true);
-        let requirement =
-            Requirement::of(level, &route.factors, view.locality.local_datacenter()).with_pending(&pending);
-        let replicas: SmallVec<[Replica; 6]> = targets.all().collect();
-        let live = ReplicaCounts::of(&replicas, &view.locality, |r| self.takes_writes(r.node));
+        let targets = WriteTargets::new(&route.map.tablet_of(token));
+        let mut requirement = Requirement::of(level, &route.factors, view.locality.local_datacenter());
+        if !targets.pending.is_empty() {
+            let pending = ReplicaCounts::of(&targets.pending, &view.locality, |_| true);
+            requirement = requirement.with_pending(&pending);
+        }
+        let mut live = ReplicaCounts::default();
+        for replica in targets.all().filter(|replica| self.takes_writes(replica.node)) {
+            live.add(view.locality.datacenter(replica.node), 1);
+        }
         requirement
             .is_sufficient(&live)
             .inspect_err(|_| self.count(|m| m.unavailable += 1))?;
-        Ok(Part {
+        let part = Part {
             acks: Acks::new(requirement, live),
             answered: Answered::default(),
-            replicas,
             is_hinted: false,
-        })
+        };
+        Ok((part, targets))
     }
 }
 
 /// Who is sent which mutations.
-fn shares(parts: &[Part]) -> SmallVec<[(Replica, Numbers); 4]> {
-    if let [part] = parts {
-        return part.replicas.iter().map(|replica| (*replica, smallvec![0])).collect();
+fn shares(of_parts: &[WriteTargets]) -> SmallVec<[Target; 3]> {
+    let target = |(replica, numbers)| Target {
+        replica,
+        numbers,
+        state: State::Settled,
+    };
+    if let [only] = of_parts {
+        return only.all().map(|replica| target((replica, smallvec![0]))).collect();
     }
     let mut shares: BTreeMap<Replica, Numbers> = BTreeMap::new();
-    for (number, part) in (0..).zip(parts) {
-        for replica in &part.replicas {
-            shares.entry(*replica).or_default().push(number);
+    for (number, targets) in (0..).zip(of_parts) {
+        for replica in targets.all() {
+            shares.entry(replica).or_default().push(number);
         }
     }
-    shares.into_iter().collect()
+    shares.into_iter().map(target).collect()
 }
 
 /// Those of the mutations that have these numbers.
-fn numbered<'m>(mutations: &'m [Addressed], numbers: &[u32]) -> impl Iterator<Item = &'m Addressed> + Clone {
+fn numbered<'m>(mutations: &'m [Addressed], numbers: &'m [u32]) -> impl Iterator<Item = &'m Addressed> + Clone {
     numbers.iter().map(|number| &mutations[*number as usize])
 }
 
 impl Write {
-    /// Sends it to all that live and take writes; the others would only be waited for.
-    fn send(&mut self, all_or_nothing: bool) {
-        let coordinator = Rc::clone(&self.coordinator);
-        let view = Arc::clone(&self.view);
-        let timeout = coordinator.timeouts.get().write;
-        for at in 0..self.shares.len() {
-            let replica = self.shares[at].0;
-            if !coordinator.takes_writes(replica.node) {
-                self.missed(replica);
-                continue;
-            }
-            let numbers = &self.shares[at].1;
-            let share = numbered(&self.mutations, numbers).map(|(_, bytes)| &bytes[..]);
-            let stamp = self.stamp.unwrap_or_else(|| Stamp::of_mutations(&view, share.clone()));
-            if replica.node != view.me {
-                let mut body = encode_mutations(all_or_nothing, share);
-                stamp.sign(&mut body);
-                self.fan
-                    .call((&coordinator, &view), replica, Verb::Mutate, body, timeout);
-            } else if ShardId(u32::from(replica.shard)) == coordinator.shard.id() {
-                if let &[only] = &numbers[..] {
-                    let (token, bytes) = &self.mutations[only as usize];
-                    match service::apply_at_once(&coordinator.shard, *token, bytes, false, stamp) {
-                        Ok(AtOnce::Wait) => {}
-                        Ok(AtOnce::Written(position)) => {
-                            let shard = coordinator.shard.clone();
-                            self.fan
-                                .here(replica, async move { service::durable(&shard, position).await });
-                            continue;
-                        }
-                        Ok(AtOnce::Done) => {
-                            self.fan.known(replica, Ok(()));
-                            continue;
-                        }
-                        Err(error) => {
-                            self.fan.known(replica, Err(error));
-                            continue;
-                        }
-                    }
-                }
-                let (shard, mutations, numbers) = (coordinator.shard.clone(), self.mutations.clone(), numbers.clone());
-                let applied = async move {
-                    let share: SmallVec<[(Token, &[u8]); 2]> = numbered(&mutations, &numbers)
-                        .map(|(token, bytes)| (*token, &bytes[..]))
-                        .collect();
-                    service::apply(&shard, &share, all_or_nothing, false, stamp).await
-                };
-                self.fan.here(replica, applied);
-            } else {
-                let share: Vec<Addressed> = numbered(&self.mutations, numbers).cloned().collect();
-                let applied = move |there: Rc<Coordinator>| async move {
-                    service::apply(&there.shard, &share, all_or_nothing, false, stamp).await
-                };
-                self.fan.beside(replica, applied);
-            }
+    fn new(
+        coordinator: &Rc<Coordinator>,
+        view: &Arc<ClusterView>,
+        mutations: Mutations,
+        manner: Manner,
+    ) -> Result<Self, CoordinatorError> {
+        let mut parts: SmallVec<[Part; 1]> = SmallVec::with_capacity(mutations.len());
+        let mut of_parts: SmallVec<[WriteTargets; 1]> = SmallVec::with_capacity(mutations.len());
+        for mutation in &mutations {
+            let (part, targets) = coordinator.part(view, mutation.table(), mutation.token(), manner.level)?;
+            parts.push(part);
+            of_parts.push(targets);
         }
+        Ok(Self {
+            coordinator: Rc::clone(coordinator),
+            view: Arc::clone(view),
+            mutations,
+            manner,
+            unsatisfied: parts.iter().filter(|part| !part.is_satisfied()).count(),
+            targets: shares(&of_parts),
+            parts,
+            outstanding: 0,
+            is_answered: false,
+            is_stale: false,
+            is_begun: false,
+            failures: Vec::new(),
+            unknown: SmallVec::new(),
+            overloaded: SmallVec::new(),
+            rejected: SmallVec::new(),
+            without: SmallVec::new(),
+            under_way: None,
+        })
     }
 
     /// A replica did not get its share: a hint is stored for it, where there can be one. At ANY that is as good.
@@ -346,87 +376,32 @@ impl Write {
             self.without.push(replica);
             return;
         }
-        let Some((_, numbers)) = self.shares.iter().find(|(other, _)| *other == replica) else {
+        let Some(target) = self.targets.iter().find(|target| target.replica == replica) else {
             return;
         };
-        let mutations = numbered(&self.mutations, numbers);
-        let is_acknowledgement = self.level == Consistency::Any;
-        let made_us = self.made_us.unwrap_or_else(runtime::wall_clock_us);
+        let mutations = numbered(&self.mutations, &target.numbers);
+        let is_acknowledgement = self.manner.level == Consistency::Any;
+        let made_us = self.manner.made_us.unwrap_or_else(runtime::wall_clock_us);
         let is_noted = self
             .coordinator
             .missed(&self.view, replica, mutations, made_us, is_acknowledgement);
         if !is_noted {
             self.without.push(replica);
         } else {
-            for number in numbers {
+            for number in &target.numbers {
                 self.unsatisfied -= usize::from(self.parts[*number as usize].hinted());
             }
         }
     }
 
-    fn silent(&self) -> SmallVec<[Replica; 4]> {
-        self.fan.silent().collect()
-    }
-
-    /// Waits until the level is met for each part.
-    async fn acknowledged(&mut self, deadline: Instant, kind: WriteKind) -> Result<(), CoordinatorError> {
-        let mut failures: Vec<(Replica, TargetError)> = Vec::new();
-        // Of whom nobody knows whether they have it, besides those that have not answered.
-        let mut unknown: Vec<Replica> = Vec::new();
-        while self.unsatisfied > 0 {
-            let Some((replica, result)) = self.fan.next(deadline).await else {
-                let silent = self.silent();
-                if self.level == Consistency::Any {
-                    silent.iter().for_each(|replica| self.missed(*replica));
-                    if self.unsatisfied == 0 {
-                        self.fan = Fan::new();
-                        return Ok(());
-                    }
-                }
-                return Err(self.timeout(unknown.into_iter().chain(silent), kind));
-            };
-            let datacenter = self.view.locality.datacenter(replica.node);
-            let Err(error) = result else {
-                self.is_begun = true;
-                let share = self.shares.iter().find(|(other, _)| *other == replica);
-                for number in share.into_iter().flat_map(|(_, numbers)| numbers) {
-                    self.unsatisfied -= usize::from(self.parts[*number as usize].ack(replica, datacenter));
-                }
-                continue;
-            };
-            self.failed(replica, &error);
-            self.is_stale |= matches!(error, TargetError::Stale(_));
-            if error == TargetError::Silent {
-                unknown.push(replica);
-                continue;
-            }
-            failures.push((replica, error));
-            let share = self.shares.iter().find(|(other, _)| *other == replica);
-            for number in share.into_iter().flat_map(|(_, numbers)| numbers) {
-                let part = &mut self.parts[*number as usize];
-                if part.acks.fail(datacenter) && !part.is_satisfied() {
-                    let is_known = self.fan.outstanding() == 0 && unknown.is_empty();
-                    let did_nothing = is_known && self.parts.iter().all(|part| part.acks.received() == 0);
-                    let part = &self.parts[*number as usize];
-                    let error = write_failure(&self.view, part, &failures, did_nothing, self.level, kind);
-                    // A counter's leader has made its addition; the others must learn of it.
-                    if kind != WriteKind::Counter && matches!(error, CoordinatorError::Overloaded(_)) {
-                        self.overloaded.clear();
-                    }
-                    return Err(error);
-                }
-            }
+    /// A replica did its share.
+    fn acked(&mut self, at: usize) {
+        self.is_begun = true;
+        let Target { replica, numbers, .. } = &self.targets[at];
+        let datacenter = self.view.locality.datacenter(replica.node);
+        for number in numbers {
+            self.unsatisfied -= usize::from(self.parts[*number as usize].ack(*replica, datacenter));
         }
-        for part in &self.parts {
-            self.coordinator
-                .tell_answered(&self.view, "write", self.level, &part.answered);
-        }
-        Ok(())
-    }
-
-    /// Whether a replica did its part, or may still.
-    fn may_be_done(&self) -> bool {
-        self.is_begun || self.fan.outstanding() > 0
     }
 
     /// A replica did not do its share. It gets a hint; for what it refuses for good, or had no room for, later.
@@ -434,9 +409,123 @@ impl Write {
         self.is_begun |= matches!(error, TargetError::Silent | TargetError::Failed(_));
         match error {
             TargetError::Rejected(_) => self.rejected.push(replica),
-            TargetError::Overloaded(_) if self.level != Consistency::Any => self.overloaded.push(replica),
+            TargetError::Overloaded(_) if self.manner.level != Consistency::Any && !self.is_answered => {
+                self.overloaded.push(replica);
+            }
             _ => self.missed(replica),
         }
+    }
+
+    /// What came of a target's share. The answer to the request, if that can be given now.
+    fn settle(&mut self, at: usize, result: Result<(), TargetError>) -> Option<Result<(), CoordinatorError>> {
+        if matches!(self.targets[at].state, State::Settled) {
+            return None;
+        }
+        self.targets[at].state = State::Settled;
+        self.outstanding -= 1;
+        let replica = self.targets[at].replica;
+        match result {
+            Ok(()) => self.acked(at),
+            Err(error) => {
+                self.failed(replica, &error);
+                if !self.is_answered
+                    && self.manner.until == Until::LevelMet
+                    && let Some(failure) = self.count_failure(at, error)
+                {
+                    return Some(Err(failure));
+                }
+            }
+        }
+        self.answer()
+    }
+
+    /// Counts that a replica failed. The error of the request, if it cannot succeed any more.
+    fn count_failure(&mut self, at: usize, error: TargetError) -> Option<CoordinatorError> {
+        let replica = self.targets[at].replica;
+        self.is_stale |= matches!(error, TargetError::Stale(_));
+        if error == TargetError::Silent {
+            self.unknown.push(replica);
+            return None;
+        }
+        self.failures.push((replica, error));
+        let datacenter = self.view.locality.datacenter(replica.node);
+        for number in &self.targets[at].numbers {
+            let part = &mut self.parts[*number as usize];
+            if part.acks.fail(datacenter) && !part.is_satisfied() {
+                let is_known = self.outstanding == 0 && self.unknown.is_empty();
+                let did_nothing = is_known && self.parts.iter().all(|part| part.acks.received() == 0);
+                let part = &self.parts[*number as usize];
+                let Manner { level, kind, .. } = self.manner;
+                let error = write_failure(&self.view, part, &self.failures, did_nothing, level, kind);
+                // A counter's leader has made its addition; the others must learn of it.
+                if kind != WriteKind::Counter && matches!(error, CoordinatorError::Overloaded(_)) {
+                    self.overloaded.clear();
+                }
+                return Some(error);
+            }
+        }
+        None
+    }
+
+    /// The answer to the request, if it can be given now and was not given before.
+    fn answer(&mut self) -> Option<Result<(), CoordinatorError>> {
+        if self.is_answered {
+            return None;
+        }
+        match self.manner.until {
+            Until::LevelMet if self.unsatisfied == 0 => {
+                for part in &self.parts {
+                    self.coordinator
+                        .tell_answered(&self.view, "write", self.manner.level, &part.answered);
+                }
+                Some(Ok(()))
+            }
+            Until::LevelMet if self.outstanding == 0 => Some(Err(self.timeout())),
+            Until::AllKnown if self.outstanding == 0 => {
+                self.hint_rejected();
+                Some(match self.without.is_empty() {
+                    true => Ok(()),
+                    false => Err(CoordinatorError::Internal(format!(
+                        "no hints can be kept for {}",
+                        Coordinator::names(&self.view, self.without.iter().copied())
+                    ))),
+                })
+            }
+            Until::LevelMet | Until::AllKnown => None,
+        }
+    }
+
+    /// The deadline has passed: nobody who has not answered is waited for any more. The answer to the request, if it was not given before.
+    fn expire(&mut self) -> Option<Result<(), CoordinatorError>> {
+        let mut silent: SmallVec<[Replica; 3]> = SmallVec::new();
+        for target in &mut self.targets {
+            let state = std::mem::replace(&mut target.state, State::Settled);
+            if let State::There(sent) = state {
+                sent.give_up();
+                silent.push(target.replica);
+            } else if let State::Here = state {
+                silent.push(target.replica);
+            }
+        }
+        self.outstanding = 0;
+        if silent.is_empty() {
+            return self.answer();
+        }
+        let waits_for_level = self.manner.until == Until::LevelMet && !self.is_answered;
+        if waits_for_level && self.manner.level != Consistency::Any {
+            self.unknown.extend(silent.iter().copied());
+            let answer = self.timeout();
+            // They get hints behind the answer, as those do that fail later.
+            self.is_begun = true;
+            silent.into_iter().for_each(|replica| self.missed(replica));
+            return Some(Err(answer));
+        }
+        self.is_begun = true;
+        if waits_for_level {
+            self.unknown.extend(silent.iter().copied());
+        }
+        silent.into_iter().for_each(|replica| self.missed(replica));
+        self.answer()
     }
 
     /// What every replica refuses is written nowhere, and needs no hint. What some have taken the others must get, or be seen to refuse it still
@@ -449,44 +538,309 @@ impl Write {
         }
     }
 
-    /// Goes on without the request, for the replicas that it did not wait for.
-    fn go_on(mut self, deadline: Instant) {
+    /// The request is answered: what it did not wait for goes on.
+    fn go_on(&mut self) {
+        self.is_answered = true;
         for replica in std::mem::take(&mut self.overloaded) {
             self.missed(replica);
         }
-        if self.fan.outstanding() == 0 {
-            self.hint_rejected();
-            return;
+        match self.outstanding {
+            0 => self.hint_rejected(),
+            _ => self.under_way = Some(UnderWay::new(&self.coordinator)),
         }
-        let under_way = UnderWay::new(&self.coordinator);
-        spawn(async move {
-            let _under_way = under_way;
-            while let Some((replica, result)) = self.fan.next(deadline).await {
-                match result {
-                    Ok(_) => self.is_begun = true,
-                    Err(error @ TargetError::Rejected(_)) => self.failed(replica, &error),
-                    Err(error) => {
-                        self.is_begun |= matches!(error, TargetError::Silent | TargetError::Failed(_));
-                        self.missed(replica);
+    }
+
+    fn timeout(&self) -> CoordinatorError {
+        self.coordinator.count(|m| m.timeouts += 1);
+        let part = self.parts.iter().find(|part| !part.is_satisfied());
+        let silent = self.targets.iter().filter(|t| !matches!(t.state, State::Settled));
+        let missing = self.unknown.iter().copied().chain(silent.map(|t| t.replica));
+        CoordinatorError::WriteTimeout {
+            tally: tally(part.unwrap_or(&self.parts[0]), self.manner.level),
+            kind: self.manner.kind,
+            missing: Coordinator::names(&self.view, missing),
+        }
+    }
+}
+
+/// A write on its way. See the module.
+pub(crate) struct Flight {
+    write: RefCell<Write>,
+    deadline: Instant,
+    id: Cell<FlightId>,
+    /// Who is told of the outcome, once.
+    done: RefCell<Option<(Rc<dyn WriteDone>, u32)>>,
+}
+
+impl Expiring for Flight {
+    fn expire(self: Rc<Self>, _: Instant) -> Option<Instant> {
+        self.advance(Write::expire);
+        None
+    }
+}
+
+impl AnswerTaker for Flight {
+    fn take_answer(self: Rc<Self>, number: u32, answer: Result<&[u8], RpcError>) {
+        self.settle(number, answer.map(drop).map_err(TargetError::from));
+    }
+}
+
+impl Flight {
+    /// Sends a write to all that live and take writes; the others would only be waited for.
+    fn start(write: Write, deadline: Instant, done: (Rc<dyn WriteDone>, u32)) {
+        let coordinator = Rc::clone(&write.coordinator);
+        let flight = Rc::new(Self {
+            write: RefCell::new(write),
+            deadline,
+            id: Cell::default(),
+            done: RefCell::new(Some(done)),
+        });
+        let here = flight.send(&coordinator);
+        if let Some(at) = here {
+            flight.write_here(&coordinator, at);
+        }
+        flight.advance(|write| write.answer());
+        if flight.write.borrow().outstanding > 0 {
+            flight
+                .id
+                .set(coordinator.flights.add(&coordinator, flight.clone(), deadline));
+        }
+    }
+
+    /// Sends their shares to all replicas but this shard; the number of this shard, if it is one of them.
+    fn send(self: &Rc<Self>, coordinator: &Rc<Coordinator>) -> Option<usize> {
+        let mut here = None;
+        let mut write = self.write.borrow_mut();
+        let write = &mut *write;
+        let view = Arc::clone(&write.view);
+        let this = coordinator.this_replica(&view);
+        for at in 0..write.targets.len() {
+            let replica = write.targets[at].replica;
+            if !coordinator.takes_writes(replica.node) {
+                write.missed(replica);
+                continue;
+            }
+            if replica == this {
+                write.targets[at].state = State::Here;
+                write.outstanding += 1;
+                here = Some(at);
+            } else if replica.node == view.me {
+                write.targets[at].state = State::Here;
+                write.outstanding += 1;
+                self.write_beside(write, at);
+            } else {
+                match self.write_there(coordinator, write, at) {
+                    Ok(sent) => {
+                        write.targets[at].state = State::There(sent);
+                        write.outstanding += 1;
                     }
+                    Err(error) => self.write_unsent(write, at, error),
                 }
             }
-            for replica in self.silent() {
-                self.is_begun = true;
-                self.missed(replica);
+        }
+        here
+    }
+
+    /// Asks a replica on another node.
+    fn write_there(
+        self: &Rc<Self>,
+        coordinator: &Rc<Coordinator>,
+        write: &Write,
+        at: usize,
+    ) -> Result<Sent, TargetError> {
+        let Target { replica, numbers, .. } = &write.targets[at];
+        let (Some(rpc), Some(peer)) = (&coordinator.rpc, write.view.peer(replica.node)) else {
+            return Err(Coordinator::unreachable());
+        };
+        let share = numbered(&write.mutations, numbers);
+        let stamp = Stamp::of_tables(&write.view, share.clone().map(Addressed::table));
+        let bytes = encoded_bytes(share.clone()) + Stamp::BYTES;
+        let all_or_nothing = write.manner.all_or_nothing;
+        let body = move |out: &mut Vec<u8>| {
+            put_mutations(out, all_or_nothing, share);
+            stamp.sign(out);
+        };
+        let number = u32::try_from(at).expect("a write has few targets");
+        let taker: Rc<dyn AnswerTaker> = self.clone();
+        let sent = rpc.call_for(
+            (&peer, u32::from(replica.shard)),
+            (Verb::Mutate as u16, self.deadline),
+            (bytes, body),
+            (taker, number),
+        );
+        sent.map_err(TargetError::from)
+    }
+
+    /// A replica could not even be asked. That is told behind the others, as if it had answered.
+    fn write_unsent(self: &Rc<Self>, write: &mut Write, at: usize, error: TargetError) {
+        write.targets[at].state = State::Here;
+        write.outstanding += 1;
+        let flight = Rc::clone(self);
+        let number = u32::try_from(at).expect("a write has few targets");
+        spawn(async move { flight.settle(number, Err(error)) });
+    }
+
+    /// Asks another shard of this node.
+    fn write_beside(self: &Rc<Self>, write: &Write, at: usize) {
+        let Target { replica, numbers, .. } = &write.targets[at];
+        let share: Vec<Addressed> = numbered(&write.mutations, numbers).cloned().collect();
+        let stamp = Stamp::of_tables(&write.view, share.iter().map(Addressed::table));
+        let all_or_nothing = write.manner.all_or_nothing;
+        let applied = runtime::submit_async_to(ShardId(u32::from(replica.shard)), move || async move {
+            let located: SmallVec<[Located<'_>; 1]> = share.iter().map(Addressed::located).collect();
+            let shard = &Coordinator::local().shard;
+            apply::apply(shard, &located, all_or_nothing, Origin::Local, stamp).await
+        });
+        self.await_here(at, applied);
+    }
+
+    /// Applies this shard's own share.
+    fn write_here(self: &Rc<Self>, coordinator: &Rc<Coordinator>, at: usize) {
+        let number = u32::try_from(at).expect("a write has few targets");
+        let losses = coordinator.shard.log.losses();
+        let (applied, stamp) = {
+            let write = self.write.borrow();
+            let mut share = numbered(&write.mutations, &write.targets[at].numbers);
+            let stamp = Stamp::of_tables(&write.view, share.clone().map(Addressed::table));
+            let applied = match (share.next(), share.next()) {
+                (Some(only), None) => apply_at_once(&coordinator.shard, only.located(), Origin::Local, stamp),
+                _ => Ok(None),
+            };
+            (applied, stamp)
+        };
+        match applied {
+            Ok(Some(position)) => {
+                let whom = Acknowledgement::Write(Rc::clone(self), number);
+                coordinator.acknowledge_committed(losses, position, whom);
             }
-            self.hint_rejected();
+            Err(error) => self.applied_here(number, Err(error)),
+            Ok(None) => {
+                let (shard, flight) = (Rc::clone(&coordinator.shard), Rc::clone(self));
+                let (share, all_or_nothing): (Vec<Addressed>, bool) = {
+                    let write = flight.write.borrow();
+                    let share = numbered(&write.mutations, &write.targets[at].numbers);
+                    (share.cloned().collect(), write.manner.all_or_nothing)
+                };
+                self.await_here(at, async move {
+                    let located: SmallVec<[Located<'_>; 1]> = share.iter().map(Addressed::located).collect();
+                    apply::apply(&shard, &located, all_or_nothing, Origin::Local, stamp).await
+                });
+            }
+        }
+    }
+
+    /// Waits in a task for what this node does, until the deadline.
+    fn await_here(self: &Rc<Self>, at: usize, applied: impl Future<Output = Result<(), ReplicaError>> + 'static) {
+        let (flight, deadline) = (Rc::clone(self), self.deadline);
+        let number = u32::try_from(at).expect("a write has few targets");
+        spawn(async move {
+            if let Ok(result) = runtime::timeout_at(deadline, applied).await {
+                flight.applied_here(number, result);
+            }
         });
     }
 
-    fn timeout(&self, missing: impl Iterator<Item = Replica>, kind: WriteKind) -> CoordinatorError {
-        self.coordinator.count(|m| m.timeouts += 1);
-        let part = self.parts.iter().find(|part| !part.is_satisfied());
-        CoordinatorError::WriteTimeout {
-            tally: tally(part.unwrap_or(&self.parts[0]), self.level),
-            kind,
-            missing: Coordinator::names(&self.view, missing),
+    /// What came of this node's own share.
+    pub(crate) fn applied_here(self: &Rc<Self>, number: u32, result: Result<(), ReplicaError>) {
+        self.settle(number, result.map_err(TargetError::from));
+    }
+
+    fn settle(self: &Rc<Self>, number: u32, result: Result<(), TargetError>) {
+        self.advance(|write| write.settle(number as usize, result));
+    }
+
+    /// Takes a step of the write, answers the request if it can be answered now, and ends the flight when nothing is outstanding.
+    fn advance(self: &Rc<Self>, step: impl FnOnce(&mut Write) -> Option<Result<(), CoordinatorError>>) {
+        let mut write = self.write.borrow_mut();
+        let answer = step(&mut write);
+        let mut again = None;
+        if let Some(answer) = &answer {
+            // What a stale view kept from being done may be done in a newer one.
+            if let (Err(error), true) = (answer, write.is_stale) {
+                let may_be_done = write.manner.kind == WriteKind::Counter || write.is_begun || write.outstanding > 0;
+                again = Some((error.clone(), may_be_done));
+            }
+            write.go_on();
+        } else if write.is_answered && write.outstanding == 0 && write.under_way.is_some() {
+            write.hint_rejected();
+            write.under_way = None;
         }
+        if write.outstanding == 0 {
+            write.coordinator.flights.remove(self.id.take());
+        }
+        drop(write);
+        match (again, answer) {
+            (Some((error, may_be_done)), _) => spawn(Rc::clone(self).begin_again(error, may_be_done)),
+            (None, Some(answer)) => self.tell(answer),
+            (None, None) => {}
+        }
+    }
+
+    fn tell(&self, answer: Result<(), CoordinatorError>) {
+        if let Some((done, number)) = self.done.take() {
+            done.write_done(number, answer);
+        }
+    }
+
+    /// Writes again in the next view what replicas refused because this one is over.
+    async fn begin_again(self: Rc<Self>, error: CoordinatorError, may_be_done: bool) {
+        let (coordinator, view, mut mutations, manner) = {
+            let write = self.write.borrow();
+            let coordinator = Rc::clone(&write.coordinator);
+            (
+                coordinator,
+                Arc::clone(&write.view),
+                write.mutations.clone(),
+                write.manner,
+            )
+        };
+        let Some(newer) = coordinator.newer_view(&view, self.deadline).await else {
+            return self.tell(Err(error));
+        };
+        // What a replica has before a truncation the truncation takes, on the others too: that is done, and may not be done again behind it, because
+        // somebody may have seen it.
+        let is_truncated = |m: &Addressed| newer.truncated_at(m.table()) > view.truncated_at(m.table());
+        if may_be_done && mutations.iter().any(is_truncated) {
+            mutations.retain(|m| !is_truncated(m));
+            if mutations.is_empty() {
+                return self.tell(Ok(()));
+            }
+        }
+        let Some(done) = self.done.take() else { return };
+        match Write::new(&coordinator, &newer, mutations, manner) {
+            Ok(write) => Self::start(write, self.deadline, done),
+            // That too few live says that nothing was written, and some of it may be.
+            Err(_) => done.0.write_done(done.1, Err(error)),
+        }
+    }
+}
+
+/// A task that waits for its write.
+#[derive(Default)]
+struct Waiting {
+    result: RefCell<Option<Result<(), CoordinatorError>>>,
+    waker: Cell<Option<Waker>>,
+}
+
+impl WriteDone for Waiting {
+    fn write_done(self: Rc<Self>, _: u32, result: Result<(), CoordinatorError>) {
+        *self.result.borrow_mut() = Some(result);
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+impl Waiting {
+    async fn result(&self) -> Result<(), CoordinatorError> {
+        poll_fn(|context| match self.result.take() {
+            Some(result) => Poll::Ready(result),
+            None => {
+                self.waker.set(Some(context.waker().clone()));
+                Poll::Pending
+            }
+        })
+        .await
     }
 }
 

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use commitlog::Replay;
-use coordinator::{CasRequest, ClusterView, CoordinatorError, Decision, Found, Levels, Stamp, service};
+use coordinator::{CasRequest, ClusterView, CoordinatorError, Decision, Found, Levels, Origin, Stamp, apply};
 use mutation::compact::{LiveColumn, LiveRow};
-use mutation::{Mutation, MutationBuilder, RowView, Tombstone};
-use support::{Cluster, Local, SECOND, Shape, addition, counters, insert, partition, table};
+use mutation::{Addressed, Mutation, MutationBuilder, RowView, Tombstone};
+use support::{Cluster, Local, SECOND, Shape, addition, addressed, counters, insert, partition, table};
 use topology::{
     Boundaries, Consistency, HostId, NodeNumber, Replica, ReplicaList, Replication, Stage, TabletChange, TabletEdit,
     TabletId, TabletMap, Transition,
@@ -181,7 +181,7 @@ fn a_write_needs_the_replica_that_a_tablet_gains() {
 }
 
 async fn add(node: Local, number: i64) -> Result<(), CoordinatorError> {
-    let additions = vec![(token_of(b"k"), addition(b"k", number))];
+    let additions = vec![addressed(addition(b"k", number))];
     node.coordinator.add(additions, ALL).await
 }
 
@@ -226,7 +226,7 @@ fn an_addition_counts_behind_a_deletion_by_a_clock_that_is_ahead() {
             deletion_time: u32::try_from(runtime::wall_clock_us() / 1_000_000).expect("seconds"),
         };
         MutationBuilder::begin(&mut out, counters().id, b"k").partition_tombstone(tombstone);
-        let mutations = vec![(token_of(b"k"), out)];
+        let mutations = vec![addressed(out)];
         let kind = coordinator::WriteKind::Simple;
         node.coordinator.write(mutations, ALL, kind, false).await
     });
@@ -242,8 +242,8 @@ fn additions_of_which_one_was_made_are_not_answered_as_refused() {
     let added = cluster.on(0, |node: Local| async move {
         // The second is no addition at all, which its leader finds when the first is made.
         let additions = vec![
-            (token_of(b"k"), addition(b"k", 1)),
-            (token_of(b"k"), insert(&table(), b"k", 1, b"no number", 10)),
+            addressed(addition(b"k", 1)),
+            addressed(insert(&table(), b"k", 1, b"no number", 10)),
         ];
         node.coordinator.add(additions, ALL).await
     });
@@ -343,9 +343,10 @@ fn mutations_that_count_all_or_not_at_all_are_one_record_of_the_log() {
     let mut cluster = Cluster::new(13, Shape::default());
     let positions = cluster.on(0, |node: Local| async move {
         let mutations: Vec<_> = [1u8, 2]
-            .map(|key| (token_of(&[key]), insert(&table(), &[key], 1, b"one", 10)))
+            .map(|key| addressed(insert(&table(), &[key], 1, b"one", 10)))
             .into();
-        let applied = service::apply(&node.shard, &mutations, true, false, Stamp::PRESENT).await;
+        let located: Vec<_> = mutations.iter().map(Addressed::located).collect();
+        let applied = apply(&node.shard, &located, true, Origin::Local, Stamp::PRESENT).await;
         applied.expect("the disk works");
         let mut replay = Replay::open("/commitlog".as_ref(), runtime::boot_id(), 0, 1).expect("the log is whole");
         let mut positions = Vec::new();

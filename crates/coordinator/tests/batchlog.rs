@@ -10,9 +10,8 @@ use coordinator::{Coordinator, CoordinatorError, WriteKind};
 use hints::{Change, Order};
 use runtime::sim::CrashKind;
 use stdx::planted::{Bug, Planted};
-use support::{Cluster, Local, SECOND, Shape, insert, table};
+use support::{Cluster, Local, SECOND, Shape, addressed, insert, table};
 use topology::{Consistency, HostId, Replication};
-use types::token::token_of;
 use uuid::Uuid;
 
 const ONE: Consistency = Consistency::One;
@@ -47,7 +46,7 @@ fn of_one_copy_in(seed: u64, shape: Shape) -> (Cluster, [u8; 3]) {
 }
 
 async fn write(node: Local, keys: [u8; 3], v: &'static [u8]) -> Result<(), CoordinatorError> {
-    let mutation = |key: &u8| (token_of(&[*key]), insert(&table(), &[*key], 1, v, 10));
+    let mutation = |key: &u8| addressed(insert(&table(), &[*key], 1, v, 10));
     let mutations = keys.iter().map(mutation).collect();
     node.coordinator.write_logged(mutations, ONE).await
 }
@@ -222,7 +221,7 @@ const ALL: Consistency = Consistency::All;
 fn begin_without_node_2(cluster: &mut Cluster) {
     cluster.kill(2);
     let batch = cluster.on(0, |node| async move {
-        let parts = [&b"a"[..], b"b"].map(|key| (token_of(key), insert(&table(), key, 1, b"one", 10)));
+        let parts = [&b"a"[..], b"b"].map(|key| addressed(insert(&table(), key, 1, b"one", 10)));
         node.coordinator.write_logged(parts.to_vec(), ALL).await
     });
     assert!(batch.is_err(), "node 2 is a replica of both");

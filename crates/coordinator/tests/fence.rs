@@ -11,9 +11,8 @@ use std::time::Duration;
 use coordinator::{ClusterView, CoordinatorError};
 use runtime::StopPoint;
 use runtime::sim::Stop;
-use support::{Cluster, SECOND, Shape, addition, counters, everything, rows, sum};
+use support::{Cluster, SECOND, Shape, addition, addressed, counters, everything, rows, sum};
 use topology::{Consistency, HostId, Replication};
-use types::token::token_of;
 use uuid::Uuid;
 
 const QUORUM: Consistency = Consistency::Quorum;
@@ -279,7 +278,7 @@ fn an_addition_that_was_refused_is_made_once_when_its_coordinator_has_heard_of_t
     (1..3).for_each(|node| hears_of_copies(&cluster, node, (5, 5), 1));
     // Keys of all three nodes, so some are added to elsewhere.
     let added = cluster.spawn(0, |node| async move {
-        let additions = (0..20u8).map(|k| (token_of(&[k]), addition(&[k], 1))).collect();
+        let additions = (0..20u8).map(|k| addressed(addition(&[k], 1))).collect();
         node.coordinator.add(additions, Consistency::One).await
     });
     cluster.simulation.run_for(Duration::from_millis(100));

@@ -5,9 +5,8 @@ mod support;
 use coordinator::{CoordinatorError, WriteKind};
 use rpc::Limits;
 use stdx::planted::{Bug, Planted};
-use support::{Cluster, SECOND, Shape, addition, counters, partition, sum};
+use support::{Cluster, SECOND, Shape, addition, addressed, counters, partition, sum};
 use topology::{Consistency, Replication};
-use types::token::token_of;
 
 /// Twenty keys of which the first node has no copy, so that others lead the additions to them.
 const KEYS: u8 = 20;
@@ -37,7 +36,7 @@ fn additions_whose_answers_find_no_room(seed: u64) -> (i64, i64, i64) {
     for key in keys.iter().flat_map(|key| std::iter::repeat_n(key, ADDITIONS)) {
         let key = key.clone();
         outcomes.push(cluster.spawn(0, |node| async move {
-            let additions = vec![(token_of(&key), addition(&key, 1))];
+            let additions = vec![addressed(addition(&key, 1))];
             node.coordinator.add(additions, Consistency::One).await
         }));
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use coordinator::{CoordinatorError, WriteKind};
 use stdx::planted::{Bug, Planted};
-use support::{Cluster, Local, SECOND, Shape, addition, counters, insert, partition, sum, table};
+use support::{Cluster, Local, SECOND, Shape, addition, addressed, counters, insert, partition, sum, table};
 use topology::{Consistency, Replication};
 use types::token::token_of;
 
@@ -51,7 +51,7 @@ fn read(cluster: &mut Cluster, node: usize, level: Consistency) -> BTreeMap<i32,
 
 fn add(cluster: &mut Cluster, node: usize, key: &'static [u8]) -> Result<(), CoordinatorError> {
     cluster.on(node, move |local| async move {
-        let additions = vec![(token_of(key), addition(key, 1))];
+        let additions = vec![addressed(addition(key, 1))];
         local.coordinator.add(additions, Consistency::Quorum).await
     })
 }
@@ -124,7 +124,7 @@ fn it_holds_no_batches() {
     cluster.announce_log(2);
     cluster.kill(1);
     cluster.set_live(1, false);
-    let batch = |key: &[u8]| (token_of(key), insert(&support::table(), key, 1, b"v", 100));
+    let batch = |key: &[u8]| addressed(insert(&support::table(), key, 1, b"v", 100));
     let mutations = vec![batch(b"x"), batch(b"y")];
     let begun = cluster.simulation.now();
     let refused = cluster.on(0, move |local| async move {
@@ -184,7 +184,7 @@ fn after_a_failed_sync_it_takes_writes_again_with_its_next_run() {
     cluster.simulation.run_for(5 * SECOND);
     let kind = WriteKind::Simple;
     let all = cluster.on(0, move |local| async move {
-        let mutations = vec![(token_of(KEY), insert(&support::table(), KEY, 1, b"v", 100))];
+        let mutations = vec![addressed(insert(&support::table(), KEY, 1, b"v", 100))];
         local.coordinator.write(mutations, Consistency::All, kind, false).await
     });
     all.expect("all take it");
@@ -211,7 +211,7 @@ fn a_write_of_which_the_log_lost_a_part_with_another_write_is_not_acknowledged()
     });
     let written = cluster.spawn(0, |local| async move {
         let parts = [insert(&table(), b"lost", 1, b"v", 100), addition(b"lost", 1)];
-        let mutations = parts.map(|part| (token_of(b"lost"), part)).to_vec();
+        let mutations = parts.map(addressed).to_vec();
         local
             .coordinator
             .write(mutations, Consistency::One, WriteKind::Batch, false)

@@ -20,6 +20,7 @@ use runtime::{Group, Notify, Semaphore};
 use crate::admission::Uninitialized;
 use crate::dispatch::{Batch, Taken};
 use crate::handshake::{Started, handshake};
+use crate::pending::Pending;
 use crate::{ANSWER_BYTES_MAX, IN_FLIGHT_MAX, OUTBOX_BYTES_MAX, Server};
 
 /// A read buffer begins with this size and returns to it.
@@ -47,6 +48,10 @@ pub(crate) struct Connection {
     pub(crate) rate_limit_error: bool,
     /// It has asked nothing so far but what drivers ask to know the cluster, and its tasks run in the group for that.
     pub(crate) is_drivers: Cell<bool>,
+    /// Requests that wait for other replicas.
+    pub(crate) pending: Pending,
+    /// An answer in the making; kept for its memory.
+    pub(crate) answer: RefCell<Vec<u8>>,
 }
 
 /// Answers on their way to a client.
@@ -222,6 +227,8 @@ async fn serve(server: &Rc<Server>, stream: TcpStream, mut splitter: Splitter, s
         tablets_routing: agreed.tablets_routing,
         rate_limit_error: agreed.rate_limit_error,
         is_drivers: Cell::new(true),
+        pending: Pending::default(),
+        answer: RefCell::default(),
     });
     let mut is_read = !input.is_empty();
     let mut input = with_room(input);

@@ -7,11 +7,13 @@ use cql_protocol::{
     Value, Values, WriteType, begin_response, begin_rows, decode_request, finish_response, finish_rows, frame_flags,
     write_prepared, write_ready, write_void,
 };
-use query::engine::{CameTo, Written, check_batch};
+use query::engine::{CameTo, Written, check_batch, partition_of};
 use query::select::PointOutcome;
 use query::write::Statement;
 use query::{BindContext, Bound, Engine, Execution, Level, Outcome, OwnedBound, Params, Plan, Prepared, QueryError};
+use schema::TableId;
 use smallvec::SmallVec;
+use types::Token;
 
 use crate::connection::Connection;
 use crate::counts::{OWNER_EVERY, SAMPLE_EVERY, increment};
@@ -144,6 +146,7 @@ fn params(p: &QueryParams<'_>, keyspace: Option<&str>) -> Params {
         serial_consistency: p.serial_consistency.map_or(Level::Serial, level),
         serial: p.consistency.is_serial(),
         now_in_seconds: p.now_in_seconds,
+        ..Params::default()
     }
 }
 
@@ -283,6 +286,7 @@ impl Connection {
         match &*prepared.plan {
             Plan::Select(select) if select.is_point() && !params.consistency.is_serial() => {
                 let out = &mut batch.out;
+                let start = out.len();
                 let mark = begin_response(out, reply.version, reply.stream, Opcode::Result, &reply.extras());
                 let m = metadata::result(prepared, reply.version);
                 let new_id = metadata_id
@@ -298,6 +302,19 @@ impl Connection {
                         }
                         return;
                     }
+                    Ok(PointOutcome::Unconfirmed(n)) => {
+                        finish_rows(out, rows_mark, n, None);
+                        if finish_response(out, mark).is_ok() {
+                            let answer = out.split_off(start);
+                            let later = self.later(prepared, params, metadata_id, reply, &ctx);
+                            match self.begin_confirming(answer, later, frame.body.len()) {
+                                Ok(done) => engine.confirm(select, ctx.now_us, done),
+                                Err(later) => self.run_later(later, frame.body.len()),
+                            }
+                            return;
+                        }
+                        out.truncate(start);
+                    }
                     Ok(_) => mark.abandon(out),
                     Err(e) => {
                         mark.abandon(out);
@@ -309,7 +326,15 @@ impl Connection {
                 if batch.writes.is_empty() {
                     batch.losses = engine.losses();
                 }
-                match engine.write_now(write, &ctx, level(params.consistency), params.timestamp) {
+                let began_us = if params.now_in_seconds.is_none() { ctx.now_us } else { 0 };
+                let done = |token| {
+                    let is_plain = prepared.warnings.is_empty();
+                    is_plain
+                        .then(|| self.begin_pending(reply, (write.table.id, token), frame.body.len(), began_us))
+                        .flatten()
+                };
+                match engine.write_now(write, &ctx, level(params.consistency), params.timestamp, done) {
+                    Ok(Written::UnderWay) => return,
                     Ok(Written::Here(_) | Written::Nothing) => {
                         batch.owned += 1;
                         let start = batch.out.len();
@@ -323,25 +348,36 @@ impl Connection {
             }
             _ => {}
         }
-        let run = Execution {
-            values: values.iter().map(|v| OwnedBound::from(*v)).collect(),
-            now_us: ctx.now_us,
-            random: ctx.random,
-        };
+        let later = self.later(prepared, params, metadata_id, reply, &ctx);
+        self.run_later(later, frame.body.len());
+    }
+
+    /// A request that owns all it needs.
+    fn later(
+        &self,
+        prepared: &Rc<Prepared>,
+        params: &QueryParams<'_>,
+        metadata_id: Option<&[u8]>,
+        reply: Reply,
+        ctx: &BindContext<'_>,
+    ) -> Later {
         let keyspace = self.keyspace.borrow().clone();
-        let later = Later {
+        Later {
             prepared: prepared.clone(),
-            run,
+            run: Execution {
+                values: ctx.values.iter().map(|v| OwnedBound::from(*v)).collect(),
+                now_us: ctx.now_us,
+                random: ctx.random,
+            },
             params: self::params(params, keyspace.as_deref()),
             skip_metadata: params.skip_metadata,
             metadata_id: metadata_id.map(<[u8]>::to_vec),
             reply,
-        };
-        self.run_later(later, frame.body.len());
+        }
     }
 
     #[cold]
-    fn run_later(self: &Rc<Self>, later: Later, bytes: usize) {
+    pub(crate) fn run_later(self: &Rc<Self>, later: Later, bytes: usize) {
         let connection = self.clone();
         let permit = self.in_flight.try_acquire(1);
         drop(runtime::spawn(async move {
@@ -353,7 +389,7 @@ impl Connection {
                 .acquire(estimate.clamp(ANSWER_BYTES_MIN, ANSWER_BYTES_MAX))
                 .await;
             let mut out = Vec::new();
-            connection.server.note_owner(&later);
+            connection.server.note_later(&later);
             let engine = &connection.server.engine;
             let executed = engine.execute(&later.prepared.plan, &later.run, &later.params);
             let result = match &*later.prepared.plan {
@@ -372,7 +408,7 @@ impl Connection {
                     }
                     let known = later.metadata_id.as_deref();
                     // Asked once it has run: by now the tablet may stand elsewhere.
-                    let route = connection.route(&later);
+                    let route = connection.route(|| partition_of(&later.prepared.plan, &later.run));
                     let skip_metadata = later.skip_metadata;
                     later.reply.outcome(
                         &mut out,
@@ -398,12 +434,13 @@ impl Connection {
     }
 
     /// Where the tablet of a statement stands, if the client wants to know and asked elsewhere.
-    fn route(&self, later: &Later) -> Option<Vec<u8>> {
+    pub(crate) fn route(&self, partition: impl FnOnce() -> Option<(TableId, Token)>) -> Option<Vec<u8>> {
         if !self.tablets_routing {
             return None;
         }
         let routes = self.server.routes.borrow();
-        let route = routes.as_ref()?(&later.prepared.plan, &later.run)?;
+        let (table, token) = partition()?;
+        let route = routes.as_ref()?(table, token)?;
         Some(route.encode())
     }
 
@@ -562,14 +599,22 @@ impl Server {
     }
 
     /// Counts whether a request that was not answered at once came to a shard or a node that has its partition: found for one in a number.
-    fn note_owner(&self, later: &Later) {
+    fn note_later(&self, later: &Later) {
         let counts = &self.counts;
         let number = counts.later.get();
         counts.later.set(number + 1);
         if !number.is_multiple_of(OWNER_EVERY) {
             return;
         }
-        let count = match self.engine.came_to(&later.prepared.plan, &later.run) {
+        if let Some((table, token)) = partition_of(&later.prepared.plan, &later.run) {
+            self.note_owner(table, token);
+        }
+    }
+
+    /// Counts for so many requests as one that is looked at stands for.
+    pub(crate) fn note_owner(&self, table: TableId, token: Token) {
+        let counts = &self.counts;
+        let count = match self.engine.came_to(table, token) {
             Some(CameTo::Owner) => &counts.owned,
             Some(CameTo::OwningNode) => &counts.owned_by_node,
             Some(CameTo::Elsewhere) => &counts.foreign,
@@ -579,7 +624,7 @@ impl Server {
     }
 
     /// Counts how long a request took that was not answered at once.
-    fn note_latency(&self, later: &Later) {
+    pub(crate) fn note_latency(&self, later: &Later) {
         let counts = &self.counts;
         let latencies = match &*later.prepared.plan {
             plan if plan.is_conditional() || later.params.serial => &counts.conditional,
@@ -674,11 +719,11 @@ async fn write_batch(
 }
 
 /// A request that could not be answered at once.
-struct Later {
+pub(crate) struct Later {
     prepared: Rc<Prepared>,
     run: Execution,
-    params: Params,
+    pub(crate) params: Params,
     skip_metadata: bool,
     metadata_id: Option<Vec<u8>>,
-    reply: Reply,
+    pub(crate) reply: Reply,
 }

@@ -20,6 +20,7 @@ mod dispatch;
 mod events;
 mod handshake;
 mod metadata;
+mod pending;
 mod respond;
 mod room;
 mod startup;
@@ -34,10 +35,12 @@ use std::task::Poll;
 use std::time::Duration;
 
 use cql_protocol::ClusterEvent;
+use query::Engine;
 use query::ddl::SchemaChange;
-use query::{Engine, Execution, Plan};
 use runtime::net::{ListenOptions, ReservedAddress, TcpListener, TcpStream};
 use runtime::{Group, ShardId};
+use schema::TableId;
+use types::Token;
 
 use admission::Admission;
 use connection::Outbox;
@@ -91,7 +94,7 @@ pub struct Options {
 
 /// Where the tablet of a statement stands, if its table has tablets, it names one partition, and this shard is none of the
 /// tablet's replicas. Asked of statements that this shard did not answer at once, on connections that want to know.
-pub type Routes = Box<dyn Fn(&Plan, &Execution) -> Option<TabletRoute>>;
+pub type Routes = Box<dyn Fn(TableId, Token) -> Option<TabletRoute>>;
 
 /// One shard's front door.
 pub struct Server {

@@ -16,6 +16,11 @@ impl RequestRoom {
         }
     }
 
+    /// Room, if there is enough and nobody stands in line.
+    pub(crate) fn try_acquire(&self, bytes: usize) -> Option<Permit> {
+        self.free.try_acquire(bytes.min(self.bytes_max))
+    }
+
     /// Waits in line for room. A request that is larger than the whole room takes all of it: else it would wait for ever, and all requests behind it.
     pub(crate) async fn acquire(&self, bytes: usize) -> Permit {
         self.free.acquire(bytes.min(self.bytes_max)).await

@@ -14,7 +14,6 @@ use cql_server::{Server, TopologyChange};
 use query::Engine;
 use query::engine::{KeepError, SchemaKeeper, cluster_view};
 use query::system::PeerInfo;
-use replica::Shard;
 use rpc::{Handler, Peer, RemoteError, Reply, Request, Rpc};
 use runtime::ShardId;
 use schema::{Schema, TableId};
@@ -71,7 +70,7 @@ impl Handler for Door {
 }
 
 /// Opens this shard's door for other nodes. The first shard chooses the port where any will do.
-pub(crate) async fn open_door(shared: &Arc<Shared>, shard: &Rc<Shard>) -> Result<Option<Rc<Rpc>>, String> {
+pub(crate) async fn open_door(shared: &Arc<Shared>) -> Result<Option<Rc<Rpc>>, String> {
     let config = &shared.config;
     let wanted = SocketAddr::new(config.listen_address, config.storage_port);
     let address = if runtime::shard() == ShardId(0) {
@@ -104,7 +103,7 @@ pub(crate) async fn open_door(shared: &Arc<Shared>, shard: &Rc<Shard>) -> Result
     };
     let door = Door {
         shared: shared.clone(),
-        replica: ReplicaHandler::new(shard.clone()),
+        replica: ReplicaHandler::default(),
         cluster: ::cluster::handler(),
     };
     let rpc = Rpc::start(rpc_config, Rc::new(door))

@@ -111,7 +111,7 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
     }
     let rpc = match &shared.embedded {
         Some(_) => None,
-        None => match cluster::open_door(shared, &shard).await? {
+        None => match cluster::open_door(shared).await? {
             Some(rpc) => {
                 runtime::set_local(rpc.clone());
                 Some(rpc)
@@ -147,8 +147,13 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
     if !shared.meet(Stage::Recovered).await {
         return Ok(());
     }
+    let has_unfinished = !stats.unfinished_batches.is_empty();
     for (id, batch) in stats.unfinished_batches {
-        finish(&engine, id, batch).await?;
+        engine.coordinator.resume_batch(id, batch).await?;
+    }
+    // Now where this node can, else in the background.
+    if has_unfinished && let Err(e) = engine.coordinator.finish_batches().await {
+        log::warn!("a batch could not be finished yet: {e}");
     }
     // Nobody may read what another shard has not finished.
     if !shared.meet(Stage::Finished).await {
@@ -180,18 +185,6 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
         rpc.stop();
     }
     drained
-}
-
-/// Finishes a batch that an earlier run began: now where this node can, else in the background.
-async fn finish(engine: &Rc<Engine>, id: u128, batch: Vec<Vec<u8>>) -> Result<(), String> {
-    let Some(batch) = engine.coordinator.resume_batch(batch).await? else {
-        return Ok(());
-    };
-    if let Err(e) = engine.write_again(id, batch.clone()).await {
-        log::warn!("a batch could not be finished yet: {e}");
-        engine.coordinator.finish_later(id, &batch).await?;
-    }
-    Ok(())
 }
 
 fn hint_options(config: &Config) -> hints::Options {
@@ -329,8 +322,8 @@ async fn serve(
     ));
     let server = Server::new(engine.clone(), options, request_bytes_max);
     let routes = engine.clone();
-    server.set_routes(Box::new(move |plan, run| {
-        let place = routes.tablet_elsewhere(plan, run)?;
+    server.set_routes(Box::new(move |table, token| {
+        let place = routes.tablet_elsewhere(table, token)?;
         Some(TabletRoute {
             after_token: place.after.0,
             last_token: place.last.0,
@@ -498,7 +491,7 @@ async fn drain(shared: &Shared, engine: &Rc<Engine>, shard: &Rc<Shard>) -> Resul
     // A batch that is not finished needs all shards, or the note of it that is in the log.
     let deadline = runtime::now() + BATCHES_WAIT_MAX;
     while shard.has_open_batches() && runtime::now() < deadline {
-        if let Err(e) = engine.finish_batches().await {
+        if let Err(e) = engine.coordinator.finish_batches().await {
             log::warn!("a batch that failed half way could not be finished yet: {e}");
         }
         runtime::sleep(Duration::from_millis(5)).await;

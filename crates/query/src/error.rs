@@ -6,6 +6,7 @@
 use std::fmt;
 
 use coordinator::CoordinatorError;
+use coordinator::service::ReplicaError;
 
 /// Why a statement was not executed, or not wholly.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -88,8 +89,24 @@ impl QueryError {
 }
 
 impl QueryError {
+    /// What a shard of this node made of a mutation.
+    pub(crate) fn of_replica(error: ReplicaError) -> Self {
+        match error {
+            ReplicaError::UnknownTable(_) => Self::invalid("unconfigured table: it was dropped meanwhile"),
+            ReplicaError::Overloaded(_) => Self::Overloaded(format!("{error}.")),
+            ReplicaError::TooLarge(reason) => Self::invalid(reason),
+            ReplicaError::Partial(_) | ReplicaError::Stale(_) | ReplicaError::Log(_) => {
+                Self::WriteFailure(format!("{error}."))
+            }
+            ReplicaError::NotHere(_)
+            | ReplicaError::Malformed(_)
+            | ReplicaError::Read(_)
+            | ReplicaError::CannotLead(_) => Self::Server(error.to_string()),
+        }
+    }
+
     /// What became of a request that went to replicas.
-    pub(crate) fn of_replicas(error: CoordinatorError) -> Self {
+    pub fn of_replicas(error: CoordinatorError) -> Self {
         match error {
             CoordinatorError::Overloaded(reason) => Self::Overloaded(reason),
             CoordinatorError::Rejected(reason) => Self::Invalid(reason),

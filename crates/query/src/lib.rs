@@ -25,5 +25,5 @@ pub use row::Row;
 pub use term::{InOperand, Markers, Operand, Receiver, compile_in, compile_term, compile_term_of_table};
 
 /// A consistency level, and how requests end that replicas do not answer as it wants.
-pub use coordinator::{CoordinatorError, Operation, WriteKind};
+pub use coordinator::{Confirmation, CoordinatorError, Operation, ReadDone, WriteDone, WriteKind};
 pub use topology::Consistency as Level;

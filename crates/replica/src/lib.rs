@@ -32,7 +32,7 @@ pub use compact::prepare_sstables;
 pub use compaction::Control as CompactionControl;
 pub use memory::MemoryStats;
 pub use noted_batches::{NotedBatches, min_timestamp};
-pub use point::{Sources, row_of};
+pub use point::{PlainRow, Sources, row_of};
 pub use read::{BlockLimits, PartitionRead, PartitionReader, ReadError, ScanReader, split_block};
 pub use recovery::{RecoveryError, RecoveryStats};
 pub use retention::{HoldTombstones, PROPOSAL_LIFE_MIN, TombstoneHold, paxos_state_id, proposal_life};

@@ -10,7 +10,7 @@ use schema::{Table, components};
 use smallvec::SmallVec;
 use sstable::ChunkCache;
 use types::Token;
-use types::token::murmur3_x64_128;
+use types::token::KeyHash;
 
 use crate::read::{BlockLimits, PartitionRead, PartitionReader, ReadError};
 use crate::row_cache::{CachedRow, RowCache, put_name};
@@ -57,7 +57,7 @@ impl Version {
     #[inline]
     pub fn read_memory<R>(
         &self,
-        token: Token,
+        hash: KeyHash,
         key: &[u8],
         clustering: &[u8],
         name: &mut Vec<u8>,
@@ -68,10 +68,10 @@ impl Version {
         }
         let rows = self.rows.borrow();
         let cached = match self.has_files {
-            true => self.cached(&rows, token, key, clustering, name)?,
+            true => self.cached(&rows, hash, key, clustering, name)?,
             false => None,
         };
-        Some(self.with_memtables(token, key, |sources| f(sources, cached)))
+        Some(self.with_memtables(hash.token(), key, |sources| f(sources, cached)))
     }
 
     /// What the cache has of a row of the files; the inner None when no file has its partition, the outer one when a file would have to be read.
@@ -79,16 +79,16 @@ impl Version {
     fn cached<'c>(
         &self,
         rows: &'c RowCache,
-        token: Token,
+        hash: KeyHash,
         key: &[u8],
         clustering: &[u8],
         name: &mut Vec<u8>,
     ) -> Option<Option<&'c CachedRow>> {
+        let token = hash.token();
         if self.missing.iter().any(|missing| missing.overlaps(token, token)) {
             return None;
         }
-        let hash = murmur3_x64_128(key, 0);
-        if !self.sstables.iter().any(|s| s.may_contain_hash(token, hash)) {
+        if !self.sstables.iter().any(|s| s.may_contain(hash)) {
             return Some(None);
         }
         name.clear();
@@ -113,6 +113,23 @@ impl Version {
         f(&sources)
     }
 
+    /// Runs `f` on a row when memory alone can answer for it and it is plain. None: neither.
+    #[inline]
+    pub fn read_plain_row<R>(
+        &self,
+        table: &Table,
+        (hash, key, clustering): (KeyHash, &[u8], &[u8]),
+        name: &mut Vec<u8>,
+        merged: &mut Vec<u8>,
+        f: impl FnOnce(PlainRow<'_>) -> R,
+    ) -> Option<R> {
+        self.read_memory(hash, key, clustering, name, |sources, cached| {
+            let row = PlainRow::of(table, clustering, sources, cached, merged)?;
+            Some(f(row))
+        })
+        .flatten()
+    }
+
     /// Reads what the sstables say about one row and keeps it for [`Version::read_memory`], if there is room. None when the
     /// row has another name there: two numbers that are equal, with different bytes.
     ///
@@ -122,10 +139,11 @@ impl Version {
         &self,
         table: &Table,
         cache: &Rc<ChunkCache>,
-        token: Token,
+        hash: KeyHash,
         key: &[u8],
         clustering: &[u8],
     ) -> Result<Option<CachedRow>, ReadError> {
+        let token = hash.token();
         let order = &table.clustering_order;
         let slices = [ClusteringSlice::exactly(clustering)];
         let limits = sstable::ReadLimits {
@@ -135,7 +153,7 @@ impl Version {
         self.check_whole((token, token))?;
         let mut entry = CachedRow::default();
         for reader in &self.sstables {
-            if !reader.may_contain(token, key) {
+            if !reader.may_contain(hash) {
                 continue;
             }
             let cursor = reader.read_partition(cache, token, key, &slices, false, limits).await;
@@ -172,10 +190,11 @@ impl Version {
         self: &Rc<Self>,
         table: &Arc<Table>,
         cache: &Rc<ChunkCache>,
-        token: Token,
+        hash: KeyHash,
         key: &[u8],
         clustering: &[u8],
     ) -> Result<Option<PartitionBlock>, ReadError> {
+        let token = hash.token();
         let mut name = Vec::with_capacity(size_of::<u32>() + key.len() + clustering.len());
         let wanted = Wanted {
             table,
@@ -183,14 +202,14 @@ impl Version {
             key,
             clustering,
         };
-        let merged = self.read_memory(token, key, clustering, &mut name, |sources, cached| {
+        let merged = self.read_memory(hash, key, clustering, &mut name, |sources, cached| {
             wanted.merge(sources, cached)
         });
         if let Some(block) = merged {
             return Ok(block);
         }
         if self.frozen.len() < MEMTABLES_MAX
-            && let Some(entry) = self.load_row(table, cache, token, key, clustering).await?
+            && let Some(entry) = self.load_row(table, cache, hash, key, clustering).await?
         {
             return Ok(self.with_memtables(token, key, |sources| wanted.merge(sources, Some(&entry))));
         }
@@ -206,6 +225,62 @@ impl Version {
         };
         let mut reader = PartitionReader::new(Arc::clone(table), Rc::clone(self), Rc::clone(cache), read);
         reader.next_block().await
+    }
+}
+
+/// A row that was asked for by its name, of a partition in which no source has anything but a deletion of all of it and that row. Two sources at most have
+/// the row, whole and by that very name.
+#[derive(Clone, Copy, Debug)]
+pub struct PlainRow<'a> {
+    /// The deletion of its partition.
+    pub partition: Tombstone,
+    /// What is known of it; None: nothing.
+    pub row: Option<RowView<'a>>,
+}
+
+impl<'a> PlainRow<'a> {
+    /// The row, if it is plain. `merged` is a buffer.
+    #[inline]
+    fn of(
+        table: &Table,
+        clustering: &[u8],
+        sources: &Sources<'a>,
+        cached: Option<&'a CachedRow>,
+        merged: &'a mut Vec<u8>,
+    ) -> Option<Self> {
+        let mut rows: [Option<RowView<'a>>; 2] = [None, None];
+        let mut found = 0;
+        let mut partition = Tombstone::NONE;
+        if let Some(cached) = cached {
+            if !cached.range.is_none() || cached.static_row.is_some() {
+                return None;
+            }
+            partition = cached.partition;
+            if let Some(row) = cached.row.as_deref().and_then(RowView::new) {
+                (rows[0], found) = (Some(row), 1);
+            }
+        }
+        for part in sources.iter() {
+            if part.has_extras() {
+                return None;
+            }
+            if let Some((name, row)) = part.named_row(clustering) {
+                if name != clustering || found == 2 {
+                    return None;
+                }
+                rows[found] = Some(row.packed()?);
+                found += 1;
+            }
+        }
+        let row = match rows {
+            [Some(a), Some(b)] => {
+                merged.clear();
+                merge_rows(&table.layout, a, b, merged);
+                Some(RowView::new(merged)?)
+            }
+            [first, _] => first,
+        };
+        Some(Self { partition, row })
     }
 }
 
@@ -254,42 +329,15 @@ impl Wanted<'_> {
         merge_blocks(&self.table.layout, &self.table.clustering_order, &blocks)
     }
 
-    /// The same where no source has more than a whole row of that very name, and two of them at most have it: nearly always.
+    /// The same of a plain row, which it nearly always is.
     fn merge_plain(&self, sources: &Sources<'_>, cached: Option<&CachedRow>) -> Option<PartitionBlock> {
-        let mut rows: SmallVec<[RowView<'_>; 2]> = SmallVec::new();
-        let mut tombstone = Tombstone::NONE;
-        if let Some(cached) = cached {
-            if !cached.range.is_none() || cached.static_row.is_some() {
-                return None;
-            }
-            tombstone = cached.partition;
-            rows.extend(cached.row.as_deref().and_then(RowView::new));
-        }
-        for part in sources.iter() {
-            if part.has_extras() {
-                return None;
-            }
-            if let Some((name, row)) = part.named_row(self.clustering) {
-                if name != self.clustering {
-                    return None;
-                }
-                rows.push(row.packed()?);
-            }
-        }
-        if rows.len() > 2 {
-            return None;
-        }
-        let room = self.clustering.len() + rows.iter().map(|row| row.bytes().len()).sum::<usize>();
+        let mut merged = Vec::new();
+        let plain = PlainRow::of(self.table, self.clustering, sources, cached, &mut merged)?;
+        let room = self.clustering.len() + plain.row.map_or(0, |row| row.bytes().len());
         let mut block = PartitionBlock::with_room(self.token, self.key, room, 1);
-        block.tombstone = tombstone;
-        if !rows.is_empty() {
-            block.push_row_with(self.clustering, |out| {
-                match rows[..] {
-                    [a, b] => merge_rows(&self.table.layout, a, b, out),
-                    _ => rows.iter().for_each(|row| out.extend_from_slice(row.bytes())),
-                }
-                true
-            });
+        block.tombstone = plain.partition;
+        if let Some(row) = plain.row {
+            block.push_row(self.clustering, row.bytes());
         }
         Some(block)
     }

@@ -16,6 +16,7 @@ use mutation::{Bound, ClusteringSlice, PartitionBlock, RowView, Tombstone};
 use schema::{ClusteringOrder, Table};
 use sstable::ChunkCache;
 use types::Token;
+use types::token::KeyHash;
 
 use crate::tablet::{MemtableCell, TokenRange, Version};
 
@@ -277,8 +278,9 @@ impl PartitionReader {
     async fn begin_slice(&mut self, slice: ClusteringSlice) -> Result<(), ReadError> {
         self.version.check_whole((self.token, self.token))?;
         self.feeds.clear();
+        let hash = KeyHash::of(&self.key);
         for reader in &self.version.sstables {
-            if !reader.may_contain(self.token, &self.key) {
+            if !reader.may_contain(hash) {
                 continue;
             }
             let limits = sstable::ReadLimits {

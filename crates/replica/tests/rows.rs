@@ -17,7 +17,7 @@ use runtime::sim::Simulation;
 use schema::{Column, ColumnKind, Table, TableId, TableOptions, push_component};
 use support::{shard, whole};
 use types::CqlType;
-use types::token::token_of;
+use types::token::{KeyHash, token_of};
 use uuid::Uuid;
 
 const ROUNDS: u64 = 400;
@@ -189,7 +189,9 @@ async fn compare(shard: &Rc<Shard>, store: &Rc<TableStore>) -> bool {
     assert_eq!(row_of(&table, &slice), Some(&clustering[..]), "the slice is one row");
     // A compaction between the two may forget old deletions.
     let version = tablet.version();
-    let by_name = version.read_row(&table, &shard.cache, token, &key, &clustering).await;
+    let by_name = version
+        .read_row(&table, &shard.cache, KeyHash::of(&key), &key, &clustering)
+        .await;
     let by_name = by_name.expect("the files can be read");
     let read = PartitionRead {
         slices: vec![slice],

@@ -45,7 +45,7 @@ pub use config::{
 pub use error::{RemoteError, RemoteErrorKind, RpcError, StartError};
 pub use link::{Call, Sent};
 pub use secret::{JoinSecret, SECRET_BYTES_MIN};
-pub use server::{Caller, Handler, Later, Reply, Request};
+pub use server::{Caller, Handler, Later, Reply, Request, Responder};
 
 use calls::{Taker, Ticket};
 use codec::Codec;

@@ -9,45 +9,20 @@ use crate::codec::{Codec, Compression};
 use crate::error::Ended;
 use crate::frame::{self, Header, Kind};
 use crate::tls::Session;
-use runtime::Instant;
 use runtime::net::WriteHalf;
+use runtime::{Instant, Signal};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::net::Shutdown;
 use std::pin::pin;
 use std::rc::Rc;
-use std::task::{Poll, Waker};
+use std::task::Poll;
 
 /// Frames of one write, about: what is behind them gets its remaining time when they are gone.
 const WRITE_BYTES: usize = 256 << 10;
 /// A buffer that is not in use keeps at most so many bytes.
 const KEPT_BYTES: usize = 16 << 10;
-
-/// One task that waits for something to become true.
-#[derive(Default)]
-pub(crate) struct Signal(Cell<Option<Waker>>);
-
-impl Signal {
-    /// The condition may hold now.
-    pub(crate) fn ring(&self) {
-        if let Some(waker) = self.0.take() {
-            waker.wake();
-        }
-    }
-
-    /// Waits until it does; it is looked at again at each ring.
-    pub(crate) async fn wait_until(&self, mut condition: impl FnMut() -> bool) {
-        poll_fn(|context| {
-            if condition() {
-                return Poll::Ready(());
-            }
-            self.0.set(Some(context.waker().clone()));
-            Poll::Pending
-        })
-        .await;
-    }
-}
 
 /// Is told when the kernel has taken what an outbox held, and when the outbox is closed.
 pub(crate) trait Drain {
@@ -279,7 +254,7 @@ async fn write_or_close(
         if let Poll::Ready(written) = writing.as_mut().poll(context) {
             return Poll::Ready(Some(written));
         }
-        outbox.writer.0.set(Some(context.waker().clone()));
+        outbox.writer.wait(context.waker());
         Poll::Pending
     })
     .await

@@ -5,7 +5,8 @@
 
 use crate::config::Limits;
 use crate::frame::{Header, Kind};
-use crate::outbox::{Outbox, Signal};
+use crate::outbox::Outbox;
+use runtime::Signal;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;

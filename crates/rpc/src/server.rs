@@ -14,11 +14,11 @@ use crate::channel::{Channel, DetachedChannel, Input};
 use crate::error::{Ended, RemoteError, RemoteErrorKind};
 use crate::frame::{Header, Kind};
 use crate::hello::{self, Answer, Hello, Lane, Proof};
-use crate::outbox::{Drain, Outbox, Signal, write};
+use crate::outbox::{Drain, Outbox, write};
 use crate::parts::LongAnswers;
 use crate::secret::{self, CODE_BYTES, Side};
 use runtime::net::{TcpListener, TcpStream};
-use runtime::{Instant, Permit, ShardId};
+use runtime::{Instant, Permit, ShardId, Signal};
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
@@ -59,6 +59,55 @@ pub struct Request<'a> {
     pub deadline: Instant,
     /// The answer will not be sent.
     pub is_one_way: bool,
+    way_back: (&'a Rc<Rpc>, &'a Rc<Served>, u64),
+}
+
+impl Request<'_> {
+    /// Takes the answer's way back: who has it answers, where the handler has returned [`Reply::Taken`].
+    #[must_use]
+    pub fn responder(&self) -> Responder {
+        let (rpc, served, id) = self.way_back;
+        let bytes = self.body.len();
+        served.handling.set(served.handling.get() + 1);
+        served.handling_bytes.set(served.handling_bytes.get() + bytes);
+        Responder {
+            rpc: Rc::clone(rpc),
+            served: Rc::clone(served),
+            id: (!self.is_one_way).then_some(id),
+            bytes,
+        }
+    }
+}
+
+/// The way back of one answer that needs no task. The request counts as one that runs until this is dropped. Cancels and the deadline do not reach it: it is
+/// for what ends soon by itself.
+pub struct Responder {
+    rpc: Rc<Rpc>,
+    served: Rc<Served>,
+    /// None: it has been answered, or wants no answer.
+    id: Option<u64>,
+    bytes: usize,
+}
+
+impl Responder {
+    /// Sends the answer.
+    pub fn answer(mut self, answer: Result<Vec<u8>, RemoteError>) {
+        if let Some(id) = self.id.take() {
+            send_answer(&self.rpc, &self.served, id, answer);
+        }
+    }
+}
+
+impl Drop for Responder {
+    fn drop(&mut self) {
+        let served = &self.served;
+        served.handling.set(served.handling.get() - 1);
+        served.handling_bytes.set(served.handling_bytes.get() - self.bytes);
+        served.room.ring();
+        if let Some(id) = self.id.take() {
+            served.answer_error(id, RemoteErrorKind::Failed, "the request ended without an answer");
+        }
+    }
 }
 
 /// An answer that takes a while. It is dropped when its caller gives up, when its deadline passes and when the connection ends, so
@@ -71,6 +120,8 @@ pub enum Reply {
     Now(Vec<u8>),
     /// It will be.
     Later(Later),
+    /// The request's [`Responder`] will send it.
+    Taken,
     /// The answer is an error.
     Err(RemoteError),
     /// One-way messages have no answer; a request that gets none is answered with an error.
@@ -518,6 +569,7 @@ fn handle(
         body,
         deadline,
         is_one_way,
+        way_back: (rpc, served, id),
     });
     match reply {
         Reply::Later(mut future) => {
@@ -540,6 +592,7 @@ fn handle(
             };
             drop(runtime::spawn(task.run(future, id, deadline, is_one_way)));
         }
+        Reply::Taken => {}
         _ if is_one_way => {}
         Reply::Now(answer) => send_answer(rpc, served, id, Ok(answer)),
         Reply::Err(error) => send_answer(rpc, served, id, Err(error)),

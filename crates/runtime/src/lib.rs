@@ -64,6 +64,6 @@ pub use random::{boot_id, random_bytes, random_u64};
 pub use signal::{TerminateSignal, on_signal_terminate};
 pub use start::{Backend, Options, run};
 pub use stop_point::{StopPoint, stop_point};
-pub use sync::{Notified, Notify, Permit, Semaphore};
+pub use sync::{Notified, Notify, Permit, Semaphore, Signal};
 pub use task::JoinHandle;
 pub use timer::{Elapsed, Sleep, Timeout, sleep, sleep_until, timeout, timeout_at};

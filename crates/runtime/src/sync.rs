@@ -1,8 +1,8 @@
-//! Waiting for each other on one shard: [`Notify`] and [`Semaphore`]. Both are cheap to clone and fair: first come, first served.
+//! Waiting for each other on one shard: [`Notify`] and [`Semaphore`] are cheap to clone and fair (first come, first served); a [`Signal`] is for one waiter.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -134,6 +134,36 @@ impl Drop for Notified {
         if pass_on {
             notify_one(&self.notify);
         }
+    }
+}
+
+/// One task that waits for something to become true.
+#[derive(Default)]
+pub struct Signal(Cell<Option<Waker>>);
+
+impl Signal {
+    /// The condition may hold now.
+    pub fn ring(&self) {
+        if let Some(waker) = self.0.take() {
+            waker.wake();
+        }
+    }
+
+    /// Waits until it does; it is looked at again at each ring.
+    pub async fn wait_until(&self, mut condition: impl FnMut() -> bool) {
+        poll_fn(|context| {
+            if condition() {
+                return Poll::Ready(());
+            }
+            self.wait(context.waker());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// The one who waits, for who polls by itself.
+    pub fn wait(&self, waker: &Waker) {
+        self.0.set(Some(waker.clone()));
     }
 }
 

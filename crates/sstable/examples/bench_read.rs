@@ -8,7 +8,7 @@ use mutation::{ClusteringSlice, Liveness, PartitionBlock, RowBuilder, Tombstone}
 use schema::{Column, ColumnKind, Table, TableId, TableOptions, push_component};
 use sstable::{ChunkCache, EncodingBase, ReadLimits, Reader, Writer, WriterOptions};
 use types::CqlType;
-use types::token::token_of;
+use types::token::{KeyHash, token_of};
 
 fn table() -> Table {
     let mut columns = vec![
@@ -28,7 +28,7 @@ fn table() -> Table {
 #[inline(never)]
 async fn read_one(reader: &Arc<Reader>, cache: &Rc<ChunkCache>, key: &[u8], slices: &[ClusteringSlice]) -> usize {
     let token = token_of(key);
-    if !reader.may_contain(token, key) {
+    if !reader.may_contain(KeyHash::of(key)) {
         return 0;
     }
     let limits = ReadLimits {

@@ -12,7 +12,7 @@ use mutation::{Bound, BoundKind, ClusteringSlice};
 use schema::{Table, push_component};
 use stdx::bytes::Reader as Bytes;
 use types::Token;
-use types::token::token_of;
+use types::token::{KeyHash, token_of};
 
 use crate::cache::ChunkCache;
 use crate::chunks::{Chunks, Cut};
@@ -21,7 +21,7 @@ use crate::compression::CompressionInfo;
 use crate::cursor::PartitionCursor;
 use crate::encode::Format;
 use crate::error::{Damage, Error};
-use crate::filter::{self, Filter};
+use crate::filter::Filter;
 use crate::index::{Entry, IndexBytes, skip_others};
 use crate::io::{self, InputFile};
 use crate::quarantine::read_twice;
@@ -537,18 +537,11 @@ impl Reader {
             + size_of::<Self>()
     }
 
-    /// False: no partition with this key is in the file.
+    /// False: no partition whose key has this hash is in the file.
     #[inline]
     #[must_use]
-    pub fn may_contain(&self, token: Token, key: &[u8]) -> bool {
-        self.covers(token) && self.filter.as_ref().is_none_or(|f| f.may_contain(filter::hash(key)))
-    }
-
-    /// The same, of a key whose Murmur3 hash is known.
-    #[inline]
-    #[must_use]
-    pub fn may_contain_hash(&self, token: Token, hash: (u64, u64)) -> bool {
-        self.covers(token) && self.filter.as_ref().is_none_or(|f| f.may_contain(hash))
+    pub fn may_contain(&self, hash: KeyHash) -> bool {
+        self.covers(hash.token()) && self.filter.as_ref().is_none_or(|f| f.may_contain(hash.halves()))
     }
 
     #[inline]

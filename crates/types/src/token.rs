@@ -23,18 +23,47 @@ impl fmt::Display for Token {
     }
 }
 
+/// The hash of a serialised partition key, for who needs the token and asks the filters of sstables too.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KeyHash {
+    token: Token,
+    halves: (u64, u64),
+}
+
+impl KeyHash {
+    /// Of a serialised partition key.
+    #[inline]
+    #[must_use]
+    pub fn of(key: &[u8]) -> Self {
+        let halves = murmur3_x64_128(key, 0);
+        let token = match halves.0.cast_signed() {
+            _ if key.is_empty() => Token::MIN,
+            i64::MIN => Token::MAX,
+            token => Token(token),
+        };
+        Self { token, halves }
+    }
+
+    /// The key's token.
+    #[inline]
+    #[must_use]
+    pub fn token(self) -> Token {
+        self.token
+    }
+
+    /// Both halves of the hash: a bloom filter's bits are made of them.
+    #[inline]
+    #[must_use]
+    pub fn halves(self) -> (u64, u64) {
+        self.halves
+    }
+}
+
 /// The token of a serialised partition key.
 #[inline]
 #[must_use]
 pub fn token_of(key: &[u8]) -> Token {
-    if key.is_empty() {
-        return Token::MIN;
-    }
-    let (first, _) = murmur3_x64_128(key, 0);
-    match first.cast_signed() {
-        i64::MIN => Token::MAX,
-        token => Token(token),
-    }
+    KeyHash::of(key).token
 }
 
 /// The shard of `token`, by the algorithm that drivers know as `biased-token-round-robin`.

@@ -33,7 +33,7 @@ use coordinator::{
 use hints::Hints;
 use mutation::compact::LiveRow;
 use mutation::row::{Cell, Shared};
-use mutation::{ClusteringSlice, Liveness, MutationBuilder, PartitionBlock, RowBuilder, Tombstone};
+use mutation::{Addressed, ClusteringSlice, Liveness, MutationBuilder, PartitionBlock, RowBuilder, Tombstone};
 use replica::{NotedBatches, Shard, ShardOptions, TokenRange, TruncationMark};
 use rpc::{Limits, Rpc};
 use runtime::ShardId;
@@ -297,6 +297,11 @@ pub fn everything() -> Extent {
     }
 }
 
+/// A packed mutation with its address.
+pub fn addressed(mutation: Vec<u8>) -> Addressed {
+    Addressed::new(mutation).expect("a whole mutation")
+}
+
 /// A whole partition as a read's extent.
 pub fn partition(key: &[u8]) -> Extent {
     Extent::Partition {
@@ -318,7 +323,7 @@ impl Local {
     ) -> Result<(), coordinator::CoordinatorError> {
         let mutation = insert(&table(), key, c, v, timestamp);
         let kind = coordinator::WriteKind::Simple;
-        let mutations = vec![(token_of(key), mutation)];
+        let mutations = vec![addressed(mutation)];
         self.coordinator.write(mutations, level, kind, false).await
     }
 
@@ -332,7 +337,7 @@ impl Local {
     ) -> Result<(), coordinator::CoordinatorError> {
         let mutation = delete(&table(), key, c, timestamp);
         let kind = coordinator::WriteKind::Simple;
-        let mutations = vec![(token_of(key), mutation)];
+        let mutations = vec![addressed(mutation)];
         self.coordinator.write(mutations, level, kind, false).await
     }
 
@@ -884,7 +889,7 @@ async fn live(
     config.limits = shape.limits.clone();
     let me = view.topology.node(host).expect("the node is a member");
     config.listen = Some(me.internode);
-    let rpc = Rpc::start(config, Rc::new(ReplicaHandler::new(shard.clone()))).expect("the port is free");
+    let rpc = Rpc::start(config, Rc::new(ReplicaHandler::default())).expect("the port is free");
     let coordinator = Coordinator::new(shard.clone(), Some(rpc.clone()), view.clone());
     for (number, _) in view.topology.numbered_nodes() {
         coordinator.set_live(number, true);
@@ -903,9 +908,8 @@ async fn live(
         coordinator.keep_hints(hints.expect("the hints' directory can be read"));
     }
     runtime::set_local(coordinator.clone());
-    for (_, batch) in stats.unfinished_batches {
-        let left = coordinator.resume_batch(batch).await.expect("the log takes it");
-        assert!(left.is_none(), "every batch here has a note");
+    for (id, batch) in stats.unfinished_batches {
+        coordinator.resume_batch(id, batch).await.expect("the log takes it");
     }
     if shape.hints && id == ShardId(0) {
         let begun = coordinator.begin_reports(coordinator::AcceptedLoss::default()).await;

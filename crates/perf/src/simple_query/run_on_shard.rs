@@ -348,12 +348,12 @@ impl<'e> Worker<'e> {
                 }
                 Ok(true)
             }
-            Plan::Write(write) => match engine.write_now(write, &context, self.level, None)? {
+            Plan::Write(write) => match engine.write_now(write, &context, self.level, None, |_| None)? {
                 Written::Here(_) | Written::Nothing => {
                     write_void(out, VERSION, 0, &Extras::default());
                     Ok(true)
                 }
-                Written::Later => Ok(false),
+                Written::UnderWay | Written::Later => Ok(false),
             },
             _ => Err(QueryError::Server("neither a read nor a write".to_owned())),
         }

@@ -21,14 +21,15 @@ mod tablets;
 mod truncate;
 mod write;
 
-use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashMap};
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use coordinator::{ClusterView, Coordinator, Levels, PartitionTurns};
+use coordinator::{ClusterView, Coordinator, Levels, PartitionTurns, PointRead};
 use replica::{Shard, TableStore};
 use schema::{Schema, Table, TableId};
 use topology::Consistency;
@@ -42,7 +43,7 @@ use crate::{BindContext, Bound, QueryError, ResultColumn};
 
 pub use cluster_view::{cluster_view, replication};
 pub use cql::ast::BatchKind;
-pub use ownership::{CameTo, TabletPlace};
+pub use ownership::{CameTo, TabletPlace, partition_of};
 pub use plan::{BatchPlan, Plan, check_batch};
 pub use prepared::{Prepared, PreparedId, SharedStatements};
 pub use read::Page;
@@ -83,6 +84,8 @@ pub struct Params {
     pub serial: bool,
     /// The moment to evaluate expiry at, seconds since the epoch, when the client says.
     pub now_in_seconds: Option<i32>,
+    /// How long the request has waited for replicas before it is executed.
+    pub waited: Duration,
 }
 
 impl Default for Params {
@@ -96,6 +99,7 @@ impl Default for Params {
             paging_state: None,
             timestamp: None,
             now_in_seconds: None,
+            waited: Duration::ZERO,
         }
     }
 }
@@ -191,15 +195,14 @@ pub struct Engine {
     prepared: prepared::Cache,
     virtual_tables: RefCell<HashMap<TableId, (VirtualKey, Rc<TableStore>)>>,
     point: RefCell<PointScratch>,
+    /// What was read last and has to be confirmed, with its digest.
+    unconfirmed: RefCell<Option<(PointRead, u128)>>,
     mutation: RefCell<Vec<u8>>,
     key: RefCell<Vec<u8>>,
     listener: RefCell<Option<SchemaListener>>,
     schema_lock: runtime::Semaphore,
     keeper: RefCell<Option<Rc<dyn SchemaKeeper>>>,
     turns: PartitionTurns,
-    /// Batches that were noted here and failed: packed mutations, by id.
-    failed_batches: RefCell<BTreeMap<u128, Vec<Vec<u8>>>>,
-    finishing: Cell<bool>,
 }
 
 impl Engine {
@@ -221,14 +224,13 @@ impl Engine {
             prepared: prepared::Cache::default(),
             virtual_tables: RefCell::default(),
             point: RefCell::default(),
+            unconfirmed: RefCell::default(),
             mutation: RefCell::default(),
             key: RefCell::default(),
             listener: RefCell::default(),
             schema_lock: runtime::Semaphore::new(1),
             keeper: RefCell::default(),
             turns: PartitionTurns::default(),
-            failed_batches: RefCell::default(),
-            finishing: Cell::new(false),
         });
         engine.take_view(engine.coordinator.view());
         engine.shard.on_quarantine(Box::new(|table| {
@@ -294,12 +296,6 @@ impl Engine {
     fn reads_here(&self, table: TableId, level: Consistency) -> bool {
         let here = |store: Rc<TableStore>| Levels::from_bits(store.reads_here.get()).contains(level);
         system::is_virtual(table) || self.shard.store(table).is_some_and(here)
-    }
-
-    /// Whether a write of a table needs no other node.
-    fn writes_here(&self, table: TableId, level: Consistency) -> bool {
-        let here = |store: Rc<TableStore>| Levels::from_bits(store.writes_here.get()).contains(level);
-        self.shard.store(table).is_some_and(here)
     }
 
     /// The engine of the shard that runs this.

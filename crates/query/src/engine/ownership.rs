@@ -29,10 +29,8 @@ pub enum CameTo {
 }
 
 impl Engine {
-    /// Where a statement on one partition came to; None for statements that name none or several, and for tables that each node has
-    /// for itself.
-    pub fn came_to(&self, plan: &Plan, run: &Execution) -> Option<CameTo> {
-        let (table, token) = partition_of(plan, run)?;
+    /// Where a statement on a partition came to; None for tables that each node has for itself.
+    pub fn came_to(&self, table: TableId, token: Token) -> Option<CameTo> {
         self.coordinator.with_view(|view| {
             let replicas = view.route(table)?.map.tablet_of(token).replicas;
             Some(if replicas.iter().any(|r| self.is_here(view.me, *r)) {
@@ -45,10 +43,8 @@ impl Engine {
         })
     }
 
-    /// The tablet of the one partition that a statement names, when its table has tablets of its own and this shard is none of the
-    /// tablet's replicas.
-    pub fn tablet_elsewhere(&self, plan: &Plan, run: &Execution) -> Option<TabletPlace> {
-        let (table, token) = partition_of(plan, run)?;
+    /// The tablet of a partition, when its table has tablets of its own and this shard is none of the tablet's replicas.
+    pub fn tablet_elsewhere(&self, table: TableId, token: Token) -> Option<TabletPlace> {
         self.coordinator.with_view(|view| {
             let map = &view.route(table).filter(|route| route.has_own_tablets)?.map;
             let tablet = map.tablet_of(token);
@@ -67,10 +63,10 @@ impl Engine {
     }
 }
 
-/// The table and the token of the one partition that a statement names.
-fn partition_of(plan: &Plan, run: &Execution) -> Option<(TableId, Token)> {
+/// The table and the token of the one partition that a statement names; None for statements that name none or several.
+pub fn partition_of(plan: &Plan, run: &Execution) -> Option<(TableId, Token)> {
     run.with(|ctx| match plan {
-        Plan::Select(select) => Some((select.table.id, select.point_key(ctx).ok()??.0)),
+        Plan::Select(select) => Some((select.table.id, select.point_key(ctx).ok()??.0.token())),
         Plan::Write(write) => {
             let token = write.single_key(ctx, &mut Vec::new())?.ok()?;
             Some((write.table.id, token))

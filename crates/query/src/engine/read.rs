@@ -1,12 +1,13 @@
 //! Reads: a point read from memory in one call, everything else page by page over the shards that own the data.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use coordinator::{Extent, Levels, Operation};
+use coordinator::{Confirmation, Extent, Levels, Operation, ReadDone};
 use mutation::{Bound, ClusteringSlice, PartitionBlock};
-use replica::{BlockLimits, PartitionRead, PartitionReader, ReadError, ScanReader, TokenRange};
-use runtime::ShardId;
+use replica::{BlockLimits, PartitionRead, PartitionReader, PlainRow, ReadError, ScanReader, TableStore, TokenRange};
+use runtime::{ShardId, Signal};
 use topology::Consistency;
 use types::Token;
 use types::token::token_of;
@@ -14,7 +15,7 @@ use types::token::token_of;
 use super::plan::Plan;
 use super::{Engine, Execution, Params};
 use crate::restrict::Partitions;
-use crate::select::{Consumer, Flow, PageRequest, Patience, PointOutcome, Position, SelectPlan, Waiting};
+use crate::select::{Consumer, Flow, PageRequest, Patience, PointOutcome, PointScratch, Position, SelectPlan, Waiting};
 use crate::{BindContext, QueryError, system};
 
 /// Bytes that one step of a read takes from each source.
@@ -71,11 +72,58 @@ impl Engine {
         let Some(store) = self.shard.store(plan.table.id) else {
             return Ok(PointOutcome::NeedsDisk);
         };
-        if !Levels::from_bits(store.reads_here.get()).contains(level) {
-            return Ok(PointOutcome::NeedsDisk);
-        }
         let mut scratch = self.point.borrow_mut();
-        plan.read_point(ctx, &store, |t| self.owner(plan.table.id, t), &mut scratch, out)
+        if Levels::from_bits(store.reads_here.get()).contains(level) {
+            return plan.read_point(ctx, &store, |t| self.owner(plan.table.id, t), &mut scratch, out);
+        }
+        self.read_unconfirmed(plan, ctx, (&store, level), &mut scratch, out)
+    }
+
+    /// Reads a row that this shard has in memory, for other replicas to confirm: see [`Engine::confirm`].
+    fn read_unconfirmed(
+        &self,
+        plan: &SelectPlan,
+        ctx: &BindContext<'_>,
+        (store, level): (&TableStore, Consistency),
+        scratch: &mut PointScratch,
+        out: &mut Vec<u8>,
+    ) -> Result<PointOutcome, QueryError> {
+        let Some(hash) = plan.point_hash(ctx, scratch)? else {
+            return Ok(PointOutcome::NeedsDisk);
+        };
+        let table = &plan.table;
+        let (Some(read), Some(tablet)) = (
+            self.coordinator.begin_point(table.id, hash.token(), level),
+            store.tablet(hash.token()),
+        ) else {
+            return Ok(PointOutcome::NeedsDisk);
+        };
+        let needs_others = !read.is_enough();
+        let digest = |key: &[u8], clustering: &[u8], row: &PlainRow<'_>, now| match needs_others {
+            true => self.coordinator.digest_of_row(table, key, clustering, row, now),
+            false => 0,
+        };
+        let start = out.len();
+        let Some((rows, digest)) = plan.read_plain(ctx, (tablet, hash), scratch, out, digest) else {
+            out.truncate(start);
+            return Ok(PointOutcome::NeedsDisk);
+        };
+        if !needs_others {
+            return Ok(PointOutcome::Rows(rows));
+        }
+        *self.unconfirmed.borrow_mut() = Some((read, digest));
+        Ok(PointOutcome::Unconfirmed(rows))
+    }
+
+    /// Has other replicas confirm the row that was just read as [`PointOutcome::Unconfirmed`]. `done` is told.
+    pub fn confirm(&self, plan: &SelectPlan, now_us: i64, done: (Rc<dyn ReadDone>, u32)) {
+        let Some((read, digest)) = self.unconfirmed.take() else {
+            return;
+        };
+        let now = u32::try_from(now_us / 1_000_000).unwrap_or(0);
+        let scratch = self.point.borrow();
+        let names = (&scratch.key[..], &scratch.clustering[..], now);
+        self.coordinator.confirm_point(read, &plan.table, names, digest, done);
     }
 
     /// Reads a page by the general way.
@@ -93,12 +141,12 @@ impl Engine {
             self.admit(select.table.id, *token, Operation::Read, limit).await?;
         }
         let is_here = self.reads_here(select.table.id, level);
-        let page = self.read_page(plan, select, run, params, is_here).await;
+        let page = self.read_page(plan, select, run, params, (is_here, true)).await;
         // What a damaged file keeps from this node another replica may have.
         let has_replicas = || self.coordinator.view().route(select.table.id).is_some();
         match page {
             Err(QueryError::ReadFailure(_)) if is_here && !params.serial && has_replicas() => {
-                self.read_page(plan, select, run, params, false).await
+                self.read_page(plan, select, run, params, (false, false)).await
             }
             page => page,
         }
@@ -110,15 +158,19 @@ impl Engine {
         select: &SelectPlan,
         run: &Execution,
         params: &Params,
-        is_here: bool,
+        (is_here, is_first): (bool, bool),
     ) -> Result<Page, QueryError> {
         let level = params.consistency;
-        if is_here
-            && !params.serial
-            && select.is_point()
-            && let Some(page) = self.point_anywhere(select, plan, run, level).await?
-        {
-            return Ok(page);
+        if !params.serial && select.is_point() {
+            let page = match is_here {
+                true => self.point_anywhere(select, plan, run, level).await?,
+                // What memory has was tried already.
+                false if is_first => self.point_from_disk(select, run, level).await?,
+                false => None,
+            };
+            if let Some(page) = page {
+                return Ok(page);
+            }
         }
         let request = PageRequest {
             rows: params.page_rows,
@@ -152,7 +204,7 @@ impl Engine {
                 for (token, key) in keys.into_iter().skip(from) {
                     if !is_here && !params.serial {
                         flow = self
-                            .replicated_partition(select, run, &mut consumer, &key, level)
+                            .replicated_partition(select, run, &mut consumer, &key, (level, params.waited))
                             .await?;
                         if matches!(flow, Flow::PageFull | Flow::Done) {
                             break;
@@ -241,7 +293,7 @@ impl Engine {
         let mut cells = Vec::new();
         match run.with(|ctx| self.read_admitted(select, ctx, level, &mut cells))? {
             PointOutcome::Rows(rows) => Ok(Some(page_of(rows, cells))),
-            PointOutcome::NeedsDisk => self.point_from_disk(select, run, level).await,
+            PointOutcome::NeedsDisk | PointOutcome::Unconfirmed(_) => self.point_from_disk(select, run, level).await,
             PointOutcome::OtherShard(owner) => {
                 let (plan, run) = (plan.clone(), run.clone());
                 let asked = (plan.clone(), run.clone());
@@ -256,7 +308,9 @@ impl Engine {
                             .with(|ctx| Engine::local().read_admitted(select, ctx, level, &mut cells))?
                         {
                             PointOutcome::Rows(rows) => Some(page_of(rows, cells)),
-                            PointOutcome::NeedsDisk | PointOutcome::OtherShard(_) => None,
+                            PointOutcome::NeedsDisk | PointOutcome::Unconfirmed(_) | PointOutcome::OtherShard(_) => {
+                                None
+                            }
                         },
                     )
                 })
@@ -285,26 +339,33 @@ impl Engine {
         let Some(store) = self.shard.store(select.table.id) else {
             return Ok(None);
         };
-        let Some((token, key, clustering)) = run.with(|ctx| select.point_key(ctx))? else {
+        let Some((hash, key, clustering)) = run.with(|ctx| select.point_key(ctx))? else {
             return Ok(None);
         };
-        let Some(tablet) = store.tablet(token) else {
+        let Some(tablet) = store.tablet(hash.token()) else {
             return Ok(None);
         };
         let version = tablet.version();
         let cache = self.shard.cache.clone();
         version
-            .load_row(&select.table, &cache, token, &key, &clustering)
+            .load_row(&select.table, &cache, hash, &key, &clustering)
             .await
             .map_err(failure)?;
         let mut cells = Vec::new();
         // Unless the files changed meanwhile, or the row has no room in the cache.
-        Ok(
-            match run.with(|ctx| self.read_admitted(select, ctx, level, &mut cells))? {
-                PointOutcome::Rows(rows) => Some(page_of(rows, cells)),
-                PointOutcome::NeedsDisk | PointOutcome::OtherShard(_) => None,
-            },
-        )
+        match run.with(|ctx| self.read_admitted(select, ctx, level, &mut cells))? {
+            PointOutcome::Rows(rows) => Ok(Some(page_of(rows, cells))),
+            PointOutcome::Unconfirmed(rows) => {
+                let confirming = Rc::new(Confirming::default());
+                self.confirm(select, run.now_us, (confirming.clone(), 0));
+                match confirming.outcome().await {
+                    Confirmation::Agreed => Ok(Some(page_of(rows, cells))),
+                    Confirmation::Open => Ok(None),
+                    Confirmation::Failed(error) => Err(QueryError::of_replicas(error)),
+                }
+            }
+            PointOutcome::NeedsDisk | PointOutcome::OtherShard(_) => Ok(None),
+        }
     }
 
     async fn part_on(
@@ -448,6 +509,27 @@ impl Engine {
             }
         }
         Ok(Flow::Continue)
+    }
+}
+
+/// A task that waits until other replicas have confirmed what it has read.
+#[derive(Default)]
+struct Confirming {
+    outcome: RefCell<Option<Confirmation>>,
+    told: Signal,
+}
+
+impl ReadDone for Confirming {
+    fn read_done(self: Rc<Self>, _: u32, confirmation: Confirmation) {
+        *self.outcome.borrow_mut() = Some(confirmation);
+        self.told.ring();
+    }
+}
+
+impl Confirming {
+    async fn outcome(&self) -> Confirmation {
+        self.told.wait_until(|| self.outcome.borrow().is_some()).await;
+        self.outcome.take().expect("it was told")
     }
 }
 

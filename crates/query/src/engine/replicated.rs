@@ -2,6 +2,7 @@
 //! level vouches for.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use coordinator::{Extent, ReplicatedRead, Stretch};
 use mutation::PartitionBlock;
@@ -32,7 +33,7 @@ impl Engine {
         run: &Execution,
         consumer: &Consumer,
         extent: Extent,
-        level: Consistency,
+        (level, waited): (Consistency, Duration),
     ) -> Result<ReplicatedRead, QueryError> {
         let now = u32::try_from(run.now_us / 1_000_000).unwrap_or(0);
         let stretch = Stretch {
@@ -41,7 +42,11 @@ impl Engine {
         };
         let view = self.coordinator.view();
         let read = ReplicatedRead::new(&self.coordinator, &view, &select.table, level, extent, now, stretch);
-        read.map_err(QueryError::of_replicas)
+        let read = read.map_err(QueryError::of_replicas)?;
+        Ok(match waited.is_zero() {
+            true => read,
+            false => read.within(self.coordinator.timeouts().read.saturating_sub(waited)),
+        })
     }
 
     /// Reads one partition from its replicas.
@@ -51,7 +56,7 @@ impl Engine {
         run: &Execution,
         consumer: &mut Consumer,
         key: &[u8],
-        level: Consistency,
+        level: (Consistency, Duration),
     ) -> Result<Flow, QueryError> {
         let extent = partition_left(select, run, consumer, key)?;
         let mut read = self.replicated(select, run, consumer, extent, level)?;
@@ -78,7 +83,9 @@ impl Engine {
             }
             Position::BehindRow { key, .. } => {
                 let token = token_of(&key);
-                let flow = self.replicated_partition(select, run, consumer, &key, level).await?;
+                let flow = self
+                    .replicated_partition(select, run, consumer, &key, (level, Duration::ZERO))
+                    .await?;
                 if matches!(flow, Flow::PageFull | Flow::Done) {
                     return Ok(flow);
                 }
@@ -94,7 +101,7 @@ impl Engine {
             from: start,
             inside: None,
         };
-        let mut read = self.replicated(select, run, consumer, extent, level)?;
+        let mut read = self.replicated(select, run, consumer, extent, (level, Duration::ZERO))?;
         consume_scan(select, run, consumer, &mut read).await
     }
 }

@@ -63,7 +63,6 @@ impl Engine {
 
     async fn truncate_here(self: &Rc<Self>, table: TableId, version: u64) -> Result<(), String> {
         on_all_shards(|engine| async move {
-            engine.finish_batches().await.map_err(|e| e.to_string())?;
             let settled = engine.shard.settle_batches().await;
             settled.map_err(|e| format!("a batch before it failed: {e}"))
         })

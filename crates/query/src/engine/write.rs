@@ -1,15 +1,13 @@
-//! Writes: to this shard in one call, to others by message.
+//! Writes: statements become mutations, which the coordinator brings to their replicas.
 
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
-use commitlog::{LogError, ReplayPosition};
-use coordinator::service::{self, ReplicaError};
-use coordinator::{Admission, Extent, Levels, Operation, ReplicatedRead, Stamp, Stretch, WriteKind};
+use commitlog::ReplayPosition;
+use coordinator::service::ReplicaError;
+use coordinator::{Admission, Extent, Mutations, Operation, ReplicatedRead, Stretch, WriteDone, WriteKind};
 use cql::ast::BatchKind;
-use mutation::{ClusteringSlice, Mutation};
+use mutation::{Addressed, ClusteringSlice, Located, Mutation};
 use replica::{BlockLimits, PartitionRead, PartitionReader, WriteError};
 use runtime::ShardId;
 use schema::{Table, TableId};
@@ -24,11 +22,6 @@ use crate::write::conditional::collect_lists;
 use crate::write::{ListContents, WritePlan};
 use crate::{BindContext, QueryError};
 
-/// Batches that failed half way and wait to be finished, at most, on one shard; then no batch for several shards is taken.
-const FAILED_BATCHES_MAX: usize = 1000;
-/// How long they wait for the next attempt.
-const FINISH_DELAY: Duration = Duration::from_secs(1);
-
 /// What came of an attempt to write in one call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Written {
@@ -36,7 +29,9 @@ pub enum Written {
     Here(ReplayPosition),
     /// The statement changes nothing.
     Nothing,
-    /// It takes the general way: another shard, a read first, or no room.
+    /// Its replicas are asked, and who was named is told of the outcome.
+    UnderWay,
+    /// It takes the general way: another shard of this node, a read first, or no room.
     Later,
 }
 
@@ -62,42 +57,17 @@ impl Lists {
     }
 }
 
-/// A mutation on its way.
-type Addressed = (Token, Vec<u8>);
-
 pub(super) fn failure(e: &WriteError) -> QueryError {
-    match e {
-        WriteError::MemoryFull => {
-            QueryError::Overloaded(format!("The shard refuses the write: {e}. It was not applied."))
-        }
-        WriteError::Log(commitlog::LogError::TooLarge { .. }) => QueryError::invalid(e.to_string()),
-        WriteError::Log(e) => log_failure(e),
-    }
-}
-
-fn replica_failure(e: ReplicaError) -> QueryError {
-    match e {
-        ReplicaError::UnknownTable(_) => QueryError::invalid("unconfigured table: it was dropped meanwhile"),
-        ReplicaError::Overloaded(_) => QueryError::Overloaded(e.to_string()),
-        ReplicaError::TooLarge(reason) => QueryError::invalid(reason),
-        ReplicaError::Partial(_) | ReplicaError::Stale(_) => QueryError::WriteFailure(e.to_string()),
-        ReplicaError::Log(reason) => QueryError::WriteFailure(format!(
-            "The write failed in the commitlog: {reason}. It may or may not be applied."
-        )),
-        ReplicaError::NotHere(_) | ReplicaError::Malformed(_) | ReplicaError::Read(_) | ReplicaError::CannotLead(_) => {
-            QueryError::Server(e.to_string())
-        }
-    }
+    QueryError::of_replica(ReplicaError::from(e.clone()))
 }
 
 pub(super) fn log_failure(e: &commitlog::LogError) -> QueryError {
-    QueryError::WriteFailure(format!(
-        "The write failed in the commitlog: {e}. It may or may not be applied."
-    ))
+    QueryError::of_replica(ReplicaError::Log(e.to_string()))
 }
 
 impl Engine {
-    /// Tries to write in one call: one partition of this shard.
+    /// Writes one partition's mutation without a task: in this call, where this shard suffices, else by requests to its replicas, and `done`, which is asked
+    /// for once that is clear, is told of the outcome. None of `done`: there is no room for that now.
     #[inline]
     pub fn write_now(
         &self,
@@ -105,6 +75,7 @@ impl Engine {
         ctx: &BindContext<'_>,
         level: Consistency,
         timestamp: Option<i64>,
+        done: impl FnOnce(Token) -> Option<(Rc<dyn WriteDone>, u32)>,
     ) -> Result<Written, QueryError> {
         if plan.reads() || plan.counts() || plan.is_conditional() || plan.table.options.rate_limits.writes.is_some() {
             return Ok(Written::Later);
@@ -115,12 +86,6 @@ impl Engine {
             return Ok(Written::Later);
         };
         let token = token?;
-        let Some(store) = self.shard.store(plan.table.id) else {
-            return Ok(Written::Later);
-        };
-        if store.tablet(token).is_none() || !Levels::from_bits(store.writes_here.get()).contains(level) {
-            return Ok(Written::Later);
-        }
         let timestamp = match plan.own_timestamp(ctx)?.or(timestamp) {
             Some(t) => t,
             None => self.clock.timestamp(ctx.now_us),
@@ -131,11 +96,19 @@ impl Engine {
             return Ok(Written::Nothing);
         }
         let mutation = Mutation::new(&packed).expect("it was packed just now");
-        match self.shard.write(&store, token, &mutation) {
-            Ok(position) => Ok(Written::Here(position)),
-            Err(WriteError::MemoryFull) => Ok(Written::Later),
-            Err(e) => Err(failure(&e)),
+        let mutation = Located { token, mutation };
+        let written = self.coordinator.write_here(mutation, level);
+        if let Some(position) = written.map_err(QueryError::of_replica)? {
+            return Ok(Written::Here(position));
         }
+        let Some(done) = done(token) else {
+            return Ok(Written::Later);
+        };
+        let mutation = mutation.to_owned();
+        // Nobody is told while this lends anything out.
+        drop((key, packed));
+        self.coordinator.write_then(mutation, level, done);
+        Ok(Written::UnderWay)
     }
 
     /// Writes by the general way and waits until it may be acknowledged.
@@ -146,7 +119,7 @@ impl Engine {
         {
             self.admit(plan.table.id, token, Operation::Write, limit).await?;
         }
-        let mut mutations = Vec::new();
+        let mut mutations = Mutations::new();
         self.pack(plan, run, params, None, &mut mutations).await?;
         if plan.counts() {
             return self.add(mutations, params.consistency).await;
@@ -173,10 +146,8 @@ impl Engine {
     }
 
     /// Adds to counters.
-    async fn add(self: &Rc<Self>, additions: Vec<Addressed>, level: Consistency) -> Result<(), QueryError> {
-        // Held to the end: who waits until nobody uses an old view waits for this write.
-        let _view = self.coordinator.view();
-        let added = self.coordinator.add(additions, level).await;
+    async fn add(self: &Rc<Self>, additions: Mutations, level: Consistency) -> Result<(), QueryError> {
+        let added = self.coordinator.add(additions.into_vec(), level).await;
         added.map_err(QueryError::of_replicas)
     }
 
@@ -213,7 +184,7 @@ impl Engine {
             self.clock
                 .timestamp(runs.first().map_or_else(runtime::wall_clock_us, |r| r.now_us))
         });
-        let (mut mutations, mut additions) = (Vec::new(), Vec::new());
+        let (mut mutations, mut additions) = (Mutations::new(), Mutations::new());
         for (plan, run) in writes.iter().zip(runs) {
             let out = if plan.counts() { &mut additions } else { &mut mutations };
             self.pack(plan, run, params, Some(timestamp), out).await?;
@@ -238,7 +209,7 @@ impl Engine {
         run: &Execution,
         params: &Params,
         timestamp: Option<i64>,
-        out: &mut Vec<Addressed>,
+        out: &mut Mutations,
     ) -> Result<(), QueryError> {
         let keys = run.with(|ctx| plan.keys(ctx))?;
         let timestamp = match run
@@ -259,7 +230,7 @@ impl Engine {
             let mut bytes = Vec::with_capacity(key.len() + 320);
             let any = run.with(|ctx| plan.pack(&key, timestamp, ctx, &self.clock, lists.as_ref(), &mut bytes))?;
             if any {
-                out.push((token, bytes));
+                out.push(Addressed::at(token, bytes).expect("it was packed just now"));
             }
         }
         Ok(())
@@ -325,219 +296,20 @@ impl Engine {
     }
 
     /// Applies mutations on all their replicas and waits until the level is met.
-    ///
-    /// A logged batch counts all or not at all, even if the process is killed half way: on one shard it is one record of
-    /// the log; on several, this shard notes it first, and a restart or, when it failed, a later attempt finishes it; on several
-    /// nodes, other nodes note it too (`coordinator`'s batchlog).
     async fn apply(
         self: &Rc<Self>,
-        mutations: Vec<Addressed>,
+        mutations: Mutations,
         level: Consistency,
         kind: WriteKind,
     ) -> Result<(), QueryError> {
-        let Some((first, _)) = mutations.first() else {
-            return Ok(());
-        };
-        let is_here = self.all_here(&mutations, level);
-        if !is_here && kind == WriteKind::Batch && mutations.iter().any(|(token, _)| token != first) {
-            let written = self.coordinator.write_logged(mutations, level).await;
-            return written.map_err(QueryError::of_replicas);
-        }
-        let is_split = is_here && {
-            let mut owners = mutations.iter().map(|(token, m)| self.owner_of(*token, m));
-            let first = owners.next();
-            owners.any(|owner| Some(owner) != first)
-        };
-        if kind != WriteKind::Batch || !is_split {
-            return self.write_through(mutations, level, kind).await;
-        }
-        if self.failed_batches.borrow().len() >= FAILED_BATCHES_MAX {
-            return Err(QueryError::Overloaded(
-                "too many batches have failed half way and wait to be finished".to_owned(),
-            ));
-        }
-        let id = (u128::from(runtime::random_u64()) << 64) | u128::from(runtime::random_u64());
-        let all = mutations.iter().map(|(_, m)| m.as_slice());
-        let position = self.shard.begin_batch(id, all).map_err(|e| failure(&e))?;
-        let whole = mutations.iter().map(|(_, m)| m.clone()).collect();
-        let result = match self.acknowledged(position).await {
-            Ok(()) => self.write_through(mutations, level, kind).await,
-            Err(e) => Err(e),
-        };
-        match result {
-            Ok(()) => self.shard.end_batch(id),
-            Err(_) => self.finish_later(id, whole),
-        }
-        result
-    }
-
-    /// Whether this node suffices for writing all of these.
-    fn all_here(&self, mutations: &[Addressed], level: Consistency) -> bool {
-        mutations
-            .iter()
-            .all(|(_, m)| Mutation::new(m).is_some_and(|m| self.writes_here(m.table, level)))
-    }
-
-    /// Applies mutations on the shards of this node that own them, or on all their replicas.
-    async fn write_through(
-        self: &Rc<Self>,
-        mutations: Vec<Addressed>,
-        level: Consistency,
-        kind: WriteKind,
-    ) -> Result<(), QueryError> {
-        // Held to the end: who waits until nobody uses an old view waits for this write.
-        let mut view = self.coordinator.view();
-        let mut mutations = mutations;
-        while self.all_here(&mutations, level) {
-            let stamp = Stamp::of_mutations(&view, mutations.iter().map(|(_, bytes)| &bytes[..]));
-            let shares = self.by_shard(mutations);
-            let newer = match self.hand_out(&shares, stamp).await {
-                // Another shard was ahead with a change of the cluster, and did nothing.
-                Err(ReplicaError::Stale(_)) if shares.len() == 1 => self.coordinator.view(),
-                result => return result.map_err(replica_failure),
-            };
-            if newer.version == view.version {
-                runtime::yield_now().await;
-            }
-            view = newer;
-            mutations = shares.into_values().flat_map(Arc::unwrap_or_clone).collect();
-        }
-        let written = self.coordinator.write(mutations, level, kind, kind == WriteKind::Batch);
-        written.await.map_err(QueryError::of_replicas)
-    }
-
-    fn by_shard(&self, mutations: Vec<Addressed>) -> BTreeMap<u32, Arc<Vec<Addressed>>> {
-        let mut by_shard: BTreeMap<u32, Vec<Addressed>> = BTreeMap::new();
-        for (token, bytes) in mutations {
-            let owner = self.owner_of(token, &bytes);
-            by_shard.entry(owner).or_default().push((token, bytes));
-        }
-        by_shard
-            .into_iter()
-            .map(|(shard, share)| (shard, Arc::new(share)))
-            .collect()
-    }
-
-    /// The shard of this node that has what a packed mutation is for.
-    fn owner_of(&self, token: Token, mutation: &[u8]) -> u32 {
-        let table = Mutation::new(mutation).map(|m| m.table);
-        table.map_or(self.shard.id().0, |table| self.owner(table, token))
-    }
-
-    /// Applies on each shard what is its own.
-    async fn hand_out(
-        self: &Rc<Self>,
-        by_shard: &BTreeMap<u32, Arc<Vec<Addressed>>>,
-        stamp: Stamp,
-    ) -> Result<(), ReplicaError> {
-        let mut waiting = Vec::new();
-        let mut here = None;
-        for (shard, mutations) in by_shard {
-            if ShardId(*shard) == self.shard.id() {
-                here = Some(mutations);
-            } else {
-                let mutations = Arc::clone(mutations);
-                waiting.push(runtime::submit_async_to(ShardId(*shard), move || async move {
-                    Engine::local().apply_here(&mutations, stamp).await
-                }));
-            }
-        }
-        let mut result = match here {
-            Some(mutations) => self.apply_here(mutations, stamp).await,
-            None => Ok(()),
-        };
-        for w in waiting {
-            result = result.and(w.await);
-        }
-        result
-    }
-
-    /// A batch that was noted has failed, perhaps half way: it is written again until every shard has its part, here or by the
-    /// next start, which would find the note.
-    fn finish_later(self: &Rc<Self>, id: u128, batch: Vec<Vec<u8>>) {
-        self.failed_batches.borrow_mut().insert(id, batch);
-        if self.finishing.replace(true) {
-            return;
-        }
-        let engine = self.clone();
-        drop(runtime::spawn(async move {
-            while !engine.failed_batches.borrow().is_empty() {
-                runtime::sleep(FINISH_DELAY).await;
-                if let Err(e) = engine.finish_batches().await {
-                    log::warn!("a batch that failed half way could not be finished yet: {e}");
-                }
-                if let Err(e) = engine.note_failed_batches_again().await {
-                    log::warn!("a batch that failed half way holds the log: {e}");
-                }
-            }
-            engine.finishing.set(false);
-        }));
-    }
-
-    /// Keeps batches that wait to be finished from holding old segments of the log.
-    async fn note_failed_batches_again(&self) -> Result<(), LogError> {
-        let (losses, mut again) = (self.shard.log.losses(), Vec::new());
-        for id in self.shard.batches_noted_before(coordinator::NOTE_SEGMENTS_MAX) {
-            if let Some(batch) = self.failed_batches.borrow().get(&id) {
-                let mutations = batch.iter().map(Vec::as_slice);
-                again.push((id, self.shard.note_batch_again(id, mutations)?));
-            }
-        }
-        if again.is_empty() {
+        if mutations.is_empty() {
             return Ok(());
         }
-        self.shard.release_older_notes(&again, losses).await
-    }
-
-    /// Writes again every batch that failed on this shard. A truncation does that first: afterwards they would bring back what
-    /// was truncated.
-    pub async fn finish_batches(self: &Rc<Self>) -> Result<(), QueryError> {
-        loop {
-            let next = self
-                .failed_batches
-                .borrow()
-                .first_key_value()
-                .map(|(id, b)| (*id, b.clone()));
-            let Some((id, batch)) = next else { return Ok(()) };
-            self.write_again(id, batch).await?;
-            self.failed_batches.borrow_mut().remove(&id);
-        }
-    }
-
-    /// Writes a batch that is noted in the log and perhaps is not finished, and notes that it is finished: a later start that
-    /// still finds the earlier run's log must not bring back what was truncated since.
-    pub async fn write_again(self: &Rc<Self>, id: u128, batch: Vec<Vec<u8>>) -> Result<(), QueryError> {
-        let mut mutations = Vec::with_capacity(batch.len());
-        let schema = self.schema();
-        for bytes in batch {
-            let Some(m) = Mutation::new(&bytes) else { continue };
-            // A table that was dropped since takes its part of the batch with it.
-            let Some(table) = schema.table_by_id(m.table) else {
-                continue;
-            };
-            // So does one that was truncated since, or is being truncated now: the batch is from before.
-            let truncated_at = self.coordinator.with_view(|view| view.truncated_at(m.table));
-            if self
-                .shard
-                .store(m.table)
-                .is_some_and(|store| store.truncated_at.get() != truncated_at)
-            {
-                continue;
-            }
-            m.validate(&table.layout)
-                .map_err(|e| QueryError::Server(e.to_string()))?;
-            mutations.push((types::token::token_of(m.key), bytes));
-        }
-        self.write_through(mutations, Consistency::One, WriteKind::Batch)
-            .await?;
-        self.shard.end_batch(id);
-        self.shard.commit().map_err(|e| log_failure(&e))?;
-        Ok(())
-    }
-
-    async fn apply_here(&self, mutations: &[Addressed], stamp: Stamp) -> Result<(), ReplicaError> {
-        let all_or_nothing = mutations.len() > 1;
-        service::apply(&self.shard, mutations, all_or_nothing, false, stamp).await
+        let written = match kind {
+            WriteKind::Batch => self.coordinator.write_batch(mutations, level).await,
+            _ => self.coordinator.write(mutations, level, kind, false).await,
+        };
+        written.map_err(QueryError::of_replicas)
     }
 
     /// Waits until a committed write may be acknowledged: at once in periodic mode.

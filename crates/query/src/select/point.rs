@@ -5,11 +5,11 @@
 
 use mutation::compact::{LiveColumn, LiveRow};
 use mutation::{RowView, Tombstone, merge, stretch};
-use replica::{CachedRow, Sources, TableStore};
+use replica::{CachedRow, PlainRow, Sources, TableStore, Tablet};
 use schema::{components, push_component};
 use smallvec::SmallVec;
 use types::Token;
-use types::token::token_of;
+use types::token::KeyHash;
 
 use super::page::count;
 use super::{PointSource, SelectPlan};
@@ -20,21 +20,23 @@ use crate::{BindContext, Evaluated, QueryError};
 /// Buffers that point reads reuse.
 #[derive(Debug, Default)]
 pub struct PointScratch {
-    key: Vec<u8>,
-    clustering: Vec<u8>,
+    pub(crate) key: Vec<u8>,
+    pub(crate) clustering: Vec<u8>,
     merged: Vec<u8>,
     other: Vec<u8>,
     name: Vec<u8>,
 }
 
-/// Token, partition key and clustering key of a row.
-pub type PointKey = (Token, Vec<u8>, Vec<u8>);
+/// Hash of the partition key, partition key and clustering key of a row.
+pub type PointKey = (KeyHash, Vec<u8>, Vec<u8>);
 
 /// What came of an attempt to answer from memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PointOutcome {
     /// So many rows (none or one) were appended.
     Rows(u32),
+    /// So many rows (none or one) were appended, which other replicas have to confirm.
+    Unconfirmed(u32),
     /// Another shard owns the key.
     OtherShard(u32),
     /// An sstable may hold it.
@@ -90,14 +92,14 @@ impl SelectPlan {
         Ok(())
     }
 
-    /// Token, key and clustering key of a point read.
+    /// The key of a point read, hashed, and its clustering key.
     pub fn point_key(&self, ctx: &BindContext<'_>) -> Result<Option<PointKey>, QueryError> {
         let PartitionRestriction::Key(operands) = &self.restrictions.partition else {
             return Ok(None);
         };
         let (mut key, mut clustering) = (Vec::new(), Vec::new());
         self.point_names(operands, ctx, &mut key, &mut clustering)?;
-        Ok(Some((token_of(&key), key, clustering)))
+        Ok(Some((KeyHash::of(&key), key, clustering)))
     }
 
     /// Tries to answer from this shard's memory; appends the cells of the row to `out`.
@@ -114,7 +116,8 @@ impl SelectPlan {
             return Ok(PointOutcome::NeedsDisk);
         };
         self.point_names(operands, ctx, &mut scratch.key, &mut scratch.clustering)?;
-        let token = token_of(&scratch.key);
+        let hash = KeyHash::of(&scratch.key);
+        let token = hash.token();
         let Some(tablet) = store.tablet(token) else {
             return Ok(PointOutcome::OtherShard(owner(token)));
         };
@@ -127,7 +130,7 @@ impl SelectPlan {
             name,
         } = scratch;
         let rows = tablet.with_version(|v| {
-            v.read_memory(token, key, clustering, name, |parts, cached| {
+            v.read_memory(hash, key, clustering, name, |parts, cached| {
                 self.point_row(sources, parts, cached, key, clustering, now, merged, other, out)
             })
         });
@@ -194,6 +197,21 @@ impl SelectPlan {
             None if found == 0 => return Some(0),
             None => RowView::new(merged).expect("a merged row is well formed"),
         };
+        Some(self.write_live_row(sources, (view, deletion), key, clustering, now, out))
+    }
+
+    /// Appends the cells of a row; how many rows live, 0 or 1.
+    #[inline]
+    fn write_live_row(
+        &self,
+        sources: &[PointSource],
+        (view, deletion): (RowView<'_>, Tombstone),
+        key: &[u8],
+        clustering: &[u8],
+        now: u32,
+        out: &mut Vec<u8>,
+    ) -> u32 {
+        let layout = &*self.table.layout;
         let live = LiveRow::new(view, layout, deletion, now);
         let mut cells: SmallVec<[Option<&[u8]>; 32]> = SmallVec::from_elem(None, layout.len());
         let mut counters: SmallVec<[(usize, [u8; 8]); 8]> = SmallVec::new();
@@ -209,7 +227,7 @@ impl SelectPlan {
             }
         }
         if !any {
-            return Some(0);
+            return 0;
         }
         for source in sources {
             match *source {
@@ -222,7 +240,50 @@ impl SelectPlan {
                 PointSource::PartitionKey(i) => put_cell(out, key_component(&self.table, key, usize::from(i))),
             }
         }
-        Some(1)
+        1
+    }
+
+    /// Reads a plain row from this shard's memory, to be confirmed by other replicas: appends its cells to `out`, and says how many rows live and the row's
+    /// digest, as `digest` computes it from key, clustering key, row and second. None: in the general way.
+    pub(crate) fn read_plain(
+        &self,
+        ctx: &BindContext<'_>,
+        (tablet, hash): (&Tablet, KeyHash),
+        scratch: &mut PointScratch,
+        out: &mut Vec<u8>,
+        digest: impl FnOnce(&[u8], &[u8], &PlainRow<'_>, u32) -> u128,
+    ) -> Option<(u32, u128)> {
+        let sources = self.point.as_ref()?;
+        let now = u32::try_from(ctx.now_us / 1_000_000).unwrap_or(0);
+        let PointScratch {
+            key,
+            clustering,
+            merged,
+            name,
+            ..
+        } = scratch;
+        tablet.with_version(|v| {
+            v.read_plain_row(&self.table, (hash, key, clustering), name, merged, |row| {
+                let rows = match row.row {
+                    Some(view) => self.write_live_row(sources, (view, row.partition), key, clustering, now, out),
+                    None => 0,
+                };
+                (rows, digest(key, clustering, &row, now))
+            })
+        })
+    }
+
+    /// The hash of a point read's key; key and clustering key are in the scratch afterwards.
+    pub(crate) fn point_hash(
+        &self,
+        ctx: &BindContext<'_>,
+        scratch: &mut PointScratch,
+    ) -> Result<Option<KeyHash>, QueryError> {
+        let PartitionRestriction::Key(operands) = &self.restrictions.partition else {
+            return Ok(None);
+        };
+        self.point_names(operands, ctx, &mut scratch.key, &mut scratch.clustering)?;
+        Ok(Some(KeyHash::of(&scratch.key)))
     }
 
     /// Puts a row that a memtable holds in fragments together in `merged`; returns the deletion over it.

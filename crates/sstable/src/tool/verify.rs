@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use mutation::Bound;
-use types::token::token_of;
+use types::token::{KeyHash, token_of};
 
 use crate::component::Component;
 use crate::error::Error;
@@ -114,7 +114,7 @@ fn contents(reader: &std::sync::Arc<Reader>) -> Result<Report, Error> {
             report.partitions += 1;
             last_key.clear();
             last_key.extend_from_slice(block.key());
-            if !reader.may_contain(block.token, block.key()) {
+            if !reader.may_contain(KeyHash::of(block.key())) {
                 let path = reader.descriptor().path(Component::Filter);
                 return Err(Error::damaged(
                     &path,

@@ -1,0 +1,239 @@
+//! The one place where a shard applies mutations, whoever asks: log, memtable, and when that may be acknowledged.
+//!
+//! A mutation that needs no waiting is applied in the call that brings it ([`apply_at_once`]); what has to wait for its table, a truncation or memory is a
+//! future ([`apply`]). Before a mutation is applied its stamp is compared with the table (`fence.rs`), in the same step.
+//!
+//! Acknowledgements wait for the log. Those of one turn of the shard share one write of it (`commit.rs`).
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use commitlog::{LogError, ReplayPosition};
+use mutation::{Located, Mutation};
+use replica::{Shard, TableStore, WriteError};
+use smallvec::SmallVec;
+use stdx::planted::{self, Bug};
+use types::Token;
+
+use crate::fence::Stamp;
+use crate::service::{ReplicaError, store_of};
+
+/// How long a request waits for a truncation that its coordinator knows and this shard is not done with.
+const TRUNCATION_WAIT_MAX: Duration = Duration::from_secs(2);
+
+impl From<WriteError> for ReplicaError {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::MemoryFull => Self::Overloaded(error.to_string()),
+            WriteError::Log(e @ LogError::TooLarge { .. }) => Self::TooLarge(e.to_string()),
+            WriteError::Log(e) => Self::Log(e.to_string()),
+        }
+    }
+}
+
+/// Where mutations come from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Origin {
+    /// This node packed them.
+    Local,
+    /// Another node sent them: every byte is checked against the table's layout.
+    Peer,
+}
+
+/// Writes mutations of this shard's tokens and waits until they may be acknowledged. With `all_or_nothing` they are one record of
+/// the log. Whether `stamp` is stale is checked in the moment of writing.
+///
+/// # Errors
+/// When a table is unknown, memory stays full, or the log fails; what was written before stays.
+pub async fn apply(
+    shard: &Rc<Shard>,
+    mutations: &[Located<'_>],
+    all_or_nothing: bool,
+    origin: Origin,
+    stamp: Stamp,
+) -> Result<(), ReplicaError> {
+    let losses = shard.log.losses();
+    if let [only] = mutations
+        && let Some(position) = apply_at_once(shard, *only, origin, stamp)?
+    {
+        return committed(shard, losses, position).await;
+    }
+    let mut parts: SmallVec<[_; 4]> = SmallVec::with_capacity(mutations.len());
+    for Located { token, mutation } in mutations {
+        let store = match shard.store(mutation.table) {
+            Some(store) => store,
+            None if origin == Origin::Peer => store_of(shard, mutation.table).await?,
+            None => return Err(ReplicaError::UnknownTable(mutation.table)),
+        };
+        check(&store, *token, mutation, origin)?;
+        parts.push((store, *token, *mutation));
+    }
+    let losses = shard.log.losses();
+    let mut last = None;
+    let in_one = all_or_nothing && parts.len() > 1;
+    let mut left = &parts[..];
+    while let Some((store, token, mutation)) = left.first() {
+        let now = if in_one { left } else { &left[..1] };
+        let stores = now.iter().map(|(store, ..)| &**store);
+        let is_ready = match are_ready(stores.clone(), stamp) {
+            Ok(true) => Ok(()),
+            Ok(false) => ready(stores, stamp).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = is_ready {
+            return Err(if last.is_none() {
+                error
+            } else {
+                ReplicaError::Partial(error.to_string())
+            });
+        }
+        let written = if in_one {
+            shard.write_batch(left)
+        } else {
+            shard.write(store, *token, mutation)
+        };
+        let error = match written {
+            Ok(position) => {
+                last = Some(position);
+                left = if in_one { &[] } else { &left[1..] };
+                continue;
+            }
+            Err(WriteError::MemoryFull) => shard.room().await.err().map(ReplicaError::from),
+            Err(e) => Some(e.into()),
+        };
+        match error {
+            None => {}
+            Some(error) if last.is_none() => return Err(error),
+            // What was written before has to be answered for.
+            Some(error) => return Err(ReplicaError::Partial(error.to_string())),
+        }
+    }
+    match last {
+        Some(position) => committed(shard, losses, position).await,
+        None => Ok(()),
+    }
+}
+
+/// Writes one mutation as [`apply`] does, as far as that needs no waiting. Where it stands in the log, which is not handed to the kernel yet; None when
+/// nothing was done, because the mutation has to wait for its table, a truncation or memory.
+///
+/// # Errors
+/// As those of [`apply`].
+#[inline]
+pub(crate) fn apply_at_once(
+    shard: &Rc<Shard>,
+    Located { token, mutation }: Located<'_>,
+    origin: Origin,
+    stamp: Stamp,
+) -> Result<Option<ReplayPosition>, ReplicaError> {
+    let store = match shard.store(mutation.table) {
+        None if origin == Origin::Peer => return Ok(None),
+        None => return Err(ReplicaError::UnknownTable(mutation.table)),
+        Some(store) => store,
+    };
+    check(&store, token, &mutation, origin)?;
+    if !stamp.check(&store)? {
+        return Ok(None);
+    }
+    apply_to(shard, &store, Located { token, mutation })
+}
+
+/// Writes one mutation of a tablet that is here; None when memory is full.
+///
+/// # Errors
+/// When the log does not take it.
+#[inline]
+pub(crate) fn apply_to(
+    shard: &Rc<Shard>,
+    store: &TableStore,
+    Located { token, mutation }: Located<'_>,
+) -> Result<Option<ReplayPosition>, ReplicaError> {
+    match shard.write(store, token, &mutation) {
+        Ok(position) => Ok(Some(position)),
+        Err(WriteError::MemoryFull) => Ok(None),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// Whether a mutation is of this shard, and, if it came from elsewhere, what its table takes.
+#[inline]
+fn check(store: &TableStore, token: Token, mutation: &Mutation<'_>, origin: Origin) -> Result<(), ReplicaError> {
+    if origin == Origin::Peer {
+        let valid = mutation.validate(&store.table.borrow().layout);
+        valid.map_err(|e| ReplicaError::Malformed(e.to_string()))?;
+    }
+    match store.tablet(token) {
+        Some(_) => Ok(()),
+        None => Err(ReplicaError::NotHere(token)),
+    }
+}
+
+/// Hands the log to the kernel, and waits until what was written up to a position, since its losses were counted, may be acknowledged.
+async fn committed(shard: &Shard, losses: u64, position: ReplayPosition) -> Result<(), ReplicaError> {
+    commit(shard, losses)?;
+    match acknowledges_by_sync(shard) {
+        true => durable(shard, position).await,
+        false => Ok(()),
+    }
+}
+
+/// Hands the log to the kernel, with what was written since its losses were counted.
+///
+/// # Errors
+/// When some of that may be lost.
+#[inline]
+pub(crate) fn commit(shard: &Shard, losses: u64) -> Result<(), ReplicaError> {
+    shard.commit().map_err(|e| ReplicaError::Log(e.to_string()))?;
+    if shard.log.losses() != losses {
+        return Err(ReplicaError::Log("a write to it failed meanwhile".to_owned()));
+    }
+    Ok(())
+}
+
+/// Whether what is committed may be acknowledged only when it is [`durable`].
+#[inline]
+pub(crate) fn acknowledges_by_sync(shard: &Shard) -> bool {
+    shard.log.is_batch() && !planted::is_planted(Bug::UnsyncedWrite)
+}
+
+/// Waits until the log is durable up to a position.
+pub(crate) async fn durable(shard: &Shard, position: ReplayPosition) -> Result<(), ReplicaError> {
+    let synced = shard.log.synced(position).await;
+    synced.map_err(|e| ReplicaError::Log(e.to_string()))
+}
+
+/// Whether all of these stores take a request now.
+///
+/// # Errors
+/// When it is stale.
+#[inline]
+fn are_ready<'s>(mut stores: impl Iterator<Item = &'s TableStore>, stamp: Stamp) -> Result<bool, ReplicaError> {
+    stores.try_fold(true, |are_ready, store| Ok(stamp.check(store)? && are_ready))
+}
+
+/// Waits until stores take a request; they still do when this returns.
+///
+/// # Errors
+/// When it is stale, or a truncation takes too long.
+pub(crate) async fn ready<'s>(
+    stores: impl Iterator<Item = &'s TableStore> + Clone,
+    stamp: Stamp,
+) -> Result<(), ReplicaError> {
+    let mut deadline = None;
+    loop {
+        if are_ready(stores.clone(), stamp)? {
+            return Ok(());
+        }
+        let Some(store) = stores.clone().find(|store| stamp.check(store) == Ok(false)) else {
+            continue;
+        };
+        let until = *deadline.get_or_insert_with(|| runtime::now() + TRUNCATION_WAIT_MAX);
+        let done = store.admission_changed.notified();
+        if stamp.check(store)? {
+            continue;
+        }
+        if runtime::timeout_at(until, done).await.is_err() {
+            return Err(ReplicaError::Overloaded("the table is being truncated".to_owned()));
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Acknowledgements that wait for the log.
+//!
+//! What one turn of the shard applies, for its own clients' writes and for other nodes, shares one write of the log to the kernel, and in batch mode one
+//! sync: the first acknowledgement wakes the committer, which runs when the tasks that are ready before it have had their turn.
+//!
+//! Invariant: nothing is acknowledged before the log that has it was handed to the kernel.
+
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+
+use commitlog::ReplayPosition;
+use rpc::{RemoteError, Responder};
+use runtime::Signal;
+
+use crate::apply::{acknowledges_by_sync, commit, durable};
+use crate::service::ReplicaError;
+use crate::verbs::remote;
+use crate::write::Flight;
+use crate::{Coordinator, spawn};
+
+/// Whom to tell that what it had applied is in the log.
+pub(crate) enum Acknowledgement {
+    /// A write of this shard's clients: its target of this number is this shard.
+    Write(Rc<Flight>, u32),
+    /// Another node.
+    Peer(Responder),
+}
+
+impl Acknowledgement {
+    fn tell(self, result: Result<(), ReplicaError>) {
+        match self {
+            Self::Write(flight, number) => flight.applied_here(number, result),
+            Self::Peer(responder) => {
+                let answer: Result<Vec<u8>, RemoteError> = result.map(|()| Vec::new()).map_err(remote);
+                responder.answer(answer);
+            }
+        }
+    }
+}
+
+/// One shard's acknowledgements that wait for the next write of the log.
+#[derive(Default)]
+pub(crate) struct GroupCommit {
+    waiting: RefCell<Vec<Acknowledgement>>,
+    /// What the log had lost before the first of them was applied.
+    losses: Cell<u64>,
+    /// Where the last of them stands.
+    position: Cell<Option<ReplayPosition>>,
+    wake: Signal,
+    is_running: Cell<bool>,
+}
+
+impl Coordinator {
+    /// Tells `whom` when what was applied at `position` may be acknowledged. `losses` is what the log had lost before that.
+    pub(crate) fn acknowledge_committed(self: &Rc<Self>, losses: u64, position: ReplayPosition, whom: Acknowledgement) {
+        let commits = &self.commits;
+        let is_first = {
+            let mut waiting = commits.waiting.borrow_mut();
+            waiting.push(whom);
+            waiting.len() == 1
+        };
+        commits.position.set(Some(position));
+        if !is_first {
+            return;
+        }
+        commits.losses.set(losses);
+        if commits.is_running.replace(true) {
+            commits.wake.ring();
+        } else {
+            spawn(run(Rc::downgrade(self)));
+        }
+    }
+}
+
+/// Commits what waits, again and again, as long as the coordinator lives.
+async fn run(coordinator: Weak<Coordinator>) {
+    let mut waiting = Vec::new();
+    while let Some(this) = coordinator.upgrade() {
+        let commits = &this.commits;
+        commits.wake.wait_until(|| !commits.waiting.borrow().is_empty()).await;
+        std::mem::swap(&mut waiting, &mut *commits.waiting.borrow_mut());
+        let committed = commit(&this.shard, commits.losses.get());
+        let position = commits.position.get().filter(|_| acknowledges_by_sync(&this.shard));
+        match (committed, position) {
+            (Ok(()), Some(position)) => {
+                let (shard, waiting) = (Rc::clone(&this.shard), std::mem::take(&mut waiting));
+                spawn(async move {
+                    let synced = durable(&shard, position).await;
+                    waiting.into_iter().for_each(|whom| whom.tell(synced.clone()));
+                });
+            }
+            (result, _) => waiting.drain(..).for_each(|whom| whom.tell(result.clone())),
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! The deadlines of reads and writes on their way: one queue and one timer for all of a shard, instead of a timer for each.
+//!
+//! Requests that begin later end later, mostly, so the queue is nearly in order by itself; one that is not goes to its place. What has ended is taken from
+//! the front whenever something is added, so the queue is about as long as there are requests on their way.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::{Rc, Weak};
+
+use runtime::{Instant, Signal};
+
+use crate::{Coordinator, spawn};
+
+/// A request on its way that is to be looked at when a time has come.
+pub(crate) trait Expiring {
+    /// The time has come; when to look again, if at all.
+    fn expire(self: Rc<Self>, now: Instant) -> Option<Instant>;
+}
+
+/// Which flight: a slot and its generation. Generation 0 is of none.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct FlightId {
+    slot: u32,
+    generation: u32,
+}
+
+#[derive(Default)]
+struct Slot {
+    generation: u32,
+    flight: Option<Rc<dyn Expiring>>,
+}
+
+#[derive(Default)]
+struct Table {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    /// By deadline; those that have ended may stand here still.
+    queue: VecDeque<(Instant, FlightId)>,
+}
+
+/// The requests of one shard that are on their way.
+#[derive(Default)]
+pub(crate) struct Flights {
+    table: RefCell<Table>,
+    /// A task watches.
+    is_watched: Cell<bool>,
+    /// When it looks again, unless it is told that somebody's time comes earlier.
+    looks_at: Cell<Option<Instant>>,
+    earlier: Signal,
+}
+
+impl Table {
+    fn get(&self, id: FlightId) -> Option<&Rc<dyn Expiring>> {
+        let slot = self.slots.get(id.slot as usize)?;
+        slot.flight.as_ref().filter(|_| slot.generation == id.generation)
+    }
+
+    fn add(&mut self, flight: Rc<dyn Expiring>, at: Instant) -> FlightId {
+        while let Some((_, id)) = self.queue.front()
+            && self.get(*id).is_none()
+        {
+            self.queue.pop_front();
+        }
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot::default());
+            u32::try_from(self.slots.len() - 1).expect("memory ends long before 2^32 requests")
+        });
+        let entry = &mut self.slots[slot as usize];
+        entry.generation = entry.generation.wrapping_add(1).max(1);
+        entry.flight = Some(flight);
+        let id = FlightId {
+            slot,
+            generation: entry.generation,
+        };
+        self.queue(at, id);
+        id
+    }
+
+    fn queue(&mut self, at: Instant, id: FlightId) {
+        match self.queue.back() {
+            Some((last, _)) if *last > at => {
+                let place = self.queue.partition_point(|(other, _)| *other <= at);
+                self.queue.insert(place, (at, id));
+            }
+            _ => self.queue.push_back((at, id)),
+        }
+    }
+
+    fn remove(&mut self, id: FlightId) -> Option<Rc<dyn Expiring>> {
+        self.get(id)?;
+        self.free.push(id.slot);
+        self.slots[id.slot as usize].flight.take()
+    }
+
+    /// The one whose time comes first, if it has come; else when to look again. None: nothing is on its way.
+    fn due(&mut self, now: Instant) -> Option<Result<(FlightId, Rc<dyn Expiring>), Instant>> {
+        loop {
+            let (at, id) = *self.queue.front()?;
+            let Some(flight) = self.get(id).cloned() else {
+                self.queue.pop_front();
+                continue;
+            };
+            if at > now {
+                return Some(Err(at));
+            }
+            self.queue.pop_front();
+            return Some(Ok((id, flight)));
+        }
+    }
+}
+
+impl Flights {
+    /// Keeps a request until it is removed, and has it looked at when its time comes.
+    pub(crate) fn add(&self, coordinator: &Rc<Coordinator>, flight: Rc<dyn Expiring>, at: Instant) -> FlightId {
+        let id = self.table.borrow_mut().add(flight, at);
+        if !self.is_watched.replace(true) {
+            spawn(watch(Rc::downgrade(coordinator)));
+        } else if self.looks_at.get().is_some_and(|then| at < then) {
+            self.looks_at.set(None);
+            self.earlier.ring();
+        }
+        id
+    }
+
+    /// A request has ended.
+    pub(crate) fn remove(&self, id: FlightId) {
+        // It is dropped behind the borrow.
+        let ended = self.table.borrow_mut().remove(id);
+        drop(ended);
+    }
+}
+
+/// Looks at requests whose time has come, until none is on its way.
+async fn watch(coordinator: Weak<Coordinator>) {
+    loop {
+        let next = {
+            let Some(coordinator) = coordinator.upgrade() else {
+                return;
+            };
+            let due = coordinator.flights.table.borrow_mut().due(runtime::now());
+            match due {
+                None => {
+                    coordinator.flights.is_watched.set(false);
+                    return;
+                }
+                Some(Ok((id, flight))) => {
+                    if let Some(next) = flight.expire(runtime::now()) {
+                        coordinator.flights.table.borrow_mut().queue(next, id);
+                    }
+                    continue;
+                }
+                Some(Err(next)) => next,
+            }
+        };
+        let Some(coordinator) = coordinator.upgrade() else {
+            return;
+        };
+        let flights = &coordinator.flights;
+        flights.looks_at.set(Some(next));
+        let told = flights.earlier.wait_until(|| flights.looks_at.get().is_none());
+        let _ = runtime::timeout_at(next, told).await;
+        flights.looks_at.set(None);
+    }
+}

@@ -1,0 +1,336 @@
+//! The verbs: what one node may ask of another's shard, each one entry of one table.
+//!
+//! An entry says by which number a verb is known on the wire, whether its requests are fenced (`fence.rs`), whether it does no harm to handle one again, and
+//! what handles it.
+
+use std::cell::OnceCell;
+use std::future::Future;
+use std::rc::Rc;
+
+use mutation::Located;
+use replica::Shard;
+use rpc::{Handler, Later, RemoteError, RemoteErrorKind, Reply, Request};
+
+use crate::apply::{self, Origin, apply_at_once};
+use crate::commit::Acknowledgement;
+use crate::counter;
+use crate::fence::Stamp;
+use crate::message::{Malformed, PointCommand, ReadCommand, answer_of_digest, decode_mutations, only_mutation};
+use crate::paxos_message::PaxosRequest;
+use crate::service::{self, ReplicaError};
+use crate::{Coordinator, paxos_replica};
+
+/// What is asked of a replica, by its number on the wire.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u16)]
+pub enum Verb {
+    /// Apply mutations, and answer when they may be acknowledged.
+    Mutate = 1,
+    /// Read a stretch of a partition or of tokens.
+    Read = 2,
+    /// A phase of a conditional statement: `paxos_message.rs`.
+    Paxos = 4,
+    /// Lead additions to counters: `counter.rs`.
+    Add = 5,
+    /// A turn at a partition's door, and its end: `door.rs`.
+    TakeTurn = 6,
+    /// See [`Verb::TakeTurn`].
+    EndTurn = 7,
+    /// Note a logged batch.
+    BatchStore = 17,
+    /// Forget a logged batch.
+    BatchRemove = 18,
+    /// Whether a logged batch is still going to be finished.
+    BatchKnown = 19,
+    /// Take an operation on a partition, if its table's limit leaves room: `rate.rs`.
+    Admit = 20,
+    /// What the writes of the sender have missed: `tombstones.rs`.
+    Report = 21,
+    /// Compute an aggregate over token ranges; the body is the engine's.
+    Aggregate = 24,
+}
+
+/// Whether requests carry a stamp.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fence {
+    Fenced,
+    Free,
+}
+
+/// Whether a request that comes again on its connection is handled again.
+///
+/// What changes data runs once. That writes have timestamps and promises ballots is not enough: behind a truncation a write that comes again would bring its
+/// row back. Additions would count twice, and a batch would be noted again when it has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Repeat {
+    Once,
+    Harmless,
+}
+
+type Handle = fn(&Rc<Coordinator>, &Request<'_>, Stamp) -> Reply;
+
+struct Entry {
+    verb: Verb,
+    fence: Fence,
+    repeat: Repeat,
+    handle: Handle,
+}
+
+const fn entry(verb: Verb, fence: Fence, repeat: Repeat, handle: Handle) -> Entry {
+    Entry {
+        verb,
+        fence,
+        repeat,
+        handle,
+    }
+}
+
+const VERBS: [Entry; 12] = [
+    entry(Verb::Mutate, Fence::Fenced, Repeat::Once, mutate),
+    entry(Verb::Read, Fence::Fenced, Repeat::Harmless, read),
+    entry(Verb::Paxos, Fence::Fenced, Repeat::Once, paxos),
+    entry(Verb::Add, Fence::Fenced, Repeat::Once, add),
+    entry(Verb::TakeTurn, Fence::Free, Repeat::Once, take_turn),
+    entry(Verb::EndTurn, Fence::Free, Repeat::Harmless, end_turn),
+    entry(Verb::BatchStore, Fence::Fenced, Repeat::Once, batch_store),
+    entry(Verb::BatchRemove, Fence::Free, Repeat::Harmless, batch_remove),
+    entry(Verb::BatchKnown, Fence::Free, Repeat::Harmless, batch_known),
+    entry(Verb::Admit, Fence::Free, Repeat::Once, admit),
+    entry(Verb::Report, Fence::Free, Repeat::Harmless, report),
+    entry(Verb::Aggregate, Fence::Fenced, Repeat::Harmless, aggregate),
+];
+
+/// One more than the highest number.
+const NUMBERS: usize = Verb::Aggregate as usize + 1;
+
+/// The entries by number.
+static BY_NUMBER: [Option<Entry>; NUMBERS] = by_number();
+
+const fn by_number() -> [Option<Entry>; NUMBERS] {
+    let mut table = [const { None }; NUMBERS];
+    let mut at = 0;
+    while at < VERBS.len() {
+        let Entry {
+            verb,
+            fence,
+            repeat,
+            handle,
+        } = VERBS[at];
+        let number = verb as usize;
+        assert!(table[number].is_none(), "two verbs have one number");
+        table[number] = Some(entry(verb, fence, repeat, handle));
+        at += 1;
+    }
+    table
+}
+
+#[inline]
+fn of_number(number: u16) -> Option<&'static Entry> {
+    BY_NUMBER.get(usize::from(number))?.as_ref()
+}
+
+/// What this node does for coordinators elsewhere: the handler of the verbs of this crate.
+#[derive(Default)]
+pub struct ReplicaHandler(OnceCell<Rc<Coordinator>>);
+
+impl Handler for ReplicaHandler {
+    fn is_repeatable(&self, verb: u16) -> bool {
+        of_number(verb).is_some_and(|entry| entry.repeat == Repeat::Harmless)
+    }
+
+    fn handle(&self, mut request: Request<'_>) -> Reply {
+        let Some(entry) = of_number(request.verb) else {
+            return Reply::Err(RemoteError::unknown_verb(request.verb));
+        };
+        // The handler is made before the coordinator, and asked when that is there.
+        let coordinator = self.0.get_or_init(Coordinator::local);
+        let mut stamp = Stamp::PRESENT;
+        if entry.fence == Fence::Fenced {
+            match coordinator.pass(request.body) {
+                Ok((body, its)) => (request.body, stamp) = (body, its),
+                Err(refused) => return Reply::Err(refused),
+            }
+        }
+        (entry.handle)(coordinator, &request, stamp)
+    }
+}
+
+/// The error of a replica as its coordinator elsewhere is told.
+pub(crate) fn remote(error: ReplicaError) -> RemoteError {
+    let kind = match error {
+        ReplicaError::Overloaded(_) => RemoteErrorKind::Overloaded,
+        ReplicaError::TooLarge(_) | ReplicaError::Malformed(_) => RemoteErrorKind::Rejected,
+        ReplicaError::UnknownTable(_) | ReplicaError::NotHere(_) | ReplicaError::CannotLead(_) => {
+            RemoteErrorKind::Refused
+        }
+        ReplicaError::Stale(_) => RemoteErrorKind::Stale,
+        ReplicaError::Log(_) | ReplicaError::Read(_) | ReplicaError::Partial(_) => RemoteErrorKind::Failed,
+    };
+    RemoteError {
+        kind,
+        message: error.to_string(),
+    }
+}
+
+fn malformed(error: Malformed) -> Reply {
+    Reply::Err(remote(error.into()))
+}
+
+#[inline]
+fn later(answer: impl Future<Output = Result<Vec<u8>, RemoteError>> + 'static) -> Reply {
+    let answer: Later = Box::pin(answer);
+    Reply::Later(answer)
+}
+
+fn mutate(coordinator: &Rc<Coordinator>, request: &Request<'_>, stamp: Stamp) -> Reply {
+    if let Err(refused) = coordinator.admit_hints(request.body) {
+        return Reply::Err(refused);
+    }
+    let shard = &coordinator.shard;
+    if let Some(only) = only_mutation(request.body) {
+        let losses = shard.log.losses();
+        match apply_at_once(shard, only, Origin::Peer, stamp) {
+            Ok(Some(position)) => {
+                let whom = Acknowledgement::Peer(request.responder());
+                coordinator.acknowledge_committed(losses, position, whom);
+                return Reply::Taken;
+            }
+            Ok(None) => {}
+            Err(error) => return Reply::Err(remote(error)),
+        }
+    }
+    let shard = Rc::clone(shard);
+    match decode_mutations(request.body) {
+        Ok((mutations, all_or_nothing)) => later(async move {
+            let located: Vec<Located<'_>> = mutations.iter().map(mutation::Addressed::located).collect();
+            let applied = apply::apply(&shard, &located, all_or_nothing, Origin::Peer, stamp).await;
+            applied.map(|()| Vec::new()).map_err(remote)
+        }),
+        Err(e) => malformed(e),
+    }
+}
+
+fn add(coordinator: &Rc<Coordinator>, request: &Request<'_>, stamp: Stamp) -> Reply {
+    let coordinator = Rc::clone(coordinator);
+    match counter::decode_additions(request.body) {
+        Ok((level, additions)) => later(async move {
+            let deadline = runtime::now() + coordinator.timeouts().counter;
+            // A task of its own: what one replica has added the others are told, or it is hinted, though the caller gives up.
+            let led =
+                runtime::spawn(async move { coordinator.lead(additions, level, deadline, Origin::Peer, stamp).await });
+            led.await.map(|result| counter::encode_answer(&result)).map_err(remote)
+        }),
+        Err(e) => malformed(e),
+    }
+}
+
+fn read(coordinator: &Rc<Coordinator>, request: &Request<'_>, stamp: Stamp) -> Reply {
+    if let Some(point) = PointCommand::decode(request.body).filter(|point| point.digest_only)
+        && let Some(digest) = coordinator.digest_at_once(&point, stamp)
+    {
+        return Reply::Now(answer_of_digest(digest));
+    }
+    let shard: Rc<Shard> = Rc::clone(&coordinator.shard);
+    match ReadCommand::decode(request.body) {
+        Ok(command) => later(async move {
+            let table = command.table;
+            let answer = service::read(&shard, command, stamp).await.map_err(remote)?;
+            Ok(answer.encode(table))
+        }),
+        Err(e) => malformed(e),
+    }
+}
+
+fn paxos(coordinator: &Rc<Coordinator>, request: &Request<'_>, stamp: Stamp) -> Reply {
+    match PaxosRequest::decode(request.body) {
+        Ok(request) => {
+            let table = request.table;
+            let answering = paxos_replica::handle(&coordinator.shard, request, stamp);
+            later(async move {
+                let answer = answering.await.map_err(remote)?;
+                Ok(answer.encode(table))
+            })
+        }
+        Err(e) => malformed(e),
+    }
+}
+
+fn take_turn(_: &Rc<Coordinator>, request: &Request<'_>, _: Stamp) -> Reply {
+    let body = request.body.to_vec();
+    later(async move {
+        let turn = Coordinator::answer_take_turn(&body).await;
+        turn.map_err(|e| remote(e.into()))
+    })
+}
+
+fn end_turn(_: &Rc<Coordinator>, request: &Request<'_>, _: Stamp) -> Reply {
+    Coordinator::answer_end_turn(request.body);
+    Reply::None
+}
+
+fn aggregate(coordinator: &Rc<Coordinator>, request: &Request<'_>, _: Stamp) -> Reply {
+    match coordinator.aggregate_here(request.body) {
+        Some(answer) => later(async move { Ok(answer.await) }),
+        None => Reply::Err(RemoteError::failed("this node computes no aggregates yet".to_owned())),
+    }
+}
+
+fn batch_store(coordinator: &Rc<Coordinator>, request: &Request<'_>, _: Stamp) -> Reply {
+    let (coordinator, body) = (Rc::clone(coordinator), request.body.to_vec());
+    later(async move {
+        let held = coordinator.hold_batch(&body).await;
+        held.map(|()| Vec::new()).map_err(remote)
+    })
+}
+
+fn batch_remove(coordinator: &Rc<Coordinator>, request: &Request<'_>, _: Stamp) -> Reply {
+    match coordinator.release_batch(request.body) {
+        Ok(()) => Reply::Now(Vec::new()),
+        Err(e) => Reply::Err(remote(e)),
+    }
+}
+
+fn batch_known(coordinator: &Rc<Coordinator>, request: &Request<'_>, _: Stamp) -> Reply {
+    match coordinator.knows_batch(request.body) {
+        Ok(is_known) => Reply::Now(vec![u8::from(is_known)]),
+        Err(e) => Reply::Err(remote(e)),
+    }
+}
+
+fn report(coordinator: &Rc<Coordinator>, request: &Request<'_>, _: Stamp) -> Reply {
+    let from = topology::HostId(request.peer.host_id);
+    match coordinator.take_report(from, request.body) {
+        Ok(()) => Reply::Now(Vec::new()),
+        Err(e) => malformed(e),
+    }
+}
+
+fn admit(coordinator: &Rc<Coordinator>, request: &Request<'_>, _: Stamp) -> Reply {
+    match coordinator.admit_for(request.body) {
+        Ok(answer) => Reply::Now(answer),
+        Err(e) => malformed(e),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_verb_is_found_by_its_number_and_no_other_number_is_one() {
+        for known in &VERBS {
+            let found = of_number(known.verb as u16).expect("a verb of the table");
+            assert_eq!(found.verb, known.verb);
+        }
+        let numbers = (0..=u16::MAX).filter(|number| of_number(*number).is_some());
+        assert_eq!(numbers.count(), VERBS.len());
+    }
+
+    #[test]
+    fn what_changes_data_is_fenced_and_is_not_handled_twice() {
+        for verb in [Verb::Mutate, Verb::Paxos, Verb::Add, Verb::BatchStore] {
+            let entry = of_number(verb as u16).expect("a verb of the table");
+            assert_eq!((entry.fence, entry.repeat), (Fence::Fenced, Repeat::Once), "{verb:?}");
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Requests that replicas of other shards and nodes are working on: an entry each, and no task.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use cql_protocol::{Extras, TABLETS_ROUTING_PAYLOAD, write_void};
+use query::{Confirmation, CoordinatorError, QueryError, ReadDone, WriteDone};
+use runtime::{Instant, Permit};
+use schema::TableId;
+use types::Token;
+
+use crate::connection::Connection;
+use crate::counts::OWNER_EVERY;
+use crate::dispatch::Later;
+use crate::respond::Reply;
+
+/// A write that waits for its replicas.
+struct PendingWrite {
+    reply: Reply,
+    table: TableId,
+    token: Token,
+    /// When it came, microseconds of the wall clock; 0: that is not known.
+    began_us: i64,
+    /// Held to the end: the connection's share of requests, and the shard's room for them.
+    _permits: (Permit, Permit),
+}
+
+/// A read whose answer waits for other replicas to confirm it.
+struct PendingRead {
+    /// The whole answer, if they do.
+    answer: Vec<u8>,
+    /// The request, if they do not.
+    again: Later,
+    bytes: usize,
+    began: Instant,
+    _permits: (Permit, Permit),
+}
+
+/// Requests that wait, by number.
+struct Slots<T> {
+    slots: RefCell<Vec<Option<T>>>,
+    free: RefCell<Vec<u32>>,
+}
+
+impl<T> Default for Slots<T> {
+    fn default() -> Self {
+        Self {
+            slots: RefCell::default(),
+            free: RefCell::default(),
+        }
+    }
+}
+
+impl<T> Slots<T> {
+    fn add(&self, request: T) -> u32 {
+        let mut slots = self.slots.borrow_mut();
+        if let Some(number) = self.free.borrow_mut().pop() {
+            slots[number as usize] = Some(request);
+            return number;
+        }
+        slots.push(Some(request));
+        u32::try_from(slots.len() - 1).expect("a connection has few requests in flight")
+    }
+
+    fn take(&self, number: u32) -> Option<T> {
+        let request = self.slots.borrow_mut().get_mut(number as usize)?.take()?;
+        self.free.borrow_mut().push(number);
+        Some(request)
+    }
+}
+
+/// The requests of a connection that wait.
+#[derive(Default)]
+pub(crate) struct Pending {
+    writes: Slots<PendingWrite>,
+    reads: Slots<PendingRead>,
+}
+
+impl Connection {
+    /// Who is told of a write that goes to its replicas; None when it has to wait for room first.
+    pub(crate) fn begin_pending(
+        self: &Rc<Self>,
+        reply: Reply,
+        (table, token): (TableId, Token),
+        bytes: usize,
+        began_us: i64,
+    ) -> Option<(Rc<dyn WriteDone>, u32)> {
+        let permits = (
+            self.in_flight.try_acquire(1)?,
+            self.server.request_room.try_acquire(bytes)?,
+        );
+        let number = self.pending.writes.add(PendingWrite {
+            reply,
+            table,
+            token,
+            began_us,
+            _permits: permits,
+        });
+        let counts = &self.server.counts;
+        let of_all = counts.later.get();
+        counts.later.set(of_all + 1);
+        if of_all.is_multiple_of(OWNER_EVERY) {
+            self.server.note_owner(table, token);
+        }
+        Some((self.clone(), number))
+    }
+
+    /// Keeps the answer to a read until other replicas have confirmed it, and the request should they not. Back comes the request when there is no room for
+    /// that.
+    pub(crate) fn begin_confirming(
+        self: &Rc<Self>,
+        answer: Vec<u8>,
+        again: Later,
+        bytes: usize,
+    ) -> Result<(Rc<dyn ReadDone>, u32), Later> {
+        let room = &self.server.request_room;
+        let Some(permits) = self
+            .in_flight
+            .try_acquire(1)
+            .zip(room.try_acquire(bytes + answer.len()))
+        else {
+            return Err(again);
+        };
+        // This shard has the partition.
+        let counts = &self.server.counts;
+        counts.owned.set(counts.owned.get() + 1);
+        let number = self.pending.reads.add(PendingRead {
+            answer,
+            again,
+            bytes,
+            began: runtime::now(),
+            _permits: permits,
+        });
+        Ok((self.clone(), number))
+    }
+}
+
+impl ReadDone for Connection {
+    fn read_done(self: Rc<Self>, number: u32, confirmation: Confirmation) {
+        let Some(PendingRead {
+            mut answer,
+            mut again,
+            bytes,
+            began,
+            _permits,
+        }) = self.pending.reads.take(number)
+        else {
+            return;
+        };
+        match confirmation {
+            Confirmation::Agreed => self.server.note_latency(&again),
+            Confirmation::Open => {
+                drop(_permits);
+                again.params.waited = began.elapsed();
+                return self.run_later(again, bytes);
+            }
+            Confirmation::Failed(error) => {
+                answer.clear();
+                again.reply.error(&mut answer, &QueryError::of_replicas(error));
+            }
+        }
+        self.outbox.push(&mut answer);
+    }
+}
+
+impl WriteDone for Connection {
+    fn write_done(self: Rc<Self>, number: u32, result: Result<(), CoordinatorError>) {
+        let Some(write) = self.pending.writes.take(number) else {
+            return;
+        };
+        if write.began_us != 0 {
+            let took = u64::try_from(runtime::wall_clock_us() - write.began_us).unwrap_or(0);
+            self.server.counts.writes.add(took, 1);
+        }
+        let mut out = self.answer.take();
+        match result {
+            Ok(()) => {
+                // Asked once it has run: by now the tablet may stand elsewhere.
+                let route = self.route(|| Some((write.table, write.token)));
+                let payload = route.as_deref().map(|route| (TABLETS_ROUTING_PAYLOAD, route));
+                let extras = Extras {
+                    custom_payload: payload.as_slice(),
+                    ..write.reply.extras()
+                };
+                write_void(&mut out, write.reply.version, write.reply.stream, &extras);
+            }
+            Err(error) => write.reply.error(&mut out, &QueryError::of_replicas(error)),
+        }
+        self.outbox.push(&mut out);
+        self.answer.replace(out);
+    }
+}
