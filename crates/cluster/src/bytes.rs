@@ -5,9 +5,11 @@
 //! ```
 //!
 //! In a body numbers have eight bytes and are big-endian, a text or blob is its length (four bytes) and its bytes, an option is 0 or 1 and the
-//! value, a list its count (four bytes) and its elements. Topologies and tablet maps are blobs of their own, checksummed form; keyspaces are JSON.
+//! value, a list its count (four bytes) and its elements. The bodies of commands and of metadata are records (`record.rs`); the others are read field by
+//! field.
 //! Whatever the bytes are, decoding ends with a value or an error.
 
+use record::{Known, Record};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use stdx::bytes::Reader;
@@ -35,10 +37,21 @@ impl std::error::Error for Malformed {}
 pub(crate) struct Form {
     /// Tells the values apart.
     pub(crate) kind: u8,
+    /// The first format that this release reads.
+    pub(crate) oldest: u8,
     /// The format this release writes, and the latest it reads.
     pub(crate) format: u8,
     /// For errors.
     pub(crate) name: &'static str,
+}
+
+impl Form {
+    pub(crate) fn malformed(self, why: impl fmt::Display) -> Malformed {
+        Malformed {
+            what: self.name,
+            why: why.to_string(),
+        }
+    }
 }
 
 pub(crate) struct Encoder(Vec<u8>);
@@ -52,6 +65,11 @@ impl Encoder {
         let checksum = crc32fast::hash(&self.0);
         self.0.extend_from_slice(&checksum.to_be_bytes());
         self.0
+    }
+
+    /// A record, up to the end.
+    pub(crate) fn record<R: Record>(&mut self, record: &R) {
+        self.0.extend_from_slice(&record::encode(record));
     }
 
     pub(crate) fn byte(&mut self, byte: u8) {
@@ -112,7 +130,7 @@ impl<'a> Decoder<'a> {
 
     /// Checks kind, format and checksum.
     pub(crate) fn open(bytes: &'a [u8], form: Form) -> Result<Self, Malformed> {
-        let malformed = |why: String| Malformed { what: form.name, why };
+        let malformed = |why: String| form.malformed(why);
         let Some((sealed, checksum)) = bytes.split_last_chunk::<4>() else {
             return Err(malformed(format!("{} bytes are too few", bytes.len())));
         };
@@ -125,16 +143,25 @@ impl<'a> Decoder<'a> {
         if crc32fast::hash(sealed) != u32::from_be_bytes(*checksum) {
             return Err(malformed("the checksum does not match".to_owned()));
         }
-        if *format > form.format || *format == 0 {
+        if *format > form.format || *format < form.oldest {
             return Err(malformed(format!(
-                "it is in format {format}, which another release writes; this one reads up to {}",
-                form.format
+                "it is in format {format}, which another release writes; this one reads formats {} to {}",
+                form.oldest, form.format
             )));
         }
         Ok(Self {
             reader: Reader::new(body),
             what: form.name,
             format: *format,
+        })
+    }
+
+    /// The record that all the rest is.
+    pub(crate) fn record<R: Record>(self, known: &Known) -> Result<R, Malformed> {
+        let what = self.what;
+        record::decode(self.reader.rest(), known).map_err(|e| Malformed {
+            what,
+            why: e.to_string(),
         })
     }
 

@@ -1,23 +1,24 @@
 //! What changes the metadata, and its bytes in the log.
 
 use crate::bytes::{Decoder, Encoder, Form, Malformed};
-use crate::metadata::keyspace_json;
-use schema::{Keyspace, Schema, TableId};
+use crate::record::CommandRecord;
+use record::{Known, Need};
+use schema::{Change, Schema, TableId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use topology::{HostId, TabletChange, TabletMap, TopologyCommand};
-use uuid::Uuid;
 
 const COMMAND: Form = Form {
     kind: b'c',
-    format: 1,
+    oldest: 2,
+    format: 2,
     name: "a metadata command",
 };
 
 /// One change of the metadata.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Command {
-    /// Keyspaces change.
+    /// Objects of the schema change.
     Schema(SchemaChange),
     /// Nodes change.
     Topology(TopologyCommand),
@@ -39,7 +40,7 @@ pub enum Command {
         /// The table.
         table: TableId,
     },
-    /// A node was started. Only proposed where the feature `metadata_history` is enabled, as the next two.
+    /// A node was started. It needs the feature `metadata_history`, as the next two do.
     Run {
         /// The node.
         host_id: HostId,
@@ -72,12 +73,8 @@ pub enum Command {
 /// From one version of the schema to the next.
 #[derive(Clone, PartialEq, Debug)]
 pub struct SchemaChange {
-    /// The version that it was computed from.
-    pub base: Uuid,
-    /// The version that it makes.
-    pub next: Uuid,
-    /// The keyspaces that change, by name; None is one that is dropped.
-    pub keyspaces: BTreeMap<String, Option<Arc<Keyspace>>>,
+    /// The objects that change.
+    pub change: Change,
     /// Maps of tables that come with it, so that nobody ever sees the table without.
     pub tablets: BTreeMap<TableId, Arc<TabletMap>>,
 }
@@ -95,19 +92,8 @@ impl SchemaChange {
     /// What makes `next` of `base`.
     #[must_use]
     pub fn between(base: &Schema, next: &Schema) -> Self {
-        let is_new = |(name, keyspace): &(&String, &Arc<Keyspace>)| match base.keyspaces.get(*name) {
-            Some(before) => !Arc::ptr_eq(before, keyspace) && before != *keyspace,
-            None => true,
-        };
-        let changed = next.keyspaces.iter().filter(is_new);
-        let dropped = base.keyspaces.keys().filter(|name| !next.keyspaces.contains_key(*name));
         Self {
-            base: base.version,
-            next: next.version,
-            keyspaces: changed
-                .map(|(name, keyspace)| (name.clone(), Some(keyspace.clone())))
-                .chain(dropped.map(|name| (name.clone(), None)))
-                .collect(),
+            change: Change::between(base, next),
             tablets: BTreeMap::new(),
         }
     }
@@ -115,147 +101,25 @@ impl SchemaChange {
 
 impl Command {
     /// The command as bytes.
-    ///
-    /// # Errors
-    /// When a keyspace has no JSON form.
-    pub fn encode(&self) -> Result<Vec<u8>, Malformed> {
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
         let mut out = Encoder::begin(COMMAND);
-        match self {
-            Self::Schema(change) => {
-                out.byte(1);
-                out.uuid(change.base);
-                out.uuid(change.next);
-                out.count(change.keyspaces.len());
-                for (name, keyspace) in &change.keyspaces {
-                    out.blob(name.as_bytes());
-                    let json = keyspace.as_deref().map(keyspace_json).transpose()?;
-                    out.option(json, |out, json| out.blob(&json));
-                }
-                out.count(change.tablets.len());
-                for (table, map) in &change.tablets {
-                    out.uuid(table.0);
-                    out.blob(&map.encode());
-                }
-            }
-            Self::Topology(command) => {
-                out.byte(2);
-                out.blob(&command.encode());
-            }
-            Self::Tablets { table, change } => {
-                let (kind, bytes) = match change {
-                    TabletsChange::Whole(map) => (3, map.encode()),
-                    TabletsChange::Part(change) => (4, change.encode()),
-                };
-                out.byte(kind);
-                out.uuid(table.0);
-                out.blob(&bytes);
-            }
-            Self::RemoveTablets { table } => {
-                out.byte(5);
-                out.uuid(table.0);
-            }
-            Self::Fence { index } => {
-                out.byte(6);
-                out.number(*index);
-            }
-            Self::Truncate { table } => {
-                out.byte(7);
-                out.uuid(table.0);
-            }
-            Self::Run {
-                host_id,
-                generation,
-                former,
-                name,
-            } => {
-                out.byte(8);
-                out.uuid(host_id.0);
-                out.number(u64::from(*generation));
-                out.number(*former);
-                out.number(*name);
-            }
-            Self::Rejoin { host_id, generation } => {
-                out.byte(9);
-                out.uuid(host_id.0);
-                out.number(u64::from(*generation));
-            }
-            Self::RemoveNode { host_id } => {
-                out.byte(10);
-                out.uuid(host_id.0);
-            }
-        }
-        Ok(out.seal())
+        out.record(&CommandRecord::of(self));
+        out.seal()
     }
 
     /// The command of these bytes.
     ///
     /// # Errors
-    /// When they are damaged, of a later format, or no command.
-    pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
-        let mut d = Decoder::open(bytes, COMMAND)?;
-        let command = match d.byte()? {
-            1 => Self::Schema(decode_schema_change(&mut d)?),
-            2 => Self::Topology(TopologyCommand::decode(d.blob()?).map_err(|e| d.malformed(e))?),
-            3 => Self::Tablets {
-                table: TableId(d.uuid()?),
-                change: TabletsChange::Whole(Arc::new(TabletMap::decode(d.blob()?).map_err(|e| d.malformed(e))?)),
-            },
-            4 => Self::Tablets {
-                table: TableId(d.uuid()?),
-                change: TabletsChange::Part(TabletChange::decode(d.blob()?).map_err(|e| d.malformed(e))?),
-            },
-            5 => Self::RemoveTablets {
-                table: TableId(d.uuid()?),
-            },
-            6 => Self::Fence { index: d.number()? },
-            7 => Self::Truncate {
-                table: TableId(d.uuid()?),
-            },
-            8 => Self::Run {
-                host_id: HostId(d.uuid()?),
-                generation: generation(&mut d)?,
-                former: d.number()?,
-                name: d.number()?,
-            },
-            9 => Self::Rejoin {
-                host_id: HostId(d.uuid()?),
-                generation: generation(&mut d)?,
-            },
-            10 => Self::RemoveNode {
-                host_id: HostId(d.uuid()?),
-            },
-            other => return Err(d.malformed(format!("there is no command {other}"))),
-        };
-        d.end()?;
-        Ok(command)
+    /// When they are damaged, or hold what this node does not know.
+    pub fn decode(bytes: &[u8], known: &Known) -> Result<Self, Malformed> {
+        let record: CommandRecord = Decoder::open(bytes, COMMAND)?.record(known)?;
+        record.command().map_err(|e| COMMAND.malformed(e))
     }
-}
 
-fn generation(d: &mut Decoder<'_>) -> Result<u32, Malformed> {
-    u32::try_from(d.number()?).map_err(|e| d.malformed(e))
-}
-
-fn decode_schema_change(d: &mut Decoder<'_>) -> Result<SchemaChange, Malformed> {
-    let (base, next) = (d.uuid()?, d.uuid()?);
-    let mut keyspaces = BTreeMap::new();
-    for _ in 0..d.count()? {
-        let name = d.text()?;
-        let keyspace = d.option(|d| {
-            let json = d.blob()?;
-            serde_json::from_slice::<Keyspace>(json).map_err(|e| d.malformed(e))
-        })?;
-        keyspaces.insert(name, keyspace.map(Arc::new));
+    /// The features that a node must have to read the command.
+    #[must_use]
+    pub fn needs(&self) -> Vec<Need> {
+        record::needs(&CommandRecord::of(self))
     }
-    let mut tablets = BTreeMap::new();
-    for _ in 0..d.count()? {
-        let table = TableId(d.uuid()?);
-        let map = TabletMap::decode(d.blob()?).map_err(|e| d.malformed(e))?;
-        tablets.insert(table, Arc::new(map));
-    }
-    Ok(SchemaChange {
-        base,
-        next,
-        keyspaces,
-        tablets,
-    })
 }

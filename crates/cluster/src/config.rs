@@ -1,6 +1,7 @@
 //! How a node takes part in a cluster, and who is told of what happens there.
 
 use crate::metadata::Metadata;
+use record::Known;
 use rpc::Peer;
 use schema::Schema;
 use std::collections::BTreeSet;
@@ -120,7 +121,7 @@ pub struct Config {
     pub reach: Reach,
     /// Whether it takes its part of the ring.
     pub auto_bootstrap: bool,
-    /// What its release can do.
+    /// What its release can do. A field of a record that came with another feature is unknown to the node.
     pub features: BTreeSet<String>,
     /// Its release.
     pub release: String,
@@ -149,6 +150,12 @@ pub struct Config {
 }
 
 impl Config {
+    /// What this node reads of records.
+    #[must_use]
+    pub fn known(&self) -> Known {
+        Known::features(self.features.iter().cloned())
+    }
+
     /// A node alone on the default places, with the usual patience.
     #[must_use]
     pub fn new(dir: PathBuf, cluster_name: &str, host_id: HostId, internode: SocketAddr, schema: Arc<Schema>) -> Self {

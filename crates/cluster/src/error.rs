@@ -63,6 +63,8 @@ pub enum ChangeError {
     Conflict,
     /// It cannot be applied. It did not happen.
     Rejected(String),
+    /// It has a part that not every member can read. It did not happen.
+    NeedsFeature(String),
     /// Most voters are down or cut off. It did not happen.
     NoQuorum(String),
     /// It was not confirmed in time. It may have happened.
@@ -78,6 +80,7 @@ impl fmt::Display for ChangeError {
         match self {
             Self::Conflict => f.write_str("the metadata was changed by another node meanwhile"),
             Self::Rejected(why)
+            | Self::NeedsFeature(why)
             | Self::NoQuorum(why)
             | Self::Timeout(why)
             | Self::Refused(why)

@@ -3,7 +3,10 @@
 //! Each member says its features when it joins and when it comes back. Once all members have one, the leader has the group enable it, for ever: a node
 //! without it is refused from then on. Until then nobody does what only some understand. So a cluster of two releases behaves as the older one does.
 
+use crate::command::Command;
+use crate::error::ChangeError;
 use crate::service::Cluster;
+pub use schema::record::PER_PARTITION_RATE_LIMIT;
 
 /// A node that stops hands the leadership of the metadata group over, and says goodbye to the others, who then do not wait for it.
 ///
@@ -27,12 +30,49 @@ pub const METADATA_HISTORY: &str = "metadata_history";
 pub const NODE_HEALTH: &str = "node_health";
 
 /// All features of this release.
-pub const FEATURES: &[&str] = &[METADATA_HISTORY, NODE_HEALTH, ORDERLY_START, ORDERLY_STOP];
+pub const FEATURES: &[&str] = &[
+    METADATA_HISTORY,
+    NODE_HEALTH,
+    ORDERLY_START,
+    ORDERLY_STOP,
+    PER_PARTITION_RATE_LIMIT,
+];
 
 impl Cluster {
     /// Whether all members have a feature, now and from now on.
     #[must_use]
     pub fn has_feature(&self, feature: &str) -> bool {
         self.metadata().topology.enabled_features().contains(feature)
+    }
+
+    /// Waits until the features that a command needs are enabled, if every member has them: the leader enables them soon.
+    ///
+    /// # Errors
+    /// `NeedsFeature`, which names a member that must be upgraded first.
+    pub(crate) async fn wait_for_features(&self, command: &Command) -> Result<(), ChangeError> {
+        let needs = command.needs();
+        let deadline = runtime::now() + self.config.propose_timeout;
+        loop {
+            let changed = self.machine.changed.notified();
+            let metadata = self.metadata();
+            let Some(need) = metadata.missing_feature(&needs) else {
+                return Ok(());
+            };
+            let (place, feature) = (&need.place, need.feature);
+            let mut members = metadata.topology.members();
+            if let Some(node) = members.find(|node| !node.features.contains(feature)) {
+                return Err(ChangeError::NeedsFeature(format!(
+                    "{place} needs feature '{feature}', which node {} at {} (release {}) lacks. Upgrade that node first. Nothing was changed",
+                    node.host_id,
+                    node.internode.ip(),
+                    node.release
+                )));
+            }
+            if !self.wait_until(deadline, changed).await {
+                return Err(ChangeError::NeedsFeature(format!(
+                    "{place} needs feature '{feature}', which all nodes have and the cluster has not enabled yet. Try again. Nothing was changed"
+                )));
+            }
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! The metadata file: what a restart serves from at once, without asking anybody.
 //!
 //! ```text
-//! DIR/metadata        "CETOMET2", u64 length of the base, base, record*
+//! DIR/metadata        "CETOMET3", u64 length of the base, base, record*
 //! DIR/metadata.tmp    the next one while it is written
 //! DIR/raft/           the log of the metadata group
 //!
@@ -21,20 +21,19 @@
 //! - A new file is written beside the old one, synced and renamed, and the directory is synced: it is there as a whole or not at all.
 //! - The records are never longer than the base and [`TAIL_BYTES_MIN`]: then the file is written anew. So what is written per change is at most
 //!   twice its command, and the file at most twice the value.
-//!
-//! A file that begins with "CETOMETA" is one of the first format: a base without length, and no records. It is read, and replaced by the first change.
 
-use crate::bytes::Malformed;
 use crate::command::Command;
 use crate::error::LoadError;
 use crate::metadata::Metadata;
+use record::Known;
 use runtime::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 use stdx::bytes::{Reader, Truncated};
 
-const FIRST_MAGIC: &[u8; 8] = b"CETOMETA";
-const MAGIC: &[u8; 8] = b"CETOMET2";
+const MAGIC: &[u8; 8] = b"CETOMET3";
+const FORMER_BUILD: &str = "the file is of an earlier build, whose metadata was no record yet: no build reads both. Start the build that wrote it, or begin \
+                            anew with empty directories";
 const RECORD_HEADER_BYTES: usize = 16;
 /// Records that a small value may have before the file is written anew.
 pub(crate) const TAIL_BYTES_MIN: u64 = 64 << 10;
@@ -112,8 +111,8 @@ pub(crate) fn has_log(dir: &Path) -> bool {
 /// Reads the metadata of a node; None when it was never in a cluster. Blocks; called before the shards start.
 ///
 /// # Errors
-/// When the file is damaged or cannot be read.
-pub fn load(dir: &Path) -> Result<Option<Metadata>, LoadError> {
+/// When the file is damaged, cannot be read, or holds what this node does not know.
+pub fn load(dir: &Path, known: &Known) -> Result<Option<Metadata>, LoadError> {
     let path = path(dir);
     let at = |why: String| LoadError {
         path: path.clone(),
@@ -123,19 +122,17 @@ pub fn load(dir: &Path) -> Result<Option<Metadata>, LoadError> {
         return Ok(None);
     }
     let bytes = fs::read(&path).map_err(|e| at(e.to_string()))?;
-    read(&bytes).map(Some).map_err(at)
+    read(&bytes, known).map(Some).map_err(at)
 }
 
-fn read(bytes: &[u8]) -> Result<Metadata, String> {
-    if let Some(base) = bytes.strip_prefix(FIRST_MAGIC) {
-        return Metadata::decode(base).map_err(|e| e.to_string());
-    }
+fn read(bytes: &[u8], known: &Known) -> Result<Metadata, String> {
     let mut reader = match bytes.strip_prefix(MAGIC) {
         Some(rest) => Reader::new(rest),
-        None => return Err("expected a file that begins with CETOMET2 or CETOMETA".to_owned()),
+        None if bytes.starts_with(b"CETOMET") => return Err(FORMER_BUILD.to_owned()),
+        None => return Err("expected a file that begins with CETOMET3".to_owned()),
     };
     let base = base(&mut reader).map_err(|e| format!("the base ends too early: {e}"))?;
-    let mut metadata = Metadata::decode(base).map_err(|e| e.to_string())?;
+    let mut metadata = Metadata::decode(base, known).map_err(|e| e.to_string())?;
     let (mut at, mut number) = (bytes.len() - reader.rest().len(), 1);
     while at < bytes.len() {
         let Some(changes) = record_at(bytes, at, number) else {
@@ -147,7 +144,7 @@ fn read(bytes: &[u8]) -> Result<Metadata, String> {
             }
             break;
         };
-        replay(&mut metadata, changes).map_err(|why| format!("record {number} at offset {at}: {why}"))?;
+        replay(&mut metadata, changes, known).map_err(|why| format!("record {number} at offset {at}: {why}"))?;
         at += RECORD_HEADER_BYTES + changes.len();
         number += 1;
     }
@@ -171,7 +168,7 @@ fn record_at(bytes: &[u8], at: usize, number: u64) -> Option<&[u8]> {
     (crc32fast::hash(&record[4..]) == checksum).then(|| &record[RECORD_HEADER_BYTES..])
 }
 
-fn replay(metadata: &mut Metadata, changes: &[u8]) -> Result<(), String> {
+fn replay(metadata: &mut Metadata, changes: &[u8], known: &Known) -> Result<(), String> {
     let mut reader = Reader::new(changes);
     while !reader.is_empty() {
         let mut change = || -> Result<(u64, &[u8]), Truncated> {
@@ -180,7 +177,7 @@ fn replay(metadata: &mut Metadata, changes: &[u8]) -> Result<(), String> {
             Ok((index, reader.get_slice(length)?))
         };
         let (index, bytes) = change().map_err(|e| e.to_string())?;
-        let command = Command::decode(bytes).map_err(|e| e.to_string())?;
+        let command = Command::decode(bytes, known).map_err(|e| e.to_string())?;
         let outcome = metadata.apply(index, &command);
         *metadata = metadata.step(index, bytes, outcome);
     }
@@ -270,11 +267,7 @@ impl MetadataFile {
     pub(crate) async fn replace(&mut self, next: &Metadata) -> io::Result<()> {
         self.open = None;
         let (dir, next) = (self.dir.clone(), next.clone());
-        let (file, end) = runtime::offload(move || {
-            let encoded = next.encode().map_err(|e| io::Error::other(e.to_string()))?;
-            save(&dir, &encoded)
-        })
-        .await?;
+        let (file, end) = runtime::offload(move || save(&dir, &next.encode())).await?;
         self.waiting.clear();
         self.written.wholes += 1;
         self.written.whole_bytes += end;
@@ -336,8 +329,7 @@ pub(crate) fn save(dir: &Path, encoded: &[u8]) -> io::Result<(File, u64)> {
 /// Makes the metadata durable, for a node that does not run. Blocks.
 pub(crate) fn save_whole(dir: &Path, metadata: &Metadata) -> Result<(), String> {
     let at = |why: &dyn std::fmt::Display| format!("{}: {why}", path(dir).display());
-    let encoded = metadata.encode().map_err(|e: Malformed| at(&e))?;
-    save(dir, &encoded).map(drop).map_err(|e| at(&e))
+    save(dir, &metadata.encode()).map(drop).map_err(|e| at(&e))
 }
 
 /// Makes the directory, and its name and those above it survive a power loss. Blocks.
@@ -375,14 +367,14 @@ mod tests {
         let rejected = Command::RemoveTablets {
             table: schema::TableId(Uuid::from_u128(7)),
         };
-        [applied, rejected].map(|command| command.encode().expect("a command has bytes"))
+        [applied, rejected].map(|command| command.encode())
     }
 
     /// A file of a base and three records, where each of them begins, and the values with none, one, two and three of them.
     fn file() -> (Vec<u8>, Vec<usize>, Vec<Metadata>) {
         let [applied, rejected] = commands();
         let mut values = vec![start()];
-        let mut bytes = encode_base(&values[0].encode().expect("metadata has bytes"));
+        let mut bytes = encode_base(&values[0].encode());
         let mut begins = Vec::new();
         for (number, indexes) in (1..).zip([vec![3], vec![4, 6], vec![7]]) {
             begins.push(bytes.len());
@@ -391,7 +383,7 @@ mod tests {
             for (place, index) in indexes.iter().enumerate() {
                 let command = if place + 1 < indexes.len() { &rejected } else { &applied };
                 put_change(&mut changes, *index, command);
-                let decoded = Command::decode(command).expect("what was encoded");
+                let decoded = Command::decode(command, &Known::everything()).expect("what was encoded");
                 value = value.step(*index, command, value.apply(*index, &decoded));
             }
             bytes.extend_from_slice(&encode_record(number, &changes));
@@ -405,7 +397,7 @@ mod tests {
         let (bytes, _, values) = file();
         let last = values.last().expect("there is one");
         assert!(last.rejected.contains_key(&4), "{last:?}");
-        assert_eq!(read(&bytes).as_ref(), Ok(last));
+        assert_eq!(read(&bytes, &Known::everything()).as_ref(), Ok(last));
     }
 
     #[test]
@@ -413,10 +405,17 @@ mod tests {
         let (bytes, begins, values) = file();
         for end in begins[0]..bytes.len() {
             let whole = begins[1..].iter().filter(|begin| **begin <= end).count();
-            assert_eq!(read(&bytes[..end]).as_ref(), Ok(&values[whole]), "cut at {end}");
+            assert_eq!(
+                read(&bytes[..end], &Known::everything()).as_ref(),
+                Ok(&values[whole]),
+                "cut at {end}"
+            );
         }
         for end in 0..begins[0] {
-            assert!(read(&bytes[..end]).is_err(), "a base cut at {end} is read");
+            assert!(
+                read(&bytes[..end], &Known::everything()).is_err(),
+                "a base cut at {end} is read"
+            );
         }
     }
 
@@ -426,7 +425,7 @@ mod tests {
         for at in 0..bytes.len() {
             let mut damaged = bytes.clone();
             damaged[at] ^= 0x10;
-            let result = read(&damaged);
+            let result = read(&damaged, &Known::everything());
             if at < begins[2] {
                 let why = result.expect_err(&format!("damage at {at} is not seen"));
                 assert!(
@@ -440,9 +439,11 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_the_first_format_is_read() {
-        let mut bytes = FIRST_MAGIC.to_vec();
-        bytes.extend_from_slice(&start().encode().expect("metadata has bytes"));
-        assert_eq!(read(&bytes), Ok(start()));
+    fn a_file_of_a_build_before_records_is_refused_as_such() {
+        for magic in [b"CETOMETA", b"CETOMET2"] {
+            let mut bytes = magic.to_vec();
+            bytes.extend_from_slice(&start().encode());
+            assert_eq!(read(&bytes, &Known::everything()), Err(FORMER_BUILD.to_owned()));
+        }
     }
 }

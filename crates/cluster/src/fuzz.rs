@@ -4,6 +4,7 @@ use crate::bytes::Malformed;
 use crate::command::Command;
 use crate::metadata::Metadata;
 use crate::wire::{self, Greeting, GreetingAnswer, Health, JoinAnswer, Settled, State, Who};
+use record::Known;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -104,8 +105,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
         settled.encode(),
         Greeting { is_open: true }.encode(),
         greeted.encode(),
-        metadata.encode().unwrap_or_default(),
-        remove.encode().unwrap_or_default(),
+        metadata.encode(),
+        remove.encode(),
     ];
     let without_checksum = |bytes: Vec<u8>| bytes[..bytes.len().saturating_sub(4)].to_vec();
     sealed.into_iter().map(without_checksum).collect()
@@ -115,6 +116,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
 pub fn read(bytes: &[u8]) {
     let mut sealed = bytes.to_vec();
     sealed.extend_from_slice(&crc32fast::hash(bytes).to_be_bytes());
+    let known = Known::everything();
     let read = |bytes: &[u8]| {
         let outcomes: [Result<(), Malformed>; 8] = [
             State::decode(bytes).map(drop),
@@ -131,7 +133,7 @@ pub fn read(bytes: &[u8]) {
             .into_iter()
             .filter_map(Result::err)
             .for_each(|e| drop(e.to_string()));
-        let _ = (Metadata::decode(bytes), Command::decode(bytes));
+        let _ = (Metadata::decode(bytes, &known), Command::decode(bytes, &known));
     };
     read(&sealed);
     read(bytes);

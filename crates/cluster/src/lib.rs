@@ -6,6 +6,7 @@
 //! - [`Cluster::propose_schema`] and [`Cluster::propose`] change it, from any node; [`Listener`] is told of each change.
 //! - [`Cluster::is_live`] and [`Listener::liveness`] say who answers; [`Cluster::meet_peers`], [`Cluster::open`] and [`Cluster::leave`] tell the others of
 //!   this node.
+//! - [`Standalone`] keeps the same metadata for a node that meets no others.
 //! - [`recover`] and [`follow`] are for the day when most voters are gone for ever; [`prospect`] says beforehand what that means.
 //!
 //! Invariants:
@@ -34,10 +35,12 @@ mod machine;
 mod metadata;
 mod peers;
 mod presence;
+mod record;
 mod recover;
 mod rejoin;
 mod removal;
 mod service;
+mod standalone;
 mod start;
 mod status;
 mod tend;
@@ -50,12 +53,13 @@ pub use command::{Command, SchemaChange, TabletsChange};
 pub use config::{Between, Config, Drain, FORGET_JOINING_AFTER, Listener, Local, NEWCOMERS_MAX, Reach, VOTE_AFTER};
 pub use consensus::Epoch;
 pub use error::{ChangeError, ClusterError, LoadError};
-pub use features::{FEATURES, METADATA_HISTORY, NODE_HEALTH, ORDERLY_START, ORDERLY_STOP};
+pub use features::{FEATURES, METADATA_HISTORY, NODE_HEALTH, ORDERLY_START, ORDERLY_STOP, PER_PARTITION_RATE_LIMIT};
 pub use file::{Written, load};
 pub use history::History;
 pub use metadata::{Metadata, REJECTED_MAX, Rejected, Run};
 pub use recover::{Lost, Prospect, RecoverError, answering, follow, prospect, recover};
 pub use rejoin::{RejoinError, rejoin, rejoin_confirmation};
 pub use service::Cluster;
+pub use standalone::{Standalone, load_standalone};
 pub use status::{MemberStatus, Role, Status};
 pub use verbs::{FIRST_VERB, LAST_VERB, handler};

@@ -10,6 +10,7 @@ use crate::file::{MetadataFile, Written};
 use crate::history::Histories;
 use crate::metadata::Metadata;
 use consensus::StateMachine;
+use record::Known;
 use runtime::Notify;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -37,6 +38,8 @@ pub(crate) struct Machine {
     /// The histories of the last commands.
     pub(crate) histories: RefCell<Histories>,
     listener: Rc<dyn Listener>,
+    /// What this node reads of records.
+    known: Known,
     /// Told after each change.
     pub(crate) changed: Rc<Notify>,
     /// Why the file cannot be written at the moment.
@@ -54,7 +57,7 @@ pub(crate) struct Undrained {
 
 impl Machine {
     /// With metadata that is durable.
-    pub(crate) fn new(dir: PathBuf, metadata: Arc<Metadata>, listener: Rc<dyn Listener>) -> Self {
+    pub(crate) fn new(dir: PathBuf, metadata: Arc<Metadata>, listener: Rc<dyn Listener>, known: Known) -> Self {
         let mut histories = Histories::default();
         histories.push(metadata.index, metadata.history);
         Self {
@@ -67,6 +70,7 @@ impl Machine {
             undrained: Rc::default(),
             metadata: RefCell::new(metadata),
             listener,
+            known,
             changed: Rc::new(Notify::new()),
             disk_error: RefCell::default(),
         }
@@ -173,10 +177,6 @@ impl Machine {
     }
 }
 
-fn encode(metadata: &Metadata) -> Vec<u8> {
-    metadata.encode().expect("keyspaces that came as JSON have a JSON form")
-}
-
 impl StateMachine for Machine {
     fn applied(&self) -> u64 {
         self.durable_index.get()
@@ -185,7 +185,7 @@ impl StateMachine for Machine {
     fn apply<'a>(&'a self, index: u64, command: &'a [u8]) -> Local<'a, ()> {
         Box::pin(async move {
             let now = self.metadata();
-            let decoded = match Command::decode(command) {
+            let decoded = match Command::decode(command, &self.known) {
                 Ok(command) => command,
                 Err(error) => {
                     let reason = format!(
@@ -211,11 +211,13 @@ impl StateMachine for Machine {
     }
 
     fn check_command(&self, command: &[u8]) -> Result<(), String> {
-        Command::decode(command).map(drop).map_err(|e| e.to_string())
+        Command::decode(command, &self.known)
+            .map(drop)
+            .map_err(|e| e.to_string())
     }
 
     fn check_snapshot(&self, index: u64, snapshot: &[u8]) -> Result<(), String> {
-        let next = Metadata::decode(snapshot).map_err(|e| e.to_string())?;
+        let next = Metadata::decode(snapshot, &self.known).map_err(|e| e.to_string())?;
         let (ours, theirs) = (self.metadata().topology.cluster_id(), next.topology.cluster_id());
         if ours != theirs {
             return Err(format!("it is of cluster {theirs}, and this one is {ours}"));
@@ -230,12 +232,12 @@ impl StateMachine for Machine {
     }
 
     fn snapshot(&self) -> Vec<u8> {
-        encode(&self.metadata())
+        self.metadata().encode()
     }
 
     fn restore<'a>(&'a self, _index: u64, snapshot: &'a [u8]) -> Local<'a, ()> {
         Box::pin(async move {
-            match Metadata::decode(snapshot) {
+            match Metadata::decode(snapshot, &self.known) {
                 Ok(next) if next == *self.metadata() => {}
                 Ok(next) => {
                     self.histories.borrow_mut().reset(next.index, next.history);

@@ -2,6 +2,7 @@
 //!
 //! Invariants:
 //! - The same commands in the same order make the same value on every node.
+//! - A command is rejected where it needs a feature that is not enabled at its place in the log.
 //! - A command that is rejected changes nothing; why it was is remembered for as many commands as [`REJECTED_MAX`], so that its proposer learns it.
 //! - The history tells all commands since the feature `metadata_history` was enabled; see `history.rs`.
 //! - Every tablet map belongs to a table of the schema.
@@ -10,24 +11,24 @@
 use crate::bytes::{Decoder, Encoder, Form, Malformed};
 use crate::command::{Command, SchemaChange, TabletsChange};
 use crate::history::History;
+use crate::record::MetadataRecord;
 use crate::removal;
-use schema::{Keyspace, Schema, TableId};
+use record::{Known, Need};
+use schema::{Schema, TableId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use topology::{HostId, NodeNumber, NodeState, TabletMap, Topology, TopologyCommand};
-use uuid::Uuid;
 
 /// How many rejected commands are remembered.
 pub const REJECTED_MAX: usize = 256;
 
 const METADATA: Form = Form {
     kind: b'm',
-    format: 4,
+    oldest: 5,
+    format: 5,
     name: "the cluster's metadata",
 };
-/// Written before the feature `metadata_history` is enabled, for members that know no later format.
-const METADATA_WITHOUT_HISTORY: Form = Form { format: 3, ..METADATA };
 
 /// What the group has noted of a node's starts.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -127,6 +128,12 @@ impl Metadata {
     /// # Errors
     /// Why the command changes nothing.
     pub fn apply(&self, index: u64, command: &Command) -> Result<Self, Rejected> {
+        if let Some(need) = self.missing_feature(&command.needs()) {
+            return Err(invalid(format!(
+                "{} needs feature '{}', which is not enabled",
+                need.place, need.feature
+            )));
+        }
         let mut next = self.clone();
         match command {
             Command::Schema(change) => next.change_schema(change)?,
@@ -184,6 +191,13 @@ impl Metadata {
         Ok(next)
     }
 
+    /// The first of these needs that not every member meets, by the features that are enabled.
+    #[must_use]
+    pub fn missing_feature<'n>(&self, needs: &'n [Need]) -> Option<&'n Need> {
+        let enabled = self.topology.enabled_features();
+        needs.iter().find(|need| !enabled.contains(need.feature))
+    }
+
     /// The value after the command of the log at an index, applied or rejected.
     #[must_use]
     pub fn step(&self, index: u64, command: &[u8], outcome: Result<Self, Rejected>) -> Self {
@@ -235,24 +249,13 @@ impl Metadata {
     }
 
     fn change_schema(&mut self, change: &SchemaChange) -> Result<(), Rejected> {
-        if change.base != self.schema.version {
+        if change.change.base != self.schema.version {
             return Err(Rejected::Conflict {
                 what: "The schema".to_owned(),
             });
         }
-        let mut keyspaces = self.schema.keyspaces.clone();
-        for (name, keyspace) in &change.keyspaces {
-            match keyspace {
-                Some(keyspace) => {
-                    let keyspace = share_tables(keyspace, keyspaces.get(name));
-                    keyspaces.insert(name.clone(), Arc::new(keyspace));
-                }
-                None => {
-                    keyspaces.remove(name);
-                }
-            }
-        }
-        let tables = || keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
+        let schema = change.change.apply(&self.schema).map_err(invalid)?;
+        let tables = || schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
         let ids: BTreeSet<TableId> = tables().map(|table| table.id).collect();
         if ids.len() != tables().count() {
             return Err(invalid("two tables have one id"));
@@ -264,10 +267,7 @@ impl Metadata {
         self.truncations.retain(|table, _| ids.contains(table));
         self.tablets
             .extend(change.tablets.iter().map(|(table, map)| (*table, map.clone())));
-        self.schema = Arc::new(Schema {
-            version: change.next,
-            keyspaces,
-        });
+        self.schema = Arc::new(schema);
         Ok(())
     }
 
@@ -296,150 +296,23 @@ impl Metadata {
     }
 
     /// All of it as bytes.
-    ///
-    /// # Errors
-    /// When the schema has no JSON form.
-    pub fn encode(&self) -> Result<Vec<u8>, Malformed> {
-        let mut out = Encoder::begin(if self.history.is_some() {
-            METADATA
-        } else {
-            METADATA_WITHOUT_HISTORY
-        });
-        out.number(self.index);
-        out.number(self.fence);
-        out.uuid(self.schema.version);
-        out.count(self.schema.keyspaces.len());
-        for (name, keyspace) in &self.schema.keyspaces {
-            out.blob(name.as_bytes());
-            out.blob(&keyspace_json(keyspace)?);
-        }
-        out.blob(&self.topology.encode());
-        out.count(self.tablets.len());
-        for (table, map) in &self.tablets {
-            out.uuid(table.0);
-            out.blob(&map.encode());
-        }
-        out.count(self.rejected.len());
-        for (index, rejected) in &*self.rejected {
-            let (kind, text) = match rejected {
-                Rejected::Conflict { what } => (0, what),
-                Rejected::Invalid { why } => (1, why),
-            };
-            out.number(*index);
-            out.byte(kind);
-            out.blob(text.as_bytes());
-        }
-        out.count(self.truncations.len());
-        for (table, version) in &self.truncations {
-            out.uuid(table.0);
-            out.number(*version);
-        }
-        if let Some(history) = self.history {
-            out.uuid(Uuid::from_u128(history.0));
-            out.count(self.runs.len());
-            for (number, run) in &*self.runs {
-                out.number(u64::from(number.0));
-                out.number(u64::from(run.generation));
-                out.number(run.name);
-            }
-        }
-        Ok(out.seal())
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Encoder::begin(METADATA);
+        out.record(&MetadataRecord::of(self));
+        out.seal()
     }
 
     /// The value of these bytes.
     ///
     /// # Errors
-    /// When they are damaged, of a later format, or describe what cannot be.
-    pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
-        let mut d = Decoder::open(bytes, METADATA)?;
-        let index = d.number()?;
-        // The first format had none.
-        let fence = if d.format() >= 2 { d.number()? } else { 0 };
-        let version = d.uuid()?;
-        let mut keyspaces = BTreeMap::new();
-        for _ in 0..d.count()? {
-            let name = d.text()?;
-            let json = d.blob()?;
-            let keyspace: Keyspace = serde_json::from_slice(json).map_err(|e| d.malformed(e))?;
-            keyspaces.insert(name, Arc::new(keyspace));
-        }
-        let topology = Topology::decode(d.blob()?).map_err(|e| d.malformed(e))?;
-        let mut tablets = BTreeMap::new();
-        for _ in 0..d.count()? {
-            let table = TableId(d.uuid()?);
-            let map = TabletMap::decode(d.blob()?).map_err(|e| d.malformed(e))?;
-            tablets.insert(table, Arc::new(map));
-        }
-        let mut rejected = BTreeMap::new();
-        for _ in 0..d.count()? {
-            let index = d.number()?;
-            let kind = d.byte()?;
-            let text = d.text()?;
-            let why = match kind {
-                0 => Rejected::Conflict { what: text },
-                1 => Rejected::Invalid { why: text },
-                other => return Err(d.malformed(format!("expected a rejection of 0 or 1, found {other}"))),
-            };
-            rejected.insert(index, why);
-        }
-        let mut truncations = BTreeMap::new();
-        if d.format() >= 3 {
-            for _ in 0..d.count()? {
-                let table = TableId(d.uuid()?);
-                truncations.insert(table, d.number()?);
-            }
-        }
-        let (history, runs) = if d.format() >= 4 {
-            (Some(History(d.uuid()?.as_u128())), decode_runs(&mut d)?)
-        } else {
-            (None, BTreeMap::new())
-        };
-        d.end()?;
-        Ok(Self {
-            index,
-            fence,
-            schema: Arc::new(Schema { version, keyspaces }),
-            topology: Arc::new(topology),
-            tablets,
-            truncations,
-            rejected: Arc::new(rejected),
-            history,
-            runs: Arc::new(runs),
-        })
+    /// When they are damaged, hold what this node does not know, or describe what cannot be.
+    pub fn decode(bytes: &[u8], known: &Known) -> Result<Self, Malformed> {
+        let record: MetadataRecord = Decoder::open(bytes, METADATA)?.record(known)?;
+        record.metadata().map_err(|e| METADATA.malformed(e))
     }
-}
-
-fn decode_runs(d: &mut Decoder<'_>) -> Result<BTreeMap<NodeNumber, Run>, Malformed> {
-    let mut runs = BTreeMap::new();
-    for _ in 0..d.count()? {
-        let number = u16::try_from(d.number()?).map_err(|e| d.malformed(e))?;
-        let generation = u32::try_from(d.number()?).map_err(|e| d.malformed(e))?;
-        let name = d.number()?;
-        runs.insert(NodeNumber(number), Run { generation, name });
-    }
-    Ok(runs)
 }
 
 fn invalid(why: impl fmt::Display) -> Rejected {
     Rejected::Invalid { why: why.to_string() }
-}
-
-pub(crate) fn keyspace_json(keyspace: &Keyspace) -> Result<Vec<u8>, Malformed> {
-    serde_json::to_vec(keyspace).map_err(|e| Malformed {
-        what: "a keyspace",
-        why: e.to_string(),
-    })
-}
-
-/// The keyspace with the tables that did not change taken from the one before, so that holders see by the pointer that they are the same.
-fn share_tables(keyspace: &Keyspace, before: Option<&Arc<Keyspace>>) -> Keyspace {
-    let mut keyspace = keyspace.clone();
-    if let Some(before) = before {
-        for (name, table) in &mut keyspace.tables {
-            if let Some(same) = before.tables.get(name).filter(|former| *former == table) {
-                *table = same.clone();
-            }
-        }
-    }
-    keyspace
 }

@@ -12,6 +12,7 @@ use crate::peers::node_number;
 use crate::start::group_of;
 use crate::wire;
 use consensus::{Epoch, RECOVERY_CONFIRMATION, Recovery, RecoveryError, follow_recovered, recover_from_lost_majority};
+use record::Known;
 use rpc::{Rpc, RpcError};
 use std::fmt;
 use std::net::SocketAddr;
@@ -125,7 +126,7 @@ impl fmt::Display for RecoverError {
 impl std::error::Error for RecoverError {}
 
 fn member(dir: &Path, host_id: HostId) -> Result<(Metadata, u64, u64), RecoverError> {
-    let metadata = file::load(dir)
+    let metadata = file::load(dir, &Known::everything())
         .map_err(RecoverError::Load)?
         .ok_or(RecoverError::NotAMember)?;
     let id = own_raft_id(&metadata, host_id).ok_or(RecoverError::NotAMember)?;

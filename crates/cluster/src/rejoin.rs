@@ -18,6 +18,7 @@ use crate::peers::parts;
 use crate::service::Cluster;
 use crate::start::has_identity_elsewhere;
 use crate::wire::{self, JoinAnswer};
+use record::Known;
 use rpc::{Place, Rpc};
 use runtime::Instant;
 use std::collections::BTreeSet;
@@ -85,7 +86,7 @@ pub async fn rejoin(
     reach: &Reach,
 ) -> Result<String, RejoinError> {
     let mut asked: BTreeSet<SocketAddr> = seeds.iter().copied().collect();
-    if let Ok(Some(metadata)) = file::load(dir) {
+    if let Ok(Some(metadata)) = file::load(dir, &Known::everything()) {
         asked.extend(addresses(&metadata, host_id));
     }
     if asked.is_empty() {
@@ -136,7 +137,8 @@ async fn ask(
             };
             match JoinAnswer::decode(&answer) {
                 Ok(JoinAnswer::Welcome(bytes)) => {
-                    return Metadata::decode(&bytes).map_err(|e| RejoinError::Refused(e.to_string()));
+                    return Metadata::decode(&bytes, &Known::everything())
+                        .map_err(|e| RejoinError::Refused(e.to_string()));
                 }
                 Ok(JoinAnswer::Refused(why)) => return Err(RejoinError::Refused(why)),
                 Ok(JoinAnswer::Later(why)) => reasons.push(format!("{address}: {why}")),
@@ -192,13 +194,10 @@ impl Cluster {
             return refused(format!("node {host_id} has rejoined as often as it can"));
         };
         match self.propose(Command::Rejoin { host_id, generation }).await {
-            Ok(metadata) => match metadata.encode() {
-                Ok(bytes) => {
-                    log::info!("node {host_id} takes the metadata anew, and gets another Raft id");
-                    JoinAnswer::Welcome(bytes)
-                }
-                Err(error) => JoinAnswer::Later(error.to_string()),
-            },
+            Ok(metadata) => {
+                log::info!("node {host_id} takes the metadata anew, and gets another Raft id");
+                JoinAnswer::Welcome(metadata.encode())
+            }
             Err(error) => JoinAnswer::Later(error.to_string()),
         }
     }

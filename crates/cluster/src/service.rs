@@ -139,8 +139,11 @@ impl Cluster {
     /// # Errors
     /// [`ChangeError`], which says whether it may have happened.
     pub async fn propose(&self, command: Command) -> Result<Arc<Metadata>, ChangeError> {
-        let command = command.encode().map_err(|e| ChangeError::Rejected(e.to_string()))?;
-        let index = self.consensus.propose(command, self.config.propose_timeout).await?;
+        self.wait_for_features(&command).await?;
+        let index = self
+            .consensus
+            .propose(command.encode(), self.config.propose_timeout)
+            .await?;
         let metadata = self.metadata();
         match metadata.rejected.get(&index) {
             Some(rejected) => Err(rejected.clone().into()),

@@ -126,7 +126,12 @@ async fn begin(
     if beginning.awaits_peer {
         options.part = Part::Silent;
     }
-    let machine = Rc::new(Machine::new(config.dir.clone(), metadata.clone(), listener.clone()));
+    let machine = Rc::new(Machine::new(
+        config.dir.clone(),
+        metadata.clone(),
+        listener.clone(),
+        config.known(),
+    ));
     let peers = Rc::new(Peers::new(&config, rpc.clone(), machine.clone(), listener.clone()));
     let transport = Rc::new(RaftTransport {
         own_id: own_raft_id,
@@ -396,7 +401,7 @@ impl Candidate<'_> {
             }
             Ok(JoinAnswer::Refused(reason)) => return Err(ClusterError::Refused(reason)),
             Ok(JoinAnswer::Later(reason)) => return Ok(Err(reason)),
-            Ok(JoinAnswer::Welcome(bytes)) => Metadata::decode(&bytes).map_err(unreadable)?,
+            Ok(JoinAnswer::Welcome(bytes)) => Metadata::decode(&bytes, &self.config.known()).map_err(unreadable)?,
             Err(error) => return Err(unreadable(error)),
         };
         let topology = &metadata.topology;

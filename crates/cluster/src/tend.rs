@@ -117,10 +117,7 @@ impl Cluster {
                 return JoinAnswer::Later(error.to_string());
             }
         }
-        match self.metadata().encode() {
-            Ok(bytes) => JoinAnswer::Welcome(bytes),
-            Err(error) => JoinAnswer::Later(error.to_string()),
-        }
+        JoinAnswer::Welcome(self.metadata().encode())
     }
 
     /// Whether a member holds data of users, by the word of all of them, each as of an index that it has taken over.

@@ -16,10 +16,12 @@ use crate::bytes::{Decoder, Encoder, Form, Malformed};
 use crate::history::History;
 use crate::lineage::Lineage;
 use crate::metadata::Run;
+use record::Known;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
-use topology::{HostId, JoinRequest, Message, Node, NodeState, TopologyCommand};
+use topology::record::NodeRecord;
+use topology::{HostId, JoinRequest, Message, Node, NodeState};
 use uuid::Uuid;
 
 pub(crate) const RAFT: u16 = 100;
@@ -33,7 +35,12 @@ pub(crate) const RUN: u16 = 107;
 pub(crate) const REJOIN: u16 = 108;
 
 const fn form(kind: u8, name: &'static str) -> Form {
-    Form { kind, format: 1, name }
+    Form {
+        kind,
+        oldest: 1,
+        format: 1,
+        name,
+    }
 }
 
 const STATE_FORM: Form = form(b's', "a node's state");
@@ -43,7 +50,12 @@ const STATE_FORM_WITH_MORE: Form = Form {
     ..STATE_FORM
 };
 const WHO_FORM: Form = form(b'w', "a node's name");
-const JOIN_FORM: Form = form(b'j', "a request to join");
+/// Format 2: the node is a record.
+const JOIN_FORM: Form = Form {
+    oldest: 2,
+    format: 2,
+    ..form(b'j', "a request to join")
+};
 const JOIN_ANSWER_FORM: Form = form(b'J', "the answer to a request to join");
 const SETTLED_FORM: Form = form(b'q', "a question for data");
 const SETTLED_ANSWER_FORM: Form = form(b'Q', "the answer to a question for data");
@@ -258,7 +270,7 @@ pub(crate) fn encode_join(request: &JoinRequest) -> Vec<u8> {
         features: request.features.clone(),
         release: request.release.clone(),
     };
-    out.blob(&TopologyCommand::AddNode(Box::new(node)).encode());
+    out.blob(&record::encode(&NodeRecord::of(&node)));
     out.number(u64::try_from(request.wall_clock.as_micros()).unwrap_or(u64::MAX));
     out.byte(u8::from(request.auto_bootstrap));
     out.seal()
@@ -268,10 +280,9 @@ pub(crate) fn decode_join(bytes: &[u8]) -> Result<JoinRequest, Malformed> {
     let mut d = Decoder::open(bytes, JOIN_FORM)?;
     let cluster_name = d.text()?;
     let cluster_id = d.option(Decoder::uuid)?;
-    let node = match TopologyCommand::decode(d.blob()?).map_err(|e| d.malformed(e))? {
-        TopologyCommand::AddNode(node) => *node,
-        _ => return Err(d.malformed("expected a node")),
-    };
+    // It says what features it has; so all that this build knows is read.
+    let node: NodeRecord = record::decode(d.blob()?, &Known::everything()).map_err(|e| d.malformed(e))?;
+    let node = node.node().map_err(|e| d.malformed(e))?;
     let wall_clock = Duration::from_micros(d.number()?);
     let auto_bootstrap = d.bool()?;
     d.end()?;

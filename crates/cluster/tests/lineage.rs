@@ -5,6 +5,7 @@ mod support;
 
 use cluster::{ChangeError, Cluster, METADATA_HISTORY, Metadata};
 use consensus::Part;
+use record::Known;
 use runtime::sim::CrashKind;
 use std::rc::Rc;
 use support::{SECOND, Sea, dir, host};
@@ -113,13 +114,15 @@ fn when_all_come_back_at_once_all_vote_again_at_once() {
 fn forge_history(sea: &mut Sea, number: usize, history: u128) {
     sea.crash(number, CrashKind::Kill);
     sea.sim.on_node(sea.nodes[number].id, || {
-        let metadata = cluster::load(&dir()).expect("it is readable").expect("it is there");
+        let metadata = cluster::load(&dir(), &Known::everything())
+            .expect("it is readable")
+            .expect("it is there");
         let forged = Metadata {
             history: Some(cluster::History(history)),
             ..metadata
         };
-        let base = forged.encode().expect("metadata has bytes");
-        let mut bytes = b"CETOMET2".to_vec();
+        let base = forged.encode();
+        let mut bytes = b"CETOMET3".to_vec();
         bytes.extend_from_slice(&(base.len() as u64).to_be_bytes());
         bytes.extend_from_slice(&base);
         runtime::fs::write(dir().join("metadata"), &bytes).expect("the disk works");

@@ -2,6 +2,7 @@
 
 use cluster::{Command, Metadata, Rejected, SchemaChange, TabletsChange};
 use proptest::prelude::*;
+use record::Known;
 use schema::{Keyspace, Schema, Table, TableId, TableOptions};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -42,10 +43,10 @@ fn table(number: u128) -> TableId {
 
 fn keyspace(name: &str, tables: &[u128]) -> Arc<Keyspace> {
     let tables = tables.iter().map(|number| {
-        let name = format!("t{number}");
+        let table_name = format!("t{number}");
         let table = Table {
-            keyspace: "ks".to_owned(),
-            name: name.clone(),
+            keyspace: name.to_owned(),
+            name: table_name.clone(),
             id: table(*number),
             columns: Vec::new(),
             dropped: Vec::new(),
@@ -54,7 +55,7 @@ fn keyspace(name: &str, tables: &[u128]) -> Arc<Keyspace> {
             layout: Arc::default(),
             clustering_order: Arc::default(),
         };
-        (name, Arc::new(table))
+        (table_name, Arc::new(table))
     });
     Arc::new(Keyspace {
         name: name.to_owned(),
@@ -102,13 +103,13 @@ fn schema_command(base: &Schema, next: &Schema, tablets: &[(u128, u64)]) -> Comm
 
 /// Applies a command as the log does: from its bytes, and with the value going through its bytes too.
 fn apply(metadata: &Metadata, index: u64, command: &Command) -> (Metadata, Option<Rejected>) {
-    let bytes = command.encode().expect("a command has bytes");
-    let again = Command::decode(&bytes).expect("what was encoded");
+    let bytes = command.encode();
+    let again = Command::decode(&bytes, &Known::everything()).expect("what was encoded");
     assert_eq!(&again, command, "a command changes by its bytes");
     let next = metadata.step(index, &bytes, metadata.apply(index, &again));
-    let bytes = next.encode().expect("metadata has bytes");
+    let bytes = next.encode();
     assert_eq!(
-        Metadata::decode(&bytes).expect("what was encoded"),
+        Metadata::decode(&bytes, &Known::everything()).expect("what was encoded"),
         next,
         "metadata changes by its bytes"
     );
@@ -229,15 +230,15 @@ proptest! {
     #[test]
     fn damaged_bytes_are_refused(at in 0_usize..400, bit in 0_u8..8, cut in 0_usize..400) {
         let one = schema(2, &[keyspace("ks", &[1])]);
-        let command = schema_command(&start().schema, &one, &[(1, 1)]).encode().expect("it has bytes");
-        let metadata = start().encode().expect("it has bytes");
+        let command = schema_command(&start().schema, &one, &[(1, 1)]).encode();
+        let metadata = start().encode();
         for bytes in [command, metadata] {
             let mut damaged = bytes.clone();
             let place = at % damaged.len();
             damaged[place] ^= 1 << bit;
-            prop_assert!(Command::decode(&damaged).is_err() && Metadata::decode(&damaged).is_err());
+            prop_assert!(Command::decode(&damaged, &Known::everything()).is_err() && Metadata::decode(&damaged, &Known::everything()).is_err());
             let short = &bytes[..cut % bytes.len()];
-            prop_assert!(Command::decode(short).is_err() && Metadata::decode(short).is_err());
+            prop_assert!(Command::decode(short, &Known::everything()).is_err() && Metadata::decode(short, &Known::everything()).is_err());
         }
     }
 
@@ -247,19 +248,21 @@ proptest! {
         bytes.extend_from_slice(&body);
         let checksum = crc32fast::hash(&bytes);
         bytes.extend_from_slice(&checksum.to_be_bytes());
-        drop(Command::decode(&bytes));
-        drop(Metadata::decode(&bytes));
+        drop(Command::decode(&bytes, &Known::everything()));
+        drop(Metadata::decode(&bytes, &Known::everything()));
     }
 }
 
 /// A cluster of nodes with two tokens each, and a keyspace with a table on the ring.
 fn ring(nodes: u16, factor: u16) -> Metadata {
     let mut topology = Topology::new("sea", Uuid::from_u128(9));
+    let features = BTreeSet::from([cluster::METADATA_HISTORY.to_owned()]);
     for number in 0..nodes {
         let added = TopologyCommand::AddNode(Box::new(topology::Node {
             tokens: [1, 2]
                 .map(|turn| types::Token(i64::from(number) * 1000 + turn))
                 .to_vec(),
+            features: features.clone(),
             ..node(u128::from(number) + 1)
         }));
         let normal = TopologyCommand::SetState {
@@ -271,6 +274,9 @@ fn ring(nodes: u16, factor: u16) -> Metadata {
             let _ = topology.apply(&command);
         }
     }
+    topology
+        .apply(&TopologyCommand::EnableFeatures(features))
+        .expect("all nodes have it");
     let mut shelf = Keyspace::clone(&keyspace("shelf", &[7]));
     let replication = [
         ("class", "SimpleStrategy".to_owned()),
@@ -316,7 +322,7 @@ fn a_node_is_removed_only_where_nobody_inherits_what_it_does_not_have() {
     metadata.tablets.insert(table(7), map(1));
     let (_, why) = remove(&metadata, 1);
     let why = why.expect("it has tablets");
-    assert!(why.contains("4 tablets of table ks.t7"), "{why}");
+    assert!(why.contains("4 tablets of table shelf.t7"), "{why}");
     assert_eq!(remove(&metadata, 2).1, None, "the tablets stand on the other node");
 }
 
@@ -329,8 +335,19 @@ fn starts_are_noted_one_after_the_other_and_a_node_that_rejoins_begins_anew() {
         features: features.clone(),
         release: "1".to_owned(),
     };
-    (metadata, _) = apply(&metadata, 5, &Command::Topology(able));
+    (metadata, _) = apply(&metadata, 4, &Command::Topology(able));
     assert_eq!(metadata.history, None, "the feature is not enabled yet");
+    let too_early = Command::Run {
+        host_id: HostId(Uuid::from_u128(1)),
+        generation: 0,
+        former: 0,
+        name: 1,
+    };
+    let (_, rejected) = apply(&metadata, 5, &too_early);
+    assert!(
+        matches!(&rejected, Some(Rejected::Invalid { why }) if why.contains("needs feature 'metadata_history'")),
+        "a command is applied before all nodes can read it: {rejected:?}"
+    );
     let enable = Command::Topology(TopologyCommand::EnableFeatures(features));
     (metadata, _) = apply(&metadata, 6, &enable);
     assert!(metadata.history.is_some(), "the history begins");

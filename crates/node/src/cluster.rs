@@ -1,6 +1,6 @@
 //! A node's part in its cluster: the doors for other nodes, and what follows on each shard when the cluster changes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -95,7 +95,7 @@ pub(crate) async fn open_door(shared: &Arc<Shared>) -> Result<Option<Rc<Rpc>>, S
         } else {
             Vec::new()
         },
-        features: features(),
+        features: all_features(),
         hidden_features: config.held_back_features.clone(),
         control_verbs: ::cluster::FIRST_VERB..=::cluster::LAST_VERB,
         limits: config.internode_limits.clone(),
@@ -149,11 +149,18 @@ pub(crate) fn peer(config: &Config, node: &Node) -> Peer {
 }
 
 /// What this release can do.
-fn features() -> Vec<String> {
+fn all_features() -> Vec<String> {
     ::cluster::FEATURES
         .iter()
         .map(|feature| (*feature).to_owned())
         .collect()
+}
+
+/// What this node can do: all of it, less what is held back.
+pub(crate) fn features(config: &Config) -> BTreeSet<String> {
+    let mut features: BTreeSet<String> = all_features().into_iter().collect();
+    features.retain(|feature| !config.held_back_features.contains(feature));
+    features
 }
 
 fn cluster_config(shared: &Shared) -> ::cluster::Config {
@@ -184,10 +191,7 @@ fn cluster_config(shared: &Shared) -> ::cluster::Config {
         seeds: config.seeds.clone(),
         auto_bootstrap: config.auto_bootstrap,
         reach: reach(config),
-        features: features()
-            .into_iter()
-            .filter(|feature| !config.held_back_features.contains(feature))
-            .collect(),
+        features: features(config),
         release: env!("CARGO_PKG_VERSION").to_owned(),
         clock_limits: config.clock_limits,
         ..base
@@ -244,6 +248,7 @@ impl SchemaKeeper for Keeper {
                     caught_up.map_err(|e| KeepError::Failed(e.to_string()))?;
                     Err(KeepError::Conflict)
                 }
+                Err(ChangeError::NeedsFeature(why)) => Err(KeepError::Refused(why)),
                 Err(e) => Err(KeepError::Failed(format!("The schema change failed: {e}"))),
             }
         })
@@ -265,6 +270,21 @@ impl SchemaKeeper for Keeper {
 struct NodeListener {
     shared: Arc<Shared>,
     engine: Rc<Engine>,
+}
+
+/// What requests see of the metadata on this node.
+///
+/// # Errors
+/// When the node is not a member.
+pub(crate) fn view_of(shared: &Shared, metadata: &Metadata) -> Result<ClusterView, String> {
+    let host_id = HostId(shared.host_id);
+    // Until the others know with how many shards this node was started, it does.
+    let topology = with_shards(&metadata.topology, host_id.0, shared.config.smp);
+    let view = cluster_view(&metadata.schema, &topology, host_id, &metadata.tablets).map_err(|e| e.to_string())?;
+    let view = view
+        .at(metadata.index, metadata.fence)
+        .truncated(metadata.truncations.clone());
+    Ok(view.reached_by(|node| peer(&shared.config, node)))
 }
 
 /// The members that clients can ask, and where.
@@ -382,18 +402,14 @@ async fn requests_end(view: Weak<ClusterView>) -> bool {
 impl Listener for NodeListener {
     fn changed(&self, next: Arc<Metadata>) -> Local<'_, Drain> {
         Box::pin(async move {
-            let host_id = HostId(self.shared.host_id);
-            // Until the others know with how many shards this node was started, it does.
-            let topology = with_shards(&next.topology, host_id.0, self.shared.config.smp);
-            let view = match cluster_view(&next.schema, &topology, host_id, &next.tablets) {
-                Ok(view) => view.at(next.index, next.fence).truncated(next.truncations.clone()),
+            let view = match view_of(&self.shared, &next) {
+                Ok(view) => Arc::new(view),
                 Err(e) => {
                     // Removed by the others: it goes on with what it knew until it is told to stop.
                     log::error!("{e}");
                     return Drain(Box::pin(std::future::ready(true)));
                 }
             };
-            let view = Arc::new(view.reached_by(|node| peer(&self.shared.config, node)));
             let former = self.engine.coordinator.view();
             let old = Arc::downgrade(&former);
             drop(former);

@@ -11,6 +11,7 @@ mod identity;
 mod operator;
 mod recover;
 mod shard_main;
+mod standalone;
 mod start;
 mod tablets;
 

@@ -23,6 +23,7 @@ use crate::config::{CommitlogSync, Config};
 use crate::directories::{self, Directory};
 use crate::identity;
 use crate::operator::Doors;
+use crate::standalone;
 use crate::start::{Shared, Stage, stored_tables};
 
 /// How long an address that is in use is tried again.
@@ -154,6 +155,9 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
     // Now where this node can, else in the background.
     if has_unfinished && let Err(e) = engine.coordinator.finish_batches().await {
         log::warn!("a batch could not be finished yet: {e}");
+    }
+    if id == ShardId(0) && shared.embedded.is_some() {
+        standalone::keep(shared, &engine);
     }
     // Nobody may read what another shard has not finished.
     if !shared.meet(Stage::Finished).await {

@@ -13,9 +13,10 @@ use std::time::Duration;
 
 use ::cluster::Metadata;
 use coordinator::{AcceptedLoss, ClusterView};
-use query::engine::{NodeState, SharedStatements, kept_tables, load_schema, save_schema};
+use query::engine::{NodeState, SharedStatements, kept_tables};
 use query::system::{self, Clients, NodeInfo, PeerInfo};
 use query::{Engine, ddl};
+use record::Known;
 use replica::{CompactionControl, NotedBatches};
 use runtime::ShardId;
 use schema::Schema;
@@ -277,17 +278,25 @@ fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Re
     let host_id = identity::host_id(&config.workdir)?;
     let lost = directories::check(&config, host_id)?;
     identity::note_encryption(&config.workdir, config.encryption.is_some())?;
-    let schema_path = config.workdir.join("schema");
-    let metadata = match embedded {
-        Some(_) => None,
-        None => ::cluster::load(&config.workdir.join(crate::recover::METADATA_DIR)).map_err(|e| e.to_string())?,
-    };
-    if embedded.is_none() {
+    let metadata_dir = config.workdir.join(crate::recover::METADATA_DIR);
+    let metadata = if embedded.is_some() {
+        let node = first_node(&config, host_id);
+        let schema = Arc::new(initial_schema());
+        Some(::cluster::load_standalone(
+            &metadata_dir,
+            &config.cluster_name,
+            node,
+            schema,
+        )?)
+    } else {
+        let known = Known::features(crate::cluster::features(&config));
+        let metadata = ::cluster::load(&metadata_dir, &known).map_err(|e| e.to_string())?;
         check_member(&config, metadata.as_ref())?;
-    }
+        metadata
+    };
     let schema = Arc::new(match &metadata {
         Some(metadata) => system::with_system_keyspaces(&metadata.schema),
-        None => initial_schema(&schema_path)?,
+        None => initial_schema(),
     });
     commitlog::remove_spares(&config.commitlog_dir).map_err(|e| e.to_string())?;
     let (last_segment, old_log) = commitlog::last_segment(&config.commitlog_dir).map_err(|e| e.to_string())?;
@@ -307,7 +316,10 @@ fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Re
             metadata.index,
             metadata.fence,
         ),
-        None => (alone(&config, host_id), BTreeMap::new(), BTreeMap::new(), 0, 0),
+        None => {
+            let alone = Topology::alone(&config.cluster_name, first_node(&config, host_id));
+            (Arc::new(alone), BTreeMap::new(), BTreeMap::new(), 0, 0)
+        }
     };
     let view = query::engine::cluster_view(&schema, &topology, HostId(host_id), &tablets);
     let view = view
@@ -318,7 +330,6 @@ fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Re
     let compaction = Arc::new(CompactionControl::new());
     compaction.set_bytes_per_second(config.compaction_throughput.unwrap_or(0));
     let node = Arc::new(NodeState {
-        schema_path,
         info: Mutex::new(info),
         info_version: AtomicU64::new(0),
         clients: Clients::new(config.smp),
@@ -380,45 +391,34 @@ pub(crate) fn with_shards(topology: &Arc<Topology>, host_id: Uuid, shards: u32) 
     }
 }
 
-/// The cluster of a node that meets no other.
-fn alone(config: &Config, host_id: Uuid) -> Arc<Topology> {
-    let port = config.native_transport_port;
-    Arc::new(Topology::alone(
-        &config.cluster_name,
-        topology::Node {
-            host_id: HostId(host_id),
-            internode: SocketAddr::new(config.listen_address, config.storage_port),
-            native: SocketAddr::new(config.rpc_address, port),
-            native_shard_aware_port: config.shard_aware_port,
-            location: topology::Location {
-                datacenter: config.data_center.clone(),
-                rack: config.rack.clone(),
-            },
-            shards: u16::try_from(config.smp).unwrap_or(u16::MAX),
-            tokens: vec![Token(0)],
-            state: topology::NodeState::Normal,
-            features: Default::default(),
-            release: env!("CARGO_PKG_VERSION").to_owned(),
+/// This node as the first of a cluster, with the whole ring.
+fn first_node(config: &Config, host_id: Uuid) -> topology::Node {
+    topology::Node {
+        host_id: HostId(host_id),
+        internode: SocketAddr::new(config.listen_address, config.storage_port),
+        native: SocketAddr::new(config.rpc_address, config.native_transport_port),
+        native_shard_aware_port: config.shard_aware_port,
+        location: topology::Location {
+            datacenter: config.data_center.clone(),
+            rack: config.rack.clone(),
         },
-    ))
+        shards: u16::try_from(config.smp).unwrap_or(u16::MAX),
+        tokens: vec![Token(0)],
+        state: topology::NodeState::Normal,
+        features: Default::default(),
+        release: env!("CARGO_PKG_VERSION").to_owned(),
+    }
 }
 
-/// The stored schema with this version's system keyspaces; a new one when there is none.
-fn initial_schema(path: &Path) -> Result<Schema, String> {
-    let stored = load_schema(path)?;
-    let is_new = stored.is_none();
-    let mut schema = stored.unwrap_or_else(|| Schema {
+/// The schema that a node begins with: the system keyspaces of this release.
+fn initial_schema() -> Schema {
+    let empty = Schema {
         version: Uuid::nil(),
-        keyspaces: Default::default(),
-    });
-    for keyspace in system::keyspaces() {
-        schema.keyspaces.insert(keyspace.name.clone(), Arc::new(keyspace));
-    }
+        keyspaces: BTreeMap::new(),
+    };
+    let mut schema = system::with_system_keyspaces(&empty);
     schema.version = ddl::schema_version(&schema);
-    if is_new {
-        save_schema(path, &schema).map_err(|e| e.to_string())?;
-    }
-    Ok(schema)
+    schema
 }
 
 /// The largest generation of any sstable in the tables' directories; what was left half written is removed.

@@ -87,7 +87,6 @@ async fn engine(boot_id: u128) -> Rc<Engine> {
         .expect("the simulated disk works here");
     shard.replay(&log_dir, boot_id).await.expect("the log is whole");
     let node = NodeState {
-        schema_path: "/schema".into(),
         info: Mutex::new(NodeInfo::alone(
             Uuid::from_u128(7),
             IpAddr::V6(Ipv6Addr::LOCALHOST),

@@ -5,10 +5,13 @@
 //! so a packed row written before an ALTER reads the same after it: a dropped column's cells are simply not asked for.
 
 mod layout;
+mod object;
+pub mod record;
 mod table;
 mod text;
 
 pub use layout::{CellLayout, ClusteringOrder, RowLayout, components, push_component, split_component};
+pub use object::{Change, KeyspaceObject, Object, ObjectKind, ObjectName};
 pub use table::{
     Column, ColumnId, ColumnKind, DroppedColumn, Keyspace, RateLimits, Schema, Table, TableId, TableOptions,
 };

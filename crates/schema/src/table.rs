@@ -3,22 +3,21 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
 use types::CqlType;
 use uuid::Uuid;
 
 use crate::layout::{ClusteringOrder, RowLayout};
 
 /// A table's identity, unchanged by ALTER and new at each CREATE.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct TableId(pub Uuid);
 
 /// A static or regular column's number inside its table. Never reused, so old rows keep their meaning.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ColumnId(pub u16);
 
 /// Where a column stands in the primary key, or that it does not.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ColumnKind {
     /// Component `position` of the partition key.
     PartitionKey,
@@ -31,7 +30,7 @@ pub enum ColumnKind {
 }
 
 /// A column as DDL declared it.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Column {
     /// The name as stored: folded to lower case unless it was quoted.
     pub name: String,
@@ -62,7 +61,7 @@ impl Column {
 }
 
 /// A column that was dropped: cells older than `dropped_at_us` in imported files are not its successor's.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DroppedColumn {
     /// The name it had.
     pub name: String,
@@ -77,8 +76,7 @@ pub struct DroppedColumn {
 }
 
 /// The options of CREATE TABLE … WITH, as `system_schema.tables` shows them.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct TableOptions {
     /// Free text.
     pub comment: String,
@@ -111,14 +109,13 @@ pub struct TableOptions {
     /// Change data capture flag as Cassandra spells it.
     pub cdc: bool,
     /// How often one partition may be read and written in a second.
-    #[serde(default)]
     pub rate_limits: RateLimits,
     /// Opaque extensions, text of a blob literal by name.
     pub extensions: BTreeMap<String, String>,
 }
 
 /// `per_partition_rate_limit`: operations of one partition in a second; None is as many as come.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RateLimits {
     /// `max_reads_per_second`.
     pub reads: Option<u32>,
@@ -176,8 +173,7 @@ impl Default for TableOptions {
 }
 
 /// A table: its columns in declaration order, and what is derived from them.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[serde(from = "StoredTable", into = "StoredTable")]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Table {
     /// Keyspace name.
     pub keyspace: String,
@@ -197,50 +193,6 @@ pub struct Table {
     pub layout: Arc<RowLayout>,
     /// Derived: comparators of the clustering columns.
     pub clustering_order: Arc<ClusteringOrder>,
-}
-
-/// The durable part of a [`Table`]; the rest is derived from it.
-#[derive(Clone, Serialize, Deserialize)]
-struct StoredTable {
-    keyspace: String,
-    name: String,
-    id: TableId,
-    columns: Vec<Column>,
-    dropped: Vec<DroppedColumn>,
-    next_column_id: u16,
-    options: TableOptions,
-}
-
-impl From<StoredTable> for Table {
-    fn from(s: StoredTable) -> Self {
-        let mut table = Self {
-            keyspace: s.keyspace,
-            name: s.name,
-            id: s.id,
-            columns: s.columns,
-            dropped: s.dropped,
-            next_column_id: s.next_column_id,
-            options: s.options,
-            layout: Arc::default(),
-            clustering_order: Arc::default(),
-        };
-        table.derive();
-        table
-    }
-}
-
-impl From<Table> for StoredTable {
-    fn from(t: Table) -> Self {
-        Self {
-            keyspace: t.keyspace,
-            name: t.name,
-            id: t.id,
-            columns: t.columns,
-            dropped: t.dropped,
-            next_column_id: t.next_column_id,
-            options: t.options,
-        }
-    }
 }
 
 impl Table {
@@ -329,7 +281,7 @@ impl Table {
         });
     }
 
-    fn derive(&mut self) {
+    pub(crate) fn derive(&mut self) {
         self.layout = Arc::new(RowLayout::of(self));
         self.clustering_order = Arc::new(ClusteringOrder::of(self));
     }
@@ -384,7 +336,7 @@ impl Table {
 }
 
 /// A keyspace with its tables by name.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Keyspace {
     /// Its name.
     pub name: String,
@@ -399,7 +351,7 @@ pub struct Keyspace {
 }
 
 /// Everything DDL decides. Immutable; each change is a new value with a new version.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Schema {
     /// What drivers compare for schema agreement: new at each change, equal for equal schemas on all nodes.
     pub version: Uuid,

@@ -1,19 +1,15 @@
-//! The binary form of what the metadata log and snapshots hold.
+//! The binary form of tablet maps and their changes: data rather than a record, because a map has a line for each of up to 131,072 tablets.
 //!
 //! ```text
 //! kind: u8 · format: u8 · body · CRC-32 of all before: u32
 //! ```
 //!
-//! In a body numbers are vints, a text is its length and its UTF-8 bytes, an address is `4` or `6`, its octets and its port, a list is its
-//! count and its elements. Whatever the bytes are, decoding ends with a value that holds the invariants of its type, or with an error;
+//! In a body numbers are vints, and a list is its count and its elements. Whatever the bytes are, decoding ends with a value that holds the invariants of its type, or with an error;
 //! a count is never trusted for more memory than the bytes that follow could fill.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
 
 use stdx::bytes::Reader;
-use stdx::vint;
-use uuid::Uuid;
 
 /// Names and other short texts, in bytes.
 pub(crate) const TEXT_BYTES_MAX: usize = 1024;
@@ -112,29 +108,6 @@ pub(crate) fn seal(mut out: Vec<u8>) -> Vec<u8> {
     out
 }
 
-pub(crate) fn put_text(out: &mut Vec<u8>, text: &str) {
-    vint::put_unsigned(out, text.len() as u64);
-    out.extend_from_slice(text.as_bytes());
-}
-
-pub(crate) fn put_uuid(out: &mut Vec<u8>, id: Uuid) {
-    out.extend_from_slice(id.as_bytes());
-}
-
-pub(crate) fn put_address(out: &mut Vec<u8>, address: SocketAddr) {
-    match address.ip() {
-        IpAddr::V4(ip) => {
-            out.push(4);
-            out.extend_from_slice(&ip.octets());
-        }
-        IpAddr::V6(ip) => {
-            out.push(6);
-            out.extend_from_slice(&ip.octets());
-        }
-    }
-    out.extend_from_slice(&address.port().to_be_bytes());
-}
-
 /// Reads a sealed value field by field.
 pub(crate) struct Decoder<'a> {
     reader: Reader<'a>,
@@ -206,12 +179,6 @@ impl<'a> Decoder<'a> {
         u16::try_from(self.number(field)?).map_err(|_| self.invalid(field, "at most 65535"))
     }
 
-    pub(crate) fn signed(&mut self, field: &'static str) -> Result<i64, DecodeError> {
-        self.reader
-            .get_signed_vint()
-            .map_err(|e| DecodeError::Truncated { field, at: e.at })
-    }
-
     /// A count of elements that take at least `element_bytes_min` bytes each: more than the rest could hold are refused.
     pub(crate) fn count(&mut self, field: &'static str, element_bytes_min: usize) -> Result<usize, DecodeError> {
         let count = self.number(field)?;
@@ -220,41 +187,5 @@ impl<'a> Decoder<'a> {
             return Err(self.invalid(field, "no more elements than bytes follow"));
         }
         Ok(usize::try_from(count).expect("no more than the bytes in memory"))
-    }
-
-    pub(crate) fn text(&mut self, field: &'static str) -> Result<String, DecodeError> {
-        let len = self.count(field, 1)?;
-        if len > TEXT_BYTES_MAX {
-            return Err(self.invalid(field, "a text of at most 1024 bytes"));
-        }
-        let bytes = self.slice(field, len)?;
-        let text = std::str::from_utf8(bytes).map_err(|_| self.invalid(field, "UTF-8"))?;
-        Ok(text.to_owned())
-    }
-
-    fn slice(&mut self, field: &'static str, len: usize) -> Result<&'a [u8], DecodeError> {
-        self.reader
-            .get_slice(len)
-            .map_err(|e| DecodeError::Truncated { field, at: e.at })
-    }
-
-    fn array<const N: usize>(&mut self, field: &'static str) -> Result<[u8; N], DecodeError> {
-        self.reader
-            .get_array()
-            .map_err(|e| DecodeError::Truncated { field, at: e.at })
-    }
-
-    pub(crate) fn uuid(&mut self, field: &'static str) -> Result<Uuid, DecodeError> {
-        self.array(field).map(Uuid::from_bytes)
-    }
-
-    pub(crate) fn address(&mut self, field: &'static str) -> Result<SocketAddr, DecodeError> {
-        let ip = match self.byte(field)? {
-            4 => IpAddr::from(self.array::<4>(field)?),
-            6 => IpAddr::from(self.array::<16>(field)?),
-            _ => return Err(self.invalid(field, "address family 4 or 6")),
-        };
-        let port = u16::from_be_bytes(self.array(field)?);
-        Ok(SocketAddr::new(ip, port))
     }
 }

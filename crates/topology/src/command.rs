@@ -1,4 +1,4 @@
-//! What changes a topology, and the bytes of both.
+//! What changes a topology.
 //!
 //! A command is applied whole or not at all. Each that is applied raises the version by one; a refused one changes nothing, so every
 //! node that applies the same log ends with the same topology.
@@ -12,26 +12,14 @@
 //!               +----------------+--------------------+-----------------+
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::SocketAddr;
 
-use stdx::vint;
 use types::Token;
 
-use crate::codec::{self, DecodeError, Decoder, Form};
-use crate::node::{HostId, Location, NODES_MAX, Node, NodeState, TOKENS_PER_NODE_MAX, Topology};
-
-const TOPOLOGY: Form = Form {
-    kind: b'T',
-    format: 1,
-    name: "topology",
-};
-const COMMAND: Form = Form {
-    kind: b'C',
-    format: 1,
-    name: "topology command",
-};
+use crate::codec::TEXT_BYTES_MAX;
+use crate::node::{HostId, NODES_MAX, Node, NodeState, TOKENS_PER_NODE_MAX, Topology};
 
 /// One change of the topology.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -304,7 +292,7 @@ impl Topology {
     }
 
     /// What holds of each member against the others.
-    fn check_node(&self, node: &Node) -> Result<(), CommandError> {
+    pub(crate) fn check_node(&self, node: &Node) -> Result<(), CommandError> {
         let host_id = node.host_id;
         if node.shards == 0 {
             return Err(CommandError::Shards {
@@ -351,7 +339,7 @@ impl Topology {
         Ok(())
     }
 
-    fn check_features(&self, host_id: HostId, features: &BTreeSet<String>) -> Result<(), CommandError> {
+    pub(crate) fn check_features(&self, host_id: HostId, features: &BTreeSet<String>) -> Result<(), CommandError> {
         match self.enabled_features.iter().find(|f| !features.contains(*f)) {
             Some(feature) => Err(CommandError::LacksFeature {
                 host_id,
@@ -359,64 +347,6 @@ impl Topology {
             }),
             None => Ok(()),
         }
-    }
-
-    /// The whole topology as bytes.
-    #[must_use]
-    pub fn encode(&self) -> Vec<u8> {
-        let mut out = codec::begin(TOPOLOGY);
-        vint::put_unsigned(&mut out, self.version);
-        codec::put_text(&mut out, &self.cluster_name);
-        codec::put_uuid(&mut out, self.cluster_id);
-        put_texts(&mut out, &self.enabled_features);
-        vint::put_unsigned(&mut out, self.numbers.len() as u64);
-        for (_, node) in self.numbered_nodes() {
-            put_node(&mut out, node);
-        }
-        codec::seal(out)
-    }
-
-    /// The topology of these bytes.
-    ///
-    /// # Errors
-    /// When they are damaged, of a later format, or describe what cannot be.
-    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let mut d = Decoder::open(bytes, TOPOLOGY)?;
-        let mut topology = Self {
-            version: d.number("version")?,
-            cluster_name: d.text("cluster name")?,
-            cluster_id: d.uuid("cluster id")?,
-            enabled_features: texts(&mut d, "enabled feature")?,
-            nodes: BTreeMap::new(),
-            numbers: Vec::new(),
-        };
-        let count = d.count("node count", NODE_BYTES_MIN)?;
-        if count > NODES_MAX {
-            return Err(d.invalid("node count", "at most 65536 nodes"));
-        }
-        for _ in 0..count {
-            let node = node(&mut d)?;
-            let inconsistent = |e: CommandError| DecodeError::Inconsistent { what: e.to_string() };
-            if topology.nodes.contains_key(&node.host_id) {
-                return Err(inconsistent(CommandError::KnownNode(node.host_id)));
-            }
-            if node.state == NodeState::Left {
-                if !node.tokens.is_empty() {
-                    let what = "are there although it left";
-                    let host_id = node.host_id;
-                    return Err(inconsistent(CommandError::Tokens { host_id, what }));
-                }
-            } else {
-                topology.check_node(&node).map_err(inconsistent)?;
-                topology
-                    .check_features(node.host_id, &node.features)
-                    .map_err(inconsistent)?;
-            }
-            topology.numbers.push(node.host_id);
-            topology.nodes.insert(node.host_id, node);
-        }
-        d.end()?;
-        Ok(topology)
     }
 }
 
@@ -426,196 +356,8 @@ fn leave(node: &mut Node) {
 }
 
 fn check_name(host_id: HostId, what: &'static str, name: &str) -> Result<(), CommandError> {
-    if name.is_empty() || name.len() > codec::TEXT_BYTES_MAX {
+    if name.is_empty() || name.len() > TEXT_BYTES_MAX {
         return Err(CommandError::Name { host_id, what });
     }
     Ok(())
-}
-
-impl TopologyCommand {
-    /// The command as bytes.
-    #[must_use]
-    pub fn encode(&self) -> Vec<u8> {
-        let mut out = codec::begin(COMMAND);
-        match self {
-            Self::AddNode(node) => {
-                out.push(1);
-                put_node(&mut out, node);
-            }
-            Self::SetState { host_id, state } => {
-                begin_command(&mut out, 2, *host_id);
-                out.push(state_byte(*state));
-            }
-            Self::SetTokens { host_id, tokens } => {
-                begin_command(&mut out, 3, *host_id);
-                put_tokens(&mut out, tokens);
-            }
-            Self::ChangeAddress {
-                host_id,
-                internode,
-                native,
-                native_shard_aware_port,
-            } => {
-                begin_command(&mut out, 4, *host_id);
-                put_addresses(&mut out, *internode, *native, *native_shard_aware_port);
-            }
-            Self::SetShards { host_id, shards } => {
-                begin_command(&mut out, 5, *host_id);
-                vint::put_unsigned(&mut out, u64::from(*shards));
-            }
-            Self::SetFeatures {
-                host_id,
-                features,
-                release,
-            } => {
-                begin_command(&mut out, 6, *host_id);
-                put_texts(&mut out, features);
-                codec::put_text(&mut out, release);
-            }
-            Self::EnableFeatures(features) => {
-                out.push(7);
-                put_texts(&mut out, features);
-            }
-            Self::RemoveNode { host_id } => begin_command(&mut out, 8, *host_id),
-        }
-        codec::seal(out)
-    }
-
-    /// The command of these bytes.
-    ///
-    /// # Errors
-    /// When they are damaged, of a later format, or no command.
-    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let mut d = Decoder::open(bytes, COMMAND)?;
-        let command = match d.byte("command")? {
-            1 => Self::AddNode(Box::new(node(&mut d)?)),
-            2 => Self::SetState {
-                host_id: host_id(&mut d)?,
-                state: state(&mut d)?,
-            },
-            3 => Self::SetTokens {
-                host_id: host_id(&mut d)?,
-                tokens: tokens(&mut d)?,
-            },
-            4 => Self::ChangeAddress {
-                host_id: host_id(&mut d)?,
-                internode: d.address("internode address")?,
-                native: d.address("native address")?,
-                native_shard_aware_port: port(&mut d)?,
-            },
-            5 => Self::SetShards {
-                host_id: host_id(&mut d)?,
-                shards: d.small("shards")?,
-            },
-            6 => Self::SetFeatures {
-                host_id: host_id(&mut d)?,
-                features: texts(&mut d, "feature")?,
-                release: d.text("release")?,
-            },
-            7 => Self::EnableFeatures(texts(&mut d, "feature")?),
-            8 => Self::RemoveNode {
-                host_id: host_id(&mut d)?,
-            },
-            _ => return Err(d.invalid("command", "a number from 1 to 8")),
-        };
-        d.end()?;
-        Ok(command)
-    }
-}
-
-/// Host id, two addresses, and a byte of everything else.
-const NODE_BYTES_MIN: usize = 16 + 2 * 7 + 8;
-
-fn begin_command(out: &mut Vec<u8>, command: u8, host_id: HostId) {
-    out.push(command);
-    codec::put_uuid(out, host_id.0);
-}
-
-fn put_node(out: &mut Vec<u8>, node: &Node) {
-    codec::put_uuid(out, node.host_id.0);
-    put_addresses(out, node.internode, node.native, node.native_shard_aware_port);
-    codec::put_text(out, &node.location.datacenter);
-    codec::put_text(out, &node.location.rack);
-    vint::put_unsigned(out, u64::from(node.shards));
-    put_tokens(out, &node.tokens);
-    out.push(state_byte(node.state));
-    put_texts(out, &node.features);
-    codec::put_text(out, &node.release);
-}
-
-fn put_addresses(out: &mut Vec<u8>, internode: SocketAddr, native: SocketAddr, shard_aware_port: Option<u16>) {
-    codec::put_address(out, internode);
-    codec::put_address(out, native);
-    // Port 0 is none: nobody listens there.
-    vint::put_unsigned(out, u64::from(shard_aware_port.unwrap_or(0)));
-}
-
-fn put_tokens(out: &mut Vec<u8>, tokens: &[Token]) {
-    vint::put_unsigned(out, tokens.len() as u64);
-    for token in tokens {
-        vint::put_signed(out, token.0);
-    }
-}
-
-fn put_texts(out: &mut Vec<u8>, texts: &BTreeSet<String>) {
-    vint::put_unsigned(out, texts.len() as u64);
-    for text in texts {
-        codec::put_text(out, text);
-    }
-}
-
-fn state_byte(state: NodeState) -> u8 {
-    match state {
-        NodeState::Joining => 1,
-        NodeState::Normal => 2,
-        NodeState::Leaving => 3,
-        NodeState::Left => 4,
-    }
-}
-
-fn host_id(d: &mut Decoder<'_>) -> Result<HostId, DecodeError> {
-    d.uuid("host id").map(HostId)
-}
-
-fn state(d: &mut Decoder<'_>) -> Result<NodeState, DecodeError> {
-    match d.byte("node state")? {
-        1 => Ok(NodeState::Joining),
-        2 => Ok(NodeState::Normal),
-        3 => Ok(NodeState::Leaving),
-        4 => Ok(NodeState::Left),
-        _ => Err(d.invalid("node state", "a number from 1 to 4")),
-    }
-}
-
-fn port(d: &mut Decoder<'_>) -> Result<Option<u16>, DecodeError> {
-    let port = d.small("shard-aware port")?;
-    Ok((port != 0).then_some(port))
-}
-
-fn tokens(d: &mut Decoder<'_>) -> Result<Vec<Token>, DecodeError> {
-    let count = d.count("token count", 1)?;
-    (0..count).map(|_| d.signed("token").map(Token)).collect()
-}
-
-fn texts(d: &mut Decoder<'_>, field: &'static str) -> Result<BTreeSet<String>, DecodeError> {
-    let count = d.count(field, 1)?;
-    (0..count).map(|_| d.text(field)).collect()
-}
-
-fn node(d: &mut Decoder<'_>) -> Result<Node, DecodeError> {
-    Ok(Node {
-        host_id: host_id(d)?,
-        internode: d.address("internode address")?,
-        native: d.address("native address")?,
-        native_shard_aware_port: port(d)?,
-        location: Location {
-            datacenter: d.text("datacenter")?,
-            rack: d.text("rack")?,
-        },
-        shards: d.small("shards")?,
-        tokens: tokens(d)?,
-        state: state(d)?,
-        features: texts(d, "feature")?,
-        release: d.text("release")?,
-    })
 }

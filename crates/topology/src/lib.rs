@@ -20,6 +20,7 @@ mod consistency;
 mod failure_detector;
 mod node;
 mod place;
+pub mod record;
 mod replication;
 mod ring;
 mod snitch;

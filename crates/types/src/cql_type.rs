@@ -8,10 +8,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
 /// A CQL type.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum CqlType {
     /// US-ASCII text.
     Ascii,
@@ -72,7 +70,7 @@ pub enum CqlType {
 }
 
 /// A user-defined type: named fields in the order of their declaration.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct UdtType {
     /// The keyspace it belongs to.
     pub keyspace: String,

@@ -255,10 +255,3 @@ fn identifiers_are_quoted_when_they_must_be() {
         assert_eq!(quote_identifier(name), quoted);
     }
 }
-
-#[test]
-fn types_survive_serde() {
-    let nested = CqlType::parse_native("map<text, frozen<list<tuple<int, vector<float, 2>>>>>").expect("a type");
-    let json = serde_json::to_string(&nested).expect("serialises");
-    assert_eq!(serde_json::from_str::<CqlType>(&json).expect("deserialises"), nested);
-}

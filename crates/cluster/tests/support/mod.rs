@@ -423,7 +423,7 @@ async fn run(config: Config, seen: Rc<Seen>) {
         *seen.rejoined.borrow_mut() = Some(result);
         return;
     }
-    let initial = match cluster::load(&config.dir) {
+    let initial = match cluster::load(&config.dir, &config.known()) {
         Ok(initial) => initial,
         Err(error) => {
             *seen.load_error.borrow_mut() = Some(error.to_string());

@@ -23,7 +23,6 @@ mod write;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -47,14 +46,12 @@ pub use ownership::{CameTo, TabletPlace, partition_of};
 pub use plan::{BatchPlan, Plan, check_batch};
 pub use prepared::{Prepared, PreparedId, SharedStatements};
 pub use read::Page;
-pub use schema_change::{KeepError, SchemaKeeper, load_schema, save_schema};
+pub use schema_change::{KeepError, SchemaKeeper};
 pub use tablets::{file_ranges, kept_tables, ranges_of_shard};
 pub use write::Written;
 
 /// What the shards of a node share.
 pub struct NodeState {
-    /// Where the schema is kept.
-    pub schema_path: PathBuf,
     /// Who this node is.
     pub info: Mutex<NodeInfo>,
     /// Grows when `info` is another.
@@ -308,9 +305,14 @@ impl Engine {
         self.schema.borrow().clone()
     }
 
-    /// Who keeps the schema from here on; without one it is a file of this node's own. On shard 0.
+    /// Who keeps the schema. Before this call no statement changes it. On shard 0.
     pub fn set_keeper(&self, keeper: Rc<dyn SchemaKeeper>) {
         *self.keeper.borrow_mut() = Some(keeper);
+    }
+
+    fn keeper(&self) -> Result<Rc<dyn SchemaKeeper>, String> {
+        let keeper = self.keeper.borrow().clone();
+        keeper.ok_or_else(|| "the node is starting, and does not change its metadata yet".to_owned())
     }
 
     /// Who is told of schema changes on this shard.

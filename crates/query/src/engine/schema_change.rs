@@ -1,12 +1,11 @@
 //! Changes of the schema, and the statements that are about it.
 //!
-//! Shard 0 changes the schema, one statement at a time: it computes the next value, makes it durable (a file written
-//! beside the old one, synced, renamed over it), hands it to every shard, and only then answers. So a client that saw
-//! its DDL succeed finds the table on any connection, and after any crash.
+//! Shard 0 changes the schema, one statement at a time: it computes the next value, and gives it to the [`SchemaKeeper`], which makes it
+//! durable and hands it to every shard. Only then the client is answered. So a client that saw its DDL succeed finds the table on any connection, and
+//! after any crash.
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::path::Path;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,7 +20,7 @@ use uuid::Uuid;
 
 use super::plan::Plan;
 use super::tablets::{kept_tables, ranges_of_shard};
-use super::{Engine, Execution, Outcome, Page, Params, cluster_view};
+use super::{Engine, Execution, Outcome, Page, Params};
 use crate::ddl::{self, DdlContext, SchemaDifference};
 use crate::describe::{DescribeContext, describe};
 use crate::write::Statement as Conditional;
@@ -50,78 +49,6 @@ pub trait SchemaKeeper {
     /// have happened.
     fn truncate(&self, table: TableId, replicas: Vec<HostId>)
     -> Pin<Box<dyn Future<Output = Result<(), String>> + '_>>;
-}
-
-/// Reads the schema file; None when there is none yet.
-pub fn load_schema(path: &Path) -> Result<Option<Schema>, String> {
-    if !runtime::fs::exists(path) {
-        return Ok(None);
-    }
-    let bytes = runtime::fs::read(path).map_err(|e| format!("{}: {e}", path.display()))?;
-    let text = unwrap_checksum(&bytes)
-        .ok_or_else(|| format!("{}: expected a schema file with a valid checksum", path.display()))?;
-    serde_json::from_slice(text)
-        .map(Some)
-        .map_err(|e| format!("{}: {e}", path.display()))
-}
-
-/// `CETOSCHEMA1 <crc32 in hex>\n`, then JSON.
-fn wrap_checksum(json: &[u8]) -> Vec<u8> {
-    let mut out = format!("CETOSCHEMA1 {:08x}\n", crc32fast::hash(json)).into_bytes();
-    out.extend_from_slice(json);
-    out
-}
-
-fn unwrap_checksum(bytes: &[u8]) -> Option<&[u8]> {
-    let (head, json) = bytes.split_at_checked(21)?;
-    let head = std::str::from_utf8(head).ok()?;
-    let crc = u32::from_str_radix(head.strip_prefix("CETOSCHEMA1 ")?.strip_suffix('\n')?, 16).ok()?;
-    (crc == crc32fast::hash(json)).then_some(json)
-}
-
-/// Why a schema is not durable.
-#[derive(Debug)]
-pub struct SaveError {
-    message: String,
-    /// Whether the file may hold the new schema nevertheless, now or after a power loss.
-    pub file_may_differ: bool,
-}
-
-impl std::fmt::Display for SaveError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for SaveError {}
-
-/// Makes a schema durable. Blocks.
-pub fn save_schema(path: &Path, schema: &Schema) -> Result<(), SaveError> {
-    use runtime::fs::{self, File, OpenOptions};
-    let error = |message: String, file_may_differ: bool| SaveError {
-        message: format!("{}: {message}", path.display()),
-        file_may_differ,
-    };
-    let json = serde_json::to_vec(schema).map_err(|e| error(e.to_string(), false))?;
-    let temporary = path.with_extension("tmp");
-    let write = || -> std::io::Result<()> {
-        let file = File::open(
-            &temporary,
-            OpenOptions {
-                write: true,
-                create: true,
-                truncate: true,
-                ..OpenOptions::default()
-            },
-        )?;
-        file.write_all_at_blocking(&wrap_checksum(&json), 0)?;
-        file.sync_all_blocking()
-    };
-    write().map_err(|e| error(e.to_string(), false))?;
-    let dir = path.parent().unwrap_or(Path::new("."));
-    fs::rename(&temporary, path)
-        .and_then(|()| fs::sync_dir(dir))
-        .map_err(|e| error(e.to_string(), true))
 }
 
 impl Engine {
@@ -212,12 +139,8 @@ impl Engine {
             let Some(outcome) = ddl::apply(&base, statement, &ctx)? else {
                 return Ok(Outcome::Void);
             };
-            let keeper = self.keeper.borrow().clone();
-            let changed = match keeper {
-                Some(keeper) => keeper.change(base.version, Arc::new(outcome.schema)).await,
-                None => self.keep_schema(Arc::new(outcome.schema)).await,
-            };
-            match changed {
+            let keeper = self.keeper().map_err(QueryError::Server)?;
+            match keeper.change(base.version, Arc::new(outcome.schema)).await {
                 Ok(()) => {
                     let first = outcome.changes.into_iter().next();
                     return Ok(first.map_or(Outcome::Void, |change| Outcome::Schema(change, outcome.warnings)));
@@ -240,20 +163,6 @@ impl Engine {
             }
         });
         nodes
-    }
-
-    /// Makes a schema durable in a file of this node's own, for a node that meets no others.
-    async fn keep_schema(self: &Rc<Self>, next: Arc<Schema>) -> Result<(), KeepError> {
-        let saved = {
-            let (path, next) = (self.node.schema_path.clone(), next.clone());
-            runtime::offload(move || save_schema(&path, &next)).await
-        };
-        saved.map_err(|e| KeepError::Failed(format!("The schema could not be made durable: {e}")))?;
-        let before = self.coordinator.view();
-        let view = before.with(|topology, host_id| cluster_view(&next, topology, host_id, &BTreeMap::new()));
-        let view = view.expect("a node stays a member of its own topology");
-        self.adopt(next, Arc::new(view)).await;
-        Ok(())
     }
 
     /// Hands a schema that is durable, and the cluster as it is with it, to every shard; returns when all have taken them over. On shard

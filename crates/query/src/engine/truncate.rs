@@ -25,18 +25,9 @@ impl Engine {
         truncated.map_err(failed)
     }
 
-    /// On shard 0, which knows who keeps the cluster's metadata; a node without a cluster agrees with itself.
+    /// On shard 0, which knows who keeps the cluster's metadata.
     async fn truncate_in_cluster(self: &Rc<Self>, table: TableId, replicas: Vec<HostId>) -> Result<(), String> {
-        let keeper = self.keeper.borrow().clone();
-        if let Some(keeper) = keeper {
-            return keeper.truncate(table, replicas).await;
-        }
-        let view = self.coordinator.view();
-        let version = view.version + 1;
-        let truncations = view.truncations().chain([(table, version)]).collect();
-        let next = (*view).clone().at(version, view.fence).truncated(truncations);
-        self.adopt(self.schema(), Arc::new(next)).await;
-        Ok(())
+        self.keeper()?.truncate(table, replicas).await
     }
 
     /// Does on all shards what is left to do of the truncations in the view: after a change of the cluster, and at a start. On shard 0.

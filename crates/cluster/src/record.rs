@@ -1,0 +1,537 @@
+//! The durable form of commands and of the metadata: records with numbered fields. See crate `record` and docs/dev/schema.md.
+//!
+//! A command's record has one field for each kind, of which exactly one is there. A new kind is a new field with a feature. The numbers 1 to 10 are also
+//! those that kinds of commands had before they were records.
+
+use crate::command::{Command, SchemaChange, TabletsChange};
+use crate::features::METADATA_HISTORY;
+use crate::history::History;
+use crate::metadata::{Metadata, Rejected, Run};
+use record::{Field, Message, Of, Record, RecordError};
+use schema::TableId;
+use schema::record::{ChangeRecord, SchemaRecord, uuid};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use topology::record::{TopologyCommandRecord, TopologyRecord};
+use topology::{HostId, NodeNumber, TabletChange, TabletMap};
+
+/// A table and bytes about it.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct TabletsRecord {
+    /// The table: 16 bytes.
+    #[prost(bytes = "vec", tag = "1")]
+    table: Vec<u8>,
+    /// A tablet map, or a change of one, in its own form.
+    #[prost(bytes = "vec", tag = "2")]
+    tablets: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct SchemaChangeRecord {
+    #[prost(message, optional, tag = "1")]
+    change: Option<ChangeRecord>,
+    #[prost(message, repeated, tag = "2")]
+    tablets: Vec<TabletsRecord>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct TableRecord {
+    #[prost(bytes = "vec", tag = "1")]
+    table: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct FenceRecord {
+    #[prost(uint64, tag = "1")]
+    index: u64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct RunRecord {
+    #[prost(bytes = "vec", tag = "1")]
+    host_id: Vec<u8>,
+    #[prost(uint32, tag = "2")]
+    generation: u32,
+    #[prost(uint64, tag = "3")]
+    former: u64,
+    #[prost(uint64, tag = "4")]
+    name: u64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct RejoinRecord {
+    #[prost(bytes = "vec", tag = "1")]
+    host_id: Vec<u8>,
+    #[prost(uint32, tag = "2")]
+    generation: u32,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct NodeRecord {
+    #[prost(bytes = "vec", tag = "1")]
+    host_id: Vec<u8>,
+}
+
+/// One of these.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct CommandRecord {
+    #[prost(message, optional, tag = "1")]
+    schema: Option<SchemaChangeRecord>,
+    #[prost(message, optional, tag = "2")]
+    topology: Option<TopologyCommandRecord>,
+    #[prost(message, optional, tag = "3")]
+    tablets: Option<TabletsRecord>,
+    #[prost(message, optional, tag = "4")]
+    tablets_change: Option<TabletsRecord>,
+    #[prost(message, optional, tag = "5")]
+    remove_tablets: Option<TableRecord>,
+    #[prost(message, optional, tag = "6")]
+    fence: Option<FenceRecord>,
+    #[prost(message, optional, tag = "7")]
+    truncate: Option<TableRecord>,
+    #[prost(message, optional, tag = "8")]
+    run: Option<RunRecord>,
+    #[prost(message, optional, tag = "9")]
+    rejoin: Option<RejoinRecord>,
+    #[prost(message, optional, tag = "10")]
+    remove_node: Option<NodeRecord>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct RejectedRecord {
+    #[prost(uint64, tag = "1")]
+    index: u64,
+    /// What has changed meanwhile, if it was a conflict.
+    #[prost(string, optional, tag = "2")]
+    conflict: Option<String>,
+    /// Why it cannot be applied, if it was none.
+    #[prost(string, optional, tag = "3")]
+    invalid: Option<String>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct TruncationRecord {
+    #[prost(bytes = "vec", tag = "1")]
+    table: Vec<u8>,
+    #[prost(uint64, tag = "2")]
+    index: u64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct LastRunRecord {
+    #[prost(uint32, tag = "1")]
+    node: u32,
+    #[prost(uint32, tag = "2")]
+    generation: u32,
+    #[prost(uint64, tag = "3")]
+    name: u64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct HistoryRecord {
+    /// The hash: 16 bytes.
+    #[prost(bytes = "vec", tag = "1")]
+    hash: Vec<u8>,
+    /// By the numbers of the nodes.
+    #[prost(message, repeated, tag = "2")]
+    runs: Vec<LastRunRecord>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct MetadataRecord {
+    #[prost(uint64, tag = "1")]
+    index: u64,
+    #[prost(uint64, tag = "2")]
+    fence: u64,
+    #[prost(message, optional, tag = "3")]
+    schema: Option<SchemaRecord>,
+    #[prost(message, optional, tag = "4")]
+    topology: Option<TopologyRecord>,
+    /// By table.
+    #[prost(message, repeated, tag = "5")]
+    tablets: Vec<TabletsRecord>,
+    /// By index.
+    #[prost(message, repeated, tag = "6")]
+    rejected: Vec<RejectedRecord>,
+    /// By table.
+    #[prost(message, repeated, tag = "7")]
+    truncations: Vec<TruncationRecord>,
+    #[prost(message, optional, tag = "8")]
+    history: Option<HistoryRecord>,
+}
+
+const fn message(name: &'static str, fields: &'static [Field]) -> Message {
+    Message {
+        name,
+        title: &[],
+        fields,
+        reserved: &[],
+    }
+}
+
+static TABLETS: Message = message(
+    "tablets",
+    &[Field::new(1, "table", Of::Bytes), Field::new(2, "tablets", Of::Bytes)],
+);
+static SCHEMA_CHANGE: Message = message(
+    "schema command",
+    &[
+        Field::new(1, "change", Of::Record(&schema::record::CHANGE)),
+        Field::list(2, "tablets", Of::Record(&TABLETS)),
+    ],
+);
+static TABLE: Message = message("table command", &[Field::new(1, "table", Of::Bytes)]);
+static FENCE: Message = message("fence", &[Field::new(1, "index", Of::U64)]);
+static RUN: Message = message(
+    "run",
+    &[
+        Field::new(1, "host_id", Of::Bytes),
+        Field::new(2, "generation", Of::U32),
+        Field::new(3, "former", Of::U64),
+        Field::new(4, "name", Of::U64),
+    ],
+);
+static REJOIN: Message = message(
+    "rejoin",
+    &[
+        Field::new(1, "host_id", Of::Bytes),
+        Field::new(2, "generation", Of::U32),
+    ],
+);
+static NODE: Message = message("remove_node", &[Field::new(1, "host_id", Of::Bytes)]);
+static COMMAND: Message = message(
+    "command",
+    &[
+        Field::new(1, "schema", Of::Record(&SCHEMA_CHANGE)),
+        Field::new(2, "topology", Of::Record(&topology::record::COMMAND)),
+        Field::new(3, "tablets", Of::Record(&TABLETS)),
+        Field::new(4, "tablets_change", Of::Record(&TABLETS)),
+        Field::new(5, "remove_tablets", Of::Record(&TABLE)),
+        Field::new(6, "fence", Of::Record(&FENCE)),
+        Field::new(7, "truncate", Of::Record(&TABLE)),
+        Field::new(8, "run", Of::Record(&RUN)).since(METADATA_HISTORY),
+        Field::new(9, "rejoin", Of::Record(&REJOIN)).since(METADATA_HISTORY),
+        Field::new(10, "remove_node", Of::Record(&NODE)).since(METADATA_HISTORY),
+    ],
+);
+static REJECTED: Message = message(
+    "rejected",
+    &[
+        Field::new(1, "index", Of::U64),
+        Field::new(2, "conflict", Of::Text),
+        Field::new(3, "invalid", Of::Text),
+    ],
+);
+static TRUNCATION: Message = message(
+    "truncation",
+    &[Field::new(1, "table", Of::Bytes), Field::new(2, "index", Of::U64)],
+);
+static LAST_RUN: Message = message(
+    "last run",
+    &[
+        Field::new(1, "node", Of::U32),
+        Field::new(2, "generation", Of::U32),
+        Field::new(3, "name", Of::U64),
+    ],
+);
+static HISTORY: Message = message(
+    "history",
+    &[
+        Field::new(1, "hash", Of::Bytes),
+        Field::list(2, "runs", Of::Record(&LAST_RUN)),
+    ],
+);
+static METADATA: Message = message(
+    "metadata",
+    &[
+        Field::new(1, "index", Of::U64),
+        Field::new(2, "fence", Of::U64),
+        Field::new(3, "schema", Of::Record(&schema::record::SCHEMA)),
+        Field::new(4, "topology", Of::Record(&topology::record::TOPOLOGY)),
+        Field::list(5, "tablets", Of::Record(&TABLETS)),
+        Field::list(6, "rejected", Of::Record(&REJECTED)),
+        Field::list(7, "truncations", Of::Record(&TRUNCATION)),
+        Field::new(8, "history", Of::Record(&HISTORY)).since(METADATA_HISTORY),
+    ],
+);
+
+impl Record for CommandRecord {
+    fn message() -> &'static Message {
+        &COMMAND
+    }
+}
+
+impl Record for MetadataRecord {
+    fn message() -> &'static Message {
+        &METADATA
+    }
+}
+
+impl CommandRecord {
+    pub(crate) fn of(command: &Command) -> Self {
+        let mut record = Self::default();
+        match command {
+            Command::Schema(change) => {
+                record.schema = Some(SchemaChangeRecord {
+                    change: Some(ChangeRecord::of(&change.change)),
+                    tablets: change
+                        .tablets
+                        .iter()
+                        .map(|(table, map)| map_record(*table, map))
+                        .collect(),
+                });
+            }
+            Command::Topology(command) => record.topology = Some(TopologyCommandRecord::of(command)),
+            Command::Tablets { table, change } => match change {
+                TabletsChange::Whole(map) => record.tablets = Some(map_record(*table, map)),
+                TabletsChange::Part(change) => {
+                    record.tablets_change = Some(TabletsRecord {
+                        table: table_bytes(*table),
+                        tablets: change.encode(),
+                    });
+                }
+            },
+            Command::RemoveTablets { table } => record.remove_tablets = Some(table_record(*table)),
+            Command::Fence { index } => record.fence = Some(FenceRecord { index: *index }),
+            Command::Truncate { table } => record.truncate = Some(table_record(*table)),
+            Command::Run {
+                host_id,
+                generation,
+                former,
+                name,
+            } => {
+                record.run = Some(RunRecord {
+                    host_id: host_bytes(*host_id),
+                    generation: *generation,
+                    former: *former,
+                    name: *name,
+                });
+            }
+            Command::Rejoin { host_id, generation } => {
+                record.rejoin = Some(RejoinRecord {
+                    host_id: host_bytes(*host_id),
+                    generation: *generation,
+                });
+            }
+            Command::RemoveNode { host_id } => {
+                record.remove_node = Some(NodeRecord {
+                    host_id: host_bytes(*host_id),
+                });
+            }
+        }
+        record
+    }
+
+    pub(crate) fn command(self) -> Result<Command, RecordError> {
+        let mut kinds = self.kinds()?;
+        match (kinds.pop(), kinds.is_empty()) {
+            (Some(command), true) => Ok(command),
+            (None, _) => Err(RecordError::damaged("command", "it has no kind")),
+            (Some(_), false) => Err(RecordError::damaged("command", "it has two kinds")),
+        }
+    }
+
+    /// The commands that are there.
+    fn kinds(self) -> Result<Vec<Command>, RecordError> {
+        let mut kinds = Vec::new();
+        if let Some(record) = self.schema {
+            kinds.push(Command::Schema(schema_change(record)?));
+        }
+        if let Some(record) = self.topology {
+            kinds.push(Command::Topology(record.command()?));
+        }
+        if let Some(record) = self.tablets {
+            let (table, map) = tablet_map(&record, "tablets")?;
+            let change = TabletsChange::Whole(map);
+            kinds.push(Command::Tablets { table, change });
+        }
+        if let Some(record) = self.tablets_change {
+            let change = TabletChange::decode(&record.tablets);
+            let change = change.map_err(|e| RecordError::damaged("tablets_change, tablets", e.to_string()))?;
+            kinds.push(Command::Tablets {
+                table: table(&record.table, "tablets_change, table")?,
+                change: TabletsChange::Part(change),
+            });
+        }
+        if let Some(record) = self.remove_tablets {
+            let table = table(&record.table, "remove_tablets, table")?;
+            kinds.push(Command::RemoveTablets { table });
+        }
+        if let Some(record) = self.fence {
+            kinds.push(Command::Fence { index: record.index });
+        }
+        if let Some(record) = self.truncate {
+            let table = table(&record.table, "truncate, table")?;
+            kinds.push(Command::Truncate { table });
+        }
+        if let Some(record) = self.run {
+            kinds.push(Command::Run {
+                host_id: host(&record.host_id, "run, host_id")?,
+                generation: record.generation,
+                former: record.former,
+                name: record.name,
+            });
+        }
+        if let Some(record) = self.rejoin {
+            kinds.push(Command::Rejoin {
+                host_id: host(&record.host_id, "rejoin, host_id")?,
+                generation: record.generation,
+            });
+        }
+        if let Some(record) = self.remove_node {
+            let host_id = host(&record.host_id, "remove_node, host_id")?;
+            kinds.push(Command::RemoveNode { host_id });
+        }
+        Ok(kinds)
+    }
+}
+
+impl MetadataRecord {
+    pub(crate) fn of(metadata: &Metadata) -> Self {
+        let rejected = metadata.rejected.iter().map(|(index, rejected)| {
+            let (conflict, invalid) = match rejected {
+                Rejected::Conflict { what } => (Some(what.clone()), None),
+                Rejected::Invalid { why } => (None, Some(why.clone())),
+            };
+            RejectedRecord {
+                index: *index,
+                conflict,
+                invalid,
+            }
+        });
+        let truncations = metadata.truncations.iter().map(|(table, index)| TruncationRecord {
+            table: table_bytes(*table),
+            index: *index,
+        });
+        let runs = metadata.runs.iter().map(|(node, run)| LastRunRecord {
+            node: u32::from(node.0),
+            generation: run.generation,
+            name: run.name,
+        });
+        Self {
+            index: metadata.index,
+            fence: metadata.fence,
+            schema: Some(SchemaRecord::of(&metadata.schema)),
+            topology: Some(TopologyRecord::of(&metadata.topology)),
+            tablets: metadata
+                .tablets
+                .iter()
+                .map(|(table, map)| map_record(*table, map))
+                .collect(),
+            rejected: rejected.collect(),
+            truncations: truncations.collect(),
+            history: metadata.history.map(|history| HistoryRecord {
+                hash: history.0.to_be_bytes().to_vec(),
+                runs: runs.collect(),
+            }),
+        }
+    }
+
+    pub(crate) fn metadata(self) -> Result<Metadata, RecordError> {
+        let missing = |what: &str| RecordError::damaged(format!("metadata, {what}"), "it is missing");
+        let (history, runs) = match self.history {
+            Some(record) => {
+                let hash = uuid(&record.hash, "metadata, history, hash")?.as_u128();
+                (Some(History(hash)), runs(&record.runs)?)
+            }
+            None => (None, BTreeMap::new()),
+        };
+        let mut truncations = BTreeMap::new();
+        for record in &self.truncations {
+            let table = table(&record.table, "metadata, truncations, table")?;
+            truncations.insert(table, record.index);
+        }
+        let metadata = Metadata {
+            index: self.index,
+            fence: self.fence,
+            schema: Arc::new(self.schema.ok_or_else(|| missing("schema"))?.schema()?),
+            topology: Arc::new(self.topology.ok_or_else(|| missing("topology"))?.topology()?),
+            tablets: tablet_maps(&self.tablets, "metadata, tablets")?,
+            truncations,
+            rejected: Arc::new(rejected(self.rejected)?),
+            history,
+            runs: Arc::new(runs),
+        };
+        Ok(metadata)
+    }
+}
+
+fn rejected(records: Vec<RejectedRecord>) -> Result<BTreeMap<u64, Rejected>, RecordError> {
+    let mut rejected = BTreeMap::new();
+    for record in records {
+        let why = match (record.conflict, record.invalid) {
+            (Some(what), None) => Rejected::Conflict { what },
+            (None, Some(why)) => Rejected::Invalid { why },
+            _ => {
+                let place = format!("metadata, rejected, {}", record.index);
+                return Err(RecordError::damaged(place, "expected one reason"));
+            }
+        };
+        rejected.insert(record.index, why);
+    }
+    Ok(rejected)
+}
+
+fn runs(records: &[LastRunRecord]) -> Result<BTreeMap<NodeNumber, Run>, RecordError> {
+    let mut runs = BTreeMap::new();
+    for record in records {
+        let number = u16::try_from(record.node).map_err(|_| {
+            let why = format!("there is no node number {}", record.node);
+            RecordError::damaged("metadata, history, runs, node", why)
+        })?;
+        let run = Run {
+            generation: record.generation,
+            name: record.name,
+        };
+        runs.insert(NodeNumber(number), run);
+    }
+    Ok(runs)
+}
+
+fn schema_change(record: SchemaChangeRecord) -> Result<SchemaChange, RecordError> {
+    let missing = || RecordError::damaged("schema command, change", "it is missing");
+    Ok(SchemaChange {
+        change: record.change.ok_or_else(missing)?.change()?,
+        tablets: tablet_maps(&record.tablets, "schema command, tablets")?,
+    })
+}
+
+fn tablet_maps(records: &[TabletsRecord], place: &str) -> Result<BTreeMap<TableId, Arc<TabletMap>>, RecordError> {
+    records.iter().map(|record| tablet_map(record, place)).collect()
+}
+
+fn tablet_map(record: &TabletsRecord, place: &str) -> Result<(TableId, Arc<TabletMap>), RecordError> {
+    let table = table(&record.table, place)?;
+    let map = TabletMap::decode(&record.tablets);
+    let map = map.map_err(|e| RecordError::damaged(format!("{place}, table {}", table.0), e.to_string()))?;
+    Ok((table, Arc::new(map)))
+}
+
+fn map_record(table: TableId, map: &TabletMap) -> TabletsRecord {
+    TabletsRecord {
+        table: table_bytes(table),
+        tablets: map.encode(),
+    }
+}
+
+fn table_record(table: TableId) -> TableRecord {
+    TableRecord {
+        table: table_bytes(table),
+    }
+}
+
+fn table_bytes(table: TableId) -> Vec<u8> {
+    table.0.as_bytes().to_vec()
+}
+
+fn host_bytes(host: HostId) -> Vec<u8> {
+    host.0.as_bytes().to_vec()
+}
+
+fn table(bytes: &[u8], place: &str) -> Result<TableId, RecordError> {
+    uuid(bytes, place).map(TableId)
+}
+
+fn host(bytes: &[u8], place: &str) -> Result<HostId, RecordError> {
+    uuid(bytes, place).map(HostId)
+}

@@ -1,0 +1,72 @@
+//! The schema of an embedded node, which meets no others: in the same metadata file as that of a member of a cluster.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use ::cluster::{ChangeError, Command, Metadata, SchemaChange, Standalone};
+use query::Engine;
+use query::engine::{KeepError, SchemaKeeper};
+use schema::{Schema, TableId};
+use topology::HostId;
+use uuid::Uuid;
+
+use crate::cluster::view_of;
+use crate::recover::METADATA_DIR;
+use crate::start::Shared;
+
+/// Keeps the schema of an embedded node. Lives on shard 0.
+struct Keeper {
+    shared: Arc<Shared>,
+    engine: Rc<Engine>,
+    standalone: Standalone,
+}
+
+/// Has the engine of shard 0 keep its schema in this node's metadata file.
+pub(crate) fn keep(shared: &Arc<Shared>, engine: &Rc<Engine>) {
+    let metadata = shared.metadata.clone();
+    let metadata = metadata.expect("an embedded node has metadata from its first start on");
+    engine.set_keeper(Rc::new(Keeper {
+        shared: shared.clone(),
+        engine: engine.clone(),
+        standalone: Standalone::new(shared.config.workdir.join(METADATA_DIR), metadata),
+    }));
+}
+
+impl Keeper {
+    async fn propose(&self, command: Command) -> Result<(), ChangeError> {
+        let next: Arc<Metadata> = self.standalone.propose(command).await?;
+        let view = view_of(&self.shared, &next).map_err(ChangeError::Stopping)?;
+        self.engine.adopt(next.schema.clone(), Arc::new(view)).await;
+        Ok(())
+    }
+}
+
+impl SchemaKeeper for Keeper {
+    fn change(&self, base: Uuid, next: Arc<Schema>) -> Pin<Box<dyn Future<Output = Result<(), KeepError>> + '_>> {
+        Box::pin(async move {
+            let now = self.standalone.metadata();
+            if now.schema.version != base {
+                return Err(KeepError::Conflict);
+            }
+            let change = SchemaChange::between(&now.schema, &next);
+            match self.propose(Command::Schema(change)).await {
+                Ok(()) => Ok(()),
+                Err(ChangeError::Conflict) => Err(KeepError::Conflict),
+                Err(e) => Err(KeepError::Failed(format!("The schema change failed: {e}"))),
+            }
+        })
+    }
+
+    fn truncate(
+        &self,
+        table: TableId,
+        _replicas: Vec<HostId>,
+    ) -> Pin<Box<dyn Future<Output = Result<(), String>> + '_>> {
+        Box::pin(async move {
+            let truncated = self.propose(Command::Truncate { table }).await;
+            truncated.map_err(|e| e.to_string())
+        })
+    }
+}

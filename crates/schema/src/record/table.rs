@@ -1,0 +1,263 @@
+//! Tables and their options.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use record::{Field, Message, OPTION, Of, Record, RecordError};
+
+use super::column::{self, COLUMN, ColumnRecord, DROPPED_COLUMN, DroppedColumnRecord};
+use super::{small, there, uuid};
+use crate::table::{ColumnId, ColumnKind, RateLimits, Table, TableId, TableOptions};
+
+/// Tables may limit how often one partition is read and written in a second (`per_partition_rate_limit`).
+///
+/// The option came after the base format, so a release without it refuses the field.
+pub const PER_PARTITION_RATE_LIMIT: &str = "per_partition_rate_limit";
+
+/// A table.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct TableRecord {
+    /// Its keyspace.
+    #[prost(string, tag = "1")]
+    pub keyspace: String,
+    /// Its name.
+    #[prost(string, tag = "2")]
+    pub name: String,
+    /// Its id: 16 bytes.
+    #[prost(bytes = "vec", tag = "3")]
+    pub id: Vec<u8>,
+    /// Its columns: partition key, clustering key, static and regular ones by name.
+    #[prost(message, repeated, tag = "4")]
+    pub columns: Vec<ColumnRecord>,
+    /// Columns that were dropped, in that order.
+    #[prost(message, repeated, tag = "5")]
+    pub dropped: Vec<DroppedColumnRecord>,
+    /// The number that the next column gets.
+    #[prost(uint32, tag = "6")]
+    pub next_column_id: u32,
+    /// WITH options.
+    #[prost(message, optional, tag = "7")]
+    pub options: Option<TableOptionsRecord>,
+}
+
+/// The options of a table: those of [`TableOptions`], under the same names.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct TableOptionsRecord {
+    #[prost(string, tag = "1")]
+    pub comment: String,
+    #[prost(double, tag = "2")]
+    pub bloom_filter_fp_chance: f64,
+    #[prost(btree_map = "string, string", tag = "3")]
+    pub caching: BTreeMap<String, String>,
+    #[prost(btree_map = "string, string", tag = "4")]
+    pub compaction: BTreeMap<String, String>,
+    #[prost(btree_map = "string, string", tag = "5")]
+    pub compression: BTreeMap<String, String>,
+    #[prost(double, tag = "6")]
+    pub crc_check_chance: f64,
+    #[prost(sint32, tag = "7")]
+    pub default_time_to_live: i32,
+    #[prost(sint32, tag = "8")]
+    pub gc_grace_seconds: i32,
+    #[prost(sint32, tag = "9")]
+    pub min_index_interval: i32,
+    #[prost(sint32, tag = "10")]
+    pub max_index_interval: i32,
+    #[prost(sint32, tag = "11")]
+    pub memtable_flush_period_in_ms: i32,
+    #[prost(string, tag = "12")]
+    pub read_repair: String,
+    #[prost(string, tag = "13")]
+    pub speculative_retry: String,
+    #[prost(string, tag = "14")]
+    pub additional_write_policy: String,
+    #[prost(bool, tag = "15")]
+    pub cdc: bool,
+    #[prost(btree_map = "string, string", tag = "16")]
+    pub extensions: BTreeMap<String, String>,
+    /// Absent where nothing is limited.
+    #[prost(message, optional, tag = "17")]
+    pub rate_limits: Option<RateLimitsRecord>,
+}
+
+/// `per_partition_rate_limit` of a table.
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub struct RateLimitsRecord {
+    /// Reads in a second.
+    #[prost(uint32, optional, tag = "1")]
+    pub reads: Option<u32>,
+    /// Writes in a second.
+    #[prost(uint32, optional, tag = "2")]
+    pub writes: Option<u32>,
+}
+
+pub(super) static TABLE: Message = Message {
+    name: "table",
+    title: &[1, 2],
+    fields: &[
+        Field::new(1, "keyspace", Of::Text),
+        Field::new(2, "name", Of::Text),
+        Field::new(3, "id", Of::Bytes),
+        Field::list(4, "columns", Of::Record(&COLUMN)),
+        Field::list(5, "dropped", Of::Record(&DROPPED_COLUMN)),
+        Field::new(6, "next_column_id", Of::U32),
+        Field::new(7, "options", Of::Record(&OPTIONS)),
+    ],
+    reserved: &[],
+};
+
+static OPTIONS: Message = Message {
+    name: "options",
+    title: &[],
+    fields: &[
+        Field::new(1, "comment", Of::Text),
+        Field::new(2, "bloom_filter_fp_chance", Of::Double),
+        Field::list(3, "caching", Of::Record(&OPTION)),
+        Field::list(4, "compaction", Of::Record(&OPTION)),
+        Field::list(5, "compression", Of::Record(&OPTION)),
+        Field::new(6, "crc_check_chance", Of::Double),
+        Field::new(7, "default_time_to_live", Of::S32),
+        Field::new(8, "gc_grace_seconds", Of::S32),
+        Field::new(9, "min_index_interval", Of::S32),
+        Field::new(10, "max_index_interval", Of::S32),
+        Field::new(11, "memtable_flush_period_in_ms", Of::S32),
+        Field::new(12, "read_repair", Of::Text),
+        Field::new(13, "speculative_retry", Of::Text),
+        Field::new(14, "additional_write_policy", Of::Text),
+        Field::new(15, "cdc", Of::Bool),
+        Field::list(16, "extensions", Of::Record(&OPTION)),
+        Field::new(17, "per_partition_rate_limit", Of::Record(&RATE_LIMITS)).since(PER_PARTITION_RATE_LIMIT),
+    ],
+    reserved: &[],
+};
+
+static RATE_LIMITS: Message = Message {
+    name: "per_partition_rate_limit",
+    title: &[],
+    fields: &[
+        Field::new(1, "max_reads_per_second", Of::U32),
+        Field::new(2, "max_writes_per_second", Of::U32),
+    ],
+    reserved: &[],
+};
+
+impl Record for TableRecord {
+    fn message() -> &'static Message {
+        &TABLE
+    }
+}
+
+pub(super) fn to_record(table: &Table) -> TableRecord {
+    TableRecord {
+        keyspace: table.keyspace.clone(),
+        name: table.name.clone(),
+        id: table.id.0.as_bytes().to_vec(),
+        columns: table.columns.iter().map(column::to_record).collect(),
+        dropped: table.dropped.iter().map(column::dropped_to_record).collect(),
+        next_column_id: u32::from(table.next_column_id),
+        options: Some(options_to_record(&table.options)),
+    }
+}
+
+pub(super) fn from_record(record: TableRecord) -> Result<Table, RecordError> {
+    let name = format!("table {}.{}", record.keyspace, record.name);
+    let at = |field: &str| format!("{name}, {field}");
+    if record.name.is_empty() || record.keyspace.is_empty() {
+        return Err(RecordError::damaged(at("name"), "it is missing"));
+    }
+    let columns = record.columns.into_iter().map(column::from_record);
+    let dropped = record.dropped.into_iter().map(column::dropped_from_record);
+    let mut table = Table {
+        id: TableId(uuid(&record.id, &at("id"))?),
+        columns: columns.collect::<Result<_, _>>().map_err(|e| e.within(&name))?,
+        dropped: dropped.collect::<Result<_, _>>().map_err(|e| e.within(&name))?,
+        next_column_id: small(record.next_column_id, &at("next_column_id"))?,
+        options: options_from_record(there(record.options, &at("options"))?),
+        keyspace: record.keyspace,
+        name: record.name,
+        layout: Arc::default(),
+        clustering_order: Arc::default(),
+    };
+    check_columns(&table).map_err(|why| RecordError::damaged(at("columns"), why))?;
+    table.derive();
+    Ok(table)
+}
+
+/// Column ids decide what stored rows mean: none is given twice, and none from `next_column_id` on was given yet.
+fn check_columns(table: &Table) -> Result<(), String> {
+    let mut names = BTreeSet::new();
+    if let Some(twice) = table.columns.iter().find(|c| !names.insert(&c.name)) {
+        return Err(format!("two columns have the name {}", twice.name));
+    }
+    let living = table
+        .columns
+        .iter()
+        .filter(|c| matches!(c.kind, ColumnKind::Static | ColumnKind::Regular));
+    let living = living.map(|c| (&c.name, c.id));
+    let mut ids: BTreeSet<ColumnId> = BTreeSet::new();
+    for (name, id) in living.chain(table.dropped.iter().map(|c| (&c.name, c.id))) {
+        if id.0 >= table.next_column_id {
+            return Err(format!(
+                "column {name} has id {}, and the next is {}",
+                id.0, table.next_column_id
+            ));
+        }
+        if !ids.insert(id) {
+            return Err(format!("column {name} has id {}, which another one has", id.0));
+        }
+    }
+    Ok(())
+}
+
+fn options_to_record(options: &TableOptions) -> TableOptionsRecord {
+    let limits = options.rate_limits;
+    TableOptionsRecord {
+        comment: options.comment.clone(),
+        bloom_filter_fp_chance: options.bloom_filter_fp_chance,
+        caching: options.caching.clone(),
+        compaction: options.compaction.clone(),
+        compression: options.compression.clone(),
+        crc_check_chance: options.crc_check_chance,
+        default_time_to_live: options.default_time_to_live,
+        gc_grace_seconds: options.gc_grace_seconds,
+        min_index_interval: options.min_index_interval,
+        max_index_interval: options.max_index_interval,
+        memtable_flush_period_in_ms: options.memtable_flush_period_in_ms,
+        read_repair: options.read_repair.clone(),
+        speculative_retry: options.speculative_retry.clone(),
+        additional_write_policy: options.additional_write_policy.clone(),
+        cdc: options.cdc,
+        extensions: options.extensions.clone(),
+        rate_limits: (limits != RateLimits::default()).then_some(RateLimitsRecord {
+            reads: limits.reads,
+            writes: limits.writes,
+        }),
+    }
+}
+
+fn options_from_record(record: TableOptionsRecord) -> TableOptions {
+    TableOptions {
+        comment: record.comment,
+        bloom_filter_fp_chance: record.bloom_filter_fp_chance,
+        caching: record.caching,
+        compaction: record.compaction,
+        compression: record.compression,
+        crc_check_chance: record.crc_check_chance,
+        default_time_to_live: record.default_time_to_live,
+        gc_grace_seconds: record.gc_grace_seconds,
+        min_index_interval: record.min_index_interval,
+        max_index_interval: record.max_index_interval,
+        memtable_flush_period_in_ms: record.memtable_flush_period_in_ms,
+        read_repair: record.read_repair,
+        speculative_retry: record.speculative_retry,
+        additional_write_policy: record.additional_write_policy,
+        cdc: record.cdc,
+        extensions: record.extensions,
+        rate_limits: record
+            .rate_limits
+            .map_or_else(RateLimits::default, |limits| RateLimits {
+                reads: limits.reads,
+                writes: limits.writes,
+            }),
+    }
+}
