@@ -152,7 +152,7 @@ impl Outer<'_> {
             .title
             .iter()
             .filter_map(|number| text_of(self.bytes, *number));
-        let parts: Vec<String> = parts.collect();
+        let parts: Vec<String> = parts.filter(|part| !part.is_empty()).collect();
         (!parts.is_empty()).then(|| parts.join("."))
     }
 }

@@ -17,6 +17,7 @@
 
 mod check;
 mod error;
+pub mod text;
 
 pub use error::{Problem, RecordError};
 
