@@ -126,7 +126,7 @@ pub struct Raft {
     pub last: u64,
     /// How many vote.
     pub voters: usize,
-    /// Why the node takes no part in the group, where its metadata differs from that of others.
+    /// Why the node takes no change of the metadata: it differs from that of others, or a change cannot be read here.
     pub withdrawn: Option<String>,
 }
 

@@ -4,6 +4,7 @@
 //! the file: the node falls behind, and acknowledges nothing. A rejected command changes only what is remembered of rejections; it is not worth a
 //! sync, because applying it again after a restart rejects it again; it goes into the file with the next one.
 
+use crate::bytes::Malformed;
 use crate::command::Command;
 use crate::config::{Drain, Listener, Local};
 use crate::file::{MetadataFile, Written};
@@ -44,6 +45,8 @@ pub(crate) struct Machine {
     pub(crate) changed: Rc<Notify>,
     /// Why the file cannot be written at the moment.
     pub(crate) disk_error: RefCell<Option<String>>,
+    /// Why what a member sent cannot be read, until something that was agreed on is applied.
+    pub(crate) unreadable: RefCell<Option<String>>,
 }
 
 /// Changes of which older requests may still be under way on this node.
@@ -73,6 +76,7 @@ impl Machine {
             known,
             changed: Rc::new(Notify::new()),
             disk_error: RefCell::default(),
+            unreadable: RefCell::default(),
         }
     }
 
@@ -110,6 +114,7 @@ impl Machine {
     async fn take(&self, next: Metadata, command: Option<&[u8]>) {
         let next = Arc::new(next);
         let index = next.index;
+        self.unreadable.take();
         self.keep(&next, command).await;
         self.durable_index.set(index);
         let former = self.metadata.replace(next.clone());
@@ -169,6 +174,20 @@ impl Machine {
         *self.file.borrow_mut() = Some(file);
     }
 
+    /// A member sent what this node does not read. That does not end the node, because any peer could send it. But while the leader sends it again, this
+    /// node takes no change of the metadata.
+    fn note_unreadable(&self, what: &str, error: &Malformed) -> String {
+        let error = error.to_string();
+        if self.unreadable.borrow().as_ref() != Some(&error) {
+            log::error!(
+                "a {what} of the metadata that another member sent cannot be read here ({error}). This node applies nothing of it and no later change: \
+                 start the node with the release of the others"
+            );
+            *self.unreadable.borrow_mut() = Some(error.clone());
+        }
+        error
+    }
+
     /// What was agreed on cannot be understood here, so nothing that follows can be either.
     async fn give_up(&self, reason: String) {
         log::error!("{reason}");
@@ -213,11 +232,11 @@ impl StateMachine for Machine {
     fn check_command(&self, command: &[u8]) -> Result<(), String> {
         Command::decode(command, &self.known)
             .map(drop)
-            .map_err(|e| e.to_string())
+            .map_err(|e| self.note_unreadable("change", &e))
     }
 
     fn check_snapshot(&self, index: u64, snapshot: &[u8]) -> Result<(), String> {
-        let next = Metadata::decode(snapshot, &self.known).map_err(|e| e.to_string())?;
+        let next = Metadata::decode(snapshot, &self.known).map_err(|e| self.note_unreadable("snapshot", &e))?;
         let (ours, theirs) = (self.metadata().topology.cluster_id(), next.topology.cluster_id());
         if ours != theirs {
             return Err(format!("it is of cluster {theirs}, and this one is {ours}"));

@@ -76,6 +76,8 @@ pub struct Status {
     pub disk_error: Option<String>,
     /// Why this node takes no part in the metadata group.
     pub withdrawn: Option<String>,
+    /// Why this node cannot read what the other members have agreed on, and so takes no change of the metadata.
+    pub unreadable: Option<String>,
 }
 
 impl Cluster {
@@ -140,6 +142,7 @@ impl Cluster {
             is_in_service: self.is_in_service(),
             disk_error: self.machine.disk_error.borrow().clone().or(raft.storage_error.clone()),
             withdrawn: self.withdrawn.borrow().clone(),
+            unreadable: self.machine.unreadable.borrow().clone(),
             raft,
         }
     }

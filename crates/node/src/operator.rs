@@ -316,7 +316,12 @@ impl Operator for NodeOperator {
                 committed: status.raft.committed,
                 last: status.raft.last,
                 voters: status.raft.voters.len(),
-                withdrawn: status.withdrawn,
+                withdrawn: status.withdrawn.or_else(|| {
+                    let why = status.unreadable?;
+                    Some(format!(
+                        "this node cannot read a change of the metadata, and applies no later one: {why}. Start it with the release of the other nodes"
+                    ))
+                }),
             },
         }
     }
