@@ -1,7 +1,7 @@
 //! What the fuzzer of nodes' messages needs: real messages to begin with, and the decoders.
 
 use crate::bytes::Malformed;
-use crate::command::Command;
+use crate::command::{Command, SchemaChange};
 use crate::metadata::Metadata;
 use crate::wire::{self, Greeting, GreetingAnswer, Health, JoinAnswer, Settled, State, Who};
 use record::Known;
@@ -94,6 +94,18 @@ pub fn seeds() -> Vec<Vec<u8>> {
         keyspaces: BTreeMap::new(),
     };
     let metadata = Metadata::new(Arc::new(schema), Topology::new("sea", Uuid::from_u128(5)));
+    let keyspace = schema::Keyspace {
+        name: "ks".to_owned(),
+        replication: BTreeMap::new(),
+        durable_writes: true,
+        tablets: None,
+        tables: BTreeMap::new(),
+    };
+    let next = schema::Schema {
+        version: Uuid::from_u128(2),
+        keyspaces: BTreeMap::from([("ks".to_owned(), Arc::new(keyspace))]),
+    };
+    let create = Command::Schema(SchemaChange::between(&metadata.schema, &next));
     let remove = Command::Topology(TopologyCommand::RemoveNode { host_id: host });
     let sealed = [
         ping.encode(),
@@ -106,6 +118,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         Greeting { is_open: true }.encode(),
         greeted.encode(),
         metadata.encode(),
+        create.encode(),
         remove.encode(),
     ];
     let without_checksum = |bytes: Vec<u8>| bytes[..bytes.len().saturating_sub(4)].to_vec();

@@ -4,7 +4,8 @@
 //! seed, so a find is played again by its seed and round. There is no coverage to guide the changes: what makes them reach deep is that
 //! checksums are put right before the bytes are read, and that lengths and numbers are replaced by those at which code breaks.
 //!
-//! - The decoders: frames, hellos, blocks and errors of `rpc`; membership messages, commands and metadata of `cluster`; requests and answers of replicas.
+//! - The decoders: frames, hellos, blocks and errors of `rpc`; membership messages, commands and metadata of `cluster`; the
+//!   records of `schema`; requests and answers of replicas.
 //! - The metadata group ([`raft`]): its own messages, overheard and changed, are given to running members in the simulator.
 
 pub mod mutator;
@@ -32,6 +33,11 @@ pub const DECODERS: &[Target] = &[
         name: "cluster",
         seeds: cluster::fuzz::seeds,
         read: cluster::fuzz::read,
+    },
+    Target {
+        name: "schema",
+        seeds: schema::fuzz::seeds,
+        read: schema::fuzz::read,
     },
     Target {
         name: "coordinator",

@@ -4,6 +4,8 @@
 //! schema it was planned with. Columns carry a [`ColumnId`] that is never given to another column of the same table,
 //! so a packed row written before an ALTER reads the same after it: a dropped column's cells are simply not asked for.
 
+#[doc(hidden)]
+pub mod fuzz;
 mod layout;
 mod object;
 pub mod record;
