@@ -154,6 +154,8 @@ def test_a_snapshot_outlives_a_compaction_until_it_is_cleared(cluster, keyspace)
     manifest = json.loads((directory / "manifest.json").read_text())
     assert manifest["files"] and all((directory / name).exists() for name in manifest["files"]), manifest
     assert f"CREATE TABLE {keyspace}.t" in (directory / "schema.cql").read_text()
+    records = (directory / "schema.records").read_bytes()
+    assert records.startswith(b"CETOOBJ1") and keyspace.encode() in records, "the snapshot has no records of its schema"
     with pytest.raises(NodeFailed, match="already exists"):
         node.nodetool("snapshot", "-t", "before", keyspace)
     cluster.driver().connect().execute(f"INSERT INTO {keyspace}.t (k, v) VALUES (-1, 'later')")

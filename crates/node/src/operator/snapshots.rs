@@ -1,4 +1,8 @@
-//! Snapshots of tables: `snapshots/TAG` in a table's directory, with hard links of its sstables, `manifest.json` and `schema.cql`.
+//! Snapshots of tables: `snapshots/TAG` in a table's directory, with hard links of its sstables, and what they are of:
+//!
+//! - `schema.records`: the table and its keyspace as records ([`schema::record::seal_objects`]). What a restore goes by: it has the ids of table and columns.
+//! - `schema.cql`: the table as a statement, as Cassandra writes it, for people and tools.
+//! - `manifest.json`: the names of the sstables' files, as Cassandra writes it.
 //!
 //! The manifest is written last: a snapshot without one was not finished.
 
@@ -9,11 +13,14 @@ use admin::operator::{Selection, Snapshot};
 use query::Engine;
 use replica::SNAPSHOTS;
 use runtime::fs;
+use schema::record::seal_objects;
+use schema::{KeyspaceObject, Object};
 
 use super::{flush, on_all_shards, selected};
 
 const MANIFEST: &str = "manifest.json";
 const SCHEMA: &str = "schema.cql";
+const RECORDS: &str = "schema.records";
 
 /// A table and its directory, as a thread takes them along.
 struct Place {
@@ -21,17 +28,23 @@ struct Place {
     table: String,
     dir: PathBuf,
     schema: String,
+    records: Vec<u8>,
 }
 
 fn places(engine: &Engine, what: &Selection) -> Vec<Place> {
     let stores = selected(engine, what);
+    let schema = engine.schema();
     let places = stores.iter().map(|store| {
         let table = store.table();
+        let keyspace = schema.keyspaces.get(&table.keyspace);
+        let keyspace = keyspace.map(|keyspace| Object::Keyspace(KeyspaceObject::of(keyspace)));
+        let objects: Vec<Object> = keyspace.into_iter().chain([Object::Table(table.clone())]).collect();
         Place {
             keyspace: table.keyspace.clone(),
             table: table.name.clone(),
             dir: store.dir.clone(),
             schema: schema::describe_table(&table, true),
+            records: seal_objects(&objects),
         }
     });
     places.collect()
@@ -72,9 +85,14 @@ pub(super) async fn take(engine: &Rc<Engine>, tag: String, what: Selection) -> R
             let mut names: Vec<&String> = names.collect();
             names.sort();
             let manifest = serde_json::json!({ "files": names }).to_string();
-            for (name, text) in [(SCHEMA, &place.schema), (MANIFEST, &manifest)] {
+            let files = [
+                (RECORDS, place.records),
+                (SCHEMA, format!("{}\n", place.schema).into_bytes()),
+                (MANIFEST, format!("{manifest}\n").into_bytes()),
+            ];
+            for (name, bytes) in files {
                 let path = target.join(name);
-                fs::write(&path, format!("{text}\n").as_bytes()).map_err(|e| at(&path, &e))?;
+                fs::write(&path, &bytes).map_err(|e| at(&path, &e))?;
             }
             fs::sync_dir(&target).map_err(|e| at(&target, &e))?;
         }
