@@ -111,7 +111,7 @@ pub fn parse(text: &str) -> Result<Vec<u8>, String> {
 fn put_value(bytes: &mut Vec<u8>, number: u32, text: &str) -> Option<()> {
     if let Some(quoted) = text.strip_prefix('"') {
         // Without escapes: tests have no need of them.
-        put_bytes(bytes, number, quoted[..quoted.find('"')?].as_bytes());
+        put_bytes(bytes, number, &quoted.as_bytes()[..quoted.find('"')?]);
         return Some(());
     }
     let value = text.split_once(" #").map_or(text, |(value, _)| value).trim();

@@ -781,7 +781,8 @@ fn a_topology_that_cannot_be_is_refused_with_the_place() {
         let error = topology_of(&record::encode(&record)).expect_err("it cannot be");
         error.to_string()
     };
-    let cases: &[(fn(&mut TopologyRecord), &str)] = &[
+    type Damage = fn(&mut TopologyRecord);
+    let cases: &[(Damage, &str)] = &[
         (
             |t| t.cluster_id.truncate(3),
             "topology, cluster_id is damaged: expected the 16 bytes of a UUID, found 3",
