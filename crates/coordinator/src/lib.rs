@@ -19,6 +19,7 @@ extern crate self as coordinator;
 mod agreement;
 mod apply;
 mod batchlog;
+mod cas;
 mod commit;
 mod counter;
 mod deadlines;
@@ -273,6 +274,8 @@ pub struct Coordinator {
     /// How many sstables the shard had lost when it took that name.
     sstables_lost: Cell<u64>,
     counter_turns: PartitionTurns,
+    /// Conditional statements and serial reads of this shard's clients.
+    cas_turns: PartitionTurns,
     aggregates: RefCell<Option<Aggregates>>,
     latencies: RefCell<BTreeMap<TableId, Rc<TableLatencies>>>,
     /// The timestamp of this shard's last ballot.
@@ -309,6 +312,7 @@ impl Coordinator {
             counter_source: Cell::new(new_counter_source()),
             sstables_lost: Cell::new(0),
             counter_turns: PartitionTurns::default(),
+            cas_turns: PartitionTurns::default(),
             aggregates: RefCell::default(),
             latencies: RefCell::default(),
             last_ballot_us: Cell::default(),

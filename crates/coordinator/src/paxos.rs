@@ -4,7 +4,7 @@
 //! from the others), and *accept*. Both go to the best replicas that are a quorum; the others are asked when one fails or is slow. Learning is an ordinary write of the decision to all replicas, waited for at the statement's
 //! consistency level. What comes between, when others were there before, says `paxos::Leader`; here its steps become requests.
 //!
-//! - Statements of one shard on one partition are expected one at a time: whoever calls queues them.
+//! - Statements of one shard on one partition come one at a time (`cas.rs`).
 //! - Who was refused takes turns with other coordinators from then on (`door.rs`).
 //! - A refused ballot waits a random while, some durations of a round, and tries again until the deadline; for `cas_contention_timeout`
 //!   at most while nothing was proposed.
@@ -100,6 +100,8 @@ pub struct CasRequest {
     pub deadline: Instant,
     /// When it ends if others come before it again and nothing was proposed.
     pub contention_deadline: Instant,
+    /// A timestamp above those that the caller has given to other writes; microseconds.
+    pub timestamp_us: i64,
 }
 
 /// Who takes part: the replicas whose promises count.
@@ -173,12 +175,11 @@ struct Attempt<'r> {
 }
 
 impl Coordinator {
-    /// Compare and set: reads, has `decide` decide, and writes what it decides, as if nobody else did anything to the partition
-    /// meanwhile that is conditional too. `decide` may be asked several times; the last answer counts. True: something was written.
+    /// Compare and set, decided by a quorum: see [`Coordinator::cas`].
     ///
     /// # Errors
     /// When too few replicas live or answer in time; see the module.
-    pub async fn cas(
+    pub(crate) async fn cas_of_quorum(
         self: &Rc<Self>,
         request: &CasRequest,
         decide: &mut dyn FnMut(&mut [Found], i64) -> Decision,
@@ -228,6 +229,7 @@ impl Coordinator {
             commit: Consistency::Any,
             deadline,
             contention_deadline: runtime::now() + self.timeouts().cas_contention,
+            timestamp_us: runtime::wall_clock_us(),
         };
         let mut result = Found {
             blocks: Vec::new(),

@@ -89,6 +89,13 @@ pub fn paxos_state_of(table: &Table) -> Arc<Table> {
     ))
 }
 
+/// Whether this shard's acceptor has never been asked anything about a tablet of a table, as far as it knows.
+pub(crate) fn is_quiet(shard: &Shard, table: TableId, token: Token) -> bool {
+    let is_known = Acceptor::local().entries.borrow().contains_key(&table);
+    let states = shard.store(paxos_state_id(table));
+    !is_known && states.is_some_and(|states| states.tablet(token).is_some_and(|tablet| tablet.is_empty()))
+}
+
 /// Forgets what this shard's memory has of conditional statements on a table, whose state was dropped.
 pub fn forget_paxos_states(table: TableId) {
     Acceptor::local().forget(table);

@@ -265,6 +265,7 @@ fn a_conditional_statement_is_decided_above_a_row_that_has_its_very_timestamp() 
             commit: QUORUM,
             deadline: runtime::now() + SECOND,
             contention_deadline: runtime::now() + SECOND,
+            timestamp_us: runtime::wall_clock_us(),
         };
         let mut asked: Vec<i64> = Vec::new();
         let mut decide = |_: &mut [Found], timestamp: i64| {

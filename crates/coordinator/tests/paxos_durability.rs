@@ -143,6 +143,7 @@ async fn climb(node: &support::Local, key: &[u8]) -> bool {
         commit: Consistency::One,
         deadline: runtime::now() + SECOND,
         contention_deadline: runtime::now() + SECOND,
+        timestamp_us: runtime::wall_clock_us(),
     };
     let mut decide = |found: &mut [Found], timestamp: i64| {
         let (zero, one) = two_rows(found[0].blocks.iter());

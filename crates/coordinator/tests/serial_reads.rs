@@ -28,6 +28,7 @@ async fn set(node: &Local, key: u8, c: i32, v: u8) -> Result<bool, CoordinatorEr
         commit: Consistency::One,
         deadline: runtime::now() + 10 * SECOND,
         contention_deadline: runtime::now() + 10 * SECOND,
+        timestamp_us: runtime::wall_clock_us(),
     };
     let mut decide = |_: &mut [Found], timestamp: i64| Decision::Write(insert(&table(), &[key], c, &[v], timestamp));
     node.coordinator.cas(&request, &mut decide).await

@@ -82,9 +82,10 @@ async fn engine(boot_id: u128) -> Rc<Engine> {
     let shard = Shard::new(options, log);
     let schema = schema();
     let table = &schema.keyspaces["ks"].tables["t"];
-    shard
-        .open_table(table, &[shard.token_range()])
-        .expect("the simulated disk works here");
+    for table in query::engine::kept_tables(table) {
+        let opened = shard.open_table(&table, &[shard.token_range()]);
+        opened.expect("the simulated disk works here");
+    }
     shard.replay(&log_dir, boot_id).await.expect("the log is whole");
     let node = NodeState {
         info: Mutex::new(NodeInfo::alone(
@@ -101,6 +102,7 @@ async fn engine(boot_id: u128) -> Rc<Engine> {
     let topology = Arc::new(Topology::alone("test", member(host_id)));
     let view = cluster_view(&schema, &topology, host_id, &BTreeMap::new()).expect("the node is a member");
     let coordinator = Coordinator::new(shard.clone(), None, Arc::new(view));
+    runtime::set_local(coordinator.clone());
     let engine = Engine::new(shard, coordinator, Arc::new(node), 1, Arc::new(schema));
     runtime::set_local(engine.clone());
     engine
@@ -205,7 +207,7 @@ fn clients_on_one_row_take_turns_and_leave_no_queue_behind() {
             }
             assert_eq!(value(&engine).await, CLIENTS * INCREMENTS, "an increment was lost");
             assert_eq!(
-                engine.contended_partitions(),
+                engine.coordinator.contended_partitions(),
                 0,
                 "a queue is kept though nobody waits in it"
             );
@@ -279,7 +281,7 @@ fn statements_that_wait_for_their_turn_are_not_decided_alone_when_a_fence_came_m
             });
             // The first has its turn and reads from the disk by then.
             runtime::yield_now().await;
-            assert_eq!(engine.contended_partitions(), 1);
+            assert_eq!(engine.coordinator.contended_partitions(), 1);
             engine.set_fenced_off(engine.coordinator.view().version + 1);
             for (answered, (text, _)) in waiting.into_iter().zip(texts) {
                 let answered = answered.await;

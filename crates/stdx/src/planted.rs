@@ -31,6 +31,8 @@ pub enum Bug {
     UnsyncedNote,
     /// A leader that read at several moments does not ask whether its ballot still stands.
     NoConfirm,
+    /// A shard that is the only replica of a partition decides alone though its acceptor has promised something to another leader.
+    UnheededAcceptor,
     /// Replicas take requests that were routed by a version of the cluster from before the fence, or before a truncation of their table.
     IgnoredFence,
     /// A logged batch that is finished behind a truncation brings back its part of the table.
@@ -79,7 +81,7 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 35] = [
         Self::SkippedQuorum,
         Self::IgnoredDigest,
         Self::UnsyncedPromise,
@@ -92,6 +94,7 @@ impl Bug {
         Self::LostAnswer,
         Self::UnsyncedNote,
         Self::NoConfirm,
+        Self::UnheededAcceptor,
         Self::IgnoredFence,
         Self::BatchOutlivesTruncation,
         Self::TruncationForgetsNoProposal,

@@ -434,6 +434,7 @@ impl Local {
             commit,
             deadline: runtime::now() + timeout,
             contention_deadline: runtime::now() + timeout,
+            timestamp_us: runtime::wall_clock_us(),
         };
         let mut seen = 0;
         let mut decide = |found: &mut [Found], timestamp: i64| {
@@ -496,6 +497,7 @@ impl Local {
             commit: Consistency::Quorum,
             deadline: runtime::now() + timeout,
             contention_deadline: runtime::now() + contention,
+            timestamp_us: runtime::wall_clock_us(),
         };
         let mut decide = |found: &mut [Found], timestamp: i64| decide(register(&table, &found[0].blocks), timestamp);
         self.coordinator.cas(&request, &mut decide).await

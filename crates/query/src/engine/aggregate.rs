@@ -122,7 +122,7 @@ impl Engine {
         consumer: &Consumer,
         (from, to): (Token, Token),
     ) -> Result<Option<Spread>, QueryError> {
-        let has_one_shard = self.shards == 1 && self.is_alone();
+        let has_one_shard = self.shards == 1 && self.coordinator.is_alone();
         let begins = *consumer.position() == Position::Start;
         if has_one_shard || params.serial || !begins || select.source.is_none() || from > to {
             return Ok(None);

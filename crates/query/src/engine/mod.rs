@@ -15,7 +15,6 @@ mod plan;
 mod prepared;
 mod read;
 mod replicated;
-mod replicated_conditional;
 mod schema_change;
 mod tablets;
 mod truncate;
@@ -28,7 +27,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use coordinator::{ClusterView, Coordinator, Levels, PartitionTurns, PointRead};
+use coordinator::{ClusterView, Coordinator, Levels, PointRead};
 use replica::{Shard, TableStore};
 use schema::{Schema, Table, TableId};
 use topology::Consistency;
@@ -199,7 +198,6 @@ pub struct Engine {
     listener: RefCell<Option<SchemaListener>>,
     schema_lock: runtime::Semaphore,
     keeper: RefCell<Option<Rc<dyn SchemaKeeper>>>,
-    turns: PartitionTurns,
 }
 
 impl Engine {
@@ -227,7 +225,6 @@ impl Engine {
             listener: RefCell::default(),
             schema_lock: runtime::Semaphore::new(1),
             keeper: RefCell::default(),
-            turns: PartitionTurns::default(),
         });
         engine.take_view(engine.coordinator.view());
         engine.shard.on_quarantine(Box::new(|table| {

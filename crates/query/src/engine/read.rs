@@ -403,14 +403,7 @@ impl Engine {
                 Some(_) if system::is_virtual(select.table.id) => {
                     self.partition(select, run, &mut consumer, token, &key).await?
                 }
-                Some(level) => match self.turn_alone(select.table.id, &key).await {
-                    Some(turn) => {
-                        let flow = self.partition(select, run, &mut consumer, token, &key).await?;
-                        self.finish(turn).await?;
-                        flow
-                    }
-                    None => self.serial_partition(select, run, &mut consumer, &key, level).await?,
-                },
+                Some(level) => self.serial_partition(select, run, &mut consumer, &key, level).await?,
             },
             Part::Tokens(from, to) => self.tokens(select, run, &mut consumer, from, to).await?,
         };

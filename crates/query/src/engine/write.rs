@@ -57,11 +57,7 @@ impl Lists {
     }
 }
 
-pub(super) fn failure(e: &WriteError) -> QueryError {
-    QueryError::of_replica(ReplicaError::from(e.clone()))
-}
-
-pub(super) fn log_failure(e: &commitlog::LogError) -> QueryError {
+fn log_failure(e: &commitlog::LogError) -> QueryError {
     QueryError::of_replica(ReplicaError::Log(e.to_string()))
 }
 

@@ -2,7 +2,7 @@
 //! read, what it answers and what it writes.
 //!
 //! All of this is a function of the statements, their values and the rows: who reads the rows, and who decides which of
-//! several conditional statements comes first, is the caller ([`crate::Engine::cas`]). A [`Request`] is made once, is
+//! several conditional statements comes first, is the caller ([`coordinator::Coordinator::cas`]). A [`Request`] is made once, is
 //! asked [`Request::what_to_read`], and is then told the [`CurrentRows`].
 //!
 //! What is answered when it does not apply is what users of Cassandra know: one row for each row with a condition that

@@ -1,0 +1,270 @@
+//! Compare and set: the one way of conditional statements and serial reads.
+//!
+//! A statement waits for its turn among those of this shard on its partition, first come, first served. In its turn it is decided: by a quorum of the
+//! partition's replicas (`paxos.rs`), or, where this shard is the only replica, by this shard alone, which reads, decides and writes in one turn without a
+//! round of messages. Correctness does not depend on the turn where a quorum decides; it makes statements of one shard wait for each other instead of
+//! refusing each other's ballots.
+//!
+//! # Deciding alone
+//!
+//! A shard decides alone only while all of this holds, and it looks again in the step in which it writes:
+//!
+//! - its view says that no other replica has the partition, or is to get it;
+//! - the table takes requests of that view (`fence.rs`), and no sstable of it is missing here;
+//! - its acceptor knows nothing of the table ([`paxos_replica::is_quiet`]).
+//!
+//! The last condition orders it with statements that others lead in a newer view, which this shard may not have yet: their first phase is done by this shard's acceptor. When
+//! that comes first, the statement goes on by Paxos; when it comes later, it reads what was written here, and its sync makes that durable. The statement
+//! holds its view, so a change of the cluster that waits for older requests waits for it.
+//!
+//! A statement is answered when everything that conditional statements wrote to the partition is durable, in whatever mode the log is.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use mutation::{Located, Mutation};
+use stdx::planted::{self, Bug};
+use topology::WriteTargets;
+use types::Token;
+use types::token::token_of;
+
+use crate::apply::apply_to;
+use crate::fence::Stamp;
+use crate::message::{Extent, ReadCommand};
+use crate::paxos::{CasRead, CasRequest, Decision, Found};
+use crate::service::{self, ReplicaError};
+use crate::turns::Turn;
+use crate::{ClusterView, Coordinator, CoordinatorError, Tally, WriteKind, paxos_replica};
+
+/// What came of an attempt to decide alone.
+enum Alone {
+    /// True: something was written.
+    Decided(bool),
+    /// This shard may not decide alone, and nothing is written.
+    NotAlone,
+    /// The table changed since it was read, and nothing is written.
+    Again,
+}
+
+impl Coordinator {
+    /// Compare and set: reads, has `decide` decide, and writes what it decides, as if nobody else did anything to the partition
+    /// meanwhile that is conditional too. `decide` may be asked several times; the last answer counts. True: something was written.
+    ///
+    /// # Errors
+    /// When too few replicas live or answer in time; see `paxos.rs`.
+    pub async fn cas(
+        self: &Rc<Self>,
+        request: &CasRequest,
+        decide: &mut dyn FnMut(&mut [Found], i64) -> Decision,
+    ) -> Result<bool, CoordinatorError> {
+        let turn = self.cas_turn(request).await?;
+        loop {
+            match self.cas_alone(request, &turn, decide).await? {
+                Alone::NotAlone => return self.cas_of_quorum(request, decide).await,
+                Alone::Again => {}
+                Alone::Decided(is_written) => {
+                    let ended = turn.end();
+                    let synced = self.shard.log.synced(ended.written()).await;
+                    synced.map_err(|e| self.failed_alone(request, ReplicaError::Log(e.to_string())))?;
+                    return Ok(is_written);
+                }
+            }
+        }
+    }
+
+    /// Whether the cluster has no other node.
+    #[must_use]
+    pub fn is_alone(&self) -> bool {
+        self.with_view(|view| view.topology.members().nth(1).is_none())
+    }
+
+    /// On how many partitions statements of this shard have a turn, wait for one, or wait for the log behind one.
+    #[must_use]
+    pub fn contended_partitions(&self) -> usize {
+        self.cas_turns.partitions()
+    }
+
+    async fn cas_turn(&self, request: &CasRequest) -> Result<Turn, CoordinatorError> {
+        let turn = self.cas_turns.take(request.table.id, &request.key);
+        let turn = runtime::timeout_at(request.deadline, turn).await;
+        turn.map_err(|_| CoordinatorError::CasTimeout {
+            tally: Tally {
+                consistency: request.serial,
+                received: 0,
+                block_for: 1,
+            },
+            contentions: 1,
+        })
+    }
+
+    /// Whether this shard may decide about a partition alone, as of this view.
+    fn decides_alone(&self, view: &ClusterView, request: &CasRequest, token: Token) -> bool {
+        let table = request.table.id;
+        let (Some(route), Some(store)) = (view.route(table), self.shard.store(table)) else {
+            return false;
+        };
+        let targets = WriteTargets::new(&route.map.tablet_of(token));
+        let mut others = targets.all().filter(|replica| *replica != self.this_replica(view));
+        let is_only = targets.natural.len() == 1 && others.next().is_none();
+        // At no level: a truncation, a fence, or a lost sstable.
+        let is_withdrawn = store.reads_here.get() == 0 || store.writes_here.get() == 0;
+        let is_quiet = paxos_replica::is_quiet(&self.shard, table, token) || planted::is_planted(Bug::UnheededAcceptor);
+        is_only && !is_withdrawn && is_quiet
+    }
+
+    async fn cas_alone(
+        self: &Rc<Self>,
+        request: &CasRequest,
+        turn: &Turn,
+        decide: &mut dyn FnMut(&mut [Found], i64) -> Decision,
+    ) -> Result<Alone, CoordinatorError> {
+        let (view, token) = (self.view(), token_of(&request.key));
+        if !self.decides_alone(&view, request, token) {
+            return Ok(Alone::NotAlone);
+        }
+        let mut all = Vec::with_capacity(request.reads.len());
+        let mut left: Vec<Option<Extent>> = Vec::with_capacity(request.reads.len());
+        for read in &request.reads {
+            let mut found = Found {
+                blocks: Vec::new(),
+                is_all: false,
+            };
+            match self
+                .read_alone(&view, request, read, read.extent.clone(), &mut found)
+                .await
+            {
+                Ok(rest) => left.push(rest),
+                Err(error) => return self.stopped_alone(request, error),
+            }
+            all.push(found);
+        }
+        let mut floor_us = i64::MIN;
+        loop {
+            let timestamp = request.timestamp_us.max(floor_us.saturating_add(1));
+            match decide(&mut all, timestamp) {
+                Decision::Keep => return Ok(Alone::Decided(false)),
+                Decision::Above(i64::MAX) => {
+                    let reason = "the row was written at the last of all timestamps; nothing can come after it";
+                    return Err(CoordinatorError::Internal(reason.to_owned()));
+                }
+                Decision::Above(written) => floor_us = floor_us.max(written),
+                Decision::ReadOn(number) => {
+                    let Some(extent) = left.get_mut(number).and_then(Option::take) else {
+                        let reason = "a conditional statement asks for more than everything";
+                        return Err(CoordinatorError::Internal(reason.to_owned()));
+                    };
+                    let read = &request.reads[number];
+                    match self.read_alone(&view, request, read, extent, &mut all[number]).await {
+                        Ok(rest) => left[number] = rest,
+                        Err(error) => return self.stopped_alone(request, error),
+                    }
+                }
+                Decision::Write(bytes) => return self.write_alone(&view, request, token, turn, &bytes).await,
+            }
+        }
+    }
+
+    /// Reads the next stretch of an extent; what is left behind it.
+    async fn read_alone(
+        &self,
+        view: &Arc<ClusterView>,
+        request: &CasRequest,
+        read: &CasRead,
+        extent: Extent,
+        found: &mut Found,
+    ) -> Result<Option<Extent>, ReplicaError> {
+        let command = ReadCommand {
+            table: request.table.id,
+            extent: extent.clone(),
+            now: request.now,
+            rows: read.stretch.rows,
+            bytes: read.stretch.bytes,
+            until: None,
+            digest_only: false,
+        };
+        let answer = service::read(&self.shard, command, Stamp::of(view, request.table.id)).await?;
+        let order = &request.table.clustering_order;
+        let rest = answer.end.as_ref().and_then(|end| extent.behind_place(end, order));
+        found.is_all = rest.is_none();
+        found.blocks.extend(answer.blocks);
+        Ok(rest)
+    }
+
+    /// Writes a decision and hands it to the kernel; it is not durable yet.
+    async fn write_alone(
+        self: &Rc<Self>,
+        view: &Arc<ClusterView>,
+        request: &CasRequest,
+        token: Token,
+        turn: &Turn,
+        bytes: &[u8],
+    ) -> Result<Alone, CoordinatorError> {
+        let mutation = Mutation::new(bytes).expect("it was packed just now");
+        let stamp = Stamp::of(view, request.table.id);
+        loop {
+            let Some(store) = self.shard.store(request.table.id) else {
+                return Ok(Alone::NotAlone);
+            };
+            match stamp.check(&store) {
+                Ok(true) if self.decides_alone(view, request, token) => {}
+                Ok(true) => return Ok(Alone::NotAlone),
+                Ok(false) | Err(_) => return Ok(Alone::Again),
+            }
+            let losses = self.shard.log.losses();
+            let written = match apply_to(&self.shard, &store, Located { token, mutation }) {
+                Ok(Some(_)) => self.shard.commit().map_err(|e| ReplicaError::Log(e.to_string())),
+                Ok(None) => match self.shard.room().await {
+                    Ok(()) => continue,
+                    Err(e) => Err(e.into()),
+                },
+                Err(e) => Err(e),
+            };
+            let position = written.map_err(|e| self.failed_alone(request, e))?;
+            if self.shard.log.losses() != losses {
+                let lost = ReplicaError::Log("a write to it failed meanwhile".to_owned());
+                return Err(self.failed_alone(request, lost));
+            }
+            turn.wrote(position);
+            return Ok(Alone::Decided(true));
+        }
+    }
+
+    /// A read of this shard's own data failed.
+    fn stopped_alone(&self, request: &CasRequest, error: ReplicaError) -> Result<Alone, CoordinatorError> {
+        match error {
+            // The view is over, or about to be: those who take part in the next one decide.
+            ReplicaError::Stale(_) => Ok(Alone::NotAlone),
+            error => Err(self.failed_alone(request, error)),
+        }
+    }
+
+    fn failed_alone(&self, request: &CasRequest, error: ReplicaError) -> CoordinatorError {
+        let tally = Tally {
+            consistency: request.serial,
+            received: 0,
+            block_for: 1,
+        };
+        let failures = self.with_view(|view| vec![(Self::address(view, view.me), 0)]);
+        let reason = error.to_string();
+        match error {
+            ReplicaError::Overloaded(_) => CoordinatorError::Overloaded(format!("{reason}.")),
+            ReplicaError::TooLarge(_) => CoordinatorError::Rejected(reason),
+            ReplicaError::Read(_) | ReplicaError::CannotLead(_) => CoordinatorError::ReadFailure {
+                tally,
+                data_present: false,
+                failures,
+                reason,
+            },
+            ReplicaError::Log(_) | ReplicaError::Partial(_) => CoordinatorError::WriteFailure {
+                tally,
+                kind: WriteKind::Simple,
+                failures,
+                reason,
+            },
+            ReplicaError::UnknownTable(_)
+            | ReplicaError::NotHere(_)
+            | ReplicaError::Malformed(_)
+            | ReplicaError::Stale(_) => CoordinatorError::Internal(reason),
+        }
+    }
+}
