@@ -1,11 +1,10 @@
 //! Scripts of statements and what they answer.
 //!
-//! Each file of `tests/ddl` is a list of `> statement` lines, each followed by its answer. All but `own.txt` were recorded
-//! from a running Apache Cassandra 4.1.7, so that a difference is a difference from it. `---` begins with an empty schema.
-//! On a difference the test prints the whole file as it should be if the new answers are right.
+//! Each file of `tests/ddl` is a suite of `testkit`: statements and their answers. All but `own.txt` were recorded from a
+//! running Apache Cassandra 4.1.7, so a difference is a difference from it. `begin anew` is an empty schema, `join a
+//! cluster` gives the node others around it.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use cql::ast::{Selection, Selector, Statement};
@@ -279,26 +278,6 @@ fn read_row(table: &Table, key: &[u8], clustering: &[u8], view: RowView<'_>) -> 
     row
 }
 
-/// Runs a script; returns it with the answers that came.
-fn run_script(script: &str) -> String {
-    let mut session = Session::new();
-    let mut out = String::new();
-    for line in script.lines() {
-        match line {
-            "---" => session = Session::new(),
-            "--- in a cluster" => session.join_cluster(),
-            _ => {}
-        }
-        if line.starts_with("---") || line.starts_with("# ") {
-            let _ = writeln!(out, "{line}");
-        } else if let Some(statement) = line.strip_prefix("> ") {
-            let _ = write!(out, "> {statement}\n{}", session.run(statement));
-        }
-    }
-    check_round_trip(&session.schema);
-    out
-}
-
 /// What DESCRIBE says of a schema makes an equal one.
 fn check_round_trip(schema: &Schema) {
     let mut again = Session::new();
@@ -343,23 +322,21 @@ fn check_round_trip(schema: &Schema) {
     }
 }
 
-fn check(name: &str, script: &str) {
-    let actual = run_script(script);
-    if actual == script {
-        return;
-    }
-    let (mut expected, mut came) = (script.lines(), actual.lines());
-    let mut statement = "";
-    let mut line = 0;
-    loop {
-        line += 1;
-        let (e, a) = (expected.next(), came.next());
-        if e != a {
-            let (e, a) = (e.unwrap_or("(the end)"), a.unwrap_or("(the end)"));
-            panic!("{name}.txt:{line}: after\n{statement}\nexpected {e}\ncame     {a}\n\nthe whole file:\n{actual}");
+fn check(path: &str) {
+    let mut session = Session::new();
+    testkit::run(path, |case| match case.text.as_str() {
+        "begin anew" => {
+            check_round_trip(&session.schema);
+            session = Session::new();
+            String::new()
         }
-        statement = e.filter(|l| l.starts_with('>')).unwrap_or(statement);
-    }
+        "join a cluster" => {
+            session.join_cluster();
+            String::new()
+        }
+        statement => session.run(statement),
+    });
+    check_round_trip(&session.schema);
 }
 
 macro_rules! scripts {
@@ -367,7 +344,7 @@ macro_rules! scripts {
         $(#[test]
         #[doc = $what]
         fn $name() {
-            check(stringify!($name), include_str!(concat!("ddl/", stringify!($name), ".txt")));
+            check(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/ddl/", stringify!($name), ".txt"));
         })*
     };
 }

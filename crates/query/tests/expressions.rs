@@ -1,6 +1,6 @@
 //! Terms and selections give what Apache Cassandra gives: same bytes, names, types and errors.
 //!
-//! The files under `expressions/` hold what Cassandra 5.0.8 answered.
+//! The suites under `expressions/` hold what Cassandra 5.0.8 answered.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use proptest::prelude::*;
 use query::selection::compile_selection;
 use query::{BindContext, Bound, Evaluated, Markers, QueryError, Receiver, Row, compile_term_of_table};
 use schema::{Column, ColumnId, ColumnKind, Keyspace, Schema, Table, TableId, TableOptions};
+use testkit::{Suite, path};
 use types::{CqlType, UdtType};
 use uuid::Uuid;
 
@@ -271,46 +272,19 @@ fn parse_term(text: &str) -> Term {
     }
 }
 
-/// Cases of a file: the first line of each block, and the indented ones under it.
-fn cases(text: &str) -> Vec<(&str, Vec<&str>)> {
-    let mut found: Vec<(&str, Vec<&str>)> = Vec::new();
-    for line in lines(text) {
-        match line.strip_prefix("  ") {
-            Some(answer) => found
-                .last_mut()
-                .expect("an answer follows its case")
-                .1
-                .push(answer.trim_end()),
-            None => found.push((line, Vec::new())),
-        }
-    }
-    found
-}
-
-fn check(cases: &[(&str, Vec<&str>)], answer: impl Fn(&str) -> Result<Vec<String>, String>) {
-    let mut differences = Vec::new();
-    for (case, expected) in cases {
-        let given = match answer(case) {
-            Ok(lines) => lines,
-            Err(message) => vec![format!("! {message}")],
-        };
+/// Compares the answers to a suite with those of Cassandra, but for the known differences.
+fn check(path: &str, answer: impl Fn(&str) -> Result<Vec<String>, String>) {
+    testkit::run(path, |case| {
+        let given = answer(&case.text).unwrap_or_else(|message| vec![format!("! {message}")]);
+        let expected: Vec<&str> = case.expected.lines().collect();
         let is_same = given.len() == expected.len() && given.iter().zip(expected).all(|(g, e)| same_line(g, e));
-        let is_known = DIFFERENCES.iter().any(|(known, _)| known == case);
-        if is_same == is_known {
-            differences.push(format!(
-                "{case}\n  expected {}\n     given {}",
-                expected.join("\n           "),
-                given.join("\n           ")
-            ));
+        let difference = DIFFERENCES.iter().find(|(known, _)| *known == case.text);
+        match difference {
+            Some((_, reason)) if is_same => format!("there is no difference any more: {reason}"),
+            None if !is_same => given.join("\n"),
+            _ => case.expected.clone(),
         }
-    }
-    assert!(
-        differences.is_empty(),
-        "{} of {} differ:\n{}",
-        differences.len(),
-        cases.len(),
-        differences.join("\n")
-    );
+    });
 }
 
 /// Lists of signatures have no order of their own in Cassandra.
@@ -337,7 +311,7 @@ fn same_line(given: &str, expected: &str) -> bool {
 #[test]
 fn terms_are_stored_as_cassandra_stores_them() {
     let world = world();
-    check(&cases(include_str!("expressions/terms.txt")), |case| {
+    check(path!("tests/expressions/terms.txt"), |case| {
         let (column, term) = case.split_once(" = ").expect("a case is a column and a term");
         let value = world.term(column, &parse_term(term)).map_err(|error| error.message())?;
         // An empty multi-cell collection has no cells, and reads back as null.
@@ -356,7 +330,7 @@ fn terms_are_stored_as_cassandra_stores_them() {
 #[test]
 fn selections_give_what_cassandra_gives() {
     let world = world();
-    check(&cases(include_str!("expressions/selections.txt")), |case| {
+    check(path!("tests/expressions/selections.txt"), |case| {
         let (text, key) = match case.split_once(" WHERE k = ") {
             Some((text, key)) => (text, Some(key.parse().expect("the key is a number"))),
             None => (case, None),
@@ -384,9 +358,7 @@ fn parse_with_markers(text: &str) -> (Term, usize) {
 }
 
 fn bytes_of(hex: &str) -> Vec<u8> {
-    CqlType::Blob
-        .parse_literal(types::LiteralKind::Hex, hex)
-        .expect("the case is written in hex")
+    testkit::from_hex(hex.strip_prefix("0x").expect("bytes begin with 0x"))
 }
 
 impl World {
@@ -415,138 +387,22 @@ impl std::fmt::Display for Shown<'_> {
     }
 }
 
-/// Cassandra 5.0.8 gave these answers to a driver that binds such bytes, but for those that say otherwise.
 #[test]
 fn bound_bytes_are_checked_by_the_type_that_takes_them() {
     let world = world();
-    let table = [
-        ("i", "?", "0x00000005", "0x00000005"),
-        ("i", "?", "0x", "0x"),
-        ("i", "?", "0x01", "! Expected 4 or 0 byte int (1)"),
-        ("i", "?", "null", "null"),
-        ("i", "?", "unset", "unset"),
-        ("i", ":x", "0x010203", "! Expected 4 or 0 byte int (3)"),
-        ("bl", "?", "0xff00", "0xff00"),
-        ("t", "?", "0xff", "! String didn't validate."),
-        ("a", "?", "0xff", "! Invalid byte for ascii: -1"),
-        ("l", "?", "0x00", "! Not enough bytes to read a list"),
-        ("l", "?", "0x000000010000000101", "! Expected 4 or 0 byte int (1)"),
-        ("m", "?", "0x00000001", "! Not enough bytes to read a map"),
-        // A set is sorted and each element is in it once, whatever a client sends; so is a map.
-        (
-            "fs",
-            "?",
-            "0x00000003000000040000000300000004000000010000000400000001",
-            "0x0000000200000004000000010000000400000003",
-        ),
-        (
-            "fm",
-            "?",
-            "0x0000000200000001620000000400000001000000016100000004000000020000",
-            "! Unexpected extraneous bytes after map value",
-        ),
-        (
-            "fm",
-            "?",
-            "0x000000020000000162000000040000000100000001610000000400000002",
-            "0x000000020000000161000000040000000200000001620000000400000001",
-        ),
-        ("tp", "?", "0x0000000400000001", "0x0000000400000001"),
-        ("tp", "?", "0x00", "! Not enough bytes to read size of 0th component"),
-        ("fad", "?", "0x0000000161", "0x0000000161"),
-        ("ve", "?", "0x00", "! Not enough bytes to read a vector<float, 3>"),
-        ("du", "?", "0x01", "! Expected at least 3 bytes for a duration (1)"),
-        (
-            "tu",
-            "?",
-            "0x00000000000000000000000000000000",
-            "! Invalid version for TimeUUID type: 0x0",
-        ),
-        ("bo", "?", "0x0102", "! Expected 1 or 0 byte value (2)"),
-        ("ti", "?", "0x", "! Expected 1 byte for a tinyint (0)"),
-        ("ip", "?", "0x01", "! Expected 4 or 16 byte inetaddress; got 01"),
-        // Markers inside a collection are ScyllaDB's; Cassandra refuses them.
-        (
-            "l",
-            "[1, ?]",
-            "0x00000005",
-            "0x0000000200000004000000010000000400000005",
-        ),
-        ("l", "[1, ?]", "null", "! null is not supported inside collections"),
-        ("l", "[1, ?]", "unset", "unset"),
-        ("m", "{'a': ?}", "0x01", "! Expected 4 or 0 byte int (1)"),
-        ("ve", "[1, ?, 3]", "null", "! null is not supported inside vectors"),
-        ("tp", "(?, 'a')", "null", "0xffffffff0000000161"),
-        (
-            "tp",
-            "(?, 'a')",
-            "unset",
-            "! Invalid unset value for tuple field number 0",
-        ),
-        (
-            "fad",
-            "{num: ?}",
-            "unset",
-            "! Invalid unset value for field 'num' of user defined type addr",
-        ),
-        (
-            "bl",
-            "intasblob(?)",
-            "unset",
-            "! Invalid unset value for argument in call to function intasblob",
-        ),
-        ("bl", "intasblob(?)", "null", "null"),
-        ("bl", "intasblob(?)", "0x00000001", "0x00000001"),
-        (
-            "i",
-            "-?",
-            "unset",
-            "! Invalid unset value for argument in call to function _negate",
-        ),
-        ("i", "-?", "0x00000001", "0xffffffff"),
-        ("i", "-?", "0x", "null"),
-        (
-            "i",
-            "(int)?+1",
-            "unset",
-            "! Invalid unset value for argument in call to function _add",
-        ),
-        ("i", "(int)?+1", "0x00000001", "0x00000002"),
-        (
-            "i",
-            "(int)?/0",
-            "0x00000001",
-            "! the operation 'int / int' failed: / by zero",
-        ),
-        ("i", "(int)?", "0x01", "! Expected 4 or 0 byte int (1)"),
-        (
-            "i",
-            "?+1",
-            "null",
-            "! Ambiguous '+' operation with args ? and 1: use type hint to disambiguate, example '(int) ?'",
-        ),
-        (
-            "i",
-            "(bigint)?",
-            "null",
-            "! Cannot assign value (bigint)? to i of type int",
-        ),
-        ("b", "token(?)", "0x00000001", "0xc78499982ae4e0cf"),
-    ];
-    for (column, term, bound, expected) in table {
-        let bytes = if bound.starts_with("0x") {
-            bytes_of(bound)
-        } else {
-            Vec::new()
+    testkit::run(path!("tests/expressions/bound.txt"), |case| {
+        let (assignment, bound) = case.text.split_once('\n').expect("a case has an assignment and bytes");
+        let (column, term) = assignment
+            .split_once(" = ")
+            .expect("an assignment is a column and a term");
+        let bytes = bound.strip_prefix("0x").map(testkit::from_hex);
+        let value = match (bound, &bytes) {
+            ("null", _) => Bound::Null,
+            ("unset", _) => Bound::Unset,
+            (_, bytes) => Bound::Value(bytes.as_ref().expect("bytes in hexadecimal digits")),
         };
-        let value = match bound {
-            "null" => Bound::Null,
-            "unset" => Bound::Unset,
-            _ => Bound::Value(&bytes),
-        };
-        let given = world.bind(column, term, &[value]);
-        assert_eq!(given, expected, "{column} = {term} with {bound}");
-    }
+        world.bind(column, term, &[value]).to_string()
+    });
     assert_eq!(world.bind("i", "?", &[]), "! Invalid amount of bind variables");
 }
 
@@ -811,8 +667,9 @@ proptest! {
         for (position, value) in (0..world.table.columns.len()).zip(&bytes) {
             row.set(position, value);
         }
-        for (text, _) in cases(include_str!("expressions/selections.txt")) {
-            let text = text.split(" WHERE ").next().unwrap_or(text);
+        let suite = Suite::parse(include_str!("expressions/selections.txt")).expect("a suite");
+        for case in &suite.cases {
+            let text = case.text.split(" WHERE ").next().unwrap_or(&case.text);
             let Ok(parsed) = cql::parse(text) else { continue };
             let Statement::Select(select) = &parsed.statement else { continue };
             let Ok(selection) = compile_selection(select, &world.table, &mut Markers::new(0), &world.schema) else {

@@ -5,9 +5,7 @@ use std::cmp::Ordering;
 use types::CqlType;
 
 fn bytes_from_hex(hex: &str) -> Vec<u8> {
-    let digits = if hex == "-" { "" } else { hex };
-    let byte = |at| u8::from_str_radix(&digits[at..at + 2], 16).expect(hex);
-    (0..digits.len()).step_by(2).map(byte).collect()
+    testkit::from_hex(if hex == "-" { "" } else { hex })
 }
 
 #[test]

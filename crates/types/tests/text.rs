@@ -1,15 +1,10 @@
 //! Literals are read, and values are written, as Cassandra does both. What ceto does otherwise is listed here too.
 
+use testkit::hex;
 use types::{CqlType, LiteralKind, TypeError};
 
 fn bytes_from_hex(hex: &str) -> Vec<u8> {
-    let digits = if hex == "-" { "" } else { hex };
-    let byte = |at| u8::from_str_radix(&digits[at..at + 2], 16).expect(hex);
-    (0..digits.len()).step_by(2).map(byte).collect()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    testkit::from_hex(if hex == "-" { "" } else { hex })
 }
 
 fn cases<const N: usize>(file: &'static str) -> impl Iterator<Item = [&'static str; N]> {

@@ -1,20 +1,11 @@
 //! Requests as text, and other helpers of the tests.
-#![allow(dead_code, reason = "each test binary uses its own part")]
+#![allow(dead_code, unused_imports, reason = "each test binary uses its own part")]
 
 use cql_protocol::{
     BatchKind, BatchStatement, Compression, Extensions, FRAME_HEADER_BYTES, Frame, FrameHeader, Framing, ProtocolError,
     ProtocolVersion, QueryParams, Request, Value, Values, decode_request,
 };
-
-pub fn from_hex(text: &str) -> Vec<u8> {
-    assert!(text.len().is_multiple_of(2), "not hex: {text}");
-    let digits = |at: usize| u8::from_str_radix(&text[at..at + 2], 16).expect("hex digits");
-    (0..text.len()).step_by(2).map(digits).collect()
-}
-
-pub fn to_hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
+pub use testkit::{from_hex, hex as to_hex};
 
 pub fn framing_named(name: &str) -> Framing {
     match name {
