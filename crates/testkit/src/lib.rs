@@ -42,7 +42,8 @@ pub struct Case {
     pub text: String,
     /// The answer that the file has.
     pub expected: String,
-    comment: String,
+    /// The lines before the input, each with its #.
+    pub comment: String,
 }
 
 impl Case {
