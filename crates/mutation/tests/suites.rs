@@ -16,7 +16,9 @@ use mutation::stretch::{self, Fill, Position, Stretches};
 use mutation::{
     Bound, ClusteringSlice, Mutation, MutationItem, PartitionBlock, RangeTombstoneList, RowView, Tombstone,
 };
-use notation::{block, block_text, bound, bound_text, prefix, prefix_text, range, range_text, row, row_text};
+use notation::{
+    block, block_text, bound, bound_text, lengthen, prefix, prefix_text, range, range_text, row, row_text, shorten,
+};
 use schema::{CellLayout, Table};
 use testkit::{Case, path};
 
@@ -387,38 +389,6 @@ fn cut(table: &Table, case: &Case) -> String {
         })
         .collect();
     texts.join("\n")
-}
-
-/// Long values are told by their length.
-fn shorten(text: &str) -> String {
-    let mut out = String::new();
-    for (i, piece) in text.split('\'').enumerate() {
-        let is_value = i % 2 == 1;
-        if is_value && piece.len() > 8 {
-            out.push_str(&format!("'{}…{}'", &piece[..1], piece.len()));
-        } else if is_value {
-            out.push_str(&format!("'{piece}'"));
-        } else {
-            out.push_str(piece);
-        }
-    }
-    out
-}
-
-/// `'x' * 100` is a text of 100 times x.
-fn lengthen(text: &str) -> String {
-    let mut out = String::new();
-    let mut rest = text;
-    while let Some((before, after)) = rest.split_once("' * ") {
-        let digits = after.chars().take_while(char::is_ascii_digit).count();
-        let count: usize = after[..digits].parse().expect("how often");
-        let start = before.rfind('\'').expect("a quote before");
-        out.push_str(&before[..=start]);
-        out.push_str(&before[start + 1..].repeat(count));
-        out.push('\'');
-        rest = &after[digits..];
-    }
-    out + rest
 }
 
 fn position_text(table: &Table, position: &Position<'_>) -> String {

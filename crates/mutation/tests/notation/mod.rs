@@ -18,6 +18,8 @@
 //!   up to before (3)                   the stretch ends here
 //! bound      before (1, 'x'), after (1), bottom, top
 //! ```
+//! [`lengthen`] makes a long text of `'x' * 100`; [`shorten`] tells it as `'x…100'`.
+#![allow(dead_code, reason = "each test binary uses its own part")]
 
 use mutation::row::{RowBuilder, RowView, Shared};
 use mutation::{
@@ -533,4 +535,36 @@ pub fn mutation_text(table: &Table, mutation: &Mutation<'_>) -> String {
         })
         .collect();
     lines.join("\n")
+}
+
+/// Long values are told by their length.
+pub fn shorten(text: &str) -> String {
+    let mut out = String::new();
+    for (i, piece) in text.split('\'').enumerate() {
+        let is_value = i % 2 == 1;
+        if is_value && piece.len() > 8 {
+            out.push_str(&format!("'{}…{}'", &piece[..1], piece.len()));
+        } else if is_value {
+            out.push_str(&format!("'{piece}'"));
+        } else {
+            out.push_str(piece);
+        }
+    }
+    out
+}
+
+/// `'x' * 100` is a text of 100 times x.
+pub fn lengthen(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("' * ") {
+        let digits = after.chars().take_while(char::is_ascii_digit).count();
+        let count: usize = after[..digits].parse().expect("how often");
+        let start = before.rfind('\'').expect("a quote before");
+        out.push_str(&before[..=start]);
+        out.push_str(&before[start + 1..].repeat(count));
+        out.push('\'');
+        rest = &after[digits..];
+    }
+    out + rest
 }

@@ -1,4 +1,5 @@
 //! A shard alone on a simulated machine, and reads of a partition.
+#![allow(dead_code, reason = "each test binary uses its own part")]
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -13,8 +14,28 @@ use runtime::ShardId;
 use types::token::token_of;
 use uuid::Uuid;
 
+/// How much the shard may hold.
+#[derive(Clone, Copy)]
+pub struct Limits {
+    pub cache_bytes_max: usize,
+    pub dirty_bytes_max: usize,
+    pub segment_bytes: u64,
+    pub log_bytes_max: u64,
+}
+
 /// The only shard of a node, with its log in `/log` and its files in `/data`; the last sstable of before has this generation.
 pub fn shard(cache_bytes_max: usize, generation: u64) -> Rc<Shard> {
+    let limits = Limits {
+        cache_bytes_max,
+        dirty_bytes_max: 16 << 20,
+        segment_bytes: 1 << 20,
+        log_bytes_max: 64 << 20,
+    };
+    shard_with(limits, generation)
+}
+
+/// The same, with limits of its own.
+pub fn shard_with(limits: Limits, generation: u64) -> Rc<Shard> {
     for dir in ["/log", "/data"] {
         runtime::fs::create_dir_all(dir).expect("the disk works");
     }
@@ -24,7 +45,7 @@ pub fn shard(cache_bytes_max: usize, generation: u64) -> Rc<Shard> {
         dir: PathBuf::from("/log"),
         shard: 0,
         shards: 1,
-        segment_bytes: 1 << 20,
+        segment_bytes: limits.segment_bytes,
         sync: SyncMode::Periodic(Duration::from_secs(1)),
         boot_id: runtime::boot_id(),
         first_segment: last_segment + 1,
@@ -33,9 +54,9 @@ pub fn shard(cache_bytes_max: usize, generation: u64) -> Rc<Shard> {
         shard: ShardId(0),
         shards: 1,
         data_dir: PathBuf::from("/data"),
-        dirty_bytes_max: 16 << 20,
-        cache_bytes_max,
-        log_bytes_max: 64 << 20,
+        dirty_bytes_max: limits.dirty_bytes_max,
+        cache_bytes_max: limits.cache_bytes_max,
+        log_bytes_max: limits.log_bytes_max,
         generation: Arc::new(AtomicU64::new(generation)),
         noted_batches: Arc::new(NotedBatches::new()),
         compaction: Arc::new(replica::CompactionControl::new()),
