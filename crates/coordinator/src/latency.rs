@@ -1,22 +1,20 @@
 //! How long reads of a table take, and from when on another replica is worth asking: the table's `speculative_retry`.
 //!
 //! Each shard counts the reads that it coordinated, by table, in buckets that grow with the latency: eight to each doubling, so a percentile is
-//! right to an eighth. When [`SAMPLES_MAX`] are counted all counts are halved: what was long ago matters less and less. A read costs one
-//! increment; the delay is computed again after every [`RENEWAL`] reads.
+//! right to an eighth. A read costs one increment and an addition. After every [`RENEWAL`] reads the delay is computed again, and when [`SAMPLES_MAX`] are
+//! counted, all counts are halved: what was long ago matters less and less.
 //! Reads that nobody answered in time are not counted: a few of them would be the percentile, and then a slow replica is waited for just
 //! when it should not be.
 
 use std::cell::Cell;
 use std::time::Duration;
 
-/// Buckets of one histogram: up to 2^25 microseconds, and one for all beyond.
-const BUCKETS: usize = 192;
-/// Doublings are cut into `1 << FINE_BITS` buckets.
-const FINE_BITS: u32 = 3;
+use stdx::histogram::{Histogram, buckets_of};
+
 /// Reads counted before all counts are halved.
-const SAMPLES_MAX: u32 = 2048;
+const SAMPLES_MAX: u64 = 2048;
 /// Reads before a percentile is believed; until then it is [`DELAY_DEFAULT`].
-const SAMPLES_MIN: u32 = 32;
+const SAMPLES_MIN: u64 = 32;
 /// Reads after which the delay is computed again.
 const RENEWAL: u32 = 32;
 /// The delay of a percentile of which nothing is known yet.
@@ -72,95 +70,29 @@ impl Policy {
         }
     }
 
-    fn delay(self, latencies: &Histogram) -> Option<Duration> {
+    fn delay(self, reads: &ReadTimes) -> Option<Duration> {
         Some(match self {
             Self::Never => return None,
             Self::Always => Duration::ZERO,
             Self::Fixed(delay) => delay,
-            Self::Percentile(p) => latencies.percentile(p).unwrap_or(DELAY_DEFAULT),
-            Self::Min(p, delay) => latencies.percentile(p).map_or(delay, |of| of.min(delay)),
-            Self::Max(p, delay) => latencies.percentile(p).map_or(delay, |of| of.max(delay)),
+            Self::Percentile(p) => percentile(reads, p).unwrap_or(DELAY_DEFAULT),
+            Self::Min(p, delay) => percentile(reads, p).map_or(delay, |of| of.min(delay)),
+            Self::Max(p, delay) => percentile(reads, p).map_or(delay, |of| of.max(delay)),
         })
     }
 }
 
-/// Reads by how long they took.
-struct Histogram {
-    counts: [Cell<u32>; BUCKETS],
-    total: Cell<u32>,
-}
+/// Reads by how long they took, in microseconds, up to 2^26.
+type ReadTimes = Histogram<3, { buckets_of(3, 26) }>;
 
-impl Histogram {
-    fn new() -> Self {
-        Self {
-            counts: [const { Cell::new(0) }; BUCKETS],
-            total: Cell::new(0),
-        }
-    }
-
-    #[inline]
-    fn bucket(latency: Duration) -> usize {
-        let us = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
-        let Some(doubling) = us.checked_ilog2().filter(|n| *n >= FINE_BITS) else {
-            return usize::try_from(us).unwrap_or(0);
-        };
-        let shift = doubling - FINE_BITS;
-        let fine = (us >> shift) & ((1 << FINE_BITS) - 1);
-        let at = (u64::from(shift + 1) << FINE_BITS) + fine;
-        usize::try_from(at).unwrap_or(BUCKETS).min(BUCKETS - 1)
-    }
-
-    /// The latency above all that a bucket counts.
-    fn end(bucket: usize) -> Duration {
-        let bucket = bucket as u64 + 1;
-        let (doublings, fine) = (bucket >> FINE_BITS, bucket & ((1 << FINE_BITS) - 1));
-        Duration::from_micros(match doublings.checked_sub(1) {
-            Some(shift) => ((1 << FINE_BITS) + fine) << shift,
-            None => fine,
-        })
-    }
-
-    #[inline]
-    fn record(&self, latency: Duration) {
-        let count = &self.counts[Self::bucket(latency)];
-        count.set(count.get() + 1);
-        self.total.set(self.total.get() + 1);
-        if self.total.get() >= SAMPLES_MAX {
-            self.halve();
-        }
-    }
-
-    #[cold]
-    fn halve(&self) {
-        let mut total = 0;
-        for count in &self.counts {
-            count.set(count.get() / 2);
-            total += count.get();
-        }
-        self.total.set(total);
-    }
-
-    /// The latency that so many of a hundred reads do not exceed; None while too few are counted.
-    fn percentile(&self, p: f64) -> Option<Duration> {
-        let total = self.total.get();
-        if total < SAMPLES_MIN {
-            return None;
-        }
-        let wanted = f64::from(total) * p / 100.0;
-        let mut below = 0;
-        for (bucket, count) in self.counts.iter().enumerate() {
-            below += count.get();
-            if f64::from(below) >= wanted && below > 0 {
-                return Some(Self::end(bucket));
-            }
-        }
-        Some(Self::end(BUCKETS - 1))
-    }
+/// The latency that so many of a hundred reads do not exceed; None while too few are counted.
+fn percentile(reads: &ReadTimes, p: f64) -> Option<Duration> {
+    (reads.total() >= SAMPLES_MIN).then(|| Duration::from_micros(reads.quantile(p / 100.0) + 1))
 }
 
 /// Reads of one kind.
 pub(crate) struct Latencies {
-    histogram: Histogram,
+    reads: ReadTimes,
     /// When another replica is asked; None: never.
     delay: Cell<Option<Duration>>,
     /// Reads until the delay is computed again.
@@ -170,11 +102,11 @@ pub(crate) struct Latencies {
 
 impl Latencies {
     fn new(policy: Policy) -> Self {
-        let histogram = Histogram::new();
+        let reads = ReadTimes::default();
         Self {
-            delay: Cell::new(policy.delay(&histogram)),
+            delay: Cell::new(policy.delay(&reads)),
             left: Cell::new(RENEWAL),
-            histogram,
+            reads,
             policy,
         }
     }
@@ -188,12 +120,21 @@ impl Latencies {
     /// Counts a read.
     #[inline]
     pub(crate) fn record(&self, latency: Duration) {
-        self.histogram.record(latency);
+        self.reads
+            .add(u64::try_from(latency.as_micros()).unwrap_or(u64::MAX), 1);
         self.left.set(self.left.get() - 1);
         if self.left.get() == 0 {
-            self.left.set(RENEWAL);
-            self.delay.set(self.policy.delay(&self.histogram));
+            self.renew();
         }
+    }
+
+    #[cold]
+    fn renew(&self) {
+        self.left.set(RENEWAL);
+        if self.reads.total() >= SAMPLES_MAX {
+            self.reads.halve();
+        }
+        self.delay.set(self.policy.delay(&self.reads));
     }
 }
 
@@ -240,22 +181,6 @@ mod tests {
         ] {
             assert_eq!(Policy::parse(option), policy, "{option}");
         }
-    }
-
-    #[test]
-    fn a_latency_is_told_to_an_eighth() {
-        for us in (0..200)
-            .chain((200..20_000).step_by(37))
-            .chain([1 << 20, 9_999_999, 30_000_000])
-        {
-            let latency = Duration::from_micros(us);
-            let end = Histogram::end(Histogram::bucket(latency));
-            assert!(
-                end > latency && end.as_micros() <= u128::from(us + us / 8 + 1),
-                "{us} us: {end:?}"
-            );
-        }
-        assert_eq!(Histogram::bucket(Duration::MAX), BUCKETS - 1);
     }
 
     /// The delay of a policy after so many reads of each latency, one kind after the other.

@@ -2,7 +2,6 @@
 
 mod allocations;
 pub mod cql_load;
-mod histogram;
 mod load;
 pub mod memory_footprint;
 mod process;

@@ -26,9 +26,8 @@ use std::time::Duration;
 use runtime::Instant;
 use runtime::net::TcpStream;
 
-use crate::histogram::Histogram;
 use crate::process;
-use crate::report::{LatencySummary, Report};
+use crate::report::{Latencies, LatencySummary, Report};
 use stdx::random::SplitMix64;
 
 /// How long the last answers are waited for, after the end.
@@ -250,7 +249,8 @@ struct Run {
 }
 
 struct Results {
-    latency: Histogram,
+    latency: Latencies,
+    latency_max: u64,
     errors: BTreeMap<String, u64>,
     first_error: Option<String>,
     reads_empty: u64,
@@ -287,7 +287,9 @@ impl Run {
         };
         let measured = measured && now >= self.measure_from;
         if measured {
-            results.latency.record(now.as_nanos().saturating_sub(due.as_nanos()));
+            let latency = now.as_nanos().saturating_sub(due.as_nanos());
+            results.latency.add(latency, 1);
+            results.latency_max = results.latency_max.max(latency);
             results.last_answer = now;
             results.reads_empty += u64::from(outcome == Outcome::Empty);
             results.not_applied += u64::from(outcome == Outcome::NotApplied);
@@ -350,7 +352,8 @@ pub(crate) async fn drive_and_keep<P: Protocol>(
         answered: Cell::new(0),
         unsent: Cell::new(0),
         results: RefCell::new(Results {
-            latency: Histogram::new(),
+            latency: Latencies::default(),
+            latency_max: 0,
             errors: BTreeMap::new(),
             first_error: None,
             reads_empty: 0,
@@ -434,7 +437,7 @@ fn summarize(workload: String, connections: u32, run: &Run, before: &Sample, aft
         seconds,
         operations,
         rate: operations as f64 / seconds,
-        latency: LatencySummary::of(&results.latency),
+        latency: LatencySummary::of(&results.latency, results.latency_max),
         timeouts: errors
             .iter()
             .filter(|(name, _)| is_timeout(name))

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Serialize;
-
-use crate::histogram::Histogram;
+use stdx::histogram::{Histogram, buckets_of};
 
 /// Latencies of a run, in microseconds.
 #[derive(Clone, Debug, Serialize)]
@@ -19,16 +18,20 @@ pub struct LatencySummary {
     pub max_us: f64,
 }
 
+/// Latencies in nanoseconds, told to a hundredth.
+pub(crate) type Latencies = Histogram<7, { buckets_of(7, 64) }>;
+
 impl LatencySummary {
-    pub(crate) fn of(histogram: &Histogram) -> LatencySummary {
+    /// Of these latencies, of which `max` is the greatest.
+    pub(crate) fn of(histogram: &Latencies, max: u64) -> LatencySummary {
         let us = |nanoseconds: u64| nanoseconds as f64 / 1000.0;
         LatencySummary {
             mean_us: us(histogram.mean()),
-            p50_us: us(histogram.quantile(0.5)),
-            p90_us: us(histogram.quantile(0.9)),
-            p99_us: us(histogram.quantile(0.99)),
-            p999_us: us(histogram.quantile(0.999)),
-            max_us: us(histogram.max()),
+            p50_us: us(histogram.quantile(0.5).min(max)),
+            p90_us: us(histogram.quantile(0.9).min(max)),
+            p99_us: us(histogram.quantile(0.99).min(max)),
+            p999_us: us(histogram.quantile(0.999).min(max)),
+            max_us: us(max),
         }
     }
 }

@@ -1,7 +1,9 @@
-//! What std lacks: varints, byte cursors, checksums, bounded queues, exact memory accounting.
+//! What std lacks: varints, byte cursors, checksums, histograms, dates.
 
 pub mod bytes;
+pub mod civil;
 pub mod crc32c;
+pub mod histogram;
 pub mod planted;
 pub mod probe;
 pub mod random;

@@ -96,7 +96,7 @@ fn requests(shard: &mut Shard, server: &Server) {
         ("range", &counts.ranges),
     ];
     for (kind, latencies) in latencies {
-        let value = Value::Histogram(latencies.buckets(), latencies.sum_us());
+        let value = Value::Histogram(latencies.buckets(), latencies.sum());
         let help = "Latencies of requests, from their arrival to their answer; those answered from memory are sampled.";
         shard.add("request_latency_seconds", help, &[("kind", kind)], value);
     }
