@@ -46,7 +46,7 @@ impl Log for Logger {
 fn line(level: Level, wall_us: i64, since_start_ms: u128, target: &str, text: &str) -> String {
     let (seconds, ms) = (wall_us.div_euclid(1_000_000), wall_us.rem_euclid(1_000_000) / 1_000);
     let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    let (year, month, day) = date(days);
+    let (year, month, day) = stdx::civil::date_of(days);
     let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
     let (since, since_ms) = (since_start_ms / 1_000, since_start_ms % 1_000);
     // A text of several lines stays recognisable as one message.
@@ -54,22 +54,6 @@ fn line(level: Level, wall_us: i64, since_start_ms: u128, target: &str, text: &s
     format!(
         "{level:<5} {year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{ms:03} {since:>5}.{since_ms:03} [{target}] {text}\n"
     )
-}
-
-/// The Gregorian date of a day counted from 1970-01-01 (Hinnant's algorithm: years begin in March, eras of 400 years).
-fn date(days: i64) -> (i64, i64, i64) {
-    let days = days + 719_468;
-    let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 {
-        month_from_march + 3
-    } else {
-        month_from_march - 9
-    };
-    (year_of_era + era * 400 + i64::from(month <= 2), month, day)
 }
 
 #[cfg(test)]

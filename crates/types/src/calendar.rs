@@ -13,6 +13,8 @@
 
 use std::fmt::Write as _;
 
+use stdx::civil::{date_of, days_in_month, days_of};
+
 /// The serialised form of 1970-01-01.
 pub(crate) const EPOCH_DAY: i64 = 1 << 31;
 pub(crate) const NANOS_PER_DAY: i64 = 86_400 * NANOS_PER_SECOND;
@@ -22,48 +24,11 @@ const OFFSET_MINUTES_MAX: i64 = 18 * 60;
 /// More than any date or timestamp that CQL can hold; keeps the arithmetic far from overflow.
 const YEAR_MAX: i64 = 999_999_999;
 
-/// Days since 1970-01-01. The year begins in March here, so that the day of a leap year comes last.
-const fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
-    let year = if month <= 2 { year - 1 } else { year };
-    let era = year.div_euclid(400);
-    let year_of_era = year.rem_euclid(400);
-    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
-    era * 146_097 + day_of_era - 719_468
-}
-
-/// Year, month and day of a count of days since 1970-01-01.
-const fn civil_from_days(days: i64) -> (i64, i64, i64) {
-    let days = days + 719_468;
-    let era = days.div_euclid(146_097);
-    let day_of_era = days.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 {
-        shifted_month + 3
-    } else {
-        shifted_month - 9
-    };
-    let year = year_of_era + era * 400;
-    (if month <= 2 { year + 1 } else { year }, month, day)
-}
-
-const fn days_in_month(year: i64, month: i64) -> i64 {
-    match month {
-        2 if year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) => 29,
-        2 => 28,
-        4 | 6 | 9 | 11 => 30,
-        _ => 31,
-    }
-}
-
 /// Days since 1970-01-01 of an ISO date.
 pub(crate) fn parse_date(text: &str) -> Option<i64> {
     let mut cursor = Cursor { rest: text };
     let (year, month, day) = cursor.date()?;
-    (cursor.rest.is_empty() && day <= days_in_month(year, month)).then(|| days_from_civil(year, month, day))
+    (cursor.rest.is_empty() && day <= days_in_month(year, month)).then(|| days_of(year, month, day))
 }
 
 /// Nanoseconds since midnight.
@@ -86,7 +51,7 @@ pub(crate) fn parse_time(text: &str) -> Option<i64> {
 pub(crate) fn parse_timestamp(text: &str) -> Option<i64> {
     let mut cursor = Cursor { rest: text };
     let (year, month, day) = cursor.date()?;
-    let days = days_from_civil(year, month, day.min(days_in_month(year, month)));
+    let days = days_of(year, month, day.min(days_in_month(year, month)));
     let has_time = cursor.rest.starts_with('T')
         || cursor
             .rest
@@ -101,7 +66,7 @@ pub(crate) fn parse_timestamp(text: &str) -> Option<i64> {
 
 /// Appends an ISO date: four digits of year, or a sign and more.
 pub(crate) fn write_date(out: &mut String, days: i64) {
-    let (year, month, day) = civil_from_days(days);
+    let (year, month, day) = date_of(days);
     let _ = match year {
         0..=9_999 => write!(out, "{year:04}-{month:02}-{day:02}"),
         10_000.. => write!(out, "+{year}-{month:02}-{day:02}"),

@@ -1,5 +1,6 @@
-//! Functions of time: the calendar of dates and timestamps, and conversions between the types that hold a moment.
+//! Functions of time: sums of moments and durations, and conversions between the types that hold a moment.
 
+use stdx::civil::{date_of, days_in_month, days_of};
 use types::{CqlType, Duration, timeuuid};
 use uuid::Uuid;
 
@@ -10,49 +11,12 @@ const NANOS_PER_MILLI: i64 = 1_000_000;
 /// The serialised date of 1970-01-01.
 const EPOCH_DAY: i64 = 1 << 31;
 
-/// Days since 1970-01-01 of a day in the Gregorian calendar. The year may be any i32, the month 1 to 12.
-///
-/// Howard Hinnant, "chrono-compatible low-level date algorithms": years begin in March, so that the day that comes and
-/// goes is the last; 400 years have 146,097 days.
-pub(crate) fn days_of(year: i64, month: i64, day: i64) -> i64 {
-    let year = if month <= 2 { year - 1 } else { year };
-    let era = year.div_euclid(400);
-    let year_of_era = year.rem_euclid(400);
-    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
-    era * 146_097 + day_of_era - 719_468
-}
-
-/// Year, month and day of days since 1970-01-01.
-pub(crate) fn civil_of(days: i64) -> (i64, i64, i64) {
-    let days = days + 719_468;
-    let era = days.div_euclid(146_097);
-    let day_of_era = days.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 {
-        shifted_month + 3
-    } else {
-        shifted_month - 9
-    };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    (year, month, day)
-}
-
 /// The same day some months later; in a shorter month, its last day.
 fn plus_months(days: i64, months: i64) -> i64 {
-    let (year, month, day) = civil_of(days);
+    let (year, month, day) = date_of(days);
     let count = year * 12 + (month - 1) + months;
     let (year, month) = (count.div_euclid(12), count.rem_euclid(12) + 1);
-    let next = if month == 12 {
-        days_of(year + 1, 1, 1)
-    } else {
-        days_of(year, month + 1, 1)
-    };
-    let last = next - days_of(year, month, 1);
-    days_of(year, month, day.min(last))
+    days_of(year, month, day.min(days_in_month(year, month)))
 }
 
 fn signed(duration: Duration, is_taken: bool) -> (i64, i64, i64) {
@@ -149,7 +113,7 @@ pub(crate) fn time_of_micros(micros: i64) -> Vec<u8> {
 
 /// A timestamp in UTC with milliseconds: `2021-01-02T03:04:05.678Z`.
 pub(crate) fn timestamp_text(millis: i64, separator: char) -> String {
-    let (year, month, day) = civil_of(millis.div_euclid(MILLIS_PER_DAY));
+    let (year, month, day) = date_of(millis.div_euclid(MILLIS_PER_DAY));
     let of_day = millis.rem_euclid(MILLIS_PER_DAY);
     let (hour, minute, second) = (of_day / 3_600_000, of_day / 60_000 % 60, of_day / 1_000 % 60);
     let milli = of_day % 1_000;

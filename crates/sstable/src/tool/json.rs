@@ -115,24 +115,8 @@ pub(super) fn key(types: &[CqlType], bytes: &[u8]) -> String {
     format!("[ {} ]", out.join(", "))
 }
 
-/// Year, month and day of a day since 1970-01-01 (Hinnant's algorithm).
-fn civil(days: i64) -> (i64, i64, i64) {
-    let z = days + 719_468;
-    let era = z.div_euclid(146_097);
-    let doe = z.rem_euclid(146_097);
-    let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;
-    let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
-    let mp = (5 * doy + 2) / 153;
-    let month = if mp < 10 { mp + 3 } else { mp - 9 };
-    (
-        yoe + era * 400 + i64::from(month <= 2),
-        month,
-        doy - (153 * mp + 2) / 5 + 1,
-    )
-}
-
 fn date_time(seconds: i64, separator: char) -> String {
-    let (year, month, day) = civil(seconds.div_euclid(86_400));
+    let (year, month, day) = stdx::civil::date_of(seconds.div_euclid(86_400));
     let s = seconds.rem_euclid(86_400);
     format!(
         "{year:04}-{month:02}-{day:02}{separator}{:02}:{:02}:{:02}",
