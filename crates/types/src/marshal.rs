@@ -15,7 +15,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use crate::cql_type::{CqlType, UdtType};
-use crate::type_text::{NESTING_MAX, TypeNameError, TypeNameProblem};
+use crate::type_cursor::{NESTING_MAX, TypeCursor, TypeNameError, TypeNameProblem};
 
 const PACKAGE: &str = "org.apache.cassandra.db.marshal.";
 
@@ -39,10 +39,10 @@ impl CqlType {
     /// # Errors
     /// When the text is not the class of a type of CQL.
     pub fn from_marshal_name(text: &str) -> Result<(Self, bool), TypeNameError> {
-        let mut parser = Parser { text, at: 0 };
+        let mut parser = TypeCursor::new(text);
         let mut is_reversed = false;
         let parsed = parser.parse_class(0, &mut is_reversed)?;
-        parser.expect_end()?;
+        parser.expect_end("the end of the class")?;
         Ok((parsed.canonical(), is_reversed))
     }
 
@@ -184,7 +184,7 @@ pub fn partition_key_from_marshal_name(text: &str) -> Result<Vec<CqlType>, TypeN
     if !inner.starts_with("CompositeType(") {
         return CqlType::from_marshal_name(text).map(|(column, _)| vec![column]);
     }
-    let mut parser = Parser {
+    let mut parser = TypeCursor {
         text,
         at: text.len() - inner.len() + "CompositeType".len(),
     };
@@ -197,7 +197,7 @@ pub fn partition_key_from_marshal_name(text: &str) -> Result<Vec<CqlType>, TypeN
         }
     }
     parser.expect(")", "')'")?;
-    parser.expect_end()?;
+    parser.expect_end("the end of the class")?;
     Ok(columns)
 }
 
@@ -207,12 +207,8 @@ fn push_hex(out: &mut String, text: &str) {
     }
 }
 
-struct Parser<'a> {
-    text: &'a str,
-    at: usize,
-}
-
-impl<'a> Parser<'a> {
+/// Reading classes.
+impl<'a> TypeCursor<'a> {
     /// `is_reversed` is set when the class is `ReversedType`, whose parameter is then returned.
     fn parse_class(&mut self, depth: usize, is_reversed: &mut bool) -> Result<CqlType, TypeNameError> {
         if depth > NESTING_MAX {
@@ -330,7 +326,7 @@ impl<'a> Parser<'a> {
     }
 
     fn parse_word(&mut self, what: &'static str) -> Result<&'a str, TypeNameError> {
-        let rest = &self.text[self.at..];
+        let rest = self.rest();
         let is_word = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-' | b'+' | b'&' | b'$');
         let len = rest.bytes().take_while(is_word).count();
         if len == 0 {
@@ -338,51 +334,5 @@ impl<'a> Parser<'a> {
         }
         self.at += len;
         Ok(&rest[..len])
-    }
-
-    fn skip_spaces(&mut self) {
-        self.at += self.text[self.at..].bytes().take_while(u8::is_ascii_whitespace).count();
-    }
-
-    fn peeks(&mut self, token: &str) -> bool {
-        self.skip_spaces();
-        self.text[self.at..].starts_with(token)
-    }
-
-    fn take(&mut self, token: &str) -> bool {
-        let found = self.peeks(token);
-        if found {
-            self.at += token.len();
-        }
-        found
-    }
-
-    fn expect(&mut self, token: &str, what: &'static str) -> Result<(), TypeNameError> {
-        if self.take(token) {
-            Ok(())
-        } else {
-            Err(self.expected(what))
-        }
-    }
-
-    fn expect_end(&mut self) -> Result<(), TypeNameError> {
-        self.skip_spaces();
-        if self.at < self.text.len() {
-            Err(self.expected("the end of the class"))
-        } else {
-            Ok(())
-        }
-    }
-
-    fn expected(&self, what: &'static str) -> TypeNameError {
-        self.error(TypeNameProblem::Expected(what))
-    }
-
-    fn error(&self, problem: TypeNameProblem) -> TypeNameError {
-        TypeNameError {
-            text: self.text.to_owned(),
-            at: self.at,
-            problem,
-        }
     }
 }

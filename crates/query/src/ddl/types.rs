@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use cql::ast::{NativeType, TypeName};
+use cql::ast::TypeName;
 use types::CqlType;
 
 use crate::error::QueryError;
+use crate::function::type_name::{native_type, vector_dimension};
 
 /// The type that `name` means in `keyspace`.
 pub(super) fn resolve(keyspace: &str, name: &TypeName) -> Result<CqlType, QueryError> {
@@ -74,10 +75,7 @@ fn prepare(keyspace: &str, name: &TypeName, frozen: bool) -> Result<CqlType, Que
             if element == CqlType::Counter {
                 return Err(QueryError::invalid("Counters are not allowed inside vectors"));
             }
-            let dimension = u16::try_from(*dimension).ok().filter(|d| *d > 0).ok_or_else(|| {
-                QueryError::Invalid(format!("A vector has 1 to {} dimensions, not {dimension}", u16::MAX))
-            })?;
-            return Ok(CqlType::Vector(Arc::new(element), dimension));
+            return Ok(CqlType::Vector(Arc::new(element), vector_dimension(*dimension)?));
         }
     };
     Ok(if frozen { resolved.frozen() } else { resolved })
@@ -191,31 +189,6 @@ fn written(name: &TypeName, frozen: bool) -> String {
         TypeName::Vector(e, dimension) => return format!("vector<{}, {dimension}>", written(e, frozen)),
     };
     if frozen { format!("frozen<{inner}>") } else { inner }
-}
-
-fn native_type(native: NativeType) -> CqlType {
-    match native {
-        NativeType::Ascii => CqlType::Ascii,
-        NativeType::BigInt => CqlType::BigInt,
-        NativeType::Blob => CqlType::Blob,
-        NativeType::Boolean => CqlType::Boolean,
-        NativeType::Counter => CqlType::Counter,
-        NativeType::Date => CqlType::Date,
-        NativeType::Decimal => CqlType::Decimal,
-        NativeType::Double => CqlType::Double,
-        NativeType::Duration => CqlType::Duration,
-        NativeType::Float => CqlType::Float,
-        NativeType::Inet => CqlType::Inet,
-        NativeType::Int => CqlType::Int,
-        NativeType::SmallInt => CqlType::SmallInt,
-        NativeType::Text => CqlType::Text,
-        NativeType::Time => CqlType::Time,
-        NativeType::Timestamp => CqlType::Timestamp,
-        NativeType::TimeUuid => CqlType::TimeUuid,
-        NativeType::TinyInt => CqlType::TinyInt,
-        NativeType::Uuid => CqlType::Uuid,
-        NativeType::VarInt => CqlType::VarInt,
-    }
 }
 
 /// Whether a duration is in the type at any depth: such values have no order.

@@ -16,7 +16,7 @@ pub(crate) fn resolve(name: &TypeName, schema: &Schema, keyspace: &str) -> Resul
 fn resolve_raw(name: &TypeName, schema: &Schema, keyspace: &str) -> Result<CqlType, QueryError> {
     let inner = |name: &TypeName| Ok::<_, QueryError>(Arc::new(resolve_raw(name, schema, keyspace)?));
     Ok(match name {
-        TypeName::Native(native) => resolve_native(*native),
+        TypeName::Native(native) => native_type(*native),
         TypeName::List(element) => CqlType::List(inner(element)?),
         TypeName::Set(element) => CqlType::Set(inner(element)?),
         TypeName::Map(key, value) => CqlType::Map(inner(key)?, inner(value)?),
@@ -24,14 +24,7 @@ fn resolve_raw(name: &TypeName, schema: &Schema, keyspace: &str) -> Result<CqlTy
             let elements: Result<Vec<_>, _> = elements.iter().map(|e| resolve_raw(e, schema, keyspace)).collect();
             CqlType::Tuple(elements?.into())
         }
-        TypeName::Vector(element, dimension) => match u16::try_from(*dimension) {
-            Ok(dimension) if dimension > 0 => CqlType::Vector(inner(element)?, dimension),
-            _ => {
-                return Err(QueryError::invalid(format!(
-                    "a vector has 1 to 65535 dimensions, not {dimension}"
-                )));
-            }
-        },
+        TypeName::Vector(element, dimension) => CqlType::Vector(inner(element)?, vector_dimension(*dimension)?),
         TypeName::Frozen(element) => CqlType::Frozen(inner(element)?),
         TypeName::UserType(name) => CqlType::Udt(user_type(name, schema, keyspace)?),
         TypeName::Custom(class) => {
@@ -42,7 +35,14 @@ fn resolve_raw(name: &TypeName, schema: &Schema, keyspace: &str) -> Result<CqlTy
     })
 }
 
-fn resolve_native(native: NativeType) -> CqlType {
+/// The dimension of a vector, when it may be that.
+pub(crate) fn vector_dimension(dimension: u32) -> Result<u16, QueryError> {
+    let found = u16::try_from(dimension).ok().filter(|d| *d > 0);
+    found.ok_or_else(|| QueryError::Invalid(format!("A vector has 1 to {} dimensions, not {dimension}", u16::MAX)))
+}
+
+/// The type that the name of a native one means.
+pub(crate) fn native_type(native: NativeType) -> CqlType {
     match native {
         NativeType::Ascii => CqlType::Ascii,
         NativeType::BigInt => CqlType::BigInt,
