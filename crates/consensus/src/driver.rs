@@ -9,338 +9,98 @@
 
 use crate::answer::Answer;
 use crate::apply::ProposalId;
-use crate::applying::{Applying, Done, Work};
+use crate::applying::{Done, Work};
 use crate::codec::{make_snapshot, put_u64};
-use crate::config::{COMMAND_BYTES_MAX, Options, Part, Start, StateMachine, Transport};
-use crate::error::{MembershipError, ProposeError, ReadError, StartError};
-use crate::group::{After, Group, GroupOptions, Output, is_reached, voters_after};
-use crate::members::{Change, VOTERS_MAX};
+use crate::config::{Options, Part, Start, StateMachine, Transport};
+use crate::error::{ProposeError, ReadError, StartError};
+use crate::group::{After, Group, GroupOptions, Output};
+use crate::handle::{Event, Shared};
+use crate::members::Change;
 use crate::opening;
 use crate::recovered::{Recovered, Recovery};
 use crate::status::Status;
 use crate::store::{Items, Store};
 use raft::eraftpb::ConfState;
-use runtime::{Instant, Notify};
-use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use runtime::Instant;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Messages that wait for the member task; the network may lose the others.
-const INBOX_MESSAGES_MAX: usize = 4096;
-/// Bytes of those.
-const INBOX_BYTES_MAX: usize = 64 << 20;
 /// Refusals that are remembered, so that each is logged once.
 const REFUSALS_MAX: usize = 256;
-/// Proposals and reads that may wait for their outcome; others are refused.
-const WAITING_MAX: usize = 1024;
 /// How long the task waits before it tries a failed write again.
 const RETRY_WRITE: Duration = Duration::from_millis(500);
 /// Ticks until a read is asked again: it costs little, and a leader that is new to its office forgets it without a word.
 const READ_RETRY_TICKS: u32 = 4;
 
-/// A running member. Clones are the same member.
-#[derive(Clone)]
-pub struct Consensus(Rc<Shared>);
-
-struct Shared {
-    inbox: RefCell<VecDeque<Event>>,
-    messages: Cell<usize>,
-    message_bytes: Cell<usize>,
-    waiting: Cell<usize>,
-    wake: Notify,
-    applying: Rc<Applying>,
-    status: RefCell<Status>,
-    /// Told of another configuration or leader.
-    configured: Notify,
-    is_stopping: Cell<bool>,
-    ended: Notify,
-    has_ended: Cell<bool>,
-}
-
-enum Event {
-    Message {
-        from: u64,
-        bytes: Vec<u8>,
-    },
-    Propose {
-        command: Vec<u8>,
-        deadline: Instant,
-        answer: Answer<Result<u64, ProposeError>>,
-    },
-    Change(Vec<Change>),
-    HandOver(Vec<u64>),
-    Part(Part),
-    Read {
-        deadline: Instant,
-        answer: Answer<Result<u64, ReadError>>,
-    },
-}
-
-impl Consensus {
-    /// Starts a member: from its file, or else as `start` says. Blocks while it reads its file; then its tasks run on this shard.
-    ///
-    /// # Errors
-    /// [`StartError`].
-    pub async fn start(
-        options: Options,
-        start: Start,
-        transport: Rc<dyn Transport>,
-        machine: Rc<dyn StateMachine>,
-    ) -> Result<Self, StartError> {
-        let (store, state) = opening::open(&options, &start, &*machine).await?;
-        let group = Group::new(
-            GroupOptions {
-                group: options.group,
-                id: options.id,
-                seed: runtime::random_u64(),
-                heartbeat_ticks: options.heartbeat_ticks,
-                election_ticks: options.election_ticks,
-                snapshot_ticks: options.snapshot_ticks,
-                is_silent: options.part != Part::Full,
-            },
-            Recovered {
-                data: Vec::new(),
-                ..state.clone()
-            },
-        )
-        .map_err(|error| StartError::Invalid(error.to_string()))?;
-        let shared = Rc::new(Shared {
-            inbox: RefCell::default(),
-            messages: Cell::new(0),
-            message_bytes: Cell::new(0),
-            waiting: Cell::new(0),
-            wake: Notify::new(),
-            applying: Rc::new(Applying::new()),
-            status: RefCell::default(),
-            configured: Notify::new(),
-            is_stopping: Cell::new(false),
-            ended: Notify::new(),
-            has_ended: Cell::new(false),
-        });
-        if state.snapshot_index > 0 {
-            shared.applying.push(Work::Restore(make_snapshot(
-                state.snapshot_index,
-                state.snapshot_term,
-                state.conf.clone(),
-                state.data,
-            )));
-        }
-        let member = Member {
-            shared: Rc::clone(&shared),
+/// Starts the two tasks of a member; see [`crate::Consensus::start`].
+pub(crate) async fn start(
+    options: Options,
+    start: Start,
+    transport: Rc<dyn Transport>,
+    machine: Rc<dyn StateMachine>,
+) -> Result<Rc<Shared>, StartError> {
+    let (store, state) = opening::open(&options, &start, &*machine).await?;
+    let group = Group::new(
+        GroupOptions {
+            group: options.group,
             id: options.id,
-            incarnation: state.incarnation,
-            runs: state.runs.into(),
-            part: options.part.clone(),
-            recovery: state.recovery,
-            conf_at_applied: state.conf,
-            options,
-            transport,
-            machine: machine.clone(),
-            group,
-            store,
-            applied: state.snapshot_index,
-            next_sequence: 0,
-            next_read: 0,
-            proposals: BTreeMap::new(),
-            reads: Vec::new(),
-            changes: None,
-            is_snapshotting: false,
-            serves_reads: false,
-            leader: 0,
-            failed_compaction_at: None,
-            refusals: BTreeSet::new(),
-        };
-        member.publish();
-        if let Some(epoch) = member.group.epoch().filter(|epoch| epoch.nonce != 0) {
-            log::info!("the metadata group is in epoch {epoch}, which began when a lost majority was given up");
-        }
-        drop(runtime::spawn(
-            Rc::clone(&shared.applying).run(machine, shared.wake.clone()),
-        ));
-        drop(runtime::spawn(member.run()));
-        Ok(Self(shared))
+            seed: runtime::random_u64(),
+            heartbeat_ticks: options.heartbeat_ticks,
+            election_ticks: options.election_ticks,
+            snapshot_ticks: options.snapshot_ticks,
+            is_silent: options.part != Part::Full,
+        },
+        Recovered {
+            data: Vec::new(),
+            ..state.clone()
+        },
+    )
+    .map_err(|error| StartError::Invalid(error.to_string()))?;
+    let shared = Rc::new(Shared::new());
+    if state.snapshot_index > 0 {
+        shared.applying.push(Work::Restore(make_snapshot(
+            state.snapshot_index,
+            state.snapshot_term,
+            state.conf.clone(),
+            state.data,
+        )));
     }
-
-    /// Takes a message that another member's transport sent. Beyond a limit messages are dropped, as a network may.
-    pub fn receive(&self, from: u64, message: Vec<u8>) {
-        let (messages, bytes) = (self.0.messages.get(), self.0.message_bytes.get());
-        if messages < INBOX_MESSAGES_MAX && (messages == 0 || bytes + message.len() <= INBOX_BYTES_MAX) {
-            self.0.messages.set(messages + 1);
-            self.0.message_bytes.set(bytes + message.len());
-            self.push(Event::Message { from, bytes: message });
-        }
+    let member = Member {
+        shared: Rc::clone(&shared),
+        id: options.id,
+        incarnation: state.incarnation,
+        runs: state.runs.into(),
+        part: options.part.clone(),
+        recovery: state.recovery,
+        conf_at_applied: state.conf,
+        options,
+        transport,
+        machine: machine.clone(),
+        group,
+        store,
+        applied: state.snapshot_index,
+        next_sequence: 0,
+        next_read: 0,
+        proposals: BTreeMap::new(),
+        reads: Vec::new(),
+        changes: None,
+        is_snapshotting: false,
+        serves_reads: false,
+        leader: 0,
+        failed_compaction_at: None,
+        refusals: BTreeSet::new(),
+    };
+    member.publish();
+    if let Some(epoch) = member.group.epoch().filter(|epoch| epoch.nonce != 0) {
+        log::info!("the metadata group is in epoch {epoch}, which began when a lost majority was given up");
     }
-
-    /// Proposes a command, from any member. When it returns an index, the command is committed there and applied on this node.
-    ///
-    /// # Errors
-    /// [`ProposeError`], which says whether the command may have happened.
-    pub async fn propose(&self, command: Vec<u8>, timeout: Duration) -> Result<u64, ProposeError> {
-        if command.len() > COMMAND_BYTES_MAX {
-            return Err(ProposeError::TooLarge {
-                bytes: command.len(),
-                bytes_max: COMMAND_BYTES_MAX,
-            });
-        }
-        if self.0.is_stopping.get() {
-            return Err(ProposeError::Shutdown);
-        }
-        if self.0.waiting.get() >= WAITING_MAX {
-            return Err(ProposeError::Overloaded);
-        }
-        let answer = Answer::new();
-        self.0.waiting.set(self.0.waiting.get() + 1);
-        self.push(Event::Propose {
-            command,
-            deadline: runtime::now() + timeout,
-            answer: answer.clone(),
-        });
-        answer.wait().await
-    }
-
-    /// Waits until this node has applied everything that was committed anywhere before the call; the index it has applied then.
-    ///
-    /// # Errors
-    /// [`ReadError`].
-    pub async fn read_barrier(&self, timeout: Duration) -> Result<u64, ReadError> {
-        if self.0.is_stopping.get() {
-            return Err(ReadError::Shutdown);
-        }
-        if self.0.waiting.get() >= WAITING_MAX {
-            return Err(ReadError::Overloaded);
-        }
-        let answer = Answer::new();
-        self.0.waiting.set(self.0.waiting.get() + 1);
-        self.push(Event::Read {
-            deadline: runtime::now() + timeout,
-            answer: answer.clone(),
-        });
-        answer.wait().await
-    }
-
-    /// Makes a node a member without a vote, unless it is a member.
-    ///
-    /// # Errors
-    /// As [`Consensus::change_members`].
-    pub async fn add_learner(&self, id: u64, timeout: Duration) -> Result<(), MembershipError> {
-        let is_member = {
-            let status = self.status();
-            status.voters.contains(&id) && !status.is_joint
-        };
-        if is_member {
-            return Ok(());
-        }
-        self.change_members(vec![Change::Learner(id)], timeout).await
-    }
-
-    /// Gives a member a vote. It should have caught up (see [`Status::lag`]): until it has, its vote only delays.
-    ///
-    /// # Errors
-    /// As [`Consensus::change_members`].
-    pub async fn promote(&self, id: u64, timeout: Duration) -> Result<(), MembershipError> {
-        self.change_members(vec![Change::Voter(id)], timeout).await
-    }
-
-    /// Removes a member.
-    ///
-    /// # Errors
-    /// As [`Consensus::change_members`].
-    pub async fn remove(&self, id: u64, timeout: Duration) -> Result<(), MembershipError> {
-        self.change_members(vec![Change::Remove(id)], timeout).await
-    }
-
-    /// Changes several members at once, through a joint configuration: no vote is lost between. To be called on a member that votes: the leader
-    /// takes such wishes from no other. Returns when this node's configuration is as wished. One call at a time on a node; calls on several nodes are taken one after the other.
-    ///
-    /// # Errors
-    /// [`MembershipError`].
-    pub async fn change_members(&self, changes: Vec<Change>, timeout: Duration) -> Result<(), MembershipError> {
-        let mut seen = BTreeSet::new();
-        if let Some(invalid) = changes
-            .iter()
-            .map(|change| change.id())
-            .find(|id| *id == 0 || !seen.insert(*id))
-        {
-            return Err(MembershipError::InvalidId(invalid));
-        }
-        let deadline = runtime::now() + timeout;
-        loop {
-            let configured = self.0.configured.notified();
-            let conf = self.0.status.borrow().conf();
-            if is_reached(&conf, &changes) {
-                return Ok(());
-            }
-            match voters_after(&conf, &changes).len() {
-                0 if !conf.voters.is_empty() => return Err(MembershipError::NoVoter),
-                count if count > VOTERS_MAX => return Err(MembershipError::TooManyVoters),
-                _ => {}
-            }
-            if self.0.is_stopping.get() {
-                return Err(MembershipError::Shutdown);
-            }
-            let left = deadline - runtime::now();
-            if left.is_zero() {
-                return Err(MembershipError::Timeout);
-            }
-            self.push(Event::Change(changes.clone()));
-            // Woken by every change of the configuration; now and then anyway, for a proposal may be lost.
-            let _ = runtime::timeout(left.min(Duration::from_secs(1)), configured).await;
-        }
-    }
-
-    /// Has one of these members lead, if this one leads: one that votes, and first the one that has most of the log. True when another leads. Proposals
-    /// wait meanwhile, on all members. The releases of the candidates must know how.
-    pub async fn hand_over(&self, candidates: Vec<u64>, timeout: Duration) -> bool {
-        let deadline = runtime::now() + timeout;
-        self.push(Event::HandOver(candidates));
-        loop {
-            let configured = self.0.configured.notified();
-            let (id, leader) = {
-                let status = self.0.status.borrow();
-                (status.id, status.leader)
-            };
-            if leader.is_some_and(|leader| leader != id) {
-                return true;
-            }
-            let left = deadline - runtime::now();
-            if left.is_zero() || self.0.is_stopping.get() {
-                return false;
-            }
-            let _ = runtime::timeout(left, configured).await;
-        }
-    }
-
-    /// Lets the member take this part from now on.
-    pub fn take_part(&self, part: Part) {
-        self.push(Event::Part(part));
-    }
-
-    /// How this member stands.
-    #[must_use]
-    pub fn status(&self) -> Status {
-        self.0.status.borrow().clone()
-    }
-
-    /// Stops the member: what waits is told so, and the tasks end when the machine has finished what it is applying.
-    pub async fn stop(&self) {
-        self.0.is_stopping.set(true);
-        self.0.wake.notify_all();
-        self.0.configured.notify_all();
-        loop {
-            let ended = self.0.ended.notified();
-            if self.0.has_ended.get() {
-                return;
-            }
-            ended.await;
-        }
-    }
-
-    fn push(&self, event: Event) {
-        self.0.inbox.borrow_mut().push_back(event);
-        self.0.wake.notify_all();
-    }
+    drop(runtime::spawn(
+        Rc::clone(&shared.applying).run(machine, shared.wake.clone()),
+    ));
+    drop(runtime::spawn(member.run()));
+    Ok(shared)
 }
 
 struct PendingProposal {

@@ -32,6 +32,7 @@ mod driver;
 mod epoch;
 mod error;
 mod group;
+mod handle;
 mod log;
 mod members;
 mod message;
@@ -43,9 +44,9 @@ mod store;
 
 pub use codec::Malformed;
 pub use config::{Options, Part, Start, StateMachine, Transport};
-pub use driver::Consensus;
 pub use epoch::{Epoch, InvalidEpoch};
 pub use error::{MembershipError, ProposeError, ReadError, StartError};
+pub use handle::Consensus;
 pub use members::{Change, Member, VOTERS_MAX, changes_towards, choose_voters};
 pub use recovered::Recovery;
 pub use recovery::{
