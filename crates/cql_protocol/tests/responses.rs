@@ -31,6 +31,7 @@ fn responses_are_the_bytes_that_drivers_understand() {
     for version in VERSIONS {
         for (name, frame) in small_responses(version)
             .into_iter()
+            .chain(events(version))
             .chain(results(version))
             .chain(errors(version))
         {
@@ -78,36 +79,22 @@ fn two_frames(version: ProtocolVersion) -> Vec<u8> {
     })
 }
 
+fn change<'a>(kind: SchemaChangeKind, target: SchemaTarget<'a>) -> SchemaChange<'a> {
+    SchemaChange {
+        kind,
+        keyspace: "ks",
+        target,
+    }
+}
+
 fn small_responses(version: ProtocolVersion) -> Vec<(&'static str, Vec<u8>)> {
     let all_extras = Extras {
         tracing_id: Some(*b"0123456789abcdef"),
         warnings: &["first", "zweite ü"],
         custom_payload: &[("tablets-routing-v1", b"\x01\x02")],
     };
-    let v4_address: IpAddr = "127.0.0.2".parse().expect("an address");
-    let v6_address: IpAddr = "2001:db8::1".parse().expect("an address");
-    let change = |kind, target| SchemaChange {
-        kind,
-        keyspace: "ks",
-        target,
-    };
     let created_table = change(SchemaChangeKind::Created, SchemaTarget::Table { name: "t" });
     let updated_keyspace = change(SchemaChangeKind::Updated, SchemaTarget::Keyspace);
-    let dropped_type = change(SchemaChangeKind::Dropped, SchemaTarget::Type { name: "address" });
-    let created_function = change(
-        SchemaChangeKind::Created,
-        SchemaTarget::Function {
-            name: "f",
-            argument_types: &["int", "list<text>"],
-        },
-    );
-    let dropped_aggregate = change(
-        SchemaChangeKind::Dropped,
-        SchemaTarget::Aggregate {
-            name: "a",
-            argument_types: &[],
-        },
-    );
     let supported: &[(&str, &[&str])] = &[
         ("CQL_VERSION", &["3.3.1"]),
         ("COMPRESSION", &["lz4", "snappy"]),
@@ -142,6 +129,28 @@ fn small_responses(version: ProtocolVersion) -> Vec<(&'static str, Vec<u8>)> {
             "updated-keyspace",
             write(|out| write_schema_change(out, version, 8, &NO_EXTRAS, &updated_keyspace)),
         ),
+    ]
+}
+
+fn events(version: ProtocolVersion) -> Vec<(&'static str, Vec<u8>)> {
+    let v4_address: IpAddr = "127.0.0.2".parse().expect("an address");
+    let v6_address: IpAddr = "2001:db8::1".parse().expect("an address");
+    let dropped_type = change(SchemaChangeKind::Dropped, SchemaTarget::Type { name: "address" });
+    let created_function = change(
+        SchemaChangeKind::Created,
+        SchemaTarget::Function {
+            name: "f",
+            argument_types: &["int", "list<text>"],
+        },
+    );
+    let dropped_aggregate = change(
+        SchemaChangeKind::Dropped,
+        SchemaTarget::Aggregate {
+            name: "a",
+            argument_types: &[],
+        },
+    );
+    vec![
         (
             "dropped-type-event",
             write(|out| write_event(out, version, &ClusterEvent::Schema(dropped_type))),
@@ -338,17 +347,37 @@ fn results(version: ProtocolVersion) -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-fn errors(version: ProtocolVersion) -> Vec<(&'static str, Vec<u8>)> {
+/// The errors in the order in which `data/responses.txt` has them.
+const ORDER: &[&str] = &[
+    "server",
+    "protocol",
+    "bad-credentials",
+    "unavailable",
+    "overloaded",
+    "is-bootstrapping",
+    "truncate",
+    "write-timeout",
+    "write-timeout-cas",
+    "read-timeout",
+    "read-failure",
+    "function-failure",
+    "write-failure",
+    "cdc-write-failure",
+    "cas-write-unknown",
+    "syntax",
+    "unauthorized",
+    "invalid",
+    "config",
+    "already-exists",
+    "unprepared",
+    "rate-limit",
+];
+
+/// Errors of too few replicas.
+fn errors_of_replicas(failures: &[(IpAddr, u16)]) -> Vec<(&'static str, ErrorBody<'_>)> {
     let consistency = Consistency::LocalQuorum;
-    let failures: &[(IpAddr, u16)] = &[
-        ("10.0.0.1".parse().expect("an address"), 1),
-        ("2001:db8::1".parse().expect("an address"), 0),
-    ];
     let (received, block_for) = (1, 2);
-    let bodies = [
-        ("server", ErrorBody::Server),
-        ("protocol", ErrorBody::Protocol),
-        ("bad-credentials", ErrorBody::BadCredentials),
+    vec![
         (
             "unavailable",
             ErrorBody::Unavailable {
@@ -357,9 +386,6 @@ fn errors(version: ProtocolVersion) -> Vec<(&'static str, Vec<u8>)> {
                 alive: 1,
             },
         ),
-        ("overloaded", ErrorBody::Overloaded),
-        ("is-bootstrapping", ErrorBody::IsBootstrapping),
-        ("truncate", ErrorBody::Truncate),
         (
             "write-timeout",
             ErrorBody::WriteTimeout {
@@ -400,14 +426,6 @@ fn errors(version: ProtocolVersion) -> Vec<(&'static str, Vec<u8>)> {
             },
         ),
         (
-            "function-failure",
-            ErrorBody::FunctionFailure {
-                keyspace: "ks",
-                function: "f",
-                argument_types: &["int", "text"],
-            },
-        ),
-        (
             "write-failure",
             ErrorBody::WriteFailure {
                 consistency,
@@ -417,7 +435,6 @@ fn errors(version: ProtocolVersion) -> Vec<(&'static str, Vec<u8>)> {
                 write_type: WriteType::Simple,
             },
         ),
-        ("cdc-write-failure", ErrorBody::CdcWriteFailure),
         (
             "cas-write-unknown",
             ErrorBody::CasWriteUnknown {
@@ -426,6 +443,27 @@ fn errors(version: ProtocolVersion) -> Vec<(&'static str, Vec<u8>)> {
                 block_for,
             },
         ),
+    ]
+}
+
+/// The others.
+fn other_errors() -> Vec<(&'static str, ErrorBody<'static>)> {
+    vec![
+        ("server", ErrorBody::Server),
+        ("protocol", ErrorBody::Protocol),
+        ("bad-credentials", ErrorBody::BadCredentials),
+        ("overloaded", ErrorBody::Overloaded),
+        ("is-bootstrapping", ErrorBody::IsBootstrapping),
+        ("truncate", ErrorBody::Truncate),
+        (
+            "function-failure",
+            ErrorBody::FunctionFailure {
+                keyspace: "ks",
+                function: "f",
+                argument_types: &["int", "text"],
+            },
+        ),
+        ("cdc-write-failure", ErrorBody::CdcWriteFailure),
         ("syntax", ErrorBody::Syntax),
         ("unauthorized", ErrorBody::Unauthorized),
         ("invalid", ErrorBody::Invalid),
@@ -450,7 +488,18 @@ fn errors(version: ProtocolVersion) -> Vec<(&'static str, Vec<u8>)> {
                 rejected_by_coordinator: true,
             },
         ),
+    ]
+}
+
+fn errors(version: ProtocolVersion) -> Vec<(&'static str, Vec<u8>)> {
+    let failures: &[(IpAddr, u16)] = &[
+        ("10.0.0.1".parse().expect("an address"), 1),
+        ("2001:db8::1".parse().expect("an address"), 0),
     ];
+    let mut bodies = other_errors();
+    bodies.extend(errors_of_replicas(failures));
+    // In the order of the file.
+    bodies.sort_by_key(|(name, _)| ORDER.iter().position(|known| known == name));
     let mut frames: Vec<(&'static str, Vec<u8>)> = bodies
         .into_iter()
         .map(|(name, body)| {

@@ -202,6 +202,13 @@ fn tls_carries_calls_between_nodes_that_trust_the_same_authority() {
     });
 }
 
+fn client_with(mut files: TlsFiles, verify_endpoint: bool) -> Rc<Rpc> {
+    files.verify_endpoint = verify_endpoint;
+    let mut config = config(1);
+    config.tls = Some(files);
+    Rpc::client(config).expect("the certificates are readable")
+}
+
 #[test]
 fn tls_refuses_who_is_not_vouched_for() {
     on_each_backend(1, async |_| {
@@ -225,11 +232,7 @@ fn tls_refuses_who_is_not_vouched_for() {
         let mut peer = Peer::new(host(0), server.tls_address().expect("it listens"));
         peer.tls = true;
         for &(story, name, trust, verify_endpoint, is_good) in cases {
-            let mut config = config(1);
-            let mut files = certificates.files(name, trust);
-            files.verify_endpoint = verify_endpoint;
-            config.tls = Some(files);
-            let client = Rpc::client(config).expect("the certificates are readable");
+            let client = client_with(certificates.files(name, trust), verify_endpoint);
             let result = client.call(&peer, 0, ECHO, vec![1], MINUTE).await;
             if is_good {
                 assert_eq!(result, Ok(vec![1]), "{story}");
@@ -249,11 +252,7 @@ fn tls_refuses_who_is_not_vouched_for() {
         });
         peer.address = elsewhere.tls_address().expect("it listens");
         for verify_endpoint in [false, true] {
-            let mut config = config(1);
-            let mut files = certificates.files("ours", "ours");
-            files.verify_endpoint = verify_endpoint;
-            config.tls = Some(files);
-            let client = Rpc::client(config).expect("the certificates are readable");
+            let client = client_with(certificates.files("ours", "ours"), verify_endpoint);
             let result = client.call(&peer, 0, ECHO, vec![1], MINUTE).await;
             assert_eq!(
                 result.is_err(),

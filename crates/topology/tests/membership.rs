@@ -48,15 +48,28 @@ fn three() -> Topology {
     .topology
 }
 
+/// Adds a node that is like others but for this.
+fn with(n: u16, change: fn(&mut Node)) -> TopologyCommand {
+    let mut node = node(n, "dc1", "r1");
+    change(&mut node);
+    add(node)
+}
+
+/// Each command is refused in these words and changes nothing.
+fn check_refused_commands(table: Vec<(TopologyCommand, String)>) {
+    let mut topology = three();
+    let before = topology.clone();
+    for (command, expected) in table {
+        let error = topology.apply(&command).expect_err(&expected);
+        assert_eq!(error.to_string(), expected);
+        assert_eq!(topology, before, "{command:?} was refused and changed the topology");
+    }
+}
+
 #[test]
-fn a_command_that_may_not_be_changes_nothing_and_says_why() {
-    let with = |n: u16, change: fn(&mut Node)| {
-        let mut node = node(n, "dc1", "r1");
-        change(&mut node);
-        add(node)
-    };
+fn a_node_that_may_not_be_added_changes_nothing_and_says_why() {
     let id = |n: u16| host(n).to_string();
-    let table: Vec<(TopologyCommand, String)> = vec![
+    check_refused_commands(vec![
         (
             with(1, |_| ()),
             format!("host id {} was added before, and is given once only", id(1)),
@@ -92,6 +105,13 @@ fn a_command_that_may_not_be_changes_nothing_and_says_why() {
             with(9, |n| n.state = NodeState::Normal),
             format!("node {} is JOINING, from where no way leads to NORMAL", id(9)),
         ),
+    ]);
+}
+
+#[test]
+fn a_command_that_may_not_be_changes_nothing_and_says_why() {
+    let id = |n: u16| host(n).to_string();
+    check_refused_commands(vec![
         (
             set_state(8, NodeState::Normal),
             format!("host id {} is not a node of this cluster", id(8)),
@@ -128,14 +148,7 @@ fn a_command_that_may_not_be_changes_nothing_and_says_why() {
             TopologyCommand::RemoveNode { host_id: host(8) },
             format!("host id {} is not a node of this cluster", id(8)),
         ),
-    ];
-    let mut topology = three();
-    let before = topology.clone();
-    for (command, expected) in table {
-        let error = topology.apply(&command).expect_err(&expected);
-        assert_eq!(error.to_string(), expected);
-        assert_eq!(topology, before, "{command:?} was refused and changed the topology");
-    }
+    ]);
 }
 
 #[test]
@@ -263,8 +276,8 @@ fn member(topology: &Topology, n: u16) -> JoinRequest {
     request_of(topology.node(host(n)).expect("a node").clone(), Some(CLUSTER_ID))
 }
 
-#[test]
-fn a_node_that_may_not_join_is_told_why_and_what_to_do() {
+/// Three nodes with features, and a fourth that was removed.
+fn three_and_one_removed() -> Topology {
     let mut topology = three();
     topology
         .apply(&TopologyCommand::EnableFeatures(features(&["A", "B"])))
@@ -273,19 +286,38 @@ fn a_node_that_may_not_join_is_told_why_and_what_to_do() {
     topology
         .apply(&TopologyCommand::RemoveNode { host_id: host(4) })
         .expect("a member");
-    let t = &topology;
-    let new = |change: fn(&mut JoinRequest)| {
-        let mut request = request();
-        change(&mut request);
-        request
-    };
-    let old = |n: u16, change: fn(&mut JoinRequest)| {
-        let mut request = member(t, n);
-        change(&mut request);
-        request
-    };
-    // Request, who is alive, the reason, what to do.
-    let table: Vec<(JoinRequest, &[u16], &str, &str)> = vec![
+    topology
+}
+
+/// A new node that asks, but for this.
+fn new(change: fn(&mut JoinRequest)) -> JoinRequest {
+    let mut request = request();
+    change(&mut request);
+    request
+}
+
+/// A member that comes back, but for this.
+fn old(n: u16, change: fn(&mut JoinRequest)) -> JoinRequest {
+    let mut request = member(&three_and_one_removed(), n);
+    change(&mut request);
+    request
+}
+
+/// Request, who is alive, the reason, what to do.
+type Refused<'a> = (JoinRequest, &'a [u16], &'a str, &'a str);
+
+fn check_refused(table: Vec<Refused<'_>>) {
+    let topology = three_and_one_removed();
+    for (request, alive, reason, remedy) in table {
+        let refusal = admit(&topology, &request, &facts(alive)).expect_err(reason).to_string();
+        assert!(refusal.contains(reason), "'{refusal}' does not say '{reason}'");
+        assert!(refusal.contains(remedy), "'{refusal}' does not say '{remedy}'");
+    }
+}
+
+#[test]
+fn a_node_of_another_cluster_or_identity_may_not_join_and_is_told_what_to_do() {
+    check_refused(vec![
         (
             new(|r| r.cluster_name = "Prod".to_owned()),
             &[1, 2],
@@ -322,6 +354,12 @@ fn a_node_that_may_not_join_is_told_why_and_what_to_do() {
             "is a member that holds data, but the node comes without its files",
             "remove the member (ceto nodetool removenode)",
         ),
+    ]);
+}
+
+#[test]
+fn a_node_whose_settings_do_not_fit_may_not_join_and_is_told_what_to_do() {
+    check_refused(vec![
         (
             new(|r| r.wall_clock += Duration::from_millis(5_100)),
             &[1, 2],
@@ -370,6 +408,12 @@ fn a_node_that_may_not_join_is_told_why_and_what_to_do() {
             "The node owns 1 tokens and now comes with 2 others",
             "Restore num_tokens and initial_token",
         ),
+    ]);
+}
+
+#[test]
+fn a_node_with_an_address_or_token_of_another_may_not_join_and_is_told_what_to_do() {
+    check_refused(vec![
         (
             new(|r| r.internode = address(1, 7000)),
             &[1, 2],
@@ -400,12 +444,7 @@ fn a_node_that_may_not_join_is_told_why_and_what_to_do() {
             "The topology does not take the node: the rack of node",
             "Correct its configuration",
         ),
-    ];
-    for (request, alive, reason, remedy) in table {
-        let refusal = admit(t, &request, &facts(alive)).expect_err(reason).to_string();
-        assert!(refusal.contains(reason), "'{refusal}' does not say '{reason}'");
-        assert!(refusal.contains(remedy), "'{refusal}' does not say '{remedy}'");
-    }
+    ]);
 }
 
 fn admitted(topology: &Topology, request: &JoinRequest, alive: &[u16]) -> (Topology, Admission) {

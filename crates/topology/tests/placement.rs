@@ -118,6 +118,10 @@ fn ranges_of_the_ring_have_the_replicas_that_cassandra_gives_them() {
         "SimpleStrategy replication_factor:2",
         "10: a b | 100: b a | 200: a b | 300: b a | max: a b",
     );
+}
+
+#[test]
+fn ranges_of_several_datacenters_have_the_replicas_that_cassandra_gives_them() {
     check_ring(
         "datacenters have their own counts, and their replicas stand in the order of the ring",
         "a dc1 r1 tokens=0

@@ -326,18 +326,7 @@ pub(super) async fn info(client: &mut Client) -> Result<String, String> {
             ),
         ),
         ("Commitlog (MB)", megabytes(figure("commitlog_bytes"))),
-        (
-            "Hints",
-            format!(
-                "{} written, {} replayed, {} dropped, {} expired, {} rejected, {} waiting",
-                figure("hints_written_total"),
-                figure("hints_replayed_total"),
-                figure("hints_dropped_total"),
-                figure("hints_expired_total"),
-                figure("hints_rejected_total"),
-                size(figure("hints_waiting_bytes"))
-            ),
-        ),
+        ("Hints", hints_text(&figure)),
         (
             "Tombstones kept since",
             match figure("tombstones_held_since_seconds") {
@@ -369,6 +358,18 @@ pub(super) async fn info(client: &mut Client) -> Result<String, String> {
     ];
     let lines = rows.into_iter().map(|(name, value)| format!("{name:<23}: {value}\n"));
     Ok(lines.collect())
+}
+
+fn hints_text(figure: &dyn Fn(&str) -> u64) -> String {
+    format!(
+        "{} written, {} replayed, {} dropped, {} expired, {} rejected, {} waiting",
+        figure("hints_written_total"),
+        figure("hints_replayed_total"),
+        figure("hints_dropped_total"),
+        figure("hints_expired_total"),
+        figure("hints_rejected_total"),
+        size(figure("hints_waiting_bytes"))
+    )
 }
 
 async fn figure_of_self(client: &mut Client) -> Result<String, String> {

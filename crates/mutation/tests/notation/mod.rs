@@ -195,8 +195,16 @@ struct Written {
     elements: Vec<(Vec<u8>, OwnedCell)>,
 }
 
-/// Packs the facts. The row shares the times of its first fact that is no deletion, as that of one statement does.
-pub fn row(table: &Table, facts: &str) -> Vec<u8> {
+/// The facts of a row.
+struct Facts {
+    marker: Option<Liveness>,
+    deletion: Tombstone,
+    columns: std::collections::BTreeMap<usize, Written>,
+    shared: Shared,
+}
+
+/// Reads the facts. The row shares the times of its first fact that is no deletion, as that of one statement does.
+fn read_facts(table: &Table, facts: &str) -> Facts {
     let mut marker = None;
     let mut deletion = Tombstone::NONE;
     let mut columns: std::collections::BTreeMap<usize, Written> = std::collections::BTreeMap::new();
@@ -259,6 +267,22 @@ pub fn row(table: &Table, facts: &str) -> Vec<u8> {
         ttl: 0,
         expiry: 0,
     });
+    Facts {
+        marker,
+        deletion,
+        columns,
+        shared,
+    }
+}
+
+/// Packs the facts.
+pub fn row(table: &Table, facts: &str) -> Vec<u8> {
+    let Facts {
+        marker,
+        deletion,
+        mut columns,
+        shared,
+    } = read_facts(table, facts);
     let is_shared = |cell: &OwnedCell, id: usize| {
         let times = &cell.times;
         !cell.dead

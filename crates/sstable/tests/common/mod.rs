@@ -203,14 +203,28 @@ fn time_uuid(n: u8) -> Vec<u8> {
     uuid
 }
 
+fn int(n: i32) -> [u8; 4] {
+    n.to_be_bytes()
+}
+
+fn new(key: Vec<u8>) -> PartitionBlock {
+    PartitionBlock::new(token_of(&key), &key)
+}
+
 /// Partitions of [`wide_table`] with everything in them, sorted.
 pub fn wide_blocks(table: &Table) -> Vec<PartitionBlock> {
-    let int = |n: i32| n.to_be_bytes();
-    let (one, two, three) = (int(1), int(2), int(3));
-    let mut blocks = Vec::new();
-    let new = |key: Vec<u8>| PartitionBlock::new(token_of(&key), &key);
+    let mut blocks = vec![cells(table), empty_values(table), ranges(table)];
+    blocks.extend(deleted(table));
+    blocks.extend(without_rows(table));
+    blocks.sort_by(|a, b| (a.token, a.key()).cmp(&(b.token, b.key())));
+    blocks
+}
 
-    // Every cell kind, a static row, a row of a marker alone.
+/// Every cell kind, a static row, a row of a marker alone.
+fn cells(table: &Table) -> PartitionBlock {
+    let one = int(1);
+    let two = int(2);
+    let three = int(3);
     let mut b = new(wide_key(1, "cells"));
     b.set_static_row(&row(
         table,
@@ -274,6 +288,14 @@ pub fn wide_blocks(table: &Table) -> Vec<PartitionBlock> {
             ],
         ),
     );
+    push_mortal_rows(table, &mut b);
+    b
+}
+
+/// Rows that expire or are deleted.
+fn push_mortal_rows(table: &Table, b: &mut PartitionBlock) {
+    let two = int(2);
+    let three = int(3);
     let ttl = Liveness {
         timestamp: NOW_US,
         ttl: 3600,
@@ -302,9 +324,10 @@ pub fn wide_blocks(table: &Table) -> Vec<PartitionBlock> {
             &[("b_int", Value::Cell(live(NOW_US + 10, &two)))],
         ),
     );
-    blocks.push(b);
+}
 
-    // Empty clustering values sort first, or last where the order descends.
+/// Empty clustering values sort first, or last where the order descends.
+fn empty_values(table: &Table) -> PartitionBlock {
     let mut b = new(wide_key(2, ""));
     b.push_row(
         &wide_clustering("", 1),
@@ -318,9 +341,13 @@ pub fn wide_blocks(table: &Table) -> Vec<PartitionBlock> {
         &clustering(&[b"x", b""]),
         &row(table, marker(NOW_US), Tombstone::NONE, &[]),
     );
-    blocks.push(b);
+    b
+}
 
-    // A partition tombstone alone, and one with a row behind it.
+/// A partition tombstone alone, and one with a row behind it.
+fn deleted(table: &Table) -> Vec<PartitionBlock> {
+    let one = int(1);
+    let mut blocks = Vec::new();
     let mut b = new(wide_key(3, "deleted"));
     b.tombstone = tombstone(NOW_US, NOW);
     blocks.push(b);
@@ -336,14 +363,22 @@ pub fn wide_blocks(table: &Table) -> Vec<PartitionBlock> {
         ),
     );
     blocks.push(b);
+    blocks
+}
 
-    // Range tombstones: all sides, a boundary, adjacent ones of one time apart, around and between rows.
-    let mut b = new(wide_key(5, "ranges"));
-    let range = |start: Bound, end: Bound, t: i64| RangeTombstone {
+/// Deletes from one bound to another, `t` microseconds after [`NOW_US`].
+fn range(start: Bound, end: Bound, t: i64) -> RangeTombstone {
+    RangeTombstone {
         start,
         end,
         tombstone: tombstone(NOW_US + t, NOW),
-    };
+    }
+}
+
+/// Range tombstones: all sides, a boundary, adjacent ones of one time apart, around and between rows.
+fn ranges(table: &Table) -> PartitionBlock {
+    let one = int(1);
+    let mut b = new(wide_key(5, "ranges"));
     let (a, c) = (clustering(&[b"a"]), clustering(&[b"c"]));
     b.range_tombstones = vec![
         range(Bound::bottom(), Bound::before(&a), 1),
@@ -376,9 +411,14 @@ pub fn wide_blocks(table: &Table) -> Vec<PartitionBlock> {
             ),
         );
     }
-    blocks.push(b);
+    b
+}
 
-    // Only a static row; only a range tombstone.
+/// Only a static row; only a range tombstone.
+fn without_rows(table: &Table) -> Vec<PartitionBlock> {
+    let two = int(2);
+    let mut blocks = Vec::new();
+    let (a, c) = (clustering(&[b"a"]), clustering(&[b"c"]));
     let mut b = new(wide_key(6, "static"));
     b.set_static_row(&row(
         table,
@@ -390,7 +430,6 @@ pub fn wide_blocks(table: &Table) -> Vec<PartitionBlock> {
     let mut b = new(wide_key(7, "range"));
     b.range_tombstones = vec![range(Bound::before(&a), Bound::after(&c), 0)];
     blocks.push(b);
-    blocks.sort_by(|a, b| (a.token, a.key()).cmp(&(b.token, b.key())));
     blocks
 }
 
