@@ -9,6 +9,7 @@ pub mod describe;
 pub mod engine;
 mod error;
 mod function;
+mod operand;
 pub mod restrict;
 mod row;
 pub mod select;

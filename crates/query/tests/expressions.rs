@@ -9,7 +9,7 @@ use cql::ast::{Insert, InsertValues, Predicate, Select, Statement, Term};
 use proptest::prelude::*;
 use query::selection::compile_selection;
 use query::{BindContext, Bound, Evaluated, Markers, QueryError, Receiver, Row, compile_term_of_table};
-use schema::{Column, ColumnId, ColumnKind, Keyspace, Schema, Table, TableId, TableOptions};
+use schema::{Column, ColumnKind, Keyspace, Schema, Table, TableId, TableOptions};
 use testkit::{Suite, path};
 use types::{CqlType, UdtType};
 use uuid::Uuid;
@@ -109,17 +109,9 @@ struct World {
 fn world() -> World {
     let read =
         |text: &str| CqlType::parse(text, &|_, name| user_type(name)).expect("the types of the table are well written");
-    let column = |name: &str, cql_type: CqlType| Column {
-        name: name.to_owned(),
-        cql_type,
-        kind: if name == "k" {
-            ColumnKind::PartitionKey
-        } else {
-            ColumnKind::Regular
-        },
-        position: 0,
-        descending: false,
-        id: ColumnId(0),
+    let column = |name: &str, cql_type: CqlType| match name {
+        "k" => Column::new(name, cql_type, ColumnKind::PartitionKey),
+        _ => Column::new(name, cql_type, ColumnKind::Regular),
     };
     let mut columns: Vec<_> = column_lines()
         .iter()
@@ -406,41 +398,44 @@ fn bound_bytes_are_checked_by_the_type_that_takes_them() {
     assert_eq!(world.bind("i", "?", &[]), "! Invalid amount of bind variables");
 }
 
+/// The alternatives of `k IN text`, or the error; and what its markers are.
+fn alternatives(world: &World, text: &str, values: &[Bound<'_>]) -> (String, String) {
+    let parsed = cql::parse(&format!("SELECT * FROM a WHERE k IN {text}")).expect("the relation is well written");
+    let Statement::Select(select) = parsed.statement else {
+        panic!("not a SELECT")
+    };
+    let Predicate::In {
+        values: alternatives, ..
+    } = &select.relations[0].predicate
+    else {
+        panic!("not an IN")
+    };
+    let mut markers = Markers::new(parsed.bind_markers.len());
+    let receiver = Receiver::new("k", CqlType::Int);
+    let ctx = BindContext { values, ..NOW };
+    let found = query::compile_in(alternatives, &receiver, &mut markers, &world.schema, "ks").and_then(|operand| {
+        let values = operand.eval(&ctx)?;
+        Ok(values
+            .iter()
+            .map(|value| CqlType::Int.format(value))
+            .collect::<Vec<_>>()
+            .join(" "))
+    });
+    let specs: Vec<_> = markers.finish().expect("each marker has a meaning");
+    let specs: Vec<_> = specs
+        .iter()
+        .map(|spec| format!("{} {}", spec.name, spec.cql_type))
+        .collect();
+    (
+        found.unwrap_or_else(|error| format!("! {}", error.message())),
+        specs.join(", "),
+    )
+}
+
 #[test]
 fn alternatives_of_in_are_never_null() {
     let world = world();
-    let answer = |text: &str, values: &[Bound<'_>]| {
-        let parsed = cql::parse(&format!("SELECT * FROM a WHERE k IN {text}")).expect("the relation is well written");
-        let Statement::Select(select) = parsed.statement else {
-            panic!("not a SELECT")
-        };
-        let Predicate::In {
-            values: alternatives, ..
-        } = &select.relations[0].predicate
-        else {
-            panic!("not an IN")
-        };
-        let mut markers = Markers::new(parsed.bind_markers.len());
-        let receiver = Receiver::new("k", CqlType::Int);
-        let ctx = BindContext { values, ..NOW };
-        let found = query::compile_in(alternatives, &receiver, &mut markers, &world.schema, "ks").and_then(|operand| {
-            let values = operand.eval(&ctx)?;
-            Ok(values
-                .iter()
-                .map(|value| CqlType::Int.format(value))
-                .collect::<Vec<_>>()
-                .join(" "))
-        });
-        let specs: Vec<_> = markers.finish().expect("each marker has a meaning");
-        let specs: Vec<_> = specs
-            .iter()
-            .map(|spec| format!("{} {}", spec.name, spec.cql_type))
-            .collect();
-        (
-            found.unwrap_or_else(|error| format!("! {}", error.message())),
-            specs.join(", "),
-        )
-    };
+    let answer = |text: &str, values: &[Bound<'_>]| alternatives(&world, text, values);
     let list = bytes_of("0x0000000200000004000000070000000400000005");
     let with_null = bytes_of("0x000000020000000400000007ffffffff");
     let with_empty = bytes_of("0x00000002000000040000000700000000");
