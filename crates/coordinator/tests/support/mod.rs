@@ -12,29 +12,26 @@
 #![allow(dead_code, missing_docs, reason = "each test file uses its part of the cluster")]
 
 pub mod linearizable;
+mod process;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use commitlog::{Commitlog, SyncMode};
+use commitlog::SyncMode;
 use coordinator::{
-    CasRead, CasRequest, ClusterView, Coordinator, CoordinatorError, Decision, Extent, Found, ReplicaHandler,
-    ReplicatedRead, Stretch,
+    CasRead, CasRequest, ClusterView, Coordinator, CoordinatorError, Decision, Extent, Found, ReplicatedRead, Stretch,
 };
-use hints::Hints;
 use mutation::compact::LiveRow;
 use mutation::row::{Cell, Shared};
 use mutation::{Addressed, ClusteringSlice, Liveness, MutationBuilder, PartitionBlock, RowBuilder, Tombstone};
-use replica::{NotedBatches, Shard, ShardOptions, TokenRange, TruncationMark};
+use replica::{Shard, TruncationMark};
 use rpc::{Limits, Rpc};
 use runtime::ShardId;
 use runtime::sim::{CrashKind, NodeId, Simulation};
@@ -120,13 +117,6 @@ impl Seen {
             drop(runtime::spawn(task(local.clone())));
         }
     }
-}
-
-/// What the shards of one process share.
-struct Boot {
-    noted_batches: Arc<NotedBatches>,
-    last_segment: u64,
-    generation: Arc<AtomicU64>,
 }
 
 struct Machine {
@@ -579,7 +569,7 @@ impl Cluster {
                 host,
                 shards: shards.clone(),
             });
-            let boot: Rc<RefCell<Option<Rc<Boot>>>> = Rc::default();
+            let boot: Rc<RefCell<Option<Rc<process::Boot>>>> = Rc::default();
             let (shape, table, version) = (shape.clone(), table.clone(), Rc::clone(&cluster.version));
             cluster.simulation.start(id, move |shard| {
                 let seen = shards[shard.0 as usize].clone();
@@ -598,7 +588,7 @@ impl Cluster {
                             .truncated(BTreeMap::from([(table.id, version)])),
                     ),
                 };
-                Box::pin(async move { live(&seen, &boot, &shape, &table, view, host).await })
+                Box::pin(async move { process::live(&seen, &boot, &shape, &table, view, host).await })
             });
         }
         cluster.simulation.run_for(Duration::from_millis(20));
@@ -793,153 +783,4 @@ impl Cluster {
     pub fn id(&self, node: usize) -> NodeId {
         self.machines[node].id
     }
-}
-
-/// So many parts of a range, about equally long.
-fn cut(range: TokenRange, parts: u16) -> Vec<TokenRange> {
-    let (after, to) = (i128::from(range.after.0), i128::from(range.to.0));
-    let bound = |part: u16| i64::try_from(after + (to - after) * i128::from(part) / i128::from(parts));
-    let bound = |part| Token(bound(part).expect("it is between two tokens"));
-    let part = |part| TokenRange {
-        after: bound(part),
-        to: bound(part + 1),
-    };
-    (0..parts).map(part).collect()
-}
-
-async fn live(
-    seen: &Seen,
-    boot: &RefCell<Option<Rc<Boot>>>,
-    shape: &Shape,
-    table: &Arc<Table>,
-    view: Arc<ClusterView>,
-    host: HostId,
-) {
-    let (data_dir, log_dir) = (PathBuf::from("/data"), PathBuf::from("/commitlog"));
-    let id = runtime::shard();
-    if id == ShardId(0) {
-        for dir in [&data_dir, &log_dir] {
-            runtime::fs::create_dir_all(dir).expect("the disk takes directories");
-        }
-        // Else a power loss takes the directories, with everything that was synced in them.
-        runtime::fs::sync_dir("/").expect("the disk syncs directories");
-        commitlog::remove_spares(&log_dir).expect("the log's directory can be read");
-        let (last_segment, files) = commitlog::last_segment(&log_dir).expect("the log's directory can be read");
-        commitlog::sync_segments(&files).expect("the log can be synced");
-        let mut largest = 0;
-        for table in [table, &coordinator::paxos_state_of(table), &counters()] {
-            let dir = data_dir
-                .join(&table.keyspace)
-                .join(format!("{}-{}", table.name, table.id.0.simple()));
-            if !runtime::fs::exists(&dir) {
-                continue;
-            }
-            sstable::remove_unsealed(&dir).expect("the table's directory can be read");
-            for descriptor in sstable::list(&dir).expect("the table's directory can be read") {
-                if let sstable::Generation::Number(n) = descriptor.generation {
-                    largest = largest.max(n);
-                }
-            }
-        }
-        *boot.borrow_mut() = Some(Rc::new(Boot {
-            noted_batches: Arc::new(NotedBatches::new()),
-            last_segment,
-            generation: Arc::new(AtomicU64::new(largest)),
-        }));
-    }
-    let boot = loop {
-        let ready = boot.borrow().clone();
-        if let Some(ready) = ready {
-            break ready;
-        }
-        runtime::sleep(Duration::from_micros(100)).await;
-    };
-    let log = Commitlog::new(commitlog::Options {
-        dir: log_dir.clone(),
-        shard: id.0,
-        shards: shape.shards,
-        segment_bytes: 1 << 20,
-        sync: shape.sync,
-        boot_id: runtime::boot_id(),
-        first_segment: boot.last_segment + 1,
-    });
-    let shard = Shard::new(
-        ShardOptions {
-            shard: id,
-            shards: shape.shards,
-            data_dir,
-            dirty_bytes_max: 16 << 20,
-            cache_bytes_max: 1 << 20,
-            log_bytes_max: 64 << 20,
-            generation: boot.generation.clone(),
-            noted_batches: boot.noted_batches.clone(),
-            compaction: Arc::new(replica::CompactionControl::new()),
-            host_id: host.0,
-        },
-        log.clone(),
-    );
-    let ranges = cut(shard.token_range(), shape.tablets);
-    for table in [table, &coordinator::paxos_state_of(table), &counters()] {
-        shard.open_table(table, &ranges).expect("the sstables can be opened");
-    }
-    shard.keep_old_log();
-    let stats = shard
-        .replay(&log_dir, runtime::boot_id())
-        .await
-        .expect("the log can be replayed");
-    let mut config = rpc::Config::new("sea", host.0);
-    config.limits = shape.limits.clone();
-    let me = view.topology.node(host).expect("the node is a member");
-    config.listen = Some(me.internode);
-    let rpc = Rpc::start(config, Rc::new(ReplicaHandler::default())).expect("the port is free");
-    let coordinator = Coordinator::new(shard.clone(), Some(rpc.clone()), view.clone());
-    for (number, _) in view.topology.numbered_nodes() {
-        coordinator.set_live(number, true);
-    }
-    if shape.hints {
-        let hints = Hints::start(hints::Options {
-            dir: PathBuf::from("/hints"),
-            shard: id.0,
-            shards: shape.shards,
-            bytes_max: 1 << 20,
-            window: Duration::from_hours(3),
-            allowed: hints::Allowed::default(),
-            segment_bytes: 16 << 10,
-            bytes_per_second: 1 << 20,
-        });
-        coordinator.keep_hints(hints.expect("the hints' directory can be read"));
-    }
-    runtime::set_local(coordinator.clone());
-    for (id, batch) in stats.unfinished_batches {
-        coordinator.resume_batch(id, batch).await.expect("the log takes it");
-    }
-    if shape.hints && id == ShardId(0) {
-        let begun = coordinator.begin_reports(coordinator::AcceptedLoss::default()).await;
-        begun.expect("the ledger can be read");
-        let coordinator = coordinator.clone();
-        drop(runtime::spawn(async move {
-            // The other shards need their coordinators.
-            runtime::sleep(Duration::from_millis(100)).await;
-            coordinator.run_reports().await;
-        }));
-    }
-    drop(runtime::spawn(coordinator.clone().run_handoff()));
-    drop(runtime::spawn(coordinator.clone().run_batchlog()));
-    drop(runtime::spawn(log.run_periodic()));
-    let local = Local {
-        shard,
-        coordinator,
-        rpc,
-    };
-    for (table, version) in view.truncations() {
-        let store = local.shard.store(table).expect("the table is open");
-        store.set_version(version, 0, version);
-        if store.truncated_at.get() < version {
-            local
-                .take_truncation(table, version)
-                .await
-                .expect("it can be truncated");
-        }
-    }
-    seen.run(local).await;
 }
