@@ -57,33 +57,7 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
     // A flush and a compaction of each shard at once, and one more.
     runtime::set_jobs_max(config.smp as usize * 2 + 1);
     let memory = usize::try_from(config.memory.saturating_sub(UNCOUNTED_BYTES) / u64::from(config.smp)).unwrap_or(0);
-    let log = Commitlog::new(commitlog::Options {
-        dir: config.commitlog_dir.clone(),
-        shard: id.0,
-        shards: config.smp,
-        segment_bytes: config.commitlog_segment_size,
-        sync: match config.commitlog_sync {
-            CommitlogSync::Periodic { period } => SyncMode::Periodic(period),
-            CommitlogSync::Batch => SyncMode::Batch,
-        },
-        boot_id: shared.boot_id,
-        first_segment: shared.last_segment + 1,
-    });
-    let shard = Shard::new(
-        ShardOptions {
-            shard: id,
-            shards: config.smp,
-            data_dir: config.data_dir.clone(),
-            dirty_bytes_max: memory * 3 / 10,
-            cache_bytes_max: memory * 2 / 10,
-            log_bytes_max: config.commitlog_total_space / u64::from(config.smp),
-            generation: shared.generation.clone(),
-            compaction: shared.compaction.clone(),
-            noted_batches: shared.noted_batches.clone(),
-            host_id: shared.host_id,
-        },
-        log.clone(),
-    );
+    let (shard, log) = new_shard(shared, memory);
     if id == ShardId(0) {
         split_files(shared, &shard).await?;
     }
@@ -191,6 +165,39 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
     drained
 }
 
+/// This shard without tables, and its log; `memory` is its part of the process's.
+fn new_shard(shared: &Arc<Shared>, memory: usize) -> (Rc<Shard>, Rc<Commitlog>) {
+    let (id, config) = (runtime::shard(), &shared.config);
+    let log = Commitlog::new(commitlog::Options {
+        dir: config.commitlog_dir.clone(),
+        shard: id.0,
+        shards: config.smp,
+        segment_bytes: config.commitlog_segment_size,
+        sync: match config.commitlog_sync {
+            CommitlogSync::Periodic { period } => SyncMode::Periodic(period),
+            CommitlogSync::Batch => SyncMode::Batch,
+        },
+        boot_id: shared.boot_id,
+        first_segment: shared.last_segment + 1,
+    });
+    let shard = Shard::new(
+        ShardOptions {
+            shard: id,
+            shards: config.smp,
+            data_dir: config.data_dir.clone(),
+            dirty_bytes_max: memory * 3 / 10,
+            cache_bytes_max: memory * 2 / 10,
+            log_bytes_max: config.commitlog_total_space / u64::from(config.smp),
+            generation: shared.generation.clone(),
+            compaction: shared.compaction.clone(),
+            noted_batches: shared.noted_batches.clone(),
+            host_id: shared.host_id,
+        },
+        log.clone(),
+    );
+    (shard, log)
+}
+
 fn hint_options(config: &Config) -> hints::Options {
     hints::Options {
         dir: Directory::Hints.path(config),
@@ -245,24 +252,7 @@ async fn serve(
         Some(a) => a,
         None => return Ok(None),
     };
-    let mut options = cql_server::Options {
-        address: cql,
-        shard_aware_address: aware,
-        frame_bytes_max: config.native_transport_max_frame_size,
-        connections_max: config.max_connections_per_shard,
-        handshakes_max: config.handshakes_per_shard,
-        uninitialized_max: cql_server::UNINITIALIZED_MAX,
-        shards: config.smp,
-        host_id: shared.host_id,
-        partitioner: "org.apache.cassandra.dht.Murmur3Partitioner".to_owned(),
-        cql_version: shared
-            .node
-            .info
-            .lock()
-            .expect("nobody panics while holding the node's identity")
-            .cql_version
-            .clone(),
-    };
+    let mut options = cql_options(shared, (cql, aware));
     let listeners = bind_patiently(|| Listeners::bind(&options))
         .await
         .map_err(|e| e.to_string());
@@ -325,19 +315,7 @@ async fn serve(
         engine.coordinator.clone().run_batchlog(),
     ));
     let server = Server::new(engine.clone(), options, request_bytes_max);
-    let routes = engine.clone();
-    server.set_routes(Box::new(move |table, token| {
-        let place = routes.tablet_elsewhere(table, token)?;
-        Some(TabletRoute {
-            after_token: place.after.0,
-            last_token: place.last.0,
-            replicas: place
-                .replicas
-                .iter()
-                .map(|(host, shard)| (*host.0.as_bytes(), u32::from(*shard)))
-                .collect(),
-        })
-    }));
+    set_routes(&server, engine.clone());
     runtime::set_local(server.clone());
     if id == ShardId(0)
         && let Err(e) = probe((cql, aware)).await
@@ -375,6 +353,45 @@ async fn serve(
     shared.meet(Stage::Left).await;
     server.drain(CLIENTS_WAIT_MAX).await;
     Ok(member)
+}
+
+/// What the front door is told; it may listen on other addresses where one of these is free to choose.
+fn cql_options(shared: &Shared, (cql, aware): (SocketAddr, Option<SocketAddr>)) -> cql_server::Options {
+    let config = &shared.config;
+    cql_server::Options {
+        address: cql,
+        shard_aware_address: aware,
+        frame_bytes_max: config.native_transport_max_frame_size,
+        connections_max: config.max_connections_per_shard,
+        handshakes_max: config.handshakes_per_shard,
+        uninitialized_max: cql_server::UNINITIALIZED_MAX,
+        shards: config.smp,
+        host_id: shared.host_id,
+        partitioner: "org.apache.cassandra.dht.Murmur3Partitioner".to_owned(),
+        cql_version: shared
+            .node
+            .info
+            .lock()
+            .expect("nobody panics while holding the node's identity")
+            .cql_version
+            .clone(),
+    }
+}
+
+/// Lets the front door tell drivers where a tablet is.
+fn set_routes(server: &Server, engine: Rc<Engine>) {
+    server.set_routes(Box::new(move |table, token| {
+        let place = engine.tablet_elsewhere(table, token)?;
+        Some(TabletRoute {
+            after_token: place.after.0,
+            last_token: place.last.0,
+            replicas: place
+                .replicas
+                .iter()
+                .map(|(host, shard)| (*host.0.as_bytes(), u32::from(*shard)))
+                .collect(),
+        })
+    }));
 }
 
 /// Computes for ever in the background, giving way whenever somebody waits: what a request pays for that is measured.

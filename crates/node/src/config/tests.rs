@@ -239,171 +239,11 @@ fn the_command_line_beats_the_file_in_any_spelling() {
 
 #[test]
 fn unknown_and_wrong_options_are_refused_by_name() {
-    let cases = [
-        (
-            "cluster_name: x\n\nnativ_transport_port: 9042\n",
-            "",
-            "ceto.yaml: unknown option 'nativ_transport_port' at line 3; did you mean 'native_transport_port'?",
-        ),
-        (
-            "comitlog_sync_period_in_ms: 1",
-            "",
-            "ceto.yaml: unknown option 'comitlog_sync_period_in_ms' at line 1; did you mean 'commitlog_sync_period_in_ms'?",
-        ),
-        (
-            "numtokens: 1",
-            "",
-            "ceto.yaml: unknown option 'numtokens' at line 1; did you mean 'num_tokens'?",
-        ),
-        ("frobnicate: 1", "", "ceto.yaml: unknown option 'frobnicate' at line 1"),
-        (
-            "native_transport_port: 90420",
-            "",
-            "ceto.yaml: option 'native_transport_port' at line 1: '90420' given, expected a port from 0 to 65535",
-        ),
-        (
-            "",
-            "--api-port 8001 --prometheus-port 8001",
-            "--prometheus-port: '8001' given, expected another port than api_port",
-        ),
-        (
-            "",
-            "--api-port 9042",
-            "--api-port: '9042' given, expected another port than native_transport_port",
-        ),
-        (
-            "",
-            "--api-port some",
-            "--api-port: 'some' given, expected a port from 0 to 65535, or none",
-        ),
-        (
-            "",
-            "--native-transport-port x",
-            "--native-transport-port: 'x' given, expected a port from 0 to 65535",
-        ),
-        (
-            "",
-            "--native-transport-port 19042",
-            "option 'native_shard_aware_transport_port': 'the default' given, expected another port than native_transport_port",
-        ),
-        (
-            "",
-            "--smp 0",
-            "--smp: '0' given, expected a number of shards from 1 to 256",
-        ),
-        (
-            "",
-            "--smp 5",
-            "--smp: '5' given, expected at most 4, one for each processor, or --overprovisioned",
-        ),
-        (
-            "",
-            "--cpuset 2-5",
-            "--cpuset: '2-5' given, expected processors this process may use; 4 is none",
-        ),
-        (
-            "",
-            "--memory 64M",
-            "--memory: '64M' given, expected a size such as 512M or 1.5G, at least 128M",
-        ),
-        (
-            "",
-            "--memory lots",
-            "--memory: 'lots' given, expected a size such as 512M or 1.5G, at least 128M",
-        ),
-        (
-            "commitlog_sync: group",
-            "",
-            "ceto.yaml: option 'commitlog_sync' at line 1: 'group' given, expected periodic or batch",
-        ),
-        (
-            "commitlog_sync_period: 10",
-            "",
-            "ceto.yaml: option 'commitlog_sync_period' at line 1: '10' given, expected a duration of at least 1ms, such as 10000ms",
-        ),
-        (
-            "commitlog_sync_period_in_ms: 10s",
-            "",
-            "ceto.yaml: option 'commitlog_sync_period_in_ms' at line 1: '10s' given, expected a whole number, because the name has the unit",
-        ),
-        (
-            "",
-            "--commitlog-sync-period-in-ms 0",
-            "--commitlog-sync-period-in-ms: '0' given, expected a duration of at least 1ms, such as 10000ms",
-        ),
-        (
-            "commitlog_segment_size: 32",
-            "",
-            "ceto.yaml: option 'commitlog_segment_size' at line 1: '32' given, expected a size with its unit, such as 32MiB, from 1MiB to 1GiB",
-        ),
-        (
-            "commitlog_total_space_in_mb: 100",
-            "",
-            "ceto.yaml: option 'commitlog_total_space_in_mb' at line 1: '100' given, expected at least 256MiB, two segments for each shard",
-        ),
-        (
-            "native_transport_max_frame_size_in_mb: 512",
-            "",
-            "ceto.yaml: option 'native_transport_max_frame_size_in_mb' at line 1: '512' given, expected a size with its unit, such as 32MiB, from 4KiB to 256MiB",
-        ),
-        (
-            "listen_address: node1.example.com",
-            "",
-            "ceto.yaml: option 'listen_address' at line 1: 'node1.example.com' given, expected one IP address, not a wildcard, or localhost",
-        ),
-        (
-            "listen_address: 0.0.0.0",
-            "",
-            "ceto.yaml: option 'listen_address' at line 1: '0.0.0.0' given, expected one IP address, not a wildcard, or localhost",
-        ),
-        (
-            "rpc_address: 0.0.0.0",
-            "",
-            "ceto.yaml: option 'rpc_address' at line 1: '0.0.0.0' given, expected broadcast_rpc_address too, when rpc_address is a wildcard",
-        ),
-        (
-            "developer_mode: maybe",
-            "",
-            "ceto.yaml: option 'developer_mode' at line 1: 'maybe' given, expected true or false",
-        ),
-        (
-            "data_file_directories: [a, b]",
-            "",
-            "ceto.yaml: option 'data_file_directories' at line 1: '2 values' given, expected one value",
-        ),
-        (
-            "smp: {a: b}",
-            "",
-            "ceto.yaml: option 'smp' at line 1: 'a mapping' given, expected one value",
-        ),
-        (
-            "commitlog_sync_period: 1s\ncommitlog_sync_period_in_ms: 1000",
-            "",
-            "ceto.yaml: option 'commitlog_sync_period_in_ms' at line 2: the same option was given as 'commitlog_sync_period' before",
-        ),
-        (
-            "",
-            "--backend kqueue",
-            "--backend: 'kqueue' given, expected auto, io_uring or epoll",
-        ),
-        (
-            "",
-            "--clock-wrong-by -5",
-            "--clock-wrong-by: '-5' given, expected --developer-mode beside it, for write timestamps follow the clock",
-        ),
-        (
-            "",
-            "--log-level loud",
-            "--default-log-level: 'loud' given, expected off, error, warn, info, debug or trace",
-        ),
-    ];
-    for (yaml, words, expected) in cases {
-        assert_eq!(
-            outcome(yaml, words),
-            format!("error: {expected}"),
-            "yaml {yaml:?}, command line '{words}'"
-        );
-    }
+    testkit::run(testkit::path!("src/config/refused.txt"), |case| {
+        let (words, yaml): (Vec<&str>, Vec<&str>) = case.text.lines().partition(|line| line.starts_with("$ "));
+        let words: Vec<&str> = words.iter().map(|line| &line[2..]).collect();
+        outcome(&yaml.join("\n"), &words.join(" "))
+    });
 }
 
 #[test]
@@ -542,25 +382,18 @@ fn a_machine_is_what_its_limits_leave_of_it() {
         "Name:\tceto\nCpus_allowed:\tf3\nCpus_allowed_list:\t0-1,4-7\n",
     );
     let meminfo = ("/proc/meminfo", "MemTotal:       16384 kB\nMemFree:  1 kB\n");
+    let limited = |cpus: &[usize], cpu_quota, memory_bytes| Machine {
+        cpus: cpus.to_vec(),
+        cpu_quota,
+        memory_bytes,
+    };
     type Files<'t> = &'t [(&'t str, &'t str)];
     let cases: [(&str, Files<'_>, Machine); 5] = [
-        (
-            "nothing readable",
-            &[],
-            Machine {
-                cpus: vec![0],
-                cpu_quota: None,
-                memory_bytes: 1 << 30,
-            },
-        ),
+        ("nothing readable", &[], limited(&[0], None, 1 << 30)),
         (
             "no limits",
             &[status, meminfo],
-            Machine {
-                cpus: vec![0, 1, 4, 5, 6, 7],
-                cpu_quota: None,
-                memory_bytes: 16 << 20,
-            },
+            limited(&[0, 1, 4, 5, 6, 7], None, 16 << 20),
         ),
         (
             "a limit on a group above",
@@ -573,11 +406,7 @@ fn a_machine_is_what_its_limits_leave_of_it() {
                 ("/sys/fs/cgroup/a/b/cpu.max", "250000 100000\n"),
                 ("/sys/fs/cgroup/a/cpu.max", "max 100000\n"),
             ],
-            Machine {
-                cpus: vec![0, 1, 4, 5, 6, 7],
-                cpu_quota: Some(2),
-                memory_bytes: 1 << 20,
-            },
+            limited(&[0, 1, 4, 5, 6, 7], Some(2), 1 << 20),
         ),
         (
             "a container sees its own group as the root",
@@ -588,11 +417,7 @@ fn a_machine_is_what_its_limits_leave_of_it() {
                 ("/sys/fs/cgroup/memory.max", "2097152\n"),
                 ("/sys/fs/cgroup/cpu.max", "50000 100000\n"),
             ],
-            Machine {
-                cpus: vec![0, 1, 4, 5, 6, 7],
-                cpu_quota: Some(1),
-                memory_bytes: 2 << 20,
-            },
+            limited(&[0, 1, 4, 5, 6, 7], Some(1), 2 << 20),
         ),
         (
             "control groups of the first version",
@@ -603,11 +428,7 @@ fn a_machine_is_what_its_limits_leave_of_it() {
                 ("/sys/fs/cgroup/memory/y/memory.limit_in_bytes", "3145728\n"),
                 ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
             ],
-            Machine {
-                cpus: vec![0, 1, 4, 5, 6, 7],
-                cpu_quota: None,
-                memory_bytes: 3 << 20,
-            },
+            limited(&[0, 1, 4, 5, 6, 7], None, 3 << 20),
         ),
     ];
     for (story, files, expected) in cases {

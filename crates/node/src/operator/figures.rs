@@ -211,6 +211,13 @@ fn coordinator(shard: &mut Shard, metrics: &Metrics) {
             "Parts of aggregates computed by this shard.",
             metrics.aggregate_parts,
         ),
+    ];
+    shard.count_all(told);
+    conditional(shard, metrics);
+}
+
+fn conditional(shard: &mut Shard, metrics: &Metrics) {
+    let told = [
         ("cas_total", "Conditional statements and serial reads.", metrics.cas),
         (
             "cas_contentions_total",
