@@ -192,25 +192,6 @@ struct Candidate<'a> {
 }
 
 impl Candidate<'_> {
-    fn request(&self, cluster_id: Option<Uuid>, tokens: Vec<Token>) -> JoinRequest {
-        let config = self.config;
-        JoinRequest {
-            cluster_name: config.cluster_name.clone(),
-            cluster_id,
-            host_id: config.host_id,
-            internode: config.internode,
-            native: config.native,
-            native_shard_aware_port: config.native_shard_aware_port,
-            location: config.location.clone(),
-            shards: config.shards,
-            tokens,
-            features: config.features.clone(),
-            release: config.release.clone(),
-            wall_clock: wall_clock(),
-            auto_bootstrap: config.auto_bootstrap,
-        }
-    }
-
     /// From the node's own files.
     async fn come_back(&self, metadata: Metadata) -> Result<Beginning, ClusterError> {
         restart_commands(self.config, &metadata).map_err(ClusterError::Refused)?;
@@ -355,7 +336,7 @@ impl Candidate<'_> {
         let id = Uuid::from_u64_pair(runtime::random_u64(), runtime::random_u64());
         let cluster_id = uuid::Builder::from_random_bytes(*id.as_bytes()).into_uuid();
         let mut topology = Topology::new(&self.config.cluster_name, cluster_id);
-        let request = self.request(None, wanted_tokens(self.config));
+        let request = join_request(self.config, None, wanted_tokens(self.config));
         let facts = facts(BTreeSet::new(), request.wall_clock, self.config);
         let admission = admit(&topology, &request, &facts).map_err(|e| ClusterError::Refused(e.to_string()))?;
         let (Admission::Join { commands, .. } | Admission::Restart { commands }) = admission;
@@ -385,7 +366,7 @@ impl Candidate<'_> {
                     .to_owned(),
             ));
         }
-        let request = self.request(None, wanted_tokens(self.config));
+        let request = join_request(self.config, None, wanted_tokens(self.config));
         let (body, asked) = (wire::encode_join(&request), runtime::now());
         let answer = match self.rpc.call(&member, 0, wire::JOIN, body, JOIN_TIMEOUT).await {
             Ok(answer) => answer,
@@ -500,6 +481,25 @@ pub(crate) fn wanted_tokens(config: &Config) -> Vec<Token> {
     tokens.into_iter().collect()
 }
 
+/// What the node says of itself when it wants to be a member.
+fn join_request(config: &Config, cluster_id: Option<Uuid>, tokens: Vec<Token>) -> JoinRequest {
+    JoinRequest {
+        cluster_name: config.cluster_name.clone(),
+        cluster_id,
+        host_id: config.host_id,
+        internode: config.internode,
+        native: config.native,
+        native_shard_aware_port: config.native_shard_aware_port,
+        location: config.location.clone(),
+        shards: config.shards,
+        tokens,
+        features: config.features.clone(),
+        release: config.release.clone(),
+        wall_clock: wall_clock(),
+        auto_bootstrap: config.auto_bootstrap,
+    }
+}
+
 /// What must be changed in the topology for this node to be as it was started now.
 ///
 /// # Errors
@@ -518,21 +518,7 @@ pub(crate) fn restart_commands(config: &Config, metadata: &Metadata) -> Result<V
             ));
         }
     };
-    let request = JoinRequest {
-        cluster_name: config.cluster_name.clone(),
-        cluster_id: Some(topology.cluster_id()),
-        host_id: config.host_id,
-        internode: config.internode,
-        native: config.native,
-        native_shard_aware_port: config.native_shard_aware_port,
-        location: config.location.clone(),
-        shards: config.shards,
-        tokens,
-        features: config.features.clone(),
-        release: config.release.clone(),
-        wall_clock: wall_clock(),
-        auto_bootstrap: config.auto_bootstrap,
-    };
+    let request = join_request(config, Some(topology.cluster_id()), tokens);
     match admit(topology, &request, &facts(BTreeSet::new(), request.wall_clock, config)) {
         Ok(Admission::Join { commands, .. } | Admission::Restart { commands }) => Ok(commands),
         Err(refusal) => Err(refusal.to_string()),

@@ -5,6 +5,7 @@ use std::cell::OnceCell;
 use cql_protocol::{ColumnSpec, EncodedMetadata, ProtocolVersion};
 use query::write::ConditionalAnswer;
 use query::{MarkerSpec, Prepared, ResultColumn};
+use types::CqlType;
 
 /// The metadata of one statement for each protocol version.
 #[derive(Default)]
@@ -26,28 +27,36 @@ pub(crate) fn of_columns(
     table: &str,
     columns: &[ResultColumn],
 ) -> EncodedMetadata {
-    let specs: Vec<ColumnSpec<'_>> = columns
-        .iter()
-        .map(|c| ColumnSpec {
-            keyspace,
-            table,
-            name: &c.name,
-            column_type: &c.cql_type,
-        })
-        .collect();
-    EncodedMetadata::new(version, &specs)
+    encode(
+        version,
+        keyspace,
+        table,
+        columns.iter().map(|c| (&c.name[..], &c.cql_type)),
+    )
 }
 
 fn of_markers(version: ProtocolVersion, keyspace: &str, table: &str, markers: &[MarkerSpec]) -> EncodedMetadata {
-    let specs: Vec<ColumnSpec<'_>> = markers
-        .iter()
-        .map(|c| ColumnSpec {
-            keyspace,
-            table,
-            name: &c.name,
-            column_type: &c.cql_type,
-        })
-        .collect();
+    encode(
+        version,
+        keyspace,
+        table,
+        markers.iter().map(|m| (&m.name[..], &m.cql_type)),
+    )
+}
+
+fn encode<'a>(
+    version: ProtocolVersion,
+    keyspace: &'a str,
+    table: &'a str,
+    columns: impl Iterator<Item = (&'a str, &'a CqlType)>,
+) -> EncodedMetadata {
+    let spec = |(name, column_type)| ColumnSpec {
+        keyspace,
+        table,
+        name,
+        column_type,
+    };
+    let specs: Vec<ColumnSpec<'_>> = columns.map(spec).collect();
     EncodedMetadata::new(version, &specs)
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use cql::ast::{ArithmeticOperator, FunctionCall, Literal, LiteralKind, NativeType, QualifiedName, Term, TypeName};
+use cql::ast::{ArithmeticOperator, FunctionCall, Literal, LiteralKind, QualifiedName, Term, TypeName};
 
 /// A term as it stands in a message.
 pub(crate) fn term_text(term: &Term) -> String {
@@ -111,7 +111,7 @@ pub(crate) fn operator_text(operator: ArithmeticOperator) -> char {
 /// A type as it was written, in canonical spelling.
 pub(crate) fn type_text(name: &TypeName) -> String {
     match name {
-        TypeName::Native(native) => native_name(*native).to_owned(),
+        TypeName::Native(native) => native.to_string(),
         TypeName::List(element) => format!("list<{}>", type_text(element)),
         TypeName::Set(element) => format!("set<{}>", type_text(element)),
         TypeName::Map(key, value) => format!("map<{}, {}>", type_text(key), type_text(value)),
@@ -125,30 +125,5 @@ pub(crate) fn type_text(name: &TypeName) -> String {
         TypeName::Frozen(inner) => format!("frozen<{}>", type_text(inner)),
         TypeName::UserType(name) => function_name(name),
         TypeName::Custom(class) => format!("'{class}'"),
-    }
-}
-
-fn native_name(native: NativeType) -> &'static str {
-    match native {
-        NativeType::Ascii => "ascii",
-        NativeType::BigInt => "bigint",
-        NativeType::Blob => "blob",
-        NativeType::Boolean => "boolean",
-        NativeType::Counter => "counter",
-        NativeType::Date => "date",
-        NativeType::Decimal => "decimal",
-        NativeType::Double => "double",
-        NativeType::Duration => "duration",
-        NativeType::Float => "float",
-        NativeType::Inet => "inet",
-        NativeType::Int => "int",
-        NativeType::SmallInt => "smallint",
-        NativeType::Text => "text",
-        NativeType::Time => "time",
-        NativeType::Timestamp => "timestamp",
-        NativeType::TimeUuid => "timeuuid",
-        NativeType::TinyInt => "tinyint",
-        NativeType::Uuid => "uuid",
-        NativeType::VarInt => "varint",
     }
 }

@@ -14,6 +14,15 @@ async fn run(entry: squeue::Entry, held: Held) -> (io::Result<usize>, Held) {
     operation.finish().await
 }
 
+/// What must live until the kernel is done.
+fn hold(file: File, buffer: Vec<u8>) -> Held {
+    Held {
+        buffer,
+        file: Some(file),
+        ..Held::default()
+    }
+}
+
 /// Appends up to `length` bytes to the buffer, which has that much spare capacity.
 pub(crate) async fn read(
     file: File,
@@ -33,15 +42,7 @@ pub(crate) async fn read(
     let entry = opcode::Read::new(types::Fd(fd), spare.as_mut_ptr().cast(), length)
         .offset(offset)
         .build();
-    let (result, held) = run(
-        entry,
-        Held {
-            buffer,
-            file: Some(file),
-            ..Held::default()
-        },
-    )
-    .await;
+    let (result, held) = run(entry, hold(file, buffer)).await;
     let mut buffer = held.buffer;
     if let Ok(count) = result {
         // SAFETY: the kernel wrote `count` bytes after `length_before`, within the spare capacity checked above.
@@ -63,15 +64,7 @@ pub(crate) async fn write(
     let entry = opcode::Write::new(types::Fd(fd), rest.as_ptr(), length)
         .offset(offset)
         .build();
-    let (result, held) = run(
-        entry,
-        Held {
-            buffer,
-            file: Some(file),
-            ..Held::default()
-        },
-    )
-    .await;
+    let (result, held) = run(entry, hold(file, buffer)).await;
     (result, held.buffer)
 }
 
@@ -80,13 +73,6 @@ pub(crate) async fn sync_data(file: File, fd: RawFd) -> io::Result<()> {
     let entry = opcode::Fsync::new(types::Fd(fd))
         .flags(types::FsyncFlags::DATASYNC)
         .build();
-    let (result, _) = run(
-        entry,
-        Held {
-            file: Some(file),
-            ..Held::default()
-        },
-    )
-    .await;
+    let (result, _) = run(entry, hold(file, Vec::new())).await;
     result.map(drop)
 }

@@ -567,7 +567,8 @@ impl Clients {
         let under_way = self.at_truncated_table.get();
         self.at_truncated_table.set(under_way - usize::from(is_at_truncated));
         let mut history = self.history.borrow_mut();
-        let why = match outcome {
+        // Why it is in doubt, and whether the connection lives.
+        let (why, is_connected) = match outcome {
             Outcome::Answer(Answer::Done) => {
                 history.acknowledged(&keys, timestamp, self.asked(node, level));
                 self.end_element(timestamp, millis());
@@ -591,24 +592,13 @@ impl Clients {
                 if !is_read && !matches!(code, OVERLOADED | WRITE_TIMEOUT | WRITE_FAILURE) {
                     self.fail(format!("{story}: an error that nobody promised, {code:#x}: {message}"));
                 }
-                message
+                (message, true)
             }
             Outcome::Answer(other) => {
                 self.fail(format!("{story}: {other:?}"));
                 return true;
             }
-            Outcome::Lost(why) => {
-                history.in_doubt(&keys, timestamp, &why);
-                self.explain(was_faulty, || format!("{story}: {why}"));
-                self.ask_again(Planned {
-                    text,
-                    bound,
-                    keys,
-                    effect,
-                    timestamp,
-                });
-                return false;
-            }
+            Outcome::Lost(why) => (why, false),
         };
         history.in_doubt(&keys, timestamp, &why);
         self.explain(was_faulty, || format!("{story}: {why}"));
@@ -619,7 +609,7 @@ impl Clients {
             effect,
             timestamp,
         });
-        true
+        is_connected
     }
 
     /// Most deletions in doubt are asked for again, at the same timestamp. Not those of elements, which read at the level of the statement what to delete.
