@@ -22,19 +22,78 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use mutation::{Located, Mutation};
+use mutation::compact::LiveRow;
+use mutation::{Located, Mutation, PartitionBlock, RangeTombstoneList, RowView};
+use runtime::Instant;
+use schema::Table;
 use stdx::planted::{self, Bug};
-use topology::WriteTargets;
+use topology::{Consistency, WriteTargets};
 use types::Token;
 use types::token::token_of;
 
 use crate::apply::apply_to;
 use crate::fence::Stamp;
 use crate::message::{Extent, ReadCommand};
-use crate::paxos::{CasRead, CasRequest, Decision, Found};
 use crate::service::{self, ReplicaError};
 use crate::turns::Turn;
-use crate::{ClusterView, Coordinator, CoordinatorError, Tally, WriteKind, paxos_replica};
+use crate::{ClusterView, Coordinator, CoordinatorError, Stretch, Tally, WriteKind, paxos_replica};
+
+/// How much a serial read holds in memory until it is known to be of one moment: as much as a page of results may have.
+pub const SERIAL_BYTES_MAX: usize = 1 << 20;
+
+/// What a conditional statement reads before it decides.
+#[derive(Clone, Debug)]
+pub struct CasRead {
+    /// Of the statement's partition.
+    pub extent: Extent,
+    /// How much of it is read at once.
+    pub stretch: Stretch,
+}
+
+/// What was read of an extent so far.
+#[derive(Debug)]
+pub struct Found {
+    /// In reading order.
+    pub blocks: Vec<PartitionBlock>,
+    /// Whether that is all; else more can be read.
+    pub is_all: bool,
+}
+
+/// What a statement comes to, given what was read.
+#[derive(Debug)]
+pub enum Decision {
+    /// Nothing is written: the condition does not hold, or there is nothing to write.
+    Keep,
+    /// The packed mutation, with the timestamp that the decision was asked for.
+    Write(Vec<u8>),
+    /// Ask again with a timestamp above this one, at which something was written already.
+    Above(i64),
+    /// Ask again with more of the extent of this number.
+    ReadOn(usize),
+}
+
+/// A conditional statement.
+#[derive(Clone, Debug)]
+pub struct CasRequest {
+    /// The table.
+    pub table: Arc<Table>,
+    /// The partition's serialised key.
+    pub key: Vec<u8>,
+    /// What to read.
+    pub reads: Vec<CasRead>,
+    /// The second at which rows live or not.
+    pub now: u32,
+    /// SERIAL or LOCAL_SERIAL.
+    pub serial: Consistency,
+    /// How many replicas must have learned the decision before it is answered.
+    pub commit: Consistency,
+    /// When it ends, whatever it has come to.
+    pub deadline: Instant,
+    /// When it ends if others come before it again and nothing was proposed.
+    pub contention_deadline: Instant,
+    /// A timestamp above those that the caller has given to other writes; microseconds.
+    pub timestamp_us: i64,
+}
 
 /// What came of an attempt to decide alone.
 enum Alone {
@@ -70,6 +129,67 @@ impl Coordinator {
                 }
             }
         }
+    }
+
+    /// A read of one partition at SERIAL or LOCAL_SERIAL. It sees every conditional statement that was decided before, none that was overtaken, and all
+    /// of one moment, up to `rows` living rows and [`SERIAL_BYTES_MAX`]; what is behind that is another read.
+    ///
+    /// It is a conditional statement that decides to write nothing: a quorum promises its ballot and sends what it has; what they answer at
+    /// several moments counts only if a quorum confirms the ballot afterwards.
+    ///
+    /// # Errors
+    /// When too few replicas live or answer in time.
+    pub async fn serial_read(
+        self: &Rc<Self>,
+        table: &Arc<Table>,
+        read: CasRead,
+        rows: usize,
+        serial: Consistency,
+        now: u32,
+        deadline: Instant,
+    ) -> Result<Found, CoordinatorError> {
+        let Extent::Partition { key, .. } = &read.extent else {
+            return Err(CoordinatorError::Internal(
+                "a serial read is of one partition".to_owned(),
+            ));
+        };
+        let request = CasRequest {
+            table: Arc::clone(table),
+            key: key.clone(),
+            reads: vec![read],
+            now,
+            serial,
+            commit: Consistency::Any,
+            deadline,
+            contention_deadline: runtime::now() + self.timeouts().cas_contention,
+            timestamp_us: runtime::wall_clock_us(),
+        };
+        let mut result = Found {
+            blocks: Vec::new(),
+            is_all: true,
+        };
+        let mut decide = |found: &mut [Found], _| {
+            let has_rows: usize = found[0].blocks.iter().map(|block| live_rows(table, block, now)).sum();
+            let has_bytes: usize = found[0].blocks.iter().map(PartitionBlock::size).sum();
+            if !found[0].is_all && has_rows < rows && has_bytes < SERIAL_BYTES_MAX {
+                return Decision::ReadOn(0);
+            }
+            result.is_all = found[0].is_all;
+            result.blocks = std::mem::take(&mut found[0].blocks);
+            Decision::Keep
+        };
+        let done = self.cas(&request, &mut decide).await;
+        done.map_err(|error| match error {
+            CoordinatorError::CasTimeout { tally, .. } | CoordinatorError::CasUnknown { tally, .. } => {
+                CoordinatorError::ReadTimeout {
+                    tally,
+                    data_present: false,
+                    missing: "a quorum of acceptors".to_owned(),
+                }
+            }
+            other => other,
+        })?;
+        Ok(result)
     }
 
     /// Whether the cluster has no other node.
@@ -267,4 +387,15 @@ impl Coordinator {
             | ReplicaError::Stale(_) => CoordinatorError::Internal(reason),
         }
     }
+}
+
+fn live_rows(table: &Table, block: &PartitionBlock, now: u32) -> usize {
+    let ranges = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
+    let is_live = |(clustering, row): &(&[u8], RowView<'_>)| {
+        let deletion = block
+            .tombstone
+            .merge(ranges.covering(&table.clustering_order, clustering));
+        LiveRow::new(*row, &table.layout, deletion, now).is_live()
+    };
+    block.rows().filter(is_live).count()
 }

@@ -73,7 +73,7 @@ use stdx::planted::{self, Bug};
 use stdx::probe::Answered;
 use topology::{Consistency, Liveness, NodeNumber, Replica, Requirement};
 
-pub use self::paxos::{CasRead, CasRequest, Decision, Found, SERIAL_BYTES_MAX};
+pub use self::cas::{CasRead, CasRequest, Decision, Found, SERIAL_BYTES_MAX};
 pub use apply::{Origin, apply};
 pub use batchlog::NOTE_SEGMENTS_MAX;
 pub use error::{CoordinatorError, Tally, WriteKind};

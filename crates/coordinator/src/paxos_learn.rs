@@ -11,9 +11,9 @@ use schema::{Table, TableId};
 use smallvec::SmallVec;
 use topology::Replica;
 
+use crate::cas::CasRequest;
 use crate::fan::{Came, Fan};
 use crate::fence::Stamp;
-use crate::paxos::CasRequest;
 use crate::paxos_message::{PaxosAnswer, PaxosRequest, Phase};
 use crate::tombstones::UnderWay;
 use crate::{ClusterView, Coordinator, TargetError, Verb, paxos_replica, spawn};

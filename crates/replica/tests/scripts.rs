@@ -35,7 +35,7 @@ use runtime::sim::{CrashKind, Simulation};
 use schema::{Table, TableOptions};
 use support::{Limits, shard_with, whole};
 use testkit::{Case, path};
-use types::token::token_of;
+use types::token::{KeyHash, token_of};
 
 const HOUR: Duration = Duration::from_hours(1);
 const DIR: &str = "/data/sea/t-00000000000000000000000000000007";
@@ -374,13 +374,13 @@ impl Process {
         let (key, clustering) = text.split_once(' ').expect("K C");
         let mut read = Self::partition(key);
         let clustering = notation::prefix(table, clustering);
-        let (token, key) = (read.token, read.key.clone());
+        let key = read.key.clone();
         let version = self.store.tablets[0].version();
         let from_memory = version
-            .read_memory(token, &key, &clustering, &mut Vec::new(), |_, _| ())
+            .read_memory(KeyHash::of(&key), &key, &clustering, &mut Vec::new(), |_, _| ())
             .is_some();
         let by_name = version
-            .read_row(table, &self.shard.cache, token, &key, &clustering)
+            .read_row(table, &self.shard.cache, KeyHash::of(&key), &key, &clustering)
             .await;
         let block = match by_name {
             Ok(block) => block,

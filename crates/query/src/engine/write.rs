@@ -8,7 +8,7 @@ use coordinator::service::ReplicaError;
 use coordinator::{Admission, Extent, Mutations, Operation, ReplicatedRead, Stretch, WriteDone, WriteKind};
 use cql::ast::BatchKind;
 use mutation::{Addressed, ClusteringSlice, Located, Mutation};
-use replica::{BlockLimits, PartitionRead, PartitionReader, WriteError};
+use replica::{BlockLimits, PartitionRead, PartitionReader};
 use runtime::ShardId;
 use schema::{Table, TableId};
 use stdx::planted::{self, Bug};
