@@ -5,14 +5,23 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use compaction::{Control, Job, run};
+use compaction::{Job, run};
 use mutation::row::Shared;
 use mutation::{Liveness, PartitionBlock, RowBuilder, Tombstone};
 use schema::{Column, ColumnKind, Table, TableId, TableOptions, push_component};
 use sstable::{EncodingBase, Reader, Writer, WriterOptions};
+use tasks::{Class, Kind, Module, Origin, Spec, Tasks};
 use types::{CqlType, Token};
 
 const NOW_US: i64 = 1_704_067_200_000_000;
+
+const KIND: Kind = Kind {
+    name: "compaction",
+    module: Module::Compaction,
+    class: Class::Compaction,
+    units: "bytes",
+    is_abortable: true,
+};
 
 fn table(columns: usize) -> Table {
     let mut all = vec![
@@ -106,6 +115,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let data: u64 = readers.iter().map(|r| r.meta().data_len).sum();
     let disk: u64 = readers.iter().map(|r| r.meta().disk_len).sum();
     let next = AtomicU64::new(100);
+    let task = Tasks::new(1).start(Spec::of(&KIND), &Origin::Node);
     let (started, cpu_started) = (runtime::now(), cpu_seconds());
     let outcome = run(Job {
         table: Arc::new(table),
@@ -120,7 +130,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         memtables_min_timestamp: i64::MAX,
         output_bytes_max: u64::MAX,
         host_id: None,
-        control: Arc::new(Control::new()),
+        control: task.control(),
     })?;
     let (seconds, cpu) = (started.elapsed().as_secs_f64(), cpu_seconds() - cpu_started);
     let (mb, rows) = (data as f64 / 1e6, outcome.stats.rows);

@@ -2,7 +2,7 @@
 //!
 //! What tombstones hide and what expired is dropped; a tombstone itself is dropped when its grace is over and nothing
 //! outside the job is as old as it: judged for each partition by the sstables that may hold it and by the memtables.
-//! The outputs are sealed and durable when the job returns; nothing remains of a job that fails or is stopped. Inputs
+//! The outputs are sealed and durable when the job returns; nothing remains of a job that fails or is aborted. Inputs
 //! are never touched.
 
 use std::fmt;
@@ -14,17 +14,15 @@ use mutation::compact::{Purge, compact_block};
 use mutation::{PartitionBlock, Tombstone};
 use schema::Table;
 use sstable::{EncodingBase, Meta, ReadLimits, Reader, Writer, WriterOptions};
+use tasks::{Aborted, JobControl, Meter};
 use types::Token;
 use types::token::KeyHash;
 use uuid::Uuid;
 
-use crate::control::Control;
 use crate::merge::Merge;
 
 /// Bytes of a large partition that are handled at a time.
 const BLOCK_BYTES: usize = 1 << 20;
-/// Bytes between two looks at the control.
-const CONTROL_BYTES: u64 = 256 << 10;
 
 /// What to merge, and how.
 pub struct Job {
@@ -52,8 +50,8 @@ pub struct Job {
     pub output_bytes_max: u64,
     /// Of the host that writes.
     pub host_id: Option<Uuid>,
-    /// Stops and slows the job.
-    pub control: Arc<Control>,
+    /// Aborts and slows the job, and is told how many bytes of the inputs it has read.
+    pub control: JobControl,
 }
 
 /// What a job did.
@@ -87,8 +85,8 @@ pub struct Outcome {
 pub enum Error {
     /// An sstable could not be read or written.
     Sstable(sstable::Error),
-    /// The control said so.
-    Stopped,
+    /// Its task was aborted.
+    Aborted,
     /// The table's options ask for what is not known.
     Options(String),
 }
@@ -99,11 +97,17 @@ impl From<sstable::Error> for Error {
     }
 }
 
+impl From<Aborted> for Error {
+    fn from(_: Aborted) -> Self {
+        Self::Aborted
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Sstable(e) => e.fmt(f),
-            Self::Stopped => f.write_str("the compaction was stopped"),
+            Self::Aborted => Aborted.fmt(f),
             Self::Options(what) => write!(f, "table options: {what}"),
         }
     }
@@ -121,7 +125,7 @@ impl std::error::Error for Error {
 /// Executes a job. Blocks.
 ///
 /// # Errors
-/// When an input is damaged, the disk refuses, or the control stops it: no output remains then.
+/// When an input is damaged, the disk refuses, or its task is aborted: no output remains then.
 pub fn run(job: Job) -> Result<Outcome, Error> {
     let mut outputs = Outputs {
         sealed: Vec::new(),
@@ -198,16 +202,9 @@ fn execute(mut job: Job, outputs: &mut Outputs) -> Result<Stats, Error> {
     let mut partition_tombstone = Tombstone::NONE;
     let mut max_purgeable: Option<i64> = None;
     let mut is_continued = false;
-    let mut unpaid = 0u64;
+    let mut meter = Meter::new(job.control.clone(), job.inputs.iter().map(|r| r.meta().data_len).sum());
     while let Some(mut block) = merge.next_block(&table)? {
-        unpaid += block.size() as u64;
-        if unpaid >= CONTROL_BYTES {
-            job.control.spend(unpaid);
-            unpaid = 0;
-            if job.control.is_stopped() {
-                return Err(Error::Stopped);
-            }
-        }
+        meter.add(block.size() as u64, merge.take_read_bytes())?;
         if is_continued {
             block.tombstone = partition_tombstone;
         } else {
@@ -250,9 +247,7 @@ fn execute(mut job: Job, outputs: &mut Outputs) -> Result<Stats, Error> {
             writer.append(&block)?;
         }
     }
-    if job.control.is_stopped() {
-        return Err(Error::Stopped);
-    }
+    meter.settle()?;
     outputs.seal(&mut stats)?;
     Ok(stats)
 }

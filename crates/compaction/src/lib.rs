@@ -4,11 +4,9 @@
 //! purely; [`run`] executes one, blocking, on a background thread. Neither knows who asks, or what becomes of the
 //! inputs afterwards: whoever holds the table's set of sstables replaces inputs by outputs and deletes files.
 
-mod control;
 mod job;
 mod merge;
 pub mod strategy;
 
-pub use control::Control;
 pub use job::{Error, Job, Outcome, Stats, run};
 pub use strategy::{Choice, Reason, SstableInfo, Strategy};

@@ -22,19 +22,29 @@ pub(crate) struct Merge {
     sources: Vec<Source>,
     /// Sources that have the current partition, in the order of `sources`.
     current: Vec<usize>,
+    /// Bytes of blocks that were read since somebody asked.
+    read_bytes: u64,
 }
 
 impl Merge {
     pub(crate) fn new(scans: Vec<BlockingScan>) -> Result<Self, sstable::Error> {
         let mut sources = Vec::with_capacity(scans.len());
+        let mut read_bytes = 0;
         for mut scan in scans {
             let head = scan.next_block()?;
+            read_bytes += head.as_ref().map_or(0, |block| block.size() as u64);
             sources.push(Source { scan, head });
         }
         Ok(Self {
             sources,
             current: Vec::new(),
+            read_bytes,
         })
+    }
+
+    /// Bytes of blocks that were read since the last call.
+    pub(crate) fn take_read_bytes(&mut self) -> u64 {
+        std::mem::take(&mut self.read_bytes)
     }
 
     /// The next merged block; None at the end.
@@ -82,6 +92,7 @@ impl Merge {
             .take()
             .expect("a source with the current partition has a block of it");
         source.head = source.scan.next_block()?;
+        self.read_bytes += source.head.as_ref().map_or(0, |block| block.size() as u64);
         Ok(block)
     }
 

@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::{NOW, NOW_US, TempDir, describe, long_partition, long_table, wide_blocks, wide_table};
-use compaction::{Control, Error, Job, Outcome, run};
+use compaction::{Error, Job, Outcome, run};
 use mutation::compact::{Purge, compact_block};
 use mutation::merge::merge_blocks;
 use mutation::{Bound, PartitionBlock, RangeTombstone, Tombstone};
 use schema::Table;
 use sstable::{EncodingBase, ReadLimits, Reader, Writer, WriterOptions};
+use tasks::{Class, Kind, Module, Origin, Spec, Task, Tasks};
 use types::Token;
 
 fn write(dir: &Path, generation: u64, table: &Table, blocks: &[PartitionBlock]) -> Arc<Reader> {
@@ -32,6 +33,18 @@ fn read(reader: &Arc<Reader>) -> Vec<PartitionBlock> {
     std::iter::from_fn(|| scan.next_block().expect("undamaged data")).collect()
 }
 
+const KIND: Kind = Kind {
+    name: "compaction",
+    module: Module::Compaction,
+    class: Class::Compaction,
+    units: "bytes",
+    is_abortable: true,
+};
+
+fn task() -> Task {
+    Tasks::new(1).start(Spec::of(&KIND), &Origin::Node)
+}
+
 fn job(dir: &TempDir, table: &Table, inputs: &[Arc<Reader>]) -> Job {
     let next = AtomicU64::new(100);
     Job {
@@ -47,7 +60,7 @@ fn job(dir: &TempDir, table: &Table, inputs: &[Arc<Reader>]) -> Job {
         memtables_min_timestamp: i64::MAX,
         output_bytes_max: u64::MAX,
         host_id: None,
-        control: Arc::new(Control::new()),
+        control: task().control(),
     }
 }
 
@@ -358,7 +371,7 @@ fn a_job_of_which_nothing_remains_leaves_no_sstable() {
 }
 
 #[test]
-fn a_stopped_or_failed_job_leaves_nothing_behind() {
+fn an_aborted_or_failed_job_leaves_nothing_behind() {
     let table = long_table();
     let blocks = sorted(
         (0..400)
@@ -368,11 +381,14 @@ fn a_stopped_or_failed_job_leaves_nothing_behind() {
     let dir = TempDir::new("compaction-stop");
     let input = write(&dir.0, 1, &table, &blocks);
     let before = names(&dir);
+    let tasks = Tasks::new(1);
+    let task = tasks.start(Spec::of(&KIND), &Origin::Node);
+    tasks.abort(task.id()).expect("it has not ended");
     let mut j = job(&dir, &table, &[Arc::clone(&input)]);
     j.output_bytes_max = 50_000;
-    j.control.stop();
-    assert!(matches!(run(j), Err(Error::Stopped)));
-    assert_eq!(names(&dir), before, "stopped");
+    j.control = task.control();
+    assert!(matches!(run(j), Err(Error::Aborted)));
+    assert_eq!(names(&dir), before, "aborted");
     // The last chunk of an input is damaged: outputs that were sealed before it is met go too.
     let path = dir.0.join("me-1-big-Data.db");
     let mut bytes = runtime::fs::read(&path).expect("the input");
@@ -385,4 +401,58 @@ fn a_stopped_or_failed_job_leaves_nothing_behind() {
     let error = run(j).expect_err("a damaged input");
     assert!(error.to_string().contains("me-1-big-Data.db"), "{error}");
     assert_eq!(names(&dir), before, "failed");
+}
+
+#[test]
+fn a_job_that_is_aborted_on_its_way_removes_the_outputs_that_it_has_sealed() {
+    let table = long_table();
+    let blocks = sorted(
+        (0..4000)
+            .map(|i| stretch(&table, format!("key {i}").as_bytes(), 0, 5, 1, 0))
+            .collect(),
+    );
+    let dir = TempDir::new("compaction-abort");
+    let input = write(&dir.0, 1, &table, &blocks);
+    let before = names(&dir);
+    let tasks = Tasks::new(1);
+    // It stops at its first step for as long as it takes to abort it.
+    tasks.set_bytes_per_second(Class::Compaction, 1);
+    let mut j = job(&dir, &table, &[Arc::clone(&input)]);
+    j.output_bytes_max = 10_000;
+    let (task, j) = (
+        tasks.start(Spec::of(&KIND), &Origin::Node),
+        std::sync::Mutex::new(Some(j)),
+    );
+    let held = std::sync::Mutex::new(Some(task));
+    let (path, at_abort) = (dir.0.clone(), Arc::new(AtomicU64::new(0)));
+    let files = at_abort.clone();
+    let on_shard = Arc::new((held, j, tasks));
+    let ended = runtime::run(runtime::Options::default(), move |_| {
+        let (on_shard, path, files) = (on_shard.clone(), path.clone(), files.clone());
+        Box::pin(async move {
+            let (held, j, tasks) = &*on_shard;
+            let task = held.lock().expect("nobody panics").take().expect("there is one shard");
+            let mut j = j.lock().expect("nobody panics").take().expect("there is one shard");
+            let id = task.id();
+            let merging = runtime::spawn(async move {
+                let merged = task.run_job(move |control| {
+                    j.control = control;
+                    run(j)
+                });
+                let merged = merged.await.expect("it has begun");
+                task.end(&merged);
+                merged
+            });
+            while tasks.status(id).is_none_or(|status| status.completed == 0) {
+                runtime::yield_now().await;
+            }
+            let listed = runtime::fs::read_dir(&path).expect("the directory");
+            files.store(listed.len() as u64, Ordering::SeqCst);
+            tasks.abort(id).expect("it runs");
+            assert!(matches!(merging.await, Err(Error::Aborted)));
+        })
+    });
+    ended.expect("the shard started");
+    assert!(at_abort.load(Ordering::SeqCst) > before.len() as u64, "it had outputs");
+    assert_eq!(names(&dir), before, "aborted");
 }

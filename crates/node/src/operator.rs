@@ -433,11 +433,11 @@ impl Operator for NodeOperator {
     }
 
     fn compaction_bytes_per_second(&self) -> u64 {
-        self.shared.compaction.bytes_per_second()
+        self.shared.tasks.bytes_per_second(tasks::Class::Compaction)
     }
 
     fn set_compaction_bytes_per_second(&self, bytes: u64) {
-        self.shared.compaction.set_bytes_per_second(bytes);
+        self.shared.tasks.set_bytes_per_second(tasks::Class::Compaction, bytes);
     }
 
     fn confirm_clock(&self) -> Result<(), String> {

@@ -17,6 +17,7 @@ use query::engine::{file_ranges, ranges_of_shard};
 use replica::{Shard, ShardOptions};
 use rpc::Rpc;
 use runtime::ShardId;
+use tasks::{JobControl, Origin, Spec, Task};
 
 use crate::cluster;
 use crate::config::{CommitlogSync, Config};
@@ -54,8 +55,7 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
     }
     // From here a signal is a wish to drain, not the end of the process.
     let terminated = runtime::on_signal_terminate();
-    // A flush and a compaction of each shard at once, and one more.
-    runtime::set_jobs_max(config.smp as usize * 2 + 1);
+    shared.tasks.size_pool();
     let memory = usize::try_from(config.memory.saturating_sub(UNCOUNTED_BYTES) / u64::from(config.smp)).unwrap_or(0);
     let (shard, log) = new_shard(shared, memory);
     if id == ShardId(0) {
@@ -189,7 +189,7 @@ fn new_shard(shared: &Arc<Shared>, memory: usize) -> (Rc<Shard>, Rc<Commitlog>) 
             cache_bytes_max: memory * 2 / 10,
             log_bytes_max: config.commitlog_total_space / u64::from(config.smp),
             generation: shared.generation.clone(),
-            compaction: shared.compaction.clone(),
+            tasks: shared.tasks.clone(),
             noted_batches: shared.noted_batches.clone(),
             host_id: shared.host_id,
         },
@@ -213,14 +213,22 @@ fn hint_options(config: &Config) -> hints::Options {
 
 /// Gives each tablet its own files, where they were written for others, or for another number of shards.
 async fn split_files(shared: &Arc<Shared>, shard: &Rc<Shard>) -> Result<(), String> {
+    let task = shared.tasks.start(Spec::of(&replica::kinds::RESHARD), &Origin::Node);
+    let split = split_files_as(shared, shard, &task).await;
+    task.end(&split);
+    split
+}
+
+async fn split_files_as(shared: &Arc<Shared>, shard: &Rc<Shard>, task: &Task) -> Result<(), String> {
     let view = shared.first_view();
     for (tablets_of, table) in stored_tables(&shared.schema) {
         let dir = shard.table_dir(&table);
         let ranges = file_ranges(&view, tablets_of, shared.config.smp);
         let (count, generation, host_id) = (ranges.len(), shared.generation.clone(), shared.host_id);
         let name = format!("{}.{}", table.keyspace, table.name);
-        let work = move || replica::prepare_sstables(&table, &dir, &ranges, &generation, host_id);
-        let n = runtime::spawn_job("split", work).await?;
+        let work =
+            move |control: JobControl| replica::prepare_sstables(&table, &dir, &ranges, &generation, host_id, &control);
+        let n = task.run_job(work).await??;
         if n > 0 {
             log::info!("rewrote {n} sstables of {name} for {count} parts of its tokens");
         }

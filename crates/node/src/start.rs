@@ -17,9 +17,10 @@ use query::engine::{NodeState, SharedStatements, kept_tables};
 use query::system::{self, Clients, NodeInfo, PeerInfo};
 use query::{Engine, ddl};
 use record::Known;
-use replica::{CompactionControl, NotedBatches};
+use replica::NotedBatches;
 use runtime::ShardId;
 use schema::Schema;
+use tasks::{Class, Tasks};
 use topology::{HostId, Topology, TopologyCommand};
 use types::Token;
 use uuid::Uuid;
@@ -52,7 +53,7 @@ pub(crate) struct Shared {
     pub(crate) old_log_users: AtomicU32,
     /// No crash brings the old log back any more.
     pub(crate) old_log_is_gone: AtomicBool,
-    pub(crate) compaction: Arc<CompactionControl>,
+    pub(crate) tasks: Arc<Tasks>,
     pub(crate) noted_batches: Arc<NotedBatches>,
     pub(crate) stages: [AtomicU32; 11],
     pub(crate) failure: Mutex<Option<String>>,
@@ -327,8 +328,10 @@ fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Re
         .at(version, fence)
         .truncated(truncations);
     let view = Arc::new(view.reached_by(|node| crate::cluster::peer(&config, node)));
-    let compaction = Arc::new(CompactionControl::new());
-    compaction.set_bytes_per_second(config.compaction_throughput.unwrap_or(0));
+    let tasks = Tasks::new(config.smp);
+    tasks.set_bytes_per_second(Class::Compaction, config.compaction_throughput.unwrap_or(0));
+    tasks.set_ttl(config.task_ttl);
+    tasks.set_user_ttl(config.user_task_ttl);
     let node = Arc::new(NodeState {
         info: Mutex::new(info),
         info_version: AtomicU64::new(0),
@@ -344,7 +347,7 @@ fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Re
         metadata,
         node,
         generation,
-        compaction,
+        tasks,
         noted_batches: Arc::new(NotedBatches::new()),
         old_log_users: AtomicU32::new(config.smp),
         old_log_is_gone: AtomicBool::new(old_log.is_empty()),

@@ -1,20 +1,24 @@
 //! Compaction of a tablet's sstables: when, and what follows.
 //!
 //! The strategy decides, purely; a job on a background thread merges; then in one step the tablet's version has the
-//! outputs instead of the inputs. One job runs for a tablet at a time. All jobs of the node share one control, by which an
-//! operator sets their bytes per second while they run.
+//! outputs instead of the inputs. One job runs for a tablet at a time. Each compaction is a task, by which an operator sees it, aborts it, and limits
+//! the bytes per second of its class while it runs.
 
+use std::fmt;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use compaction::strategy::{Choice, Reason, SstableInfo, Strategy, major};
-use compaction::{Control, Job, Outcome};
+use compaction::{Job, Outcome};
+use runtime::Permit;
 use schema::Table;
 use sstable::Reader;
+use tasks::{Aborted, JobControl, Kind, Origin, Task, Worker};
 
 use crate::flush::remove_unused;
+use crate::kinds;
 use crate::read::note_damage;
 use crate::shard::Shard;
 use crate::tablet::{TableStore, Tablet, TokenRange};
@@ -28,22 +32,73 @@ fn purge_now_seconds() -> u32 {
     u32::try_from(runtime::wall_clock_us() / 1_000_000).unwrap_or(0)
 }
 
+/// Why a compaction did nothing.
+enum Failure {
+    Aborted,
+    Failed(String),
+}
+
+impl From<String> for Failure {
+    fn from(reason: String) -> Self {
+        Self::Failed(reason)
+    }
+}
+
+impl From<Aborted> for Failure {
+    fn from(_: Aborted) -> Self {
+        Self::Aborted
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Aborted => Aborted.fmt(f),
+            Self::Failed(reason) => f.write_str(reason),
+        }
+    }
+}
+
+/// A compaction that was chosen, and who wants it.
+struct Wanted<'a> {
+    choice: &'a Choice,
+    kind: &'static Kind,
+    origin: &'a Origin,
+}
+
 impl Shard {
     /// Looks whether the tablet's sstables want a compaction, and starts it.
     pub(crate) fn compact_soon(self: &Rc<Self>, store: &Rc<TableStore>, tablet: &Rc<Tablet>) {
-        if tablet.compacting.get() || store.dropped.get() {
+        if tablet.is_compacting() || store.dropped.get() {
             return;
         }
         let (shard, store, tablet) = (self.clone(), store.clone(), tablet.clone());
         let work = async move {
+            // Whoever has the turn looks again when it is over.
+            let Some(turn) = tablet.compaction_turn.try_acquire(1) else {
+                return;
+            };
             while let Some(choice) = shard.choose(&store, &tablet) {
-                match shard.compact(&store, &tablet, &choice).await {
+                let wanted = Wanted {
+                    choice: &choice,
+                    kind: &kinds::COMPACTION,
+                    origin: &Origin::Node,
+                };
+                let table = store.table();
+                match shard.compact(&store, &tablet, wanted, &turn).await {
                     // What could not be dropped this time cannot be the next moment either.
                     Ok(true) if choice.reason == Reason::Tombstones => return,
                     Ok(true) => {}
                     Ok(false) => return,
-                    Err(e) => {
-                        let table = store.table();
+                    Err(Failure::Aborted) => {
+                        log::info!(
+                            "compaction of {}.{} was aborted; the next flush may begin another",
+                            table.keyspace,
+                            table.name
+                        );
+                        return;
+                    }
+                    Err(Failure::Failed(e)) => {
                         log::error!("compaction of {}.{} failed: {e}", table.keyspace, table.name);
                         return;
                     }
@@ -87,20 +142,26 @@ impl Shard {
             .collect()
     }
 
-    /// Executes a choice. False: another job has the tablet, or the table changed under the job, whose output is gone.
+    /// Executes a choice, in the tablet's turn. False: the table changed under the job, whose output is gone.
     async fn compact(
         self: &Rc<Self>,
         store: &Rc<TableStore>,
         tablet: &Rc<Tablet>,
-        choice: &Choice,
-    ) -> Result<bool, String> {
-        if tablet.compacting.replace(true) {
-            return Ok(false);
-        }
-        let slot = self.compaction_slot.acquire(1).await;
-        let result = self.run_job(store, tablet, choice).await;
-        drop(slot);
-        tablet.compacting.set(false);
+        wanted: Wanted<'_>,
+        _turn: &Permit,
+    ) -> Result<bool, Failure> {
+        let bytes = tablet.with_version(|v| {
+            let inputs = wanted.choice.inputs.iter();
+            let inputs = inputs.filter_map(|i| v.sstables.get(usize::try_from(*i).ok()?));
+            inputs.map(|reader| reader.meta().data_len).sum()
+        });
+        let spec = kinds::of_tablet(wanted.kind, store, tablet, bytes);
+        let task = self.options.tasks.start(spec, wanted.origin);
+        let result = match task.worker().await {
+            Ok(worker) => self.run_job(store, tablet, wanted.choice, (&task, worker)).await,
+            Err(aborted) => Err(aborted.into()),
+        };
+        task.end(&result);
         result
     }
 
@@ -109,7 +170,8 @@ impl Shard {
         store: &Rc<TableStore>,
         tablet: &Rc<Tablet>,
         choice: &Choice,
-    ) -> Result<bool, String> {
+        (task, worker): (&Task, Worker),
+    ) -> Result<bool, Failure> {
         let version = tablet.version();
         let chosen = |i: usize| choice.inputs.contains(&(i as u64));
         let pick = |wanted: bool| -> Vec<Arc<Reader>> {
@@ -144,7 +206,7 @@ impl Shard {
             &self.options.generation,
             (tablet.range.after, tablet.range.to),
             self.options.host_id,
-            &self.options.compaction,
+            task.control(),
         );
         let limit = self.purge_limit(&table, tablet.range, now);
         let job = Job {
@@ -155,8 +217,9 @@ impl Shard {
             memtables_min_timestamp,
             ..job
         };
-        let done = match runtime::spawn_job("compaction", move || run_and_open(job, &table)).await {
+        let done = match worker.run(move |_| run_and_open(job, &table)).await {
             Ok(done) => done,
+            Err(Failure::Aborted) => return Err(Failure::Aborted),
             // The others are compacted without it.
             Err(_) if inputs.iter().any(|input| input.is_suspect()) => {
                 self.alarm.raise();
@@ -175,7 +238,7 @@ impl Shard {
             Ok(obsolete) => obsolete,
             Err(e) => {
                 self.delete_one_by_one(&done).await?;
-                return Err(e);
+                return Err(e.into());
             }
         };
         if tablet.epoch.get() != epoch || store.dropped.get() {
@@ -201,21 +264,43 @@ impl Shard {
 
     /// Merges the sstables of each of a table's tablets into one.
     pub async fn compact_table(self: &Rc<Self>, store: &Rc<TableStore>) -> Result<(), String> {
+        self.compact_table_for(store, &Origin::Node).await
+    }
+
+    /// The same; `origin` is who wants the tasks.
+    pub async fn compact_table_for(self: &Rc<Self>, store: &Rc<TableStore>, origin: &Origin) -> Result<(), String> {
         for tablet in &store.tablets {
-            while tablet.compacting.get() {
-                runtime::sleep(std::time::Duration::from_millis(5)).await;
-            }
-            loop {
-                let suspects = suspects(tablet);
-                if let Some(choice) = major(&self.infos(store, tablet)) {
-                    self.compact(store, tablet, &choice).await?;
-                }
-                if suspects == self::suspects(tablet) {
-                    break;
-                }
-            }
+            let turn = tablet.compaction_turn.acquire(1).await;
+            let compacted = self.compact_wholly(store, tablet, origin, &turn).await;
+            drop(turn);
+            // What was flushed meanwhile.
+            self.compact_soon(store, tablet);
+            compacted.map_err(|e| e.to_string())?;
         }
         Ok(())
+    }
+
+    async fn compact_wholly(
+        self: &Rc<Self>,
+        store: &Rc<TableStore>,
+        tablet: &Rc<Tablet>,
+        origin: &Origin,
+        turn: &Permit,
+    ) -> Result<(), Failure> {
+        loop {
+            let suspects = suspects(tablet);
+            if let Some(choice) = major(&self.infos(store, tablet)) {
+                let wanted = Wanted {
+                    choice: &choice,
+                    kind: &kinds::MAJOR_COMPACTION,
+                    origin,
+                };
+                self.compact(store, tablet, wanted, turn).await?;
+            }
+            if suspects == self::suspects(tablet) {
+                return Ok(());
+            }
+        }
     }
 }
 
@@ -236,7 +321,7 @@ fn job(
     generation: &Arc<AtomicU64>,
     range: (types::Token, types::Token),
     host_id: uuid::Uuid,
-    control: &Arc<Control>,
+    control: JobControl,
 ) -> Job {
     let generation = generation.clone();
     Job {
@@ -252,17 +337,19 @@ fn job(
         memtables_min_timestamp: i64::MIN,
         output_bytes_max: u64::MAX,
         host_id: Some(host_id),
-        control: control.clone(),
+        control,
     }
 }
 
-fn run_and_open(job: Job, table: &Table) -> Result<Vec<Arc<Reader>>, String> {
+fn run_and_open(job: Job, table: &Table) -> Result<Vec<Arc<Reader>>, Failure> {
     let inputs = job.inputs.clone();
-    let Outcome { outputs, .. } = compaction::run(job).map_err(|e| {
-        if let compaction::Error::Sstable(e) = &e {
-            note_damage(&inputs, e);
+    let Outcome { outputs, .. } = compaction::run(job).map_err(|e| match e {
+        compaction::Error::Aborted => Failure::Aborted,
+        compaction::Error::Sstable(e) => {
+            note_damage(&inputs, &e);
+            Failure::Failed(e.to_string())
         }
-        e.to_string()
+        compaction::Error::Options(_) => Failure::Failed(e.to_string()),
     })?;
     let opened: Result<Vec<Arc<Reader>>, String> = outputs
         .iter()
@@ -273,7 +360,7 @@ fn run_and_open(job: Job, table: &Table) -> Result<Vec<Arc<Reader>>, String> {
         let descriptors: Vec<sstable::Descriptor> = outputs.iter().map(|meta| meta.descriptor.clone()).collect();
         remove_unused(&descriptors);
     }
-    opened
+    opened.map_err(Failure::Failed)
 }
 
 /// Moves a damaged sstable aside and says so; any other error is returned.
@@ -293,7 +380,7 @@ fn set_aside(descriptor: &sstable::Descriptor, error: sstable::Error) -> Result<
 
 /// Makes a table's sstables ready to be opened: what a node does at start. Damaged ones are moved aside. Those that have tokens of several
 /// tablets, which are not those that the node wrote the files with, are rewritten, one file a tablet, and removed. `tablets` are all
-/// of the table's, here or not. How many were rewritten. Blocks.
+/// of the table's, here or not. How many were rewritten; `control` is of the task that they are part of. Blocks.
 ///
 /// # Errors
 /// When the disk refuses, or a file is not damaged and cannot be opened all the same.
@@ -303,6 +390,7 @@ pub fn prepare_sstables(
     tablets: &[TokenRange],
     generation: &Arc<AtomicU64>,
     host_id: uuid::Uuid,
+    control: &JobControl,
 ) -> Result<usize, String> {
     if !runtime::fs::exists(dir) {
         return Ok(0);
@@ -320,11 +408,12 @@ pub fn prepare_sstables(
         if touched().nth(1).is_none() {
             continue;
         }
+        control.add_total(reader.meta().data_len);
         let split = || -> Result<(), compaction::Error> {
             for range in touched() {
-                let control = Arc::new(Control::new());
                 let range = (range.after, range.to);
-                let job = job(table, vec![reader.clone()], dir, generation, range, host_id, &control);
+                let control = control.clone();
+                let job = job(table, vec![reader.clone()], dir, generation, range, host_id, control);
                 compaction::run(job)?;
             }
             Ok(())

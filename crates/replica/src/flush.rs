@@ -16,7 +16,9 @@ use runtime::StopPoint;
 use schema::Table;
 use sstable::{EncodingBase, Reader, Writer, WriterOptions};
 use stdx::planted::{self, Bug};
+use tasks::{JobControl, Meter, Origin, Task};
 
+use crate::kinds;
 use crate::shard::Shard;
 use crate::tablet::{Frozen, MemtableCell, TableStore, Tablet};
 
@@ -48,6 +50,7 @@ fn write_sstable(
     dir: &std::path::Path,
     generation: u64,
     host_id: uuid::Uuid,
+    control: JobControl,
 ) -> Result<Arc<Reader>, String> {
     let base = EncodingBase::of_minima(Some(memtable.min_timestamp()).filter(|&t| t != i64::MAX), None, None);
     let mut options = WriterOptions::of_table(table, memtable.partition_count() as u64, base)?;
@@ -63,7 +66,13 @@ fn write_sstable(
         create().map_err(|e| format!("{}: {e}", dir.display()))?;
     }
     let mut writer = Writer::create(dir, generation, table, options).map_err(|e| e.to_string())?;
-    for_each_block(memtable, |block| writer.append(block)).map_err(|e| e.to_string())?;
+    let mut meter = Meter::new(control, memtable.bytes() as u64);
+    for_each_block(memtable, |block| {
+        writer.append(block).map_err(|e| e.to_string())?;
+        let bytes = block.size() as u64;
+        meter.add(bytes, bytes).map_err(String::from)
+    })?;
+    meter.settle()?;
     let meta = writer.finish().map_err(|e| e.to_string())?;
     Reader::open_descriptor(&meta.descriptor, table).map_err(|e| {
         // It is written again; this one would bring back after the next start what was deleted from the other.
@@ -111,64 +120,80 @@ impl Shard {
 
     /// Flushes what a tablet holds in memory now. Err says why it is still there.
     pub async fn flush(self: &Rc<Self>, store: &Rc<TableStore>, tablet: &Rc<Tablet>) -> Result<(), String> {
-        self.freeze(store, tablet);
-        // One flush of a tablet at a time; whoever comes second finds nothing left, or takes the rest.
-        while tablet.flushing.get() {
-            runtime::sleep(Duration::from_millis(1)).await;
-        }
-        tablet.flushing.set(true);
-        let result = self.flush_frozen(store, tablet).await;
-        tablet.flushing.set(false);
-        result
+        self.flush_for(store, tablet, &Origin::Node).await
     }
 
-    async fn flush_frozen(self: &Rc<Self>, store: &Rc<TableStore>, tablet: &Rc<Tablet>) -> Result<(), String> {
+    /// The same; `origin` is who wants the tasks.
+    pub async fn flush_for(
+        self: &Rc<Self>,
+        store: &Rc<TableStore>,
+        tablet: &Rc<Tablet>,
+        origin: &Origin,
+    ) -> Result<(), String> {
+        self.freeze(store, tablet);
+        // One flush of a tablet at a time; whoever comes second finds nothing left, or takes the rest.
+        let _turn = tablet.flush_turn.acquire(1).await;
         loop {
             let Some(frozen) = tablet.version().frozen.first().cloned() else {
                 return Ok(());
             };
-            let table = store.table();
-            // Read together with what is flushed: a truncation or a drop may come as soon as this waits.
-            let epoch = tablet.epoch.get();
-            // A batch that is one record of the log counts all or not at all: no table's part of it may be durable before the record is.
-            if !self.replaying.get() && (self.log.write().is_err() || self.log.sync().await.is_err()) {
-                log::warn!("{}.{} is flushed before its log is synced", table.keyspace, table.name);
-            }
-            let (memtable, dir) = (frozen.memtable.clone(), store.dir.clone());
-            let generation = self.options.generation.fetch_add(1, Ordering::Relaxed) + 1;
-            let host_id = self.options.host_id;
-            let job = {
-                let table = table.clone();
-                move || write_sstable(&memtable, &table, &dir, generation, host_id)
-            };
-            if planted::is_planted(Bug::EarlyDiscard) {
-                self.forget_in_log(&table, tablet, frozen.position).await;
-            }
-            runtime::stop_point(StopPoint::FlushFrozen);
-            let reader = runtime::spawn_job("flush", job).await?;
-            runtime::stop_point(StopPoint::FlushSealed);
-            let bytes = frozen.memtable.bytes();
-            if tablet.epoch.get() != epoch {
-                // Truncated or dropped meanwhile: the file is of no use, the memtable is gone already.
-                if let Err(e) = sstable::delete(reader.descriptor()) {
-                    log::warn!(
-                        "cannot remove {}: {e}",
-                        reader.descriptor().path(sstable::Component::Data).display()
-                    );
-                }
-                continue;
-            }
-            tablet.update(|v| {
-                v.frozen.retain(|f| !Arc::ptr_eq(&f.memtable, &frozen.memtable));
-                v.sstables.push(reader.clone());
-            });
-            // Its memory is free from here, not only when the log has been synced.
-            let position = frozen.position;
-            drop(frozen);
-            self.dirty.release(bytes);
-            self.forget_in_log(&table, tablet, position).await;
-            self.compact_soon(store, tablet);
+            let spec = kinds::of_tablet(&kinds::FLUSH, store, tablet, frozen.memtable.bytes() as u64);
+            let task = self.options.tasks.start(spec, origin);
+            let flushed = self.flush_frozen(store, tablet, frozen, &task).await;
+            task.end(&flushed);
+            flushed?;
         }
+    }
+
+    async fn flush_frozen(
+        self: &Rc<Self>,
+        store: &Rc<TableStore>,
+        tablet: &Rc<Tablet>,
+        frozen: Frozen,
+        task: &Task,
+    ) -> Result<(), String> {
+        let table = store.table();
+        // Read together with what is flushed: a truncation or a drop may come as soon as this waits.
+        let epoch = tablet.epoch.get();
+        // A batch that is one record of the log counts all or not at all: no table's part of it may be durable before the record is.
+        if !self.replaying.get() && (self.log.write().is_err() || self.log.sync().await.is_err()) {
+            log::warn!("{}.{} is flushed before its log is synced", table.keyspace, table.name);
+        }
+        let (memtable, dir) = (frozen.memtable.clone(), store.dir.clone());
+        let generation = self.options.generation.fetch_add(1, Ordering::Relaxed) + 1;
+        let host_id = self.options.host_id;
+        let job = {
+            let table = table.clone();
+            move |control| write_sstable(&memtable, &table, &dir, generation, host_id, control)
+        };
+        if planted::is_planted(Bug::EarlyDiscard) {
+            self.forget_in_log(&table, tablet, frozen.position).await;
+        }
+        runtime::stop_point(StopPoint::FlushFrozen);
+        let reader = task.run_job(job).await??;
+        runtime::stop_point(StopPoint::FlushSealed);
+        let bytes = frozen.memtable.bytes();
+        if tablet.epoch.get() != epoch {
+            // Truncated or dropped meanwhile: the file is of no use, the memtable is gone already.
+            if let Err(e) = sstable::delete(reader.descriptor()) {
+                log::warn!(
+                    "cannot remove {}: {e}",
+                    reader.descriptor().path(sstable::Component::Data).display()
+                );
+            }
+            return Ok(());
+        }
+        tablet.update(|v| {
+            v.frozen.retain(|f| !Arc::ptr_eq(&f.memtable, &frozen.memtable));
+            v.sstables.push(reader.clone());
+        });
+        // Its memory is free from here, not only when the log has been synced.
+        let position = frozen.position;
+        drop(frozen);
+        self.dirty.release(bytes);
+        self.forget_in_log(&table, tablet, position).await;
+        self.compact_soon(store, tablet);
+        Ok(())
     }
 
     /// Notes in the log that a tablet's writes up to a position are in sstables, and releases segments.
@@ -262,8 +287,18 @@ impl Shard {
     /// # Errors
     /// When the log or the files cannot be changed.
     pub async fn truncate(self: &Rc<Self>, store: &Rc<TableStore>) -> Result<(), String> {
+        let tablets = store.tablets.iter().filter(|tablet| !tablet.is_empty()).count();
+        let spec = kinds::of_table(&kinds::TRUNCATE, store, tablets as u64);
+        let task = self.options.tasks.start(spec, &Origin::Node);
+        task.begin();
+        let truncated = self.truncate_tablets(store, &task).await;
+        task.end(&truncated);
+        truncated
+    }
+
+    async fn truncate_tablets(self: &Rc<Self>, store: &Rc<TableStore>, task: &Task) -> Result<(), String> {
         for tablet in store.tablets.iter().filter(|tablet| !tablet.is_empty()) {
-            if let Err(e) = self.flush(store, tablet).await {
+            if let Err(e) = self.flush_for(store, tablet, &task.as_origin()).await {
                 let table = store.table();
                 log::warn!(
                     "truncation of {}.{} without a flush before: {e}",
@@ -295,11 +330,11 @@ impl Shard {
                 return Err(e);
             }
             // A flush or compaction that was running leaves a file of the old data, which it removes before it ends.
-            while tablet.flushing.get() || tablet.compacting.get() {
-                runtime::sleep(Duration::from_millis(1)).await;
-            }
+            drop(tablet.flush_turn.acquire(1).await);
+            drop(tablet.compaction_turn.acquire(1).await);
             runtime::stop_point(StopPoint::Truncated);
             self.release_log().await;
+            task.advance(1);
         }
         // What is missing is gone by order.
         if !store.is_whole.get() {
@@ -419,7 +454,7 @@ impl Shard {
             for store in self.stores() {
                 for tablet in &store.tablets {
                     let first = tablet.first_segment.get();
-                    let holds_it = first != 0 && first <= oldest && !tablet.flushing.get();
+                    let holds_it = first != 0 && first <= oldest && tablet.flush_turn.available() > 0;
                     if holds_it && let Err(e) = self.flush(&store, tablet).await {
                         log::error!("cannot flush to release the commitlog: {e}");
                     }

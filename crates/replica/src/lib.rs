@@ -3,7 +3,7 @@
 //! A [`Shard`] owns its log and, for every table, the tablets whose token ranges are its own. A [`Tablet`] is a memtable
 //! being written, memtables being flushed, and sstables: together a [`Version`], which readers hold while they wait.
 //! Nothing here knows another shard or node; nothing long runs here: flush and compaction are jobs on background
-//! threads that read frozen memtables and sstables.
+//! threads that read frozen memtables and sstables, and each of them is a task (`docs/dev/tasks.md`).
 //!
 //! Invariants
 //! - A write is in the log before it is in a memtable; it is acknowledged only after [`Shard::commit`].
@@ -15,6 +15,7 @@
 
 mod compact;
 mod flush;
+pub mod kinds;
 mod memory;
 mod noted_batches;
 mod point;
@@ -29,7 +30,6 @@ mod tablet;
 mod truncation;
 
 pub use compact::prepare_sstables;
-pub use compaction::Control as CompactionControl;
 pub use memory::MemoryStats;
 pub use noted_batches::{NotedBatches, min_timestamp};
 pub use point::{PlainRow, Sources, row_of};

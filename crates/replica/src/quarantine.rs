@@ -17,14 +17,14 @@ use std::time::Duration;
 use runtime::Notify;
 use schema::TableId;
 use sstable::{Component, Quarantined, Reader};
+use tasks::{Origin, Task};
 
+use crate::kinds;
 use crate::shard::Shard;
 use crate::tablet::{TableStore, Tablet};
 
 /// How long the task waits before it looks again at an sstable that could neither be read nor moved.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
-/// How long a task waits before it looks again whether another one has left a tablet.
-const TURN_POLL: Duration = Duration::from_millis(5);
 
 /// Called with a table of which an sstable became missing on this shard, or of which a loss was accepted.
 pub type OnQuarantine = Box<dyn Fn(TableId)>;
@@ -58,9 +58,7 @@ impl DamageAlarm {
 impl Tablet {
     /// Waits until no sstable of the tablet is being moved aside.
     pub(crate) async fn wait_for_quarantine(&self) {
-        while self.quarantining.get() {
-            runtime::sleep(TURN_POLL).await;
-        }
+        drop(self.quarantine_turn.acquire(1).await);
     }
 
     fn suspects(&self) -> Vec<Arc<Reader>> {
@@ -130,19 +128,17 @@ impl Shard {
         tablet: &Rc<Tablet>,
         reader: &Arc<Reader>,
     ) -> Result<(), String> {
-        while tablet.compacting.replace(true) {
-            runtime::sleep(TURN_POLL).await;
-        }
-        let slot = self.compaction_slot.acquire(1).await;
+        let no_compaction = tablet.compaction_turn.acquire(1).await;
         let turn = self.quarantine_turn.acquire(1).await;
         let mut done = Ok(());
         if tablet.has(reader) && !store.dropped.get() {
-            tablet.quarantining.set(true);
-            done = self.trust_or_quarantine(store, tablet, reader).await;
-            tablet.quarantining.set(false);
+            let _moving = tablet.quarantine_turn.acquire(1).await;
+            let spec = kinds::of_tablet(&kinds::CHECK_SSTABLE, store, tablet, 1);
+            let task = self.options.tasks.start(spec, &Origin::Node);
+            done = self.trust_or_quarantine(store, tablet, reader, &task).await;
+            task.end(&done);
         }
-        drop((turn, slot));
-        tablet.compacting.set(false);
+        drop((turn, no_compaction));
         self.compact_soon(store, tablet);
         done
     }
@@ -152,9 +148,10 @@ impl Shard {
         store: &Rc<TableStore>,
         tablet: &Rc<Tablet>,
         reader: &Arc<Reader>,
+        task: &Task,
     ) -> Result<(), String> {
         let (dir, descriptor) = (store.dir.clone(), reader.descriptor().clone());
-        let work = move || -> Result<Option<(Quarantined, Vec<Quarantined>)>, String> {
+        let work = move |_| -> Result<Option<(Quarantined, Vec<Quarantined>)>, String> {
             let data = descriptor.path(Component::Data);
             let error = match sstable::read_twice(|| sstable::tool::verify(&data)) {
                 Ok(_) => return Ok(None),
@@ -166,7 +163,7 @@ impl Shard {
             let all = sstable::quarantined(&dir).map_err(|e| e.to_string())?;
             Ok(Some((moved, all)))
         };
-        let Some((moved, all)) = runtime::spawn_job("quarantine", work).await? else {
+        let Some((moved, all)) = task.run_job(work).await?? else {
             reader.trust();
             log::warn!(
                 "{} was read again and is whole: the damage is not in the file. Check memory, controller and cables",

@@ -12,6 +12,7 @@ use commitlog::{Commitlog, LogError, ReplayPosition};
 use mutation::Mutation;
 use runtime::{Notify, ShardId};
 use schema::{Table, TableId};
+use tasks::Tasks;
 use types::Token;
 
 use crate::memory::{DirtyMemory, MemoryStats};
@@ -42,8 +43,8 @@ pub struct ShardOptions {
     pub log_bytes_max: u64,
     /// The next sstable generation of the node, shared by its shards.
     pub generation: Arc<AtomicU64>,
-    /// Steers the node's compactions.
-    pub compaction: Arc<compaction::Control>,
+    /// The node's tasks.
+    pub tasks: Arc<Tasks>,
     /// The node's logged batches that may be written again, shared by its shards.
     pub noted_batches: Arc<NotedBatches>,
     /// The node's identity, written into sstables.
@@ -91,8 +92,6 @@ pub struct Shard {
     ended_batches: RefCell<Vec<(u128, Option<u64>)>>,
     /// What other replicas may have missed.
     pub(crate) tombstone_holds: RefCell<Option<HoldTombstones>>,
-    /// One compaction of this shard runs at a time, so that flushes always find a thread.
-    pub(crate) compaction_slot: runtime::Semaphore,
     /// Raised when damage is found in an open sstable.
     pub(crate) alarm: Rc<DamageAlarm>,
     /// One task at a time changes what is quarantined, or looks.
@@ -119,7 +118,6 @@ impl Shard {
             open_batches: RefCell::default(),
             ended_batches: RefCell::default(),
             tombstone_holds: RefCell::default(),
-            compaction_slot: runtime::Semaphore::new(1),
             alarm: Rc::default(),
             quarantine_turn: runtime::Semaphore::new(1),
             on_quarantine: RefCell::default(),

@@ -1,6 +1,6 @@
 //! Snapshots: a table's sstables, kept under a name by hard links, and what a shard is busy with.
 //!
-//! The links stand in `snapshots/TAG` of the table's directory. No compaction of the shard runs while they are made, so the files
+//! The links stand in `snapshots/TAG` of the table's directory. No compaction of the table runs on the shard while they are made, so the files
 //! are there and are all of one moment.
 
 use std::collections::BTreeSet;
@@ -32,8 +32,11 @@ pub struct Work {
 
 impl Shard {
     /// Links the files of this shard's sstables of a table into a snapshot. The names of the data files.
-    pub async fn link_snapshot(self: &Rc<Self>, store: &TableStore, tag: &str) -> Result<Vec<String>, String> {
-        let _no_compaction = self.compaction_slot.acquire(1).await;
+    pub async fn link_snapshot(self: &Rc<Self>, store: &Rc<TableStore>, tag: &str) -> Result<Vec<String>, String> {
+        let mut no_compaction = Vec::with_capacity(store.tablets.len());
+        for tablet in &store.tablets {
+            no_compaction.push(tablet.compaction_turn.acquire(1).await);
+        }
         let versions = store.tablets.iter().map(|tablet| tablet.version());
         let readers: Vec<_> = versions.flat_map(|version| version.sstables.clone()).collect();
         let target = store.dir.join(SNAPSHOTS).join(tag);
@@ -54,7 +57,12 @@ impl Shard {
             fs::sync_dir(&target).map_err(|e| at(&target, e))?;
             Ok(names)
         };
-        runtime::offload(work).await
+        let linked = runtime::offload(work).await;
+        drop(no_compaction);
+        for tablet in &store.tablets {
+            self.compact_soon(store, tablet);
+        }
+        linked
     }
 
     /// What this shard is busy with.
@@ -71,7 +79,7 @@ impl Shard {
                     work.suspects += version.sstables.iter().filter(|r| r.is_suspect()).count() as u64;
                 });
                 work.flushes += tablet.with_version(|version| version.frozen.len() as u64);
-                work.compactions += u64::from(tablet.compacting.get());
+                work.compactions += u64::from(tablet.is_compacting());
             }
             work.quarantined += missing.len() as u64;
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use commitlog::ReplayPosition;
 use memtable::Memtable;
 use mutation::Mutation;
-use runtime::Notify;
+use runtime::{Notify, Semaphore};
 use schema::Table;
 use types::Token;
 use types::token::token_of;
@@ -132,10 +132,12 @@ pub struct Tablet {
     row_cache_budget: Rc<RowCacheBudget>,
     /// The first log segment with writes of the active memtable; 0 when it is empty.
     pub(crate) first_segment: Cell<u64>,
-    pub(crate) flushing: Cell<bool>,
-    pub(crate) compacting: Cell<bool>,
-    /// An sstable of it is being moved aside: no other task removes its files.
-    pub(crate) quarantining: Cell<bool>,
+    /// One flush of it at a time.
+    pub(crate) flush_turn: Semaphore,
+    /// One at a time replaces or links its sstables: a compaction, a snapshot, a check of a damaged one.
+    pub(crate) compaction_turn: Semaphore,
+    /// Held while an sstable of it is moved aside: nobody else removes its files.
+    pub(crate) quarantine_turn: Semaphore,
     /// Set when the table was dropped or truncated under a running job: its output is thrown away.
     pub(crate) epoch: Cell<u64>,
 }
@@ -167,9 +169,9 @@ impl Tablet {
             range,
             version: RefCell::new(Rc::new(version)),
             first_segment: Cell::new(0),
-            flushing: Cell::new(false),
-            compacting: Cell::new(false),
-            quarantining: Cell::new(false),
+            flush_turn: Semaphore::new(1),
+            compaction_turn: Semaphore::new(1),
+            quarantine_turn: Semaphore::new(1),
             epoch: Cell::new(0),
         })
     }
@@ -178,6 +180,10 @@ impl Tablet {
     #[inline]
     pub fn version(&self) -> Rc<Version> {
         self.version.borrow().clone()
+    }
+
+    pub(crate) fn is_compacting(&self) -> bool {
+        self.compaction_turn.available() == 0
     }
 
     /// Whether nothing was written to it, or nothing of that is left.

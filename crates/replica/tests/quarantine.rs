@@ -64,7 +64,11 @@ fn open_with(tablets: &[TokenRange]) -> (Rc<Shard>, Rc<TableStore>) {
         sstable::remove_unsealed(&dir()).expect("the disk works");
     }
     let generation = Arc::new(AtomicU64::new(generation()));
-    replica::prepare_sstables(&table, &dir(), tablets, &generation, Uuid::from_u128(1)).expect("the start goes on");
+    let spec = tasks::Spec::of(&replica::kinds::RESHARD);
+    let task = tasks::Tasks::new(1).start(spec, &tasks::Origin::Node);
+    let control = task.control();
+    replica::prepare_sstables(&table, &dir(), tablets, &generation, Uuid::from_u128(1), &control)
+        .expect("the start goes on");
     shard
         .open_table(&table, &[shard.token_range()])
         .expect("the start goes on");

@@ -19,4 +19,4 @@ mod task;
 pub use class::{Class, ClassStatus, Counts, WORKERS_MAX};
 pub use registry::{AbortError, ENDED_MAX, ERROR_BYTES_MAX, TTL_DEFAULT, Tasks, USER_TTL_DEFAULT};
 pub use status::{Kind, Module, Origin, Spec, State, Status};
-pub use task::{Aborted, JobControl, Parent, Task};
+pub use task::{Aborted, JobControl, Meter, Parent, Task, Worker};

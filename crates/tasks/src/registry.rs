@@ -419,6 +419,7 @@ impl List {
     fn status(&self, record: &Record) -> Status {
         let (entry, spec) = (&record.entry, &record.entry.spec);
         let total = entry.total.load(Ordering::Relaxed);
+        let completed = entry.completed.load(Ordering::Relaxed);
         let child = |number: &u64| self.records.get(number).map(|child| child.entry.id);
         Status {
             id: entry.id,
@@ -439,7 +440,7 @@ impl List {
             parent: entry.parent.as_ref().map(|parent| parent.id),
             children: record.children.iter().filter_map(child).collect(),
             total,
-            completed: entry.completed.load(Ordering::Relaxed).min(total),
+            completed: if total == 0 { completed } else { completed.min(total) },
         }
     }
 }

@@ -175,7 +175,7 @@ pub struct Status {
     pub children: Vec<Uuid>,
     /// Units to do; 0 when nobody knows.
     pub total: u64,
-    /// Units done, at most the total.
+    /// Units done, at most the total where that is known.
     pub completed: u64,
 }
 

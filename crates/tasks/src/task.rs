@@ -146,14 +146,14 @@ impl Task {
         &self,
         job: impl FnOnce(JobControl) -> T + Send + 'static,
     ) -> Result<T, Aborted> {
-        let worker = self.worker().await?;
-        let control = self.control();
-        let result = runtime::spawn_job(self.entry.kind().name, move || job(control)).await;
-        drop(worker);
-        Ok(result)
+        Ok(self.worker().await?.run(job).await)
     }
 
-    async fn worker(&self) -> Result<Worker, Aborted> {
+    /// Waits for a worker of the task's class on this shard. The task runs from here on.
+    ///
+    /// # Errors
+    /// When the task is aborted before.
+    pub async fn worker(&self) -> Result<Worker, Aborted> {
         let shard = runtime::shard().0;
         let limits = &self.entry.limits;
         let mut place = Place {
@@ -174,7 +174,7 @@ impl Task {
         .await?;
         self.begin();
         Ok(Worker {
-            limits: limits.clone(),
+            control: self.control(),
             shard,
         })
     }
@@ -226,9 +226,69 @@ impl JobControl {
         self.0.advance(units);
     }
 
+    /// Says that there are more units to do than was known.
+    pub fn add_total(&self, units: u64) {
+        self.0.total.fetch_add(units, Ordering::Relaxed);
+    }
+
     /// Accounts for bytes that were read or written: blocks until the limit of the task's class allows them, the limit changes, or the task is aborted.
     pub fn spend(&self, bytes: u64) {
         self.0.limits.bandwidth().spend(bytes, || self.is_aborted());
+    }
+}
+
+/// Bytes between two looks of a job at its control.
+const STEP_BYTES: u64 = 256 << 10;
+
+/// Tells a job's control of bytes, a few hundred kilobytes at a time.
+#[derive(Debug)]
+pub struct Meter {
+    control: JobControl,
+    /// Bytes that progress was not told of, of all that there are to do.
+    left: u64,
+    done: u64,
+    unpaid: u64,
+}
+
+impl Meter {
+    /// For a job that has so many bytes to do, which are its task's units.
+    #[must_use]
+    pub fn new(control: JobControl, total: u64) -> Self {
+        Self {
+            control,
+            left: total,
+            done: 0,
+            unpaid: 0,
+        }
+    }
+
+    /// Accounts for bytes that cost bandwidth, and for bytes that are done: more than there were to do count as what is left. Blocks where the class has
+    /// a limit.
+    ///
+    /// # Errors
+    /// When the task is aborted.
+    pub fn add(&mut self, spent: u64, done: u64) -> Result<(), Aborted> {
+        self.unpaid += spent;
+        self.done += done;
+        if self.unpaid < STEP_BYTES && self.done < STEP_BYTES {
+            return Ok(());
+        }
+        self.settle()
+    }
+
+    /// Accounts for what [`Meter::add`] has put off.
+    ///
+    /// # Errors
+    /// When the task is aborted.
+    pub fn settle(&mut self) -> Result<(), Aborted> {
+        let done = std::mem::take(&mut self.done).min(self.left);
+        self.left -= done;
+        self.control.advance(done);
+        self.control.spend(std::mem::take(&mut self.unpaid));
+        match self.control.is_aborted() {
+            true => Err(Aborted),
+            false => Ok(()),
+        }
     }
 }
 
@@ -248,13 +308,22 @@ impl Drop for Place<'_> {
 }
 
 /// A worker of a class on a shard; given back when it is dropped.
-struct Worker {
-    limits: Arc<Limits>,
+#[derive(Debug)]
+pub struct Worker {
+    control: JobControl,
     shard: u32,
+}
+
+impl Worker {
+    /// Runs a job on a background thread, which has the name of the task's kind.
+    pub async fn run<T: Send + 'static>(self, job: impl FnOnce(JobControl) -> T + Send + 'static) -> T {
+        let control = self.control.clone();
+        runtime::spawn_job(control.0.kind().name, move || job(control)).await
+    }
 }
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        self.limits.give_back(self.shard);
+        self.control.0.limits.give_back(self.shard);
     }
 }

@@ -132,6 +132,10 @@ pub struct Config {
     pub handshakes_per_shard: usize,
     /// Limit of what compaction writes, bytes per second.
     pub compaction_throughput: Option<u64>,
+    /// How long a task of the node is kept after its end.
+    pub task_ttl: Duration,
+    /// How long a task that an operator asked for is kept after its end.
+    pub user_task_ttl: Duration,
     /// The interface to the kernel.
     pub backend: Backend,
     /// The least severe message that is logged.
@@ -260,6 +264,8 @@ fn resolve(
         "compaction_throughput",
         format!("{}/s", value::size_text(compaction_throughput.unwrap_or(0))),
     );
+    let task_ttl = seconds(&mut options, "task_ttl_in_seconds", tasks::TTL_DEFAULT)?;
+    let user_task_ttl = seconds(&mut options, "user_task_ttl_in_seconds", tasks::USER_TTL_DEFAULT)?;
     let backend = options
         .get("backend", "auto, io_uring or epoll", backend)?
         .unwrap_or_default();
@@ -318,11 +324,21 @@ fn resolve(
         max_connections_per_shard: connections(&mut options, smp)?,
         handshakes_per_shard: handshakes(&mut options)?,
         compaction_throughput: compaction_throughput.filter(|rate| *rate > 0),
+        task_ttl,
+        user_task_ttl,
         backend,
         log_level,
         settings: options.settings,
         warnings: options.warnings,
     })
+}
+
+/// A number of seconds.
+fn seconds(options: &mut Options, name: &'static str, default: Duration) -> Result<Duration, ConfigError> {
+    let given = options.get(name, "a number of seconds", |text| text.parse().ok())?;
+    let time = given.map_or(default, Duration::from_secs);
+    options.note(name, time.as_secs());
+    Ok(time)
 }
 
 const SWITCH: &str = "true or false";

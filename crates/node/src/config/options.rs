@@ -172,6 +172,7 @@ const SPELLINGS: &[(&str, &str, Unit)] = &[
     ("smp", "smp", Unit::Same),
     ("ssl_storage_port", "ssl_storage_port", Unit::Same),
     ("storage_port", "storage_port", Unit::Same),
+    ("task_ttl_in_seconds", "task_ttl_in_seconds", Unit::Same),
     ("truncate_request_timeout", "truncate_request_timeout", Unit::Same),
     (
         "truncate_request_timeout_in_ms",
@@ -183,6 +184,7 @@ const SPELLINGS: &[(&str, &str, Unit)] = &[
         "uninitialized_connections_semaphore_cpu_concurrency",
         Unit::Same,
     ),
+    ("user_task_ttl_in_seconds", "user_task_ttl_in_seconds", Unit::Same),
     ("workdir", "workdir", Unit::Same),
     ("write_request_timeout", "write_request_timeout", Unit::Same),
     (

@@ -11,6 +11,7 @@ use commitlog::{Commitlog, SyncMode};
 use mutation::ClusteringSlice;
 use replica::{BlockLimits, NotedBatches, PartitionRead, Shard, ShardOptions};
 use runtime::ShardId;
+use tasks::Tasks;
 use types::token::token_of;
 use uuid::Uuid;
 
@@ -23,19 +24,25 @@ pub struct Limits {
     pub log_bytes_max: u64,
 }
 
-/// The only shard of a node, with its log in `/log` and its files in `/data`; the last sstable of before has this generation.
-pub fn shard(cache_bytes_max: usize, generation: u64) -> Rc<Shard> {
-    let limits = Limits {
-        cache_bytes_max,
-        dirty_bytes_max: 16 << 20,
-        segment_bytes: 1 << 20,
-        log_bytes_max: 64 << 20,
-    };
-    shard_with(limits, generation)
+impl Limits {
+    /// Roomy ones, but for the cache.
+    pub fn of_cache(cache_bytes_max: usize) -> Self {
+        Self {
+            cache_bytes_max,
+            dirty_bytes_max: 16 << 20,
+            segment_bytes: 1 << 20,
+            log_bytes_max: 64 << 20,
+        }
+    }
 }
 
-/// The same, with limits of its own.
-pub fn shard_with(limits: Limits, generation: u64) -> Rc<Shard> {
+/// The only shard of a node, with its log in `/log` and its files in `/data`; the last sstable of before has this generation.
+pub fn shard(cache_bytes_max: usize, generation: u64) -> Rc<Shard> {
+    shard_with(Limits::of_cache(cache_bytes_max), generation, Tasks::new(1))
+}
+
+/// The same, with limits of its own, of a node with these tasks.
+pub fn shard_with(limits: Limits, generation: u64, tasks: Arc<Tasks>) -> Rc<Shard> {
     for dir in ["/log", "/data"] {
         runtime::fs::create_dir_all(dir).expect("the disk works");
     }
@@ -59,7 +66,7 @@ pub fn shard_with(limits: Limits, generation: u64) -> Rc<Shard> {
         log_bytes_max: limits.log_bytes_max,
         generation: Arc::new(AtomicU64::new(generation)),
         noted_batches: Arc::new(NotedBatches::new()),
-        compaction: Arc::new(replica::CompactionControl::new()),
+        tasks,
         host_id: Uuid::from_u128(1),
     };
     Shard::new(options, log)
