@@ -7,12 +7,14 @@ mod cluster;
 mod handoff;
 mod layout;
 mod storage;
+mod tasks;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use client::Client;
+pub use tasks::Output;
 
 /// The file in a node's workdir that says where its API listens.
 pub const ADDRESS_FILE: &str = "api";
@@ -28,6 +30,8 @@ pub struct Target {
     pub port: Option<u16>,
     /// Where to look for both when they are not given.
     pub workdir: PathBuf,
+    /// Whether to draw progress bars on standard output, which is a terminal.
+    pub shows_progress: bool,
 }
 
 impl Target {
@@ -60,17 +64,17 @@ impl Target {
 ///
 /// # Errors
 /// In words for the user, when there is no such command or no such node, or the node refuses.
-pub fn run(target: Target, words: Vec<String>) -> Result<String, String> {
+pub fn run(target: Target, words: Vec<String>) -> Result<Output, String> {
     if words.first().is_some_and(|word| word == "help") {
-        return Ok(usage());
+        return Ok(usage().into());
     }
-    let address = target.address()?;
+    let (address, shows_progress) = (target.address()?, target.shows_progress);
     let answer = Arc::new(Mutex::new(Err("the node did not answer".to_owned())));
     let result = answer.clone();
     runtime::run(runtime::Options::default(), move |_| {
         let (words, result) = (words.clone(), result.clone());
         Box::pin(async move {
-            let executed = execute(address, &words).await;
+            let executed = execute(address, shows_progress, &words).await;
             *result.lock().expect("nobody panics while holding the answer") = executed;
         })
     })
@@ -173,6 +177,12 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     ),
     ("status", "[KEYSPACE]", "State, load and share of each member"),
     ("statushandoff", "", "Whether hints are kept, and handed over"),
+    ("stop", "COMPACTION", "Abort all compactions that run or wait"),
+    (
+        "tasks",
+        "list|tree|status|wait|abort|modules|ttl|user-ttl|drain|limits …",
+        "List, watch, abort and limit long work; `tasks` alone prints the arguments",
+    ),
     ("tablestats", "[KEYSPACE[.TABLE]…]", "What the node has of each table"),
     ("truncatehints", "[NODE…]", "Forget hints: those for some nodes, or all"),
     ("version", "", "Release of Cassandra that the node is compatible with"),
@@ -186,16 +196,18 @@ fn usage() -> String {
     text
 }
 
-async fn execute(address: SocketAddr, words: &[String]) -> Result<String, String> {
+async fn execute(address: SocketAddr, shows_progress: bool, words: &[String]) -> Result<Output, String> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let (name, arguments) = words.split_first().ok_or("expected a command")?;
     if !COMMANDS.iter().any(|(known, ..)| known == name) {
         let known: Vec<&str> = COMMANDS.iter().map(|(known, ..)| *known).collect();
         return Err(format!("unknown command '{name}'; known are: {}", known.join(", ")));
     }
-    let mut client = Client::connect(address).await?;
+    let mut client = Client::connect(address, shows_progress).await?;
     let client = &mut client;
-    match (*name, arguments) {
+    let text = match (*name, arguments) {
+        ("tasks", words) => return tasks::run(client, words).await,
+        ("stop", [kind]) => tasks::stop(client, kind).await,
         ("status", []) => cluster::status(client, None).await,
         ("status", [keyspace]) => cluster::status(client, Some(keyspace)).await,
         ("ring", []) => cluster::ring(client, None).await,
@@ -239,7 +251,8 @@ async fn execute(address: SocketAddr, words: &[String]) -> Result<String, String
             let arguments = found.map_or("", |(_, arguments, _)| arguments);
             Err(format!("usage: ceto nodetool {name} {arguments}"))
         }
-    }
+    };
+    text.map(Output::from)
 }
 
 #[cfg(test)]
@@ -252,6 +265,7 @@ mod tests {
             host: host.map(str::to_owned),
             port,
             workdir: PathBuf::from("/nowhere"),
+            shows_progress: false,
         };
         let told = |target: Target| target.address().map_or_else(|e| e, |address| address.to_string());
         assert_eq!(told(target(Some("127.0.0.2"), None)), "127.0.0.2:10000");

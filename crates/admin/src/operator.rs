@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::IpAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 
+use tasks::Tasks;
 use uuid::Uuid;
 
 use crate::handoff::Handoff;
@@ -26,22 +28,16 @@ pub trait Operator: Handoff {
     fn tables(&self) -> Local<'_, Vec<Table>>;
     /// Everything that is counted, of each shard.
     fn figures(&self) -> Local<'_, Vec<Figure>>;
-    /// Writes memtables to sstables.
-    fn flush(&self, what: Selection) -> Local<'_, Result<(), String>>;
-    /// Merges sstables.
-    fn compact(&self, what: Selection) -> Local<'_, Result<(), String>>;
+    /// Begins long work, as a task.
+    fn start(&self, work: Work) -> Started;
+    /// The node's tasks.
+    fn tasks(&self) -> &Arc<Tasks>;
     /// Accepts the loss of what a table's damaged sstables had: it is read again, without them.
     fn accept_quarantined(&self, keyspace: String, table: String) -> Local<'_, Result<(), String>>;
-    /// Keeps the sstables as they are now, with those of what is in memory, under a name.
-    fn take_snapshot(&self, tag: String, what: Selection) -> Local<'_, Result<(), String>>;
     /// The snapshots that are kept.
     fn snapshots(&self) -> Local<'_, Result<Vec<Snapshot>, String>>;
     /// Forgets snapshots: those of a tag, or all.
     fn clear_snapshots(&self, tag: Option<String>, what: Selection) -> Local<'_, Result<(), String>>;
-    /// The limit of what compactions write; 0 is none.
-    fn compaction_bytes_per_second(&self) -> u64;
-    /// Sets it.
-    fn set_compaction_bytes_per_second(&self, bytes: u64);
     /// Takes the wall clock for right as it is now. Refused, with the reason, when the other nodes say otherwise.
     fn confirm_clock(&self) -> Result<(), String>;
 
@@ -49,6 +45,35 @@ pub trait Operator: Handoff {
     fn remove_node(&self, host_id: Uuid) -> Local<'_, Result<(), String>>;
     /// Waits until the node has all metadata that was agreed on anywhere before.
     fn barrier(&self) -> Local<'_, Result<(), String>>;
+}
+
+/// Long work that an operator asks for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Work {
+    /// Write memtables to sstables.
+    Flush(Selection),
+    /// Merge the sstables of each tablet into one, after a flush where that is asked for.
+    Compact {
+        /// Of which tables.
+        what: Selection,
+        /// Whether to flush first.
+        flushes: bool,
+    },
+    /// Keep the sstables as they are now, with those of what is in memory, under a name.
+    Snapshot {
+        /// The name.
+        tag: String,
+        /// Of which tables.
+        what: Selection,
+    },
+}
+
+/// Work that was begun.
+pub struct Started {
+    /// Its task.
+    pub task: Uuid,
+    /// Resolves when it has ended; the work goes on without.
+    pub ended: Local<'static, Result<(), String>>,
 }
 
 /// Keyspaces and tables that a command is for.

@@ -8,6 +8,7 @@ mod figures;
 mod handoff;
 mod health;
 mod storage;
+mod tasks;
 
 use std::rc::Rc;
 
@@ -36,12 +37,13 @@ enum Handler {
 /// Method, pattern of the path, and who answers.
 type Route = (&'static str, &'static str, Handler);
 
-const ROUTES: [&[Route]; 5] = [
+const ROUTES: [&[Route]; 6] = [
     cluster::ROUTES,
     storage::ROUTES,
     figures::ROUTES,
     handoff::ROUTES,
     health::ROUTES,
+    tasks::ROUTES,
 ];
 
 impl Call {

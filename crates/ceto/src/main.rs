@@ -1,12 +1,13 @@
 //! The ceto binary: a server, and the tools that come with it.
 //!
-//! Exit codes: 0 when the server has drained or the tool has done its work, 1 for any error, told in one line on standard error.
+//! Exit codes: 0 when the server has drained or the tool has done its work, 1 for any error, told in one line on standard error. `nodetool tasks
+//! wait --quiet` has more, which tell how the task ended.
 
 mod allocator;
 mod cli;
 mod logger;
 
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -36,8 +37,14 @@ fn main() -> ExitCode {
                 host: nodetool.host,
                 port: nodetool.port,
                 workdir: nodetool.workdir,
+                shows_progress: io::stdout().is_terminal(),
             };
-            admin::nodetool::run(target, nodetool.words).and_then(|answer| put(answer.as_bytes()))
+            let executed = admin::nodetool::run(target, nodetool.words);
+            match executed.and_then(|output| put(output.text.as_bytes()).map(|()| output.exit_code)) {
+                Ok(0) => Ok(()),
+                Ok(code) => return ExitCode::from(code),
+                Err(message) => Err(message),
+            }
         }
         Some(Command::RecoverMetadata(recover)) => recover_metadata(recover),
         Some(Command::RecoverDirectory(recover)) => recover_directory(recover),

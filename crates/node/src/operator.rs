@@ -4,6 +4,7 @@
 
 mod figures;
 mod handoff;
+mod jobs;
 mod snapshots;
 
 use std::collections::BTreeMap;
@@ -15,13 +16,14 @@ use ::cluster::Cluster;
 use admin::Handoff;
 use admin::operator::{
     Clock, ClockState, Figure, Keyspace, Local, Member, Node, Operator, Quarantined, Raft, Range, Selection, Snapshot,
-    State, Table,
+    Started, State, Table, Work,
 };
 use query::Engine;
 use query::system;
 use replica::TableStore;
 use runtime::ShardId;
 use runtime::net::TcpListener;
+use tasks::Tasks;
 use topology::{HostId, NodeNumber, TabletMap};
 
 use crate::start::Shared;
@@ -111,32 +113,6 @@ fn selected(engine: &Engine, what: &Selection) -> Vec<Rc<TableStore>> {
         (table.keyspace.clone(), table.name.clone())
     });
     stores
-}
-
-async fn flush(what: Selection) -> Result<(), String> {
-    let work = async move |engine: Rc<Engine>| {
-        let mut result = Ok(());
-        for store in selected(&engine, &what) {
-            for tablet in &store.tablets {
-                let flushed = engine.shard.flush(&store, tablet).await;
-                result = result.and(flushed);
-            }
-        }
-        result
-    };
-    on_all_shards(work).await.into_iter().collect()
-}
-
-async fn compact(what: Selection) -> Result<(), String> {
-    let work = async move |engine: Rc<Engine>| {
-        let mut result = Ok(());
-        for store in selected(&engine, &what) {
-            let compacted = engine.shard.compact_table(&store).await;
-            result = result.and(compacted);
-        }
-        result
-    };
-    on_all_shards(work).await.into_iter().collect()
 }
 
 async fn accept_quarantined(what: Selection) -> Result<(), String> {
@@ -395,6 +371,7 @@ impl Operator for NodeOperator {
             let of_shards = on_all_shards(async |engine: Rc<Engine>| figures::of_shard(&engine)).await;
             let mut all: Vec<Figure> = of_shards.into_iter().flatten().collect();
             all.extend(figures::of_node(&self.node()));
+            all.extend(figures::of_tasks(&self.shared.tasks.classes()));
             all.extend(figures::of_handoff(
                 &self.handoff(),
                 &self.pending_hints().await,
@@ -404,12 +381,12 @@ impl Operator for NodeOperator {
         })
     }
 
-    fn flush(&self, what: Selection) -> Local<'_, Result<(), String>> {
-        Box::pin(flush(what))
+    fn start(&self, work: Work) -> Started {
+        jobs::start(&self.engine, &self.shared.tasks, work)
     }
 
-    fn compact(&self, what: Selection) -> Local<'_, Result<(), String>> {
-        Box::pin(compact(what))
+    fn tasks(&self) -> &Arc<Tasks> {
+        &self.shared.tasks
     }
 
     fn accept_quarantined(&self, keyspace: String, table: String) -> Local<'_, Result<(), String>> {
@@ -420,24 +397,12 @@ impl Operator for NodeOperator {
         Box::pin(accept_quarantined(what))
     }
 
-    fn take_snapshot(&self, tag: String, what: Selection) -> Local<'_, Result<(), String>> {
-        Box::pin(snapshots::take(&self.engine, tag, what))
-    }
-
     fn snapshots(&self) -> Local<'_, Result<Vec<Snapshot>, String>> {
         Box::pin(snapshots::list(&self.engine))
     }
 
     fn clear_snapshots(&self, tag: Option<String>, what: Selection) -> Local<'_, Result<(), String>> {
         Box::pin(snapshots::clear(&self.engine, tag, what))
-    }
-
-    fn compaction_bytes_per_second(&self) -> u64 {
-        self.shared.tasks.bytes_per_second(tasks::Class::Compaction)
-    }
-
-    fn set_compaction_bytes_per_second(&self, bytes: u64) {
-        self.shared.tasks.set_bytes_per_second(tasks::Class::Compaction, bytes);
     }
 
     fn confirm_clock(&self) -> Result<(), String> {

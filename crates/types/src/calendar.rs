@@ -74,6 +74,22 @@ pub(crate) fn write_date(out: &mut String, days: i64) {
     };
 }
 
+/// A moment in seconds since 1970 as ISO 8601 has it, in UTC: `2024-07-29T15:48:55Z`.
+#[must_use]
+pub fn iso_seconds(seconds: i64) -> String {
+    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    let mut out = String::new();
+    write_date(&mut out, days);
+    let _ = write!(
+        out,
+        "T{:02}:{:02}:{:02}Z",
+        second / 3_600,
+        second / 60 % 60,
+        second % 60
+    );
+    out
+}
+
 /// Appends a time of day; of nanoseconds that are none, the bare number.
 pub(crate) fn write_time(out: &mut String, nanos: i64) {
     if !(0..NANOS_PER_DAY).contains(&nanos) {

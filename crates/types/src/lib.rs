@@ -25,6 +25,7 @@ mod type_text;
 mod validate;
 mod value;
 
+pub use calendar::iso_seconds;
 pub use collection::{CollectionBuilder, CollectionIter, Malformed, MapIter, TupleBuilder, TupleIter, VectorIter};
 pub use compare::Comparator;
 pub use cql_type::{CqlType, UdtType, quote_identifier};

@@ -167,3 +167,16 @@ fn decimals_are_not_read_from_what_only_looks_like_one() {
         assert_eq!(error.to_string(), format!("unable to make BigDecimal from '{text}'"));
     }
 }
+
+#[test]
+fn a_moment_is_told_to_the_second_in_utc() {
+    let cases = [
+        (0, "1970-01-01T00:00:00Z"),
+        (-1, "1969-12-31T23:59:59Z"),
+        (951_827_696, "2000-02-29T12:34:56Z"),
+        (1_722_268_135, "2024-07-29T15:48:55Z"),
+    ];
+    for (seconds, expected) in cases {
+        assert_eq!(types::iso_seconds(seconds), expected, "{seconds} s");
+    }
+}

@@ -16,13 +16,19 @@ const CONNECT_WAIT_MAX: Duration = Duration::from_secs(10);
 pub(super) struct Client {
     address: SocketAddr,
     stream: TcpStream,
+    /// Whether somebody looks at a terminal while a command waits.
+    pub(super) shows_progress: bool,
 }
 
 impl Client {
-    pub(super) async fn connect(address: SocketAddr) -> Result<Self, String> {
+    pub(super) async fn connect(address: SocketAddr, shows_progress: bool) -> Result<Self, String> {
         let failed = |e: &dyn std::fmt::Display| format!("the node's REST API at {address} does not answer: {e}");
         match runtime::timeout(CONNECT_WAIT_MAX, TcpStream::connect(address)).await {
-            Ok(Ok(stream)) => Ok(Self { address, stream }),
+            Ok(Ok(stream)) => Ok(Self {
+                address,
+                stream,
+                shows_progress,
+            }),
             Ok(Err(e)) => Err(failed(&e)),
             Err(_) => Err(failed(&"it did not accept the connection in time")),
         }
@@ -48,8 +54,18 @@ impl Client {
         self.ask("DELETE", path).await.map(drop)
     }
 
-    /// Null for an answer without a body.
     async fn ask(&mut self, method: &str, path: &str) -> Result<Value, String> {
+        match self.answer(method, path).await? {
+            (200, value) => Ok(value),
+            (status, value) => {
+                let message = value["message"].as_str().map(str::to_owned);
+                Err(message.unwrap_or_else(|| format!("{method} {path}: {status}")))
+            }
+        }
+    }
+
+    /// Status and body; null for an answer without a body.
+    pub(super) async fn answer(&mut self, method: &str, path: &str) -> Result<(u16, Value), String> {
         let broken = |reason: &dyn std::fmt::Display| format!("{method} {path}: {reason}");
         let request = format!("{method} {path} HTTP/1.1\r\nHost: {}\r\n\r\n", self.address);
         let sent = self.stream.write_all(request.into_bytes()).await.0;
@@ -62,10 +78,7 @@ impl Client {
                     [] => Value::Null,
                     body => serde_json::from_slice(body).map_err(|e| broken(&e))?,
                 };
-                return match status {
-                    200 => Ok(value),
-                    _ => Err(value["message"].as_str().map_or_else(|| broken(&status), str::to_owned)),
-                };
+                return Ok((status, value));
             }
             if input.len() > ANSWER_BYTES_MAX {
                 return Err(broken(&"the answer has no end"));

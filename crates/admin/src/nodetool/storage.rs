@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::client::{Client, pairs, string, strings};
 use super::layout::{columns, size};
+use super::tasks::follow;
 use crate::http::escape;
 
 /// The path of a command for keyspaces and tables: those of a keyspace when one is named.
@@ -22,13 +23,28 @@ fn path(verb: (&str, &str), names: &[&str]) -> String {
     }
 }
 
+/// The path that begins such a command and answers with its task.
+fn started(verb: &str, names: &[&str]) -> String {
+    match names {
+        [] => format!("/ceto/tasks/{verb}"),
+        [keyspace] => format!("/ceto/tasks/{verb}?kn={}", escape(keyspace)),
+        [keyspace, tables @ ..] => format!(
+            "/ceto/tasks/{verb}?kn={}&cf={}",
+            escape(keyspace),
+            escape(&tables.join(","))
+        ),
+    }
+}
+
 pub(super) async fn flush(client: &mut Client, names: &[&str]) -> Result<String, String> {
-    client.post(&path(("flush", "keyspace_flush"), names)).await?;
+    let started = started("flush", names);
+    follow(client, &path(("flush", "keyspace_flush"), names), &started).await?;
     Ok(String::new())
 }
 
 pub(super) async fn compact(client: &mut Client, names: &[&str]) -> Result<String, String> {
-    client.post(&path(("compact", "keyspace_compaction"), names)).await?;
+    let started = started("compact", names);
+    follow(client, &path(("compact", "keyspace_compaction"), names), &started).await?;
     Ok(String::new())
 }
 
@@ -108,7 +124,9 @@ pub(super) async fn take_snapshot(client: &mut Client, words: &[&str]) -> Result
         tag: Some(given.tag.unwrap_or(&now)),
         ..given
     };
-    client.post(&given.query()).await?;
+    let path = given.query();
+    let started = path.replacen("/storage_service/snapshots", "/ceto/tasks/snapshot", 1);
+    follow(client, &path, &started).await?;
     let tag = given.tag.unwrap_or_default();
     Ok(format!(
         "Requested creating snapshot(s) for [{}] with snapshot name [{tag}] and options {{skipFlush=false}}\nSnapshot directory: {tag}\n",

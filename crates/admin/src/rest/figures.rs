@@ -78,7 +78,11 @@ pub(super) const ROUTES: &[Route] = &[
     (
         "GET",
         "/compaction_manager/metrics/pending_tasks",
-        Now(|_| Ok(json!(0))),
+        Now(|c| {
+            let classes = c.operator.tasks().classes();
+            let compactions = classes.iter().filter(|class| class.class == tasks::Class::Compaction);
+            Ok(json!(compactions.map(|class| class.waiting).sum::<u64>()))
+        }),
     ),
     (
         "GET",
@@ -88,11 +92,6 @@ pub(super) const ROUTES: &[Route] = &[
     ("GET", "/system/logger", Now(|_| Ok(json!(["root"])))),
     ("GET", "/system/logger/{name}", Now(logger)),
     ("POST", "/system/logger/{name}", Now(set_logger)),
-    (
-        "GET",
-        "/task_manager/list_modules",
-        Now(|_| Ok(json!(["compaction", "snapshot"]))),
-    ),
 ];
 
 fn column_families(call: &Call) -> Answer {

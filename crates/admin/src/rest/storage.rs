@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
+use tasks::Class;
 
 use super::Handler::{Later, Now};
 use super::{Answer, Call, Route, failed};
-use crate::operator::{Snapshot, Table};
+use crate::operator::{Snapshot, Table, Work};
 
 pub(super) const ROUTES: &[Route] = &[
     ("GET", "/storage_service/keyspaces", Now(keyspaces)),
@@ -92,19 +93,13 @@ async fn load_map(call: &Call) -> Answer {
 
 async fn flush(call: &Call) -> Answer {
     let what = call.selection()?;
-    call.operator.flush(what).await.map(|()| Value::Null).map_err(failed)
+    let flushed = call.operator.start(Work::Flush(what)).ended.await;
+    flushed.map(|()| Value::Null).map_err(failed)
 }
 
 async fn compact(call: &Call) -> Answer {
-    let what = call.selection()?;
-    if call
-        .request
-        .parameter("flush_memtables")
-        .is_some_and(|flush| flush == "true")
-    {
-        call.operator.flush(what.clone()).await.map_err(failed)?;
-    }
-    call.operator.compact(what).await.map(|()| Value::Null).map_err(failed)
+    let compacted = call.operator.start(super::tasks::compaction(call)?).ended.await;
+    compacted.map(|()| Value::Null).map_err(failed)
 }
 
 async fn snapshots(call: &Call) -> Answer {
@@ -181,14 +176,15 @@ fn tag(call: &Call) -> Result<Option<String>, (u16, String)> {
     Ok(Some(tag.to_owned()))
 }
 
+/// The name of a snapshot that is to be taken.
+pub(super) fn snapshot_tag(call: &Call) -> Result<String, (u16, String)> {
+    tag(call)?.ok_or((400, "parameter tag: expected the snapshot's name".to_owned()))
+}
+
 async fn take_snapshot(call: &Call) -> Answer {
-    let tag = tag(call)?.ok_or((400, "parameter tag: expected the snapshot's name".to_owned()))?;
-    let what = call.selection()?;
-    call.operator
-        .take_snapshot(tag, what)
-        .await
-        .map(|()| Value::Null)
-        .map_err(|e| (400, e))
+    let (tag, what) = (snapshot_tag(call)?, call.selection()?);
+    let taken = call.operator.start(Work::Snapshot { tag, what }).ended.await;
+    taken.map(|()| Value::Null).map_err(|e| (400, e))
 }
 
 async fn clear_snapshots(call: &Call) -> Answer {
@@ -202,7 +198,7 @@ async fn clear_snapshots(call: &Call) -> Answer {
 
 /// In MiB per second, 0 for no limit.
 fn throughput(call: &Call) -> Answer {
-    Ok(json!(call.operator.compaction_bytes_per_second() >> 20))
+    Ok(json!(call.operator.tasks().bytes_per_second(Class::Compaction) >> 20))
 }
 
 fn set_throughput(call: &Call) -> Answer {
@@ -214,6 +210,7 @@ fn set_throughput(call: &Call) -> Answer {
             format!("expected megabytes per second (0 is no limit), got '{given}'"),
         )
     })?;
-    call.operator.set_compaction_bytes_per_second(mebibytes << 20);
+    let tasks = call.operator.tasks();
+    tasks.set_bytes_per_second(Class::Compaction, mebibytes << 20);
     Ok(Value::Null)
 }

@@ -9,6 +9,7 @@ use coordinator::Metrics;
 use cql_server::Server;
 use query::Engine;
 use rpc::Rpc;
+use tasks::ClassStatus;
 
 /// Figures of one shard, made one after another.
 struct Shard {
@@ -406,6 +407,53 @@ fn links(shard: &mut Shard, rpc: &Rpc) {
             shard.add(name, help, &labels, Value::Gauge(float(value)));
         }
     }
+}
+
+/// What the classes of tasks do and did on the node, and their limits.
+pub(super) fn of_tasks(classes: &[ClassStatus]) -> Vec<Figure> {
+    let mut figures = Vec::new();
+    for class in classes {
+        let mut add = |name, help, value| {
+            figures.push(Figure {
+                name,
+                help,
+                labels: vec![("class", class.class.name().to_owned())],
+                value,
+            });
+        };
+        let gauge = |value| Value::Gauge(float(value));
+        add("tasks_running", "Jobs that have a worker.", gauge(class.running));
+        add("tasks_waiting", "Jobs that wait for a worker.", gauge(class.waiting));
+        let workers = class.workers.iter().map(|workers| u64::from(*workers)).sum();
+        add("tasks_workers", "Workers of all shards.", gauge(workers));
+        add(
+            "tasks_bytes_per_second_max",
+            "Limit of the bytes per second that jobs account for; 0 is none.",
+            gauge(class.bytes_per_second),
+        );
+        let counts = class.counts;
+        add(
+            "tasks_done_total",
+            "Tasks that ended well.",
+            Value::Counter(counts.done),
+        );
+        add(
+            "tasks_failed_total",
+            "Tasks that failed.",
+            Value::Counter(counts.failed),
+        );
+        add(
+            "tasks_aborted_total",
+            "Tasks that were aborted.",
+            Value::Counter(counts.aborted),
+        );
+        add(
+            "tasks_bytes_total",
+            "Bytes that jobs accounted for.",
+            Value::Counter(counts.bytes),
+        );
+    }
+    figures
 }
 
 /// Whether hints are kept and handed over, and what waits: a line for each node that hints wait for.

@@ -16,7 +16,10 @@ use runtime::fs;
 use schema::record::seal_objects;
 use schema::{KeyspaceObject, Object};
 
-use super::{flush, on_all_shards, selected};
+use tasks::Task;
+
+use super::jobs::flush;
+use super::{on_all_shards, selected};
 
 const MANIFEST: &str = "manifest.json";
 const SCHEMA: &str = "schema.cql";
@@ -55,7 +58,7 @@ fn at(path: &Path, e: &std::io::Error) -> String {
 }
 
 /// Takes a snapshot of the tables that are meant, with what is in memory.
-pub(super) async fn take(engine: &Rc<Engine>, tag: String, what: Selection) -> Result<(), String> {
+pub(super) async fn take(engine: &Rc<Engine>, tag: String, what: Selection, task: &Task) -> Result<(), String> {
     let places = places(engine, &what);
     if let Some(place) = places
         .iter()
@@ -64,12 +67,14 @@ pub(super) async fn take(engine: &Rc<Engine>, tag: String, what: Selection) -> R
         let (keyspace, table) = (&place.keyspace, &place.table);
         return Err(format!("snapshot {tag} of {keyspace}.{table} already exists"));
     }
-    flush(what.clone()).await?;
-    let tag_there = tag.clone();
+    task.set_total(places.len() as u64 * u64::from(runtime::shard_count()));
+    flush(what.clone(), task.as_origin()).await?;
+    let (tag_there, control) = (tag.clone(), task.control());
     let link = async move |engine: Rc<Engine>| {
         let mut linked = Vec::new();
         for store in selected(&engine, &what) {
             linked.push((store.dir.clone(), engine.shard.link_snapshot(&store, &tag_there).await?));
+            control.advance(1);
         }
         Ok::<_, String>(linked)
     };
