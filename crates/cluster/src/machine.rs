@@ -43,6 +43,8 @@ pub(crate) struct Machine {
     known: Known,
     /// Told after each change.
     pub(crate) changed: Rc<Notify>,
+    /// Told when something changes that this node knows of the members.
+    pub(crate) members_changed: Notify,
     /// Why the file cannot be written at the moment.
     pub(crate) disk_error: RefCell<Option<String>>,
     /// Why what a member sent cannot be read, until something that was agreed on is applied.
@@ -75,6 +77,7 @@ impl Machine {
             listener,
             known,
             changed: Rc::new(Notify::new()),
+            members_changed: Notify::new(),
             disk_error: RefCell::default(),
             unreadable: RefCell::default(),
         }
@@ -118,6 +121,7 @@ impl Machine {
         self.keep(&next, command).await;
         self.durable_index.set(index);
         let former = self.metadata.replace(next.clone());
+        self.members_changed.notify_all();
         let enabled = next.topology.enabled_features();
         for feature in enabled.difference(former.topology.enabled_features()) {
             log::info!("all members have feature '{feature}': it is enabled");

@@ -344,8 +344,12 @@ impl Peers {
         self.note_address(from, state.internode);
         if let Some(known) = self.known.borrow_mut().get_mut(&from) {
             known.log_index = known.log_index.max(state.log_index);
-            if known.schema_version.replace(state.schema_version).is_none() {
+            let before = known.schema_version.replace(state.schema_version);
+            if before.is_none() {
                 self.tend.notify_all();
+            }
+            if before != Some(state.schema_version) {
+                self.machine.members_changed.notify_all();
             }
         }
         self.heard.notify_all();
@@ -567,6 +571,7 @@ impl Peers {
             is_live
         };
         log::info!("node {host} is {}", if is_live { "up" } else { "down" });
+        self.machine.members_changed.notify_all();
         self.listener.liveness(host, is_live);
         self.tell_clients(host);
         self.heard.notify_all();
@@ -582,6 +587,7 @@ impl Peers {
             std::mem::replace(&mut known.told_serves, serves)
         };
         if told != serves {
+            self.machine.members_changed.notify_all();
             self.listener.serves_clients(host, serves);
         }
     }

@@ -96,6 +96,11 @@ impl Cluster {
         self.peers.schema_versions()
     }
 
+    /// Resolves at the next change of what this node knows of the members: the metadata, who answers, who serves clients, and schema versions.
+    pub fn members_changed(&self) -> runtime::Notified {
+        self.machine.members_changed.notified()
+    }
+
     /// Where a member's internode door is, to be called with crate `rpc`.
     #[must_use]
     pub fn peer(&self, host: HostId) -> Option<rpc::Peer> {

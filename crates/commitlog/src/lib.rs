@@ -153,6 +153,8 @@ pub struct Commitlog {
     is_refusing: Cell<bool>,
     /// Why it failed.
     refusal: RefCell<Option<LogError>>,
+    /// Told when a segment begins or is released, and when the log begins or ceases to take writes.
+    pub changed: Notify,
 }
 
 impl Commitlog {
@@ -176,6 +178,7 @@ impl Commitlog {
             losses: Cell::new(0),
             is_refusing: Cell::new(false),
             refusal: RefCell::default(),
+            changed: Notify::new(),
         })
     }
 
@@ -283,6 +286,7 @@ impl Commitlog {
         *self.refusal.borrow_mut() = Some(error.clone());
         if !self.is_refusing.replace(true) {
             log::error!("{error}; writes are refused until there is room for them");
+            self.changed.notify_all();
         }
     }
 
@@ -312,6 +316,7 @@ impl Commitlog {
         if self.is_refusing.replace(false) {
             log::info!("the commitlog takes writes again");
         }
+        self.changed.notify_all();
         Ok(())
     }
 
@@ -485,6 +490,7 @@ impl Commitlog {
                 log::error!("commitlog sync failed: {message}; no more writes are accepted");
                 *self.broken.borrow_mut() = Some(message.clone());
                 self.is_broken.set(true);
+                self.changed.notify_all();
                 drop(runtime::spawn(self.clone().mark_unsynced()));
                 return Err(LogError::Broken { message });
             }
@@ -558,6 +564,7 @@ impl Commitlog {
                 released.set_path(spare);
                 self.spare.borrow_mut().push(released);
             }
+            self.changed.notify_all();
         }
     }
 

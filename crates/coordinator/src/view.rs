@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use rpc::Peer;
+use runtime::{EndNotify, SharedNotify};
 use schema::TableId;
 use topology::{
     Boundaries, Consistency, Factors, HostId, Locality, Node, NodeNumber, ReplicaList, Replication, Requirement,
@@ -84,6 +85,8 @@ pub struct ClusterView {
     peers: Vec<Option<Peer>>,
     /// The version of the last truncation of each table that was ever truncated.
     truncations: BTreeMap<TableId, u64>,
+    /// Notifies when the last request with this view has ended.
+    end: Arc<EndNotify>,
 }
 
 impl ClusterView {
@@ -143,7 +146,14 @@ impl ClusterView {
             routes,
             peers,
             truncations: BTreeMap::new(),
+            end: Arc::default(),
         })
+    }
+
+    /// What is notified when nobody holds this view any more.
+    #[must_use]
+    pub fn at_end(&self) -> Arc<SharedNotify> {
+        self.end.at_end()
     }
 
     /// The same view, as of a command of the cluster's metadata.

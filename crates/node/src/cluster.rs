@@ -15,7 +15,7 @@ use query::Engine;
 use query::engine::{KeepError, SchemaKeeper, cluster_view};
 use query::system::PeerInfo;
 use rpc::{Handler, Peer, RemoteError, Reply, Request, Rpc};
-use runtime::ShardId;
+use runtime::{ShardId, SharedNotify};
 use schema::{Schema, TableId};
 use topology::{HostId, Node, Topology};
 use types::Token;
@@ -31,15 +31,12 @@ use crate::tablets;
 const OLD_REQUESTS_WAIT_MAX: Duration = Duration::from_secs(10);
 /// How long a node that comes back looks for newer metadata before it serves with what it has.
 const CATCH_UP_MAX: Duration = Duration::from_secs(3);
-/// How often it is looked whether the system tables still tell the truth about the members.
-const MEMBERS_POLL: Duration = Duration::from_millis(100);
 /// The release of Cassandra that every node is to be taken for.
 const RELEASE_VERSION: &str = "4.1.7";
-/// Between two looks at whether the commitlogs take writes.
-const LOGS_POLL: Duration = Duration::from_millis(500);
+/// How long a commitlog that takes no writes rests before it tries again.
+const LOG_RETRY_DELAY: Duration = Duration::from_millis(500);
 /// Between two attempts to listen for clients again.
 const REOPEN_PAUSE: Duration = Duration::from_secs(1);
-const OLD_REQUESTS_POLL: Duration = Duration::from_millis(2);
 
 /// Gives each request of another node to the crate whose verb it is.
 struct Door {
@@ -216,7 +213,7 @@ pub(crate) async fn enter(shared: &Arc<Shared>, engine: &Rc<Engine>, rpc: &Rc<Rp
         truncate_timeout: shared.config.timeouts.truncate,
     }));
     drop(runtime::spawn(describe_members(shared.clone(), cluster.clone())));
-    drop(runtime::spawn(watch_logs(cluster.clone())));
+    drop(runtime::spawn(watch_logs(shared.clone(), cluster.clone())));
     let meeting = {
         let cluster = cluster.clone();
         runtime::spawn(async move { cluster.meet_peers().await })
@@ -331,19 +328,39 @@ async fn set_doors(is_open: bool) {
 }
 
 /// Watches whether the commitlogs of all shards take writes, and lets the other nodes know. Spawn this on shard 0; it never returns.
-async fn watch_logs(cluster: Rc<Cluster>) {
+async fn watch_logs(shared: Arc<Shared>, cluster: Rc<Cluster>) {
+    for shard in 0..runtime::shard_count() {
+        let shared = shared.clone();
+        drop(runtime::submit_to(ShardId(shard), move || {
+            drop(runtime::spawn(watch_log_here(shared)));
+        }));
+    }
     loop {
-        let mut trouble = None;
-        for shard in 0..runtime::shard_count() {
-            let of_shard = runtime::submit_to(ShardId(shard), || {
-                let log = Engine::local().shard.log.clone();
-                log.try_again();
-                log.trouble().map(|e| e.to_string())
-            });
-            trouble = trouble.or(of_shard.await);
+        let seen = shared.changed.changes();
+        cluster.set_write_trouble(shared.log_trouble()).await;
+        shared.changed.changed_since(seen).await;
+    }
+}
+
+/// Watches the commitlog of this shard. While it takes no writes it is tried again and again: a node that is sent none would not find out that it does.
+async fn watch_log_here(shared: Arc<Shared>) {
+    let log = Engine::local().shard.log.clone();
+    let mut told = None;
+    loop {
+        let changed = log.changed.notified();
+        let trouble = log.trouble().map(|e| e.to_string());
+        let is_in_trouble = trouble.is_some();
+        if trouble != told {
+            told.clone_from(&trouble);
+            shared.set_log_trouble(trouble);
         }
-        cluster.set_write_trouble(trouble).await;
-        runtime::sleep(LOGS_POLL).await;
+        if is_in_trouble {
+            drop(changed);
+            runtime::sleep(LOG_RETRY_DELAY).await;
+            log.try_again();
+        } else {
+            changed.await;
+        }
     }
 }
 
@@ -352,6 +369,7 @@ async fn watch_logs(cluster: Rc<Cluster>) {
 async fn describe_members(shared: Arc<Shared>, cluster: Rc<Cluster>) {
     let mut told = serving(&cluster.metadata().topology);
     loop {
+        let changed = cluster.members_changed();
         let metadata = cluster.metadata();
         let versions = cluster.peer_schema_versions();
         let me = HostId(shared.host_id);
@@ -379,16 +397,14 @@ async fn describe_members(shared: Arc<Shared>, cluster: Rc<Cluster>) {
         now.retain(|host, _| told.contains_key(host) || cluster.serves_clients(*host));
         tell_of_members(&told, &now);
         told = now;
-        runtime::sleep(MEMBERS_POLL).await;
+        changed.await;
     }
 }
 
-/// Waits for the requests of a view; false when some do not end in time.
-async fn requests_end(view: Weak<ClusterView>) -> bool {
-    let deadline = runtime::now() + OLD_REQUESTS_WAIT_MAX;
-    while view.strong_count() > 0 && runtime::now() < deadline {
-        runtime::sleep(OLD_REQUESTS_POLL).await;
-    }
+/// Waits for the requests of a view, whose end is notified; false when some do not end in time.
+async fn requests_end(view: Weak<ClusterView>, at_end: Arc<SharedNotify>) -> bool {
+    let have_ended = at_end.until(|| view.strong_count() == 0);
+    let _ = runtime::timeout(OLD_REQUESTS_WAIT_MAX, have_ended).await;
     let left = view.strong_count();
     if left > 0 {
         log::warn!(
@@ -411,10 +427,10 @@ impl Listener for NodeListener {
                 }
             };
             let former = self.engine.coordinator.view();
-            let old = Arc::downgrade(&former);
+            let (old, at_end) = (Arc::downgrade(&former), former.at_end());
             drop(former);
             self.engine.adopt(next.schema.clone(), view).await;
-            Drain(Box::pin(requests_end(old)))
+            Drain(Box::pin(requests_end(old, at_end)))
         })
     }
 

@@ -36,6 +36,8 @@ const UNCOUNTED_BYTES: u64 = 48 << 20;
 const OLD_LOG_WAIT_MAX: Duration = Duration::from_secs(10);
 /// How long it waits until batches for several shards are finished.
 const BATCHES_WAIT_MAX: Duration = Duration::from_secs(10);
+/// How long it waits before it tries again to finish them.
+const BATCH_RETRY_DELAY: Duration = Duration::from_millis(5);
 /// How long it waits until the requests of clients are answered.
 pub(crate) const CLIENTS_WAIT_MAX: Duration = Duration::from_secs(5);
 /// How long it goes on answering other nodes, whose last requests may be on their way.
@@ -290,10 +292,7 @@ async fn serve(
             .lock()
             .expect("nobody panics while holding the node's identity")
             .port = bound.0.port();
-        *shared
-            .addresses
-            .lock()
-            .expect("nobody panics while holding the addresses") = Some(bound);
+        shared.set_bound_addresses(bound);
     }
     if !shared.meet(Stage::Bound).await {
         return Ok(None);
@@ -451,19 +450,9 @@ async fn addresses(shared: &Shared) -> Option<(SocketAddr, Option<SocketAddr>)> 
         }
         return Some(wanted);
     }
-    loop {
-        if let Some(bound) = *shared
-            .addresses
-            .lock()
-            .expect("nobody panics while holding the addresses")
-        {
-            return Some(bound);
-        }
-        if shared.failed() {
-            return None;
-        }
-        runtime::sleep(Duration::from_micros(200)).await;
-    }
+    let is_known = || shared.bound_addresses().is_some() || shared.failed();
+    shared.changed.until(is_known).await;
+    shared.bound_addresses()
 }
 
 /// Says on standard output that the node serves, where, and how to connect.
@@ -506,11 +495,15 @@ async fn forget_old_log(shared: Arc<Shared>, shard: Rc<Shard>) {
             }
         }
         shared.old_log_is_gone.store(true, Ordering::Release);
+        shared.changed.notify_all();
     }
-    while !shared.old_log_is_gone.load(Ordering::Acquire) {
-        runtime::sleep(Duration::from_millis(20)).await;
-    }
+    old_log_is_gone(&shared).await;
     shard.forget_old_log().await;
+}
+
+async fn old_log_is_gone(shared: &Shared) {
+    let is_gone = || shared.old_log_is_gone.load(Ordering::Acquire);
+    shared.changed.until(is_gone).await;
 }
 
 /// Puts everything into sstables, so that the next start has nothing to replay.
@@ -520,10 +513,13 @@ async fn drain(shared: &Shared, engine: &Rc<Engine>, shard: &Rc<Shard>) -> Resul
     // A batch that is not finished needs all shards, or the note of it that is in the log.
     let deadline = runtime::now() + BATCHES_WAIT_MAX;
     while shard.has_open_batches() && runtime::now() < deadline {
+        let ended = shard.batch_ended.notified();
         if let Err(e) = engine.coordinator.finish_batches().await {
             log::warn!("a batch that failed half way could not be finished yet: {e}");
+            runtime::sleep(BATCH_RETRY_DELAY).await;
+        } else if shard.has_open_batches() {
+            let _ = runtime::timeout_at(deadline, ended).await;
         }
-        runtime::sleep(Duration::from_millis(5)).await;
     }
     shared.meet(Stage::Finishing).await;
     if shard.id() == ShardId(0) {
@@ -537,9 +533,8 @@ async fn drain(shared: &Shared, engine: &Rc<Engine>, shard: &Rc<Shard>) -> Resul
     let flushed = shard.flush_all().await;
     shared.meet(Stage::Drained).await;
     // The new log says what of the old one is not needed: it must not go first.
-    let deadline = runtime::now() + OLD_LOG_WAIT_MAX;
-    while flushed.is_ok() && !shared.old_log_is_gone.load(Ordering::Acquire) && runtime::now() < deadline {
-        runtime::sleep(Duration::from_millis(5)).await;
+    if flushed.is_ok() {
+        let _ = runtime::timeout(OLD_LOG_WAIT_MAX, old_log_is_gone(shared)).await;
     }
     match flushed {
         Ok(()) if shard.has_open_batches() => {

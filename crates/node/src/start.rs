@@ -18,7 +18,7 @@ use query::system::{self, Clients, NodeInfo, PeerInfo};
 use query::{Engine, ddl};
 use record::Known;
 use replica::NotedBatches;
-use runtime::ShardId;
+use runtime::{ShardId, SharedNotify};
 use schema::Schema;
 use tasks::{Class, Tasks};
 use topology::{HostId, Topology, TopologyCommand};
@@ -57,6 +57,11 @@ pub(crate) struct Shared {
     pub(crate) noted_batches: Arc<NotedBatches>,
     pub(crate) stages: [AtomicU32; 11],
     pub(crate) failure: Mutex<Option<String>>,
+    /// Told when a shard reaches a stage or fails, when the addresses are bound, when the old log is gone, and when a commitlog begins or ceases to take
+    /// writes.
+    pub(crate) changed: SharedNotify,
+    /// Why the commitlog of each shard takes no writes; None where it does.
+    pub(crate) log_troubles: Mutex<Vec<Option<String>>>,
     /// Where CQL and the shard-aware port listen, once shard 0 has bound them.
     pub(crate) addresses: Mutex<Option<(SocketAddr, Option<SocketAddr>)>>,
     /// Where other nodes are listened to, once shard 0 has bound it.
@@ -106,12 +111,9 @@ impl Shared {
     pub(crate) async fn meet(&self, stage: Stage) -> bool {
         let here = &self.stages[stage as usize];
         here.fetch_add(1, Ordering::AcqRel);
-        while here.load(Ordering::Acquire) < self.config.smp {
-            if self.failed() {
-                return false;
-            }
-            runtime::sleep(Duration::from_micros(200)).await;
-        }
+        self.changed.notify_all();
+        let all = || here.load(Ordering::Acquire) >= self.config.smp;
+        self.changed.until(|| all() || self.failed()).await;
         !self.failed()
     }
 
@@ -188,6 +190,34 @@ impl Shared {
     pub(crate) fn fail(&self, message: String) {
         let mut failure = self.failure.lock().expect("nobody panics while holding the failure");
         failure.get_or_insert(message);
+        drop(failure);
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn set_bound_addresses(&self, bound: (SocketAddr, Option<SocketAddr>)) {
+        *self
+            .addresses
+            .lock()
+            .expect("nobody panics while holding the addresses") = Some(bound);
+        self.changed.notify_all();
+    }
+
+    /// The commitlog of this shard takes no writes, and why, or takes them again.
+    pub(crate) fn set_log_trouble(&self, trouble: Option<String>) {
+        let shard = runtime::shard().0 as usize;
+        self.log_troubles
+            .lock()
+            .expect("nobody panics while holding the troubles")[shard] = trouble;
+        self.changed.notify_all();
+    }
+
+    /// Why a commitlog takes no writes, if any does not.
+    pub(crate) fn log_trouble(&self) -> Option<String> {
+        let troubles = self
+            .log_troubles
+            .lock()
+            .expect("nobody panics while holding the troubles");
+        troubles.iter().flatten().next().cloned()
     }
 
     /// The node cannot go on while it serves: it drains.
@@ -355,6 +385,8 @@ fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Re
         last_segment,
         stages: Default::default(),
         failure: Mutex::new(None),
+        changed: SharedNotify::new(),
+        log_troubles: Mutex::new(vec![None; config.smp as usize]),
         addresses: Mutex::new(None),
         internode: Mutex::new(None),
         embedded,

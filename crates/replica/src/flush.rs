@@ -444,23 +444,28 @@ impl Shard {
     /// Keeps the log inside its limit by flushing the memtables that hold its oldest segments. To be spawned; ends never.
     pub async fn watch_log(self: Rc<Self>) {
         loop {
-            runtime::sleep(Duration::from_millis(200)).await;
-            if self.log.bytes() <= self.options.log_bytes_max {
-                continue;
-            }
-            let Some(oldest) = self.log.oldest_full_segment() else {
+            let changed = self.log.changed.notified();
+            let is_full = self.log.bytes() > self.options.log_bytes_max;
+            let Some(oldest) = self.log.oldest_full_segment().filter(|_| is_full) else {
+                changed.await;
                 continue;
             };
+            let mut has_failed = false;
             for store in self.stores() {
                 for tablet in &store.tablets {
                     let first = tablet.first_segment.get();
                     let holds_it = first != 0 && first <= oldest && tablet.flush_turn.available() > 0;
                     if holds_it && let Err(e) = self.flush(&store, tablet).await {
                         log::error!("cannot flush to release the commitlog: {e}");
+                        has_failed = true;
                     }
                 }
             }
             self.release_log().await;
+            match has_failed {
+                true => runtime::sleep(RETRY_DELAY).await,
+                false => changed.await,
+            }
         }
     }
 }

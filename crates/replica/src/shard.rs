@@ -90,6 +90,8 @@ pub struct Shard {
     pub(crate) open_batches: RefCell<BTreeMap<u128, u64>>,
     /// Batches that have ended, but not yet durably so: how often the log had lost records when their end was noted there, if it was.
     ended_batches: RefCell<Vec<(u128, Option<u64>)>>,
+    /// Told when a batch for several shards ends.
+    pub batch_ended: Notify,
     /// What other replicas may have missed.
     pub(crate) tombstone_holds: RefCell<Option<HoldTombstones>>,
     /// Raised when damage is found in an open sstable.
@@ -117,6 +119,7 @@ impl Shard {
             failed_flushes: Cell::new(0),
             open_batches: RefCell::default(),
             ended_batches: RefCell::default(),
+            batch_ended: Notify::new(),
             tombstone_holds: RefCell::default(),
             alarm: Rc::default(),
             quarantine_turn: runtime::Semaphore::new(1),
@@ -293,6 +296,7 @@ impl Shard {
     /// Every shard has its part of the batch.
     pub fn end_batch(self: &Rc<Self>, id: u128) {
         self.open_batches.borrow_mut().remove(&id);
+        self.batch_ended.notify_all();
         let noted = self.note_batch_end(id);
         if let Err(e) = &noted {
             log::warn!("the end of a batch could not be noted yet: {e}");

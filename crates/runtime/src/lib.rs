@@ -62,7 +62,7 @@ pub use group::Group;
 pub use instructions::InstructionCounter;
 pub use mailbox::{Submitted, submit_async_to, submit_to};
 pub use random::{boot_id, random_bytes, random_u64};
-pub use shared_notify::{Changed, SharedNotify};
+pub use shared_notify::{Changed, EndNotify, SharedNotify};
 pub use signal::{TerminateSignal, on_signal_terminate};
 pub use start::{Backend, Options, run};
 pub use stop_point::{StopPoint, stop_point};

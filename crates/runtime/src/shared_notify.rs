@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -95,6 +95,24 @@ impl SharedNotify {
     }
 }
 
+/// Notifies when it is dropped: the end of whatever holds it.
+#[derive(Default, Debug)]
+pub struct EndNotify(Arc<SharedNotify>);
+
+impl EndNotify {
+    /// What is notified.
+    #[must_use]
+    pub fn at_end(&self) -> Arc<SharedNotify> {
+        self.0.clone()
+    }
+}
+
+impl Drop for EndNotify {
+    fn drop(&mut self) {
+        self.0.notify_all();
+    }
+}
+
 /// See [`SharedNotify::changed_since`].
 #[must_use = "futures do nothing unless awaited"]
 #[derive(Debug)]
@@ -135,7 +153,6 @@ impl Drop for Changed<'_> {
 mod tests {
     use std::cell::Cell;
     use std::rc::Rc;
-    use std::sync::Arc;
 
     use super::*;
     use crate::sim::Simulation;
