@@ -21,6 +21,9 @@ pub const TTL_DEFAULT: Duration = Duration::from_mins(1);
 /// How long a task that an operator asked for is kept after its end, unless an operator says otherwise.
 pub const USER_TTL_DEFAULT: Duration = Duration::from_hours(1);
 
+/// How often tasks are forgotten whose time is over while nobody looks at the list: a shard's thread pays for it.
+const FORGET_PERIOD: Duration = Duration::from_secs(1);
+
 /// Why a task is not aborted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AbortError {
@@ -53,6 +56,8 @@ struct List {
     numbers: HashMap<Uuid, u64>,
     /// Tasks that ended, in order.
     ended: VecDeque<u64>,
+    /// When tasks were forgotten last whose time was over.
+    forgotten_at: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -109,7 +114,6 @@ impl Tasks {
         };
         let created_us = runtime::wall_clock_us();
         let mut list = self.lock();
-        self.forget_old(&mut list);
         list.next_number += 1;
         let number = list.next_number;
         let sequence_number = match &parent {
@@ -198,7 +202,15 @@ impl Tasks {
             if let Some(record) = list.records.get(&entry.number) {
                 entry.result.get_or_init(|| list.status(record));
             }
-            self.forget_old(&mut list);
+            let is_due = |at| now.saturating_duration_since(at) >= FORGET_PERIOD;
+            if list.forgotten_at.is_none_or(is_due) {
+                self.forget_old(&mut list);
+            }
+            while list.ended.len() > ENDED_MAX {
+                if let Some(number) = list.ended.pop_front() {
+                    list.forget(number);
+                }
+            }
         }
         entry.changed.notify_all();
     }
@@ -213,9 +225,10 @@ impl Tasks {
         Duration::from_nanos(ttl.load(Ordering::Acquire))
     }
 
-    /// Forgets tasks whose time is over, and those that are too many. A task is kept as long as the one above it.
+    /// Forgets tasks whose time is over. A task is kept as long as the one above it.
     fn forget_old(&self, list: &mut List) {
         let now = runtime::now();
+        list.forgotten_at = Some(now);
         let is_over = |list: &List, number: &u64| {
             let Some(mut record) = list.records.get(number) else {
                 return true;
@@ -230,7 +243,7 @@ impl Tasks {
             ended_at.is_some_and(|at| now.saturating_duration_since(at) >= self.ttl_of(&record.entry))
         };
         // In order of their end, which is not that of their times to live: all of them are looked at, and there are not many.
-        let (over, mut kept): (Vec<u64>, VecDeque<u64>) = {
+        let (over, kept): (Vec<u64>, VecDeque<u64>) = {
             let mut over = Vec::new();
             let mut kept = VecDeque::new();
             for number in &list.ended {
@@ -243,11 +256,6 @@ impl Tasks {
             (over, kept)
         };
         over.into_iter().for_each(|number| list.forget(number));
-        while kept.len() > ENDED_MAX {
-            if let Some(number) = kept.pop_front() {
-                list.forget(number);
-            }
-        }
         list.ended = kept;
     }
 
@@ -286,7 +294,11 @@ impl Tasks {
 
     /// Waits until a task has ended: how it did. None: there is no such task, or it ended earlier and is not kept any more.
     pub async fn wait(&self, id: Uuid) -> Option<Status> {
-        let entry = self.lock().record(id).map(|record| record.entry.clone())?;
+        let entry = {
+            let mut list = self.lock();
+            self.forget_old(&mut list);
+            list.record(id)?.entry.clone()
+        };
         entry.changed.until(|| entry.has_ended()).await;
         entry.result.get().cloned()
     }
