@@ -115,7 +115,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let data: u64 = readers.iter().map(|r| r.meta().data_len).sum();
     let disk: u64 = readers.iter().map(|r| r.meta().disk_len).sum();
     let next = AtomicU64::new(100);
-    let task = Tasks::new(1).start(Spec::of(&KIND), &Origin::Node);
+    let task = Tasks::new(1, uuid::Uuid::nil()).start(Spec::of(&KIND), &Origin::Node);
     let (started, cpu_started) = (runtime::now(), cpu_seconds());
     let outcome = run(Job {
         table: Arc::new(table),

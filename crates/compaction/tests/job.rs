@@ -42,7 +42,7 @@ const KIND: Kind = Kind {
 };
 
 fn task() -> Task {
-    Tasks::new(1).start(Spec::of(&KIND), &Origin::Node)
+    Tasks::new(1, uuid::Uuid::nil()).start(Spec::of(&KIND), &Origin::Node)
 }
 
 fn job(dir: &TempDir, table: &Table, inputs: &[Arc<Reader>]) -> Job {
@@ -381,7 +381,7 @@ fn an_aborted_or_failed_job_leaves_nothing_behind() {
     let dir = TempDir::new("compaction-stop");
     let input = write(&dir.0, 1, &table, &blocks);
     let before = names(&dir);
-    let tasks = Tasks::new(1);
+    let tasks = Tasks::new(1, uuid::Uuid::nil());
     let task = tasks.start(Spec::of(&KIND), &Origin::Node);
     tasks.abort(task.id()).expect("it has not ended");
     let mut j = job(&dir, &table, &[Arc::clone(&input)]);
@@ -414,7 +414,7 @@ fn a_job_that_is_aborted_on_its_way_removes_the_outputs_that_it_has_sealed() {
     let dir = TempDir::new("compaction-abort");
     let input = write(&dir.0, 1, &table, &blocks);
     let before = names(&dir);
-    let tasks = Tasks::new(1);
+    let tasks = Tasks::new(1, uuid::Uuid::nil());
     // It stops at its first step for as long as it takes to abort it.
     tasks.set_bytes_per_second(Class::Compaction, 1);
     let mut j = job(&dir, &table, &[Arc::clone(&input)]);

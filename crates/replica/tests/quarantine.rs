@@ -65,7 +65,7 @@ fn open_with(tablets: &[TokenRange]) -> (Rc<Shard>, Rc<TableStore>) {
     }
     let generation = Arc::new(AtomicU64::new(generation()));
     let spec = tasks::Spec::of(&replica::kinds::RESHARD);
-    let task = tasks::Tasks::new(1).start(spec, &tasks::Origin::Node);
+    let task = tasks::Tasks::new(1, Uuid::nil()).start(spec, &tasks::Origin::Node);
     let control = task.control();
     replica::prepare_sstables(&table, &dir(), tablets, &generation, Uuid::from_u128(1), &control)
         .expect("the start goes on");

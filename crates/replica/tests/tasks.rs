@@ -33,7 +33,7 @@ fn table() -> Arc<Table> {
 }
 
 fn open() -> (Arc<Tasks>, Rc<Shard>, Rc<TableStore>) {
-    let (tasks, table) = (Tasks::new(1), table());
+    let (tasks, table) = (Tasks::new(1, Uuid::nil()), table());
     let shard = shard_with(Limits::of_cache(1 << 20), 0, tasks.clone());
     shard.set_table(&table, &[shard.token_range()], &[]);
     let store = shard.store(table.id).expect("it was set");

@@ -77,24 +77,17 @@ fn nanos(duration: Duration) -> u64 {
 }
 
 impl Tasks {
-    /// No tasks, of a node with so many shards.
+    /// No tasks, of a node with so many shards and this host id, which makes the ids of its tasks differ from those of other nodes.
     #[must_use]
-    pub fn new(shards: u32) -> Arc<Self> {
-        let id_node = runtime::random_u64().to_le_bytes();
+    pub fn new(shards: u32, host_id: Uuid) -> Arc<Self> {
+        let [.., a, b, c, d, e, f] = *host_id.as_bytes();
         Arc::new(Self {
             limits: Class::ALL.map(|class| Arc::new(Limits::new(class, shards))),
             state: Mutex::default(),
             ttl: AtomicU64::new(nanos(TTL_DEFAULT)),
             user_ttl: AtomicU64::new(nanos(USER_TTL_DEFAULT)),
             // The first bit says that it is no network card's address.
-            id_node: [
-                id_node[0] | 1,
-                id_node[1],
-                id_node[2],
-                id_node[3],
-                id_node[4],
-                id_node[5],
-            ],
+            id_node: [a | 1, b, c, d, e, f],
         })
     }
 

@@ -58,7 +58,7 @@ fn ids(statuses: &[Status]) -> Vec<Uuid> {
 #[test]
 fn a_task_tells_where_it_is_from_its_creation_to_its_end() {
     on_shard(async || {
-        let tasks = Tasks::new(1);
+        let tasks = Tasks::new(1, Uuid::nil());
         let task = start(&tasks, &MERGE, 200, &Origin::Operator);
         let id = task.id();
         assert_eq!(
@@ -81,7 +81,7 @@ fn a_task_tells_where_it_is_from_its_creation_to_its_end() {
 #[test]
 fn a_task_that_nobody_ended_has_failed() {
     on_shard(async || {
-        let tasks = Tasks::new(1);
+        let tasks = Tasks::new(1, Uuid::nil());
         let task = start(&tasks, &MERGE, 0, &Origin::Operator);
         let id = task.id();
         drop(task);
@@ -96,7 +96,7 @@ fn a_task_that_nobody_ended_has_failed() {
 #[test]
 fn a_tree_is_listed_level_by_level_and_its_progress_adds_up() {
     on_shard(async || {
-        let tasks = Tasks::new(1);
+        let tasks = Tasks::new(1, Uuid::nil());
         let root = start(&tasks, &MERGE, 100, &Origin::Operator);
         let (first, second) = (
             start(&tasks, &MERGE, 60, &root.as_origin()),
@@ -132,7 +132,7 @@ fn a_tree_is_listed_level_by_level_and_its_progress_adds_up() {
 #[test]
 fn lists_leave_out_what_no_operator_asked_for() {
     on_shard(async || {
-        let tasks = Tasks::new(1);
+        let tasks = Tasks::new(1, Uuid::nil());
         let asked = start(&tasks, &MERGE, 0, &Origin::Operator);
         let part = start(&tasks, &MERGE, 0, &asked.as_origin());
         let own = start(&tasks, &MERGE, 0, &Origin::Node);
@@ -149,7 +149,7 @@ fn lists_leave_out_what_no_operator_asked_for() {
 #[test]
 fn a_tree_is_kept_for_its_time_to_live_and_no_longer() {
     on_shard(async || {
-        let tasks = Tasks::new(1);
+        let tasks = Tasks::new(1, Uuid::nil());
         tasks.set_ttl(Duration::from_secs(10));
         tasks.set_user_ttl(Duration::from_secs(100));
         let (own, asked) = (
@@ -180,7 +180,7 @@ fn a_tree_is_kept_for_its_time_to_live_and_no_longer() {
 #[test]
 fn who_waits_for_a_task_learns_its_end_even_when_it_is_not_kept() {
     on_shard(async || {
-        let tasks = Tasks::new(1);
+        let tasks = Tasks::new(1, Uuid::nil());
         tasks.set_user_ttl(Duration::ZERO);
         let task = start(&tasks, &MERGE, 0, &Origin::Operator);
         let id = task.id();
@@ -197,7 +197,7 @@ fn who_waits_for_a_task_learns_its_end_even_when_it_is_not_kept() {
 #[test]
 fn more_ended_tasks_than_are_kept_push_the_oldest_out() {
     on_shard(async || {
-        let tasks = Tasks::new(1);
+        let tasks = Tasks::new(1, Uuid::nil());
         let mut all = Vec::new();
         for _ in 0..ENDED_MAX + 10 {
             let task = start(&tasks, &WRITE, 0, &Origin::Operator);
@@ -220,7 +220,7 @@ fn more_ended_tasks_than_are_kept_push_the_oldest_out() {
 #[test]
 fn draining_a_module_forgets_what_ended_and_nothing_else() {
     on_shard(async || {
-        let tasks = Tasks::new(1);
+        let tasks = Tasks::new(1, Uuid::nil());
         let running = start(&tasks, &MERGE, 0, &Origin::Operator);
         start(&tasks, &MERGE, 0, &Origin::Operator).done();
         start(&tasks, &WRITE, 0, &Origin::Operator).done();
@@ -233,7 +233,7 @@ fn draining_a_module_forgets_what_ended_and_nothing_else() {
 #[test]
 fn an_abort_reaches_every_task_below_and_those_that_come_later() {
     on_shard(async || {
-        let tasks = Tasks::new(1);
+        let tasks = Tasks::new(1, Uuid::nil());
         let root = start(&tasks, &MERGE, 0, &Origin::Operator);
         let (part, write) = (
             start(&tasks, &MERGE, 0, &root.as_origin()),
@@ -262,7 +262,7 @@ fn an_abort_reaches_every_task_below_and_those_that_come_later() {
 #[test]
 fn a_task_that_waits_for_a_worker_can_be_aborted_and_the_next_gets_its_turn() {
     on_shard(async || {
-        let tasks = Tasks::new(1);
+        let tasks = Tasks::new(1, Uuid::nil());
         let order = Rc::new(RefCell::new(Vec::new()));
         let mut running = Vec::new();
         let mut ids = Vec::new();
@@ -295,7 +295,7 @@ fn a_task_that_waits_for_a_worker_can_be_aborted_and_the_next_gets_its_turn() {
 #[test]
 fn more_workers_let_jobs_that_wait_begin_at_once() {
     on_shard(async || {
-        let tasks = Tasks::new(1);
+        let tasks = Tasks::new(1, Uuid::nil());
         let mut jobs = Vec::new();
         for number in 0..3 {
             let task = start(&tasks, &MERGE, 0, &Origin::Operator);
@@ -321,7 +321,7 @@ fn more_workers_let_jobs_that_wait_begin_at_once() {
 #[test]
 fn a_limit_slows_jobs_of_its_class_down() {
     on_shard(async || {
-        let tasks = Tasks::new(1);
+        let tasks = Tasks::new(1, Uuid::nil());
         tasks.set_bytes_per_second(Class::Compaction, 1_000);
         for (kind, least, most) in [(&MERGE, 99, 101), (&WRITE, 0, 1)] {
             let begun = runtime::now();
@@ -344,7 +344,7 @@ fn a_job_that_waits_for_its_budget_goes_on_when_the_limit_is_lifted_or_it_is_abo
     // Real threads: the job blocks for years unless it is woken.
     let ended = runtime::run(options, |_| {
         Box::pin(async {
-            let tasks = Tasks::new(1);
+            let tasks = Tasks::new(1, Uuid::nil());
             tasks.size_pool();
             for is_lifted in [true, false] {
                 tasks.set_bytes_per_second(Class::Compaction, 1);
@@ -378,7 +378,7 @@ fn a_job_that_waits_for_its_budget_goes_on_when_the_limit_is_lifted_or_it_is_abo
 #[test]
 fn ids_are_unique_and_tell_when_the_task_was_created() {
     on_shard(async || {
-        let tasks = Tasks::new(1);
+        let tasks = Tasks::new(1, Uuid::nil());
         let first = start(&tasks, &MERGE, 0, &Origin::Node);
         let second = start(&tasks, &MERGE, 0, &Origin::Node);
         assert_ne!(first.id(), second.id(), "two tasks of one microsecond");

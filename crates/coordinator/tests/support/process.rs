@@ -137,7 +137,7 @@ fn new_shard(
             log_bytes_max: 64 << 20,
             generation: boot.generation.clone(),
             noted_batches: boot.noted_batches.clone(),
-            tasks: tasks::Tasks::new(1),
+            tasks: tasks::Tasks::new(1, host.0),
             host_id: host.0,
         },
         log.clone(),

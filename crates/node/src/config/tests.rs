@@ -113,7 +113,7 @@ fn defaults_are_those_of_the_manual() {
 #[test]
 fn every_option_that_is_shown_can_be_given_and_its_shown_text_is_taken_back() {
     let config = config("", "--cpuset 0-3");
-    assert_eq!(config.settings.len(), 60, "{:?}", config.settings);
+    assert_eq!(config.settings.len(), 62, "{:?}", config.settings);
     for (name, text) in &config.settings {
         let given = text.as_deref().unwrap_or("none");
         let shown = resolved(&format!("{name}: {given}"), "").map(|config| config.settings[name].clone());
@@ -126,6 +126,8 @@ fn options_have_the_spellings_of_both_files() {
     let cases = [
         ("commitlog_sync_period_in_ms: 2000", "commitlog_sync_period = 2000ms"),
         ("commitlog_sync_period: 2s", "commitlog_sync_period = 2000ms"),
+        ("task_ttl_in_seconds: 5", "task_ttl_in_seconds = 5"),
+        ("user_task_ttl_in_seconds: 0", "user_task_ttl_in_seconds = 0"),
         ("commitlog_sync: batch", "commitlog_sync = batch"),
         ("commitlog_segment_size_in_mb: 64", "commitlog_segment_size = 64MiB"),
         ("commitlog_segment_size: 64MiB", "commitlog_segment_size = 64MiB"),
