@@ -75,7 +75,7 @@ async fn engine(boot_id: u128) -> Rc<Engine> {
         cache_bytes_max: 1 << 20,
         log_bytes_max: 16 << 20,
         generation: Arc::default(),
-        compaction: Arc::default(),
+        tasks: tasks::Tasks::new(1, uuid::Uuid::nil()),
         noted_batches: Arc::default(),
         host_id: Uuid::from_u128(7),
     };

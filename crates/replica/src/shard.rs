@@ -133,6 +133,11 @@ impl Shard {
         self.options.shard
     }
 
+    /// The node's tasks.
+    pub fn tasks(&self) -> &Arc<Tasks> {
+        &self.options.tasks
+    }
+
     /// The tokens of this shard: an equal, contiguous part of the ring.
     pub fn token_range(&self) -> TokenRange {
         shard_range(self.options.shard.0, self.options.shards)

@@ -37,7 +37,7 @@ fn open() -> (Arc<Tasks>, Rc<Shard>, Rc<TableStore>) {
     let shard = shard_with(Limits::of_cache(1 << 20), 0, tasks.clone());
     shard.set_table(&table, &[shard.token_range()], &[]);
     let store = shard.store(table.id).expect("it was set");
-    (tasks, shard, store)
+    (shard.tasks().clone(), shard, store)
 }
 
 /// Writes rows from one clustering key up to another and flushes them.
