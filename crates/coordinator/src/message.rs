@@ -412,6 +412,25 @@ impl<'a> PointCommand<'a> {
         out
     }
 
+    /// The same of a command that asks for the digest of one row, as far as can be told without its table.
+    pub(crate) fn of(command: &'a ReadCommand) -> Option<Self> {
+        let Extent::Partition { key, slices, .. } = &command.extent else {
+            return None;
+        };
+        let [ClusteringSlice { start, end }] = &slices[..] else {
+            return None;
+        };
+        let is_row = start.kind == BoundKind::Before && end.kind == BoundKind::After && start.prefix == end.prefix;
+        let is_whole = is_row && command.digest_only && command.until.is_none();
+        is_whole.then_some(Self {
+            table: command.table,
+            now: command.now,
+            key,
+            clustering: &start.prefix,
+            digest_only: true,
+        })
+    }
+
     /// From a peer's bytes, if they are of a read of one row as far as can be told without its table: the bounds of its only slice have one prefix.
     pub(crate) fn decode(body: &'a [u8]) -> Option<Self> {
         let mut reader = Reader::new(body);
@@ -537,6 +556,14 @@ pub struct Answer {
 }
 
 impl Answer {
+    /// Of a read that asked for the digest only and read everything.
+    pub(crate) fn of_digest(digest: u128) -> Self {
+        Self {
+            digest,
+            ..Self::default()
+        }
+    }
+
     /// Whether everything that was asked for was read.
     #[must_use]
     pub fn is_all(&self) -> bool {

@@ -39,10 +39,10 @@ use types::{CqlType, Token};
 
 use crate::apply::{self, Origin};
 use crate::fence::Stamp;
-use crate::message::{Answer, ReadCommand};
+use crate::message::{Answer, PointCommand, ReadCommand};
 use crate::paxos_message::{PaxosAnswer, PaxosRequest, Phase};
 use crate::service::{self, ReplicaError};
-use crate::spawn;
+use crate::{Coordinator, spawn};
 
 /// States kept in memory by each shard: some hundred bytes each, 1.5 KiB at most besides mutations that were not learned everywhere.
 const STATES_MAX: usize = 16_384;
@@ -733,8 +733,13 @@ async fn prepare(
         Err(refused) => return Ok(PaxosAnswer::Refused(refused.promised)),
     };
     let mut answers: Vec<Answer> = Vec::with_capacity(reads.len());
+    let coordinator = Coordinator::local();
     for read in reads {
-        answers.push(Box::pin(service::read(&shard, read, stamp)).await?);
+        let digest = PointCommand::of(&read).and_then(|point| coordinator.digest_at_once(&point, stamp));
+        answers.push(match digest {
+            Some(digest) => Answer::of_digest(digest),
+            None => Box::pin(service::read(&shard, read, stamp)).await?,
+        });
     }
     place.synced().await?;
     Ok(PaxosAnswer::Promised(promise, answers))
