@@ -4,9 +4,11 @@ import json
 import time
 
 import pytest
+from cassandra import ConsistencyLevel
 
 from harness import cql
 from harness.node import Node, NodeFailed, free_ports
+from harness.routing import at_once
 
 NODES = (1, 2, 3)
 ADDRESSES = [f"127.0.0.{number}" for number in NODES]
@@ -187,6 +189,35 @@ def test_metrics_tell_what_was_asked(cluster, keyspace):
     requests, owned, elsewhere, timed = (counted(cluster, part) - b for part, b in zip(parts, before, strict=True))
     assert requests >= 200 and timed >= 200, f"{requests} requests and {timed} latencies were counted"
     assert owned > 0 and owned / (owned + elsewhere) >= 0.95, "of three copies on three nodes every node has one"
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+def test_where_one_replica_is_enough_its_node_answers_in_one_call(cluster, copies):
+    driver = cluster.driver()
+    session = driver.connect()
+    name = cql.unique("at_once")
+    session.execute(
+        f"CREATE KEYSPACE {name} WITH replication = {{'class': 'NetworkTopologyStrategy', 'datacenter1': {copies}}}"
+        " AND tablets = {'enabled': false}"
+    )
+    session.execute(f"CREATE TABLE {name}.t (k int PRIMARY KEY, v int)")
+    insert = session.prepare(f"INSERT INTO {name}.t (k, v) VALUES (?, 7)")
+    insert.consistency_level = ConsistencyLevel.ALL
+    select = session.prepare(f"SELECT v FROM {name}.t WHERE k = ?")
+
+    def answered_at_once(statement):
+        before = at_once(cluster)
+        for k in range(300):
+            session.execute(statement, (k,))
+        return at_once(cluster) - before
+
+    written = answered_at_once(insert)
+    assert written >= 285 or copies > 1, f"{written} of 300 writes of an only copy were answered in one call"
+    for level in (ConsistencyLevel.ONE, ConsistencyLevel.LOCAL_ONE):
+        select.consistency_level = level
+        read = answered_at_once(select)
+        assert read >= 285, f"{read} of 300 reads at level {level} of {copies} copies on three nodes were answered in one call"
+    driver.shutdown()
 
 
 def test_metrics_are_bounded_and_tell_of_the_cluster(cluster):

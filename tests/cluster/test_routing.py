@@ -7,7 +7,7 @@ import pytest
 from cassandra import ConsistencyLevel
 
 from harness import Cluster, cql
-from harness.routing import routed
+from harness.routing import at_once, routed
 
 SHARDS = 2
 ROWS = 300
@@ -92,6 +92,15 @@ def test_requests_reach_who_has_the_data(cluster, session, table, copies, tablet
     known = counted["owner"] if shard_aware else counted["owner"] + counted["owning_node"]
     assert sum(counted.values()) >= COUNTED_MIN, counted
     assert known >= ROUTED_MIN * sum(counted.values()), counted
+    if shard_aware:
+        # Whatever the number of copies: the shard that has one answers in the call that brings the request.
+        row = session.prepare(f"SELECT v FROM {name} WHERE k = ? AND c = 0")
+        row.consistency_level = ConsistencyLevel.ONE
+        before = at_once(cluster)
+        for k in range(ROWS):
+            assert cql.rows(session, row, (k,)) == [(f"v{k}",)]
+        answered = at_once(cluster) - before
+        assert answered >= ROUTED_MIN * ROWS, f"{answered} of {ROWS} reads at ONE were answered in one call"
 
 
 def test_pages_conditions_and_a_node_that_is_killed(cluster, session, table):

@@ -11,3 +11,9 @@ def routed(cluster):
             if name.startswith("ceto_routed_requests_total{"):
                 counts[next(place for place in PLACES if f'came_to="{place}"' in name)] += value
     return counts
+
+
+def at_once(cluster):
+    """How many requests on one partition all nodes have answered in the call that brought them."""
+    found = (node.metrics().items() for node in cluster)
+    return sum(value for metrics in found for name, value in metrics if name.startswith("ceto_requests_at_once_total"))

@@ -10,8 +10,8 @@ use rpc::Peer;
 use runtime::{EndNotify, SharedNotify};
 use schema::TableId;
 use topology::{
-    Boundaries, Consistency, Factors, HostId, Locality, Node, NodeNumber, ReplicaList, Replication, Requirement,
-    TabletMap, Topology, ring_map,
+    Boundaries, Consistency, Factors, HostId, Locality, Node, NodeNumber, Replica, ReplicaList, Replication,
+    Requirement, TabletMap, Topology, ring_map,
 };
 use types::Token;
 
@@ -63,6 +63,8 @@ pub struct Route {
     pub read_here: Levels,
     /// The levels at which a write needs no other node, whatever the key.
     pub write_here: Levels,
+    /// The levels for which one replica is enough.
+    of_one: Levels,
     /// Whether the tablets are the table's own. Those of the token ring are made anew for each version of the cluster, and a shard
     /// keeps what it has of them as one.
     pub has_own_tablets: bool,
@@ -274,8 +276,22 @@ impl Route {
             factors,
             read_here: if has_all { levels } else { Levels::NONE },
             write_here: if is_only { levels } else { Levels::NONE },
+            of_one: levels,
             has_own_tablets,
         }
+    }
+
+    /// Whether a replica may answer a read of a token at a level from its own data.
+    #[must_use]
+    pub fn reads_alone(&self, replica: Replica, token: Token, level: Consistency) -> bool {
+        let tablet = self.map.tablet_of(token);
+        self.of_one.contains(level) && tablet.transition.is_none() && tablet.replicas.contains(&replica)
+    }
+
+    /// Whether a replica has the only copy of a token, and its write is enough for a level.
+    #[must_use]
+    pub fn writes_alone(&self, replica: Replica, token: Token, level: Consistency) -> bool {
+        self.reads_alone(replica, token, level) && self.map.tablet_of(token).replicas.len() == 1
     }
 }
 

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use commitlog::ReplayPosition;
 use mutation::{Addressed, Located};
+use replica::TableStore;
 use rpc::{AnswerTaker, RpcError, Sent};
 use runtime::{Instant, ShardId};
 use schema::TableId;
@@ -31,7 +32,7 @@ use crate::message::{encoded_bytes, put_mutations};
 use crate::service::ReplicaError;
 use crate::tombstones::UnderWay;
 use crate::verbs::Verb;
-use crate::{ClusterView, Coordinator, CoordinatorError, Levels, Tally, TargetError, WriteKind, spawn};
+use crate::{ClusterView, Coordinator, CoordinatorError, Levels, Route, Tally, TargetError, WriteKind, spawn};
 
 /// How long a write may wait that needs no other node: longer than [`replica::Shard::room`] takes to refuse it.
 const LOCAL_WAIT_MAX: Duration = Duration::from_secs(15);
@@ -207,10 +208,36 @@ impl Coordinator {
         let Some(store) = self.shard.store(mutation.mutation.table) else {
             return Ok(None);
         };
-        if !Levels::from_bits(store.writes_here.get()).contains(level) || store.tablet(mutation.token).is_none() {
+        if store.tablet(mutation.token).is_none() {
+            return Ok(None);
+        }
+        let is_here = Levels::from_bits(store.writes_here.get()).contains(level);
+        if !is_here
+            && !self.is_alone_with(&store, mutation.mutation.table, |route, this| {
+                route.writes_alone(this, mutation.token, level)
+            })
+        {
             return Ok(None);
         }
         apply_to(&self.shard, &store, mutation)
+    }
+
+    /// Whether this shard may answer a read of a partition from its own data alone.
+    #[inline]
+    #[must_use]
+    pub fn reads_here(&self, store: &TableStore, table: TableId, token: Token, level: Consistency) -> bool {
+        Levels::from_bits(store.reads_here.get()).contains(level)
+            || self.is_alone_with(store, table, |route, this| route.reads_alone(this, token, level))
+                && store.is_whole.get()
+    }
+
+    /// Whether a table's route says so of this shard, and the table takes requests of the view that the route is of.
+    fn is_alone_with(&self, store: &TableStore, table: TableId, says: impl FnOnce(&Route, Replica) -> bool) -> bool {
+        let view = self.view.borrow();
+        let route = view.route(table);
+        route.is_some_and(|route| says(route, self.this_replica(&view)))
+            && view.version >= self.fence(&view)
+            && Stamp::of(&view, table).check(store) == Ok(true)
     }
 
     /// Begins to write one mutation; `done` is told the outcome, with its number.

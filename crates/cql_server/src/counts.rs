@@ -24,6 +24,8 @@ pub struct Counts {
     pub prepares: Cell<u64>,
     /// BATCH messages.
     pub batches: Cell<u64>,
+    /// Statements on one partition that were answered in the call that brought them.
+    pub at_once: Cell<u64>,
     /// Statements on one partition that came to a shard that has it.
     pub owned: Cell<u64>,
     /// Statements on one partition that came to another shard of a node that has it.

@@ -586,6 +586,7 @@ impl Server {
         let owned = std::mem::take(&mut batch.owned);
         let counts = &self.counts;
         counts.owned.set(counts.owned.get() + owned);
+        counts.at_once.set(counts.at_once.get() + owned);
         let reads = counts.socket_reads.get();
         counts.socket_reads.set(reads + 1);
         if reads.is_multiple_of(SAMPLE_EVERY) && batch.now_us != 0 {

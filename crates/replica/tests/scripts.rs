@@ -180,7 +180,11 @@ impl Process {
         if runtime::fs::exists(DIR) {
             sstable::remove_unsealed(Path::new(DIR)).expect("the disk works");
         }
-        let shard = shard_with(script.limits, last_generation(), tasks::Tasks::new(1, uuid::Uuid::nil()));
+        let shard = shard_with(
+            script.limits,
+            last_generation(),
+            tasks::Tasks::new(1, uuid::Uuid::nil()),
+        );
         let table = script.table.clone();
         shard
             .open_table(&table, &[shard.token_range()])

@@ -101,6 +101,9 @@ fn requests(shard: &mut Shard, server: &Server) {
         let help = "Latencies of requests, from their arrival to their answer; those answered from memory are sampled.";
         shard.add("request_latency_seconds", help, &[("kind", kind)], value);
     }
+    let help = "Statements on one partition that were answered in the call that brought them.";
+    let at_once = Value::Counter(counts.at_once.get());
+    shard.add("requests_at_once_total", help, &[], at_once);
     let places = [
         ("owner", &counts.owned),
         ("owning_node", &counts.owned_by_node),

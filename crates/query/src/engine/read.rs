@@ -91,11 +91,14 @@ impl Engine {
         let Some(hash) = plan.point_hash(ctx, scratch)? else {
             return Ok(PointOutcome::NeedsDisk);
         };
-        let table = &plan.table;
-        let (Some(read), Some(tablet)) = (
-            self.coordinator.begin_point(table.id, hash.token(), level),
-            store.tablet(hash.token()),
-        ) else {
+        let (table, token) = (&plan.table, hash.token());
+        let Some(tablet) = store.tablet(token) else {
+            return Ok(PointOutcome::NeedsDisk);
+        };
+        if self.coordinator.reads_here(store, table.id, token, level) {
+            return Ok(plan.read_here(ctx, (tablet, hash), scratch, out));
+        }
+        let Some(read) = self.coordinator.begin_point(table.id, token, level) else {
             return Ok(PointOutcome::NeedsDisk);
         };
         let needs_others = !read.is_enough();

@@ -121,6 +121,19 @@ impl SelectPlan {
         let Some(tablet) = store.tablet(token) else {
             return Ok(PointOutcome::OtherShard(owner(token)));
         };
+        Ok(self.read_named(sources, ctx, (tablet, hash), scratch, out))
+    }
+
+    /// Tries to answer from the memory of a tablet of this shard, whose row is named in the scratch.
+    #[inline]
+    fn read_named(
+        &self,
+        sources: &[PointSource],
+        ctx: &BindContext<'_>,
+        (tablet, hash): (&Tablet, KeyHash),
+        scratch: &mut PointScratch,
+        out: &mut Vec<u8>,
+    ) -> PointOutcome {
         let now = u32::try_from(ctx.now_us / 1_000_000).unwrap_or(0);
         let PointScratch {
             key,
@@ -134,7 +147,21 @@ impl SelectPlan {
                 self.point_row(sources, parts, cached, key, clustering, now, merged, other, out)
             })
         });
-        Ok(rows.flatten().map_or(PointOutcome::NeedsDisk, PointOutcome::Rows))
+        rows.flatten().map_or(PointOutcome::NeedsDisk, PointOutcome::Rows)
+    }
+
+    /// The same, of a point read whose names are in the scratch: see [`SelectPlan::point_hash`].
+    pub(crate) fn read_here(
+        &self,
+        ctx: &BindContext<'_>,
+        tablet: (&Tablet, KeyHash),
+        scratch: &mut PointScratch,
+        out: &mut Vec<u8>,
+    ) -> PointOutcome {
+        match &self.point {
+            Some(sources) => self.read_named(sources, ctx, tablet, scratch, out),
+            None => PointOutcome::NeedsDisk,
+        }
     }
 
     /// How many rows live, 0 or 1; None when the row must be read in the general way.

@@ -38,7 +38,11 @@ impl Limits {
 
 /// The only shard of a node, with its log in `/log` and its files in `/data`; the last sstable of before has this generation.
 pub fn shard(cache_bytes_max: usize, generation: u64) -> Rc<Shard> {
-    shard_with(Limits::of_cache(cache_bytes_max), generation, Tasks::new(1, Uuid::nil()))
+    shard_with(
+        Limits::of_cache(cache_bytes_max),
+        generation,
+        Tasks::new(1, Uuid::nil()),
+    )
 }
 
 /// The same, with limits of its own, of a node with these tasks.
