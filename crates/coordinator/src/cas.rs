@@ -99,8 +99,8 @@ pub struct CasRequest {
 enum Alone {
     /// True: something was written.
     Decided(bool),
-    /// This shard may not decide alone, and nothing is written.
-    NotAlone,
+    /// A quorum has to decide: this shard may not, and nothing is written.
+    Quorum,
     /// The table changed since it was read, and nothing is written.
     Again,
 }
@@ -119,7 +119,7 @@ impl Coordinator {
         let turn = self.cas_turn(request).await?;
         loop {
             match self.cas_alone(request, &turn, decide).await? {
-                Alone::NotAlone => return self.cas_of_quorum(request, decide).await,
+                Alone::Quorum => return self.cas_of_quorum(request, decide).await,
                 Alone::Again => {}
                 Alone::Decided(is_written) => {
                     let ended = turn.end();
@@ -240,7 +240,7 @@ impl Coordinator {
     ) -> Result<Alone, CoordinatorError> {
         let (view, token) = (self.view(), token_of(&request.key));
         if !self.decides_alone(&view, request, token) {
-            return Ok(Alone::NotAlone);
+            return Ok(Alone::Quorum);
         }
         let mut all = Vec::with_capacity(request.reads.len());
         let mut left: Vec<Option<Extent>> = Vec::with_capacity(request.reads.len());
@@ -323,11 +323,11 @@ impl Coordinator {
         let stamp = Stamp::of(view, request.table.id);
         loop {
             let Some(store) = self.shard.store(request.table.id) else {
-                return Ok(Alone::NotAlone);
+                return Ok(Alone::Quorum);
             };
             match stamp.check(&store) {
                 Ok(true) if self.decides_alone(view, request, token) => {}
-                Ok(true) => return Ok(Alone::NotAlone),
+                Ok(true) => return Ok(Alone::Quorum),
                 Ok(false) | Err(_) => return Ok(Alone::Again),
             }
             let losses = self.shard.log.losses();
@@ -353,7 +353,7 @@ impl Coordinator {
     fn stopped_alone(&self, request: &CasRequest, error: ReplicaError) -> Result<Alone, CoordinatorError> {
         match error {
             // The view is over, or about to be: those who take part in the next one decide.
-            ReplicaError::Stale(_) => Ok(Alone::NotAlone),
+            ReplicaError::Stale(_) => Ok(Alone::Quorum),
             error => Err(self.failed_alone(request, error)),
         }
     }

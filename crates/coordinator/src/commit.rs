@@ -13,9 +13,9 @@ use rpc::{RemoteError, Responder};
 use runtime::Signal;
 
 use crate::apply::{acknowledges_by_sync, commit, durable};
+use crate::flight::Flight;
 use crate::service::ReplicaError;
 use crate::verbs::remote;
-use crate::write::Flight;
 use crate::{Coordinator, spawn};
 
 /// Whom to tell that what it had applied is in the log.

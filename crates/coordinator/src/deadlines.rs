@@ -49,6 +49,14 @@ pub(crate) struct Flights {
     earlier: Signal,
 }
 
+/// Whose time comes first.
+enum Due {
+    /// It has come.
+    Now(FlightId, Rc<dyn Expiring>),
+    /// Nobody's before this.
+    At(Instant),
+}
+
 impl Table {
     fn get(&self, id: FlightId) -> Option<&Rc<dyn Expiring>> {
         let slot = self.slots.get(id.slot as usize)?;
@@ -93,7 +101,7 @@ impl Table {
     }
 
     /// The one whose time comes first, if it has come; else when to look again. None: nothing is on its way.
-    fn due(&mut self, now: Instant) -> Option<Result<(FlightId, Rc<dyn Expiring>), Instant>> {
+    fn due(&mut self, now: Instant) -> Option<Due> {
         loop {
             let (at, id) = *self.queue.front()?;
             let Some(flight) = self.get(id).cloned() else {
@@ -101,10 +109,10 @@ impl Table {
                 continue;
             };
             if at > now {
-                return Some(Err(at));
+                return Some(Due::At(at));
             }
             self.queue.pop_front();
-            return Some(Ok((id, flight)));
+            return Some(Due::Now(id, flight));
         }
     }
 }
@@ -143,13 +151,13 @@ async fn watch(coordinator: Weak<Coordinator>) {
                     coordinator.flights.is_watched.set(false);
                     return;
                 }
-                Some(Ok((id, flight))) => {
+                Some(Due::Now(id, flight)) => {
                     if let Some(next) = flight.expire(runtime::now()) {
                         coordinator.flights.table.borrow_mut().queue(next, id);
                     }
                     continue;
                 }
-                Some(Err(next)) => next,
+                Some(Due::At(next)) => next,
             }
         };
         let Some(coordinator) = coordinator.upgrade() else {

@@ -28,6 +28,7 @@ mod door;
 mod error;
 mod fan;
 mod fence;
+mod flight;
 #[doc(hidden)]
 pub mod fuzz;
 mod gather;

@@ -1,22 +1,18 @@
 //! Writes: to all replicas at once, acknowledged when as many have them as the consistency level wants.
 //!
-//! A write is a value, [`Write`], to which each replica's outcome is told, and which says when its request can be answered and how. [`Flight`] carries it:
-//! it sends the requests, takes the answers where they come in, without a task, and sees to the deadline (`deadlines.rs`). When a request is answered the
-//! flight goes on until every replica is known to have its part or is given a hint.
+//! A write is a value, [`Write`], to which each replica's outcome is told, and which says when its request can be answered and how. A flight carries it
+//! (`flight.rs`): sends the requests, takes the answers, and sees to the deadline. When a request is answered the flight goes on until every replica is
+//! known to have its part or is given a hint.
 
-use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use commitlog::ReplayPosition;
 use mutation::{Addressed, Located};
 use replica::TableStore;
-use rpc::{AnswerTaker, RpcError, Sent};
-use runtime::{Instant, ShardId};
+use rpc::Sent;
 use schema::TableId;
 use smallvec::{SmallVec, smallvec};
 use stdx::planted::{self, Bug};
@@ -24,15 +20,12 @@ use stdx::probe::Answered;
 use topology::{Acks, Consistency, DatacenterNumber, Replica, ReplicaCounts, Requirement, WriteTargets};
 use types::Token;
 
-use crate::apply::{self, Origin, apply_at_once, apply_to};
-use crate::commit::Acknowledgement;
-use crate::deadlines::{Expiring, FlightId};
+use crate::apply::apply_to;
 use crate::fence::Stamp;
-use crate::message::{encoded_bytes, put_mutations};
+use crate::flight::{Flight, Waiting};
 use crate::service::ReplicaError;
 use crate::tombstones::UnderWay;
-use crate::verbs::Verb;
-use crate::{ClusterView, Coordinator, CoordinatorError, Levels, Route, Tally, TargetError, WriteKind, spawn};
+use crate::{ClusterView, Coordinator, CoordinatorError, Levels, Route, Tally, TargetError, WriteKind};
 
 /// How long a write may wait that needs no other node: longer than [`replica::Shard::room`] takes to refuse it.
 const LOCAL_WAIT_MAX: Duration = Duration::from_secs(15);
@@ -41,7 +34,7 @@ const LOCAL_WAIT_MAX: Duration = Duration::from_secs(15);
 pub type Mutations = SmallVec<[Addressed; 1]>;
 
 /// Which of the request's mutations one replica gets.
-type Numbers = SmallVec<[u32; 2]>;
+pub(crate) type Numbers = SmallVec<[u32; 2]>;
 
 /// Is told what came of a write.
 pub trait WriteDone {
@@ -50,7 +43,7 @@ pub trait WriteDone {
 }
 
 /// One partition's write.
-struct Part {
+pub(crate) struct Part {
     acks: Acks,
     /// Those that the acks are of.
     answered: Answered<Replica>,
@@ -84,7 +77,7 @@ impl Part {
 }
 
 /// What is known of a replica's share.
-enum State {
+pub(crate) enum State {
     /// It was not asked, or its outcome is known.
     Settled,
     /// It works on it here.
@@ -94,10 +87,10 @@ enum State {
 }
 
 /// A replica and its share of the request.
-struct Target {
-    replica: Replica,
-    numbers: Numbers,
-    state: State,
+pub(crate) struct Target {
+    pub(crate) replica: Replica,
+    pub(crate) numbers: Numbers,
+    pub(crate) state: State,
 }
 
 /// When a request is answered.
@@ -122,23 +115,23 @@ pub(crate) struct Manner {
 }
 
 /// A write, as far as it has come.
-struct Write {
-    coordinator: Rc<Coordinator>,
-    view: Arc<ClusterView>,
-    mutations: Mutations,
-    manner: Manner,
+pub(crate) struct Write {
+    pub(crate) coordinator: Rc<Coordinator>,
+    pub(crate) view: Arc<ClusterView>,
+    pub(crate) mutations: Mutations,
+    pub(crate) manner: Manner,
     parts: SmallVec<[Part; 1]>,
     /// How many of the parts are not satisfied.
     unsatisfied: usize,
-    targets: SmallVec<[Target; 3]>,
+    pub(crate) targets: SmallVec<[Target; 3]>,
     /// How many of the targets are not settled.
-    outstanding: usize,
+    pub(crate) outstanding: usize,
     /// The request has been answered.
-    is_answered: bool,
+    pub(crate) is_answered: bool,
     /// A replica takes no requests of this view.
-    is_stale: bool,
+    pub(crate) is_stale: bool,
     /// A replica did its part, or may have.
-    is_begun: bool,
+    pub(crate) is_begun: bool,
     failures: Vec<(Replica, TargetError)>,
     /// Of whom nobody knows whether they have it, besides those that have not answered.
     unknown: SmallVec<[Replica; 2]>,
@@ -149,7 +142,7 @@ struct Write {
     /// Replicas that have neither their share nor hints of it.
     without: SmallVec<[Replica; 2]>,
     /// The write goes on without its request.
-    under_way: Option<UnderWay>,
+    pub(crate) under_way: Option<UnderWay>,
 }
 
 impl Coordinator {
@@ -358,12 +351,15 @@ fn shares(of_parts: &[WriteTargets]) -> SmallVec<[Target; 3]> {
 }
 
 /// Those of the mutations that have these numbers.
-fn numbered<'m>(mutations: &'m [Addressed], numbers: &'m [u32]) -> impl Iterator<Item = &'m Addressed> + Clone {
+pub(crate) fn numbered<'m>(
+    mutations: &'m [Addressed],
+    numbers: &'m [u32],
+) -> impl Iterator<Item = &'m Addressed> + Clone {
     numbers.iter().map(|number| &mutations[*number as usize])
 }
 
 impl Write {
-    fn new(
+    pub(crate) fn new(
         coordinator: &Rc<Coordinator>,
         view: &Arc<ClusterView>,
         mutations: Mutations,
@@ -398,7 +394,7 @@ impl Write {
     }
 
     /// A replica did not get its share: a hint is stored for it, where there can be one. At ANY that is as good.
-    fn missed(&mut self, replica: Replica) {
+    pub(crate) fn missed(&mut self, replica: Replica) {
         if replica.node == self.view.me {
             self.without.push(replica);
             return;
@@ -444,7 +440,11 @@ impl Write {
     }
 
     /// What came of a target's share. The answer to the request, if that can be given now.
-    fn settle(&mut self, at: usize, result: Result<(), TargetError>) -> Option<Result<(), CoordinatorError>> {
+    pub(crate) fn settle(
+        &mut self,
+        at: usize,
+        result: Result<(), TargetError>,
+    ) -> Option<Result<(), CoordinatorError>> {
         if matches!(self.targets[at].state, State::Settled) {
             return None;
         }
@@ -495,7 +495,7 @@ impl Write {
     }
 
     /// The answer to the request, if it can be given now and was not given before.
-    fn answer(&mut self) -> Option<Result<(), CoordinatorError>> {
+    pub(crate) fn answer(&mut self) -> Option<Result<(), CoordinatorError>> {
         if self.is_answered {
             return None;
         }
@@ -523,7 +523,7 @@ impl Write {
     }
 
     /// The deadline has passed: nobody who has not answered is waited for any more. The answer to the request, if it was not given before.
-    fn expire(&mut self) -> Option<Result<(), CoordinatorError>> {
+    pub(crate) fn expire(&mut self) -> Option<Result<(), CoordinatorError>> {
         let mut silent: SmallVec<[Replica; 3]> = SmallVec::new();
         for target in &mut self.targets {
             let state = std::mem::replace(&mut target.state, State::Settled);
@@ -557,7 +557,7 @@ impl Write {
 
     /// What every replica refuses is written nowhere, and needs no hint. What some have taken the others must get, or be seen to refuse it still
     /// when hints are handed over.
-    fn hint_rejected(&mut self) {
+    pub(crate) fn hint_rejected(&mut self) {
         if self.is_begun {
             for replica in std::mem::take(&mut self.rejected) {
                 self.missed(replica);
@@ -566,7 +566,7 @@ impl Write {
     }
 
     /// The request is answered: what it did not wait for goes on.
-    fn go_on(&mut self) {
+    pub(crate) fn go_on(&mut self) {
         self.is_answered = true;
         for replica in std::mem::take(&mut self.overloaded) {
             self.missed(replica);
@@ -587,287 +587,6 @@ impl Write {
             kind: self.manner.kind,
             missing: Coordinator::names(&self.view, missing),
         }
-    }
-}
-
-/// A write on its way. See the module.
-pub(crate) struct Flight {
-    write: RefCell<Write>,
-    deadline: Instant,
-    id: Cell<FlightId>,
-    /// Who is told of the outcome, once.
-    done: RefCell<Option<(Rc<dyn WriteDone>, u32)>>,
-}
-
-impl Expiring for Flight {
-    fn expire(self: Rc<Self>, _: Instant) -> Option<Instant> {
-        self.advance(Write::expire);
-        None
-    }
-}
-
-impl AnswerTaker for Flight {
-    fn take_answer(self: Rc<Self>, number: u32, answer: Result<&[u8], RpcError>) {
-        self.settle(number, answer.map(drop).map_err(TargetError::from));
-    }
-}
-
-impl Flight {
-    /// Sends a write to all that live and take writes; the others would only be waited for.
-    fn start(write: Write, deadline: Instant, done: (Rc<dyn WriteDone>, u32)) {
-        let coordinator = Rc::clone(&write.coordinator);
-        let flight = Rc::new(Self {
-            write: RefCell::new(write),
-            deadline,
-            id: Cell::default(),
-            done: RefCell::new(Some(done)),
-        });
-        let here = flight.send(&coordinator);
-        if let Some(at) = here {
-            flight.write_here(&coordinator, at);
-        }
-        flight.advance(|write| write.answer());
-        if flight.write.borrow().outstanding > 0 {
-            flight
-                .id
-                .set(coordinator.flights.add(&coordinator, flight.clone(), deadline));
-        }
-    }
-
-    /// Sends their shares to all replicas but this shard; the number of this shard, if it is one of them.
-    fn send(self: &Rc<Self>, coordinator: &Rc<Coordinator>) -> Option<usize> {
-        let mut here = None;
-        let mut write = self.write.borrow_mut();
-        let write = &mut *write;
-        let view = Arc::clone(&write.view);
-        let this = coordinator.this_replica(&view);
-        for at in 0..write.targets.len() {
-            let replica = write.targets[at].replica;
-            if !coordinator.takes_writes(replica.node) {
-                write.missed(replica);
-                continue;
-            }
-            if replica == this {
-                write.targets[at].state = State::Here;
-                write.outstanding += 1;
-                here = Some(at);
-            } else if replica.node == view.me {
-                write.targets[at].state = State::Here;
-                write.outstanding += 1;
-                self.write_beside(write, at);
-            } else {
-                match self.write_there(coordinator, write, at) {
-                    Ok(sent) => {
-                        write.targets[at].state = State::There(sent);
-                        write.outstanding += 1;
-                    }
-                    Err(error) => self.write_unsent(write, at, error),
-                }
-            }
-        }
-        here
-    }
-
-    /// Asks a replica on another node.
-    fn write_there(
-        self: &Rc<Self>,
-        coordinator: &Rc<Coordinator>,
-        write: &Write,
-        at: usize,
-    ) -> Result<Sent, TargetError> {
-        let Target { replica, numbers, .. } = &write.targets[at];
-        let (Some(rpc), Some(peer)) = (&coordinator.rpc, write.view.peer(replica.node)) else {
-            return Err(Coordinator::unreachable());
-        };
-        let share = numbered(&write.mutations, numbers);
-        let stamp = Stamp::of_tables(&write.view, share.clone().map(Addressed::table));
-        let bytes = encoded_bytes(share.clone()) + Stamp::BYTES;
-        let all_or_nothing = write.manner.all_or_nothing;
-        let body = move |out: &mut Vec<u8>| {
-            put_mutations(out, all_or_nothing, share);
-            stamp.sign(out);
-        };
-        let number = u32::try_from(at).expect("a write has few targets");
-        let taker: Rc<dyn AnswerTaker> = self.clone();
-        let sent = rpc.call_for(
-            (&peer, u32::from(replica.shard)),
-            (Verb::Mutate as u16, self.deadline),
-            (bytes, body),
-            (taker, number),
-        );
-        sent.map_err(TargetError::from)
-    }
-
-    /// A replica could not even be asked. That is told behind the others, as if it had answered.
-    fn write_unsent(self: &Rc<Self>, write: &mut Write, at: usize, error: TargetError) {
-        write.targets[at].state = State::Here;
-        write.outstanding += 1;
-        let flight = Rc::clone(self);
-        let number = u32::try_from(at).expect("a write has few targets");
-        spawn(async move { flight.settle(number, Err(error)) });
-    }
-
-    /// Asks another shard of this node.
-    fn write_beside(self: &Rc<Self>, write: &Write, at: usize) {
-        let Target { replica, numbers, .. } = &write.targets[at];
-        let share: Vec<Addressed> = numbered(&write.mutations, numbers).cloned().collect();
-        let stamp = Stamp::of_tables(&write.view, share.iter().map(Addressed::table));
-        let all_or_nothing = write.manner.all_or_nothing;
-        let applied = runtime::submit_async_to(ShardId(u32::from(replica.shard)), move || async move {
-            let located: SmallVec<[Located<'_>; 1]> = share.iter().map(Addressed::located).collect();
-            let shard = &Coordinator::local().shard;
-            apply::apply(shard, &located, all_or_nothing, Origin::Local, stamp).await
-        });
-        self.await_here(at, applied);
-    }
-
-    /// Applies this shard's own share.
-    fn write_here(self: &Rc<Self>, coordinator: &Rc<Coordinator>, at: usize) {
-        let number = u32::try_from(at).expect("a write has few targets");
-        let losses = coordinator.shard.log.losses();
-        let (applied, stamp) = {
-            let write = self.write.borrow();
-            let mut share = numbered(&write.mutations, &write.targets[at].numbers);
-            let stamp = Stamp::of_tables(&write.view, share.clone().map(Addressed::table));
-            let applied = match (share.next(), share.next()) {
-                (Some(only), None) => apply_at_once(&coordinator.shard, only.located(), Origin::Local, stamp),
-                _ => Ok(None),
-            };
-            (applied, stamp)
-        };
-        match applied {
-            Ok(Some(position)) => {
-                let whom = Acknowledgement::Write(Rc::clone(self), number);
-                coordinator.acknowledge_committed(losses, position, whom);
-            }
-            Err(error) => self.applied_here(number, Err(error)),
-            Ok(None) => {
-                let (shard, flight) = (Rc::clone(&coordinator.shard), Rc::clone(self));
-                let (share, all_or_nothing): (Vec<Addressed>, bool) = {
-                    let write = flight.write.borrow();
-                    let share = numbered(&write.mutations, &write.targets[at].numbers);
-                    (share.cloned().collect(), write.manner.all_or_nothing)
-                };
-                self.await_here(at, async move {
-                    let located: SmallVec<[Located<'_>; 1]> = share.iter().map(Addressed::located).collect();
-                    apply::apply(&shard, &located, all_or_nothing, Origin::Local, stamp).await
-                });
-            }
-        }
-    }
-
-    /// Waits in a task for what this node does, until the deadline.
-    fn await_here(self: &Rc<Self>, at: usize, applied: impl Future<Output = Result<(), ReplicaError>> + 'static) {
-        let (flight, deadline) = (Rc::clone(self), self.deadline);
-        let number = u32::try_from(at).expect("a write has few targets");
-        spawn(async move {
-            if let Ok(result) = runtime::timeout_at(deadline, applied).await {
-                flight.applied_here(number, result);
-            }
-        });
-    }
-
-    /// What came of this node's own share.
-    pub(crate) fn applied_here(self: &Rc<Self>, number: u32, result: Result<(), ReplicaError>) {
-        self.settle(number, result.map_err(TargetError::from));
-    }
-
-    fn settle(self: &Rc<Self>, number: u32, result: Result<(), TargetError>) {
-        self.advance(|write| write.settle(number as usize, result));
-    }
-
-    /// Takes a step of the write, answers the request if it can be answered now, and ends the flight when nothing is outstanding.
-    fn advance(self: &Rc<Self>, step: impl FnOnce(&mut Write) -> Option<Result<(), CoordinatorError>>) {
-        let mut write = self.write.borrow_mut();
-        let answer = step(&mut write);
-        let mut again = None;
-        if let Some(answer) = &answer {
-            // What a stale view kept from being done may be done in a newer one.
-            if let (Err(error), true) = (answer, write.is_stale) {
-                let may_be_done = write.manner.kind == WriteKind::Counter || write.is_begun || write.outstanding > 0;
-                again = Some((error.clone(), may_be_done));
-            }
-            write.go_on();
-        } else if write.is_answered && write.outstanding == 0 && write.under_way.is_some() {
-            write.hint_rejected();
-            write.under_way = None;
-        }
-        if write.outstanding == 0 {
-            write.coordinator.flights.remove(self.id.take());
-        }
-        drop(write);
-        match (again, answer) {
-            (Some((error, may_be_done)), _) => spawn(Rc::clone(self).begin_again(error, may_be_done)),
-            (None, Some(answer)) => self.tell(answer),
-            (None, None) => {}
-        }
-    }
-
-    fn tell(&self, answer: Result<(), CoordinatorError>) {
-        if let Some((done, number)) = self.done.take() {
-            done.write_done(number, answer);
-        }
-    }
-
-    /// Writes again in the next view what replicas refused because this one is over.
-    async fn begin_again(self: Rc<Self>, error: CoordinatorError, may_be_done: bool) {
-        let (coordinator, view, mut mutations, manner) = {
-            let write = self.write.borrow();
-            let coordinator = Rc::clone(&write.coordinator);
-            (
-                coordinator,
-                Arc::clone(&write.view),
-                write.mutations.clone(),
-                write.manner,
-            )
-        };
-        let Some(newer) = coordinator.newer_view(&view, self.deadline).await else {
-            return self.tell(Err(error));
-        };
-        // What a replica has before a truncation the truncation takes, on the others too: that is done, and may not be done again behind it, because
-        // somebody may have seen it.
-        let is_truncated = |m: &Addressed| newer.truncated_at(m.table()) > view.truncated_at(m.table());
-        if may_be_done && mutations.iter().any(is_truncated) {
-            mutations.retain(|m| !is_truncated(m));
-            if mutations.is_empty() {
-                return self.tell(Ok(()));
-            }
-        }
-        let Some(done) = self.done.take() else { return };
-        match Write::new(&coordinator, &newer, mutations, manner) {
-            Ok(write) => Self::start(write, self.deadline, done),
-            // That too few live says that nothing was written, and some of it may be.
-            Err(_) => done.0.write_done(done.1, Err(error)),
-        }
-    }
-}
-
-/// A task that waits for its write.
-#[derive(Default)]
-struct Waiting {
-    result: RefCell<Option<Result<(), CoordinatorError>>>,
-    waker: Cell<Option<Waker>>,
-}
-
-impl WriteDone for Waiting {
-    fn write_done(self: Rc<Self>, _: u32, result: Result<(), CoordinatorError>) {
-        *self.result.borrow_mut() = Some(result);
-        if let Some(waker) = self.waker.take() {
-            waker.wake();
-        }
-    }
-}
-
-impl Waiting {
-    async fn result(&self) -> Result<(), CoordinatorError> {
-        poll_fn(|context| match self.result.take() {
-            Some(result) => Poll::Ready(result),
-            None => {
-                self.waker.set(Some(context.waker().clone()));
-                Poll::Pending
-            }
-        })
-        .await
     }
 }
 

@@ -308,11 +308,12 @@ impl Connection {
                             let answer = out.split_off(start);
                             let later = self.later(prepared, params, metadata_id, reply, &ctx);
                             match self.begin_confirming(answer, later, frame.body.len()) {
-                                Ok(done) => engine.confirm(select, ctx.now_us, done),
-                                Err(later) => self.run_later(later, frame.body.len()),
+                                Some(done) => engine.confirm(select, ctx.now_us, done),
+                                None => engine.forget_unconfirmed(),
                             }
                             return;
                         }
+                        engine.forget_unconfirmed();
                         out.truncate(start);
                     }
                     Ok(_) => mark.abandon(out),

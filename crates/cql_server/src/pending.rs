@@ -105,21 +105,22 @@ impl Connection {
         Some((self.clone(), number))
     }
 
-    /// Keeps the answer to a read until other replicas have confirmed it, and the request should they not. Back comes the request when there is no room for
-    /// that.
+    /// Keeps the answer to a read until other replicas have confirmed it, and the request should they not. None: there is no room for that, and the request
+    /// waits for it in the general way.
     pub(crate) fn begin_confirming(
         self: &Rc<Self>,
         answer: Vec<u8>,
         again: Later,
         bytes: usize,
-    ) -> Result<(Rc<dyn ReadDone>, u32), Later> {
+    ) -> Option<(Rc<dyn ReadDone>, u32)> {
         let room = &self.server.request_room;
         let Some(permits) = self
             .in_flight
             .try_acquire(1)
             .zip(room.try_acquire(bytes + answer.len()))
         else {
-            return Err(again);
+            self.run_later(again, bytes);
+            return None;
         };
         // This shard has the partition.
         let counts = &self.server.counts;
@@ -131,7 +132,7 @@ impl Connection {
             began: runtime::now(),
             _permits: permits,
         });
-        Ok((self.clone(), number))
+        Some((self.clone(), number))
     }
 }
 

@@ -630,7 +630,9 @@ mod tests {
 
     /// Keeps the answers that it is given, by the numbers of their calls.
     #[derive(Default)]
-    struct Given(std::cell::RefCell<Vec<(u32, Result<Vec<u8>, RpcError>)>>);
+    struct Given(std::cell::RefCell<Vec<GivenAnswer>>);
+
+    type GivenAnswer = (u32, Result<Vec<u8>, RpcError>);
 
     impl AnswerTaker for Given {
         fn take_answer(self: Rc<Self>, number: u32, answer: Result<&[u8], RpcError>) {

@@ -118,6 +118,11 @@ impl Engine {
         Ok(PointOutcome::Unconfirmed(rows))
     }
 
+    /// The row that was just read as [`PointOutcome::Unconfirmed`] is not confirmed: it no longer holds the view that it was read in.
+    pub fn forget_unconfirmed(&self) {
+        drop(self.unconfirmed.take());
+    }
+
     /// Has other replicas confirm the row that was just read as [`PointOutcome::Unconfirmed`]. `done` is told.
     pub fn confirm(&self, plan: &SelectPlan, now_us: i64, done: (Rc<dyn ReadDone>, u32)) {
         let Some((read, digest)) = self.unconfirmed.take() else {
@@ -296,7 +301,10 @@ impl Engine {
         let mut cells = Vec::new();
         match run.with(|ctx| self.read_admitted(select, ctx, level, &mut cells))? {
             PointOutcome::Rows(rows) => Ok(Some(page_of(rows, cells))),
-            PointOutcome::NeedsDisk | PointOutcome::Unconfirmed(_) => self.point_from_disk(select, run, level).await,
+            PointOutcome::NeedsDisk | PointOutcome::Unconfirmed(_) => {
+                self.forget_unconfirmed();
+                self.point_from_disk(select, run, level).await
+            }
             PointOutcome::OtherShard(owner) => {
                 let (plan, run) = (plan.clone(), run.clone());
                 let asked = (plan.clone(), run.clone());
@@ -312,6 +320,7 @@ impl Engine {
                         {
                             PointOutcome::Rows(rows) => Some(page_of(rows, cells)),
                             PointOutcome::NeedsDisk | PointOutcome::Unconfirmed(_) | PointOutcome::OtherShard(_) => {
+                                Engine::local().forget_unconfirmed();
                                 None
                             }
                         },
