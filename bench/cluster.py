@@ -32,8 +32,8 @@ COUNTED_OPERATIONS = 20_000
 WORKLOADS = {"write": ["--workload", "write"], "read": ["--workload", "read"], "conditional write": ["--lwt"]}
 # CPU of three nodes, microseconds an operation, of Cassandra 5.0.8 on a machine like those that ceto was made on.
 CASSANDRA_CPU = {"write": 331, "read": 241, "conditional write": 1_410}
-CPU_OF_CASSANDRA_MAX = {"write": 1 / 8, "read": 1 / 8, "conditional write": 1 / 20}
-CONDITIONAL_INSTRUCTIONS_MAX = 120_000
+CPU_OF_CASSANDRA_MAX = {"write": 1 / 12, "read": 1 / 16, "conditional write": 1 / 25}
+CONDITIONAL_INSTRUCTIONS_MAX = 75_000
 
 # The clients of the published table of conditional writes.
 CLIENTS = (1, 10, 100, 500, 1_000, 2_000, 4_000)

@@ -609,9 +609,15 @@ impl Coordinator {
         let is_in_time = age_us <= i64::from(table.options.gc_grace_seconds) * 1_000_000;
         let is_there = self.with_view(|view| {
             let is_truncated = view.truncated_at(mutation.table) > note.version;
-            view.route(mutation.table).is_some() && (!is_truncated || planted::is_planted(Bug::BatchOutlivesTruncation))
+            let Some(route) = view.route(mutation.table) else {
+                return false;
+            };
+            // Tombstones of this node wait for the batches that it has noted.
+            let targets = WriteTargets::new(&route.map.tablet_of(part.token()));
+            let is_here = targets.all().all(|replica| replica.node == view.me);
+            (is_in_time || is_here) && (!is_truncated || planted::is_planted(Bug::BatchOutlivesTruncation))
         });
-        is_in_time && is_there && mutation.validate(&table.layout).is_ok()
+        is_there && mutation.validate(&table.layout).is_ok()
     }
 
     /// How many logged batches are noted on this shard and have not ended.

@@ -621,7 +621,8 @@ impl Cluster {
         self.spawn_on(node, 0, task)
     }
 
-    fn spawn_on<T: 'static, Fut: Future<Output = T> + 'static>(
+    /// Begins a task on a shard of a node; the cell gets its output.
+    pub fn spawn_on<T: 'static, Fut: Future<Output = T> + 'static>(
         &mut self,
         node: usize,
         shard: usize,

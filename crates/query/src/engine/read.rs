@@ -153,7 +153,7 @@ impl Engine {
         // What a damaged file keeps from this node another replica may have.
         let has_replicas = || self.coordinator.view().route(select.table.id).is_some();
         match page {
-            Err(QueryError::ReadFailure(_)) if is_here && !params.serial && has_replicas() => {
+            Err(QueryError::ReadFailure(_)) if !params.serial && has_replicas() => {
                 self.read_page(plan, select, run, params, (false, false)).await
             }
             page => page,

@@ -303,7 +303,8 @@ impl Engine {
         }
         let written = match kind {
             WriteKind::Batch => self.coordinator.write_batch(mutations, level).await,
-            _ => self.coordinator.write(mutations, level, kind, false).await,
+            // What one replica gets of a request counts all or not at all: so do the rows of one partition.
+            _ => self.coordinator.write(mutations, level, kind, true).await,
         };
         written.map_err(QueryError::of_replicas)
     }

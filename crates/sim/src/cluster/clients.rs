@@ -60,7 +60,7 @@ const NO_ROOM_FOR_ANSWER: &str = "too many bytes of answers wait to be read";
 /// What a coordinator says that has no slot for a request to a replica.
 const NO_SLOT: &str = "too many requests wait for the node";
 /// What a replica says that has quarantined an sstable.
-const LACKS_A_FILE: &str = "this node lacks the sstable";
+pub(crate) const LACKS_A_FILE: &str = "this node lacks the sstable";
 pub(crate) const TRUNCATE_ERROR: i32 = 0x1003;
 pub(crate) const WRITE_TIMEOUT: i32 = 0x1100;
 const UNPREPARED: i32 = 0x2500;

@@ -11,7 +11,9 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
-use super::clients::{ANSWER_WAIT_MAX, CAS_WRITE_UNKNOWN, Clients, OVERLOADED, Outcome, READ_FAILURE, READ_TIMEOUT};
+use super::clients::{
+    ANSWER_WAIT_MAX, CAS_WRITE_UNKNOWN, Clients, LACKS_A_FILE, OVERLOADED, Outcome, READ_FAILURE, READ_TIMEOUT,
+};
 use super::clients::{UNAVAILABLE, WRITE_FAILURE, WRITE_TIMEOUT};
 use super::history::{Asked, Copies, Least, Level};
 use crate::client::{Answer, Client};
@@ -235,7 +237,9 @@ impl Clients {
                 if !usual.contains(&code) {
                     self.fail(format!("{story}: an error that nobody promised, {code:#x}: {message}"));
                 }
-                self.explain(was_faulty, || format!("{story}: {message}"));
+                let lacks_files = level == Level::All && code == READ_FAILURE && message.contains(LACKS_A_FILE);
+                let is_explained = was_faulty || self.promises.may_lack_files && lacks_files;
+                self.explain(is_explained, || format!("{story}: {message}"));
                 return true;
             }
             Outcome::Answer(other) => format!("{other:?}"),
