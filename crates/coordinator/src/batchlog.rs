@@ -564,7 +564,11 @@ impl Coordinator {
             (open.note, Rc::clone(&open.mutations), open.since)
         };
         let writing = Writing(self, id);
-        let (wanted, unwanted): (Vec<&Addressed>, Vec<_>) = mutations.iter().partition(|m| self.is_wanted(&note, m));
+        // Tombstones here wait for the batches that are noted here: such a batch is finished however old it is.
+        let is_of_this_node = self.with_view(|view| mutations.iter().all(|m| is_only_here(view, m)));
+        let (wanted, unwanted): (Vec<&Addressed>, Vec<_>) = mutations
+            .iter()
+            .partition(|m| self.is_wanted(&note, m, is_of_this_node));
         unwanted.into_iter().for_each(|part| self.miss_part(&note, part));
         let wanted: Mutations = wanted.into_iter().cloned().collect();
         if !wanted.is_empty() {
@@ -599,25 +603,19 @@ impl Coordinator {
 
     /// A table that was dropped or truncated takes its part of a batch with it, and so does the end of its grace period, behind which the tombstones
     /// that would hide it may be forgotten.
-    fn is_wanted(&self, note: &Note, part: &Addressed) -> bool {
+    fn is_wanted(&self, note: &Note, part: &Addressed, is_of_this_node: bool) -> bool {
         let mutation = part.mutation();
         let Some(store) = self.shard.store(mutation.table) else {
             return false;
         };
         let table = store.table();
         let age_us = runtime::wall_clock_us().saturating_sub(note.noted_us);
-        let is_in_time = age_us <= i64::from(table.options.gc_grace_seconds) * 1_000_000;
+        let is_in_time = is_of_this_node || age_us <= i64::from(table.options.gc_grace_seconds) * 1_000_000;
         let is_there = self.with_view(|view| {
             let is_truncated = view.truncated_at(mutation.table) > note.version;
-            let Some(route) = view.route(mutation.table) else {
-                return false;
-            };
-            // Tombstones of this node wait for the batches that it has noted.
-            let targets = WriteTargets::new(&route.map.tablet_of(part.token()));
-            let is_here = targets.all().all(|replica| replica.node == view.me);
-            (is_in_time || is_here) && (!is_truncated || planted::is_planted(Bug::BatchOutlivesTruncation))
+            view.route(mutation.table).is_some() && (!is_truncated || planted::is_planted(Bug::BatchOutlivesTruncation))
         });
-        is_there && mutation.validate(&table.layout).is_ok()
+        is_in_time && is_there && mutation.validate(&table.layout).is_ok()
     }
 
     /// How many logged batches are noted on this shard and have not ended.
@@ -625,6 +623,14 @@ impl Coordinator {
     pub fn open_batches(&self) -> usize {
         self.batches.borrow().0.len()
     }
+}
+
+/// Whether all replicas of a mutation's partition are on this node.
+fn is_only_here(view: &ClusterView, mutation: &Addressed) -> bool {
+    view.route(mutation.table()).is_some_and(|route| {
+        let targets = WriteTargets::new(&route.map.tablet_of(mutation.token()));
+        targets.all().all(|replica| replica.node == view.me)
+    })
 }
 
 /// Whether some of the mutations could be there without the others.
