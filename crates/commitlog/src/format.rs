@@ -3,7 +3,8 @@
 //! ```text
 //! segment: header, chunks; what follows the last chunk is zeros or an older use of the same file
 //! header (64 bytes): "CETOLOG1", u32 format version, u32 shard, u64 segment id, u128 boot id,
-//!        u64 id of the segment before and u32 where it ended, u32 shards of the node, zeros, u32 crc of all that
+//!        u64 id of the segment before and u32 where it ended, u32 shards of the node,
+//!        u32 how far the id is above the first of its run, u32 crc of all that
 //! chunk (begins at a multiple of 8): u64 segment id, u32 payload length, u32 crc of everything else in the chunk,
 //!        u64 and u32 synced: position known durable when it was written, u32 zero, payload
 //! payload: records: u32 length, u8 kind, body
@@ -17,14 +18,15 @@
 //!
 //! Little endian. The segment id in each chunk tells it from what an earlier use of a recycled file left behind, the crc
 //! tells a torn write, `synced` tells whether a chunk that is missing was promised to survive a power loss, and the boot
-//! id whether there can have been one. Format version 1 is the first.
+//! id whether there can have been one. All logs of a run of the node begin with the same segment id. Format version 1, the first,
+//! has zeros where the distance to it stands: its run is not known.
 
 use schema::TableId;
 use types::Token;
 use uuid::Uuid;
 
 pub(crate) const MAGIC: &[u8; 8] = b"CETOLOG1";
-pub(crate) const FORMAT_VERSION: u32 = 1;
+pub(crate) const FORMAT_VERSION: u32 = 2;
 pub(crate) const SEGMENT_HEADER_BYTES: usize = 64;
 pub(crate) const CHUNK_HEADER_BYTES: usize = 32;
 pub(crate) const RECORD_HEADER_BYTES: usize = 5;
@@ -54,7 +56,7 @@ pub struct Discard {
     pub after: Token,
     /// …up to and including this one.
     pub up_to_token: Token,
-    /// Mutations at or before this position of the same shard's log.
+    /// Mutations at or before this position: of the log that says so, and of all logs of earlier runs.
     pub position: ReplayPosition,
 }
 
@@ -92,8 +94,10 @@ pub(crate) struct SegmentHeader {
     pub(crate) boot_id: u128,
     /// The segment before this one and where its last chunk ended, so that a missing tail shows.
     pub(crate) previous: ReplayPosition,
-    /// How many shards the node had: with as many now, every mutation in it belongs to the same shard still.
+    /// How many shards the node had.
     pub(crate) shards: u32,
+    /// The first segment id of the node's run; None in format version 1.
+    pub(crate) run: Option<u64>,
 }
 
 impl SegmentHeader {
@@ -107,27 +111,46 @@ impl SegmentHeader {
         out[40..48].copy_from_slice(&self.previous.segment.to_le_bytes());
         out[48..52].copy_from_slice(&self.previous.offset.to_le_bytes());
         out[52..56].copy_from_slice(&self.shards.to_le_bytes());
+        let age = self.run.and_then(|run| u32::try_from(self.id - run).ok());
+        out[56..60].copy_from_slice(&age.expect("a run has fewer segments than 2^32").to_le_bytes());
         let crc = crc32fast::hash(&out[..60]);
         out[60..].copy_from_slice(&crc.to_le_bytes());
         out
     }
 
-    /// None when it was torn or never written.
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+    /// The bytes of a header that is whole, of any format version.
+    fn whole(bytes: &[u8]) -> Option<&[u8; SEGMENT_HEADER_BYTES]> {
         let h: &[u8; SEGMENT_HEADER_BYTES] = bytes.first_chunk()?;
         let crc = u32::from_le_bytes(h[60..].try_into().ok()?);
-        if &h[..8] != MAGIC || crc != crc32fast::hash(&h[..60]) {
-            return None;
-        }
+        (&h[..8] == MAGIC && crc == crc32fast::hash(&h[..60])).then_some(h)
+    }
+
+    /// The format version of a header that is whole and was written by a later release.
+    pub(crate) fn later_version(bytes: &[u8]) -> Option<u32> {
+        let version = u32::from_le_bytes(Self::whole(bytes)?[8..12].try_into().ok()?);
+        (version > FORMAT_VERSION).then_some(version)
+    }
+
+    /// None when it was torn or never written.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let h = Self::whole(bytes)?;
+        let id = u64::from_le_bytes(h[16..24].try_into().ok()?);
+        let age = u32::from_le_bytes(h[56..60].try_into().ok()?);
+        let is_first_version = h[8..12] == 1u32.to_le_bytes();
         Some(Self {
             shard: u32::from_le_bytes(h[12..16].try_into().ok()?),
-            id: u64::from_le_bytes(h[16..24].try_into().ok()?),
+            id,
             boot_id: u128::from_le_bytes(h[24..40].try_into().ok()?),
             previous: ReplayPosition {
                 segment: u64::from_le_bytes(h[40..48].try_into().ok()?),
                 offset: u32::from_le_bytes(h[48..52].try_into().ok()?),
             },
             shards: u32::from_le_bytes(h[52..56].try_into().ok()?),
+            run: if is_first_version {
+                None
+            } else {
+                Some(id.checked_sub(u64::from(age))?)
+            },
         })
     }
 }
@@ -231,4 +254,37 @@ pub(crate) fn mutations(body: &[u8]) -> impl Iterator<Item = Option<&[u8]>> {
             }
         })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(version: u32) -> [u8; SEGMENT_HEADER_BYTES] {
+        let header = SegmentHeader {
+            shard: 3,
+            id: 17,
+            boot_id: 5,
+            previous: ReplayPosition::default(),
+            shards: 4,
+            run: Some(9),
+        };
+        let mut bytes = header.encode();
+        bytes[8..12].copy_from_slice(&version.to_le_bytes());
+        let crc = crc32fast::hash(&bytes[..60]);
+        bytes[60..].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    #[test]
+    fn the_run_of_a_segment_is_known_from_the_second_format_on() {
+        let runs = [1, 2].map(|version| SegmentHeader::decode(&header(version)).expect("a whole header").run);
+        assert_eq!(runs, [None, Some(9)]);
+    }
+
+    #[test]
+    fn a_segment_of_a_later_format_is_not_taken_for_a_torn_one() {
+        let versions = [1, 2, 3].map(|version| SegmentHeader::later_version(&header(version)));
+        assert_eq!(versions, [None, None, Some(3)]);
+    }
 }

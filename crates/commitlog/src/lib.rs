@@ -70,7 +70,7 @@ pub struct Options {
     pub sync: SyncMode,
     /// The machine's boot, to tell a power loss from a killed process.
     pub boot_id: u128,
-    /// The first segment id to use: above every id that exists.
+    /// The first segment id to use: above every id that exists, and the same for all shards of a run of the node.
     pub first_segment: u64,
 }
 

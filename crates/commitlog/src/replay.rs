@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use runtime::fs;
 
 use crate::format::{
-    ALIGN, BATCH_ID_BYTES, CHUNK_HEADER_BYTES, Discard, KIND_BATCH, KIND_BATCH_BEGUN, KIND_BATCH_ENDED, KIND_DISCARD,
-    KIND_MUTATION, ReplayPosition, SEGMENT_HEADER_BYTES, SegmentHeader, mutations, read_chunk, records,
+    ALIGN, BATCH_ID_BYTES, CHUNK_HEADER_BYTES, Discard, FORMAT_VERSION, KIND_BATCH, KIND_BATCH_BEGUN, KIND_BATCH_ENDED,
+    KIND_DISCARD, KIND_MUTATION, ReplayPosition, SEGMENT_HEADER_BYTES, SegmentHeader, mutations, read_chunk, records,
 };
 use crate::segment::{self, parse_file_name};
 
@@ -48,12 +48,25 @@ pub enum ReplayError {
         /// What was expected.
         expected: String,
     },
+    /// A later release wrote it.
+    Later {
+        /// The segment.
+        file: PathBuf,
+        /// Its format version.
+        version: u32,
+    },
 }
 
 impl std::fmt::Display for ReplayError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Io { file, source } => write!(f, "commitlog {}: {source}", file.display()),
+            Self::Later { file, version } => write!(
+                f,
+                "commitlog {} has format version {version}: expected {FORMAT_VERSION} or an earlier one. The release that wrote it can start and \
+                 stop in order, which empties the commitlog",
+                file.display()
+            ),
             Self::Corrupt { file, offset, expected } => {
                 write!(
                     f,
@@ -112,16 +125,32 @@ struct ShardLog {
     ends: BTreeMap<u64, u32>,
 }
 
+/// What a log says to be needed no more.
+///
+/// A position is one of the log that says it, and holds for the logs of earlier runs too: segment ids of a run of the node are above all ids of the runs
+/// before it, whose mutations of those tokens, by whichever shards they were logged, were in memory before the run said anything, and below all ids of
+/// the runs behind it. It says nothing of the other logs of its own run: the tokens may have moved from one shard to another meanwhile.
+struct Noted {
+    discard: Discard,
+    /// Of the log.
+    shard: u32,
+    /// Of the log; None when it is not known.
+    run: Option<u64>,
+}
+
+/// Whose log a segment is of.
+#[derive(Clone, Copy)]
+struct LogName {
+    shard: u32,
+    run: Option<u64>,
+}
+
 /// A log being read back, segment by segment, so that the caller can make room between them.
 pub struct Replay {
     boot_id: u128,
     logs: BTreeMap<u32, ShardLog>,
-    /// What the logs of all shards say to be needed no more.
-    ///
-    /// A position is one of the log that says it, and holds for the others too. In the same run their tokens are none of its.
-    /// Segment ids of a run of the node are above all ids of the runs before it, whose mutations of those tokens, by whichever
-    /// shards they were logged, were in memory before the run said anything, and below all ids of the runs behind it.
-    discards: Vec<Discard>,
+    /// What logs say to be needed no more.
+    discards: Vec<Noted>,
     /// Shard, id and path of the segments to come, in order, last first.
     files: Vec<(u32, u64, PathBuf)>,
     stats: ReplayStats,
@@ -207,29 +236,49 @@ pub fn last_segment(dir: &Path) -> Result<(u64, Vec<PathBuf>), ReplayError> {
 }
 
 impl Replay {
-    /// Looks at every segment in `dir` that may hold mutations of `shard`: its own when the node had as many shards as
-    /// now, all of them when it had not (the caller then takes what is its own).
+    /// Looks at the logs that this shard reads: its own, and of those of shards that the node has no more every so many. So each log is read by one shard,
+    /// which hands on what belongs to others.
     pub fn open(dir: &Path, boot_id: u128, shard: u32, shards: u32) -> Result<Self, ReplayError> {
-        let mut logs: BTreeMap<u32, ShardLog> = BTreeMap::new();
-        let mut discards = Vec::new();
-        let mut files = Vec::new();
-        for (of, id, path) in list(dir)? {
-            let segment = load(&path, id)?;
-            if of != shard && segment.header.as_ref().is_some_and(|h| h.shards == shards) {
-                continue;
-            }
-            logs.entry(of).or_default().look_at(&segment, &mut discards);
-            files.push((of, id, path));
-        }
-        files.reverse();
-        Ok(Self {
+        let mut replay = Self {
             boot_id,
-            logs,
-            discards,
-            files,
+            logs: BTreeMap::new(),
+            discards: Vec::new(),
+            files: Vec::new(),
             stats: ReplayStats::default(),
             batches: Batches::default(),
-        })
+        };
+        let found = list(dir)?;
+        let is_one_run = are_of_one_run(&found)?;
+        for (of, id, path) in found {
+            let is_read_here = of % shards == shard;
+            // What a later run says counts for all logs of earlier ones.
+            if !is_read_here && is_one_run {
+                continue;
+            }
+            let segment = load(&path, id)?;
+            replay.look_at(of, &segment);
+            if is_read_here {
+                replay.files.push((of, id, path));
+            }
+        }
+        replay.files.reverse();
+        Ok(replay)
+    }
+
+    /// How far did a shard's log go, how far was it known to be durable, what does it say of this and others?
+    fn look_at(&mut self, shard: u32, segment: &Loaded) {
+        let log = self.logs.entry(shard).or_default();
+        let name = segment.name(shard);
+        let (discards, ended) = (&mut self.discards, &mut self.batches.ended);
+        log.look_at(segment, |kind, body| match kind {
+            KIND_DISCARD => discards.extend(Discard::decode(body).map(|discard| Noted {
+                discard,
+                shard,
+                run: name.run,
+            })),
+            KIND_BATCH_ENDED => ended.extend(<[u8; BATCH_ID_BYTES]>::try_from(body)),
+            _ => {}
+        });
     }
 
     /// Replays the next segment; false when there was none left. `apply` gets each mutation that is still needed; an
@@ -265,7 +314,7 @@ impl Replay {
         Ok(true)
     }
 
-    /// Batches that began before the stop and perhaps did not reach every shard, by id: to be applied again, wholly, and then
+    /// Batches that the logs read here began before the stop and that perhaps did not reach every shard, by id: to be applied again, wholly, and then
     /// to be noted as ended. Known when every segment was replayed.
     pub fn unfinished_batches(&mut self) -> Vec<(u128, Vec<Vec<u8>>)> {
         let Batches { begun, ended } = std::mem::take(&mut self.batches);
@@ -280,8 +329,7 @@ impl Replay {
 }
 
 impl ShardLog {
-    /// How far did the log go, how far was it known to be durable, what was discarded?
-    fn look_at(&mut self, segment: &Loaded, discards: &mut Vec<Discard>) {
+    fn look_at(&mut self, segment: &Loaded, mut note: impl FnMut(u8, &[u8])) {
         let mut run = segment.id;
         if let Some(h) = &segment.header {
             self.ends.insert(h.previous.segment, h.previous.offset);
@@ -300,13 +348,43 @@ impl ShardLog {
             let synced = self.synced.entry(run).or_default();
             *synced = (*synced).max(chunk.synced);
             for (kind, body, _) in records(chunk.payload).flatten() {
-                if kind == KIND_DISCARD {
-                    discards.extend(Discard::decode(body));
-                }
+                note(kind, body);
             }
             at = chunk.next;
         }
     }
+}
+
+impl Loaded {
+    fn name(&self, shard: u32) -> LogName {
+        LogName {
+            shard,
+            run: self.header.as_ref().and_then(|header| header.run),
+        }
+    }
+}
+
+/// Whether all these segments are known to be of one run of the node.
+fn are_of_one_run(files: &[(u32, u64, PathBuf)]) -> Result<bool, ReplayError> {
+    let mut runs = BTreeSet::new();
+    for (_, id, path) in files {
+        let header = read_header(path).map_err(|source| ReplayError::Io {
+            file: path.clone(),
+            source,
+        })?;
+        runs.insert(header.filter(|header| header.id == *id).and_then(|header| header.run));
+    }
+    Ok(runs.len() == 1 && !runs.contains(&None))
+}
+
+fn read_header(path: &Path) -> io::Result<Option<SegmentHeader>> {
+    let options = fs::OpenOptions {
+        read: true,
+        ..fs::OpenOptions::default()
+    };
+    let mut bytes = [0; SEGMENT_HEADER_BYTES];
+    let read = fs::File::open(path, options)?.read_at_blocking(&mut bytes, 0)?;
+    Ok(SegmentHeader::decode(&bytes[..read]))
 }
 
 fn load(path: &Path, id: u64) -> Result<Loaded, ReplayError> {
@@ -314,6 +392,12 @@ fn load(path: &Path, id: u64) -> Result<Loaded, ReplayError> {
         file: path.to_owned(),
         source,
     })?;
+    if let Some(version) = SegmentHeader::later_version(&bytes) {
+        return Err(ReplayError::Later {
+            file: path.to_owned(),
+            version,
+        });
+    }
     let mut header = SegmentHeader::decode(&bytes);
     if header.as_ref().is_some_and(|h| h.id != id) {
         // A file that was renamed to be used again, but whose header had not been written yet: nothing is in it.
@@ -347,7 +431,7 @@ fn replay_segment(
     shard: u32,
     segment: &Loaded,
     known: &Known,
-    discards: &[Discard],
+    discards: &[Noted],
     stats: &mut ReplayStats,
     batches: &mut Batches,
     apply: &mut impl FnMut(Record<'_>) -> Result<(), String>,
@@ -398,7 +482,7 @@ fn replay_segment(
                 offset,
             };
             let mut one = |mutation: &[u8]| -> Result<(), ReplayError> {
-                if is_discarded(discards, position, mutation) {
+                if is_discarded(discards, segment.name(shard), position, mutation) {
                     stats.discarded += 1;
                     return Ok(());
                 }
@@ -437,7 +521,8 @@ fn replay_segment(
     }
 }
 
-fn is_discarded(discards: &[Discard], position: ReplayPosition, mutation: &[u8]) -> bool {
+/// Whether a mutation at a position of a log needs no replay.
+fn is_discarded(discards: &[Noted], log: LogName, position: ReplayPosition, mutation: &[u8]) -> bool {
     if discards.is_empty() {
         return false;
     }
@@ -445,8 +530,9 @@ fn is_discarded(discards: &[Discard], position: ReplayPosition, mutation: &[u8])
         return false;
     };
     let mut token = None;
-    discards.iter().any(|d| {
-        d.table == m.table && position <= d.position && {
+    discards.iter().any(|Noted { discard: d, shard, run }| {
+        let is_beside = *shard != log.shard && run.is_some() && *run == log.run;
+        d.table == m.table && position <= d.position && !is_beside && {
             let t = *token.get_or_insert_with(|| types::token::token_of(m.key));
             (t > d.after || d.after.0 == i64::MIN) && t <= d.up_to_token
         }

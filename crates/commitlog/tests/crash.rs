@@ -509,20 +509,65 @@ fn a_truncation_counts_for_what_a_node_with_other_shards_logged_before() {
         after.append_discard(&truncation).expect("there is room");
         after.append(&mutation(2, 10)).expect("there is room");
         after.write().expect("the disk works");
-        [(1, 2), (0, 3), (0, 1)].map(|(shard, shards)| {
-            let mut found = BTreeSet::new();
-            let mut replay = Replay::open(&dir(), 1, shard, shards).expect("the log is whole");
-            let mut note = |r: commitlog::Record<'_>| {
-                found.insert(number(r.mutation));
-                Ok(())
-            };
-            while replay.next_segment(&mut note).expect("the log is whole") {}
-            found
-        })
+        [1, 2, 3].map(replay_shards)
     });
     for found in found {
-        assert_eq!(found, BTreeSet::from([2]), "what was truncated does not come back");
+        assert_eq!(found, [2], "what was truncated does not come back");
     }
+}
+
+/// What all shards of a node with so many find, in order.
+fn replay_shards(shards: u32) -> Vec<u64> {
+    let mut found = Vec::new();
+    for shard in 0..shards {
+        let mut replay = Replay::open(&dir(), 1, shard, shards).expect("the log is whole");
+        let mut note = |r: commitlog::Record<'_>| {
+            found.push(number(r.mutation));
+            Ok(())
+        };
+        while replay.next_segment(&mut note).expect("the log is whole") {}
+    }
+    found.sort_unstable();
+    found
+}
+
+#[test]
+fn each_log_is_read_by_one_shard_whatever_their_number_was() {
+    let found = on_a_machine(None, async || {
+        for shard in 0..3 {
+            let log = log_of(shard, 3, 1);
+            log.append(&mutation(u64::from(shard), 10)).expect("there is room");
+            log.write().expect("the disk works");
+        }
+        [1, 2, 3, 5].map(replay_shards)
+    });
+    for found in found {
+        assert_eq!(found, [0, 1, 2], "each write once");
+    }
+}
+
+#[test]
+fn what_a_shard_flushed_before_a_tablet_left_it_says_nothing_of_the_log_of_the_next() {
+    let found = on_a_machine(None, async || {
+        // Two shards of one run: their positions mean nothing to each other.
+        let (from, to) = (log_of(0, 2, 1), log_of(1, 2, 1));
+        to.append(&mutation(2, 10)).expect("there is room");
+        to.write().expect("the disk works");
+        write_numbers(&from, 3..=5).await;
+        from.append(&mutation(1, 10)).expect("there is room");
+        let all = discard(Token(i64::MIN), Token(i64::MAX), from.end());
+        from.append_discard(&all).expect("there is room");
+        from.write().expect("the disk works");
+        let same_shards = replay_shards(2);
+        // A third run on one shard, whose discard counts for both.
+        let last = log_of(0, 1, 3);
+        let again = replay_shards(1);
+        last.append_discard(&discard(Token(i64::MIN), Token(i64::MAX), last.end()))
+            .expect("there is room");
+        last.write().expect("the disk works");
+        (same_shards, again, replay_shards(1))
+    });
+    assert_eq!(found, (vec![2], vec![2], vec![]));
 }
 
 #[test]
