@@ -389,8 +389,8 @@ impl Rpc {
                 refuse(&self, channel, "this node answers no requests").await;
                 return;
             };
+            // Closed, as if the node were gone already: a refusal would say that the other may not come at all, and not that it may try again.
             if self.stopped.get() {
-                refuse(&self, channel, "this node is going down").await;
                 return;
             }
             if self.served.borrow().len() >= self.config.limits.connections_max {
