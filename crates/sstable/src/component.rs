@@ -6,7 +6,7 @@
 //!
 //! Several are deleted together or not at all: first `deletion-7.log` names them, one a line (`me-7`), under its
 //! final name only when it is durable; then they go; then it goes. Otherwise a crash could leave an sstable whose rows were deleted, and not the
-//! one that deletes them.
+//! one that deletes them. How several come into a directory together says [`crate::adopt`].
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -315,13 +315,15 @@ fn delete_listed(list: &Path) -> Result<(), Error> {
     io::sync_dir(list.parent().unwrap_or(Path::new(".")))
 }
 
-/// Removes the files of sstables that were never sealed, or whose deletion did not finish; their names. Blocks.
+/// Removes the files of sstables that were never sealed, or whose deletion did not finish, and ends adoptions that did not; the names of what was never sealed.
+/// Blocks.
 ///
 /// For a directory that nobody writes to yet: at start.
 ///
 /// # Errors
 /// When the directory cannot be read or a file not be removed.
 pub fn remove_unsealed(dir: &Path) -> Result<Vec<String>, Error> {
+    crate::adopt::finish_adoptions(dir)?;
     for name in io::list_names(dir)?
         .iter()
         .filter(|name| name.starts_with(OBSOLETE_PREFIX))

@@ -194,6 +194,21 @@ pub(crate) fn rename(from: &Path, to: &Path) -> Result<(), Error> {
     fs::rename(from, to).map_err(Error::io(from))
 }
 
+/// Makes a directory, and those above it. Blocks.
+pub(crate) fn create_dir(dir: &Path) -> Result<(), Error> {
+    fs::create_dir_all(dir).map_err(Error::io(dir))
+}
+
+/// A second name for a file. Blocks.
+pub(crate) fn hard_link(original: &Path, link: &Path) -> Result<(), Error> {
+    fs::hard_link(original, link).map_err(Error::io(link))
+}
+
+/// Whether there is a file of this name. Blocks.
+pub(crate) fn exists(path: &Path) -> bool {
+    fs::exists(path)
+}
+
 /// Makes names of files durable. Blocks.
 pub(crate) fn sync_dir(dir: &Path) -> Result<(), Error> {
     fs::sync_dir(dir).map_err(Error::io(dir))

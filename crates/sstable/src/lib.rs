@@ -11,6 +11,7 @@
 //! A [`Reader`] is shared by all of them. Every byte of Data.db is checked against its checksum when it is read; bytes
 //! from a file never panic, whatever they are: damage is an [`Error`] that names the file and the place.
 
+mod adopt;
 mod cache;
 mod chunks;
 mod clustering;
@@ -35,6 +36,7 @@ pub mod tool;
 mod window;
 mod writer;
 
+pub use adopt::{adopt, move_to};
 pub use cache::ChunkCache;
 pub use component::{
     Component, Descriptor, Generation, Obsolete, Version, delete, list, mark_obsolete, remove_unsealed,

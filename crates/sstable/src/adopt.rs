@@ -1,0 +1,132 @@
+//! Taking sealed sstables of another directory into a table's, all or none.
+//!
+//! Their files are linked under names of the table's own, the lists of components under a temporary name, by which nothing is an sstable yet. Then
+//! `adoption-9.txt` lists the new names (`me-9-big-TOC.txt`, one a line), under its final name only when it is durable: from there they count as the table's. Then
+//! the lists of components get their names, then the file goes. A start ends what a crash has interrupted ([`finish_adoptions`]).
+
+use std::path::{Path, PathBuf};
+
+use crate::component::{Component, Descriptor, Generation, delete};
+use crate::error::Error;
+use crate::io;
+
+const PREFIX: &str = "adoption-";
+const SUFFIX: &str = ".txt";
+
+/// Links sealed sstables into a table's directory on the same file system, under the generations that `next_generation` gives. Their names there. The originals stay.
+/// Blocks.
+///
+/// # Errors
+/// When a file cannot be linked or listed: then none is the table's, now and after a crash. Where not even that can be made sure, the next start ends the adoption.
+pub fn adopt(
+    originals: &[Descriptor],
+    into: &Path,
+    mut next_generation: impl FnMut() -> u64,
+) -> Result<Vec<Descriptor>, Error> {
+    let adopted: Vec<Descriptor> = originals
+        .iter()
+        .map(|original| Descriptor {
+            dir: into.to_owned(),
+            version: original.version,
+            generation: Generation::Number(next_generation()),
+        })
+        .collect();
+    let Some(first) = adopted.first() else {
+        return Ok(adopted);
+    };
+    let list = into.join(format!("{PREFIX}{}{SUFFIX}", first.generation));
+    let linked = originals
+        .iter()
+        .zip(&adopted)
+        .try_for_each(|(original, adopted)| link(original, adopted))
+        .and_then(|()| io::sync_dir(into))
+        .and_then(|()| write_list(&list, &adopted))
+        .and_then(|()| adopted.iter().try_for_each(seal))
+        .and_then(|()| io::sync_dir(into));
+    if let Err(error) = linked {
+        // Not the table's any more before any of them goes.
+        io::remove_if_exists(&list)?;
+        io::sync_dir(into)?;
+        adopted.iter().try_for_each(delete)?;
+        return Err(error);
+    }
+    // Where it stays, a start finds nothing left to do in it.
+    let _ = io::remove_if_exists(&list);
+    Ok(adopted)
+}
+
+/// Moves a sealed sstable to another directory of the same file system, under its own name. A crash leaves it in one of them or in both. Blocks.
+///
+/// # Errors
+/// When the disk refuses.
+pub fn move_to(descriptor: &Descriptor, dir: &Path) -> Result<(), Error> {
+    let moved = Descriptor {
+        dir: dir.to_owned(),
+        ..descriptor.clone()
+    };
+    io::create_dir(dir)?;
+    link(descriptor, &moved)?;
+    seal(&moved)?;
+    io::sync_dir(dir)?;
+    io::sync_dir(&descriptor.dir)?;
+    delete(descriptor)
+}
+
+/// Links every file of a sealed sstable but its list of components, which waits under a temporary name.
+fn link(original: &Descriptor, adopted: &Descriptor) -> Result<(), Error> {
+    for component in Component::ALL {
+        let from = original.path(component);
+        if !io::exists(&from) {
+            continue;
+        }
+        let to = match component {
+            Component::Toc => adopted.toc_tmp(),
+            component => adopted.path(component),
+        };
+        // An attempt before may have linked it.
+        io::remove_if_exists(&to)?;
+        io::hard_link(&from, &to)?;
+    }
+    Ok(())
+}
+
+fn seal(adopted: &Descriptor) -> Result<(), Error> {
+    io::rename(&adopted.toc_tmp(), &adopted.path(Component::Toc))
+}
+
+fn write_list(list: &Path, adopted: &[Descriptor]) -> Result<(), Error> {
+    let names = adopted.iter().map(|descriptor| descriptor.path(Component::Toc));
+    let mut text = String::new();
+    for name in names {
+        text.push_str(name.file_name().and_then(|name| name.to_str()).unwrap_or_default());
+        text.push('\n');
+    }
+    let temporary = list.with_extension("tmp");
+    io::write_all(temporary.clone(), text.as_bytes())?;
+    io::rename(&temporary, list)?;
+    io::sync_dir(list.parent().unwrap_or(Path::new(".")))
+}
+
+/// Ends the adoptions that a crash interrupted behind the point from which they count, and forgets the others. For a directory that nobody writes to yet: at start,
+/// before what is not sealed is removed. Blocks.
+///
+/// # Errors
+/// When the directory cannot be read, or a file not be renamed or removed.
+pub(crate) fn finish_adoptions(dir: &Path) -> Result<(), Error> {
+    let names = io::list_names(dir)?;
+    for name in names.iter().filter(|name| name.starts_with(PREFIX)) {
+        let list: PathBuf = dir.join(name);
+        if name.ends_with(SUFFIX) {
+            let bytes = io::read_all(&list)?;
+            for toc in String::from_utf8_lossy(&bytes).lines() {
+                let descriptor = Descriptor::of_path(&dir.join(toc))?;
+                if io::exists(&descriptor.toc_tmp()) {
+                    seal(&descriptor)?;
+                }
+            }
+            io::sync_dir(dir)?;
+        }
+        io::remove_if_exists(&list)?;
+    }
+    Ok(())
+}
