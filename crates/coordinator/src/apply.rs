@@ -11,6 +11,7 @@ use std::time::Duration;
 use commitlog::{LogError, ReplayPosition};
 use mutation::{Located, Mutation};
 use replica::{Shard, TableStore, WriteError};
+use runtime::Instant;
 use smallvec::SmallVec;
 use stdx::planted::{self, Bug};
 use types::Token;
@@ -18,12 +19,13 @@ use types::Token;
 use crate::fence::Stamp;
 use crate::service::{ReplicaError, store_of};
 
-/// How long a request waits for a truncation that its coordinator knows and this shard is not done with.
-const TRUNCATION_WAIT_MAX: Duration = Duration::from_secs(2);
+/// How long a request waits for what its coordinator knows and this shard is not done with: a truncation, a tablet that moves.
+const CHANGE_WAIT_MAX: Duration = Duration::from_secs(2);
 
 impl From<WriteError> for ReplicaError {
     fn from(error: WriteError) -> Self {
         match error {
+            WriteError::NotHere(token) => Self::NotHere(token),
             WriteError::MemoryFull => Self::Overloaded(error.to_string()),
             WriteError::Log(e @ LogError::TooLarge { .. }) => Self::TooLarge(e.to_string()),
             WriteError::Log(e) => Self::Log(e.to_string()),
@@ -65,7 +67,7 @@ pub async fn apply(
             None if origin == Origin::Peer => store_of(shard, mutation.table).await?,
             None => return Err(ReplicaError::UnknownTable(mutation.table)),
         };
-        check(&store, *token, mutation, origin)?;
+        check(&store, mutation, origin)?;
         parts.push((store, *token, *mutation));
     }
     let losses = shard.log.losses();
@@ -74,10 +76,10 @@ pub async fn apply(
     let mut left = &parts[..];
     while let Some((store, token, mutation)) = left.first() {
         let now = if in_one { left } else { &left[..1] };
-        let stores = now.iter().map(|(store, ..)| &**store);
-        let is_ready = match are_ready(stores.clone(), stamp) {
+        let places = now.iter().map(|(store, token, _)| (&**store, *token));
+        let is_ready = match are_ready(places.clone(), stamp) {
             Ok(true) => Ok(()),
-            Ok(false) => ready(stores, stamp).await,
+            Ok(false) => ready(places, stamp).await,
             Err(error) => Err(error),
         };
         if let Err(error) = is_ready {
@@ -131,17 +133,17 @@ pub(crate) fn apply_at_once(
         None => return Err(ReplicaError::UnknownTable(mutation.table)),
         Some(store) => store,
     };
-    check(&store, token, &mutation, origin)?;
-    if !stamp.check(&store)? {
+    check(&store, &mutation, origin)?;
+    if !stamp.check_at(&store, token)? {
         return Ok(None);
     }
     apply_to(shard, &store, Located { token, mutation })
 }
 
-/// Writes one mutation of a tablet that is here; None when memory is full.
+/// Writes one mutation; None when memory is full.
 ///
 /// # Errors
-/// When the log does not take it.
+/// When its token is not here, or the log does not take it.
 #[inline]
 pub(crate) fn apply_to(
     shard: &Rc<Shard>,
@@ -155,17 +157,14 @@ pub(crate) fn apply_to(
     }
 }
 
-/// Whether a mutation is of this shard, and, if it came from elsewhere, what its table takes.
+/// Whether a mutation, if it came from elsewhere, is what its table takes.
 #[inline]
-fn check(store: &TableStore, token: Token, mutation: &Mutation<'_>, origin: Origin) -> Result<(), ReplicaError> {
+fn check(store: &TableStore, mutation: &Mutation<'_>, origin: Origin) -> Result<(), ReplicaError> {
     if origin == Origin::Peer {
         let valid = mutation.validate(&store.table.borrow().layout);
         valid.map_err(|e| ReplicaError::Malformed(e.to_string()))?;
     }
-    match store.tablet(token) {
-        Some(_) => Ok(()),
-        None => Err(ReplicaError::NotHere(token)),
-    }
+    Ok(())
 }
 
 /// Hands the log to the kernel, and waits until what was written up to a position, since its losses were counted, may be acknowledged.
@@ -202,38 +201,69 @@ pub(crate) async fn durable(shard: &Shard, position: ReplayPosition) -> Result<(
     synced.map_err(|e| ReplicaError::Log(e.to_string()))
 }
 
-/// Whether all of these stores take a request now.
+/// Whether all of these tables take a request for their tokens now.
 ///
 /// # Errors
-/// When it is stale.
+/// When it is stale, or a token is not here.
 #[inline]
-fn are_ready<'s>(mut stores: impl Iterator<Item = &'s TableStore>, stamp: Stamp) -> Result<bool, ReplicaError> {
-    stores.try_fold(true, |are_ready, store| Ok(stamp.check(store)? && are_ready))
+fn are_ready<'s>(
+    mut places: impl Iterator<Item = (&'s TableStore, Token)>,
+    stamp: Stamp,
+) -> Result<bool, ReplicaError> {
+    places.try_fold(true, |are_ready, (store, token)| {
+        Ok(stamp.check_at(store, token)? && are_ready)
+    })
 }
 
-/// Waits until stores take a request; they still do when this returns.
+/// Waits until tables take a request for their tokens; they still do when this returns.
 ///
 /// # Errors
-/// When it is stale, or a truncation takes too long.
+/// When it is stale, a token is not here, or a truncation or a move takes too long.
 pub(crate) async fn ready<'s>(
-    stores: impl Iterator<Item = &'s TableStore> + Clone,
+    places: impl Iterator<Item = (&'s TableStore, Token)> + Clone,
     stamp: Stamp,
 ) -> Result<(), ReplicaError> {
     let mut deadline = None;
     loop {
-        if are_ready(stores.clone(), stamp)? {
+        if are_ready(places.clone(), stamp)? {
             return Ok(());
         }
-        let Some(store) = stores.clone().find(|store| stamp.check(store) == Ok(false)) else {
-            continue;
-        };
-        let until = *deadline.get_or_insert_with(|| runtime::now() + TRUNCATION_WAIT_MAX);
-        let done = store.admission_changed.notified();
-        if stamp.check(store)? {
-            continue;
+        let waits = places
+            .clone()
+            .find(|(store, token)| stamp.check_at(store, *token) == Ok(false));
+        let Some((store, token)) = waits else { continue };
+        until(store, &mut deadline, || stamp.check_at(store, token)).await?;
+    }
+}
+
+/// Waits until a table takes a request for a range of tokens; it still does when this returns.
+///
+/// # Errors
+/// As [`ready`].
+pub(crate) async fn range_ready(
+    store: &TableStore,
+    (after, to): (Token, Token),
+    stamp: Stamp,
+) -> Result<(), ReplicaError> {
+    until(store, &mut None, || stamp.check_range(store, after, to)).await
+}
+
+/// Waits until `is_ready` of a table; `deadline` is that of the request's first wait.
+async fn until(
+    store: &TableStore,
+    deadline: &mut Option<Instant>,
+    is_ready: impl Fn() -> Result<bool, ReplicaError>,
+) -> Result<(), ReplicaError> {
+    loop {
+        let changed = store.admission_changed.notified();
+        if is_ready()? {
+            return Ok(());
         }
-        if runtime::timeout_at(until, done).await.is_err() {
-            return Err(ReplicaError::Overloaded("the table is being truncated".to_owned()));
+        let deadline = *deadline.get_or_insert_with(|| runtime::now() + CHANGE_WAIT_MAX);
+        if runtime::timeout_at(deadline, changed).await.is_err() {
+            return Err(ReplicaError::Overloaded(
+                "the table is being truncated, or the tablet is moving".to_owned(),
+            ));
         }
     }
 }

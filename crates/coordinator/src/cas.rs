@@ -24,6 +24,7 @@ use std::sync::Arc;
 
 use mutation::compact::LiveRow;
 use mutation::{Located, Mutation, PartitionBlock, RangeTombstoneList, RowView};
+use replica::Tablet;
 use runtime::Instant;
 use schema::Table;
 use stdx::planted::{self, Bug};
@@ -239,6 +240,10 @@ impl Coordinator {
         decide: &mut dyn FnMut(&mut [Found], i64) -> Decision,
     ) -> Result<Alone, CoordinatorError> {
         let (view, token) = (self.view(), token_of(&request.key));
+        let store = self.shard.store(request.table.id);
+        let Some(tablet) = store.and_then(|store| store.tablet(token)) else {
+            return Ok(Alone::Quorum);
+        };
         if !self.decides_alone(&view, request, token) {
             return Ok(Alone::Quorum);
         }
@@ -279,7 +284,9 @@ impl Coordinator {
                         Err(error) => return self.stopped_alone(request, error),
                     }
                 }
-                Decision::Write(bytes) => return self.write_alone(&view, request, token, turn, &bytes).await,
+                Decision::Write(bytes) => {
+                    return self.write_alone(&view, request, (&tablet, token), turn, &bytes).await;
+                }
             }
         }
     }
@@ -310,12 +317,12 @@ impl Coordinator {
         Ok(rest)
     }
 
-    /// Writes a decision and hands it to the kernel; it is not durable yet.
+    /// Writes a decision to the tablet that it was made of, and hands it to the kernel; it is not durable yet.
     async fn write_alone(
         self: &Rc<Self>,
         view: &Arc<ClusterView>,
         request: &CasRequest,
-        token: Token,
+        (tablet, token): (&Tablet, Token),
         turn: &Turn,
         bytes: &[u8],
     ) -> Result<Alone, CoordinatorError> {
@@ -326,6 +333,8 @@ impl Coordinator {
                 return Ok(Alone::Quorum);
             };
             match stamp.check(&store) {
+                // Others may have decided where it went, even if it has come back.
+                _ if tablet.has_left() => return Ok(Alone::Again),
                 Ok(true) if self.decides_alone(view, request, token) => {}
                 Ok(true) => return Ok(Alone::Quorum),
                 Ok(false) | Err(_) => return Ok(Alone::Again),

@@ -298,7 +298,7 @@ impl Coordinator {
             let valid = addition.validate(&table.layout);
             valid.map_err(|e| ReplicaError::Malformed(e.to_string()))?;
         }
-        apply::ready(std::iter::once(&*store), stamp).await?;
+        apply::ready(std::iter::once((&*store, token)), stamp).await?;
         let _turn = self.counter_turns.take(addition.table, addition.key).await;
         let was_truncated_at = store.truncated_at.get();
         if runtime::now() >= deadline {
@@ -308,7 +308,7 @@ impl Coordinator {
         }
         let source = self.counter_source();
         let own = own_elements(&self.shard, &store, &table, token, &addition, &source).await;
-        let own = own.map_err(ReplicaError::before_adding)?;
+        let own = own.map_err(|e| stamp.or_moved(&store, e).before_adding())?;
         if self.counter_source() != source {
             let reason = "an sstable was moved aside while the counter was read";
             return Err(ReplicaError::CannotLead(reason.to_owned()));

@@ -22,6 +22,7 @@ use rpc::{RemoteError, RemoteErrorKind};
 use runtime::Instant;
 use schema::TableId;
 use stdx::planted::{self, Bug};
+use types::Token;
 
 use crate::message::Malformed;
 use crate::service::ReplicaError;
@@ -93,6 +94,61 @@ impl Stamp {
         }
     }
 
+    /// Whether a table takes the request for a token now; false: it has to wait for a truncation, for a tablet that arrives from another shard, or for the version
+    /// of the cluster that says so.
+    ///
+    /// # Errors
+    /// When it is stale, or another shard has the token.
+    #[inline]
+    pub(crate) fn check_at(self, store: &TableStore, token: Token) -> Result<bool, ReplicaError> {
+        if !self.check(store)? {
+            return Ok(false);
+        }
+        match store.tablet(token) {
+            Some(_) => Ok(true),
+            None => self.absent(store, store.is_arriving(token), token),
+        }
+    }
+
+    /// The same for every token above `after` up to `to`.
+    ///
+    /// # Errors
+    /// When it is stale, or another shard has some of the tokens.
+    pub(crate) fn check_range(self, store: &TableStore, after: Token, to: Token) -> Result<bool, ReplicaError> {
+        if !self.check(store)? {
+            return Ok(false);
+        }
+        match store.covers(after, to) {
+            true => Ok(true),
+            false => self.absent(store, store.is_any_arriving(after, to), to),
+        }
+    }
+
+    /// What becomes of a request for what is not here.
+    #[cold]
+    pub(crate) fn absent(self, store: &TableStore, is_arriving: bool, token: Token) -> Result<bool, ReplicaError> {
+        if self.version < store.version() {
+            return Err(ReplicaError::Stale(format!(
+                "the request was routed by version {} of the cluster, and version {} has the token {} elsewhere; it was not done",
+                self.version,
+                store.version(),
+                token.0
+            )));
+        }
+        if is_arriving || self.version > store.version() && self != Self::PRESENT {
+            return Ok(false);
+        }
+        Err(ReplicaError::NotHere(token))
+    }
+
+    /// The error of a request whose token was here when it began, and has left since.
+    pub(crate) fn or_moved(self, store: &TableStore, error: ReplicaError) -> ReplicaError {
+        match error {
+            ReplicaError::NotHere(token) => self.absent(store, false, token).err().unwrap_or(error),
+            error => error,
+        }
+    }
+
     #[cold]
     fn stale(self, oldest: u64) -> ReplicaError {
         ReplicaError::Stale(format!(
@@ -121,11 +177,6 @@ impl Coordinator {
             kind: RemoteErrorKind::Stale,
             message: stamp.stale(fence).to_string(),
         })
-    }
-
-    /// The others have a fence at this version, which may be newer than this node's view; 0 when it is not.
-    pub fn set_fenced_off(&self, before: u64) {
-        self.fenced_off.set(before);
     }
 
     /// The version that a request has to be routed by at least.

@@ -17,6 +17,7 @@ extern crate self as coordinator;
 
 #[cfg(test)]
 mod agreement;
+mod alone;
 mod apply;
 mod batchlog;
 mod cas;

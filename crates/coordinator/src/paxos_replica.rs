@@ -29,7 +29,7 @@ use commitlog::{Commitlog, LogError, ReplayPosition};
 use mutation::row::Shared;
 use mutation::{Column as StoredColumn, Located, Mutation, MutationBuilder, RowBuilder, Tombstone};
 use paxos::{Ballot, Promise, Proposal, State};
-use replica::{BlockLimits, ScanReader, Shard, TableStore, WriteError, paxos_state_id, proposal_life};
+use replica::{BlockLimits, ScanReader, Shard, TableStore, Tablet, WriteError, paxos_state_id, proposal_life};
 use runtime::{Permit, Semaphore, StopPoint};
 use schema::{Column, ColumnKind, Table, TableId, TableOptions};
 use stdx::bytes::Reader;
@@ -248,6 +248,8 @@ struct Entry {
     is_lost: Cell<bool>,
     /// The table by which the mutation that was accepted last was checked.
     checked_by: RefCell<Option<Arc<Table>>>,
+    /// Its token has left the shard; should it come back, it is another entry.
+    has_left: Cell<bool>,
 }
 
 /// One shard's acceptor: a shard local.
@@ -279,6 +281,21 @@ impl Acceptor {
         }
     }
 
+    /// The entries of tokens that have left the shard. Who has a turn changes nothing any more: the tablet of its row has left too.
+    fn forget_left(&self, table: TableId, is_left: impl Fn(Token) -> bool) {
+        let mut entries = self.entries.borrow_mut();
+        let Some(of_table) = entries.get_mut(&table) else {
+            return;
+        };
+        of_table.retain(|_, entry| {
+            entry.has_left.set(is_left(entry.token));
+            !entry.has_left.get()
+        });
+        if of_table.is_empty() {
+            entries.remove(&table);
+        }
+    }
+
     fn known(&self, table: TableId, key: &[u8]) -> Option<Rc<Entry>> {
         let entries = self.entries.borrow();
         entries.get(&table)?.get(key).map(Rc::clone)
@@ -296,6 +313,7 @@ impl Acceptor {
             is_noted: Cell::new(false),
             is_lost: Cell::new(false),
             checked_by: RefCell::new(None),
+            has_left: Cell::new(false),
         });
         self.order.borrow_mut().push_back((table, Rc::clone(&key)));
         let mut entries = self.entries.borrow_mut();
@@ -365,6 +383,9 @@ impl Acceptor {
             let Some(entry) = self.known(table, &key) else { continue };
             let _turn = entry.turn.acquire(1).await;
             entry.is_noted.set(false);
+            if entry.has_left.get() {
+                continue;
+            }
             let Some(mut known) = entry.known.take() else { continue };
             known.prune_what_is_durable(&shard.log);
             let stored = match Row::new(shard, table, key) {
@@ -390,6 +411,11 @@ impl Acceptor {
     }
 }
 
+/// Forgets what acceptors have in memory of tokens that have left this shard: whoever has them next reads the rows.
+pub(crate) fn forget_left(table: TableId, is_left: impl Fn(Token) -> bool) {
+    Acceptor::local().forget_left(table, is_left);
+}
+
 /// Writes what is noted in memory alone: before the node ends.
 pub(crate) async fn write_notes(shard: &Rc<Shard>) -> Result<(), ReplicaError> {
     Acceptor::local().write_notes(shard).await
@@ -399,6 +425,7 @@ pub(crate) async fn write_notes(shard: &Rc<Shard>) -> Result<(), ReplicaError> {
 struct Row {
     shard: Rc<Shard>,
     states: Rc<TableStore>,
+    tablet: Rc<Tablet>,
     key: Rc<[u8]>,
     token: Token,
     /// Seconds that what is written now is kept.
@@ -415,9 +442,10 @@ impl Row {
 
     fn of(shard: &Rc<Shard>, table: TableId, store: &TableStore, token: Token, key: Rc<[u8]>) -> Option<Self> {
         let states = shard.store(paxos_state_id(table))?;
-        states.tablet(token)?;
+        let tablet = states.tablet(token)?;
         Some(Self {
             shard: Rc::clone(shard),
+            tablet,
             states,
             key,
             token,
@@ -426,10 +454,8 @@ impl Row {
     }
 
     async fn read(&self) -> Result<Box<Known>, ReplicaError> {
-        let tablet = self.states.tablet(self.token);
-        let tablet = tablet.ok_or(ReplicaError::NotHere(self.token))?;
         let table = self.states.table();
-        let (version, cache) = (tablet.version(), self.shard.cache.clone());
+        let (version, cache) = (self.tablet.version(), self.shard.cache.clone());
         let block = version
             .read_row(&table, &cache, KeyHash::of(&self.key), &self.key, &[])
             .await?;
@@ -507,7 +533,7 @@ impl Row {
             }
         });
         let mutation = Mutation::new(&bytes).expect("it was packed just now");
-        self.shard.write(&self.states, self.token, &mutation)?;
+        self.shard.write_to(&self.tablet, self.token, &mutation)?;
         (known.changed_at, known.stored) = (timestamp, says);
         Ok(())
     }
@@ -546,14 +572,16 @@ impl Place {
             Some(store) => store,
             None => Box::pin(service::store_of(shard, table)).await?,
         };
-        if !stamp.check(&store)? {
-            Box::pin(apply::ready(std::iter::once(&*store), stamp)).await?;
-        }
         let acceptor = Acceptor::local();
-        let known = acceptor.known(table, key);
+        let mut known = acceptor.known(table, key);
         let token = known.as_ref().map_or_else(|| token_of(key), |entry| entry.token);
-        if store.tablet(token).is_none() {
-            return Err(ReplicaError::NotHere(token));
+        let states = shard
+            .store(paxos_state_id(table))
+            .ok_or(ReplicaError::UnknownTable(table))?;
+        if !stamp.check_at(&store, token)? || states.tablet(token).is_none() {
+            let both = [(&*store, token), (&*states, token)];
+            Box::pin(apply::ready(both.into_iter(), stamp)).await?;
+            known = acceptor.known(table, key);
         }
         let entry = match known {
             Some(entry) => {
@@ -596,6 +624,10 @@ impl Place {
             }
         };
         let error = match self.stamp.check(&self.table) {
+            _ if self.row.tablet.has_left() => {
+                let moved = ReplicaError::NotHere(self.row.token);
+                self.stamp.or_moved(&self.table, moved)
+            }
             Ok(true) => return Ok(known),
             // It waited before it had the turn, which the truncation needs.
             Ok(false) => ReplicaError::Overloaded("the table is being truncated".to_owned()),
@@ -823,7 +855,7 @@ pub(crate) async fn forget(shard: &Rc<Shard>, table: TableId) -> Result<(), Repl
         ..Ballot::NONE
     };
     let mut is_changed = false;
-    for tablet in &states.tablets {
+    for tablet in states.tablets().iter() {
         let limits = BlockLimits {
             rows: FORGET_ROWS,
             bytes: FORGET_BYTES,

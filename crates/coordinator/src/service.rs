@@ -8,14 +8,13 @@ use schema::TableId;
 use types::Token;
 use types::token::token_of;
 
-use crate::apply::ready;
+use crate::apply::{range_ready, ready};
 use crate::fence::Stamp;
 use crate::message::{Answer, Extent, Malformed, ReadCommand};
 use crate::stretch::Stretch;
 
 /// How long a request waits for a table that this node has not heard of yet: the coordinator may be ahead of it.
 const SCHEMA_WAIT_MAX: Duration = Duration::from_secs(2);
-const SCHEMA_POLL: Duration = Duration::from_millis(5);
 
 /// Why a replica did not do what it was asked.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -98,18 +97,16 @@ impl From<ReadError> for ReplicaError {
 
 /// The table's data on this shard, once this node knows the table.
 pub(crate) async fn store_of(shard: &Shard, table: TableId) -> Result<Rc<TableStore>, ReplicaError> {
-    if let Some(store) = shard.store(table) {
-        return Ok(store);
-    }
-    let deadline = runtime::now() + SCHEMA_WAIT_MAX;
+    let mut deadline = None;
     loop {
+        let added = shard.table_added.notified();
         if let Some(store) = shard.store(table) {
             return Ok(store);
         }
-        if runtime::now() >= deadline {
+        let deadline = *deadline.get_or_insert_with(|| runtime::now() + SCHEMA_WAIT_MAX);
+        if runtime::timeout_at(deadline, added).await.is_err() {
             return Err(ReplicaError::UnknownTable(table));
         }
-        runtime::sleep(SCHEMA_POLL).await;
     }
 }
 
@@ -119,27 +116,33 @@ pub(crate) async fn store_of(shard: &Shard, table: TableId) -> Result<Rc<TableSt
 /// When the table is unknown or a file cannot be read, and when `stamp` is stale at the begin or at the end.
 pub async fn read(shard: &Rc<Shard>, command: ReadCommand, stamp: Stamp) -> Result<Answer, ReplicaError> {
     let store = store_of(shard, command.table).await?;
-    if !stamp.check(&store)? {
-        ready(std::iter::once(&*store), stamp).await?;
-    }
     let (mut stretch, extent) = Stretch::new(command, store.table());
     match extent {
         Extent::Partition { key, slices, reversed } => {
+            let token = token_of(&key);
+            if !stamp.check_at(&store, token)? {
+                ready(std::iter::once((&*store, token)), stamp).await?;
+            }
             let read = PartitionRead {
-                token: token_of(&key),
+                token,
                 key,
                 slices,
                 reversed,
                 limits: stretch.limits(),
             };
-            stretch.partition(shard, &store, read).await?;
+            let done = stretch.partition(shard, &store, read).await;
+            done.map_err(|e| stamp.or_moved(&store, e))?;
         }
         Extent::Tokens {
             after,
             to,
             from,
             inside,
-        } => stretch.tokens(shard, &store, (after, to), from, inside).await?,
+        } => {
+            range_ready(&store, (after, to), stamp).await?;
+            let done = stretch.tokens(shard, &store, (after, to), from, inside).await;
+            done.map_err(|e| stamp.or_moved(&store, e))?;
+        }
     }
     // What was truncated meanwhile may be there in part.
     stamp.check(&store)?;

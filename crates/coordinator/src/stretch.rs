@@ -248,10 +248,8 @@ impl Stretch {
         mut from: (Token, Vec<u8>),
         inside: Option<Bound>,
     ) -> Result<(), ReplicaError> {
-        // Who asks may not know yet with how many shards this node was started: what another shard has would be missing.
-        if !store.covers(after, to) {
-            return Err(ReplicaError::NotHere(to));
-        }
+        // One that leaves from here on is read as it was in this moment.
+        let tablets = store.tablets();
         if let Some(bound) = inside {
             let read = PartitionRead {
                 token: from.0,
@@ -269,7 +267,7 @@ impl Stretch {
             }
             from.1.push(0);
         }
-        for tablet in &store.tablets {
+        for tablet in tablets.iter() {
             let is_below = tablet.range.to < from.0 || tablet.range.to <= after && after.0 != i64::MIN;
             if is_below || (tablet.range.after >= to && tablet.range.after.0 != i64::MIN) {
                 continue;

@@ -201,9 +201,6 @@ impl Coordinator {
         let Some(store) = self.shard.store(mutation.mutation.table) else {
             return Ok(None);
         };
-        if store.tablet(mutation.token).is_none() {
-            return Ok(None);
-        }
         let is_here = Levels::from_bits(store.writes_here.get()).contains(level);
         if !is_here
             && !self.is_alone_with(&store, mutation.mutation.table, |route, this| {
@@ -212,7 +209,10 @@ impl Coordinator {
         {
             return Ok(None);
         }
-        apply_to(&self.shard, &store, mutation)
+        match apply_to(&self.shard, &store, mutation) {
+            Err(ReplicaError::NotHere(_)) => Ok(None),
+            applied => applied,
+        }
     }
 
     /// Whether this shard may answer a read of a partition from its own data alone.

@@ -90,7 +90,7 @@ fn cluster(partitions: u8, rows: i32) -> Cluster {
     let sizes = cluster.on(1, |node: Local| async move {
         let store = node.shard.store(support::table().id).expect("the table is open");
         let size = || -> u64 {
-            let version = store.tablets[0].version();
+            let version = store.tablets()[0].version();
             version.sstables.iter().map(|reader| reader.meta().data_len).sum()
         };
         // Until then a crash would replay what tombstones hide.

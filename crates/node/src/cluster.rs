@@ -12,7 +12,7 @@ use ::cluster::{ChangeError, Cluster, Drain, Listener, Local, Metadata, Reach};
 use coordinator::{ClusterView, Coordinator, ReplicaHandler};
 use cql_server::{Server, TopologyChange};
 use query::Engine;
-use query::engine::{KeepError, SchemaKeeper, cluster_view};
+use query::engine::{KeepError, SchemaKeeper};
 use query::system::PeerInfo;
 use rpc::{Handler, Peer, RemoteError, Reply, Request, Rpc};
 use runtime::{ShardId, SharedNotify};
@@ -23,9 +23,10 @@ use uuid::Uuid;
 
 use crate::config::{Between, Config};
 use crate::recover::METADATA_DIR;
-use crate::shard_main::CLIENTS_WAIT_MAX;
-use crate::start::{Shared, Stage, with_shards};
+use crate::shard_main::{CLIENTS_WAIT_MAX, follower};
+use crate::start::{Shared, Stage};
 use crate::tablets;
+use crate::view::view_of;
 
 /// How long a change of the cluster waits for requests that began before it.
 const OLD_REQUESTS_WAIT_MAX: Duration = Duration::from_secs(10);
@@ -269,21 +270,6 @@ struct NodeListener {
     engine: Rc<Engine>,
 }
 
-/// What requests see of the metadata on this node.
-///
-/// # Errors
-/// When the node is not a member.
-pub(crate) fn view_of(shared: &Shared, metadata: &Metadata) -> Result<ClusterView, String> {
-    let host_id = HostId(shared.host_id);
-    // Until the others know with how many shards this node was started, it does.
-    let topology = with_shards(&metadata.topology, host_id.0, shared.config.smp);
-    let view = cluster_view(&metadata.schema, &topology, host_id, &metadata.tablets).map_err(|e| e.to_string())?;
-    let view = view
-        .at(metadata.index, metadata.fence)
-        .truncated(metadata.truncations.clone());
-    Ok(view.reached_by(|node| peer(&shared.config, node)))
-}
-
 /// The members that clients can ask, and where.
 fn serving(topology: &Topology) -> BTreeMap<HostId, SocketAddr> {
     let members = topology.members().filter(|n| n.state.serves_reads());
@@ -429,7 +415,7 @@ impl Listener for NodeListener {
             let former = self.engine.coordinator.view();
             let (old, at_end) = (Arc::downgrade(&former), former.at_end());
             drop(former);
-            self.engine.adopt(next.schema.clone(), view).await;
+            follower().follow(&next.schema, view).await;
             Drain(Box::pin(requests_end(old, at_end)))
         })
     }
@@ -437,7 +423,7 @@ impl Listener for NodeListener {
     fn fenced_off(&self, before: u64) {
         for shard in 0..runtime::shard_count() {
             drop(runtime::submit_to(ShardId(shard), move || {
-                Engine::local().set_fenced_off(before)
+                Coordinator::local().set_fenced_off(before)
             }));
         }
     }

@@ -7,13 +7,16 @@
 mod cluster;
 pub mod config;
 mod directories;
+mod follow;
 mod identity;
+mod open;
 mod operator;
 mod recover;
 mod shard_main;
 mod standalone;
 mod start;
 mod tablets;
+mod view;
 
 pub use directories::{Directory, recover_directory};
 pub use recover::{Recover, recover_metadata, rejoin};

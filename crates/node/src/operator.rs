@@ -21,11 +21,11 @@ use admin::operator::{
 use query::Engine;
 use query::system;
 use replica::TableStore;
-use runtime::ShardId;
 use runtime::net::TcpListener;
 use tasks::Tasks;
 use topology::{HostId, NodeNumber, TabletMap};
 
+use crate::follow::on_all_shards;
 use crate::start::Shared;
 
 /// The doors for operators.
@@ -86,21 +86,6 @@ struct NodeOperator {
     started_us: i64,
 }
 
-/// Runs `f` on every shard, on all at once, and gives the answers in order.
-async fn on_all_shards<T: Send + 'static>(f: impl AsyncFn(Rc<Engine>) -> T + Clone + Send + 'static) -> Vec<T> {
-    let asked: Vec<_> = (0..runtime::shard_count())
-        .map(|shard| {
-            let f = f.clone();
-            runtime::submit_async_to(ShardId(shard), move || async move { f(Engine::local()).await })
-        })
-        .collect();
-    let mut answers = Vec::with_capacity(asked.len());
-    for answer in asked {
-        answers.push(answer.await);
-    }
-    answers
-}
-
 /// This shard's part of the tables that are meant, by name.
 fn selected(engine: &Engine, what: &Selection) -> Vec<Rc<TableStore>> {
     let mut stores = engine.shard.stores();
@@ -137,7 +122,7 @@ fn tables_here(engine: &Engine) -> Vec<Table> {
             name: table.name.clone(),
             ..Table::default()
         };
-        for tablet in &store.tablets {
+        for tablet in store.tablets().iter() {
             tablet.with_version(|version| {
                 for reader in &version.sstables {
                     let meta = reader.meta();

@@ -13,19 +13,19 @@ use coordinator::{AcceptedLoss, Coordinator};
 use cql_server::{Listeners, Server, TabletRoute};
 use hints::Hints;
 use query::Engine;
-use query::engine::{file_ranges, ranges_of_shard};
 use replica::{Shard, ShardOptions};
 use rpc::Rpc;
 use runtime::ShardId;
-use tasks::{JobControl, Origin, Spec, Task};
 
 use crate::cluster;
 use crate::config::{CommitlogSync, Config};
 use crate::directories::{self, Directory};
+use crate::follow::Follower;
 use crate::identity;
+use crate::open;
 use crate::operator::Doors;
 use crate::standalone;
-use crate::start::{Shared, Stage, stored_tables};
+use crate::start::{Shared, Stage};
 
 /// How long an address that is in use is tried again.
 const BIND_WAIT_MAX: Duration = Duration::from_secs(1);
@@ -60,32 +60,10 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
     shared.tasks.size_pool();
     let memory = usize::try_from(config.memory.saturating_sub(UNCOUNTED_BYTES) / u64::from(config.smp)).unwrap_or(0);
     let (shard, log) = new_shard(shared, memory);
-    if id == ShardId(0) {
-        split_files(shared, &shard).await?;
-    }
-    if !shared.meet(Stage::Resharded).await {
+    let Some(stats) = open::open(shared, &shard).await? else {
         return Ok(());
-    }
+    };
     let view = shared.first_view();
-    for (tablets_of, table) in stored_tables(&shared.schema) {
-        let ranges = ranges_of_shard(&view, tablets_of, id.0, config.smp);
-        shard.open_table(&table, &ranges).map_err(|e| e.to_string())?;
-    }
-    if !shared.old_log.is_empty() {
-        shard.keep_old_log();
-    }
-    let stats = shard
-        .replay(&config.commitlog_dir, shared.boot_id)
-        .await
-        .map_err(|e| e.to_string())?;
-    if stats.mutations > 0 {
-        log::info!(
-            "shard {}: replayed {} mutations of {} segments",
-            id.0,
-            stats.mutations,
-            stats.segments
-        );
-    }
     let rpc = match &shared.embedded {
         Some(_) => None,
         None => match cluster::open_door(shared).await? {
@@ -132,8 +110,11 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
     if has_unfinished && let Err(e) = engine.coordinator.finish_batches().await {
         log::warn!("a batch could not be finished yet: {e}");
     }
-    if id == ShardId(0) && shared.embedded.is_some() {
-        standalone::keep(shared, &engine);
+    if id == ShardId(0) {
+        runtime::set_local(Follower::new(engine.clone()));
+        if shared.embedded.is_some() {
+            standalone::keep(shared, &engine);
+        }
     }
     // Nobody may read what another shard has not finished.
     if !shared.meet(Stage::Finished).await {
@@ -141,7 +122,7 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
     }
     if id == ShardId(0) {
         // Requests to these tables wait until it is done.
-        engine.finish_truncations().await;
+        follower().finish_truncations().await;
     }
     drop(runtime::spawn(forget_old_log(shared.clone(), shard.clone())));
     drop(runtime::spawn(log.clone().run_periodic()));
@@ -165,6 +146,11 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
         rpc.stop();
     }
     drained
+}
+
+/// What follows the cluster's metadata. On shard 0.
+pub(crate) fn follower() -> Rc<Follower> {
+    runtime::local::<Follower>().expect("shard 0 has it from when all shards are recovered")
 }
 
 /// This shard without tables, and its log; `memory` is its part of the process's.
@@ -211,31 +197,6 @@ fn hint_options(config: &Config) -> hints::Options {
         segment_bytes: hints::SEGMENT_BYTES_DEFAULT,
         bytes_per_second: hints::BYTES_PER_SECOND_DEFAULT,
     }
-}
-
-/// Gives each tablet its own files, where they were written for others, or for another number of shards.
-async fn split_files(shared: &Arc<Shared>, shard: &Rc<Shard>) -> Result<(), String> {
-    let task = shared.tasks.start(Spec::of(&replica::kinds::RESHARD), &Origin::Node);
-    let split = split_files_as(shared, shard, &task).await;
-    task.end(&split);
-    split
-}
-
-async fn split_files_as(shared: &Arc<Shared>, shard: &Rc<Shard>, task: &Task) -> Result<(), String> {
-    let view = shared.first_view();
-    for (tablets_of, table) in stored_tables(&shared.schema) {
-        let dir = shard.table_dir(&table);
-        let ranges = file_ranges(&view, tablets_of, shared.config.smp);
-        let (count, generation, host_id) = (ranges.len(), shared.generation.clone(), shared.host_id);
-        let name = format!("{}.{}", table.keyspace, table.name);
-        let work =
-            move |control: JobControl| replica::prepare_sstables(&table, &dir, &ranges, &generation, host_id, &control);
-        let n = task.run_job(work).await??;
-        if n > 0 {
-            log::info!("rewrote {n} sstables of {name} for {count} parts of its tokens");
-        }
-    }
-    Ok(())
 }
 
 /// Begins to report what nodes have missed, and what the operator has accepted to be lost here.

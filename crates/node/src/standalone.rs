@@ -12,14 +12,14 @@ use schema::{Schema, TableId};
 use topology::HostId;
 use uuid::Uuid;
 
-use crate::cluster::view_of;
 use crate::recover::METADATA_DIR;
+use crate::shard_main::follower;
 use crate::start::Shared;
+use crate::view::view_of;
 
 /// Keeps the schema of an embedded node. Lives on shard 0.
 struct Keeper {
     shared: Arc<Shared>,
-    engine: Rc<Engine>,
     standalone: Standalone,
 }
 
@@ -29,7 +29,6 @@ pub(crate) fn keep(shared: &Arc<Shared>, engine: &Rc<Engine>) {
     let metadata = metadata.expect("an embedded node has metadata from its first start on");
     engine.set_keeper(Rc::new(Keeper {
         shared: shared.clone(),
-        engine: engine.clone(),
         standalone: Standalone::new(shared.config.workdir.join(METADATA_DIR), metadata),
     }));
 }
@@ -38,7 +37,7 @@ impl Keeper {
     async fn propose(&self, command: Command) -> Result<(), ChangeError> {
         let next: Arc<Metadata> = self.standalone.propose(command).await?;
         let view = view_of(&self.shared, &next).map_err(ChangeError::Stopping)?;
-        self.engine.adopt(next.schema.clone(), Arc::new(view)).await;
+        follower().follow(&next.schema, Arc::new(view)).await;
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! Starting a node and waiting for its end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -13,13 +13,13 @@ use std::time::Duration;
 
 use ::cluster::Metadata;
 use coordinator::{AcceptedLoss, ClusterView};
-use query::engine::{NodeState, SharedStatements, kept_tables};
+use query::engine::{NodeState, SharedStatements};
 use query::system::{self, Clients, NodeInfo, PeerInfo};
 use query::{Engine, ddl};
 use record::Known;
-use replica::NotedBatches;
+use replica::{NotedBatches, TableFiles};
 use runtime::{ShardId, SharedNotify};
-use schema::Schema;
+use schema::{Schema, TableId};
 use tasks::{Class, Tasks};
 use topology::{HostId, Topology, TopologyCommand};
 use types::Token;
@@ -29,6 +29,7 @@ use crate::config::Config;
 use crate::directories;
 use crate::identity::{self, WorkdirLock};
 use crate::shard_main;
+use crate::view::{cluster_view, stored_tables};
 
 /// What each shard of an embedded node runs.
 pub type Embedded = Arc<dyn Fn(Rc<Engine>) -> Pin<Box<dyn Future<Output = ()>>> + Send + Sync>;
@@ -47,6 +48,8 @@ pub(crate) struct Shared {
     pub(crate) metadata: Option<Metadata>,
     pub(crate) node: Arc<NodeState>,
     pub(crate) generation: Arc<AtomicU64>,
+    /// What the tables' directories hold, until every shard has its part.
+    pub(crate) files: Mutex<HashMap<TableId, Arc<TableFiles>>>,
     /// Log files of earlier runs, and the largest segment id among them.
     pub(crate) old_log: Vec<PathBuf>,
     pub(crate) last_segment: u64,
@@ -55,7 +58,7 @@ pub(crate) struct Shared {
     pub(crate) old_log_is_gone: AtomicBool,
     pub(crate) tasks: Arc<Tasks>,
     pub(crate) noted_batches: Arc<NotedBatches>,
-    pub(crate) stages: [AtomicU32; 11],
+    pub(crate) stages: [AtomicU32; 13],
     pub(crate) failure: Mutex<Option<String>>,
     /// Told when a shard reaches a stage or fails, when the addresses are bound, when the old log is gone, and when a commitlog begins or ceases to take
     /// writes.
@@ -80,7 +83,9 @@ pub struct Prepared(Arc<Shared>);
 /// The places where all shards wait for each other.
 #[derive(Clone, Copy)]
 pub(crate) enum Stage {
-    Resharded,
+    FilesOpened,
+    TablesOpened,
+    Replayed,
     DoorOpened,
     Recovered,
     Finished,
@@ -352,7 +357,7 @@ fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Re
             (Arc::new(alone), BTreeMap::new(), BTreeMap::new(), 0, 0)
         }
     };
-    let view = query::engine::cluster_view(&schema, &topology, HostId(host_id), &tablets);
+    let view = cluster_view(&schema, &topology, HostId(host_id), &tablets);
     let view = view
         .map_err(|e| e.to_string())?
         .at(version, fence)
@@ -377,6 +382,7 @@ fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Re
         metadata,
         node,
         generation,
+        files: Mutex::default(),
         tasks,
         noted_batches: Arc::new(NotedBatches::new()),
         old_log_users: AtomicU32::new(config.smp),
@@ -479,12 +485,4 @@ fn largest_generation(data_dir: &Path, schema: &Schema) -> Result<u64, String> {
         largest = aside.iter().filter_map(|q| q.generation).fold(largest, u64::max);
     }
     Ok(largest)
-}
-
-/// The tables that have files: those of the schema that are not computed, and what acceptors keep for them. Each with the table of the
-/// schema that it has its tablets with.
-pub(crate) fn stored_tables(schema: &Schema) -> Vec<(schema::TableId, Arc<schema::Table>)> {
-    let tables = schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
-    let kept = tables.flat_map(|table| kept_tables(table).into_iter().map(|kept| (table.id, kept)));
-    kept.collect()
 }

@@ -11,6 +11,8 @@ use query::system;
 use schema::{Keyspace, Schema, TableId};
 use topology::{Load, Replication, TabletMap, Topology, first_tablets};
 
+use crate::view;
+
 /// Whether the tables of a keyspace have tablets of their own: unless it was made with `tablets = {'enabled': false}`.
 pub(crate) fn has_tablets(keyspace: &Keyspace) -> bool {
     let option = |name: &str| keyspace.tablets.as_ref().and_then(|tablets| tablets.get(name));
@@ -30,7 +32,7 @@ pub(crate) fn for_schema(metadata: &Metadata, next: &Schema) -> Result<BTreeMap<
         if former.is_some_and(|former| Arc::ptr_eq(former, keyspace)) {
             continue;
         }
-        let Some(replication) = query::engine::replication(keyspace, topology) else {
+        let Some(replication) = view::replication(keyspace, topology) else {
             continue;
         };
         if let Some(former) = former {
@@ -70,7 +72,7 @@ fn check_replication(
         .tables
         .values()
         .any(|table| metadata.tablets.contains_key(&table.id));
-    let before = query::engine::replication(former, topology);
+    let before = view::replication(former, topology);
     if !has_maps || before.as_ref() == Some(replication) {
         return Ok(());
     }

@@ -9,16 +9,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use commitlog::{Commitlog, Options, SyncMode, last_segment};
-use coordinator::Coordinator;
+use coordinator::{ClusterView, Coordinator};
 use query::ddl::{self, DdlContext};
-use query::engine::{Execution, NodeState, SharedStatements, cluster_view};
+use query::engine::{Execution, NodeState, SharedStatements};
 use query::system::{self, Clients, NodeInfo};
 use query::{Engine, Outcome, Params, QueryError};
-use replica::{Shard, ShardOptions};
+use replica::{Shard, ShardOptions, TableFiles};
 use runtime::ShardId;
 use runtime::sim::{CrashKind, Simulation};
 use schema::{Schema, TableId};
-use topology::{HostId, Location, Node, Topology};
+use topology::{HostId, Location, Node, Replication, Topology};
 use types::Token;
 use uuid::Uuid;
 
@@ -82,11 +82,13 @@ async fn engine(boot_id: u128) -> Rc<Engine> {
     let shard = Shard::new(options, log);
     let schema = schema();
     let table = &schema.keyspaces["ks"].tables["t"];
-    for table in query::engine::kept_tables(table) {
-        let opened = shard.open_table(&table, &[shard.token_range()]);
-        opened.expect("the simulated disk works here");
+    for table in [table, &coordinator::paxos_state_of(table)] {
+        let files = TableFiles::open(table, &shard.table_dir(table)).expect("the simulated disk works here");
+        shard.open_table(table, &[shard.token_range()], &files);
     }
-    shard.replay(&log_dir, boot_id).await.expect("the log is whole");
+    let replayed = shard.replay(&log_dir, boot_id, async |_| Ok(())).await;
+    replayed.expect("the log is whole");
+    shard.end_replay();
     let node = NodeState {
         info: Mutex::new(NodeInfo::alone(
             Uuid::from_u128(7),
@@ -100,7 +102,9 @@ async fn engine(boot_id: u128) -> Rc<Engine> {
     };
     let host_id = HostId(Uuid::from_u128(7));
     let topology = Arc::new(Topology::alone("test", member(host_id)));
-    let view = cluster_view(&schema, &topology, host_id, &BTreeMap::new()).expect("the node is a member");
+    let everywhere = Replication::Simple { factor: 1 };
+    let keyspaces = [("ks", everywhere, vec![table.id])].into_iter();
+    let view = ClusterView::new(topology, host_id, keyspaces, &BTreeMap::new()).expect("the node is a member");
     let coordinator = Coordinator::new(shard.clone(), None, Arc::new(view));
     runtime::set_local(coordinator.clone());
     let engine = Engine::new(shard, coordinator, Arc::new(node), 1, Arc::new(schema));
@@ -242,7 +246,7 @@ fn a_node_behind_a_fence_or_a_truncation_that_it_has_not_heard_of_answers_nothin
             let store = engine.shard.store(TableId(Uuid::from_u128(1))).expect("it is open");
             for (fence, truncated_at) in [(newer, 0), (0, newer)] {
                 store.truncated_at.set(truncated_at);
-                engine.set_fenced_off(fence);
+                engine.coordinator.set_fenced_off(fence);
                 for (text, serial) in statements {
                     let answered = try_execute(&engine, text, serial).await;
                     assert!(answered.is_err(), "{text}, serial {serial}: {answered:?}");
@@ -250,7 +254,7 @@ fn a_node_behind_a_fence_or_a_truncation_that_it_has_not_heard_of_answers_nothin
             }
             // The others say that they take such requests.
             store.truncated_at.set(0);
-            engine.set_fenced_off(0);
+            engine.coordinator.set_fenced_off(0);
             for (text, serial) in statements {
                 let answered = try_execute(&engine, text, serial).await;
                 assert!(answered.is_ok(), "{text}, serial {serial}: {answered:?}");
@@ -282,12 +286,12 @@ fn statements_that_wait_for_their_turn_are_not_decided_alone_when_a_fence_came_m
             // The first has its turn and reads from the disk by then.
             runtime::yield_now().await;
             assert_eq!(engine.coordinator.contended_partitions(), 1);
-            engine.set_fenced_off(engine.coordinator.view().version + 1);
+            engine.coordinator.set_fenced_off(engine.coordinator.view().version + 1);
             for (answered, (text, _)) in waiting.into_iter().zip(texts) {
                 let answered = answered.await;
                 assert!(answered.is_err(), "{text}: {answered:?}");
             }
-            engine.set_fenced_off(0);
+            engine.coordinator.set_fenced_off(0);
             assert_eq!(value(&engine).await, 0, "what was refused was not done");
         })
     });

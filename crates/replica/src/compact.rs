@@ -69,7 +69,7 @@ struct Wanted<'a> {
 impl Shard {
     /// Looks whether the tablet's sstables want a compaction, and starts it.
     pub(crate) fn compact_soon(self: &Rc<Self>, store: &Rc<TableStore>, tablet: &Rc<Tablet>) {
-        if tablet.is_compacting() || store.dropped.get() {
+        if tablet.is_compacting() || tablet.is_leaving() || store.dropped.get() {
             return;
         }
         let (shard, store, tablet) = (self.clone(), store.clone(), tablet.clone());
@@ -109,7 +109,7 @@ impl Shard {
     }
 
     fn choose(&self, store: &TableStore, tablet: &Tablet) -> Option<Choice> {
-        if store.dropped.get() {
+        if store.dropped.get() || tablet.is_leaving() {
             return None;
         }
         let strategy = Strategy::of_options(&store.table.borrow().options.compaction).ok()?;
@@ -157,10 +157,12 @@ impl Shard {
         });
         let spec = kinds::of_tablet(wanted.kind, store, tablet, bytes);
         let task = self.options.tasks.start(spec, wanted.origin);
+        tablet.compaction.set(Some(task.id()));
         let result = match task.worker().await {
             Ok(worker) => self.run_job(store, tablet, wanted.choice, (&task, worker)).await,
             Err(aborted) => Err(aborted.into()),
         };
+        tablet.compaction.set(None);
         task.end(&result);
         result
     }
@@ -269,7 +271,7 @@ impl Shard {
 
     /// The same; `origin` is who wants the tasks.
     pub async fn compact_table_for(self: &Rc<Self>, store: &Rc<TableStore>, origin: &Origin) -> Result<(), String> {
-        for tablet in &store.tablets {
+        for tablet in store.tablets().iter() {
             let turn = tablet.compaction_turn.acquire(1).await;
             let compacted = self.compact_wholly(store, tablet, origin, &turn).await;
             drop(turn);
@@ -288,6 +290,10 @@ impl Shard {
         turn: &Permit,
     ) -> Result<(), Failure> {
         loop {
+            // Whoever has it next compacts it.
+            if tablet.is_leaving() {
+                return Ok(());
+            }
             let suspects = suspects(tablet);
             if let Some(choice) = major(&self.infos(store, tablet)) {
                 let wanted = Wanted {
@@ -363,81 +369,42 @@ fn run_and_open(job: Job, table: &Table) -> Result<Vec<Arc<Reader>>, Failure> {
     opened.map_err(Failure::Failed)
 }
 
-/// Moves a damaged sstable aside and says so; any other error is returned.
-fn set_aside(descriptor: &sstable::Descriptor, error: sstable::Error) -> Result<(), String> {
-    if !error.is_damage() {
-        return Err(error.to_string());
-    }
-    let quarantined = sstable::quarantine(descriptor, &error).map_err(|e| format!("{error}; moving it aside: {e}"))?;
-    log::error!(
-        "{error}. The sstable was moved to {}; reads of tokens {} to {} are refused here until the loss is accepted",
-        quarantined.dir.display(),
-        quarantined.first.0,
-        quarantined.last.0
-    );
-    Ok(())
-}
-
-/// Makes a table's sstables ready to be opened: what a node does at start. Damaged ones are moved aside. Those that have tokens of several
-/// tablets, which are not those that the node wrote the files with, are rewritten, one file a tablet, and removed. `tablets` are all
-/// of the table's, here or not. How many were rewritten; `control` is of the task that they are part of. Blocks.
+/// Writes the parts of an sstable that ranges of tokens have, a file for each, and purges nothing. They are open; the sstable stays. Blocks.
 ///
 /// # Errors
-/// When the disk refuses, or a file is not damaged and cannot be opened all the same.
-pub fn prepare_sstables(
+/// When it cannot be read, or the parts not be written; there are none then.
+pub(crate) fn rewrite(
     table: &Arc<Table>,
+    whole: &Arc<Reader>,
     dir: &Path,
-    tablets: &[TokenRange],
-    generation: &Arc<AtomicU64>,
-    host_id: uuid::Uuid,
+    ranges: &[TokenRange],
+    (generation, host_id): (&Arc<AtomicU64>, uuid::Uuid),
     control: &JobControl,
-) -> Result<usize, String> {
-    if !runtime::fs::exists(dir) {
-        return Ok(0);
-    }
-    let mut rewritten = 0;
-    for descriptor in sstable::list(dir).map_err(|e| e.to_string())? {
-        let reader = match Reader::open_descriptor(&descriptor, table) {
-            Ok(reader) => reader,
-            Err(e) => {
-                set_aside(&descriptor, e)?;
-                continue;
-            }
-        };
-        let touched = || tablets.iter().filter(|range| range.overlaps(reader.tokens()));
-        if touched().nth(1).is_none() {
-            continue;
-        }
-        control.add_total(reader.meta().data_len);
-        let split = || -> Result<(), compaction::Error> {
-            for range in touched() {
-                let range = (range.after, range.to);
-                let control = control.clone();
-                let job = job(table, vec![reader.clone()], dir, generation, range, host_id, control);
-                compaction::run(job)?;
+) -> Result<Vec<Arc<Reader>>, compaction::Error> {
+    let mut written = Vec::new();
+    let mut parts = Vec::new();
+    for range in ranges {
+        let range = (range.after, range.to);
+        let job = job(
+            table,
+            vec![whole.clone()],
+            dir,
+            generation,
+            range,
+            host_id,
+            control.clone(),
+        );
+        let part = compaction::run(job).and_then(|outcome| {
+            for meta in &outcome.outputs {
+                written.push(meta.descriptor.clone());
+                parts.push(Reader::open_descriptor(&meta.descriptor, table)?);
             }
             Ok(())
-        };
-        // What was changed on the way from the disk is whole the next time.
-        let is_whole = || sstable::tool::verify(&descriptor.path(sstable::Component::Data)).is_ok();
-        let done = match split() {
-            Err(compaction::Error::Sstable(e)) if is_of(&e, &descriptor) && is_whole() => split(),
-            done => done,
-        };
-        match done {
-            Ok(()) => {
-                sstable::delete(&descriptor).map_err(|e| e.to_string())?;
-                rewritten += 1;
-            }
-            // The parts that were written before have nothing that it has not.
-            Err(compaction::Error::Sstable(e)) if is_of(&e, &descriptor) => set_aside(&descriptor, e)?,
-            Err(e) => return Err(e.to_string()),
+        });
+        if let Err(e) = part {
+            remove_unused(&written);
+            return Err(e);
         }
     }
-    Ok(rewritten)
-}
-
-/// Whether an error is about a file of this sstable.
-fn is_of(error: &sstable::Error, descriptor: &sstable::Descriptor) -> bool {
-    sstable::Descriptor::of_path(error.path()).is_ok_and(|other| other == *descriptor)
+    Ok(parts)
 }

@@ -19,6 +19,7 @@ use stdx::planted::{self, Bug};
 use tasks::{JobControl, Meter, Origin, Task};
 
 use crate::kinds;
+use crate::reconcile::make_table_dir;
 use crate::shard::Shard;
 use crate::tablet::{Frozen, MemtableCell, TableStore, Tablet};
 
@@ -59,11 +60,7 @@ fn write_sstable(
     // there says nothing, as whoever made it may have been killed; a sealed sstable in it does.
     let is_durable = runtime::fs::exists(dir) && !sstable::list(dir).map_err(|e| e.to_string())?.is_empty();
     if !is_durable {
-        let create = || -> std::io::Result<()> {
-            runtime::fs::create_dir_all(dir)?;
-            dir.ancestors().skip(1).take(2).try_for_each(runtime::fs::sync_dir)
-        };
-        create().map_err(|e| format!("{}: {e}", dir.display()))?;
+        make_table_dir(dir)?;
     }
     let mut writer = Writer::create(dir, generation, table, options).map_err(|e| e.to_string())?;
     let mut meter = Meter::new(control, memtable.bytes() as u64);
@@ -220,7 +217,7 @@ impl Shard {
         }
         let mut oldest = self.open_batches.borrow().values().copied().min().unwrap_or(u64::MAX);
         for store in self.tables.borrow().values() {
-            for tablet in &store.tablets {
+            for tablet in store.with_leaving() {
                 let first = tablet.first_segment.get();
                 if first != 0 {
                     oldest = oldest.min(first);
@@ -241,7 +238,7 @@ impl Shard {
         let mut largest: Option<(usize, Rc<TableStore>, Rc<Tablet>)> = None;
         let mut being_flushed = 0;
         for store in self.tables.borrow().values() {
-            for tablet in &store.tablets {
+            for tablet in store.tablets().iter() {
                 being_flushed += tablet.with_version(|v| v.frozen.iter().map(|f| f.memtable.bytes()).sum::<usize>());
                 let bytes = tablet.with_version(|v| v.active.borrow().bytes());
                 if largest.as_ref().is_none_or(|(b, _, _)| bytes > *b) {
@@ -287,7 +284,7 @@ impl Shard {
     /// # Errors
     /// When the log or the files cannot be changed.
     pub async fn truncate(self: &Rc<Self>, store: &Rc<TableStore>) -> Result<(), String> {
-        let tablets = store.tablets.iter().filter(|tablet| !tablet.is_empty()).count();
+        let tablets = store.tablets().iter().filter(|tablet| !tablet.is_empty()).count();
         let spec = kinds::of_table(&kinds::TRUNCATE, store, tablets as u64);
         let task = self.options.tasks.start(spec, &Origin::Node);
         task.begin();
@@ -297,7 +294,7 @@ impl Shard {
     }
 
     async fn truncate_tablets(self: &Rc<Self>, store: &Rc<TableStore>, task: &Task) -> Result<(), String> {
-        for tablet in store.tablets.iter().filter(|tablet| !tablet.is_empty()) {
+        for tablet in store.tablets().iter().filter(|tablet| !tablet.is_empty()) {
             if let Err(e) = self.flush_for(store, tablet, &task.as_origin()).await {
                 let table = store.table();
                 log::warn!(
@@ -343,14 +340,12 @@ impl Shard {
         Ok(())
     }
 
-    /// Makes a truncation of a tablet durable. The log must know before the files go, or a crash would bring half of the
-    /// data back.
-    async fn forget_for_good(
+    /// Makes it durable that the log's writes to a tablet up to a position are not replayed.
+    pub(crate) async fn discard_durably(
         &self,
         table: &Table,
         tablet: &Tablet,
         position: commitlog::ReplayPosition,
-        sstables: &[Arc<Reader>],
     ) -> Result<(), String> {
         let discard = Discard {
             table: table.id,
@@ -362,7 +357,19 @@ impl Shard {
             .append_discard(&discard)
             .and_then(|_| self.log.write())
             .map_err(|e| e.to_string())?;
-        self.log.sync().await.map_err(|e| e.to_string())?;
+        self.log.sync().await.map_err(|e| e.to_string())
+    }
+
+    /// Makes a truncation of a tablet durable. The log must know before the files go, or a crash would bring half of the
+    /// data back.
+    async fn forget_for_good(
+        &self,
+        table: &Table,
+        tablet: &Tablet,
+        position: commitlog::ReplayPosition,
+        sstables: &[Arc<Reader>],
+    ) -> Result<(), String> {
+        self.discard_durably(table, tablet, position).await?;
         match self.delete_sstables(sstables).await {
             Ok(()) => Ok(()),
             // A full disk has no place for the list of what goes.
@@ -388,7 +395,7 @@ impl Shard {
             return Ok(());
         };
         store.dropped.set(true);
-        for tablet in &store.tablets {
+        for tablet in &store.with_leaving() {
             tablet.wait_for_quarantine().await;
             self.freeze(&store, tablet);
             tablet.epoch.set(tablet.epoch.get() + 1);
@@ -429,11 +436,11 @@ impl Shard {
         }
     }
 
-    /// Flushes every memtable; the first error is returned after all were tried.
+    /// Flushes every memtable, also of tablets that are leaving; the first error is returned after all were tried.
     pub async fn flush_all(self: &Rc<Self>) -> Result<(), String> {
         let mut result = Ok(());
         for store in self.stores() {
-            for tablet in &store.tablets {
+            for tablet in &store.with_leaving() {
                 let flushed = self.flush(&store, tablet).await;
                 result = result.and(flushed);
             }
@@ -452,7 +459,7 @@ impl Shard {
             };
             let mut has_failed = false;
             for store in self.stores() {
-                for tablet in &store.tablets {
+                for tablet in store.tablets().iter() {
                     let first = tablet.first_segment.get();
                     let holds_it = first != 0 && first <= oldest && tablet.flush_turn.available() > 0;
                     if holds_it && let Err(e) = self.flush(&store, tablet).await {

@@ -49,6 +49,26 @@ pub const TRUNCATE: Kind = Kind {
     is_abortable: false,
 };
 
+/// A tablet put on another shard of its node, because somebody asked.
+pub const MOVE_TABLET: Kind = Kind {
+    name: "move tablet",
+    module: Module::Tablets,
+    class: Class::Maintenance,
+    units: "tablets",
+    // The cluster agrees on it at once.
+    is_abortable: false,
+};
+
+/// What tablets had that left a shard given to those that have them next.
+pub const HAND_OVER: Kind = Kind {
+    name: "hand over tablets",
+    module: Module::Tablets,
+    class: Class::Maintenance,
+    units: "tables",
+    // The cluster has agreed on it.
+    is_abortable: false,
+};
+
 /// A suspect sstable read to its end, and moved aside if it is damaged.
 pub const CHECK_SSTABLE: Kind = Kind {
     name: "check sstable",

@@ -14,6 +14,7 @@
 //!   which the answer is made.
 
 mod compact;
+mod files;
 mod flush;
 pub mod kinds;
 mod memory;
@@ -21,6 +22,7 @@ mod noted_batches;
 mod point;
 mod quarantine;
 mod read;
+mod reconcile;
 mod recovery;
 mod retention;
 mod row_cache;
@@ -29,12 +31,13 @@ mod snapshot;
 mod tablet;
 mod truncation;
 
-pub use compact::prepare_sstables;
+pub use files::{TableCuts, TableFiles, prepare_sstables};
 pub use memory::MemoryStats;
 pub use noted_batches::{NotedBatches, min_timestamp};
 pub use point::{PlainRow, Sources, row_of};
 pub use read::{BlockLimits, PartitionRead, PartitionReader, ReadError, ScanReader, split_block};
-pub use recovery::{RecoveryError, RecoveryStats};
+pub use reconcile::{Sealed, WantedTable};
+pub use recovery::{Foreign, RecoveryError, RecoveryStats};
 pub use retention::{HoldTombstones, PROPOSAL_LIFE_MIN, TombstoneHold, paxos_state_id, proposal_life};
 pub use row_cache::{CachedRow, RowCacheBudget};
 pub use shard::{Shard, ShardOptions, WriteError, shard_range};

@@ -73,7 +73,7 @@ impl Tablet {
 impl TableStore {
     /// Takes over what is quarantined of the table on this node.
     pub(crate) fn set_quarantined(&self, quarantined: &[Quarantined]) {
-        for tablet in &self.tablets {
+        for tablet in self.tablets().iter() {
             tablet.set_missing(quarantined, None);
         }
         self.is_whole.set(quarantined.iter().all(|q| q.is_accepted));
@@ -112,7 +112,7 @@ impl Shard {
     pub async fn look_into_damage(self: &Rc<Self>) -> Result<(), String> {
         let mut result = Ok(());
         for store in self.stores() {
-            for tablet in &store.tablets {
+            for tablet in store.tablets().iter() {
                 for reader in tablet.suspects() {
                     let done = self.look_into(&store, tablet, &reader).await;
                     result = result.and(done);
@@ -131,7 +131,8 @@ impl Shard {
         let no_compaction = tablet.compaction_turn.acquire(1).await;
         let turn = self.quarantine_turn.acquire(1).await;
         let mut done = Ok(());
-        if tablet.has(reader) && !store.dropped.get() {
+        // In a tablet that has left it is found again by whoever has it next.
+        if tablet.has(reader) && !tablet.has_left() && !store.dropped.get() {
             let _moving = tablet.quarantine_turn.acquire(1).await;
             let spec = kinds::of_tablet(&kinds::CHECK_SSTABLE, store, tablet, 1);
             let task = self.options.tasks.start(spec, &Origin::Node);
@@ -223,7 +224,7 @@ impl Shard {
         let quarantined = runtime::offload(work).await.map_err(|e| e.to_string())?;
         store.set_quarantined(&quarantined);
         drop(turn);
-        for tablet in &store.tablets {
+        for tablet in store.tablets().iter() {
             self.compact_soon(store, tablet);
         }
         self.tell_of_quarantine(store);

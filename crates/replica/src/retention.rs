@@ -73,7 +73,7 @@ impl Shard {
     fn gc_before(&self, table: &Table, now: u32) -> u32 {
         let has_proposals = self
             .store(paxos_state_id(table.id))
-            .is_some_and(|states| states.tablets.iter().any(|tablet| !tablet.is_empty()));
+            .is_some_and(|states| states.tablets().iter().any(|tablet| !tablet.is_empty()));
         let kept = match has_proposals && !planted::is_planted(Bug::EarlyPurge) {
             true => proposal_life(table) + CLOCKS_DIFFER,
             false => grace(table),

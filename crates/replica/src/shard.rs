@@ -54,6 +54,8 @@ pub struct ShardOptions {
 /// Why a write was not taken.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum WriteError {
+    /// The token is of none of this shard's tablets.
+    NotHere(Token),
     /// The memtables are full; wait with [`Shard::room`] and try again.
     MemoryFull,
     /// The log does not take it.
@@ -63,6 +65,7 @@ pub enum WriteError {
 impl std::fmt::Display for WriteError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
+            Self::NotHere(token) => write!(f, "token {} is not of this shard", token.0),
             Self::MemoryFull => f.write_str("memtables are full and flushing does not keep up"),
             Self::Log(e) => e.fmt(f),
         }
@@ -92,6 +95,8 @@ pub struct Shard {
     ended_batches: RefCell<Vec<(u128, Option<u64>)>>,
     /// Told when a batch for several shards ends.
     pub batch_ended: Notify,
+    /// Told when there is another table.
+    pub table_added: Notify,
     /// What other replicas may have missed.
     pub(crate) tombstone_holds: RefCell<Option<HoldTombstones>>,
     /// Raised when damage is found in an open sstable.
@@ -120,6 +125,7 @@ impl Shard {
             open_batches: RefCell::default(),
             ended_batches: RefCell::default(),
             batch_ended: Notify::new(),
+            table_added: Notify::new(),
             tombstone_holds: RefCell::default(),
             alarm: Rc::default(),
             quarantine_turn: runtime::Semaphore::new(1),
@@ -163,49 +169,10 @@ impl Shard {
         self.tables.borrow().values().cloned().collect()
     }
 
-    /// Adds a table with the tablets that this shard has of it, in token order, or takes over its altered form. Each of `sstables` is of
-    /// one of the tablets, or of none that is here.
-    pub fn set_table(&self, table: &Arc<Table>, ranges: &[TokenRange], sstables: &[Arc<sstable::Reader>]) {
-        let mut tables = self.tables.borrow_mut();
-        if let Some(store) = tables.get(&table.id) {
-            *store.table.borrow_mut() = table.clone();
-            for tablet in &store.tablets {
-                tablet.with_version(|v| v.active.write(|m| m.set_table(table)));
-            }
-            return;
-        }
-        let of_range = |range: TokenRange| sstables.iter().filter(move |reader| range.overlaps(reader.tokens()));
-        let tablet = |range: &TokenRange| {
-            let sstables = of_range(*range).cloned().collect();
-            Tablet::new(
-                table,
-                *range,
-                sstables,
-                self.row_cache_budget.clone(),
-                self.alarm.clone(),
-            )
-        };
-        let tablets = ranges.iter().map(tablet).collect();
-        let store = TableStore {
-            table: RefCell::new(table.clone()),
-            tablets,
-            dir: self.table_dir(table),
-            // Until somebody says where its replicas are, nothing can be done with it alone.
-            reads_here: Cell::new(0),
-            writes_here: Cell::new(0),
-            version: Cell::new(0),
-            oldest_version: Cell::new(0),
-            truncation: Cell::new(0),
-            truncated_at: Cell::new(0),
-            is_whole: Cell::new(true),
-            admission_changed: Notify::new(),
-            dropped: Cell::new(false),
-        };
-        tables.insert(table.id, Rc::new(store));
-    }
-
-    /// Writes a mutation of one of this shard's tokens: log first, then memtable. Acknowledge only after
-    /// [`Shard::commit`].
+    /// Writes a mutation: log first, then memtable. Acknowledge only after [`Shard::commit`].
+    ///
+    /// # Errors
+    /// When the token is not of a tablet here, memory is full, or the log fails. Nothing was done.
     #[inline]
     pub fn write(
         self: &Rc<Self>,
@@ -213,18 +180,36 @@ impl Shard {
         token: Token,
         mutation: &Mutation<'_>,
     ) -> Result<ReplayPosition, WriteError> {
+        let tablet = store.tablet(token).ok_or(WriteError::NotHere(token))?;
+        self.write_to(&tablet, token, mutation)
+    }
+
+    /// The same, to this tablet or none.
+    ///
+    /// # Errors
+    /// As those of [`Shard::write`]; a tablet that has left does not take it, also where another of its tokens has come since.
+    #[inline]
+    pub fn write_to(
+        self: &Rc<Self>,
+        tablet: &Rc<Tablet>,
+        token: Token,
+        mutation: &Mutation<'_>,
+    ) -> Result<ReplayPosition, WriteError> {
         if self.dirty.is_full() {
             return Err(WriteError::MemoryFull);
         }
+        if tablet.has_left() {
+            return Err(WriteError::NotHere(token));
+        }
         let position = self.log.append(mutation.bytes()).map_err(WriteError::Log)?;
-        let tablet = store
-            .tablet(token)
-            .expect("the caller routes writes to the shard that owns the token");
         self.apply(tablet, token, mutation, position.segment);
         Ok(position)
     }
 
-    /// Writes mutations of this shard's tokens that count all or not at all: one record of the log, applied in one step.
+    /// Writes mutations that count all or not at all: one record of the log, applied in one step.
+    ///
+    /// # Errors
+    /// As those of [`Shard::write`].
     pub fn write_batch(
         self: &Rc<Self>,
         mutations: &[(Rc<TableStore>, Token, Mutation<'_>)],
@@ -232,12 +217,13 @@ impl Shard {
         if self.dirty.is_full() {
             return Err(WriteError::MemoryFull);
         }
+        let here = |(store, token, _): &(Rc<TableStore>, Token, Mutation<'_>)| {
+            store.tablet(*token).ok_or(WriteError::NotHere(*token))
+        };
+        let tablets: Vec<Rc<Tablet>> = mutations.iter().map(here).collect::<Result<_, _>>()?;
         let bytes = mutations.iter().map(|(_, _, m)| m.bytes());
         let position = self.log.append_batch(bytes).map_err(WriteError::Log)?;
-        for (store, token, m) in mutations {
-            let tablet = store
-                .tablet(*token)
-                .expect("the caller routes writes to the shard that owns the token");
+        for ((_, token, m), tablet) in mutations.iter().zip(&tablets) {
             self.merge(tablet, *token, m, position.segment);
         }
         // Only now: a memtable frozen between them would become durable without the rest.
@@ -432,7 +418,7 @@ impl Shard {
     /// Whether any table has anything, in memory or in files.
     pub fn has_data(&self) -> bool {
         let tables = self.tables.borrow();
-        tables.values().flat_map(|s| &s.tablets).any(|t| !t.is_empty())
+        tables.values().any(|s| s.tablets().iter().any(|t| !t.is_empty()))
     }
 
     /// What the memtables hold.

@@ -33,11 +33,12 @@ pub struct Work {
 impl Shard {
     /// Links the files of this shard's sstables of a table into a snapshot. The names of the data files.
     pub async fn link_snapshot(self: &Rc<Self>, store: &Rc<TableStore>, tag: &str) -> Result<Vec<String>, String> {
-        let mut no_compaction = Vec::with_capacity(store.tablets.len());
-        for tablet in &store.tablets {
+        let tablets = store.tablets();
+        let mut no_compaction = Vec::with_capacity(tablets.len());
+        for tablet in tablets.iter() {
             no_compaction.push(tablet.compaction_turn.acquire(1).await);
         }
-        let versions = store.tablets.iter().map(|tablet| tablet.version());
+        let versions = tablets.iter().map(|tablet| tablet.version());
         let readers: Vec<_> = versions.flat_map(|version| version.sstables.clone()).collect();
         let target = store.dir.join(SNAPSHOTS).join(tag);
         let work = move || {
@@ -59,7 +60,7 @@ impl Shard {
         };
         let linked = runtime::offload(work).await;
         drop(no_compaction);
-        for tablet in &store.tablets {
+        for tablet in tablets.iter() {
             self.compact_soon(store, tablet);
         }
         linked
@@ -73,7 +74,7 @@ impl Shard {
         };
         for store in self.tables.borrow().values() {
             let mut missing = BTreeSet::new();
-            for tablet in &store.tablets {
+            for tablet in store.tablets().iter() {
                 tablet.with_version(|version| {
                     missing.extend(version.missing.iter().map(sstable::Quarantined::name));
                     work.suspects += version.sstables.iter().filter(|r| r.is_suspect()).count() as u64;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use commitlog::ReplayPosition;
 use memtable::Memtable;
 use mutation::Mutation;
-use runtime::{Notify, Semaphore};
+use runtime::{Notify, Permit, Semaphore};
 use schema::Table;
 use types::Token;
 use types::token::token_of;
@@ -140,6 +140,12 @@ pub struct Tablet {
     pub(crate) quarantine_turn: Semaphore,
     /// Set when the table was dropped or truncated under a running job: its output is thrown away.
     pub(crate) epoch: Cell<u64>,
+    /// The task that compacts it, while one does.
+    pub(crate) compaction: Cell<Option<uuid::Uuid>>,
+    /// Its turn of compactions, kept from when it is told to leave until everything it had is elsewhere.
+    pub(crate) leave: RefCell<Option<Permit>>,
+    /// It is of this shard no more.
+    pub(crate) has_left: Cell<bool>,
 }
 
 impl Tablet {
@@ -173,7 +179,21 @@ impl Tablet {
             compaction_turn: Semaphore::new(1),
             quarantine_turn: Semaphore::new(1),
             epoch: Cell::new(0),
+            compaction: Cell::new(None),
+            leave: RefCell::default(),
+            has_left: Cell::new(false),
         })
+    }
+
+    /// Whether it is of this shard no more. Nothing is written to it.
+    #[inline]
+    pub fn has_left(&self) -> bool {
+        self.has_left.get()
+    }
+
+    /// Whether compactions let it be: it has left, or is about to.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.has_left.get() || self.leave.borrow().is_some()
     }
 
     /// The sources as they are now.
@@ -233,8 +253,12 @@ impl Tablet {
 pub struct TableStore {
     /// The table as last altered.
     pub table: RefCell<Arc<Table>>,
-    /// In token order.
-    pub tablets: Vec<Rc<Tablet>>,
+    /// In token order; replaced as a whole.
+    tablets: RefCell<Rc<[Rc<Tablet>]>>,
+    /// Tokens that are this shard's, and of which it does not have everything yet: requests wait.
+    pub(crate) arriving: RefCell<Vec<TokenRange>>,
+    /// Tablets that are this shard's no more, until somebody has everything that was written to them.
+    pub(crate) leaving: RefCell<Vec<Rc<Tablet>>>,
     /// Where its sstables are.
     pub dir: PathBuf,
     /// The consistency levels at which this node answers reads, whatever the key, without another: a set that the layer above
@@ -285,12 +309,22 @@ impl TableStore {
                 }
             });
         });
-        Rc::new(Self {
+        let store = Self::new(table, PathBuf::new(), vec![tablet]);
+        store.reads_here.set(u16::MAX);
+        store.writes_here.set(u16::MAX);
+        Rc::new(store)
+    }
+
+    /// A table with these tablets, in token order. Until somebody says where its replicas are, nothing can be done with it alone.
+    pub(crate) fn new(table: &Arc<Table>, dir: PathBuf, tablets: Vec<Rc<Tablet>>) -> Self {
+        Self {
             table: RefCell::new(table.clone()),
-            tablets: vec![tablet],
-            dir: PathBuf::new(),
-            reads_here: Cell::new(u16::MAX),
-            writes_here: Cell::new(u16::MAX),
+            tablets: RefCell::new(tablets.into()),
+            arriving: RefCell::default(),
+            leaving: RefCell::default(),
+            dir,
+            reads_here: Cell::new(0),
+            writes_here: Cell::new(0),
             version: Cell::new(0),
             oldest_version: Cell::new(0),
             truncation: Cell::new(0),
@@ -298,7 +332,41 @@ impl TableStore {
             is_whole: Cell::new(true),
             admission_changed: Notify::new(),
             dropped: Cell::new(false),
-        })
+        }
+    }
+
+    /// The tablets of this shard, in token order, as they are now.
+    #[inline]
+    pub fn tablets(&self) -> Rc<[Rc<Tablet>]> {
+        self.tablets.borrow().clone()
+    }
+
+    /// The same, with those that have left and of which not everything is elsewhere yet.
+    pub(crate) fn with_leaving(&self) -> Vec<Rc<Tablet>> {
+        let leaving = self.leaving.borrow();
+        self.tablets.borrow().iter().chain(leaving.iter()).cloned().collect()
+    }
+
+    pub(crate) fn set_tablets(&self, mut tablets: Vec<Rc<Tablet>>) {
+        tablets.sort_by_key(|tablet| tablet.range.to);
+        *self.tablets.borrow_mut() = tablets.into();
+        self.admission_changed.notify_all();
+    }
+
+    /// The version of the cluster that this shard has.
+    pub fn version(&self) -> u64 {
+        self.version.get()
+    }
+
+    /// Whether a token is this shard's, and what it has of it is still on its way from another shard.
+    pub fn is_arriving(&self, token: Token) -> bool {
+        self.arriving.borrow().iter().any(|range| range.contains(token))
+    }
+
+    /// Whether any token above `after` up to `to` is arriving.
+    pub fn is_any_arriving(&self, after: Token, to: Token) -> bool {
+        let first = Token(after.0.saturating_add(1));
+        self.arriving.borrow().iter().any(|range| range.overlaps((first, to)))
     }
 
     /// Whether the table takes a request that was routed by this version of the cluster, and whose sender knows `truncation` as the last one of the tables
@@ -334,17 +402,18 @@ impl TableStore {
         self.admission_changed.notify_all();
     }
 
-    /// The tablet that owns a token; None when another shard does.
+    /// The tablet that owns a token; None when another shard does, or not all of it is here yet.
     #[inline]
-    pub fn tablet(&self, token: Token) -> Option<&Rc<Tablet>> {
-        let i = self.tablets.partition_point(|t| t.range.to < token);
-        self.tablets.get(i).filter(|t| t.range.contains(token))
+    pub fn tablet(&self, token: Token) -> Option<Rc<Tablet>> {
+        let tablets = self.tablets.borrow();
+        let i = tablets.partition_point(|t| t.range.to < token);
+        tablets.get(i).filter(|t| t.range.contains(token)).cloned()
     }
 
     /// Whether every token above `after` up to `to` is of a tablet here.
     pub fn covers(&self, after: Token, to: Token) -> bool {
         let mut covered = after;
-        for range in self.tablets.iter().map(|tablet| tablet.range) {
+        for range in self.tablets.borrow().iter().map(|tablet| tablet.range) {
             if covered >= to || range.after > covered {
                 break;
             }
@@ -376,20 +445,7 @@ mod tests {
             let budget = RowCacheBudget::new(0);
             Tablet::new(&table, TokenRange { after, to }, Vec::new(), budget, Rc::default())
         };
-        TableStore {
-            tablets: ranges.iter().map(tablet).collect(),
-            table: RefCell::new(Arc::clone(&table)),
-            dir: PathBuf::new(),
-            reads_here: Cell::new(0),
-            writes_here: Cell::new(0),
-            version: Cell::new(0),
-            oldest_version: Cell::new(0),
-            truncation: Cell::new(0),
-            truncated_at: Cell::new(0),
-            is_whole: Cell::new(true),
-            admission_changed: Notify::new(),
-            dropped: Cell::new(false),
-        }
+        TableStore::new(&table, PathBuf::new(), ranges.iter().map(tablet).collect())
     }
 
     #[test]

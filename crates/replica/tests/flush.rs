@@ -3,7 +3,6 @@
 mod support;
 
 use std::cell::Cell;
-use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +13,7 @@ use replica::{PartitionReader, Shard, TableStore};
 use runtime::StopPoint;
 use runtime::sim::{CrashKind, NodeId, Simulation, Stop};
 use schema::{Column, ColumnKind, Table, TableId, TableOptions, push_component};
-use support::{shard, whole};
+use support::{open_table, replay, shard, whole};
 use types::CqlType;
 use types::token::token_of;
 use uuid::Uuid;
@@ -53,11 +52,9 @@ fn insert(table: &Table, c: u32) -> Vec<u8> {
 async fn start(sstables_max: u64) -> (Rc<Shard>, Rc<TableStore>) {
     let (shard, table) = (shard(1 << 20, sstables_max), table("t"));
     for table in [&table, &self::table("other")] {
-        let opened = shard.open_table(table, &[shard.token_range()]);
-        opened.expect("the files are whole");
+        open_table(&shard, table, &[shard.token_range()]);
     }
-    let replayed = shard.replay(Path::new("/log"), runtime::boot_id()).await;
-    replayed.expect("the log is whole");
+    replay(&shard).await;
     let store = shard.store(table.id).expect("it was opened");
     (shard, store)
 }
@@ -70,7 +67,7 @@ fn write(shard: &Rc<Shard>, store: &TableStore, c: u32) {
 
 /// The rows that a client sees.
 async fn rows(shard: &Shard, store: &TableStore) -> usize {
-    let (table, version) = (store.table(), store.tablets[0].version());
+    let (table, version) = (store.table(), store.tablets()[0].version());
     let mut reader = PartitionReader::new(table, version, shard.cache.clone(), whole(KEY, 100));
     let mut count = 0;
     while let Some(block) = reader.next_block().await.expect("the files can be read") {
@@ -122,14 +119,14 @@ fn the_log_of_what_could_not_be_flushed_stays_when_another_table_is_flushed() {
         write(&shard, &store, 0);
         runtime::fs::create_dir_all("/data/sea").expect("the disk works");
         runtime::fs::write(&store.dir, b"in the way").expect("the disk works");
-        let refused = shard.flush(&store, &store.tablets[0]).await;
+        let refused = shard.flush(&store, &store.tablets()[0]).await;
         refused.expect_err("there is no directory");
         // More than a segment of the log.
         let other = shard.store(table("other").id).expect("it was opened");
         for c in 0..(2 << 20) / VALUE_BYTES as u32 {
             write(&shard, &other, c);
         }
-        shard.flush(&other, &other.tablets[0]).await.expect("the disk works");
+        shard.flush(&other, &other.tablets()[0]).await.expect("the disk works");
         runtime::fs::remove_file(&store.dir).expect("the disk works");
     });
     run(&mut simulation, node, || async {
@@ -184,8 +181,8 @@ fn a_flush_leaves_no_file_of_a_table_that_is_dropped_meanwhile() {
             let (shard, store) = start(0).await;
             write(&shard, &store, 0);
             let (flushing, of) = (shard.clone(), store.clone());
-            let flush = runtime::spawn(async move { flushing.flush(&of, &of.tablets[0]).await });
-            while store.tablets[0].version().frozen.is_empty() {
+            let flush = runtime::spawn(async move { flushing.flush(&of, &of.tablets()[0]).await });
+            while store.tablets()[0].version().frozen.is_empty() {
                 runtime::yield_now().await;
             }
             for _ in 0..turns {
@@ -212,7 +209,7 @@ fn compacted_on_a_full_disk(micros: u64) -> (usize, bool) {
             let (shard, store) = start(0).await;
             for c in 0..2 {
                 write(&shard, &store, c);
-                shard.flush(&store, &store.tablets[0]).await.expect("the disk works");
+                shard.flush(&store, &store.tablets()[0]).await.expect("the disk works");
             }
             begun.set(true);
             has_failed.set(shard.compact_table(&store).await.is_err());

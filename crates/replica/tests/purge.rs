@@ -16,7 +16,7 @@ use mutation::{
 use replica::{PartitionReader, Shard, TableStore, TombstoneHold};
 use runtime::sim::{FailedSync, Simulation};
 use schema::{Column, ColumnKind, Table, TableId, TableOptions, push_component};
-use support::{shard, whole};
+use support::{open_table, shard, whole};
 use types::CqlType;
 use types::token::token_of;
 use uuid::Uuid;
@@ -58,9 +58,7 @@ impl Local {
     /// A shard with the table, which has nothing yet.
     fn new() -> Self {
         let (shard, table) = (shard(1 << 20, 0), table());
-        shard
-            .open_table(&table, &[shard.token_range()])
-            .expect("there are no files yet");
+        open_table(&shard, &table, &[shard.token_range()]);
         let store = shard.store(table.id).expect("it was opened");
         Self { shard, store }
     }
@@ -105,7 +103,7 @@ impl Local {
     }
 
     async fn flush(&self) {
-        let tablet = self.store.tablets[0].clone();
+        let tablet = self.store.tablets()[0].clone();
         self.shard.flush(&self.store, &tablet).await.expect("the disk works");
     }
 
@@ -116,7 +114,7 @@ impl Local {
     /// The partition, so many rows at a time.
     async fn read(&self, rows: usize) -> Vec<PartitionBlock> {
         let read = whole(KEY, rows);
-        let (table, version) = (self.store.table(), self.store.tablets[0].version());
+        let (table, version) = (self.store.table(), self.store.tablets()[0].version());
         let mut reader = PartitionReader::new(table, version, self.shard.cache.clone(), read);
         let mut blocks = Vec::new();
         while let Some(block) = reader.next_block().await.expect("the files can be read") {
@@ -196,8 +194,8 @@ fn a_tombstone_stays_while_an_older_write_is_being_flushed() {
         local.flush().await;
         local.insert(0, 10);
         let (shard, store) = (local.shard.clone(), local.store.clone());
-        let flush = runtime::spawn(async move { shard.flush(&store, &store.tablets[0].clone()).await });
-        while local.store.tablets[0].version().frozen.is_empty() {
+        let flush = runtime::spawn(async move { shard.flush(&store, &store.tablets()[0].clone()).await });
+        while local.store.tablets()[0].version().frozen.is_empty() {
             runtime::yield_now().await;
         }
         local.compact().await;
@@ -214,7 +212,7 @@ fn a_tombstone_stays_while_a_file_that_is_not_compacted_may_have_an_older_write(
         local.delete(0, 20);
         local.flush().await;
         // A compaction leaves out what is suspect.
-        assert!(local.store.tablets[0].version().sstables[0].suspect());
+        assert!(local.store.tablets()[0].version().sstables[0].suspect());
         local.compact().await;
         assert!(local.keeps_deletion().await);
         assert_eq!(local.living(100).await, 0);

@@ -14,7 +14,7 @@ use std::time::Duration;
 use mutation::compact::LiveRow;
 use mutation::row::{RowBuilder, Shared};
 use mutation::{Liveness, Mutation, MutationBuilder, Tombstone};
-use replica::{PartitionReader, ReadError, ScanReader, Shard, TableStore, TokenRange};
+use replica::{PartitionReader, ReadError, ScanReader, Shard, TableCuts, TableStore, TokenRange};
 use runtime::sim::{CrashKind, NodeId, Simulation};
 use schema::{Column, ColumnKind, Table, TableId, TableOptions};
 use sstable::Component;
@@ -67,11 +67,13 @@ fn open_with(tablets: &[TokenRange]) -> (Rc<Shard>, Rc<TableStore>) {
     let spec = tasks::Spec::of(&replica::kinds::RESHARD);
     let task = tasks::Tasks::new(1, Uuid::nil()).start(spec, &tasks::Origin::Node);
     let control = task.control();
-    replica::prepare_sstables(&table, &dir(), tablets, &generation, Uuid::from_u128(1), &control)
-        .expect("the start goes on");
-    shard
-        .open_table(&table, &[shard.token_range()])
-        .expect("the start goes on");
+    let cuts = TableCuts {
+        all: tablets.to_vec(),
+        here: tablets.to_vec(),
+    };
+    let prepared = replica::prepare_sstables(&table, &dir(), &cuts, (&generation, Uuid::from_u128(1)), &control);
+    let (files, _) = prepared.expect("the start goes on");
+    shard.open_table(&table, &[shard.token_range()], &files);
     let store = shard.store(table.id).expect("it was opened");
     (shard, store)
 }
@@ -108,14 +110,14 @@ fn write(shard: &Rc<Shard>, store: &TableStore, key: &[u8], at: i64, is_deletion
 }
 
 async fn flush(shard: &Rc<Shard>, store: &Rc<TableStore>) {
-    let tablet = store.tablets[0].clone();
+    let tablet = store.tablets()[0].clone();
     shard.flush(store, &tablet).await.expect("the disk works");
 }
 
 /// Whether the row lives, by each of the ways to read it, which must agree.
 async fn read(shard: &Rc<Shard>, store: &Rc<TableStore>, key: &[u8]) -> Result<bool, ReadError> {
     let (table, token) = (store.table(), token_of(key));
-    let version = store.tablets[0].version();
+    let version = store.tablets()[0].version();
     let lives = |block: Option<&mutation::PartitionBlock>| {
         block.is_some_and(|b| {
             b.rows()
@@ -284,7 +286,7 @@ fn a_mended_file_that_is_put_back_hides_what_it_hid() {
         write(&shard, &store, &keys()[2], 30, true);
         flush(&shard, &store).await;
         shard.compact_table(&store).await.expect("compactions go on");
-        assert_eq!(store.tablets[0].version().sstables.len(), 1);
+        assert_eq!(store.tablets()[0].version().sstables.len(), 1);
     });
     simulation.on_node(node, || {
         let aside = sstable::quarantined(&dir()).expect("the disk works");
@@ -373,7 +375,7 @@ fn a_damaged_input_is_left_out_of_compactions_that_go_on() {
             flush(&shard, &store).await;
         }
         shard.compact_table(&store).await.expect("the others are merged");
-        let version = store.tablets[0].version();
+        let version = store.tablets()[0].version();
         let suspects: Vec<bool> = version.sstables.iter().map(|reader| reader.is_suspect()).collect();
         assert_eq!(
             suspects,
@@ -398,7 +400,7 @@ fn without_the_refusal_a_deleted_row_is_back() {
 async fn meets_damage(shard: &Rc<Shard>, store: &Rc<TableStore>) -> bool {
     let mut meets = false;
     for key in keys() {
-        let version = store.tablets[0].version();
+        let version = store.tablets()[0].version();
         let read = version
             .read_row(&store.table(), &shard.cache, KeyHash::of(&key), &key, &[])
             .await;
@@ -481,7 +483,7 @@ fn a_whole_file_of_which_a_read_was_damaged_stays() {
                 *goes.borrow_mut() = false;
                 runtime::sleep(Duration::from_secs(5)).await;
                 assert_eq!(reads(&shard, &store).await, ["row", "none", "row", "row", "row"]);
-                let version = store.tablets[0].version();
+                let version = store.tablets()[0].version();
                 assert!(version.sstables.iter().all(|reader| !reader.is_suspect()));
             })
         });
@@ -567,16 +569,16 @@ async fn flush_beside_a_truncation() -> usize {
     while !*is_done.borrow() {
         write(&shard, &store, &[100, written], 30, false);
         let (flushing, of) = (shard.clone(), store.clone());
-        let flush = runtime::spawn(async move { flushing.flush(&of, &of.tablets[0]).await });
-        while store.tablets[0].version().frozen.is_empty() {
+        let flush = runtime::spawn(async move { flushing.flush(&of, &of.tablets()[0]).await });
+        while store.tablets()[0].version().frozen.is_empty() {
             runtime::yield_now().await;
         }
         // In memory when the flush of the row before it ends, unless the truncation comes first.
         write(&shard, &store, &[100, written + 1], 30, false);
-        while !store.tablets[0].version().frozen.is_empty() {
+        while !store.tablets()[0].version().frozen.is_empty() {
             runtime::yield_now().await;
         }
-        overtaken += usize::from(store.tablets[0].version().sstables.is_empty());
+        overtaken += usize::from(store.tablets()[0].version().sstables.is_empty());
         flush.await.expect("the disk works");
         written += 2;
     }
@@ -629,7 +631,7 @@ fn no_file_is_lost_when_power_is_while_a_running_node_moves_them() {
         run(&mut simulation, node, move || async move {
             let (shard, store) = watched();
             for key in &keys()[..3] {
-                let version = store.tablets[0].version();
+                let version = store.tablets()[0].version();
                 let table = store.table();
                 let read = version.read_row(&table, &shard.cache, KeyHash::of(key), key, &[]);
                 assert!(read.await.is_err(), "a crash after {operations} operations");

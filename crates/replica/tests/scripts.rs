@@ -33,7 +33,7 @@ use mutation::{ClusteringSlice, Mutation, PartitionBlock};
 use replica::{PartitionRead, PartitionReader, ReadError, Shard, TableStore, TombstoneHold};
 use runtime::sim::{CrashKind, Simulation};
 use schema::{Table, TableOptions};
-use support::{Limits, shard_with, whole};
+use support::{Limits, open_table, shard_with, whole};
 use testkit::{Case, path};
 use types::token::{KeyHash, token_of};
 
@@ -186,14 +186,15 @@ impl Process {
             tasks::Tasks::new(1, uuid::Uuid::nil()),
         );
         let table = script.table.clone();
-        shard
-            .open_table(&table, &[shard.token_range()])
-            .unwrap_or_else(|e| panic!("the start fails: {e}"));
+        open_table(&shard, &table, &[shard.token_range()]);
         let store = shard.store(table.id).expect("it was opened");
         if !old_log.is_empty() {
             shard.keep_old_log();
-            let replayed = shard.replay(Path::new("/log"), runtime::boot_id()).await;
+            let replayed = shard
+                .replay(Path::new("/log"), runtime::boot_id(), async |_| Ok(()))
+                .await;
             let stats = replayed.unwrap_or_else(|e| panic!("the start fails: {e}"));
+            shard.end_replay();
             script.say(format!("start: {} mutations replayed", stats.mutations));
             for (id, mutations) in stats.unfinished_batches {
                 script.say(format!(
@@ -221,7 +222,7 @@ impl Process {
 
     async fn step(&self, line: &str) {
         let (command, rest) = line.split_once(' ').unwrap_or((line, ""));
-        let tablet = self.store.tablets[0].clone();
+        let tablet = self.store.tablets()[0].clone();
         let failed = |done: Result<(), String>| done.map_or_else(|e| format!("{command}: {e}"), |()| String::new());
         let said = match command {
             "write" => self.write(rest),
@@ -337,7 +338,7 @@ impl Process {
     }
 
     async fn blocks(&self, read: PartitionRead) -> Result<Vec<PartitionBlock>, ReadError> {
-        let version = self.store.tablets[0].version();
+        let version = self.store.tablets()[0].version();
         let mut reader = PartitionReader::new(self.store.table(), version, self.shard.cache.clone(), read);
         let mut blocks = Vec::new();
         while let Some(block) = reader.next_block().await? {
@@ -379,7 +380,7 @@ impl Process {
         let mut read = Self::partition(key);
         let clustering = notation::prefix(table, clustering);
         let key = read.key.clone();
-        let version = self.store.tablets[0].version();
+        let version = self.store.tablets()[0].version();
         let from_memory = version
             .read_memory(KeyHash::of(&key), &key, &clustering, &mut Vec::new(), |_, _| ())
             .is_some();
@@ -406,7 +407,7 @@ impl Process {
     }
 
     fn sstables(&self) -> String {
-        let version = self.store.tablets[0].version();
+        let version = self.store.tablets()[0].version();
         let mut names: Vec<String> = version
             .sstables
             .iter()
@@ -427,7 +428,7 @@ impl Process {
 
     /// What the shard counts as dirty is what its memtables hold.
     fn memory(&self) -> String {
-        let version = self.store.tablets[0].version();
+        let version = self.store.tablets()[0].version();
         let frozen: usize = version.frozen.iter().map(|f| f.memtable.bytes()).sum();
         let active = version.active.borrow();
         let is_empty = active.is_empty() && version.frozen.is_empty();

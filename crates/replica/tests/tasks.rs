@@ -12,7 +12,7 @@ use mutation::{Mutation, MutationBuilder, RowBuilder, Tombstone};
 use replica::{Shard, TableStore};
 use runtime::sim::Simulation;
 use schema::{Column, ColumnKind, Table, TableId, TableOptions, push_component};
-use support::{Limits, shard_with, whole};
+use support::{Limits, open_table, shard_with, whole};
 use tasks::{Class, Module, Origin, Spec, State, Status, Tasks};
 use types::CqlType;
 use types::token::token_of;
@@ -35,7 +35,7 @@ fn table() -> Arc<Table> {
 fn open() -> (Arc<Tasks>, Rc<Shard>, Rc<TableStore>) {
     let (tasks, table) = (Tasks::new(1, Uuid::nil()), table());
     let shard = shard_with(Limits::of_cache(1 << 20), 0, tasks.clone());
-    shard.set_table(&table, &[shard.token_range()], &[]);
+    open_table(&shard, &table, &[shard.token_range()]);
     let store = shard.store(table.id).expect("it was set");
     (shard.tasks().clone(), shard, store)
 }
@@ -57,11 +57,11 @@ async fn flush_rows(shard: &Rc<Shard>, store: &Rc<TableStore>, rows: std::ops::R
         let mutation = Mutation::new(&bytes).expect("a whole mutation");
         shard.write(store, token_of(KEY), &mutation).expect("there is room");
     }
-    shard.flush(store, &store.tablets[0]).await.expect("the disk works");
+    shard.flush(store, &store.tablets()[0]).await.expect("the disk works");
 }
 
 async fn rows(shard: &Shard, store: &TableStore) -> usize {
-    let (table, version) = (store.table(), store.tablets[0].version());
+    let (table, version) = (store.table(), store.tablets()[0].version());
     let mut reader = replica::PartitionReader::new(table, version, shard.cache.clone(), whole(KEY, 10_000));
     let mut count = 0;
     while let Some(block) = reader.next_block().await.expect("the files can be read") {

@@ -22,11 +22,17 @@ pub enum StopPoint {
     ProposalAccepted,
     /// A replica has truncated a table, and has not answered.
     Truncated,
+    /// The parts of an sstable are sealed, and it is still one of the table's.
+    SstableCut,
+    /// A tablet that leaves its shard is flushed, and the log does not say so for certain.
+    TabletFlushed,
+    /// Everything of a tablet that leaves is sealed, and nobody has opened it.
+    TabletSealed,
 }
 
 impl StopPoint {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 11] = [
         Self::FlushFrozen,
         Self::FlushSealed,
         Self::BatchNoted,
@@ -35,6 +41,9 @@ impl StopPoint {
         Self::DecisionApplied,
         Self::ProposalAccepted,
         Self::Truncated,
+        Self::SstableCut,
+        Self::TabletFlushed,
+        Self::TabletSealed,
     ];
 }
 

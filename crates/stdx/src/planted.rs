@@ -77,11 +77,13 @@ pub enum Bug {
     EarlyDiscard,
     /// The end of a logged batch is noted before the batch is written.
     EarlyBatchEnd,
+    /// A tablet moves to another shard without what is in the memory of the one that had it.
+    UnflushedMove,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 36] = [
         Self::SkippedQuorum,
         Self::IgnoredDigest,
         Self::UnsyncedPromise,
@@ -117,6 +119,7 @@ impl Bug {
         Self::CountedTwice,
         Self::EarlyDiscard,
         Self::EarlyBatchEnd,
+        Self::UnflushedMove,
     ];
 }
 

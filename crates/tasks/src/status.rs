@@ -18,15 +18,18 @@ pub enum Module {
     Quarantine,
     /// Keeping sstables under a name.
     Snapshot,
+    /// Moving tablets.
+    Tablets,
 }
 
 impl Module {
     /// All of them, by name.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Compaction,
         Self::Flush,
         Self::Quarantine,
         Self::Snapshot,
+        Self::Tablets,
         Self::Truncation,
     ];
 
@@ -39,6 +42,7 @@ impl Module {
             Self::Truncation => "truncation",
             Self::Quarantine => "quarantine",
             Self::Snapshot => "snapshot",
+            Self::Tablets => "tablets",
         }
     }
 

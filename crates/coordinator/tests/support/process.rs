@@ -10,7 +10,7 @@ use std::time::Duration;
 use commitlog::Commitlog;
 use coordinator::{ClusterView, Coordinator, ReplicaHandler};
 use hints::Hints;
-use replica::{NotedBatches, Shard, ShardOptions, TokenRange};
+use replica::{NotedBatches, Shard, ShardOptions, TableFiles, TokenRange};
 use rpc::Rpc;
 use runtime::ShardId;
 use schema::Table;
@@ -62,13 +62,15 @@ pub(super) async fn live(
     let (shard, log) = new_shard(shape, &boot, host, data_dir, &log_dir);
     let ranges = cut(shard.token_range(), shape.tablets);
     for table in [table, &coordinator::paxos_state_of(table), &counters()] {
-        shard.open_table(table, &ranges).expect("the sstables can be opened");
+        let files = TableFiles::open(table, &shard.table_dir(table)).expect("the sstables can be opened");
+        shard.open_table(table, &ranges, &files);
     }
     shard.keep_old_log();
     let stats = shard
-        .replay(&log_dir, runtime::boot_id())
+        .replay(&log_dir, runtime::boot_id(), async |_| Ok(()))
         .await
         .expect("the log can be replayed");
+    shard.end_replay();
     let mut config = rpc::Config::new("sea", host.0);
     config.limits = shape.limits.clone();
     let me = view.topology.node(host).expect("the node is a member");

@@ -8,7 +8,8 @@ use query::Engine;
 use replica::kinds;
 use tasks::{Kind, Origin, Spec, Task, Tasks};
 
-use super::{on_all_shards, selected, snapshots};
+use super::{selected, snapshots};
+use crate::follow::on_all_shards;
 
 /// Begins work. It goes on whether somebody waits for it or not.
 pub(super) fn start(engine: &Rc<Engine>, tasks: &Arc<Tasks>, work: Work) -> Started {
@@ -70,7 +71,7 @@ async fn bytes(what: &Selection, in_memory: bool, in_files: bool) -> u64 {
     let of_shard = async move |engine: Rc<Engine>| {
         let mut bytes = 0;
         for store in selected(&engine, &what) {
-            for tablet in &store.tablets {
+            for tablet in store.tablets().iter() {
                 tablet.with_version(|version| {
                     if in_memory {
                         let frozen = version.frozen.iter().map(|frozen| frozen.memtable.bytes());
@@ -96,7 +97,7 @@ pub(super) async fn flush(what: Selection, origin: Origin) -> Result<(), String>
     let work = async move |engine: Rc<Engine>| {
         let mut result = Ok(());
         for store in selected(&engine, &what) {
-            for tablet in &store.tablets {
+            for tablet in store.tablets().iter() {
                 let flushed = engine.shard.flush_for(&store, tablet, &origin).await;
                 result = result.and(flushed);
             }

@@ -19,7 +19,9 @@ use schema::{KeyspaceObject, Object};
 use tasks::Task;
 
 use super::jobs::flush;
-use super::{on_all_shards, selected};
+use super::selected;
+use crate::follow::on_all_shards;
+use crate::shard_main::follower;
 
 const MANIFEST: &str = "manifest.json";
 const SCHEMA: &str = "schema.cql";
@@ -67,6 +69,8 @@ pub(super) async fn take(engine: &Rc<Engine>, tag: String, what: Selection, task
         let (keyspace, table) = (&place.keyspace, &place.table);
         return Err(format!("snapshot {tag} of {keyspace}.{table} already exists"));
     }
+    // A tablet that moves between two shards would be missed, or counted twice.
+    let _as_it_is = follower().hold().await;
     task.set_total(places.len() as u64 * u64::from(runtime::shard_count()));
     flush(what.clone(), task.as_origin()).await?;
     let (tag_there, control) = (tag.clone(), task.control());

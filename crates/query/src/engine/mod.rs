@@ -8,7 +8,6 @@
 mod aggregate;
 mod aggregate_message;
 mod aggregate_part;
-mod cluster_view;
 mod conditional;
 mod ownership;
 mod plan;
@@ -27,7 +26,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use coordinator::{ClusterView, Coordinator, Levels, PointRead};
+use coordinator::{Coordinator, Levels, PointRead};
 use replica::{Shard, TableStore};
 use schema::{Schema, Table, TableId};
 use topology::Consistency;
@@ -39,14 +38,12 @@ use crate::system::{self, Clients, NodeInfo};
 use crate::write::{ConditionalAnswer, WriteClock};
 use crate::{BindContext, Bound, QueryError, ResultColumn};
 
-pub use cluster_view::{cluster_view, replication};
 pub use cql::ast::BatchKind;
 pub use ownership::{CameTo, TabletPlace, partition_of};
 pub use plan::{BatchPlan, Plan, check_batch};
 pub use prepared::{Prepared, PreparedId, SharedStatements};
 pub use read::Page;
 pub use schema_change::{KeepError, SchemaKeeper};
-pub use tablets::{file_ranges, kept_tables, ranges_of_shard};
 pub use write::Written;
 
 /// What the shards of a node share.
@@ -226,64 +223,11 @@ impl Engine {
             schema_lock: runtime::Semaphore::new(1),
             keeper: RefCell::default(),
         });
-        engine.take_view(engine.coordinator.view());
-        engine.shard.on_quarantine(Box::new(|table| {
-            drop(runtime::spawn(truncate::on_all_shards(move |engine| async move {
-                engine.look_for_quarantined(table).await
-            })));
-        }));
+        engine.coordinator.begin_alone();
         engine.coordinator.on_aggregate(Box::new(|body| {
             Box::pin(async move { Self::local().aggregate_for_peer(&body).await })
         }));
         engine
-    }
-
-    /// Takes over a newer version of the cluster.
-    pub fn take_view(&self, view: Arc<ClusterView>) {
-        for store in self.shard.stores() {
-            self.set_levels_here(&store, &view);
-        }
-        self.virtual_tables.borrow_mut().clear();
-        self.coordinator.set_view(view);
-    }
-
-    /// Others refuse requests from before this version: this shard refuses them too, and answers nothing alone while its view is older.
-    pub fn set_fenced_off(&self, before: u64) {
-        self.coordinator.set_fenced_off(before);
-        let view = self.coordinator.view();
-        for store in self.shard.stores() {
-            self.set_levels_here(&store, &view);
-        }
-    }
-
-    /// Says at which levels this node answers for a table alone: at none while a truncation is not done here, or done of which the view does not know,
-    /// and while others refuse what is routed by the view; reads at none while an sstable of the table is missing here.
-    fn set_levels_here(&self, store: &TableStore, view: &ClusterView) {
-        let table = store.table().id;
-        let truncated_at = view.truncated_at(table);
-        let fence = self.coordinator.fence(view);
-        store.set_version(view.version, fence, truncated_at);
-        let (reads, writes) = match view.route(table) {
-            Some(_) if view.version < fence => (Levels::NONE, Levels::NONE),
-            _ if truncated_at != store.truncated_at.get() => (Levels::NONE, Levels::NONE),
-            // Other replicas have what an sstable had that is missing here.
-            Some(route) if !store.is_whole.get() => (Levels::NONE, route.write_here),
-            Some(route) => (route.read_here, route.write_here),
-            // What has no route is each node's own.
-            None => (Levels::ALL, Levels::ALL),
-        };
-        store.reads_here.set(reads.bits());
-        store.writes_here.set(writes.bits());
-    }
-
-    /// Learns what is quarantined of a table on this node, which some shard has changed.
-    async fn look_for_quarantined(&self, table: TableId) -> Result<(), String> {
-        let Some(store) = self.shard.store(table) else {
-            return Ok(());
-        };
-        let looked = self.shard.look_for_quarantined(&store).await;
-        self.set_levels_here(&store, &self.coordinator.view());
-        looked.inspect_err(|e| log::error!("cannot look what is quarantined of a table: {e}"))
     }
 
     /// Whether this node may answer reads of a table alone.

@@ -13,6 +13,7 @@ use types::Token;
 use types::token::token_of;
 
 use super::plan::Plan;
+use super::tablets::Place;
 use super::{Engine, Execution, Params};
 use crate::restrict::Partitions;
 use crate::select::{Consumer, Flow, PageRequest, Patience, PointOutcome, PointScratch, Position, SelectPlan, Waiting};
@@ -96,7 +97,7 @@ impl Engine {
             return Ok(PointOutcome::NeedsDisk);
         };
         if self.coordinator.reads_here(store, table.id, token, level) {
-            return Ok(plan.read_here(ctx, (tablet, hash), scratch, out));
+            return Ok(plan.read_here(ctx, (&tablet, hash), scratch, out));
         }
         let Some(read) = self.coordinator.begin_point(table.id, token, level) else {
             return Ok(PointOutcome::NeedsDisk);
@@ -107,7 +108,7 @@ impl Engine {
             false => 0,
         };
         let start = out.len();
-        let Some((rows, digest)) = plan.read_plain(ctx, (tablet, hash), scratch, out, digest) else {
+        let Some((rows, digest)) = plan.read_plain(ctx, (&tablet, hash), scratch, out, digest) else {
             out.truncate(start);
             return Ok(PointOutcome::NeedsDisk);
         };
@@ -169,6 +170,8 @@ impl Engine {
         (is_here, is_first): (bool, bool),
     ) -> Result<Page, QueryError> {
         let level = params.consistency;
+        // Until the page is read, whoever changes where data is waits for it.
+        let view = self.coordinator.view();
         if !params.serial && select.is_point() {
             let page = match is_here {
                 true => self.point_anywhere(select, plan, run, level).await?,
@@ -242,19 +245,14 @@ impl Engine {
                     Position::BehindPartition { key } | Position::BehindRow { key, .. } => from.max(token_of(key)),
                 };
                 let pieces = match local {
-                    true => vec![(self.shard.id().0, TokenRange::ALL)],
-                    false => self.shards_in_order(select.table.id),
+                    true => vec![(self.shard.id().0, from, to)],
+                    false => self.pieces(select.table.id, from, to),
                 };
-                for (shard, range) in pieces {
-                    if range.to < begin || (range.after >= to && range.after.0 != i64::MIN) {
+                for (shard, first, last) in pieces {
+                    if last < begin {
                         continue;
                     }
-                    let first = if range.after.0 == i64::MIN {
-                        range.after
-                    } else {
-                        Token(range.after.0 + 1)
-                    };
-                    let part = Part::Tokens(from.max(first), to.min(range.to));
+                    let part = Part::Tokens(first, last);
                     (consumer, flow) = self.part_on(shard, plan, run, consumer, part).await?;
                     if matches!(flow, Flow::PageFull | Flow::Done) {
                         break;
@@ -262,6 +260,7 @@ impl Engine {
                 }
             }
         }
+        drop(view);
         let paging_state = (flow == Flow::PageFull).then(|| consumer.paging_state());
         if paging_state.is_none() {
             run.with(|ctx| consumer.finish(select, ctx))?;
@@ -388,14 +387,51 @@ impl Engine {
         consumer: Consumer,
         part: Part,
     ) -> Result<(Consumer, Flow), QueryError> {
+        let asked_by = self.coordinator.with_view(|view| view.version);
         if ShardId(shard) == self.shard.id() {
-            return self.part(plan, run, consumer, part).await;
+            return Box::pin(self.placed_part(plan, run, consumer, part, asked_by)).await;
         }
         let (plan, run) = (plan.clone(), run.clone());
         runtime::submit_async_to(ShardId(shard), move || async move {
-            Engine::local().part(&plan, &run, consumer, part).await
+            Engine::local().placed_part(&plan, &run, consumer, part, asked_by).await
         })
         .await
+    }
+
+    /// Does a part of a read that somebody took for this shard's, here and where its tokens have moved to since.
+    async fn placed_part(
+        self: &Rc<Self>,
+        plan: &Arc<Plan>,
+        run: &Execution,
+        mut consumer: Consumer,
+        part: Part,
+        asked_by: u64,
+    ) -> Result<(Consumer, Flow), QueryError> {
+        let Plan::Select(select) = &**plan else {
+            return Err(QueryError::Server("only a SELECT is read".to_owned()));
+        };
+        let tokens = match &part {
+            // That is read from its replicas, wherever they are.
+            Part::Partition(.., Some(_)) => return self.part(plan, run, consumer, part).await,
+            Part::Partition(token, ..) => (*token, *token),
+            Part::Tokens(first, last) => (*first, *last),
+        };
+        let pieces = match self.place_of(select.table.id, tokens, asked_by).await? {
+            Place::Here => return self.part(plan, run, consumer, part).await,
+            Place::Elsewhere(pieces) => pieces,
+        };
+        if let (Part::Partition(..), [(shard, ..)]) = (&part, &pieces[..]) {
+            return Box::pin(self.part_on(*shard, plan, run, consumer, part)).await;
+        }
+        let mut flow = Flow::Continue;
+        for (shard, first, last) in pieces {
+            let piece = Part::Tokens(first, last);
+            (consumer, flow) = Box::pin(self.part_on(shard, plan, run, consumer, piece)).await?;
+            if matches!(flow, Flow::PageFull | Flow::Done) {
+                break;
+            }
+        }
+        Ok((consumer, flow))
     }
 
     /// Does this shard's part of a read.
@@ -487,7 +523,9 @@ impl Engine {
             }
         }
         run.with(|ctx| consumer.begin_scan(select, ctx))?;
-        for tablet in &store.tablets {
+        // One that leaves from here on is read as it was in this moment.
+        let tablets = store.tablets();
+        for tablet in tablets.iter() {
             if tablet.range.to < start.0 || (tablet.range.after >= to && tablet.range.after.0 != i64::MIN) {
                 continue;
             }

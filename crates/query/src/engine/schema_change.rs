@@ -1,7 +1,7 @@
 //! Changes of the schema, and the statements that are about it.
 //!
 //! Shard 0 changes the schema, one statement at a time: it computes the next value, and gives it to the [`SchemaKeeper`], which makes it
-//! durable and hands it to every shard. Only then the client is answered. So a client that saw its DDL succeed finds the table on any connection, and
+//! durable and has every shard take it over. Only then the client is answered. So a client that saw its DDL succeed finds the table on any connection, and
 //! after any crash.
 
 use std::collections::BTreeMap;
@@ -10,21 +10,18 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use coordinator::{ClusterView, forget_paxos_states};
 use cql::ast::Statement;
-use replica::paxos_state_id;
 use runtime::ShardId;
 use schema::{Schema, TableId};
 use topology::HostId;
 use uuid::Uuid;
 
 use super::plan::Plan;
-use super::tablets::{kept_tables, ranges_of_shard};
 use super::{Engine, Execution, Outcome, Page, Params};
-use crate::ddl::{self, DdlContext, SchemaDifference};
+use crate::ddl::{self, DdlContext, SchemaChange};
 use crate::describe::{DescribeContext, describe};
 use crate::write::Statement as Conditional;
-use crate::{QueryError, ResultColumn, system};
+use crate::{QueryError, ResultColumn};
 
 /// How often a statement is made to fit a schema that others change at the same time.
 const CONFLICTS_MAX: usize = 100;
@@ -40,7 +37,7 @@ pub enum KeepError {
     Failed(String),
 }
 
-/// Who makes a schema durable, on all nodes that must know it, and has every shard take it over ([`Engine::adopt`]). Lives on shard 0.
+/// Who makes a schema durable, on all nodes that must know it, and has every shard take it over ([`Engine::take_schema`]). Lives on shard 0.
 pub trait SchemaKeeper {
     /// Makes `next` the schema, if the present one has the version `base`. Resolves when all shards of this node have it.
     fn change(&self, base: Uuid, next: Arc<Schema>) -> Pin<Box<dyn Future<Output = Result<(), KeepError>> + '_>>;
@@ -165,73 +162,18 @@ impl Engine {
         nodes
     }
 
-    /// Hands a schema that is durable, and the cluster as it is with it, to every shard; returns when all have taken them over. On shard
-    /// 0.
-    pub async fn adopt(self: &Rc<Self>, next: Arc<Schema>, view: Arc<ClusterView>) {
-        let next = Arc::new(self.with_own_keyspaces(&next));
-        let difference = Arc::new(ddl::schema_difference(&self.schema(), &next));
-        for shard in 0..self.shards {
-            let (next, view, difference) = (next.clone(), view.clone(), difference.clone());
-            let taken: Result<(), String> = runtime::submit_async_to(ShardId(shard), move || async move {
-                Engine::local().take_schema(next, view, &difference).await
-            })
-            .await;
-            if let Err(e) = taken {
-                log::error!("shard {shard} took over the new schema, but: {e}");
-            }
-        }
-        self.finish_truncations().await;
-    }
-
-    /// The schema with this node's definitions of what each node has for itself.
-    fn with_own_keyspaces(&self, next: &Schema) -> Schema {
-        let mut next = next.clone();
-        for (name, keyspace) in &self.schema().keyspaces {
-            if system::kind(name) == Some(system::SystemKeyspace::Local) {
-                next.keyspaces.insert(name.clone(), keyspace.clone());
-            }
-        }
-        next
-    }
-
-    /// Takes over a schema on this shard.
-    async fn take_schema(
-        self: &Rc<Self>,
-        next: Arc<Schema>,
-        view: Arc<ClusterView>,
-        difference: &SchemaDifference,
-    ) -> Result<(), String> {
-        let former = std::mem::replace(&mut *self.schema.borrow_mut(), next.clone());
+    /// Takes over a schema on this shard: statements are made by it from here on.
+    pub fn take_schema(&self, next: Arc<Schema>) {
+        *self.schema.borrow_mut() = next;
         self.prepared.clear();
         self.virtual_tables.borrow_mut().clear();
-        for keyspace in next.keyspaces.values() {
-            let before = former.keyspaces.get(&keyspace.name);
-            if before.is_some_and(|b| Arc::ptr_eq(b, keyspace)) {
-                continue;
-            }
-            for table in keyspace.tables.values() {
-                let same = before
-                    .and_then(|b| b.tables.get(&table.name))
-                    .is_some_and(|t| Arc::ptr_eq(t, table));
-                if !same {
-                    let ranges = ranges_of_shard(&view, table.id, self.shard.id().0, self.shards);
-                    for table in kept_tables(table) {
-                        self.shard.set_table(&table, &ranges, &[]);
-                    }
-                }
-            }
-        }
-        self.take_view(view);
-        let mut result = Ok(());
-        for id in &difference.dropped_tables {
-            result = result.and(self.shard.drop_table(*id).await);
-            result = result.and(self.shard.drop_table(paxos_state_id(*id)).await);
-            forget_paxos_states(*id);
-        }
+    }
+
+    /// Tells this shard's clients what changed of the schema.
+    pub fn tell_changes(&self, changes: &[SchemaChange]) {
         if let Some(listener) = &*self.listener.borrow() {
-            difference.changes.iter().for_each(listener);
+            changes.iter().for_each(listener);
         }
-        result
     }
 }
 

@@ -1,47 +1,23 @@
-//! Which shard of this node has which tokens of a table, and the tables that a shard keeps.
+//! Which shard of this node has which tokens of a table.
 
-use std::sync::Arc;
+use std::time::Duration;
 
-use coordinator::{ClusterView, paxos_state_of};
 use replica::{TokenRange, shard_range};
-use schema::{Table, TableId};
+use schema::TableId;
 use types::Token;
 
 use super::Engine;
-use crate::system;
+use crate::QueryError;
 
-/// The tables that a node keeps for one of the schema, none for a virtual one: itself, and what acceptors know of conditional statements
-/// on it, in the same tablets.
-pub fn kept_tables(table: &Arc<Table>) -> Vec<Arc<Table>> {
-    if system::is_virtual(table.id) {
-        return Vec::new();
-    }
-    match system::kind(&table.keyspace) {
-        Some(_) => vec![table.clone()],
-        None => vec![table.clone(), paxos_state_of(table)],
-    }
-}
+/// How long a read waits for tablets that move to its shard.
+const MOVE_WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// The tokens of a table that a shard of this node has, in order: those of its tablets, or its part of the token ring.
-#[must_use]
-pub fn ranges_of_shard(view: &ClusterView, table: TableId, shard: u32, shards: u32) -> Vec<TokenRange> {
-    let Some(tablets) = view.own_tablets(table) else {
-        return vec![shard_range(shard, shards)];
-    };
-    let here = tablets.into_iter().filter(|(_, _, on)| *on == Some(shard));
-    here.map(|(after, to, _)| TokenRange { after, to }).collect()
-}
-
-/// What the files of a table are cut by: all its tablets, or the shards of this node.
-#[must_use]
-pub fn file_ranges(view: &ClusterView, table: TableId, shards: u32) -> Vec<TokenRange> {
-    match view.own_tablets(table) {
-        Some(tablets) => tablets
-            .into_iter()
-            .map(|(after, to, _)| TokenRange { after, to })
-            .collect(),
-        None => (0..shards).map(|shard| shard_range(shard, shards)).collect(),
-    }
+/// Where the tokens of a part of a read are.
+pub(super) enum Place {
+    /// On this shard, all of them.
+    Here,
+    /// On these shards, in order: each with the first and the last of its tokens.
+    Elsewhere(Vec<(u32, Token, Token)>),
 }
 
 impl Engine {
@@ -50,6 +26,57 @@ impl Engine {
     pub fn owner(&self, table: TableId, token: Token) -> u32 {
         let by_tablet = self.coordinator.with_view(|view| view.shard_here(table, token));
         by_tablet.unwrap_or_else(|| types::token::shard_of(token, self.shards, 0))
+    }
+
+    /// Where tokens are that whoever asked took for this shard's, by a version of the cluster: tablets move. Waits for those that are on their way here.
+    ///
+    /// # Errors
+    /// When that takes too long.
+    pub(super) async fn place_of(
+        &self,
+        table: TableId,
+        (first, last): (Token, Token),
+        asked_by: u64,
+    ) -> Result<Place, QueryError> {
+        let Some(store) = self.shard.store(table) else {
+            return Ok(Place::Here);
+        };
+        let after = Token(first.0.saturating_sub(1));
+        let deadline = runtime::now() + MOVE_WAIT_MAX;
+        loop {
+            let changed = store.admission_changed.notified();
+            if store.covers(after, last) {
+                return Ok(Place::Here);
+            }
+            if store.version() >= asked_by && !store.is_any_arriving(after, last) {
+                let here = self.shard.id().0;
+                let pieces = self.pieces(table, first, last);
+                if pieces.iter().any(|(shard, ..)| *shard != here) {
+                    return Ok(Place::Elsewhere(pieces));
+                }
+            }
+            if runtime::timeout_at(deadline, changed).await.is_err() {
+                return Err(QueryError::Overloaded(
+                    "A tablet of the table moves to another shard and is not there yet. Nothing was read.".to_owned(),
+                ));
+            }
+        }
+    }
+
+    /// The shards that have the tokens from `first` to `last`, in order, each with its first and last.
+    pub(super) fn pieces(&self, table: TableId, first: Token, last: Token) -> Vec<(u32, Token, Token)> {
+        let mut pieces = Vec::new();
+        for (shard, range) in self.shards_in_order(table) {
+            let its_first = match range.after.0 {
+                i64::MIN => range.after,
+                n => Token(n + 1),
+            };
+            let (its_first, its_last) = (first.max(its_first), last.min(range.to));
+            if its_first <= its_last {
+                pieces.push((shard, its_first, its_last));
+            }
+        }
+        pieces
     }
 
     /// All tokens in order, cut where another shard of this node has them.

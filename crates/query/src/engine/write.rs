@@ -8,8 +8,6 @@ use coordinator::service::ReplicaError;
 use coordinator::{Admission, Extent, Mutations, Operation, ReplicatedRead, Stretch, WriteDone, WriteKind};
 use cql::ast::BatchKind;
 use mutation::{Addressed, ClusteringSlice, Located, Mutation};
-use replica::{BlockLimits, PartitionRead, PartitionReader};
-use runtime::ShardId;
 use schema::{Table, TableId};
 use stdx::planted::{self, Bug};
 use topology::Consistency;
@@ -218,7 +216,7 @@ impl Engine {
         };
         for (token, key) in keys {
             let lists = if plan.reads() {
-                Some(self.lists(plan, token, &key, run, params.consistency).await?)
+                Some(self.lists(plan, &key, run, params.consistency).await?)
             } else {
                 None
             };
@@ -236,7 +234,6 @@ impl Engine {
     async fn lists(
         self: &Rc<Self>,
         plan: &WritePlan,
-        token: Token,
         key: &[u8],
         run: &Execution,
         level: Consistency,
@@ -253,42 +250,18 @@ impl Engine {
         } else {
             level
         };
-        if !self.reads_here(plan.table.id, level) {
-            let extent = Extent::Partition {
-                key,
-                slices: vec![ClusteringSlice::all()],
-                reversed: false,
-            };
-            let stretch = Stretch {
-                rows: LISTS_ROWS,
-                bytes: LISTS_BYTES,
-            };
-            let view = self.coordinator.view();
-            let read = ReplicatedRead::new(&self.coordinator, &view, &plan.table, level, extent, now, stretch);
-            return wanted.collect(&mut read.map_err(QueryError::of_replicas)?).await;
-        }
-        let owner = ShardId(self.owner(plan.table.id, token));
-        let read = move || async move {
-            let engine = Engine::local();
-            let store = engine.store(&wanted.table, i64::from(now) * 1_000_000)?;
-            let tablet = store
-                .tablet(token)
-                .ok_or_else(|| QueryError::Server("a token of no shard".to_owned()))?;
-            let read = PartitionRead {
-                token,
-                key,
-                slices: vec![ClusteringSlice::all()],
-                reversed: false,
-                limits: BlockLimits {
-                    rows: LISTS_ROWS,
-                    bytes: LISTS_BYTES,
-                },
-            };
-            let cache = engine.shard.cache.clone();
-            let mut reader = PartitionReader::new(wanted.table.clone(), tablet.version(), cache, read);
-            wanted.collect(&mut reader).await
+        let extent = Extent::Partition {
+            key,
+            slices: vec![ClusteringSlice::all()],
+            reversed: false,
         };
-        runtime::submit_async_to(owner, read).await
+        let stretch = Stretch {
+            rows: LISTS_ROWS,
+            bytes: LISTS_BYTES,
+        };
+        let view = self.coordinator.view();
+        let read = ReplicatedRead::new(&self.coordinator, &view, &plan.table, level, extent, now, stretch);
+        wanted.collect(&mut read.map_err(QueryError::of_replicas)?).await
     }
 
     /// Applies mutations on all their replicas and waits until the level is met.

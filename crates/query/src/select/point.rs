@@ -121,7 +121,7 @@ impl SelectPlan {
         let Some(tablet) = store.tablet(token) else {
             return Ok(PointOutcome::OtherShard(owner(token)));
         };
-        Ok(self.read_named(sources, ctx, (tablet, hash), scratch, out))
+        Ok(self.read_named(sources, ctx, (&tablet, hash), scratch, out))
     }
 
     /// Tries to answer from the memory of a tablet of this shard, whose row is named in the scratch.

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use commitlog::{Commitlog, SyncMode};
 use mutation::ClusteringSlice;
-use replica::{BlockLimits, NotedBatches, PartitionRead, Shard, ShardOptions};
+use replica::{BlockLimits, NotedBatches, PartitionRead, Shard, ShardOptions, TableFiles, TokenRange};
 use runtime::ShardId;
+use schema::Table;
 use tasks::Tasks;
 use types::token::token_of;
 use uuid::Uuid;
@@ -74,6 +75,20 @@ pub fn shard_with(limits: Limits, generation: u64, tasks: Arc<Tasks>) -> Rc<Shar
         host_id: Uuid::from_u128(1),
     };
     Shard::new(options, log)
+}
+
+/// Opens what the shard has of a table, with those tablets.
+pub fn open_table(shard: &Shard, table: &Arc<Table>, ranges: &[TokenRange]) {
+    let files = TableFiles::open(table, &shard.table_dir(table)).expect("the files are whole");
+    shard.open_table(table, ranges, &files);
+}
+
+/// Replays the log of the runs before. No other shard has any of it.
+pub async fn replay(shard: &Rc<Shard>) {
+    let nobody = async |_| panic!("the only shard has every token");
+    let replayed = shard.replay(Path::new("/log"), runtime::boot_id(), nobody).await;
+    replayed.expect("the log is whole");
+    shard.end_replay();
 }
 
 /// All of a partition, so many rows at once.

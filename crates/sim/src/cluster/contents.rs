@@ -134,7 +134,7 @@ impl Inventory {
             if !KEYSPACES.contains(&table.keyspace.as_str()) {
                 continue;
             }
-            for tablet in &store.tablets {
+            for tablet in store.tablets().iter() {
                 let (cache, from) = (engine.shard.cache.clone(), (tablet.range.after, Vec::new()));
                 let mut scan = ScanReader::new(table.clone(), tablet.version(), cache, tablet.range, from, LIMITS);
                 let mut whole: Option<PartitionBlock> = None;

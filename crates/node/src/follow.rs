@@ -1,0 +1,323 @@
+//! The one place where this node becomes what the cluster's metadata say: schema, tablets, truncations, and the view that requests use.
+//!
+//! Versions of the metadata come one after the other, on shard 0 ([`Follower::follow`]):
+//!
+//! 1. Tablets that will leave their shard are made ready while requests run.
+//! 2. Each shard takes the version over in one step: tables, tablets, schema, view (docs/dev/tablets.md). From there on its requests are those of the version.
+//! 3. What tablets had that left one shard goes to the shard that has them next.
+//! 4. Tables that are dropped go with their files, clients are told, truncations are done.
+//!
+//! What 3 and 4 cannot do now, say because the disk is full, is tried again until it succeeds; requests for what it is about wait meanwhile, and so do later versions.
+//! After a crash the start does all of it from the files and the log ([`crate::open`]).
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use coordinator::{ClusterView, forget_paxos_states};
+use query::Engine;
+use query::ddl::{SchemaDifference, schema_difference};
+use query::system;
+use replica::{Sealed, TokenRange, TruncationMark, WantedTable, paxos_state_id};
+use runtime::{Permit, Semaphore, ShardId};
+use schema::{Schema, Table, TableId};
+use tasks::{Origin, Spec};
+
+use crate::view::{cuts, kept_tables, ranges_by_shard};
+
+/// How long what failed, say because the disk is full, is left alone.
+const RETRY_DELAY: Duration = Duration::from_millis(500);
+
+/// Has every shard of this node do a part, all at once; the parts in order of shards.
+pub(crate) async fn on_all_shards<T: Send + 'static>(
+    part: impl AsyncFn(Rc<Engine>) -> T + Clone + Send + 'static,
+) -> Vec<T> {
+    let asked: Vec<_> = (0..runtime::shard_count())
+        .map(|shard| {
+            let part = part.clone();
+            runtime::submit_async_to(ShardId(shard), move || async move { part(Engine::local()).await })
+        })
+        .collect();
+    let mut parts = Vec::with_capacity(asked.len());
+    for part in asked {
+        parts.push(part.await);
+    }
+    parts
+}
+
+/// A table some of whose tablets leave or arrive here.
+#[derive(Clone)]
+struct Moving {
+    table: TableId,
+    /// All its tablets, wherever they are.
+    cuts: Arc<[TokenRange]>,
+    /// What each shard is to have.
+    ranges: Arc<[Vec<TokenRange>]>,
+}
+
+/// What shards take over.
+struct Version {
+    schema: Arc<Schema>,
+    view: Arc<ClusterView>,
+    difference: SchemaDifference,
+    /// By shard: the tables that are new or another.
+    wanted: Vec<Vec<WantedTable>>,
+    moving: Vec<Moving>,
+}
+
+impl Version {
+    fn new(engine: &Engine, next: &Schema, view: Arc<ClusterView>) -> Self {
+        let (former, before) = (engine.schema(), engine.coordinator.view());
+        let schema = with_own_keyspaces(&former, next);
+        let mut version = Self {
+            difference: schema_difference(&former, &schema),
+            wanted: vec![Vec::new(); runtime::shard_count() as usize],
+            moving: Vec::new(),
+            schema: Arc::new(schema),
+            view,
+        };
+        for keyspace in version.schema.clone().keyspaces.values() {
+            for table in keyspace.tables.values() {
+                let known = former.keyspaces.get(&keyspace.name);
+                let known = known.and_then(|known| known.tables.get(&table.name));
+                version.compare(table, known.filter(|known| known.id == table.id), &before);
+            }
+        }
+        version
+    }
+
+    /// Notes what becomes of a table.
+    fn compare(&mut self, table: &Arc<Table>, known: Option<&Arc<Table>>, before: &ClusterView) {
+        let map = |view: &ClusterView| {
+            view.route(table.id)
+                .filter(|r| r.has_own_tablets)
+                .map(|r| r.map.clone())
+        };
+        let is_same_map = match (map(before), map(&self.view)) {
+            (Some(before), Some(after)) => Arc::ptr_eq(&before, &after),
+            (None, None) => true,
+            _ => false,
+        };
+        let is_same = known.is_some_and(|known| Arc::ptr_eq(known, table));
+        if is_same && is_same_map {
+            return;
+        }
+        let shards = runtime::shard_count();
+        let ranges = ranges_by_shard(&self.view, table.id, shards);
+        let moves = known.is_some() && !is_same_map && ranges != ranges_by_shard(before, table.id, shards);
+        if is_same && !moves {
+            return;
+        }
+        for kept in kept_tables(table) {
+            for (shard, ranges) in ranges.iter().enumerate() {
+                self.wanted[shard].push(WantedTable {
+                    table: kept.clone(),
+                    ranges: ranges.clone(),
+                });
+            }
+            if moves {
+                self.moving.push(Moving {
+                    table: kept.id,
+                    cuts: cuts(&self.view, table.id, shards).all.into(),
+                    ranges: ranges.clone().into(),
+                });
+            }
+        }
+    }
+}
+
+/// A schema with this node's definitions of what each node has for itself.
+fn with_own_keyspaces(own: &Schema, next: &Schema) -> Schema {
+    let mut next = next.clone();
+    for (name, keyspace) in &own.keyspaces {
+        if system::kind(name) == Some(system::SystemKeyspace::Local) {
+            next.keyspaces.insert(name.clone(), keyspace.clone());
+        }
+    }
+    next
+}
+
+/// Follows the cluster's metadata. On shard 0, whose local value it is.
+pub(crate) struct Follower {
+    engine: Rc<Engine>,
+    turn: Semaphore,
+}
+
+impl Follower {
+    pub(crate) fn new(engine: Rc<Engine>) -> Rc<Self> {
+        let turn = Semaphore::new(1);
+        Rc::new(Self { engine, turn })
+    }
+
+    /// Keeps the node as it is, tables and tablets, while the permit is held: what looks at one shard after the other needs it.
+    pub(crate) async fn hold(&self) -> Permit {
+        self.turn.acquire(1).await
+    }
+
+    /// Makes the node what a version says. Returns when all of it is done.
+    pub(crate) async fn follow(&self, schema: &Schema, view: Arc<ClusterView>) {
+        let _turn = self.turn.acquire(1).await;
+        let version = Arc::new(Version::new(&self.engine, schema, view));
+        self.prepare(&version).await;
+        let taken = version.clone();
+        on_all_shards(async move |engine: Rc<Engine>| take(&engine, &taken)).await;
+        // What acceptors know comes first: a statement decides alone where they know nothing.
+        for moving in version.moving.iter().rev() {
+            self.hand_over(moving).await;
+        }
+        let ended = version.clone();
+        on_all_shards(async move |engine: Rc<Engine>| end(&engine, &ended.difference).await).await;
+        self.finish_truncations().await;
+    }
+
+    /// Makes tablets ready that will leave their shard.
+    async fn prepare(&self, version: &Arc<Version>) {
+        if version.moving.is_empty() {
+            return;
+        }
+        let version = version.clone();
+        on_all_shards(async move |engine: Rc<Engine>| {
+            for Moving { table, cuts, ranges } in &version.moving {
+                let Some(store) = engine.shard.store(*table) else {
+                    continue;
+                };
+                let wanted = &ranges[engine.shard.id().0 as usize];
+                if let Err(e) = engine.shard.prepare_to_leave(&store, wanted, cuts).await {
+                    let table = store.table();
+                    let name = (&table.keyspace, &table.name);
+                    log::warn!("tablets of {}.{} move with less made ready: {e}", name.0, name.1);
+                }
+            }
+        })
+        .await;
+    }
+
+    /// Gives what tablets of a table had that left a shard to those that have them next.
+    async fn hand_over(&self, moving: &Moving) {
+        let Some(store) = self.engine.shard.store(moving.table) else {
+            return;
+        };
+        let table = store.table();
+        let spec = Spec {
+            scope: "table",
+            keyspace: table.keyspace.clone(),
+            table: table.name.clone(),
+            total: 1,
+            ..Spec::of(&replica::kinds::HAND_OVER)
+        };
+        let task = self.engine.shard.tasks().start(spec, &Origin::Node);
+        task.begin();
+        let what = format!("the move of tablets of {}.{}", table.keyspace, table.name);
+        let sealed = Arc::new(until_done(&what, async || seal(moving).await).await);
+        until_done(&what, async || self.delete_left(moving, &sealed).await).await;
+        let id = moving.table;
+        on_all_shards(async move |engine: Rc<Engine>| {
+            if let Some(store) = engine.shard.store(id) {
+                engine.shard.open_arrived(&store, &sealed);
+                engine.shard.forget_left(&store).await;
+                if sealed.iter().any(|sealed| !sealed.missing.is_empty()) {
+                    // An operator may have accepted the loss meanwhile.
+                    let _ = engine.coordinator.look_for_quarantined(id).await;
+                }
+            }
+        })
+        .await;
+        log::info!("tablets of {}.{} are on their shards", table.keyspace, table.name);
+        task.end(&Ok::<_, String>(()));
+    }
+
+    /// Deletes what no shard of this node has any more.
+    async fn delete_left(&self, moving: &Moving, sealed: &[Sealed]) -> Result<(), String> {
+        let is_here = |reader: &Arc<sstable::Reader>| {
+            let mut here = moving.ranges.iter().flatten();
+            here.any(|range| range.overlaps(reader.tokens()))
+        };
+        let all = sealed.iter().flat_map(|sealed| &sealed.sstables);
+        let left: Vec<_> = all.filter(|reader| !is_here(reader)).cloned().collect();
+        match left.is_empty() {
+            true => Ok(()),
+            false => self.engine.shard.delete_left(&left).await,
+        }
+    }
+
+    /// Does on all shards what is left to do of the truncations in the view: after a change of the cluster, and at a start. The steps are those of
+    /// `coordinator/src/truncate.rs`.
+    pub(crate) async fn finish_truncations(&self) {
+        for (table, version) in self.engine.coordinator.view().truncations() {
+            let Some(store) = self.engine.shard.store(table) else {
+                continue;
+            };
+            if store.truncated_at.get() >= version {
+                continue;
+            }
+            let name = store.table();
+            let what = format!("the truncation of {}.{}", name.keyspace, name.name);
+            until_done(&what, async || self.truncate(table, version).await).await;
+        }
+    }
+
+    async fn truncate(&self, table: TableId, version: u64) -> Result<(), String> {
+        let settled = on_all_shards(async |engine: Rc<Engine>| {
+            let settled = engine.shard.settle_batches().await;
+            settled.map_err(|e| format!("a batch before it failed: {e}"))
+        });
+        settled.await.into_iter().collect::<Result<(), String>>()?;
+        let forgotten = on_all_shards(async move |engine: Rc<Engine>| engine.coordinator.forget_table(table).await);
+        forgotten.await.into_iter().collect::<Result<(), String>>()?;
+        let Some(store) = self.engine.shard.store(table) else {
+            return Ok(());
+        };
+        let dir = store.dir.clone();
+        let marked = runtime::offload(move || TruncationMark::of(&dir).write(version)).await;
+        marked.map_err(|e| format!("the mark of the truncation cannot be written: {e}"))?;
+        on_all_shards(async move |engine: Rc<Engine>| engine.coordinator.set_truncated_at(table, version)).await;
+        Ok(())
+    }
+}
+
+/// Puts everything into sealed sstables that tablets of a table have which left their shard.
+async fn seal(moving: &Moving) -> Result<Vec<Sealed>, String> {
+    let (id, cuts) = (moving.table, moving.cuts.clone());
+    let parts = on_all_shards(async move |engine: Rc<Engine>| match engine.shard.store(id) {
+        Some(store) => engine.shard.seal_leaving(&store, &cuts).await,
+        None => Ok(Vec::new()),
+    });
+    let parts: Result<Vec<Vec<Sealed>>, String> = parts.await.into_iter().collect();
+    Ok(parts?.into_iter().flatten().collect())
+}
+
+/// Does something again and again until it succeeds.
+async fn until_done<T>(what: &str, attempt: impl AsyncFn() -> Result<T, String>) -> T {
+    let mut is_told = false;
+    loop {
+        match attempt().await {
+            Ok(done) => return done,
+            Err(e) if !std::mem::replace(&mut is_told, true) => {
+                log::error!("{what} is tried again until it succeeds, and requests wait for it: {e}");
+            }
+            Err(_) => {}
+        }
+        runtime::sleep(RETRY_DELAY).await;
+    }
+}
+
+/// Takes a version over on this shard, in one step.
+fn take(engine: &Engine, version: &Version) {
+    let changed = engine.shard.reconcile(&version.wanted[engine.shard.id().0 as usize]);
+    engine.take_schema(version.schema.clone());
+    engine.coordinator.take_view(version.view.clone());
+    engine.coordinator.forget_left(&changed);
+}
+
+/// Drops tables on this shard that the schema does not have any more, and tells its clients what changed.
+async fn end(engine: &Engine, difference: &SchemaDifference) {
+    for id in &difference.dropped_tables {
+        for id in [*id, paxos_state_id(*id)] {
+            if let Err(e) = engine.shard.drop_table(id).await {
+                log::error!("the files of a table that was dropped are not all removed: {e}");
+            }
+        }
+        forget_paxos_states(*id);
+    }
+    engine.tell_changes(&difference.changes);
+}

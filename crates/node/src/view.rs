@@ -1,0 +1,123 @@
+//! What this node makes of the cluster's metadata: the view that requests use, and which of its shards has which tokens of a table.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use ::cluster::Metadata;
+use coordinator::{ClusterView, NotAMember, paxos_state_of};
+use query::system;
+use replica::{TableCuts, TokenRange, shard_range};
+use schema::{Keyspace, Schema, Table, TableId};
+use topology::{HostId, Replication, TabletMap, Topology};
+use types::Token;
+
+use crate::cluster::peer;
+use crate::start::{Shared, with_shards};
+
+/// What requests see of the metadata on this node.
+///
+/// # Errors
+/// When the node is not a member.
+pub(crate) fn view_of(shared: &Shared, metadata: &Metadata) -> Result<ClusterView, String> {
+    let host_id = HostId(shared.host_id);
+    // Until the others know with how many shards this node was started, it does.
+    let topology = with_shards(&metadata.topology, host_id.0, shared.config.smp);
+    let view = cluster_view(&metadata.schema, &topology, host_id, &metadata.tablets).map_err(|e| e.to_string())?;
+    let view = view
+        .at(metadata.index, metadata.fence)
+        .truncated(metadata.truncations.clone());
+    Ok(view.reached_by(|node| peer(&shared.config, node)))
+}
+
+/// The cluster as the node `host_id` sees it.
+///
+/// # Errors
+/// When the topology does not have the node.
+pub(crate) fn cluster_view(
+    schema: &Schema,
+    topology: &Arc<Topology>,
+    host_id: HostId,
+    tablets: &BTreeMap<TableId, Arc<TabletMap>>,
+) -> Result<ClusterView, NotAMember> {
+    let keyspaces = schema.keyspaces.values().filter_map(|keyspace| {
+        let tables = keyspace.tables.values().map(|t| t.id);
+        let tables: Vec<TableId> = tables.filter(|id| !system::is_virtual(*id)).collect();
+        let replication = replication(keyspace, topology)?;
+        Some((&*keyspace.name, replication, tables))
+    });
+    ClusterView::new(topology.clone(), host_id, keyspaces, tablets)
+}
+
+/// The replication of a keyspace. Datacenters in which no node stands (any more) count as far as its levels do. None, and a line in the
+/// log, when it has none that can be understood.
+pub(crate) fn replication(keyspace: &Keyspace, topology: &Topology) -> Option<Replication> {
+    let mut datacenters: BTreeSet<&str> = topology.datacenters();
+    let options = keyspace.replication.keys().map(String::as_str);
+    datacenters.extend(options.filter(|name| !matches!(*name, "class" | "replication_factor")));
+    match Replication::parse(&keyspace.replication, &datacenters) {
+        Ok(replication) => Some(replication),
+        Err(e) => {
+            log::error!("keyspace {}: {e}", keyspace.name);
+            None
+        }
+    }
+}
+
+/// The tables that a node keeps for one of the schema, none for a virtual one: itself, and what acceptors know of conditional statements
+/// on it, in the same tablets.
+pub(crate) fn kept_tables(table: &Arc<Table>) -> Vec<Arc<Table>> {
+    if system::is_virtual(table.id) {
+        return Vec::new();
+    }
+    match system::kind(&table.keyspace) {
+        Some(_) => vec![table.clone()],
+        None => vec![table.clone(), paxos_state_of(table)],
+    }
+}
+
+/// The tables that have files: those of the schema that are not computed, and what acceptors keep for them. Each with the table of the
+/// schema that it has its tablets with.
+pub(crate) fn stored_tables(schema: &Schema) -> Vec<(TableId, Arc<Table>)> {
+    let tables = schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
+    let kept = tables.flat_map(|table| kept_tables(table).into_iter().map(|kept| (table.id, kept)));
+    kept.collect()
+}
+
+/// The tokens of a table by the shards of this node, each shard's in order: those of its tablets, or its part of the token ring.
+pub(crate) fn ranges_by_shard(view: &ClusterView, table: TableId, shards: u32) -> Vec<Vec<TokenRange>> {
+    let Some(tablets) = view.own_tablets(table) else {
+        return (0..shards).map(|shard| vec![shard_range(shard, shards)]).collect();
+    };
+    let mut ranges = vec![Vec::new(); shards as usize];
+    for (after, to, on) in tablets {
+        if let Some(of_shard) = on.and_then(|shard| ranges.get_mut(shard as usize)) {
+            of_shard.push(TokenRange { after, to });
+        }
+    }
+    ranges
+}
+
+/// What the files of a table are cut by: all its tablets, or the shards of this node.
+pub(crate) fn cuts(view: &ClusterView, table: TableId, shards: u32) -> TableCuts {
+    let here: Vec<TokenRange> = ranges_by_shard(view, table, shards).concat();
+    let all = match view.own_tablets(table) {
+        Some(tablets) => tablets
+            .into_iter()
+            .map(|(after, to, _)| TokenRange { after, to })
+            .collect(),
+        None => here.clone(),
+    };
+    TableCuts { all, here }
+}
+
+/// The shard of this node that has a token of a table, or gets it; None when none does.
+pub(crate) fn owner(view: &ClusterView, table: TableId, token: Token, shards: u32) -> Option<u32> {
+    let Some(route) = view.route(table).filter(|route| route.has_own_tablets) else {
+        return Some(types::token::shard_of(token, shards, 0));
+    };
+    let tablet = route.map.tablet_of(token);
+    let next = tablet.transition.map_or(&[][..], |transition| &transition.next);
+    let mut replicas = tablet.replicas.iter().chain(next);
+    let here = replicas.find(|replica| replica.node == view.me);
+    here.map(|replica| u32::from(replica.shard))
+}

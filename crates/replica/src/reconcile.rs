@@ -1,0 +1,396 @@
+//! A shard's tables and tablets become those that it is told to have, while requests run.
+//!
+//! What a shard is to have follows from the cluster's metadata (`node/src/follow.rs`, docs/dev/tablets.md). A tablet whose range is not wanted any more *leaves*, a
+//! range that is wanted and not there *arrives*. Where both are of one node, everything that the one had goes to the other:
+//!
+//! 1. [`Shard::prepare_to_leave`], while requests run: no compaction of the tablets begins any more, a running one is aborted, memtables are flushed, and
+//!    sstables that the new ranges cut are rewritten. What the next steps find to do is short.
+//! 2. [`Shard::reconcile`], in one step with the view that says so: what leaves takes no request any more, requests to what arrives wait.
+//! 3. [`Shard::seal_leaving`]: everything is in sealed sstables, and the log knows, durably.
+//! 4. [`Shard::open_arrived`], on the shard that has it next, or [`Shard::delete_left`], where none of the node does; then [`Shard::forget_left`].
+//!
+//! All shards keep a table's sstables in one directory, so that a file goes from one to another as an open reader. A crash between any two steps leaves files
+//! that the next start gives to whoever has their tokens by then, and log entries, which it gives to them as well.
+//!
+//! Invariants
+//! - A token is of one tablet of a node at most; between 2 and 4 of none.
+//! - A tablet that has left takes no write, ever: another of the same range is another tablet.
+//! - What a tablet had is opened elsewhere, or deleted, only when the log entries of its writes are discarded durably: they do not come back on top of it.
+
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use runtime::StopPoint;
+use schema::Table;
+use sstable::{Descriptor, Quarantined, Reader};
+use stdx::planted::{self, Bug};
+use tasks::{Origin, Task};
+
+use crate::compact::rewrite;
+use crate::flush::remove_unused;
+use crate::kinds;
+use crate::shard::Shard;
+use crate::tablet::{TableStore, Tablet, TokenRange};
+
+/// What a shard is to have of a table.
+#[derive(Clone, Debug)]
+pub struct WantedTable {
+    /// The table as last altered.
+    pub table: Arc<Table>,
+    /// Its tablets here, in token order.
+    pub ranges: Vec<TokenRange>,
+}
+
+/// Everything that a tablet had.
+#[derive(Clone, Debug)]
+pub struct Sealed {
+    /// Its tokens.
+    pub range: TokenRange,
+    /// Its sstables.
+    pub sstables: Vec<Arc<Reader>>,
+    /// What of it is missing.
+    pub missing: Vec<Quarantined>,
+}
+
+impl TableStore {
+    /// Whether a tablet of this range is here.
+    fn has_range(&self, range: TokenRange) -> bool {
+        let tablets = self.tablets();
+        let at = tablets.partition_point(|tablet| tablet.range.to < range.to);
+        tablets.get(at).is_some_and(|tablet| tablet.range == range)
+    }
+
+    /// The ranges that arrive, of which this shard does not have everything yet.
+    pub fn arriving(&self) -> Vec<TokenRange> {
+        self.arriving.borrow().clone()
+    }
+}
+
+fn is_wanted(wanted: &[TokenRange], range: TokenRange) -> bool {
+    let at = wanted.partition_point(|wanted| wanted.to < range.to);
+    wanted.get(at) == Some(&range)
+}
+
+impl Shard {
+    /// Adds tables with their tablets, empty, and makes the tablets of others those that are wanted. Those whose tablets change.
+    pub fn reconcile(&self, wanted: &[WantedTable]) -> Vec<Rc<TableStore>> {
+        let mut changed = Vec::new();
+        for WantedTable { table, ranges } in wanted {
+            let Some(store) = self.store(table.id) else {
+                self.add_table(table, ranges, &[]);
+                continue;
+            };
+            if !Arc::ptr_eq(&store.table.borrow(), table) {
+                *store.table.borrow_mut() = table.clone();
+                for tablet in store.tablets().iter() {
+                    tablet.with_version(|v| v.active.write(|m| m.set_table(table)));
+                }
+            }
+            if change_tablets(&store, ranges) {
+                changed.push(store);
+            }
+        }
+        changed
+    }
+
+    /// A table with its tablets and what they have. Each of the sstables is of one of the tablets, or of none that is here.
+    pub(crate) fn add_table(
+        &self,
+        table: &Arc<Table>,
+        ranges: &[TokenRange],
+        sstables: &[Arc<Reader>],
+    ) -> Rc<TableStore> {
+        let tablets = ranges.iter().map(|range| self.new_tablet(table, *range, sstables));
+        let store = TableStore::new(table, self.table_dir(table), tablets.collect());
+        let store = Rc::new(store);
+        self.tables.borrow_mut().insert(table.id, Rc::clone(&store));
+        self.table_added.notify_all();
+        store
+    }
+
+    fn new_tablet(&self, table: &Table, range: TokenRange, sstables: &[Arc<Reader>]) -> Rc<Tablet> {
+        let its = sstables.iter().filter(|reader| range.overlaps(reader.tokens()));
+        let (rows, alarm) = (self.row_cache_budget.clone(), self.alarm.clone());
+        Tablet::new(table, range, its.cloned().collect(), rows, alarm)
+    }
+
+    /// Makes the tablets of a table that will not be wanted any more ready to leave; `cuts` are the ranges of the tablets to come, wherever they are.
+    ///
+    /// # Errors
+    /// When something could not be flushed or rewritten. They may leave all the same; it is done then.
+    pub async fn prepare_to_leave(
+        self: &Rc<Self>,
+        store: &Rc<TableStore>,
+        wanted: &[TokenRange],
+        cuts: &[TokenRange],
+    ) -> Result<(), String> {
+        let mut result = Ok(());
+        for tablet in store.tablets().iter().filter(|tablet| !is_wanted(wanted, tablet.range)) {
+            self.hold_compactions(tablet).await;
+            let prepared = match self.flush_leaving(store, tablet).await {
+                Ok(()) => self.cut_sstables(store, tablet, cuts).await,
+                Err(e) => Err(e),
+            };
+            result = result.and(prepared);
+        }
+        result
+    }
+
+    async fn flush_leaving(self: &Rc<Self>, store: &Rc<TableStore>, tablet: &Rc<Tablet>) -> Result<(), String> {
+        match planted::is_planted(Bug::UnflushedMove) {
+            true => Ok(()),
+            false => self.flush(store, tablet).await,
+        }
+    }
+
+    /// Keeps the tablet's turn of compactions until it has left; one that runs is aborted.
+    async fn hold_compactions(&self, tablet: &Tablet) {
+        if tablet.leave.borrow().is_some() {
+            return;
+        }
+        if let Some(running) = tablet.compaction.get() {
+            // One that cannot be aborted any more is about to end.
+            let _ = self.options.tasks.abort(running);
+        }
+        let turn = tablet.compaction_turn.acquire(1).await;
+        *tablet.leave.borrow_mut() = Some(turn);
+    }
+
+    /// Rewrites those of a tablet's sstables that have tokens of several of these ranges, a file for each. Nobody else replaces its sstables.
+    async fn cut_sstables(
+        self: &Rc<Self>,
+        store: &Rc<TableStore>,
+        tablet: &Rc<Tablet>,
+        cuts: &[TokenRange],
+    ) -> Result<(), String> {
+        let all = tablet.version().sstables.clone();
+        for reader in all.into_iter().filter(|reader| parts_of(reader, cuts).len() > 1) {
+            let spec = kinds::of_tablet(&kinds::RESHARD, store, tablet, reader.meta().data_len);
+            let task = self.options.tasks.start(spec, &Origin::Node);
+            let cut = self.cut_sstable(store, &reader, cuts, &task).await;
+            task.end(&cut);
+            let parts = cut?;
+            tablet.update(|version| {
+                version.sstables.retain(|other| !Arc::ptr_eq(other, &reader));
+                version.sstables.extend(parts);
+            });
+            reader.evict_from(&self.cache);
+        }
+        Ok(())
+    }
+
+    /// The parts of an sstable by ranges, instead of it, durably.
+    async fn cut_sstable(
+        &self,
+        store: &TableStore,
+        reader: &Arc<Reader>,
+        cuts: &[TokenRange],
+        task: &Task,
+    ) -> Result<Vec<Arc<Reader>>, String> {
+        let (table, dir, whole) = (store.table(), store.dir.clone(), reader.clone());
+        let (generation, host_id) = (self.options.generation.clone(), self.options.host_id);
+        let ranges = parts_of(reader, cuts);
+        let work = move |control| -> Result<Vec<Arc<Reader>>, String> {
+            rewrite(&table, &whole, &dir, &ranges, (&generation, host_id), &control).map_err(|e| e.to_string())
+        };
+        let parts = task.run_job(work).await??;
+        runtime::stop_point(StopPoint::SstableCut);
+        match self.mark_obsolete(std::slice::from_ref(reader)).await {
+            Ok(obsolete) => {
+                self.delete_obsolete(std::slice::from_ref(reader), obsolete).await;
+                Ok(parts)
+            }
+            Err(e) => {
+                self.delete_one_by_one(&parts).await?;
+                Err(e)
+            }
+        }
+    }
+
+    /// Puts everything into sealed sstables that the leaving tablets of a table have, and has the log forget it for good; `cuts` are the ranges of the tablets to
+    /// come. What they had. To be called again where it fails.
+    ///
+    /// # Errors
+    /// When the disk or the log does not take it.
+    pub async fn seal_leaving(
+        self: &Rc<Self>,
+        store: &Rc<TableStore>,
+        cuts: &[TokenRange],
+    ) -> Result<Vec<Sealed>, String> {
+        let leaving = store.leaving.borrow().clone();
+        let mut sealed = Vec::with_capacity(leaving.len());
+        for tablet in &leaving {
+            self.hold_compactions(tablet).await;
+            self.flush_leaving(store, tablet).await?;
+            runtime::stop_point(StopPoint::TabletFlushed);
+            self.discard_durably(&store.table(), tablet, self.log.end()).await?;
+            self.cut_sstables(store, tablet, cuts).await?;
+            let version = tablet.version();
+            version
+                .sstables
+                .iter()
+                .for_each(|reader| reader.evict_from(&self.cache));
+            sealed.push(Sealed {
+                range: tablet.range,
+                sstables: version.sstables.clone(),
+                missing: version.missing.to_vec(),
+            });
+        }
+        runtime::stop_point(StopPoint::TabletSealed);
+        Ok(sealed)
+    }
+
+    /// Opens the tablets of a table that arrive, with what others had of their tokens; each sstable is of one range.
+    pub fn open_arrived(self: &Rc<Self>, store: &Rc<TableStore>, had: &[Sealed]) {
+        let ranges = store.arriving.take();
+        let sstables: Vec<Arc<Reader>> = had.iter().flat_map(|sealed| sealed.sstables.iter().cloned()).collect();
+        let missing: Vec<Quarantined> = had.iter().flat_map(|sealed| sealed.missing.iter().cloned()).collect();
+        let table = store.table();
+        let opened: Vec<Rc<Tablet>> = ranges
+            .iter()
+            .map(|range| self.new_tablet(&table, *range, &sstables))
+            .inspect(|tablet| tablet.set_missing(&missing, None))
+            .collect();
+        let has_suspects = sstables.iter().any(|reader| reader.is_suspect());
+        store.set_tablets(store.tablets().iter().chain(&opened).cloned().collect());
+        for tablet in &opened {
+            self.compact_soon(store, tablet);
+        }
+        if has_suspects {
+            self.alarm.raise();
+        }
+    }
+
+    /// Deletes what leaving tablets had whose tokens are not of this node any more: sstables that [`Shard::seal_leaving`] gave. What a crash leaves of them the next
+    /// start sets aside.
+    ///
+    /// # Errors
+    /// When the disk refuses; they are still there then.
+    pub async fn delete_left(&self, sstables: &[Arc<Reader>]) -> Result<(), String> {
+        self.delete_sstables(sstables).await
+    }
+
+    /// Forgets the tablets of a table that have left.
+    pub async fn forget_left(&self, store: &TableStore) {
+        for tablet in store.leaving.take() {
+            tablet.leave.take();
+        }
+        self.release_log().await;
+    }
+
+    /// Takes sealed sstables of another directory of the same file system into a table: in one durable step, after which each is part of the tablet that has
+    /// its tokens. The originals stay. How many were taken.
+    ///
+    /// # Errors
+    /// When one cannot be opened or has tokens that are not of one tablet here, when the disk refuses, or the table is dropped or truncated, or the tablet leaves,
+    /// meanwhile. None was taken then.
+    pub async fn adopt_sstables(
+        self: &Rc<Self>,
+        store: &Rc<TableStore>,
+        originals: Vec<Descriptor>,
+    ) -> Result<usize, String> {
+        let table = store.table();
+        let to_open = originals.clone();
+        let opened = runtime::offload(move || open_all(&to_open, &table)).await?;
+        let tablets: Vec<Rc<Tablet>> = opened
+            .iter()
+            .map(|reader| tablet_of(store, reader))
+            .collect::<Result<_, _>>()?;
+        drop(opened);
+        let mut turns = Vec::new();
+        let mut epochs = Vec::new();
+        for (i, tablet) in tablets.iter().enumerate() {
+            // A compaction that runs does not know what they have that its tombstones still hide.
+            if !tablets[..i].iter().any(|other| Rc::ptr_eq(other, tablet)) {
+                turns.push(tablet.compaction_turn.acquire(1).await);
+            }
+            epochs.push(tablet.epoch());
+        }
+        let (table, dir, generation) = (store.table(), store.dir.clone(), self.options.generation.clone());
+        let work = move || -> Result<Vec<Arc<Reader>>, String> {
+            let next = || generation.fetch_add(1, Ordering::Relaxed) + 1;
+            make_table_dir(&dir)?;
+            let adopted = sstable::adopt(&originals, &dir, next).map_err(|e| e.to_string())?;
+            open_all(&adopted, &table).inspect_err(|_| remove_unused(&adopted))
+        };
+        let adopted = runtime::offload(work).await?;
+        let is_as_before = |(tablet, epoch): (&Rc<Tablet>, &u64)| tablet.epoch() == *epoch && !tablet.has_left();
+        if store.dropped.get() || !tablets.iter().zip(&epochs).all(is_as_before) {
+            self.delete_sstables(&adopted).await?;
+            return Err(
+                "the table was dropped or truncated, or its tablet moved, meanwhile; no sstable was taken".to_owned(),
+            );
+        }
+        for (reader, tablet) in adopted.iter().zip(&tablets) {
+            tablet.update(|version| version.sstables.push(reader.clone()));
+        }
+        drop(turns);
+        for tablet in &tablets {
+            self.compact_soon(store, tablet);
+        }
+        Ok(adopted.len())
+    }
+}
+
+/// Lets tablets leave and ranges arrive. Whether any does.
+fn change_tablets(store: &TableStore, wanted: &[TokenRange]) -> bool {
+    let (kept, left): (Vec<_>, Vec<_>) = store
+        .tablets()
+        .iter()
+        .cloned()
+        .partition(|tablet| is_wanted(wanted, tablet.range));
+    let mut arriving = store.arriving.borrow_mut();
+    let before = arriving.len();
+    arriving.retain(|range| is_wanted(wanted, *range));
+    let still = arriving.len();
+    for range in wanted {
+        if !store.has_range(*range) && !arriving.contains(range) {
+            arriving.push(*range);
+        }
+    }
+    if left.is_empty() && before == still && arriving.len() == still {
+        return false;
+    }
+    drop(arriving);
+    for tablet in &left {
+        tablet.has_left.set(true);
+    }
+    store.leaving.borrow_mut().extend(left);
+    store.set_tablets(kept);
+    true
+}
+
+/// Those of the ranges that an sstable has tokens of.
+fn parts_of(reader: &Reader, cuts: &[TokenRange]) -> Vec<TokenRange> {
+    let tokens = reader.tokens();
+    cuts.iter().copied().filter(|range| range.overlaps(tokens)).collect()
+}
+
+fn tablet_of(store: &TableStore, reader: &Reader) -> Result<Rc<Tablet>, String> {
+    let (first, last) = reader.tokens();
+    let tablet = store.tablet(first).filter(|tablet| tablet.range.contains(last));
+    tablet.ok_or_else(|| {
+        format!(
+            "{}: expected tokens of one tablet of this shard, found {} to {}",
+            reader.descriptor().path(sstable::Component::Data).display(),
+            first.0,
+            last.0
+        )
+    })
+}
+
+fn open_all(descriptors: &[Descriptor], table: &Table) -> Result<Vec<Arc<Reader>>, String> {
+    let open = |descriptor| Reader::open_descriptor(descriptor, table).map_err(|e| e.to_string());
+    descriptors.iter().map(open).collect()
+}
+
+/// The directory of a table that may never have been flushed. Blocks.
+pub(crate) fn make_table_dir(dir: &Path) -> Result<(), String> {
+    let create = || -> std::io::Result<()> {
+        runtime::fs::create_dir_all(dir)?;
+        dir.ancestors().skip(1).take(2).try_for_each(runtime::fs::sync_dir)
+    };
+    create().map_err(|e| format!("{}: {e}", dir.display()))
+}

@@ -1,0 +1,647 @@
+//! Tablets that split, merge and move between the shards of a node: every row is there once, whatever crashes, and nothing comes back.
+
+mod support;
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use commitlog::{Commitlog, SyncMode};
+use mutation::row::{Liveness, Shared};
+use mutation::{Mutation, MutationBuilder, RowBuilder, Tombstone};
+use replica::{
+    Foreign, NotedBatches, PartitionReader, Sealed, Shard, ShardOptions, TableCuts, TableFiles, TableStore, TokenRange,
+    WantedTable, WriteError,
+};
+use runtime::ShardId;
+use runtime::sim::{CrashKind, FailedSync, NodeId, Simulation};
+use schema::{Column, ColumnKind, Table, TableId, TableOptions};
+use support::whole;
+use tasks::{Origin, Spec, Tasks};
+use types::token::token_of;
+use types::{CqlType, Token};
+use uuid::Uuid;
+
+const HOUR: Duration = Duration::from_hours(1);
+const KEYS: u32 = 60;
+/// The ring cut in two.
+const LOW: TokenRange = TokenRange {
+    after: Token(i64::MIN),
+    to: Token(0),
+};
+const HIGH: TokenRange = TokenRange {
+    after: Token(0),
+    to: Token(i64::MAX),
+};
+
+/// `sea.t (k int PRIMARY KEY)`, whose deletions may be forgotten at once.
+fn table() -> Arc<Table> {
+    let columns = vec![Column::new("k", CqlType::Int, ColumnKind::PartitionKey)];
+    let options = TableOptions {
+        gc_grace_seconds: 0,
+        ..TableOptions::default()
+    };
+    Arc::new(Table::new("sea", "t", TableId(Uuid::from_u128(7)), columns, options))
+}
+
+fn dir() -> PathBuf {
+    Path::new("/data/sea").join(format!("t-{}", table().id.0.simple()))
+}
+
+/// The insert, or the deletion, of a row.
+fn mutation(k: u32, at: i64, is_deletion: bool) -> Vec<u8> {
+    let (table, mut bytes) = (table(), Vec::new());
+    let (ttl, expiry) = (0, 0);
+    let shared = Shared {
+        timestamp: at,
+        ttl,
+        expiry,
+    };
+    let marker = Liveness {
+        timestamp: at,
+        ttl,
+        expiry,
+    };
+    let deletion = Tombstone {
+        timestamp: at,
+        deletion_time: 1,
+    };
+    MutationBuilder::begin(&mut bytes, table.id, &k.to_be_bytes()).row(&[], |out| {
+        let (marker, tombstone) = match is_deletion {
+            true => (None, deletion),
+            false => (Some(marker), Tombstone::NONE),
+        };
+        RowBuilder::begin(out, &table.layout, shared, marker, tombstone, false, 0);
+    });
+    bytes
+}
+
+/// A node of two shards.
+#[derive(Clone)]
+struct Local {
+    shards: [Rc<Shard>; 2],
+}
+
+type Ranges = [Vec<TokenRange>; 2];
+
+/// What both shards together are cut by.
+fn cuts(ranges: &Ranges) -> Vec<TokenRange> {
+    let mut all = ranges.concat();
+    all.sort_by_key(|range| range.to);
+    all
+}
+
+fn new_shard(id: u32, first_segment: u64, generation: Arc<AtomicU64>, tasks: Arc<Tasks>) -> Rc<Shard> {
+    let log = Commitlog::new(commitlog::Options {
+        dir: PathBuf::from("/log"),
+        shard: id,
+        shards: 2,
+        segment_bytes: 1 << 20,
+        sync: SyncMode::Batch,
+        boot_id: runtime::boot_id(),
+        first_segment,
+    });
+    let options = ShardOptions {
+        shard: ShardId(id),
+        shards: 2,
+        data_dir: PathBuf::from("/data"),
+        dirty_bytes_max: 16 << 20,
+        cache_bytes_max: 1 << 20,
+        log_bytes_max: 64 << 20,
+        generation,
+        noted_batches: Arc::new(NotedBatches::new()),
+        tasks,
+        host_id: Uuid::from_u128(1),
+    };
+    Shard::new(options, log)
+}
+
+impl Local {
+    /// A node's start, on what a run before left.
+    async fn start(ranges: &Ranges) -> Self {
+        for dir in ["/log", "/data"] {
+            runtime::fs::create_dir_all(dir).expect("the disk works");
+        }
+        runtime::fs::sync_dir("/").expect("the disk works");
+        let (last_segment, old_log) = commitlog::last_segment(Path::new("/log")).expect("the disk works");
+        commitlog::sync_segments(&old_log).expect("the disk works");
+        let mut last = 0;
+        if runtime::fs::exists(dir()) {
+            sstable::remove_unsealed(&dir()).expect("the disk works");
+            let numbers = sstable::list(&dir()).expect("the disk works").into_iter();
+            last = numbers.map(|d| number(&d)).max().unwrap_or(0);
+        }
+        let (generation, tasks) = (Arc::new(AtomicU64::new(last)), Tasks::new(2, Uuid::nil()));
+        let here = cuts(ranges);
+        let all = match here.len() {
+            1 if here[0] != TokenRange::ALL => vec![LOW, HIGH],
+            _ => here.clone(),
+        };
+        let control = tasks.start(Spec::of(&replica::kinds::RESHARD), &Origin::Node).control();
+        let cuts = TableCuts { all, here };
+        let made_by = (&generation, Uuid::from_u128(1));
+        let prepared = replica::prepare_sstables(&table(), &dir(), &cuts, made_by, &control);
+        let (files, _): (TableFiles, usize) = prepared.expect("the files are whole");
+        let shards = [0, 1].map(|id| new_shard(id, last_segment + 1, generation.clone(), tasks.clone()));
+        for (shard, ranges) in shards.iter().zip(ranges) {
+            shard.open_table(&table(), ranges, &files);
+            if !old_log.is_empty() {
+                shard.keep_old_log();
+            }
+        }
+        let local = Self { shards };
+        for shard in &local.shards {
+            let others = local.clone();
+            let replayed = shard.replay(Path::new("/log"), runtime::boot_id(), async |foreign| {
+                others.take_foreign(foreign).await;
+                Ok(())
+            });
+            replayed.await.expect("the log is whole");
+        }
+        for shard in &local.shards {
+            shard.end_replay();
+        }
+        // What was replayed is in files, and the old log gone.
+        for shard in &local.shards {
+            shard.flush_all().await.expect("the disk works");
+        }
+        commitlog::remove_segments(&old_log).expect("the disk works");
+        for shard in &local.shards {
+            shard.forget_old_log().await;
+        }
+        local
+    }
+
+    async fn take_foreign(&self, foreign: Vec<Foreign>) {
+        for shard in &self.shards {
+            let is_here = |f: &&Foreign| store(shard).tablet(f.token).is_some();
+            let its: Vec<Foreign> = foreign.iter().filter(is_here).cloned().collect();
+            shard.replay_foreign(&its).await.expect("the mutations are whole");
+        }
+    }
+
+    /// Writes where the token is. Whether it is durable; false where no shard has it now.
+    async fn write(&self, k: u32, at: i64, is_deletion: bool) -> bool {
+        let bytes = mutation(k, at, is_deletion);
+        let (mutation, token) = (Mutation::new(&bytes).expect("a whole one"), token_of(&k.to_be_bytes()));
+        for shard in &self.shards {
+            match shard.write(&store(shard), token, &mutation) {
+                Ok(position) => {
+                    return shard.commit().is_ok() && shard.log.synced(position).await.is_ok();
+                }
+                Err(WriteError::NotHere(_)) => {}
+                Err(e) => panic!("{e}"),
+            }
+        }
+        false
+    }
+
+    /// The keys whose row is there.
+    async fn rows(&self) -> BTreeSet<u32> {
+        let mut there = BTreeSet::new();
+        for k in 0..KEYS {
+            let key = k.to_be_bytes();
+            let mut of_shards = self.shards.iter().map(|s| (s, store(s)));
+            let found = of_shards.find_map(|(s, store)| store.tablet(token_of(&key)).map(|t| (s, store, t)));
+            let (shard, store, tablet) = found.expect("a shard has the key");
+            let (version, cache) = (tablet.version(), shard.cache.clone());
+            let mut reader = PartitionReader::new(store.table(), version, cache, whole(&key, 100));
+            let mut is_there = false;
+            while let Some(block) = reader.next_block().await.expect("the files can be read") {
+                is_there |= block.rows().any(|(_, row)| row.marker.is_some());
+            }
+            if is_there {
+                there.insert(k);
+            }
+        }
+        there
+    }
+
+    async fn flush(&self) {
+        for shard in &self.shards {
+            shard.flush_all().await.expect("the disk works");
+        }
+    }
+
+    async fn compact(&self) {
+        for shard in &self.shards {
+            shard.compact_all().await.expect("the disk works");
+        }
+    }
+
+    /// What a node does when its tablets are others; `beside` runs between two steps. False where the disk does not let it: a node would try again.
+    async fn reconcile(&self, ranges: &Ranges, mut beside: impl AsyncFnMut(&Self, &str)) -> bool {
+        let cuts = cuts(ranges);
+        for (shard, wanted) in self.shards.iter().zip(ranges) {
+            // What fails here is done when it leaves.
+            let _ = shard.prepare_to_leave(&store(shard), wanted, &cuts).await;
+        }
+        beside(self, "prepared").await;
+        for (shard, wanted) in self.shards.iter().zip(ranges) {
+            shard.reconcile(&[WantedTable {
+                table: table(),
+                ranges: wanted.clone(),
+            }]);
+        }
+        beside(self, "left").await;
+        let mut sealed: Vec<Sealed> = Vec::new();
+        for shard in &self.shards {
+            match shard.seal_leaving(&store(shard), &cuts).await {
+                Ok(of_shard) => sealed.extend(of_shard),
+                Err(_) => return false,
+            }
+        }
+        beside(self, "sealed").await;
+        for shard in &self.shards {
+            shard.open_arrived(&store(shard), &sealed);
+            shard.forget_left(&store(shard)).await;
+        }
+        beside(self, "arrived").await;
+        true
+    }
+}
+
+fn store(shard: &Shard) -> Rc<TableStore> {
+    shard.store(table().id).expect("the table is open")
+}
+
+fn number(descriptor: &sstable::Descriptor) -> u64 {
+    match descriptor.generation {
+        sstable::Generation::Number(n) => n,
+        _ => 0,
+    }
+}
+
+fn run<F: Future<Output = ()> + 'static>(simulation: &mut Simulation, node: NodeId, f: impl Fn() -> F + 'static) {
+    simulation.start(node, move |_| Box::pin(f()));
+    assert!(simulation.run_until_ended(node, HOUR), "the node has not ended");
+}
+
+fn on_node<F: Future<Output = ()> + 'static>(f: impl Fn() -> F + 'static) {
+    let mut simulation = Simulation::new(1);
+    let node = simulation.add_node(1);
+    run(&mut simulation, node, f);
+}
+
+/// Half of the rows in files, half in memory; every fifth is deleted.
+async fn fill(local: &Local) -> BTreeSet<u32> {
+    for k in 0..KEYS {
+        assert!(local.write(k, 10, false).await);
+        if k == KEYS / 2 {
+            local.flush().await;
+        }
+        if k % 5 == 0 {
+            assert!(local.write(k, 20, true).await);
+        }
+    }
+    (0..KEYS).filter(|k| k % 5 != 0).collect()
+}
+
+const ONE: fn() -> Ranges = || [vec![TokenRange::ALL], vec![]];
+const SPLIT: fn() -> Ranges = || [vec![LOW, HIGH], vec![]];
+const APART: fn() -> Ranges = || [vec![LOW], vec![HIGH]];
+const ACROSS: fn() -> Ranges = || [vec![HIGH], vec![LOW]];
+const GATHERED: fn() -> Ranges = || [vec![], vec![LOW, HIGH]];
+const OTHER: fn() -> Ranges = || [vec![], vec![TokenRange::ALL]];
+
+#[test]
+fn tablets_split_merge_and_move_with_everything_they_have() {
+    on_node(|| async {
+        let local = Local::start(&ONE()).await;
+        let rows = fill(&local).await;
+        let ways = [SPLIT, ONE, APART, ACROSS, OTHER, SPLIT, ACROSS, ONE];
+        for (step, ranges) in ways.into_iter().enumerate() {
+            local.reconcile(&ranges(), async |_, _| ()).await;
+            assert_eq!(local.rows().await, rows, "step {step}");
+            let tablets: Vec<Vec<TokenRange>> = local
+                .shards
+                .iter()
+                .map(|shard| store(shard).tablets().iter().map(|tablet| tablet.range).collect())
+                .collect();
+            assert_eq!(tablets, ranges(), "step {step}");
+            for tablet in local.shards.iter().flat_map(|shard| store(shard).tablets().to_vec()) {
+                for reader in &tablet.version().sstables {
+                    let (first, last) = reader.tokens();
+                    assert!(
+                        tablet.range.contains(first) && tablet.range.contains(last),
+                        "step {step}"
+                    );
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_tablet_that_has_left_takes_no_write_and_its_shard_waits_for_one_that_arrives() {
+    on_node(|| async {
+        let local = Local::start(&APART()).await;
+        let k = (0..KEYS)
+            .find(|k| HIGH.contains(token_of(&k.to_be_bytes())))
+            .expect("one is high");
+        let token = token_of(&k.to_be_bytes());
+        let before = store(&local.shards[1]).tablet(token).expect("it is here");
+        let refused = RefCell::new(Vec::new());
+        let beside = async |local: &Local, step: &str| {
+            let is_arriving = store(&local.shards[0]).is_arriving(token);
+            let is_written = local.write(k, 10, false).await;
+            refused.borrow_mut().push((step.to_owned(), is_written, is_arriving));
+        };
+        local.reconcile(&[vec![LOW, HIGH], vec![]], beside).await;
+        let expected = [
+            ("prepared", true, false),
+            ("left", false, true),
+            ("sealed", false, true),
+            ("arrived", true, false),
+        ];
+        let expected: Vec<_> = expected
+            .iter()
+            .map(|(step, w, a)| ((*step).to_owned(), *w, *a))
+            .collect();
+        assert_eq!(refused.take(), expected);
+        local.reconcile(&APART(), async |_, _| ()).await;
+        // Who held the tablet of before does not write to the one that came back.
+        let bytes = mutation(k, 30, true);
+        let mutation = Mutation::new(&bytes).expect("a whole one");
+        let written = local.shards[1].write_to(&before, token, &mutation);
+        assert_eq!(written, Err(WriteError::NotHere(token)));
+        assert!(local.rows().await.contains(&k));
+    });
+}
+
+/// Rows go to and fro while they are deleted and the deletions are purged; after a power loss at any point each row is there exactly if it was not deleted.
+#[test]
+fn no_crash_loses_a_row_of_a_tablet_that_moves_or_brings_one_back() {
+    let mut ended = 0;
+    for operations in (0..1500).step_by(6) {
+        let mut simulation = Simulation::new(1);
+        let node = simulation.add_node(1);
+        // By key: what a client was told last, and what it may have done.
+        let told: Rc<RefCell<[BTreeSet<u32>; 2]>> = Rc::default();
+        let begun = Rc::new(RefCell::new(false));
+        run(&mut simulation, node, || async {
+            fill(&Local::start(&APART()).await).await;
+        });
+        let (seen, is_ready) = (told.clone(), begun.clone());
+        simulation.start(node, move |_| {
+            let (seen, is_ready) = (seen.clone(), is_ready.clone());
+            Box::pin(async move {
+                let local = Local::start(&APART()).await;
+                *is_ready.borrow_mut() = true;
+                runtime::sleep(Duration::from_millis(1)).await;
+                let mut next = 1;
+                let mut delete = async |local: &Local, _: &str| {
+                    while next % 5 == 0 {
+                        next += 1;
+                    }
+                    seen.borrow_mut()[1].insert(next);
+                    if local.write(next, 30, true).await {
+                        seen.borrow_mut()[0].insert(next);
+                    } else {
+                        seen.borrow_mut()[1].remove(&next);
+                    }
+                    next += 1;
+                };
+                for ranges in [ACROSS, APART, SPLIT] {
+                    local.reconcile(&ranges(), &mut delete).await;
+                    local.flush().await;
+                    local.compact().await;
+                }
+                runtime::sleep(HOUR * 2).await;
+            })
+        });
+        assert!(simulation.run_until(HOUR, || *begun.borrow()), "the start ends");
+        simulation.crash_after_file_ops(node, operations, CrashKind::PowerLoss);
+        if !simulation.run_until_ended(node, HOUR) {
+            simulation.crash(node, CrashKind::PowerLoss);
+            ended += 1;
+        }
+        simulation.clear_file_faults(node);
+        for ranges in [ACROSS, APART, SPLIT] {
+            let told = told.clone();
+            run(&mut simulation, node, move || {
+                let told = told.clone();
+                async move {
+                    let local = Local::start(&ranges()).await;
+                    let rows = local.rows().await;
+                    let [gone, maybe] = &*told.borrow();
+                    for k in (0..KEYS).filter(|k| k % 5 != 0 && !maybe.contains(k)) {
+                        assert!(
+                            rows.contains(&k),
+                            "row {k} is lost, power loss after {operations} operations"
+                        );
+                    }
+                    for k in (0..KEYS).filter(|k| k % 5 == 0 || gone.contains(k)) {
+                        assert!(
+                            !rows.contains(&k),
+                            "row {k} is back, power loss after {operations} operations"
+                        );
+                    }
+                }
+            });
+        }
+    }
+    assert!(ended > 0, "the last crashes come when all is done");
+}
+
+/// A flush goes on when the log does not take its note. A tablet does not leave without: the writes would be replayed on top of what deleted them elsewhere.
+#[test]
+fn writes_that_the_log_does_not_know_to_be_in_files_do_not_come_back_on_top_of_a_tablet_that_left() {
+    let mut outcomes = BTreeSet::new();
+    for syncs in 0..90 {
+        let mut simulation = Simulation::new(1);
+        let node = simulation.add_node(1);
+        let filled = Rc::new(RefCell::new(false));
+        // How many rows there are, if that is certain.
+        let rows_left = Rc::new(RefCell::new(Some(48)));
+        let (seen, certain) = (filled.clone(), rows_left.clone());
+        simulation.start(node, move |_| {
+            let (is_filled, left) = (seen.clone(), certain.clone());
+            Box::pin(async move {
+                let local = Local::start(&APART()).await;
+                fill(&local).await;
+                *is_filled.borrow_mut() = true;
+                runtime::sleep(Duration::from_millis(1)).await;
+                if !local.reconcile(&GATHERED(), async |_, _| ()).await {
+                    return;
+                }
+                *left.borrow_mut() = None;
+                for k in 0..KEYS {
+                    if !local.write(k, 30, true).await {
+                        return;
+                    }
+                }
+                if local.shards[1].flush_all().await.is_ok() && local.shards[1].compact_all().await.is_ok() {
+                    *left.borrow_mut() = Some(0);
+                }
+            })
+        });
+        assert!(simulation.run_until(HOUR, || *filled.borrow()), "the rows are written");
+        simulation.fail_sync_after(node, syncs, FailedSync::Dropped);
+        assert!(simulation.run_until_ended(node, HOUR), "the node ends");
+        simulation.clear_file_faults(node);
+        let expected = *rows_left.borrow();
+        outcomes.insert(expected);
+        run(&mut simulation, node, move || async move {
+            let rows = Local::start(&GATHERED()).await.rows().await;
+            assert_eq!(rows.len(), expected.unwrap_or(rows.len()), "rows, sync {syncs} failed");
+        });
+    }
+    assert!(
+        outcomes.contains(&Some(48)) && outcomes.contains(&Some(0)),
+        "{outcomes:?}"
+    );
+}
+
+#[test]
+fn a_compaction_of_a_tablet_that_leaves_gives_way_and_loses_nothing() {
+    on_node(|| async {
+        let local = Local::start(&ONE()).await;
+        let rows = fill(&local).await;
+        local.flush().await;
+        let shard = local.shards[0].clone();
+        let compacting = runtime::spawn(async move { shard.compact_all().await });
+        local.reconcile(&OTHER(), async |_, _| ()).await;
+        let _ = compacting.await;
+        assert_eq!(local.rows().await, rows);
+        local.compact().await;
+        assert_eq!(local.rows().await, rows);
+        let tablet = store(&local.shards[1]).tablets()[0].clone();
+        assert_eq!(tablet.version().sstables.len(), 1, "who has it now compacts it");
+    });
+}
+
+#[test]
+fn files_of_tokens_that_are_not_the_nodes_are_set_aside_at_a_start_and_do_not_come_back() {
+    let mut simulation = Simulation::new(1);
+    let node = simulation.add_node(1);
+    run(&mut simulation, node, || async {
+        let local = Local::start(&APART()).await;
+        fill(&local).await;
+        local.flush().await;
+    });
+    for ranges in [[vec![LOW], vec![]], APART()] {
+        run(&mut simulation, node, move || {
+            let ranges = ranges.clone();
+            async move {
+                let local = Local::start(&ranges).await;
+                let files = local.shards.iter().flat_map(|shard| store(shard).tablets().to_vec());
+                let files = files.flat_map(|tablet| tablet.version().sstables.clone());
+                assert!(
+                    files.into_iter().all(|reader| reader.tokens().1 <= LOW.to),
+                    "{ranges:?}"
+                );
+                let aside = sstable::list(&dir().join("unowned")).expect("the disk works");
+                assert!(!aside.is_empty(), "no file is deleted");
+            }
+        });
+    }
+}
+
+/// A table's sstables in another directory: what fills, written by a node of its own.
+async fn exported() -> Vec<sstable::Descriptor> {
+    let local = Local::start(&APART()).await;
+    fill(&local).await;
+    local.flush().await;
+    let to = Path::new("/export");
+    runtime::fs::create_dir_all(to).expect("the disk works");
+    for descriptor in sstable::list(&dir()).expect("the disk works") {
+        sstable::move_to(&descriptor, to).expect("the disk works");
+    }
+    sstable::list(to).expect("the disk works")
+}
+
+#[test]
+fn sstables_are_taken_in_all_or_none_whenever_power_goes() {
+    let mut counts = BTreeSet::new();
+    for operations in (0..300).step_by(2) {
+        let mut simulation = Simulation::new(1);
+        let node = simulation.add_node(1);
+        run(&mut simulation, node, || async {
+            exported().await;
+            for file in runtime::fs::read_dir("/log").expect("the disk works") {
+                runtime::fs::remove_file(Path::new("/log").join(file.name)).expect("the disk works");
+            }
+            runtime::fs::sync_dir("/log").expect("the disk works");
+        });
+        let begun = Rc::new(RefCell::new(false));
+        let taken = Rc::new(RefCell::new(false));
+        let (is_ready, is_taken) = (begun.clone(), taken.clone());
+        simulation.start(node, move |_| {
+            let (is_ready, is_taken) = (is_ready.clone(), is_taken.clone());
+            Box::pin(async move {
+                let local = Local::start(&ONE()).await;
+                assert_eq!(local.rows().await.len(), 0);
+                *is_ready.borrow_mut() = true;
+                runtime::sleep(Duration::from_millis(1)).await;
+                let files = sstable::list(Path::new("/export")).expect("the disk works");
+                let shard = &local.shards[0];
+                shard
+                    .adopt_sstables(&store(shard), files)
+                    .await
+                    .expect("they are the table's");
+                *is_taken.borrow_mut() = true;
+                assert_eq!(local.rows().await.len(), 48);
+                runtime::sleep(HOUR * 2).await;
+            })
+        });
+        assert!(simulation.run_until(HOUR, || *begun.borrow()), "the start ends");
+        simulation.crash_after_file_ops(node, operations, CrashKind::PowerLoss);
+        if !simulation.run_until_ended(node, HOUR) {
+            simulation.crash(node, CrashKind::PowerLoss);
+        }
+        simulation.clear_file_faults(node);
+        let found = Rc::new(RefCell::new(0));
+        let count = found.clone();
+        run(&mut simulation, node, move || {
+            let count = count.clone();
+            async move { *count.borrow_mut() = Local::start(&ONE()).await.rows().await.len() }
+        });
+        let found = *found.borrow();
+        assert!(
+            found == 0 || found == 48,
+            "{found} rows, power loss after {operations} operations"
+        );
+        assert!(found == 48 || !*taken.borrow(), "what was taken is there, {operations}");
+        counts.insert(found);
+    }
+    assert_eq!(counts.len(), 2, "power goes before and after");
+}
+
+#[test]
+fn sstables_of_several_tablets_and_of_a_table_that_is_truncated_meanwhile_are_not_taken() {
+    on_node(|| async {
+        let files = exported().await;
+        let local = Local::start(&[vec![LOW], vec![HIGH]]).await;
+        let shard = &local.shards[0];
+        let refused = shard.adopt_sstables(&store(shard), files.clone()).await;
+        let reason = refused.expect_err("half of them are of the other shard");
+        assert!(
+            reason.contains("expected tokens of one tablet of this shard"),
+            "{reason}"
+        );
+        local.reconcile(&SPLIT(), async |_, _| ()).await;
+        let shard = local.shards[0].clone();
+        let taking = {
+            let shard = shard.clone();
+            runtime::spawn(async move { shard.adopt_sstables(&store(&shard), files).await })
+        };
+        runtime::yield_now().await;
+        // Something that a truncation forgets.
+        assert!(local.write(1, 5, false).await);
+        shard.truncate(&store(&shard)).await.expect("the disk works");
+        let taken = taking.await;
+        let there = local.rows().await.len();
+        match taken {
+            Ok(_) => assert!(there == 0 || there == 48, "{there} rows"),
+            Err(reason) => {
+                assert!(reason.contains("truncated"), "{reason}");
+                assert_eq!(there, 0);
+            }
+        }
+    });
+}
