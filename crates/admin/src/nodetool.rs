@@ -145,6 +145,11 @@ const COMMANDS: &[(&str, &str, &str)] = &[
         "List damaged sstables that were moved aside; reads of their tokens are refused",
     ),
     ("listsnapshots", "", "List snapshots and their sizes"),
+    (
+        "movetablet",
+        "KEYSPACE TABLE TOKEN SHARD [HOST_ID]",
+        "Have a tablet on another shard of its node",
+    ),
     ("netstats", "", "Mode of the node and messages to others"),
     ("pausehandoff", "", "Hand no hints over"),
     ("proxyhistograms", "", "Latencies of requests that the node coordinates"),
@@ -238,6 +243,12 @@ async fn execute(address: SocketAddr, shows_progress: bool, words: &[String]) ->
         ("releasetombstones", hosts) => handoff::release_tombstones(client, hosts).await,
         ("flush", names) => storage::flush(client, names).await,
         ("compact", names) => storage::compact(client, names).await,
+        ("movetablet", [keyspace, table, token, shard]) => {
+            storage::move_tablet(client, [keyspace, table, token, shard], None).await
+        }
+        ("movetablet", [keyspace, table, token, shard, host]) => {
+            storage::move_tablet(client, [keyspace, table, token, shard], Some(host)).await
+        }
         ("snapshot", arguments) => storage::take_snapshot(client, arguments).await,
         ("listquarantined", []) => storage::list_quarantined(client).await,
         ("acceptquarantined", [keyspace, table]) => storage::accept_quarantined(client, keyspace, table).await,

@@ -59,6 +59,21 @@ pub enum Work {
         /// Whether to flush first.
         flushes: bool,
     },
+    /// Have a tablet on another shard of its node.
+    MoveTablet {
+        /// Of which keyspace.
+        keyspace: String,
+        /// Of which table.
+        table: String,
+        /// A token of the tablet.
+        token: i64,
+        /// The node; None for the one that is asked.
+        host_id: Option<Uuid>,
+        /// The shard that has it; None for whichever does.
+        from: Option<u16>,
+        /// The shard that gets it.
+        to: u16,
+    },
     /// Keep the sstables as they are now, with those of what is in memory, under a name.
     Snapshot {
         /// The name.

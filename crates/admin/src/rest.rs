@@ -8,6 +8,7 @@ mod figures;
 mod handoff;
 mod health;
 mod storage;
+mod tablets;
 mod tasks;
 
 use std::rc::Rc;
@@ -37,9 +38,10 @@ enum Handler {
 /// Method, pattern of the path, and who answers.
 type Route = (&'static str, &'static str, Handler);
 
-const ROUTES: [&[Route]; 6] = [
+const ROUTES: [&[Route]; 7] = [
     cluster::ROUTES,
     storage::ROUTES,
+    tablets::ROUTES,
     figures::ROUTES,
     handoff::ROUTES,
     health::ROUTES,

@@ -1,6 +1,7 @@
 //! What changes the metadata, and its bytes in the log.
 
 use crate::bytes::{Decoder, Encoder, Form, Malformed};
+use crate::features::SHARD_MOVES;
 use crate::record::CommandRecord;
 use record::{Known, Need};
 use schema::{Change, Schema, TableId};
@@ -120,6 +121,17 @@ impl Command {
     /// The features that a node must have to read the command.
     #[must_use]
     pub fn needs(&self) -> Vec<Need> {
-        record::needs(&CommandRecord::of(self))
+        let mut needs = record::needs(&CommandRecord::of(self));
+        if let Self::Tablets {
+            change: TabletsChange::Part(_),
+            ..
+        } = self
+        {
+            needs.push(Need {
+                feature: SHARD_MOVES,
+                place: "moving a tablet".to_owned(),
+            });
+        }
+        needs
     }
 }

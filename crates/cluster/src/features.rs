@@ -29,6 +29,11 @@ pub const METADATA_HISTORY: &str = "metadata_history";
 /// They have a format that earlier releases do not read.
 pub const NODE_HEALTH: &str = "node_health";
 
+/// Tablets move between the shards of a node.
+///
+/// A node of an earlier release would send requests to the other shard, and leave the data where it is.
+pub const SHARD_MOVES: &str = "shard_moves";
+
 /// All features of this release.
 pub const FEATURES: &[&str] = &[
     METADATA_HISTORY,
@@ -36,6 +41,7 @@ pub const FEATURES: &[&str] = &[
     ORDERLY_START,
     ORDERLY_STOP,
     PER_PARTITION_RATE_LIMIT,
+    SHARD_MOVES,
 ];
 
 impl Cluster {

@@ -33,6 +33,7 @@ mod history;
 mod lineage;
 mod machine;
 mod metadata;
+mod moves;
 mod peers;
 mod presence;
 mod record;
@@ -53,10 +54,13 @@ pub use command::{Command, SchemaChange, TabletsChange};
 pub use config::{Between, Config, Drain, FORGET_JOINING_AFTER, Listener, Local, NEWCOMERS_MAX, Reach, VOTE_AFTER};
 pub use consensus::Epoch;
 pub use error::{ChangeError, ClusterError, LoadError};
-pub use features::{FEATURES, METADATA_HISTORY, NODE_HEALTH, ORDERLY_START, ORDERLY_STOP, PER_PARTITION_RATE_LIMIT};
+pub use features::{
+    FEATURES, METADATA_HISTORY, NODE_HEALTH, ORDERLY_START, ORDERLY_STOP, PER_PARTITION_RATE_LIMIT, SHARD_MOVES,
+};
 pub use file::{Written, load};
 pub use history::History;
 pub use metadata::{Metadata, REJECTED_MAX, Rejected, Run};
+pub use moves::ShardMove;
 pub use recover::{Lost, Prospect, RecoverError, answering, follow, prospect, recover};
 pub use rejoin::{RejoinError, rejoin, rejoin_confirmation};
 pub use service::Cluster;

@@ -168,25 +168,26 @@ impl Cluster {
             }
             Err(error) => return Err(format!("{error}; nothing was removed")),
         };
+        let late = self.not_taken_by(replicas, &after, deadline).await;
+        match late.is_empty() {
+            true => Ok(()),
+            false => Err(format!(
+                "the truncation is agreed on, but {} did not confirm it in time; a replica that is behind truncates before it answers requests of nodes \
+                 that are not",
+                late.join(", ")
+            )),
+        }
+    }
+
+    /// Waits until nodes have taken over what this one has just agreed on. The addresses of those that have not in time.
+    pub(crate) async fn not_taken_by(&self, nodes: &[HostId], after: &Metadata, deadline: Instant) -> Vec<String> {
         loop {
             let heard = self.peers.heard.notified();
-            let left: Vec<HostId> = replicas
-                .iter()
-                .filter(|host| **host != self.config.host_id && !self.peers.has(**host, after.index))
-                .copied()
-                .collect();
-            if left.is_empty() {
-                return Ok(());
-            }
-            if !self.wait_until(deadline, heard).await {
-                let names: Vec<String> = left
-                    .iter()
-                    .filter_map(|host| Some(after.topology.node(*host)?.native.ip().to_string()))
-                    .collect();
-                return Err(format!(
-                    "the truncation is agreed on, but {} did not confirm it in time; a replica that is behind truncates before it answers                      requests of nodes that are not",
-                    names.join(", ")
-                ));
+            let is_late = |host: &&HostId| **host != self.config.host_id && !self.peers.has(**host, after.index);
+            let late: Vec<HostId> = nodes.iter().filter(is_late).copied().collect();
+            if late.is_empty() || !self.wait_until(deadline, heard).await {
+                let address = |host: &HostId| Some(after.topology.node(*host)?.native.ip().to_string());
+                return late.iter().filter_map(address).collect();
             }
         }
     }

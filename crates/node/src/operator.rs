@@ -367,7 +367,7 @@ impl Operator for NodeOperator {
     }
 
     fn start(&self, work: Work) -> Started {
-        jobs::start(&self.engine, &self.shared.tasks, work)
+        jobs::start(&self.engine, &self.cluster, &self.shared.tasks, work)
     }
 
     fn tasks(&self) -> &Arc<Tasks> {

@@ -220,7 +220,14 @@ async fn operate(machines: u64, start: Rc<RefCell<Start>>) {
                 break;
             };
             let answer = request(&order).await;
-            start.borrow_mut().answers.push_back(answer);
+            log::info!(
+                "simulation: {order}: {}",
+                answer.as_deref().map_or("no answer", body_of)
+            );
+            // Nobody waits for tasks that are only begun.
+            if !order.starts_with("POST /ceto/tasks/") {
+                start.borrow_mut().answers.push_back(answer);
+            }
         }
         let pause = (20 + runtime::random_u64() % 300) * machines;
         runtime::sleep(Duration::from_millis(pause)).await;
@@ -232,6 +239,10 @@ async fn operate(machines: u64, start: Rc<RefCell<Start>>) {
         // It fails while the node starts, or when the disk does; the node says so to the clients.
         let _ = request(&format!("POST /storage_service/{command}")).await;
     }
+}
+
+fn body_of(answer: &str) -> &str {
+    answer.split_once("\r\n\r\n").map_or(answer, |(_, body)| body)
 }
 
 /// The answer of the REST API to a request of this method and path.

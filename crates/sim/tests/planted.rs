@@ -308,6 +308,21 @@ fn a_logged_batch_whose_end_is_noted_too_early_is_found() {
     is_found(Bug::EarlyBatchEnd, &scenario, 0..24, &["a logged batch is half there"]);
 }
 
+/// With one copy nobody else has what is lost.
+#[test]
+fn a_tablet_that_moves_without_what_is_in_memory_is_found() {
+    let faults = ClusterFaults { moves: true, ..NONE };
+    let scenario = with_copies(1, three_nodes(2, faults));
+    // 10 of 20 seeds find it.
+    let lost = [
+        "nothing is there, but",
+        "is there, but",
+        "a counter is",
+        "no order fits",
+    ];
+    is_found(Bug::UnflushedMove, &scenario, 0..10, &lost);
+}
+
 /// With a copy less than nodes some additions are asked of another node, whose answer may find no room.
 #[test]
 fn an_addition_that_is_made_again_because_its_answer_was_lost_is_found() {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::client::{Client, pairs, string, strings};
 use super::layout::{columns, size};
-use super::tasks::follow;
+use super::tasks::{begin_and_wait, follow};
 use crate::http::escape;
 
 /// The path of a command for keyspaces and tables: those of a keyspace when one is named.
@@ -45,6 +45,24 @@ pub(super) async fn flush(client: &mut Client, names: &[&str]) -> Result<String,
 pub(super) async fn compact(client: &mut Client, names: &[&str]) -> Result<String, String> {
     let started = started("compact", names);
     follow(client, &path(("compact", "keyspace_compaction"), names), &started).await?;
+    Ok(String::new())
+}
+
+/// Has a tablet on another shard of a node: of the one that is asked, unless another is named.
+pub(super) async fn move_tablet(client: &mut Client, given: [&str; 4], host: Option<&str>) -> Result<String, String> {
+    let [keyspace, table, token, shard] = given;
+    let mut given = vec![
+        ("ks", keyspace),
+        ("table", table),
+        ("token", token),
+        ("dst_shard", shard),
+    ];
+    given.extend(host.map(|host| ("host", host)));
+    let query: Vec<String> = given
+        .into_iter()
+        .map(|(name, value)| format!("{name}={}", escape(value)))
+        .collect();
+    begin_and_wait(client, &format!("/ceto/tasks/move_tablet?{}", query.join("&"))).await?;
     Ok(String::new())
 }
 

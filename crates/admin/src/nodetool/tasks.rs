@@ -353,6 +353,11 @@ pub(super) async fn follow(client: &mut Client, path: &str, started: &str) -> Re
     if !client.shows_progress {
         return client.post(path).await;
     }
+    begin_and_wait(client, started).await
+}
+
+/// Does what the path begins that answers with its task, and waits for it.
+pub(super) async fn begin_and_wait(client: &mut Client, started: &str) -> Result<(), String> {
     let (status, answer) = client.answer("POST", started).await?;
     if status != 200 {
         return Err(string(&answer["message"]).to_owned());

@@ -2,21 +2,32 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use admin::operator::{Selection, Started, Work};
+use cluster::{Cluster, ShardMove};
 use query::Engine;
 use replica::kinds;
 use tasks::{Kind, Origin, Spec, Task, Tasks};
+use topology::HostId;
+use types::Token;
 
 use super::{selected, snapshots};
 use crate::follow::on_all_shards;
 
+/// How long a node may take to do a move that is agreed on before it is said that it did not.
+const MOVE_WAIT_MAX: Duration = Duration::from_mins(10);
+
 /// Begins work. It goes on whether somebody waits for it or not.
-pub(super) fn start(engine: &Rc<Engine>, tasks: &Arc<Tasks>, work: Work) -> Started {
-    let (kind, what): (&'static Kind, &Selection) = match &work {
-        Work::Flush(what) => (&kinds::FLUSH, what),
-        Work::Compact { what, .. } => (&kinds::MAJOR_COMPACTION, what),
-        Work::Snapshot { what, .. } => (&kinds::SNAPSHOT, what),
+pub(super) fn start(engine: &Rc<Engine>, cluster: &Rc<Cluster>, tasks: &Arc<Tasks>, work: Work) -> Started {
+    let (kind, what): (&'static Kind, Selection) = match &work {
+        Work::Flush(what) => (&kinds::FLUSH, what.clone()),
+        Work::Compact { what, .. } => (&kinds::MAJOR_COMPACTION, what.clone()),
+        Work::Snapshot { what, .. } => (&kinds::SNAPSHOT, what.clone()),
+        Work::MoveTablet { keyspace, table, .. } => {
+            let (keyspaces, tables) = (vec![keyspace.clone()], vec![table.clone()]);
+            (&kinds::MOVE_TABLET, Selection { keyspaces, tables })
+        }
     };
     let scope = match (what.keyspaces.len(), what.tables.len()) {
         (1, 1) => "table",
@@ -25,6 +36,7 @@ pub(super) fn start(engine: &Rc<Engine>, tasks: &Arc<Tasks>, work: Work) -> Star
     };
     let entity = match &work {
         Work::Snapshot { tag, .. } => tag.clone(),
+        Work::MoveTablet { token, to, .. } => format!("token {token} to shard {to}"),
         Work::Flush(_) | Work::Compact { .. } => String::new(),
     };
     let spec = Spec {
@@ -36,9 +48,9 @@ pub(super) fn start(engine: &Rc<Engine>, tasks: &Arc<Tasks>, work: Work) -> Star
     };
     let task = tasks.start(spec, &Origin::Operator);
     task.begin();
-    let (id, engine) = (task.id(), engine.clone());
+    let (id, engine, cluster) = (task.id(), engine.clone(), cluster.clone());
     let ended = runtime::spawn(async move {
-        let result = execute(&engine, &task, work).await;
+        let result = execute(&engine, &cluster, &task, work).await;
         task.end(&result);
         result
     });
@@ -48,7 +60,7 @@ pub(super) fn start(engine: &Rc<Engine>, tasks: &Arc<Tasks>, work: Work) -> Star
     }
 }
 
-async fn execute(engine: &Rc<Engine>, task: &Task, work: Work) -> Result<(), String> {
+async fn execute(engine: &Rc<Engine>, cluster: &Rc<Cluster>, task: &Task, work: Work) -> Result<(), String> {
     match work {
         Work::Flush(what) => {
             task.set_total(bytes(&what, true, false).await);
@@ -62,6 +74,34 @@ async fn execute(engine: &Rc<Engine>, task: &Task, work: Work) -> Result<(), Str
             compact(what, task.as_origin()).await
         }
         Work::Snapshot { tag, what } => snapshots::take(engine, tag, what, task).await,
+        Work::MoveTablet {
+            keyspace,
+            table,
+            token,
+            host_id,
+            from,
+            to,
+        } => {
+            task.set_total(1);
+            let schema = engine.schema();
+            let known = schema
+                .keyspaces
+                .get(&keyspace)
+                .and_then(|known| known.tables.get(&table));
+            let known = known.ok_or_else(|| format!("there is no table {keyspace}.{table}"))?;
+            let wanted = ShardMove {
+                table: known.id,
+                token: Token(token),
+                host_id: host_id.map_or(cluster.host_id(), HostId),
+                from,
+                to,
+            };
+            let deadline = runtime::now() + MOVE_WAIT_MAX;
+            let moved = cluster.move_between_shards(&wanted, deadline).await;
+            moved.inspect_err(|e| log::warn!("a tablet of {keyspace}.{table} does not move: {e}"))?;
+            task.advance(1);
+            Ok(())
+        }
     }
 }
 

@@ -47,6 +47,8 @@ pub struct ClusterFaults {
     pub clock_jumps: bool,
     /// A process is killed, loses power, or is paused at a stop point.
     pub stop_points: bool,
+    /// Tablets of a node move between its shards. That explains no error.
+    pub moves: bool,
 }
 
 impl ClusterFaults {
@@ -74,6 +76,7 @@ impl ClusterFaults {
         pauses: false,
         clock_jumps: false,
         stop_points: false,
+        moves: false,
     };
 
     /// All that a node in batch mode must survive. Not bit rot, which no node heals by itself.
@@ -100,6 +103,7 @@ impl ClusterFaults {
         pauses: true,
         clock_jumps: true,
         stop_points: true,
+        moves: true,
     };
 
     /// Whether they may lose what a node kept for another: a hint is noted when a replica does not answer, and is not synced.
@@ -142,6 +146,7 @@ impl ClusterFaults {
             (self.pauses, Fault::Pause),
             (self.clock_jumps, Fault::ClockJump),
             (self.stop_points, Fault::StopPoint),
+            (self.moves, Fault::Move),
         ];
         all.iter()
             .filter(|(is_on, _)| *is_on)
@@ -174,10 +179,11 @@ pub(crate) enum Fault {
     Pause,
     ClockJump,
     StopPoint,
+    Move,
 }
 
 /// The names of the faults, in the order in which a report counts them.
-pub const FAULTS: [&str; 21] = [
+pub const FAULTS: [&str; 22] = [
     "kill",
     "power loss",
     "blackout",
@@ -199,4 +205,5 @@ pub const FAULTS: [&str; 21] = [
     "pause",
     "clock jump",
     "stop point",
+    "move",
 ];

@@ -183,6 +183,7 @@ impl ClusterScenario {
             pauses: on(),
             clock_jumps: on(),
             stop_points: on(),
+            moves: on(),
             ..scenario.faults
         };
         scenario.joins_under_faults = on();
@@ -297,10 +298,13 @@ impl ClusterScenario {
         let mut chance = Chance::new(seed);
         let size = self.nodes() + self.joiners;
         let most = u64::from(self.shards_max);
-        let shards = (0..size).map(|_| u32::try_from(1 + chance.below(most)).expect("few shards"));
+        // A tablet moves where there is another shard.
+        let least = if self.faults.moves { 2 } else { 1 };
+        let shards = (0..size).map(|_| u32::try_from(1 + chance.below(most)).expect("few shards").max(least));
         let shards: Vec<u32> = shards.collect();
         let seeds = usize::try_from(1 + chance.below(self.nodes() as u64)).expect("few nodes");
-        let layout = Layout::new(&self.datacenters, self.joiners, chance.once_in(2));
+        let has_tablets = chance.once_in(2) || self.faults.moves;
+        let layout = Layout::new(&self.datacenters, self.joiners, has_tablets);
         let setup = ClusterSetup {
             segment_bytes: vec![SEGMENT_BYTES; shards.len()],
             limits: self.few_slots.map_or_else(Limits::default, FewSlots::limits),

@@ -17,6 +17,8 @@ const HEALED_DISK_WAIT: Duration = Duration::from_millis(500);
 const ORDER_WAIT_MAX: Duration = Duration::from_mins(2);
 /// The tables of which sstables may be damaged.
 const TABLES: [&str; 11] = ["r", "a", "b", "t", "e", "n", "l", "l$paxos", "w", "u", "u$paxos"];
+/// The tables of which tablets move.
+const MOVED_TABLES: [&str; 9] = ["r", "a", "b", "t", "e", "n", "l", "w", "u"];
 /// Reads of everything may find damage that nobody met before: so often losses are accepted and everything is read.
 const ACCEPT_PASSES: usize = 2;
 
@@ -128,6 +130,7 @@ impl Run<'_> {
             | Fault::Pause
             | Fault::ClockJump
             | Fault::StopPoint => self.strike_deeper(fault, node, machine),
+            Fault::Move => self.move_tablets(node),
         }
     }
 
@@ -190,6 +193,18 @@ impl Run<'_> {
                 self.cluster.sim.stop_at(machine, point, passes, stop);
             }
             _ => {}
+        }
+    }
+
+    /// Has tablets of a node go to other shards of it, some at the same time.
+    fn move_tablets(&mut self, node: usize) {
+        for _ in 0..1 + self.chance.below(8) {
+            let table = MOVED_TABLES[self.index(MOVED_TABLES.len())];
+            let token = self.chance.below(u64::MAX).cast_signed();
+            let shard = self.chance.below(u64::from(self.scenario.shards_max.max(2)));
+            let wanted = format!("ks=k&table={table}&token={token}&dst_shard={shard}");
+            self.cluster
+                .order(node, &format!("POST /ceto/tasks/move_tablet?{wanted}"));
         }
     }
 

@@ -1,0 +1,64 @@
+//! Tablets that an operator moves.
+
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::Handler::{Later, Now};
+use super::{Answer, Call, Route, failed};
+use crate::operator::Work;
+
+pub(super) const ROUTES: &[Route] = &[
+    (
+        "POST",
+        "/storage_service/tablets/move",
+        Later(|c| Box::pin(move_tablet(c))),
+    ),
+    ("POST", "/ceto/tasks/move_tablet", Now(start_move)),
+];
+
+fn parameter<'c, T: std::str::FromStr>(call: &'c Call, name: &str, expected: &str) -> Result<T, (u16, String)> {
+    let given: Option<&'c str> = call.request.parameter(name);
+    let given = given.ok_or_else(|| (400, format!("Missing mandatory parameter '{name}'")))?;
+    let parsed = given.trim().parse();
+    parsed.map_err(|_| (400, format!("parameter {name}: expected {expected}, got '{given}'")))
+}
+
+fn wanted(call: &Call) -> Result<Work, (u16, String)> {
+    let host_id: Uuid = parameter(call, "src_host", "the id of a node")?;
+    let to_host: Uuid = parameter(call, "dst_host", "the id of a node")?;
+    if to_host != host_id {
+        return Err((
+            400,
+            "dst_host: expected the node of src_host: tablets move between the shards of a node, and not yet to another".to_owned(),
+        ));
+    }
+    let from = parameter(call, "src_shard", "the number of a shard")?;
+    wanted_from(call, Some(host_id), Some(from))
+}
+
+fn wanted_from(call: &Call, host_id: Option<Uuid>, from: Option<u16>) -> Result<Work, (u16, String)> {
+    Ok(Work::MoveTablet {
+        keyspace: parameter(call, "ks", "a keyspace")?,
+        table: parameter(call, "table", "a table")?,
+        token: parameter(call, "token", "a token of the tablet")?,
+        host_id,
+        from,
+        to: parameter(call, "dst_shard", "the number of a shard")?,
+    })
+}
+
+/// Has a tablet on another shard of its node, and answers when it is there.
+async fn move_tablet(call: &Call) -> Answer {
+    let moved = call.operator.start(wanted(call)?).ended.await;
+    moved.map(|()| Value::Null).map_err(failed)
+}
+
+/// Begins to do the same, from whichever shard has it, on the node `host` or the one that is asked. Answers with the task.
+fn start_move(call: &Call) -> Answer {
+    let host = match call.request.parameter("host") {
+        Some(_) => Some(parameter(call, "host", "the id of a node")?),
+        None => None,
+    };
+    let work = wanted_from(call, host, None)?;
+    Ok(json!(call.operator.start(work).task.to_string()))
+}
