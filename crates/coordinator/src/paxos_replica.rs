@@ -29,7 +29,7 @@ use commitlog::{Commitlog, LogError, ReplayPosition};
 use mutation::row::Shared;
 use mutation::{Column as StoredColumn, Located, Mutation, MutationBuilder, RowBuilder, Tombstone};
 use paxos::{Ballot, Promise, Proposal, State};
-use replica::{BlockLimits, ScanReader, Shard, TableStore, Tablet, WriteError, paxos_state_id, proposal_life};
+use replica::{BlockLimits, Shard, TableStore, Tablet, TabletScan, WriteError, paxos_state_id, proposal_life};
 use runtime::{Permit, Semaphore, StopPoint};
 use schema::{Column, ColumnKind, Table, TableId, TableOptions};
 use stdx::bytes::Reader;
@@ -855,24 +855,21 @@ pub(crate) async fn forget(shard: &Rc<Shard>, table: TableId) -> Result<(), Repl
         ..Ballot::NONE
     };
     let mut is_changed = false;
-    for tablet in states.tablets().iter() {
-        let limits = BlockLimits {
-            rows: FORGET_ROWS,
-            bytes: FORGET_BYTES,
+    let limits = BlockLimits {
+        rows: FORGET_ROWS,
+        bytes: FORGET_BYTES,
+    };
+    let mut scan = TabletScan::all(&states, shard.cache.clone(), limits);
+    while let Some(block) = scan.next_block().await? {
+        let place = match Place::new(shard, table, block.key(), Stamp::PRESENT).await {
+            Ok(place) => place,
+            Err(ReplicaError::NotHere(_) | ReplicaError::UnknownTable(_)) => continue,
+            Err(e) => return Err(e),
         };
-        let (cache, from) = (shard.cache.clone(), (tablet.range.after, Vec::new()));
-        let mut scan = ScanReader::new(states.table(), tablet.version(), cache, tablet.range, from, limits);
-        while let Some(block) = scan.next_block().await? {
-            let place = match Place::new(shard, table, block.key(), Stamp::PRESENT).await {
-                Ok(place) => place,
-                Err(ReplicaError::NotHere(_) | ReplicaError::UnknownTable(_)) => continue,
-                Err(e) => return Err(e),
-            };
-            place.change(|state| state.forget(at)).await?;
-            is_changed = true;
-            if runtime::should_yield() {
-                runtime::yield_now().await;
-            }
+        place.change(|state| state.forget(at)).await?;
+        is_changed = true;
+        if runtime::should_yield() {
+            runtime::yield_now().await;
         }
     }
     if is_changed {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use mutation::{Bound, ClusteringSlice, PartitionBlock, RangeTombstoneList};
 use replica::{
-    BlockLimits, PartitionRead, PartitionReader, ScanReader, Shard, TableStore, TokenRange, row_of, split_block,
+    BlockLimits, PartitionRead, PartitionReader, Shard, TableStore, TabletScan, TokenRange, row_of, split_block,
 };
 use schema::Table;
 use types::Token;
@@ -248,8 +248,6 @@ impl Stretch {
         mut from: (Token, Vec<u8>),
         inside: Option<Bound>,
     ) -> Result<(), ReplicaError> {
-        // One that leaves from here on is read as it was in this moment.
-        let tablets = store.tablets();
         if let Some(bound) = inside {
             let read = PartitionRead {
                 token: from.0,
@@ -267,29 +265,14 @@ impl Stretch {
             }
             from.1.push(0);
         }
-        for tablet in tablets.iter() {
-            let is_below = tablet.range.to < from.0 || tablet.range.to <= after && after.0 != i64::MIN;
-            if is_below || (tablet.range.after >= to && tablet.range.after.0 != i64::MIN) {
-                continue;
+        let range = TokenRange { after, to };
+        let mut scan = TabletScan::new(store, shard.cache.clone(), range, from, self.limits());
+        while let Some(block) = scan.next_block().await? {
+            self.push(block);
+            if self.is_full() {
+                return Ok(());
             }
-            let range = TokenRange {
-                after: tablet.range.after.max(after),
-                to: tablet.range.to.min(to),
-            };
-            let first = if from.0 <= range.after && range.after.0 != i64::MIN {
-                (Token(range.after.0 + 1), Vec::new())
-            } else {
-                from.clone()
-            };
-            let cache = shard.cache.clone();
-            let mut reader = ScanReader::new(store.table(), tablet.version(), cache, range, first, self.limits());
-            while let Some(block) = reader.next_block().await? {
-                self.push(block);
-                if self.is_full() {
-                    return Ok(());
-                }
-                give_way().await;
-            }
+            give_way().await;
         }
         Ok(())
     }

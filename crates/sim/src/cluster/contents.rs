@@ -23,7 +23,7 @@ use mutation::compact::{Purge, compact_block};
 use mutation::merge::merge_blocks;
 use mutation::{Bound, Column, PartitionBlock, RowView, Tombstone};
 use query::Engine;
-use replica::{BlockLimits, ScanReader};
+use replica::{BlockLimits, TabletScan};
 use schema::Table;
 use types::Token;
 
@@ -134,28 +134,26 @@ impl Inventory {
             if !KEYSPACES.contains(&table.keyspace.as_str()) {
                 continue;
             }
-            for tablet in store.tablets().iter() {
-                let (cache, from) = (engine.shard.cache.clone(), (tablet.range.after, Vec::new()));
-                let mut scan = ScanReader::new(table.clone(), tablet.version(), cache, tablet.range, from, LIMITS);
-                let mut whole: Option<PartitionBlock> = None;
-                loop {
-                    let next = scan.next_block().await.map_err(|e| format!("{node}: {e}"))?;
-                    let is_same = |whole: &PartitionBlock| next.as_ref().is_some_and(|next| next.key() == whole.key());
-                    if let Some(done) = whole.take_if(|whole| !is_same(whole)) {
-                        self.add(node, &table, &done, &|token| {
-                            let replicas = route.map.tablet_of(token);
-                            let address = |r: &topology::Replica| Some(view.topology.numbered(r.node)?.internode.ip());
-                            replicas.replicas.iter().filter_map(address).collect()
-                        });
-                    }
-                    let Some(mut next) = next else { break };
-                    next.covered = None;
-                    whole = Some(match whole {
-                        Some(whole) => merge_blocks(&table.layout, &table.clustering_order, &[&whole, &next])
-                            .expect("there are two"),
-                        None => next,
+            let mut scan = TabletScan::all(&store, engine.shard.cache.clone(), LIMITS);
+            let mut whole: Option<PartitionBlock> = None;
+            loop {
+                let next = scan.next_block().await.map_err(|e| format!("{node}: {e}"))?;
+                let is_same = |whole: &PartitionBlock| next.as_ref().is_some_and(|next| next.key() == whole.key());
+                if let Some(done) = whole.take_if(|whole| !is_same(whole)) {
+                    self.add(node, &table, &done, &|token| {
+                        let replicas = route.map.tablet_of(token);
+                        let address = |r: &topology::Replica| Some(view.topology.numbered(r.node)?.internode.ip());
+                        replicas.replicas.iter().filter_map(address).collect()
                     });
                 }
+                let Some(mut next) = next else { break };
+                next.covered = None;
+                whole = Some(match whole {
+                    Some(whole) => {
+                        merge_blocks(&table.layout, &table.clustering_order, &[&whole, &next]).expect("there are two")
+                    }
+                    None => next,
+                });
             }
         }
         Ok(())

@@ -1,0 +1,111 @@
+//! The one scan of a shard's tablets: all of their partitions in token order.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use mutation::PartitionBlock;
+use schema::Table;
+use sstable::ChunkCache;
+use types::Token;
+
+use crate::read::{BlockLimits, ReadError, ScanReader};
+use crate::tablet::{TableStore, Tablet, TokenRange};
+
+/// Reads the partitions of a table that a shard has in a range of tokens, tablet after tablet. A tablet that leaves the shard meanwhile is read as it was when the
+/// scan was made.
+pub struct TabletScan {
+    table: Arc<Table>,
+    tablets: Rc<[Rc<Tablet>]>,
+    /// The next tablet.
+    next: usize,
+    cache: Rc<ChunkCache>,
+    range: TokenRange,
+    from: (Token, Vec<u8>),
+    limits: BlockLimits,
+    reader: Option<ScanReader>,
+}
+
+impl TabletScan {
+    /// Reads the partitions of `range` whose (token, key) is at or above `from`.
+    pub fn new(
+        store: &TableStore,
+        cache: Rc<ChunkCache>,
+        range: TokenRange,
+        from: (Token, Vec<u8>),
+        limits: BlockLimits,
+    ) -> Self {
+        let tablets = store.tablets();
+        let is_before = |tablet: &Rc<Tablet>| {
+            let to = tablet.range.to;
+            to < from.0 || to <= range.after && range.after != TokenRange::ALL.after
+        };
+        Self {
+            table: store.table(),
+            next: tablets.partition_point(is_before),
+            tablets,
+            cache,
+            range,
+            from,
+            limits,
+            reader: None,
+        }
+    }
+
+    /// Every partition of the table here.
+    pub fn all(store: &TableStore, cache: Rc<ChunkCache>, limits: BlockLimits) -> Self {
+        let first = (TokenRange::ALL.after, Vec::new());
+        Self::new(store, cache, TokenRange::ALL, first, limits)
+    }
+
+    /// The next merged block; None at the end of the range. Blocks are as those of [`ScanReader::next_block`].
+    ///
+    /// # Errors
+    /// When a file cannot be read, or something of the tokens is missing.
+    pub async fn next_block(&mut self) -> Result<Option<PartitionBlock>, ReadError> {
+        loop {
+            if let Some(reader) = &mut self.reader {
+                if let Some(block) = reader.next_block().await? {
+                    return Ok(Some(block));
+                }
+                self.reader = None;
+            }
+            match self.tablets.get(self.next).map(Rc::clone) {
+                Some(tablet) if !self.is_behind(&tablet) => {
+                    self.next += 1;
+                    self.reader = Some(self.reader_of(&tablet));
+                }
+                _ => return Ok(None),
+            }
+        }
+    }
+
+    /// Leaves the rest of the current partition unread.
+    ///
+    /// # Errors
+    /// As [`TabletScan::next_block`].
+    pub async fn skip_partition(&mut self) -> Result<(), ReadError> {
+        match &mut self.reader {
+            Some(reader) => reader.skip_partition().await,
+            None => Ok(()),
+        }
+    }
+
+    fn is_behind(&self, tablet: &Tablet) -> bool {
+        tablet.range.after >= self.range.to && tablet.range.after != TokenRange::ALL.after
+    }
+
+    fn reader_of(&self, tablet: &Tablet) -> ScanReader {
+        let range = TokenRange {
+            after: tablet.range.after.max(self.range.after),
+            to: tablet.range.to.min(self.range.to),
+        };
+        // A file may have tokens of other tablets too: begin no earlier than the range does.
+        let is_first = self.from.0 > range.after || range.after == TokenRange::ALL.after;
+        let from = match is_first {
+            true => self.from.clone(),
+            false => (Token(range.after.0 + 1), Vec::new()),
+        };
+        let (table, cache) = (self.table.clone(), self.cache.clone());
+        ScanReader::new(table, tablet.version(), cache, range, from, self.limits)
+    }
+}
