@@ -7,14 +7,15 @@ use cql_protocol::{
     Value, Values, WriteType, begin_response, begin_rows, decode_request, finish_response, finish_rows, frame_flags,
     write_prepared, write_ready, write_void,
 };
-use query::engine::{CameTo, Written, check_batch, partition_of};
-use query::select::PointOutcome;
-use query::write::Statement;
-use query::{BindContext, Bound, Engine, Execution, Level, Outcome, OwnedBound, Params, Plan, Prepared, QueryError};
+use plan::write::BoundWrite;
+use plan::{BatchPlan, BindContext, Bound, Execution, OwnedBound, Plan};
+use query::engine::{CameTo, Written, partition_of};
+use query::{Engine, Level, Outcome, Params, PointOutcome, Prepared, QueryError, Statement};
 use schema::TableId;
 use smallvec::SmallVec;
 use types::Token;
 
+use crate::cells::{CellWriter, Cells};
 use crate::connection::Connection;
 use crate::counts::{OWNER_EVERY, SAMPLE_EVERY, increment};
 use crate::respond::Reply;
@@ -58,10 +59,10 @@ fn bound<'a>(value: Value<'a>) -> Bound<'a> {
 /// Whether a statement is one by which drivers and tools learn of the cluster.
 fn is_of_driver(prepared: &Prepared) -> bool {
     let is_system = |keyspace: &str| query::system::kind(keyspace).is_some();
-    match (&prepared.table, &*prepared.plan) {
-        (Some(table), Plan::Select(_)) => is_system(&table.keyspace),
-        (_, Plan::Use(keyspace)) => is_system(keyspace),
-        (_, Plan::Describe(_)) => true,
+    match &*prepared.statement {
+        Statement::Plan(Plan::Select(select)) => is_system(&select.table.keyspace),
+        Statement::Use(keyspace) => is_system(keyspace),
+        Statement::Describe(_) => true,
         _ => false,
     }
 }
@@ -99,13 +100,13 @@ fn named_binds<'a>(prepared: &Prepared, values: &Values<'a>) -> Result<Binds<'a>
 #[inline]
 fn check_consistency(prepared: &Prepared, consistency: Consistency) -> Result<(), QueryError> {
     match consistency {
-        Consistency::Any if matches!(&*prepared.plan, Plan::Select(_)) => {
+        Consistency::Any if matches!(prepared.plan(), Some(Plan::Select(_))) => {
             Err(QueryError::invalid("ANY ConsistencyLevel is only supported for writes"))
         }
-        Consistency::Serial | Consistency::LocalSerial if matches!(&*prepared.plan, Plan::Write(_)) => Err(
+        Consistency::Serial | Consistency::LocalSerial if matches!(prepared.plan(), Some(Plan::Write(_))) => Err(
             QueryError::invalid("You must use conditional updates for serializable writes"),
         ),
-        Consistency::Any if matches!(&*prepared.plan, Plan::Write(w) if w.counts()) => Err(QueryError::invalid(
+        Consistency::Any if matches!(prepared.plan(), Some(Plan::Write(w)) if w.counts()) => Err(QueryError::invalid(
             "Consistency level ANY is not yet supported for counter tables",
         )),
         _ => Ok(()),
@@ -238,8 +239,8 @@ impl Connection {
                     result_metadata_id: with_id.then_some(&prepared.metadata_id[..]),
                     variables: metadata::variables(&prepared, reply.version),
                     partition_key_indexes: &prepared.key_markers,
-                    lwt_mark: (self.lwt_mark && prepared.plan.is_conditional()).then_some(LWT_METADATA_MARK),
-                    result: matches!(&*prepared.plan, Plan::Select(_))
+                    lwt_mark: (self.lwt_mark && prepared.is_conditional()).then_some(LWT_METADATA_MARK),
+                    result: matches!(prepared.plan(), Some(Plan::Select(_)))
                         .then(|| metadata::result(&prepared, reply.version)),
                 };
                 let out = &mut batch.out;
@@ -267,7 +268,7 @@ impl Connection {
         batch: &mut Batch,
     ) {
         let engine = &self.server.engine;
-        let checked = match prepared.plan.is_conditional() {
+        let checked = match prepared.is_conditional() {
             true => {
                 reply.write_type = WriteType::Cas;
                 check_serial(params.consistency, params.serial_consistency)
@@ -283,8 +284,8 @@ impl Connection {
             now_us: batch.now(params),
             random: batch.random(),
         };
-        match &*prepared.plan {
-            Plan::Select(select) if select.is_point() && !params.consistency.is_serial() => {
+        match prepared.plan() {
+            Some(Plan::Select(select)) if select.is_point() && !params.consistency.is_serial() => {
                 let out = &mut batch.out;
                 let start = out.len();
                 let mark = begin_response(out, reply.version, reply.stream, Opcode::Result, &reply.extras());
@@ -293,7 +294,7 @@ impl Connection {
                     .filter(|id| *id != prepared.metadata_id)
                     .map(|_| &prepared.metadata_id[..]);
                 let rows_mark = begin_rows(out, m, params.skip_metadata, new_id);
-                match engine.read_now(select, &ctx, level(params.consistency), out) {
+                match engine.read_now(select, &ctx, level(params.consistency), &mut CellWriter(out)) {
                     Ok(PointOutcome::Rows(n)) => {
                         batch.owned += 1;
                         finish_rows(out, rows_mark, n, None);
@@ -323,7 +324,7 @@ impl Connection {
                     }
                 }
             }
-            Plan::Write(write) => {
+            Some(Plan::Write(write)) => {
                 if batch.writes.is_empty() {
                     batch.losses = engine.losses();
                 }
@@ -392,10 +393,11 @@ impl Connection {
             let mut out = Vec::new();
             connection.server.note_later(&later);
             let engine = &connection.server.engine;
-            let executed = engine.execute(&later.prepared.plan, &later.run, &later.params);
-            let result = match &*later.prepared.plan {
+            let executed = engine.execute::<Cells>(&later.prepared.statement, &later.run, &later.params);
+            let result = match later.prepared.plan() {
                 // A scan may take minutes, which nobody should work for without a reader.
-                Plan::Select(select) if !select.is_point() => match connection.outbox.unless_gone(executed).await {
+                Some(Plan::Select(select)) if !select.is_point() => match connection.outbox.unless_gone(executed).await
+                {
                     Some(result) => result,
                     None => return,
                 },
@@ -409,7 +411,7 @@ impl Connection {
                     }
                     let known = later.metadata_id.as_deref();
                     // Asked once it has run: by now the tablet may stand elsewhere.
-                    let route = connection.route(|| partition_of(&later.prepared.plan, &later.run));
+                    let route = connection.route(|| later.partition());
                     let skip_metadata = later.skip_metadata;
                     later.reply.outcome(
                         &mut out,
@@ -455,9 +457,9 @@ impl Connection {
         let mut statements: Vec<(Rc<Prepared>, Execution)> = Vec::with_capacity(b.len());
         let mut conditional = false;
         let kind = match b.kind {
-            BatchKind::Logged => query::engine::BatchKind::Logged,
-            BatchKind::Unlogged => query::engine::BatchKind::Unlogged,
-            BatchKind::Counter => query::engine::BatchKind::Counter,
+            BatchKind::Logged => plan::BatchKind::Logged,
+            BatchKind::Unlogged => plan::BatchKind::Unlogged,
+            BatchKind::Counter => plan::BatchKind::Counter,
         };
         let mut collect = || -> Result<(), QueryError> {
             for entry in b.entries() {
@@ -465,12 +467,12 @@ impl Connection {
                     BatchStatement::Prepared(id) => engine.prepared(id)?,
                     BatchStatement::Text(text) => Rc::new(engine.compile(text, keyspace.as_deref())?),
                 };
-                if !matches!(&*prepared.plan, Plan::Write(_)) {
+                if !matches!(prepared.plan(), Some(Plan::Write(_))) {
                     return Err(QueryError::invalid(
                         "Invalid statement in batch: only UPDATE, INSERT and DELETE statements are allowed.",
                     ));
                 }
-                conditional |= prepared.plan.is_conditional();
+                conditional |= prepared.is_conditional();
                 let values = binds(&prepared, &entry.values)?;
                 let values = values.iter().map(|v| OwnedBound::from(*v)).collect();
                 statements.push((
@@ -482,11 +484,11 @@ impl Connection {
                     },
                 ));
             }
-            let writes = statements.iter().filter_map(|(prepared, _)| match &*prepared.plan {
-                Plan::Write(write) => Some(&**write),
+            let writes = statements.iter().filter_map(|(prepared, _)| match prepared.plan() {
+                Some(Plan::Write(write)) => Some(&**write),
                 _ => None,
             });
-            check_batch(kind, writes, false)?;
+            BatchPlan::check(kind, writes, false)?;
             for (prepared, _) in &statements {
                 match conditional {
                     true => check_serial(b.consistency, b.serial_consistency)?,
@@ -608,7 +610,7 @@ impl Server {
         if !number.is_multiple_of(OWNER_EVERY) {
             return;
         }
-        if let Some((table, token)) = partition_of(&later.prepared.plan, &later.run) {
+        if let Some((table, token)) = later.partition() {
             self.note_owner(table, token);
         }
     }
@@ -628,12 +630,12 @@ impl Server {
     /// Counts how long a request took that was not answered at once.
     pub(crate) fn note_latency(&self, later: &Later) {
         let counts = &self.counts;
-        let latencies = match &*later.prepared.plan {
-            plan if plan.is_conditional() || later.params.serial => &counts.conditional,
-            Plan::Select(select) if select.is_point() => &counts.reads,
-            Plan::Select(_) => &counts.ranges,
-            Plan::Write(_) => &counts.writes,
-            _ => return,
+        let latencies = match later.prepared.plan() {
+            _ if later.prepared.is_conditional() || later.params.serial => &counts.conditional,
+            Some(Plan::Select(select)) if select.is_point() => &counts.reads,
+            Some(Plan::Select(_)) => &counts.ranges,
+            Some(Plan::Write(_)) => &counts.writes,
+            Some(Plan::Batch(_)) | None => return,
         };
         // A client's own present says nothing of when the request came.
         if later.params.now_in_seconds.is_none() {
@@ -690,11 +692,11 @@ fn random_bytes() -> [u8; 16] {
     ((u128::from(a) << 64) | u128::from(b)).to_be_bytes()
 }
 
-fn conditional_statements(statements: &[(Rc<Prepared>, Execution)]) -> Vec<Statement> {
+fn conditional_statements(statements: &[(Rc<Prepared>, Execution)]) -> Vec<BoundWrite> {
     statements
         .iter()
-        .filter_map(|(prepared, run)| match &*prepared.plan {
-            Plan::Write(plan) => Some(Statement {
+        .filter_map(|(prepared, run)| match prepared.plan() {
+            Some(Plan::Write(plan)) => Some(BoundWrite {
                 plan: plan.clone(),
                 run: run.clone(),
             }),
@@ -707,12 +709,12 @@ async fn write_batch(
     engine: &Rc<Engine>,
     statements: &[(Rc<Prepared>, Execution)],
     params: &Params,
-    kind: query::engine::BatchKind,
+    kind: plan::BatchKind,
 ) -> Result<(), QueryError> {
     let mut writes = Vec::with_capacity(statements.len());
     let mut runs = Vec::with_capacity(statements.len());
     for (prepared, run) in statements {
-        if let Plan::Write(w) = &*prepared.plan {
+        if let Some(Plan::Write(w)) = prepared.plan() {
             writes.push(&**w);
             runs.push(run);
         }
@@ -728,4 +730,11 @@ pub(crate) struct Later {
     skip_metadata: bool,
     metadata_id: Option<Vec<u8>>,
     pub(crate) reply: Reply,
+}
+
+impl Later {
+    /// The table and the token of the one partition that it names.
+    fn partition(&self) -> Option<(TableId, Token)> {
+        partition_of(self.prepared.plan()?, &self.run)
+    }
 }

@@ -14,6 +14,7 @@
 //! many come, those that work are served first.
 
 mod admission;
+mod cells;
 mod connection;
 mod counts;
 mod dispatch;
@@ -48,6 +49,7 @@ use events::Events;
 use room::RequestRoom;
 
 pub use admission::{Arrivals, UNINITIALIZED_MAX};
+pub use cells::{CellWriter, Cells};
 pub use counts::{Counts, Latencies};
 pub use cql_protocol::TabletRoute;
 pub use events::TopologyChange;

@@ -3,8 +3,9 @@
 use std::cell::OnceCell;
 
 use cql_protocol::{ColumnSpec, EncodedMetadata, ProtocolVersion};
-use query::write::ConditionalAnswer;
-use query::{MarkerSpec, Prepared, ResultColumn};
+use plan::ResultColumn;
+use plan::write::ConditionalAnswer;
+use query::{MarkerSpec, Prepared};
 use types::CqlType;
 
 /// The metadata of one statement for each protocol version.
@@ -81,9 +82,16 @@ pub(crate) fn result(prepared: &Prepared, version: ProtocolVersion) -> &EncodedM
     })
 }
 
+/// The name of the column that says whether a conditional statement was applied.
+const APPLIED: &str = "[applied]";
+
 /// That of a conditional statement's answer.
 pub(crate) fn of_answer(version: ProtocolVersion, answer: &ConditionalAnswer) -> EncodedMetadata {
-    of_columns(version, &answer.table.keyspace, &answer.table.name, &answer.columns())
+    let table = &*answer.table;
+    let shown = answer.shown.iter().map(|&column| &table.columns[column]);
+    let shown = shown.map(|column| (&column.name[..], &column.cql_type));
+    let columns = std::iter::once((APPLIED, &CqlType::Boolean)).chain(shown);
+    encode(version, &table.keyspace, &table.name, columns)
 }
 
 /// The same for one that shows no columns of the table: it is that of every other such answer of the statement.

@@ -5,10 +5,11 @@ use cql_protocol::{
     SchemaTarget, TABLETS_ROUTING_PAYLOAD, WriteType, begin_response, begin_rows, finish_response, finish_rows,
     write_error, write_schema_change, write_set_keyspace, write_void,
 };
+use plan::write::ConditionalAnswer;
 use query::ddl::{ChangeKind, SchemaChange};
-use query::write::ConditionalAnswer;
 use query::{CoordinatorError, Operation, Outcome, Page, Prepared, QueryError, WriteKind};
 
+use crate::cells::{self, Cells};
 use crate::metadata;
 
 /// A schema change in the protocol's words.
@@ -219,15 +220,15 @@ impl Reply {
         &self,
         out: &mut Vec<u8>,
         extras: &Extras<'_>,
-        page: &Page,
+        page: &Page<Cells>,
         metadata: &cql_protocol::EncodedMetadata,
         skip_metadata: bool,
         new_id: Option<&[u8]>,
     ) {
-        out.reserve(page.cells.len() + metadata.size() + ROWS_FRAME_BYTES);
+        out.reserve(page.sink.0.len() + metadata.size() + ROWS_FRAME_BYTES);
         let mark = begin_response(out, self.version, self.stream, Opcode::Result, extras);
         let rows = begin_rows(out, metadata, skip_metadata, new_id);
-        out.extend_from_slice(&page.cells);
+        out.extend_from_slice(&page.sink.0);
         finish_rows(out, rows, page.rows, page.paging_state.as_deref());
         if let Err(e) = finish_response(out, mark) {
             self.error(out, &QueryError::invalid(format!("Use paging: {e}")));
@@ -243,19 +244,20 @@ impl Reply {
         answer: &ConditionalAnswer,
         prepared: Option<&Prepared>,
     ) {
+        let page = whole(cells::of_answer(answer));
         if let Some(prepared) = prepared.filter(|_| answer.shown.is_empty()) {
             let m = metadata::applied(prepared, self.version, answer);
-            return self.rows(out, extras, &answer.page, m, false, None);
+            return self.rows(out, extras, &page, m, false, None);
         }
         let m = metadata::of_answer(self.version, answer);
-        self.rows(out, extras, &answer.page, &m, false, None);
+        self.rows(out, extras, &page, &m, false, None);
     }
 
     /// Writes what a statement ended with, and where its tablet stands if the client should know.
     pub(crate) fn outcome(
         &self,
         out: &mut Vec<u8>,
-        outcome: &Outcome,
+        outcome: &Outcome<Cells>,
         prepared: &Prepared,
         skip_metadata: bool,
         known_metadata_id: Option<&[u8]>,
@@ -288,10 +290,19 @@ impl Reply {
                 self.rows(out, &extras, page, m, skip_metadata, new_id);
             }
             Outcome::Conditional(answer) => self.conditional(out, &extras, answer, Some(prepared)),
-            Outcome::Table(columns, page) => {
+            Outcome::Table(columns, rows) => {
                 let m = metadata::of_columns(self.version, "system", "describe", columns);
-                self.rows(out, &extras, page, &m, false, None);
+                self.rows(out, &extras, &whole(cells::of_rows(rows)), &m, false, None);
             }
         }
+    }
+}
+
+/// A page behind which there is nothing.
+fn whole((rows, cells): (u32, Vec<u8>)) -> Page<Cells> {
+    Page {
+        rows,
+        sink: Cells(cells),
+        paging_state: None,
     }
 }

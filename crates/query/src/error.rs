@@ -7,6 +7,8 @@ use std::fmt;
 
 use coordinator::CoordinatorError;
 use coordinator::service::ReplicaError;
+use cql_compiler::CompileError;
+use plan::PlanError;
 
 /// Why a statement was not executed, or not wholly.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -112,6 +114,31 @@ impl QueryError {
             CoordinatorError::Rejected(reason) => Self::Invalid(reason),
             CoordinatorError::Internal(reason) => Self::Server(reason),
             other => Self::Replicas(other),
+        }
+    }
+}
+
+impl From<PlanError> for QueryError {
+    #[cold]
+    fn from(error: PlanError) -> Self {
+        match error {
+            PlanError::Invalid(m) => Self::Invalid(m),
+            PlanError::Function(m) => Self::Function(m),
+            PlanError::Internal(m) => Self::Server(m),
+        }
+    }
+}
+
+impl From<CompileError> for QueryError {
+    fn from(error: CompileError) -> Self {
+        match error {
+            CompileError::Syntax(m) => Self::Syntax(m),
+            CompileError::Invalid(m) => Self::Invalid(m),
+            CompileError::Config(m) => Self::Config(m),
+            CompileError::AlreadyExists { keyspace, table } => Self::AlreadyExists { keyspace, table },
+            CompileError::Unauthorized(m) => Self::Unauthorized(m),
+            CompileError::Function(m) => Self::Function(m),
+            CompileError::Internal(m) => Self::Server(m),
         }
     }
 }

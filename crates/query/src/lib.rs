@@ -1,29 +1,16 @@
-//! Statements to plans, plans to results.
+//! The engine: executes plans over the shards of a node and over the cluster.
 //!
-//! A statement is parsed once, checked against one schema and compiled into a plan that names its table, columns and
-//! key parts by number; execution binds values to it. This crate does not know which protocol asked.
+//! A [`plan::Plan`] comes from a front end, by way of the CQL compiler or built by hand; its rows go into the front end's
+//! [`plan::RowSink`]. This crate does not know which protocol asked.
 
-mod bind;
-pub mod ddl;
-pub mod describe;
 pub mod engine;
 mod error;
-mod function;
-mod operand;
-pub mod restrict;
-mod row;
-pub mod select;
-pub mod selection;
 pub mod system;
-mod term;
-pub mod write;
 
-pub use bind::{BindContext, Bound, Evaluated, MarkerSpec, ResultColumn};
-pub use engine::{Engine, Execution, NodeState, Outcome, OwnedBound, Page, Params, Plan, Prepared};
+pub use cql_compiler::{MarkerSpec, Statement, ddl};
+pub use engine::{Engine, NodeState, Outcome, Page, Params, PointOutcome, Prepared};
 pub use error::QueryError;
-pub use function::decode_json_row;
-pub use row::Row;
-pub use term::{InOperand, Markers, Operand, Receiver, compile_in, compile_term, compile_term_of_table};
+pub use plan::{BindContext, Bound, Execution, OwnedBound, Plan, ResultColumn};
 
 /// A consistency level, and how requests end that replicas do not answer as it wants.
 pub use coordinator::{Confirmation, CoordinatorError, Operation, ReadDone, WriteDone, WriteKind};

@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use commitlog::{Commitlog, Options, SyncMode, last_segment};
 use coordinator::{ClusterView, Coordinator};
+use plan::ValueRows;
 use query::ddl::{self, DdlContext};
-use query::engine::{Execution, NodeState, SharedStatements};
+use query::engine::{NodeState, SharedStatements};
 use query::system::{self, Clients, NodeInfo};
-use query::{Engine, Outcome, Params, QueryError};
+use query::{Engine, Execution, Outcome, Params, QueryError};
 use replica::{Shard, ShardOptions, TableFiles};
 use runtime::ShardId;
 use runtime::sim::{CrashKind, Simulation};
@@ -131,12 +132,12 @@ fn member(host_id: HostId) -> Node {
     }
 }
 
-async fn execute(engine: &Rc<Engine>, text: &str, serial: bool) -> Outcome {
+async fn execute(engine: &Rc<Engine>, text: &str, serial: bool) -> Outcome<ValueRows> {
     try_execute(engine, text, serial).await.expect(text)
 }
 
-async fn try_execute(engine: &Rc<Engine>, text: &str, serial: bool) -> Result<Outcome, QueryError> {
-    let plan = engine.compile(text, Some("ks")).expect(text).plan;
+async fn try_execute(engine: &Rc<Engine>, text: &str, serial: bool) -> Result<Outcome<ValueRows>, QueryError> {
+    let statement = engine.compile(text, Some("ks")).expect(text).statement;
     let run = Execution {
         values: Vec::new(),
         now_us: runtime::wall_clock_us(),
@@ -146,26 +147,24 @@ async fn try_execute(engine: &Rc<Engine>, text: &str, serial: bool) -> Result<Ou
         serial,
         ..Params::default()
     };
-    engine.execute(&plan, &run, &params).await
+    engine.execute(&statement, &run, &params).await
 }
 
-/// The integers of an answer's cells, without `[applied]`, and whether it was applied.
-fn answer(outcome: Outcome) -> (bool, Option<i32>) {
+/// Whether a statement was applied, and the first current value that is answered.
+fn answer(outcome: Outcome<ValueRows>) -> (bool, Option<i32>) {
     let Outcome::Conditional(answer) = outcome else {
         panic!("a conditional statement says whether it was applied: {outcome:?}");
     };
-    let cells = &answer.page.cells;
-    let value = cells
-        .get(9..13)
-        .map(|v| i32::from_be_bytes(v.try_into().expect("four bytes")));
-    (cells[4] == 1, value)
+    let value = answer.rows.first().and_then(|row| row.first()?.as_deref());
+    let value = value.map(|v| i32::from_be_bytes(v.try_into().expect("four bytes")));
+    (answer.applied, value)
 }
 
 async fn value(engine: &Rc<Engine>) -> i32 {
     let Outcome::Rows(page) = execute(engine, "SELECT v FROM t WHERE k = 1", true).await else {
         panic!("a SELECT returns rows");
     };
-    match page.cells.get(4..8) {
+    match page.sink.rows.first().and_then(|row| row[0].as_deref()) {
         Some(v) => i32::from_be_bytes(v.try_into().expect("four bytes")),
         None => 0,
     }

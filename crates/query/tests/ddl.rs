@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use cql::ast::{Selection, Selector, Statement};
+use cql_compiler::describe::{self, DescribeContext, NodeFacts};
 use mutation::{Mutation, MutationItem, RowView};
 use query::ddl::{self, DdlContext, schema_version};
-use query::describe::{self, DescribeContext};
 use query::system::{self, ClientInfo, NodeInfo, PeerInfo};
 use query::{QueryError, ResultColumn};
 use schema::{Column, ColumnId, ColumnKind, Schema, Table, components, describe_keyspace, describe_table};
@@ -139,7 +139,13 @@ impl Session {
             Statement::Describe(d) => {
                 let ctx = DescribeContext {
                     keyspace: self.keyspace.as_deref(),
-                    node: &self.node,
+                    node: NodeFacts {
+                        cluster_name: &self.node.cluster_name,
+                        partitioner: &self.node.partitioner,
+                        broadcast_address: self.node.broadcast_address,
+                        storage_port: self.node.storage_port,
+                        tokens: &self.node.tokens,
+                    },
                 };
                 let (columns, rows) = describe::describe(&self.schema, d, &ctx)?;
                 Ok(rows

@@ -9,9 +9,10 @@ use cql_protocol::{
     ColumnSpec, Consistency, EncodedMetadata, Extras, Opcode, ProtocolVersion, begin_response, begin_rows,
     finish_response, finish_rows, write_void,
 };
+use cql_server::{CellWriter, Cells};
+use plan::{BindContext, Bound, Execution, OwnedBound, Plan};
 use query::engine::Written;
-use query::select::PointOutcome;
-use query::{BindContext, Bound, Engine, Execution, Level, OwnedBound, Params, Plan, QueryError};
+use query::{Engine, Level, Params, PointOutcome, QueryError};
 use runtime::{InstructionCounter, ShardId};
 use stdx::random::SplitMix64;
 use types::token::token_of;
@@ -195,7 +196,9 @@ async fn make_table(engine: &Rc<Engine>, counters: bool) -> Result<(), QueryErro
             now_us: runtime::wall_clock_us(),
             random: runtime::random_u64(),
         };
-        engine.execute(&statement.plan, &run, &Params::default()).await?;
+        engine
+            .execute::<Cells>(&statement.statement, &run, &Params::default())
+            .await?;
     }
     Ok(())
 }
@@ -331,11 +334,12 @@ impl<'e> Worker<'e> {
             random: runtime::random_u64(),
         };
         let out = &mut self.answers;
-        match &*statement.plan {
-            Plan::Select(select) => {
+        match statement.plan() {
+            Some(Plan::Select(select)) => {
                 let mark = begin_response(out, VERSION, 0, Opcode::Result, &Extras::default());
                 let rows = begin_rows(out, &self.metadata, true, None);
-                let PointOutcome::Rows(count) = engine.read_now(select, &context, self.level, out)? else {
+                let PointOutcome::Rows(count) = engine.read_now(select, &context, self.level, &mut CellWriter(out))?
+                else {
                     mark.abandon(out);
                     return Ok(false);
                 };
@@ -348,7 +352,7 @@ impl<'e> Worker<'e> {
                 }
                 Ok(true)
             }
-            Plan::Write(write) => match engine.write_now(write, &context, self.level, None, |_| None)? {
+            Some(Plan::Write(write)) => match engine.write_now(write, &context, self.level, None, |_| None)? {
                 Written::Here(_) | Written::Nothing => {
                     write_void(out, VERSION, 0, &Extras::default());
                     Ok(true)
@@ -373,7 +377,8 @@ impl<'e> Worker<'e> {
             consistency: self.level,
             ..Params::default()
         };
-        self.engine.execute(&statement.plan, &run, &params).await.map(drop)
+        let executed = self.engine.execute::<Cells>(&statement.statement, &run, &params);
+        executed.await.map(drop)
     }
 
     /// Hands the writes of a batch to the kernel, and its answers to nobody.

@@ -21,17 +21,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coordinator::{ClusterView, Spread};
+use plan::selection::AggregateState;
+use plan::{Execution, RowSink, SelectPlan};
 use runtime::{Instant, Notify, Semaphore, ShardId};
 use topology::{Consistency, Replica};
 use types::Token;
 
 use super::aggregate_message::{Part, PartRequest, Span, decode_answer};
-use super::plan::Plan;
+use super::page::{Consumer, Position};
 use super::read::Page;
-use super::{Engine, Execution, Params};
+use super::{Engine, Params};
 use crate::QueryError;
-use crate::select::{Consumer, Position, SelectPlan};
-use crate::selection::AggregateState;
 
 /// Shards that are at work for one request at a time.
 const SHARDS_MAX: u32 = 64;
@@ -40,7 +40,7 @@ const ATTEMPT_MIN: Duration = Duration::from_millis(1);
 
 /// One aggregate under way.
 struct Work {
-    plan: Arc<Plan>,
+    select: Arc<SelectPlan>,
     run: Execution,
     level: Consistency,
     view: Arc<ClusterView>,
@@ -73,13 +73,6 @@ impl Drop for Ending<'_> {
 }
 
 impl Work {
-    fn select(&self) -> Result<&SelectPlan, QueryError> {
-        match &*self.plan {
-            Plan::Select(select) => Ok(select),
-            _ => Err(QueryError::Server("only a SELECT is aggregated".to_owned())),
-        }
-    }
-
     fn fail(&self, error: QueryError) {
         self.error.borrow_mut().get_or_insert(error);
         self.is_over.set(true);
@@ -119,7 +112,7 @@ impl Engine {
         &self,
         select: &SelectPlan,
         params: &Params,
-        consumer: &Consumer,
+        consumer: &Consumer<impl RowSink>,
         (from, to): (Token, Token),
     ) -> Result<Option<Spread>, QueryError> {
         let has_one_shard = self.shards == 1 && self.coordinator.is_alone();
@@ -136,16 +129,16 @@ impl Engine {
     }
 
     /// Aggregates what was spread.
-    pub(super) async fn spread_aggregate(
+    pub(super) async fn spread_aggregate<S: RowSink>(
         self: &Rc<Self>,
-        plan: &Arc<Plan>,
+        select: &Arc<SelectPlan>,
         run: &Execution,
-        mut consumer: Consumer,
+        mut consumer: Consumer<S>,
         level: Consistency,
         spread: Spread,
-    ) -> Result<Page, QueryError> {
+    ) -> Result<Page<S>, QueryError> {
         let work = Rc::new(Work {
-            plan: plan.clone(),
+            select: select.clone(),
             run: run.clone(),
             level,
             view: self.coordinator.view(),
@@ -174,7 +167,6 @@ impl Engine {
         if let Some(error) = work.error.take() {
             return Err(error);
         }
-        let select = work.select()?;
         let mut whole = select.selection.new_group();
         for state in work.found.take().into_iter().flatten() {
             whole.merge(state)?;
@@ -183,7 +175,7 @@ impl Engine {
         run.with(|ctx| consumer.finish(select, ctx))?;
         Ok(Page {
             rows: consumer.rows,
-            cells: consumer.out,
+            sink: consumer.out,
             paging_state: None,
         })
     }
@@ -262,7 +254,7 @@ impl Engine {
         spans: Vec<Span>,
         timeout: Duration,
     ) -> Result<Part, QueryError> {
-        let select = work.select()?;
+        let select = &*work.select;
         let me = Replica {
             node: work.view.me,
             shard: u16::try_from(self.shard.id().0).unwrap_or(u16::MAX),
@@ -284,12 +276,10 @@ impl Engine {
             ));
         }
         if replica.node == me.node {
-            let (plan, run, level) = (work.plan.clone(), work.run.clone(), work.level);
+            let (select, run, level) = (work.select.clone(), work.run.clone(), work.level);
             let part = runtime::submit_async_to(ShardId(u32::from(replica.shard)), move || async move {
-                match &*plan {
-                    Plan::Select(select) => Self::local().aggregate_part(select, &run, level, &spans, timeout).await,
-                    _ => Err(QueryError::Server("only a SELECT is aggregated".to_owned())),
-                }
+                let engine = Self::local();
+                engine.aggregate_part(&select, &run, level, &spans, timeout).await
             });
             return runtime::timeout(timeout, part).await.map_err(|_| silent())?;
         }

@@ -24,15 +24,15 @@ use std::net::IpAddr;
 
 use coordinator::{CoordinatorError, Tally};
 use mutation::{Bound, BoundKind};
+use plan::selection::{AggregateState, Selection};
+use plan::{Execution, OwnedBound};
 use stdx::bytes::{Reader, Truncated};
 use stdx::vint;
 use topology::{Consistency, Unavailable};
 use types::Token;
 use uuid::Uuid;
 
-use super::{Execution, OwnedBound};
 use crate::QueryError;
-use crate::selection::{AggregateState, Selection};
 
 const VERSION: u8 = 1;
 

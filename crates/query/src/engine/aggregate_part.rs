@@ -7,18 +7,19 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use coordinator::{Extent, ReplicatedRead, Stretch};
+use cql_compiler::{Statement, compile};
 use mutation::PartitionBlock;
+use plan::selection::AggregateState;
+use plan::{Execution, Plan, RowSink, SelectPlan};
 use runtime::Instant;
 use topology::Consistency;
 use types::Token;
 
+use super::Engine;
 use super::aggregate_message::{Part, PartRequest, Place, Span, encode_answer};
-use super::plan::{Plan, compile};
+use super::page::{Consumer, Flow, PageRequest};
 use super::read::{BLOCK_BYTES, successor, yield_if_due};
-use super::{Engine, Execution};
 use crate::QueryError;
-use crate::select::{Consumer, Flow, PageRequest, SelectPlan};
-use crate::selection::AggregateState;
 
 /// How long a part works before it says how far it is.
 const STEP_MAX: Duration = Duration::from_secs(1);
@@ -36,8 +37,8 @@ impl Engine {
             if schema.version != request.schema {
                 return Err(refuse("the schema is another one here"));
             }
-            let plan = compile(&request.text, &schema, request.keyspace.as_deref())?.plan;
-            let Plan::Select(select) = &*plan else {
+            let statement = compile(&request.text, &schema, request.keyspace.as_deref())?.statement;
+            let Statement::Plan(Plan::Select(select)) = &*statement else {
                 return Err(refuse("only a SELECT is aggregated"));
             };
             if !select.is_mergeable() {
@@ -87,7 +88,7 @@ impl Engine {
         span: &Span,
         (until, timeout): (Instant, Duration),
     ) -> Result<(AggregateState, Option<Place>), QueryError> {
-        let mut consumer = run.with(|ctx| Consumer::new(select, ctx, &PageRequest::default()))?;
+        let mut consumer = run.with(|ctx| Consumer::new(select, ctx, &PageRequest::default(), NoRows))?;
         run.with(|ctx| consumer.begin_scan(select, ctx))?;
         let (mut first, mut inside) = ((first_of(span.after), Vec::new()), None);
         if let Some(place) = &span.place {
@@ -116,6 +117,19 @@ impl Engine {
     }
 }
 
+/// The sink of a part: an aggregate gives its row where its parts are joined.
+struct NoRows;
+
+impl RowSink for NoRows {
+    fn value(&mut self, _: Option<&[u8]>) {}
+
+    fn end_row(&mut self) {}
+
+    fn bytes(&self) -> usize {
+        0
+    }
+}
+
 /// The lowest token above one; the lowest of all above itself.
 fn first_of(after: Token) -> Token {
     match after.0 {
@@ -128,7 +142,7 @@ fn first_of(after: Token) -> Token {
 async fn consume_until(
     select: &SelectPlan,
     run: &Execution,
-    consumer: &mut Consumer,
+    consumer: &mut Consumer<NoRows>,
     mut read: ReplicatedRead,
     until: Instant,
 ) -> Result<Option<Place>, QueryError> {
@@ -150,7 +164,7 @@ async fn consume_until(
     Ok(None)
 }
 
-fn place_behind(block: PartitionBlock, ends: bool, consumer: &Consumer) -> Place {
+fn place_behind(block: PartitionBlock, ends: bool, consumer: &Consumer<NoRows>) -> Place {
     let key = block.key().to_vec();
     match block.covered {
         Some(bound) if !ends => Place {

@@ -12,15 +12,16 @@ use std::sync::Arc;
 
 use coordinator::{CasRead, CasRequest, Decision, Extent, Found, Stretch};
 use mutation::{ClusteringSlice, PartitionBlock};
+use plan::write::{BoundWrite, ConditionalAnswer, CurrentRows, Request};
+use plan::{Execution, RowSink, SelectPlan};
 use runtime::ShardId;
 use schema::Table;
 use topology::Consistency;
 
+use super::page::{Consumer, Flow};
 use super::read::{BLOCK_BYTES, BlockSource, consume_partition, partition_left};
-use super::{Engine, Execution, Params};
+use super::{Engine, Params};
 use crate::QueryError;
-use crate::select::{Consumer, Flow, SelectPlan};
-use crate::write::{ConditionalAnswer, CurrentRows, Request, Statement};
 
 /// Rows that one step of a statement's read takes.
 const STRETCH_ROWS: usize = 1000;
@@ -39,7 +40,7 @@ impl Engine {
     /// those of a BATCH.
     pub async fn execute_conditional(
         self: &Rc<Self>,
-        statements: Vec<Statement>,
+        statements: Vec<BoundWrite>,
         batch: bool,
         params: &Params,
     ) -> Result<ConditionalAnswer, QueryError> {
@@ -60,7 +61,7 @@ impl Engine {
 
     async fn conditional_here(
         self: &Rc<Self>,
-        statements: &[Statement],
+        statements: &[BoundWrite],
         request: &Request,
         levels: Levels,
     ) -> Result<ConditionalAnswer, QueryError> {
@@ -155,7 +156,7 @@ impl Engine {
         self: &Rc<Self>,
         select: &SelectPlan,
         run: &Execution,
-        consumer: &mut Consumer,
+        consumer: &mut Consumer<impl RowSink>,
         key: &[u8],
         serial: Consistency,
     ) -> Result<Flow, QueryError> {

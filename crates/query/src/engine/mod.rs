@@ -9,8 +9,11 @@ mod aggregate;
 mod aggregate_message;
 mod aggregate_part;
 mod conditional;
+mod execute;
 mod ownership;
-mod plan;
+mod page;
+mod patience;
+mod point;
 mod prepared;
 mod read;
 mod replicated;
@@ -27,20 +30,20 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use coordinator::{Coordinator, Levels, PointRead};
+use cql_compiler::ddl::SchemaChange;
+use plan::write::WriteClock;
 use replica::{Shard, TableStore};
 use schema::{Schema, Table, TableId};
 use topology::Consistency;
 use uuid::Uuid;
 
-use crate::ddl::SchemaChange;
-use crate::select::PointScratch;
+use crate::QueryError;
 use crate::system::{self, Clients, NodeInfo};
-use crate::write::{ConditionalAnswer, WriteClock};
-use crate::{BindContext, Bound, QueryError, ResultColumn};
 
-pub use cql::ast::BatchKind;
+pub use execute::Outcome;
 pub use ownership::{CameTo, TabletPlace, partition_of};
-pub use plan::{BatchPlan, Plan, check_batch};
+pub use page::{PageRequest, PagingState, Position};
+pub use point::PointOutcome;
 pub use prepared::{Prepared, PreparedId, SharedStatements};
 pub use read::Page;
 pub use schema_change::{KeepError, SchemaKeeper};
@@ -97,77 +100,6 @@ impl Default for Params {
     }
 }
 
-/// A bound value that its request owns.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum OwnedBound {
-    /// Serialised bytes.
-    Value(Vec<u8>),
-    /// Null.
-    Null,
-    /// Not given.
-    Unset,
-}
-
-impl OwnedBound {
-    /// Takes a value over.
-    pub fn from(bound: Bound<'_>) -> Self {
-        match bound {
-            Bound::Value(v) => Self::Value(v.to_vec()),
-            Bound::Null => Self::Null,
-            Bound::Unset => Self::Unset,
-        }
-    }
-
-    /// Lends it out.
-    pub fn borrow(&self) -> Bound<'_> {
-        match self {
-            Self::Value(v) => Bound::Value(v),
-            Self::Null => Bound::Null,
-            Self::Unset => Bound::Unset,
-        }
-    }
-}
-
-/// The values and the moment of one execution, owned, so that they can go to another shard.
-#[derive(Clone, Debug)]
-pub struct Execution {
-    /// One for each marker.
-    pub values: Vec<OwnedBound>,
-    /// Microseconds since the epoch.
-    pub now_us: i64,
-    /// Random bits.
-    pub random: u64,
-}
-
-impl Execution {
-    /// Runs `f` with the values lent out.
-    pub fn with<R>(&self, f: impl FnOnce(&BindContext<'_>) -> R) -> R {
-        let values: Vec<Bound<'_>> = self.values.iter().map(OwnedBound::borrow).collect();
-        f(&BindContext {
-            values: &values,
-            now_us: self.now_us,
-            random: self.random,
-        })
-    }
-}
-
-/// What a statement ends with.
-#[derive(Clone, PartialEq, Debug)]
-pub enum Outcome {
-    /// Nothing to return.
-    Void,
-    /// Rows.
-    Rows(Page),
-    /// Rows of a statement whose columns are not known before it runs (DESCRIBE).
-    Table(Vec<ResultColumn>, Page),
-    /// What came of a conditional statement.
-    Conditional(ConditionalAnswer),
-    /// The connection's keyspace changes.
-    SetKeyspace(String),
-    /// The schema changed; what the user should know about it.
-    Schema(SchemaChange, Vec<String>),
-}
-
 /// Called on each shard for each change of the schema.
 pub type SchemaListener = Box<dyn Fn(&SchemaChange)>;
 
@@ -187,7 +119,7 @@ pub struct Engine {
     clock: WriteClock,
     prepared: prepared::Cache,
     virtual_tables: RefCell<HashMap<TableId, (VirtualKey, Rc<TableStore>)>>,
-    point: RefCell<PointScratch>,
+    point: RefCell<point::PointScratch>,
     /// What was read last and has to be confirmed, with its digest.
     unconfirmed: RefCell<Option<(PointRead, u128)>>,
     mutation: RefCell<Vec<u8>>,

@@ -1,10 +1,11 @@
 //! Whether a statement came to a shard that has its partition: what token-aware drivers are measured by, and what they are told of tablets.
 
+use plan::{Execution, Plan};
 use schema::TableId;
 use topology::{HostId, Replica};
 use types::Token;
 
-use super::{Engine, Execution, Plan};
+use super::Engine;
 
 /// A tablet as drivers want to know it.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -10,12 +10,12 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
+use cql_compiler::{MarkerSpec, Statement, compile};
+use plan::{Plan, ResultColumn};
 use schema::{Schema, Table};
 
 use super::Engine;
-use super::plan::{Plan, compile};
-use crate::bind::MarkerSpec;
-use crate::{QueryError, ResultColumn};
+use crate::QueryError;
 
 /// Prepared statements that a node remembers.
 const STATEMENTS_MAX: usize = 10_000;
@@ -30,8 +30,8 @@ pub struct Prepared {
     pub id: PreparedId,
     /// Names the result's metadata: changes when its columns do.
     pub metadata_id: [u8; 16],
-    /// The plan.
-    pub plan: Arc<Plan>,
+    /// What is executed.
+    pub statement: Arc<Statement>,
     /// What its markers stand for.
     pub markers: Vec<MarkerSpec>,
     /// For each partition key column its marker, when all have one.
@@ -44,6 +44,20 @@ pub struct Prepared {
     pub warnings: Vec<String>,
     /// What a front door keeps with the statement, such as its encoded metadata.
     pub attachment: OnceCell<Box<dyn Any>>,
+}
+
+impl Prepared {
+    /// Its plan, when it reads or writes.
+    #[inline]
+    pub fn plan(&self) -> Option<&Plan> {
+        self.statement.plan()
+    }
+
+    /// Whether it writes only if a condition holds.
+    #[inline]
+    pub fn is_conditional(&self) -> bool {
+        self.statement.is_conditional()
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -119,7 +133,7 @@ fn prepare(id: PreparedId, text: &str, schema: &Schema, keyspace: Option<&str>) 
     Ok(Prepared {
         id,
         metadata_id: metadata_id(&c.columns),
-        plan: c.plan,
+        statement: c.statement,
         markers: c.markers,
         key_markers: c.key_markers,
         warnings: c.warnings,

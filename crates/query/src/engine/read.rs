@@ -6,29 +6,31 @@ use std::sync::Arc;
 
 use coordinator::{Confirmation, Extent, Levels, Operation, ReadDone};
 use mutation::{Bound, ClusteringSlice, PartitionBlock};
+use plan::restrict::Partitions;
+use plan::{BindContext, Execution, PageSink, RowSink, SelectPlan};
 use replica::{BlockLimits, PartitionRead, PartitionReader, PlainRow, ReadError, ScanReader, TableStore, TokenRange};
 use runtime::{ShardId, Signal};
 use topology::Consistency;
 use types::Token;
-use types::token::token_of;
+use types::token::{KeyHash, token_of};
 
-use super::plan::Plan;
+use super::page::{Consumer, Flow, PageRequest, Position};
+use super::patience::{Patience, Waiting};
+use super::point::{self, PointOutcome, PointScratch};
 use super::tablets::Place;
-use super::{Engine, Execution, Params};
-use crate::restrict::Partitions;
-use crate::select::{Consumer, Flow, PageRequest, Patience, PointOutcome, PointScratch, Position, SelectPlan, Waiting};
-use crate::{BindContext, QueryError, system};
+use super::{Engine, Params};
+use crate::{QueryError, system};
 
 /// Bytes that one step of a read takes from each source.
 pub(super) const BLOCK_BYTES: usize = 256 << 10;
 
 /// Rows of a result.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Page {
+pub struct Page<S> {
     /// How many rows.
     pub rows: u32,
-    /// Their cells: each i32 length (-1 is null) and bytes.
-    pub cells: Vec<u8>,
+    /// The rows.
+    pub sink: S,
     /// Present when there may be more: how to ask for it.
     pub paging_state: Option<Vec<u8>>,
 }
@@ -53,7 +55,7 @@ impl Engine {
         plan: &SelectPlan,
         ctx: &BindContext<'_>,
         level: Consistency,
-        out: &mut Vec<u8>,
+        out: &mut impl RowSink,
     ) -> Result<PointOutcome, QueryError> {
         if plan.table.options.rate_limits.reads.is_some() {
             return Ok(PointOutcome::NeedsDisk);
@@ -68,14 +70,15 @@ impl Engine {
         plan: &SelectPlan,
         ctx: &BindContext<'_>,
         level: Consistency,
-        out: &mut Vec<u8>,
+        out: &mut impl RowSink,
     ) -> Result<PointOutcome, QueryError> {
         let Some(store) = self.shard.store(plan.table.id) else {
             return Ok(PointOutcome::NeedsDisk);
         };
         let mut scratch = self.point.borrow_mut();
         if Levels::from_bits(store.reads_here.get()).contains(level) {
-            return plan.read_point(ctx, &store, |t| self.owner(plan.table.id, t), &mut scratch, out);
+            let owner = |t| self.owner(plan.table.id, t);
+            return Ok(point::read_point(plan, ctx, &store, owner, &mut scratch, out)?);
         }
         self.read_unconfirmed(plan, ctx, (&store, level), &mut scratch, out)
     }
@@ -87,17 +90,18 @@ impl Engine {
         ctx: &BindContext<'_>,
         (store, level): (&TableStore, Consistency),
         scratch: &mut PointScratch,
-        out: &mut Vec<u8>,
+        out: &mut impl RowSink,
     ) -> Result<PointOutcome, QueryError> {
-        let Some(hash) = plan.point_hash(ctx, scratch)? else {
+        if !plan.point_names(ctx, &mut scratch.key, &mut scratch.clustering)? {
             return Ok(PointOutcome::NeedsDisk);
-        };
+        }
+        let hash = KeyHash::of(&scratch.key);
         let (table, token) = (&plan.table, hash.token());
         let Some(tablet) = store.tablet(token) else {
             return Ok(PointOutcome::NeedsDisk);
         };
         if self.coordinator.reads_here(store, table.id, token, level) {
-            return Ok(plan.read_here(ctx, (&tablet, hash), scratch, out));
+            return Ok(point::read_here(plan, ctx, (&tablet, hash), scratch, out));
         }
         let Some(read) = self.coordinator.begin_point(table.id, token, level) else {
             return Ok(PointOutcome::NeedsDisk);
@@ -107,9 +111,7 @@ impl Engine {
             true => self.coordinator.digest_of_row(table, key, clustering, row, now),
             false => 0,
         };
-        let start = out.len();
-        let Some((rows, digest)) = plan.read_plain(ctx, (&tablet, hash), scratch, out, digest) else {
-            out.truncate(start);
+        let Some((rows, digest)) = point::read_plain(plan, ctx, (&tablet, hash), scratch, out, digest) else {
             return Ok(PointOutcome::NeedsDisk);
         };
         if !needs_others {
@@ -135,11 +137,16 @@ impl Engine {
         self.coordinator.confirm_point(read, &plan.table, names, digest, done);
     }
 
-    /// Reads a page by the general way.
-    pub async fn read(self: &Rc<Self>, plan: &Arc<Plan>, run: &Execution, params: &Params) -> Result<Page, QueryError> {
-        let Plan::Select(select) = &**plan else {
-            return Err(QueryError::Server("only a SELECT is read".to_owned()));
-        };
+    /// Reads a page by the general way, into a new sink.
+    ///
+    /// # Errors
+    /// When the values do not fit the plan, or the replicas do not answer as the consistency level wants.
+    pub async fn read<S: PageSink>(
+        self: &Rc<Self>,
+        select: &Arc<SelectPlan>,
+        run: &Execution,
+        params: &Params,
+    ) -> Result<Page<S>, QueryError> {
         let level = params.consistency;
         if let Some(limit) = select.table.options.rate_limits.reads
             && !params.serial
@@ -150,31 +157,30 @@ impl Engine {
             self.admit(select.table.id, *token, Operation::Read, limit).await?;
         }
         let is_here = self.reads_here(select.table.id, level);
-        let page = self.read_page(plan, select, run, params, (is_here, true)).await;
+        let page = self.read_page(select, run, params, (is_here, true)).await;
         // What a damaged file keeps from this node another replica may have.
         let has_replicas = || self.coordinator.view().route(select.table.id).is_some();
         match page {
             Err(QueryError::ReadFailure(_)) if !params.serial && has_replicas() => {
-                self.read_page(plan, select, run, params, (false, false)).await
+                self.read_page(select, run, params, (false, false)).await
             }
             page => page,
         }
     }
 
-    async fn read_page(
+    async fn read_page<S: PageSink>(
         self: &Rc<Self>,
-        plan: &Arc<Plan>,
-        select: &SelectPlan,
+        select: &Arc<SelectPlan>,
         run: &Execution,
         params: &Params,
         (is_here, is_first): (bool, bool),
-    ) -> Result<Page, QueryError> {
+    ) -> Result<Page<S>, QueryError> {
         let level = params.consistency;
         // Until the page is read, whoever changes where data is waits for it.
         let view = self.coordinator.view();
         if !params.serial && select.is_point() {
             let page = match is_here {
-                true => self.point_anywhere(select, plan, run, level).await?,
+                true => self.point_anywhere(select, run, level).await?,
                 // What memory has was tried already.
                 false if is_first => self.point_from_disk(select, run, level).await?,
                 false => None,
@@ -187,7 +193,7 @@ impl Engine {
             rows: params.page_rows,
             state: params.paging_state.clone(),
         };
-        let mut consumer = run.with(|ctx| Consumer::new(select, ctx, &request))?;
+        let mut consumer = run.with(|ctx| Consumer::new(select, ctx, &request, S::default()))?;
         let partitions = run.with(|ctx| select.restrictions.partition.partitions(&select.table, ctx))?;
         let local = system::is_virtual(select.table.id);
         let waiting = self.patience(select, run, level)?;
@@ -198,7 +204,7 @@ impl Engine {
         if let Partitions::Tokens(from, to) = partitions
             && let Some(spread) = self.spread(select, params, &consumer, (from, to))?
         {
-            return self.spread_aggregate(plan, run, consumer, level, spread).await;
+            return self.spread_aggregate(select, run, consumer, level, spread).await;
         }
         let serial = params.serial.then_some(level);
         let mut flow = Flow::Continue;
@@ -227,7 +233,7 @@ impl Engine {
                         false => self.owner(select.table.id, token),
                     };
                     (consumer, flow) = self
-                        .part_on(owner, plan, run, consumer, Part::Partition(token, key, serial))
+                        .part_on(owner, select, run, consumer, Part::Partition(token, key, serial))
                         .await?;
                     if matches!(flow, Flow::PageFull | Flow::Done) {
                         break;
@@ -253,7 +259,7 @@ impl Engine {
                         continue;
                     }
                     let part = Part::Tokens(first, last);
-                    (consumer, flow) = self.part_on(shard, plan, run, consumer, part).await?;
+                    (consumer, flow) = self.part_on(shard, select, run, consumer, part).await?;
                     if matches!(flow, Flow::PageFull | Flow::Done) {
                         break;
                     }
@@ -267,7 +273,7 @@ impl Engine {
         }
         Ok(Page {
             rows: consumer.rows,
-            cells: consumer.out,
+            sink: consumer.out,
             paging_state,
         })
     }
@@ -290,50 +296,39 @@ impl Engine {
 
     /// Answers a point read on the shard that owns its key: from memory, or from a file whose answer is then in memory.
     /// None: by the general way.
-    async fn point_anywhere(
+    async fn point_anywhere<S: PageSink>(
         self: &Rc<Self>,
-        select: &SelectPlan,
-        plan: &Arc<Plan>,
+        select: &Arc<SelectPlan>,
         run: &Execution,
         level: Consistency,
-    ) -> Result<Option<Page>, QueryError> {
-        let mut cells = Vec::new();
-        match run.with(|ctx| self.read_admitted(select, ctx, level, &mut cells))? {
-            PointOutcome::Rows(rows) => Ok(Some(page_of(rows, cells))),
+    ) -> Result<Option<Page<S>>, QueryError> {
+        let mut sink = S::default();
+        match run.with(|ctx| self.read_admitted(select, ctx, level, &mut sink))? {
+            PointOutcome::Rows(rows) => Ok(Some(page_of(rows, sink))),
             PointOutcome::NeedsDisk | PointOutcome::Unconfirmed(_) => {
                 self.forget_unconfirmed();
                 self.point_from_disk(select, run, level).await
             }
             PointOutcome::OtherShard(owner) => {
-                let (plan, run) = (plan.clone(), run.clone());
-                let asked = (plan.clone(), run.clone());
-                let page: Option<Page> = runtime::submit_to(ShardId(owner), move || {
-                    let Plan::Select(select) = &*asked.0 else {
-                        return Ok(None);
-                    };
-                    let mut cells = Vec::new();
-                    Ok(
-                        match asked
-                            .1
-                            .with(|ctx| Engine::local().read_admitted(select, ctx, level, &mut cells))?
-                        {
-                            PointOutcome::Rows(rows) => Some(page_of(rows, cells)),
-                            PointOutcome::NeedsDisk | PointOutcome::Unconfirmed(_) | PointOutcome::OtherShard(_) => {
-                                Engine::local().forget_unconfirmed();
-                                None
-                            }
-                        },
-                    )
+                let asked = (select.clone(), run.clone());
+                let page: Option<Page<S>> = runtime::submit_to(ShardId(owner), move || {
+                    let (select, run) = asked;
+                    let engine = Engine::local();
+                    let mut sink = S::default();
+                    let outcome = run.with(|ctx| engine.read_admitted(&select, ctx, level, &mut sink))?;
+                    if let PointOutcome::Rows(rows) = outcome {
+                        return Ok::<_, QueryError>(Some(page_of(rows, sink)));
+                    }
+                    engine.forget_unconfirmed();
+                    Ok(None)
                 })
                 .await?;
                 if page.is_some() {
                     return Ok(page);
                 }
+                let (select, run) = (select.clone(), run.clone());
                 runtime::submit_async_to(ShardId(owner), move || async move {
-                    match &*plan {
-                        Plan::Select(select) => Engine::local().point_from_disk(select, &run, level).await,
-                        _ => Ok(None),
-                    }
+                    Engine::local().point_from_disk(&select, &run, level).await
                 })
                 .await
             }
@@ -341,12 +336,12 @@ impl Engine {
     }
 
     /// Reads the row from this shard's sstables into the row cache, and answers from there.
-    async fn point_from_disk(
+    async fn point_from_disk<S: PageSink>(
         self: &Rc<Self>,
         select: &SelectPlan,
         run: &Execution,
         level: Consistency,
-    ) -> Result<Option<Page>, QueryError> {
+    ) -> Result<Option<Page<S>>, QueryError> {
         let Some(store) = self.shard.store(select.table.id) else {
             return Ok(None);
         };
@@ -362,15 +357,15 @@ impl Engine {
             .load_row(&select.table, &cache, hash, &key, &clustering)
             .await
             .map_err(failure)?;
-        let mut cells = Vec::new();
+        let mut sink = S::default();
         // Unless the files changed meanwhile, or the row has no room in the cache.
-        match run.with(|ctx| self.read_admitted(select, ctx, level, &mut cells))? {
-            PointOutcome::Rows(rows) => Ok(Some(page_of(rows, cells))),
+        match run.with(|ctx| self.read_admitted(select, ctx, level, &mut sink))? {
+            PointOutcome::Rows(rows) => Ok(Some(page_of(rows, sink))),
             PointOutcome::Unconfirmed(rows) => {
                 let confirming = Rc::new(Confirming::default());
                 self.confirm(select, run.now_us, (confirming.clone(), 0));
                 match confirming.outcome().await {
-                    Confirmation::Agreed => Ok(Some(page_of(rows, cells))),
+                    Confirmation::Agreed => Ok(Some(page_of(rows, sink))),
                     Confirmation::Open => Ok(None),
                     Confirmation::Failed(error) => Err(QueryError::of_replicas(error)),
                 }
@@ -379,54 +374,53 @@ impl Engine {
         }
     }
 
-    async fn part_on(
+    async fn part_on<S: PageSink>(
         self: &Rc<Self>,
         shard: u32,
-        plan: &Arc<Plan>,
+        select: &Arc<SelectPlan>,
         run: &Execution,
-        consumer: Consumer,
+        consumer: Consumer<S>,
         part: Part,
-    ) -> Result<(Consumer, Flow), QueryError> {
+    ) -> Result<(Consumer<S>, Flow), QueryError> {
         let asked_by = self.coordinator.with_view(|view| view.version);
         if ShardId(shard) == self.shard.id() {
-            return Box::pin(self.placed_part(plan, run, consumer, part, asked_by)).await;
+            return Box::pin(self.placed_part(select, run, consumer, part, asked_by)).await;
         }
-        let (plan, run) = (plan.clone(), run.clone());
+        let (select, run) = (select.clone(), run.clone());
         runtime::submit_async_to(ShardId(shard), move || async move {
-            Engine::local().placed_part(&plan, &run, consumer, part, asked_by).await
+            Engine::local()
+                .placed_part(&select, &run, consumer, part, asked_by)
+                .await
         })
         .await
     }
 
     /// Does a part of a read that somebody took for this shard's, here and where its tokens have moved to since.
-    async fn placed_part(
+    async fn placed_part<S: PageSink>(
         self: &Rc<Self>,
-        plan: &Arc<Plan>,
+        select: &Arc<SelectPlan>,
         run: &Execution,
-        mut consumer: Consumer,
+        mut consumer: Consumer<S>,
         part: Part,
         asked_by: u64,
-    ) -> Result<(Consumer, Flow), QueryError> {
-        let Plan::Select(select) = &**plan else {
-            return Err(QueryError::Server("only a SELECT is read".to_owned()));
-        };
+    ) -> Result<(Consumer<S>, Flow), QueryError> {
         let tokens = match &part {
             // That is read from its replicas, wherever they are.
-            Part::Partition(.., Some(_)) => return self.part(plan, run, consumer, part).await,
+            Part::Partition(.., Some(_)) => return self.part(select, run, consumer, part).await,
             Part::Partition(token, ..) => (*token, *token),
             Part::Tokens(first, last) => (*first, *last),
         };
         let pieces = match self.place_of(select.table.id, tokens, asked_by).await? {
-            Place::Here => return self.part(plan, run, consumer, part).await,
+            Place::Here => return self.part(select, run, consumer, part).await,
             Place::Elsewhere(pieces) => pieces,
         };
         if let (Part::Partition(..), [(shard, ..)]) = (&part, &pieces[..]) {
-            return Box::pin(self.part_on(*shard, plan, run, consumer, part)).await;
+            return Box::pin(self.part_on(*shard, select, run, consumer, part)).await;
         }
         let mut flow = Flow::Continue;
         for (shard, first, last) in pieces {
             let piece = Part::Tokens(first, last);
-            (consumer, flow) = Box::pin(self.part_on(shard, plan, run, consumer, piece)).await?;
+            (consumer, flow) = Box::pin(self.part_on(shard, select, run, consumer, piece)).await?;
             if matches!(flow, Flow::PageFull | Flow::Done) {
                 break;
             }
@@ -435,16 +429,13 @@ impl Engine {
     }
 
     /// Does this shard's part of a read.
-    async fn part(
+    async fn part<S: RowSink>(
         self: &Rc<Self>,
-        plan: &Arc<Plan>,
+        select: &SelectPlan,
         run: &Execution,
-        mut consumer: Consumer,
+        mut consumer: Consumer<S>,
         part: Part,
-    ) -> Result<(Consumer, Flow), QueryError> {
-        let Plan::Select(select) = &**plan else {
-            return Err(QueryError::Server("only a SELECT is read".to_owned()));
-        };
+    ) -> Result<(Consumer<S>, Flow), QueryError> {
         let flow = match part {
             Part::Partition(token, key, serial) => match serial {
                 None => self.partition(select, run, &mut consumer, token, &key).await?,
@@ -462,7 +453,7 @@ impl Engine {
         self: &Rc<Self>,
         select: &SelectPlan,
         run: &Execution,
-        consumer: &mut Consumer,
+        consumer: &mut Consumer<impl RowSink>,
         token: Token,
         key: &[u8],
     ) -> Result<Flow, QueryError> {
@@ -494,7 +485,7 @@ impl Engine {
         self: &Rc<Self>,
         select: &SelectPlan,
         run: &Execution,
-        consumer: &mut Consumer,
+        consumer: &mut Consumer<impl RowSink>,
         from: Token,
         to: Token,
     ) -> Result<Flow, QueryError> {
@@ -608,7 +599,7 @@ impl BlockSource for ScanReader {
 pub(super) async fn consume_partition(
     select: &SelectPlan,
     run: &Execution,
-    consumer: &mut Consumer,
+    consumer: &mut Consumer<impl RowSink>,
     source: &mut impl BlockSource,
 ) -> Result<Flow, QueryError> {
     let mut last: Option<PartitionBlock> = None;
@@ -635,7 +626,7 @@ pub(super) async fn consume_partition(
 pub(super) async fn consume_scan(
     select: &SelectPlan,
     run: &Execution,
-    consumer: &mut Consumer,
+    consumer: &mut Consumer<impl RowSink>,
     source: &mut impl BlockSource,
 ) -> Result<Flow, QueryError> {
     while let Some(block) = source.next_block().await? {
@@ -655,10 +646,10 @@ pub(super) async fn consume_scan(
     Ok(Flow::Continue)
 }
 
-fn page_of(rows: u32, cells: Vec<u8>) -> Page {
+const fn page_of<S>(rows: u32, sink: S) -> Page<S> {
     Page {
         rows,
-        cells,
+        sink,
         paging_state: None,
     }
 }
@@ -680,7 +671,7 @@ pub(super) fn successor(mut key: Vec<u8>) -> Vec<u8> {
 pub(super) fn partition_left(
     select: &SelectPlan,
     run: &Execution,
-    consumer: &Consumer,
+    consumer: &Consumer<impl RowSink>,
     key: &[u8],
 ) -> Result<Extent, QueryError> {
     Ok(Extent::Partition {
@@ -693,7 +684,7 @@ pub(super) fn partition_left(
 fn slices_left(
     select: &SelectPlan,
     run: &Execution,
-    consumer: &Consumer,
+    consumer: &Consumer<impl RowSink>,
     key: &[u8],
 ) -> Result<Vec<ClusteringSlice>, QueryError> {
     let mut slices = run.with(|ctx| select.restrictions.clustering.slices(&select.table, ctx))?;

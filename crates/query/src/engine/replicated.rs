@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use coordinator::{Extent, ReplicatedRead, Stretch};
 use mutation::PartitionBlock;
+use plan::{Execution, RowSink, SelectPlan};
 use topology::Consistency;
 use types::Token;
 use types::token::token_of;
 
+use super::Engine;
+use super::page::{Consumer, Flow, Position};
 use super::read::{BLOCK_BYTES, BlockSource, consume_partition, consume_scan, partition_left, successor};
-use super::{Engine, Execution};
 use crate::QueryError;
-use crate::select::{Consumer, Flow, Position, SelectPlan};
 
 impl BlockSource for ReplicatedRead {
     async fn next_block(&mut self) -> Result<Option<PartitionBlock>, QueryError> {
@@ -31,7 +32,7 @@ impl Engine {
         &self,
         select: &SelectPlan,
         run: &Execution,
-        consumer: &Consumer,
+        consumer: &Consumer<impl RowSink>,
         extent: Extent,
         (level, waited): (Consistency, Duration),
     ) -> Result<ReplicatedRead, QueryError> {
@@ -54,7 +55,7 @@ impl Engine {
         self: &Rc<Self>,
         select: &SelectPlan,
         run: &Execution,
-        consumer: &mut Consumer,
+        consumer: &mut Consumer<impl RowSink>,
         key: &[u8],
         level: (Consistency, Duration),
     ) -> Result<Flow, QueryError> {
@@ -68,7 +69,7 @@ impl Engine {
         self: &Rc<Self>,
         select: &SelectPlan,
         run: &Execution,
-        consumer: &mut Consumer,
+        consumer: &mut Consumer<impl RowSink>,
         (from, to): (Token, Token),
         level: Consistency,
     ) -> Result<Flow, QueryError> {

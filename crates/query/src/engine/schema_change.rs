@@ -11,17 +11,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use cql::ast::Statement;
+use cql_compiler::ddl::{self, DdlContext, SchemaChange};
+use plan::Execution;
 use runtime::ShardId;
 use schema::{Schema, TableId};
 use topology::HostId;
 use uuid::Uuid;
 
-use super::plan::Plan;
-use super::{Engine, Execution, Outcome, Page, Params};
-use crate::ddl::{self, DdlContext, SchemaChange};
-use crate::describe::{DescribeContext, describe};
-use crate::write::Statement as Conditional;
-use crate::{QueryError, ResultColumn};
+use super::execute::SchemaChanged;
+use super::{Engine, Params};
+use crate::QueryError;
 
 /// How often a statement is made to fit a schema that others change at the same time.
 const CONFLICTS_MAX: usize = 100;
@@ -49,63 +48,12 @@ pub trait SchemaKeeper {
 }
 
 impl Engine {
-    /// Executes any plan by the general way.
-    pub async fn execute(
-        self: &Rc<Self>,
-        plan: &Arc<Plan>,
-        run: &Execution,
-        params: &Params,
-    ) -> Result<Outcome, QueryError> {
-        match &**plan {
-            Plan::Select(_) => self.read(plan, run, params).await.map(Outcome::Rows),
-            Plan::Write(_) | Plan::Batch(_) if plan.is_conditional() => {
-                let (statements, batch) = match &**plan {
-                    Plan::Batch(b) => (b.writes.as_slice(), true),
-                    Plan::Write(w) => (std::slice::from_ref(w), false),
-                    _ => (&[][..], false),
-                };
-                let statements = statements.iter().map(|w| Conditional {
-                    plan: w.clone(),
-                    run: run.clone(),
-                });
-                self.execute_conditional(statements.collect(), batch, params)
-                    .await
-                    .map(Outcome::Conditional)
-            }
-            Plan::Write(w) => self.write(w, run, params).await.map(|()| Outcome::Void),
-            Plan::Batch(b) => self.write_batch(b, run, params).await.map(|()| Outcome::Void),
-            Plan::Truncate(table) => self.truncate(table).await.map(|()| Outcome::Void),
-            Plan::Use(keyspace) => {
-                if !self.schema().keyspaces.contains_key(keyspace) {
-                    return Err(QueryError::invalid(format!("Keyspace '{keyspace}' does not exist")));
-                }
-                Ok(Outcome::SetKeyspace(keyspace.clone()))
-            }
-            Plan::Ddl(statement) => self.change_schema(statement, run, params).await,
-            Plan::Describe(d) => {
-                let schema = self.schema();
-                let info = self
-                    .node
-                    .info
-                    .lock()
-                    .expect("nobody panics while holding the node's identity")
-                    .clone();
-                let ctx = DescribeContext {
-                    keyspace: params.keyspace.as_deref(),
-                    node: &info,
-                };
-                let (columns, rows) = describe(&schema, d, &ctx)?;
-                Ok(table_of(columns, &rows))
-            }
-        }
-    }
-
-    async fn change_schema(
+    pub(super) async fn change_schema(
         self: &Rc<Self>,
         statement: &Statement,
         run: &Execution,
         params: &Params,
-    ) -> Result<Outcome, QueryError> {
+    ) -> Result<Option<SchemaChanged>, QueryError> {
         let (statement, keyspace, now_us) = (statement.clone(), params.keyspace.clone(), run.now_us);
         runtime::submit_async_to(ShardId(0), move || async move {
             Engine::local()
@@ -120,7 +68,7 @@ impl Engine {
         statement: &Statement,
         keyspace: Option<&str>,
         now_us: i64,
-    ) -> Result<Outcome, QueryError> {
+    ) -> Result<Option<SchemaChanged>, QueryError> {
         let _one_at_a_time = self.schema_lock.acquire(1).await;
         let new_id = Uuid::from_u64_pair(runtime::random_u64(), runtime::random_u64());
         let new_id = uuid::Builder::from_random_bytes(*new_id.as_bytes()).into_uuid();
@@ -134,13 +82,13 @@ impl Engine {
                 nodes: &nodes,
             };
             let Some(outcome) = ddl::apply(&base, statement, &ctx)? else {
-                return Ok(Outcome::Void);
+                return Ok(None);
             };
             let keeper = self.keeper().map_err(QueryError::Server)?;
             match keeper.change(base.version, Arc::new(outcome.schema)).await {
                 Ok(()) => {
                     let first = outcome.changes.into_iter().next();
-                    return Ok(first.map_or(Outcome::Void, |change| Outcome::Schema(change, outcome.warnings)));
+                    return Ok(first.map(|change| (change, outcome.warnings)));
                 }
                 Err(KeepError::Conflict) => {}
                 Err(KeepError::Refused(why)) => return Err(QueryError::Invalid(why)),
@@ -175,23 +123,4 @@ impl Engine {
             changes.iter().for_each(listener);
         }
     }
-}
-
-/// A result of serialised values.
-fn table_of(columns: Vec<ResultColumn>, rows: &[Vec<Option<Vec<u8>>>]) -> Outcome {
-    let mut page = Page {
-        rows: u32::try_from(rows.len()).unwrap_or(u32::MAX),
-        ..Page::default()
-    };
-    for value in rows.iter().flatten() {
-        match value {
-            None => page.cells.extend_from_slice(&(-1i32).to_be_bytes()),
-            Some(v) => {
-                let len = i32::try_from(v.len()).expect("a value is smaller than 2 GiB");
-                page.cells.extend_from_slice(&len.to_be_bytes());
-                page.cells.extend_from_slice(v);
-            }
-        }
-    }
-    Outcome::Table(columns, page)
 }

@@ -6,19 +6,17 @@ use std::sync::Arc;
 use commitlog::ReplayPosition;
 use coordinator::service::ReplicaError;
 use coordinator::{Admission, Extent, Mutations, Operation, ReplicatedRead, Stretch, WriteDone, WriteKind};
-use cql::ast::BatchKind;
 use mutation::{Addressed, ClusteringSlice, Located, Mutation};
+use plan::write::{ListContents, collect_lists};
+use plan::{BatchKind, BatchPlan, BindContext, Execution, WritePlan};
 use schema::{Table, TableId};
 use stdx::planted::{self, Bug};
 use topology::Consistency;
 use types::Token;
 
-use super::plan::BatchPlan;
 use super::read::BlockSource;
-use super::{Engine, Execution, Params};
-use crate::write::conditional::collect_lists;
-use crate::write::{ListContents, WritePlan};
-use crate::{BindContext, QueryError};
+use super::{Engine, Params};
+use crate::QueryError;
 
 /// What came of an attempt to write in one call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -153,13 +151,7 @@ impl Engine {
         params: &Params,
     ) -> Result<(), QueryError> {
         let runs: Vec<&Execution> = batch.writes.iter().map(|_| run).collect();
-        let own = match &batch.timestamp {
-            None => None,
-            Some(operand) => run.with(|ctx| match operand.eval(ctx)? {
-                crate::Evaluated::Value(v) => Ok(v.as_ref().try_into().ok().map(i64::from_be_bytes)),
-                _ => Ok(None),
-            })?,
-        };
+        let own = run.with(|ctx| batch.own_timestamp(ctx))?;
         let writes: Vec<&WritePlan> = batch.writes.iter().map(|w| &**w).collect();
         self.write_all(&writes, &runs, params, own, batch.kind).await
     }

@@ -17,10 +17,13 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, LazyLock};
 
 use cql::ast::Statement;
+use cql_compiler::SYSTEM_KEYSPACES;
 use schema::{Keyspace, Schema, Table, TableId};
 use uuid::{Builder, Uuid};
 
 use crate::ddl;
+
+pub use cql_compiler::{SystemKeyspace, system_keyspace as kind};
 
 pub use clients::{Client, Clients, Listed};
 pub use content::contents;
@@ -28,34 +31,6 @@ pub use node::{ClientInfo, NodeInfo};
 pub use peer::PeerInfo;
 
 const DEFINITIONS: &str = include_str!("tables.cql");
-
-/// Keyspaces and the replication factor of those that are replicated.
-const KEYSPACES: [(&str, SystemKeyspace, &str); 7] = [
-    ("system", SystemKeyspace::Local, ""),
-    ("system_auth", SystemKeyspace::Replicated, "1"),
-    ("system_distributed", SystemKeyspace::Replicated, "3"),
-    ("system_schema", SystemKeyspace::Local, ""),
-    ("system_traces", SystemKeyspace::Replicated, "2"),
-    ("system_views", SystemKeyspace::Local, ""),
-    ("system_virtual_schema", SystemKeyspace::Local, ""),
-];
-
-/// How a keyspace of the node's own may be touched.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SystemKeyspace {
-    /// Each node has its own; nobody may change it.
-    Local,
-    /// Stored as others are; its replication may be altered.
-    Replicated,
-}
-
-/// What kind of system keyspace has this name; None for a user's.
-pub fn kind(keyspace: &str) -> Option<SystemKeyspace> {
-    KEYSPACES
-        .iter()
-        .find(|(name, ..)| *name == keyspace)
-        .map(|(_, kind, _)| *kind)
-}
 
 /// The definitions of all system keyspaces.
 pub fn keyspaces() -> Vec<Keyspace> {
@@ -67,7 +42,7 @@ pub fn keyspaces() -> Vec<Keyspace> {
             .or_default()
             .insert(table.name.clone(), Arc::new(table));
     }
-    KEYSPACES
+    SYSTEM_KEYSPACES
         .iter()
         .map(|(name, kind, factor)| {
             let replication: &[(&str, &str)] = match kind {

@@ -1,0 +1,224 @@
+//! ALTER TABLE.
+
+use cql::ast::{AlterTable, ColumnDefinition, Literal, TableChange};
+use schema::{ColumnKind, DroppedColumn, Schema, Table};
+use types::CqlType;
+
+use super::table::{COLUMNS_MAX, static_without_clustering};
+use super::{
+    ChangeKind, DdlContext, DdlOutcome, check_modifiable, keyspace_of, options, outcome_of_table, types as column_types,
+};
+use crate::error::CompileError;
+
+pub(super) fn alter(schema: &Schema, s: &AlterTable, ctx: &DdlContext<'_>) -> Result<Option<DdlOutcome>, CompileError> {
+    let keyspace_name = keyspace_of(&s.table, ctx)?;
+    let name = &s.table.name;
+    check_modifiable(keyspace_name, "ALTER", || format!("table {keyspace_name}.{name}"))?;
+    let found = schema
+        .keyspaces
+        .get(keyspace_name)
+        .and_then(|k| Some((k, k.tables.get(name)?)));
+    let Some((keyspace, old)) = found else {
+        if s.if_exists {
+            return Ok(None);
+        }
+        return Err(CompileError::Invalid(format!(
+            "Table '{keyspace_name}.{name}' doesn't exist"
+        )));
+    };
+    let mut table = Table::clone(old);
+    match &s.change {
+        TableChange::Add { if_not_exists, columns } => {
+            for c in columns {
+                add(&mut table, c, *if_not_exists)?;
+            }
+        }
+        TableChange::Drop {
+            if_exists,
+            columns,
+            timestamp,
+        } => {
+            let dropped_at_us = drop_time(timestamp.as_ref(), ctx)?;
+            for c in columns {
+                drop(&mut table, c, *if_exists, dropped_at_us)?;
+            }
+        }
+        TableChange::Rename { if_exists, columns } => {
+            for (from, to) in columns {
+                rename(old, &mut table, from, to, *if_exists)?;
+            }
+        }
+        TableChange::Properties(properties) => {
+            table.options = options::alter(&old.options, properties)?;
+            if old.is_counter() {
+                options::check_counter_ttl(&table.options)?;
+            }
+        }
+        TableChange::AlterType { .. } => {
+            return Err(CompileError::invalid("Altering column types is no longer supported"));
+        }
+        TableChange::AlterMask { .. } => return Err(CompileError::invalid("Column masks are not supported yet")),
+        TableChange::DropCompactStorage => {
+            return Err(CompileError::invalid(
+                "Cannot DROP COMPACT STORAGE on table without COMPACT STORAGE",
+            ));
+        }
+    }
+    if table == **old {
+        return Ok(None);
+    }
+    Ok(Some(outcome_of_table(schema, keyspace, table, ChangeKind::Updated)))
+}
+
+fn add(table: &mut Table, c: &ColumnDefinition, if_not_exists: bool) -> Result<(), CompileError> {
+    if table.column(&c.name).is_some() {
+        if if_not_exists {
+            return Ok(());
+        }
+        return Err(CompileError::Invalid(format!(
+            "Column with name '{}' already exists",
+            c.name
+        )));
+    }
+    if c.mask.is_some() {
+        return Err(CompileError::invalid("Column masks are not supported yet"));
+    }
+    let cql_type = column_types::resolve(&table.keyspace, &c.type_name)?;
+    if c.is_static && table.clustering().next().is_none() {
+        return Err(static_without_clustering());
+    }
+    let kind = if c.is_static {
+        ColumnKind::Static
+    } else {
+        ColumnKind::Regular
+    };
+    if let Some(dropped) = table.last_dropped().find(|d| d.name == c.name) {
+        check_successor(dropped, &cql_type, kind)?;
+    }
+    let full_name = format_args!("{}.{}", table.keyspace, table.name).to_string();
+    match (table.is_counter(), cql_type == CqlType::Counter) {
+        (true, false) => {
+            return Err(CompileError::Config(format!(
+                "{full_name}: Cannot have a non counter column (\"{}\") in a counter table",
+                c.name
+            )));
+        }
+        (false, true) => {
+            return Err(CompileError::Config(format!(
+                "{full_name}: Cannot have a counter column (\"{}\") in a non counter table",
+                c.name
+            )));
+        }
+        _ => {}
+    }
+    if table.next_column_id >= COLUMNS_MAX {
+        return Err(CompileError::Invalid(format!(
+            "Table '{full_name}' has had {COLUMNS_MAX} columns, dropped ones included, and can have no more"
+        )));
+    }
+    table.add_column(&c.name, cql_type, kind);
+    Ok(())
+}
+
+/// A column may follow a dropped one of its name only if its type can read what older files may still hold.
+fn check_successor(dropped: &DroppedColumn, cql_type: &CqlType, kind: ColumnKind) -> Result<(), CompileError> {
+    let name = &dropped.name;
+    if !reads_as(cql_type, &dropped.cql_type) {
+        return Err(CompileError::Invalid(format!(
+            "Cannot re-add previously dropped column '{name}' of type {cql_type}, incompatible with previous type {}",
+            dropped.cql_type
+        )));
+    }
+    if kind != dropped.kind {
+        let word = |kind| {
+            if kind == ColumnKind::Static {
+                "STATIC"
+            } else {
+                "REGULAR"
+            }
+        };
+        return Err(CompileError::Invalid(format!(
+            "Cannot re-add previously dropped column '{name}' of kind {}, incompatible with previous kind {}",
+            word(kind),
+            word(dropped.kind)
+        )));
+    }
+    if *cql_type == CqlType::Counter {
+        return Err(CompileError::Invalid(format!(
+            "Cannot re-add previously dropped counter column {name}"
+        )));
+    }
+    Ok(())
+}
+
+/// Whether every value and every cell of type `old` is one of type `new`.
+fn reads_as(new: &CqlType, old: &CqlType) -> bool {
+    use CqlType as T;
+    if new == old {
+        return true;
+    }
+    match (new, old) {
+        (T::Blob, _) => !old.is_multi_cell() && *old != T::Counter && old.fixed_len().is_none(),
+        (T::Text, T::Ascii) | (T::Uuid, T::TimeUuid) => true,
+        (T::BigInt, T::Timestamp) | (T::Timestamp, T::BigInt) => true,
+        // What is in a cell's path keeps its order only if it keeps its type.
+        (T::List(new), T::List(old)) => reads_as(new, old),
+        (T::Map(new_key, new), T::Map(old_key, old)) => new_key == old_key && reads_as(new, old),
+        // Later elements of an older tuple are null.
+        (T::Tuple(new), T::Tuple(old)) => new.len() >= old.len() && new.iter().zip(&**old).all(|(n, o)| reads_as(n, o)),
+        _ => false,
+    }
+}
+
+fn drop_time(timestamp: Option<&Literal>, ctx: &DdlContext<'_>) -> Result<i64, CompileError> {
+    let Some(literal) = timestamp else {
+        return Ok(ctx.now_us);
+    };
+    literal
+        .text
+        .parse()
+        .map_err(|_| CompileError::Invalid(format!("Invalid timestamp {} of dropped columns", literal.text)))
+}
+
+fn drop(table: &mut Table, name: &str, if_exists: bool, dropped_at_us: i64) -> Result<(), CompileError> {
+    match table.column(name) {
+        None if if_exists => Ok(()),
+        None => Err(CompileError::Invalid(format!(
+            "Column {name} was not found in table '{}.{}'",
+            table.keyspace, table.name
+        ))),
+        Some(c) if matches!(c.kind, ColumnKind::PartitionKey | ColumnKind::Clustering) => {
+            Err(CompileError::Invalid(format!("Cannot drop PRIMARY KEY column {name}")))
+        }
+        Some(_) => {
+            table.drop_column(name, dropped_at_us);
+            Ok(())
+        }
+    }
+}
+
+/// `old` is the table before the statement: a chain of renames does not pass through names of its own making.
+fn rename(old: &Table, table: &mut Table, from: &str, to: &str, if_exists: bool) -> Result<(), CompileError> {
+    let full_name = format_args!("{}.{}", table.keyspace, table.name).to_string();
+    match old.column(from) {
+        None if if_exists => return Ok(()),
+        None => {
+            return Err(CompileError::Invalid(format!(
+                "Undefined column name {from} in table {full_name}"
+            )));
+        }
+        Some(c) if matches!(c.kind, ColumnKind::Static | ColumnKind::Regular) => {
+            return Err(CompileError::Invalid(format!(
+                "Cannot rename non PRIMARY KEY column {from}"
+            )));
+        }
+        Some(_) => {}
+    }
+    if old.column(to).is_some() || table.column(to).is_some() {
+        return Err(CompileError::Invalid(format!(
+            "Cannot rename column {from} to {to} in table '{full_name}'; another column with that name already exists"
+        )));
+    }
+    table.rename_column(from, to);
+    Ok(())
+}

@@ -1,0 +1,237 @@
+//! `compaction = {'class': …}`: which strategies there are, and what each of them can be told.
+
+use std::collections::BTreeMap;
+
+use schema::java_double;
+
+use crate::error::CompileError;
+
+const PACKAGE: &str = "org.apache.cassandra.db.compaction.";
+
+const COMMON: [&str; 9] = [
+    "enabled",
+    "log_all",
+    "max_threshold",
+    "min_threshold",
+    "only_purge_repaired_tombstones",
+    "provide_overlapping_tombstones",
+    "tombstone_compaction_interval",
+    "tombstone_threshold",
+    "unchecked_tombstone_compaction",
+];
+const SIZE_TIERED: [&str; 3] = ["bucket_high", "bucket_low", "min_sstable_size"];
+const LEVELED: [&str; 3] = ["fanout_size", "single_sstable_uplevel", "sstable_size_in_mb"];
+const TIME_WINDOW: [&str; 5] = [
+    "compaction_window_size",
+    "compaction_window_unit",
+    "expired_sstable_check_frequency_seconds",
+    "timestamp_resolution",
+    "unsafe_aggressive_sstable_expiration",
+];
+const TIME_UNITS: [&str; 7] = [
+    "NANOSECONDS",
+    "MICROSECONDS",
+    "MILLISECONDS",
+    "SECONDS",
+    "MINUTES",
+    "HOURS",
+    "DAYS",
+];
+
+/// Checks what was given and adds what is always shown: the full class and both thresholds.
+pub(super) fn prepare(mut given: BTreeMap<String, String>) -> Result<BTreeMap<String, String>, CompileError> {
+    let Some(class) = given.remove("class") else {
+        return Err(config(
+            "Missing sub-option 'class' for the 'compaction' option".to_owned(),
+        ));
+    };
+    let class = if class.contains('.') {
+        class
+    } else {
+        format!("{PACKAGE}{class}")
+    };
+    let (short, own): (&str, &[&str]) = match class.strip_prefix(PACKAGE) {
+        Some(short @ "SizeTieredCompactionStrategy") => (short, &[]),
+        Some(short @ "LeveledCompactionStrategy") => (short, &LEVELED),
+        Some(short @ "TimeWindowCompactionStrategy") => (short, &TIME_WINDOW),
+        _ => return Err(config(format!("Unable to find compaction strategy class '{class}'"))),
+    };
+    check_common(&given)?;
+    check_size_tiered(&given)?;
+    if own == LEVELED {
+        for name in ["sstable_size_in_mb", "fanout_size"] {
+            if let Some(n) = integer(&given, name)?
+                && n < 1
+            {
+                return Err(config(format!("{name} must be larger than 0, but was {n}")));
+            }
+        }
+    } else if own == TIME_WINDOW {
+        check_time_window(&given)?;
+    }
+    let known = |name: &&String| {
+        let name = name.as_str();
+        COMMON.contains(&name) || SIZE_TIERED.contains(&name) || own.contains(&name)
+    };
+    let strangers: Vec<&str> = given.keys().filter(|k| !known(k)).map(String::as_str).collect();
+    if !strangers.is_empty() {
+        return Err(config(format!(
+            "Properties specified [{}] are not understood by {short}",
+            strangers.join(", ")
+        )));
+    }
+    check_thresholds(&given)?;
+    given
+        .entry("min_threshold".to_owned())
+        .or_insert_with(|| "4".to_owned());
+    given
+        .entry("max_threshold".to_owned())
+        .or_insert_with(|| "32".to_owned());
+    given.insert("class".to_owned(), class);
+    Ok(given)
+}
+
+fn config(text: String) -> CompileError {
+    CompileError::Config(text)
+}
+
+fn check_common(given: &BTreeMap<String, String>) -> Result<(), CompileError> {
+    if let Some(n) = double(given, "tombstone_threshold", "int (base10)")?
+        && n < 0.0
+    {
+        return Err(config(format!(
+            "tombstone_threshold must be greater than 0, but was {n:.6}"
+        )));
+    }
+    if let Some(n) = integer(given, "tombstone_compaction_interval")?
+        && n < 0
+    {
+        return Err(config(format!(
+            "tombstone_compaction_interval must be greater than 0, but was {n}"
+        )));
+    }
+    let strange = |name: &str| given.get(name).filter(|v| !is_boolean(v));
+    if let Some(v) = strange("unchecked_tombstone_compaction") {
+        return Err(config(format!(
+            "'unchecked_tombstone_compaction' should be either 'true' or 'false', not '{v}'"
+        )));
+    }
+    if let Some(v) = strange("log_all") {
+        return Err(config(format!("'log_all' should either be 'true' or 'false', not {v}")));
+    }
+    if let Some(v) = strange("enabled") {
+        return Err(config(format!("enabled should either be 'true' or 'false', not {v}")));
+    }
+    if let Some(v) = given.get("provide_overlapping_tombstones") {
+        let upper = v.to_ascii_uppercase();
+        if !matches!(upper.as_str(), "NONE" | "ROW" | "CELL") {
+            return Err(config(format!(
+                "Invalid value {upper} for 'provide_overlapping_tombstones' compaction sub-option - must be one of the \
+                 following [NONE, ROW, CELL]."
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn check_size_tiered(given: &BTreeMap<String, String>) -> Result<(), CompileError> {
+    let low = double(given, "bucket_low", "float")?.unwrap_or(0.5);
+    let high = double(given, "bucket_high", "float")?.unwrap_or(1.5);
+    if high <= low {
+        return Err(config(format!(
+            "bucket_high value ({}) is less than or equal to the bucket_low value ({})",
+            java_double(high),
+            java_double(low)
+        )));
+    }
+    if let Some(n) = integer(given, "min_sstable_size")?
+        && n < 0
+    {
+        return Err(config(format!("min_sstable_size must be non negative: {n}")));
+    }
+    Ok(())
+}
+
+fn check_time_window(given: &BTreeMap<String, String>) -> Result<(), CompileError> {
+    if let Some(v) = given.get("timestamp_resolution")
+        && !TIME_UNITS.contains(&v.as_str())
+    {
+        return Err(config(format!("{v} is not valid for timestamp_resolution")));
+    }
+    if let Some(v) = given.get("compaction_window_unit")
+        && !matches!(v.as_str(), "MINUTES" | "HOURS" | "DAYS")
+    {
+        return Err(config(format!("{v} is not valid for compaction_window_unit")));
+    }
+    if let Some(n) = integer(given, "compaction_window_size")?
+        && n < 1
+    {
+        return Err(config(format!("{n} must be greater than 1 for compaction_window_size")));
+    }
+    if let Some(n) = integer(given, "expired_sstable_check_frequency_seconds")?
+        && n < 0
+    {
+        return Err(config(format!(
+            "expired_sstable_check_frequency_seconds must not be negative, but was {n}"
+        )));
+    }
+    if let Some(v) = given.get("unsafe_aggressive_sstable_expiration")
+        && !is_boolean(v)
+    {
+        return Err(config(format!(
+            "unsafe_aggressive_sstable_expiration is not 'true' or 'false' ({v})"
+        )));
+    }
+    Ok(())
+}
+
+fn check_thresholds(given: &BTreeMap<String, String>) -> Result<(), CompileError> {
+    let threshold = |name: &str, default: i32| match given.get(name) {
+        None => Ok(default),
+        Some(v) if v.bytes().all(|b| b.is_ascii_digit()) && v.parse::<i32>().is_ok() => {
+            Ok(v.parse().expect("it just did"))
+        }
+        Some(v) => Err(config(format!(
+            "Invalid value {v} for '{name}' compaction sub-option - must be an integer"
+        ))),
+    };
+    let (min, max) = (threshold("min_threshold", 4)?, threshold("max_threshold", 32)?);
+    if min == 0 || max == 0 {
+        return Err(config(
+            "Disabling compaction by setting compaction thresholds to 0 has been removed, set the compaction option \
+             'enabled' to false instead."
+                .to_owned(),
+        ));
+    }
+    if min < 2 {
+        return Err(config(format!(
+            "Min compaction threshold cannot be less than 2 (got {min})"
+        )));
+    }
+    if min > max {
+        return Err(config(format!(
+            "Min compaction threshold (got {min}) cannot be greater than max compaction threshold (got {max})"
+        )));
+    }
+    Ok(())
+}
+
+fn is_boolean(text: &str) -> bool {
+    text.eq_ignore_ascii_case("true") || text.eq_ignore_ascii_case("false")
+}
+
+fn integer(given: &BTreeMap<String, String>, name: &str) -> Result<Option<i64>, CompileError> {
+    let Some(text) = given.get(name) else { return Ok(None) };
+    match text.parse() {
+        Ok(n) => Ok(Some(n)),
+        Err(_) => Err(config(format!("{text} is not a parsable int (base10) for {name}"))),
+    }
+}
+
+fn double(given: &BTreeMap<String, String>, name: &str, kind: &str) -> Result<Option<f64>, CompileError> {
+    let Some(text) = given.get(name) else { return Ok(None) };
+    match text.parse::<f64>() {
+        Ok(n) if n.is_finite() => Ok(Some(n)),
+        _ => Err(config(format!("{text} is not a parsable {kind} for {name}"))),
+    }
+}

@@ -1,0 +1,283 @@
+//! CREATE, ALTER and DROP KEYSPACE.
+
+use std::collections::BTreeMap;
+
+use cql::ast::{AlterKeyspace, CreateKeyspace, DropKeyspace};
+use schema::{Keyspace, Schema};
+
+use super::properties::Properties;
+use super::{ChangeKind, DdlContext, DdlOutcome, SchemaChange, check_modifiable, outcome};
+use crate::error::CompileError;
+use crate::{SystemKeyspace, system_keyspace};
+
+/// Copies of each partition when a keyspace does not say.
+const REPLICATION_FACTOR_DEFAULT: &str = "1";
+/// The longest name of a keyspace, in bytes: it is a directory.
+const NAME_BYTES_MAX: usize = 48;
+
+const LOCATOR: &str = "org.apache.cassandra.locator.";
+const REPLICATION_FACTOR: &str = "replication_factor";
+const PROPERTIES: [&str; 3] = ["replication", "durable_writes", "tablets"];
+
+pub(super) fn create(
+    schema: &Schema,
+    s: &CreateKeyspace,
+    ctx: &DdlContext<'_>,
+) -> Result<Option<DdlOutcome>, CompileError> {
+    let name = &s.name;
+    if system_keyspace(name) == Some(SystemKeyspace::Local) {
+        return Err(CompileError::Invalid(format!(
+            "System keyspace '{name}' is not user-modifiable"
+        )));
+    }
+    if !super::table::is_word(name) || name.len() > NAME_BYTES_MAX {
+        return Err(CompileError::Invalid(format!(
+            "Keyspace name must not be empty, more than {NAME_BYTES_MAX} characters long, or contain \
+             non-alphanumeric-underscore characters (got '{name}')"
+        )));
+    }
+    let properties = Properties::new(&s.properties, &PROPERTIES)?;
+    let Some(replication) = properties.map("replication")? else {
+        return Err(CompileError::invalid("Missing mandatory option 'replication'"));
+    };
+    let durable_writes = properties.boolean("durable_writes")?.unwrap_or(true);
+    let tablets = tablets(&properties)?;
+    if schema.keyspaces.contains_key(name) {
+        if s.if_not_exists {
+            return Ok(None);
+        }
+        return Err(CompileError::AlreadyExists {
+            keyspace: name.clone(),
+            table: String::new(),
+        });
+    }
+    let (replication, warnings) = prepare_replication(name, replication, &BTreeMap::new(), ctx.nodes)?;
+    let keyspace = Keyspace {
+        name: name.clone(),
+        replication,
+        durable_writes,
+        tablets,
+        tables: BTreeMap::new(),
+    };
+    let change = SchemaChange::Keyspace {
+        change: ChangeKind::Created,
+        keyspace: name.clone(),
+    };
+    Ok(Some(DdlOutcome {
+        warnings,
+        ..outcome(schema, name, Some(keyspace), change)
+    }))
+}
+
+pub(super) fn alter(
+    schema: &Schema,
+    s: &AlterKeyspace,
+    ctx: &DdlContext<'_>,
+) -> Result<Option<DdlOutcome>, CompileError> {
+    let name = &s.name;
+    if system_keyspace(name) == Some(SystemKeyspace::Local) {
+        check_modifiable(name, "ALTER", String::new)?;
+    }
+    let properties = Properties::new(&s.properties, &PROPERTIES)?;
+    let Some(old) = schema.keyspaces.get(name) else {
+        return absent(name, s.if_exists);
+    };
+    let mut keyspace = Keyspace::clone(old);
+    if let Some(durable_writes) = properties.boolean("durable_writes")? {
+        keyspace.durable_writes = durable_writes;
+    }
+    if let Some(new) = tablets(&properties)? {
+        // What a table's tablets are made of is decided when the keyspace is created; only their first count may change.
+        let enabled = |t: &BTreeMap<String, String>| t.get("enabled").is_none_or(|e| e == "true");
+        if enabled(&new) != keyspace.tablets.as_ref().is_none_or(enabled) {
+            return Err(CompileError::invalid(
+                "Cannot alter replication strategy from tablets to vnodes, or from vnodes to tablets",
+            ));
+        }
+        keyspace.tablets.get_or_insert_default().extend(new);
+    }
+    let replication = match properties.map("replication")? {
+        Some(new) => new,
+        None => keyspace.replication.clone(),
+    };
+    let (replication, warnings) = prepare_replication(name, replication, &old.replication, ctx.nodes)?;
+    keyspace.replication = replication;
+    if keyspace == **old {
+        return Ok(None);
+    }
+    let change = SchemaChange::Keyspace {
+        change: ChangeKind::Updated,
+        keyspace: name.clone(),
+    };
+    Ok(Some(DdlOutcome {
+        warnings,
+        ..outcome(schema, name, Some(keyspace), change)
+    }))
+}
+
+pub(super) fn drop(schema: &Schema, s: &DropKeyspace) -> Result<Option<DdlOutcome>, CompileError> {
+    let name = &s.name;
+    check_modifiable(name, "DROP", || format!("keyspace {name}"))?;
+    let Some(old) = schema.keyspaces.get(name) else {
+        return absent(name, s.if_exists);
+    };
+    let change = SchemaChange::Keyspace {
+        change: ChangeKind::Dropped,
+        keyspace: name.clone(),
+    };
+    let dropped_tables = old.tables.values().map(|t| t.id).collect();
+    Ok(Some(DdlOutcome {
+        dropped_tables,
+        ..outcome(schema, name, None, change)
+    }))
+}
+
+fn absent(name: &str, if_exists: bool) -> Result<Option<DdlOutcome>, CompileError> {
+    if if_exists {
+        Ok(None)
+    } else {
+        Err(CompileError::Invalid(format!("Keyspace '{name}' doesn't exist")))
+    }
+}
+
+/// `tablets = {'enabled': …, 'initial': …}`, as ScyllaDB has it.
+fn tablets(properties: &Properties<'_>) -> Result<Option<BTreeMap<String, String>>, CompileError> {
+    let Some(mut tablets) = properties.map("tablets")? else {
+        return Ok(None);
+    };
+    for (key, value) in &mut tablets {
+        match key.as_str() {
+            "enabled" => {
+                value.make_ascii_lowercase();
+                if !matches!(value.as_str(), "true" | "false") {
+                    return Err(CompileError::Config(format!(
+                        "Invalid value {value} for tablets sub-option 'enabled': only 'true' and 'false' are allowed"
+                    )));
+                }
+            }
+            "initial" => {
+                if value.parse::<u32>().is_err() {
+                    return Err(CompileError::Config(format!(
+                        "Invalid value {value} for tablets sub-option 'initial': a number of tablets is expected"
+                    )));
+                }
+            }
+            _ => return Err(CompileError::Config(format!("Unknown tablets sub-option '{key}'"))),
+        }
+    }
+    Ok(Some(tablets))
+}
+
+/// Writes out what a replication map leaves unsaid, and refuses one that cannot be had. Also returns warnings.
+///
+/// `previous` is the map of the keyspace that is altered, empty for a new one; `nodes` says how many nodes each datacenter has.
+fn prepare_replication(
+    keyspace: &str,
+    mut options: BTreeMap<String, String>,
+    previous: &BTreeMap<String, String>,
+    nodes: &BTreeMap<String, u32>,
+) -> Result<(BTreeMap<String, String>, Vec<String>), CompileError> {
+    let Some(class) = options.remove("class") else {
+        return Err(CompileError::Config("Missing replication strategy class".to_owned()));
+    };
+    let class = if class.contains('.') {
+        class
+    } else {
+        format!("{LOCATOR}{class}")
+    };
+    match class.strip_prefix(LOCATOR) {
+        Some("SimpleStrategy") => {
+            options
+                .entry(REPLICATION_FACTOR.to_owned())
+                .or_insert_with(|| REPLICATION_FACTOR_DEFAULT.to_owned());
+        }
+        Some("NetworkTopologyStrategy") => expand_datacenters(&mut options, previous, nodes),
+        Some("LocalStrategy") => {
+            return Err(CompileError::invalid(
+                "Unable to use given strategy class: LocalStrategy is reserved for internal use.",
+            ));
+        }
+        _ => {
+            return Err(CompileError::Config(format!(
+                "Unable to find replication strategy class '{class}'"
+            )));
+        }
+    }
+    let short = &class[LOCATOR.len()..];
+    let simple = short == "SimpleStrategy";
+    let known = |name: &str| {
+        if simple {
+            name == REPLICATION_FACTOR
+        } else {
+            nodes.contains_key(name) || previous.contains_key(name)
+        }
+    };
+    if let Some(unknown) = options.keys().find(|name| !known(name)) {
+        return Err(CompileError::Config(format!(
+            "Unrecognized strategy option {{{unknown}}} passed to {short} for keyspace {keyspace}"
+        )));
+    }
+    if options.is_empty() {
+        return Err(CompileError::Config(
+            "Configuration for at least one datacenter must be present".to_owned(),
+        ));
+    }
+    let mut warnings = Vec::new();
+    for (name, value) in &mut options {
+        let factor = parse_factor(value)?;
+        *value = factor.to_string();
+        let (count, place) = if simple {
+            (nodes.values().sum(), String::new())
+        } else {
+            let here = nodes.get(name).copied().unwrap_or(0);
+            (here, format!(" for datacenter {name}"))
+        };
+        if factor > count {
+            warnings.push(format!(
+                "Your replication factor {factor} for keyspace {keyspace} is higher than the number of nodes {count}{place}"
+            ));
+        }
+    }
+    options.insert("class".to_owned(), class);
+    Ok((options, warnings))
+}
+
+/// `replication_factor` stands for every datacenter that is not named; datacenters without copies are left out.
+fn expand_datacenters(
+    options: &mut BTreeMap<String, String>,
+    previous: &BTreeMap<String, String>,
+    nodes: &BTreeMap<String, u32>,
+) {
+    let mut factor = options.remove(REPLICATION_FACTOR);
+    if factor.is_none() && options.is_empty() {
+        let before = previous
+            .get(REPLICATION_FACTOR)
+            .map_or(REPLICATION_FACTOR_DEFAULT, String::as_str);
+        factor = Some(before.to_owned());
+    } else if factor.is_some() {
+        // Datacenters that have copies keep them as they are: an expansion is no reason to move data.
+        for (name, value) in previous
+            .iter()
+            .filter(|(n, _)| !matches!(n.as_str(), "class" | REPLICATION_FACTOR))
+        {
+            options.entry(name.clone()).or_insert_with(|| value.clone());
+        }
+    }
+    if let Some(factor) = factor {
+        for name in nodes.keys() {
+            options.entry(name.clone()).or_insert_with(|| factor.clone());
+        }
+    }
+    options.retain(|_, value| value != "0");
+}
+
+fn parse_factor(text: &str) -> Result<u32, CompileError> {
+    match text.parse::<i32>() {
+        Ok(factor) => u32::try_from(factor)
+            .map_err(|_| CompileError::Config(format!("Replication factor must be non-negative, found {factor}"))),
+        Err(_) if text.contains('/') => Err(CompileError::Config(
+            "Transient replication is not supported".to_owned(),
+        )),
+        Err(_) => Err(CompileError::Config(format!("For input string: \"{text}\""))),
+    }
+}

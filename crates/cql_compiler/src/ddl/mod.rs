@@ -1,0 +1,204 @@
+//! Statements that change the schema: one schema in, the next one out.
+//!
+//! [`apply`] is a function of its arguments: ids and the moment come from the caller, so every node that applies the same
+//! statements in the same order has the same schema, and the same [`schema_version`]. Refusals are in the words that users
+//! of Cassandra 4.1 know; the order of the checks is Cassandra's too where it decides which of two errors is seen.
+
+mod alter;
+mod compaction;
+mod compression;
+mod difference;
+mod keyspace;
+mod options;
+mod properties;
+mod retry;
+mod table;
+mod types;
+mod version;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cql::ast::{QualifiedName, Statement};
+use schema::{Keyspace, Schema, Table, TableId};
+use uuid::Uuid;
+
+use crate::error::CompileError;
+use crate::{SystemKeyspace, system_keyspace};
+
+pub use difference::{SchemaDifference, schema_difference};
+pub use table::define;
+pub use version::schema_version;
+
+/// What a schema change needs to know besides the schema and the statement.
+#[derive(Clone, Copy, Debug)]
+pub struct DdlContext<'a> {
+    /// The keyspace in use.
+    pub keyspace: Option<&'a str>,
+    /// Wall clock, microseconds since the epoch.
+    pub now_us: i64,
+    /// The identity of the table that a CREATE makes.
+    pub new_id: Uuid,
+    /// How many nodes each datacenter has.
+    pub nodes: &'a BTreeMap<String, u32>,
+}
+
+/// What happened to a part of the schema.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ChangeKind {
+    /// It is new.
+    Created,
+    /// It is not as it was.
+    Updated,
+    /// It is no more.
+    Dropped,
+}
+
+/// A change that clients are told of.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum SchemaChange {
+    /// Of a keyspace; dropping one drops its tables without further changes.
+    Keyspace {
+        /// What happened.
+        change: ChangeKind,
+        /// To which keyspace.
+        keyspace: String,
+    },
+    /// Of a table.
+    Table {
+        /// What happened.
+        change: ChangeKind,
+        /// The table's keyspace.
+        keyspace: String,
+        /// To which table.
+        table: String,
+    },
+}
+
+/// The schema after a statement.
+#[derive(Clone, PartialEq, Debug)]
+pub struct DdlOutcome {
+    /// The new schema, under its new version.
+    pub schema: Schema,
+    /// What changed; the first is the statement's result.
+    pub changes: Vec<SchemaChange>,
+    /// Tables whose data can be forgotten.
+    pub dropped_tables: Vec<TableId>,
+    /// For the client to read.
+    pub warnings: Vec<String>,
+}
+
+/// Applies a statement that changes the schema. None: IF EXISTS or IF NOT EXISTS made it do nothing.
+///
+/// # Errors
+/// When the statement does not fit the schema, or is none that changes it.
+pub fn apply(schema: &Schema, statement: &Statement, ctx: &DdlContext<'_>) -> Result<Option<DdlOutcome>, CompileError> {
+    match statement {
+        Statement::CreateKeyspace(s) => keyspace::create(schema, s, ctx),
+        Statement::AlterKeyspace(s) => keyspace::alter(schema, s, ctx),
+        Statement::DropKeyspace(s) => keyspace::drop(schema, s),
+        Statement::CreateTable(s) => table::create(schema, s, ctx),
+        Statement::AlterTable(s) => alter::alter(schema, s, ctx),
+        Statement::DropTable(s) => table::drop(schema, s, ctx),
+        other => Err(CompileError::invalid(match name_of_unsupported(other) {
+            Some(name) => format!("{name} is not supported yet"),
+            None => "The statement does not change the schema".to_owned(),
+        })),
+    }
+}
+
+/// The name of a statement that changes schema or roles and is not executed yet.
+fn name_of_unsupported(statement: &Statement) -> Option<&'static str> {
+    Some(match statement {
+        Statement::CreateType(_) => "CREATE TYPE",
+        Statement::AlterType(_) => "ALTER TYPE",
+        Statement::DropType(_) => "DROP TYPE",
+        Statement::CreateIndex(_) => "CREATE INDEX",
+        Statement::DropIndex(_) => "DROP INDEX",
+        Statement::CreateMaterializedView(_) => "CREATE MATERIALIZED VIEW",
+        Statement::AlterMaterializedView(_) => "ALTER MATERIALIZED VIEW",
+        Statement::DropMaterializedView(_) => "DROP MATERIALIZED VIEW",
+        Statement::CreateFunction(_) => "CREATE FUNCTION",
+        Statement::DropFunction(_) => "DROP FUNCTION",
+        Statement::CreateAggregate(_) => "CREATE AGGREGATE",
+        Statement::DropAggregate(_) => "DROP AGGREGATE",
+        Statement::CreateTrigger(_) => "CREATE TRIGGER",
+        Statement::DropTrigger(_) => "DROP TRIGGER",
+        Statement::CreateRole(_) => "CREATE ROLE",
+        Statement::AlterRole(_) => "ALTER ROLE",
+        Statement::DropRole(_) => "DROP ROLE",
+        Statement::CreateUser(_) => "CREATE USER",
+        Statement::AlterUser(_) => "ALTER USER",
+        Statement::DropUser(_) => "DROP USER",
+        Statement::AddIdentity(_) => "ADD IDENTITY",
+        Statement::DropIdentity(_) => "DROP IDENTITY",
+        Statement::Grant(_) | Statement::GrantRole(_) => "GRANT",
+        Statement::Revoke(_) | Statement::RevokeRole(_) => "REVOKE",
+        Statement::ListPermissions(_) => "LIST PERMISSIONS",
+        Statement::ListRoles(_) => "LIST ROLES",
+        Statement::ListUsers => "LIST USERS",
+        Statement::ListSuperusers => "LIST SUPERUSERS",
+        Statement::Select(_)
+        | Statement::Insert(_)
+        | Statement::Update(_)
+        | Statement::Delete(_)
+        | Statement::Batch(_)
+        | Statement::Truncate(_)
+        | Statement::Use(_)
+        | Statement::Describe(_)
+        | Statement::CreateKeyspace(_)
+        | Statement::AlterKeyspace(_)
+        | Statement::DropKeyspace(_)
+        | Statement::CreateTable(_)
+        | Statement::AlterTable(_)
+        | Statement::DropTable(_) => return None,
+    })
+}
+
+/// The keyspace that a name is in: its own, or the one in use.
+fn keyspace_of<'a>(name: &'a QualifiedName, ctx: &DdlContext<'a>) -> Result<&'a str, CompileError> {
+    name.keyspace.as_deref().or(ctx.keyspace).ok_or_else(|| {
+        CompileError::invalid(
+            "No keyspace has been specified. USE a keyspace, or explicitly specify keyspace.tablename",
+        )
+    })
+}
+
+/// Refuses to change what the node keeps for itself. `verb` and `resource` name the change.
+fn check_modifiable(keyspace: &str, verb: &str, resource: impl FnOnce() -> String) -> Result<(), CompileError> {
+    match system_keyspace(keyspace) {
+        None => Ok(()),
+        Some(SystemKeyspace::Local) => Err(CompileError::Unauthorized(format!(
+            "{keyspace} keyspace is not user-modifiable."
+        ))),
+        Some(SystemKeyspace::Replicated) => Err(CompileError::Unauthorized(format!("Cannot {verb} <{}>", resource()))),
+    }
+}
+
+/// The outcome of replacing, adding or (with None) removing one keyspace.
+fn outcome(schema: &Schema, name: &str, keyspace: Option<Keyspace>, change: SchemaChange) -> DdlOutcome {
+    let mut next = schema.clone();
+    match keyspace {
+        Some(k) => next.keyspaces.insert(name.to_owned(), Arc::new(k)),
+        None => next.keyspaces.remove(name),
+    };
+    next.version = schema_version(&next);
+    DdlOutcome {
+        schema: next,
+        changes: vec![change],
+        dropped_tables: Vec::new(),
+        warnings: Vec::new(),
+    }
+}
+
+/// The outcome of replacing or adding one table.
+fn outcome_of_table(schema: &Schema, keyspace: &Keyspace, table: Table, change: ChangeKind) -> DdlOutcome {
+    let change = SchemaChange::Table {
+        change,
+        keyspace: table.keyspace.clone(),
+        table: table.name.clone(),
+    };
+    let mut keyspace = keyspace.clone();
+    keyspace.tables.insert(table.name.clone(), Arc::new(table));
+    outcome(schema, &keyspace.name.clone(), Some(keyspace), change)
+}

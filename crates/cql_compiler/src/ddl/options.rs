@@ -1,0 +1,279 @@
+//! The options of a table: WITH of CREATE TABLE and ALTER TABLE.
+
+use std::collections::BTreeMap;
+
+use cql::ast::{LiteralKind, Property, PropertyValue};
+use schema::{RateLimits, TableOptions, java_double};
+use uuid::Uuid;
+
+use super::properties::Properties;
+use super::{compaction, compression, retry};
+use crate::error::CompileError;
+
+/// The longest time to live, in seconds: twenty years.
+const TIME_TO_LIVE_MAX: i32 = 20 * 365 * 24 * 60 * 60;
+/// The smallest share of false positives that bloom filters are built for.
+const BLOOM_FILTER_FP_CHANCE_MIN: f64 = 6.71e-5;
+/// The greatest limit of operations on a partition in a second.
+const RATE_LIMIT_MAX: u32 = i32::MAX as u32;
+
+const KNOWN: [&str; 19] = [
+    "additional_write_policy",
+    "bloom_filter_fp_chance",
+    "caching",
+    "cdc",
+    "comment",
+    "compaction",
+    "compression",
+    "crc_check_chance",
+    "default_time_to_live",
+    "extensions",
+    "gc_grace_seconds",
+    "id",
+    "max_index_interval",
+    "memtable",
+    "memtable_flush_period_in_ms",
+    "min_index_interval",
+    "per_partition_rate_limit",
+    "read_repair",
+    "speculative_retry",
+];
+
+/// The options of a new table, not yet validated, and its id if it is given.
+pub(super) fn create(properties: &[Property]) -> Result<(TableOptions, Option<Uuid>), CompileError> {
+    let p = Properties::new(properties, &KNOWN)?;
+    let id = match p.text("id")? {
+        None => None,
+        Some(text) => Some(
+            text.parse::<Uuid>()
+                .map_err(|_| CompileError::Config("Invalid table id".to_owned()))?,
+        ),
+    };
+    let mut options = set(TableOptions::default(), &p, properties)?;
+    // A leveled table looks into one sstable of each level, so its filters may be smaller.
+    if !p.has("bloom_filter_fp_chance") && options.compaction["class"].ends_with(".LeveledCompactionStrategy") {
+        options.bloom_filter_fp_chance = 0.1;
+    }
+    Ok((options, id))
+}
+
+/// The options of a table after ALTER TABLE … WITH, validated.
+pub(super) fn alter(old: &TableOptions, properties: &[Property]) -> Result<TableOptions, CompileError> {
+    let p = Properties::new(properties, &KNOWN)?;
+    if p.has("id") {
+        return Err(CompileError::Config("Cannot alter table id.".to_owned()));
+    }
+    let options = set(old.clone(), &p, properties)?;
+    validate(&options)?;
+    Ok(options)
+}
+
+fn set(mut o: TableOptions, p: &Properties<'_>, properties: &[Property]) -> Result<TableOptions, CompileError> {
+    if let Some(v) = p.double("bloom_filter_fp_chance")? {
+        o.bloom_filter_fp_chance = v;
+    }
+    if let Some(v) = p.map("caching")? {
+        o.caching = caching(&v)?;
+    }
+    if let Some(v) = p.text("comment")? {
+        v.clone_into(&mut o.comment);
+    }
+    if let Some(v) = p.map("compaction")? {
+        o.compaction = compaction::prepare(v)?;
+    }
+    if let Some(v) = p.map("compression")? {
+        let (compression, crc_check_chance) = compression::prepare(v)?;
+        o.compression = compression;
+        if let Some(v) = crc_check_chance {
+            o.crc_check_chance = v;
+        }
+    }
+    if let Some(v) = p.double("crc_check_chance")? {
+        o.crc_check_chance = v;
+    }
+    if let Some(v) = p.text("memtable")?
+        && v != "default"
+    {
+        return Err(CompileError::Config(format!(
+            "Memtable configuration \"{v}\" not found."
+        )));
+    }
+    if let Some(v) = p.int("default_time_to_live")? {
+        o.default_time_to_live = v;
+    }
+    if let Some(v) = p.int("gc_grace_seconds")? {
+        o.gc_grace_seconds = v;
+    }
+    if let Some(v) = p.int("max_index_interval")? {
+        o.max_index_interval = v;
+    }
+    if let Some(v) = p.int("memtable_flush_period_in_ms")? {
+        o.memtable_flush_period_in_ms = v;
+    }
+    if let Some(v) = p.int("min_index_interval")? {
+        o.min_index_interval = v;
+    }
+    if let Some(v) = p.text("speculative_retry")? {
+        o.speculative_retry = retry::canonical("speculative_retry", v)?;
+    }
+    if let Some(v) = p.text("additional_write_policy")? {
+        o.additional_write_policy = retry::canonical("additional_write_policy", v)?;
+    }
+    if let Some(v) = p.boolean("cdc")? {
+        o.cdc = v;
+    }
+    if let Some(v) = p.text("read_repair")? {
+        o.read_repair = read_repair(v)?;
+    }
+    if let Some(v) = p.map("per_partition_rate_limit")? {
+        o.rate_limits = rate_limits(&v)?;
+    }
+    if p.map("extensions")?.is_some() {
+        o.extensions = extensions(properties)?;
+    }
+    Ok(o)
+}
+
+fn caching(given: &BTreeMap<String, String>) -> Result<BTreeMap<String, String>, CompileError> {
+    let strangers: Vec<&str> = given
+        .keys()
+        .map(String::as_str)
+        .filter(|k| !matches!(*k, "keys" | "rows_per_partition"))
+        .collect();
+    if !strangers.is_empty() {
+        return Err(CompileError::Config(format!(
+            "Invalid caching sub-options [{}]: only 'keys' and 'rows_per_partition' are allowed",
+            strangers.join(", ")
+        )));
+    }
+    let get = |name: &str| {
+        given
+            .get(name)
+            .map_or_else(|| "NONE".to_owned(), |v| v.to_ascii_uppercase())
+    };
+    let (keys, mut rows) = (get("keys"), get("rows_per_partition"));
+    if !matches!(keys.as_str(), "ALL" | "NONE") {
+        return Err(CompileError::Config(format!(
+            "Invalid value '{}' for caching sub-option 'keys': only 'ALL' and 'NONE' are allowed",
+            given["keys"]
+        )));
+    }
+    if !matches!(rows.as_str(), "ALL" | "NONE") {
+        match rows.parse::<i32>() {
+            Ok(0) => "NONE".clone_into(&mut rows),
+            Ok(n) if n > 0 => rows = n.to_string(),
+            _ => {
+                return Err(CompileError::Config(format!(
+                    "Invalid value '{}' for caching sub-option 'rows_per_partition': only 'ALL', 'NONE', and integer \
+                     values are allowed",
+                    given["rows_per_partition"]
+                )));
+            }
+        }
+    }
+    Ok([("keys".to_owned(), keys), ("rows_per_partition".to_owned(), rows)].into())
+}
+
+fn rate_limits(given: &BTreeMap<String, String>) -> Result<RateLimits, CompileError> {
+    let mut limits = RateLimits::default();
+    for (name, text) in given {
+        let limit = match name.as_str() {
+            "max_reads_per_second" => &mut limits.reads,
+            "max_writes_per_second" => &mut limits.writes,
+            _ => {
+                return Err(CompileError::Config(format!(
+                    "Unknown sub-option '{name}' of per_partition_rate_limit: only 'max_reads_per_second' and \
+                     'max_writes_per_second' are allowed"
+                )));
+            }
+        };
+        let number = text.parse::<u32>().ok().filter(|n| (1..=RATE_LIMIT_MAX).contains(n));
+        *limit = Some(number.ok_or_else(|| {
+            CompileError::Config(format!(
+                "Invalid value '{text}' for '{name}' of per_partition_rate_limit: a number from 1 to {RATE_LIMIT_MAX} is \
+                 expected"
+            ))
+        })?);
+    }
+    Ok(limits)
+}
+
+fn read_repair(text: &str) -> Result<String, CompileError> {
+    let upper = text.to_ascii_uppercase();
+    if matches!(upper.as_str(), "NONE" | "BLOCKING") {
+        return Ok(upper);
+    }
+    Err(CompileError::Config(format!(
+        "Invalid value {text} for option 'read_repair': only 'NONE' and 'BLOCKING' are allowed"
+    )))
+}
+
+/// Extensions are bytes; a string would be lost in `system_schema`.
+fn extensions(properties: &[Property]) -> Result<BTreeMap<String, String>, CompileError> {
+    let mut extensions = BTreeMap::new();
+    for p in properties.iter().filter(|p| p.name == "extensions") {
+        let PropertyValue::Map(pairs) = &p.value else { continue };
+        for (name, value) in pairs {
+            if value.kind != LiteralKind::Blob || value.text.len() % 2 != 0 {
+                return Err(CompileError::Config(format!(
+                    "Invalid value '{}' for extension '{}': a blob of whole bytes such as 0xcafe is expected",
+                    value.text, name.text
+                )));
+            }
+            extensions.insert(name.text.clone(), value.text.to_ascii_lowercase());
+        }
+    }
+    Ok(extensions)
+}
+
+/// Counters do not expire.
+pub(super) fn check_counter_ttl(o: &TableOptions) -> Result<(), CompileError> {
+    if o.default_time_to_live > 0 {
+        return Err(CompileError::invalid(
+            "Cannot set default_time_to_live on a table with counters",
+        ));
+    }
+    Ok(())
+}
+
+/// Refuses values that are of the right type and make no sense.
+pub(super) fn validate(o: &TableOptions) -> Result<(), CompileError> {
+    let config = |text: String| Err(CompileError::Config(text));
+    let fp = o.bloom_filter_fp_chance;
+    if fp <= BLOOM_FILTER_FP_CHANCE_MIN || fp > 1.0 {
+        return config(format!(
+            "bloom_filter_fp_chance must be larger than {} and less than or equal to 1.0 (got {})",
+            java_double(BLOOM_FILTER_FP_CHANCE_MIN),
+            java_double(fp)
+        ));
+    }
+    if !(0.0..=1.0).contains(&o.crc_check_chance) {
+        return config(format!(
+            "crc_check_chance must be larger than or equal to 0 and smaller than or equal to 1.0 (got {})",
+            java_double(o.crc_check_chance)
+        ));
+    }
+    if o.default_time_to_live > TIME_TO_LIVE_MAX {
+        return config(format!(
+            "default_time_to_live must be less than or equal to {TIME_TO_LIVE_MAX} (got {})",
+            o.default_time_to_live
+        ));
+    }
+    for (name, value, least) in [
+        ("default_time_to_live", o.default_time_to_live, 0),
+        ("gc_grace_seconds", o.gc_grace_seconds, 0),
+        ("min_index_interval", o.min_index_interval, 1),
+        ("memtable_flush_period_in_ms", o.memtable_flush_period_in_ms, 0),
+    ] {
+        if value < least {
+            return config(format!("{name} must be greater than or equal to {least} (got {value})"));
+        }
+    }
+    if o.max_index_interval < o.min_index_interval {
+        return config(format!(
+            "max_index_interval must be greater than or equal to min_index_interval ({}) (got {})",
+            o.min_index_interval, o.max_index_interval
+        ));
+    }
+    Ok(())
+}

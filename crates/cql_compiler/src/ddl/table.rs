@@ -1,0 +1,293 @@
+//! CREATE and DROP TABLE.
+
+use std::collections::BTreeMap;
+
+use cql::ast::{CreateTable, DropTable, PrimaryKey};
+use schema::{Column, ColumnId, ColumnKind, Keyspace, Schema, Table, TableId};
+use types::CqlType;
+
+use super::properties::first_duplicate;
+use super::{
+    ChangeKind, DdlContext, DdlOutcome, SchemaChange, check_modifiable, keyspace_of, options, outcome,
+    outcome_of_table, types as column_types,
+};
+use crate::error::CompileError;
+
+/// The longest name of a table, in bytes: with its id behind it, it is a directory.
+const NAME_BYTES_MAX: usize = 222;
+/// Static and regular columns that a table can have had in its life: a packed row counts them in 255 bytes of bits.
+pub(super) const COLUMNS_MAX: u16 = 2040;
+
+/// Whether a name is safe as a part of a path everywhere.
+pub(super) fn is_word(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+}
+
+pub(super) fn create(
+    schema: &Schema,
+    s: &CreateTable,
+    ctx: &DdlContext<'_>,
+) -> Result<Option<DdlOutcome>, CompileError> {
+    let keyspace_name = keyspace_of(&s.table, ctx)?;
+    let key = check_statement(s, keyspace_name)?;
+    check_modifiable(keyspace_name, "CREATE", || format!("all tables in {keyspace_name}"))?;
+    let Some(keyspace) = schema.keyspaces.get(keyspace_name) else {
+        return Err(CompileError::Invalid(format!(
+            "Keyspace '{keyspace_name}' doesn't exist"
+        )));
+    };
+    let name = &s.table.name;
+    if keyspace.tables.contains_key(name) {
+        if s.if_not_exists {
+            return Ok(None);
+        }
+        return Err(CompileError::AlreadyExists {
+            keyspace: keyspace_name.to_owned(),
+            table: name.clone(),
+        });
+    }
+    let table = build(keyspace_name, s, key, ctx)?;
+    if schema.table_by_id(table.id).is_some() {
+        return Err(CompileError::Config(format!(
+            "A table with id {} already exists",
+            table.id.0
+        )));
+    }
+    Ok(Some(outcome_of_table(schema, keyspace, table, ChangeKind::Created)))
+}
+
+/// A table that the node defines for itself. Nothing but the statement's own sense is checked.
+pub fn define(keyspace: &str, s: &CreateTable, id: TableId) -> Result<Table, CompileError> {
+    let key = check_statement(s, keyspace)?;
+    build(
+        keyspace,
+        s,
+        key,
+        &DdlContext {
+            keyspace: Some(keyspace),
+            now_us: 0,
+            new_id: id.0,
+            nodes: &BTreeMap::new(),
+        },
+    )
+}
+
+/// What is wrong whatever the schema is. Returns the primary key.
+fn check_statement<'a>(s: &'a CreateTable, keyspace: &str) -> Result<&'a PrimaryKey, CompileError> {
+    let table = format_args!("{keyspace}.{}", s.table.name).to_string();
+    if let Some(name) = first_duplicate(s.columns.iter().map(|c| c.name.as_str())) {
+        return Err(CompileError::Invalid(format!(
+            "Duplicate column '{name}' declaration for table '{table}'"
+        )));
+    }
+    if let Some(name) = first_duplicate(s.options.clustering_order.iter().map(|o| o.column.as_str())) {
+        return Err(CompileError::Invalid(format!(
+            "Duplicate column '{name}' in CLUSTERING ORDER BY clause for table '{table}'"
+        )));
+    }
+    if s.columns.len() > usize::from(COLUMNS_MAX) {
+        return Err(CompileError::Invalid(format!(
+            "A table has at most {COLUMNS_MAX} columns (got {})",
+            s.columns.len()
+        )));
+    }
+    match s.primary_keys.as_slice() {
+        [key] => Ok(key),
+        [] => Err(CompileError::Invalid(format!(
+            "No PRIMARY KEY specifed for table '{table}' (exactly one required)"
+        ))),
+        _ => Err(CompileError::Invalid(format!(
+            "Multiple PRIMARY KEY specified for table '{table}' (exactly one required)"
+        ))),
+    }
+}
+
+fn build(keyspace: &str, s: &CreateTable, key: &PrimaryKey, ctx: &DdlContext<'_>) -> Result<Table, CompileError> {
+    let name = &s.table.name;
+    if s.options.compact_storage {
+        return Err(CompileError::invalid("COMPACT STORAGE tables are not supported"));
+    }
+    let (table_options, id) = options::create(&s.options.properties)?;
+    let mut types: BTreeMap<&str, (CqlType, bool)> = BTreeMap::new();
+    for c in &s.columns {
+        if c.mask.is_some() {
+            return Err(CompileError::invalid("Column masks are not supported yet"));
+        }
+        types.insert(&c.name, (column_types::resolve(keyspace, &c.type_name)?, c.is_static));
+    }
+    let columns = columns(s, key, types)?;
+    if columns.iter().any(|c| c.cql_type == CqlType::Counter) {
+        let mixed =
+            |c: &Column| matches!(c.kind, ColumnKind::Regular | ColumnKind::Static) && c.cql_type != CqlType::Counter;
+        if columns.iter().any(mixed) {
+            return Err(CompileError::invalid(
+                "Cannot mix counter and non counter columns in the same table",
+            ));
+        }
+        options::check_counter_ttl(&table_options)?;
+    }
+    if !is_word(name) || name.len() > NAME_BYTES_MAX {
+        return Err(CompileError::Config(format!(
+            "{keyspace}.{name}: Table name must not be empty, more than {NAME_BYTES_MAX} characters long, or contain \
+             non-alphanumeric-underscore characters (got \"{name}\")"
+        )));
+    }
+    options::validate(&table_options)?;
+    Ok(Table::new(
+        keyspace,
+        name,
+        TableId(id.unwrap_or(ctx.new_id)),
+        columns,
+        table_options,
+    ))
+}
+
+/// The columns in key order, those outside the key by name.
+fn columns(
+    s: &CreateTable,
+    key: &PrimaryKey,
+    mut types: BTreeMap<&str, (CqlType, bool)>,
+) -> Result<Vec<Column>, CompileError> {
+    let mut columns = Vec::with_capacity(s.columns.len());
+    let descending = descending(s, key);
+    let parts = key.partition.iter().map(|c| (c, ColumnKind::PartitionKey)).enumerate();
+    let rest = key.clustering.iter().map(|c| (c, ColumnKind::Clustering)).enumerate();
+    for (position, (name, kind)) in parts.chain(rest) {
+        if columns.iter().any(|c: &Column| c.name == *name) {
+            return Err(CompileError::Invalid(format!(
+                "Duplicate column '{name}' in PRIMARY KEY clause for table '{}'",
+                s.table.name
+            )));
+        }
+        let Some((cql_type, is_static)) = types.remove(name.as_str()) else {
+            return Err(CompileError::Invalid(format!(
+                "Unknown column '{name}' referenced in PRIMARY KEY for table '{}'",
+                s.table.name
+            )));
+        };
+        check_key_type(name, &cql_type)?;
+        if is_static {
+            return Err(CompileError::Invalid(format!(
+                "Static column '{name}' cannot be part of the PRIMARY KEY"
+            )));
+        }
+        columns.push(Column {
+            name: name.clone(),
+            cql_type,
+            kind,
+            position: u16::try_from(position).expect("key columns are distinct, and COLUMNS_MAX bounds them"),
+            descending: kind == ColumnKind::Clustering && descending.contains(&name.as_str()),
+            id: ColumnId(u16::MAX),
+        });
+    }
+    if key.clustering.is_empty() && types.values().any(|(_, is_static)| *is_static) {
+        return Err(static_without_clustering());
+    }
+    check_clustering_order(s, key)?;
+    columns.extend(types.into_iter().map(|(name, (cql_type, is_static))| Column {
+        name: name.to_owned(),
+        cql_type,
+        kind: if is_static {
+            ColumnKind::Static
+        } else {
+            ColumnKind::Regular
+        },
+        position: 0,
+        descending: false,
+        id: ColumnId(u16::MAX),
+    }));
+    Ok(columns)
+}
+
+pub(super) fn static_without_clustering() -> CompileError {
+    CompileError::invalid(
+        "Static columns are only useful (and thus allowed) if the table has at least one clustering column",
+    )
+}
+
+fn check_key_type(name: &str, t: &CqlType) -> Result<(), CompileError> {
+    if t.is_multi_cell() {
+        let what = if matches!(t, CqlType::Udt(_)) {
+            "user-defined"
+        } else {
+            "collection"
+        };
+        return Err(CompileError::Invalid(format!(
+            "Invalid non-frozen {what} type {t} for PRIMARY KEY column '{name}'"
+        )));
+    }
+    let kind = match t {
+        CqlType::Counter => "counter",
+        t if column_types::has_duration(t) => "duration",
+        _ => return Ok(()),
+    };
+    Err(CompileError::Invalid(format!(
+        "{kind} type is not supported for PRIMARY KEY column '{name}'"
+    )))
+}
+
+fn descending<'a>(s: &'a CreateTable, key: &PrimaryKey) -> Vec<&'a str> {
+    let order = s.options.clustering_order.iter();
+    order
+        .filter(|o| o.descending && key.clustering.contains(&o.column))
+        .map(|o| o.column.as_str())
+        .collect()
+}
+
+fn check_clustering_order(s: &CreateTable, key: &PrimaryKey) -> Result<(), CompileError> {
+    let order = &s.options.clustering_order;
+    let strangers: Vec<&str> = order
+        .iter()
+        .map(|o| o.column.as_str())
+        .filter(|c| !key.clustering.iter().any(|k| k == c))
+        .collect();
+    if !strangers.is_empty() {
+        return Err(CompileError::Invalid(format!(
+            "Only clustering key columns can be defined in CLUSTERING ORDER directive: [{}] are not clustering columns",
+            strangers.join(", ")
+        )));
+    }
+    for (o, column) in order.iter().zip(&key.clustering) {
+        if o.column != *column {
+            return Err(CompileError::Invalid(if order.iter().any(|o| o.column == *column) {
+                format!(
+                    "The order of columns in the CLUSTERING ORDER directive must match that of the clustering columns \
+                     ({column} must appear before {})",
+                    o.column
+                )
+            } else {
+                format!("Missing CLUSTERING ORDER for column {column}")
+            }));
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn drop(schema: &Schema, s: &DropTable, ctx: &DdlContext<'_>) -> Result<Option<DdlOutcome>, CompileError> {
+    let keyspace_name = keyspace_of(&s.table, ctx)?;
+    let name = &s.table.name;
+    check_modifiable(keyspace_name, "DROP", || format!("table {keyspace_name}.{name}"))?;
+    let found = schema
+        .keyspaces
+        .get(keyspace_name)
+        .and_then(|k| Some((k, k.tables.get(name)?)));
+    let Some((keyspace, table)) = found else {
+        if s.if_exists {
+            return Ok(None);
+        }
+        return Err(CompileError::Invalid(format!(
+            "Table '{keyspace_name}.{name}' doesn't exist"
+        )));
+    };
+    let mut next = Keyspace::clone(keyspace);
+    next.tables.remove(name);
+    let change = SchemaChange::Table {
+        change: ChangeKind::Dropped,
+        keyspace: keyspace_name.to_owned(),
+        table: name.clone(),
+    };
+    Ok(Some(DdlOutcome {
+        dropped_tables: vec![table.id],
+        ..outcome(schema, keyspace_name, Some(next), change)
+    }))
+}

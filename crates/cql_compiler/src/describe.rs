@@ -1,0 +1,290 @@
+//! DESCRIBE, answered by the server as Cassandra 4.0 and later do.
+//!
+//! A list (KEYSPACES, TABLES, …) has the columns keyspace_name, type and name; a description also create_statement. Names
+//! in answers are as one would write them: quoted when they must be.
+
+use cql::ast::{Describe, DescribeSubject, QualifiedName};
+use schema::{Keyspace, Schema, Table, describe_keyspace, describe_table, quote_identifier};
+use std::net::IpAddr;
+use std::sync::Arc;
+use types::{CollectionBuilder, CqlType};
+
+use crate::error::CompileError;
+use crate::{SystemKeyspace, system_keyspace};
+use plan::ResultColumn;
+
+/// What a description needs to know besides the schema and the statement.
+#[derive(Clone, Copy, Debug)]
+pub struct DescribeContext<'a> {
+    /// The keyspace in use.
+    pub keyspace: Option<&'a str>,
+    /// The node that is asked.
+    pub node: NodeFacts<'a>,
+}
+
+/// What a description of the cluster tells of the node that is asked.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeFacts<'a> {
+    /// The cluster's name.
+    pub cluster_name: &'a str,
+    /// The full class of the partitioner.
+    pub partitioner: &'a str,
+    /// The address it tells other nodes to use.
+    pub broadcast_address: IpAddr,
+    /// The port for other nodes.
+    pub storage_port: u16,
+    /// The tokens that it owns, in decimal.
+    pub tokens: &'a [String],
+}
+
+/// Columns and rows of an answer; a row's values are serialised.
+pub type Description = (Vec<ResultColumn>, Vec<Vec<Option<Vec<u8>>>>);
+
+/// Answers a DESCRIBE.
+///
+/// # Errors
+/// When what is to be described does not exist.
+pub fn describe(schema: &Schema, statement: &Describe, ctx: &DescribeContext<'_>) -> Result<Description, CompileError> {
+    let internals = statement.with_internals;
+    let describer = Describer { schema, ctx, internals };
+    let elements = match &statement.subject {
+        DescribeSubject::Cluster => return Ok(cluster(schema, ctx)),
+        DescribeSubject::Keyspaces => return Ok(list(sorted_keyspaces(schema).into_iter().map(Element::keyspace))),
+        DescribeSubject::Tables => return Ok(list(describer.tables()?.into_iter())),
+        DescribeSubject::Types | DescribeSubject::Functions | DescribeSubject::Aggregates => {
+            describer.used_keyspace()?;
+            return Ok(list(std::iter::empty()));
+        }
+        DescribeSubject::Schema { full } => {
+            let shown = |k: &&Keyspace| *full || system_keyspace(&k.name).is_none();
+            sorted_keyspaces(schema)
+                .into_iter()
+                .filter(shown)
+                .flat_map(|k| describer.keyspace(k, false))
+                .collect()
+        }
+        DescribeSubject::Keyspace { only, name } => {
+            let keyspace = describer.keyspace_named(name.as_deref())?;
+            describer.keyspace(keyspace, *only)
+        }
+        DescribeSubject::Table(name) => {
+            let keyspace = describer.keyspace_named(name.keyspace.as_deref())?;
+            vec![describer.table(keyspace, &name.name).ok_or_else(|| {
+                CompileError::Invalid(format!(
+                    "Table '{}' not found in keyspace '{}'",
+                    name.name, keyspace.name
+                ))
+            })?]
+        }
+        DescribeSubject::Index(name) => return Err(describer.absent("Table for existing index", name)),
+        DescribeSubject::MaterializedView(name) => return Err(describer.absent("Materialized view", name)),
+        DescribeSubject::Type(name) => return Err(describer.absent("User defined type", name)),
+        DescribeSubject::Function(name) => return Err(describer.absent("User defined function", name)),
+        DescribeSubject::Aggregate(name) => return Err(describer.absent("User defined aggregate", name)),
+        DescribeSubject::Any(name) => describer.any(name)?,
+    };
+    let mut columns = text_columns(&["keyspace_name", "type", "name"]);
+    columns.extend(text_columns(&["create_statement"]));
+    Ok((columns, elements.into_iter().map(|e| e.row(true)).collect()))
+}
+
+/// Something that is described.
+struct Element {
+    keyspace: String,
+    kind: &'static str,
+    name: String,
+    statement: String,
+}
+
+impl Element {
+    fn keyspace(k: &Keyspace) -> Self {
+        let name = quote_identifier(&k.name);
+        Self {
+            keyspace: name.clone(),
+            kind: "keyspace",
+            name,
+            statement: String::new(),
+        }
+    }
+
+    fn table(t: &Table) -> Self {
+        Self {
+            keyspace: quote_identifier(&t.keyspace),
+            kind: "table",
+            name: quote_identifier(&t.name),
+            statement: String::new(),
+        }
+    }
+
+    fn row(self, with_statement: bool) -> Vec<Option<Vec<u8>>> {
+        let mut row = vec![
+            Some(self.keyspace.into_bytes()),
+            Some(self.kind.as_bytes().to_vec()),
+            Some(self.name.into_bytes()),
+        ];
+        if with_statement {
+            row.push(Some(self.statement.into_bytes()));
+        }
+        row
+    }
+}
+
+fn text_columns(names: &[&str]) -> Vec<ResultColumn> {
+    names
+        .iter()
+        .map(|n| ResultColumn {
+            name: (*n).to_owned(),
+            cql_type: CqlType::Text,
+        })
+        .collect()
+}
+
+fn list(elements: impl Iterator<Item = Element>) -> Description {
+    (
+        text_columns(&["keyspace_name", "type", "name"]),
+        elements.map(|e| e.row(false)).collect(),
+    )
+}
+
+/// Upper case letters do not come first.
+fn sorted_keyspaces(schema: &Schema) -> Vec<&Keyspace> {
+    let mut keyspaces: Vec<&Keyspace> = schema.keyspaces.values().map(|k| &**k).collect();
+    keyspaces.sort_by_key(|k| k.name.to_lowercase());
+    keyspaces
+}
+
+fn sorted_tables(keyspace: &Keyspace) -> Vec<&Table> {
+    let mut tables: Vec<&Table> = keyspace.tables.values().map(|t| &**t).collect();
+    tables.sort_by_key(|t| t.name.to_lowercase());
+    tables
+}
+
+struct Describer<'a> {
+    schema: &'a Schema,
+    ctx: &'a DescribeContext<'a>,
+    internals: bool,
+}
+
+impl<'a> Describer<'a> {
+    fn used_keyspace(&self) -> Result<Option<&'a Keyspace>, CompileError> {
+        self.ctx
+            .keyspace
+            .map(|name| self.keyspace_named(Some(name)))
+            .transpose()
+    }
+
+    /// The keyspace of that name, or the one in use.
+    fn keyspace_named(&self, name: Option<&str>) -> Result<&'a Keyspace, CompileError> {
+        let Some(name) = name.or(self.ctx.keyspace) else {
+            return Err(CompileError::invalid("No keyspace specified and no current keyspace"));
+        };
+        let found = self.schema.keyspaces.get(name);
+        found
+            .map(|k| &**k)
+            .ok_or_else(|| CompileError::Invalid(format!("'{name}' not found in keyspaces")))
+    }
+
+    /// The tables of the keyspace in use, or of all.
+    fn tables(&self) -> Result<Vec<Element>, CompileError> {
+        let keyspaces = match self.used_keyspace()? {
+            Some(k) => vec![k],
+            None => sorted_keyspaces(self.schema),
+        };
+        Ok(keyspaces
+            .into_iter()
+            .flat_map(sorted_tables)
+            .map(Element::table)
+            .collect())
+    }
+
+    fn table(&self, keyspace: &Keyspace, name: &str) -> Option<Element> {
+        keyspace.tables.get(name).map(|t| self.statement_of(t))
+    }
+
+    fn statement_of(&self, t: &Table) -> Element {
+        Element {
+            statement: describe_table(t, self.internals),
+            ..Element::table(t)
+        }
+    }
+
+    /// A keyspace, and unless `only` all that is in it.
+    fn keyspace(&self, k: &Keyspace, only: bool) -> Vec<Element> {
+        let mut elements = vec![Element {
+            statement: describe_keyspace(k),
+            ..Element::keyspace(k)
+        }];
+        if !only {
+            elements.extend(sorted_tables(k).into_iter().map(|t| self.statement_of(t)));
+        }
+        elements
+    }
+
+    /// A keyspace of that name, else a table of the keyspace that is named or in use.
+    fn any(&self, name: &QualifiedName) -> Result<Vec<Element>, CompileError> {
+        if name.keyspace.is_none()
+            && let Some(keyspace) = self.schema.keyspaces.get(&name.name)
+        {
+            return Ok(self.keyspace(keyspace, false));
+        }
+        let Some(keyspace) = name.keyspace.as_deref().or(self.ctx.keyspace) else {
+            return Err(CompileError::Invalid(format!("'{}' not found in keyspaces", name.name)));
+        };
+        let keyspace = self.keyspace_named(Some(keyspace))?;
+        self.table(keyspace, &name.name)
+            .map(|e| vec![e])
+            .ok_or_else(|| CompileError::Invalid(format!("'{}' not found in keyspace '{}'", name.name, keyspace.name)))
+    }
+
+    /// There is none of what schemas do not have yet.
+    fn absent(&self, what: &str, name: &QualifiedName) -> CompileError {
+        match self.keyspace_named(name.keyspace.as_deref()) {
+            Ok(keyspace) => CompileError::Invalid(format!("{what} '{}' not found in '{}'", name.name, keyspace.name)),
+            Err(e) => e,
+        }
+    }
+}
+
+/// The cluster; with a replicated keyspace in use also which node has which range, by the range's end.
+fn cluster(schema: &Schema, ctx: &DescribeContext<'_>) -> Description {
+    let node = &ctx.node;
+    let partitioner = node.partitioner.rsplit('.').next().unwrap_or(node.partitioner);
+    let mut columns = text_columns(&["cluster", "partitioner", "snitch"]);
+    let mut row: Vec<Option<Vec<u8>>> = [node.cluster_name, partitioner, SNITCH]
+        .iter()
+        .map(|t| Some(t.as_bytes().to_vec()))
+        .collect();
+    let used = ctx.keyspace.filter(|k| schema.keyspaces.contains_key(*k));
+    if used.is_some_and(|k| system_keyspace(k) != Some(SystemKeyspace::Local)) {
+        let replicas = CqlType::Frozen(Arc::new(CqlType::List(Arc::new(CqlType::Text))));
+        columns.push(ResultColumn {
+            name: "range_ownership".to_owned(),
+            cql_type: CqlType::Map(Arc::new(CqlType::Text), Arc::new(replicas)),
+        });
+        row.push(Some(range_ownership(node)));
+    }
+    (columns, vec![row])
+}
+
+/// How nodes find each other's place: here they say it themselves.
+const SNITCH: &str = "SimpleSnitch";
+
+fn range_ownership(node: &NodeFacts<'_>) -> Vec<u8> {
+    let endpoint = match node.broadcast_address {
+        IpAddr::V4(a) => format!("/{a}:{}", node.storage_port),
+        IpAddr::V6(a) => format!("/[{a}]:{}", node.storage_port),
+    };
+    let mut replicas = Vec::new();
+    let mut builder = CollectionBuilder::new(&mut replicas);
+    builder.push(endpoint.as_bytes());
+    builder.finish();
+    let mut tokens: Vec<&str> = node.tokens.iter().map(String::as_str).collect();
+    tokens.sort_unstable();
+    let mut out = Vec::new();
+    let mut builder = CollectionBuilder::new(&mut out);
+    for token in tokens {
+        builder.push_pair(token.as_bytes(), &replicas);
+    }
+    builder.finish();
+    out
+}

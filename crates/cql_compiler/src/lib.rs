@@ -1,0 +1,29 @@
+//! CQL statements to plans, and to changes and descriptions of the schema.
+//!
+//! A statement is parsed, checked against one schema and compiled: reads and writes into a [`plan::Plan`], which names its
+//! table and columns by number. Statements that change or describe the schema stay syntax trees; [`ddl::apply`] makes the next
+//! schema of the present one, and [`describe::describe`] the rows of a description. Everything here is a function of text,
+//! schema and arguments: no clock, no task, no file.
+
+pub mod ddl;
+pub mod describe;
+mod error;
+mod function_call;
+mod literal;
+pub mod restrict;
+mod select;
+mod selection;
+mod statement;
+mod system_keyspace;
+mod term;
+mod text;
+mod type_name;
+mod write;
+
+pub use error::CompileError;
+pub use select::compile_select;
+pub use selection::compile_selection;
+pub use statement::{Compiled, Statement, compile};
+pub use system_keyspace::{SYSTEM_KEYSPACES, SystemKeyspace, system_keyspace};
+pub use term::{MarkerSpec, Markers, Receiver, compile_in, compile_term, compile_term_of_table};
+pub use write::{compile_delete, compile_insert, compile_update};

@@ -1,0 +1,243 @@
+//! Relations on the clustering key.
+
+use cql::ast::{ComparisonOperator, InValues, Predicate, Relation, Subject, Term};
+use plan::Operand;
+use plan::restrict::{Choice, ClusteringBound, ClusteringRestriction};
+use schema::Column;
+use types::CqlType;
+
+use super::{NEEDS_FILTERING, Scope, StatementKind, flip, single_alternative};
+use crate::CompileError;
+
+fn columns_of(r: &Relation) -> Vec<&str> {
+    match &r.subject {
+        Subject::Column(c) => vec![c],
+        Subject::Columns(cs) => cs.iter().map(String::as_str).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn is_equal(r: &Relation) -> bool {
+    matches!(
+        r.predicate,
+        Predicate::Compare(ComparisonOperator::Equal, _) | Predicate::In { negated: false, .. }
+    )
+}
+
+pub(super) fn compile<'r>(
+    relations: &[&'r Relation],
+    kind: StatementKind,
+    scope: &mut Scope<'_>,
+    residue: &mut Vec<&'r Relation>,
+) -> Result<ClusteringRestriction, CompileError> {
+    let columns: Vec<Column> = scope.table.clustering().cloned().collect();
+    let allow_filtering = kind == StatementKind::Select { allow_filtering: true };
+    let (mut prefix, mut fixed) = (Vec::new(), 0);
+    let (mut lower, mut upper) = (None, None);
+    for r in relations {
+        check_tuple_order(r, &columns)?;
+    }
+    let mut left: Vec<&Relation> = relations.to_vec();
+    // The prefix: relations of equality that begin at its next column.
+    while fixed < columns.len() {
+        let next = &columns[fixed].name;
+        let mine: Vec<&Relation> = left
+            .iter()
+            .copied()
+            .filter(|r| columns_of(r).contains(&next.as_str()))
+            .collect();
+        let Some(equal) = mine.iter().copied().find(|r| is_equal(r)) else {
+            break;
+        };
+        if mine.len() > 1 {
+            return Err(CompileError::invalid(format!(
+                "{next} cannot be restricted by more than one relation if it includes an Equal"
+            )));
+        }
+        if columns_of(equal)[0] != next {
+            break;
+        }
+        let n = columns_of(equal).len();
+        prefix.push(compile_choice(equal, &columns[fixed..fixed + n], scope)?);
+        fixed += n;
+        left.retain(|r| !std::ptr::eq(*r, equal));
+    }
+    // Then bounds that begin at the column behind it.
+    if let Some(next) = columns.get(fixed) {
+        let from = &columns[fixed..];
+        left.retain(|r| {
+            let takes = columns_of(r).first() == Some(&next.name.as_str())
+                && matches!(&r.predicate, Predicate::Compare(op, _) if flip(*op).is_some());
+            !takes
+        });
+        for r in relations {
+            if columns_of(r).first() != Some(&next.name.as_str()) {
+                continue;
+            }
+            let Predicate::Compare(op, term) = &r.predicate else {
+                continue;
+            };
+            let Some((is_lower, inclusive)) = flip(*op) else {
+                continue;
+            };
+            let n = columns_of(r).len();
+            let (values, tuple) = compile_values(r, term, &from[..n], scope)?;
+            let slot = if is_lower { &mut lower } else { &mut upper };
+            if slot.is_some() {
+                return Err(CompileError::invalid(format!(
+                    "More than one restriction was found for the {} bound on {}",
+                    if is_lower { "start" } else { "end" },
+                    next.name
+                )));
+            }
+            *slot = Some(ClusteringBound {
+                values,
+                tuple,
+                inclusive,
+            });
+        }
+    }
+    if let Some(r) = left.first() {
+        if allow_filtering {
+            residue.extend(left);
+            return Ok(ClusteringRestriction::new(scope.table, prefix, lower, upper)?);
+        }
+        let name = columns_of(r)[0];
+        let at = columns.iter().position(|c| c.name == name).unwrap_or(0);
+        if matches!(&r.predicate, Predicate::Compare(op, _) if *op == ComparisonOperator::Contains
+            || *op == ComparisonOperator::ContainsKey)
+        {
+            return Err(CompileError::invalid(NEEDS_FILTERING));
+        }
+        let preceding = &columns[at.saturating_sub(1)].name;
+        return Err(CompileError::invalid(if lower.is_some() || upper.is_some() {
+            format!(
+                "Clustering column \"{name}\" cannot be restricted (preceding column \"{}\" is restricted by a non-EQ \
+                 relation)",
+                columns[fixed].name
+            )
+        } else {
+            format!(
+                "PRIMARY KEY column \"{name}\" cannot be restricted as preceding column \"{preceding}\" is not restricted"
+            )
+        }));
+    }
+    Ok(ClusteringRestriction::new(scope.table, prefix, lower, upper)?)
+}
+
+fn check_tuple_order(r: &Relation, columns: &[Column]) -> Result<(), CompileError> {
+    let Subject::Columns(names) = &r.subject else {
+        return Ok(());
+    };
+    let positions: Vec<usize> = names
+        .iter()
+        .filter_map(|n| columns.iter().position(|c| &c.name == n))
+        .collect();
+    for pair in positions.windows(2) {
+        if pair[0] == pair[1] {
+            return Err(CompileError::invalid(format!(
+                "Column \"{}\" appeared twice in a relation: ({})",
+                names[0],
+                names.join(", ")
+            )));
+        }
+        if pair[1] != pair[0] + 1 {
+            return Err(CompileError::invalid(format!(
+                "Clustering columns must appear in the PRIMARY KEY order in multi-column relations: ({})",
+                names.join(", ")
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn tuple_type(columns: &[Column]) -> CqlType {
+    CqlType::Tuple(columns.iter().map(|c| c.cql_type.clone()).collect())
+}
+
+fn tuple_name(columns: &[Column]) -> String {
+    format!(
+        "({})",
+        columns.iter().map(|c| c.name.as_str()).collect::<Vec<_>>().join(",")
+    )
+}
+
+/// The operands of a comparison: one for each column, or one that holds a whole tuple of so many.
+fn compile_values(
+    r: &Relation,
+    term: &Term,
+    columns: &[Column],
+    scope: &mut Scope<'_>,
+) -> Result<(Vec<Operand>, Option<usize>), CompileError> {
+    if let Subject::Column(_) = r.subject {
+        return Ok((vec![scope.term(term, &columns[0].name, &columns[0].cql_type)?], None));
+    }
+    if let Term::Tuple(terms) = term {
+        return Ok((compile_tuple(terms, columns, scope)?, None));
+    }
+    Ok((
+        vec![scope.term(term, &tuple_name(columns), &tuple_type(columns))?],
+        Some(columns.len()),
+    ))
+}
+
+fn compile_tuple(terms: &[Term], columns: &[Column], scope: &mut Scope<'_>) -> Result<Vec<Operand>, CompileError> {
+    if terms.len() != columns.len() {
+        return Err(CompileError::invalid(format!(
+            "Expected {} elements in value tuple, but got {}: ({})",
+            columns.len(),
+            terms.len(),
+            terms.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+        )));
+    }
+    terms
+        .iter()
+        .zip(columns)
+        .map(|(t, c)| scope.term(t, &c.name, &c.cql_type))
+        .collect()
+}
+
+fn compile_choice(r: &Relation, columns: &[Column], scope: &mut Scope<'_>) -> Result<Choice, CompileError> {
+    let single = matches!(r.subject, Subject::Column(_));
+    match &r.predicate {
+        Predicate::Compare(_, term) if single => {
+            Ok(Choice::One(scope.term(term, &columns[0].name, &columns[0].cql_type)?))
+        }
+        Predicate::In { values, .. } if single => Ok(Choice::Many(scope.alternatives(
+            values,
+            &columns[0].name,
+            &columns[0].cql_type,
+        )?)),
+        Predicate::Compare(_, Term::Tuple(terms)) => Ok(Choice::Tuples {
+            columns: columns.len(),
+            alternatives: vec![compile_tuple(terms, columns, scope)?],
+        }),
+        Predicate::Compare(_, term) => {
+            let value = scope.term(term, &tuple_name(columns), &tuple_type(columns))?;
+            Ok(Choice::TupleValues(
+                single_alternative(&tuple_name(columns), value),
+                columns.len(),
+            ))
+        }
+        Predicate::In {
+            values: InValues::Terms(terms),
+            ..
+        } if terms.iter().all(|t| matches!(t, Term::Tuple(_))) => {
+            let mut all = Vec::new();
+            for term in terms {
+                if let Term::Tuple(parts) = term {
+                    all.push(compile_tuple(parts, columns, scope)?);
+                }
+            }
+            Ok(Choice::Tuples {
+                columns: columns.len(),
+                alternatives: all,
+            })
+        }
+        Predicate::In { values, .. } => Ok(Choice::TupleValues(
+            scope.alternatives(values, &tuple_name(columns), &tuple_type(columns))?,
+            columns.len(),
+        )),
+        _ => Err(CompileError::invalid(NEEDS_FILTERING)),
+    }
+}

@@ -1,0 +1,187 @@
+//! Relations on the partition key, and on its token.
+
+use cql::ast::{ComparisonOperator, Predicate, Relation, Subject};
+use plan::restrict::{PartitionRestriction, TokenBound};
+use plan::{InOperand, Operand};
+use types::CqlType;
+
+use super::{NEEDS_FILTERING, Scope, StatementKind, flip, single_alternative};
+use crate::CompileError;
+
+pub(super) fn compile<'r>(
+    relations: &[&'r Relation],
+    kind: StatementKind,
+    scope: &mut Scope<'_>,
+) -> Result<(PartitionRestriction, Vec<&'r Relation>), CompileError> {
+    let select = matches!(kind, StatementKind::Select { .. });
+    let allow_filtering = kind == StatementKind::Select { allow_filtering: true };
+    if relations.iter().any(|r| matches!(r.subject, Subject::Token(_))) {
+        if !select {
+            return Err(CompileError::invalid(format!(
+                "The token function cannot be used in WHERE clauses for {} statements",
+                if kind == StatementKind::Update {
+                    "UPDATE"
+                } else {
+                    "DELETE"
+                }
+            )));
+        }
+        return compile_token(relations, scope).map(|r| (r, Vec::new()));
+    }
+    let columns: Vec<_> = scope.table.partition_key().cloned().collect();
+    let mut operands: Vec<Option<InOperand>> = Vec::new();
+    let mut single: Vec<Option<Operand>> = Vec::new();
+    let mut residue: Vec<&Relation> = Vec::new();
+    let mut missing: Vec<&str> = Vec::new();
+    let named = |r: &Relation, name: &str| matches!(&r.subject, Subject::Column(n) if n == name);
+    for column in &columns {
+        let mine: Vec<&&Relation> = relations.iter().filter(|r| named(r, &column.name)).collect();
+        let equal = mine.iter().any(|r| {
+            matches!(
+                r.predicate,
+                Predicate::Compare(ComparisonOperator::Equal, _) | Predicate::In { negated: false, .. }
+            )
+        });
+        if mine.is_empty() {
+            missing.push(&column.name);
+            continue;
+        }
+        if equal && mine.len() > 1 {
+            return Err(CompileError::invalid(format!(
+                "{} cannot be restricted by more than one relation if it includes an Equal",
+                column.name
+            )));
+        }
+        if !equal {
+            if !allow_filtering {
+                return Err(CompileError::invalid(if select {
+                    NEEDS_FILTERING
+                } else {
+                    "Only EQ and IN relation are supported on the partition key (unless you use the token() function) \
+                     for UPDATE and DELETE statements"
+                }));
+            }
+            missing.push(&column.name);
+            residue.extend(mine.into_iter().copied());
+            continue;
+        }
+        residue.push(mine[0]);
+    }
+    if !missing.is_empty() {
+        if !select {
+            return Err(CompileError::invalid(format!(
+                "Some partition key parts are missing: {}",
+                missing.join(", ")
+            )));
+        }
+        if !residue.is_empty() && !allow_filtering {
+            return Err(CompileError::invalid(NEEDS_FILTERING));
+        }
+        return Ok((PartitionRestriction::All, residue));
+    }
+    for (column, r) in columns.iter().zip(&residue) {
+        match &r.predicate {
+            Predicate::Compare(_, term) => {
+                single.push(Some(scope.term(term, &column.name, &column.cql_type)?));
+                operands.push(None);
+            }
+            Predicate::In { values, .. } => {
+                operands.push(Some(scope.alternatives(values, &column.name, &column.cql_type)?));
+                single.push(None);
+            }
+            _ => return Err(CompileError::invalid(NEEDS_FILTERING)),
+        }
+    }
+    if single.iter().all(Option::is_some) {
+        return Ok((
+            PartitionRestriction::Key(single.into_iter().flatten().collect()),
+            Vec::new(),
+        ));
+    }
+    let keys = single
+        .into_iter()
+        .zip(operands)
+        .zip(&columns)
+        .filter_map(|((one, many), c)| many.or_else(|| one.map(|o| single_alternative(&c.name, o))))
+        .collect();
+    Ok((PartitionRestriction::Keys(keys), Vec::new()))
+}
+
+fn compile_token(relations: &[&Relation], scope: &mut Scope<'_>) -> Result<PartitionRestriction, CompileError> {
+    let names: Vec<String> = scope.table.partition_key().map(|c| c.name.clone()).collect();
+    let (mut start, mut end) = (None, None);
+    for r in relations {
+        let Subject::Token(columns) = &r.subject else {
+            return Err(CompileError::invalid(format!(
+                "Columns \"{}\" cannot be restricted by both a normal relation and a token relation",
+                names.join(", ")
+            )));
+        };
+        if columns.len() != names.len() || columns.iter().any(|c| !names.contains(c)) {
+            return Err(CompileError::invalid(
+                "The token() function must be applied to all partition key components or none of them",
+            ));
+        }
+        if columns != &names {
+            return Err(CompileError::invalid(format!(
+                "The token function arguments must be in the partition key order: {}",
+                names.join(", ")
+            )));
+        }
+        let Predicate::Compare(op, term) = &r.predicate else {
+            return Err(CompileError::invalid(format!(
+                "{} cannot be used with the token function",
+                if matches!(r.predicate, Predicate::In { .. }) {
+                    "IN"
+                } else {
+                    "This relation"
+                }
+            )));
+        };
+        let mut value = || scope.term(term, "partition key token", &CqlType::BigInt);
+        let twice = |which: &str| {
+            CompileError::invalid(format!(
+                "More than one restriction was found for the {which} bound on {}",
+                names.join(", ")
+            ))
+        };
+        match (op, flip(*op)) {
+            (ComparisonOperator::Equal, _) => {
+                if start.is_some() || end.is_some() || relations.len() > 1 {
+                    return Err(CompileError::invalid(format!(
+                        "{} cannot be restricted by more than one relation if it includes an Equal",
+                        names.join(", ")
+                    )));
+                }
+                start = Some(TokenBound {
+                    value: value()?,
+                    inclusive: true,
+                });
+                end = Some(TokenBound {
+                    value: value()?,
+                    inclusive: true,
+                });
+            }
+            (_, Some((true, inclusive))) => {
+                if start.is_some() {
+                    return Err(twice("start"));
+                }
+                start = Some(TokenBound {
+                    value: value()?,
+                    inclusive,
+                });
+            }
+            (_, Some((false, inclusive))) => {
+                if end.is_some() {
+                    return Err(twice("end"));
+                }
+                end = Some(TokenBound {
+                    value: value()?,
+                    inclusive,
+                });
+            }
+            _ => return Err(CompileError::invalid("Unsupported operator on the token function")),
+        }
+    }
+    Ok(PartitionRestriction::Token { start, end })
+}

@@ -1,0 +1,227 @@
+//! From syntax tree to select plan.
+
+use std::sync::Arc;
+
+use cql::ast::{Direction, Select, Selection as AstSelection, Selector};
+use plan::restrict::{PartitionRestriction, Restrictions};
+use plan::{SelectPlan, Selection};
+use schema::{ColumnKind, Table};
+use types::CqlType;
+
+use crate::CompileError;
+use crate::restrict::{self, Scope, StatementKind};
+use crate::selection::compile_selection;
+use crate::system_keyspace::is_local;
+
+/// Compiles a SELECT.
+pub fn compile_select(select: &Select, table: &Arc<Table>, scope: &mut Scope<'_>) -> Result<SelectPlan, CompileError> {
+    let selection = compile_selection(select, table, scope.markers, scope.schema)?;
+    let kind = StatementKind::Select {
+        allow_filtering: select.allow_filtering,
+    };
+    let restrictions = restrict::compile(&select.relations, kind, scope)?;
+    let kinds = || selection.needed.iter().map(|&i| table.columns[i].kind);
+    let only_statics = kinds().any(|k| k == ColumnKind::Static)
+        && kinds().all(|k| matches!(k, ColumnKind::Static | ColumnKind::PartitionKey));
+    if only_statics && !restrictions.clustering.is_empty() {
+        return Err(CompileError::invalid(
+            "Cannot restrict clustering columns when selecting only static columns",
+        ));
+    }
+    if select.distinct {
+        check_distinct(select, table, &selection, &restrictions)?;
+    }
+    let limit = select
+        .limit
+        .as_ref()
+        .map(|t| scope.term(t, "[limit]", &CqlType::Int))
+        .transpose()?;
+    let per_partition_limit = select
+        .per_partition_limit
+        .as_ref()
+        .map(|t| scope.term(t, "[per_partition_limit]", &CqlType::Int))
+        .transpose()?;
+    let timeout = select
+        .timeout
+        .as_ref()
+        .map(|t| scope.term(t, "[timeout]", &CqlType::Duration))
+        .transpose()?;
+    if per_partition_limit.is_some() && selection.is_aggregate() && select.group_by.is_empty() {
+        return Err(CompileError::invalid(
+            "PER PARTITION LIMIT is not allowed with aggregate queries.",
+        ));
+    }
+    if per_partition_limit.is_some() && select.distinct {
+        return Err(CompileError::invalid(
+            "PER PARTITION LIMIT is not allowed with SELECT DISTINCT queries",
+        ));
+    }
+    let reversed = compile_order(select, table, &restrictions)?;
+    let sorted = !select.order_by.is_empty() && matches!(restrictions.partition, PartitionRestriction::Keys(_));
+    let group_by = compile_group_by(select, table)?;
+    Ok(SelectPlan::new(plan::Select {
+        table: table.clone(),
+        selection,
+        restrictions,
+        limit,
+        per_partition_limit,
+        timeout,
+        reversed,
+        distinct: select.distinct,
+        sorted,
+        group_by,
+        source: None,
+    })?)
+}
+
+/// What Cassandra warns of: an aggregate over more than one partition.
+pub(crate) fn warning(plan: &SelectPlan) -> Option<&'static str> {
+    if !plan.selection.is_aggregate() || !plan.group_by.is_empty() || is_local(&plan.table) {
+        return None;
+    }
+    match &plan.restrictions.partition {
+        PartitionRestriction::Key(_) => None,
+        PartitionRestriction::Keys(_) => Some("Aggregation query used on multiple partition keys (IN restriction)"),
+        PartitionRestriction::All | PartitionRestriction::Token { .. } => {
+            Some("Aggregation query used without partition key")
+        }
+    }
+}
+
+fn check_distinct(
+    select: &Select,
+    table: &Table,
+    selection: &Selection,
+    restrictions: &Restrictions,
+) -> Result<(), CompileError> {
+    if matches!(select.selection, AstSelection::All) && !table.clustering_order.is_empty() {
+        return Err(CompileError::invalid(
+            "SELECT DISTINCT queries must only request partition key columns and/or static columns",
+        ));
+    }
+    for &i in &selection.needed {
+        let c = &table.columns[i];
+        if matches!(c.kind, ColumnKind::Clustering | ColumnKind::Regular) {
+            return Err(CompileError::invalid(format!(
+                "SELECT DISTINCT queries must only request partition key columns and/or static columns (not {})",
+                c.name
+            )));
+        }
+    }
+    let all_keys = table
+        .columns
+        .iter()
+        .enumerate()
+        .filter(|(_, c)| c.kind == ColumnKind::PartitionKey)
+        .all(|(i, _)| selection.needed.contains(&i));
+    if !all_keys {
+        let missing: Vec<&str> = table
+            .columns
+            .iter()
+            .enumerate()
+            .filter(|(i, c)| c.kind == ColumnKind::PartitionKey && !selection.needed.contains(i))
+            .map(|(_, c)| c.name.as_str())
+            .collect();
+        return Err(CompileError::invalid(format!(
+            "SELECT DISTINCT queries must request all the partition key columns (missing {})",
+            missing.join(", ")
+        )));
+    }
+    if !restrictions.clustering.is_empty() || restrictions.filters.iter().any(|f| is_row_column(table, f.column())) {
+        return Err(CompileError::invalid(
+            "SELECT DISTINCT with WHERE clause only supports restriction by partition key and/or static columns.",
+        ));
+    }
+    Ok(())
+}
+
+fn is_row_column(table: &Table, column: usize) -> bool {
+    matches!(table.columns[column].kind, ColumnKind::Clustering | ColumnKind::Regular)
+}
+
+/// Whether rows are read backwards.
+fn compile_order(select: &Select, table: &Table, restrictions: &Restrictions) -> Result<bool, CompileError> {
+    if select.order_by.is_empty() {
+        return Ok(false);
+    }
+    if !restrictions.partition.is_keys() {
+        return Err(CompileError::invalid(
+            "ORDER BY is only supported when the partition key is restricted by an EQ or an IN.",
+        ));
+    }
+    let clustering: Vec<_> = table.clustering().collect();
+    let mut reversed: Option<bool> = None;
+    for (i, ordering) in select.order_by.iter().enumerate() {
+        if !table.columns.iter().any(|c| c.name == ordering.column) {
+            return Err(CompileError::invalid(format!(
+                "Undefined column name {} in table {}.{}",
+                schema::quote_identifier(&ordering.column),
+                table.keyspace,
+                table.name
+            )));
+        }
+        let Some(at) = clustering.iter().position(|c| c.name == ordering.column) else {
+            return Err(CompileError::invalid(format!(
+                "Order by is currently only supported on the clustered columns of the PRIMARY KEY, got {}",
+                ordering.column
+            )));
+        };
+        if at != i {
+            return Err(CompileError::invalid(
+                "Order by currently only supports the ordering of columns following their declared order in the PRIMARY KEY",
+            ));
+        }
+        let descending = match ordering.direction {
+            Direction::Ascending => false,
+            Direction::Descending => true,
+            Direction::NearestTo(_) => {
+                return Err(CompileError::invalid(
+                    "ANN ordering is only supported on indexed vector columns",
+                ));
+            }
+        };
+        let this = descending != clustering[at].descending;
+        if reversed.is_some_and(|r| r != this) {
+            return Err(CompileError::invalid("Unsupported order by relation"));
+        }
+        reversed = Some(this);
+    }
+    Ok(reversed.unwrap_or(false))
+}
+
+/// Columns of GROUP BY: a prefix of the primary key that contains the partition key.
+fn compile_group_by(select: &Select, table: &Table) -> Result<Vec<usize>, CompileError> {
+    let mut out = Vec::new();
+    for selector in &select.group_by {
+        let Selector::Column(name) = selector else {
+            return Err(CompileError::invalid("GROUP BY with functions is not supported yet"));
+        };
+        let Some(at) = table.columns.iter().position(|c| &c.name == name) else {
+            return Err(CompileError::invalid(format!(
+                "Undefined column name {name} in table {}.{}",
+                table.keyspace, table.name
+            )));
+        };
+        if !matches!(
+            table.columns[at].kind,
+            ColumnKind::PartitionKey | ColumnKind::Clustering
+        ) {
+            return Err(CompileError::invalid(format!(
+                "Group by is currently only supported on the columns of the PRIMARY KEY, got {name}"
+            )));
+        }
+        if at != out.len() {
+            return Err(CompileError::invalid(
+                "Group by currently only support groups of columns following their declared order in the PRIMARY KEY",
+            ));
+        }
+        out.push(at);
+    }
+    let keys = table.partition_key().count();
+    if !out.is_empty() && out.len() < keys {
+        return Err(CompileError::invalid(
+            "Group by is not supported on only a part of the partition key",
+        ));
+    }
+    Ok(out)
+}

@@ -1,0 +1,100 @@
+//! Selectors as Cassandra writes them: the names of result columns, and the words of errors.
+
+use cql::ast::{ArithmeticOperator, Selector, Term, TypeName};
+
+use crate::function_call::arithmetic;
+use crate::text::{function_name, term_text, type_text};
+
+/// The name of a selector's result column, and how it stands in messages.
+pub(super) fn name_of(selector: &Selector, keyspace: &str) -> String {
+    let name = |selector: &Selector| name_of(selector, keyspace);
+    let joined = |selectors: &[Selector]| selectors.iter().map(name).collect::<Vec<_>>().join(", ");
+    match selector {
+        Selector::Column(column) => column.clone(),
+        Selector::Term(term) => term_text(term),
+        Selector::CountRows => "count".to_owned(),
+        Selector::FunctionCall {
+            name: function,
+            arguments,
+        } => {
+            if is_count_of_constant(selector) {
+                return "count".to_owned();
+            }
+            let lower = function.name.to_lowercase();
+            let is_of_cells = matches!(lower.as_str(), "writetime" | "maxwritetime" | "ttl");
+            let function = match (&function.keyspace, is_of_cells) {
+                (None, true) => lower,
+                (None, false) => format!("system.{lower}"),
+                (Some(_), _) => function_name(function),
+            };
+            format!("{function}({})", joined(arguments))
+        }
+        Selector::Cast { selector, type_name } => format!("cast({} as {})", name(selector), type_text(type_name)),
+        Selector::Element { collection, key } => format!("{}[{}]", name(collection), term_text(key)),
+        Selector::Slice { collection, from, to } => {
+            let bound = |term: &Option<Term>| term.as_ref().map_or_else(String::new, term_text);
+            format!("{}[{}..{}]", name(collection), bound(from), bound(to))
+        }
+        Selector::Field { value, field } => format!("{}.{field}", name(value)),
+        Selector::List(elements) => format!("[{}]", joined(elements)),
+        Selector::Set(elements) => format!("{{{}}}", joined(elements)),
+        Selector::Tuple(elements) => format!("({})", joined(elements)),
+        Selector::Map(pairs) => {
+            let pairs: Vec<_> = pairs.iter().map(|(k, v)| format!("{}: {}", name(k), name(v))).collect();
+            format!("{{{}}}", pairs.join(", "))
+        }
+        Selector::UserType(fields) => {
+            let fields: Vec<_> = fields
+                .iter()
+                .map(|(field, v)| format!("{field}: {}", name(v)))
+                .collect();
+            format!("{{{}}}", fields.join(", "))
+        }
+        Selector::TypeHint { type_name, selector } => {
+            format!("({}){}", hint_text(type_name, keyspace), name(selector))
+        }
+        Selector::Arithmetic { operator, left, right } => {
+            let rank = rank_of(*operator);
+            // Only the parentheses that the tree needs: it does not say which ones were written.
+            let operand = |selector: &Selector, least: u8| match selector {
+                Selector::Arithmetic { operator, .. } if rank_of(*operator) < least => format!("({})", name(selector)),
+                _ => name(selector),
+            };
+            format!(
+                "{} {} {}",
+                operand(left, rank),
+                arithmetic(*operator).sign(),
+                operand(right, rank + 1)
+            )
+        }
+        Selector::Negation(selector) => match &**selector {
+            Selector::Arithmetic { .. } => format!("-({})", name(selector)),
+            _ => format!("-{}", name(selector)),
+        },
+    }
+}
+
+/// Products bind tighter than sums.
+const fn rank_of(operator: ArithmeticOperator) -> u8 {
+    match operator {
+        ArithmeticOperator::Add | ArithmeticOperator::Subtract => 1,
+        ArithmeticOperator::Multiply | ArithmeticOperator::Divide | ArithmeticOperator::Modulo => 2,
+    }
+}
+
+/// A user-defined type shows its keyspace here.
+fn hint_text(type_name: &TypeName, keyspace: &str) -> String {
+    match type_name {
+        TypeName::UserType(name) if name.keyspace.is_none() => format!("{keyspace}.{}", name.name),
+        _ => type_text(type_name),
+    }
+}
+
+/// Whether it is `count` of a constant, which counts rows.
+pub(super) fn is_count_of_constant(selector: &Selector) -> bool {
+    let Selector::FunctionCall { name, arguments } = selector else {
+        return false;
+    };
+    let is_constant = |argument: &Selector| matches!(argument, Selector::Term(Term::Literal(literal)) if literal.kind != cql::ast::LiteralKind::Null);
+    name.name == "count" && matches!(arguments.as_slice(), [only] if is_constant(only))
+}

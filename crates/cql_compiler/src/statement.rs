@@ -1,0 +1,303 @@
+//! From the text of a statement to what is executed.
+
+use std::sync::Arc;
+
+use cql::ast::{self, Modification};
+use plan::{BatchKind, BatchPlan, Plan, ResultColumn, Source, WritePlan};
+use schema::{Schema, Table};
+
+use crate::CompileError;
+use crate::restrict::Scope;
+use crate::select::{compile_select, warning};
+use crate::system_keyspace::is_local;
+use crate::term::{MarkerSpec, Markers};
+use crate::write::{compile_delete, compile_insert, compile_update};
+
+/// A compiled statement.
+#[derive(Debug)]
+pub enum Statement {
+    /// Reads or writes.
+    Plan(Plan),
+    /// Empties a table.
+    Truncate(Arc<Table>),
+    /// Changes the connection's keyspace.
+    Use(String),
+    /// Changes the schema.
+    Ddl(Box<ast::Statement>),
+    /// Describes the schema.
+    Describe(ast::Describe),
+}
+
+impl Statement {
+    /// The plan, when it reads or writes.
+    #[inline]
+    pub const fn plan(&self) -> Option<&Plan> {
+        match self {
+            Self::Plan(plan) => Some(plan),
+            Self::Truncate(_) | Self::Use(_) | Self::Ddl(_) | Self::Describe(_) => None,
+        }
+    }
+
+    /// Whether it writes only if a condition holds.
+    pub fn is_conditional(&self) -> bool {
+        self.plan().is_some_and(Plan::is_conditional)
+    }
+}
+
+/// What compilation finds out.
+#[derive(Debug)]
+pub struct Compiled {
+    /// What is executed.
+    pub statement: Arc<Statement>,
+    /// What its markers stand for.
+    pub markers: Vec<MarkerSpec>,
+    /// For each partition key column the marker that it is compared with, when all have one.
+    pub key_markers: Vec<u16>,
+    /// The table that it is about, if one.
+    pub table: Option<Arc<Table>>,
+    /// The columns that it returns.
+    pub columns: Arc<[ResultColumn]>,
+    /// What the user should know.
+    pub warnings: Vec<String>,
+}
+
+fn table_of(name: &ast::QualifiedName, schema: &Schema, keyspace: Option<&str>) -> Result<Arc<Table>, CompileError> {
+    let Some(keyspace) = name.keyspace.as_deref().or(keyspace) else {
+        return Err(CompileError::invalid(
+            "No keyspace has been specified. USE a keyspace, or explicitly specify keyspace.tablename",
+        ));
+    };
+    let Some(k) = schema.keyspaces.get(keyspace) else {
+        return Err(CompileError::invalid(format!("keyspace {keyspace} does not exist")));
+    };
+    k.tables
+        .get(&name.name)
+        .cloned()
+        .ok_or_else(|| CompileError::invalid(format!("table {} does not exist", name.name)))
+}
+
+fn writable(table: &Table) -> Result<(), CompileError> {
+    if is_local(table) {
+        return Err(CompileError::invalid(format!(
+            "Modification is not supported by table {}.{}",
+            table.keyspace, table.name
+        )));
+    }
+    Ok(())
+}
+
+fn compile_modification(
+    m: &Modification,
+    schema: &Schema,
+    keyspace: Option<&str>,
+    markers: &mut Markers,
+) -> Result<WritePlan, CompileError> {
+    let name = match m {
+        Modification::Insert(i) => &i.table,
+        Modification::Update(u) => &u.table,
+        Modification::Delete(d) => &d.table,
+    };
+    let table = table_of(name, schema, keyspace)?;
+    writable(&table)?;
+    let mut scope = Scope {
+        schema,
+        keyspace: &table.keyspace,
+        table: &table,
+        markers,
+    };
+    match m {
+        Modification::Insert(i) => compile_insert(i, &table, &mut scope),
+        Modification::Update(u) => compile_update(u, &table, &mut scope),
+        Modification::Delete(d) => compile_delete(d, &table, &mut scope),
+    }
+}
+
+/// Compiles one statement against a schema.
+///
+/// # Errors
+/// When the text is not CQL, or does not fit the schema.
+pub fn compile(text: &str, schema: &Schema, keyspace: Option<&str>) -> Result<Compiled, CompileError> {
+    let parsed = cql::parse(text).map_err(|e| CompileError::Syntax(e.to_string()))?;
+    let mut markers = Markers::new(parsed.bind_markers.len());
+    let write = |m: Modification, markers: &mut Markers| {
+        let plan = compile_modification(&m, schema, keyspace, markers)?;
+        Ok::<_, CompileError>(Statement::Plan(Plan::Write(Arc::new(plan))))
+    };
+    let statement = match parsed.statement {
+        ast::Statement::Select(s) => {
+            let table = table_of(&s.table, schema, keyspace)?;
+            let mut scope = Scope {
+                schema,
+                keyspace: &table.keyspace,
+                table: &table,
+                markers: &mut markers,
+            };
+            let plan = compile_select(&s, &table, &mut scope)?.with_source(Source {
+                text: text.to_owned(),
+                keyspace: keyspace.map(str::to_owned),
+                schema_version: schema.version,
+            });
+            Statement::Plan(Plan::Select(Arc::new(plan)))
+        }
+        ast::Statement::Insert(i) => write(Modification::Insert(i), &mut markers)?,
+        ast::Statement::Update(u) => write(Modification::Update(u), &mut markers)?,
+        ast::Statement::Delete(d) => write(Modification::Delete(d), &mut markers)?,
+        ast::Statement::Batch(b) => {
+            let plan = compile_batch(&b, schema, keyspace, &mut markers)?;
+            Statement::Plan(Plan::Batch(Arc::new(plan)))
+        }
+        ast::Statement::Truncate(t) => {
+            let table = table_of(&t.table, schema, keyspace)?;
+            if is_local(&table) {
+                return Err(CompileError::invalid("Cannot truncate virtual tables"));
+            }
+            Statement::Truncate(table)
+        }
+        ast::Statement::Use(u) => Statement::Use(u.keyspace),
+        ast::Statement::Describe(d) => Statement::Describe(d),
+        other => Statement::Ddl(Box::new(other)),
+    };
+    let mut columns: Arc<[ResultColumn]> = Arc::from([]);
+    let mut warnings = Vec::new();
+    let (table, key_markers) = match &statement {
+        Statement::Plan(Plan::Select(select)) => {
+            columns = select.selection.columns.clone().into();
+            warnings.extend(warning(select).map(str::to_owned));
+            (Some(select.table.clone()), select.key_markers())
+        }
+        Statement::Plan(Plan::Write(write)) => (Some(write.table.clone()), write.key_markers()),
+        Statement::Plan(Plan::Batch(batch)) => match batch.writes.first() {
+            Some(first) => (Some(first.table.clone()), first.key_markers()),
+            None => (None, Vec::new()),
+        },
+        Statement::Truncate(_) | Statement::Use(_) | Statement::Ddl(_) | Statement::Describe(_) => (None, Vec::new()),
+    };
+    Ok(Compiled {
+        statement: Arc::new(statement),
+        markers: markers.finish()?,
+        key_markers,
+        table,
+        columns,
+        warnings,
+    })
+}
+
+/// Compiles a BATCH.
+fn compile_batch(
+    batch: &ast::Batch,
+    schema: &Schema,
+    keyspace: Option<&str>,
+    markers: &mut Markers,
+) -> Result<BatchPlan, CompileError> {
+    let attributes = &batch.attributes;
+    let mut writes = Vec::new();
+    for m in &batch.statements {
+        let plan = compile_modification(m, schema, keyspace, markers)?;
+        if attributes.timestamp.is_some() && plan.has_timestamp() {
+            return Err(CompileError::invalid(
+                "Timestamp must be set either on BATCH or individual statements",
+            ));
+        }
+        writes.push(Arc::new(plan));
+    }
+    let kind = match batch.kind {
+        ast::BatchKind::Logged => BatchKind::Logged,
+        ast::BatchKind::Unlogged => BatchKind::Unlogged,
+        ast::BatchKind::Counter => BatchKind::Counter,
+    };
+    BatchPlan::check(kind, writes.iter().map(|w| &**w), attributes.timestamp.is_some())?;
+    if attributes.ttl.is_some() {
+        return Err(CompileError::invalid(
+            "Global TTL on the BATCH statement is not supported.",
+        ));
+    }
+    if attributes.timestamp.is_some() && writes.iter().any(|w: &Arc<WritePlan>| w.is_conditional()) {
+        return Err(CompileError::invalid(
+            "Cannot provide custom timestamp for conditional BATCH",
+        ));
+    }
+    let timestamp = match (&attributes.timestamp, writes.first()) {
+        (Some(timestamp), Some(first)) => {
+            let table = first.table.clone();
+            let mut scope = Scope {
+                schema,
+                keyspace: &table.keyspace,
+                table: &table,
+                markers,
+            };
+            Some(scope.term(timestamp, "[timestamp]", &types::CqlType::BigInt)?)
+        }
+        _ => None,
+    };
+    Ok(BatchPlan {
+        kind,
+        timestamp,
+        writes,
+    })
+}
+
+/// Which statements are point reads: those that memory answers in one call.
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::ddl::{self, DdlContext};
+
+    fn schema() -> Schema {
+        let mut schema = Schema {
+            version: Uuid::nil(),
+            keyspaces: BTreeMap::new(),
+        };
+        for (number, text) in [
+            "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+            "CREATE TABLE ks.t (k int, c int, v int, w text, l list<int>, s int static, PRIMARY KEY (k, c))",
+            "CREATE TABLE ks.n (k int, c int, n counter, m counter, s counter static, PRIMARY KEY (k, c))",
+        ]
+        .iter()
+        .enumerate()
+        {
+            let statement = cql::parse(text).expect("the test's statements are CQL").statement;
+            let ctx = DdlContext {
+                keyspace: None,
+                now_us: 1,
+                new_id: Uuid::from_u128(number as u128 + 1),
+                nodes: &BTreeMap::from([("datacenter1".to_owned(), 1)]),
+            };
+            let changed = ddl::apply(&schema, &statement, &ctx).expect(text);
+            schema = changed.expect("it changes something").schema;
+        }
+        schema
+    }
+
+    #[test]
+    fn a_row_named_by_its_whole_key_is_read_in_one_call_whatever_single_values_are_asked_for() {
+        let schema = schema();
+        for (text, expected) in [
+            ("SELECT v, w, k, c FROM ks.t WHERE k = 1 AND c = 2", true),
+            ("SELECT v FROM ks.t WHERE k = ? AND c = ?", true),
+            ("SELECT v, l FROM ks.t WHERE k = 1 AND c = 2", false),
+            ("SELECT v, s FROM ks.t WHERE k = 1 AND c = 2", false),
+            ("SELECT v FROM ks.t WHERE k = 1", false),
+            ("SELECT v FROM ks.t WHERE k = 1 AND c IN (1, 2)", false),
+            ("SELECT writetime(v) FROM ks.t WHERE k = 1 AND c = 2", false),
+            ("SELECT sum(v) FROM ks.t WHERE k = 1 AND c = 2", false),
+            ("SELECT n, k, m FROM ks.n WHERE k = 1 AND c = 2", true),
+            ("SELECT n, s FROM ks.n WHERE k = 1 AND c = 2", false),
+            ("SELECT n FROM ks.n WHERE k = 1", false),
+            (
+                "SELECT n FROM ks.n WHERE k = 1 AND c = 2 AND m = 3 ALLOW FILTERING",
+                false,
+            ),
+            ("SELECT writetime(n) FROM ks.n WHERE k = 1 AND c = 2", false),
+        ] {
+            let compiled = compile(text, &schema, None).unwrap_or_else(|e| panic!("{text}: {e}"));
+            let Statement::Plan(Plan::Select(select)) = &*compiled.statement else {
+                panic!("{text} is a SELECT")
+            };
+            assert_eq!(select.is_point(), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Terms as Cassandra writes them: in the words of errors and the names of result columns.
+
+use std::fmt::Write as _;
+
+use cql::ast::{FunctionCall, Literal, LiteralKind, QualifiedName, Term, TypeName};
+
+use crate::function_call::arithmetic;
+
+/// A term as it stands in a message.
+pub(crate) fn term_text(term: &Term) -> String {
+    let mut out = String::new();
+    write_term(&mut out, term);
+    out
+}
+
+fn write_term(out: &mut String, term: &Term) {
+    match term {
+        Term::Literal(literal) => out.push_str(&literal_text(literal)),
+        Term::BindMarker(marker) => match &marker.name {
+            Some(name) => {
+                out.push(':');
+                out.push_str(name);
+            }
+            None => out.push('?'),
+        },
+        Term::List(terms) => write_joined(out, ["[", "]"], terms),
+        Term::Set(terms) => write_joined(out, ["{", "}"], terms),
+        Term::Tuple(terms) if terms.len() == 1 => write_term(out, &terms[0]),
+        Term::Tuple(terms) => write_joined(out, ["(", ")"], terms),
+        Term::Map(pairs) => {
+            out.push('{');
+            for (index, (key, value)) in pairs.iter().enumerate() {
+                out.push_str(if index == 0 { "" } else { ", " });
+                write_term(out, key);
+                out.push_str(": ");
+                write_term(out, value);
+            }
+            out.push('}');
+        }
+        Term::UserType(fields) => {
+            out.push('{');
+            for (index, (name, value)) in fields.iter().enumerate() {
+                let separator = if index == 0 { "" } else { ", " };
+                let _ = write!(out, "{separator}{name}: ");
+                write_term(out, value);
+            }
+            out.push('}');
+        }
+        Term::FunctionCall(FunctionCall { name, arguments }) => {
+            out.push_str(&function_name(name));
+            write_joined(out, ["(", ")"], arguments);
+        }
+        Term::TypeCast { type_name, term } => {
+            let _ = write!(out, "({})", type_text(type_name));
+            write_term(out, term);
+        }
+        Term::Arithmetic { operator, left, right } => {
+            write_operand(out, left);
+            let _ = write!(out, " {} ", arithmetic(*operator).sign());
+            write_operand(out, right);
+        }
+        Term::Negation(term) => {
+            out.push('-');
+            write_operand(out, term);
+        }
+    }
+}
+
+fn write_operand(out: &mut String, term: &Term) {
+    let is_operation = matches!(term, Term::Arithmetic { .. });
+    out.push_str(if is_operation { "(" } else { "" });
+    write_term(out, term);
+    out.push_str(if is_operation { ")" } else { "" });
+}
+
+fn write_joined(out: &mut String, [open, close]: [&str; 2], terms: &[Term]) {
+    out.push_str(open);
+    for (index, term) in terms.iter().enumerate() {
+        out.push_str(if index == 0 { "" } else { ", " });
+        write_term(out, term);
+    }
+    out.push_str(close);
+}
+
+/// A constant as it stands in a message; strings keep the quotes around them, not those that were doubled inside.
+pub(crate) fn literal_text(literal: &Literal) -> String {
+    match literal.kind {
+        LiteralKind::String => format!("'{}'", literal.text),
+        LiteralKind::Null => "NULL".to_owned(),
+        _ => literal.text.clone(),
+    }
+}
+
+/// A function's name with its keyspace when it was written with one.
+pub(crate) fn function_name(name: &QualifiedName) -> String {
+    match &name.keyspace {
+        Some(keyspace) => format!("{keyspace}.{}", name.name),
+        None => name.name.clone(),
+    }
+}
+
+/// A type as it was written, in canonical spelling.
+pub(crate) fn type_text(name: &TypeName) -> String {
+    match name {
+        TypeName::Native(native) => native.to_string(),
+        TypeName::List(element) => format!("list<{}>", type_text(element)),
+        TypeName::Set(element) => format!("set<{}>", type_text(element)),
+        TypeName::Map(key, value) => format!("map<{}, {}>", type_text(key), type_text(value)),
+        TypeName::Tuple(elements) => {
+            format!(
+                "tuple<{}>",
+                elements.iter().map(type_text).collect::<Vec<_>>().join(", ")
+            )
+        }
+        TypeName::Vector(element, dimension) => format!("vector<{}, {dimension}>", type_text(element)),
+        TypeName::Frozen(inner) => format!("frozen<{}>", type_text(inner)),
+        TypeName::UserType(name) => function_name(name),
+        TypeName::Custom(class) => format!("'{class}'"),
+    }
+}

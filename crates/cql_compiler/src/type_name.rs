@@ -1,0 +1,96 @@
+//! What the names of types mean in a schema.
+
+use std::sync::Arc;
+
+use cql::ast::{NativeType, QualifiedName, TypeName};
+use schema::Schema;
+use types::{CqlType, UdtType};
+
+use crate::error::CompileError;
+
+/// The type that a name means; names of user-defined types without a keyspace are looked for in `keyspace`.
+pub(crate) fn resolve(name: &TypeName, schema: &Schema, keyspace: &str) -> Result<CqlType, CompileError> {
+    Ok(resolve_raw(name, schema, keyspace)?.canonical())
+}
+
+fn resolve_raw(name: &TypeName, schema: &Schema, keyspace: &str) -> Result<CqlType, CompileError> {
+    let inner = |name: &TypeName| Ok::<_, CompileError>(Arc::new(resolve_raw(name, schema, keyspace)?));
+    Ok(match name {
+        TypeName::Native(native) => native_type(*native),
+        TypeName::List(element) => CqlType::List(inner(element)?),
+        TypeName::Set(element) => CqlType::Set(inner(element)?),
+        TypeName::Map(key, value) => CqlType::Map(inner(key)?, inner(value)?),
+        TypeName::Tuple(elements) => {
+            let elements: Result<Vec<_>, _> = elements.iter().map(|e| resolve_raw(e, schema, keyspace)).collect();
+            CqlType::Tuple(elements?.into())
+        }
+        TypeName::Vector(element, dimension) => CqlType::Vector(inner(element)?, vector_dimension(*dimension)?),
+        TypeName::Frozen(element) => CqlType::Frozen(inner(element)?),
+        TypeName::UserType(name) => CqlType::Udt(user_type(name, schema, keyspace)?),
+        TypeName::Custom(class) => {
+            CqlType::from_marshal_name(class)
+                .map_err(|e| CompileError::invalid(e.to_string()))?
+                .0
+        }
+    })
+}
+
+/// The dimension of a vector, when it may be that.
+pub(crate) fn vector_dimension(dimension: u32) -> Result<u16, CompileError> {
+    let found = u16::try_from(dimension).ok().filter(|d| *d > 0);
+    found.ok_or_else(|| CompileError::Invalid(format!("A vector has 1 to {} dimensions, not {dimension}", u16::MAX)))
+}
+
+/// The type that the name of a native one means.
+pub(crate) fn native_type(native: NativeType) -> CqlType {
+    match native {
+        NativeType::Ascii => CqlType::Ascii,
+        NativeType::BigInt => CqlType::BigInt,
+        NativeType::Blob => CqlType::Blob,
+        NativeType::Boolean => CqlType::Boolean,
+        NativeType::Counter => CqlType::Counter,
+        NativeType::Date => CqlType::Date,
+        NativeType::Decimal => CqlType::Decimal,
+        NativeType::Double => CqlType::Double,
+        NativeType::Duration => CqlType::Duration,
+        NativeType::Float => CqlType::Float,
+        NativeType::Inet => CqlType::Inet,
+        NativeType::Int => CqlType::Int,
+        NativeType::SmallInt => CqlType::SmallInt,
+        NativeType::Text => CqlType::Text,
+        NativeType::Time => CqlType::Time,
+        NativeType::Timestamp => CqlType::Timestamp,
+        NativeType::TimeUuid => CqlType::TimeUuid,
+        NativeType::TinyInt => CqlType::TinyInt,
+        NativeType::Uuid => CqlType::Uuid,
+        NativeType::VarInt => CqlType::VarInt,
+    }
+}
+
+fn user_type(name: &QualifiedName, schema: &Schema, keyspace: &str) -> Result<Arc<UdtType>, CompileError> {
+    let keyspace = name.keyspace.as_deref().unwrap_or(keyspace);
+    let tables = schema
+        .keyspaces
+        .get(keyspace)
+        .into_iter()
+        .flat_map(|k| k.tables.values());
+    let mut found = tables
+        .flat_map(|table| &table.columns)
+        .filter_map(|column| find_user_type(&column.cql_type, keyspace, &name.name));
+    found
+        .next()
+        .ok_or_else(|| CompileError::invalid(format!("Unknown type {keyspace}.{}", name.name)))
+}
+
+/// The user-defined type of that name inside a column's type.
+fn find_user_type(cql_type: &CqlType, keyspace: &str, name: &str) -> Option<Arc<UdtType>> {
+    let find = |inner: &CqlType| find_user_type(inner, keyspace, name);
+    match cql_type {
+        CqlType::Udt(udt) if udt.keyspace == keyspace && udt.name == name => Some(udt.clone()),
+        CqlType::Udt(udt) => udt.fields.iter().find_map(|(_, field)| find(field)),
+        CqlType::List(inner) | CqlType::Set(inner) | CqlType::Vector(inner, _) | CqlType::Frozen(inner) => find(inner),
+        CqlType::Map(key, value) => find(key).or_else(|| find(value)),
+        CqlType::Tuple(elements) => elements.iter().find_map(find),
+        _ => None,
+    }
+}

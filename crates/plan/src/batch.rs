@@ -1,0 +1,75 @@
+//! Several writes at one moment.
+
+use std::sync::Arc;
+
+use crate::{BindContext, Evaluated, Operand, PlanError, WritePlan};
+
+/// What a batch promises.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BatchKind {
+    /// All of its writes or none.
+    Logged,
+    /// Nothing beyond its writes.
+    Unlogged,
+    /// Additions to counters.
+    Counter,
+}
+
+/// Several writes at one moment.
+#[derive(Debug)]
+pub struct BatchPlan {
+    /// What it promises.
+    pub kind: BatchKind,
+    /// The write timestamp of all of them, a bigint; None for the one of the request.
+    pub timestamp: Option<Operand>,
+    /// The writes.
+    pub writes: Vec<Arc<WritePlan>>,
+}
+
+impl BatchPlan {
+    /// The write timestamp that the batch gives itself, if it gives one.
+    ///
+    /// # Errors
+    /// When its term cannot be evaluated.
+    pub fn own_timestamp(&self, ctx: &BindContext<'_>) -> Result<Option<i64>, PlanError> {
+        let Some(operand) = &self.timestamp else {
+            return Ok(None);
+        };
+        Ok(match operand.eval(ctx)? {
+            Evaluated::Value(v) => v.as_ref().try_into().ok().map(i64::from_be_bytes),
+            Evaluated::Null | Evaluated::Unset => None,
+        })
+    }
+
+    /// Checks what a batch may hold.
+    ///
+    /// # Errors
+    /// When additions to counters stand among other writes, or where they may not.
+    pub fn check<'p>(
+        kind: BatchKind,
+        writes: impl Iterator<Item = &'p WritePlan>,
+        has_timestamp: bool,
+    ) -> Result<(), PlanError> {
+        let (mut counters, mut others) = (false, false);
+        for plan in writes {
+            match plan.table.is_counter() {
+                true => counters = true,
+                false => others = true,
+            }
+        }
+        let why = if kind == BatchKind::Counter && has_timestamp {
+            "Cannot provide custom timestamp for counter BATCH"
+        } else if counters && has_timestamp {
+            "Cannot provide custom timestamp for a BATCH containing counters"
+        } else if kind == BatchKind::Counter && others {
+            "Cannot include non-counter statement in a counter batch"
+        } else if counters && others {
+            "Counter and non-counter mutations cannot exist in the same batch"
+        } else if kind == BatchKind::Logged && counters {
+            "Cannot include a counter statement in a logged batch"
+        } else {
+            return Ok(());
+        };
+        Err(PlanError::invalid(why))
+    }
+}

@@ -1,0 +1,36 @@
+//! What building or evaluating a plan can end with, other than a result.
+
+use std::fmt;
+
+/// Why a plan cannot be built, or cannot be executed with these values.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum PlanError {
+    /// The plan does not fit its table, or a value does not fit its place.
+    Invalid(String),
+    /// A function failed.
+    Function(String),
+    /// A bug of this program.
+    Internal(String),
+}
+
+impl PlanError {
+    /// A [`PlanError::Invalid`] from any text.
+    pub fn invalid(text: impl Into<String>) -> Self {
+        Self::Invalid(text.into())
+    }
+
+    /// The text that a user is shown.
+    pub fn message(&self) -> &str {
+        match self {
+            Self::Invalid(m) | Self::Function(m) | Self::Internal(m) => m,
+        }
+    }
+}
+
+impl fmt::Display for PlanError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.message())
+    }
+}
+
+impl std::error::Error for PlanError {}

@@ -1,0 +1,141 @@
+//! What is done with serialised values to make one.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use stdx::vint;
+use types::{CollectionBuilder, Comparator, TupleBuilder, UdtType};
+
+use super::{Scalar, sorted};
+use crate::bind::BindContext;
+use crate::error::PlanError;
+
+/// Arguments of an operation; `None` is null.
+pub type Arguments<'a, 'v> = &'a [Option<Cow<'v, [u8]>>];
+
+/// What makes one value of several.
+#[derive(Clone, Debug)]
+pub enum Operation {
+    /// A list of the arguments.
+    List,
+    /// A set of the arguments.
+    Set(Comparator),
+    /// A map; keys and values alternate.
+    Map(Comparator),
+    /// A tuple.
+    Tuple,
+    /// A user-defined type; one argument for each field.
+    UserType(Arc<UdtType>),
+    /// A vector.
+    Vector {
+        /// Whether its elements have a fixed length.
+        is_fixed: bool,
+    },
+    /// A function.
+    Call(Function),
+}
+
+/// One signature of a function of one row's values.
+#[derive(Clone, Debug)]
+pub struct Function {
+    /// Without keyspace.
+    pub(crate) name: String,
+    pub(crate) scalar: Scalar,
+}
+
+impl Operation {
+    /// Whether it is the literal of a value rather than a call.
+    pub(crate) const fn is_literal(&self) -> bool {
+        !matches!(self, Self::Call(_))
+    }
+
+    /// Whether the same arguments always give the same.
+    pub(crate) fn is_pure(&self) -> bool {
+        match self {
+            Self::Call(function) => function.scalar.is_pure(),
+            _ => true,
+        }
+    }
+
+    /// Whether an unset argument makes the whole unset.
+    pub(crate) const fn passes_unset(&self) -> bool {
+        matches!(self, Self::List | Self::Set(_) | Self::Map(_) | Self::Vector { .. })
+    }
+
+    /// The error for an unset argument.
+    pub(crate) fn unset_error(&self, index: usize) -> PlanError {
+        PlanError::Invalid(match self {
+            Self::UserType(udt) => {
+                let field = udt.fields.get(index).map_or("", |(name, _)| name.as_str());
+                format!(
+                    "Invalid unset value for field '{field}' of user defined type {}",
+                    udt.name
+                )
+            }
+            Self::Call(Function { name, .. }) => format!("Invalid unset value for argument in call to function {name}"),
+            _ => format!("Invalid unset value for tuple field number {index}"),
+        })
+    }
+
+    /// The value; `None` is null.
+    pub(crate) fn apply(
+        &self,
+        arguments: Arguments<'_, '_>,
+        ctx: &BindContext<'_>,
+    ) -> Result<Option<Vec<u8>>, PlanError> {
+        let mut out = Vec::new();
+        match self {
+            Self::List => {
+                let mut builder = CollectionBuilder::new(&mut out);
+                for element in elements(arguments, "collections") {
+                    builder.push(element?);
+                }
+                builder.finish();
+            }
+            Self::Set(comparator) => {
+                let elements: Result<Vec<_>, _> = elements(arguments, "collections")
+                    .map(|e| e.map(Cow::Borrowed))
+                    .collect();
+                out = sorted::set(elements?, comparator);
+            }
+            Self::Map(comparator) => {
+                let elements: Result<Vec<_>, _> = elements(arguments, "collections")
+                    .map(|e| e.map(Cow::Borrowed))
+                    .collect();
+                let pairs = elements?
+                    .as_chunks::<2>()
+                    .0
+                    .iter()
+                    .map(|[k, v]| (k.clone(), v.clone()))
+                    .collect();
+                out = sorted::map(pairs, comparator);
+            }
+            Self::Tuple | Self::UserType(_) => {
+                let mut builder = TupleBuilder::new(&mut out);
+                arguments.iter().for_each(|element| builder.push(element.as_deref()));
+            }
+            Self::Vector { is_fixed } => {
+                for element in elements(arguments, "vectors") {
+                    let element = element?;
+                    if !is_fixed {
+                        vint::put_unsigned(&mut out, element.len() as u64);
+                    }
+                    out.extend_from_slice(element);
+                }
+            }
+            Self::Call(Function { name, scalar, .. }) => return scalar.apply(name, arguments, ctx),
+        }
+        Ok(Some(out))
+    }
+}
+
+fn elements<'a>(
+    arguments: Arguments<'a, '_>,
+    whole: &'static str,
+) -> impl Iterator<Item = Result<&'a [u8], PlanError>> {
+    arguments.iter().map(move |argument| {
+        argument
+            .as_deref()
+            .ok_or_else(|| PlanError::invalid(format!("null is not supported inside {whole}")))
+    })
+}

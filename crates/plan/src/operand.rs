@@ -1,0 +1,275 @@
+//! Compiled terms: what one is worth in an execution.
+
+use std::borrow::Cow;
+
+use types::{CollectionIter, Comparator, CqlType, Malformed, MapIter};
+
+use crate::bind::{BindContext, Bound, Evaluated};
+use crate::error::PlanError;
+use crate::function::{self, Operation};
+
+/// A compiled term.
+#[derive(Clone, Debug)]
+pub enum Operand {
+    /// A serialised value.
+    Constant(Box<[u8]>),
+    /// Null.
+    Null,
+    /// A bound value.
+    Marker {
+        /// Its place among the bound values.
+        index: usize,
+        /// The type that it must be of.
+        cql_type: CqlType,
+    },
+    /// What an operation makes of other terms.
+    Computed(Box<Computed>),
+}
+
+/// An operation and the terms it works on.
+#[derive(Clone, Debug)]
+pub struct Computed {
+    operation: Operation,
+    arguments: Vec<Operand>,
+}
+
+impl Operand {
+    /// The term's worth in one execution.
+    ///
+    /// # Errors
+    /// When a bound value is none of its type, or a function fails.
+    #[inline]
+    pub fn eval<'v>(&'v self, ctx: &BindContext<'v>) -> Result<Evaluated<'v>, PlanError> {
+        match self {
+            Self::Constant(bytes) => Ok(Evaluated::Value(Cow::Borrowed(bytes))),
+            Self::Null => Ok(Evaluated::Null),
+            Self::Marker { index, cql_type } => match ctx.values.get(*index) {
+                Some(Bound::Value(bytes)) => check_bound(cql_type, bytes).map(Evaluated::Value),
+                Some(Bound::Null) => Ok(Evaluated::Null),
+                Some(Bound::Unset) => Ok(Evaluated::Unset),
+                None => Err(PlanError::invalid("Invalid amount of bind variables")),
+            },
+            Self::Computed(computed) => computed.eval(ctx),
+        }
+    }
+
+    /// The value when it is the same in every execution: `Some(None)` is a constant null.
+    pub fn as_constant(&self) -> Option<Option<&[u8]>> {
+        match self {
+            Self::Constant(bytes) => Some(Some(bytes)),
+            Self::Null => Some(None),
+            Self::Marker { .. } | Self::Computed(_) => None,
+        }
+    }
+
+    /// The elements of a term whose type is a list: the alternatives of `IN ?`. `receiver` is the name of what they are
+    /// compared with.
+    ///
+    /// # Errors
+    /// As [`Operand::eval`], and when the list or one of its elements is null or unset.
+    pub fn eval_list<'v>(&'v self, receiver: &str, ctx: &BindContext<'v>) -> Result<Vec<Cow<'v, [u8]>>, PlanError> {
+        let bytes = match (self, self.raw_bound(ctx)) {
+            // Null elements have their own error here, so the list is not validated as a whole before it is read.
+            (Self::Marker { cql_type, .. }, Some(raw)) => {
+                return split_in_list(raw, list_element(cql_type), receiver, Cow::Borrowed);
+            }
+            _ => self.eval(ctx)?,
+        };
+        match bytes {
+            Evaluated::Null => Err(PlanError::invalid(format!("Invalid null value for column {receiver}"))),
+            Evaluated::Unset => Err(PlanError::invalid(format!("Invalid unset value for column {receiver}"))),
+            Evaluated::Value(Cow::Borrowed(bytes)) => split_in_list(bytes, None, receiver, Cow::Borrowed),
+            Evaluated::Value(Cow::Owned(bytes)) => {
+                split_in_list(&bytes, None, receiver, |element| Cow::Owned(element.to_vec()))
+            }
+        }
+    }
+
+    fn raw_bound<'v>(&self, ctx: &BindContext<'v>) -> Option<&'v [u8]> {
+        match self {
+            Self::Marker { index, .. } => match ctx.values.get(*index) {
+                Some(Bound::Value(bytes)) => Some(bytes),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// An operation on terms; done at once when they are constants and it always gives the same.
+    ///
+    /// # Errors
+    /// When a constant literal cannot be made.
+    pub fn computed(operation: Operation, arguments: Vec<Self>) -> Result<Self, PlanError> {
+        let is_constant = arguments.iter().all(|argument| argument.as_constant().is_some());
+        let is_literal = operation.is_literal();
+        let computed = Self::Computed(Box::new(Computed { operation, arguments }));
+        let Self::Computed(inner) = &computed else {
+            return Ok(computed);
+        };
+        if !is_constant || !(is_literal || inner.operation.is_pure()) {
+            return Ok(computed);
+        }
+        let moment = BindContext {
+            values: &[],
+            now_us: 0,
+            random: 0,
+        };
+        let folded = match inner.eval(&moment) {
+            Ok(Evaluated::Value(bytes)) => Some(Self::Constant(bytes.into_owned().into())),
+            Ok(Evaluated::Null) => Some(Self::Null),
+            Err(error) if is_literal => return Err(error),
+            // A function that fails does so in the execution, as it would with bound arguments.
+            Ok(Evaluated::Unset) | Err(_) => None,
+        };
+        Ok(folded.unwrap_or(computed))
+    }
+}
+
+impl Computed {
+    fn eval<'v>(&'v self, ctx: &BindContext<'v>) -> Result<Evaluated<'v>, PlanError> {
+        let mut arguments = Vec::with_capacity(self.arguments.len());
+        for (index, argument) in self.arguments.iter().enumerate() {
+            match argument.eval(ctx)? {
+                Evaluated::Value(bytes) => arguments.push(Some(bytes)),
+                Evaluated::Null => arguments.push(None),
+                Evaluated::Unset if self.operation.passes_unset() => return Ok(Evaluated::Unset),
+                Evaluated::Unset => return Err(self.operation.unset_error(index)),
+            }
+        }
+        Ok(match self.operation.apply(&arguments, ctx)? {
+            Some(bytes) => Evaluated::Value(Cow::Owned(bytes)),
+            None => Evaluated::Null,
+        })
+    }
+}
+
+/// Checks a bound value, and sorts it when it is a set or map out of order.
+#[inline]
+fn check_bound<'v>(cql_type: &CqlType, bytes: &'v [u8]) -> Result<Cow<'v, [u8]>, PlanError> {
+    if let CqlType::Blob = cql_type {
+        return Ok(Cow::Borrowed(bytes));
+    }
+    cql_type
+        .validate(bytes)
+        .map_err(|error| PlanError::Invalid(error.to_string()))?;
+    match cql_type.unfrozen() {
+        CqlType::Set(element) => Ok(sorted_set(bytes, &element.comparator())),
+        CqlType::Map(key, _) => Ok(sorted_map(bytes, &key.comparator())),
+        _ => Ok(Cow::Borrowed(bytes)),
+    }
+}
+
+fn sorted_set<'v>(bytes: &'v [u8], comparator: &Comparator) -> Cow<'v, [u8]> {
+    let elements = || CollectionIter::new(bytes).into_iter().flatten().flatten();
+    if elements().is_sorted_by(|a, b| comparator.compare(a, b).is_lt()) {
+        return Cow::Borrowed(bytes);
+    }
+    Cow::Owned(function::sorted::set(
+        elements().map(Cow::Borrowed).collect(),
+        comparator,
+    ))
+}
+
+fn sorted_map<'v>(bytes: &'v [u8], comparator: &Comparator) -> Cow<'v, [u8]> {
+    let pairs = || MapIter::new(bytes).into_iter().flatten().flatten();
+    if pairs().is_sorted_by(|a, b| comparator.compare(a.0, b.0).is_lt()) {
+        return Cow::Borrowed(bytes);
+    }
+    let pairs = pairs().map(|(key, value)| (Cow::Borrowed(key), Cow::Borrowed(value)));
+    Cow::Owned(function::sorted::map(pairs.collect(), comparator))
+}
+
+fn list_element(cql_type: &CqlType) -> Option<&CqlType> {
+    match cql_type.unfrozen() {
+        CqlType::List(element) => Some(element),
+        _ => None,
+    }
+}
+
+/// The elements of a serialised list; `element` checks each of them when the list was not checked as a whole.
+fn split_in_list<'v, 'b>(
+    bytes: &'b [u8],
+    element: Option<&CqlType>,
+    receiver: &str,
+    hold: impl Fn(&'b [u8]) -> Cow<'v, [u8]>,
+) -> Result<Vec<Cow<'v, [u8]>>, PlanError> {
+    let malformed = |problem: Malformed| match problem {
+        Malformed::Null => null_in_condition(receiver),
+        Malformed::Truncated => PlanError::invalid("Not enough bytes to read a list"),
+        Malformed::Extraneous(_) => PlanError::invalid("Unexpected extraneous bytes after list value"),
+    };
+    let items = CollectionIter::new(bytes).map_err(malformed)?;
+    let mut out = Vec::with_capacity(items.len_max());
+    for item in items {
+        let item = item.map_err(malformed)?;
+        let Some(element) = element else {
+            out.push(hold(item));
+            continue;
+        };
+        let has_empty_values = matches!(element, CqlType::Text | CqlType::Ascii | CqlType::Blob);
+        if item.is_empty() && !has_empty_values {
+            return Err(null_in_condition(receiver));
+        }
+        match check_bound(element, item)? {
+            Cow::Borrowed(_) => out.push(hold(item)),
+            Cow::Owned(sorted) => out.push(Cow::Owned(sorted)),
+        }
+    }
+    Ok(out)
+}
+
+fn null_in_condition(receiver: &str) -> PlanError {
+    PlanError::invalid(format!("Invalid null value in condition for column {receiver}"))
+}
+
+/// The compiled alternatives of IN.
+#[derive(Clone, Debug)]
+pub enum InOperand {
+    /// `(a, b)`
+    Terms {
+        /// The name of what they are compared with.
+        receiver: String,
+        /// The alternatives.
+        operands: Vec<Operand>,
+    },
+    /// `?`: a list.
+    List {
+        /// The name of what its elements are compared with.
+        receiver: String,
+        /// The marker.
+        operand: Operand,
+    },
+}
+
+impl InOperand {
+    /// The alternatives in one execution, in the order they were given.
+    ///
+    /// # Errors
+    /// As [`Operand::eval`], and when one of them is null or unset.
+    pub fn eval<'v>(&'v self, ctx: &BindContext<'v>) -> Result<Vec<Cow<'v, [u8]>>, PlanError> {
+        match self {
+            Self::List { receiver, operand } => operand.eval_list(receiver, ctx),
+            Self::Terms { receiver, operands } => operands
+                .iter()
+                .map(|operand| match operand.eval(ctx)? {
+                    Evaluated::Value(bytes) => Ok(bytes),
+                    Evaluated::Null => Err(null_in_condition(receiver)),
+                    Evaluated::Unset => Err(PlanError::invalid(format!("Invalid unset value for column {receiver}"))),
+                })
+                .collect(),
+        }
+    }
+
+    /// How many alternatives there are, when the text of the statement says it.
+    pub fn len(&self) -> Option<usize> {
+        match self {
+            Self::Terms { operands, .. } => Some(operands.len()),
+            Self::List { .. } => None,
+        }
+    }
+
+    /// Whether the statement's text says that there is no alternative.
+    pub fn is_empty(&self) -> bool {
+        self.len() == Some(0)
+    }
+}

@@ -1,0 +1,92 @@
+//! Which partitions, which rows of them, and what is checked row by row.
+
+mod clustering;
+mod filter;
+mod partition;
+
+use std::cmp::Ordering;
+
+use schema::Table;
+
+use crate::PlanError;
+
+pub use clustering::{Choice, ClusteringBound, ClusteringRestriction};
+pub use filter::{Filter, FilterTest};
+pub use partition::{
+    KEY_BYTES_MAX, PartitionRestriction, Partitions, TokenBound, partition_key_bytes, validate_partition_key,
+};
+
+/// What a plan reads of its table.
+#[derive(Clone, Debug)]
+pub struct Restrictions {
+    /// Which partitions.
+    pub partition: PartitionRestriction,
+    /// Which rows.
+    pub clustering: ClusteringRestriction,
+    /// What must be checked row by row.
+    pub filters: Vec<Filter>,
+}
+
+/// A relation between two values.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Comparison {
+    /// `=`
+    Equal,
+    /// `!=`
+    NotEqual,
+    /// `<`
+    Less,
+    /// `<=`
+    LessOrEqual,
+    /// `>`
+    Greater,
+    /// `>=`
+    GreaterOrEqual,
+}
+
+impl Comparison {
+    /// Every relation.
+    pub const ALL: [Self; 6] = [
+        Self::Equal,
+        Self::NotEqual,
+        Self::Less,
+        Self::LessOrEqual,
+        Self::Greater,
+        Self::GreaterOrEqual,
+    ];
+
+    /// Whether two values of this order are in the relation.
+    #[inline]
+    pub const fn holds(self, order: Ordering) -> bool {
+        match self {
+            Self::Equal => order.is_eq(),
+            Self::NotEqual => order.is_ne(),
+            Self::Less => order.is_lt(),
+            Self::LessOrEqual => order.is_le(),
+            Self::Greater => order.is_gt(),
+            Self::GreaterOrEqual => order.is_ge(),
+        }
+    }
+
+    /// How it is written.
+    pub const fn sign(self) -> &'static str {
+        match self {
+            Self::Equal => "=",
+            Self::NotEqual => "!=",
+            Self::Less => "<",
+            Self::LessOrEqual => "<=",
+            Self::Greater => ">",
+            Self::GreaterOrEqual => ">=",
+        }
+    }
+}
+
+/// The error of a plan that names a column by a position that its table does not have.
+pub(crate) fn no_column(table: &Table, position: usize) -> PlanError {
+    PlanError::Invalid(format!(
+        "{}.{} has {} columns, none at position {position}",
+        table.keyspace,
+        table.name,
+        table.columns.len()
+    ))
+}

@@ -1,0 +1,249 @@
+//! Which partitions a plan is about.
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
+
+use schema::Table;
+use types::token::token_of;
+use types::{Comparator, Token};
+
+use crate::{BindContext, Evaluated, InOperand, Operand, PlanError};
+
+/// The longest partition key, in bytes.
+pub const KEY_BYTES_MAX: usize = 65_535;
+
+/// Which partitions, by their keys or tokens.
+#[derive(Clone, Debug)]
+pub enum PartitionRestriction {
+    /// Every partition.
+    All,
+    /// One value for each column: one partition.
+    Key(Vec<Operand>),
+    /// Alternatives for each column: their product.
+    Keys(Vec<InOperand>),
+    /// A range of tokens.
+    Token {
+        /// Lower bound.
+        start: Option<TokenBound>,
+        /// Upper bound.
+        end: Option<TokenBound>,
+    },
+}
+
+/// A bound of a token range.
+#[derive(Clone, Debug)]
+pub struct TokenBound {
+    /// The token, a bigint.
+    pub value: Operand,
+    /// Whether the token itself is inside.
+    pub inclusive: bool,
+}
+
+/// What a partition restriction is in one execution.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Partitions {
+    /// These partitions, each once, in the order of their values.
+    Keys(Vec<(Token, Vec<u8>)>),
+    /// Tokens from the first to the second, both included.
+    Tokens(Token, Token),
+    /// None at all.
+    None,
+}
+
+impl PartitionRestriction {
+    /// Refuses a restriction that names another number of columns than the partition key has.
+    pub(crate) fn check(&self, table: &Table) -> Result<(), PlanError> {
+        let has = table.partition_key().count();
+        let named = match self {
+            Self::Key(operands) => operands.len(),
+            Self::Keys(operands) => operands.len(),
+            Self::All | Self::Token { .. } => has,
+        };
+        if named != has {
+            return Err(PlanError::Invalid(format!(
+                "The partition key of {}.{} has {has} columns, and {named} are named",
+                table.keyspace, table.name
+            )));
+        }
+        Ok(())
+    }
+
+    /// Whether it may name several partitions by IN. An IN of one alternative is as good as `=`.
+    pub fn has_alternatives(&self) -> bool {
+        match self {
+            Self::Keys(columns) => columns.iter().any(|o| o.len() != Some(1)),
+            Self::All | Self::Key(_) | Self::Token { .. } => false,
+        }
+    }
+
+    /// Whether it names single partitions.
+    pub fn is_keys(&self) -> bool {
+        matches!(self, Self::Key(_) | Self::Keys(_))
+    }
+
+    /// The marker that each partition key column is compared with, when each has one: drivers compute tokens from them.
+    pub fn key_markers(&self) -> Vec<u16> {
+        let Self::Key(operands) = self else { return Vec::new() };
+        let markers: Option<Vec<u16>> = operands
+            .iter()
+            .map(|o| match o {
+                Operand::Marker { index, .. } => u16::try_from(*index).ok(),
+                _ => None,
+            })
+            .collect();
+        markers.unwrap_or_default()
+    }
+
+    /// The partitions that it means in this execution.
+    pub fn partitions(&self, table: &Table, ctx: &BindContext<'_>) -> Result<Partitions, PlanError> {
+        match self {
+            Self::All => Ok(Partitions::Tokens(Token::MIN, Token::MAX)),
+            Self::Key(operands) => {
+                let mut key = Vec::new();
+                partition_key_bytes(table, operands, ctx, &mut key)?;
+                Ok(Partitions::Keys(vec![(token_of(&key), key)]))
+            }
+            Self::Keys(operands) => {
+                let mut products: Vec<Vec<Cow<'_, [u8]>>> = vec![Vec::new()];
+                for operand in operands {
+                    let values = operand.eval(ctx)?;
+                    products = products
+                        .into_iter()
+                        .flat_map(|p| {
+                            values.iter().map(move |v| {
+                                let mut p = p.clone();
+                                p.push(v.clone());
+                                p
+                            })
+                        })
+                        .collect();
+                }
+                let comparators: Vec<Comparator> = table.partition_key().map(|c| c.cql_type.comparator()).collect();
+                products.sort_by(|a, b| {
+                    let parts = comparators.iter().zip(a.iter().zip(b));
+                    parts
+                        .map(|(c, (a, b))| c.compare(a, b))
+                        .find(|o| o.is_ne())
+                        .unwrap_or(Ordering::Equal)
+                });
+                products.dedup();
+                let mut keys = Vec::with_capacity(products.len());
+                for parts in products {
+                    let mut key = Vec::new();
+                    put_key(&mut key, parts.iter().map(|p| &**p), parts.len());
+                    validate_partition_key(table, &key, parts.iter().map(|p| &**p))?;
+                    keys.push((token_of(&key), key));
+                }
+                Ok(Partitions::Keys(keys))
+            }
+            Self::Token { start, end } => {
+                let bound = |b: &Option<TokenBound>| -> Result<Option<(i64, bool)>, PlanError> {
+                    let Some(b) = b else { return Ok(None) };
+                    let Evaluated::Value(v) = b.value.eval(ctx)? else {
+                        return Err(PlanError::invalid("Invalid null token value for column partition key"));
+                    };
+                    let bytes = v
+                        .as_ref()
+                        .try_into()
+                        .map_err(|_| PlanError::invalid("Expected 8 byte long"))?;
+                    Ok(Some((i64::from_be_bytes(bytes), b.inclusive)))
+                };
+                let from = match bound(start)? {
+                    None | Some((i64::MIN, _)) => i64::MIN,
+                    Some((t, true)) => t,
+                    Some((i64::MAX, false)) => return Ok(Partitions::None),
+                    Some((t, false)) => t + 1,
+                };
+                // The minimum token as an upper bound means the end of the ring, as drivers' range scans use it.
+                let to = match bound(end)? {
+                    None | Some((i64::MIN, _)) => i64::MAX,
+                    Some((t, true)) => t,
+                    Some((t, false)) => t - 1,
+                };
+                Ok(if from > to {
+                    Partitions::None
+                } else {
+                    Partitions::Tokens(Token(from), Token(to))
+                })
+            }
+        }
+    }
+}
+
+fn put_key<'k>(out: &mut Vec<u8>, parts: impl Iterator<Item = &'k [u8]>, count: usize) {
+    for part in parts {
+        if count == 1 {
+            out.extend_from_slice(part);
+            return;
+        }
+        // A component that is too long is refused by the check of the whole key.
+        let len = u16::try_from(part.len()).unwrap_or(u16::MAX);
+        out.extend_from_slice(&len.to_be_bytes());
+        out.extend_from_slice(part);
+        out.push(0);
+    }
+}
+
+/// Appends the serialised partition key: the value itself, or for a composite key each component as u16 length, bytes
+/// and a zero.
+#[inline]
+pub fn partition_key_bytes(
+    table: &Table,
+    operands: &[Operand],
+    ctx: &BindContext<'_>,
+    out: &mut Vec<u8>,
+) -> Result<(), PlanError> {
+    if let [operand] = operands {
+        match operand.eval(ctx)? {
+            Evaluated::Value(v) => {
+                if v.is_empty() || v.len() > KEY_BYTES_MAX {
+                    validate_partition_key(table, &v, std::iter::once(&*v))?;
+                }
+                out.extend_from_slice(&v);
+                return Ok(());
+            }
+            Evaluated::Null => return Err(invalid_key_value(table, 0, "null")),
+            Evaluated::Unset => return Err(invalid_key_value(table, 0, "unset")),
+        }
+    }
+    let mut parts = Vec::with_capacity(operands.len());
+    for (i, operand) in operands.iter().enumerate() {
+        match operand.eval(ctx)? {
+            Evaluated::Value(v) => parts.push(v),
+            Evaluated::Null => return Err(invalid_key_value(table, i, "null")),
+            Evaluated::Unset => return Err(invalid_key_value(table, i, "unset")),
+        }
+    }
+    let from = out.len();
+    put_key(out, parts.iter().map(|p| &**p), parts.len());
+    validate_partition_key(table, &out[from..], parts.iter().map(|p| &**p))
+}
+
+#[cold]
+fn invalid_key_value(table: &Table, i: usize, what: &str) -> PlanError {
+    let name = table.partition_key().nth(i).map_or("", |c| &c.name);
+    PlanError::invalid(if what == "null" {
+        format!("Invalid null value in condition for column {name}")
+    } else {
+        format!("Invalid unset value for column {name}")
+    })
+}
+
+/// Refuses keys that cannot be stored: an empty single-column key, or more than 65,535 bytes.
+pub fn validate_partition_key<'k>(
+    table: &Table,
+    key: &[u8],
+    mut parts: impl Iterator<Item = &'k [u8]>,
+) -> Result<(), PlanError> {
+    let single = table.partition_key().count() == 1;
+    if single && key.is_empty() {
+        return Err(PlanError::invalid("Key may not be empty"));
+    }
+    if key.len() > KEY_BYTES_MAX || parts.any(|p| p.len() > KEY_BYTES_MAX) {
+        return Err(PlanError::invalid(format!(
+            "Key length of {} is longer than maximum of {KEY_BYTES_MAX}",
+            key.len()
+        )));
+    }
+    Ok(())
+}

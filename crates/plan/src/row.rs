@@ -1,0 +1,123 @@
+//! A row as selectors and filters see it: serialised values by column.
+
+use mutation::compact::LiveElements;
+use schema::Table;
+use types::{CollectionBuilder, CqlType};
+
+/// Where a value stands in the row's buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Slot {
+    start: u32,
+    /// Length plus one; 0 is null.
+    len_plus_one: u32,
+}
+
+/// The values of one row, by position in `table.columns`. Reused from row to row.
+///
+/// Multi-cell collections are serialised here as one value. Timestamps and ttls are kept only when a selector asks
+/// (`writetime`, `ttl`); those of collections are per element and not kept.
+#[derive(Clone, Debug, Default)]
+pub struct Row {
+    bytes: Vec<u8>,
+    slots: Vec<Slot>,
+    timestamps: Vec<i64>,
+    ttls: Vec<i32>,
+}
+
+/// A timestamp that stands for none.
+pub const NO_TIMESTAMP: i64 = i64::MIN;
+
+impl Row {
+    /// A row of that table with every column null.
+    pub fn new(table: &Table) -> Self {
+        let n = table.columns.len();
+        Self {
+            // More than most rows take.
+            bytes: Vec::with_capacity(256),
+            slots: vec![Slot::default(); n],
+            timestamps: vec![NO_TIMESTAMP; n],
+            ttls: vec![0; n],
+        }
+    }
+
+    /// Makes every column null again.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.slots.fill(Slot::default());
+        self.timestamps.fill(NO_TIMESTAMP);
+        self.ttls.fill(0);
+    }
+
+    /// Sets a column's value.
+    #[inline]
+    pub fn set(&mut self, column: usize, value: &[u8]) {
+        self.set_with(column, |out| out.extend_from_slice(value));
+    }
+
+    /// Sets a column to what `write` appends.
+    #[inline]
+    pub fn set_with(&mut self, column: usize, write: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.bytes.len();
+        write(&mut self.bytes);
+        let len = self.bytes.len() - start;
+        let fit = |n: usize| u32::try_from(n).expect("a row is smaller than 4 GiB");
+        self.slots[column] = Slot {
+            start: fit(start),
+            len_plus_one: fit(len + 1),
+        };
+    }
+
+    /// Notes when and for how long a column was written.
+    pub fn set_times(&mut self, column: usize, timestamp: i64, ttl_left: i32) {
+        self.timestamps[column] = timestamp;
+        self.ttls[column] = ttl_left;
+    }
+
+    /// A column's value; None is null.
+    #[inline]
+    pub fn get(&self, column: usize) -> Option<&[u8]> {
+        let s = self.slots[column];
+        let len = s.len_plus_one.checked_sub(1)?;
+        Some(&self.bytes[s.start as usize..s.start as usize + len as usize])
+    }
+
+    /// A column's write timestamp, microseconds.
+    pub fn timestamp(&self, column: usize) -> Option<i64> {
+        Some(self.timestamps[column]).filter(|&t| t != NO_TIMESTAMP)
+    }
+
+    /// The seconds a column still has to live.
+    pub fn ttl(&self, column: usize) -> Option<i32> {
+        Some(self.ttls[column]).filter(|&t| t != 0)
+    }
+}
+
+/// Component `i` of a serialised partition key.
+pub fn key_component<'k>(table: &Table, key: &'k [u8], i: usize) -> Option<&'k [u8]> {
+    if table.partition_key().nth(1).is_none() {
+        return Some(key);
+    }
+    let mut rest = key;
+    for at in 0.. {
+        let (len, tail) = rest.split_first_chunk::<2>()?;
+        let (part, tail) = tail.split_at_checked(usize::from(u16::from_be_bytes(*len)))?;
+        if at == i {
+            return Some(part);
+        }
+        rest = tail.get(1..)?;
+    }
+    None
+}
+
+/// Serialises the living elements of a multi-cell collection as one value.
+pub fn put_collection(out: &mut Vec<u8>, cql_type: &CqlType, elements: LiveElements<'_>) {
+    let mut builder = CollectionBuilder::new(out);
+    for (path, cell) in elements {
+        match cql_type {
+            CqlType::Set(_) => builder.push(path),
+            CqlType::Map(..) => builder.push_pair(path, cell.value),
+            _ => builder.push(cell.value),
+        }
+    }
+    builder.finish();
+}

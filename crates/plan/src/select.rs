@@ -1,0 +1,290 @@
+//! Reads.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use schema::{ColumnKind, Table, push_component};
+use types::token::KeyHash;
+use uuid::Uuid;
+
+use crate::restrict::{PartitionRestriction, Restrictions, no_column, partition_key_bytes};
+use crate::selection::{Selection, SelectionKind};
+use crate::{BindContext, Evaluated, Operand, PlanError};
+
+/// What a read says. [`SelectPlan::new`] checks it.
+#[derive(Debug)]
+pub struct Select {
+    /// What it reads.
+    pub table: Arc<Table>,
+    /// What it returns of each row, or of each group of rows.
+    pub selection: Selection,
+    /// Which rows.
+    pub restrictions: Restrictions,
+    /// How many rows at most, an int.
+    pub limit: Option<Operand>,
+    /// How many rows of each partition at most, an int.
+    pub per_partition_limit: Option<Operand>,
+    /// How long it may take, a duration.
+    pub timeout: Option<Operand>,
+    /// Whether rows come in the opposite of their clustering order.
+    pub reversed: bool,
+    /// Whether each partition gives one row.
+    pub distinct: bool,
+    /// Whether the rows of several named partitions are sorted into one clustering order.
+    pub sorted: bool,
+    /// The columns that make a group: positions in `table.columns`. Rows of one group follow each other.
+    pub group_by: Vec<usize>,
+    /// Present when other nodes may do parts of it.
+    pub source: Option<Source>,
+}
+
+/// What a plan was compiled from: whoever compiles it under the same schema has the same plan.
+#[derive(Debug)]
+pub struct Source {
+    /// The text of the statement.
+    pub text: String,
+    /// The keyspace in use.
+    pub keyspace: Option<String>,
+    /// The schema.
+    pub schema_version: Uuid,
+}
+
+/// A read that fits its table, and what follows from it.
+#[derive(Debug)]
+pub struct SelectPlan {
+    select: Select,
+    /// By column id: the position in `table.columns` of a column that is needed, or [`NOT_NEEDED`].
+    by_id: Vec<u16>,
+    /// Present when one row is named and only columns of one value are returned.
+    point: Option<Vec<PointSource>>,
+}
+
+/// Hash of the partition key, partition key and clustering key of a row.
+pub type PointKey = (KeyHash, Vec<u8>, Vec<u8>);
+
+/// In [`SelectPlan::by_id`]: the column is not needed.
+const NOT_NEEDED: u16 = u16::MAX;
+
+/// Where a result column of a point read comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PointSource {
+    /// Component of the partition key.
+    PartitionKey(u16),
+    /// Component of the clustering key.
+    Clustering(u16),
+    /// Regular column id.
+    Cell(u16),
+    /// Regular column id of a counter.
+    Counter(u16),
+}
+
+impl Select {
+    /// A read of whole rows' selection in clustering order, without limits.
+    pub const fn new(table: Arc<Table>, selection: Selection, restrictions: Restrictions) -> Self {
+        Self {
+            table,
+            selection,
+            restrictions,
+            limit: None,
+            per_partition_limit: None,
+            timeout: None,
+            reversed: false,
+            distinct: false,
+            sorted: false,
+            group_by: Vec::new(),
+            source: None,
+        }
+    }
+
+    /// The sources of a point read's result columns, when it is one.
+    fn point(&self) -> Option<Vec<PointSource>> {
+        let SelectionKind::Plain(columns) = &self.selection.kind else {
+            return None;
+        };
+        let table = &*self.table;
+        let one_row = matches!(self.restrictions.partition, PartitionRestriction::Key(_))
+            && (table.clustering_order.is_empty() || self.restrictions.clustering.names_one_row(table))
+            && self.restrictions.filters.is_empty()
+            && !self.distinct
+            && !self.selection.needs_times
+            && self.limit.is_none()
+            && self.per_partition_limit.is_none()
+            && self.group_by.is_empty();
+        if !one_row {
+            return None;
+        }
+        columns
+            .iter()
+            .map(|&i| {
+                let c = &table.columns[i];
+                Some(match c.kind {
+                    ColumnKind::PartitionKey => PointSource::PartitionKey(c.position),
+                    ColumnKind::Clustering => PointSource::Clustering(c.position),
+                    ColumnKind::Regular if c.cql_type.is_counter() => PointSource::Counter(c.id.0),
+                    ColumnKind::Regular if !c.cql_type.is_multi_cell() => PointSource::Cell(c.id.0),
+                    ColumnKind::Regular | ColumnKind::Static => return None,
+                })
+            })
+            .collect()
+    }
+}
+
+impl Deref for SelectPlan {
+    type Target = Select;
+
+    #[inline]
+    fn deref(&self) -> &Select {
+        &self.select
+    }
+}
+
+impl SelectPlan {
+    /// Checks a read against its table.
+    ///
+    /// # Errors
+    /// When it names columns that the table does not have, or asks for what its other parts do not allow.
+    pub fn new(select: Select) -> Result<Self, PlanError> {
+        let table = &*select.table;
+        let restrictions = &select.restrictions;
+        restrictions.partition.check(table)?;
+        restrictions.clustering.check(table)?;
+        let filtered = || restrictions.filters.iter().map(crate::restrict::Filter::column);
+        let needed = || select.selection.needed.iter().copied().chain(filtered());
+        let named = needed().chain(select.group_by.iter().copied());
+        if let Some(column) = named.max().filter(|column| *column >= table.columns.len()) {
+            return Err(no_column(table, column));
+        }
+        if select.sorted && !restrictions.partition.is_keys() {
+            return Err(PlanError::invalid(
+                "only rows of named partitions are sorted into one order",
+            ));
+        }
+        let mut by_id = vec![NOT_NEEDED; table.layout.len()];
+        for column in needed() {
+            let c = &table.columns[column];
+            if matches!(c.kind, ColumnKind::Static | ColumnKind::Regular) {
+                by_id[usize::from(c.id.0)] = u16::try_from(column).expect("a table has fewer than 65,535 columns");
+            }
+        }
+        Ok(Self {
+            point: select.point(),
+            by_id,
+            select,
+        })
+    }
+
+    /// The same plan; other nodes may do parts of it, if it has parts.
+    #[must_use]
+    pub fn with_source(mut self, source: Source) -> Self {
+        self.select.source = self.is_mergeable().then_some(source);
+        self
+    }
+
+    /// The position in `table.columns` of the column of that id, when its value is needed.
+    #[inline]
+    pub fn needed_position(&self, id: usize) -> Option<usize> {
+        let at = self.by_id.get(id).copied().filter(|at| *at != NOT_NEEDED);
+        at.map(usize::from)
+    }
+
+    /// Where the result's columns come from, when one row is named and only columns of one value are returned: then memory
+    /// answers in one call.
+    #[inline]
+    pub fn point(&self) -> Option<&[PointSource]> {
+        self.point.as_deref()
+    }
+
+    /// The serialised partition key and clustering key of the row that a point read names, into emptied buffers. False: it
+    /// does not name one partition.
+    ///
+    /// # Errors
+    /// When a value of the key is null or unset, or cannot be stored.
+    #[inline]
+    pub fn point_names(
+        &self,
+        ctx: &BindContext<'_>,
+        key: &mut Vec<u8>,
+        clustering: &mut Vec<u8>,
+    ) -> Result<bool, PlanError> {
+        let PartitionRestriction::Key(operands) = &self.restrictions.partition else {
+            return Ok(false);
+        };
+        key.clear();
+        partition_key_bytes(&self.table, operands, ctx, key)?;
+        clustering.clear();
+        let mut bad = None;
+        self.restrictions
+            .clustering
+            .each_single(|operand| match operand.eval(ctx) {
+                Ok(Evaluated::Value(v)) => push_component(clustering, &v),
+                Ok(Evaluated::Null) => {
+                    bad = Some(PlanError::invalid(
+                        "Invalid null value in condition for clustering column",
+                    ))
+                }
+                Ok(Evaluated::Unset) => bad = Some(PlanError::invalid("Invalid unset value for clustering column")),
+                Err(e) => bad = Some(e),
+            });
+        bad.map_or(Ok(true), Err)
+    }
+
+    /// The key of a point read, hashed, and its clustering key.
+    ///
+    /// # Errors
+    /// As [`SelectPlan::point_names`].
+    pub fn point_key(&self, ctx: &BindContext<'_>) -> Result<Option<PointKey>, PlanError> {
+        let (mut key, mut clustering) = (Vec::new(), Vec::new());
+        let is_point = self.point_names(ctx, &mut key, &mut clustering)?;
+        Ok(is_point.then(|| (KeyHash::of(&key), key, clustering)))
+    }
+
+    /// Whether it is a point read.
+    #[inline]
+    pub fn is_point(&self) -> bool {
+        self.point.is_some()
+    }
+
+    /// Whether it is one aggregate whose parts can be computed apart, wherever the rows are.
+    pub fn is_mergeable(&self) -> bool {
+        self.selection.is_mergeable() && self.group_by.is_empty()
+    }
+
+    /// Whether it may read much more than one page shows, and has a time for the whole of it.
+    pub fn may_read_much(&self) -> bool {
+        let partitions = &self.restrictions.partition;
+        self.selection.is_aggregate()
+            || !self.group_by.is_empty()
+            || !self.restrictions.filters.is_empty()
+            || matches!(
+                partitions,
+                PartitionRestriction::All | PartitionRestriction::Token { .. }
+            )
+    }
+
+    /// The time that the read gives itself.
+    ///
+    /// # Errors
+    /// When the value is no duration that a read may have.
+    pub fn own_timeout(&self, ctx: &BindContext<'_>) -> Result<Option<Duration>, PlanError> {
+        let Some(operand) = &self.timeout else { return Ok(None) };
+        let refuse = |why: &str| PlanError::invalid(format!("Invalid USING TIMEOUT: {why}"));
+        let bytes = match operand.eval(ctx)? {
+            Evaluated::Value(bytes) => bytes,
+            Evaluated::Unset => return Ok(None),
+            Evaluated::Null => return Err(refuse("expected a duration, got null")),
+        };
+        let duration = types::Duration::deserialize(&bytes).map_err(|e| refuse(&e.to_string()))?;
+        if duration.months != 0 || duration.days != 0 {
+            return Err(refuse("expected hours and what is shorter, got days or months"));
+        }
+        let nanoseconds = u64::try_from(duration.nanoseconds).ok().filter(|n| *n >= 1_000_000);
+        let nanoseconds = nanoseconds.ok_or_else(|| refuse("expected a millisecond at least"))?;
+        Ok(Some(Duration::from_nanos(nanoseconds)))
+    }
+
+    /// For each partition key column the marker that it is compared with, when each has one.
+    pub fn key_markers(&self) -> Vec<u16> {
+        self.restrictions.partition.key_markers()
+    }
+}

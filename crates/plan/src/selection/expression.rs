@@ -1,0 +1,267 @@
+//! Expressions over a row, and their values.
+
+use std::borrow::Cow;
+
+use types::{CollectionBuilder, CollectionIter, Comparator, MapIter, TupleIter};
+
+use crate::Operand;
+use crate::bind::{BindContext, Evaluated};
+use crate::error::PlanError;
+use crate::function::Operation;
+use crate::row::Row;
+
+/// What expressions look at.
+#[derive(Debug, Default)]
+pub(super) struct Uses {
+    /// Positions in `table.columns`.
+    pub(super) columns: Vec<usize>,
+    /// Whether they ask when a column was written, or how long it has to live.
+    pub(super) times: bool,
+    /// One more than the highest place of an aggregate.
+    pub(super) aggregates: usize,
+}
+
+/// What an expression is evaluated over.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Input<'a> {
+    /// The row; none when a group has no rows.
+    pub(super) row: Option<&'a Row>,
+    /// What the aggregates of a group found out.
+    pub(super) group: &'a [Option<Vec<u8>>],
+    pub(super) ctx: &'a BindContext<'a>,
+}
+
+/// How a value is made of a row or of a group of rows.
+#[derive(Clone, Debug)]
+pub enum Expression {
+    /// A column: its position in `table.columns`.
+    Column(usize),
+    /// A value that does not depend on the row.
+    Term(Operand),
+    /// An operation on other expressions.
+    Apply {
+        /// What is done.
+        operation: Operation,
+        /// With what.
+        arguments: Vec<Expression>,
+    },
+    /// When a column was written, or how long it has to live.
+    OfCell {
+        /// The column's position in `table.columns`.
+        column: usize,
+        /// How long it has to live.
+        is_ttl: bool,
+        /// The part of the column that is asked about: the result is null when it is.
+        part: Option<Box<Expression>>,
+    },
+    /// An aggregate: its place in the group.
+    Aggregate(usize),
+    /// The element of a set, or the value of a map, by key.
+    Element {
+        /// The collection's name, for errors.
+        name: String,
+        /// The collection.
+        collection: Box<Expression>,
+        /// Whether it is a map.
+        is_map: bool,
+        /// The order of its keys.
+        comparator: Comparator,
+        /// The key.
+        key: Operand,
+    },
+    /// The part of a set or map between two keys, both included.
+    Slice {
+        /// The collection's name, for errors.
+        name: String,
+        /// The collection.
+        collection: Box<Expression>,
+        /// Whether it is a map.
+        is_map: bool,
+        /// The order of its keys.
+        comparator: Comparator,
+        /// The lowest key.
+        from: Option<Operand>,
+        /// The highest key.
+        to: Option<Operand>,
+        /// Whether there is no empty collection of this type: a multi-cell one without elements is null.
+        is_multi_cell: bool,
+    },
+    /// A field of a user-defined type.
+    Field {
+        /// The value.
+        value: Box<Expression>,
+        /// The field's place.
+        index: usize,
+    },
+}
+
+impl Expression {
+    /// Adds what it looks at.
+    pub(super) fn uses(&self, uses: &mut Uses) {
+        match self {
+            Self::Column(column) => uses.columns.push(*column),
+            Self::Term(_) => {}
+            Self::Apply { arguments, .. } => arguments.iter().for_each(|argument| argument.uses(uses)),
+            Self::OfCell { column, part, .. } => {
+                uses.columns.push(*column);
+                uses.times = true;
+                part.iter().for_each(|part| part.uses(uses));
+            }
+            Self::Aggregate(place) => uses.aggregates = uses.aggregates.max(place.saturating_add(1)),
+            Self::Element { collection, .. } | Self::Slice { collection, .. } => collection.uses(uses),
+            Self::Field { value, .. } => value.uses(uses),
+        }
+    }
+
+    /// The value; `None` is null.
+    pub(super) fn eval<'a>(&'a self, input: &Input<'a>) -> Result<Option<Cow<'a, [u8]>>, PlanError> {
+        Ok(match self {
+            Self::Column(column) => input.row.and_then(|row| row.get(*column)).map(Cow::Borrowed),
+            Self::Term(operand) => eval_term(operand, input)?,
+            Self::Apply { operation, arguments } => {
+                let values = arguments.iter().map(|a| a.eval(input)).collect::<Result<Vec<_>, _>>()?;
+                match operation {
+                    // A list that is only returned may hold nulls; one that is stored may not.
+                    Operation::List if values.iter().any(Option::is_none) => Some(Cow::Owned(list_with_nulls(&values))),
+                    _ => operation.apply(&values, input.ctx)?.map(Cow::Owned),
+                }
+            }
+            Self::OfCell { column, is_ttl, part } => {
+                let Some(row) = input.row else { return Ok(None) };
+                if let Some(part) = part
+                    && part.eval(input)?.is_none()
+                {
+                    return Ok(None);
+                }
+                let bytes = match is_ttl {
+                    true => row.ttl(*column).map(|ttl| ttl.to_be_bytes().to_vec()),
+                    false => row.timestamp(*column).map(|timestamp| timestamp.to_be_bytes().to_vec()),
+                };
+                bytes.map(Cow::Owned)
+            }
+            Self::Aggregate(place) => input
+                .group
+                .get(*place)
+                .and_then(|value| value.as_deref())
+                .map(Cow::Borrowed),
+            Self::Element {
+                name,
+                collection,
+                is_map,
+                comparator,
+                key,
+            } => {
+                let refuse = |what| PlanError::Invalid(format!("Invalid {what} value for element selection on {name}"));
+                let key = match key.eval(input.ctx)? {
+                    Evaluated::Value(key) => key,
+                    Evaluated::Null => return Err(refuse("null")),
+                    Evaluated::Unset => return Err(refuse("unset")),
+                };
+                let Some(collection) = collection.eval(input)? else {
+                    return Ok(None);
+                };
+                part(collection, |bytes| element(bytes, *is_map, comparator, &key))
+            }
+            Self::Slice {
+                name,
+                collection,
+                is_map,
+                comparator,
+                from,
+                to,
+                is_multi_cell,
+            } => {
+                let Some(collection) = collection.eval(input)? else {
+                    return Ok(None);
+                };
+                // An unset bound is none.
+                let bound =
+                    |operand: &'a Option<Operand>| match operand.as_ref().map(|o| o.eval(input.ctx)).transpose()? {
+                        Some(Evaluated::Value(key)) => Ok(Some(key)),
+                        Some(Evaluated::Unset) | None => Ok(None),
+                        Some(Evaluated::Null) => Err(PlanError::Invalid(format!(
+                            "Invalid null value for slice selection on {name}"
+                        ))),
+                    };
+                let (from, to) = (bound(from)?, bound(to)?);
+                let slice = slice(&collection, *is_map, comparator, from.as_deref(), to.as_deref());
+                let is_empty = slice == [0; 4];
+                (!(is_empty && *is_multi_cell)).then_some(Cow::Owned(slice))
+            }
+            Self::Field { value, index } => {
+                let Some(value) = value.eval(input)? else {
+                    return Ok(None);
+                };
+                part(value, |bytes| TupleIter::new(bytes).nth(*index)?.ok()?)
+            }
+        })
+    }
+}
+
+fn eval_term<'a>(operand: &'a Operand, input: &Input<'a>) -> Result<Option<Cow<'a, [u8]>>, PlanError> {
+    match operand.eval(input.ctx)? {
+        Evaluated::Value(bytes) => Ok(Some(bytes)),
+        Evaluated::Null | Evaluated::Unset => Ok(None),
+    }
+}
+
+/// A part of a value, borrowed as the value is.
+fn part<'a>(value: Cow<'a, [u8]>, find: impl Fn(&[u8]) -> Option<&[u8]>) -> Option<Cow<'a, [u8]>> {
+    match value {
+        Cow::Borrowed(bytes) => find(bytes).map(Cow::Borrowed),
+        Cow::Owned(bytes) => find(&bytes).map(|found| Cow::Owned(found.to_vec())),
+    }
+}
+
+fn element<'b>(bytes: &'b [u8], is_map: bool, comparator: &Comparator, key: &[u8]) -> Option<&'b [u8]> {
+    let is_wanted = |candidate: &[u8]| comparator.compare(candidate, key).is_eq();
+    if is_map {
+        let mut pairs = MapIter::new(bytes).ok()?.flatten();
+        pairs
+            .find(|(candidate, _)| is_wanted(candidate))
+            .map(|(_, value)| value)
+    } else {
+        CollectionIter::new(bytes)
+            .ok()?
+            .flatten()
+            .find(|candidate| is_wanted(candidate))
+    }
+}
+
+fn slice(bytes: &[u8], is_map: bool, comparator: &Comparator, from: Option<&[u8]>, to: Option<&[u8]>) -> Vec<u8> {
+    let is_within = |key: &[u8]| {
+        from.is_none_or(|from| comparator.compare(key, from).is_ge())
+            && to.is_none_or(|to| comparator.compare(key, to).is_le())
+    };
+    let mut out = Vec::new();
+    let mut builder = CollectionBuilder::new(&mut out);
+    if is_map {
+        for (key, value) in MapIter::new(bytes)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter(|(key, _)| is_within(key))
+        {
+            builder.push_pair(key, value);
+        }
+    } else {
+        for key in CollectionIter::new(bytes)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter(|key| is_within(key))
+        {
+            builder.push(key);
+        }
+    }
+    builder.finish();
+    out
+}
+
+fn list_with_nulls(values: &[Option<Cow<'_, [u8]>>]) -> Vec<u8> {
+    let count = i32::try_from(values.len()).expect("a statement has fewer than 2^31 terms");
+    let mut out = count.to_be_bytes().to_vec();
+    let mut elements = types::TupleBuilder::new(&mut out);
+    values.iter().for_each(|value| elements.push(value.as_deref()));
+    out
+}

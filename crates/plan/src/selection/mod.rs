@@ -1,0 +1,305 @@
+//! What a SELECT returns of each row, or of each group of rows.
+//!
+//! A selection of nothing but columns is *plain*: their values are copied. Any other is a list of expressions, each a tree
+//! of columns, terms and operations. With an aggregate among them the rows of a group give one result: aggregates see
+//! every row, everything else the first one.
+
+mod expression;
+mod partial;
+
+use schema::Table;
+use types::CqlType;
+
+use crate::bind::{BindContext, ResultColumn};
+use crate::error::PlanError;
+use crate::function::{Accumulator, Aggregate, json};
+use crate::restrict::no_column;
+use crate::row::Row;
+use crate::sink::RowSink;
+
+pub use expression::Expression;
+use expression::{Input, Uses};
+
+/// What is returned.
+#[derive(Clone, Debug)]
+pub struct Selection {
+    /// The columns of the result.
+    pub columns: Vec<ResultColumn>,
+    /// How they are made.
+    pub kind: SelectionKind,
+    /// Which columns of the table must be fetched: positions in `table.columns`, sorted.
+    pub needed: Vec<usize>,
+    /// Whether write timestamps and ttls are needed too.
+    pub needs_times: bool,
+}
+
+/// How the columns of a result are made.
+#[derive(Clone, Debug)]
+pub enum SelectionKind {
+    /// Columns only: positions in `table.columns`, in the result's order.
+    Plain(Vec<usize>),
+    /// Expressions over one row.
+    Computed(Expressions),
+    /// Expressions over a group of rows.
+    Aggregate(Group),
+}
+
+/// One expression for each column of the result, or for each member of the JSON object that is its only column.
+#[derive(Clone, Debug)]
+pub struct Expressions {
+    items: Vec<Expression>,
+    json: Option<Vec<ResultColumn>>,
+}
+
+/// A column of a result and how it is made.
+#[derive(Clone, Debug)]
+pub struct Item {
+    /// Its name and type.
+    pub column: ResultColumn,
+    /// How it is made.
+    pub expression: Expression,
+}
+
+/// Expressions over what aggregates found out.
+#[derive(Clone, Debug)]
+pub struct Group {
+    expressions: Expressions,
+    aggregates: Vec<AggregateCall>,
+    /// Whether an expression looks at the first row.
+    needs_first: bool,
+}
+
+/// An aggregate and what it is about; without an argument it counts rows.
+#[derive(Clone, Debug)]
+pub struct AggregateCall {
+    /// What is found out.
+    pub aggregate: Aggregate,
+    /// Over the values of this.
+    pub argument: Option<Expression>,
+}
+
+/// A group of rows, as far as it was seen.
+#[derive(Clone, Debug)]
+pub struct AggregateState {
+    accumulators: Vec<Accumulator>,
+    first: Option<Row>,
+}
+
+impl Selection {
+    /// Some columns of a table, by their positions in `table.columns`.
+    ///
+    /// # Errors
+    /// When the table has no such column.
+    pub fn plain(table: &Table, positions: &[usize]) -> Result<Self, PlanError> {
+        let item = |&position: &usize| {
+            let column = table.columns.get(position).ok_or_else(|| no_column(table, position))?;
+            Ok(Item {
+                column: ResultColumn {
+                    name: column.name.clone(),
+                    cql_type: column.cql_type.clone(),
+                },
+                expression: Expression::Column(position),
+            })
+        };
+        let items = positions.iter().map(item).collect::<Result<_, PlanError>>()?;
+        Self::new(table, items, Vec::new(), false)
+    }
+
+    /// Expressions over a row; with aggregates, over a group of rows. As JSON, the items are the members of one object.
+    ///
+    /// # Errors
+    /// When an expression names a column that the table does not have, an aggregate that is not among `aggregates`, or an
+    /// aggregate stands in the argument of another.
+    pub fn new(
+        table: &Table,
+        items: Vec<Item>,
+        aggregates: Vec<AggregateCall>,
+        is_json: bool,
+    ) -> Result<Self, PlanError> {
+        let mut of_groups = Uses::default();
+        items.iter().for_each(|item| item.expression.uses(&mut of_groups));
+        let mut of_rows = Uses::default();
+        aggregates
+            .iter()
+            .filter_map(|call| call.argument.as_ref())
+            .for_each(|argument| argument.uses(&mut of_rows));
+        if of_rows.aggregates > 0 || of_groups.aggregates > aggregates.len() {
+            return Err(PlanError::invalid(
+                "an expression uses an aggregate that is not computed",
+            ));
+        }
+        let needs_first = !of_groups.columns.is_empty();
+        let mut needed = of_groups.columns;
+        needed.extend(of_rows.columns);
+        needed.sort_unstable();
+        needed.dedup();
+        if let Some(column) = needed.last().filter(|column| **column >= table.columns.len()) {
+            return Err(no_column(table, *column));
+        }
+        let (columns, items): (Vec<_>, Vec<_>) = items.into_iter().map(|item| (item.column, item.expression)).unzip();
+        let plain = |item: &Expression| match item {
+            Expression::Column(column) => Some(*column),
+            _ => None,
+        };
+        let positions = items.iter().map(plain).collect::<Option<Vec<_>>>().filter(|_| !is_json);
+        let expressions = Expressions {
+            items,
+            json: is_json.then(|| columns.clone()),
+        };
+        Ok(Self {
+            columns: if is_json { vec![json_column()] } else { columns },
+            kind: match positions {
+                _ if !aggregates.is_empty() => SelectionKind::Aggregate(Group {
+                    expressions,
+                    aggregates,
+                    needs_first,
+                }),
+                Some(positions) => SelectionKind::Plain(positions),
+                None => SelectionKind::Computed(expressions),
+            },
+            needed,
+            needs_times: of_groups.times || of_rows.times,
+        })
+    }
+
+    /// Whether a group of rows gives one result.
+    pub fn is_aggregate(&self) -> bool {
+        matches!(self.kind, SelectionKind::Aggregate(_))
+    }
+
+    /// Gives the row that one row of the table makes.
+    ///
+    /// # Errors
+    /// When a function fails.
+    pub fn write_row(&self, row: &Row, ctx: &BindContext<'_>, out: &mut impl RowSink) -> Result<(), PlanError> {
+        match &self.kind {
+            SelectionKind::Plain(columns) => {
+                for &column in columns {
+                    out.value(row.get(column));
+                }
+                out.end_row();
+                Ok(())
+            }
+            SelectionKind::Computed(expressions) => expressions.write(
+                &Input {
+                    row: Some(row),
+                    group: &[],
+                    ctx,
+                },
+                out,
+            ),
+            SelectionKind::Aggregate(_) => {
+                let mut state = self.new_group();
+                self.accumulate(&mut state, row, ctx)?;
+                self.write_group(state, ctx, out)
+            }
+        }
+    }
+
+    /// A group without rows.
+    pub fn new_group(&self) -> AggregateState {
+        let accumulators = match &self.kind {
+            SelectionKind::Aggregate(group) => group.aggregates.iter().map(|call| call.aggregate.start()).collect(),
+            SelectionKind::Plain(_) | SelectionKind::Computed(_) => Vec::new(),
+        };
+        AggregateState {
+            accumulators,
+            first: None,
+        }
+    }
+
+    /// Takes one more row into a group.
+    ///
+    /// # Errors
+    /// When a function fails.
+    pub fn accumulate(&self, state: &mut AggregateState, row: &Row, ctx: &BindContext<'_>) -> Result<(), PlanError> {
+        let needs_first = match &self.kind {
+            SelectionKind::Aggregate(group) => {
+                for (call, accumulator) in group.aggregates.iter().zip(&mut state.accumulators) {
+                    let input = Input {
+                        row: Some(row),
+                        group: &[],
+                        ctx,
+                    };
+                    let value = call
+                        .argument
+                        .as_ref()
+                        .map(|argument| argument.eval(&input))
+                        .transpose()?
+                        .flatten();
+                    accumulator.add(value.as_deref())?;
+                }
+                group.needs_first
+            }
+            SelectionKind::Plain(_) | SelectionKind::Computed(_) => true,
+        };
+        if needs_first && state.first.is_none() {
+            state.first = Some(row.clone());
+        }
+        Ok(())
+    }
+
+    /// Gives the row that a group makes. A group without rows has nulls, and counts of zero.
+    ///
+    /// # Errors
+    /// When a function fails.
+    pub fn write_group(
+        &self,
+        state: AggregateState,
+        ctx: &BindContext<'_>,
+        out: &mut impl RowSink,
+    ) -> Result<(), PlanError> {
+        let AggregateState { accumulators, first } = state;
+        let found = accumulators
+            .into_iter()
+            .map(Accumulator::finish)
+            .collect::<Result<Vec<_>, _>>()?;
+        let input = Input {
+            row: first.as_ref(),
+            group: &found,
+            ctx,
+        };
+        match &self.kind {
+            SelectionKind::Plain(columns) => {
+                for &column in columns {
+                    out.value(first.as_ref().and_then(|row| row.get(column)));
+                }
+                out.end_row();
+                Ok(())
+            }
+            SelectionKind::Computed(expressions) => expressions.write(&input, out),
+            SelectionKind::Aggregate(group) => group.expressions.write(&input, out),
+        }
+    }
+}
+
+impl Expressions {
+    fn write<'a>(&'a self, input: &Input<'a>, out: &mut impl RowSink) -> Result<(), PlanError> {
+        let Some(members) = &self.json else {
+            for item in &self.items {
+                out.value(item.eval(input)?.as_deref());
+            }
+            out.end_row();
+            return Ok(());
+        };
+        let mut object = String::from("{");
+        for (index, (member, item)) in members.iter().zip(&self.items).enumerate() {
+            object.push_str(if index == 0 { "" } else { ", " });
+            json::write_name(&mut object, &member.name);
+            object.push_str(": ");
+            json::write(&mut object, &member.cql_type, item.eval(input)?.as_deref());
+        }
+        object.push('}');
+        out.value(Some(object.as_bytes()));
+        out.end_row();
+        Ok(())
+    }
+}
+
+/// The only column of `SELECT JSON`.
+fn json_column() -> ResultColumn {
+    ResultColumn {
+        name: "[json]".to_owned(),
+        cql_type: CqlType::Text,
+    }
+}

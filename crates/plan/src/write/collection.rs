@@ -1,0 +1,301 @@
+//! Changes of multi-cell collections, element by element.
+//!
+//! An element's path is a map's key, a set's element, or for a list a time UUID that orders it: appended elements take
+//! the present time, prepended ones a time mirrored at a fixed moment, so that later prepends sort before earlier ones.
+
+use mutation::Tombstone;
+use mutation::row::Cell;
+use schema::Column;
+use types::{CollectionIter, CqlType, MapIter, timeuuid};
+
+use super::pack::{Packer, Times};
+use super::{Addend, Change, ColumnChange};
+use crate::{BindContext, Evaluated, PlanError};
+
+/// 2010-01-01T00:00:00Z in units of 100 ns since 1970: list positions of prepended elements are mirrored at it.
+const MIRROR_TICKS: i64 = 1_262_304_000 * 10_000_000;
+/// The longest element of a set or key of a map, in bytes.
+const ELEMENT_BYTES_MAX: usize = 65_535;
+
+/// What becomes of one element.
+pub(super) struct Element {
+    path: Vec<u8>,
+    /// None removes it.
+    value: Option<Vec<u8>>,
+}
+
+impl Element {
+    pub(super) fn as_ref(&self, times: Times) -> (&[u8], Cell<'_>) {
+        let cell = match &self.value {
+            Some(v) => times.live(v),
+            None => times.dead(),
+        };
+        (&self.path, cell)
+    }
+}
+
+/// A collection's change: perhaps a tombstone, then elements in path order.
+pub(super) struct Elements {
+    pub(super) tombstone: Tombstone,
+    pub(super) elements: Vec<Element>,
+}
+
+fn malformed(column: &Column) -> PlanError {
+    PlanError::invalid(format!("Invalid value for collection column {}", column.name))
+}
+
+/// The elements of a serialised collection as they are stored; list positions come from `position`.
+fn split(column: &Column, value: &[u8], mut position: impl FnMut() -> Vec<u8>) -> Result<Vec<Element>, PlanError> {
+    let too_long =
+        |path: &[u8]| {
+            (path.len() > ELEMENT_BYTES_MAX).then(|| {
+            PlanError::invalid(format!(
+                "{} value is too long. {} value is limited to {ELEMENT_BYTES_MAX} bytes but {} bytes value provided",
+                if matches!(column.cql_type, CqlType::Map(..)) { "Map key" } else { "Set element" },
+                if matches!(column.cql_type, CqlType::Map(..)) { "Map key" } else { "Set element" },
+                path.len()
+            ))
+        })
+        };
+    // A negative count is read as zero elsewhere, but nobody means it.
+    if value.first().is_some_and(|b| *b >= 0x80) {
+        return Err(malformed(column));
+    }
+    let mut out = Vec::new();
+    match &column.cql_type {
+        CqlType::List(_) => {
+            for v in CollectionIter::new(value).map_err(|_| malformed(column))? {
+                let v = v.map_err(|_| malformed(column))?;
+                out.push(Element {
+                    path: position(),
+                    value: Some(v.to_vec()),
+                });
+            }
+        }
+        CqlType::Set(_) => {
+            for v in CollectionIter::new(value).map_err(|_| malformed(column))? {
+                let v = v.map_err(|_| malformed(column))?;
+                if let Some(e) = too_long(v) {
+                    return Err(e);
+                }
+                out.push(Element {
+                    path: v.to_vec(),
+                    value: Some(Vec::new()),
+                });
+            }
+        }
+        CqlType::Map(..) => {
+            for pair in MapIter::new(value).map_err(|_| malformed(column))? {
+                let (k, v) = pair.map_err(|_| malformed(column))?;
+                if let Some(e) = too_long(k) {
+                    return Err(e);
+                }
+                out.push(Element {
+                    path: k.to_vec(),
+                    value: Some(v.to_vec()),
+                });
+            }
+        }
+        _ => return Err(malformed(column)),
+    }
+    Ok(out)
+}
+
+/// What a statement adds to a counter in all; unset when none of its numbers is set.
+pub(super) fn sum(addends: &[Addend], ctx: &BindContext<'_>) -> Result<Evaluated<'static>, PlanError> {
+    let mut sum: Option<i64> = None;
+    for addend in addends {
+        let number = match addend.number.eval(ctx)? {
+            Evaluated::Unset => continue,
+            Evaluated::Null => return Err(PlanError::invalid("Invalid null value for counter increment")),
+            Evaluated::Value(v) => v.as_ref().try_into().map(i64::from_be_bytes),
+        };
+        let number = number.map_err(|_| PlanError::invalid("Expected 8 bytes to add to a counter"))?;
+        let number = match addend.is_negative {
+            false => number,
+            true => number.checked_neg().ok_or_else(|| {
+                PlanError::invalid(format!(
+                    "The negation of {number} overflows supported counter precision (signed 8 bytes integer)"
+                ))
+            })?,
+        };
+        sum = Some(sum.unwrap_or(0).wrapping_add(number));
+    }
+    Ok(sum.map_or(Evaluated::Unset, |sum| {
+        Evaluated::Value(sum.to_be_bytes().to_vec().into())
+    }))
+}
+
+/// The elements that one assignment of a multi-cell column writes.
+pub(super) fn pack_complex(
+    packer: &Packer<'_>,
+    assignment: &ColumnChange,
+    value: &Evaluated<'_>,
+) -> Result<Elements, PlanError> {
+    let column = &packer.plan.table.columns[assignment.column];
+    let layout = &packer.plan.table.layout;
+    let random = packer.ctx.random;
+    let append = || {
+        let ticks = packer.clock.uuid_ticks(packer.ctx.now_us);
+        timeuuid::from_parts(ticks, random as u16, node_of(random))
+            .as_bytes()
+            .to_vec()
+    };
+    let mut out = Elements {
+        tombstone: Tombstone::NONE,
+        elements: Vec::new(),
+    };
+    match (&assignment.change, value) {
+        (_, Evaluated::Unset) => return Ok(out),
+        (Change::Delete, _) => {
+            out.tombstone = packer.times.tombstone();
+            return Ok(out);
+        }
+        (Change::Replace(_), Evaluated::Null) => {
+            // Null replaces the collection by nothing: what was there goes, as with any other value.
+            out.tombstone = packer.times.tombstone_before();
+            return Ok(out);
+        }
+        (Change::Replace(_), Evaluated::Value(v)) => {
+            out.tombstone = packer.times.tombstone_before();
+            out.elements = split(column, v, append)?;
+        }
+        (Change::Append(_), Evaluated::Value(v)) => out.elements = split(column, v, append)?,
+        (Change::Prepend(_), Evaluated::Value(v)) => {
+            out.elements = split(column, v, Vec::new)?;
+            // Later positions sort first, so the last element takes its position first.
+            for e in out.elements.iter_mut().rev() {
+                let ticks = packer.clock.uuid_ticks(packer.ctx.now_us);
+                let mirrored = 2 * MIRROR_TICKS - ticks;
+                e.path = timeuuid::from_parts(mirrored, random as u16, node_of(random))
+                    .as_bytes()
+                    .to_vec();
+            }
+        }
+        (Change::Remove(_), Evaluated::Value(v)) => {
+            for key in CollectionIter::new(v).map_err(|_| malformed(column))? {
+                let key = key.map_err(|_| malformed(column))?;
+                out.elements.push(Element {
+                    path: key.to_vec(),
+                    value: None,
+                });
+            }
+        }
+        (Change::Take(_), Evaluated::Value(v)) => {
+            out.elements.push(Element {
+                path: v.to_vec(),
+                value: None,
+            });
+        }
+        (Change::Take(_), Evaluated::Null) => {
+            return Err(PlanError::invalid(format!(
+                "Invalid null value for collection element of {}",
+                column.name
+            )));
+        }
+        (Change::Put { key, .. }, value) => match key.eval(packer.ctx)? {
+            Evaluated::Value(k) => {
+                let value = if let Evaluated::Value(v) = value {
+                    Some(v.to_vec())
+                } else {
+                    None
+                };
+                out.elements.push(Element {
+                    path: k.into_owned(),
+                    value,
+                });
+            }
+            Evaluated::Null => return Err(PlanError::invalid("Invalid null map key")),
+            Evaluated::Unset => return Err(PlanError::invalid("Invalid unset map key")),
+        },
+        (Change::Count(_), Evaluated::Value(number)) => out.elements.push(Element {
+            path: Vec::new(),
+            value: Some(number.to_vec()),
+        }),
+        (Change::PutAt { .. } | Change::TakeAt(_) | Change::Discard(_), value) => {
+            out.elements = change_list(packer, assignment, column, value)?;
+        }
+        // Adding or removing null changes nothing.
+        (_, Evaluated::Null) => return Ok(out),
+        (Change::Set(_), Evaluated::Value(_)) => return Err(malformed(column)),
+    }
+    if !matches!(column.cql_type, CqlType::List(_)) {
+        // A literal is sorted; a bound value need not be.
+        out.elements
+            .sort_by(|a, b| layout.compare_paths(assignment.id, &a.path, &b.path));
+        out.elements.reverse();
+        out.elements
+            .dedup_by(|a, b| layout.compare_paths(assignment.id, &a.path, &b.path).is_eq());
+        out.elements.reverse();
+    }
+    Ok(out)
+}
+
+/// Changes of a list that name elements by place or value.
+fn change_list(
+    packer: &Packer<'_>,
+    assignment: &ColumnChange,
+    column: &Column,
+    value: &Evaluated<'_>,
+) -> Result<Vec<Element>, PlanError> {
+    let none = Vec::new();
+    let have = packer
+        .lists
+        .and_then(|l| l.get(&(packer.row.to_vec(), assignment.id)))
+        .unwrap_or(&none);
+    let place = |index: Evaluated<'_>| -> Result<Vec<u8>, PlanError> {
+        let Evaluated::Value(i) = index else {
+            return Err(PlanError::invalid("Invalid null value for list index"));
+        };
+        let i = i32::from_be_bytes(i.as_ref().try_into().map_err(|_| malformed(column))?);
+        if have.is_empty() {
+            return Err(PlanError::invalid(
+                "Attempted to set an element on a list which is null",
+            ));
+        }
+        usize::try_from(i)
+            .ok()
+            .and_then(|i| have.get(i))
+            .map(|(path, _)| path.clone())
+            .ok_or_else(|| PlanError::invalid(format!("List index {i} out of bound, list has size {}", have.len())))
+    };
+    match (&assignment.change, value) {
+        (Change::PutAt { index, .. }, value) => {
+            let path = place(index.eval(packer.ctx)?)?;
+            let value = if let Evaluated::Value(v) = value {
+                Some(v.to_vec())
+            } else {
+                None
+            };
+            Ok(vec![Element { path, value }])
+        }
+        (Change::TakeAt(_), value) => {
+            let path = place(value.clone()).map_err(|e| match e {
+                PlanError::Invalid(m) => PlanError::Invalid(m.replace("set an element on", "delete an element from")),
+                e => e,
+            })?;
+            Ok(vec![Element { path, value: None }])
+        }
+        (Change::Discard(_), Evaluated::Value(v)) => {
+            let unwanted: Vec<&[u8]> = CollectionIter::new(v)
+                .map_err(|_| malformed(column))?
+                .flatten()
+                .collect();
+            Ok(have
+                .iter()
+                .filter(|(_, v)| unwanted.contains(&&v[..]))
+                .map(|(path, _)| Element {
+                    path: path.clone(),
+                    value: None,
+                })
+                .collect())
+        }
+        _ => Ok(Vec::new()),
+    }
+}
+
+fn node_of(random: u64) -> [u8; 6] {
+    let b = random.to_be_bytes();
+    // A multicast address, which no network card has.
+    [b[0] | 1, b[1], b[2], b[3], b[4], b[5]]
+}

@@ -1,0 +1,601 @@
+//! A conditional statement or batch in one execution: what it must read of its partition, whether it applies to what was
+//! read, what it answers and what it writes.
+//!
+//! All of this is a function of the statements, their values and the rows: who reads the rows, and who decides which of
+//! several conditional statements comes first, is the caller. A [`Request`] is made once, is
+//! asked [`Request::what_to_read`], and is then told the [`CurrentRows`].
+//!
+//! What is answered when it does not apply is what users of Cassandra know: one row for each row with a condition that
+//! exists; every column of the table after IF EXISTS or IF NOT EXISTS, else those of the conditions, and in a batch the
+//! primary key. A condition on static columns alone is answered with the first row of the partition.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use mutation::compact::{LiveColumn, LiveRow};
+use mutation::{Column as StoredColumn, MutationBuilder, PartitionBlock, RangeTombstoneList, RowView};
+use schema::{Column, ColumnKind, Table, components};
+use types::Token;
+
+use super::condition::{BoundCondition, Conditions};
+use super::{ListContents, ModificationKind, Target, WriteClock, WritePlan};
+use crate::{Execution, PlanError, Row, key_component, put_collection};
+
+/// A write with its values.
+#[derive(Clone, Debug)]
+pub struct BoundWrite {
+    /// What to do.
+    pub plan: Arc<WritePlan>,
+    /// Its values.
+    pub run: Execution,
+}
+
+/// Which rows of one partition must be read. The static row is always read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ReadSpec {
+    /// Clustering keys, in order, each once.
+    pub rows: Vec<Vec<u8>>,
+    /// And the first row that lives.
+    pub first_row: bool,
+}
+
+/// What a partition holds of what was asked for.
+#[derive(Debug)]
+pub struct CurrentRows {
+    /// The rows asked for by name.
+    pub named: Vec<PartitionBlock>,
+    /// Up to the first row that lives, when it was asked for.
+    pub first: Vec<PartitionBlock>,
+    /// The moment at which cells live or have expired, seconds.
+    pub now: u32,
+}
+
+/// What is asked of one row.
+#[derive(Debug)]
+enum RowCondition {
+    NotExists,
+    Exists,
+    Columns(Vec<BoundCondition>),
+}
+
+/// Conditional statements on one partition, bound.
+#[derive(Debug)]
+pub struct Request {
+    /// The table.
+    pub table: Arc<Table>,
+    /// The partition's token.
+    pub token: Token,
+    /// The partition's serialised key.
+    pub key: Vec<u8>,
+    /// By clustering key, in clustering order.
+    rows: Vec<(Vec<u8>, RowCondition)>,
+    statics: Option<RowCondition>,
+    /// Positions in `table.columns` of what is answered when it does not apply.
+    shown: Vec<usize>,
+    /// For each of `table.columns`: whether its value is answered, or null.
+    is_read: Vec<bool>,
+    reads: ReadSpec,
+}
+
+/// The answer of a conditional statement.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ConditionalAnswer {
+    /// Its table.
+    pub table: Arc<Table>,
+    /// Whether it was applied.
+    pub applied: bool,
+    /// Positions in `table.columns` of the current values that are answered; none when it was applied.
+    pub shown: Vec<usize>,
+    /// The current rows, if there are any: a value for each column that is shown.
+    pub rows: Vec<Vec<Option<Vec<u8>>>>,
+}
+
+impl WritePlan {
+    /// Whether it has an IF clause.
+    #[inline]
+    pub fn is_conditional(&self) -> bool {
+        !matches!(self.conditions, Conditions::None)
+    }
+
+    fn updates_statics(&self) -> bool {
+        !self.statics.is_empty()
+    }
+
+    fn updates_rows(&self) -> bool {
+        self.table.clustering_order.is_empty() || !matches!(self.target, Target::Statics | Target::Partition)
+    }
+
+    /// The clustering keys that it names; none when it is about static columns, a range or the partition.
+    fn named_rows(&self, run: &Execution) -> Result<Vec<Vec<u8>>, PlanError> {
+        match &self.target {
+            Target::Row(operands) => run.with(|ctx| Ok(vec![self.clustering_key(operands, ctx)?])),
+            Target::Rows(r) | Target::WholeRows(r) => {
+                if r.has_alternatives() {
+                    return Err(PlanError::invalid(format!(
+                        "IN on the clustering key columns is not supported with conditional {}",
+                        self.kind.plural()
+                    )));
+                }
+                run.with(|ctx| r.prefixes(&self.table, ctx))
+            }
+            Target::Partition if self.table.clustering_order.is_empty() => Ok(vec![Vec::new()]),
+            Target::Partition | Target::Range(_) | Target::Statics => Ok(Vec::new()),
+        }
+    }
+}
+
+impl ModificationKind {
+    /// What several of them are called in messages.
+    pub const fn plural(self) -> &'static str {
+        match self {
+            Self::Delete => "deletions",
+            Self::Insert | Self::Update => "updates",
+        }
+    }
+}
+
+fn invalid<T>(text: &str) -> Result<T, PlanError> {
+    Err(PlanError::invalid(text))
+}
+
+impl Request {
+    /// Binds the conditions of statements on one partition. `batch`: they are those of a BATCH.
+    pub fn new(statements: &[BoundWrite], batch: bool) -> Result<Self, PlanError> {
+        let Some(first) = statements.first() else {
+            return Err(PlanError::Internal("a conditional request has a statement".to_owned()));
+        };
+        let table = first.plan.table.clone();
+        if statements.iter().any(|s| s.plan.table.id != table.id) {
+            return invalid("Batch with conditions cannot span multiple tables");
+        }
+        let (token, key) = one_partition(statements)?;
+        let mut request = Self {
+            token,
+            key,
+            rows: Vec::new(),
+            statics: None,
+            shown: Vec::new(),
+            is_read: vec![false; table.columns.len()],
+            reads: ReadSpec {
+                rows: Vec::new(),
+                first_row: false,
+            },
+            table: table.clone(),
+        };
+        let mut exists = false;
+        for BoundWrite { plan, run } in statements {
+            let named = plan.named_rows(run)?;
+            if plan.reads() {
+                request.reads.rows.extend(named.iter().cloned());
+            }
+            let row = named.into_iter().next();
+            match &plan.conditions {
+                Conditions::None => {}
+                Conditions::NotExists => {
+                    exists = true;
+                    request.add_existence(row, RowCondition::NotExists)?;
+                }
+                Conditions::Exists => {
+                    exists = true;
+                    request.add_existence(row, RowCondition::Exists)?;
+                }
+                Conditions::Columns(conditions) => {
+                    let of_kind = |kind| {
+                        let of_kind = conditions.iter().filter(|c| table.columns[c.column].kind == kind);
+                        run.with(|ctx| of_kind.map(|c| c.bind(ctx)).collect::<Result<Vec<_>, _>>())
+                    };
+                    let (regular, statics) = (of_kind(ColumnKind::Regular)?, of_kind(ColumnKind::Static)?);
+                    for (row, conditions) in [(row, regular), (None, statics)] {
+                        request.add_columns(row, conditions)?;
+                    }
+                }
+            }
+        }
+        request.show(statements, exists, batch);
+        let order = &table.clustering_order;
+        request.rows.sort_by(|a, b| order.compare(&a.0, &b.0));
+        let reads = &mut request.reads;
+        reads.first_row = request.rows.is_empty();
+        reads.rows.extend(request.rows.iter().map(|(row, _)| row.clone()));
+        reads.rows.sort_by(|a, b| order.compare(a, b));
+        reads.rows.dedup_by(|a, b| order.compare(a, b).is_eq());
+        Ok(request)
+    }
+
+    /// Which columns are answered.
+    fn show(&mut self, statements: &[BoundWrite], exists: bool, batch: bool) {
+        let table = self.table.clone();
+        let conditions = |kind: ColumnKind| {
+            let table = table.clone();
+            move |s: &BoundWrite| -> Vec<usize> {
+                match &s.plan.conditions {
+                    Conditions::Columns(c) => {
+                        let columns = c.iter().map(|c| c.column);
+                        columns.filter(|&c| table.columns[c].kind == kind).collect()
+                    }
+                    _ => Vec::new(),
+                }
+            }
+        };
+        let (regular, statics) = (conditions(ColumnKind::Regular), conditions(ColumnKind::Static));
+        let with_conditions: Vec<usize> = statements
+            .iter()
+            .flat_map(|s| regular(s).into_iter().chain(statics(s)))
+            .collect();
+        let is_key = |c: &Column| matches!(c.kind, ColumnKind::PartitionKey | ColumnKind::Clustering);
+        if exists {
+            self.shown = (0..table.columns.len()).collect();
+            let (of_statics, of_rows) = (
+                statements.iter().any(|s| s.plan.updates_statics()),
+                statements.iter().any(|s| s.plan.updates_rows()),
+            );
+            for (i, c) in table.columns.iter().enumerate() {
+                self.is_read[i] = match c.kind {
+                    ColumnKind::PartitionKey | ColumnKind::Clustering => true,
+                    ColumnKind::Static => of_statics,
+                    ColumnKind::Regular => of_rows,
+                };
+            }
+            return;
+        }
+        if batch {
+            self.shown
+                .extend((0..table.columns.len()).filter(|&i| is_key(&table.columns[i])));
+        }
+        for c in with_conditions {
+            if !self.shown.contains(&c) {
+                self.shown.push(c);
+            }
+        }
+        for &c in &self.shown {
+            self.is_read[c] = true;
+        }
+    }
+
+    /// The condition on a row, or on the static row.
+    fn condition(&mut self, row: Option<&[u8]>) -> Option<&mut RowCondition> {
+        let order = &self.table.clustering_order;
+        match row {
+            None => self.statics.as_mut(),
+            Some(row) => self
+                .rows
+                .iter_mut()
+                .find(|(r, _)| order.compare(r, row).is_eq())
+                .map(|(_, c)| c),
+        }
+    }
+
+    fn put(&mut self, row: Option<Vec<u8>>, condition: RowCondition) {
+        match row {
+            None => self.statics = Some(condition),
+            Some(row) => self.rows.push((row, condition)),
+        }
+    }
+
+    fn add_existence(&mut self, row: Option<Vec<u8>>, new: RowCondition) -> Result<(), PlanError> {
+        match (self.condition(row.as_deref()), &new) {
+            (None, _) => {}
+            (Some(RowCondition::NotExists), RowCondition::NotExists)
+            | (Some(RowCondition::Exists), RowCondition::Exists) => return Ok(()),
+            (Some(RowCondition::Columns(_)), RowCondition::NotExists) => {
+                return invalid("Cannot mix IF conditions and IF NOT EXISTS for the same row");
+            }
+            (Some(RowCondition::Columns(_)), _) => {
+                return invalid("Cannot mix IF conditions and IF EXISTS for the same row");
+            }
+            (Some(_), _) => return invalid("Cannot mix IF EXISTS and IF NOT EXISTS conditions for the same row"),
+        }
+        self.put(row, new);
+        Ok(())
+    }
+
+    fn add_columns(&mut self, row: Option<Vec<u8>>, mut new: Vec<BoundCondition>) -> Result<(), PlanError> {
+        if new.is_empty() {
+            return Ok(());
+        }
+        match self.condition(row.as_deref()) {
+            None => self.put(row, RowCondition::Columns(new)),
+            Some(RowCondition::Columns(have)) => have.append(&mut new),
+            Some(_) => return invalid("Cannot mix IF conditions and IF NOT EXISTS for the same row"),
+        }
+        Ok(())
+    }
+
+    /// Which rows the decision, the answer and the writes need.
+    pub fn what_to_read(&self) -> &ReadSpec {
+        &self.reads
+    }
+
+    /// Whether every condition holds.
+    pub fn applies(&self, current: &CurrentRows) -> bool {
+        let of_statics = self.statics.iter().all(|c| {
+            let live = current.static_row(&self.table);
+            c.holds(live.as_ref().map(|live| || self.row(current, None, Some(live))))
+        });
+        of_statics
+            && self.rows.iter().all(|(clustering, c)| {
+                let live = current.find(&self.table, clustering);
+                c.holds(
+                    live.as_ref()
+                        .map(|live| || self.row(current, Some(clustering), Some(live))),
+                )
+            })
+    }
+
+    /// The columns of a row, over those in `into` already.
+    fn set(&self, into: &mut Row, live: &LiveRow<'_>) {
+        for (id, column) in live.columns() {
+            let Some(at) =
+                self.table.columns.iter().position(|c| {
+                    matches!(c.kind, ColumnKind::Static | ColumnKind::Regular) && usize::from(c.id.0) == id
+                })
+            else {
+                continue;
+            };
+            match column {
+                LiveColumn::Simple(cell) => into.set(at, cell.value),
+                LiveColumn::Complex(elements) => {
+                    into.set_with(at, |out| {
+                        put_collection(out, &self.table.columns[at].cql_type, elements)
+                    });
+                }
+            }
+        }
+    }
+
+    fn row(&self, current: &CurrentRows, clustering: Option<&[u8]>, live: Option<&LiveRow<'_>>) -> Row {
+        let mut row = Row::new(&self.table);
+        let table = &self.table;
+        for (i, c) in table.columns.iter().enumerate() {
+            if c.kind == ColumnKind::PartitionKey
+                && let Some(v) = key_component(table, &self.key, usize::from(c.position))
+            {
+                row.set(i, v);
+            }
+        }
+        let first = table.partition_key().count();
+        for (i, value) in clustering.into_iter().flat_map(components).enumerate() {
+            row.set(first + i, value);
+        }
+        if let Some(statics) = current.static_row(table) {
+            self.set(&mut row, &statics);
+        }
+        if let Some(live) = live {
+            self.set(&mut row, live);
+        }
+        row
+    }
+
+    /// The answer.
+    pub fn answer(&self, applied: bool, current: &CurrentRows) -> ConditionalAnswer {
+        let table = &self.table;
+        let mut rows: Vec<Row> = Vec::new();
+        if !applied {
+            if self.rows.is_empty() {
+                let first = current.first_row(table);
+                rows.extend(first.map(|(clustering, live)| self.row(current, Some(clustering), Some(&live))));
+            }
+            for (clustering, _) in &self.rows {
+                let live = current.find(table, clustering);
+                rows.extend(live.map(|live| self.row(current, Some(clustering), Some(&live))));
+            }
+            if rows.is_empty() && self.shows_statics(current) {
+                rows.push(self.row(current, None, None));
+            }
+        }
+        let shown: &[usize] = if rows.is_empty() { &[] } else { &self.shown };
+        let value = |row: &Row, c: usize| row.get(c).filter(|_| self.is_read[c]).map(<[u8]>::to_vec);
+        let values = |row: &Row| shown.iter().map(|&c| value(row, c)).collect();
+        ConditionalAnswer {
+            table: Arc::clone(table),
+            applied,
+            shown: shown.to_vec(),
+            rows: rows.iter().map(values).collect(),
+        }
+    }
+
+    /// Whether static columns that are answered have a value.
+    fn shows_statics(&self, current: &CurrentRows) -> bool {
+        let Some(live) = current.static_row(&self.table) else {
+            return false;
+        };
+        let mut row = Row::new(&self.table);
+        self.set(&mut row, &live);
+        (0..self.table.columns.len()).any(|c| self.is_read[c] && row.get(c).is_some())
+    }
+
+    /// The one mutation that the statements make of the partition; None when they change nothing.
+    pub fn mutation(
+        &self,
+        statements: &[BoundWrite],
+        current: &CurrentRows,
+        timestamp: i64,
+        clock: &WriteClock,
+    ) -> Result<Option<Vec<u8>>, PlanError> {
+        // More than most take: to grow step by step costs as much as the rest.
+        let mut out = Vec::with_capacity(self.key.len() + 512);
+        let mut builder = MutationBuilder::begin(&mut out, self.table.id, &self.key);
+        let mut any = false;
+        for BoundWrite { plan, run } in statements {
+            let lists = plan.reads().then(|| current.lists(plan, &self.key));
+            any |= run.with(|ctx| plan.pack_onto(&mut builder, &self.key, timestamp, ctx, clock, lists.as_ref()))?;
+        }
+        Ok(any.then_some(out))
+    }
+}
+
+impl RowCondition {
+    /// Whether it holds for the row that `row` makes, or for none.
+    fn holds(&self, row: Option<impl FnOnce() -> Row>) -> bool {
+        match self {
+            Self::NotExists => row.is_none(),
+            Self::Exists => row.is_some(),
+            Self::Columns(conditions) => {
+                let row = row.map(|row| row());
+                conditions.iter().all(|c| c.holds(row.as_ref()))
+            }
+        }
+    }
+}
+
+fn one_partition(statements: &[BoundWrite]) -> Result<(Token, Vec<u8>), PlanError> {
+    let mut partition: Option<(Token, Vec<u8>)> = None;
+    for BoundWrite { plan, run } in statements {
+        if plan.is_conditional() && plan.partition.has_alternatives() {
+            return Err(PlanError::invalid(format!(
+                "IN on the partition key is not supported with conditional {}",
+                plan.kind.plural()
+            )));
+        }
+        let mut keys = run.with(|ctx| plan.keys(ctx))?;
+        let (Some(key), true) = (keys.pop(), keys.is_empty()) else {
+            return invalid(
+                "Batch with conditions cannot span multiple partitions (you cannot use IN on the partition key)",
+            );
+        };
+        match &partition {
+            Some(known) if *known != key => return invalid("Batch with conditions cannot span multiple partitions"),
+            Some(_) => {}
+            None => partition = Some(key),
+        }
+    }
+    partition.ok_or_else(|| PlanError::Internal("a conditional request has a statement".to_owned()))
+}
+
+impl CurrentRows {
+    fn blocks(&self) -> impl Iterator<Item = &PartitionBlock> {
+        self.named.iter().chain(&self.first)
+    }
+
+    fn live<'a>(
+        &self,
+        table: &'a Table,
+        block: &'a PartitionBlock,
+        ranges: &RangeTombstoneList,
+        i: usize,
+    ) -> Option<LiveRow<'a>> {
+        let covering = ranges.covering(&table.clustering_order, block.clustering(i));
+        let live = LiveRow::new(block.row(i), &table.layout, block.tombstone.merge(covering), self.now);
+        live.is_live().then_some(live)
+    }
+
+    /// The row of that clustering key, if it lives.
+    fn find<'a>(&'a self, table: &'a Table, clustering: &[u8]) -> Option<LiveRow<'a>> {
+        let order = &table.clustering_order;
+        self.named.iter().find_map(|block| {
+            let at = first_at_or_above(block, |c| order.compare(c, clustering));
+            if at >= block.len() || order.compare(block.clustering(at), clustering).is_ne() {
+                return None;
+            }
+            let ranges = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
+            self.live(table, block, &ranges, at)
+        })
+    }
+
+    /// The first row that lives, and its clustering key.
+    fn first_row<'a>(&'a self, table: &'a Table) -> Option<(&'a [u8], LiveRow<'a>)> {
+        self.first.iter().find_map(|block| {
+            let ranges = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
+            (0..block.len()).find_map(|i| Some((block.clustering(i), self.live(table, block, &ranges, i)?)))
+        })
+    }
+
+    /// Whether a block has a row that lives.
+    pub fn has_live_row(table: &Table, block: &PartitionBlock, now: u32) -> bool {
+        let ranges = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
+        let rows = Self {
+            named: Vec::new(),
+            first: Vec::new(),
+            now,
+        };
+        (0..block.len()).any(|i| rows.live(table, block, &ranges, i).is_some())
+    }
+
+    /// The static row, if it lives.
+    fn static_row<'a>(&'a self, table: &'a Table) -> Option<LiveRow<'a>> {
+        let live = self
+            .blocks()
+            .find_map(|b| Some(LiveRow::new(b.static_row()?, &table.layout, b.tombstone, self.now)))?;
+        live.is_live().then_some(live)
+    }
+
+    /// The newest timestamp of everything here, deletions included; `i64::MIN` when there is nothing.
+    pub fn timestamp_max(&self, table: &Table) -> i64 {
+        let mut max = i64::MIN;
+        for block in self.blocks() {
+            max = max.max(block.tombstone.timestamp);
+            max = block
+                .range_tombstones
+                .iter()
+                .fold(max, |m, r| m.max(r.tombstone.timestamp));
+            let rows = block.rows().map(|(_, row)| row).chain(block.static_row());
+            max = rows.fold(max, |m, row| m.max(row_timestamp(table, row)));
+        }
+        max
+    }
+
+    /// The elements of the lists that a statement changes by place or value.
+    fn lists(&self, plan: &WritePlan, key: &[u8]) -> ListContents {
+        let mut lists = ListContents::new();
+        let ids: Vec<usize> = plan.lists_read().collect();
+        for block in self.blocks() {
+            collect_lists(&plan.table, &ids, block, key, self.now, &mut lists);
+        }
+        lists
+    }
+}
+
+/// Adds the elements that a block has of some list columns, by id.
+pub fn collect_lists(
+    table: &Table,
+    ids: &[usize],
+    block: &PartitionBlock,
+    key: &[u8],
+    now: u32,
+    lists: &mut ListContents,
+) {
+    let ranges = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
+    let statics = block.static_row().map(|r| (key, r, block.tombstone));
+    let rows = block.rows().map(|(ck, r)| {
+        let covering = ranges.covering(&table.clustering_order, ck);
+        (ck, r, block.tombstone.merge(covering))
+    });
+    for (name, row, deletion) in statics.into_iter().chain(rows) {
+        for (id, column) in LiveRow::new(row, &table.layout, deletion, now).columns() {
+            if let (true, LiveColumn::Complex(elements)) = (ids.contains(&id), column) {
+                let list = elements.map(|(p, c)| (p.to_vec(), c.value.to_vec())).collect();
+                lists.insert((name.to_vec(), id), list);
+            }
+        }
+    }
+}
+
+/// The newest timestamp in a row, whether what it dates lives or not.
+fn row_timestamp(table: &Table, row: RowView<'_>) -> i64 {
+    let marker = row.marker.map_or(i64::MIN, |m| m.timestamp);
+    let mut max = marker.max(row.tombstone.timestamp);
+    for (_, column) in row.columns(&table.layout) {
+        max = max.max(match column {
+            StoredColumn::Simple(cell) => cell.timestamp,
+            StoredColumn::Complex(c) => {
+                let elements = c.elements().map(|(_, cell)| cell.timestamp);
+                elements.fold(c.tombstone.timestamp, i64::max)
+            }
+        });
+    }
+    max
+}
+
+/// The first row of a block that is not below what `compare` looks for.
+fn first_at_or_above(block: &PartitionBlock, compare: impl Fn(&[u8]) -> Ordering) -> usize {
+    let (mut low, mut high) = (0, block.len());
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if compare(block.clustering(middle)).is_lt() {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    low
+}

@@ -1,0 +1,309 @@
+//! Writes: built once, packed into mutations at each execution.
+
+mod collection;
+mod condition;
+mod conditional;
+mod pack;
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use schema::{ColumnKind, Table};
+use types::CqlType;
+
+use crate::restrict::{ClusteringRestriction, PartitionRestriction, no_column};
+use crate::{Operand, PlanError};
+
+pub use condition::{ColumnCondition, ConditionTest, Conditions, Part};
+pub use conditional::{BoundWrite, ConditionalAnswer, CurrentRows, ReadSpec, Request, collect_lists};
+
+/// The longest time to live, seconds: twenty years.
+pub const TTL_MAX: i32 = 630_720_000;
+
+/// What a modification says. [`WritePlan::new`] checks it.
+#[derive(Debug)]
+pub struct Write {
+    /// What it writes to.
+    pub table: Arc<Table>,
+    /// Which partitions: they are named by their keys.
+    pub partition: PartitionRestriction,
+    /// Which rows of them.
+    pub target: Target,
+    /// The write timestamp, a bigint; None for the one of the request.
+    pub timestamp: Option<Operand>,
+    /// The time to live, an int; None for the table's.
+    pub ttl: Option<Operand>,
+    /// Which of the three kinds it is.
+    pub kind: ModificationKind,
+    /// What happens to which columns, each named once.
+    pub assignments: Vec<Assignment>,
+    /// What must hold of the rows before they are written.
+    pub conditions: Conditions,
+}
+
+/// A modification that fits its table, and what follows from it.
+#[derive(Debug)]
+pub struct WritePlan {
+    /// What it writes to.
+    pub table: Arc<Table>,
+    partition: PartitionRestriction,
+    target: Target,
+    timestamp: Option<Operand>,
+    ttl: Option<Operand>,
+    /// An insertion leaves a row marker.
+    marker: bool,
+    /// In column id order.
+    statics: Vec<ColumnChange>,
+    /// In column id order.
+    regulars: Vec<ColumnChange>,
+    /// How many bytes of presence bits the rows need.
+    columns: usize,
+    kind: ModificationKind,
+    conditions: Conditions,
+}
+
+/// An [`Assignment`] with its column's id.
+#[derive(Debug)]
+struct ColumnChange {
+    id: usize,
+    /// Position in `table.columns`.
+    column: usize,
+    change: Change,
+}
+
+/// Which of the three kinds a modification is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ModificationKind {
+    /// Rows exist afterwards, whatever becomes of their columns.
+    Insert,
+    /// Columns are set; a row exists while one of them does.
+    Update,
+    /// Columns, rows or partitions are deleted.
+    Delete,
+}
+
+/// Which rows of the partition are written.
+#[derive(Debug)]
+pub enum Target {
+    /// One row, each clustering column by one value. Also tables without clustering columns.
+    Row(Vec<Operand>),
+    /// Several rows, by alternatives.
+    Rows(ClusteringRestriction),
+    /// Deletion of every row in a range.
+    Range(ClusteringRestriction),
+    /// Deletion of one or several whole rows.
+    WholeRows(ClusteringRestriction),
+    /// Deletion of the partition.
+    Partition,
+    /// Static columns only.
+    Statics,
+}
+
+/// One column's change.
+#[derive(Debug)]
+pub struct Assignment {
+    /// Position in `table.columns`.
+    pub column: usize,
+    /// What happens to it.
+    pub change: Change,
+}
+
+/// What happens to a column.
+#[derive(Debug)]
+pub enum Change {
+    /// A simple cell, or its tombstone when null.
+    Set(Operand),
+    /// Removes the column.
+    Delete,
+    /// Replaces a whole multi-cell collection.
+    Replace(Operand),
+    /// Adds elements at the end of a list, to a set or to a map.
+    Append(Operand),
+    /// Adds elements before a list.
+    Prepend(Operand),
+    /// Takes elements out of a set or keys out of a map.
+    Remove(Operand),
+    /// Sets one entry of a map.
+    Put {
+        /// The key.
+        key: Operand,
+        /// The value; null removes the entry.
+        value: Operand,
+    },
+    /// Removes one entry of a map or element of a set.
+    Take(Operand),
+    /// Sets a list's element by index. Reads before it writes.
+    PutAt {
+        /// The element's place, an int.
+        index: Operand,
+        /// The value; null removes the element.
+        value: Operand,
+    },
+    /// Removes a list's element by index. Reads before it writes.
+    TakeAt(Operand),
+    /// Removes every occurrence of some values from a list. Reads before it writes.
+    Discard(Operand),
+    /// Adds numbers to a counter, and takes others from it.
+    Count(Vec<Addend>),
+}
+
+/// A number to add to a counter.
+#[derive(Debug)]
+pub struct Addend {
+    /// The number, a bigint.
+    pub number: Operand,
+    /// It is taken from the counter.
+    pub is_negative: bool,
+}
+
+impl Change {
+    /// Whether the list's present elements must be known.
+    pub(crate) const fn reads(&self) -> bool {
+        matches!(self, Self::PutAt { .. } | Self::TakeAt(_) | Self::Discard(_))
+    }
+
+    /// Whether a column of that type can be changed so.
+    fn fits(&self, cql_type: &CqlType) -> bool {
+        use CqlType as T;
+        match self {
+            Self::Delete => true,
+            Self::Count(_) => cql_type.is_counter(),
+            Self::Set(_) => !cql_type.is_counter() && !cql_type.is_multi_cell(),
+            Self::Replace(_) => cql_type.is_multi_cell(),
+            Self::Append(_) => matches!(cql_type, T::List(_) | T::Set(_) | T::Map(..)),
+            Self::Prepend(_) | Self::PutAt { .. } | Self::TakeAt(_) | Self::Discard(_) => {
+                matches!(cql_type, T::List(_))
+            }
+            Self::Remove(_) | Self::Take(_) => matches!(cql_type, T::Set(_) | T::Map(..)),
+            Self::Put { .. } => matches!(cql_type, T::Map(..)),
+        }
+    }
+}
+
+impl WritePlan {
+    /// Checks a modification against its table.
+    ///
+    /// # Errors
+    /// When it does not name its partitions and rows as its kind must, or changes columns that the table does not have or
+    /// not so.
+    pub fn new(write: Write) -> Result<Self, PlanError> {
+        let table = &*write.table;
+        write.partition.check(table)?;
+        if !write.partition.is_keys() {
+            return Err(PlanError::invalid("a write names its partitions by their keys"));
+        }
+        check_target(table, &write.target, write.kind)?;
+        let (mut statics, mut regulars) = (Vec::new(), Vec::new());
+        for assignment in write.assignments {
+            let Some(column) = table.columns.get(assignment.column) else {
+                return Err(no_column(table, assignment.column));
+            };
+            let name = &column.name;
+            if !assignment.change.fits(&column.cql_type) {
+                return Err(PlanError::Invalid(format!(
+                    "Column {name} of type {} cannot be changed so",
+                    column.cql_type
+                )));
+            }
+            let of_kind = match column.kind {
+                ColumnKind::Static => &mut statics,
+                ColumnKind::Regular => &mut regulars,
+                ColumnKind::PartitionKey | ColumnKind::Clustering => {
+                    return Err(PlanError::Invalid(format!("Key column {name} cannot be changed")));
+                }
+            };
+            of_kind.push(ColumnChange {
+                id: usize::from(column.id.0),
+                column: assignment.column,
+                change: assignment.change,
+            });
+        }
+        for of_kind in [&mut statics, &mut regulars] {
+            of_kind.sort_by_key(|change: &ColumnChange| change.id);
+            if of_kind.windows(2).any(|pair| pair[0].id == pair[1].id) {
+                return Err(PlanError::invalid("a write changes each column once"));
+            }
+        }
+        let writes_rows = matches!(write.target, Target::Row(_) | Target::Rows(_));
+        if !regulars.is_empty() && !writes_rows {
+            return Err(PlanError::invalid("a write of columns names its rows"));
+        }
+        let columns = statics.iter().chain(&regulars).map(|c| c.id + 1).max().unwrap_or(0);
+        Ok(Self {
+            marker: write.kind == ModificationKind::Insert && matches!(write.target, Target::Row(_)),
+            table: write.table,
+            partition: write.partition,
+            target: write.target,
+            timestamp: write.timestamp,
+            ttl: write.ttl,
+            statics,
+            regulars,
+            columns,
+            kind: write.kind,
+            conditions: write.conditions,
+        })
+    }
+
+    /// Whether it has a write timestamp of its own.
+    pub const fn has_timestamp(&self) -> bool {
+        self.timestamp.is_some()
+    }
+}
+
+/// Refuses a target that does not name rows of the table as it should.
+fn check_target(table: &Table, target: &Target, kind: ModificationKind) -> Result<(), PlanError> {
+    let (restriction, must_be_full, deletes) = match target {
+        Target::Row(operands) if operands.len() == table.clustering().count() => return Ok(()),
+        Target::Row(_) => return Err(PlanError::invalid("a row is named by each of its clustering columns")),
+        Target::Statics => return Ok(()),
+        Target::Rows(restriction) => (Some(restriction), true, false),
+        Target::WholeRows(restriction) => (Some(restriction), true, true),
+        Target::Range(restriction) => (Some(restriction), false, true),
+        Target::Partition => (None, false, true),
+    };
+    if deletes && kind != ModificationKind::Delete {
+        return Err(PlanError::invalid(
+            "only a deletion deletes rows, ranges and partitions",
+        ));
+    }
+    let Some(restriction) = restriction else { return Ok(()) };
+    restriction.check(table)?;
+    if must_be_full && (!restriction.is_full(table) || restriction.has_bounds()) {
+        return Err(PlanError::invalid("rows are named by each of their clustering columns"));
+    }
+    Ok(())
+}
+
+/// The clock of one shard's writes: timestamps and list positions that never repeat or go back on it.
+#[derive(Debug, Default)]
+pub struct WriteClock {
+    last_timestamp: Cell<i64>,
+    last_uuid_ticks: Cell<i64>,
+}
+
+impl WriteClock {
+    /// A server-side write timestamp, microseconds.
+    #[inline]
+    pub fn timestamp(&self, now_us: i64) -> i64 {
+        let t = now_us.max(self.last_timestamp.get() + 1);
+        self.last_timestamp.set(t);
+        t
+    }
+
+    /// The moment of the next time UUID, in units of 100 ns since 1970.
+    pub(crate) fn uuid_ticks(&self, now_us: i64) -> i64 {
+        let t = now_us.saturating_mul(10).max(self.last_uuid_ticks.get() + 1);
+        self.last_uuid_ticks.set(t);
+        t
+    }
+}
+
+/// The present elements of the lists that a statement changes by index or value: for each, path and value in order.
+pub type ListContents = std::collections::HashMap<(Vec<u8>, usize), Vec<(Vec<u8>, Vec<u8>)>>;
+
+impl WritePlan {
+    /// For each partition key column the marker that it takes its value from, when each has one.
+    pub fn key_markers(&self) -> Vec<u16> {
+        self.partition.key_markers()
+    }
+}

@@ -1,0 +1,435 @@
+//! From a plan and bound values to packed mutations.
+
+use mutation::row::{Cell, Liveness, RowBuilder, Shared};
+use mutation::{ClusteringSlice, MutationBuilder, RangeTombstone, Tombstone};
+use schema::{CellLayout, push_component};
+use smallvec::SmallVec;
+use types::token::{Token, token_of};
+
+use super::collection::{Elements, pack_complex, sum};
+use super::{Change, ColumnChange, ListContents, TTL_MAX, Target, WriteClock, WritePlan};
+use crate::Operand;
+use crate::restrict::{PartitionRestriction, Partitions, partition_key_bytes};
+use crate::{BindContext, Evaluated, PlanError};
+
+/// The last second that `me` sstables can write as an expiry.
+const EXPIRY_MAX: i64 = i32::MAX as i64 - 1;
+
+/// When a statement writes, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    /// Client write timestamp, microseconds.
+    pub(crate) timestamp: i64,
+    /// Of what it deletes as a whole: collections, rows, ranges, the partition.
+    pub(crate) deletion_timestamp: i64,
+    /// Seconds, 0 is forever.
+    pub(crate) ttl: u32,
+    /// Seconds since the epoch.
+    pub(crate) now: u32,
+}
+
+impl Times {
+    fn expiry(self) -> u32 {
+        if self.ttl == 0 { 0 } else { self.now + self.ttl }
+    }
+
+    pub(crate) fn tombstone(self) -> Tombstone {
+        Tombstone {
+            timestamp: self.deletion_timestamp,
+            deletion_time: self.now,
+        }
+    }
+
+    /// Deletes what was there before this write, but not what this write adds.
+    pub(crate) fn tombstone_before(self) -> Tombstone {
+        Tombstone {
+            timestamp: self.timestamp.wrapping_sub(1),
+            deletion_time: self.now,
+        }
+    }
+
+    pub(crate) fn live<'a>(self, value: &'a [u8]) -> Cell<'a> {
+        Cell {
+            timestamp: self.timestamp,
+            ttl: self.ttl,
+            deletion_time: self.expiry(),
+            dead: false,
+            value,
+        }
+    }
+
+    pub(crate) fn dead(self) -> Cell<'static> {
+        Cell {
+            timestamp: self.timestamp,
+            ttl: 0,
+            deletion_time: self.now,
+            dead: true,
+            value: &[],
+        }
+    }
+
+    fn shared(self) -> Shared {
+        Shared {
+            timestamp: self.timestamp,
+            ttl: self.ttl,
+            expiry: self.expiry(),
+        }
+    }
+}
+
+impl WritePlan {
+    /// Whether it must read lists before it can be packed, see [`WritePlan::lists`].
+    pub fn reads(&self) -> bool {
+        self.statics.iter().chain(&self.regulars).any(|a| a.change.reads())
+    }
+
+    /// Whether it adds to counters: what it packs is to be added, not written.
+    pub fn counts(&self) -> bool {
+        let mut assignments = self.statics.iter().chain(&self.regulars);
+        assignments.any(|a| matches!(a.change, Change::Count(_)))
+    }
+
+    /// The ids of the list columns that it must read.
+    pub fn lists_read(&self) -> impl Iterator<Item = usize> {
+        let assignments = self.statics.iter().chain(&self.regulars);
+        assignments.filter(|a| a.change.reads()).map(|a| a.id)
+    }
+
+    /// The one partition key of the statement, appended to `out`; None when it names several (see
+    /// [`WritePlan::keys`]).
+    #[inline]
+    pub fn single_key(&self, ctx: &BindContext<'_>, out: &mut Vec<u8>) -> Option<Result<Token, PlanError>> {
+        let PartitionRestriction::Key(operands) = &self.partition else {
+            return None;
+        };
+        let from = out.len();
+        Some(partition_key_bytes(&self.table, operands, ctx, out).map(|()| token_of(&out[from..])))
+    }
+
+    /// The partitions that are written.
+    pub fn keys(&self, ctx: &BindContext<'_>) -> Result<Vec<(Token, Vec<u8>)>, PlanError> {
+        match self.partition.partitions(&self.table, ctx)? {
+            Partitions::Keys(keys) => Ok(keys),
+            _ => Err(PlanError::Internal("a modification names its partitions".to_owned())),
+        }
+    }
+
+    /// The timestamp that the statement gives, if it gives one.
+    pub fn own_timestamp(&self, ctx: &BindContext<'_>) -> Result<Option<i64>, PlanError> {
+        let Some(operand) = &self.timestamp else {
+            return Ok(None);
+        };
+        match operand.eval(ctx)? {
+            Evaluated::Value(v) => {
+                let bytes = v
+                    .as_ref()
+                    .try_into()
+                    .map_err(|_| PlanError::invalid("Invalid timestamp value"))?;
+                let timestamp = i64::from_be_bytes(bytes);
+                if timestamp == i64::MIN {
+                    return Err(PlanError::invalid(format!(
+                        "Timestamp must be greater than {}, but was {timestamp}",
+                        i64::MIN
+                    )));
+                }
+                Ok(Some(timestamp))
+            }
+            Evaluated::Null => Err(PlanError::invalid("Invalid null value of timestamp")),
+            Evaluated::Unset => Ok(None),
+        }
+    }
+
+    fn ttl(&self, ctx: &BindContext<'_>) -> Result<u32, PlanError> {
+        let default = u32::try_from(self.table.options.default_time_to_live).unwrap_or(0);
+        let Some(operand) = &self.ttl else { return Ok(default) };
+        let Evaluated::Value(v) = operand.eval(ctx)? else {
+            return Ok(default);
+        };
+        let bytes = v
+            .as_ref()
+            .try_into()
+            .map_err(|_| PlanError::invalid("Invalid TTL value"))?;
+        let ttl = i32::from_be_bytes(bytes);
+        if ttl > TTL_MAX {
+            return Err(PlanError::invalid(format!(
+                "ttl is too large. requested ({ttl}) maximum ({TTL_MAX})"
+            )));
+        }
+        u32::try_from(ttl)
+            .map_err(|_| PlanError::invalid(format!("A TTL must be greater or equal to 0, but was {ttl}")))
+    }
+
+    fn times(&self, ctx: &BindContext<'_>, timestamp: i64) -> Result<Times, PlanError> {
+        let ttl = self.ttl(ctx)?;
+        let now_s = ctx.now_us / 1_000_000;
+        if now_s + i64::from(ttl) > EXPIRY_MAX && ttl > 0 {
+            return Err(PlanError::invalid(format!(
+                "Request on table {}.{} with ttl of {ttl} seconds exceeds maximum supported expiration date of \
+                 2038-01-19T03:14:06+00:00. In order to avoid this use a lower TTL, change the expiration date overflow \
+                 policy or upgrade to a version where this limitation is fixed. See CASSANDRA-14092 for more details.",
+                self.table.keyspace, self.table.name
+            )));
+        }
+        Ok(Times {
+            timestamp,
+            deletion_timestamp: timestamp,
+            ttl,
+            now: u32::try_from(now_s).unwrap_or(0),
+        })
+    }
+
+    /// Packs the mutation of one partition onto the end of `out`. False: the statement changes nothing.
+    ///
+    /// `lists` holds what the statement's list changes need to know, when [`WritePlan::reads`].
+    pub fn pack(
+        &self,
+        key: &[u8],
+        timestamp: i64,
+        ctx: &BindContext<'_>,
+        clock: &WriteClock,
+        lists: Option<&ListContents>,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, PlanError> {
+        let times = self.times(ctx, timestamp)?;
+        let begin = out.len();
+        let mut m = MutationBuilder::begin(out, self.table.id, key);
+        let result = self.pack_items(&mut m, key, times, ctx, clock, lists);
+        match result {
+            Ok(true) => Ok(true),
+            Ok(false) => {
+                out.truncate(begin);
+                Ok(false)
+            }
+            Err(e) => {
+                out.truncate(begin);
+                Err(e)
+            }
+        }
+    }
+
+    /// As [`WritePlan::pack`], onto the one mutation of a conditional request. Its deletions are as of just before: they hide
+    /// what was read, and not what other statements of the request write. After an error the mutation is not whole.
+    pub(crate) fn pack_onto(
+        &self,
+        m: &mut MutationBuilder<'_>,
+        key: &[u8],
+        timestamp: i64,
+        ctx: &BindContext<'_>,
+        clock: &WriteClock,
+        lists: Option<&ListContents>,
+    ) -> Result<bool, PlanError> {
+        let mut times = self.times(ctx, timestamp)?;
+        times.deletion_timestamp = timestamp.wrapping_sub(1);
+        self.pack_items(m, key, times, ctx, clock, lists)
+    }
+
+    fn pack_items(
+        &self,
+        m: &mut MutationBuilder<'_>,
+        key: &[u8],
+        times: Times,
+        ctx: &BindContext<'_>,
+        clock: &WriteClock,
+        lists: Option<&ListContents>,
+    ) -> Result<bool, PlanError> {
+        let mut any = false;
+        if !self.statics.is_empty() {
+            let packer = Packer {
+                plan: self,
+                times,
+                ctx,
+                clock,
+                lists,
+                row: key,
+            };
+            let mut result = Ok(false);
+            let statics = packer.evaluate(&self.statics)?;
+            if statics.iter().any(|v| *v != Evaluated::Unset) {
+                m.static_row(|out| result = packer.row(&self.statics, &statics, false, out));
+                result?;
+                any = true;
+            }
+        }
+        let mut clustering = SmallVec::<[u8; 64]>::new();
+        match &self.target {
+            Target::Statics => {}
+            Target::Row(operands) => {
+                clustering.extend_from_slice(&self.clustering_key(operands, ctx)?);
+                any |= self.pack_row(m, &clustering, times, ctx, clock, lists)?;
+            }
+            Target::Rows(restriction) => {
+                for prefix in restriction.prefixes(&self.table, ctx)? {
+                    any |= self.pack_row(m, &prefix, times, ctx, clock, lists)?;
+                }
+            }
+            Target::WholeRows(restriction) => {
+                for prefix in restriction.prefixes(&self.table, ctx)? {
+                    m.row(&prefix, |out| {
+                        let shared = Shared {
+                            timestamp: times.timestamp,
+                            ttl: 0,
+                            expiry: 0,
+                        };
+                        RowBuilder::begin(out, &self.table.layout, shared, None, times.tombstone(), false, 0);
+                    });
+                    any = true;
+                }
+            }
+            Target::Range(restriction) => {
+                for ClusteringSlice { start, end } in restriction.slices(&self.table, ctx)? {
+                    m.range_tombstone(&RangeTombstone {
+                        start,
+                        end,
+                        tombstone: times.tombstone(),
+                    });
+                    any = true;
+                }
+            }
+            Target::Partition => {
+                m.partition_tombstone(times.tombstone());
+                any = true;
+            }
+        }
+        Ok(any)
+    }
+
+    /// The clustering key of one row.
+    #[inline]
+    pub(super) fn clustering_key(&self, operands: &[Operand], ctx: &BindContext<'_>) -> Result<Vec<u8>, PlanError> {
+        let mut prefix = Vec::new();
+        for (i, operand) in operands.iter().enumerate() {
+            self.push_clustering(&mut prefix, i, operand.eval(ctx)?)?;
+        }
+        Ok(prefix)
+    }
+
+    fn push_clustering(&self, prefix: &mut Vec<u8>, i: usize, value: Evaluated<'_>) -> Result<(), PlanError> {
+        let name = || self.table.clustering().nth(i).map_or("", |c| &c.name);
+        match value {
+            Evaluated::Value(v) => {
+                if v.len() > crate::restrict::KEY_BYTES_MAX {
+                    return Err(PlanError::invalid(format!(
+                        "Key length of {} is longer than maximum of {}",
+                        v.len(),
+                        crate::restrict::KEY_BYTES_MAX
+                    )));
+                }
+                push_component(prefix, &v);
+                Ok(())
+            }
+            Evaluated::Null => Err(PlanError::invalid(format!(
+                "Invalid null value in condition for column {}",
+                name()
+            ))),
+            Evaluated::Unset => Err(PlanError::invalid(format!("Invalid unset value for column {}", name()))),
+        }
+    }
+
+    #[inline]
+    fn pack_row(
+        &self,
+        m: &mut MutationBuilder<'_>,
+        clustering: &[u8],
+        times: Times,
+        ctx: &BindContext<'_>,
+        clock: &WriteClock,
+        lists: Option<&ListContents>,
+    ) -> Result<bool, PlanError> {
+        let packer = Packer {
+            plan: self,
+            times,
+            ctx,
+            clock,
+            lists,
+            row: clustering,
+        };
+        let values = packer.evaluate(&self.regulars)?;
+        if !self.marker && values.iter().all(|v| *v == Evaluated::Unset) {
+            return Ok(false);
+        }
+        let mut result = Ok(false);
+        m.row(clustering, |out| {
+            result = packer.row(&self.regulars, &values, self.marker, out)
+        });
+        result
+    }
+}
+
+type Values<'v> = SmallVec<[Evaluated<'v>; 8]>;
+
+/// Packs one row of a statement.
+pub(super) struct Packer<'p> {
+    pub(super) plan: &'p WritePlan,
+    pub(super) times: Times,
+    pub(super) ctx: &'p BindContext<'p>,
+    pub(super) clock: &'p WriteClock,
+    pub(super) lists: Option<&'p ListContents>,
+    /// Clustering key of the row, or partition key for the static row: names its lists.
+    pub(super) row: &'p [u8],
+}
+
+impl<'p> Packer<'p> {
+    /// The main operand of each assignment. A deletion counts as null.
+    #[inline]
+    fn evaluate(&self, assignments: &'p [ColumnChange]) -> Result<Values<'p>, PlanError> {
+        let mut values = Values::with_capacity(assignments.len());
+        for assignment in assignments {
+            values.push(match &assignment.change {
+                Change::Set(o)
+                | Change::Replace(o)
+                | Change::Append(o)
+                | Change::Prepend(o)
+                | Change::Remove(o)
+                | Change::Take(o)
+                | Change::TakeAt(o)
+                | Change::Discard(o) => o.eval(self.ctx)?,
+                Change::Count(addends) => sum(addends, self.ctx)?,
+                Change::Put { value, .. } | Change::PutAt { value, .. } => value.eval(self.ctx)?,
+                Change::Delete => Evaluated::Null,
+            });
+        }
+        Ok(values)
+    }
+
+    fn row(
+        &self,
+        assignments: &[ColumnChange],
+        values: &Values<'_>,
+        marker: bool,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, PlanError> {
+        let layout = &*self.plan.table.layout;
+        let times = self.times;
+        let simple = |a: &ColumnChange| layout.cell(a.id) != CellLayout::Complex;
+        let mixed = assignments.iter().zip(values).any(|(a, v)| {
+            simple(a)
+                && match v {
+                    Evaluated::Null => true,
+                    Evaluated::Value(v) => v.is_empty() && matches!(layout.cell(a.id), CellLayout::Fixed(_)),
+                    Evaluated::Unset => false,
+                }
+        });
+        let marker = marker.then(|| Liveness {
+            timestamp: times.timestamp,
+            ttl: times.ttl,
+            expiry: times.expiry(),
+        });
+        let shared = times.shared();
+        let columns = self.plan.columns;
+        let mut builder = RowBuilder::begin(out, layout, shared, marker, Tombstone::NONE, mixed, columns);
+        for (a, v) in assignments.iter().zip(values) {
+            match v {
+                Evaluated::Unset => {}
+                Evaluated::Value(v) if simple(a) => builder.value(a.id, v),
+                Evaluated::Null if simple(a) => builder.cell(a.id, &times.dead()),
+                _ => {
+                    let Elements { tombstone, elements } = pack_complex(self, a, v)?;
+                    if !tombstone.is_none() || !elements.is_empty() {
+                        builder.complex(a.id, tombstone, elements.iter().map(|e| e.as_ref(times)));
+                    }
+                }
+            }
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,107 @@
+//! Any statement, by the general way.
+
+use std::rc::Rc;
+
+use cql_compiler::Statement;
+use cql_compiler::ddl::SchemaChange;
+use cql_compiler::describe::{DescribeContext, NodeFacts, describe};
+use plan::write::{BoundWrite, ConditionalAnswer};
+use plan::{Execution, PageSink, Plan, ResultColumn};
+
+use super::read::Page;
+use super::{Engine, Params};
+use crate::QueryError;
+
+/// A change of the schema, and what the user should know about it.
+pub(super) type SchemaChanged = (SchemaChange, Vec<String>);
+
+/// What a statement ends with.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Outcome<S> {
+    /// Nothing to return.
+    Void,
+    /// Rows.
+    Rows(Page<S>),
+    /// Rows of serialised values of a statement whose columns are not known before it runs (DESCRIBE).
+    Table(Vec<ResultColumn>, Vec<Vec<Option<Vec<u8>>>>),
+    /// What came of a conditional statement.
+    Conditional(ConditionalAnswer),
+    /// The connection's keyspace changes.
+    SetKeyspace(String),
+    /// The schema changed; what the user should know about it.
+    Schema(SchemaChange, Vec<String>),
+}
+
+impl Engine {
+    /// Executes a statement by the general way. Rows go into a new sink.
+    ///
+    /// # Errors
+    /// When the values do not fit the statement, or it is not executed or not wholly.
+    pub async fn execute<S: PageSink>(
+        self: &Rc<Self>,
+        statement: &Statement,
+        run: &Execution,
+        params: &Params,
+    ) -> Result<Outcome<S>, QueryError> {
+        match statement {
+            Statement::Plan(plan) => self.execute_plan(plan, run, params).await,
+            Statement::Truncate(table) => self.truncate(table).await.map(|()| Outcome::Void),
+            Statement::Use(keyspace) => {
+                if !self.schema().keyspaces.contains_key(keyspace) {
+                    return Err(QueryError::invalid(format!("Keyspace '{keyspace}' does not exist")));
+                }
+                Ok(Outcome::SetKeyspace(keyspace.clone()))
+            }
+            Statement::Ddl(statement) => {
+                let changed = self.change_schema(statement, run, params).await?;
+                Ok(changed.map_or(Outcome::Void, |(change, warnings)| Outcome::Schema(change, warnings)))
+            }
+            Statement::Describe(statement) => {
+                let info = self.node.info.lock();
+                let info = info.expect("nobody panics while holding the node's identity");
+                let ctx = DescribeContext {
+                    keyspace: params.keyspace.as_deref(),
+                    node: NodeFacts {
+                        cluster_name: &info.cluster_name,
+                        partitioner: &info.partitioner,
+                        broadcast_address: info.broadcast_address,
+                        storage_port: info.storage_port,
+                        tokens: &info.tokens,
+                    },
+                };
+                let (columns, rows) = describe(&self.schema(), statement, &ctx)?;
+                Ok(Outcome::Table(columns, rows))
+            }
+        }
+    }
+
+    /// Executes a plan by the general way. Rows go into a new sink.
+    ///
+    /// # Errors
+    /// As [`Engine::execute`].
+    pub async fn execute_plan<S: PageSink>(
+        self: &Rc<Self>,
+        plan: &Plan,
+        run: &Execution,
+        params: &Params,
+    ) -> Result<Outcome<S>, QueryError> {
+        match plan {
+            Plan::Select(select) => self.read(select, run, params).await.map(Outcome::Rows),
+            Plan::Write(_) | Plan::Batch(_) if plan.is_conditional() => {
+                let (writes, batch) = match plan {
+                    Plan::Batch(b) => (b.writes.as_slice(), true),
+                    Plan::Write(w) => (std::slice::from_ref(w), false),
+                    Plan::Select(_) => (&[][..], false),
+                };
+                let bound = writes.iter().map(|w| BoundWrite {
+                    plan: w.clone(),
+                    run: run.clone(),
+                });
+                let answer = self.execute_conditional(bound.collect(), batch, params).await?;
+                Ok(Outcome::Conditional(answer))
+            }
+            Plan::Write(w) => self.write(w, run, params).await.map(|()| Outcome::Void),
+            Plan::Batch(b) => self.write_batch(b, run, params).await.map(|()| Outcome::Void),
+        }
+    }
+}

@@ -1,0 +1,650 @@
+//! From merged blocks to result rows, and where to go on after a page.
+//!
+//! A [`Consumer`] takes the blocks of a read in order, decides which rows live, filters, counts limits and gives the
+//! result rows to its sink. It is a value that may travel: a page that begins on one shard goes on on the next with the same
+//! consumer. When its page is full it knows the position behind its last row; that and the limits left are the opaque
+//! paging state.
+//!
+//! ```text
+//! paging state: u8 1, u64 limit left, u64 per partition limit left, u8 position kind:
+//!   0 start; 1 behind a whole partition; 2 behind a row of it (then vint length and clustering key first)
+//!   1 and 2: vint length and partition key
+//! ```
+
+use mutation::compact::{LiveColumn, LiveElements, LiveRow};
+use mutation::{ClusteringSlice, PartitionBlock, RangeTombstoneList};
+use plan::selection::AggregateState;
+use plan::{BindContext, Evaluated, Operand, Row, RowSink, SelectPlan, ValueRows, key_component, put_collection};
+use schema::{ColumnKind, components};
+use stdx::vint;
+
+use super::patience::Patience;
+use crate::QueryError;
+
+/// A page ends when its sink holds this much, whatever its number of rows.
+pub const PAGE_BYTES_MAX: usize = 1 << 20;
+/// A result that is asked for without pages and would be larger is refused.
+pub const UNPAGED_BYTES_MAX: usize = 64 << 20;
+
+/// How much a client wants at once.
+#[derive(Clone, Debug, Default)]
+pub struct PageRequest {
+    /// Rows in a page; None for everything.
+    pub rows: Option<u32>,
+    /// What the page before returned.
+    pub state: Option<Vec<u8>>,
+}
+
+/// Where a read goes on.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum Position {
+    /// At the beginning.
+    #[default]
+    Start,
+    /// Behind a partition.
+    BehindPartition {
+        /// Its key.
+        key: Vec<u8>,
+    },
+    /// Behind a row.
+    BehindRow {
+        /// Its partition's key.
+        key: Vec<u8>,
+        /// Its clustering key.
+        clustering: Vec<u8>,
+    },
+}
+
+/// What the server tells itself by way of the client.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PagingState {
+    /// Where to go on.
+    pub position: Position,
+    limit_left: u64,
+    per_partition_left: u64,
+}
+
+impl PagingState {
+    /// As bytes for the client.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![1];
+        out.extend_from_slice(&self.limit_left.to_be_bytes());
+        out.extend_from_slice(&self.per_partition_left.to_be_bytes());
+        let mut put = |kind: u8, parts: &[&[u8]]| {
+            out.push(kind);
+            for p in parts {
+                vint::put_unsigned(&mut out, p.len() as u64);
+                out.extend_from_slice(p);
+            }
+        };
+        match &self.position {
+            Position::Start => put(0, &[]),
+            Position::BehindPartition { key } => put(1, &[key]),
+            Position::BehindRow { key, clustering } => put(2, &[clustering, key]),
+        }
+        out
+    }
+
+    /// From a client's bytes.
+    pub fn decode(bytes: &[u8]) -> Result<Self, QueryError> {
+        let invalid = || QueryError::Protocol("Invalid value for the paging state".to_owned());
+        let mut rest = bytes;
+        let mut take = |n: usize| -> Result<&[u8], QueryError> {
+            let (piece, tail) = rest.split_at_checked(n).ok_or_else(invalid)?;
+            rest = tail;
+            Ok(piece)
+        };
+        if take(1)? != [1] {
+            return Err(invalid());
+        }
+        let limit_left = u64::from_be_bytes(take(8)?.try_into().map_err(|_| invalid())?);
+        let per_partition_left = u64::from_be_bytes(take(8)?.try_into().map_err(|_| invalid())?);
+        let kind = take(1)?[0];
+        let mut sized = || -> Result<Vec<u8>, QueryError> {
+            let (len, used) = vint::get_unsigned(rest).ok_or_else(invalid)?;
+            let end = usize::try_from(len)
+                .ok()
+                .and_then(|n| used.checked_add(n))
+                .ok_or_else(invalid)?;
+            let piece = rest.get(used..end).ok_or_else(invalid)?.to_vec();
+            rest = &rest[end..];
+            Ok(piece)
+        };
+        let position = match kind {
+            0 => Position::Start,
+            1 => Position::BehindPartition { key: sized()? },
+            2 => {
+                let clustering = sized()?;
+                Position::BehindRow {
+                    key: sized()?,
+                    clustering,
+                }
+            }
+            _ => return Err(invalid()),
+        };
+        if !rest.is_empty() {
+            return Err(invalid());
+        }
+        Ok(Self {
+            position,
+            limit_left,
+            per_partition_left,
+        })
+    }
+}
+
+/// What the reader does next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flow {
+    /// Goes on.
+    Continue,
+    /// Nothing more of this partition is wanted.
+    SkipPartition,
+    /// The page is full.
+    PageFull,
+    /// The limit is reached: nothing more is wanted at all.
+    Done,
+}
+
+/// Turns blocks into result rows.
+#[derive(Debug)]
+pub struct Consumer<S> {
+    /// The rows so far.
+    pub out: S,
+    /// How many rows they are.
+    pub rows: u32,
+    position: Position,
+    rows_max: u32,
+    paged: bool,
+    limit_left: u64,
+    per_partition_max: u64,
+    per_partition_left: u64,
+    /// Whether the current partition had a row.
+    partition_has_rows: bool,
+    in_partition: bool,
+    group: Option<AggregateState>,
+    group_key: Vec<Option<Vec<u8>>>,
+    row: Row,
+    /// Rows that are sorted over several partitions go to the sink when all are here.
+    sorted: Option<Kept>,
+    /// Of a scan: only rows inside one of these count.
+    row_slices: Option<Vec<ClusteringSlice>>,
+    /// Of a statement that may read much.
+    patience: Option<Patience>,
+    /// Blocks since the patience was asked.
+    blocks: u8,
+}
+
+/// Result rows that are kept until their order is known.
+#[derive(Debug, Default)]
+struct Kept {
+    /// The clustering key of each.
+    names: Vec<Vec<u8>>,
+    values: ValueRows,
+}
+
+/// After so many blocks the patience is asked at the latest.
+const BLOCKS_UNASKED_MAX: u8 = 64;
+
+fn evaluate_limit(operand: Option<&Operand>, what: &str, ctx: &BindContext<'_>) -> Result<u64, QueryError> {
+    let Some(operand) = operand else { return Ok(u64::MAX) };
+    match operand.eval(ctx)? {
+        Evaluated::Unset => Ok(u64::MAX),
+        Evaluated::Null => Err(QueryError::invalid(format!("Invalid null value of {what}"))),
+        Evaluated::Value(v) => {
+            let n = v.as_ref().try_into().map(i32::from_be_bytes).unwrap_or(0);
+            u64::try_from(n)
+                .ok()
+                .filter(|&n| n > 0)
+                .ok_or_else(|| QueryError::invalid(format!("{what} must be strictly positive")))
+        }
+    }
+}
+
+impl<S: RowSink> Consumer<S> {
+    /// Begins a page, whose rows go to `out`.
+    pub fn new(plan: &SelectPlan, ctx: &BindContext<'_>, page: &PageRequest, out: S) -> Result<Self, QueryError> {
+        let limit = evaluate_limit(plan.limit.as_ref(), "LIMIT", ctx)?;
+        let per_partition = evaluate_limit(plan.per_partition_limit.as_ref(), "PER PARTITION LIMIT", ctx)?;
+        let aggregate = plan.selection.is_aggregate() || !plan.group_by.is_empty();
+        let mut consumer = Self {
+            out,
+            rows: 0,
+            position: Position::Start,
+            rows_max: if aggregate {
+                u32::MAX
+            } else {
+                page.rows.unwrap_or(u32::MAX)
+            },
+            paged: page.rows.is_some(),
+            limit_left: limit,
+            per_partition_max: if plan.distinct { 1 } else { per_partition },
+            per_partition_left: 0,
+            partition_has_rows: false,
+            in_partition: false,
+            group: None,
+            group_key: Vec::new(),
+            row: Row::new(&plan.table),
+            sorted: plan.sorted.then(Kept::default),
+            row_slices: None,
+            patience: None,
+            blocks: 0,
+        };
+        if plan.sorted && u64::from(consumer.rows_max) < consumer.limit_left && page.rows.is_some() {
+            return Err(QueryError::invalid(
+                "Cannot page queries with both ORDER BY and a IN restriction on the partition key; you must either remove \
+                 the ORDER BY or the IN and sort client side, or disable paging for this query",
+            ));
+        }
+        if let Some(state) = &page.state {
+            let state = PagingState::decode(state)?;
+            // What comes back through a client is not trusted beyond what the statement allows.
+            consumer.limit_left = state.limit_left.clamp(1, limit);
+            consumer.per_partition_left = state.per_partition_left.clamp(1, consumer.per_partition_max);
+            consumer.in_partition = matches!(state.position, Position::BehindRow { .. });
+            consumer.partition_has_rows = consumer.in_partition;
+            consumer.position = state.position;
+        }
+        Ok(consumer)
+    }
+
+    /// Begins a scan: of each partition, only rows in the slices of the statement count.
+    pub(super) fn begin_scan(&mut self, plan: &SelectPlan, ctx: &BindContext<'_>) -> Result<(), QueryError> {
+        let clustering = &plan.restrictions.clustering;
+        let slices = || clustering.slices(&plan.table, ctx);
+        self.row_slices = (!clustering.is_empty()).then(slices).transpose()?;
+        Ok(())
+    }
+
+    /// Has the read end when this says so.
+    pub(super) fn set_patience(&mut self, patience: Patience) {
+        self.patience = Some(patience);
+    }
+
+    /// What comes of `work` that is done elsewhere, if it comes in time.
+    pub(super) async fn within<T>(&self, work: impl Future<Output = T>) -> Result<T, QueryError> {
+        match &self.patience {
+            None => Ok(work.await),
+            Some(patience) => runtime::timeout(patience.left(), work)
+                .await
+                .map_err(|_| patience.timeout()),
+        }
+    }
+
+    /// Between two blocks: gives way to others when this task has run long enough, and ends a read whose time is up.
+    pub(super) async fn pause(&mut self) -> Result<(), QueryError> {
+        let is_due = runtime::should_yield();
+        if is_due {
+            runtime::yield_now().await;
+        }
+        let Some(patience) = &self.patience else { return Ok(()) };
+        self.blocks += 1;
+        if is_due || self.blocks >= BLOCKS_UNASKED_MAX {
+            self.blocks = 0;
+            patience.check()?;
+        }
+        Ok(())
+    }
+
+    /// Where the read goes on, or begins.
+    pub fn position(&self) -> &Position {
+        &self.position
+    }
+
+    /// The state to go on with after a full page.
+    pub fn paging_state(&self) -> Vec<u8> {
+        PagingState {
+            position: self.position.clone(),
+            limit_left: self.limit_left,
+            per_partition_left: self.per_partition_left,
+        }
+        .encode()
+    }
+
+    /// Begins a partition, unless the page goes on inside it.
+    fn begin_partition(&mut self) {
+        if !self.in_partition {
+            self.in_partition = true;
+            self.partition_has_rows = false;
+            self.per_partition_left = self.per_partition_max;
+        }
+    }
+
+    fn set_partition_columns(&mut self, plan: &SelectPlan, ctx: &BindContext<'_>, block: &PartitionBlock) {
+        self.row.clear();
+        for (i, c) in plan.table.columns.iter().enumerate() {
+            if c.kind != ColumnKind::PartitionKey {
+                break;
+            }
+            if let Some(v) = key_component(&plan.table, block.key(), usize::from(c.position)) {
+                self.row.set(i, v);
+            }
+        }
+        if let Some(view) = block.static_row() {
+            let live = LiveRow::new(view, &plan.table.layout, block.tombstone, now(ctx));
+            set_columns(&mut self.row, plan, live, now(ctx));
+        }
+    }
+
+    /// Takes the rows of a block.
+    pub fn block(
+        &mut self,
+        plan: &SelectPlan,
+        ctx: &BindContext<'_>,
+        block: &PartitionBlock,
+    ) -> Result<Flow, QueryError> {
+        self.begin_partition();
+        let ranges = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
+        let order = &plan.table.clustering_order;
+        let n = block.len();
+        for step in 0..n {
+            let i = if plan.reversed { n - 1 - step } else { step };
+            let (clustering, view) = (block.clustering(i), block.row(i));
+            if self
+                .row_slices
+                .as_ref()
+                .is_some_and(|s| !s.iter().any(|s| s.contains(order, clustering)))
+            {
+                continue;
+            }
+            let deletion = if ranges.is_empty() {
+                block.tombstone
+            } else {
+                block.tombstone.merge(ranges.covering(order, clustering))
+            };
+            let live = LiveRow::new(view, &plan.table.layout, deletion, now(ctx));
+            if !live.is_live() {
+                continue;
+            }
+            self.partition_has_rows = true;
+            self.set_partition_columns(plan, ctx, block);
+            let first = plan.table.partition_key().count();
+            for (c, value) in components(clustering).enumerate() {
+                self.row.set(first + c, value);
+            }
+            set_columns(&mut self.row, plan, live, now(ctx));
+            let flow = self.row(plan, ctx, clustering)?;
+            if flow == Flow::PageFull {
+                self.position = if self.per_partition_left == 0 {
+                    self.in_partition = false;
+                    Position::BehindPartition {
+                        key: block.key().to_vec(),
+                    }
+                } else {
+                    Position::BehindRow {
+                        key: block.key().to_vec(),
+                        clustering: clustering.to_vec(),
+                    }
+                };
+            }
+            if flow != Flow::Continue {
+                return Ok(flow);
+            }
+        }
+        Ok(Flow::Continue)
+    }
+
+    /// Ends a partition: its static row alone is a row when nothing else was, and the statement asked for the whole
+    /// partition. `block` is any block of it.
+    pub fn end_partition(
+        &mut self,
+        plan: &SelectPlan,
+        ctx: &BindContext<'_>,
+        block: &PartitionBlock,
+    ) -> Result<Flow, QueryError> {
+        self.begin_partition();
+        self.in_partition = false;
+        if self.partition_has_rows || !plan.restrictions.clustering.is_empty() || plan.table.clustering_order.is_empty()
+        {
+            return Ok(Flow::Continue);
+        }
+        let live = block
+            .static_row()
+            .is_some_and(|v| LiveRow::new(v, &plan.table.layout, block.tombstone, now(ctx)).is_live());
+        if !live {
+            return Ok(Flow::Continue);
+        }
+        self.set_partition_columns(plan, ctx, block);
+        let flow = self.row(plan, ctx, &[])?;
+        if flow == Flow::PageFull {
+            self.position = Position::BehindPartition {
+                key: block.key().to_vec(),
+            };
+        }
+        Ok(if flow == Flow::SkipPartition {
+            Flow::Continue
+        } else {
+            flow
+        })
+    }
+
+    /// Takes the row that stands in `self.row`, of that clustering key.
+    fn row(&mut self, plan: &SelectPlan, ctx: &BindContext<'_>, clustering: &[u8]) -> Result<Flow, QueryError> {
+        for f in &plan.restrictions.filters {
+            if !f.passes(&self.row, ctx)? {
+                return Ok(Flow::Continue);
+            }
+        }
+        if plan.selection.is_aggregate() || !plan.group_by.is_empty() {
+            return self.aggregate(plan, ctx);
+        }
+        let bytes = match &mut self.sorted {
+            Some(kept) => {
+                plan.selection.write_row(&self.row, ctx, &mut kept.values)?;
+                kept.names.push(clustering.to_vec());
+                kept.values.bytes()
+            }
+            None => {
+                plan.selection.write_row(&self.row, ctx, &mut self.out)?;
+                self.out.bytes()
+            }
+        };
+        if bytes > UNPAGED_BYTES_MAX {
+            return Err(QueryError::ReadFailure(format!(
+                "The result is larger than the {} MiB that a query without paging may return: use paging",
+                UNPAGED_BYTES_MAX >> 20
+            )));
+        }
+        self.rows += 1;
+        if self.sorted.is_some() {
+            // Which rows the limit leaves is known when all are here.
+            self.per_partition_left = self.per_partition_left.saturating_sub(1);
+            return Ok(if self.per_partition_left == 0 {
+                Flow::SkipPartition
+            } else {
+                Flow::Continue
+            });
+        }
+        self.limit_left -= 1;
+        self.per_partition_left = self.per_partition_left.saturating_sub(1);
+        if self.limit_left == 0 {
+            return Ok(Flow::Done);
+        }
+        if self.rows >= self.rows_max || (self.paged && bytes >= PAGE_BYTES_MAX) {
+            return Ok(Flow::PageFull);
+        }
+        Ok(if self.per_partition_left == 0 {
+            Flow::SkipPartition
+        } else {
+            Flow::Continue
+        })
+    }
+
+    fn aggregate(&mut self, plan: &SelectPlan, ctx: &BindContext<'_>) -> Result<Flow, QueryError> {
+        let key: Vec<Option<Vec<u8>>> = plan
+            .group_by
+            .iter()
+            .map(|&c| self.row.get(c).map(<[u8]>::to_vec))
+            .collect();
+        if self.group.is_some() && key != self.group_key {
+            self.finish_group(plan, ctx)?;
+            if self.limit_left == 0 {
+                return Ok(Flow::Done);
+            }
+        }
+        self.group_key = key;
+        let state = self.group.get_or_insert_with(|| plan.selection.new_group());
+        plan.selection.accumulate(state, &self.row, ctx)?;
+        Ok(Flow::Continue)
+    }
+
+    fn finish_group(&mut self, plan: &SelectPlan, ctx: &BindContext<'_>) -> Result<(), QueryError> {
+        if let Some(state) = self.group.take() {
+            plan.selection.write_group(state, ctx, &mut self.out)?;
+            self.rows += 1;
+            self.limit_left -= 1;
+        }
+        Ok(())
+    }
+
+    /// Ends the read: an aggregate over everything has a row even when there was none to count.
+    pub fn finish(&mut self, plan: &SelectPlan, ctx: &BindContext<'_>) -> Result<(), QueryError> {
+        if let Some(kept) = self.sorted.take() {
+            self.give_sorted(plan, kept);
+        }
+        if plan.selection.is_aggregate() && plan.group_by.is_empty() {
+            self.group.get_or_insert_with(|| plan.selection.new_group());
+        }
+        if self.limit_left > 0 {
+            self.finish_group(plan, ctx)?;
+        }
+        Ok(())
+    }
+
+    /// Gives the rows of several partitions to the sink in clustering order, as many as the limit says.
+    fn give_sorted(&mut self, plan: &SelectPlan, kept: Kept) {
+        let order = &plan.table.clustering_order;
+        let mut rows: Vec<_> = kept.names.into_iter().zip(kept.values.rows).collect();
+        rows.sort_by(|(a, _), (b, _)| {
+            let o = order.compare(a, b);
+            if plan.reversed { o.reverse() } else { o }
+        });
+        rows.truncate(usize::try_from(self.limit_left).unwrap_or(usize::MAX));
+        self.rows = u32::try_from(rows.len()).unwrap_or(u32::MAX);
+        for (_, values) in rows {
+            values.iter().for_each(|value| self.out.value(value.as_deref()));
+            self.out.end_row();
+        }
+    }
+
+    /// Goes on in the middle of a partition, of which rows were seen or not.
+    pub(super) fn resume_partition(&mut self, has_rows: bool) {
+        self.in_partition = true;
+        self.partition_has_rows = has_rows;
+        self.per_partition_left = self.per_partition_max;
+    }
+
+    /// Whether rows of the current partition were seen.
+    pub(super) fn partition_has_rows(&self) -> bool {
+        self.partition_has_rows
+    }
+
+    /// What was aggregated so far of a statement without groups; the next row begins anew.
+    pub(super) fn take_group(&mut self, plan: &SelectPlan) -> AggregateState {
+        self.group.take().unwrap_or_else(|| plan.selection.new_group())
+    }
+
+    /// Goes on with what was aggregated elsewhere.
+    pub(super) fn give_group(&mut self, group: AggregateState) {
+        self.group = Some(group);
+    }
+
+    /// How many more rows of a partition a reader should fetch at once.
+    pub fn rows_wanted(&self) -> usize {
+        self.rows_left().clamp(1, 1000)
+    }
+
+    /// How many more rows the page takes.
+    pub fn rows_left(&self) -> usize {
+        let page = u64::from(self.rows_max - self.rows.min(self.rows_max));
+        usize::try_from(page.min(self.limit_left)).unwrap_or(usize::MAX)
+    }
+}
+
+fn now(ctx: &BindContext<'_>) -> u32 {
+    u32::try_from(ctx.now_us / 1_000_000).unwrap_or(0)
+}
+
+/// Sets the needed columns of a row or static row.
+fn set_columns(row: &mut Row, plan: &SelectPlan, live: LiveRow<'_>, now: u32) {
+    for (id, column) in live.columns() {
+        let Some(at) = plan.needed_position(id) else { continue };
+        match column {
+            LiveColumn::Simple(c) => {
+                row.set(at, c.value);
+                if plan.selection.needs_times {
+                    let left = if c.ttl > 0 {
+                        c.deletion_time.saturating_sub(now)
+                    } else {
+                        0
+                    };
+                    row.set_times(at, c.timestamp, i32::try_from(left).unwrap_or(i32::MAX));
+                }
+            }
+            LiveColumn::Complex(elements) if plan.table.columns[at].cql_type.is_counter() => {
+                let counter = count(elements);
+                row.set(at, &counter.sum.to_be_bytes());
+                row.set_times(at, counter.written_at, 0);
+            }
+            LiveColumn::Complex(elements) => {
+                row.set_with(at, |out| {
+                    put_collection(out, &plan.table.columns[at].cql_type, elements)
+                });
+            }
+        }
+    }
+}
+
+/// A counter as clients see it.
+pub(super) struct Counter {
+    /// What was added to it in all.
+    pub(super) sum: i64,
+    /// The clock of the last addition.
+    pub(super) written_at: i64,
+}
+
+/// What the living elements of a counter come to.
+#[inline]
+pub(super) fn count(elements: LiveElements<'_>) -> Counter {
+    let nothing = Counter {
+        sum: 0,
+        written_at: i64::MIN,
+    };
+    elements.fold(nothing, |counter, (_, cell)| Counter {
+        sum: counter
+            .sum
+            .wrapping_add(cell.value.try_into().map_or(0, i64::from_be_bytes)),
+        written_at: counter.written_at.max(cell.timestamp),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_paging_state_comes_back_and_a_damaged_one_is_refused() {
+        for position in [
+            Position::Start,
+            Position::BehindPartition { key: vec![1; 300] },
+            Position::BehindRow {
+                key: Vec::new(),
+                clustering: vec![4, 5],
+            },
+        ] {
+            let state = PagingState {
+                position,
+                limit_left: 7,
+                per_partition_left: u64::MAX,
+            };
+            let bytes = state.encode();
+            assert_eq!(PagingState::decode(&bytes), Ok(state));
+            for cut in 0..bytes.len() {
+                assert!(
+                    PagingState::decode(&bytes[..cut]).is_err(),
+                    "a state cut to {cut} bytes is refused"
+                );
+            }
+        }
+    }
+}

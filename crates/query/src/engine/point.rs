@@ -1,0 +1,310 @@
+//! A row named by its whole key, answered from memory in one call.
+//!
+//! This is the shortest way through the engine: key bytes, token, tablet, memtable, row, and its values straight into the
+//! sink. It allocates nothing beyond the buffers that its caller reuses.
+
+use mutation::compact::{LiveColumn, LiveRow};
+use mutation::{RowView, Tombstone, merge, stretch};
+use plan::{BindContext, PlanError, PointSource, RowSink, SelectPlan, key_component};
+use replica::{CachedRow, PlainRow, Sources, TableStore, Tablet};
+use schema::components;
+use smallvec::SmallVec;
+use types::Token;
+use types::token::KeyHash;
+
+use super::page::count;
+
+/// Buffers that point reads reuse.
+#[derive(Debug, Default)]
+pub struct PointScratch {
+    pub(super) key: Vec<u8>,
+    pub(super) clustering: Vec<u8>,
+    merged: Vec<u8>,
+    other: Vec<u8>,
+    name: Vec<u8>,
+}
+
+/// What came of an attempt to answer from memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PointOutcome {
+    /// So many rows (none or one) were given to the sink.
+    Rows(u32),
+    /// So many rows (none or one) were given to the sink, which other replicas have to confirm.
+    Unconfirmed(u32),
+    /// Another shard owns the key.
+    OtherShard(u32),
+    /// An sstable may hold it.
+    NeedsDisk,
+}
+
+/// Tries to answer from this shard's memory; gives the row to `out`.
+#[inline]
+pub(super) fn read_point(
+    plan: &SelectPlan,
+    ctx: &BindContext<'_>,
+    store: &TableStore,
+    owner: impl FnOnce(Token) -> u32,
+    scratch: &mut PointScratch,
+    out: &mut impl RowSink,
+) -> Result<PointOutcome, PlanError> {
+    let Some(sources) = plan.point() else {
+        return Ok(PointOutcome::NeedsDisk);
+    };
+    plan.point_names(ctx, &mut scratch.key, &mut scratch.clustering)?;
+    let hash = KeyHash::of(&scratch.key);
+    let token = hash.token();
+    let Some(tablet) = store.tablet(token) else {
+        return Ok(PointOutcome::OtherShard(owner(token)));
+    };
+    Ok(read_named(plan, sources, ctx, (&tablet, hash), scratch, out))
+}
+
+/// Tries to answer from the memory of a tablet of this shard, whose row is named in the scratch.
+#[inline]
+fn read_named(
+    plan: &SelectPlan,
+    sources: &[PointSource],
+    ctx: &BindContext<'_>,
+    (tablet, hash): (&Tablet, KeyHash),
+    scratch: &mut PointScratch,
+    out: &mut impl RowSink,
+) -> PointOutcome {
+    let now = u32::try_from(ctx.now_us / 1_000_000).unwrap_or(0);
+    let PointScratch {
+        key,
+        clustering,
+        merged,
+        other,
+        name,
+    } = scratch;
+    let rows = tablet.with_version(|v| {
+        v.read_memory(hash, key, clustering, name, |parts, cached| {
+            point_row(plan, sources, parts, cached, key, clustering, now, merged, other, out)
+        })
+    });
+    rows.flatten().map_or(PointOutcome::NeedsDisk, PointOutcome::Rows)
+}
+
+/// The same, of a point read whose names are in the scratch: see [`SelectPlan::point_names`].
+pub(super) fn read_here(
+    plan: &SelectPlan,
+    ctx: &BindContext<'_>,
+    tablet: (&Tablet, KeyHash),
+    scratch: &mut PointScratch,
+    out: &mut impl RowSink,
+) -> PointOutcome {
+    match plan.point() {
+        Some(sources) => read_named(plan, sources, ctx, tablet, scratch, out),
+        None => PointOutcome::NeedsDisk,
+    }
+}
+
+/// How many rows live, 0 or 1; None when the row must be read in the general way.
+#[inline]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "borrowed pieces of one scratch, on the hot path"
+)]
+fn point_row(
+    plan: &SelectPlan,
+    sources: &[PointSource],
+    parts: &Sources<'_>,
+    cached: Option<&CachedRow>,
+    key: &[u8],
+    clustering: &[u8],
+    now: u32,
+    merged: &mut Vec<u8>,
+    other: &mut Vec<u8>,
+    out: &mut impl RowSink,
+) -> Option<u32> {
+    let layout = &*plan.table.layout;
+    let mut deletion = Tombstone::NONE;
+    let mut found = 0;
+    let mut row: Option<RowView<'_>> = None;
+    if let Some(cached) = cached {
+        deletion = cached.deletion();
+        row = cached.row.as_deref().and_then(RowView::new);
+        found = u32::from(row.is_some());
+    }
+    for part in parts.iter() {
+        deletion = deletion.merge(part.deletion_of(clustering));
+        let Some((row_name, part_row)) = part.named_row(clustering) else {
+            continue;
+        };
+        if row_name != clustering {
+            // Equal, but written in another way, which is what is answered.
+            return None;
+        }
+        let Some(view) = part_row.packed() else {
+            deletion = assemble_large_row(plan, sources, parts, cached, clustering, now, merged, other);
+            (row, found) = (None, 1);
+            break;
+        };
+        found += 1;
+        if found == 1 {
+            row = Some(view);
+            continue;
+        }
+        // Several memtables hold the row: merge into one buffer, then into the other.
+        let have = match row.take() {
+            Some(v) => v,
+            None => RowView::new(merged).expect("a merged row is well formed"),
+        };
+        other.clear();
+        merge::merge_rows(layout, have, view, other);
+        std::mem::swap(merged, other);
+    }
+    let view = match row {
+        Some(v) => v,
+        None if found == 0 => return Some(0),
+        None => RowView::new(merged).expect("a merged row is well formed"),
+    };
+    Some(write_live_row(
+        plan,
+        sources,
+        (view, deletion),
+        key,
+        clustering,
+        now,
+        out,
+    ))
+}
+
+/// Gives a row to the sink; how many rows live, 0 or 1.
+#[inline]
+fn write_live_row(
+    plan: &SelectPlan,
+    sources: &[PointSource],
+    (view, deletion): (RowView<'_>, Tombstone),
+    key: &[u8],
+    clustering: &[u8],
+    now: u32,
+    out: &mut impl RowSink,
+) -> u32 {
+    let layout = &*plan.table.layout;
+    let live = LiveRow::new(view, layout, deletion, now);
+    let mut cells: SmallVec<[Option<&[u8]>; 32]> = SmallVec::from_elem(None, layout.len());
+    let mut counters: SmallVec<[(usize, [u8; 8]); 8]> = SmallVec::new();
+    let mut any = live.has_live_marker();
+    for (id, column) in live.columns() {
+        any = true;
+        match column {
+            LiveColumn::Simple(c) => cells[id] = Some(c.value),
+            LiveColumn::Complex(elements) if returns_counter(sources, id) => {
+                counters.push((id, count(elements).sum.to_be_bytes()));
+            }
+            LiveColumn::Complex(_) => {}
+        }
+    }
+    if !any {
+        return 0;
+    }
+    for source in sources {
+        match *source {
+            PointSource::Cell(id) => out.value(cells[usize::from(id)]),
+            PointSource::Counter(id) => {
+                let counter = counters.iter().find(|(counted, _)| *counted == usize::from(id));
+                out.value(counter.map(|(_, sum)| &sum[..]));
+            }
+            PointSource::Clustering(i) => out.value(components(clustering).nth(usize::from(i))),
+            PointSource::PartitionKey(i) => out.value(key_component(&plan.table, key, usize::from(i))),
+        }
+    }
+    out.end_row();
+    1
+}
+
+/// Reads a plain row from this shard's memory, to be confirmed by other replicas: gives it to `out`, and says how many rows live and the row's
+/// digest, as `digest` computes it from key, clustering key, row and second. None: in the general way.
+pub(super) fn read_plain(
+    plan: &SelectPlan,
+    ctx: &BindContext<'_>,
+    (tablet, hash): (&Tablet, KeyHash),
+    scratch: &mut PointScratch,
+    out: &mut impl RowSink,
+    digest: impl FnOnce(&[u8], &[u8], &PlainRow<'_>, u32) -> u128,
+) -> Option<(u32, u128)> {
+    let sources = plan.point()?;
+    let now = u32::try_from(ctx.now_us / 1_000_000).unwrap_or(0);
+    let PointScratch {
+        key,
+        clustering,
+        merged,
+        name,
+        ..
+    } = scratch;
+    tablet.with_version(|v| {
+        v.read_plain_row(&plan.table, (hash, key, clustering), name, merged, |row| {
+            let rows = match row.row {
+                Some(view) => write_live_row(plan, sources, (view, row.partition), key, clustering, now, out),
+                None => 0,
+            };
+            (rows, digest(key, clustering, &row, now))
+        })
+    })
+}
+
+/// Puts a row that a memtable holds in fragments together in `merged`; returns the deletion over it.
+///
+/// Only fragments of the columns that are returned are read, unless nothing of them lives. Then another cell may, and the
+/// row is there all the same.
+#[cold]
+#[expect(clippy::too_many_arguments, reason = "those of point_row")]
+fn assemble_large_row(
+    plan: &SelectPlan,
+    sources: &[PointSource],
+    parts: &Sources<'_>,
+    cached: Option<&CachedRow>,
+    clustering: &[u8],
+    now: u32,
+    merged: &mut Vec<u8>,
+    other: &mut Vec<u8>,
+) -> Tombstone {
+    let layout = &*plan.table.layout;
+    let ids = sources.iter().filter_map(|source| match source {
+        PointSource::Cell(id) | PointSource::Counter(id) => Some(*id),
+        PointSource::PartitionKey(_) | PointSource::Clustering(_) => None,
+    });
+    let ids: Vec<u16> = ids.collect();
+    let mut deletion = cached.map_or(Tombstone::NONE, CachedRow::deletion);
+    for part in parts.iter() {
+        deletion = deletion.merge(part.deletion_of(clustering));
+    }
+    let cached_row = cached.and_then(|c| c.row.as_deref()).and_then(RowView::new);
+    let mut one = Vec::new();
+    for whole in [false, true] {
+        merged.clear();
+        match cached_row {
+            Some(row) if whole => merged.extend_from_slice(row.bytes()),
+            Some(row) => stretch::select(row, layout, &ids, merged),
+            None => {}
+        }
+        for row in parts.iter().filter_map(|part| part.row(clustering)) {
+            one.clear();
+            if whole {
+                row.pack(&mut one);
+            } else {
+                row.pack_columns(&ids, &mut one);
+            }
+            if merged.is_empty() {
+                std::mem::swap(merged, &mut one);
+                continue;
+            }
+            other.clear();
+            let (a, b) = (RowView::new(merged), RowView::new(&one));
+            let (a, b) = a.zip(b).expect("rows in memory are well formed");
+            merge::merge_rows(layout, a, b, other);
+            std::mem::swap(merged, other);
+        }
+        let view = RowView::new(merged).expect("a memtable holds the row");
+        if LiveRow::new(view, layout, deletion, now).is_live() {
+            break;
+        }
+    }
+    deletion
+}
+
+fn returns_counter(sources: &[PointSource], id: usize) -> bool {
+    let is_it = |source: &PointSource| matches!(source, PointSource::Counter(counter) if usize::from(*counter) == id);
+    sources.iter().any(is_it)
+}
