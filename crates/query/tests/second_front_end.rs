@@ -1,0 +1,565 @@
+//! A front end that is not CQL: plans are built by hand, and rows come as values.
+//!
+//! A node of two shards, so that plans and sinks travel. Nothing here parses a text or reads a frame.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use commitlog::{Commitlog, Options, SyncMode};
+use coordinator::{ClusterView, Coordinator};
+use plan::function::{Aggregate, ArithmeticOperator, Operation};
+use plan::restrict::{
+    Choice, ClusteringBound, ClusteringRestriction, Comparison, Filter, FilterTest, PartitionRestriction, Restrictions,
+};
+use plan::selection::{AggregateCall, Expression, Item};
+use plan::write::{
+    Assignment, Change, ColumnCondition, ConditionTest, ConditionalAnswer, Conditions, ModificationKind, Part, Target,
+};
+use plan::{
+    BatchKind, BatchPlan, BindContext, Bound, Execution, InOperand, Operand, OwnedBound, Plan, PlanError, ResultColumn,
+    Select, SelectPlan, Selection, ValueRows, Write, WritePlan,
+};
+use query::engine::{NodeState, SharedStatements};
+use query::system::{Clients, NodeInfo};
+use query::{Engine, Outcome, Page, Params, PointOutcome};
+use replica::{Shard, ShardOptions, TableFiles};
+use runtime::sim::Simulation;
+use runtime::{ShardId, SharedNotify};
+use schema::{Column, ColumnKind, Keyspace, Schema, Table, TableId, TableOptions};
+use topology::{Consistency, HostId, Location, Node, Replication, Topology};
+use types::{CqlType, Token};
+use uuid::Uuid;
+
+const SHARDS: u32 = 2;
+const HOST: HostId = HostId(Uuid::from_u128(7));
+
+/// Positions in `columns` of the one table: `device`, `minute`, `name`, `value`.
+const DEVICE: usize = 0;
+const MINUTE: usize = 1;
+const NAME: usize = 2;
+const VALUE: usize = 3;
+
+fn table() -> Arc<Table> {
+    let columns = vec![
+        Column::new("device", CqlType::Int, ColumnKind::PartitionKey),
+        Column::new("minute", CqlType::Int, ColumnKind::Clustering),
+        Column::new("name", CqlType::Text, ColumnKind::Regular),
+        Column::new("value", CqlType::Int, ColumnKind::Regular),
+    ];
+    let options = TableOptions::default();
+    Arc::new(Table::new(
+        "ks",
+        "samples",
+        TableId(Uuid::from_u128(1)),
+        columns,
+        options,
+    ))
+}
+
+fn schema() -> Schema {
+    let class = "org.apache.cassandra.locator.SimpleStrategy";
+    let replication = [("class", class), ("replication_factor", "1")];
+    let keyspace = Keyspace {
+        name: "ks".to_owned(),
+        replication: replication.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
+        durable_writes: true,
+        tablets: None,
+        tables: BTreeMap::from([("samples".to_owned(), table())]),
+    };
+    Schema {
+        version: Uuid::from_u128(2),
+        keyspaces: BTreeMap::from([("ks".to_owned(), Arc::new(keyspace))]),
+    }
+}
+
+/// Opens one shard of the node.
+fn engine(id: ShardId) -> Rc<Engine> {
+    let (log_dir, data_dir) = (PathBuf::from("/log"), PathBuf::from("/data"));
+    for dir in [&log_dir, &data_dir] {
+        runtime::fs::create_dir_all(dir).expect("the simulated disk works here");
+    }
+    let log = Commitlog::new(Options {
+        dir: log_dir,
+        shard: id.0,
+        shards: SHARDS,
+        segment_bytes: 1 << 20,
+        sync: SyncMode::Periodic(Duration::from_secs(10)),
+        boot_id: 1,
+        first_segment: 1,
+    });
+    let options = ShardOptions {
+        shard: id,
+        shards: SHARDS,
+        data_dir,
+        dirty_bytes_max: 1 << 20,
+        cache_bytes_max: 1 << 20,
+        log_bytes_max: 16 << 20,
+        generation: Arc::default(),
+        tasks: tasks::Tasks::new(SHARDS, Uuid::nil()),
+        noted_batches: Arc::default(),
+        host_id: HOST.0,
+    };
+    let shard = Shard::new(options, log);
+    let schema = schema();
+    let table = &schema.keyspaces["ks"].tables["samples"];
+    for table in [table, &coordinator::paxos_state_of(table)] {
+        shard.open_table(table, &[shard.token_range()], &TableFiles::default());
+    }
+    let address = IpAddr::V6(Ipv6Addr::LOCALHOST);
+    let node = NodeState {
+        info: Mutex::new(NodeInfo::alone(HOST.0, address, 9042, SHARDS)),
+        info_version: Default::default(),
+        clients: Clients::new(SHARDS),
+        statements: SharedStatements::default(),
+    };
+    let member = Node {
+        host_id: HOST,
+        internode: SocketAddr::new(address, 7000),
+        native: SocketAddr::new(address, 9042),
+        native_shard_aware_port: None,
+        location: Location {
+            datacenter: "dc".to_owned(),
+            rack: "rack".to_owned(),
+        },
+        shards: SHARDS as u16,
+        tokens: vec![Token(0)],
+        state: topology::NodeState::Normal,
+        features: Default::default(),
+        release: "1".to_owned(),
+    };
+    let topology = Arc::new(Topology::alone("test", member));
+    let keyspaces = [("ks", Replication::Simple { factor: 1 }, vec![table.id])].into_iter();
+    let view = ClusterView::new(topology, HOST, keyspaces, &BTreeMap::new()).expect("the node is a member");
+    let coordinator = Coordinator::new(shard.clone(), None, Arc::new(view));
+    runtime::set_local(coordinator.clone());
+    let engine = Engine::new(shard, coordinator, Arc::new(node), SHARDS, Arc::new(schema));
+    runtime::set_local(engine.clone());
+    engine
+}
+
+/// Runs a front end on shard 0 of a node whose shards are all open.
+fn with_node<F: Future<Output = ()> + 'static>(front_end: impl Fn(Rc<Engine>) -> F + Clone + 'static) {
+    let mut sim = Simulation::new(1);
+    let node = sim.add_node(SHARDS);
+    let (open, is_over) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let changed = Arc::new(SharedNotify::new());
+    let ended = is_over.clone();
+    sim.start(node, move |id| {
+        let (open, is_over, changed, front_end) = (open.clone(), is_over.clone(), changed.clone(), front_end.clone());
+        Box::pin(async move {
+            let engine = engine(id);
+            open.fetch_add(1, Ordering::AcqRel);
+            changed.notify_all();
+            changed.until(|| open.load(Ordering::Acquire) == SHARDS).await;
+            if id == ShardId(0) {
+                front_end(engine).await;
+                is_over.store(1, Ordering::Release);
+                changed.notify_all();
+            }
+            changed.until(|| is_over.load(Ordering::Acquire) == 1).await;
+        })
+    });
+    assert!(
+        sim.run_until_ended(node, Duration::from_secs(600)),
+        "the front end hangs"
+    );
+    assert_eq!(
+        ended.load(Ordering::Acquire),
+        1,
+        "the front end did not come to its end"
+    );
+}
+
+fn int(value: i32) -> Operand {
+    Operand::Constant(value.to_be_bytes().into())
+}
+
+fn marker(index: usize, cql_type: CqlType) -> Operand {
+    Operand::Marker { index, cql_type }
+}
+
+fn run(values: &[&[u8]]) -> Execution {
+    Execution {
+        values: values.iter().map(|v| OwnedBound::Value(v.to_vec())).collect(),
+        now_us: runtime::wall_clock_us(),
+        random: 3,
+    }
+}
+
+/// All partitions, or one.
+fn rows_of(device: Option<i32>) -> Restrictions {
+    Restrictions {
+        partition: device.map_or(PartitionRestriction::All, |d| PartitionRestriction::Key(vec![int(d)])),
+        clustering: ClusteringRestriction::default(),
+        filters: Vec::new(),
+    }
+}
+
+/// One row.
+fn row_of(device: i32, minute: i32) -> Restrictions {
+    let prefix = vec![Choice::One(int(minute))];
+    let clustering = ClusteringRestriction::new(&table(), prefix, None, None);
+    Restrictions {
+        clustering: clustering.expect("the table has a clustering column"),
+        ..rows_of(Some(device))
+    }
+}
+
+fn plan_of(select: Select) -> Plan {
+    Plan::Select(Arc::new(SelectPlan::new(select).expect("the read fits its table")))
+}
+
+/// Reads some columns.
+fn columns_of(positions: &[usize], restrictions: Restrictions) -> Select {
+    let table = table();
+    let selection = Selection::plain(&table, positions).expect("the table has the columns");
+    Select::new(table, selection, restrictions)
+}
+
+/// A write of one row.
+fn write_of(kind: ModificationKind, row: [Operand; 2], changes: Vec<(usize, Operand)>) -> Write {
+    let [device, minute] = row;
+    let set = |(column, operand)| Assignment {
+        column,
+        change: Change::Set(operand),
+    };
+    Write {
+        table: table(),
+        partition: PartitionRestriction::Key(vec![device]),
+        target: Target::Row(vec![minute]),
+        timestamp: None,
+        ttl: None,
+        kind,
+        assignments: changes.into_iter().map(set).collect(),
+        conditions: Conditions::None,
+    }
+}
+
+fn write_plan(write: Write) -> Arc<WritePlan> {
+    Arc::new(WritePlan::new(write).expect("the write fits its table"))
+}
+
+async fn execute(engine: &Rc<Engine>, plan: &Plan, run: &Execution, params: &Params) -> Outcome<ValueRows> {
+    let outcome = engine.execute_plan(plan, run, params).await;
+    outcome.expect("the plan is executed")
+}
+
+async fn page(engine: &Rc<Engine>, plan: &Plan, params: &Params) -> Page<ValueRows> {
+    match execute(engine, plan, &run(&[]), params).await {
+        Outcome::Rows(page) => page,
+        other => panic!("a read gives rows: {other:?}"),
+    }
+}
+
+/// The integers of rows that hold nothing else.
+fn ints(page: &Page<ValueRows>) -> Vec<Vec<i32>> {
+    assert_eq!(page.rows as usize, page.sink.rows.len(), "the page counts its rows");
+    let int = |value: &Option<Vec<u8>>| {
+        let bytes = value.as_deref().expect("a value is null");
+        i32::from_be_bytes(bytes.try_into().expect("an int has four bytes"))
+    };
+    let rows = page.sink.rows.iter();
+    rows.map(|row| row.iter().map(int).collect()).collect()
+}
+
+/// Writes 16 devices of 4 minutes, through one plan with markers: `value` is `10 * device + minute`.
+async fn fill(engine: &Rc<Engine>) {
+    let row = [marker(0, CqlType::Int), marker(1, CqlType::Int)];
+    let changes = vec![(NAME, marker(2, CqlType::Text)), (VALUE, marker(3, CqlType::Int))];
+    let plan = Plan::Write(write_plan(write_of(ModificationKind::Insert, row, changes)));
+    for (device, minute) in (0..16_i32).flat_map(|d| (0..4_i32).map(move |m| (d, m))) {
+        let (d, m, v) = (
+            device.to_be_bytes(),
+            minute.to_be_bytes(),
+            (10 * device + minute).to_be_bytes(),
+        );
+        let outcome = execute(engine, &plan, &run(&[&d, &m, b"a name", &v]), &Params::default()).await;
+        assert_eq!(outcome, Outcome::Void, "a write returns nothing");
+    }
+}
+
+#[test]
+fn rows_are_written_and_read_by_plans_that_were_built_by_hand() {
+    with_node(|engine| async move {
+        fill(&engine).await;
+        let owners: Vec<u32> = (0..16_i32)
+            .map(|d| engine.owner(table().id, types::token::token_of(&d.to_be_bytes())))
+            .collect();
+        assert!(
+            owners.contains(&0) && owners.contains(&1),
+            "the rows are on both shards"
+        );
+        for device in 0..16 {
+            let plan = plan_of(columns_of(&[NAME, VALUE, MINUTE], row_of(device, 2)));
+            let page = page(&engine, &plan, &Params::default()).await;
+            let value = (10 * device + 2).to_be_bytes().to_vec();
+            let row = vec![
+                Some(b"a name".to_vec()),
+                Some(value),
+                Some(2_i32.to_be_bytes().to_vec()),
+            ];
+            assert_eq!(page.sink.rows, [row], "the row of device {device}");
+        }
+        // The same in one call, where this shard has the row.
+        let Plan::Select(point) = plan_of(columns_of(&[VALUE], row_of(5, 1))) else {
+            panic!("it was built as a read");
+        };
+        let (mut rows, run) = (ValueRows::default(), run(&[]));
+        let outcome = run.with(|ctx| engine.read_now(&point, ctx, Consistency::One, &mut rows));
+        match (outcome, owners[5]) {
+            (Ok(PointOutcome::Rows(1)), 0) => assert_eq!(rows.rows, [[Some(51_i32.to_be_bytes().to_vec())]]),
+            (Ok(PointOutcome::OtherShard(1)), 1) => assert!(rows.rows.is_empty()),
+            (other, owner) => panic!("shard {owner} has the row, and one call found {other:?}"),
+        }
+        // A batch of a deletion and an update is there wholly.
+        let update = write_of(ModificationKind::Update, [int(1), int(1)], vec![(VALUE, int(-1))]);
+        let delete = Write {
+            target: Target::Partition,
+            assignments: Vec::new(),
+            ..write_of(ModificationKind::Delete, [int(2), int(0)], Vec::new())
+        };
+        let batch = Plan::Batch(Arc::new(BatchPlan {
+            kind: BatchKind::Logged,
+            timestamp: None,
+            writes: vec![write_plan(update), write_plan(delete)],
+        }));
+        assert_eq!(execute(&engine, &batch, &run, &Params::default()).await, Outcome::Void);
+        let both = PartitionRestriction::Keys(vec![InOperand::Terms {
+            receiver: "device".to_owned(),
+            operands: vec![int(2), int(1)],
+        }]);
+        let restrictions = Restrictions {
+            partition: both,
+            ..rows_of(None)
+        };
+        let read = plan_of(columns_of(&[DEVICE, VALUE], restrictions));
+        let left = page(&engine, &read, &Params::default()).await;
+        assert_eq!(ints(&left), [[1, 10], [1, -1], [1, 12], [1, 13]]);
+    });
+}
+
+#[test]
+fn conditional_writes_are_decided_by_the_rows_that_are_there() {
+    with_node(|engine| async move {
+        let params = Params::default();
+        let decide = async |write: Write| -> ConditionalAnswer {
+            let plan = Plan::Write(write_plan(write));
+            match execute(&engine, &plan, &run(&[]), &params).await {
+                Outcome::Conditional(answer) => answer,
+                other => panic!("a conditional write says whether it was applied: {other:?}"),
+            }
+        };
+        // Keys of both shards.
+        for device in 0..8 {
+            let insert = |value| Write {
+                conditions: Conditions::NotExists,
+                ..write_of(
+                    ModificationKind::Insert,
+                    [int(device), int(0)],
+                    vec![(VALUE, int(value))],
+                )
+            };
+            assert!(decide(insert(1)).await.applied, "the row was not there");
+            let refused = decide(insert(2)).await;
+            assert!(!refused.applied, "the row is there");
+            let shown = refused.shown.iter().position(|column| *column == VALUE);
+            let current = &refused.rows[0][shown.expect("an insertion that is refused shows every column")];
+            assert_eq!(current.as_deref(), Some(&1_i32.to_be_bytes()[..]));
+            let update = |from, to| {
+                let test = ConditionTest::Compare(Comparison::Equal, int(from));
+                let condition = ColumnCondition::new(&table(), VALUE, Part::Whole, test);
+                Write {
+                    conditions: Conditions::Columns(vec![Arc::new(condition.expect("the column has the test"))]),
+                    ..write_of(ModificationKind::Update, [int(device), int(0)], vec![(VALUE, int(to))])
+                }
+            };
+            assert!(!decide(update(2, 3)).await.applied, "the value is 1");
+            assert!(decide(update(1, 3)).await.applied, "the value is 1");
+            let read = plan_of(columns_of(&[VALUE], row_of(device, 0)));
+            let serial = Params {
+                consistency: Consistency::Serial,
+                serial: true,
+                ..Params::default()
+            };
+            assert_eq!(ints(&page(&engine, &read, &serial).await), [[3]]);
+        }
+    });
+}
+
+#[test]
+fn a_range_is_read_in_pages_and_filtered() {
+    with_node(|engine| async move {
+        fill(&engine).await;
+        // minute >= 1 and minute < 3 of every device, where value > 50.
+        let bound = |minute, inclusive| {
+            Some(ClusteringBound {
+                values: vec![int(minute)],
+                tuple: None,
+                inclusive,
+            })
+        };
+        let clustering = ClusteringRestriction::new(&table(), Vec::new(), bound(1, true), bound(3, false));
+        let test = FilterTest::Compare(Comparison::Greater, int(50));
+        let restrictions = Restrictions {
+            clustering: clustering.expect("the table has a clustering column"),
+            filters: vec![Filter::new(&table(), VALUE, test).expect("the column has the test")],
+            ..rows_of(None)
+        };
+        let plan = plan_of(columns_of(&[DEVICE, MINUTE, VALUE], restrictions));
+        let (mut found, mut pages, mut paging_state) = (Vec::new(), 0, None);
+        loop {
+            let params = Params {
+                page_rows: Some(7),
+                paging_state,
+                ..Params::default()
+            };
+            let page = page(&engine, &plan, &params).await;
+            assert!(page.rows <= 7, "a page of {} rows", page.rows);
+            found.extend(ints(&page));
+            pages += 1;
+            paging_state = page.paging_state;
+            if paging_state.is_none() {
+                break;
+            }
+        }
+        found.sort_unstable();
+        let expected = (5..16).flat_map(|d| (1..3).map(move |m| vec![d, m, 10 * d + m]));
+        assert_eq!(found, expected.collect::<Vec<_>>());
+        assert_eq!(pages, 4, "22 rows are three full pages and one row more");
+    });
+}
+
+#[test]
+fn a_whole_table_is_aggregated() {
+    with_node(|engine| async move {
+        fill(&engine).await;
+        // count(*), sum(value), max(value * 2) + 1
+        let resolve = |operator| {
+            let argument = Typed(CqlType::Int);
+            let found = plan::function::resolve_arithmetic(operator, [&argument, &argument], Some(&CqlType::Int));
+            found
+                .and_then(|f| f.into_operation(0))
+                .expect("integers are added and multiplied")
+        };
+        let apply = |operation: Operation, left, right| Expression::Apply {
+            operation,
+            arguments: vec![left, Expression::Term(int(right))],
+        };
+        let item = |name: &str, cql_type: CqlType, expression| Item {
+            column: ResultColumn {
+                name: name.to_owned(),
+                cql_type,
+            },
+            expression,
+        };
+        let twice = apply(resolve(ArithmeticOperator::Multiply), Expression::Column(VALUE), 2);
+        let call = |aggregate, argument| AggregateCall { aggregate, argument };
+        let aggregates = vec![
+            call(Aggregate::CountRows, None),
+            call(Aggregate::Sum(CqlType::Int), Some(Expression::Column(VALUE))),
+            call(Aggregate::Max(CqlType::Int), Some(twice)),
+        ];
+        let more = apply(resolve(ArithmeticOperator::Add), Expression::Aggregate(2), 1);
+        let items = vec![
+            item("rows", CqlType::BigInt, Expression::Aggregate(0)),
+            item("sum", CqlType::Int, Expression::Aggregate(1)),
+            item("more", CqlType::Int, more),
+        ];
+        let selection = Selection::new(&table(), items, aggregates, false).expect("it fits the table");
+        let plan = plan_of(Select::new(table(), selection, rows_of(None)));
+        let page = page(&engine, &plan, &Params::default()).await;
+        let sum: i32 = (0..16).flat_map(|d| (0..4).map(move |m| 10 * d + m)).sum();
+        let row = [
+            64_i64.to_be_bytes().to_vec(),
+            sum.to_be_bytes().to_vec(),
+            (2 * 153 + 1_i32).to_be_bytes().to_vec(),
+        ];
+        assert_eq!(page.sink.rows, [row.map(Some)]);
+    });
+}
+
+/// A value of that type, as an argument of a function.
+struct Typed(CqlType);
+
+impl plan::function::Argument for Typed {
+    fn test(&self, receiver: &CqlType) -> plan::function::Assignment {
+        plan::function::test_type(&self.0, receiver)
+    }
+
+    fn text(&self) -> String {
+        self.0.to_string()
+    }
+
+    fn has_marker(&self) -> bool {
+        false
+    }
+
+    fn known_type(&self) -> Option<CqlType> {
+        Some(self.0.clone())
+    }
+}
+
+#[test]
+fn a_plan_that_does_not_fit_its_table_is_not_made() {
+    let refused = |made: Result<(), PlanError>, what: &str| assert!(made.is_err(), "{what} is taken");
+    let table = table();
+    let no_column = table.columns.len();
+    refused(
+        Selection::plain(&table, &[no_column]).map(drop),
+        "a column that is not there",
+    );
+    let wrong_key = Restrictions {
+        partition: PartitionRestriction::Key(vec![int(1), int(2)]),
+        ..rows_of(None)
+    };
+    let select = SelectPlan::new(columns_of(&[VALUE], wrong_key));
+    refused(select.map(drop), "a partition key of two values");
+    let mut select = columns_of(&[VALUE], rows_of(None));
+    select.group_by = vec![no_column];
+    refused(
+        SelectPlan::new(select).map(drop),
+        "a group by a column that is not there",
+    );
+    let two = vec![Choice::One(int(1)), Choice::One(int(2))];
+    let clustering = ClusteringRestriction::new(&table, two, None, None);
+    refused(clustering.map(drop), "a clustering key of two values");
+    let test = FilterTest::ContainsKey(int(1));
+    refused(Filter::new(&table, VALUE, test).map(drop), "a key in a number");
+    let test = ConditionTest::Compare(Comparison::Equal, int(1));
+    let condition = ColumnCondition::new(&table, DEVICE, Part::Whole, test);
+    refused(condition.map(drop), "a condition on the key");
+    let write = |change: (usize, Operand)| write_of(ModificationKind::Update, [int(1), int(2)], vec![change]);
+    refused(WritePlan::new(write((DEVICE, int(1)))).map(drop), "a change of the key");
+    let missing = Write {
+        target: Target::Row(Vec::new()),
+        ..write((VALUE, int(1)))
+    };
+    refused(WritePlan::new(missing).map(drop), "a row without its clustering key");
+    let list = Write {
+        assignments: vec![Assignment {
+            column: VALUE,
+            change: Change::Append(int(1)),
+        }],
+        ..write((VALUE, int(1)))
+    };
+    refused(WritePlan::new(list).map(drop), "an element of a number");
+    let everywhere = Write {
+        partition: PartitionRestriction::All,
+        ..write((VALUE, int(1)))
+    };
+    refused(WritePlan::new(everywhere).map(drop), "a write of all partitions");
+    // Values are checked as they are bound.
+    let plan = write_plan(write((VALUE, marker(0, CqlType::Int))));
+    let ctx = BindContext {
+        values: &[Bound::Value(b"no int")],
+        now_us: 0,
+        random: 0,
+    };
+    let packed = plan.pack(&[0, 0, 0, 1], 1, &ctx, &Default::default(), None, &mut Vec::new());
+    assert!(packed.is_err(), "six bytes are no int");
+}
