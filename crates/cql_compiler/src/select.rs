@@ -70,7 +70,6 @@ pub fn compile_select(select: &Select, table: &Arc<Table>, scope: &mut Scope<'_>
         distinct: select.distinct,
         sorted,
         group_by,
-        source: None,
     })?)
 }
 

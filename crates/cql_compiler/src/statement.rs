@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cql::ast::{self, Modification};
-use plan::{BatchKind, BatchPlan, Plan, ResultColumn, Source, WritePlan};
+use plan::{BatchKind, BatchPlan, Plan, ResultColumn, WritePlan};
 use schema::{Schema, Table};
 
 use crate::CompileError;
@@ -132,11 +132,7 @@ pub fn compile(text: &str, schema: &Schema, keyspace: Option<&str>) -> Result<Co
                 table: &table,
                 markers: &mut markers,
             };
-            let plan = compile_select(&s, &table, &mut scope)?.with_source(Source {
-                text: text.to_owned(),
-                keyspace: keyspace.map(str::to_owned),
-                schema_version: schema.version,
-            });
+            let plan = compile_select(&s, &table, &mut scope)?;
             Statement::Plan(Plan::Select(Arc::new(plan)))
         }
         ast::Statement::Insert(i) => write(Modification::Insert(i), &mut markers)?,

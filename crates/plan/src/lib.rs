@@ -12,6 +12,7 @@
 
 mod batch;
 mod bind;
+pub mod encoding;
 mod error;
 pub mod function;
 mod operand;
@@ -29,7 +30,7 @@ pub use bind::{BindContext, Bound, Evaluated, Execution, OwnedBound, ResultColum
 pub use error::PlanError;
 pub use operand::{InOperand, Operand};
 pub use row::{Row, key_component, put_collection};
-pub use select::{PointKey, PointSource, Select, SelectPlan, Source};
+pub use select::{PointKey, PointSource, Select, SelectPlan};
 pub use selection::Selection;
 pub use sink::{PageSink, RowSink, ValueRows};
 pub use write::{Write, WritePlan};

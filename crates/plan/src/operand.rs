@@ -29,8 +29,8 @@ pub enum Operand {
 /// An operation and the terms it works on.
 #[derive(Clone, Debug)]
 pub struct Computed {
-    operation: Operation,
-    arguments: Vec<Operand>,
+    pub(crate) operation: Operation,
+    pub(crate) arguments: Vec<Operand>,
 }
 
 impl Operand {

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use schema::{ColumnKind, Table, push_component};
 use types::token::KeyHash;
-use uuid::Uuid;
 
 use crate::restrict::{PartitionRestriction, Restrictions, no_column, partition_key_bytes};
 use crate::selection::{Selection, SelectionKind};
@@ -35,19 +34,6 @@ pub struct Select {
     pub sorted: bool,
     /// The columns that make a group: positions in `table.columns`. Rows of one group follow each other.
     pub group_by: Vec<usize>,
-    /// Present when other nodes may do parts of it.
-    pub source: Option<Source>,
-}
-
-/// What a plan was compiled from: whoever compiles it under the same schema has the same plan.
-#[derive(Debug)]
-pub struct Source {
-    /// The text of the statement.
-    pub text: String,
-    /// The keyspace in use.
-    pub keyspace: Option<String>,
-    /// The schema.
-    pub schema_version: Uuid,
 }
 
 /// A read that fits its table, and what follows from it.
@@ -93,7 +79,6 @@ impl Select {
             distinct: false,
             sorted: false,
             group_by: Vec::new(),
-            source: None,
         }
     }
 
@@ -172,13 +157,6 @@ impl SelectPlan {
             by_id,
             select,
         })
-    }
-
-    /// The same plan; other nodes may do parts of it, if it has parts.
-    #[must_use]
-    pub fn with_source(mut self, source: Source) -> Self {
-        self.select.source = self.is_mergeable().then_some(source);
-        self
     }
 
     /// The position in `table.columns` of the column of that id, when its value is needed.

@@ -480,6 +480,8 @@ fn a_whole_table_is_aggregated() {
             (2 * 153 + 1_i32).to_be_bytes().to_vec(),
         ];
         assert_eq!(page.sink.rows, [row.map(Some)]);
+        let parts = engine.coordinator.metrics().aggregate_parts;
+        assert!(parts > 0, "each shard aggregates its own rows");
     });
 }
 

@@ -97,7 +97,7 @@ pub(crate) fn candidates(operator: ArithmeticOperator) -> Vec<Resolved> {
 }
 
 /// Cassandra's own names of the operations, which its messages about markers show.
-const fn operator_name(operator: ArithmeticOperator) -> &'static str {
+pub(crate) const fn operator_name(operator: ArithmeticOperator) -> &'static str {
     match operator {
         ArithmeticOperator::Add => "_add",
         ArithmeticOperator::Subtract => "_substract",

@@ -170,6 +170,8 @@ impl Resolved {
         match self.what {
             What::Scalar(scalar) => Ok(Operation::Call(Function {
                 name: self.name,
+                arguments: self.arguments,
+                returns: self.returns,
                 scalar: scalar.at_site(site),
             })),
             What::Aggregate(_) => Err(PlanError::Internal(
@@ -300,6 +302,57 @@ fn check_only(only: Resolved, arguments: &[&dyn Argument]) -> Result<Resolved, P
         }
     }
     Ok(only)
+}
+
+/// A value of a known type, as an argument.
+struct Typed<'t>(&'t CqlType);
+
+impl Argument for Typed<'_> {
+    fn test(&self, receiver: &CqlType) -> Assignment {
+        test_type(self.0, receiver)
+    }
+
+    fn text(&self) -> String {
+        self.0.to_string()
+    }
+
+    fn has_marker(&self) -> bool {
+        false
+    }
+
+    fn known_type(&self) -> Option<CqlType> {
+        Some(self.0.clone())
+    }
+}
+
+impl Function {
+    /// The function of that name and signature, called at that place of a statement on a table; None when there is none.
+    pub(crate) fn find(name: &str, arguments: &[CqlType], returns: &CqlType, site: u64, table: &Table) -> Option<Self> {
+        let typed: Vec<_> = arguments.iter().map(Typed).collect();
+        let typed: Vec<&dyn Argument> = typed.iter().map(|argument| argument as &dyn Argument).collect();
+        let of_operator = ArithmeticOperator::ALL
+            .into_iter()
+            .find(|o| arithmetic::operator_name(*o) == name);
+        let candidates = match of_operator {
+            Some(operator) => arithmetic::candidates(operator),
+            None if name == NEGATION => arithmetic::negations(),
+            None => native::candidates(name, &typed, Some(returns), Some(table)).ok()??,
+        };
+        let is_meant = |candidate: &Resolved| {
+            let types = candidate.arguments.iter().map(CqlType::canonical);
+            types.eq(arguments.iter().map(CqlType::canonical)) && candidate.returns.canonical() == returns.canonical()
+        };
+        let found = candidates.into_iter().find(is_meant)?;
+        match found.into_operation(site) {
+            Ok(Operation::Call(function)) => Some(function),
+            _ => None,
+        }
+    }
+}
+
+/// Whether numbers are of that type: what can be added.
+pub(crate) fn is_number(cql_type: &CqlType) -> bool {
+    arithmetic::numeric_types().contains(cql_type)
 }
 
 /// The name under which Cassandra's messages know negation.

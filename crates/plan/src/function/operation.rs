@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use stdx::vint;
-use types::{CollectionBuilder, Comparator, TupleBuilder, UdtType};
+use types::{CollectionBuilder, Comparator, CqlType, TupleBuilder, UdtType};
 
 use super::{Scalar, sorted};
 use crate::bind::BindContext;
@@ -40,6 +40,8 @@ pub enum Operation {
 pub struct Function {
     /// Without keyspace.
     pub(crate) name: String,
+    pub(crate) arguments: Vec<CqlType>,
+    pub(crate) returns: CqlType,
     pub(crate) scalar: Scalar,
 }
 

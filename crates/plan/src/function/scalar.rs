@@ -117,6 +117,14 @@ impl Scalar {
         self
     }
 
+    /// The number of the place of its call, if it has one.
+    pub(crate) const fn site(&self) -> u64 {
+        match self {
+            Self::Now(site) | Self::RandomUuid(site) => site.number,
+            _ => 0,
+        }
+    }
+
     /// The function's value; `None` is null.
     pub(crate) fn apply(
         &self,

@@ -56,13 +56,11 @@ impl ClusteringBound {
 /// Which rows of a partition, by their clustering key.
 #[derive(Clone, Debug, Default)]
 pub struct ClusteringRestriction {
-    prefix: Vec<Choice>,
+    pub(crate) prefix: Vec<Choice>,
     /// How many columns the prefix fixes.
     columns: usize,
-    lower: Option<ClusteringBound>,
-    upper: Option<ClusteringBound>,
-    /// Rows in these slices, whatever the execution; then nothing else is restricted.
-    fixed: Option<Vec<ClusteringSlice>>,
+    pub(crate) lower: Option<ClusteringBound>,
+    pub(crate) upper: Option<ClusteringBound>,
 }
 
 fn push_operand(prefix: &mut Vec<u8>, operand: &Operand, ctx: &BindContext<'_>, name: &str) -> Result<(), PlanError> {
@@ -143,7 +141,6 @@ impl ClusteringRestriction {
             prefix,
             lower,
             upper,
-            fixed: None,
         };
         restriction.check(table)?;
         Ok(restriction)
@@ -185,17 +182,9 @@ impl ClusteringRestriction {
         Ok(())
     }
 
-    /// The rows in these slices, which are sorted and disjoint.
-    pub fn of_slices(slices: Vec<ClusteringSlice>) -> Self {
-        Self {
-            fixed: Some(slices),
-            ..Self::default()
-        }
-    }
-
     /// Whether nothing is restricted.
     pub fn is_empty(&self) -> bool {
-        self.columns == 0 && self.lower.is_none() && self.upper.is_none() && self.fixed.is_none()
+        self.columns == 0 && self.lower.is_none() && self.upper.is_none()
     }
 
     /// The one value of each clustering column when it names exactly one row; otherwise itself again.
@@ -237,7 +226,7 @@ impl ClusteringRestriction {
 
     /// Whether whole rows are named: every column by equality or IN.
     pub fn is_full(&self, table: &Table) -> bool {
-        self.fixed.is_none() && self.columns == table.clustering_order.len()
+        self.columns == table.clustering_order.len()
     }
 
     /// Whether a prefix or more is fixed by IN.
@@ -337,9 +326,6 @@ impl ClusteringRestriction {
 
     /// The slices that it means in this execution: sorted, disjoint, none of them empty.
     pub fn slices(&self, table: &Table, ctx: &BindContext<'_>) -> Result<Vec<ClusteringSlice>, PlanError> {
-        if let Some(slices) = &self.fixed {
-            return Ok(slices.clone());
-        }
         let order = &table.clustering_order;
         let columns: Vec<&Column> = table.clustering().skip(self.columns).collect();
         let lower = self

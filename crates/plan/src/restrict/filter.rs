@@ -103,6 +103,20 @@ impl Filter {
         self.column
     }
 
+    /// What it tests of the column.
+    pub(crate) fn test(&self) -> FilterTest {
+        match &self.test {
+            Test::Compare(comparison, operand, _) => FilterTest::Compare(*comparison, operand.clone()),
+            Test::In(operand, _) => FilterTest::In(operand.clone()),
+            Test::Contains(operand, _) => FilterTest::Contains(operand.clone()),
+            Test::ContainsKey(operand, _) => FilterTest::ContainsKey(operand.clone()),
+            Test::Element { key, value, .. } => FilterTest::Entry {
+                key: key.clone(),
+                value: value.clone(),
+            },
+        }
+    }
+
     /// Whether the row passes.
     pub fn passes(&self, row: &Row, ctx: &BindContext<'_>) -> Result<bool, PlanError> {
         let have = row.get(self.column);

@@ -162,6 +162,14 @@ impl Selection {
         })
     }
 
+    /// What is found out about a group of rows, when one gives one result.
+    pub fn aggregates(&self) -> &[AggregateCall] {
+        match &self.kind {
+            SelectionKind::Aggregate(group) => &group.aggregates,
+            SelectionKind::Plain(_) | SelectionKind::Computed(_) => &[],
+        }
+    }
+
     /// Whether a group of rows gives one result.
     pub fn is_aggregate(&self) -> bool {
         matches!(self.kind, SelectionKind::Aggregate(_))

@@ -26,6 +26,7 @@ use plan::{Execution, RowSink, SelectPlan};
 use runtime::{Instant, Notify, Semaphore, ShardId};
 use topology::{Consistency, Replica};
 use types::Token;
+use uuid::Uuid;
 
 use super::aggregate_message::{Part, PartRequest, Span, decode_answer};
 use super::page::{Consumer, Position};
@@ -45,6 +46,8 @@ struct Work {
     level: Consistency,
     view: Arc<ClusterView>,
     block_for: u16,
+    /// What other nodes are sent, and the version of the schema that it is for; None when this node has another schema by now.
+    for_peers: Option<(Vec<u8>, Uuid)>,
     /// By span; what was found of it so far.
     found: RefCell<Vec<Option<AggregateState>>>,
     /// Spans that are not done.
@@ -117,7 +120,7 @@ impl Engine {
     ) -> Result<Option<Spread>, QueryError> {
         let has_one_shard = self.shards == 1 && self.coordinator.is_alone();
         let begins = *consumer.position() == Position::Start;
-        if has_one_shard || params.serial || !begins || select.source.is_none() || from > to {
+        if has_one_shard || params.serial || !begins || !select.is_mergeable() || from > to {
             return Ok(None);
         }
         let after = Token(from.0.saturating_sub(1));
@@ -142,6 +145,7 @@ impl Engine {
             run: run.clone(),
             level,
             view: self.coordinator.view(),
+            for_peers: self.encode_for_peers(select),
             block_for: spread.block_for,
             found: RefCell::new(vec![None; spread.shares.len()]),
             left: Cell::new(spread.shares.len()),
@@ -178,6 +182,16 @@ impl Engine {
             sink: consumer.out,
             paging_state: None,
         })
+    }
+
+    /// The plan for other nodes, while its table is what the schema says.
+    fn encode_for_peers(&self, select: &SelectPlan) -> Option<(Vec<u8>, Uuid)> {
+        let schema = self.schema();
+        let is_current = schema
+            .table_by_id(select.table.id)
+            .is_some_and(|table| *table == select.table);
+        let encoded = is_current.then(|| select.encode_part()).flatten()?;
+        Some((encoded, schema.version))
     }
 
     fn step_deadline(&self) -> Instant {
@@ -283,16 +297,13 @@ impl Engine {
             });
             return runtime::timeout(timeout, part).await.map_err(|_| silent())?;
         }
-        let Some(source) = &select.source else {
-            return Err(QueryError::Server(
-                "the statement cannot be executed in parts".to_owned(),
-            ));
+        let Some((plan, schema)) = &work.for_peers else {
+            return Err(QueryError::Server("the schema has changed meanwhile".to_owned()));
         };
         let count = spans.len();
         let request = PartRequest {
-            schema: source.schema_version,
-            text: source.text.clone(),
-            keyspace: source.keyspace.clone(),
+            schema: *schema,
+            plan: plan.clone(),
             run: work.run.clone(),
             level: work.level,
             timeout_ms: u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX),

@@ -1,13 +1,13 @@
 //! What nodes say to each other about aggregates that are computed beside the data, as bytes.
 //!
 //! ```text
-//! request  u8 version 1, [u8; 16] schema version, vint length and text, u8 1, vint length and keyspace (u8 0: none),
+//! request  u8 format 2, [u8; 16] schema version, vint length and encoded plan (`plan::encoding`),
 //!          vint count of bound values: u8 0, vint length and bytes; u8 1 null; u8 2 unset
 //!          i64 now, u64 random, u16 consistency level, u32 milliseconds to answer in,
 //!          vint count of spans: i64 after, i64 to, u8 0, or u8 1 and a place
 //! place    i64 token, vint length and key; u8 0, or inside that partition
 //!          u8 1 (2: it had rows), u8 side (0 before, 1 after), vint length and prefix
-//! answer   u8 version 1, u8 kind
+//! answer   u8 format 1, u8 kind
 //!          0 found: vint count of spans that are done, then their parts; u8 0, or u8 1, the part of the next span and its place
 //!          1 replicas too few: u16 level, u16 required, u16 alive
 //!          2 time out: u16 level, u16 received, u16 block for, u8 data present, text
@@ -16,9 +16,10 @@
 //! text     vint length and UTF-8
 //! ```
 //!
-//! Numbers are little endian; a part is [`AggregateState`], as the statement's types make it. The statement travels as text and is compiled
-//! where it is executed, under the same schema: a node that has another one, or another version of these messages, says that it does not
-//! do it, and the coordinator goes elsewhere.
+//! Numbers are little endian; a part is [`AggregateState`], as the plan's types make it. A plan names columns by position, so it is
+//! decoded under the same schema only. A node that has another schema, or knows another format of request or plan, answers that it does not
+//! do it, and the coordinator goes elsewhere, at last to itself. So nodes of two releases compute aggregates together, each where it can: the
+//! format of answers stays when that of requests changes. Requests of format 1 had the text of the statement.
 
 use std::net::IpAddr;
 
@@ -34,7 +35,10 @@ use uuid::Uuid;
 
 use crate::QueryError;
 
-const VERSION: u8 = 1;
+/// The format of requests.
+const REQUEST_FORMAT: u8 = 2;
+/// The format of answers.
+const ANSWER_FORMAT: u8 = 1;
 
 /// Tokens to aggregate: all above `after`, up to `to`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -58,8 +62,8 @@ pub(super) struct Place {
 #[derive(Clone, Debug)]
 pub(super) struct PartRequest {
     pub(super) schema: Uuid,
-    pub(super) text: String,
-    pub(super) keyspace: Option<String>,
+    /// See `plan::encoding`.
+    pub(super) plan: Vec<u8>,
     pub(super) run: Execution,
     pub(super) level: Consistency,
     pub(super) timeout_ms: u32,
@@ -144,13 +148,9 @@ impl Place {
 
 impl PartRequest {
     pub(super) fn encode(&self) -> Vec<u8> {
-        let mut out = vec![VERSION];
+        let mut out = vec![REQUEST_FORMAT];
         out.extend_from_slice(self.schema.as_bytes());
-        put_sized(&mut out, self.text.as_bytes());
-        out.push(u8::from(self.keyspace.is_some()));
-        if let Some(keyspace) = &self.keyspace {
-            put_sized(&mut out, keyspace.as_bytes());
-        }
+        put_sized(&mut out, &self.plan);
         vint::put_unsigned(&mut out, self.run.values.len() as u64);
         for value in &self.run.values {
             match value {
@@ -180,15 +180,11 @@ impl PartRequest {
 
     pub(super) fn decode(body: &[u8]) -> Result<Self, Malformed> {
         let reader = &mut Reader::new(body);
-        if reader.get_u8()? != VERSION {
+        if reader.get_u8()? != REQUEST_FORMAT {
             return Err(Malformed);
         }
         let schema = Uuid::from_bytes(reader.get_array()?);
-        let statement = text(reader)?;
-        let keyspace = match reader.get_u8()? {
-            0 => None,
-            _ => Some(text(reader)?),
-        };
+        let plan = sized(reader)?.to_vec();
         let mut values = Vec::new();
         for _ in 0..reader.get_vint()? {
             values.push(match reader.get_u8()? {
@@ -219,8 +215,7 @@ impl PartRequest {
         }
         Ok(Self {
             schema,
-            text: statement,
-            keyspace,
+            plan,
             run,
             level,
             timeout_ms,
@@ -231,7 +226,7 @@ impl PartRequest {
 
 /// What a shard answers.
 pub(super) fn encode_answer(answer: &Result<Part, QueryError>) -> Vec<u8> {
-    let mut out = vec![VERSION];
+    let mut out = vec![ANSWER_FORMAT];
     let error = match answer {
         Ok(part) => {
             out.push(0);
@@ -315,7 +310,7 @@ pub(super) fn decode_answer(
     spans: usize,
 ) -> Result<Result<Part, QueryError>, Malformed> {
     let reader = &mut Reader::new(body);
-    if reader.get_u8()? != VERSION {
+    if reader.get_u8()? != ANSWER_FORMAT {
         return Err(Malformed);
     }
     let tally = |reader: &mut Reader<'_>| -> Result<(Tally, bool), Malformed> {

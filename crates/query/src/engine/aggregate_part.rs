@@ -7,10 +7,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use coordinator::{Extent, ReplicatedRead, Stretch};
-use cql_compiler::{Statement, compile};
 use mutation::PartitionBlock;
 use plan::selection::AggregateState;
-use plan::{Execution, Plan, RowSink, SelectPlan};
+use plan::{Execution, RowSink, SelectPlan};
 use runtime::Instant;
 use topology::Consistency;
 use types::Token;
@@ -32,20 +31,15 @@ impl Engine {
         let part = async {
             let refuse = |why: &str| QueryError::Server(why.to_owned());
             let request =
-                PartRequest::decode(body).map_err(|_| refuse("expected a request for an aggregate, version 1"))?;
+                PartRequest::decode(body).map_err(|_| refuse("expected a request for an aggregate, format 2"))?;
             let schema = self.schema();
             if schema.version != request.schema {
                 return Err(refuse("the schema is another one here"));
             }
-            let statement = compile(&request.text, &schema, request.keyspace.as_deref())?.statement;
-            let Statement::Plan(Plan::Select(select)) = &*statement else {
-                return Err(refuse("only a SELECT is aggregated"));
-            };
-            if !select.is_mergeable() {
-                return Err(refuse("the statement cannot be executed in parts"));
-            }
+            let table = |id| schema.table_by_id(id).cloned();
+            let select = SelectPlan::decode_part(&request.plan, table).map_err(|e| refuse(&e.to_string()))?;
             let timeout = Duration::from_millis(u64::from(request.timeout_ms));
-            self.aggregate_part(select, &request.run, request.level, &request.spans, timeout)
+            self.aggregate_part(&select, &request.run, request.level, &request.spans, timeout)
                 .await
         };
         encode_answer(&part.await)
