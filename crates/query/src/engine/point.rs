@@ -170,6 +170,35 @@ fn point_row(
     ))
 }
 
+/// The living values of a row's plain columns, by column id.
+type LiveCells<'r> = SmallVec<[Option<&'r [u8]>; 32]>;
+/// The living counters that are returned, by column id.
+type LiveCounters = SmallVec<[(usize, [u8; 8]); 8]>;
+
+/// Finds what lives of a row; whether anything does.
+///
+/// Does not depend on the sink, so it is compiled once, here. The closure lets the compiler join the loop with the iterators
+/// that it runs over.
+fn gather<'r>(
+    live: LiveRow<'r>,
+    sources: &[PointSource],
+    cells: &mut LiveCells<'r>,
+    counters: &mut LiveCounters,
+) -> bool {
+    let mut any = live.has_live_marker();
+    live.columns().for_each(|(id, column)| {
+        any = true;
+        match column {
+            LiveColumn::Simple(c) => cells[id] = Some(c.value),
+            LiveColumn::Complex(elements) if returns_counter(sources, id) => {
+                counters.push((id, count(elements).sum.to_be_bytes()));
+            }
+            LiveColumn::Complex(_) => {}
+        }
+    });
+    any
+}
+
 /// Gives a row to the sink; how many rows live, 0 or 1.
 #[inline]
 fn write_live_row(
@@ -183,19 +212,9 @@ fn write_live_row(
 ) -> u32 {
     let layout = &*plan.table.layout;
     let live = LiveRow::new(view, layout, deletion, now);
-    let mut cells: SmallVec<[Option<&[u8]>; 32]> = SmallVec::from_elem(None, layout.len());
-    let mut counters: SmallVec<[(usize, [u8; 8]); 8]> = SmallVec::new();
-    let mut any = live.has_live_marker();
-    for (id, column) in live.columns() {
-        any = true;
-        match column {
-            LiveColumn::Simple(c) => cells[id] = Some(c.value),
-            LiveColumn::Complex(elements) if returns_counter(sources, id) => {
-                counters.push((id, count(elements).sum.to_be_bytes()));
-            }
-            LiveColumn::Complex(_) => {}
-        }
-    }
+    let mut cells: LiveCells<'_> = SmallVec::from_elem(None, layout.len());
+    let mut counters = LiveCounters::new();
+    let any = gather(live, sources, &mut cells, &mut counters);
     if !any {
         return 0;
     }
