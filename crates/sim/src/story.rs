@@ -33,23 +33,38 @@ const START_WAIT_MAX: Duration = Duration::from_mins(3);
 /// How long a story waits for an answer.
 const ANSWER_WAIT_MAX: Duration = Duration::from_mins(2);
 
+/// A statement for a node.
+struct Said {
+    address: SocketAddr,
+    statement: String,
+    level: u16,
+    page: Option<Page>,
+}
+
+/// The rows that a page may have, and the state that the page before returned.
+type Page = (i32, Option<Vec<u8>>);
+
 /// What the clients' machine is to say, and what it was answered; no answer while the node lets nobody in.
 #[derive(Default)]
 struct Script {
-    said: RefCell<VecDeque<(SocketAddr, String, u16)>>,
+    said: RefCell<VecDeque<Said>>,
     answer: RefCell<Option<Option<Answer>>>,
 }
 
 async fn say(script: Rc<Script>) {
     loop {
         let next = script.said.borrow_mut().pop_front();
-        let Some((address, statement, level)) = next else {
+        let Some(said) = next else {
             runtime::sleep(Duration::from_millis(1)).await;
             continue;
         };
         let answer = async {
-            let mut client = Client::connect(address).await.ok()?;
-            client.ask_at(&statement, level).await.ok()
+            let mut client = Client::connect(said.address).await.ok()?;
+            let (statement, level) = (&said.statement, said.level);
+            match &said.page {
+                Some((rows, state)) => client.ask_page(statement, level, *rows, state.as_deref()).await.ok(),
+                None => client.ask_at(statement, level).await.ok(),
+            }
         };
         let answer = answer.await;
         *script.answer.borrow_mut() = Some(answer);
@@ -106,9 +121,32 @@ impl Story {
     /// # Panics
     /// When the client learns nothing for minutes.
     pub fn ask(&mut self, node: usize, statement: &str, level: u16) -> Option<Answer> {
-        let address = self.cluster.addresses()[node];
+        self.say(node, statement, level, None)
+    }
+
+    /// The same, for a page of at most so many rows, the first or the one behind a state.
+    ///
+    /// # Panics
+    /// When the client learns nothing for minutes.
+    pub fn ask_page(
+        &mut self,
+        node: usize,
+        statement: &str,
+        level: u16,
+        rows: i32,
+        state: Option<Vec<u8>>,
+    ) -> Option<Answer> {
+        self.say(node, statement, level, Some((rows, state)))
+    }
+
+    fn say(&mut self, node: usize, statement: &str, level: u16, page: Option<Page>) -> Option<Answer> {
         self.script.answer.take();
-        let said = (address, statement.to_owned(), level);
+        let said = Said {
+            address: self.cluster.addresses()[node],
+            statement: statement.to_owned(),
+            level,
+            page,
+        };
         self.script.said.borrow_mut().push_back(said);
         let script = self.script.clone();
         let is_answered = || script.answer.borrow().is_some();
