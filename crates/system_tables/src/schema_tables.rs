@@ -1,0 +1,306 @@
+//! `system_schema` and `system_virtual_schema`: the schema as tables. The crate `schema` stands below this one, so its facts are told here.
+//!
+//! A partition is a keyspace, in all of these tables.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use schema::{ColumnKind, Keyspace, Table, is_virtual_keyspace};
+
+use crate::definition::{ColumnText, Definition, Options};
+use crate::rows::{Rows, Value};
+use crate::virtual_table::{Content, Opening, Partitions, Request, VirtualTable, ready};
+
+const KEYSPACE: &[ColumnText] = &[("keyspace_name", "text")];
+const COLUMN_CLUSTERING: &[ColumnText] = &[("table_name", "text"), ("column_name", "text")];
+const COLUMN_COLUMNS: &[ColumnText] = &[
+    ("clustering_order", "text"),
+    ("column_name_bytes", "blob"),
+    ("kind", "text"),
+    ("position", "int"),
+    ("type", "text"),
+];
+
+static KEYSPACES: Definition = Definition {
+    keyspace: "system_schema",
+    name: "keyspaces",
+    partition_key: KEYSPACE,
+    clustering: &[],
+    columns: &[
+        ("durable_writes", "boolean"),
+        ("replication", "frozen<map<text, text>>"),
+    ],
+    options: Options::WEEK_OF_GRACE,
+};
+
+static TABLES: Definition = Definition {
+    keyspace: "system_schema",
+    name: "tables",
+    partition_key: KEYSPACE,
+    clustering: &[("table_name", "text")],
+    columns: &[
+        ("additional_write_policy", "text"),
+        ("bloom_filter_fp_chance", "double"),
+        ("caching", "frozen<map<text, text>>"),
+        ("cdc", "boolean"),
+        ("comment", "text"),
+        ("compaction", "frozen<map<text, text>>"),
+        ("compression", "frozen<map<text, text>>"),
+        ("crc_check_chance", "double"),
+        ("dclocal_read_repair_chance", "double"),
+        ("default_time_to_live", "int"),
+        ("extensions", "frozen<map<text, blob>>"),
+        ("flags", "frozen<set<text>>"),
+        ("gc_grace_seconds", "int"),
+        ("id", "uuid"),
+        ("max_index_interval", "int"),
+        ("memtable", "text"),
+        ("memtable_flush_period_in_ms", "int"),
+        ("min_index_interval", "int"),
+        ("read_repair", "text"),
+        ("read_repair_chance", "double"),
+        ("speculative_retry", "text"),
+    ],
+    options: Options::WEEK_OF_GRACE,
+};
+
+static COLUMNS: Definition = Definition {
+    keyspace: "system_schema",
+    name: "columns",
+    partition_key: KEYSPACE,
+    clustering: COLUMN_CLUSTERING,
+    columns: COLUMN_COLUMNS,
+    options: Options::WEEK_OF_GRACE,
+};
+
+static DROPPED_COLUMNS: Definition = Definition {
+    keyspace: "system_schema",
+    name: "dropped_columns",
+    partition_key: KEYSPACE,
+    clustering: COLUMN_CLUSTERING,
+    columns: &[("dropped_time", "timestamp"), ("kind", "text"), ("type", "text")],
+    options: Options::WEEK_OF_GRACE,
+};
+
+static VIRTUAL_KEYSPACES: Definition = Definition {
+    keyspace: "system_virtual_schema",
+    name: "keyspaces",
+    partition_key: KEYSPACE,
+    clustering: &[],
+    columns: &[],
+    options: Options::USUAL,
+};
+
+static VIRTUAL_TABLES: Definition = Definition {
+    keyspace: "system_virtual_schema",
+    name: "tables",
+    partition_key: KEYSPACE,
+    clustering: &[("table_name", "text")],
+    columns: &[("comment", "text")],
+    options: Options::USUAL,
+};
+
+static VIRTUAL_COLUMNS: Definition = Definition {
+    keyspace: "system_virtual_schema",
+    name: "columns",
+    partition_key: KEYSPACE,
+    clustering: COLUMN_CLUSTERING,
+    columns: COLUMN_COLUMNS,
+    options: Options::USUAL,
+};
+
+/// A table of the schema.
+#[derive(Clone, Copy)]
+struct SchemaTable {
+    definition: &'static Definition,
+    fill: Fill,
+}
+
+/// Adds the rows that a table has of a keyspace.
+#[derive(Clone, Copy)]
+enum Fill {
+    Keyspace(fn(&Keyspace, &mut Rows<'_>)),
+    /// Of each table of the keyspace. The rows of a table begin with its name.
+    Tables(fn(&Table, &mut Rows<'_>)),
+}
+
+/// All of them.
+pub(crate) fn all() -> impl Iterator<Item = Arc<dyn VirtualTable>> {
+    let tables = [
+        (&KEYSPACES, Fill::Keyspace(keyspace)),
+        (&TABLES, Fill::Tables(table)),
+        (&COLUMNS, Fill::Tables(columns)),
+        (&DROPPED_COLUMNS, Fill::Tables(dropped_columns)),
+        (&VIRTUAL_KEYSPACES, Fill::Keyspace(virtual_keyspace)),
+        (&VIRTUAL_TABLES, Fill::Tables(virtual_table)),
+        (&VIRTUAL_COLUMNS, Fill::Tables(columns)),
+    ];
+    tables
+        .into_iter()
+        .map(|(definition, fill)| Arc::new(SchemaTable { definition, fill }) as Arc<dyn VirtualTable>)
+}
+
+impl VirtualTable for SchemaTable {
+    fn definition(&self) -> &'static Definition {
+        self.definition
+    }
+
+    fn open(&self, request: Request) -> Opening<'_> {
+        let is_of_virtual = is_virtual_keyspace(self.definition.keyspace);
+        let keyspaces = request.schema.keyspaces.values();
+        let is_listed = |keyspace: &&Arc<Keyspace>| {
+            is_virtual_keyspace(&keyspace.name) == is_of_virtual && request.wanted.includes(keyspace.name.as_bytes())
+        };
+        ready(SchemaContent {
+            keyspaces: keyspaces.filter(is_listed).cloned().collect(),
+            fill: self.fill,
+        })
+    }
+}
+
+struct SchemaContent {
+    /// Those that the read wants.
+    keyspaces: Vec<Arc<Keyspace>>,
+    fill: Fill,
+}
+
+impl Content for SchemaContent {
+    fn partitions(&self, partitions: &mut Partitions) {
+        for (number, keyspace) in self.keyspaces.iter().enumerate() {
+            partitions.add(number, &[Value::Text(&keyspace.name)]);
+        }
+    }
+
+    fn find(&self, key: &[u8]) -> Option<usize> {
+        self.keyspaces.iter().position(|k| k.name.as_bytes() == key)
+    }
+
+    fn rows(&self, partition: usize, rows: &mut Rows<'_>) {
+        let keyspace = &self.keyspaces[partition];
+        match self.fill {
+            Fill::Keyspace(fill) => fill(keyspace, rows),
+            Fill::Tables(fill) => {
+                for table in keyspace.tables.values() {
+                    if rows.is_full() {
+                        return;
+                    }
+                    if rows.wants(&[Value::Text(&table.name)]) {
+                        fill(table, rows);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn keyspace(k: &Keyspace, rows: &mut Rows<'_>) {
+    rows.push(&[
+        ("keyspace_name", Value::Text(&k.name)),
+        ("durable_writes", Value::Boolean(k.durable_writes)),
+        ("replication", Value::TextMap(&k.replication)),
+    ]);
+}
+
+fn virtual_keyspace(k: &Keyspace, rows: &mut Rows<'_>) {
+    rows.push(&[("keyspace_name", Value::Text(&k.name))]);
+}
+
+fn virtual_table(t: &Table, rows: &mut Rows<'_>) {
+    rows.push(&[
+        ("keyspace_name", Value::Text(&t.keyspace)),
+        ("table_name", Value::Text(&t.name)),
+        ("comment", Value::Text(&t.options.comment)),
+    ]);
+}
+
+fn table(t: &Table, rows: &mut Rows<'_>) {
+    let o = &t.options;
+    let mut flags = vec!["compound"];
+    if t.is_counter() {
+        flags.push("counter");
+    }
+    rows.push(&[
+        ("keyspace_name", Value::Text(&t.keyspace)),
+        ("table_name", Value::Text(&t.name)),
+        ("additional_write_policy", Value::Text(&o.additional_write_policy)),
+        ("bloom_filter_fp_chance", Value::Double(o.bloom_filter_fp_chance)),
+        ("caching", Value::TextMap(&o.caching)),
+        ("cdc", if o.cdc { Value::Boolean(true) } else { Value::Null }),
+        ("comment", Value::Text(&o.comment)),
+        ("compaction", Value::TextMap(&o.compaction)),
+        ("compression", Value::TextMap(&o.compression)),
+        ("crc_check_chance", Value::Double(o.crc_check_chance)),
+        ("dclocal_read_repair_chance", Value::Double(0.0)),
+        ("default_time_to_live", Value::Int(o.default_time_to_live)),
+        ("extensions", Value::BlobMap(extensions(&o.extensions))),
+        ("flags", Value::Texts(flags)),
+        ("gc_grace_seconds", Value::Int(o.gc_grace_seconds)),
+        ("id", Value::Uuid(t.id.0)),
+        ("max_index_interval", Value::Int(o.max_index_interval)),
+        ("memtable", Value::Null),
+        ("memtable_flush_period_in_ms", Value::Int(o.memtable_flush_period_in_ms)),
+        ("min_index_interval", Value::Int(o.min_index_interval)),
+        ("read_repair", Value::Text(&o.read_repair)),
+        ("read_repair_chance", Value::Double(0.0)),
+        ("speculative_retry", Value::Text(&o.speculative_retry)),
+    ]);
+}
+
+/// The bytes of blob literals.
+fn extensions(literals: &BTreeMap<String, String>) -> BTreeMap<&str, Vec<u8>> {
+    let bytes = |text: &str| -> Vec<u8> {
+        let digits = text.strip_prefix("0x").unwrap_or(text).as_bytes();
+        let value = |d: u8| (d as char).to_digit(16).and_then(|d| u8::try_from(d).ok()).unwrap_or(0);
+        digits
+            .chunks_exact(2)
+            .map(|pair| value(pair[0]) << 4 | value(pair[1]))
+            .collect()
+    };
+    literals
+        .iter()
+        .map(|(name, text)| (name.as_str(), bytes(text)))
+        .collect()
+}
+
+fn kind(kind: ColumnKind) -> &'static str {
+    match kind {
+        ColumnKind::PartitionKey => "partition_key",
+        ColumnKind::Clustering => "clustering",
+        ColumnKind::Static => "static",
+        ColumnKind::Regular => "regular",
+    }
+}
+
+fn columns(t: &Table, rows: &mut Rows<'_>) {
+    for c in &t.columns {
+        let (order, position) = match c.kind {
+            ColumnKind::PartitionKey => ("none", i32::from(c.position)),
+            ColumnKind::Clustering => (if c.descending { "desc" } else { "asc" }, i32::from(c.position)),
+            ColumnKind::Static | ColumnKind::Regular => ("none", -1),
+        };
+        rows.push(&[
+            ("keyspace_name", Value::Text(&t.keyspace)),
+            ("table_name", Value::Text(&t.name)),
+            ("column_name", Value::Text(&c.name)),
+            ("clustering_order", Value::Text(order)),
+            ("column_name_bytes", Value::Blob(c.name.as_bytes())),
+            ("kind", Value::Text(kind(c.kind))),
+            ("position", Value::Int(position)),
+            ("type", Value::Text(&c.cql_type.to_string())),
+        ]);
+    }
+}
+
+/// The last column of each dropped name.
+fn dropped_columns(t: &Table, rows: &mut Rows<'_>) {
+    for c in t.last_dropped() {
+        rows.push(&[
+            ("keyspace_name", Value::Text(&t.keyspace)),
+            ("table_name", Value::Text(&t.name)),
+            ("column_name", Value::Text(&c.name)),
+            ("dropped_time", Value::Timestamp(c.dropped_at_us.div_euclid(1000))),
+            ("kind", Value::Text(kind(c.kind))),
+            ("type", Value::Text(&c.cql_type.to_string())),
+        ]);
+    }
+}
