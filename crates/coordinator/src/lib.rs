@@ -54,6 +54,7 @@ mod truncate;
 mod turns;
 mod verbs;
 mod view;
+mod virtual_tables;
 mod write;
 
 use std::cell::{Cell, RefCell};
@@ -90,6 +91,7 @@ pub use tombstones::{AcceptedLoss, HeldTombstones};
 pub use turns::{Ended, PartitionTurns, Turn};
 pub use verbs::{ReplicaHandler, Verb};
 pub use view::{ClusterView, Levels, NotAMember, Route};
+pub use virtual_tables::register_system_tables;
 pub use write::{Mutations, WriteDone};
 
 use latency::TableLatencies;

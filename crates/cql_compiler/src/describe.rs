@@ -5,12 +5,12 @@
 
 use cql::ast::{Describe, DescribeSubject, QualifiedName};
 use schema::{Keyspace, Schema, Table, describe_keyspace, describe_table, quote_identifier};
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::sync::Arc;
+use system_tables::KeyspaceKind;
 use types::{CollectionBuilder, CqlType};
 
 use crate::error::CompileError;
-use crate::{SystemKeyspace, system_keyspace};
 use plan::ResultColumn;
 
 /// What a description needs to know besides the schema and the statement.
@@ -19,22 +19,20 @@ pub struct DescribeContext<'a> {
     /// The keyspace in use.
     pub keyspace: Option<&'a str>,
     /// The node that is asked.
-    pub node: NodeFacts<'a>,
+    pub node: &'a DescribedNode,
 }
 
-/// What a description of the cluster tells of the node that is asked.
-#[derive(Clone, Copy, Debug)]
-pub struct NodeFacts<'a> {
+/// What a description says of the node that is asked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DescribedNode {
     /// The cluster's name.
-    pub cluster_name: &'a str,
+    pub cluster_name: String,
     /// The full class of the partitioner.
-    pub partitioner: &'a str,
-    /// The address it tells other nodes to use.
-    pub broadcast_address: IpAddr,
-    /// The port for other nodes.
-    pub storage_port: u16,
+    pub partitioner: String,
+    /// Where other nodes reach it.
+    pub endpoint: SocketAddr,
     /// The tokens that it owns, in decimal.
-    pub tokens: &'a [String],
+    pub tokens: Vec<String>,
 }
 
 /// Columns and rows of an answer; a row's values are serialised.
@@ -56,7 +54,7 @@ pub fn describe(schema: &Schema, statement: &Describe, ctx: &DescribeContext<'_>
             return Ok(list(std::iter::empty()));
         }
         DescribeSubject::Schema { full } => {
-            let shown = |k: &&Keyspace| *full || system_keyspace(&k.name).is_none();
+            let shown = |k: &&Keyspace| *full || system_tables::kind(&k.name).is_none();
             sorted_keyspaces(schema)
                 .into_iter()
                 .filter(shown)
@@ -248,14 +246,14 @@ impl<'a> Describer<'a> {
 /// The cluster; with a replicated keyspace in use also which node has which range, by the range's end.
 fn cluster(schema: &Schema, ctx: &DescribeContext<'_>) -> Description {
     let node = &ctx.node;
-    let partitioner = node.partitioner.rsplit('.').next().unwrap_or(node.partitioner);
+    let partitioner = node.partitioner.rsplit('.').next().unwrap_or(&node.partitioner);
     let mut columns = text_columns(&["cluster", "partitioner", "snitch"]);
-    let mut row: Vec<Option<Vec<u8>>> = [node.cluster_name, partitioner, SNITCH]
+    let mut row: Vec<Option<Vec<u8>>> = [node.cluster_name.as_str(), partitioner, SNITCH]
         .iter()
         .map(|t| Some(t.as_bytes().to_vec()))
         .collect();
     let used = ctx.keyspace.filter(|k| schema.keyspaces.contains_key(*k));
-    if used.is_some_and(|k| system_keyspace(k) != Some(SystemKeyspace::Local)) {
+    if used.is_some_and(|k| system_tables::kind(k) != Some(KeyspaceKind::Local)) {
         let replicas = CqlType::Frozen(Arc::new(CqlType::List(Arc::new(CqlType::Text))));
         columns.push(ResultColumn {
             name: "range_ownership".to_owned(),
@@ -269,11 +267,8 @@ fn cluster(schema: &Schema, ctx: &DescribeContext<'_>) -> Description {
 /// How nodes find each other's place: here they say it themselves.
 const SNITCH: &str = "SimpleSnitch";
 
-fn range_ownership(node: &NodeFacts<'_>) -> Vec<u8> {
-    let endpoint = match node.broadcast_address {
-        IpAddr::V4(a) => format!("/{a}:{}", node.storage_port),
-        IpAddr::V6(a) => format!("/[{a}]:{}", node.storage_port),
-    };
+fn range_ownership(node: &DescribedNode) -> Vec<u8> {
+    let endpoint = format!("/{}", node.endpoint);
     let mut replicas = Vec::new();
     let mut builder = CollectionBuilder::new(&mut replicas);
     builder.push(endpoint.as_bytes());

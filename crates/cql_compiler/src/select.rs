@@ -11,7 +11,7 @@ use types::CqlType;
 use crate::CompileError;
 use crate::restrict::{self, Scope, StatementKind};
 use crate::selection::compile_selection;
-use crate::system_keyspace::is_local;
+use crate::statement::is_of_node;
 
 /// Compiles a SELECT.
 pub fn compile_select(select: &Select, table: &Arc<Table>, scope: &mut Scope<'_>) -> Result<SelectPlan, CompileError> {
@@ -75,7 +75,7 @@ pub fn compile_select(select: &Select, table: &Arc<Table>, scope: &mut Scope<'_>
 
 /// What Cassandra warns of: an aggregate over more than one partition.
 pub(crate) fn warning(plan: &SelectPlan) -> Option<&'static str> {
-    if !plan.selection.is_aggregate() || !plan.group_by.is_empty() || is_local(&plan.table) {
+    if !plan.selection.is_aggregate() || !plan.group_by.is_empty() || is_of_node(&plan.table) {
         return None;
     }
     match &plan.restrictions.partition {

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use cql::ast::{self, Modification};
 use plan::{BatchKind, BatchPlan, Plan, ResultColumn, WritePlan};
 use schema::{Schema, Table};
+use system_tables::KeyspaceKind;
 
 use crate::CompileError;
 use crate::restrict::Scope;
 use crate::select::{compile_select, warning};
-use crate::system_keyspace::is_local;
 use crate::term::{MarkerSpec, Markers};
 use crate::write::{compile_delete, compile_insert, compile_update};
 
@@ -76,8 +76,13 @@ fn table_of(name: &ast::QualifiedName, schema: &Schema, keyspace: Option<&str>) 
         .ok_or_else(|| CompileError::invalid(format!("table {} does not exist", name.name)))
 }
 
+/// Whether a table is in a keyspace that each node has for itself, and nobody writes to.
+pub(crate) fn is_of_node(table: &Table) -> bool {
+    system_tables::kind(&table.keyspace) == Some(KeyspaceKind::Local)
+}
+
 fn writable(table: &Table) -> Result<(), CompileError> {
-    if is_local(table) {
+    if is_of_node(table) {
         return Err(CompileError::invalid(format!(
             "Modification is not supported by table {}.{}",
             table.keyspace, table.name
@@ -144,7 +149,7 @@ pub fn compile(text: &str, schema: &Schema, keyspace: Option<&str>) -> Result<Co
         }
         ast::Statement::Truncate(t) => {
             let table = table_of(&t.table, schema, keyspace)?;
-            if is_local(&table) {
+            if is_of_node(&table) {
                 return Err(CompileError::invalid("Cannot truncate virtual tables"));
             }
             Statement::Truncate(table)

@@ -13,11 +13,11 @@ use std::task::Poll;
 use cql_protocol::{
     ClusterEvent, Extensions, Framing, Limits, ProtocolVersion, Splitter, encode_wire, write_event, write_frame_error,
 };
-use query::system::Client;
 use runtime::net::{TcpStream, WriteHalf};
 use runtime::{Group, Notify, Semaphore};
 
 use crate::admission::Uninitialized;
+use crate::clients::Client;
 use crate::dispatch::{Batch, Taken};
 use crate::handshake::{Started, handshake};
 use crate::pending::Pending;
@@ -190,7 +190,7 @@ async fn write(outbox: Rc<Outbox>, mut half: WriteHalf) {
 pub(crate) async fn run(server: &Rc<Server>, mut stream: TcpStream, uninitialized: Uninitialized) {
     let Ok(peer) = stream.peer_addr() else { return };
     let _ = stream.set_nodelay(true);
-    let client = server.engine.node.clients.open(server.engine.shard.id().0, peer);
+    let client = server.options.clients.open(server.engine.shard.id().0, peer);
     client.set_group(server.drivers_group);
     let mut splitter = Splitter::new(Limits {
         frame_bytes_max: server.options.frame_bytes_max,

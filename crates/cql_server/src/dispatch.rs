@@ -58,7 +58,7 @@ fn bound<'a>(value: Value<'a>) -> Bound<'a> {
 
 /// Whether a statement is one by which drivers and tools learn of the cluster.
 fn is_of_driver(prepared: &Prepared) -> bool {
-    let is_system = |keyspace: &str| query::system::kind(keyspace).is_some();
+    let is_system = |keyspace: &str| system_tables::kind(keyspace).is_some();
     match &*prepared.statement {
         Statement::Plan(Plan::Select(select)) => is_system(&select.table.keyspace),
         Statement::Use(keyspace) => is_system(keyspace),

@@ -9,11 +9,11 @@ use std::time::Duration;
 use cql_protocol::{
     Extensions, Frame, ProtocolVersion, Request, Splitter, decode_request, write_frame_error, write_ready,
 };
-use query::system::Client;
 use runtime::net::TcpStream;
 
 use crate::Server;
 use crate::admission::Uninitialized;
+use crate::clients::Client;
 use crate::counts::increment;
 use crate::respond::Reply;
 use crate::startup::{self, Agreed};

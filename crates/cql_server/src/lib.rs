@@ -15,6 +15,8 @@
 
 mod admission;
 mod cells;
+mod client_tables;
+mod clients;
 mod connection;
 mod counts;
 mod dispatch;
@@ -32,6 +34,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -50,6 +53,8 @@ use room::RequestRoom;
 
 pub use admission::{Arrivals, UNINITIALIZED_MAX};
 pub use cells::{CellWriter, Cells};
+pub use client_tables::register_system_tables;
+pub use clients::Clients;
 pub use counts::{Counts, Latencies};
 pub use cql_protocol::TabletRoute;
 pub use events::TopologyChange;
@@ -92,6 +97,8 @@ pub struct Options {
     pub partitioner: String,
     /// The CQL version told in SUPPORTED.
     pub cql_version: String,
+    /// Where connections are listed.
+    pub clients: Arc<Clients>,
 }
 
 /// Where the tablet of a statement stands, if its table has tablets, it names one partition, and this shard is none of the

@@ -13,7 +13,6 @@ use coordinator::{ClusterView, Coordinator, ReplicaHandler};
 use cql_server::{Server, TopologyChange};
 use query::Engine;
 use query::engine::{KeepError, SchemaKeeper};
-use query::system::PeerInfo;
 use rpc::{Handler, Peer, RemoteError, Reply, Request, Rpc};
 use runtime::{ShardId, SharedNotify};
 use schema::{Schema, TableId};
@@ -27,6 +26,7 @@ use crate::shard_main::{CLIENTS_WAIT_MAX, follower};
 use crate::start::{Shared, Stage};
 use crate::tablets;
 use crate::view::view_of;
+use crate::virtual_tables::PeerInfo;
 
 /// How long a change of the cluster waits for requests that began before it.
 const OLD_REQUESTS_WAIT_MAX: Duration = Duration::from_secs(10);

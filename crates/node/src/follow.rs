@@ -17,13 +17,13 @@ use std::time::Duration;
 use coordinator::{ClusterView, forget_paxos_states};
 use query::Engine;
 use query::ddl::{SchemaDifference, schema_difference};
-use query::system;
 use replica::{Sealed, TokenRange, TruncationMark, WantedTable, paxos_state_id};
 use runtime::{Permit, Semaphore, ShardId};
 use schema::{Schema, Table, TableId};
+use system_tables::KeyspaceKind;
 use tasks::{Origin, Spec};
 
-use crate::view::{cuts, kept_tables, ranges_by_shard};
+use crate::view::{cuts, ranges_by_shard};
 
 /// How long what failed, say because the disk is full, is left alone.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
@@ -80,14 +80,14 @@ impl Version {
             for table in keyspace.tables.values() {
                 let known = former.keyspaces.get(&keyspace.name);
                 let known = known.and_then(|known| known.tables.get(&table.name));
-                version.compare(table, known.filter(|known| known.id == table.id), &before);
+                version.compare(engine, table, known.filter(|known| known.id == table.id), &before);
             }
         }
         version
     }
 
     /// Notes what becomes of a table.
-    fn compare(&mut self, table: &Arc<Table>, known: Option<&Arc<Table>>, before: &ClusterView) {
+    fn compare(&mut self, engine: &Engine, table: &Arc<Table>, known: Option<&Arc<Table>>, before: &ClusterView) {
         let map = |view: &ClusterView| {
             view.route(table.id)
                 .filter(|r| r.has_own_tablets)
@@ -108,7 +108,7 @@ impl Version {
         if is_same && !moves {
             return;
         }
-        for kept in kept_tables(table) {
+        for kept in engine.node.system_tables.kept_tables(table) {
             for (shard, ranges) in ranges.iter().enumerate() {
                 self.wanted[shard].push(WantedTable {
                     table: kept.clone(),
@@ -130,7 +130,7 @@ impl Version {
 fn with_own_keyspaces(own: &Schema, next: &Schema) -> Schema {
     let mut next = next.clone();
     for (name, keyspace) in &own.keyspaces {
-        if system::kind(name) == Some(system::SystemKeyspace::Local) {
+        if system_tables::kind(name) == Some(KeyspaceKind::Local) {
             next.keyspaces.insert(name.clone(), keyspace.clone());
         }
     }

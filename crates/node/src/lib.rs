@@ -17,6 +17,7 @@ mod standalone;
 mod start;
 mod tablets;
 mod view;
+mod virtual_tables;
 
 pub use directories::{Directory, recover_directory};
 pub use recover::{Recover, recover_metadata, rejoin};

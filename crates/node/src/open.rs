@@ -33,7 +33,7 @@ pub(crate) async fn open(shared: &Arc<Shared>, shard: &Rc<Shard>) -> Result<Opti
         return Ok(None);
     }
     let (view, shards) = (shared.first_view(), shared.config.smp);
-    for (tablets_of, table) in stored_tables(&shared.schema) {
+    for (tablets_of, table) in stored_tables(&shared.schema, &shared.node.system_tables) {
         let ranges = ranges_by_shard(&view, tablets_of, shards);
         let files = shared.files_of(table.id);
         shard.open_table(&table, &ranges[shard.id().0 as usize], &files);
@@ -58,7 +58,7 @@ pub(crate) async fn open(shared: &Arc<Shared>, shard: &Rc<Shard>) -> Result<Opti
 /// Opens the files of all tables, and gives each tablet its own, where they were written for others, or for another number of shards.
 async fn open_files(shared: &Arc<Shared>, shard: &Rc<Shard>, task: &Task) -> Result<(), String> {
     let view = shared.first_view();
-    for (tablets_of, table) in stored_tables(&shared.schema) {
+    for (tablets_of, table) in stored_tables(&shared.schema, &shared.node.system_tables) {
         let dir = shard.table_dir(&table);
         let cuts = cuts(&view, tablets_of, shared.config.smp);
         let (count, generation, host_id) = (cuts.all.len(), shared.generation.clone(), shared.host_id);
@@ -76,7 +76,7 @@ async fn open_files(shared: &Arc<Shared>, shard: &Rc<Shard>, task: &Task) -> Res
 
 /// Reads this shard's part of the logs.
 async fn replay(shared: &Arc<Shared>, shard: &Rc<Shard>, view: &ClusterView) -> Result<RecoveryStats, RecoveryError> {
-    let bases: HashMap<TableId, TableId> = stored_tables(&shared.schema)
+    let bases: HashMap<TableId, TableId> = stored_tables(&shared.schema, &shared.node.system_tables)
         .into_iter()
         .map(|(tablets_of, table)| (table.id, tablets_of))
         .collect();

@@ -19,7 +19,6 @@ use admin::operator::{
     Started, State, Table, Work,
 };
 use query::Engine;
-use query::system;
 use replica::TableStore;
 use runtime::net::TcpListener;
 use tasks::Tasks;
@@ -236,12 +235,7 @@ impl NodeOperator {
 impl Operator for NodeOperator {
     fn node(&self) -> Node {
         let status = self.cluster.status();
-        let info = self
-            .shared
-            .node
-            .info
-            .lock()
-            .expect("nobody panics while holding the node's identity");
+        let info = self.shared.about.info();
         let members = self.members(&status);
         let mode = match members
             .iter()
@@ -291,7 +285,7 @@ impl Operator for NodeOperator {
         let schema = self.engine.schema();
         let keyspaces = schema.keyspaces.values().map(|keyspace| Keyspace {
             name: keyspace.name.clone(),
-            is_system: system::kind(&keyspace.name).is_some(),
+            is_system: system_tables::kind(&keyspace.name).is_some(),
             is_local: keyspace
                 .replication
                 .get("class")

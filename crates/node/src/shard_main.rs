@@ -247,12 +247,7 @@ async fn serve(
         options.address = port(&listeners.cql)?;
         options.shard_aware_address = listeners.shard_aware.as_ref().map(port).transpose()?;
         let bound = (options.address, options.shard_aware_address);
-        shared
-            .node
-            .info
-            .lock()
-            .expect("nobody panics while holding the node's identity")
-            .port = bound.0.port();
+        shared.about.change(|info| info.port = bound.0.port());
         shared.set_bound_addresses(bound);
     }
     if !shared.meet(Stage::Bound).await {
@@ -336,13 +331,8 @@ fn cql_options(shared: &Shared, (cql, aware): (SocketAddr, Option<SocketAddr>)) 
         shards: config.smp,
         host_id: shared.host_id,
         partitioner: "org.apache.cassandra.dht.Murmur3Partitioner".to_owned(),
-        cql_version: shared
-            .node
-            .info
-            .lock()
-            .expect("nobody panics while holding the node's identity")
-            .cql_version
-            .clone(),
+        cql_version: shared.about.info().cql_version.clone(),
+        clients: shared.clients.clone(),
     }
 }
 

@@ -13,13 +13,14 @@ use std::time::Duration;
 
 use ::cluster::Metadata;
 use coordinator::{AcceptedLoss, ClusterView};
+use cql_server::Clients;
 use query::engine::{NodeState, SharedStatements};
-use query::system::{self, Clients, NodeInfo, PeerInfo};
 use query::{Engine, ddl};
 use record::Known;
 use replica::{NotedBatches, TableFiles};
 use runtime::{ShardId, SharedNotify};
 use schema::{Schema, TableId};
+use system_tables::Registry;
 use tasks::{Class, Tasks};
 use topology::{HostId, Topology, TopologyCommand};
 use types::Token;
@@ -30,6 +31,7 @@ use crate::directories;
 use crate::identity::{self, WorkdirLock};
 use crate::shard_main;
 use crate::view::{cluster_view, stored_tables};
+use crate::virtual_tables::{About, NodeInfo, PeerInfo, registry};
 
 /// What each shard of an embedded node runs.
 pub type Embedded = Arc<dyn Fn(Rc<Engine>) -> Pin<Box<dyn Future<Output = ()>>> + Send + Sync>;
@@ -47,6 +49,10 @@ pub(crate) struct Shared {
     /// What the node knew of its cluster when it ended; None for one that has never been in any.
     pub(crate) metadata: Option<Metadata>,
     pub(crate) node: Arc<NodeState>,
+    /// What this node says of itself and of the others.
+    pub(crate) about: Arc<About>,
+    /// Who is connected.
+    pub(crate) clients: Arc<Clients>,
     pub(crate) generation: Arc<AtomicU64>,
     /// What the tables' directories hold, until every shard has its part.
     pub(crate) files: Mutex<HashMap<TableId, Arc<TableFiles>>>,
@@ -172,16 +178,8 @@ impl Shared {
 
     /// What the system tables say of the node and the other members from here on.
     pub(crate) fn note_members(&self, tokens: Vec<String>, state: topology::NodeState, peers: Vec<PeerInfo>) {
-        let mut info = self
-            .node
-            .info
-            .lock()
-            .expect("nobody panics while holding the node's identity");
-        if (&info.tokens, info.state, &info.peers) == (&tokens, state, &peers) {
-            return;
-        }
-        (info.tokens, info.state, info.peers) = (tokens, state, peers);
-        self.node.info_version.fetch_add(1, Ordering::AcqRel);
+        self.about
+            .change(|info| (info.tokens, info.state, info.peers) = (tokens, state, peers));
     }
 
     /// Where CQL and the shard-aware port listen, once they do.
@@ -315,9 +313,12 @@ fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Re
     let lost = directories::check(&config, host_id)?;
     identity::note_encryption(&config.workdir, config.encryption.is_some())?;
     let metadata_dir = config.workdir.join(crate::recover::METADATA_DIR);
+    let about = Arc::new(About::new(NodeInfo::of(&config, host_id)));
+    let clients = Arc::new(Clients::new(config.smp));
+    let system_tables = Arc::new(registry(&about, &clients));
     let metadata = if embedded.is_some() {
         let node = first_node(&config, host_id);
-        let schema = Arc::new(initial_schema());
+        let schema = Arc::new(initial_schema(&system_tables));
         Some(::cluster::load_standalone(
             &metadata_dir,
             &config.cluster_name,
@@ -331,19 +332,17 @@ fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Re
         metadata
     };
     let schema = Arc::new(match &metadata {
-        Some(metadata) => system::with_system_keyspaces(&metadata.schema),
-        None => initial_schema(),
+        Some(metadata) => system_tables.with_system_keyspaces(&metadata.schema),
+        None => initial_schema(&system_tables),
     });
     commitlog::remove_spares(&config.commitlog_dir).map_err(|e| e.to_string())?;
     let (last_segment, old_log) = commitlog::last_segment(&config.commitlog_dir).map_err(|e| e.to_string())?;
     commitlog::sync_segments(&old_log).map_err(|e| e.to_string())?;
-    let generation = Arc::new(AtomicU64::new(largest_generation(&config.data_dir, &schema)?));
-    let mut info = NodeInfo::alone(host_id, config.rpc_address, config.native_transport_port, config.smp);
-    info.cluster_name.clone_from(&config.cluster_name);
-    info.data_center.clone_from(&config.data_center);
-    info.rack.clone_from(&config.rack);
-    info.listen_address = config.listen_address;
-    info.settings.clone_from(&config.settings);
+    let generation = Arc::new(AtomicU64::new(largest_generation(
+        &config.data_dir,
+        &schema,
+        &system_tables,
+    )?));
     let (topology, tablets, truncations, version, fence) = match &metadata {
         Some(metadata) => (
             with_shards(&metadata.topology, host_id, config.smp),
@@ -368,9 +367,11 @@ fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Re
     tasks.set_ttl(config.task_ttl);
     tasks.set_user_ttl(config.user_task_ttl);
     let node = Arc::new(NodeState {
-        info: Mutex::new(info),
-        info_version: AtomicU64::new(0),
-        clients: Clients::new(config.smp),
+        system_tables: system_tables.clone(),
+        described: {
+            let about = about.clone();
+            Box::new(move || about.info().described())
+        },
         statements: SharedStatements::default(),
     });
     let shared = Arc::new(Shared {
@@ -381,6 +382,8 @@ fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Re
         view: Mutex::new(Some(view)),
         metadata,
         node,
+        about,
+        clients,
         generation,
         files: Mutex::default(),
         tasks,
@@ -452,20 +455,20 @@ fn first_node(config: &Config, host_id: Uuid) -> topology::Node {
 }
 
 /// The schema that a node begins with: the system keyspaces of this release.
-fn initial_schema() -> Schema {
+fn initial_schema(system_tables: &Registry) -> Schema {
     let empty = Schema {
         version: Uuid::nil(),
         keyspaces: BTreeMap::new(),
     };
-    let mut schema = system::with_system_keyspaces(&empty);
+    let mut schema = system_tables.with_system_keyspaces(&empty);
     schema.version = ddl::schema_version(&schema);
     schema
 }
 
 /// The largest generation of any sstable in the tables' directories; what was left half written is removed.
-fn largest_generation(data_dir: &Path, schema: &Schema) -> Result<u64, String> {
+fn largest_generation(data_dir: &Path, schema: &Schema, system_tables: &Registry) -> Result<u64, String> {
     let mut largest = 0;
-    for (_, table) in stored_tables(schema) {
+    for (_, table) in stored_tables(schema, system_tables) {
         let dir = data_dir
             .join(&table.keyspace)
             .join(format!("{}-{}", table.name, table.id.0.simple()));

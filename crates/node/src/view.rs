@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ::cluster::Metadata;
-use coordinator::{ClusterView, NotAMember, paxos_state_of};
-use query::system;
+use coordinator::{ClusterView, NotAMember};
 use replica::{TableCuts, TokenRange, shard_range};
 use schema::{Keyspace, Schema, Table, TableId};
+use system_tables::{KeyspaceKind, Registry};
 use topology::{HostId, Replication, TabletMap, Topology};
 use types::Token;
 
@@ -40,8 +40,10 @@ pub(crate) fn cluster_view(
     tablets: &BTreeMap<TableId, Arc<TabletMap>>,
 ) -> Result<ClusterView, NotAMember> {
     let keyspaces = schema.keyspaces.values().filter_map(|keyspace| {
-        let tables = keyspace.tables.values().map(|t| t.id);
-        let tables: Vec<TableId> = tables.filter(|id| !system::is_virtual(*id)).collect();
+        // What each node has for itself has no replicas.
+        let is_of_node = system_tables::kind(&keyspace.name) == Some(KeyspaceKind::Local);
+        let tables = keyspace.tables.values().filter(|_| !is_of_node);
+        let tables: Vec<TableId> = tables.map(|table| table.id).collect();
         let replication = replication(keyspace, topology)?;
         Some((&*keyspace.name, replication, tables))
     });
@@ -63,23 +65,14 @@ pub(crate) fn replication(keyspace: &Keyspace, topology: &Topology) -> Option<Re
     }
 }
 
-/// The tables that a node keeps for one of the schema, none for a virtual one: itself, and what acceptors know of conditional statements
-/// on it, in the same tablets.
-pub(crate) fn kept_tables(table: &Arc<Table>) -> Vec<Arc<Table>> {
-    if system::is_virtual(table.id) {
-        return Vec::new();
-    }
-    match system::kind(&table.keyspace) {
-        Some(_) => vec![table.clone()],
-        None => vec![table.clone(), paxos_state_of(table)],
-    }
-}
-
 /// The tables that have files: those of the schema that are not computed, and what acceptors keep for them. Each with the table of the
 /// schema that it has its tablets with.
-pub(crate) fn stored_tables(schema: &Schema) -> Vec<(TableId, Arc<Table>)> {
+pub(crate) fn stored_tables(schema: &Schema, system_tables: &Registry) -> Vec<(TableId, Arc<Table>)> {
     let tables = schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
-    let kept = tables.flat_map(|table| kept_tables(table).into_iter().map(|kept| (table.id, kept)));
+    let kept = tables.flat_map(|table| {
+        let kept = system_tables.kept_tables(table).into_iter();
+        kept.map(|kept| (table.id, kept))
+    });
     kept.collect()
 }
 

@@ -5,9 +5,8 @@
 
 pub mod engine;
 mod error;
-pub mod system;
 
-pub use cql_compiler::{MarkerSpec, Statement, ddl};
+pub use cql_compiler::{MarkerSpec, Statement, ddl, describe};
 pub use engine::{Engine, NodeState, Outcome, Page, Params, PointOutcome, Prepared};
 pub use error::QueryError;
 pub use plan::{BindContext, Bound, Execution, OwnedBound, Plan, ResultColumn};

@@ -1,37 +1,28 @@
 //! Conditional statements of one shard under the simulator: clients that meet on one row, and lost power.
 
+mod support;
+
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use commitlog::{Commitlog, Options, SyncMode, last_segment};
-use coordinator::{ClusterView, Coordinator};
 use plan::ValueRows;
 use query::ddl::{self, DdlContext};
-use query::engine::{NodeState, SharedStatements};
-use query::system::{self, Clients, NodeInfo};
 use query::{Engine, Execution, Outcome, Params, QueryError};
-use replica::{Shard, ShardOptions, TableFiles};
-use runtime::ShardId;
 use runtime::sim::{CrashKind, Simulation};
 use schema::{Schema, TableId};
-use topology::{HostId, Location, Node, Replication, Topology};
-use types::Token;
 use uuid::Uuid;
 
 const CLIENTS: i32 = 20;
 const INCREMENTS: i32 = 5;
 
 fn schema() -> Schema {
-    let keyspaces = system::keyspaces().into_iter().map(|k| (k.name.clone(), k.into()));
-    let mut schema = Schema {
+    let mut schema = support::system_tables().build().with_system_keyspaces(&Schema {
         version: Uuid::nil(),
-        keyspaces: keyspaces.collect::<BTreeMap<_, _>>(),
-    };
+        keyspaces: BTreeMap::new(),
+    });
     for text in [
         "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
         "CREATE TABLE ks.t (k int PRIMARY KEY, v int)",
@@ -51,85 +42,7 @@ fn schema() -> Schema {
 
 /// A shard over what an earlier life of it left on the disk.
 async fn engine(boot_id: u128) -> Rc<Engine> {
-    let log_dir = PathBuf::from("/log");
-    for dir in ["/log", "/data"] {
-        runtime::fs::create_dir_all(dir).expect("the simulated disk works here");
-    }
-    runtime::fs::sync_dir("/").expect("the simulated disk works here");
-    let (last, files) = last_segment(&log_dir).expect("the directory is there");
-    commitlog::sync_segments(&files).expect("the simulated disk works here");
-    let log = Commitlog::new(Options {
-        dir: log_dir.clone(),
-        shard: 0,
-        shards: 1,
-        segment_bytes: 1 << 20,
-        // Nothing is synced but what conditional statements sync.
-        sync: SyncMode::Periodic(Duration::from_secs(10)),
-        boot_id,
-        first_segment: last + 1,
-    });
-    let options = ShardOptions {
-        shard: ShardId(0),
-        shards: 1,
-        data_dir: "/data".into(),
-        dirty_bytes_max: 1 << 20,
-        cache_bytes_max: 1 << 20,
-        log_bytes_max: 16 << 20,
-        generation: Arc::default(),
-        tasks: tasks::Tasks::new(1, uuid::Uuid::nil()),
-        noted_batches: Arc::default(),
-        host_id: Uuid::from_u128(7),
-    };
-    let shard = Shard::new(options, log);
-    let schema = schema();
-    let table = &schema.keyspaces["ks"].tables["t"];
-    for table in [table, &coordinator::paxos_state_of(table)] {
-        let files = TableFiles::open(table, &shard.table_dir(table)).expect("the simulated disk works here");
-        shard.open_table(table, &[shard.token_range()], &files);
-    }
-    let replayed = shard.replay(&log_dir, boot_id, async |_| Ok(())).await;
-    replayed.expect("the log is whole");
-    shard.end_replay();
-    let node = NodeState {
-        info: Mutex::new(NodeInfo::alone(
-            Uuid::from_u128(7),
-            IpAddr::V6(Ipv6Addr::LOCALHOST),
-            9042,
-            1,
-        )),
-        info_version: Default::default(),
-        clients: Clients::new(1),
-        statements: SharedStatements::default(),
-    };
-    let host_id = HostId(Uuid::from_u128(7));
-    let topology = Arc::new(Topology::alone("test", member(host_id)));
-    let everywhere = Replication::Simple { factor: 1 };
-    let keyspaces = [("ks", everywhere, vec![table.id])].into_iter();
-    let view = ClusterView::new(topology, host_id, keyspaces, &BTreeMap::new()).expect("the node is a member");
-    let coordinator = Coordinator::new(shard.clone(), None, Arc::new(view));
-    runtime::set_local(coordinator.clone());
-    let engine = Engine::new(shard, coordinator, Arc::new(node), 1, Arc::new(schema));
-    runtime::set_local(engine.clone());
-    engine
-}
-
-fn member(host_id: HostId) -> Node {
-    let address = SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), 7000);
-    Node {
-        host_id,
-        internode: address,
-        native: address,
-        native_shard_aware_port: None,
-        location: Location {
-            datacenter: "dc".to_owned(),
-            rack: "rack".to_owned(),
-        },
-        shards: 1,
-        tokens: vec![Token(0)],
-        state: topology::NodeState::Normal,
-        features: Default::default(),
-        release: "1".to_owned(),
-    }
+    support::engine(boot_id, schema(), support::system_tables().build()).await
 }
 
 async fn execute(engine: &Rc<Engine>, text: &str, serial: bool) -> Outcome<ValueRows> {

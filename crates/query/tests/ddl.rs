@@ -1,27 +1,26 @@
 //! Scripts of statements and what they answer.
 //!
 //! Each file of `tests/ddl` is a suite of `testkit`: statements and their answers. All but `own.txt` were recorded from a
-//! running Apache Cassandra 4.1.7, so a difference is a difference from it. `begin anew` is an empty schema, `join a
-//! cluster` gives the node others around it.
+//! running Apache Cassandra 4.1.7, so a difference is a difference from it. `begin anew` is an empty schema.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
+use std::sync::Arc;
 
 use cql::ast::{Selection, Selector, Statement};
-use cql_compiler::describe::{self, DescribeContext, NodeFacts};
-use mutation::{Mutation, MutationItem, RowView};
+use cql_compiler::describe::{self, DescribeContext, DescribedNode};
 use query::ddl::{self, DdlContext, schema_version};
-use query::system::{self, ClientInfo, NodeInfo, PeerInfo};
 use query::{QueryError, ResultColumn};
-use schema::{Column, ColumnId, ColumnKind, Schema, Table, components, describe_keyspace, describe_table};
-use topology::NodeState;
+use schema::{Column, ColumnId, Schema, Table, describe_keyspace, describe_table};
+use system_tables::{Builder, NamedRow, Registry, rows_of};
 use types::CqlType;
 use uuid::Uuid;
 
 struct Session {
     schema: Schema,
     keyspace: Option<String>,
-    node: NodeInfo,
+    system_tables: Registry,
+    node: DescribedNode,
     statements: u32,
 }
 
@@ -39,86 +38,26 @@ fn error(e: &QueryError) -> String {
 
 impl Session {
     fn new() -> Self {
-        let mut schema = Schema {
+        let system_tables = Builder::new().build();
+        let empty = Schema {
             version: Uuid::nil(),
             keyspaces: BTreeMap::new(),
         };
-        for k in system::keyspaces() {
-            schema.keyspaces.insert(k.name.clone(), k.into());
-        }
+        let mut schema = system_tables.with_system_keyspaces(&empty);
         schema.version = schema_version(&schema);
-        let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
-        let client = |port: u16, tls: bool| ClientInfo {
-            address,
-            port,
-            hostname: "localhost".to_owned(),
-            username: "anonymous".to_owned(),
-            connection_stage: "ready".to_owned(),
-            shard: u32::from(tls),
-            scheduling_group: if tls { "statement" } else { "sl:driver" }.to_owned(),
-            protocol_version: Some(5),
-            driver_name: (!tls).then(|| "a driver".to_owned()),
-            driver_version: None,
-            client_options: [("CQL_VERSION".to_owned(), "3.4.6".to_owned())].into(),
-            request_count: 9,
-            tls: tls.then(|| ("TLSv1.3".to_owned(), "TLS_AES_256_GCM_SHA384".to_owned())),
-        };
-        let node = NodeInfo {
+        let node = DescribedNode {
+            cluster_name: "ceto".to_owned(),
+            partitioner: "org.apache.cassandra.dht.Murmur3Partitioner".to_owned(),
+            endpoint: SocketAddr::from(([127, 0, 0, 1], 7000)),
             tokens: vec!["5".to_owned(), "-7".to_owned()],
-            settings: [
-                ("cluster_name".to_owned(), Some("ceto".to_owned())),
-                ("role_manager".to_owned(), None),
-            ]
-            .into(),
-            clients: vec![client(40002, true), client(40001, false)],
-            ..NodeInfo::alone(Uuid::from_u128(7), address, 9042, 2)
         };
         Self {
             schema,
             keyspace: None,
+            system_tables,
             node,
             statements: 0,
         }
-    }
-
-    /// The node has others around it: two members in another rack, of which one does not answer, another process on
-    /// the address of the first, one that joins and one that left.
-    fn join_cluster(&mut self) {
-        let peer = |number: u8, state| PeerInfo {
-            host_id: Uuid::from_u128(u128::from(number)),
-            internode: SocketAddr::from(([127, 0, 0, number], 7000)),
-            native: SocketAddr::from(([10, 0, 0, number], 9042)),
-            data_center: "datacenter1".to_owned(),
-            rack: "rack2".to_owned(),
-            release_version: "4.1.7".to_owned(),
-            schema_version: Some(Uuid::from_u128(1)),
-            tokens: Vec::new(),
-            state,
-            up: true,
-        };
-        self.node.tokens = vec!["0".to_owned()];
-        let quarters = |tokens: [i64; 2]| tokens.map(|quarter| (quarter << 61).to_string()).to_vec();
-        self.node.peers = vec![
-            PeerInfo {
-                schema_version: None,
-                tokens: quarters([1, -2]),
-                up: false,
-                ..peer(3, NodeState::Leaving)
-            },
-            PeerInfo {
-                tokens: quarters([2, -4]),
-                ..peer(2, NodeState::Normal)
-            },
-            PeerInfo {
-                host_id: Uuid::from_u128(22),
-                internode: SocketAddr::from(([127, 0, 0, 2], 7001)),
-                native: SocketAddr::from(([10, 0, 0, 2], 9043)),
-                up: false,
-                ..peer(2, NodeState::Normal)
-            },
-            peer(4, NodeState::Joining),
-            peer(5, NodeState::Left),
-        ];
     }
 
     /// The answer to a statement, in lines.
@@ -134,18 +73,21 @@ impl Session {
         }
     }
 
+    /// The rows of a virtual table, by key.
+    fn read(&self, table: &Table) -> Vec<NamedRow> {
+        let table = self.system_tables.virtual_table(table.id);
+        let source = &table.expect("scripts read virtual tables").source;
+        let mut rows = rows_of(&**source, &Arc::new(self.schema.clone()));
+        rows.sort_by(|a, b| a[0].cmp(&b[0]));
+        rows
+    }
+
     fn execute(&mut self, statement: &Statement) -> Result<String, QueryError> {
         match statement {
             Statement::Describe(d) => {
                 let ctx = DescribeContext {
                     keyspace: self.keyspace.as_deref(),
-                    node: NodeFacts {
-                        cluster_name: &self.node.cluster_name,
-                        partitioner: &self.node.partitioner,
-                        broadcast_address: self.node.broadcast_address,
-                        storage_port: self.node.storage_port,
-                        tokens: &self.node.tokens,
-                    },
+                    node: &self.node,
                 };
                 let (columns, rows) = describe::describe(&self.schema, d, &ctx)?;
                 Ok(rows
@@ -156,7 +98,7 @@ impl Session {
                 self.keyspace = Some(u.keyspace.clone());
                 Ok("ok\n".to_owned())
             }
-            Statement::Select(s) if s.table.keyspace.as_deref().is_some_and(|k| system::kind(k).is_some()) => {
+            Statement::Select(s) if s.table.keyspace.as_deref().is_some_and(is_of_system) => {
                 let keyspace = s.table.keyspace.as_deref().expect("it is a system keyspace");
                 let table = self
                     .schema
@@ -165,7 +107,7 @@ impl Session {
                 let all = s.selection == Selection::All;
                 let selected = |name: &str| all || selects(&s.selection, name);
                 let user = |row: &String| s.relations.is_empty() || row.starts_with("keyspace_name: 'ddk'");
-                let rows = read(table, &self.schema, &self.node);
+                let rows = self.read(table);
                 let lines = rows.iter().map(|r| print_named(r, &selected)).filter(user);
                 Ok(lines.collect())
             }
@@ -213,9 +155,6 @@ fn print_row(columns: &[ResultColumn], row: &[Option<Vec<u8>>]) -> String {
     columns.iter().zip(row).map(value).collect::<Vec<_>>().join(" | ") + "\n"
 }
 
-/// A row's columns in SELECT * order, each with its value as a literal.
-type NamedRow = Vec<(String, String)>;
-
 fn print_named(row: &NamedRow, selected: &dyn Fn(&str) -> bool) -> String {
     let parts: Vec<String> = row
         .iter()
@@ -225,69 +164,14 @@ fn print_named(row: &NamedRow, selected: &dyn Fn(&str) -> bool) -> String {
     parts.join(", ") + "\n"
 }
 
-/// The rows of a computed table, unpacked as a reader does.
-fn read(table: &Table, schema: &Schema, node: &NodeInfo) -> Vec<NamedRow> {
-    let mut rows = Vec::new();
-    for bytes in system::contents(table, schema, node, None, 5) {
-        let mutation = Mutation::new(&bytes).expect("a packed mutation");
-        assert_eq!(mutation.table, table.id, "it is of the table that was asked");
-        mutation.validate(&table.layout).expect("it is well-formed");
-        let mut before: Option<Vec<u8>> = None;
-        for item in mutation.items() {
-            let MutationItem::Row { clustering, row } = item else {
-                panic!("only rows are computed: {item:?}")
-            };
-            if let Some(before) = before.replace(clustering.to_vec()) {
-                let order = table.clustering_order.compare(&before, clustering);
-                assert!(order.is_lt(), "rows of {} come in clustering order", table.name);
-            }
-            rows.push(read_row(
-                table,
-                mutation.key,
-                clustering,
-                RowView::new(row).expect("it was validated"),
-            ));
-        }
-    }
-    rows
-}
-
-fn read_row(table: &Table, key: &[u8], clustering: &[u8], view: RowView<'_>) -> NamedRow {
-    let mut cells: BTreeMap<usize, String> = BTreeMap::new();
-    for (id, column) in view.columns(&table.layout) {
-        let c = table
-            .regulars()
-            .find(|c| usize::from(c.id.0) == id)
-            .expect("only living columns are computed");
-        let text = match column {
-            mutation::row::Column::Simple(cell) => c.cql_type.format(cell.value),
-            mutation::row::Column::Complex(complex) => {
-                let CqlType::Set(element) = &c.cql_type else {
-                    panic!("only sets are computed")
-                };
-                let elements: Vec<String> = complex.elements().map(|(path, _)| element.format(path)).collect();
-                format!("{{{}}}", elements.join(", "))
-            }
-        };
-        cells.insert(id, text);
-    }
-    let mut clustering = components(clustering);
-    let mut row = Vec::new();
-    for c in &table.columns {
-        let value = match c.kind {
-            ColumnKind::PartitionKey => c.cql_type.format(key),
-            ColumnKind::Clustering => c.cql_type.format(clustering.next().expect("a whole clustering key")),
-            _ => cells.remove(&usize::from(c.id.0)).unwrap_or_else(|| "null".to_owned()),
-        };
-        row.push((c.name.clone(), value));
-    }
-    row
+fn is_of_system(keyspace: &str) -> bool {
+    system_tables::kind(keyspace).is_some()
 }
 
 /// What DESCRIBE says of a schema makes an equal one.
 fn check_round_trip(schema: &Schema) {
     let mut again = Session::new();
-    for k in schema.keyspaces.values().filter(|k| system::kind(&k.name).is_none()) {
+    for k in schema.keyspaces.values().filter(|k| !is_of_system(&k.name)) {
         let answer = again.run(&describe_keyspace(k));
         assert!(answer.starts_with("ok\n"), "{}\nanswers {answer}", describe_keyspace(k));
         for t in k.tables.values() {
@@ -334,10 +218,6 @@ fn check(path: &str) {
         "begin anew" => {
             check_round_trip(&session.schema);
             session = Session::new();
-            String::new()
-        }
-        "join a cluster" => {
-            session.join_cluster();
             String::new()
         }
         statement => session.run(statement),

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use commitlog::{Commitlog, Options, SyncMode};
@@ -25,12 +25,12 @@ use plan::{
     Select, SelectPlan, Selection, ValueRows, Write, WritePlan,
 };
 use query::engine::{NodeState, SharedStatements};
-use query::system::{Clients, NodeInfo};
 use query::{Engine, Outcome, Page, Params, PointOutcome};
 use replica::{Shard, ShardOptions, TableFiles};
 use runtime::sim::Simulation;
 use runtime::{ShardId, SharedNotify};
 use schema::{Column, ColumnKind, Keyspace, Schema, Table, TableId, TableOptions};
+use system_tables::Builder;
 use topology::{Consistency, HostId, Location, Node, Replication, Topology};
 use types::{CqlType, Token};
 use uuid::Uuid;
@@ -112,9 +112,8 @@ fn engine(id: ShardId) -> Rc<Engine> {
     }
     let address = IpAddr::V6(Ipv6Addr::LOCALHOST);
     let node = NodeState {
-        info: Mutex::new(NodeInfo::alone(HOST.0, address, 9042, SHARDS)),
-        info_version: Default::default(),
-        clients: Clients::new(SHARDS),
+        system_tables: Arc::new(Builder::new().build()),
+        described: Box::new(|| panic!("nobody asks to describe the cluster")),
         statements: SharedStatements::default(),
     };
     let member = Node {

@@ -8,7 +8,7 @@ use schema::{Keyspace, Schema};
 use super::properties::Properties;
 use super::{ChangeKind, DdlContext, DdlOutcome, SchemaChange, check_modifiable, outcome};
 use crate::error::CompileError;
-use crate::{SystemKeyspace, system_keyspace};
+use system_tables::KeyspaceKind;
 
 /// Copies of each partition when a keyspace does not say.
 const REPLICATION_FACTOR_DEFAULT: &str = "1";
@@ -25,7 +25,7 @@ pub(super) fn create(
     ctx: &DdlContext<'_>,
 ) -> Result<Option<DdlOutcome>, CompileError> {
     let name = &s.name;
-    if system_keyspace(name) == Some(SystemKeyspace::Local) {
+    if system_tables::kind(name) == Some(KeyspaceKind::Local) {
         return Err(CompileError::Invalid(format!(
             "System keyspace '{name}' is not user-modifiable"
         )));
@@ -75,7 +75,7 @@ pub(super) fn alter(
     ctx: &DdlContext<'_>,
 ) -> Result<Option<DdlOutcome>, CompileError> {
     let name = &s.name;
-    if system_keyspace(name) == Some(SystemKeyspace::Local) {
+    if system_tables::kind(name) == Some(KeyspaceKind::Local) {
         check_modifiable(name, "ALTER", String::new)?;
     }
     let properties = Properties::new(&s.properties, &PROPERTIES)?;

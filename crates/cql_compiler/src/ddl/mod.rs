@@ -21,13 +21,12 @@ use std::sync::Arc;
 
 use cql::ast::{QualifiedName, Statement};
 use schema::{Keyspace, Schema, Table, TableId};
+use system_tables::KeyspaceKind;
 use uuid::Uuid;
 
 use crate::error::CompileError;
-use crate::{SystemKeyspace, system_keyspace};
 
 pub use difference::{SchemaDifference, schema_difference};
-pub use table::define;
 pub use version::schema_version;
 
 /// What a schema change needs to know besides the schema and the statement.
@@ -166,12 +165,12 @@ fn keyspace_of<'a>(name: &'a QualifiedName, ctx: &DdlContext<'a>) -> Result<&'a 
 
 /// Refuses to change what the node keeps for itself. `verb` and `resource` name the change.
 fn check_modifiable(keyspace: &str, verb: &str, resource: impl FnOnce() -> String) -> Result<(), CompileError> {
-    match system_keyspace(keyspace) {
+    match system_tables::kind(keyspace) {
         None => Ok(()),
-        Some(SystemKeyspace::Local) => Err(CompileError::Unauthorized(format!(
+        Some(KeyspaceKind::Local) => Err(CompileError::Unauthorized(format!(
             "{keyspace} keyspace is not user-modifiable."
         ))),
-        Some(SystemKeyspace::Replicated) => Err(CompileError::Unauthorized(format!("Cannot {verb} <{}>", resource()))),
+        Some(KeyspaceKind::Replicated) => Err(CompileError::Unauthorized(format!("Cannot {verb} <{}>", resource()))),
     }
 }
 

@@ -56,22 +56,6 @@ pub(super) fn create(
     Ok(Some(outcome_of_table(schema, keyspace, table, ChangeKind::Created)))
 }
 
-/// A table that the node defines for itself. Nothing but the statement's own sense is checked.
-pub fn define(keyspace: &str, s: &CreateTable, id: TableId) -> Result<Table, CompileError> {
-    let key = check_statement(s, keyspace)?;
-    build(
-        keyspace,
-        s,
-        key,
-        &DdlContext {
-            keyspace: Some(keyspace),
-            now_us: 0,
-            new_id: id.0,
-            nodes: &BTreeMap::new(),
-        },
-    )
-}
-
 /// What is wrong whatever the schema is. Returns the primary key.
 fn check_statement<'a>(s: &'a CreateTable, keyspace: &str) -> Result<&'a PrimaryKey, CompileError> {
     let table = format_args!("{keyspace}.{}", s.table.name).to_string();

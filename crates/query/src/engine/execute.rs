@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use cql_compiler::Statement;
 use cql_compiler::ddl::SchemaChange;
-use cql_compiler::describe::{DescribeContext, NodeFacts, describe};
+use cql_compiler::describe::{DescribeContext, describe};
 use plan::write::{BoundWrite, ConditionalAnswer};
 use plan::{Execution, PageSink, Plan, ResultColumn};
 
@@ -57,17 +57,10 @@ impl Engine {
                 Ok(changed.map_or(Outcome::Void, |(change, warnings)| Outcome::Schema(change, warnings)))
             }
             Statement::Describe(statement) => {
-                let info = self.node.info.lock();
-                let info = info.expect("nobody panics while holding the node's identity");
+                let node = (self.node.described)();
                 let ctx = DescribeContext {
                     keyspace: params.keyspace.as_deref(),
-                    node: NodeFacts {
-                        cluster_name: &info.cluster_name,
-                        partitioner: &info.partitioner,
-                        broadcast_address: info.broadcast_address,
-                        storage_port: info.storage_port,
-                        tokens: &info.tokens,
-                    },
+                    node: &node,
                 };
                 let (columns, rows) = describe(&self.schema(), statement, &ctx)?;
                 Ok(Outcome::Table(columns, rows))

@@ -20,25 +20,24 @@ mod replicated;
 mod schema_change;
 mod tablets;
 mod truncate;
+mod virtual_tables;
 mod write;
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use coordinator::{Coordinator, Levels, PointRead};
 use cql_compiler::ddl::SchemaChange;
+use cql_compiler::describe::DescribedNode;
 use plan::write::WriteClock;
 use replica::{Shard, TableStore};
 use schema::{Schema, Table, TableId};
+use system_tables::Registry;
 use topology::Consistency;
-use uuid::Uuid;
 
 use crate::QueryError;
-use crate::system::{self, Clients, NodeInfo};
 
 pub use execute::Outcome;
 pub use ownership::{CameTo, TabletPlace, partition_of};
@@ -51,12 +50,10 @@ pub use write::Written;
 
 /// What the shards of a node share.
 pub struct NodeState {
-    /// Who this node is.
-    pub info: Mutex<NodeInfo>,
-    /// Grows when `info` is another.
-    pub info_version: AtomicU64,
-    /// Who is connected.
-    pub clients: Clients,
+    /// The tables that every node has.
+    pub system_tables: Arc<Registry>,
+    /// What DESCRIBE says of the node now.
+    pub described: Box<dyn Fn() -> DescribedNode + Send + Sync>,
     /// Texts of prepared statements, by id, so that any shard can serve them.
     pub statements: SharedStatements,
 }
@@ -103,9 +100,6 @@ impl Default for Params {
 /// Called on each shard for each change of the schema.
 pub type SchemaListener = Box<dyn Fn(&SchemaChange)>;
 
-/// Where a virtual table's content was computed: schema version, second, version of what the node says of itself.
-type VirtualKey = (Uuid, i64, u64);
-
 /// One shard's engine.
 pub struct Engine {
     /// The shard's data.
@@ -118,7 +112,6 @@ pub struct Engine {
     schema: RefCell<Arc<Schema>>,
     clock: WriteClock,
     prepared: prepared::Cache,
-    virtual_tables: RefCell<HashMap<TableId, (VirtualKey, Rc<TableStore>)>>,
     point: RefCell<point::PointScratch>,
     /// What was read last and has to be confirmed, with its digest.
     unconfirmed: RefCell<Option<(PointRead, u128)>>,
@@ -146,7 +139,6 @@ impl Engine {
             schema: RefCell::new(schema),
             clock: WriteClock::default(),
             prepared: prepared::Cache::default(),
-            virtual_tables: RefCell::default(),
             point: RefCell::default(),
             unconfirmed: RefCell::default(),
             mutation: RefCell::default(),
@@ -165,7 +157,7 @@ impl Engine {
     /// Whether this node may answer reads of a table alone.
     fn reads_here(&self, table: TableId, level: Consistency) -> bool {
         let here = |store: Rc<TableStore>| Levels::from_bits(store.reads_here.get()).contains(level);
-        system::is_virtual(table) || self.shard.store(table).is_some_and(here)
+        self.shard.store(table).is_some_and(here)
     }
 
     /// The engine of the shard that runs this.
@@ -193,39 +185,9 @@ impl Engine {
         *self.listener.borrow_mut() = Some(listener);
     }
 
-    /// The table's data here: of a real table this shard's part, of a virtual one all of it, computed now.
-    fn store(&self, table: &Arc<Table>, now_us: i64) -> Result<Rc<TableStore>, QueryError> {
-        if let Some(store) = self.shard.store(table.id) {
-            return Ok(store);
-        }
-        if !system::is_virtual(table.id) {
-            return Err(QueryError::invalid(format!("unconfigured table {}", table.name)));
-        }
-        let schema = self.schema();
-        let is_of_clients = system::is_of_clients(table);
-        let version = match is_of_clients {
-            true => self.node.clients.version(),
-            false => self.node.info_version.load(Ordering::Acquire),
-        };
-        let key = (schema.version, now_us / 1_000_000, version);
-        if let Some((k, store)) = self.virtual_tables.borrow().get(&table.id)
-            && *k == key
-        {
-            return Ok(store.clone());
-        }
-        let mut info = self
-            .node
-            .info
-            .lock()
-            .expect("nobody panics while holding the node's identity")
-            .clone();
-        if is_of_clients {
-            info.clients = self.node.clients.list();
-        }
-        let view = self.coordinator.view();
-        let contents = system::contents(table, &schema, &info, Some(&view), now_us);
-        let store = TableStore::in_memory(table, contents.iter().map(Vec::as_slice));
-        self.virtual_tables.borrow_mut().insert(table.id, (key, store.clone()));
-        Ok(store)
+    /// The part of a stored table that is here.
+    fn store(&self, table: &Table) -> Result<Rc<TableStore>, QueryError> {
+        let store = self.shard.store(table.id);
+        store.ok_or_else(|| QueryError::invalid(format!("unconfigured table {}", table.name)))
     }
 }

@@ -19,7 +19,7 @@ use super::patience::{Patience, Waiting};
 use super::point::{self, PointOutcome, PointScratch};
 use super::tablets::Place;
 use super::{Engine, Params};
-use crate::{QueryError, system};
+use crate::QueryError;
 
 /// Bytes that one step of a read takes from each source.
 pub(super) const BLOCK_BYTES: usize = 256 << 10;
@@ -147,6 +147,9 @@ impl Engine {
         run: &Execution,
         params: &Params,
     ) -> Result<Page<S>, QueryError> {
+        if let Some(table) = self.node.system_tables.virtual_table(select.table.id) {
+            return self.read_virtual(&*table.source, select, run, params).await;
+        }
         let level = params.consistency;
         if let Some(limit) = select.table.options.rate_limits.reads
             && !params.serial
@@ -195,7 +198,6 @@ impl Engine {
         };
         let mut consumer = run.with(|ctx| Consumer::new(select, ctx, &request, S::default()))?;
         let partitions = run.with(|ctx| select.restrictions.partition.partitions(&select.table, ctx))?;
-        let local = system::is_virtual(select.table.id);
         let waiting = self.patience(select, run, level)?;
         let _waiting = waiting.map(|(patience, waiting)| {
             consumer.set_patience(patience);
@@ -211,13 +213,7 @@ impl Engine {
         match partitions {
             Partitions::None => {}
             Partitions::Keys(keys) => {
-                let from = match consumer.position() {
-                    Position::Start => 0,
-                    Position::BehindPartition { key } => {
-                        keys.iter().position(|(_, k)| k == key).map_or(keys.len(), |i| i + 1)
-                    }
-                    Position::BehindRow { key, .. } => keys.iter().position(|(_, k)| k == key).unwrap_or(keys.len()),
-                };
+                let from = keys_read(&keys, &consumer);
                 for (token, key) in keys.into_iter().skip(from) {
                     if !is_here && !params.serial {
                         flow = self
@@ -228,10 +224,7 @@ impl Engine {
                         }
                         continue;
                     }
-                    let owner = match local {
-                        true => self.shard.id().0,
-                        false => self.owner(select.table.id, token),
-                    };
+                    let owner = self.owner(select.table.id, token);
                     (consumer, flow) = self
                         .part_on(owner, select, run, consumer, Part::Partition(token, key, serial))
                         .await?;
@@ -250,11 +243,7 @@ impl Engine {
                     Position::Start => from,
                     Position::BehindPartition { key } | Position::BehindRow { key, .. } => from.max(token_of(key)),
                 };
-                let pieces = match local {
-                    true => vec![(self.shard.id().0, from, to)],
-                    false => self.pieces(select.table.id, from, to),
-                };
-                for (shard, first, last) in pieces {
+                for (shard, first, last) in self.pieces(select.table.id, from, to) {
                     if last < begin {
                         continue;
                     }
@@ -267,19 +256,11 @@ impl Engine {
             }
         }
         drop(view);
-        let paging_state = (flow == Flow::PageFull).then(|| consumer.paging_state());
-        if paging_state.is_none() {
-            run.with(|ctx| consumer.finish(select, ctx))?;
-        }
-        Ok(Page {
-            rows: consumer.rows,
-            sink: consumer.out,
-            paging_state,
-        })
+        end_page(select, run, consumer, flow)
     }
 
     /// How long a statement goes on that reads many partitions, or all of one; None when its page ends it soon.
-    fn patience(
+    pub(super) fn patience(
         &self,
         select: &SelectPlan,
         run: &Execution,
@@ -439,9 +420,6 @@ impl Engine {
         let flow = match part {
             Part::Partition(token, key, serial) => match serial {
                 None => self.partition(select, run, &mut consumer, token, &key).await?,
-                Some(_) if system::is_virtual(select.table.id) => {
-                    self.partition(select, run, &mut consumer, token, &key).await?
-                }
                 Some(level) => self.serial_partition(select, run, &mut consumer, &key, level).await?,
             },
             Part::Tokens(from, to) => self.tokens(select, run, &mut consumer, from, to).await?,
@@ -457,7 +435,7 @@ impl Engine {
         token: Token,
         key: &[u8],
     ) -> Result<Flow, QueryError> {
-        let store = self.store(&select.table, run.now_us)?;
+        let store = self.store(&select.table)?;
         let Some(tablet) = store.tablet(token) else {
             return Err(QueryError::Server(
                 "a token came to a shard that does not own it".to_owned(),
@@ -489,7 +467,7 @@ impl Engine {
         from: Token,
         to: Token,
     ) -> Result<Flow, QueryError> {
-        let store = self.store(&select.table, run.now_us)?;
+        let store = self.store(&select.table)?;
         let mut start = (from, Vec::new());
         match consumer.position().clone() {
             Position::Start => {}
@@ -646,6 +624,34 @@ pub(super) async fn consume_scan(
     Ok(Flow::Continue)
 }
 
+/// The page that a consumer has made when its read ends like this.
+pub(super) fn end_page<S: PageSink>(
+    select: &SelectPlan,
+    run: &Execution,
+    mut consumer: Consumer<S>,
+    flow: Flow,
+) -> Result<Page<S>, QueryError> {
+    let paging_state = (flow == Flow::PageFull).then(|| consumer.paging_state());
+    if paging_state.is_none() {
+        run.with(|ctx| consumer.finish(select, ctx))?;
+    }
+    Ok(Page {
+        rows: consumer.rows,
+        sink: consumer.out,
+        paging_state,
+    })
+}
+
+/// How many of these partitions were read before the page.
+pub(super) fn keys_read<S: RowSink>(keys: &[(Token, Vec<u8>)], consumer: &Consumer<S>) -> usize {
+    let place = |key: &Vec<u8>| keys.iter().position(|(_, k)| k == key);
+    match consumer.position() {
+        Position::Start => 0,
+        Position::BehindPartition { key } => place(key).map_or(keys.len(), |i| i + 1),
+        Position::BehindRow { key, .. } => place(key).unwrap_or(keys.len()),
+    }
+}
+
 const fn page_of<S>(rows: u32, sink: S) -> Page<S> {
     Page {
         rows,
@@ -681,7 +687,7 @@ pub(super) fn partition_left(
     })
 }
 
-fn slices_left(
+pub(super) fn slices_left(
     select: &SelectPlan,
     run: &Execution,
     consumer: &Consumer<impl RowSink>,

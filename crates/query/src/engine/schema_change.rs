@@ -114,7 +114,6 @@ impl Engine {
     pub fn take_schema(&self, next: Arc<Schema>) {
         *self.schema.borrow_mut() = next;
         self.prepared.clear();
-        self.virtual_tables.borrow_mut().clear();
     }
 
     /// Tells this shard's clients what changed of the schema.

@@ -1,23 +1,20 @@
-//! Who is connected: what `system.clients` and `system_views.clients` are computed from.
+//! Who is connected: what `system.clients` and `system_views.clients` are computed from ([`crate::client_tables`]).
 //!
 //! Each shard has a list of its own connections, which it alone changes: when one comes, is ready, does something else, goes. Whoever reads
 //! the tables reads all lists, so they stand behind locks; no request of a client takes one.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use runtime::Group;
 
-use super::node::ClientInfo;
-
 /// The connections of a node, by shard.
 #[derive(Debug)]
 pub struct Clients {
     shards: Vec<Mutex<Shard>>,
-    version: Arc<AtomicU64>,
 }
 
 #[derive(Default, Debug)]
@@ -41,7 +38,6 @@ pub struct Client {
     shard: u32,
     requests: AtomicU64,
     state: Mutex<State>,
-    version: Arc<AtomicU64>,
 }
 
 #[derive(Debug)]
@@ -50,6 +46,37 @@ struct State {
     group: Group,
     protocol_version: Option<u8>,
     options: BTreeMap<String, String>,
+}
+
+/// A connection, as the tables of clients show it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct ClientInfo {
+    /// The client's address.
+    pub(crate) address: IpAddr,
+    /// The client's port.
+    pub(crate) port: u16,
+    /// The shard that serves it.
+    pub(crate) shard: u32,
+    /// Its host name, or its address when it has none.
+    pub(crate) hostname: String,
+    /// Who logged in; `anonymous` where nobody must.
+    pub(crate) username: String,
+    /// How far it came: `established`, `authenticating` or `ready`.
+    pub(crate) connection_stage: String,
+    /// The scheduling group that its requests run in.
+    pub(crate) scheduling_group: String,
+    /// The version of the protocol that it speaks, once it is ready.
+    pub(crate) protocol_version: Option<u8>,
+    /// What it said of itself at STARTUP.
+    pub(crate) driver_name: Option<String>,
+    /// What it said of itself at STARTUP.
+    pub(crate) driver_version: Option<String>,
+    /// All options of STARTUP.
+    pub(crate) client_options: BTreeMap<String, String>,
+    /// How many requests it made.
+    pub(crate) request_count: i64,
+    /// TLS protocol and cipher suite of an encrypted connection.
+    pub(crate) tls: Option<(String, String)>,
 }
 
 /// A connection that is listed until this is dropped.
@@ -65,7 +92,6 @@ impl Clients {
     pub fn new(shards: u32) -> Self {
         Self {
             shards: (0..shards).map(|_| Mutex::default()).collect(),
-            version: Arc::default(),
         }
     }
 
@@ -81,14 +107,12 @@ impl Clients {
                 protocol_version: None,
                 options: BTreeMap::new(),
             }),
-            version: self.version.clone(),
         });
         let mut list = self.lock(shard);
         list.opened += 1;
         let number = list.opened;
         list.open.insert(number, client.clone());
         drop(list);
-        client.changed();
         Listed {
             clients: self,
             number,
@@ -102,13 +126,8 @@ impl Clients {
             .expect("nobody panics while holding a list of connections")
     }
 
-    /// Grows when the list is another; not when requests are made.
-    pub fn version(&self) -> u64 {
-        self.version.load(Ordering::Acquire)
-    }
-
     /// All connections of the node.
-    pub fn list(&self) -> Vec<ClientInfo> {
+    pub(crate) fn list(&self) -> Vec<ClientInfo> {
         let shards = 0..u32::try_from(self.shards.len()).unwrap_or(u32::MAX);
         shards
             .flat_map(|shard| self.lock(shard).open.values().cloned().collect::<Vec<_>>())
@@ -118,10 +137,6 @@ impl Clients {
 }
 
 impl Client {
-    fn changed(&self) {
-        self.version.fetch_add(1, Ordering::AcqRel);
-    }
-
     fn change(&self, change: impl FnOnce(&mut State)) {
         change(
             &mut self
@@ -129,7 +144,6 @@ impl Client {
                 .lock()
                 .expect("nobody panics while holding a connection's state"),
         );
-        self.changed();
     }
 
     /// It runs in this scheduling group from now on.
@@ -191,7 +205,6 @@ impl Deref for Listed<'_> {
 impl Drop for Listed<'_> {
     fn drop(&mut self) {
         self.clients.lock(self.client.shard).open.remove(&self.number);
-        self.client.changed();
     }
 }
 
@@ -225,12 +238,7 @@ mod tests {
             [(40002, 0, "established", None, 0), (40001, 1, "ready", Some(5), 5)]
         );
         assert_eq!(listed[1].driver_name.as_deref(), Some("a driver"));
-        let version = clients.version();
         drop(second);
         assert_eq!(clients.list().len(), 1, "a connection that ended is still listed");
-        assert!(
-            clients.version() > version,
-            "who keeps what was computed does not learn of it"
-        );
     }
 }

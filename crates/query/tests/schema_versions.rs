@@ -1,20 +1,17 @@
-//! The tables that drivers read, as they read them.
+//! Versions and changes of a schema.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr};
 
-use mutation::Mutation;
 use query::ddl::{self, ChangeKind, DdlContext, DdlOutcome, SchemaChange, schema_version};
-use query::system::{self, NodeInfo};
 use schema::{Schema, TableId};
+use system_tables::Builder;
 use uuid::Uuid;
 
 fn system_schema() -> Schema {
-    let keyspaces = system::keyspaces().into_iter().map(|k| (k.name.clone(), k.into()));
-    let mut schema = Schema {
+    let mut schema = Builder::new().build().with_system_keyspaces(&Schema {
         version: Uuid::nil(),
-        keyspaces: keyspaces.collect::<BTreeMap<_, _>>(),
-    };
+        keyspaces: BTreeMap::new(),
+    });
     schema.version = schema_version(&schema);
     schema
 }
@@ -30,64 +27,6 @@ fn run(schema: &Schema, text: &str) -> DdlOutcome {
     ddl::apply(schema, &statement, &ctx)
         .expect(text)
         .expect("it changes something")
-}
-
-/// The ids that Cassandra 4.1 gives the same tables.
-#[test]
-fn system_tables_have_the_ids_that_cassandra_gives_them() {
-    let keyspaces = system::keyspaces();
-    for (keyspace, table, id) in [
-        ("system", "local", "7ad54392-bcdd-35a6-8417-4e047860b377"),
-        ("system", "peers", "37f71aca-7dc2-383b-a706-72528af04d4f"),
-        ("system", "IndexInfo", "9f5c6374-d485-3229-9a0a-5094af9ad1e3"),
-        ("system_schema", "tables", "afddfb9d-bc1e-3068-8056-eed6c302ba09"),
-        ("system_auth", "roles", "5bc52802-de25-35ed-aeab-188eecebb090"),
-        ("system_traces", "events", "8826e8e9-e16a-3728-8753-3bc1fc713c25"),
-    ] {
-        let found = keyspaces
-            .iter()
-            .find(|k| k.name == keyspace)
-            .and_then(|k| k.tables.get(table));
-        let found = found.unwrap_or_else(|| panic!("there is no table {keyspace}.{table}"));
-        assert_eq!(found.id.0.to_string(), id, "{keyspace}.{table}");
-        assert_eq!(
-            system::is_virtual(found.id),
-            matches!(keyspace, "system" | "system_schema"),
-            "{keyspace}.{table}"
-        );
-    }
-    let foreign = TableId(Uuid::from_u128(0x5a1c_395e_b41f_31e5_9f22_ba0b_e048_3c18));
-    assert!(
-        !system::is_virtual(foreign),
-        "an id that no system table has is not virtual"
-    );
-}
-
-#[test]
-fn every_virtual_table_can_be_read_and_stored_ones_are_left_to_the_storage() {
-    let schema = system_schema();
-    let node = NodeInfo::alone(Uuid::from_u128(7), IpAddr::V6(Ipv6Addr::LOCALHOST), 9042, 2);
-    let mut read = 0;
-    for table in schema.keyspaces.values().flat_map(|k| k.tables.values()) {
-        let contents = system::contents(table, &schema, &node, None, 5);
-        for bytes in &contents {
-            let mutation = Mutation::new(bytes).expect("a packed mutation");
-            mutation
-                .validate(&table.layout)
-                .unwrap_or_else(|e| panic!("{}.{}: {e}", table.keyspace, table.name));
-        }
-        assert!(
-            contents.is_empty() || system::is_virtual(table.id),
-            "{}.{}",
-            table.keyspace,
-            table.name
-        );
-        read += usize::from(!contents.is_empty());
-    }
-    assert_eq!(
-        read, 8,
-        "tables with content: local and cluster_status, three of system_schema, three of system_virtual_schema"
-    );
 }
 
 #[test]

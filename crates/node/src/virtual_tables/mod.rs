@@ -1,0 +1,31 @@
+//! The system tables whose facts the node has: itself, its settings and the other nodes of its cluster.
+
+mod info;
+mod own;
+mod peers;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use cql_server::Clients;
+use system_tables::{Builder, Registry};
+
+pub(crate) use info::{About, NodeInfo, PeerInfo};
+
+/// The system tables of a node: its own, and those of the crates that it is made of.
+pub(crate) fn registry(about: &Arc<About>, clients: &Arc<Clients>) -> Registry {
+    let mut tables = Builder::new();
+    coordinator::register_system_tables(&mut tables);
+    cql_server::register_system_tables(&mut tables, clients);
+    register(&mut tables, about);
+    tables.build()
+}
+
+fn register(tables: &mut Builder, about: &Arc<About>) {
+    tables.virtual_table(Arc::new(own::Local(about.clone())));
+    tables.virtual_table(Arc::new(own::Settings(about.clone())));
+    tables.virtual_table(Arc::new(peers::Peers(about.clone())));
+    tables.virtual_table(Arc::new(peers::PeersV2(about.clone())));
+    tables.virtual_table(Arc::new(peers::ClusterStatus(about.clone())));
+}
