@@ -7,11 +7,9 @@ use std::sync::Arc;
 
 use commitlog::ReplayPosition;
 use memtable::Memtable;
-use mutation::Mutation;
 use runtime::{Notify, Permit, Semaphore};
 use schema::Table;
 use types::Token;
-use types::token::token_of;
 
 use crate::quarantine::DamageAlarm;
 use crate::row_cache::{RowCache, RowCacheBudget};
@@ -293,28 +291,6 @@ pub enum Admission {
 }
 
 impl TableStore {
-    /// A table that is only in memory and wholly here, made of these packed mutations: a virtual table.
-    pub fn in_memory<'m>(table: &Arc<Table>, mutations: impl Iterator<Item = &'m [u8]>) -> Rc<Self> {
-        let tablet = Tablet::new(
-            table,
-            TokenRange::ALL,
-            Vec::new(),
-            RowCacheBudget::new(0),
-            Rc::default(),
-        );
-        tablet.with_version(|v| {
-            v.active.write(|memtable| {
-                for m in mutations.filter_map(Mutation::new) {
-                    memtable.apply(token_of(m.key), &m);
-                }
-            });
-        });
-        let store = Self::new(table, PathBuf::new(), vec![tablet]);
-        store.reads_here.set(u16::MAX);
-        store.writes_here.set(u16::MAX);
-        Rc::new(store)
-    }
-
     /// A table with these tablets, in token order. Until somebody says where its replicas are, nothing can be done with it alone.
     pub(crate) fn new(table: &Arc<Table>, dir: PathBuf, tablets: Vec<Rc<Tablet>>) -> Self {
         Self {
