@@ -199,15 +199,6 @@ impl Registry {
         self.virtual_tables.values()
     }
 
-    /// Whether users may write to a table and truncate it.
-    #[must_use]
-    pub fn is_writable(&self, table: TableId) -> bool {
-        match self.kind(table) {
-            Some(Kind::Virtual | Kind::Local) => false,
-            Some(Kind::Replicated) | None => true,
-        }
-    }
-
     /// The tables that a node stores for one of the schema: none for a virtual one; for a user's also what the node keeps beside it, in the
     /// same tablets.
     #[must_use]

@@ -74,15 +74,14 @@ fn each_table_is_of_the_kind_that_it_was_registered_as() {
     tables.replicated_table(&REPLICATED);
     let registry = tables.build();
     let schema = registry.with_system_keyspaces(&empty());
-    for (keyspace, kind, is_writable, kept) in [
-        ("system_views", Kind::Virtual, false, 0),
-        ("system", Kind::Local, false, 1),
-        ("system_distributed", Kind::Replicated, true, 1),
+    for (keyspace, kind, kept) in [
+        ("system_views", Kind::Virtual, 0),
+        ("system", Kind::Local, 1),
+        ("system_distributed", Kind::Replicated, 1),
     ] {
         let table = schema.table(keyspace, "mine").expect("it is in the schema");
         assert_eq!(table.id, table_id(keyspace, "mine"), "{keyspace}");
         assert_eq!(registry.kind(table.id), Some(kind), "{keyspace}");
-        assert_eq!(registry.is_writable(table.id), is_writable, "{keyspace}");
         assert_eq!(registry.kept_tables(table).len(), kept, "{keyspace}");
         assert_eq!(
             registry.virtual_table(table.id).is_some(),
@@ -93,7 +92,7 @@ fn each_table_is_of_the_kind_that_it_was_registered_as() {
     let foreign = TableId(Uuid::from_u128(0x5a1c_395e_b41f_31e5_9f22_ba0b_e048_3c18));
     for id in [foreign, user_table().id] {
         assert_eq!(registry.kind(id), None, "a table that nobody registered");
-        assert!(registry.is_writable(id), "users write to their own tables");
+        assert!(registry.virtual_table(id).is_none(), "a table that nobody computes");
     }
 }
 
