@@ -266,7 +266,7 @@ impl Stretch {
             from.1.push(0);
         }
         let range = TokenRange { after, to };
-        let mut scan = TabletScan::new(store, shard.cache.clone(), range, from, self.limits());
+        let mut scan = TabletScan::new(store.table(), store, shard.cache.clone(), range, from, self.limits());
         while let Some(block) = scan.next_block().await? {
             self.push(block);
             if self.is_full() {

@@ -26,8 +26,9 @@ pub struct TabletScan {
 }
 
 impl TabletScan {
-    /// Reads the partitions of `range` whose (token, key) is at or above `from`.
+    /// Reads the partitions of `range` whose (token, key) is at or above `from`, by this form of the table.
     pub fn new(
+        table: Arc<Table>,
         store: &TableStore,
         cache: Rc<ChunkCache>,
         range: TokenRange,
@@ -40,7 +41,7 @@ impl TabletScan {
             to < from.0 || to <= range.after && range.after != TokenRange::ALL.after
         };
         Self {
-            table: store.table(),
+            table,
             next: tablets.partition_point(is_before),
             tablets,
             cache,
@@ -54,7 +55,7 @@ impl TabletScan {
     /// Every partition of the table here.
     pub fn all(store: &TableStore, cache: Rc<ChunkCache>, limits: BlockLimits) -> Self {
         let first = (TokenRange::ALL.after, Vec::new());
-        Self::new(store, cache, TokenRange::ALL, first, limits)
+        Self::new(store.table(), store, cache, TokenRange::ALL, first, limits)
     }
 
     /// The next merged block; None at the end of the range. Blocks are as those of [`ScanReader::next_block`].

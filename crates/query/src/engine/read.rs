@@ -8,7 +8,7 @@ use coordinator::{Confirmation, Extent, Levels, Operation, ReadDone};
 use mutation::{Bound, ClusteringSlice, PartitionBlock};
 use plan::restrict::Partitions;
 use plan::{BindContext, Execution, PageSink, RowSink, SelectPlan};
-use replica::{BlockLimits, PartitionRead, PartitionReader, PlainRow, ReadError, ScanReader, TableStore, TokenRange};
+use replica::{BlockLimits, PartitionRead, PartitionReader, PlainRow, ReadError, TableStore, TabletScan, TokenRange};
 use runtime::{ShardId, Signal};
 use topology::Consistency;
 use types::Token;
@@ -492,35 +492,23 @@ impl Engine {
             }
         }
         run.with(|ctx| consumer.begin_scan(select, ctx))?;
-        // One that leaves from here on is read as it was in this moment.
-        let tablets = store.tablets();
-        for tablet in tablets.iter() {
-            if tablet.range.to < start.0 || (tablet.range.after >= to && tablet.range.after.0 != i64::MIN) {
-                continue;
-            }
-            let range = TokenRange {
-                after: tablet.range.after,
-                to: tablet.range.to.min(to),
-            };
-            // An sstable may hold tokens of other shards too: begin no earlier than the tablet does.
-            let start = if start.0 <= range.after && range.after.0 != i64::MIN {
-                (Token(range.after.0 + 1), Vec::new())
-            } else {
-                start.clone()
-            };
-            let limits = BlockLimits {
-                rows: consumer.rows_wanted(),
-                bytes: BLOCK_BYTES,
-            };
-            let cache = self.shard.cache.clone();
-            let version = tablet.version();
-            let mut scan = ScanReader::new(select.table.clone(), version, cache, range, start, limits);
-            let flow = consume_scan(select, run, consumer, &mut scan).await?;
-            if matches!(flow, Flow::PageFull | Flow::Done) {
-                return Ok(flow);
-            }
-        }
-        Ok(Flow::Continue)
+        let range = TokenRange {
+            after: Token(from.0.saturating_sub(1)),
+            to,
+        };
+        let limits = BlockLimits {
+            rows: consumer.rows_wanted(),
+            bytes: BLOCK_BYTES,
+        };
+        let mut scan = TabletScan::new(
+            select.table.clone(),
+            &store,
+            self.shard.cache.clone(),
+            range,
+            start,
+            limits,
+        );
+        consume_scan(select, run, consumer, &mut scan).await
     }
 }
 
@@ -563,7 +551,7 @@ impl BlockSource for PartitionReader {
     }
 }
 
-impl BlockSource for ScanReader {
+impl BlockSource for TabletScan {
     async fn next_block(&mut self) -> Result<Option<PartitionBlock>, QueryError> {
         Self::next_block(self).await.map_err(failure)
     }
