@@ -39,6 +39,7 @@ impl Statement {
     }
 
     /// Whether it writes only if a condition holds.
+    #[inline]
     pub fn is_conditional(&self) -> bool {
         self.plan().is_some_and(Plan::is_conditional)
     }

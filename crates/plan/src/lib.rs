@@ -48,6 +48,7 @@ pub enum Plan {
 
 impl Plan {
     /// Whether it writes only if a condition holds.
+    #[inline]
     pub fn is_conditional(&self) -> bool {
         match self {
             Self::Select(_) => false,

@@ -182,7 +182,7 @@ type LiveCounters = SmallVec<[(usize, [u8; 8]); 8]>;
 fn gather<'r>(
     live: LiveRow<'r>,
     sources: &[PointSource],
-    cells: &mut LiveCells<'r>,
+    cells: &mut [Option<&'r [u8]>],
     counters: &mut LiveCounters,
 ) -> bool {
     let mut any = live.has_live_marker();
@@ -214,7 +214,8 @@ fn write_live_row(
     let live = LiveRow::new(view, layout, deletion, now);
     let mut cells: LiveCells<'_> = SmallVec::from_elem(None, layout.len());
     let mut counters = LiveCounters::new();
-    let any = gather(live, sources, &mut cells, &mut counters);
+    let cells = &mut cells[..];
+    let any = gather(live, sources, cells, &mut counters);
     if !any {
         return 0;
     }
