@@ -175,6 +175,21 @@ fn tablets_come_and_go_with_their_tables_and_change_in_parts() {
             }],
         }),
     };
+    // An older node would apply it and leave the data where it is.
+    let (_, rejected) = apply(&metadata, 6, &part(1));
+    assert!(
+        matches!(&rejected, Some(Rejected::Invalid { why }) if why.contains("shard_moves")),
+        "{rejected:?}"
+    );
+    let features: BTreeSet<String> = [cluster::SHARD_MOVES.to_owned()].into();
+    let able = TopologyCommand::SetFeatures {
+        host_id: HostId(Uuid::from_u128(1)),
+        features: features.clone(),
+        release: "2".to_owned(),
+    };
+    let (metadata, _) = apply(&metadata, 6, &Command::Topology(able));
+    let enable = Command::Topology(TopologyCommand::EnableFeatures(features));
+    let (metadata, _) = apply(&metadata, 6, &enable);
     let (metadata, rejected) = apply(&metadata, 6, &part(1));
     assert_eq!((rejected, metadata.tablets[&table(1)].version()), (None, 2));
     let (metadata, rejected) = apply(&metadata, 7, &part(1));

@@ -9,7 +9,7 @@ use sim::story::{ONE, Story};
 use testkit::Case;
 
 /// Columns whose values are random, or depend on what is.
-const RANDOM_COLUMNS: [&str; 5] = ["dropped_time", "owns", "port", "replicas", "schema_version"];
+const RANDOM_COLUMNS: [&str; 6] = ["dropped_time", "owns", "port", "replicas", "schema_version", "shard_id"];
 
 /// Names for UUIDs that are another in each run, in the order in which the answers show them.
 #[derive(Default)]
