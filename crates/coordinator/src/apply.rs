@@ -134,10 +134,16 @@ pub(crate) fn apply_at_once(
         Some(store) => store,
     };
     check(&store, &mutation, origin)?;
-    if !stamp.check_at(&store, token)? {
+    if !stamp.check(&store)? {
         return Ok(None);
     }
-    apply_to(shard, &store, Located { token, mutation })
+    match apply_to(shard, &store, Located { token, mutation }) {
+        Err(ReplicaError::NotHere(_)) => {
+            let is_arriving = store.is_arriving(token);
+            stamp.absent(&store, is_arriving, token).map(|_| None)
+        }
+        applied => applied,
+    }
 }
 
 /// Writes one mutation; None when memory is full.

@@ -75,6 +75,7 @@ impl Flight {
         let write = &mut *write;
         let view = Arc::clone(&write.view);
         let this = coordinator.this_replica(&view);
+        let stamp = write.stamp();
         for at in 0..write.targets.len() {
             let replica = write.targets[at].replica;
             if !coordinator.takes_writes(replica.node) {
@@ -90,7 +91,7 @@ impl Flight {
                 write.outstanding += 1;
                 self.write_beside(write, at);
             } else {
-                match self.write_there(coordinator, write, at) {
+                match self.write_there(coordinator, write, at, stamp) {
                     Ok(sent) => {
                         write.targets[at].state = State::There(sent);
                         write.outstanding += 1;
@@ -108,13 +109,13 @@ impl Flight {
         coordinator: &Rc<Coordinator>,
         write: &Write,
         at: usize,
+        stamp: Stamp,
     ) -> Result<Sent, TargetError> {
         let Target { replica, numbers, .. } = &write.targets[at];
         let (Some(rpc), Some(peer)) = (&coordinator.rpc, write.view.peer(replica.node)) else {
             return Err(Coordinator::unreachable());
         };
         let share = numbered(&write.mutations, numbers);
-        let stamp = Stamp::of_tables(&write.view, share.clone().map(Addressed::table));
         let bytes = encoded_bytes(share.clone()) + Stamp::BYTES;
         let all_or_nothing = write.manner.all_or_nothing;
         let body = move |out: &mut Vec<u8>| {
@@ -145,7 +146,7 @@ impl Flight {
     fn write_beside(self: &Rc<Self>, write: &Write, at: usize) {
         let Target { replica, numbers, .. } = &write.targets[at];
         let share: Vec<Addressed> = numbered(&write.mutations, numbers).cloned().collect();
-        let stamp = Stamp::of_tables(&write.view, share.iter().map(Addressed::table));
+        let stamp = write.stamp();
         let all_or_nothing = write.manner.all_or_nothing;
         let applied = runtime::submit_async_to(ShardId(u32::from(replica.shard)), move || async move {
             let located: SmallVec<[Located<'_>; 1]> = share.iter().map(Addressed::located).collect();
@@ -162,7 +163,7 @@ impl Flight {
         let (applied, stamp) = {
             let write = self.write.borrow();
             let mut share = numbered(&write.mutations, &write.targets[at].numbers);
-            let stamp = Stamp::of_tables(&write.view, share.clone().map(Addressed::table));
+            let stamp = write.stamp();
             let applied = match (share.next(), share.next()) {
                 (Some(only), None) => apply_at_once(&coordinator.shard, only.located(), Origin::Local, stamp),
                 _ => Ok(None),

@@ -83,7 +83,7 @@ pub struct ClusterView {
     pub version: u64,
     /// Requests that were routed by an older version than this are not taken.
     pub fence: u64,
-    routes: HashMap<TableId, Arc<Route>>,
+    routes: HashMap<TableId, Arc<Route>, foldhash::fast::FixedState>,
     peers: Vec<Option<Peer>>,
     /// The version of the last truncation of each table that was ever truncated.
     truncations: BTreeMap<TableId, u64>,
@@ -105,7 +105,7 @@ impl ClusterView {
     ) -> Result<Self, NotAMember> {
         let locality = Locality::new(&topology, host_id).ok_or(NotAMember(host_id))?;
         let me = topology.number(host_id).ok_or(NotAMember(host_id))?;
-        let mut routes = HashMap::new();
+        let mut routes = HashMap::default();
         for (name, replication, tables) in keyspaces {
             if replication == Replication::Local {
                 continue;

@@ -359,6 +359,11 @@ pub(crate) fn numbered<'m>(
 }
 
 impl Write {
+    /// By what its requests are routed: a truncation of any of its tables counts for all of them.
+    pub(crate) fn stamp(&self) -> Stamp {
+        Stamp::of_tables(&self.view, self.mutations.iter().map(Addressed::table))
+    }
+
     pub(crate) fn new(
         coordinator: &Rc<Coordinator>,
         view: &Arc<ClusterView>,
