@@ -497,6 +497,38 @@ fn writes_that_the_log_does_not_know_to_be_in_files_do_not_come_back_on_top_of_a
     );
 }
 
+/// A flush of another tablet releases the log that no memtable needs; that of a tablet that is leaving needs its part until it is sealed.
+#[test]
+fn the_log_of_a_tablet_that_leaves_stays_until_it_is_in_files() {
+    let mut simulation = Simulation::new(1);
+    let node = simulation.add_node(1);
+    let key = |range: TokenRange| (0..KEYS).filter(move |k| range.contains(token_of(&k.to_be_bytes())));
+    run(&mut simulation, node, move || async move {
+        let local = Local::start(&SPLIT()).await;
+        for k in key(HIGH) {
+            assert!(local.write(k, 10, false).await);
+        }
+        // More than a segment of the log.
+        let (shard, k) = (&local.shards[0], key(LOW).next().expect("one is low"));
+        let bytes = mutation(k, 10, false);
+        let (mutation, token) = (Mutation::new(&bytes).expect("a whole one"), token_of(&k.to_be_bytes()));
+        for _ in 0..(3 << 20) / bytes.len() {
+            shard.write(&store(shard), token, &mutation).expect("there is room");
+        }
+        shard.commit().expect("the disk works");
+        for (shard, ranges) in local.shards.iter().zip(APART()) {
+            let table = table();
+            shard.reconcile(&[WantedTable { table, ranges }]);
+        }
+        let low = store(shard).tablet(token).expect("it has not left");
+        shard.flush(&store(shard), &low).await.expect("the disk works");
+    });
+    run(&mut simulation, node, move || async move {
+        let rows = Local::start(&APART()).await.rows().await;
+        assert!(key(HIGH).all(|k| rows.contains(&k)), "rows are lost: {rows:?}");
+    });
+}
+
 #[test]
 fn a_compaction_of_a_tablet_that_leaves_gives_way_and_loses_nothing() {
     on_node(|| async {
