@@ -46,8 +46,6 @@ pub struct WantedTable {
 /// Everything that a tablet had.
 #[derive(Clone, Debug)]
 pub struct Sealed {
-    /// Its tokens.
-    pub range: TokenRange,
     /// Its sstables.
     pub sstables: Vec<Arc<Reader>>,
     /// What of it is missing.
@@ -60,11 +58,6 @@ impl TableStore {
         let tablets = self.tablets();
         let at = tablets.partition_point(|tablet| tablet.range.to < range.to);
         tablets.get(at).is_some_and(|tablet| tablet.range == range)
-    }
-
-    /// The ranges that arrive, of which this shard does not have everything yet.
-    pub fn arriving(&self) -> Vec<TokenRange> {
-        self.arriving.borrow().clone()
     }
 }
 
@@ -150,6 +143,8 @@ impl Shard {
         if tablet.leave.borrow().is_some() {
             return;
         }
+        // Those that wait for their turn find that there is nothing to do.
+        tablet.is_told_to_leave.set(true);
         if let Some(running) = tablet.compaction.get() {
             // One that cannot be aborted any more is about to end.
             let _ = self.options.tasks.abort(running);
@@ -233,7 +228,6 @@ impl Shard {
                 .iter()
                 .for_each(|reader| reader.evict_from(&self.cache));
             sealed.push(Sealed {
-                range: tablet.range,
                 sstables: version.sstables.clone(),
                 missing: version.missing.to_vec(),
             });

@@ -140,6 +140,8 @@ pub struct Tablet {
     pub(crate) epoch: Cell<u64>,
     /// The task that compacts it, while one does.
     pub(crate) compaction: Cell<Option<uuid::Uuid>>,
+    /// No compaction of it begins any more.
+    pub(crate) is_told_to_leave: Cell<bool>,
     /// Its turn of compactions, kept from when it is told to leave until everything it had is elsewhere.
     pub(crate) leave: RefCell<Option<Permit>>,
     /// It is of this shard no more.
@@ -178,6 +180,7 @@ impl Tablet {
             quarantine_turn: Semaphore::new(1),
             epoch: Cell::new(0),
             compaction: Cell::new(None),
+            is_told_to_leave: Cell::new(false),
             leave: RefCell::default(),
             has_left: Cell::new(false),
         })
@@ -191,7 +194,7 @@ impl Tablet {
 
     /// Whether compactions let it be: it has left, or is about to.
     pub(crate) fn is_leaving(&self) -> bool {
-        self.has_left.get() || self.leave.borrow().is_some()
+        self.has_left.get() || self.is_told_to_leave.get()
     }
 
     /// The sources as they are now.

@@ -69,10 +69,10 @@ pub(super) async fn take(engine: &Rc<Engine>, tag: String, what: Selection, task
         let (keyspace, table) = (&place.keyspace, &place.table);
         return Err(format!("snapshot {tag} of {keyspace}.{table} already exists"));
     }
-    // A tablet that moves between two shards would be missed, or counted twice.
-    let _as_it_is = follower().hold().await;
     task.set_total(places.len() as u64 * u64::from(runtime::shard_count()));
     flush(what.clone(), task.as_origin()).await?;
+    // A tablet that moves between two shards would be missed, or counted twice.
+    let _as_it_is = follower().hold().await;
     let (tag_there, control) = (tag.clone(), task.control());
     let link = async move |engine: Rc<Engine>| {
         let mut linked = Vec::new();
