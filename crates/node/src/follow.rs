@@ -60,6 +60,8 @@ struct Version {
     schema: Arc<Schema>,
     view: Arc<ClusterView>,
     difference: SchemaDifference,
+    /// Some of the schema is another value than before.
+    has_other_schema: bool,
     /// By shard: the tables that are new or another.
     wanted: Vec<Vec<WantedTable>>,
     moving: Vec<Moving>,
@@ -71,6 +73,7 @@ impl Version {
         let schema = with_own_keyspaces(&former, next);
         let mut version = Self {
             difference: schema_difference(&former, &schema),
+            has_other_schema: former.version != schema.version,
             wanted: vec![Vec::new(); runtime::shard_count() as usize],
             moving: Vec::new(),
             schema: Arc::new(schema),
@@ -99,6 +102,7 @@ impl Version {
             _ => false,
         };
         let is_same = known.is_some_and(|known| Arc::ptr_eq(known, table));
+        self.has_other_schema |= !is_same;
         if is_same && is_same_map {
             return;
         }
@@ -304,7 +308,10 @@ async fn until_done<T>(what: &str, attempt: impl AsyncFn() -> Result<T, String>)
 /// Takes a version over on this shard, in one step.
 fn take(engine: &Engine, version: &Version) {
     let changed = engine.shard.reconcile(&version.wanted[engine.shard.id().0 as usize]);
-    engine.take_schema(version.schema.clone());
+    // A version that leaves the schema as it is, say a move, leaves prepared statements as they are.
+    if version.has_other_schema {
+        engine.take_schema(version.schema.clone());
+    }
     engine.coordinator.take_view(version.view.clone());
     engine.coordinator.forget_left(&changed);
 }
