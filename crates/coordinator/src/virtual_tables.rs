@@ -13,17 +13,9 @@ use crate::{ClusterView, Coordinator, Route, paxos_state_of};
 
 static TABLETS: Definition = Definition {
     keyspace: "system",
-    name: "tablets",
-    partition_key: &[("table_id", "uuid")],
-    clustering: &[("last_token", "bigint")],
-    columns: &[
-        ("keyspace_name", "text"),
-        ("table_name", "text"),
-        ("tablet_count", "int"),
-        ("replicas", "frozen<list<frozen<tuple<uuid, int>>>>"),
-        ("new_replicas", "frozen<list<frozen<tuple<uuid, int>>>>"),
-        ("stage", "text"),
-    ],
+    cql: "tablets (table_id uuid, last_token bigint, keyspace_name text, table_name text, tablet_count int, \
+     replicas frozen<list<frozen<tuple<uuid, int>>>>, new_replicas frozen<list<frozen<tuple<uuid, int>>>>, stage text, \
+     PRIMARY KEY (table_id, last_token))",
     options: Options::USUAL,
 };
 

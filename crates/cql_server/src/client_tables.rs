@@ -12,44 +12,18 @@ use crate::clients::{ClientInfo, Clients};
 
 static OF_SCYLLADB: Definition = Definition {
     keyspace: "system",
-    name: "clients",
-    partition_key: &[("address", "inet")],
-    clustering: &[("port", "int"), ("client_type", "text")],
-    columns: &[
-        ("client_options", "frozen<map<text, text>>"),
-        ("connection_stage", "text"),
-        ("driver_name", "text"),
-        ("driver_version", "text"),
-        ("hostname", "text"),
-        ("protocol_version", "int"),
-        ("scheduling_group", "text"),
-        ("shard_id", "int"),
-        ("ssl_cipher_suite", "text"),
-        ("ssl_enabled", "boolean"),
-        ("ssl_protocol", "text"),
-        ("username", "text"),
-    ],
+    cql: "clients (address inet, port int, client_type text, client_options frozen<map<text, text>>, \
+     connection_stage text, driver_name text, driver_version text, hostname text, protocol_version int, \
+     scheduling_group text, shard_id int, ssl_cipher_suite text, ssl_enabled boolean, ssl_protocol text, \
+     username text, PRIMARY KEY (address, port, client_type))",
     options: Options::NO_GRACE,
 };
 
 static OF_CASSANDRA: Definition = Definition {
     keyspace: "system_views",
-    name: "clients",
-    partition_key: &[("address", "inet")],
-    clustering: &[("port", "int")],
-    columns: &[
-        ("client_options", "frozen<map<text, text>>"),
-        ("connection_stage", "text"),
-        ("driver_name", "text"),
-        ("driver_version", "text"),
-        ("hostname", "text"),
-        ("protocol_version", "int"),
-        ("request_count", "bigint"),
-        ("ssl_cipher_suite", "text"),
-        ("ssl_enabled", "boolean"),
-        ("ssl_protocol", "text"),
-        ("username", "text"),
-    ],
+    cql: "clients (address inet, port int, client_options frozen<map<text, text>>, connection_stage text, \
+     driver_name text, driver_version text, hostname text, protocol_version int, request_count bigint, \
+     ssl_cipher_suite text, ssl_enabled boolean, ssl_protocol text, username text, PRIMARY KEY (address, port))",
     options: Options::USUAL,
 };
 

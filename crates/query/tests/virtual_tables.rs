@@ -21,10 +21,7 @@ use uuid::Uuid;
 
 static MOONS: Definition = Definition {
     keyspace: "system_views",
-    name: "moons",
-    partition_key: &[("planet", "text")],
-    clustering: &[("moon", "text")],
-    columns: &[("diameter", "int"), ("found_by", "text")],
+    cql: "moons (planet text, moon text, diameter int, found_by text, PRIMARY KEY (planet, moon))",
     options: Options::USUAL,
 };
 
@@ -311,10 +308,7 @@ fn nobody_writes_to_a_table_that_is_not_stored() {
 
 static NOTES: Definition = Definition {
     keyspace: "system",
-    name: "notes",
-    partition_key: &[("topic", "text")],
-    clustering: &[("note", "text")],
-    columns: &[],
+    cql: "notes (topic text, note text, PRIMARY KEY (topic, note))",
     options: Options::USUAL,
 };
 

@@ -4,24 +4,37 @@ use schema::{Column, ColumnKind, Table, TableId, TableOptions};
 use types::CqlType;
 use uuid::Builder;
 
-/// A column's name and the CQL text of its type.
-pub type ColumnText = (&'static str, &'static str);
-
-/// A system table's keyspace, name, columns and options.
+/// A system table's keyspace, columns and options.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Definition {
     /// The keyspace.
     pub keyspace: &'static str,
-    /// The table's name in it.
-    pub name: &'static str,
-    /// Partition key columns in key order.
-    pub partition_key: &'static [ColumnText],
-    /// Clustering columns in key order, all ascending.
-    pub clustering: &'static [ColumnText],
-    /// The other columns, in the order in which rows name them.
-    pub columns: &'static [ColumnText],
+    /// What stands behind CREATE TABLE: `name (column type, …, PRIMARY KEY (…))`. Names are taken literally, without quotes. Columns of the
+    /// primary key come first, in key order; all columns are in the order in which rows name them.
+    pub cql: &'static str,
     /// What differs from the options that CREATE TABLE gives.
     pub options: Options,
+}
+
+/// Tables of a keyspace that have the same options: the keyspace, the options, and each table's CQL.
+pub(crate) type Group = (&'static str, Options, &'static [&'static str]);
+
+/// The definitions of groups of tables.
+pub(crate) fn definitions(groups: &[Group]) -> impl Iterator<Item = Definition> {
+    groups.iter().flat_map(|&(keyspace, options, tables)| {
+        let definition = move |&cql| Definition { keyspace, cql, options };
+        tables.iter().map(definition)
+    })
+}
+
+/// A column of a definition.
+pub(crate) struct ColumnText {
+    pub(crate) name: &'static str,
+    /// The CQL text of its type.
+    type_text: &'static str,
+    pub(crate) kind: ColumnKind,
+    /// Its place in the key.
+    position: u16,
 }
 
 /// Table options that differ from those that CREATE TABLE gives.
@@ -58,39 +71,68 @@ impl Options {
 }
 
 impl Definition {
-    /// All columns in the order in which a row names them.
-    pub fn all_columns(&self) -> impl Iterator<Item = ColumnText> {
-        let key = self.partition_key.iter().chain(self.clustering);
-        key.chain(self.columns).copied()
+    /// The table's name in its keyspace.
+    ///
+    /// # Panics
+    /// When the definition is not that of a table: it is a bug then.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.parts().0
+    }
+
+    /// The name, and what stands in the brackets behind it.
+    fn parts(&self) -> (&'static str, &'static str) {
+        let parts = self.cql.split_once(' ').map(|(name, list)| (name, unbracketed(list)));
+        parts.unwrap_or_else(|| panic!("no name and columns: {}", self.cql))
+    }
+
+    /// All columns, in the order in which a row names them.
+    pub(crate) fn columns(&self) -> Vec<ColumnText> {
+        let (mut columns, mut key) = (Vec::new(), "");
+        for item in items(self.parts().1) {
+            if let Some(list) = item.strip_prefix("PRIMARY KEY ") {
+                key = unbracketed(list);
+                continue;
+            }
+            let (name, mut type_text) = item.split_once(' ').unwrap_or((item, ""));
+            if let Some(text) = type_text.strip_suffix(" PRIMARY KEY") {
+                (key, type_text) = (name, text);
+            }
+            columns.push(ColumnText {
+                name,
+                type_text,
+                kind: ColumnKind::Regular,
+                position: 0,
+            });
+        }
+        let (partition_key, clustering) = key_of(key);
+        let partition_key = (0..).zip(partition_key).map(|key| (ColumnKind::PartitionKey, key));
+        let clustering = (0..).zip(clustering).map(|key| (ColumnKind::Clustering, key));
+        for (at, (kind, (position, name))) in partition_key.chain(clustering).enumerate() {
+            let column = columns.get_mut(at).filter(|column| column.name == name);
+            let column = column.unwrap_or_else(|| panic!("{name} does not stand in key order: {}", self.cql));
+            (column.kind, column.position) = (kind, position);
+        }
+        columns
     }
 
     /// The table.
     ///
     /// # Panics
-    /// When a type's text is not that of a type: the definition is a bug then.
+    /// As [`Definition::name`].
     #[must_use]
     pub fn table(&self) -> Table {
-        let column = |kind| {
-            move |(position, &(name, type_text)): (usize, &ColumnText)| {
-                let cql_type = CqlType::parse_native(type_text)
-                    .unwrap_or_else(|e| panic!("{}.{}.{name}: {e}", self.keyspace, self.name));
-                let position = match kind {
-                    ColumnKind::PartitionKey | ColumnKind::Clustering => position,
-                    ColumnKind::Static | ColumnKind::Regular => 0,
-                };
-                Column {
-                    position: u16::try_from(position).expect("a definition has a few key columns"),
-                    ..Column::new(name, cql_type, kind)
-                }
+        let column = |column: ColumnText| {
+            let ColumnText {
+                name, type_text, kind, ..
+            } = column;
+            let cql_type = CqlType::parse_native(type_text).unwrap_or_else(|e| panic!("{name}: {e}: {}", self.cql));
+            Column {
+                position: column.position,
+                ..Column::new(name, cql_type, kind)
             }
         };
-        let partition_key = self.partition_key.iter().enumerate();
-        let clustering = self.clustering.iter().enumerate();
-        let columns = partition_key
-            .map(column(ColumnKind::PartitionKey))
-            .chain(clustering.map(column(ColumnKind::Clustering)))
-            .chain(self.columns.iter().enumerate().map(column(ColumnKind::Regular)))
-            .collect();
+        let columns = self.columns().into_iter().map(column).collect();
         let mut options = TableOptions {
             gc_grace_seconds: self.options.gc_grace_seconds,
             default_time_to_live: self.options.default_time_to_live,
@@ -101,9 +143,36 @@ impl Definition {
             let pairs = self.options.compaction.iter();
             options.compaction = pairs.map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         }
-        let id = table_id(self.keyspace, self.name);
-        Table::new(self.keyspace, self.name, id, columns, options)
+        let id = table_id(self.keyspace, self.name());
+        Table::new(self.keyspace, self.name(), id, columns, options)
     }
+}
+
+/// The parts of a list, split at the commas that are in no brackets.
+fn items(list: &str) -> Vec<&str> {
+    let mut depth = 0;
+    let is_end = |c: char| {
+        match c {
+            '(' | '<' => depth += 1,
+            ')' | '>' => depth -= 1,
+            _ => {}
+        }
+        c == ',' && depth == 0
+    };
+    list.split(is_end).map(str::trim).collect()
+}
+
+/// The columns of the partition key, and the clustering columns.
+fn key_of(primary_key: &str) -> (Vec<&str>, Vec<&str>) {
+    let mut parts = items(primary_key);
+    let partition_key = items(unbracketed(parts.remove(0)));
+    (partition_key, parts)
+}
+
+/// A text without the round brackets around it, if there are any.
+fn unbracketed(text: &str) -> &str {
+    let inside = text.strip_prefix('(').and_then(|text| text.strip_suffix(')'));
+    inside.unwrap_or(text)
 }
 
 /// The id of a system table.

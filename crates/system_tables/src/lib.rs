@@ -23,7 +23,7 @@ mod text;
 mod virtual_table;
 mod without_rows;
 
-pub use definition::{ColumnText, Definition, Options, table_id};
+pub use definition::{Definition, Options, table_id};
 pub use keyspaces::{KeyspaceKind, kind};
 pub use reader::{BlockLimits, PartitionBlocks, Reader, ScanBlocks};
 pub use registry::{Builder, Kind, Registry, Virtual};

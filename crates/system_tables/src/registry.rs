@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use schema::{Keyspace, Schema, Table, TableId};
 
-use crate::definition::Definition;
+use crate::definition::{Definition, definitions};
 use crate::keyspaces::{KeyspaceKind, kind, with_tables};
 use crate::virtual_table::{NoRows, Opening, Request, VirtualTable, ready};
 use crate::{replicated, schema_tables, without_rows};
@@ -41,11 +41,11 @@ pub struct Virtual {
 }
 
 /// A table of which this node has no rows.
-struct Empty(&'static Definition);
+struct Empty(Definition);
 
 impl VirtualTable for Empty {
-    fn definition(&self) -> &'static Definition {
-        self.0
+    fn definition(&self) -> &Definition {
+        &self.0
     }
 
     fn open(&self, _: Request) -> Opening<'_> {
@@ -63,10 +63,10 @@ impl Builder {
             virtual_tables: HashMap::new(),
             companions: Vec::new(),
         };
-        for definition in replicated::DEFINITIONS {
-            builder.replicated_table(definition);
+        for definition in definitions(replicated::TABLES) {
+            builder.replicated_table(&definition);
         }
-        for definition in without_rows::DEFINITIONS {
+        for definition in definitions(without_rows::TABLES) {
             builder.virtual_table(Arc::new(Empty(definition)));
         }
         for table in schema_tables::all() {
@@ -76,7 +76,7 @@ impl Builder {
     }
 
     fn add(&mut self, definition: &Definition, kind_of_table: Kind) -> Arc<Table> {
-        let (keyspace, name) = (definition.keyspace, definition.name);
+        let (keyspace, name) = (definition.keyspace, definition.name());
         let fits = match kind(keyspace) {
             Some(KeyspaceKind::Local) => matches!(kind_of_table, Kind::Virtual | Kind::Local),
             Some(KeyspaceKind::Replicated) => kind_of_table == Kind::Replicated,

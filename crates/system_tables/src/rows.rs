@@ -142,7 +142,8 @@ struct Packed {
 /// How rows of a definition become rows of a table: where each column of the table stands in the definition's rows.
 #[derive(Debug)]
 pub(crate) struct Shape {
-    definition: &'static Definition,
+    /// The definition's columns, key columns first.
+    names: Vec<&'static str>,
     partition_columns: usize,
     key_columns: usize,
     /// Ascending by id. Columns that the table has and the definition has not stay null.
@@ -151,8 +152,9 @@ pub(crate) struct Shape {
 
 impl Shape {
     /// Of a table that has the key of the definition.
-    pub(crate) fn of(definition: &'static Definition, table: &Table) -> Self {
-        let names: Vec<&str> = definition.all_columns().map(|(name, _)| name).collect();
+    pub(crate) fn of(definition: &Definition, table: &Table) -> Self {
+        let columns = definition.columns();
+        let names: Vec<&str> = columns.iter().map(|column| column.name).collect();
         let regular = table.columns.iter().filter(|c| c.kind == ColumnKind::Regular);
         let mut regular: Vec<Packed> = regular
             .filter_map(|column| {
@@ -164,11 +166,12 @@ impl Shape {
             })
             .collect();
         regular.sort_unstable_by_key(|column| column.id);
-        let partition_columns = definition.partition_key.len();
+        let columns_of = |kind| columns.iter().filter(|column| column.kind == kind).count();
+        let partition_columns = columns_of(ColumnKind::PartitionKey);
         Self {
-            definition,
+            names,
             partition_columns,
-            key_columns: partition_columns + definition.clustering.len(),
+            key_columns: partition_columns + columns_of(ColumnKind::Clustering),
             regular,
         }
     }
@@ -245,9 +248,7 @@ impl<'a> Rows<'a> {
     pub fn push(&mut self, row: &[(&str, Value<'_>)]) {
         debug_assert!(!self.is_full, "rows are added to a block that is full");
         debug_assert!(
-            row.iter()
-                .map(|(name, _)| *name)
-                .eq(self.shape.definition.all_columns().map(|(name, _)| name)),
+            row.iter().map(|(name, _)| name).eq(&self.shape.names),
             "a row of {}.{} names other columns than the definition: {:?}",
             self.table.keyspace,
             self.table.name,

@@ -7,105 +7,58 @@ use std::sync::Arc;
 
 use schema::{ColumnKind, Keyspace, Table, is_virtual_keyspace};
 
-use crate::definition::{ColumnText, Definition, Options};
+use crate::definition::{Definition, Options};
 use crate::rows::{Rows, Value};
 use crate::virtual_table::{Content, Opening, Partitions, Request, VirtualTable, ready};
 
-const KEYSPACE: &[ColumnText] = &[("keyspace_name", "text")];
-const COLUMN_CLUSTERING: &[ColumnText] = &[("table_name", "text"), ("column_name", "text")];
-const COLUMN_COLUMNS: &[ColumnText] = &[
-    ("clustering_order", "text"),
-    ("column_name_bytes", "blob"),
-    ("kind", "text"),
-    ("position", "int"),
-    ("type", "text"),
-];
+const COLUMNS_CQL: &str = "columns (keyspace_name text, table_name text, column_name text, clustering_order text, \
+    column_name_bytes blob, kind text, position int, type text, PRIMARY KEY (keyspace_name, table_name, column_name))";
 
 static KEYSPACES: Definition = Definition {
     keyspace: "system_schema",
-    name: "keyspaces",
-    partition_key: KEYSPACE,
-    clustering: &[],
-    columns: &[
-        ("durable_writes", "boolean"),
-        ("replication", "frozen<map<text, text>>"),
-    ],
+    cql: "keyspaces (keyspace_name text PRIMARY KEY, durable_writes boolean, replication frozen<map<text, text>>)",
     options: Options::WEEK_OF_GRACE,
 };
 
 static TABLES: Definition = Definition {
     keyspace: "system_schema",
-    name: "tables",
-    partition_key: KEYSPACE,
-    clustering: &[("table_name", "text")],
-    columns: &[
-        ("additional_write_policy", "text"),
-        ("bloom_filter_fp_chance", "double"),
-        ("caching", "frozen<map<text, text>>"),
-        ("cdc", "boolean"),
-        ("comment", "text"),
-        ("compaction", "frozen<map<text, text>>"),
-        ("compression", "frozen<map<text, text>>"),
-        ("crc_check_chance", "double"),
-        ("dclocal_read_repair_chance", "double"),
-        ("default_time_to_live", "int"),
-        ("extensions", "frozen<map<text, blob>>"),
-        ("flags", "frozen<set<text>>"),
-        ("gc_grace_seconds", "int"),
-        ("id", "uuid"),
-        ("max_index_interval", "int"),
-        ("memtable", "text"),
-        ("memtable_flush_period_in_ms", "int"),
-        ("min_index_interval", "int"),
-        ("read_repair", "text"),
-        ("read_repair_chance", "double"),
-        ("speculative_retry", "text"),
-    ],
+    cql: "tables (keyspace_name text, table_name text, additional_write_policy text, bloom_filter_fp_chance double, \
+     caching frozen<map<text, text>>, cdc boolean, comment text, compaction frozen<map<text, text>>, \
+     compression frozen<map<text, text>>, crc_check_chance double, dclocal_read_repair_chance double, \
+     default_time_to_live int, extensions frozen<map<text, blob>>, flags frozen<set<text>>, gc_grace_seconds int, \
+     id uuid, max_index_interval int, memtable text, memtable_flush_period_in_ms int, min_index_interval int, \
+     read_repair text, read_repair_chance double, speculative_retry text, PRIMARY KEY (keyspace_name, table_name))",
     options: Options::WEEK_OF_GRACE,
 };
 
 static COLUMNS: Definition = Definition {
     keyspace: "system_schema",
-    name: "columns",
-    partition_key: KEYSPACE,
-    clustering: COLUMN_CLUSTERING,
-    columns: COLUMN_COLUMNS,
+    cql: COLUMNS_CQL,
     options: Options::WEEK_OF_GRACE,
 };
 
 static DROPPED_COLUMNS: Definition = Definition {
     keyspace: "system_schema",
-    name: "dropped_columns",
-    partition_key: KEYSPACE,
-    clustering: COLUMN_CLUSTERING,
-    columns: &[("dropped_time", "timestamp"), ("kind", "text"), ("type", "text")],
+    cql: "dropped_columns (keyspace_name text, table_name text, column_name text, dropped_time timestamp, kind text, \
+     type text, PRIMARY KEY (keyspace_name, table_name, column_name))",
     options: Options::WEEK_OF_GRACE,
 };
 
 static VIRTUAL_KEYSPACES: Definition = Definition {
     keyspace: "system_virtual_schema",
-    name: "keyspaces",
-    partition_key: KEYSPACE,
-    clustering: &[],
-    columns: &[],
+    cql: "keyspaces (keyspace_name text PRIMARY KEY)",
     options: Options::USUAL,
 };
 
 static VIRTUAL_TABLES: Definition = Definition {
     keyspace: "system_virtual_schema",
-    name: "tables",
-    partition_key: KEYSPACE,
-    clustering: &[("table_name", "text")],
-    columns: &[("comment", "text")],
+    cql: "tables (keyspace_name text, table_name text, comment text, PRIMARY KEY (keyspace_name, table_name))",
     options: Options::USUAL,
 };
 
 static VIRTUAL_COLUMNS: Definition = Definition {
     keyspace: "system_virtual_schema",
-    name: "columns",
-    partition_key: KEYSPACE,
-    clustering: COLUMN_CLUSTERING,
-    columns: COLUMN_COLUMNS,
+    cql: COLUMNS_CQL,
     options: Options::USUAL,
 };
 

@@ -21,7 +21,7 @@ pub type NamedRow = Vec<(String, String)>;
 #[must_use]
 pub fn rows_of(source: &dyn VirtualTable, schema: &Arc<Schema>) -> Vec<NamedRow> {
     let definition = source.definition();
-    let table = schema.table(definition.keyspace, definition.name);
+    let table = schema.table(definition.keyspace, definition.name());
     let table = table.map_or_else(|| Arc::new(definition.table()), Arc::clone);
     let request = Request {
         schema: schema.clone(),
@@ -29,7 +29,7 @@ pub fn rows_of(source: &dyn VirtualTable, schema: &Arc<Schema>) -> Vec<NamedRow>
     };
     let opening = pin!(Reader::open(source, table.clone(), request, 5));
     let Poll::Ready(reader) = opening.poll(&mut Context::from_waker(Waker::noop())) else {
-        panic!("{}.{} waits for its facts", definition.keyspace, definition.name);
+        panic!("{}.{} waits for its facts", definition.keyspace, definition.name());
     };
     let limits = BlockLimits {
         rows: 2,

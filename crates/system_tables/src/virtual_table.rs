@@ -14,7 +14,7 @@ use crate::rows::{Rows, Value, composite};
 /// A table whose rows are computed as they are read. Lives on the node; a read runs on the shard of the client's connection.
 pub trait VirtualTable: Send + Sync {
     /// What the table looks like.
-    fn definition(&self) -> &'static Definition;
+    fn definition(&self) -> &Definition;
 
     /// Gathers the facts of one read: from this shard, and from others where they have a part of them. What comes is a snapshot, which
     /// nothing changes while rows are computed from it. Facts of partitions that the request does not want may be left out.

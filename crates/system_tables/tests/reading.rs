@@ -17,14 +17,8 @@ use uuid::Uuid;
 
 static NUMBERS: Definition = Definition {
     keyspace: "system_views",
-    name: "numbers",
-    partition_key: &[("a", "int"), ("b", "text")],
-    clustering: &[("n", "int")],
-    columns: &[
-        ("tags", "set<text>"),
-        ("names", "map<text, text>"),
-        ("square", "bigint"),
-    ],
+    cql: "numbers (a int, b text, n int, tags set<text>, names map<text, text>, square bigint, \
+     PRIMARY KEY ((a, b), n))",
     options: Options::USUAL,
 };
 

@@ -11,20 +11,17 @@ use system_tables::{
 use types::CqlType;
 use uuid::Uuid;
 
-const fn definition(keyspace: &'static str, name: &'static str) -> Definition {
+const fn definition(keyspace: &'static str) -> Definition {
     Definition {
         keyspace,
-        name,
-        partition_key: &[("k", "int")],
-        clustering: &[],
-        columns: &[("v", "text")],
+        cql: "mine (k int PRIMARY KEY, v text)",
         options: Options::USUAL,
     }
 }
 
-static VIRTUAL: Definition = definition("system_views", "mine");
-static LOCAL: Definition = definition("system", "mine");
-static REPLICATED: Definition = definition("system_distributed", "mine");
+static VIRTUAL: Definition = definition("system_views");
+static LOCAL: Definition = definition("system");
+static REPLICATED: Definition = definition("system_distributed");
 
 struct Mine;
 
@@ -160,10 +157,44 @@ fn a_table_is_registered_once_and_where_its_kind_may_be() {
     assert!(refused(|tables| tables.local_table(&REPLICATED)));
     assert!(refused(|tables| tables.replicated_table(&LOCAL)));
     assert!(
-        refused(|tables| tables.local_table(&definition("ks", "mine"))),
+        refused(|tables| tables.local_table(&definition("ks"))),
         "a user's keyspace"
     );
     assert!(!refused(|tables| tables.local_table(&LOCAL)));
+}
+
+#[test]
+fn a_definition_is_a_table_or_a_bug() {
+    let columns = |cql| {
+        let definition = Definition {
+            keyspace: "system",
+            cql,
+            options: Options::USUAL,
+        };
+        let table = std::panic::catch_unwind(|| definition.table()).ok()?;
+        let columns = table.columns.iter();
+        let told = columns.map(|c| format!("{} {} {:?} {}", c.name, c.cql_type, c.kind, c.position));
+        Some(told.collect::<Vec<_>>().join(", "))
+    };
+    for (cql, expected) in [
+        ("t (a int PRIMARY KEY)", Some("a int PartitionKey 0")),
+        (
+            "t (a int, b map<text, int>, PRIMARY KEY (a))",
+            Some("a int PartitionKey 0, b map<text, int> Regular 0"),
+        ),
+        (
+            "t (a int, b int, c int, d int, PRIMARY KEY ((a, b), c, d))",
+            Some("a int PartitionKey 0, b int PartitionKey 1, c int Clustering 0, d int Clustering 1"),
+        ),
+        ("t", None),
+        ("t (a int)", None),
+        ("t (a number PRIMARY KEY)", None),
+        ("t (a int, b int, PRIMARY KEY (b))", None),
+        ("t (a int, b int, PRIMARY KEY (b, a))", None),
+        ("t (a int, PRIMARY KEY (a, b))", None),
+    ] {
+        assert_eq!(columns(cql).as_deref(), expected, "{cql}");
+    }
 }
 
 #[test]

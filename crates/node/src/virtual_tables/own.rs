@@ -13,42 +13,17 @@ const SHARDING_ALGORITHM: &str = "biased-token-round-robin";
 
 static LOCAL: Definition = Definition {
     keyspace: "system",
-    name: "local",
-    partition_key: &[("key", "text")],
-    clustering: &[],
-    columns: &[
-        ("bootstrapped", "text"),
-        ("broadcast_address", "inet"),
-        ("broadcast_port", "int"),
-        ("cluster_name", "text"),
-        ("cql_version", "text"),
-        ("data_center", "text"),
-        ("gossip_generation", "int"),
-        ("host_id", "uuid"),
-        ("listen_address", "inet"),
-        ("listen_port", "int"),
-        ("native_protocol_version", "text"),
-        ("partitioner", "text"),
-        ("rack", "text"),
-        ("release_version", "text"),
-        ("rpc_address", "inet"),
-        ("rpc_port", "int"),
-        ("schema_version", "uuid"),
-        ("tokens", "set<text>"),
-        ("truncated_at", "map<uuid, blob>"),
-        ("scylla_cpu_sharding_algorithm", "text"),
-        ("scylla_nr_shards", "int"),
-        ("scylla_msb_ignore", "int"),
-    ],
+    cql: "local (key text PRIMARY KEY, bootstrapped text, broadcast_address inet, broadcast_port int, \
+     cluster_name text, cql_version text, data_center text, gossip_generation int, host_id uuid, listen_address inet, \
+     listen_port int, native_protocol_version text, partitioner text, rack text, release_version text, \
+     rpc_address inet, rpc_port int, schema_version uuid, tokens set<text>, truncated_at map<uuid, blob>, \
+     scylla_cpu_sharding_algorithm text, scylla_nr_shards int, scylla_msb_ignore int)",
     options: Options::NO_GRACE,
 };
 
 static SETTINGS: Definition = Definition {
     keyspace: "system_views",
-    name: "settings",
-    partition_key: &[("name", "text")],
-    clustering: &[],
-    columns: &[("value", "text")],
+    cql: "settings (name text PRIMARY KEY, value text)",
     options: Options::USUAL,
 };
 

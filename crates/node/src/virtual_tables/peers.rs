@@ -13,56 +13,23 @@ use super::info::{About, NodeInfo, PeerInfo};
 
 static PEERS: Definition = Definition {
     keyspace: "system",
-    name: "peers",
-    partition_key: &[("peer", "inet")],
-    clustering: &[],
-    columns: &[
-        ("data_center", "text"),
-        ("host_id", "uuid"),
-        ("preferred_ip", "inet"),
-        ("rack", "text"),
-        ("release_version", "text"),
-        ("rpc_address", "inet"),
-        ("schema_version", "uuid"),
-        ("tokens", "set<text>"),
-    ],
+    cql: "peers (peer inet PRIMARY KEY, data_center text, host_id uuid, preferred_ip inet, rack text, \
+     release_version text, rpc_address inet, schema_version uuid, tokens set<text>)",
     options: Options::NO_GRACE,
 };
 
 static PEERS_V2: Definition = Definition {
     keyspace: "system",
-    name: "peers_v2",
-    partition_key: &[("peer", "inet")],
-    clustering: &[("peer_port", "int")],
-    columns: &[
-        ("data_center", "text"),
-        ("host_id", "uuid"),
-        ("native_address", "inet"),
-        ("native_port", "int"),
-        ("preferred_ip", "inet"),
-        ("preferred_port", "int"),
-        ("rack", "text"),
-        ("release_version", "text"),
-        ("schema_version", "uuid"),
-        ("tokens", "set<text>"),
-    ],
+    cql: "peers_v2 (peer inet, peer_port int, data_center text, host_id uuid, native_address inet, native_port int, \
+     preferred_ip inet, preferred_port int, rack text, release_version text, schema_version uuid, tokens set<text>, \
+     PRIMARY KEY (peer, peer_port))",
     options: Options::NO_GRACE,
 };
 
 static CLUSTER_STATUS: Definition = Definition {
     keyspace: "system",
-    name: "cluster_status",
-    partition_key: &[("peer", "inet")],
-    clustering: &[],
-    columns: &[
-        ("dc", "text"),
-        ("host_id", "uuid"),
-        ("load", "text"),
-        ("owns", "float"),
-        ("status", "text"),
-        ("tokens", "int"),
-        ("up", "boolean"),
-    ],
+    cql: "cluster_status (peer inet PRIMARY KEY, dc text, host_id uuid, load text, owns float, status text, \
+     tokens int, up boolean)",
     options: Options::NO_GRACE,
 };
 
