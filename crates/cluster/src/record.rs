@@ -160,29 +160,20 @@ pub(crate) struct MetadataRecord {
     history: Option<HistoryRecord>,
 }
 
-const fn message(name: &'static str, fields: &'static [Field]) -> Message {
-    Message {
-        name,
-        title: &[],
-        fields,
-        reserved: &[],
-    }
-}
-
-static TABLETS: Message = message(
+static TABLETS: Message = Message::new(
     "tablets",
     &[Field::new(1, "table", Of::Bytes), Field::new(2, "tablets", Of::Bytes)],
 );
-static SCHEMA_CHANGE: Message = message(
+static SCHEMA_CHANGE: Message = Message::new(
     "schema command",
     &[
         Field::new(1, "change", Of::Record(&schema::record::CHANGE)),
         Field::list(2, "tablets", Of::Record(&TABLETS)),
     ],
 );
-static TABLE: Message = message("table command", &[Field::new(1, "table", Of::Bytes)]);
-static FENCE: Message = message("fence", &[Field::new(1, "index", Of::U64)]);
-static RUN: Message = message(
+static TABLE: Message = Message::new("table command", &[Field::new(1, "table", Of::Bytes)]);
+static FENCE: Message = Message::new("fence", &[Field::new(1, "index", Of::U64)]);
+static RUN: Message = Message::new(
     "run",
     &[
         Field::new(1, "host_id", Of::Bytes),
@@ -191,15 +182,15 @@ static RUN: Message = message(
         Field::new(4, "name", Of::U64),
     ],
 );
-static REJOIN: Message = message(
+static REJOIN: Message = Message::new(
     "rejoin",
     &[
         Field::new(1, "host_id", Of::Bytes),
         Field::new(2, "generation", Of::U32),
     ],
 );
-static NODE: Message = message("remove_node", &[Field::new(1, "host_id", Of::Bytes)]);
-static COMMAND: Message = message(
+static NODE: Message = Message::new("remove_node", &[Field::new(1, "host_id", Of::Bytes)]);
+static COMMAND: Message = Message::new(
     "command",
     &[
         Field::new(1, "schema", Of::Record(&SCHEMA_CHANGE)),
@@ -214,7 +205,7 @@ static COMMAND: Message = message(
         Field::new(10, "remove_node", Of::Record(&NODE)).since(METADATA_HISTORY),
     ],
 );
-static REJECTED: Message = message(
+static REJECTED: Message = Message::new(
     "rejected",
     &[
         Field::new(1, "index", Of::U64),
@@ -222,11 +213,11 @@ static REJECTED: Message = message(
         Field::new(3, "invalid", Of::Text),
     ],
 );
-static TRUNCATION: Message = message(
+static TRUNCATION: Message = Message::new(
     "truncation",
     &[Field::new(1, "table", Of::Bytes), Field::new(2, "index", Of::U64)],
 );
-static LAST_RUN: Message = message(
+static LAST_RUN: Message = Message::new(
     "last run",
     &[
         Field::new(1, "node", Of::U32),
@@ -234,14 +225,14 @@ static LAST_RUN: Message = message(
         Field::new(3, "name", Of::U64),
     ],
 );
-static HISTORY: Message = message(
+static HISTORY: Message = Message::new(
     "history",
     &[
         Field::new(1, "hash", Of::Bytes),
         Field::list(2, "runs", Of::Record(&LAST_RUN)),
     ],
 );
-static METADATA: Message = message(
+static METADATA: Message = Message::new(
     "metadata",
     &[
         Field::new(1, "index", Of::U64),
@@ -256,15 +247,11 @@ static METADATA: Message = message(
 );
 
 impl Record for CommandRecord {
-    fn message() -> &'static Message {
-        &COMMAND
-    }
+    const MESSAGE: &'static Message = &COMMAND;
 }
 
 impl Record for MetadataRecord {
-    fn message() -> &'static Message {
-        &METADATA
-    }
+    const MESSAGE: &'static Message = &METADATA;
 }
 
 impl CommandRecord {

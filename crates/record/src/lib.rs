@@ -111,6 +111,29 @@ impl Field {
 }
 
 impl Message {
+    /// A record with these fields. Errors call it by its kind alone.
+    #[must_use]
+    pub const fn new(name: &'static str, fields: &'static [Field]) -> Self {
+        Self {
+            name,
+            title: &[],
+            fields,
+            reserved: &[],
+        }
+    }
+
+    /// The same record, with the text fields that name it in errors.
+    #[must_use]
+    pub const fn titled(self, title: &'static [u32]) -> Self {
+        Self { title, ..self }
+    }
+
+    /// The same record, with numbers that must not be given to a field.
+    #[must_use]
+    pub const fn reserving(self, reserved: &'static [(u32, &'static str)]) -> Self {
+        Self { reserved, ..self }
+    }
+
     /// The field of a number.
     #[must_use]
     pub fn field(&self, number: u32) -> Option<&Field> {
@@ -120,17 +143,16 @@ impl Message {
 }
 
 /// An entry of a map from text to text, which stands in a list.
-pub static OPTION: Message = Message {
-    name: "option",
-    title: &[1],
-    fields: &[Field::new(1, "key", Of::Text), Field::new(2, "value", Of::Text)],
-    reserved: &[],
-};
+pub static OPTION: Message = Message::new(
+    "option",
+    &[Field::new(1, "key", Of::Text), Field::new(2, "value", Of::Text)],
+)
+.titled(&[1]);
 
 /// The durable form of a value.
 pub trait Record: prost::Message + Default {
     /// The table of its fields.
-    fn message() -> &'static Message;
+    const MESSAGE: &'static Message;
 }
 
 /// The features that this node's release knows. A field that came with another one is unknown to it.
@@ -181,12 +203,12 @@ pub fn encode<R: Record>(record: &R) -> Vec<u8> {
 /// # Errors
 /// When they are damaged, or hold a field that this node does not know.
 pub fn decode<R: Record>(bytes: &[u8], known: &Known) -> Result<R, RecordError> {
-    Walk::new(known).check(bytes, R::message())?;
-    let record = R::decode(bytes).map_err(|e| RecordError::damaged(R::message().name, e.to_string()))?;
+    Walk::new(known).check(bytes, R::MESSAGE)?;
+    let record = R::decode(bytes).map_err(|e| RecordError::damaged(R::MESSAGE.name, e.to_string()))?;
     let again = record.encode_to_vec();
     if again != bytes {
         let same = again.iter().zip(bytes).take_while(|(a, b)| a == b).count();
-        let place = check::place_of(bytes, same, R::message());
+        let place = check::place_of(bytes, same, R::MESSAGE);
         return Err(RecordError::damaged(
             place,
             "the encoding is not the one that this release writes".to_owned(),
@@ -198,5 +220,5 @@ pub fn decode<R: Record>(bytes: &[u8], known: &Known) -> Result<R, RecordError> 
 /// The features that a node must have to read this record: each with the first field that needs it.
 #[must_use]
 pub fn needs<R: Record>(record: &R) -> Vec<Need> {
-    check::needs(&record.encode_to_vec(), R::message())
+    check::needs(&record.encode_to_vec(), R::MESSAGE)
 }

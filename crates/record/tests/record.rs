@@ -31,20 +31,19 @@ struct Book {
     pages: u64,
 }
 
-static SHELF: Message = Message {
-    name: "shelf",
-    title: &[1],
-    fields: &[
+static SHELF: Message = Message::new(
+    "shelf",
+    &[
         Field::new(1, "name", Of::Text),
         Field::list(2, "books", Of::Record(&BOOK)),
         Field::new(4, "height", Of::U32).since("heights"),
     ],
-    reserved: &[(3, "a lamp")],
-};
-static BOOK: Message = Message {
-    name: "book",
-    title: &[1],
-    fields: &[
+)
+.titled(&[1])
+.reserving(&[(3, "a lamp")]);
+static BOOK: Message = Message::new(
+    "book",
+    &[
         Field::new(1, "title", Of::Text),
         Field::new(2, "shift", Of::S32),
         Field::new(3, "is_lent", Of::Bool),
@@ -53,13 +52,11 @@ static BOOK: Message = Message {
         Field::list(6, "parts", Of::Record(&BOOK)),
         Field::new(7, "pages", Of::U64),
     ],
-    reserved: &[],
-};
+)
+.titled(&[1]);
 
 impl Record for Shelf {
-    fn message() -> &'static Message {
-        &SHELF
-    }
+    const MESSAGE: &'static Message = &SHELF;
 }
 
 /// What comes of a record in the words of `record::text`.
@@ -219,9 +216,7 @@ fn a_field_that_the_table_has_and_the_struct_lacks_is_noticed() {
         name: String,
     }
     impl Record for Forgetful {
-        fn message() -> &'static Message {
-            &SHELF
-        }
+        const MESSAGE: &'static Message = &SHELF;
     }
     let bytes = text::parse("1 \"left\"\n4 3").expect("it is a record");
     let error = decode::<Forgetful>(&bytes, &Known::everything()).expect_err("the height is dropped");

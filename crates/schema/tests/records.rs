@@ -154,7 +154,7 @@ fn print<R: Record + PartialEq + std::fmt::Debug>(name: &str, record: &R) -> Str
         "{name}"
     );
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{name}\n----\n{}{hex}\n\n", text::print(&bytes, R::message()))
+    format!("{name}\n----\n{}{hex}\n\n", text::print(&bytes, R::MESSAGE))
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn numbers_and_bytes_are_those_on_disks() {
         print("an empty schema", &SchemaRecord::of(&empty)),
     ];
     check_file("records.txt", &found.concat());
-    let fields = text::fields(SchemaRecord::message()) + &text::fields(ChangeRecord::message());
+    let fields = text::fields(SchemaRecord::MESSAGE) + &text::fields(ChangeRecord::MESSAGE);
     check_file("fields.txt", &fields);
 }
 
@@ -178,13 +178,13 @@ fn numbers_and_bytes_are_those_on_disks() {
 fn the_pinned_records_have_every_field_there_is() {
     let schema = text::print(
         &record::encode(&SchemaRecord::of(&full_schema())),
-        SchemaRecord::message(),
+        SchemaRecord::MESSAGE,
     );
     let change = text::print(
         &record::encode(&ChangeRecord::of(&full_change())),
-        ChangeRecord::message(),
+        ChangeRecord::MESSAGE,
     );
-    let fields = text::fields(SchemaRecord::message()) + &text::fields(ChangeRecord::message());
+    let fields = text::fields(SchemaRecord::MESSAGE) + &text::fields(ChangeRecord::MESSAGE);
     let named = fields.lines().filter_map(|line| line.trim().split_once(": "));
     for (field, _) in named {
         let (number, name) = field.split_once(' ').expect("number and name");

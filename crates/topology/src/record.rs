@@ -184,23 +184,14 @@ pub struct RemoveNodeRecord {
     pub host_id: Vec<u8>,
 }
 
-const fn message(name: &'static str, fields: &'static [Field]) -> Message {
-    Message {
-        name,
-        title: &[],
-        fields,
-        reserved: &[],
-    }
-}
-
 const HOST_ID: Field = Field::new(1, "host_id", Of::Bytes);
 
-static ADDRESS: Message = message(
+static ADDRESS: Message = Message::new(
     "address",
     &[Field::new(1, "ip", Of::Bytes), Field::new(2, "port", Of::U32)],
 );
 
-static NODE: Message = message(
+static NODE: Message = Message::new(
     "node",
     &[
         HOST_ID,
@@ -218,7 +209,7 @@ static NODE: Message = message(
 );
 
 /// Of [`TopologyRecord`].
-pub static TOPOLOGY: Message = message(
+pub static TOPOLOGY: Message = Message::new(
     "topology",
     &[
         Field::new(1, "version", Of::U64),
@@ -230,7 +221,7 @@ pub static TOPOLOGY: Message = message(
 );
 
 /// Of [`TopologyCommandRecord`].
-pub static COMMAND: Message = message(
+pub static COMMAND: Message = Message::new(
     "topology command",
     &[
         Field::new(1, "add_node", Of::Record(&NODE)),
@@ -244,9 +235,9 @@ pub static COMMAND: Message = message(
     ],
 );
 
-static SET_STATE: Message = message("set_state", &[HOST_ID, Field::new(2, "state", Of::U32)]);
-static SET_TOKENS: Message = message("set_tokens", &[HOST_ID, Field::list(2, "tokens", Of::S64)]);
-static CHANGE_ADDRESS: Message = message(
+static SET_STATE: Message = Message::new("set_state", &[HOST_ID, Field::new(2, "state", Of::U32)]);
+static SET_TOKENS: Message = Message::new("set_tokens", &[HOST_ID, Field::list(2, "tokens", Of::S64)]);
+static CHANGE_ADDRESS: Message = Message::new(
     "change_address",
     &[
         HOST_ID,
@@ -255,8 +246,8 @@ static CHANGE_ADDRESS: Message = message(
         Field::new(4, "native_shard_aware_port", Of::U32),
     ],
 );
-static SET_SHARDS: Message = message("set_shards", &[HOST_ID, Field::new(2, "shards", Of::U32)]);
-static SET_FEATURES: Message = message(
+static SET_SHARDS: Message = Message::new("set_shards", &[HOST_ID, Field::new(2, "shards", Of::U32)]);
+static SET_FEATURES: Message = Message::new(
     "set_features",
     &[
         HOST_ID,
@@ -264,25 +255,19 @@ static SET_FEATURES: Message = message(
         Field::new(3, "release", Of::Text),
     ],
 );
-static ENABLE_FEATURES: Message = message("enable_features", &[Field::list(1, "features", Of::Text)]);
-static REMOVE_NODE: Message = message("remove_node", &[HOST_ID]);
+static ENABLE_FEATURES: Message = Message::new("enable_features", &[Field::list(1, "features", Of::Text)]);
+static REMOVE_NODE: Message = Message::new("remove_node", &[HOST_ID]);
 
 impl Record for NodeRecord {
-    fn message() -> &'static Message {
-        &NODE
-    }
+    const MESSAGE: &'static Message = &NODE;
 }
 
 impl Record for TopologyRecord {
-    fn message() -> &'static Message {
-        &TOPOLOGY
-    }
+    const MESSAGE: &'static Message = &TOPOLOGY;
 }
 
 impl Record for TopologyCommandRecord {
-    fn message() -> &'static Message {
-        &COMMAND
-    }
+    const MESSAGE: &'static Message = &COMMAND;
 }
 
 impl NodeRecord {

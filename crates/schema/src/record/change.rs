@@ -39,39 +39,31 @@ pub struct ChangeRecord {
 }
 
 /// Of [`SchemaRecord`].
-pub static SCHEMA: Message = Message {
-    name: "schema",
-    title: &[],
-    fields: &[
+pub static SCHEMA: Message = Message::new(
+    "schema",
+    &[
         Field::new(1, "version", Of::Bytes),
         Field::list(2, "objects", Of::Record(&OBJECT)),
     ],
-    reserved: &[],
-};
+);
 
 /// Of [`ChangeRecord`].
-pub static CHANGE: Message = Message {
-    name: "schema change",
-    title: &[],
-    fields: &[
+pub static CHANGE: Message = Message::new(
+    "schema change",
+    &[
         Field::new(1, "base", Of::Bytes),
         Field::new(2, "next", Of::Bytes),
         Field::list(3, "put", Of::Record(&OBJECT)),
         Field::list(4, "dropped", Of::Record(&OBJECT_NAME)),
     ],
-    reserved: &[],
-};
+);
 
 impl Record for SchemaRecord {
-    fn message() -> &'static Message {
-        &SCHEMA
-    }
+    const MESSAGE: &'static Message = &SCHEMA;
 }
 
 impl Record for ChangeRecord {
-    fn message() -> &'static Message {
-        &CHANGE
-    }
+    const MESSAGE: &'static Message = &CHANGE;
 }
 
 impl SchemaRecord {

@@ -49,10 +49,9 @@ pub struct DroppedColumnRecord {
     pub dropped_at_us: i64,
 }
 
-pub(super) static COLUMN: Message = Message {
-    name: "column",
-    title: &[1],
-    fields: &[
+pub(super) static COLUMN: Message = Message::new(
+    "column",
+    &[
         Field::new(1, "name", Of::Text),
         Field::new(2, "type", Of::Record(&TYPE)),
         Field::new(3, "kind", Of::U32),
@@ -60,21 +59,20 @@ pub(super) static COLUMN: Message = Message {
         Field::new(5, "descending", Of::Bool),
         Field::new(6, "id", Of::U32),
     ],
-    reserved: &[],
-};
+)
+.titled(&[1]);
 
-pub(super) static DROPPED_COLUMN: Message = Message {
-    name: "dropped column",
-    title: &[1],
-    fields: &[
+pub(super) static DROPPED_COLUMN: Message = Message::new(
+    "dropped column",
+    &[
         Field::new(1, "name", Of::Text),
         Field::new(2, "type", Of::Record(&TYPE)),
         Field::new(3, "kind", Of::U32),
         Field::new(4, "id", Of::U32),
         Field::new(5, "dropped_at_us", Of::S64),
     ],
-    reserved: &[],
-};
+)
+.titled(&[1]);
 
 fn kind_number(kind: ColumnKind) -> u32 {
     match kind {

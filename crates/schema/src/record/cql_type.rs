@@ -32,10 +32,9 @@ pub struct TypeRecord {
     pub field_names: Vec<String>,
 }
 
-pub(super) static TYPE: Message = Message {
-    name: "type",
-    title: &[4, 5],
-    fields: &[
+pub(super) static TYPE: Message = Message::new(
+    "type",
+    &[
         Field::new(1, "kind", Of::U32),
         Field::list(2, "inner", Of::Record(&TYPE)),
         Field::new(3, "dimension", Of::U32),
@@ -43,8 +42,8 @@ pub(super) static TYPE: Message = Message {
         Field::new(5, "name", Of::Text),
         Field::list(6, "field_names", Of::Text),
     ],
-    reserved: &[],
-};
+)
+.titled(&[4, 5]);
 
 /// Types without others inside. The numbers are durable.
 static NATIVE: &[(u32, CqlType)] = &[

@@ -31,29 +31,21 @@ pub struct TabletsRecord {
     pub options: BTreeMap<String, String>,
 }
 
-pub(super) static KEYSPACE: Message = Message {
-    name: "keyspace",
-    title: &[1],
-    fields: &[
+pub(super) static KEYSPACE: Message = Message::new(
+    "keyspace",
+    &[
         Field::new(1, "name", Of::Text),
         Field::list(2, "replication", Of::Record(&OPTION)),
         Field::new(3, "durable_writes", Of::Bool),
         Field::new(4, "tablets", Of::Record(&TABLETS)),
     ],
-    reserved: &[],
-};
+)
+.titled(&[1]);
 
-static TABLETS: Message = Message {
-    name: "tablets",
-    title: &[],
-    fields: &[Field::list(1, "options", Of::Record(&OPTION))],
-    reserved: &[],
-};
+static TABLETS: Message = Message::new("tablets", &[Field::list(1, "options", Of::Record(&OPTION))]);
 
 impl Record for KeyspaceRecord {
-    fn message() -> &'static Message {
-        &KEYSPACE
-    }
+    const MESSAGE: &'static Message = &KEYSPACE;
 }
 
 pub(super) fn to_record(keyspace: &KeyspaceObject) -> KeyspaceRecord {

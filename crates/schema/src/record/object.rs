@@ -32,20 +32,17 @@ const PLANNED: &[(u32, &str)] = &[
     (9, "a service level"),
 ];
 
-pub(super) static OBJECT: Message = Message {
-    name: "object",
-    title: &[],
-    fields: &[
+pub(super) static OBJECT: Message = Message::new(
+    "object",
+    &[
         Field::new(1, "keyspace", Of::Record(&super::keyspace::KEYSPACE)),
         Field::new(2, "table", Of::Record(&TABLE)),
     ],
-    reserved: PLANNED,
-};
+)
+.reserving(PLANNED);
 
 impl Record for ObjectRecord {
-    fn message() -> &'static Message {
-        &OBJECT
-    }
+    const MESSAGE: &'static Message = &OBJECT;
 }
 
 /// The name of an object.
@@ -62,16 +59,15 @@ pub struct ObjectNameRecord {
     pub name: String,
 }
 
-pub(super) static OBJECT_NAME: Message = Message {
-    name: "object name",
-    title: &[2, 3],
-    fields: &[
+pub(super) static OBJECT_NAME: Message = Message::new(
+    "object name",
+    &[
         Field::new(1, "kind", Of::U32),
         Field::new(2, "keyspace", Of::Text),
         Field::new(3, "name", Of::Text),
     ],
-    reserved: &[],
-};
+)
+.titled(&[2, 3]);
 
 /// The record of an object.
 #[must_use]

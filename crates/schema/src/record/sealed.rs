@@ -19,17 +19,10 @@ struct ObjectsRecord {
     objects: Vec<ObjectRecord>,
 }
 
-static OBJECTS: Message = Message {
-    name: "objects",
-    title: &[],
-    fields: &[Field::list(1, "objects", Of::Record(&OBJECT))],
-    reserved: &[],
-};
+static OBJECTS: Message = Message::new("objects", &[Field::list(1, "objects", Of::Record(&OBJECT))]);
 
 impl Record for ObjectsRecord {
-    fn message() -> &'static Message {
-        &OBJECTS
-    }
+    const MESSAGE: &'static Message = &OBJECTS;
 }
 
 /// The content of a file with these objects.

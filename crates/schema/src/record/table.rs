@@ -91,10 +91,9 @@ pub struct RateLimitsRecord {
     pub writes: Option<u32>,
 }
 
-pub(super) static TABLE: Message = Message {
-    name: "table",
-    title: &[1, 2],
-    fields: &[
+pub(super) static TABLE: Message = Message::new(
+    "table",
+    &[
         Field::new(1, "keyspace", Of::Text),
         Field::new(2, "name", Of::Text),
         Field::new(3, "id", Of::Bytes),
@@ -103,13 +102,12 @@ pub(super) static TABLE: Message = Message {
         Field::new(6, "next_column_id", Of::U32),
         Field::new(7, "options", Of::Record(&OPTIONS)),
     ],
-    reserved: &[],
-};
+)
+.titled(&[1, 2]);
 
-static OPTIONS: Message = Message {
-    name: "options",
-    title: &[],
-    fields: &[
+static OPTIONS: Message = Message::new(
+    "options",
+    &[
         Field::new(1, "comment", Of::Text),
         Field::new(2, "bloom_filter_fp_chance", Of::Double),
         Field::list(3, "caching", Of::Record(&OPTION)),
@@ -128,23 +126,18 @@ static OPTIONS: Message = Message {
         Field::list(16, "extensions", Of::Record(&OPTION)),
         Field::new(17, "per_partition_rate_limit", Of::Record(&RATE_LIMITS)).since(PER_PARTITION_RATE_LIMIT),
     ],
-    reserved: &[],
-};
+);
 
-static RATE_LIMITS: Message = Message {
-    name: "per_partition_rate_limit",
-    title: &[],
-    fields: &[
+static RATE_LIMITS: Message = Message::new(
+    "per_partition_rate_limit",
+    &[
         Field::new(1, "max_reads_per_second", Of::U32),
         Field::new(2, "max_writes_per_second", Of::U32),
     ],
-    reserved: &[],
-};
+);
 
 impl Record for TableRecord {
-    fn message() -> &'static Message {
-        &TABLE
-    }
+    const MESSAGE: &'static Message = &TABLE;
 }
 
 pub(super) fn to_record(table: &Table) -> TableRecord {
