@@ -8,7 +8,7 @@ use record::Known;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use topology::{HostId, JoinRequest, Message, Topology, TopologyCommand};
+use topology::{HostId, JoinRequest, Message, Node, NodeState, Topology, TopologyCommand};
 use uuid::Uuid;
 
 /// The verb and the body by which a node tells another that it has left.
@@ -39,18 +39,21 @@ fn sample_request(address: SocketAddr) -> JoinRequest {
     JoinRequest {
         cluster_name: "sea".to_owned(),
         cluster_id: Some(Uuid::from_u128(5)),
-        host_id: HostId(Uuid::from_u128(1)),
-        internode: address,
-        native: address,
-        native_shard_aware_port: Some(19042),
-        location: topology::Location {
-            datacenter: "dc".to_owned(),
-            rack: "r".to_owned(),
+        node: Node {
+            host_id: HostId(Uuid::from_u128(1)),
+            internode: address,
+            native: address,
+            native_shard_aware_port: Some(19042),
+            location: topology::Location {
+                datacenter: "dc".to_owned(),
+                rack: "r".to_owned(),
+            },
+            shards: 2,
+            tokens: vec![types::Token(-5), types::Token(9)],
+            state: NodeState::Joining,
+            features: BTreeSet::from(["a".to_owned()]),
+            release: "1".to_owned(),
         },
-        shards: 2,
-        tokens: vec![types::Token(-5), types::Token(9)],
-        features: BTreeSet::from(["a".to_owned()]),
-        release: "1".to_owned(),
         wall_clock: std::time::Duration::from_secs(1),
         auto_bootstrap: true,
     }

@@ -24,7 +24,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use topology::{Admission, HostId, JoinFacts, JoinRequest, NodeState, Topology, TopologyCommand, admit};
+use topology::{Admission, HostId, JoinFacts, JoinRequest, Node, NodeState, Topology, TopologyCommand, admit};
 use types::Token;
 use uuid::Uuid;
 
@@ -486,15 +486,18 @@ fn join_request(config: &Config, cluster_id: Option<Uuid>, tokens: Vec<Token>) -
     JoinRequest {
         cluster_name: config.cluster_name.clone(),
         cluster_id,
-        host_id: config.host_id,
-        internode: config.internode,
-        native: config.native,
-        native_shard_aware_port: config.native_shard_aware_port,
-        location: config.location.clone(),
-        shards: config.shards,
-        tokens,
-        features: config.features.clone(),
-        release: config.release.clone(),
+        node: Node {
+            host_id: config.host_id,
+            internode: config.internode,
+            native: config.native,
+            native_shard_aware_port: config.native_shard_aware_port,
+            location: config.location.clone(),
+            shards: config.shards,
+            tokens,
+            state: NodeState::Joining,
+            features: config.features.clone(),
+            release: config.release.clone(),
+        },
         wall_clock: wall_clock(),
         auto_bootstrap: config.auto_bootstrap,
     }

@@ -96,7 +96,7 @@ impl Cluster {
             return JoinAnswer::Later(error.to_string());
         }
         let metadata = self.metadata();
-        if metadata.topology.node(request.host_id).is_none() && self.peers.newcomers() >= NEWCOMERS_MAX {
+        if metadata.topology.node(request.node.host_id).is_none() && self.peers.newcomers() >= NEWCOMERS_MAX {
             return JoinAnswer::Later(format!("{NEWCOMERS_MAX} nodes have joined and do not serve yet"));
         }
         let facts = facts(self.peers.live(), arrived, &self.config);

@@ -94,7 +94,7 @@ fn answer(cluster: Rc<Cluster>, request: &Request<'_>) -> Reply {
             Reply::None
         }
         wire::JOIN => match wire::decode_join(request.body) {
-            Ok(join) if join.host_id == from => Reply::Later(Box::pin(async move {
+            Ok(join) if join.node.host_id == from => Reply::Later(Box::pin(async move {
                 let arrived = wall_clock();
                 // A task of its own: what is proposed is not forgotten when the caller gives up.
                 let answer = runtime::spawn(async move { cluster.admit(join, arrived).await }).await;

@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 use topology::record::NodeRecord;
-use topology::{HostId, JoinRequest, Message, Node, NodeState};
+use topology::{HostId, JoinRequest, Message};
 use uuid::Uuid;
 
 pub(crate) const RAFT: u16 = 100;
@@ -258,19 +258,7 @@ pub(crate) fn encode_join(request: &JoinRequest) -> Vec<u8> {
     let mut out = Encoder::begin(JOIN_FORM);
     out.blob(request.cluster_name.as_bytes());
     out.option(request.cluster_id, Encoder::uuid);
-    let node = Node {
-        host_id: request.host_id,
-        internode: request.internode,
-        native: request.native,
-        native_shard_aware_port: request.native_shard_aware_port,
-        location: request.location.clone(),
-        shards: request.shards,
-        tokens: request.tokens.clone(),
-        state: NodeState::Joining,
-        features: request.features.clone(),
-        release: request.release.clone(),
-    };
-    out.blob(&record::encode(&NodeRecord::of(&node)));
+    out.blob(&record::encode(&NodeRecord::of(&request.node)));
     out.number(u64::try_from(request.wall_clock.as_micros()).unwrap_or(u64::MAX));
     out.byte(u8::from(request.auto_bootstrap));
     out.seal()
@@ -289,15 +277,7 @@ pub(crate) fn decode_join(bytes: &[u8]) -> Result<JoinRequest, Malformed> {
     Ok(JoinRequest {
         cluster_name,
         cluster_id,
-        host_id: node.host_id,
-        internode: node.internode,
-        native: node.native,
-        native_shard_aware_port: node.native_shard_aware_port,
-        location: node.location,
-        shards: node.shards,
-        tokens: node.tokens,
-        features: node.features,
-        release: node.release,
+        node,
         wall_clock,
         auto_bootstrap,
     })

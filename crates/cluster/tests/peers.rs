@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use support::{SECOND, Sea, host};
-use topology::{HostId, JoinRequest, Location, NodeState};
+use topology::{HostId, JoinRequest, Location, Node, NodeState};
 use uuid::Uuid;
 
 fn stranger() -> HostId {
@@ -137,21 +137,24 @@ fn request_of(number: u128) -> JoinRequest {
     JoinRequest {
         cluster_name: "sea".to_owned(),
         cluster_id: None,
-        host_id: HostId(Uuid::from_u128(0xbad0 + number)),
-        internode: address,
-        native: address,
-        native_shard_aware_port: None,
-        location: Location {
-            datacenter: "datacenter1".to_owned(),
-            rack: "rack1".to_owned(),
+        node: Node {
+            host_id: HostId(Uuid::from_u128(0xbad0 + number)),
+            internode: address,
+            native: address,
+            native_shard_aware_port: None,
+            location: Location {
+                datacenter: "datacenter1".to_owned(),
+                rack: "rack1".to_owned(),
+            },
+            shards: 1,
+            tokens: Vec::new(),
+            state: NodeState::Joining,
+            features: cluster::FEATURES
+                .iter()
+                .map(|feature| (*feature).to_owned())
+                .collect::<BTreeSet<_>>(),
+            release: "0".to_owned(),
         },
-        shards: 1,
-        tokens: Vec::new(),
-        features: cluster::FEATURES
-            .iter()
-            .map(|feature| (*feature).to_owned())
-            .collect::<BTreeSet<_>>(),
-        release: "0".to_owned(),
         wall_clock: Duration::ZERO,
         auto_bootstrap: true,
     }
@@ -167,7 +170,7 @@ fn join_and_vanish(sea: &mut Sea, count: u128) {
                 let mut request = request_of(number);
                 let us = u64::try_from(runtime::wall_clock_us()).expect("after 1970");
                 request.wall_clock = Duration::from_micros(us);
-                let config = rpc::Config::new("sea", request.host_id.0);
+                let config = rpc::Config::new("sea", request.node.host_id.0);
                 let rpc: Rc<Rpc> = Rpc::client(config).expect("no files are needed");
                 let (verb, body) = fuzz::join(&request);
                 let _ = rpc.call(&peer, 0, verb, body, 10 * SECOND).await;

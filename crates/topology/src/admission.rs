@@ -33,24 +33,8 @@ pub struct JoinRequest {
     pub cluster_name: String,
     /// The cluster that its files are of; None while they are of none. A node notes it after it was added.
     pub cluster_id: Option<Uuid>,
-    /// Its identity.
-    pub host_id: HostId,
-    /// Where nodes reach it.
-    pub internode: SocketAddr,
-    /// Where clients reach it.
-    pub native: SocketAddr,
-    /// Where clients choose a shard.
-    pub native_shard_aware_port: Option<u16>,
-    /// Where it stands, by its snitch.
-    pub location: Location,
-    /// How many shards it runs.
-    pub shards: u16,
-    /// The tokens that it has, or has chosen.
-    pub tokens: Vec<Token>,
-    /// What its release can do.
-    pub features: BTreeSet<String>,
-    /// Its release.
-    pub release: String,
+    /// The node, with the tokens that it has or has chosen. Its state is `Joining`, and counts for nothing.
+    pub node: Node,
     /// Its wall clock when it asked, since the epoch.
     pub wall_clock: Duration,
     /// Whether it takes its part of the ring, by `auto_bootstrap`.
@@ -285,13 +269,13 @@ pub fn admit(topology: &Topology, request: &JoinRequest, facts: &JoinFacts) -> R
     }
     let lacks: Vec<String> = topology
         .enabled_features
-        .difference(&request.features)
+        .difference(&request.node.features)
         .cloned()
         .collect();
     if !lacks.is_empty() {
         return Err(Refusal::LacksFeatures(lacks));
     }
-    let commands = match topology.node(request.host_id) {
+    let commands = match topology.node(request.node.host_id) {
         Some(node) => restart(topology, node, request, facts)?,
         None => join(topology, request, facts)?,
     };
@@ -300,7 +284,7 @@ pub fn admit(topology: &Topology, request: &JoinRequest, facts: &JoinFacts) -> R
     for command in &commands {
         after.apply(command).map_err(Refusal::Command)?;
     }
-    Ok(match topology.node(request.host_id) {
+    Ok(match topology.node(request.node.host_id) {
         Some(_) => Admission::Restart { commands },
         None => Admission::Join {
             commands,
@@ -315,36 +299,37 @@ fn restart(
     request: &JoinRequest,
     facts: &JoinFacts,
 ) -> Result<Vec<TopologyCommand>, Refusal> {
+    let asking = &request.node;
     let host_id = node.host_id;
     if node.state == NodeState::Left {
         return Err(Refusal::HasLeft(host_id));
     }
-    let has_moved = node.internode != request.internode;
+    let has_moved = node.internode != asking.internode;
     if has_moved && facts.alive.contains(&host_id) {
         return Err(Refusal::DuplicateIdentity {
             host_id,
             alive_at: node.internode,
-            asks_from: request.internode,
+            asks_from: asking.internode,
         });
     }
     // A node that fell while it joined may not have noted the cluster yet, and holds nothing.
     if request.cluster_id.is_none() && node.state != NodeState::Joining {
         return Err(Refusal::LostFiles(host_id));
     }
-    if node.location != request.location {
+    if node.location != asking.location {
         return Err(Refusal::LocationChanged {
             from: node.location.clone(),
-            to: request.location.clone(),
+            to: asking.location.clone(),
         });
     }
-    if request.shards == 0 {
+    if asking.shards == 0 {
         return Err(Refusal::NoShards);
     }
     // An empty receiver has none in the topology, and what it has chosen itself does not count.
-    if !node.tokens.is_empty() && node.tokens != request.tokens {
+    if !node.tokens.is_empty() && node.tokens != asking.tokens {
         return Err(Refusal::TokensChanged {
             from: node.tokens.len(),
-            to: request.tokens.len(),
+            to: asking.tokens.len(),
         });
     }
     // Two nodes that are down may swap addresses, as containers do; so only the living count.
@@ -352,32 +337,32 @@ fn restart(
         let holder = address_holder(topology, request).find(|n| facts.alive.contains(&n.host_id));
         if let Some(other) = holder {
             return Err(Refusal::AddressInUse {
-                address: request.internode,
+                address: asking.internode,
                 by: other.host_id,
                 is_alive: true,
             });
         }
     }
     let mut commands = Vec::new();
-    if has_moved || node.native != request.native || node.native_shard_aware_port != request.native_shard_aware_port {
+    if has_moved || node.native != asking.native || node.native_shard_aware_port != asking.native_shard_aware_port {
         commands.push(TopologyCommand::ChangeAddress {
             host_id,
-            internode: request.internode,
-            native: request.native,
-            native_shard_aware_port: request.native_shard_aware_port,
+            internode: asking.internode,
+            native: asking.native,
+            native_shard_aware_port: asking.native_shard_aware_port,
         });
     }
-    if node.shards != request.shards {
+    if node.shards != asking.shards {
         commands.push(TopologyCommand::SetShards {
             host_id,
-            shards: request.shards,
+            shards: asking.shards,
         });
     }
-    if node.features != request.features || node.release != request.release {
+    if node.features != asking.features || node.release != asking.release {
         commands.push(TopologyCommand::SetFeatures {
             host_id,
-            features: request.features.clone(),
-            release: request.release.clone(),
+            features: asking.features.clone(),
+            release: asking.release.clone(),
         });
     }
     Ok(commands)
@@ -386,14 +371,14 @@ fn restart(
 fn join(topology: &Topology, request: &JoinRequest, facts: &JoinFacts) -> Result<Vec<TopologyCommand>, Refusal> {
     let is_first = topology.members().next().is_none();
     if request.cluster_id.is_some() && !is_first {
-        return Err(Refusal::NotAMember(request.host_id));
+        return Err(Refusal::NotAMember(request.node.host_id));
     }
-    if request.shards == 0 {
+    if request.node.shards == 0 {
         return Err(Refusal::NoShards);
     }
     if let Some(other) = address_holder(topology, request).next() {
         return Err(Refusal::AddressInUse {
-            address: request.internode,
+            address: request.node.internode,
             by: other.host_id,
             is_alive: facts.alive.contains(&other.host_id),
         });
@@ -401,7 +386,7 @@ fn join(topology: &Topology, request: &JoinRequest, facts: &JoinFacts) -> Result
     // The first node owns the whole ring, whatever it says: there is nobody to take it from.
     let takes_tokens = request.auto_bootstrap || is_first;
     let tokens = if takes_tokens {
-        request.tokens.clone()
+        request.node.tokens.clone()
     } else {
         Vec::new()
     };
@@ -413,22 +398,17 @@ fn join(topology: &Topology, request: &JoinRequest, facts: &JoinFacts) -> Result
             });
         }
     }
-    Ok(vec![TopologyCommand::AddNode(Box::new(Node {
-        host_id: request.host_id,
-        internode: request.internode,
-        native: request.native,
-        native_shard_aware_port: request.native_shard_aware_port,
-        location: request.location.clone(),
-        shards: request.shards,
+    let state = if is_first {
+        NodeState::Normal
+    } else {
+        NodeState::Joining
+    };
+    let node = Node {
         tokens,
-        state: if is_first {
-            NodeState::Normal
-        } else {
-            NodeState::Joining
-        },
-        features: request.features.clone(),
-        release: request.release.clone(),
-    }))])
+        state,
+        ..request.node.clone()
+    };
+    Ok(vec![TopologyCommand::AddNode(Box::new(node))])
 }
 
 /// The first node owns the whole ring, whatever it says: there is nobody to take it from.
@@ -438,7 +418,7 @@ fn takes_tokens(topology: &Topology, request: &JoinRequest) -> bool {
 
 /// The members that have the address already.
 fn address_holder<'t>(topology: &'t Topology, request: &JoinRequest) -> impl Iterator<Item = &'t Node> {
-    let (host_id, address) = (request.host_id, request.internode);
+    let (host_id, address) = (request.node.host_id, request.node.internode);
     topology
         .members()
         .filter(move |n| n.host_id != host_id && n.internode == address)

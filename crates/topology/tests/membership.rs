@@ -250,15 +250,7 @@ fn request_of(node: Node, cluster_id: Option<Uuid>) -> JoinRequest {
     JoinRequest {
         cluster_name: "Test Cluster".to_owned(),
         cluster_id,
-        host_id: node.host_id,
-        internode: node.internode,
-        native: node.native,
-        native_shard_aware_port: node.native_shard_aware_port,
-        location: node.location,
-        shards: node.shards,
-        tokens: node.tokens,
-        features: node.features,
-        release: node.release,
+        node,
         wall_clock: Duration::from_secs(1_000_000),
         auto_bootstrap: true,
     }
@@ -337,13 +329,13 @@ fn a_node_of_another_cluster_or_identity_may_not_join_and_is_told_what_to_do() {
             "Start the node on an empty data directory",
         ),
         (
-            old(1, |r| r.internode = address(55, 7000)),
+            old(1, |r| r.node.internode = address(55, 7000)),
             &[1, 2],
             "is alive at 10.0.0.1:7000, and asks to join from 10.0.0.55:7000: two nodes have one identity",
             "Stop one of them",
         ),
         (
-            new(|r| r.host_id = host(4)),
+            new(|r| r.node.host_id = host(4)),
             &[1, 2],
             "has left the cluster, or was removed",
             "Start the node on an empty data directory",
@@ -373,37 +365,37 @@ fn a_node_whose_settings_do_not_fit_may_not_join_and_is_told_what_to_do() {
             "Synchronize its clock",
         ),
         (
-            new(|r| r.features.clear()),
+            new(|r| r.node.features.clear()),
             &[1, 2],
             "The cluster has enabled features that the node's release lacks: A, B",
             "Start the node with the release of the other nodes",
         ),
         (
-            old(1, |r| r.location.datacenter = "dc7".to_owned()),
+            old(1, |r| r.node.location.datacenter = "dc7".to_owned()),
             &[2],
             "The node stood in datacenter dc1 rack r1, and now says dc7 rack r1",
             "Restore the snitch's settings",
         ),
         (
-            old(1, |r| r.location.rack = "r7".to_owned()),
+            old(1, |r| r.node.location.rack = "r7".to_owned()),
             &[2],
             "The node stood in datacenter dc1 rack r1, and now says dc1 rack r7",
             "Restore the snitch's settings",
         ),
         (
-            old(1, |r| r.shards = 0),
+            old(1, |r| r.node.shards = 0),
             &[2],
             "The node has no shards",
             "Start it with at least 1 shard",
         ),
         (
-            new(|r| r.shards = 0),
+            new(|r| r.node.shards = 0),
             &[1],
             "The node has no shards",
             "Start it with at least 1 shard",
         ),
         (
-            old(1, |r| r.tokens = vec![Token(11), Token(12)]),
+            old(1, |r| r.node.tokens = vec![Token(11), Token(12)]),
             &[2],
             "The node owns 1 tokens and now comes with 2 others",
             "Restore num_tokens and initial_token",
@@ -415,31 +407,31 @@ fn a_node_whose_settings_do_not_fit_may_not_join_and_is_told_what_to_do() {
 fn a_node_with_an_address_or_token_of_another_may_not_join_and_is_told_what_to_do() {
     check_refused(vec![
         (
-            new(|r| r.internode = address(1, 7000)),
+            new(|r| r.node.internode = address(1, 7000)),
             &[1, 2],
             "which is alive",
             "Give the node another listen_address",
         ),
         (
-            new(|r| r.internode = address(1, 7000)),
+            new(|r| r.node.internode = address(1, 7000)),
             &[2],
             "which is down",
             "If the node shall take its place, remove",
         ),
         (
-            old(1, |r| r.internode = address(2, 7000)),
+            old(1, |r| r.node.internode = address(2, 7000)),
             &[2],
             "Address 10.0.0.2:7000 is that of node 00000000-0000-0000-0000-000000000002, which is alive",
             "Give the node another listen_address",
         ),
         (
-            new(|r| r.tokens = vec![Token(20)]),
+            new(|r| r.node.tokens = vec![Token(20)]),
             &[1, 2],
             "Token 20 is owned by node 00000000-0000-0000-0000-000000000002",
             "Leave initial_token empty, or choose others",
         ),
         (
-            new(|r| r.location.rack.clear()),
+            new(|r| r.node.location.rack.clear()),
             &[1, 2],
             "The topology does not take the node: the rack of node",
             "Correct its configuration",
@@ -461,7 +453,7 @@ fn admitted(topology: &Topology, request: &JoinRequest, alive: &[u16]) -> (Topol
 fn a_new_node_joins_and_takes_nothing_until_it_is_normal() {
     let topology = three();
     let mut new = request();
-    new.tokens = vec![Token(15)];
+    new.node.tokens = vec![Token(15)];
     new.wall_clock -= CLOCK_OFFSET_MAX;
     let (after, admission) = admitted(&topology, &new, &[1, 2, 3]);
     assert!(matches!(
@@ -483,7 +475,7 @@ fn without_bootstrap_a_node_is_an_empty_receiver_even_with_tokens_of_others() {
     let topology = three();
     let mut new = request();
     new.auto_bootstrap = false;
-    new.tokens = vec![Token(10), Token(15)];
+    new.node.tokens = vec![Token(10), Token(15)];
     let (mut after, admission) = admitted(&topology, &new, &[1, 2, 3]);
     assert!(matches!(
         admission,
@@ -524,7 +516,7 @@ fn the_first_node_is_the_cluster() {
     let empty = Topology::new("Test Cluster", CLUSTER_ID);
     let mut first = request();
     first.auto_bootstrap = false;
-    first.tokens = vec![Token(1)];
+    first.node.tokens = vec![Token(1)];
     let (after, admission) = admitted(&empty, &first, &[]);
     assert!(matches!(
         admission,
@@ -555,22 +547,22 @@ fn a_member_comes_back_with_what_may_have_changed() {
         0,
         "a quick restart, before anybody noticed"
     );
-    let (moved, _) = commands(|r| r.internode = address(55, 7000), &[2]);
+    let (moved, _) = commands(|r| r.node.internode = address(55, 7000), &[2]);
     assert_eq!(moved.internode, address(55, 7000));
-    let (swapped, _) = commands(|r| r.internode = address(2, 7000), &[]);
+    let (swapped, _) = commands(|r| r.node.internode = address(2, 7000), &[]);
     assert_eq!(
         swapped.internode,
         address(2, 7000),
         "two nodes that are down cannot swap addresses"
     );
-    let (clients, _) = commands(|r| r.native = address(66, 9042), &[1, 2]);
+    let (clients, _) = commands(|r| r.node.native = address(66, 9042), &[1, 2]);
     assert_eq!(clients.native, address(66, 9042));
-    let (grown, _) = commands(|r| r.shards = 8, &[2]);
+    let (grown, _) = commands(|r| r.node.shards = 8, &[2]);
     assert_eq!(grown.shards, 8);
     let (upgraded, _) = commands(
         |r| {
-            r.release = "2.0".to_owned();
-            r.features.insert("C".to_owned());
+            r.node.release = "2.0".to_owned();
+            r.node.features.insert("C".to_owned());
         },
         &[2],
     );
