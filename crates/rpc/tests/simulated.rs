@@ -5,22 +5,18 @@ mod support;
 use rpc::{Compression, Config, Limits, Peer, RemoteError, RemoteErrorKind, Rpc, RpcError};
 use runtime::ShardId;
 use runtime::net::TcpStream;
-use runtime::sim::{CrashKind, NodeId, Simulation};
+use runtime::sim::{CrashKind, NodeId, Simulation, TaskQueue};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
-use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Poll, Waker};
 use std::time::Duration;
 use support::{COUNT, ECHO, ECHO_LATER, FAIL, HANG, LARGE, LEFT, LONG, Service, WHO, config, host, long_answer};
 
 const SECOND: Duration = Duration::from_secs(1);
 const PORT: u16 = 7000;
-
-type Task = Box<dyn FnOnce(Rc<Rpc>) -> Pin<Box<dyn Future<Output = ()>>>>;
 
 /// A node as the test sees it.
 #[derive(Default)]
@@ -29,25 +25,14 @@ struct Seen {
     rpc: RefCell<Option<Rc<Rpc>>>,
     service: Rc<Service>,
     /// What shard 0 is to run.
-    tasks: RefCell<VecDeque<Task>>,
-    waker: RefCell<Option<Waker>>,
+    tasks: TaskQueue<Rc<Rpc>>,
 }
 
 impl Seen {
     /// Runs the tasks that the test brings.
     async fn run(&self, rpc: Rc<Rpc>) {
         *self.rpc.borrow_mut() = Some(rpc.clone());
-        loop {
-            let task = poll_fn(|context| match self.tasks.borrow_mut().pop_front() {
-                Some(task) => Poll::Ready(task),
-                None => {
-                    *self.waker.borrow_mut() = Some(context.waker().clone());
-                    Poll::Pending
-                }
-            })
-            .await;
-            drop(runtime::spawn(task(rpc.clone())));
-        }
+        self.tasks.serve(rpc).await;
     }
 }
 
@@ -115,23 +100,8 @@ impl Cluster {
         number: u32,
         task: impl FnOnce(Rc<Rpc>) -> Fut + 'static,
     ) -> Rc<RefCell<Option<T>>> {
-        let output = Rc::new(RefCell::new(None));
-        let result = output.clone();
-        let seen = self.seen[number as usize].clone();
-        seen.tasks.borrow_mut().push_back(Box::new(|rpc| {
-            let task = task(rpc);
-            Box::pin(async move {
-                let value = task.await;
-                *result.borrow_mut() = Some(value);
-            })
-        }));
-        let waker = seen.waker.take();
-        self.simulation.on_node(self.ids[number as usize], || {
-            if let Some(waker) = waker {
-                waker.wake();
-            }
-        });
-        output
+        let number = number as usize;
+        self.simulation.spawn(self.ids[number], &self.seen[number].tasks, task)
     }
 
     /// Runs a task on shard 0 of a node to its end.
@@ -140,12 +110,8 @@ impl Cluster {
         number: u32,
         task: impl FnOnce(Rc<Rpc>) -> Fut + 'static,
     ) -> T {
-        let output = self.spawn(number, task);
-        let is_done = self
-            .simulation
-            .run_until(Duration::from_mins(10), || output.borrow().is_some());
-        assert!(is_done, "the task hangs");
-        output.take().expect("it is done")
+        let (id, tasks) = (self.ids[number as usize], &self.seen[number as usize].tasks);
+        self.simulation.run_task(id, tasks, Duration::from_mins(10), task)
     }
 
     fn call(&mut self, from: u32, to: u32, verb: u16, body: &[u8], timeout: Duration) -> Result<Vec<u8>, RpcError> {

@@ -3,24 +3,20 @@
 use cluster::{ChangeError, Cluster, ClusterError, Config, Drain, Listener, Local, Metadata, RejoinError};
 use rpc::Rpc;
 use runtime::ShardId;
-use runtime::sim::{CrashKind, DirectoryCopy, NodeId, Simulation};
+use runtime::sim::{CrashKind, DirectoryCopy, NodeId, Simulation, TaskQueue};
 use schema::{Keyspace, Schema};
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::future::{Future, poll_fn};
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Poll, Waker};
 use std::time::Duration;
 use topology::{HostId, NodeState};
 use uuid::Uuid;
 
 pub const SECOND: Duration = Duration::from_secs(1);
-
-type Task = Box<dyn FnOnce(Rc<Cluster>) -> Pin<Box<dyn Future<Output = ()>>>>;
 
 pub fn dir() -> PathBuf {
     PathBuf::from("/data/cluster")
@@ -89,8 +85,7 @@ pub struct Seen {
     /// What the node was told that others refuse.
     pub told_fenced_off: RefCell<Vec<u64>>,
     last: RefCell<Option<Arc<Metadata>>>,
-    tasks: RefCell<VecDeque<Task>>,
-    waker: RefCell<Option<Waker>>,
+    tasks: TaskQueue<Rc<Cluster>>,
 }
 
 /// How long a change waits for requests of before.
@@ -232,8 +227,7 @@ impl Sea {
         let seen = self.nodes[number].seen.clone();
         self.sim.on_node(self.nodes[number].id, || {
             seen.cluster.take();
-            seen.tasks.take();
-            seen.waker.take();
+            seen.tasks.clear();
         });
         seen.last.take();
         seen.in_flight.set(0);
@@ -261,21 +255,8 @@ impl Sea {
         number: usize,
         task: impl FnOnce(Rc<Cluster>) -> F + 'static,
     ) -> Rc<RefCell<Option<T>>> {
-        let output = Rc::new(RefCell::new(None));
-        let (result, seen) = (output.clone(), self.nodes[number].seen.clone());
-        seen.tasks.borrow_mut().push_back(Box::new(|cluster| {
-            let task = task(cluster);
-            Box::pin(async move {
-                let value = task.await;
-                *result.borrow_mut() = Some(value);
-            })
-        }));
-        self.sim.on_node(self.nodes[number].id, || {
-            if let Some(waker) = seen.waker.take() {
-                waker.wake();
-            }
-        });
-        output
+        let node = &self.nodes[number];
+        self.sim.spawn(node.id, &node.seen.tasks, task)
     }
 
     /// Runs a task on a node to its end.
@@ -284,10 +265,8 @@ impl Sea {
         number: usize,
         task: impl FnOnce(Rc<Cluster>) -> F + 'static,
     ) -> T {
-        let output = self.spawn(number, task);
-        let is_done = self.sim.run_until(60 * SECOND, || output.borrow().is_some());
-        assert!(is_done, "a task on node {number} does not end");
-        output.take().expect("it is done")
+        let node = &self.nodes[number];
+        self.sim.run_task(node.id, &node.seen.tasks, 60 * SECOND, task)
     }
 
     pub fn create(&mut self, number: usize, name: &str) -> Result<(), ChangeError> {
@@ -438,17 +417,7 @@ async fn run(config: Config, seen: Rc<Seen>) {
     match Cluster::start(config, rpc.clone(), Rc::new(Notes(seen.clone())), initial).await {
         Ok(cluster) => {
             *seen.cluster.borrow_mut() = Some(cluster.clone());
-            loop {
-                let task = poll_fn(|context| match seen.tasks.borrow_mut().pop_front() {
-                    Some(task) => Poll::Ready(task),
-                    None => {
-                        *seen.waker.borrow_mut() = Some(context.waker().clone());
-                        Poll::Pending
-                    }
-                })
-                .await;
-                drop(runtime::spawn(task(cluster.clone())));
-            }
+            seen.tasks.serve(cluster).await;
         }
         Err(error) => {
             rpc.stop();

@@ -15,13 +15,11 @@ pub mod linearizable;
 mod process;
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
-use std::future::{Future, poll_fn};
+use std::collections::BTreeMap;
+use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use commitlog::SyncMode;
@@ -34,7 +32,7 @@ use mutation::{Addressed, ClusteringSlice, Liveness, MutationBuilder, PartitionB
 use replica::{Shard, TruncationMark};
 use rpc::{Limits, Rpc};
 use runtime::ShardId;
-use runtime::sim::{CrashKind, NodeId, Simulation};
+use runtime::sim::{CrashKind, NodeId, Simulation, TaskQueue};
 use schema::{Column, ColumnKind, Table, TableId, TableOptions};
 use topology::{Consistency, HostId, Location, Node, NodeState, Replication, Topology, TopologyCommand};
 use types::token::token_of;
@@ -91,31 +89,18 @@ pub struct Local {
     pub rpc: Rc<Rpc>,
 }
 
-type Task = Box<dyn FnOnce(Local) -> Pin<Box<dyn Future<Output = ()>>>>;
-
 /// A shard as the test sees it.
 #[derive(Default)]
 struct Seen {
     local: RefCell<Option<Local>>,
-    tasks: RefCell<VecDeque<Task>>,
-    waker: RefCell<Option<Waker>>,
+    tasks: TaskQueue<Local>,
 }
 
 impl Seen {
     /// Runs the tasks that the test brings.
     async fn run(&self, local: Local) {
         *self.local.borrow_mut() = Some(local.clone());
-        loop {
-            let task = poll_fn(|context| match self.tasks.borrow_mut().pop_front() {
-                Some(task) => Poll::Ready(task),
-                None => {
-                    *self.waker.borrow_mut() = Some(context.waker().clone());
-                    Poll::Pending
-                }
-            })
-            .await;
-            drop(runtime::spawn(task(local.clone())));
-        }
+        self.tasks.serve(local).await;
     }
 }
 
@@ -573,7 +558,7 @@ impl Cluster {
             let (shape, table, version) = (shape.clone(), table.clone(), Rc::clone(&cluster.version));
             cluster.simulation.start(id, move |shard| {
                 let seen = shards[shard.0 as usize].clone();
-                seen.tasks.borrow_mut().clear();
+                seen.tasks.clear();
                 *seen.local.borrow_mut() = None;
                 if shard == ShardId(0) {
                     *boot.borrow_mut() = None;
@@ -628,23 +613,8 @@ impl Cluster {
         shard: usize,
         task: impl FnOnce(Local) -> Fut + 'static,
     ) -> Rc<RefCell<Option<T>>> {
-        let output = Rc::new(RefCell::new(None));
-        let result = output.clone();
-        let seen = self.machines[node].shards[shard].clone();
-        seen.tasks.borrow_mut().push_back(Box::new(|local| {
-            let task = task(local);
-            Box::pin(async move {
-                let value = task.await;
-                *result.borrow_mut() = Some(value);
-            })
-        }));
-        let waker = seen.waker.take();
-        self.simulation.on_node(self.machines[node].id, || {
-            if let Some(waker) = waker {
-                waker.wake();
-            }
-        });
-        output
+        let machine = &self.machines[node];
+        self.simulation.spawn(machine.id, &machine.shards[shard].tasks, task)
     }
 
     /// Runs a task on shard 0 of a node to its end.
@@ -653,12 +623,8 @@ impl Cluster {
         node: usize,
         task: impl FnOnce(Local) -> Fut + 'static,
     ) -> T {
-        let output = self.spawn(node, task);
-        let is_done = self
-            .simulation
-            .run_until(Duration::from_mins(10), || output.borrow().is_some());
-        assert!(is_done, "the task hangs");
-        output.take().expect("it is done")
+        let (id, tasks) = (self.machines[node].id, &self.machines[node].shards[0].tasks);
+        self.simulation.run_task(id, tasks, Duration::from_mins(10), task)
     }
 
     /// Ends a node's process: what was written to its files stays.

@@ -13,6 +13,7 @@ mod disk;
 pub(crate) mod faults;
 pub(crate) mod files;
 pub(crate) mod network;
+mod task_queue;
 pub(crate) mod world;
 
 use crate::blocking::Pools;
@@ -37,6 +38,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
+pub use task_queue::TaskQueue;
 use world::{Inside, SimulatedNode, World};
 
 /// A machine of the simulation.
