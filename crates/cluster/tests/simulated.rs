@@ -10,17 +10,8 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 use support::{Dice, SECOND, Sea, Seen, create_keyspace, dir, host};
+use testkit::seeds;
 use topology::NodeState;
-
-/// The seeds of this run: the fixed ones, and as many more as the environment asks for.
-fn seeds(fixed: std::ops::Range<u64>) -> impl Iterator<Item = u64> {
-    let more: u64 = std::env::var("CETO_SIM_SEEDS")
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(0);
-    let first = 1_000_000 + fixed.start;
-    fixed.chain(first..first + more)
-}
 
 #[test]
 fn nodes_that_start_together_are_one_cluster_whose_members_vote() {

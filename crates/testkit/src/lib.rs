@@ -1,4 +1,4 @@
-//! The runner of the text-driven suites: input text, expected answer.
+//! What tests of several crates share: the runner of the text-driven suites (input text, expected answer), and [`seeds`].
 //!
 //! A suite is a text file. It consists of cases; each is an input, a line `----` and the expected answer:
 //!
@@ -18,6 +18,10 @@
 //! [`run`] asks a function for the answer of each case, from first to last, and fails with every case whose answer
 //! differs, by file and line. With `CETO_REWRITE` in the environment it writes the answers into the file instead:
 //! `CETO_REWRITE=1 cargo test -p CRATE`, or `./dev rewrite`. Read the difference before you commit it.
+
+mod seeds;
+
+pub use seeds::seeds;
 
 use std::fmt::Write;
 

@@ -3,16 +3,7 @@
 use crate::support::{Cluster, Dice, Setup, Weather};
 use runtime::sim::{CrashKind, NodeId};
 use std::time::Duration;
-
-/// The seeds of this run: the fixed ones, and as many more as the environment asks for.
-fn seeds(fixed: std::ops::Range<u64>) -> impl Iterator<Item = u64> {
-    let more: u64 = std::env::var("CETO_SIM_SEEDS")
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(0);
-    let first = 1_000_000 + fixed.start;
-    fixed.chain(first..first + more)
-}
+use testkit::seeds;
 
 /// Strikes for a while, then heals and checks.
 fn storm(setup: Setup, strikes: u64) -> (u64, u64, u64, u64) {
