@@ -193,8 +193,7 @@ impl WritePlan {
         let times = self.times(ctx, timestamp)?;
         let begin = out.len();
         let mut m = MutationBuilder::begin(out, self.table.id, key);
-        let result = self.pack_items(&mut m, key, times, ctx, clock, lists);
-        match result {
+        match self.packer(key, times, ctx, clock, lists).items(&mut m) {
             Ok(true) => Ok(true),
             Ok(false) => {
                 out.truncate(begin);
@@ -220,77 +219,26 @@ impl WritePlan {
     ) -> Result<bool, PlanError> {
         let mut times = self.times(ctx, timestamp)?;
         times.deletion_timestamp = timestamp.wrapping_sub(1);
-        self.pack_items(m, key, times, ctx, clock, lists)
+        self.packer(key, times, ctx, clock, lists).items(m)
     }
 
-    fn pack_items(
-        &self,
-        m: &mut MutationBuilder<'_>,
-        key: &[u8],
+    /// For a partition.
+    fn packer<'p>(
+        &'p self,
+        row: &'p [u8],
         times: Times,
-        ctx: &BindContext<'_>,
-        clock: &WriteClock,
-        lists: Option<&ListContents>,
-    ) -> Result<bool, PlanError> {
-        let mut any = false;
-        if !self.statics.is_empty() {
-            let packer = Packer {
-                plan: self,
-                times,
-                ctx,
-                clock,
-                lists,
-                row: key,
-            };
-            let mut result = Ok(false);
-            let statics = packer.evaluate(&self.statics)?;
-            if statics.iter().any(|v| *v != Evaluated::Unset) {
-                m.static_row(|out| result = packer.row(&self.statics, &statics, false, out));
-                result?;
-                any = true;
-            }
+        ctx: &'p BindContext<'p>,
+        clock: &'p WriteClock,
+        lists: Option<&'p ListContents>,
+    ) -> Packer<'p> {
+        Packer {
+            plan: self,
+            times,
+            ctx,
+            clock,
+            lists,
+            row,
         }
-        let mut clustering = SmallVec::<[u8; 64]>::new();
-        match &self.target {
-            Target::Statics => {}
-            Target::Row(operands) => {
-                clustering.extend_from_slice(&self.clustering_key(operands, ctx)?);
-                any |= self.pack_row(m, &clustering, times, ctx, clock, lists)?;
-            }
-            Target::Rows(restriction) => {
-                for prefix in restriction.prefixes(&self.table, ctx)? {
-                    any |= self.pack_row(m, &prefix, times, ctx, clock, lists)?;
-                }
-            }
-            Target::WholeRows(restriction) => {
-                for prefix in restriction.prefixes(&self.table, ctx)? {
-                    m.row(&prefix, |out| {
-                        let shared = Shared {
-                            timestamp: times.timestamp,
-                            ttl: 0,
-                            expiry: 0,
-                        };
-                        RowBuilder::begin(out, &self.table.layout, shared, None, times.tombstone(), false, 0);
-                    });
-                    any = true;
-                }
-            }
-            Target::Range(restriction) => {
-                for ClusteringSlice { start, end } in restriction.slices(&self.table, ctx)? {
-                    m.range_tombstone(&RangeTombstone {
-                        start,
-                        end,
-                        tombstone: times.tombstone(),
-                    });
-                    any = true;
-                }
-            }
-            Target::Partition => {
-                m.partition_tombstone(times.tombstone());
-                any = true;
-            }
-        }
-        Ok(any)
     }
 
     /// The clustering key of one row.
@@ -324,40 +272,12 @@ impl WritePlan {
             Evaluated::Unset => Err(PlanError::invalid(format!("Invalid unset value for column {}", name()))),
         }
     }
-
-    #[inline]
-    fn pack_row(
-        &self,
-        m: &mut MutationBuilder<'_>,
-        clustering: &[u8],
-        times: Times,
-        ctx: &BindContext<'_>,
-        clock: &WriteClock,
-        lists: Option<&ListContents>,
-    ) -> Result<bool, PlanError> {
-        let packer = Packer {
-            plan: self,
-            times,
-            ctx,
-            clock,
-            lists,
-            row: clustering,
-        };
-        let values = packer.evaluate(&self.regulars)?;
-        if !self.marker && values.iter().all(|v| *v == Evaluated::Unset) {
-            return Ok(false);
-        }
-        let mut result = Ok(false);
-        m.row(clustering, |out| {
-            result = packer.row(&self.regulars, &values, self.marker, out)
-        });
-        result
-    }
 }
 
 type Values<'v> = SmallVec<[Evaluated<'v>; 8]>;
 
 /// Packs one row of a statement.
+#[derive(Clone, Copy)]
 pub(super) struct Packer<'p> {
     pub(super) plan: &'p WritePlan,
     pub(super) times: Times,
@@ -369,6 +289,85 @@ pub(super) struct Packer<'p> {
 }
 
 impl<'p> Packer<'p> {
+    /// Packs all that the statement writes to a partition, whose static row this packer is of. Says whether it writes anything.
+    fn items(&self, m: &mut MutationBuilder<'_>) -> Result<bool, PlanError> {
+        let Packer { plan, times, ctx, .. } = *self;
+        let mut any = false;
+        if !plan.statics.is_empty() {
+            let mut result = Ok(false);
+            let statics = self.evaluate(&plan.statics)?;
+            if statics.iter().any(|v| *v != Evaluated::Unset) {
+                m.static_row(|out| result = self.row(&plan.statics, &statics, false, out));
+                result?;
+                any = true;
+            }
+        }
+        let mut clustering = SmallVec::<[u8; 64]>::new();
+        match &plan.target {
+            Target::Statics => {}
+            Target::Row(operands) => {
+                clustering.extend_from_slice(&plan.clustering_key(operands, ctx)?);
+                any |= self.of_row(&clustering).regulars(m)?;
+            }
+            Target::Rows(restriction) => {
+                for prefix in restriction.prefixes(&plan.table, ctx)? {
+                    any |= self.of_row(&prefix).regulars(m)?;
+                }
+            }
+            Target::WholeRows(restriction) => {
+                for prefix in restriction.prefixes(&plan.table, ctx)? {
+                    m.row(&prefix, |out| {
+                        let shared = Shared {
+                            timestamp: times.timestamp,
+                            ttl: 0,
+                            expiry: 0,
+                        };
+                        RowBuilder::begin(out, &plan.table.layout, shared, None, times.tombstone(), false, 0);
+                    });
+                    any = true;
+                }
+            }
+            Target::Range(restriction) => {
+                for ClusteringSlice { start, end } in restriction.slices(&plan.table, ctx)? {
+                    m.range_tombstone(&RangeTombstone {
+                        start,
+                        end,
+                        tombstone: times.tombstone(),
+                    });
+                    any = true;
+                }
+            }
+            Target::Partition => {
+                m.partition_tombstone(times.tombstone());
+                any = true;
+            }
+        }
+        Ok(any)
+    }
+
+    /// For another row of the partition.
+    fn of_row<'r>(&self, row: &'r [u8]) -> Packer<'r>
+    where
+        'p: 'r,
+    {
+        Packer { row, ..*self }
+    }
+
+    /// Packs the regular columns of the row. Says whether there are any.
+    #[inline]
+    fn regulars(&self, m: &mut MutationBuilder<'_>) -> Result<bool, PlanError> {
+        let plan = self.plan;
+        let values = self.evaluate(&plan.regulars)?;
+        if !plan.marker && values.iter().all(|v| *v == Evaluated::Unset) {
+            return Ok(false);
+        }
+        let mut result = Ok(false);
+        m.row(self.row, |out| {
+            result = self.row(&plan.regulars, &values, plan.marker, out)
+        });
+        result
+    }
+
     /// The main operand of each assignment. A deletion counts as null.
     #[inline]
     fn evaluate(&self, assignments: &'p [ColumnChange]) -> Result<Values<'p>, PlanError> {
