@@ -35,13 +35,46 @@ impl std::fmt::Display for Malformed {
 
 impl std::error::Error for Malformed {}
 
-/// The elements of a serialised list or set.
+/// What is left of elements whose number is known, up to the first that is malformed.
 #[derive(Clone, Debug)]
-pub struct CollectionIter<'a> {
+struct Elements<'a> {
     reader: Reader<'a>,
     remaining: u32,
     has_failed: bool,
 }
+
+impl<'a> Elements<'a> {
+    const fn new(reader: Reader<'a>, remaining: u32) -> Self {
+        Self {
+            reader,
+            remaining,
+            has_failed: false,
+        }
+    }
+
+    /// The next element, behind the length that `read_len` reads.
+    #[inline]
+    fn next(
+        &mut self,
+        read_len: impl FnOnce(&mut Reader<'a>) -> Result<usize, Malformed>,
+    ) -> Option<Result<&'a [u8], Malformed>> {
+        let item = match self.remaining {
+            _ if self.has_failed => return None,
+            0 if self.reader.is_empty() => return None,
+            0 => Err(Malformed::Extraneous(self.reader.rest().len())),
+            _ => {
+                read_len(&mut self.reader).and_then(|len| self.reader.get_slice(len).map_err(|_| Malformed::Truncated))
+            }
+        };
+        self.remaining = self.remaining.saturating_sub(1);
+        self.has_failed = item.is_err();
+        Some(item)
+    }
+}
+
+/// The elements of a serialised list or set.
+#[derive(Clone, Debug)]
+pub struct CollectionIter<'a>(Elements<'a>);
 
 impl<'a> CollectionIter<'a> {
     /// Starts at the first element.
@@ -56,23 +89,13 @@ impl<'a> CollectionIter<'a> {
         let mut reader = Reader::new(bytes);
         let count = reader.get_i32().map_err(|_| Malformed::Truncated)?;
         let remaining = u32::try_from(count).unwrap_or(0).saturating_mul(elements_each);
-        Ok(Self {
-            reader,
-            remaining,
-            has_failed: false,
-        })
+        Ok(Self(Elements::new(reader, remaining)))
     }
 
     /// How many elements are left, if the count is to be believed; at most what the bytes can hold.
     #[must_use]
     pub fn len_max(&self) -> usize {
-        (self.remaining as usize).min(self.reader.rest().len() / 4)
-    }
-
-    fn read(&mut self) -> Result<&'a [u8], Malformed> {
-        let len = self.reader.get_i32().map_err(|_| Malformed::Truncated)?;
-        let len = usize::try_from(len).map_err(|_| Malformed::Null)?;
-        self.reader.get_slice(len).map_err(|_| Malformed::Truncated)
+        (self.0.remaining as usize).min(self.0.reader.rest().len() / 4)
     }
 }
 
@@ -80,15 +103,10 @@ impl<'a> Iterator for CollectionIter<'a> {
     type Item = Result<&'a [u8], Malformed>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let item = match self.remaining {
-            _ if self.has_failed => return None,
-            0 if self.reader.is_empty() => return None,
-            0 => Err(Malformed::Extraneous(self.reader.rest().len())),
-            _ => self.read(),
-        };
-        self.remaining = self.remaining.saturating_sub(1);
-        self.has_failed = item.is_err();
-        Some(item)
+        self.0.next(|reader| {
+            let len = reader.get_i32().map_err(|_| Malformed::Truncated)?;
+            usize::try_from(len).map_err(|_| Malformed::Null)
+        })
     }
 }
 
@@ -172,10 +190,8 @@ impl<'a> Iterator for TupleIter<'a> {
 /// The elements of a serialised vector.
 #[derive(Clone, Debug)]
 pub struct VectorIter<'a> {
-    reader: Reader<'a>,
-    remaining: u16,
+    elements: Elements<'a>,
     element_len: Option<usize>,
-    has_failed: bool,
 }
 
 impl<'a> VectorIter<'a> {
@@ -183,22 +199,9 @@ impl<'a> VectorIter<'a> {
     #[must_use]
     pub const fn new(bytes: &'a [u8], dimension: u16, element_len: Option<usize>) -> Self {
         Self {
-            reader: Reader::new(bytes),
-            remaining: dimension,
+            elements: Elements::new(Reader::new(bytes), dimension as u32),
             element_len,
-            has_failed: false,
         }
-    }
-
-    fn read(&mut self) -> Result<&'a [u8], Malformed> {
-        let len = match self.element_len {
-            Some(len) => len,
-            None => {
-                let len = self.reader.get_vint().map_err(|_| Malformed::Truncated)?;
-                usize::try_from(len).map_err(|_| Malformed::Truncated)?
-            }
-        };
-        self.reader.get_slice(len).map_err(|_| Malformed::Truncated)
     }
 }
 
@@ -206,15 +209,14 @@ impl<'a> Iterator for VectorIter<'a> {
     type Item = Result<&'a [u8], Malformed>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let item = match self.remaining {
-            _ if self.has_failed => return None,
-            0 if self.reader.is_empty() => return None,
-            0 => Err(Malformed::Extraneous(self.reader.rest().len())),
-            _ => self.read(),
-        };
-        self.remaining = self.remaining.saturating_sub(1);
-        self.has_failed = item.is_err();
-        Some(item)
+        let element_len = self.element_len;
+        self.elements.next(|reader| match element_len {
+            Some(len) => Ok(len),
+            None => {
+                let len = reader.get_vint().map_err(|_| Malformed::Truncated)?;
+                usize::try_from(len).map_err(|_| Malformed::Truncated)
+            }
+        })
     }
 }
 
