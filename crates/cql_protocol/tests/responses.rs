@@ -206,28 +206,7 @@ fn all_types() -> Vec<(&'static str, CqlType)> {
             ("numbers".to_string(), CqlType::List(int())),
         ],
     }));
-    let simple = [
-        CqlType::Ascii,
-        CqlType::BigInt,
-        CqlType::Blob,
-        CqlType::Boolean,
-        CqlType::Counter,
-        CqlType::Date,
-        CqlType::Decimal,
-        CqlType::Double,
-        CqlType::Duration,
-        CqlType::Float,
-        CqlType::Inet,
-        CqlType::Int,
-        CqlType::SmallInt,
-        CqlType::Text,
-        CqlType::Time,
-        CqlType::Timestamp,
-        CqlType::TimeUuid,
-        CqlType::TinyInt,
-        CqlType::Uuid,
-        CqlType::VarInt,
-    ];
+    let simple = CqlType::SCALARS;
     let compound = [
         ("l", CqlType::List(int())),
         ("s", CqlType::Frozen(Arc::new(CqlType::Set(text())))),

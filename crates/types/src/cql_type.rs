@@ -81,6 +81,30 @@ pub struct UdtType {
 }
 
 impl CqlType {
+    /// The types without parameters that a column may have.
+    pub const SCALARS: [Self; 20] = [
+        Self::Ascii,
+        Self::BigInt,
+        Self::Blob,
+        Self::Boolean,
+        Self::Counter,
+        Self::Date,
+        Self::Decimal,
+        Self::Double,
+        Self::Duration,
+        Self::Float,
+        Self::Inet,
+        Self::Int,
+        Self::SmallInt,
+        Self::Text,
+        Self::Time,
+        Self::Timestamp,
+        Self::TimeUuid,
+        Self::TinyInt,
+        Self::Uuid,
+        Self::VarInt,
+    ];
+
     /// True when each element or field of the value is a cell of its own.
     #[must_use]
     pub const fn is_multi_cell(&self) -> bool {
@@ -223,30 +247,13 @@ impl CqlType {
 
     /// The type without parameters whose name this is, in lower case.
     pub(crate) fn from_native_name(name: &str) -> Option<Self> {
-        Some(match name {
-            "ascii" => Self::Ascii,
-            "bigint" => Self::BigInt,
-            "blob" => Self::Blob,
-            "boolean" => Self::Boolean,
-            "counter" => Self::Counter,
-            "date" => Self::Date,
-            "decimal" => Self::Decimal,
-            "double" => Self::Double,
-            "duration" => Self::Duration,
-            "float" => Self::Float,
-            "inet" => Self::Inet,
-            "int" => Self::Int,
-            "smallint" => Self::SmallInt,
-            "text" | "varchar" => Self::Text,
-            "time" => Self::Time,
-            "timestamp" => Self::Timestamp,
-            "timeuuid" => Self::TimeUuid,
-            "tinyint" => Self::TinyInt,
-            "uuid" => Self::Uuid,
-            "varint" => Self::VarInt,
-            "empty" => Self::Empty,
-            _ => return None,
-        })
+        match name {
+            "varchar" => Some(Self::Text),
+            "empty" => Some(Self::Empty),
+            _ => Self::SCALARS
+                .into_iter()
+                .find(|scalar| scalar.native_name() == Some(name)),
+        }
     }
 
     fn write_name(&self, f: &mut fmt::Formatter<'_>, place: Place) -> fmt::Result {

@@ -23,28 +23,7 @@ fn check<S: Strategy>(strategy: S, cases: u32, test: impl Fn(S::Value) -> Result
 }
 
 fn any_scalar_type() -> impl Strategy<Value = CqlType> {
-    prop::sample::select(vec![
-        CqlType::Ascii,
-        CqlType::BigInt,
-        CqlType::Blob,
-        CqlType::Boolean,
-        CqlType::Counter,
-        CqlType::Date,
-        CqlType::Decimal,
-        CqlType::Double,
-        CqlType::Duration,
-        CqlType::Float,
-        CqlType::Inet,
-        CqlType::Int,
-        CqlType::SmallInt,
-        CqlType::Text,
-        CqlType::Time,
-        CqlType::Timestamp,
-        CqlType::TimeUuid,
-        CqlType::TinyInt,
-        CqlType::Uuid,
-        CqlType::VarInt,
-    ])
+    prop::sample::select(CqlType::SCALARS.to_vec())
 }
 
 fn any_type() -> impl Strategy<Value = CqlType> {
