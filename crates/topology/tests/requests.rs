@@ -19,21 +19,7 @@ const NODES: &str = "a1 dc1 r1
                      b3 dc2 r3";
 
 fn level(name: &str) -> Consistency {
-    use Consistency::{All, Any, EachQuorum, LocalOne, LocalQuorum, LocalSerial, One, Quorum, Serial, Three, Two};
-    let all = [
-        Any,
-        One,
-        Two,
-        Three,
-        Quorum,
-        All,
-        LocalQuorum,
-        EachQuorum,
-        Serial,
-        LocalSerial,
-        LocalOne,
-    ];
-    all.into_iter()
+    Consistency::all()
         .find(|c| c.to_string() == name)
         .expect("a consistency level")
 }
