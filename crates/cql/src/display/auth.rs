@@ -2,8 +2,7 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use super::schema::literal_map;
-use super::{Name, list, separated, when};
+use super::{Name, bracketed, conjunction, entries_of, list, separated, when};
 use crate::ast::{
     AddIdentity, AlterRole, AlterUser, CreateRole, CreateUser, DropIdentity, DropRole, DropUser, Grant, GrantRole,
     ListPermissions, ListRoles, Permission, Permissions, Resource, Revoke, RevokeRole, RoleOption, UserPassword,
@@ -59,11 +58,7 @@ impl Display for Role<'_> {
 }
 
 fn role_options(f: &mut Formatter<'_>, options: &[RoleOption]) -> fmt::Result {
-    if options.is_empty() {
-        return Ok(());
-    }
-    f.write_str(" WITH ")?;
-    separated(f, " AND ", options, |f, option| option.fmt(f))
+    conjunction(f, "WITH", options)
 }
 
 impl Display for RoleOption {
@@ -75,7 +70,7 @@ impl Display for RoleOption {
             RoleOption::Superuser(value) => write!(f, "SUPERUSER = {value}"),
             RoleOption::Options(entries) => {
                 f.write_str("OPTIONS = ")?;
-                literal_map(f, entries)
+                entries_of(f, entries)
             }
             RoleOption::Datacenters(None) => f.write_str("ACCESS TO ALL DATACENTERS"),
             RoleOption::Datacenters(Some(names)) => {
@@ -92,9 +87,9 @@ impl Display for RoleOption {
 }
 
 fn string_set(f: &mut Formatter<'_>, strings: &[String]) -> fmt::Result {
-    f.write_str("{")?;
-    separated(f, ", ", strings, |f, string| f.write_str(&quote_string(string)))?;
-    f.write_str("}")
+    bracketed(f, "{}", |f| {
+        separated(f, ", ", strings, |f, string| f.write_str(&quote_string(string)))
+    })
 }
 
 impl Display for CreateUser {

@@ -110,6 +110,43 @@ fn names(f: &mut Formatter<'_>, items: &[String]) -> fmt::Result {
     separated(f, ", ", items, |f, name| Name(name).fmt(f))
 }
 
+/// Brackets, such as `()`, around what a function writes.
+fn bracketed(
+    f: &mut Formatter<'_>,
+    brackets: &str,
+    write: impl FnOnce(&mut Formatter<'_>) -> fmt::Result,
+) -> fmt::Result {
+    let (open, close) = brackets.split_at(1);
+    f.write_str(open)?;
+    write(f)?;
+    f.write_str(close)
+}
+
+/// `{key: value, key: value}`
+fn entries_of<K: Display, V: Display>(f: &mut Formatter<'_>, entries: &[(K, V)]) -> fmt::Result {
+    bracketed(f, "{}", |f| {
+        separated(f, ", ", entries, |f, (key, value)| write!(f, "{key}: {value}"))
+    })
+}
+
+/// `{field: value, field: value}`
+fn fields_of<V: Display>(f: &mut Formatter<'_>, fields: &[(String, V)]) -> fmt::Result {
+    bracketed(f, "{}", |f| {
+        separated(f, ", ", fields, |f, (field, value)| {
+            write!(f, "{}: {value}", Name(field))
+        })
+    })
+}
+
+/// ` WITH a AND b`, or nothing when there are no items.
+fn conjunction<T: Display>(f: &mut Formatter<'_>, word: &str, items: &[T]) -> fmt::Result {
+    if items.is_empty() {
+        return Ok(());
+    }
+    write!(f, " {word} ")?;
+    separated(f, " AND ", items, |f, item| item.fmt(f))
+}
+
 /// The text when the condition holds.
 fn when(condition: bool, text: &str) -> &str {
     if condition { text } else { "" }

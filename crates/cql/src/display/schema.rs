@@ -4,13 +4,13 @@ use std::fmt::{self, Display, Formatter};
 
 use super::select::where_clause;
 use super::term::FunctionName;
-use super::{Name, list, maybe, names, separated, when};
+use super::{Name, bracketed, conjunction, entries_of, list, maybe, names, separated, when};
 use crate::ast::{
     AlterKeyspace, AlterMaterializedView, AlterTable, AlterType, ClusteringOrder, ColumnDefinition, ColumnMask,
     CreateAggregate, CreateFunction, CreateIndex, CreateKeyspace, CreateMaterializedView, CreateTable, CreateTrigger,
     CreateType, DropAggregate, DropFunction, DropIndex, DropKeyspace, DropMaterializedView, DropTable, DropTrigger,
-    DropType, FieldDefinition, IndexTarget, Literal, PrimaryKey, Property, PropertyValue, Signature, TableChange,
-    TableOptions, TypeChange,
+    DropType, FieldDefinition, IndexTarget, PrimaryKey, Property, PropertyValue, Signature, TableChange, TableOptions,
+    TypeChange,
 };
 use crate::quote::quote_string;
 
@@ -30,24 +30,14 @@ impl Display for PropertyValue {
         match self {
             PropertyValue::Literal(literal) => literal.fmt(f),
             PropertyValue::Keyword(word) => f.write_str(word),
-            PropertyValue::Map(entries) => literal_map(f, entries),
+            PropertyValue::Map(entries) => entries_of(f, entries),
         }
     }
 }
 
-pub(super) fn literal_map(f: &mut Formatter<'_>, entries: &[(Literal, Literal)]) -> fmt::Result {
-    f.write_str("{")?;
-    separated(f, ", ", entries, |f, (key, value)| write!(f, "{key}: {value}"))?;
-    f.write_str("}")
-}
-
 /// ` WITH a = 1 AND …`, or nothing.
 fn with(f: &mut Formatter<'_>, properties: &[Property]) -> fmt::Result {
-    if properties.is_empty() {
-        return Ok(());
-    }
-    f.write_str(" WITH ")?;
-    separated(f, " AND ", properties, |f, property| property.fmt(f))
+    conjunction(f, "WITH", properties)
 }
 
 // --- Keyspaces -------------------------------------------------------------------------------------------------------
@@ -205,11 +195,7 @@ impl Display for TableChange {
                 write!(f, " ADD {}", when(*if_not_exists, IF_NOT_EXISTS))?;
                 match &columns[..] {
                     [only] => only.fmt(f),
-                    several => {
-                        f.write_str("(")?;
-                        list(f, several)?;
-                        f.write_str(")")
-                    }
+                    several => bracketed(f, "()", |f| list(f, several)),
                 }
             }
             TableChange::Drop {
@@ -341,11 +327,7 @@ impl Display for IndexTarget {
             IndexTarget::Keys(column) => write!(f, "keys({})", Name(column)),
             IndexTarget::Entries(column) => write!(f, "entries({})", Name(column)),
             IndexTarget::Full(column) => write!(f, "full({})", Name(column)),
-            IndexTarget::PartitionKey(columns) => {
-                f.write_str("(")?;
-                names(f, columns)?;
-                f.write_str(")")
-            }
+            IndexTarget::PartitionKey(columns) => bracketed(f, "()", |f| names(f, columns)),
         }
     }
 }

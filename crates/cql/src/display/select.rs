@@ -3,7 +3,7 @@
 use std::fmt::{self, Display, Formatter};
 
 use super::term::{FunctionName, SelectedName};
-use super::{Name, clause, list, maybe, names, separated, when};
+use super::{Name, bracketed, clause, conjunction, entries_of, fields_of, list, maybe, names, when};
 use crate::ast::{
     AliasedSelector, ArithmeticOperator, ComparisonOperator, Direction, InValues, Literal, LiteralKind, Ordering,
     Predicate, Relation, Select, Selection, Selector, Subject, Term,
@@ -32,11 +32,7 @@ impl Display for Select {
 }
 
 pub(super) fn where_clause(f: &mut Formatter<'_>, relations: &[Relation]) -> fmt::Result {
-    if relations.is_empty() {
-        return Ok(());
-    }
-    f.write_str(" WHERE ")?;
-    separated(f, " AND ", relations, |f, relation| relation.fmt(f))
+    conjunction(f, "WHERE", relations)
 }
 
 impl Display for Selection {
@@ -94,33 +90,11 @@ impl Display for Selector {
                 let space = when(matches!(**value, Selector::Term(_)), " ");
                 write!(f, "{}{space}.{}", Primary(value), Name(field))
             }
-            Selector::List(elements) => {
-                f.write_str("[")?;
-                list(f, elements)?;
-                f.write_str("]")
-            }
-            Selector::Set(elements) => {
-                f.write_str("{")?;
-                list(f, elements)?;
-                f.write_str("}")
-            }
-            Selector::Map(entries) => {
-                f.write_str("{")?;
-                separated(f, ", ", entries, |f, (key, value)| write!(f, "{key}: {value}"))?;
-                f.write_str("}")
-            }
-            Selector::UserType(fields) => {
-                f.write_str("{")?;
-                separated(f, ", ", fields, |f, (field, value)| {
-                    write!(f, "{}: {value}", Name(field))
-                })?;
-                f.write_str("}")
-            }
-            Selector::Tuple(elements) => {
-                f.write_str("(")?;
-                list(f, elements)?;
-                f.write_str(")")
-            }
+            Selector::List(elements) => bracketed(f, "[]", |f| list(f, elements)),
+            Selector::Set(elements) => bracketed(f, "{}", |f| list(f, elements)),
+            Selector::Map(entries) => entries_of(f, entries),
+            Selector::UserType(fields) => fields_of(f, fields),
+            Selector::Tuple(elements) => bracketed(f, "()", |f| list(f, elements)),
             Selector::TypeHint { type_name, selector } => write!(f, "({type_name}){}", Hinted(selector)),
             Selector::Arithmetic { operator, left, right } => {
                 let level = precedence(*operator);
@@ -268,11 +242,7 @@ impl Display for Subject {
             Subject::Column(column) => Name(column).fmt(f),
             Subject::Element { column, key } => write!(f, "{}[{key}]", Name(column)),
             Subject::Field { column, field } => write!(f, "{}.{}", Name(column), Name(field)),
-            Subject::Columns(columns) => {
-                f.write_str("(")?;
-                names(f, columns)?;
-                f.write_str(")")
-            }
+            Subject::Columns(columns) => bracketed(f, "()", |f| names(f, columns)),
             Subject::Token(columns) => {
                 f.write_str("token(")?;
                 names(f, columns)?;
@@ -298,11 +268,7 @@ impl Display for Predicate {
 impl Display for InValues {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            InValues::Terms(terms) => {
-                f.write_str("(")?;
-                list(f, terms)?;
-                f.write_str(")")
-            }
+            InValues::Terms(terms) => bracketed(f, "()", |f| list(f, terms)),
             InValues::BindMarker(marker) => marker.fmt(f),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use super::{Name, list, separated};
+use super::{Name, bracketed, entries_of, fields_of, list};
 use crate::ast::{
     ArithmeticOperator, BindMarker, FunctionCall, Literal, LiteralKind, NativeType, QualifiedName, Term, TypeName,
 };
@@ -14,33 +14,11 @@ impl Display for Term {
         match self {
             Term::Literal(literal) => literal.fmt(f),
             Term::BindMarker(marker) => marker.fmt(f),
-            Term::List(elements) => {
-                f.write_str("[")?;
-                list(f, elements)?;
-                f.write_str("]")
-            }
-            Term::Set(elements) => {
-                f.write_str("{")?;
-                list(f, elements)?;
-                f.write_str("}")
-            }
-            Term::Map(entries) => {
-                f.write_str("{")?;
-                separated(f, ", ", entries, |f, (key, value)| write!(f, "{key}: {value}"))?;
-                f.write_str("}")
-            }
-            Term::UserType(fields) => {
-                f.write_str("{")?;
-                separated(f, ", ", fields, |f, (field, value)| {
-                    write!(f, "{}: {value}", Name(field))
-                })?;
-                f.write_str("}")
-            }
-            Term::Tuple(elements) => {
-                f.write_str("(")?;
-                list(f, elements)?;
-                f.write_str(")")
-            }
+            Term::List(elements) => bracketed(f, "[]", |f| list(f, elements)),
+            Term::Set(elements) => bracketed(f, "{}", |f| list(f, elements)),
+            Term::Map(entries) => entries_of(f, entries),
+            Term::UserType(fields) => fields_of(f, fields),
+            Term::Tuple(elements) => bracketed(f, "()", |f| list(f, elements)),
             Term::FunctionCall(call) => call.fmt(f),
             Term::TypeCast { type_name, term } => write!(f, "({type_name}){term}"),
             Term::Arithmetic { operator, left, right } => write!(f, "{left} {operator} {right}"),
