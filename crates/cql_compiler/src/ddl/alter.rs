@@ -4,27 +4,13 @@ use cql::ast::{AlterTable, ColumnDefinition, Literal, TableChange};
 use schema::{ColumnKind, DroppedColumn, Schema, Table};
 use types::CqlType;
 
-use super::table::{COLUMNS_MAX, static_without_clustering};
-use super::{
-    ChangeKind, DdlContext, DdlOutcome, check_modifiable, keyspace_of, options, outcome_of_table, types as column_types,
-};
+use super::table::{COLUMNS_MAX, existing_table, static_without_clustering};
+use super::{ChangeKind, DdlContext, DdlOutcome, options, outcome_of_table, types as column_types};
 use crate::error::CompileError;
 
 pub(super) fn alter(schema: &Schema, s: &AlterTable, ctx: &DdlContext<'_>) -> Result<Option<DdlOutcome>, CompileError> {
-    let keyspace_name = keyspace_of(&s.table, ctx)?;
-    let name = &s.table.name;
-    check_modifiable(keyspace_name, "ALTER", || format!("table {keyspace_name}.{name}"))?;
-    let found = schema
-        .keyspaces
-        .get(keyspace_name)
-        .and_then(|k| Some((k, k.tables.get(name)?)));
-    let Some((keyspace, old)) = found else {
-        if s.if_exists {
-            return Ok(None);
-        }
-        return Err(CompileError::Invalid(format!(
-            "Table '{keyspace_name}.{name}' doesn't exist"
-        )));
+    let Some((keyspace, old)) = existing_table(schema, &s.table, s.if_exists, "ALTER", ctx)? else {
+        return Ok(None);
     };
     let mut table = Table::clone(old);
     match &s.change {
@@ -64,7 +50,7 @@ pub(super) fn alter(schema: &Schema, s: &AlterTable, ctx: &DdlContext<'_>) -> Re
             ));
         }
     }
-    if table == **old {
+    if table == *old {
         return Ok(None);
     }
     Ok(Some(outcome_of_table(schema, keyspace, table, ChangeKind::Updated)))

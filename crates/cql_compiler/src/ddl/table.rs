@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cql::ast::{CreateTable, DropTable, PrimaryKey};
+use cql::ast::{CreateTable, DropTable, PrimaryKey, QualifiedName};
 use schema::{Column, ColumnId, ColumnKind, Keyspace, Schema, Table, TableId};
 use types::CqlType;
 
@@ -247,31 +247,40 @@ fn check_clustering_order(s: &CreateTable, key: &PrimaryKey) -> Result<(), Compi
     Ok(())
 }
 
-pub(super) fn drop(schema: &Schema, s: &DropTable, ctx: &DdlContext<'_>) -> Result<Option<DdlOutcome>, CompileError> {
-    let keyspace_name = keyspace_of(&s.table, ctx)?;
-    let name = &s.table.name;
-    check_modifiable(keyspace_name, "DROP", || format!("table {keyspace_name}.{name}"))?;
-    let found = schema
-        .keyspaces
-        .get(keyspace_name)
-        .and_then(|k| Some((k, k.tables.get(name)?)));
-    let Some((keyspace, table)) = found else {
-        if s.if_exists {
-            return Ok(None);
-        }
+/// The table that a statement changes, with its keyspace; None when the statement takes it as well that there is none.
+pub(super) fn existing_table<'s>(
+    schema: &'s Schema,
+    table: &QualifiedName,
+    if_exists: bool,
+    verb: &str,
+    ctx: &DdlContext<'_>,
+) -> Result<Option<(&'s Keyspace, &'s Table)>, CompileError> {
+    let keyspace_name = keyspace_of(table, ctx)?;
+    let name = &table.name;
+    check_modifiable(keyspace_name, verb, || format!("table {keyspace_name}.{name}"))?;
+    let keyspace = schema.keyspaces.get(keyspace_name);
+    let found = keyspace.and_then(|keyspace| Some((&**keyspace, &**keyspace.tables.get(name)?)));
+    if found.is_none() && !if_exists {
         return Err(CompileError::Invalid(format!(
             "Table '{keyspace_name}.{name}' doesn't exist"
         )));
+    }
+    Ok(found)
+}
+
+pub(super) fn drop(schema: &Schema, s: &DropTable, ctx: &DdlContext<'_>) -> Result<Option<DdlOutcome>, CompileError> {
+    let Some((keyspace, table)) = existing_table(schema, &s.table, s.if_exists, "DROP", ctx)? else {
+        return Ok(None);
     };
     let mut next = Keyspace::clone(keyspace);
-    next.tables.remove(name);
+    next.tables.remove(&table.name);
     let change = SchemaChange::Table {
         change: ChangeKind::Dropped,
-        keyspace: keyspace_name.to_owned(),
-        table: name.clone(),
+        keyspace: table.keyspace.clone(),
+        table: table.name.clone(),
     };
     Ok(Some(DdlOutcome {
         dropped_tables: vec![table.id],
-        ..outcome(schema, keyspace_name, Some(next), change)
+        ..outcome(schema, &table.keyspace, Some(next), change)
     }))
 }
