@@ -31,21 +31,13 @@ pub fn compile_select(select: &Select, table: &Arc<Table>, scope: &mut Scope<'_>
     if select.distinct {
         check_distinct(select, table, &selection, &restrictions)?;
     }
-    let limit = select
-        .limit
-        .as_ref()
-        .map(|t| scope.term(t, "[limit]", &CqlType::Int))
-        .transpose()?;
-    let per_partition_limit = select
-        .per_partition_limit
-        .as_ref()
-        .map(|t| scope.term(t, "[per_partition_limit]", &CqlType::Int))
-        .transpose()?;
-    let timeout = select
-        .timeout
-        .as_ref()
-        .map(|t| scope.term(t, "[timeout]", &CqlType::Duration))
-        .transpose()?;
+    let limit = scope.optional(select.limit.as_ref(), "[limit]", &CqlType::Int)?;
+    let per_partition_limit = scope.optional(
+        select.per_partition_limit.as_ref(),
+        "[per_partition_limit]",
+        &CqlType::Int,
+    )?;
+    let timeout = scope.optional(select.timeout.as_ref(), "[timeout]", &CqlType::Duration)?;
     if per_partition_limit.is_some() && selection.is_aggregate() && select.group_by.is_empty() {
         return Err(CompileError::invalid(
             "PER PARTITION LIMIT is not allowed with aggregate queries.",

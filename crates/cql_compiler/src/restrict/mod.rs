@@ -39,6 +39,16 @@ impl Scope<'_> {
         compile_term_of_table(term, &receiver, self.markers, self.schema, self.table)
     }
 
+    /// Compiles a term that may be missing, as [`Scope::term`].
+    pub fn optional(
+        &mut self,
+        term: Option<&Term>,
+        name: &str,
+        cql_type: &CqlType,
+    ) -> Result<Option<Operand>, CompileError> {
+        term.map(|term| self.term(term, name, cql_type)).transpose()
+    }
+
     /// Compiles the alternatives of IN.
     pub fn alternatives(
         &mut self,
@@ -221,10 +231,8 @@ fn check_operator(column: &Column, r: &Relation) -> Result<(), CompileError> {
                 && !matches!(op, ComparisonOperator::Contains | ComparisonOperator::ContainsKey) =>
         {
             return Err(CompileError::invalid(format!(
-                "Collection column '{}' ({}) cannot be restricted by a '{}' relation",
-                column.name,
-                column.cql_type,
-                operator_text(*op)
+                "Collection column '{}' ({}) cannot be restricted by a '{op}' relation",
+                column.name, column.cql_type
             )));
         }
         Predicate::Compare(op, _) if column.cql_type.unfrozen() == &CqlType::Duration && flip(*op).is_some() => {
@@ -247,22 +255,6 @@ fn term_text(r: &Relation) -> String {
     match &r.predicate {
         Predicate::Compare(_, t) => t.to_string(),
         _ => String::new(),
-    }
-}
-
-pub(crate) fn operator_text(op: ComparisonOperator) -> &'static str {
-    match op {
-        ComparisonOperator::Equal => "=",
-        ComparisonOperator::NotEqual => "!=",
-        ComparisonOperator::Less => "<",
-        ComparisonOperator::LessOrEqual => "<=",
-        ComparisonOperator::Greater => ">",
-        ComparisonOperator::GreaterOrEqual => ">=",
-        ComparisonOperator::Contains => "CONTAINS",
-        ComparisonOperator::ContainsKey => "CONTAINS KEY",
-        ComparisonOperator::NotContains => "NOT CONTAINS",
-        ComparisonOperator::NotContainsKey => "NOT CONTAINS KEY",
-        ComparisonOperator::Like => "LIKE",
     }
 }
 

@@ -6,7 +6,7 @@ use schema::{Column, ColumnKind};
 use types::CqlType;
 
 use crate::CompileError;
-use crate::restrict::{Scope, comparison, operator_text};
+use crate::restrict::{Scope, comparison};
 
 fn invalid<T>(text: impl Into<String>) -> Result<T, CompileError> {
     Err(CompileError::invalid(text))
@@ -86,8 +86,7 @@ fn compile_test(
         Predicate::Compare(operator, term) => {
             if is_slice(*operator) && compared.unfrozen() == &CqlType::Duration {
                 return invalid(format!(
-                    "Slice conditions ( {} ) are not supported on durations",
-                    operator_text(*operator)
+                    "Slice conditions ( {operator} ) are not supported on durations"
                 ));
             }
             let Some(comparison) = comparison(*operator) else {

@@ -71,16 +71,8 @@ fn check_keys(
 }
 
 fn attributes(a: &Attributes, scope: &mut Scope<'_>) -> Result<(Option<Operand>, Option<Operand>), CompileError> {
-    let timestamp = a
-        .timestamp
-        .as_ref()
-        .map(|t| scope.term(t, "[timestamp]", &CqlType::BigInt))
-        .transpose()?;
-    let ttl = a
-        .ttl
-        .as_ref()
-        .map(|t| scope.term(t, "[ttl]", &CqlType::Int))
-        .transpose()?;
+    let timestamp = scope.optional(a.timestamp.as_ref(), "[timestamp]", &CqlType::BigInt)?;
+    let ttl = scope.optional(a.ttl.as_ref(), "[ttl]", &CqlType::Int)?;
     Ok((timestamp, ttl))
 }
 
