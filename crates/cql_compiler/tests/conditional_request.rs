@@ -1,10 +1,11 @@
 //! What a conditional request reads, decides and writes, without a shard.
 
-use std::collections::BTreeMap;
+mod common;
+
 use std::sync::Arc;
 
+use common::schema_of;
 use cql::ast::{Modification, Statement as Ast};
-use cql_compiler::ddl::{self, DdlContext};
 use cql_compiler::restrict::Scope;
 use cql_compiler::{Markers, compile_delete, compile_insert, compile_update};
 use mutation::{Mutation, MutationItem, PartitionBlock};
@@ -12,31 +13,14 @@ use plan::write::{BoundWrite, CurrentRows, Request, WriteClock};
 use plan::{BindContext, Execution, PlanError, WritePlan};
 use schema::{Schema, Table};
 use types::Token;
-use uuid::Uuid;
 
 const NOW_US: i64 = 1_000_000_000;
 
 fn schema() -> Schema {
-    let mut schema = Schema {
-        version: Uuid::nil(),
-        keyspaces: BTreeMap::new(),
-    };
-    for text in [
-        "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+    schema_of(&[
         "CREATE TABLE ks.t (k int, c int, s int static, v int, l list<int>, PRIMARY KEY (k, c)) \
          WITH CLUSTERING ORDER BY (c DESC)",
-    ] {
-        let ctx = DdlContext {
-            keyspace: None,
-            now_us: 1,
-            new_id: Uuid::from_u128(1),
-            nodes: &BTreeMap::from([("datacenter1".to_owned(), 1)]),
-        };
-        let statement = cql::parse(text).expect("the test's statements are CQL").statement;
-        let changed = ddl::apply(&schema, &statement, &ctx).expect(text);
-        schema = changed.expect("it changes something").schema;
-    }
-    schema
+    ])
 }
 
 fn plan(schema: &Schema, m: &Modification) -> WritePlan {

@@ -1,14 +1,14 @@
 //! Aggregates that travel as encoded plans find what they find where they were compiled, and damaged ones do no harm.
 
-use std::collections::BTreeMap;
+mod common;
+
 use std::sync::Arc;
 
-use cql_compiler::ddl::{self, DdlContext};
+use common::schema_of;
 use cql_compiler::{Markers, Receiver, Statement, compile, compile_term_of_table};
 use plan::encoding::DecodeError;
 use plan::{BindContext, Bound, Evaluated, Plan, Row, SelectPlan};
 use schema::{Schema, Table};
-use uuid::Uuid;
 
 /// What a marker of type int is bound to.
 const BOUND: [u8; 4] = [0, 0, 0, 3];
@@ -65,25 +65,9 @@ const STATEMENTS: &[&str] = &[
 ];
 
 fn schema() -> Schema {
-    let mut schema = Schema {
-        version: Uuid::nil(),
-        keyspaces: BTreeMap::new(),
-    };
-    for text in [
-        "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
-        &format!("CREATE TABLE ks.t ({COLUMNS}, PRIMARY KEY (k, c, d)) WITH CLUSTERING ORDER BY (c DESC, d ASC)"),
-    ] {
-        let ctx = DdlContext {
-            keyspace: None,
-            now_us: 1,
-            new_id: Uuid::from_u128(0x1234),
-            nodes: &BTreeMap::from([("datacenter1".to_owned(), 1)]),
-        };
-        let statement = cql::parse(text).expect("the test's statements are CQL").statement;
-        let changed = ddl::apply(&schema, &statement, &ctx).expect(text);
-        schema = changed.expect("it changes something").schema;
-    }
-    schema
+    schema_of(&[&format!(
+        "CREATE TABLE ks.t ({COLUMNS}, PRIMARY KEY (k, c, d)) WITH CLUSTERING ORDER BY (c DESC, d ASC)"
+    )])
 }
 
 fn table(schema: &Schema) -> &Arc<Table> {

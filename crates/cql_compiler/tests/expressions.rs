@@ -143,12 +143,7 @@ fn world() -> World {
     };
     let mut first = Row::new(&world.table);
     for [name, _, literal] in column_lines() {
-        let position = world
-            .table
-            .columns
-            .iter()
-            .position(|c| c.name == name)
-            .expect("the column was made above");
+        let position = world.position(name);
         let bytes = world
             .term(name, &parse_term(literal))
             .expect("the row's literals are valid");
@@ -157,12 +152,7 @@ fn world() -> World {
     }
     let mut second = Row::new(&world.table);
     for (name, value) in [("k", 2_i32), ("i", 10)] {
-        let position = world
-            .table
-            .columns
-            .iter()
-            .position(|c| c.name == name)
-            .expect("the column was made above");
+        let position = world.position(name);
         second.set(position, &value.to_be_bytes());
         second.set_times(position, 1_000, 0);
     }
@@ -178,6 +168,11 @@ const NOW: BindContext<'static> = BindContext {
 };
 
 impl World {
+    fn position(&self, column: &str) -> usize {
+        let position = self.table.columns.iter().position(|c| c.name == column);
+        position.expect("the table has the column")
+    }
+
     fn term(&self, column: &str, term: &Term) -> Result<Option<Vec<u8>>, CompileError> {
         let cql_type = self.table.column(column).expect("the column exists").cql_type.clone();
         let mut markers = Markers::new(0);
@@ -413,15 +408,20 @@ fn alternatives(world: &World, text: &str, values: &[Bound<'_>]) -> (String, Str
             .collect::<Vec<_>>()
             .join(" "))
     });
-    let specs: Vec<_> = markers.finish().expect("each marker has a meaning");
+    (
+        found.unwrap_or_else(|error| format!("! {}", error.message())),
+        specs_of(markers),
+    )
+}
+
+/// The names and types of markers.
+fn specs_of(markers: Markers) -> String {
+    let specs = markers.finish().expect("each marker has a meaning");
     let specs: Vec<_> = specs
         .iter()
         .map(|spec| format!("{} {}", spec.name, spec.cql_type))
         .collect();
-    (
-        found.unwrap_or_else(|error| format!("! {}", error.message())),
-        specs.join(", "),
-    )
+    specs.join(", ")
 }
 
 #[test]
@@ -432,59 +432,32 @@ fn alternatives_of_in_are_never_null() {
     let with_null = bytes_of("0x000000020000000400000007ffffffff");
     let with_empty = bytes_of("0x00000002000000040000000700000000");
     let malformed = bytes_of("0x0000000100000002abcd");
+    let of_list = "in(k) list<int>";
+    let no_null = "! Invalid null value in condition for column k";
+    let no_unset = "! Invalid unset value for column k";
     let table: [(&str, &[Bound<'_>], &str, &str); 12] = [
         ("(3, 1, 3)", &[], "3 1 3", ""),
         ("()", &[], "", ""),
-        ("(1, null)", &[], "! Invalid null value in condition for column k", ""),
-        (
-            "(1, ?)",
-            &[Bound::Null],
-            "! Invalid null value in condition for column k",
-            "k int",
-        ),
-        (
-            "(1, :x)",
-            &[Bound::Unset],
-            "! Invalid unset value for column k",
-            "x int",
-        ),
-        ("?", &[Bound::Value(&list)], "7 5", "in(k) list<int>"),
-        (
-            "?",
-            &[Bound::Value(&with_null)],
-            "! Invalid null value in condition for column k",
-            "in(k) list<int>",
-        ),
+        ("(1, null)", &[], no_null, ""),
+        ("(1, ?)", &[Bound::Null], no_null, "k int"),
+        ("(1, :x)", &[Bound::Unset], no_unset, "x int"),
+        ("?", &[Bound::Value(&list)], "7 5", of_list),
+        ("?", &[Bound::Value(&with_null)], no_null, of_list),
         (
             "?",
             &[Bound::Value(&malformed)],
             "! Expected 4 or 0 byte int (2)",
-            "in(k) list<int>",
+            of_list,
         ),
-        (
-            "?",
-            &[Bound::Value(&with_empty)],
-            "! Invalid null value in condition for column k",
-            "in(k) list<int>",
-        ),
+        ("?", &[Bound::Value(&with_empty)], no_null, of_list),
         (
             "?",
             &[Bound::Value(&[0, 0])],
             "! Not enough bytes to read a list",
-            "in(k) list<int>",
+            of_list,
         ),
-        (
-            "?",
-            &[Bound::Null],
-            "! Invalid null value for column k",
-            "in(k) list<int>",
-        ),
-        (
-            ":ks",
-            &[Bound::Unset],
-            "! Invalid unset value for column k",
-            "ks list<int>",
-        ),
+        ("?", &[Bound::Null], "! Invalid null value for column k", of_list),
+        (":ks", &[Bound::Unset], no_unset, "ks list<int>"),
     ];
     for (text, values, expected, specs) in table {
         assert_eq!(
@@ -517,12 +490,7 @@ fn markers_are_named_after_what_they_stand_for() {
         let mut markers = Markers::new(parsed.bind_markers.len());
         match compile_selection(&select, &world.table, &mut markers, &world.schema) {
             Ok(_) => {
-                let specs = markers.finish().expect("each marker has a meaning");
-                let specs: Vec<_> = specs
-                    .iter()
-                    .map(|spec| format!("{} {}", spec.name, spec.cql_type))
-                    .collect();
-                assert_eq!(specs.join(", "), expected, "{text}");
+                assert_eq!(specs_of(markers), expected, "{text}");
             }
             Err(error) => assert_eq!(format!("! {}", error.message()), expected, "{text}"),
         }
@@ -542,12 +510,7 @@ fn markers_are_named_after_what_they_stand_for() {
         let mut markers = Markers::new(count);
         let receiver = Receiver::new(column, world.table.column(column).expect("it exists").cql_type.clone());
         compile_term_of_table(&term, &receiver, &mut markers, &world.schema, &world.table).expect("it is valid");
-        let specs = markers.finish().expect("each marker has a meaning");
-        let specs: Vec<_> = specs
-            .iter()
-            .map(|spec| format!("{} {}", spec.name, spec.cql_type))
-            .collect();
-        assert_eq!(specs.join(", "), expected, "{column} = {text}");
+        assert_eq!(specs_of(markers), expected, "{column} = {text}");
     }
     assert!(
         Markers::new(1).finish().is_err(),

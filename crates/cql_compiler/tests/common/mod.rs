@@ -1,0 +1,28 @@
+//! What several tests need.
+
+use std::collections::BTreeMap;
+
+use cql_compiler::ddl::{self, DdlContext};
+use schema::Schema;
+use uuid::Uuid;
+
+/// A schema with the keyspace `ks`, and what these statements make.
+pub fn schema_of(statements: &[&str]) -> Schema {
+    let mut schema = Schema {
+        version: Uuid::nil(),
+        keyspaces: BTreeMap::new(),
+    };
+    let keyspace = "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}";
+    for text in [&[keyspace], statements].concat() {
+        let ctx = DdlContext {
+            keyspace: None,
+            now_us: 1,
+            new_id: Uuid::from_u128(0x1234),
+            nodes: &BTreeMap::from([("datacenter1".to_owned(), 1)]),
+        };
+        let statement = cql::parse(text).expect("the test's statements are CQL").statement;
+        let changed = ddl::apply(&schema, &statement, &ctx).expect(text);
+        schema = changed.expect("it changes something").schema;
+    }
+    schema
+}
