@@ -82,120 +82,61 @@ pub fn run(target: Target, words: Vec<String>) -> Result<Output, String> {
     answer.lock().expect("nobody panics while holding the answer").clone()
 }
 
-/// Command, its arguments, and what it does.
-const COMMANDS: &[(&str, &str, &str)] = &[
-    (
-        "clearrejectedhints",
-        "[NODE…]",
-        "Delete hints that some nodes, or all, have refused for good",
-    ),
-    (
-        "acceptquarantined",
-        "KEYSPACE TABLE",
-        "Read a table again without its quarantined sstables",
-    ),
-    ("clearsnapshot", "[-t TAG] [--all] [KEYSPACE…]", "Forget snapshots"),
-    ("compact", "[KEYSPACE [TABLE…]]", "Merge sstables"),
-    (
-        "confirmclock",
-        "",
-        "Say that the node's wall clock is right after it was set",
-    ),
-    ("describecluster", "", "Name, snitch and schema versions of the cluster"),
-    ("describering", "KEYSPACE", "Token ranges and who has them"),
-    ("disablehandoff", "", "Keep no hints for nodes that miss writes"),
-    (
-        "disablehintsfordc",
-        "DATACENTER",
-        "Keep no hints for nodes of a datacenter",
-    ),
-    ("enablehandoff", "", "Keep hints again"),
-    (
-        "enablehintsfordc",
-        "DATACENTER",
-        "Keep hints for nodes of a datacenter again",
-    ),
-    ("flush", "[KEYSPACE [TABLE…]]", "Write memtables to sstables"),
-    (
-        "getcompactionthroughput",
-        "",
-        "Print the limit of what compactions write",
-    ),
-    (
-        "getmaxhintwindow",
-        "",
-        "Print how long a node may be down and is kept hints for",
-    ),
-    ("gossipinfo", "", "What the node knows of each member"),
-    ("info", "", "Load, uptime and memory of the node"),
-    (
-        "listmissedwrites",
-        "",
-        "List why tombstones are kept beyond the grace period",
-    ),
-    ("listpendinghints", "", "List the nodes that hints wait for"),
-    (
-        "listrejectedhints",
-        "",
-        "List the nodes that have refused hints for good",
-    ),
-    (
-        "listquarantined",
-        "",
-        "List damaged sstables that were moved aside; reads of their tokens are refused",
-    ),
-    ("listsnapshots", "", "List snapshots and their sizes"),
-    (
-        "movetablet",
-        "KEYSPACE TABLE TOKEN SHARD [HOST_ID]",
-        "Have a tablet on another shard of its node",
-    ),
-    ("netstats", "", "Mode of the node and messages to others"),
-    ("pausehandoff", "", "Hand no hints over"),
-    ("proxyhistograms", "", "Latencies of requests that the node coordinates"),
-    (
-        "releasetombstones",
-        "[NODE…]",
-        "Declare that some nodes, or all, have what this node reports as missed",
-    ),
-    (
-        "removenode",
-        "HOST_ID",
-        "Remove a node that is down, for ever, if that loses no data",
-    ),
-    ("resumehandoff", "", "Hand hints over again"),
-    ("ring", "[KEYSPACE]", "Tokens and their nodes"),
-    (
-        "setcompactionthroughput",
-        "MB",
-        "Limit what compactions write, in MiB per second; 0 for no limit",
-    ),
-    (
-        "setmaxhintwindow",
-        "MS",
-        "Say how long a node may be down and is kept hints for",
-    ),
-    (
-        "snapshot",
-        "[-t TAG] [-cf TABLE] [KEYSPACE…]",
-        "Keep the sstables as they are now",
-    ),
-    ("status", "[KEYSPACE]", "State, load and share of each member"),
-    ("statushandoff", "", "Whether hints are kept, and handed over"),
-    ("stop", "COMPACTION", "Abort all compactions that run or wait"),
-    (
-        "tasks",
-        "list|tree|status|wait|abort|modules|ttl|user-ttl|drain|limits …",
-        "List, watch, abort and limit long work; `tasks` alone prints the arguments",
-    ),
-    ("tablestats", "[KEYSPACE[.TABLE]…]", "What the node has of each table"),
-    ("truncatehints", "[NODE…]", "Forget hints: those for some nodes, or all"),
-    ("version", "", "Release of Cassandra that the node is compatible with"),
+/// Each command with its arguments, and behind a colon what it does.
+const COMMANDS: &[&str] = &[
+    "clearrejectedhints [NODE…]: Delete hints that some nodes, or all, have refused for good",
+    "acceptquarantined KEYSPACE TABLE: Read a table again without its quarantined sstables",
+    "clearsnapshot [-t TAG] [--all] [KEYSPACE…]: Forget snapshots",
+    "compact [KEYSPACE [TABLE…]]: Merge sstables",
+    "confirmclock: Say that the node's wall clock is right after it was set",
+    "describecluster: Name, snitch and schema versions of the cluster",
+    "describering KEYSPACE: Token ranges and who has them",
+    "disablehandoff: Keep no hints for nodes that miss writes",
+    "disablehintsfordc DATACENTER: Keep no hints for nodes of a datacenter",
+    "enablehandoff: Keep hints again",
+    "enablehintsfordc DATACENTER: Keep hints for nodes of a datacenter again",
+    "flush [KEYSPACE [TABLE…]]: Write memtables to sstables",
+    "getcompactionthroughput: Print the limit of what compactions write",
+    "getmaxhintwindow: Print how long a node may be down and is kept hints for",
+    "gossipinfo: What the node knows of each member",
+    "info: Load, uptime and memory of the node",
+    "listmissedwrites: List why tombstones are kept beyond the grace period",
+    "listpendinghints: List the nodes that hints wait for",
+    "listrejectedhints: List the nodes that have refused hints for good",
+    "listquarantined: List damaged sstables that were moved aside; reads of their tokens are refused",
+    "listsnapshots: List snapshots and their sizes",
+    "movetablet KEYSPACE TABLE TOKEN SHARD [HOST_ID]: Have a tablet on another shard of its node",
+    "netstats: Mode of the node and messages to others",
+    "pausehandoff: Hand no hints over",
+    "proxyhistograms: Latencies of requests that the node coordinates",
+    "releasetombstones [NODE…]: Declare that some nodes, or all, have what this node reports as missed",
+    "removenode HOST_ID: Remove a node that is down, for ever, if that loses no data",
+    "resumehandoff: Hand hints over again",
+    "ring [KEYSPACE]: Tokens and their nodes",
+    "setcompactionthroughput MB: Limit what compactions write, in MiB per second; 0 for no limit",
+    "setmaxhintwindow MS: Say how long a node may be down and is kept hints for",
+    "snapshot [-t TAG] [-cf TABLE] [KEYSPACE…]: Keep the sstables as they are now",
+    "status [KEYSPACE]: State, load and share of each member",
+    "statushandoff: Whether hints are kept, and handed over",
+    "stop COMPACTION: Abort all compactions that run or wait",
+    "tasks list|tree|status|wait|abort|modules|ttl|user-ttl|drain|limits …: List, watch, abort and limit long work; `tasks` alone prints the arguments",
+    "tablestats [KEYSPACE[.TABLE]…]: What the node has of each table",
+    "truncatehints [NODE…]: Forget hints: those for some nodes, or all",
+    "version: Release of Cassandra that the node is compatible with",
 ];
+
+/// The commands: name, arguments, and what it does.
+fn commands() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    COMMANDS.iter().map(|command| {
+        let (synopsis, help) = command.split_once(": ").unwrap_or((command, ""));
+        let (name, arguments) = synopsis.split_once(' ').unwrap_or((synopsis, ""));
+        (name, arguments, help)
+    })
+}
 
 fn usage() -> String {
     let mut text = "usage: ceto nodetool [--host ADDRESS] [--port PORT] [--workdir DIR] COMMAND\n\n".to_owned();
-    for (name, arguments, help) in COMMANDS {
+    for (name, arguments, help) in commands() {
         text.push_str(&format!("    {:<56} {help}\n", format!("{name} {arguments}")));
     }
     text
@@ -204,8 +145,8 @@ fn usage() -> String {
 async fn execute(address: SocketAddr, shows_progress: bool, words: &[String]) -> Result<Output, String> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let (name, arguments) = words.split_first().ok_or("expected a command")?;
-    if !COMMANDS.iter().any(|(known, ..)| known == name) {
-        let known: Vec<&str> = COMMANDS.iter().map(|(known, ..)| *known).collect();
+    if !commands().any(|(known, ..)| known == *name) {
+        let known: Vec<&str> = commands().map(|(known, ..)| known).collect();
         return Err(format!("unknown command '{name}'; known are: {}", known.join(", ")));
     }
     let mut client = Client::connect(address, shows_progress).await?;
@@ -258,7 +199,7 @@ async fn execute(address: SocketAddr, shows_progress: bool, words: &[String]) ->
         ("getcompactionthroughput", []) => storage::throughput(client).await,
         ("setcompactionthroughput", [limit]) => storage::set_throughput(client, limit).await,
         (name, _) => {
-            let found = COMMANDS.iter().find(|(known, ..)| *known == name);
+            let found = commands().find(|(known, ..)| *known == name);
             let arguments = found.map_or("", |(_, arguments, _)| arguments);
             Err(format!("usage: ceto nodetool {name} {arguments}"))
         }
@@ -289,7 +230,7 @@ mod tests {
     #[test]
     fn help_lists_every_command() {
         let usage = usage();
-        for (name, ..) in COMMANDS {
+        for (name, ..) in commands() {
             assert!(usage.contains(name), "{name} is not in the help");
         }
     }
