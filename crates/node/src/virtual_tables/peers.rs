@@ -51,7 +51,10 @@ impl VirtualTable for Peers {
         // Of several at one address it has the first.
         let mut members = members(&self.0.info());
         members.dedup_by_key(|peer| peer.internode.ip());
-        ready(PeersContent(of_addresses(members, &request)))
+        ready(PeersContent {
+            addresses: of_addresses(members, &request),
+            row: peers_row,
+        })
     }
 }
 
@@ -63,7 +66,10 @@ impl VirtualTable for PeersV2 {
     fn open(&self, request: Request) -> Opening<'_> {
         let mut members = members(&self.0.info());
         members.dedup_by_key(|peer| peer.internode);
-        ready(PeersV2Content(of_addresses(members, &request)))
+        ready(PeersContent {
+            addresses: of_addresses(members, &request),
+            row: peers_v2_row,
+        })
     }
 }
 
@@ -108,65 +114,59 @@ fn octets(address: IpAddr) -> Vec<u8> {
     }
 }
 
-fn name_addresses(addresses: &[OfAddress], partitions: &mut Partitions) {
-    for (number, (address, _)) in addresses.iter().enumerate() {
-        partitions.add(number, &[Value::Inet(*address)]);
-    }
-}
-
 fn tokens(peer: &PeerInfo) -> Value<'_> {
     Value::Texts(peer.tokens.iter().map(String::as_str).collect())
 }
 
-struct PeersContent(Vec<OfAddress>);
+/// Nodes by their address, in the columns of one of the tables.
+struct PeersContent {
+    addresses: Vec<OfAddress>,
+    row: fn(&PeerInfo, &mut Rows<'_>),
+}
 
 impl Content for PeersContent {
     fn partitions(&self, partitions: &mut Partitions) {
-        name_addresses(&self.0, partitions);
+        for (number, (address, _)) in self.addresses.iter().enumerate() {
+            partitions.add(number, &[Value::Inet(*address)]);
+        }
     }
 
     fn rows(&self, partition: usize, rows: &mut Rows<'_>) {
-        for peer in &self.0[partition].1 {
-            rows.push(&[
-                ("peer", Value::Inet(peer.internode.ip())),
-                ("data_center", Value::Text(&peer.data_center)),
-                ("host_id", Value::Uuid(peer.host_id)),
-                ("preferred_ip", Value::Null),
-                ("rack", Value::Text(&peer.rack)),
-                ("release_version", Value::Text(&peer.release_version)),
-                ("rpc_address", Value::Inet(peer.native.ip())),
-                ("schema_version", Value::uuid(peer.schema_version)),
-                ("tokens", tokens(peer)),
-            ]);
+        for peer in &self.addresses[partition].1 {
+            (self.row)(peer, rows);
         }
     }
 }
 
-struct PeersV2Content(Vec<OfAddress>);
+fn peers_row(peer: &PeerInfo, rows: &mut Rows<'_>) {
+    rows.push(&[
+        ("peer", Value::Inet(peer.internode.ip())),
+        ("data_center", Value::Text(&peer.data_center)),
+        ("host_id", Value::Uuid(peer.host_id)),
+        ("preferred_ip", Value::Null),
+        ("rack", Value::Text(&peer.rack)),
+        ("release_version", Value::Text(&peer.release_version)),
+        ("rpc_address", Value::Inet(peer.native.ip())),
+        ("schema_version", Value::uuid(peer.schema_version)),
+        ("tokens", tokens(peer)),
+    ]);
+}
 
-impl Content for PeersV2Content {
-    fn partitions(&self, partitions: &mut Partitions) {
-        name_addresses(&self.0, partitions);
-    }
-
-    fn rows(&self, partition: usize, rows: &mut Rows<'_>) {
-        for peer in &self.0[partition].1 {
-            rows.push(&[
-                ("peer", Value::Inet(peer.internode.ip())),
-                ("peer_port", Value::Int(i32::from(peer.internode.port()))),
-                ("data_center", Value::Text(&peer.data_center)),
-                ("host_id", Value::Uuid(peer.host_id)),
-                ("native_address", Value::Inet(peer.native.ip())),
-                ("native_port", Value::Int(i32::from(peer.native.port()))),
-                ("preferred_ip", Value::Null),
-                ("preferred_port", Value::Null),
-                ("rack", Value::Text(&peer.rack)),
-                ("release_version", Value::Text(&peer.release_version)),
-                ("schema_version", Value::uuid(peer.schema_version)),
-                ("tokens", tokens(peer)),
-            ]);
-        }
-    }
+fn peers_v2_row(peer: &PeerInfo, rows: &mut Rows<'_>) {
+    rows.push(&[
+        ("peer", Value::Inet(peer.internode.ip())),
+        ("peer_port", Value::Int(i32::from(peer.internode.port()))),
+        ("data_center", Value::Text(&peer.data_center)),
+        ("host_id", Value::Uuid(peer.host_id)),
+        ("native_address", Value::Inet(peer.native.ip())),
+        ("native_port", Value::Int(i32::from(peer.native.port()))),
+        ("preferred_ip", Value::Null),
+        ("preferred_port", Value::Null),
+        ("rack", Value::Text(&peer.rack)),
+        ("release_version", Value::Text(&peer.release_version)),
+        ("schema_version", Value::uuid(peer.schema_version)),
+        ("tokens", tokens(peer)),
+    ]);
 }
 
 /// What `system.cluster_status` says of a node, this one or another.
