@@ -468,15 +468,9 @@ impl Engine {
         to: Token,
     ) -> Result<Flow, QueryError> {
         let store = self.store(&select.table)?;
-        let mut start = (from, Vec::new());
-        match consumer.position().clone() {
-            Position::Start => {}
-            Position::BehindPartition { key } => {
-                let token = token_of(&key);
-                if token >= from {
-                    start = (token, successor(key));
-                }
-            }
+        let start = match consumer.position().clone() {
+            Position::Start => (from, Vec::new()),
+            Position::BehindPartition { key } => start_behind(key, from),
             Position::BehindRow { key, .. } => {
                 let token = token_of(&key);
                 // The rest of a partition is read with the tokens that it is among, not with those behind.
@@ -486,11 +480,9 @@ impl Engine {
                         return Ok(flow);
                     }
                 }
-                if token >= from {
-                    start = (token, successor(key));
-                }
+                start_behind(key, from)
             }
-        }
+        };
         run.with(|ctx| consumer.begin_scan(select, ctx))?;
         let range = TokenRange {
             after: Token(from.0.saturating_sub(1)),
@@ -509,6 +501,16 @@ impl Engine {
             limits,
         );
         consume_scan(select, run, consumer, &mut scan).await
+    }
+}
+
+/// Where a read of the tokens from `from` on goes on behind a partition, which may be of an earlier token.
+pub(super) fn start_behind(key: Vec<u8>, from: Token) -> (Token, Vec<u8>) {
+    let token = token_of(&key);
+    if token >= from {
+        (token, successor(key))
+    } else {
+        (from, Vec::new())
     }
 }
 

@@ -9,11 +9,10 @@ use mutation::PartitionBlock;
 use plan::{Execution, RowSink, SelectPlan};
 use topology::Consistency;
 use types::Token;
-use types::token::token_of;
 
 use super::Engine;
 use super::page::{Consumer, Flow, Position};
-use super::read::{BLOCK_BYTES, BlockSource, consume_partition, consume_scan, partition_left, successor};
+use super::read::{BLOCK_BYTES, BlockSource, consume_partition, consume_scan, partition_left, start_behind};
 use crate::QueryError;
 
 impl BlockSource for ReplicatedRead {
@@ -73,28 +72,19 @@ impl Engine {
         (from, to): (Token, Token),
         level: Consistency,
     ) -> Result<Flow, QueryError> {
-        let mut start = (from, Vec::new());
-        match consumer.position().clone() {
-            Position::Start => {}
-            Position::BehindPartition { key } => {
-                let token = token_of(&key);
-                if token >= from {
-                    start = (token, successor(key));
-                }
-            }
+        let start = match consumer.position().clone() {
+            Position::Start => (from, Vec::new()),
+            Position::BehindPartition { key } => start_behind(key, from),
             Position::BehindRow { key, .. } => {
-                let token = token_of(&key);
                 let flow = self
                     .replicated_partition(select, run, consumer, &key, (level, Duration::ZERO))
                     .await?;
                 if matches!(flow, Flow::PageFull | Flow::Done) {
                     return Ok(flow);
                 }
-                if token >= from {
-                    start = (token, successor(key));
-                }
+                start_behind(key, from)
             }
-        }
+        };
         run.with(|ctx| consumer.begin_scan(select, ctx))?;
         let extent = Extent::Tokens {
             after: Token(start.0.0.saturating_sub(1)),
