@@ -152,6 +152,12 @@ pub(crate) fn address_of(node: NodeId) -> IpAddr {
 }
 
 impl Network {
+    /// What a side of a connection reads. The connection is kept while an end of it is open.
+    fn pipe(&mut self, connection: u64, side: usize) -> &mut Pipe {
+        let connection = self.connections.get_mut(&connection);
+        &mut connection.expect("a connection is kept while an end is open").pipes[side]
+    }
+
     pub(crate) fn link(&mut self, from: NodeId, to: NodeId) -> &mut Link {
         self.links.entry((from, to)).or_default()
     }
@@ -245,11 +251,8 @@ fn send(world: &Rc<World>, from: End, segment: Segment) {
         };
         let (source, target) = (connection.nodes[from.side], connection.nodes[1 - from.side]);
         let due = world.now() + latency(world, &mut network, source, target);
-        let connection = network
-            .connections
-            .get_mut(&from.connection)
-            .expect("it was found just now");
-        connection.pipes[1 - from.side]
+        network
+            .pipe(from.connection, 1 - from.side)
             .on_the_way
             .push_back((segment, due, due + GIVE_UP));
         due
@@ -293,11 +296,7 @@ fn deliver(world: &Rc<World>, to: End) {
         };
         let arrives = gets_through(world, nodes[0], nodes[1]);
         let mut network = world.network.borrow_mut();
-        let connection = network
-            .connections
-            .get_mut(&to.connection)
-            .expect("it was found just now");
-        let pipe = &mut connection.pipes[to.side];
+        let pipe = network.pipe(to.connection, to.side);
         if arrives {
             let (segment, ..) = pipe.on_the_way.pop_front().expect("it was found just now");
             drop(network);
@@ -376,11 +375,7 @@ impl SimulatedEnd {
         let result = poll_fn(|context| {
             let world = world();
             let mut network = world.network.borrow_mut();
-            let connection = network
-                .connections
-                .get_mut(&self.end.connection)
-                .expect("a connection is kept while an end is open");
-            let pipe = &mut connection.pipes[self.end.side];
+            let pipe = network.pipe(self.end.connection, self.end.side);
             if !pipe.arrived.is_empty() {
                 // As with real sockets, a read may find less than was sent.
                 let most = pipe.arrived.len().min(buffer.capacity() - buffer.len());
@@ -432,11 +427,7 @@ impl SimulatedEnd {
             while sent < buffer.len() {
                 let room = {
                     let mut network = world.network.borrow_mut();
-                    let connection = network
-                        .connections
-                        .get_mut(&self.end.connection)
-                        .expect("a connection is kept while an end is open");
-                    let pipe = &mut connection.pipes[1 - self.end.side];
+                    let pipe = network.pipe(self.end.connection, 1 - self.end.side);
                     if let Some(kind) = pipe.reset {
                         return Poll::Ready(Err(io::Error::from(kind)));
                     }
@@ -466,11 +457,7 @@ impl SimulatedEnd {
         if how != Shutdown::Read {
             let first = {
                 let mut network = world.network.borrow_mut();
-                let connection = network
-                    .connections
-                    .get_mut(&self.end.connection)
-                    .expect("a connection is kept while an end is open");
-                !std::mem::replace(&mut connection.pipes[1 - self.end.side].ending, true)
+                !std::mem::replace(&mut network.pipe(self.end.connection, 1 - self.end.side).ending, true)
             };
             if first {
                 send(&world, self.end, Segment::End);
@@ -478,11 +465,7 @@ impl SimulatedEnd {
         }
         if how != Shutdown::Write {
             let mut network = world.network.borrow_mut();
-            let connection = network
-                .connections
-                .get_mut(&self.end.connection)
-                .expect("a connection is kept while an end is open");
-            let pipe = &mut connection.pipes[self.end.side];
+            let pipe = network.pipe(self.end.connection, self.end.side);
             pipe.ended = true;
             pipe.wake_both();
         }
