@@ -83,14 +83,7 @@ impl EstimatedHistogram {
     }
 
     pub(crate) fn read(r: &mut Reader<'_>) -> Result<Self, Truncated> {
-        let n = r.get_u32()? as usize;
-        let bytes = n.saturating_mul(16);
-        if r.rest().len() < bytes {
-            return Err(Truncated {
-                at: r.at(),
-                wanted: bytes,
-            });
-        }
+        let n = read_count(r)?;
         let (mut offsets, mut counts) = (Vec::with_capacity(n), Vec::with_capacity(n));
         for i in 0..n {
             let offset = r.get_i64()?;
@@ -183,14 +176,7 @@ impl TombstoneHistogram {
 
     pub(crate) fn read(r: &mut Reader<'_>) -> Result<Self, Truncated> {
         r.get_u32()?;
-        let n = r.get_u32()? as usize;
-        let bytes = n.saturating_mul(16);
-        if r.rest().len() < bytes {
-            return Err(Truncated {
-                at: r.at(),
-                wanted: bytes,
-            });
-        }
+        let n = read_count(r)?;
         let mut bins = BTreeMap::new();
         for _ in 0..n {
             let point = f64::from_be_bytes(r.get_array()?);
@@ -206,4 +192,17 @@ impl TombstoneHistogram {
         }
         Ok(Self { bins })
     }
+}
+
+/// The number of buckets or bins that follow, each of 16 bytes.
+fn read_count(r: &mut Reader<'_>) -> Result<usize, Truncated> {
+    let count = r.get_u32()? as usize;
+    let bytes = count.saturating_mul(16);
+    if r.rest().len() < bytes {
+        return Err(Truncated {
+            at: r.at(),
+            wanted: bytes,
+        });
+    }
+    Ok(count)
 }

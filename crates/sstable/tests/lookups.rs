@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, mpsc};
 
-use common::{TempDir, clustering, long_partition, long_table, wide_blocks, wide_table};
+use common::{TempDir, clustering, forget_checksums, long_partition, long_table, wide_blocks, wide_table};
 use mutation::{Bound, ClusteringSlice, PartitionBlock};
 use schema::Table;
 use sstable::{ChunkCache, Compression, EncodingBase, ReadLimits, Reader, Writer, WriterOptions};
@@ -93,15 +93,7 @@ fn damaged_partitions_and_indexes_without_checksums_do_not_panic_a_reader() {
     let table = wide_table();
     let dir = TempDir::new("lookups-fuzz");
     write(&dir.0, &table, &wide_blocks(&table), Compression::none());
-    let toc = dir.0.join("me-1-big-TOC.txt");
-    let listed = String::from_utf8(runtime::fs::read(&toc).expect("a TOC")).expect("text");
-    let unprotected = ["CRC", "Digest", "Checksums"];
-    let kept: Vec<&str> = listed
-        .lines()
-        .filter(|l| !unprotected.iter().any(|u| l.starts_with(u)))
-        .collect();
-    runtime::fs::write(&toc, format!("{}\n", kept.join("\n")).as_bytes()).expect("room on the disk");
-    runtime::fs::remove_file(dir.0.join("me-1-big-Checksums.db")).expect("a component");
+    forget_checksums(&dir);
     let path = dir.0.clone();
     let (noticed, read_well) = on_shard(move || {
         let (table, path) = (table.clone(), path.clone());

@@ -34,6 +34,18 @@ impl Drop for TempDir {
     }
 }
 
+/// Removes the checksums of the first sstable, and their components from its list.
+pub fn forget_checksums(dir: &TempDir) {
+    let checksums = ["CRC.db", "Digest.crc32", "Checksums.db"];
+    let toc = dir.0.join("me-1-big-TOC.txt");
+    let listed = String::from_utf8(runtime::fs::read(&toc).expect("a TOC")).expect("text");
+    let kept: Vec<&str> = listed.lines().filter(|name| !checksums.contains(name)).collect();
+    runtime::fs::write(&toc, format!("{}\n", kept.join("\n")).as_bytes()).expect("room on the disk");
+    for name in listed.lines().filter(|name| checksums.contains(name)) {
+        runtime::fs::remove_file(dir.0.join(format!("me-1-big-{name}"))).expect("a component");
+    }
+}
+
 pub fn column(name: &str, cql_type: CqlType, kind: ColumnKind, position: u16, descending: bool) -> Column {
     Column {
         position,
