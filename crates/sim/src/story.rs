@@ -294,6 +294,21 @@ impl Story {
             .sim
             .on_node(machine, || files_below(Path::new(directory), end))
     }
+
+    /// Changes every byte of some files of a node while it runs.
+    ///
+    /// # Panics
+    /// When there is no such file.
+    pub fn damage(&mut self, node: usize, files: &[PathBuf]) {
+        let machine = self.cluster.machine(node);
+        self.cluster.sim.on_node(machine, || {
+            for file in files {
+                let mut bytes = runtime::fs::read(file).expect("it is there");
+                bytes.iter_mut().for_each(|byte| *byte ^= 1);
+                runtime::fs::write(file, &bytes).expect("the disk works");
+            }
+        });
+    }
 }
 
 /// The sentence that an offline command asks its operator to confirm.

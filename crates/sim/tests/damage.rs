@@ -19,14 +19,7 @@ fn damaged(seed: u64) -> Story {
     story.operate(2, "POST /storage_service/flush");
     let files = story.files(2, "/ceto/data/sea", "-Data.db");
     assert!(files.len() >= 2, "{files:?}");
-    let machine = story.cluster.machine(2);
-    story.cluster.sim.on_node(machine, || {
-        for file in &files {
-            let mut bytes = runtime::fs::read(file).expect("it is there");
-            bytes.iter_mut().for_each(|byte| *byte ^= 1);
-            runtime::fs::write(file, &bytes).expect("the disk works");
-        }
-    });
+    story.damage(2, &files);
     story
 }
 

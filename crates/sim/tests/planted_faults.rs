@@ -28,14 +28,7 @@ fn answers_of_a_damaged_node() -> Vec<Option<i32>> {
     }
     story.operate(2, "POST /storage_service/flush");
     let files = story.files(2, "/ceto/data/sea", "-Data.db");
-    let machine = story.cluster.machine(2);
-    story.cluster.sim.on_node(machine, || {
-        for file in &files {
-            let mut bytes = runtime::fs::read(file).expect("it is there");
-            bytes.iter_mut().for_each(|byte| *byte ^= 1);
-            runtime::fs::write(file, &bytes).expect("the disk works");
-        }
-    });
+    story.damage(2, &files);
     let read = |story: &mut Story, k: i32| story.must(2, &format!("SELECT n FROM sea.t WHERE k = {k}"), ONE);
     read(&mut story, 0);
     story.cluster.sim.run_for(5 * SECOND);
