@@ -40,6 +40,13 @@ fn write_all(cluster: &mut Cluster, node: usize, v: &'static [u8], timestamp: i6
     }
 }
 
+/// Kills node 2 and writes every key without it.
+fn write_without_node_2(cluster: &mut Cluster, v: &'static [u8]) {
+    cluster.kill(2);
+    cluster.set_live(2, false);
+    write_all(cluster, 0, v, 10, QUORUM);
+}
+
 /// What a node has of each key, by itself.
 fn has(cluster: &mut Cluster, node: usize) -> Vec<Option<Vec<u8>>> {
     let read = |key: u8| {
@@ -77,9 +84,7 @@ fn wait_until_replayed(cluster: &mut Cluster, from: usize, to: usize) -> bool {
 fn a_node_that_was_dead_has_everything_without_any_read_when_it_is_back() {
     for shards in [1, 2] {
         let mut cluster = Cluster::new(1, Shape { shards, ..shape() });
-        cluster.kill(2);
-        cluster.set_live(2, false);
-        write_all(&mut cluster, 0, b"one", 10, QUORUM);
+        write_without_node_2(&mut cluster, b"one");
         cluster.restart(2);
         assert_eq!(has(&mut cluster, 2), vec![None; usize::from(KEYS)], "it was dead");
         cluster.set_live(2, true);
@@ -107,9 +112,7 @@ fn a_node_that_did_not_answer_and_was_never_called_dead_has_everything_when_it_a
 #[test]
 fn hints_of_a_coordinator_that_was_killed_are_handed_over_by_its_next_life() {
     let mut cluster = Cluster::new(3, shape());
-    cluster.kill(2);
-    cluster.set_live(2, false);
-    write_all(&mut cluster, 0, b"one", 10, QUORUM);
+    write_without_node_2(&mut cluster, b"one");
     cluster.kill(0);
     cluster.restart(2);
     cluster.restart(0);
@@ -121,9 +124,7 @@ fn hints_of_a_coordinator_that_was_killed_are_handed_over_by_its_next_life() {
 #[test]
 fn a_hint_does_not_undo_what_was_written_since() {
     let mut cluster = Cluster::new(4, shape());
-    cluster.kill(2);
-    cluster.set_live(2, false);
-    write_all(&mut cluster, 0, b"old", 10, QUORUM);
+    write_without_node_2(&mut cluster, b"old");
     cluster.restart(2);
     write_all(&mut cluster, 2, b"new", 20, QUORUM);
     cluster.set_live(2, true);
@@ -263,9 +264,7 @@ fn hints_for_a_node_that_was_removed_go_to_the_replicas_that_took_over() {
 #[test]
 fn hints_wait_while_their_node_is_down() {
     let mut cluster = Cluster::new(8, shape());
-    cluster.kill(2);
-    cluster.set_live(2, false);
-    write_all(&mut cluster, 0, b"one", 10, QUORUM);
+    write_without_node_2(&mut cluster, b"one");
     cluster.simulation.run_for(Duration::from_mins(10));
     let metrics = cluster.local(0).coordinator.hints().expect("it keeps hints").metrics();
     assert_eq!((metrics.replayed, metrics.dropped), (0, 0));
@@ -356,9 +355,7 @@ fn a_sync_point_is_reached_when_what_was_noted_before_it_is_handed_over_also_aft
 #[test]
 fn handing_over_stops_while_it_is_paused_and_goes_on_where_it_stopped() {
     let mut cluster = Cluster::new(11, shape());
-    cluster.kill(2);
-    cluster.set_live(2, false);
-    write_all(&mut cluster, 0, b"one", 10, QUORUM);
+    write_without_node_2(&mut cluster, b"one");
     let point = sync_point(&mut cluster, 0, None);
     cluster.on(0, |_| Coordinator::order_hints(Order::Pause(true)));
     cluster.restart(2);
@@ -373,9 +370,7 @@ fn handing_over_stops_while_it_is_paused_and_goes_on_where_it_stopped() {
 #[test]
 fn hints_that_an_operator_forgets_are_not_handed_over_and_no_sync_point_waits_for_them() {
     let mut cluster = Cluster::new(12, Shape { shards: 2, ..shape() });
-    cluster.kill(2);
-    cluster.set_live(2, false);
-    write_all(&mut cluster, 0, b"one", 10, QUORUM);
+    write_without_node_2(&mut cluster, b"one");
     let point = sync_point(&mut cluster, 0, None);
     cluster
         .on(0, |_| Coordinator::forget_hints(Some(host(1))))
@@ -403,9 +398,7 @@ fn hints_that_an_operator_forgets_are_not_handed_over_and_no_sync_point_waits_fo
 #[test]
 fn no_hint_is_handed_over_while_its_table_is_being_truncated() {
     let mut cluster = Cluster::new(13, shape());
-    cluster.kill(2);
-    cluster.set_live(2, false);
-    write_all(&mut cluster, 0, b"one", 10, QUORUM);
+    write_without_node_2(&mut cluster, b"one");
     cluster.restart(2);
     // The others are done when node 0 has only heard of it.
     let truncated = cluster.table.id;
