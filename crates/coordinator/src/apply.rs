@@ -174,7 +174,7 @@ fn check(store: &TableStore, mutation: &Mutation<'_>, origin: Origin) -> Result<
 }
 
 /// Hands the log to the kernel, and waits until what was written up to a position, since its losses were counted, may be acknowledged.
-async fn committed(shard: &Shard, losses: u64, position: ReplayPosition) -> Result<(), ReplicaError> {
+pub(crate) async fn committed(shard: &Shard, losses: u64, position: ReplayPosition) -> Result<(), ReplicaError> {
     commit(shard, losses)?;
     match acknowledges_by_sync(shard) {
         true => durable(shard, position).await,

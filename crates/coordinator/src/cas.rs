@@ -11,7 +11,7 @@
 //!
 //! - its view says that no other replica has the partition, or is to get it;
 //! - the table takes requests of that view (`fence.rs`), and no sstable of it is missing here;
-//! - its acceptor knows nothing of the table ([`paxos_replica::is_quiet`]).
+//! - its acceptor knows nothing of the table ([`acceptor::is_quiet`]).
 //!
 //! The last condition orders it with statements that others lead in a newer view, which this shard may not have yet: their first phase is done by this shard's acceptor. When
 //! that comes first, the statement goes on by Paxos; when it comes later, it reads what was written here, and its sync makes that durable. The statement
@@ -37,7 +37,7 @@ use crate::fence::Stamp;
 use crate::message::{Extent, ReadCommand};
 use crate::service::{self, ReplicaError};
 use crate::turns::Turn;
-use crate::{ClusterView, Coordinator, CoordinatorError, Stretch, Tally, WriteKind, paxos_replica};
+use crate::{ClusterView, Coordinator, CoordinatorError, Stretch, Tally, WriteKind, acceptor};
 
 /// How much a serial read holds in memory until it is known to be of one moment: as much as a page of results may have.
 pub const SERIAL_BYTES_MAX: usize = 1 << 20;
@@ -229,7 +229,7 @@ impl Coordinator {
         let is_only = targets.natural.len() == 1 && others.next().is_none();
         // At no level: a truncation, a fence, or a lost sstable.
         let is_withdrawn = store.reads_here.get() == 0 || store.writes_here.get() == 0;
-        let is_quiet = paxos_replica::is_quiet(&self.shard, table, token) || planted::is_planted(Bug::UnheededAcceptor);
+        let is_quiet = acceptor::is_quiet(&self.shard, table, token) || planted::is_planted(Bug::UnheededAcceptor);
         is_only && !is_withdrawn && is_quiet
     }
 

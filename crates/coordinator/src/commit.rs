@@ -12,8 +12,10 @@ use commitlog::ReplayPosition;
 use rpc::{RemoteError, Responder};
 use runtime::Signal;
 
+use crate::acceptor::Whom;
 use crate::apply::{acknowledges_by_sync, commit, durable};
 use crate::flight::Flight;
+use crate::paxos_message::PaxosAnswer;
 use crate::service::ReplicaError;
 use crate::verbs::remote;
 use crate::{Coordinator, spawn};
@@ -24,6 +26,8 @@ pub(crate) enum Acknowledgement {
     Write(Rc<Flight>, u32),
     /// Another node.
     Peer(Responder),
+    /// Whoever had an acceptor learn a decision.
+    Learned(Whom),
 }
 
 impl Acknowledgement {
@@ -34,6 +38,7 @@ impl Acknowledgement {
                 let answer: Result<Vec<u8>, RemoteError> = result.map(|()| Vec::new()).map_err(remote);
                 responder.answer(answer);
             }
+            Self::Learned(whom) => whom.tell(result.map(|()| PaxosAnswer::Done)),
         }
     }
 }

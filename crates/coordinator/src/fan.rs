@@ -38,6 +38,7 @@ enum Branch<T> {
 /// See the module.
 pub(crate) struct Fan<T> {
     branches: SmallVec<[(Replica, Branch<T>); 4]>,
+    /// How many have not answered.
     outstanding: usize,
     /// The instant that the timer was set to.
     timer: Option<(Instant, Sleep)>,
@@ -50,11 +51,6 @@ impl<T: 'static> Fan<T> {
             outstanding: 0,
             timer: None,
         }
-    }
-
-    /// How many have not answered.
-    pub(crate) fn outstanding(&self) -> usize {
-        self.outstanding
     }
 
     fn push(&mut self, replica: Replica, branch: Branch<T>) {
@@ -133,12 +129,5 @@ impl<T: 'static> Fan<T> {
             other => &mut other.insert((until, runtime::sleep_until(until))).1,
         };
         Pin::new(timer).poll(context).map(|()| None)
-    }
-
-    /// Those that have not answered.
-    pub(crate) fn silent(&self) -> impl Iterator<Item = Replica> + '_ {
-        let silent = self.branches.iter();
-        let silent = silent.filter(|(_, branch)| !matches!(branch, Branch::Known(None)));
-        silent.map(|(replica, _)| *replica)
     }
 }

@@ -3,7 +3,7 @@
 use crate::batchlog::Note;
 use crate::counter::decode_additions;
 use crate::message::{Answer, Extent, ReadCommand, decode_mutations, encode_mutations};
-use crate::paxos_message::{PaxosAnswer, PaxosRequest, Phase};
+use crate::paxos_message::{PaxosAnswer, PaxosRequest, Phase, Reads};
 use crate::rate::Admission;
 use mutation::row::Shared;
 use mutation::{Addressed, Liveness, Mutation, MutationBuilder, RowBuilder, Tombstone};
@@ -84,16 +84,20 @@ pub fn seeds() -> Vec<Vec<u8>> {
     };
     let mut addition = vec![4];
     addition.extend_from_slice(&mutations);
-    let prepare = Phase::Prepare(BALLOT, vec![read.clone()]);
-    let commit = Phase::Commit(BALLOT);
+    let reads = Reads::of(std::iter::once(read.borrowed()));
+    let encoded = |phase: Phase<'_>| {
+        let mut out = Vec::new();
+        phase.encode(table.id, b"key", &mut out);
+        out
+    };
     vec![
         mutation.into_bytes(),
         mutations,
         read.encode(),
         scan.encode(),
         addition,
-        prepare.encode(table.id, b"key"),
-        commit.encode(table.id, b"key"),
+        encoded(Phase::Prepare(BALLOT, reads)),
+        encoded(Phase::Commit(BALLOT)),
         Answer::default().encode(table.id),
         PaxosAnswer::Refused(BALLOT).encode(table.id),
         vec![0; 40],
@@ -110,7 +114,15 @@ pub fn read(bytes: &[u8]) {
     }
     let _ = decode_additions(bytes);
     let _ = (ReadCommand::decode(bytes), Answer::decode(bytes, &table).map(drop));
-    let _ = PaxosRequest::decode(bytes).map(drop);
+    if let Ok(PaxosRequest {
+        phase: Phase::Prepare(_, reads),
+        ..
+    }) = PaxosRequest::decode(bytes)
+    {
+        for read in reads.iter() {
+            let _ = read.and_then(ReadCommand::decode).map(drop);
+        }
+    }
     let _ = PaxosAnswer::decode(bytes, &table).map(drop);
     let _ = (Note::decode(bytes).is_some(), Admission::decode(bytes).is_ok());
 }

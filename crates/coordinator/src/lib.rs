@@ -15,6 +15,7 @@
 #[cfg(test)]
 extern crate self as coordinator;
 
+mod acceptor;
 #[cfg(test)]
 mod agreement;
 mod alone;
@@ -37,9 +38,9 @@ mod handoff;
 mod latency;
 mod message;
 mod paxos;
+mod paxos_asking;
 mod paxos_learn;
 mod paxos_message;
-mod paxos_replica;
 mod point;
 mod rate;
 mod read;
@@ -77,12 +78,12 @@ use stdx::probe::Answered;
 use topology::{Consistency, Liveness, NodeNumber, Replica, Requirement};
 
 pub use self::cas::{CasRead, CasRequest, Decision, Found, SERIAL_BYTES_MAX};
+pub use acceptor::{forget_paxos_states, paxos_state_of};
 pub use apply::{Origin, apply};
 pub use batchlog::NOTE_SEGMENTS_MAX;
 pub use error::{CoordinatorError, Tally, WriteKind};
 pub use fence::Stamp;
 pub use message::{Answer, Extent, Malformed, ReadCommand, difference, pack_block};
-pub use paxos_replica::{forget_paxos_states, paxos_state_of};
 pub use point::{Confirmation, PointRead, ReadDone};
 pub use rate::{Admission, Operation};
 pub use read::{ReplicatedRead, Stretch};
@@ -383,7 +384,7 @@ impl Coordinator {
     /// # Errors
     /// The sentence says what could not be written; later statements on the partitions find it out.
     pub async fn note_learned(&self) -> Result<(), String> {
-        let noted = paxos_replica::write_notes(&self.shard).await;
+        let noted = acceptor::write_notes(&self.shard).await;
         noted.map_err(|e| format!("what acceptors have learned could not be noted: {e}"))
     }
 

@@ -331,6 +331,19 @@ impl<E: Borrow<Extent>> ReadCommand<E> {
 }
 
 impl ReadCommand {
+    /// The same with a borrowed extent.
+    pub(crate) fn borrowed(&self) -> ReadCommand<&Extent> {
+        ReadCommand {
+            table: self.table,
+            extent: &self.extent,
+            now: self.now,
+            rows: self.rows,
+            bytes: self.bytes,
+            until: self.until.clone(),
+            digest_only: self.digest_only,
+        }
+    }
+
     /// From a peer's bytes.
     ///
     /// # Errors
@@ -410,25 +423,6 @@ impl<'a> PointCommand<'a> {
             put_sized(&mut out, self.clustering);
         }
         out
-    }
-
-    /// The same of a command that asks for the digest of one row, as far as can be told without its table.
-    pub(crate) fn of(command: &'a ReadCommand) -> Option<Self> {
-        let Extent::Partition { key, slices, .. } = &command.extent else {
-            return None;
-        };
-        let [ClusteringSlice { start, end }] = &slices[..] else {
-            return None;
-        };
-        let is_row = start.kind == BoundKind::Before && end.kind == BoundKind::After && start.prefix == end.prefix;
-        let is_whole = is_row && command.digest_only && command.until.is_none();
-        is_whole.then_some(Self {
-            table: command.table,
-            now: command.now,
-            key,
-            clustering: &start.prefix,
-            digest_only: true,
-        })
     }
 
     /// From a peer's bytes, if they are of a read of one row as far as can be told without its table: the bounds of its only slice have one prefix.

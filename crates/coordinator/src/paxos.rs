@@ -14,6 +14,7 @@
 //! - SERIAL asks a quorum of all replicas, LOCAL_SERIAL one of the coordinator's datacenter. As in Cassandra, statements at different
 //!   levels do not see each other's promises.
 
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,11 +31,11 @@ use types::token::token_of;
 
 use crate::cas::{CasRead, CasRequest, Decision, Found};
 use crate::door::DoorTurn;
-use crate::fan::{Came, Fan};
 use crate::message::{Answer, Extent, ReadCommand};
-use crate::paxos_learn::{Learning, Told, answer, ask};
-use crate::paxos_message::{PaxosAnswer, Phase};
-use crate::{ClusterView, Coordinator, CoordinatorError, ReplicatedRead, Stretch, Tally, TargetError, WriteKind};
+use crate::paxos_asking::{Asking, Partition};
+use crate::paxos_learn::{Learning, Unlearned};
+use crate::paxos_message::{PaxosAnswer, Phase, Reads};
+use crate::{ClusterView, Coordinator, CoordinatorError, ReplicatedRead, Stretch, Tally, TargetError};
 
 /// The longest pause after a round that came short.
 const BACKOFF_MAX: Duration = Duration::from_millis(200);
@@ -68,13 +69,6 @@ enum Short {
     Failed(String),
     /// Replicas take no requests of this version of the cluster.
     Stale(String),
-}
-
-/// Why too few replicas are known to have learned a decision.
-enum Unlearned {
-    Silent(CoordinatorError),
-    /// Some know a newer view of the cluster.
-    Stale(CoordinatorError),
 }
 
 /// Why a round ends without a decision.
@@ -194,6 +188,14 @@ fn serial_read_level(serial: Consistency) -> Consistency {
     match serial {
         Consistency::LocalSerial => Consistency::LocalQuorum,
         _ => Consistency::Quorum,
+    }
+}
+
+/// Why a phase came short of a quorum, where nobody refused it.
+fn short(reasons: &[String]) -> Short {
+    match reasons {
+        [] => Short::Silent,
+        reasons => Short::Failed(reasons.join("; ")),
     }
 }
 
@@ -338,27 +340,19 @@ impl<'r> Attempt<'r> {
         self.request.deadline.saturating_duration_since(runtime::now())
     }
 
-    /// Asks more replicas for their part of a phase.
-    fn ask(&self, fan: &mut Fan<PaxosAnswer>, replica: Replica, phase: Phase, timeout: Duration) {
-        ask(
-            self.coordinator,
-            &self.group.view,
-            (self.request.table.id, &self.request.key),
-            fan,
-            replica,
-            phase,
-            timeout,
-        );
+    fn partition(&self) -> Partition<'_> {
+        Partition {
+            coordinator: self.coordinator,
+            view: &self.group.view,
+            table: self.request.table.id,
+            key: &self.request.key,
+        }
     }
 
-    fn answer(&self, came: Came<PaxosAnswer>) -> Result<PaxosAnswer, TargetError> {
-        answer(came, &self.request.table)
-    }
-
-    /// Has a phase done by a quorum. `phase` makes it for the replica of this number; `take` is given each answer.
-    async fn quorum(
+    /// Has a phase done by a quorum. `phase` gives it for the replica of this number; `take` is given each answer.
+    async fn quorum<'p>(
         &mut self,
-        mut phase: impl FnMut(usize) -> Phase,
+        phase: impl Fn(usize) -> &'p Phase<'p>,
         mut take: impl FnMut(usize, PaxosAnswer),
     ) -> Result<(), Short> {
         let replicas = self.group.replicas.clone();
@@ -366,36 +360,38 @@ impl<'r> Attempt<'r> {
         let mut acks = Acks::new(self.group.requirement.clone(), possible);
         let mut answered = Answered::default();
         let deadline = self.request.deadline;
-        let mut fan = Fan::new();
-        let mut asked = 0;
-        let mut ask = |this: &Self, fan: &mut Fan<PaxosAnswer>, count: usize| {
-            for (number, replica) in replicas.iter().enumerate().take(count).skip(asked) {
-                this.ask(fan, *replica, phase(number), this.left());
+        let mut asking = Asking::new(&self.request.table);
+        // Others first: this node's part takes a while before the call returns.
+        let ask = |this: &Self, asking: &mut Asking, numbers: Range<usize>| {
+            for is_here in [false, true] {
+                for number in numbers.clone() {
+                    let replica = replicas[number];
+                    if (replica.node == this.group.view.me) == is_here {
+                        asking.ask(this.partition(), replica, phase(number), deadline);
+                    }
+                }
             }
-            asked = count;
         };
-        ask(self, &mut fan, self.group.quorum);
-        let mut all_are_asked = self.group.quorum == replicas.len();
+        let quorum = self.group.quorum;
+        ask(self, &mut asking, 0..quorum);
+        let mut all_are_asked = quorum == replicas.len();
         let mut began = runtime::now();
         let more_at = began + self.coordinator.patience();
         let mut reasons: Vec<String> = Vec::new();
         while !acks.is_satisfied() {
             let until = if all_are_asked { deadline } else { more_at.min(deadline) };
-            let Some((replica, came)) = fan.next(until).await else {
+            let wanted = quorum.saturating_sub(usize::from(acks.received()));
+            let Some((replica, outcome)) = asking.next(until, wanted).await else {
                 self.last_tally = tally(&acks);
                 if all_are_asked || runtime::now() >= deadline {
-                    return Err(if reasons.is_empty() {
-                        Short::Silent
-                    } else {
-                        Short::Failed(reasons.join("; "))
-                    });
+                    return Err(short(&reasons));
                 }
-                ask(self, &mut fan, replicas.len());
+                ask(self, &mut asking, quorum..replicas.len());
                 (all_are_asked, began) = (true, runtime::now());
                 continue;
             };
             let datacenter = self.group.view.locality.datacenter(replica.node);
-            match came.and_then(|came| self.answer(came)) {
+            match outcome {
                 Ok(PaxosAnswer::Refused(promised)) => {
                     // What others promise at this ballot would be overtaken.
                     self.last_tally = tally(&acks);
@@ -403,11 +399,8 @@ impl<'r> Attempt<'r> {
                 }
                 Ok(answer) => {
                     self.coordinator.answered_after(began.elapsed());
-                    let number = replicas
-                        .iter()
-                        .position(|other| *other == replica)
-                        .expect("it was asked");
-                    take(number, answer);
+                    let number = replicas.iter().position(|other| *other == replica);
+                    take(number.expect("it was asked"), answer);
                     acks.ack(datacenter);
                     answered.add(replica);
                     continue;
@@ -425,14 +418,10 @@ impl<'r> Attempt<'r> {
             acks.fail(datacenter);
             if acks.is_hopeless() {
                 self.last_tally = tally(&acks);
-                return Err(if reasons.is_empty() {
-                    Short::Silent
-                } else {
-                    Short::Failed(reasons.join("; "))
-                });
+                return Err(short(&reasons));
             }
             if !all_are_asked {
-                ask(self, &mut fan, replicas.len());
+                ask(self, &mut asking, quorum..replicas.len());
                 (all_are_asked, began) = (true, runtime::now());
             }
         }
@@ -446,18 +435,20 @@ impl<'r> Attempt<'r> {
         let (request, quorum) = (self.request, self.group.quorum);
         let replicas = self.group.replicas.clone();
         // One of the quorum sends data. One that is asked because another fails or is slow sends data too: it may have been that one.
-        let commands = |number: usize| -> Vec<ReadCommand> {
-            let command = |read: &CasRead| ReadCommand {
+        let is_digest = |number: usize| (1..quorum).contains(&number);
+        let phase = |digest_only: bool| {
+            let command = |read: &'r CasRead| ReadCommand {
                 table: request.table.id,
-                extent: read.extent.clone(),
+                extent: &read.extent,
                 now: request.now,
                 rows: read.stretch.rows,
                 bytes: read.stretch.bytes,
                 until: None,
-                digest_only: (1..quorum).contains(&number),
+                digest_only,
             };
-            request.reads.iter().map(command).collect()
+            Phase::Prepare(ballot, Reads::of(request.reads.iter().map(command)))
         };
+        let (of_data, of_digests) = (phase(false), phase(true));
         let mut round = Round::new(ballot);
         let mut data: Option<Vec<Answer>> = None;
         let mut digests: SmallVec<[u128; 4]> = SmallVec::new();
@@ -474,12 +465,12 @@ impl<'r> Attempt<'r> {
             } else {
                 digests_agree &= answers.iter().map(|a| a.digest).eq(digests.iter().copied());
             }
-            if data.is_none() && !(1..quorum).contains(&number) {
+            if data.is_none() && !is_digest(number) {
                 data = Some(answers);
             }
         };
-        self.quorum(|number| Phase::Prepare(ballot, commands(number)), take)
-            .await?;
+        let phase = |number| if is_digest(number) { &of_digests } else { &of_data };
+        self.quorum(phase, take).await?;
         if !digests_agree {
             self.coordinator.count(|m| m.digest_mismatches += 1);
         }
@@ -489,12 +480,12 @@ impl<'r> Attempt<'r> {
 
     /// Has replicas of the quorum learn what was chosen before.
     async fn teach(&mut self, proposal: &Proposal, missing: &[Replica]) -> Result<(), Short> {
-        let mut fan = Fan::new();
+        let (mut asking, phase) = (Asking::new(&self.request.table), Phase::Learn(proposal.clone()));
         for replica in missing {
-            self.ask(&mut fan, *replica, Phase::Learn(proposal.clone()), self.left());
+            asking.ask(self.partition(), *replica, &phase, self.request.deadline);
         }
-        while fan.outstanding() > 0 {
-            match fan.next(self.request.deadline).await {
+        while asking.outstanding() > 0 {
+            match asking.next(self.request.deadline, missing.len()).await {
                 Some((_, Ok(_))) => {}
                 Some((_, Err(TargetError::Silent))) | None => return Err(Short::Silent),
                 Some((_, Err(TargetError::Stale(reason)))) => return Err(Short::Stale(reason)),
@@ -508,7 +499,8 @@ impl<'r> Attempt<'r> {
     }
 
     async fn accept(&mut self, proposal: &Proposal) -> Result<(), Short> {
-        self.quorum(|_| Phase::Accept(proposal.clone()), |_, _| {}).await
+        let phase = Phase::Accept(proposal.clone());
+        self.quorum(|_| &phase, |_, _| {}).await
     }
 
     /// Whether a quorum still promises this ballot: nothing was chosen after it so far, so what was read at several moments is of one.
@@ -516,7 +508,8 @@ impl<'r> Attempt<'r> {
         if planted::is_planted(Bug::NoConfirm) {
             return Ok(());
         }
-        self.quorum(|_| Phase::Prepare(ballot, Vec::new()), |_, _| {}).await
+        let phase = Phase::Prepare(ballot, Reads::default());
+        self.quorum(|_| &phase, |_, _| {}).await
     }
 
     /// Reads what is needed and decides. True: it took more than the promises brought.
@@ -646,50 +639,18 @@ impl<'r> Attempt<'r> {
         let (live, dead): (SmallVec<[Replica; 6]>, SmallVec<[Replica; 6]>) =
             targets.all().partition(|r| coordinator.is_live(r.node));
         let counts = ReplicaCounts::of(&live, &view.locality, |_| true);
-        let mut acks = Acks::new(requirement, counts);
-        let mut answered = Answered::default();
-        let timeout = deadline.saturating_duration_since(runtime::now());
-        let mut learning = Learning::new(coordinator, view, self.request, proposal.clone(), (deadline, timeout));
-        for replica in dead {
-            learning.missed(replica);
-        }
-        for replica in live {
-            learning.tell(replica, accepted.contains(&replica));
-        }
-        let mut is_stale = false;
-        while level != Consistency::Any && !acks.is_satisfied() {
-            let next = if acks.is_hopeless() {
-                None
-            } else {
-                learning.next().await
-            };
-            let Some((replica, told)) = next else {
-                let error = CoordinatorError::WriteTimeout {
-                    tally: Tally {
-                        consistency: level,
-                        ..tally(&acks)
-                    },
-                    kind: WriteKind::Simple,
-                    missing: Coordinator::names(view, learning.without()),
-                };
-                learning.go_on();
-                return Err(match is_stale {
-                    true => Unlearned::Stale(error),
-                    false => Unlearned::Silent(error),
-                });
-            };
-            let datacenter = view.locality.datacenter(replica.node);
-            if told == Told::Learned {
-                acks.ack(datacenter);
-                answered.add(replica);
-            } else {
-                is_stale |= told == Told::Stale;
-                acks.fail(datacenter);
-            }
-        }
-        coordinator.tell_answered(view, "commit", level, &answered);
-        learning.go_on();
-        Ok(())
+        let acks = (level, Acks::new(requirement, counts));
+        let replicas = (&live[..], &dead[..], accepted);
+        let learning = Learning::begin(
+            coordinator,
+            view,
+            self.request,
+            proposal.clone(),
+            acks,
+            replicas,
+            deadline,
+        );
+        learning.answered().await
     }
 
     /// A phase came short: waits before the next round, or ends the statement.

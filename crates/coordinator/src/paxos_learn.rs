@@ -1,70 +1,41 @@
-//! A decision on its way to the replicas, and how acceptors are asked.
+//! A decision on its way to the replicas.
+//!
+//! As a write (`flight.rs`) it is told to all replicas at once, whoever waits for it is answered when as many have it as the level wants, and it goes on
+//! without a task until every replica is known to have it or is given a hint.
 
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::task::{Poll, Waker};
 
 use mutation::Addressed;
 use paxos::Proposal;
+use rpc::{AnswerTaker, RpcError, Sent};
 use runtime::{Instant, ShardId};
-use schema::{Table, TableId};
+use schema::Table;
 use smallvec::SmallVec;
-use topology::Replica;
+use stdx::probe::Answered;
+use topology::{Acks, Consistency, Replica};
 
+use crate::acceptor::{self, PhaseDone, Whom};
 use crate::cas::CasRequest;
-use crate::fan::{Came, Fan};
+use crate::deadlines::{Expiring, FlightId};
 use crate::fence::Stamp;
-use crate::paxos_message::{PaxosAnswer, PaxosRequest, Phase};
+use crate::paxos_asking::{Outcome, Partition, decoded};
+use crate::paxos_message::{PaxosAnswer, Phase};
 use crate::tombstones::UnderWay;
-use crate::{ClusterView, Coordinator, TargetError, Verb, paxos_replica, spawn};
+use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, Verb, WriteKind, spawn};
 
 /// Acceptors keep smaller mutations than this though everybody has learned them: to keep one is cheaper than to be told.
 const PRUNE_BYTES_MIN: usize = 512;
 
-/// Has a replica do its part of a phase.
-pub(crate) fn ask(
-    coordinator: &Rc<Coordinator>,
-    view: &ClusterView,
-    (table, key): (TableId, &[u8]),
-    fan: &mut Fan<PaxosAnswer>,
-    replica: Replica,
-    phase: Phase,
-    timeout: Duration,
-) {
-    let stamp = Stamp::of(view, table);
-    if replica.node != view.me {
-        let mut body = phase.encode(table, key);
-        stamp.sign(&mut body);
-        fan.call((coordinator, view), replica, Verb::Paxos, body, timeout);
-        return;
-    }
-    let key = key.to_vec();
-    let request = PaxosRequest { table, key, phase };
-    if ShardId(u32::from(replica.shard)) == coordinator.shard.id() {
-        fan.here(replica, paxos_replica::handle(&coordinator.shard, request, stamp));
-    } else {
-        fan.beside(replica, move |there| {
-            paxos_replica::handle(&there.shard, request, stamp)
-        });
-    }
-}
-
-/// What an acceptor answered.
-pub(crate) fn answer(came: Came<PaxosAnswer>, table: &Table) -> Result<PaxosAnswer, TargetError> {
-    match came {
-        Came::Here(answer) => Ok(answer),
-        Came::There(body) => PaxosAnswer::decode(&body, table)
-            .map_err(|e| TargetError::Failed(format!("a malformed answer of an acceptor: {e}"))),
-    }
-}
-
-/// What a replica that was told of a decision made of it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Told {
-    Learned,
-    Failed,
-    /// It knows a newer view of the cluster.
-    Stale,
+/// Why too few replicas are known to have learned a decision.
+#[derive(Clone, Debug)]
+pub(crate) enum Unlearned {
+    Silent(CoordinatorError),
+    /// Some know a newer view of the cluster.
+    Stale(CoordinatorError),
 }
 
 /// What was chosen, on its way to all replicas.
@@ -74,61 +45,128 @@ pub(crate) struct Learning {
     table: Arc<Table>,
     key: Vec<u8>,
     proposal: Proposal,
-    fan: Fan<PaxosAnswer>,
+    level: Consistency,
     deadline: Instant,
-    timeout: Duration,
-    learned: SmallVec<[Replica; 6]>,
-    /// Those that did not get it in time; hints are stored for them.
+    id: Cell<FlightId>,
+    /// Not all replicas have been told yet.
+    is_beginning: Cell<bool>,
+    state: RefCell<State>,
+}
+
+struct Target {
+    replica: Replica,
+    is_settled: bool,
+    sent: Option<Sent>,
+}
+
+struct State {
+    targets: SmallVec<[Target; 3]>,
+    /// How many of them are not settled.
+    outstanding: usize,
+    acks: Acks,
+    answered: Answered<Replica>,
+    /// Those that did not get it; hints are stored for them.
     missed: SmallVec<[Replica; 2]>,
+    is_stale: bool,
+    /// What is to be told to who waits, once.
+    answer: Option<Result<(), Unlearned>>,
+    is_answered: bool,
+    waker: Option<Waker>,
+    /// It goes on without its request.
+    under_way: Option<UnderWay>,
 }
 
 impl Learning {
-    pub(crate) fn new(
+    /// Tells replicas. Those that have accepted the proposal are told only at which ballot it was chosen; those that do not live get hints. `acks` says how many of those
+    /// that live must have it.
+    pub(crate) fn begin(
         coordinator: &Rc<Coordinator>,
         view: &Arc<ClusterView>,
         request: &CasRequest,
         proposal: Proposal,
-        (deadline, timeout): (Instant, Duration),
-    ) -> Self {
-        Self {
+        (level, acks): (Consistency, Acks),
+        (live, dead, accepted): (&[Replica], &[Replica], &[Replica]),
+        deadline: Instant,
+    ) -> Rc<Self> {
+        let target = |replica: &Replica| Target {
+            replica: *replica,
+            is_settled: false,
+            sent: None,
+        };
+        let learning = Rc::new(Self {
             coordinator: Rc::clone(coordinator),
             view: Arc::clone(view),
             table: Arc::clone(&request.table),
             key: request.key.clone(),
             proposal,
-            fan: Fan::new(),
+            level,
             deadline,
-            timeout,
-            learned: SmallVec::new(),
-            missed: SmallVec::new(),
+            id: Cell::default(),
+            is_beginning: Cell::new(true),
+            state: RefCell::new(State {
+                targets: live.iter().map(target).collect(),
+                outstanding: live.len(),
+                acks,
+                answered: Answered::default(),
+                missed: SmallVec::new(),
+                is_stale: false,
+                answer: None,
+                is_answered: false,
+                waker: None,
+                under_way: None,
+            }),
+        });
+        for replica in dead {
+            learning.missed(&mut learning.state.borrow_mut(), *replica);
         }
+        let commit = Phase::Commit(learning.proposal.ballot);
+        let whole = Phase::Learn(learning.proposal.clone());
+        // This node's part takes a while before the call returns.
+        for is_here in [false, true] {
+            for (number, replica) in (0..).zip(live).filter(|(_, r)| (r.node == view.me) == is_here) {
+                let phase = if accepted.contains(replica) { &commit } else { &whole };
+                learning.tell(number, *replica, phase);
+            }
+        }
+        learning.is_beginning.set(false);
+        learning.advance();
+        if learning.state.borrow().outstanding > 0 {
+            learning
+                .id
+                .set(coordinator.flights.add(coordinator, learning.clone(), deadline));
+        }
+        learning
     }
 
-    fn ask(&mut self, replica: Replica, phase: Phase) {
-        let partition = (self.table.id, &self.key[..]);
-        ask(
-            &self.coordinator,
-            &self.view,
-            partition,
-            &mut self.fan,
-            replica,
-            phase,
-            self.timeout,
-        );
+    /// Waits until as many replicas have it as the level wants.
+    pub(crate) async fn answered(&self) -> Result<(), Unlearned> {
+        poll_fn(|context| {
+            let mut state = self.state.borrow_mut();
+            match state.answer.take() {
+                Some(answer) => Poll::Ready(answer),
+                None => {
+                    state.waker = Some(context.waker().clone());
+                    Poll::Pending
+                }
+            }
+        })
+        .await
     }
 
-    /// Tells a replica. One that has accepted the proposal is told only at which ballot it was chosen.
-    pub(crate) fn tell(&mut self, replica: Replica, has_accepted: bool) {
-        let phase = match has_accepted {
-            true => Phase::Commit(self.proposal.ballot),
-            false => Phase::Learn(self.proposal.clone()),
+    fn tell(self: &Rc<Self>, number: u32, replica: Replica, phase: &Phase<'_>) {
+        let partition = Partition {
+            coordinator: &self.coordinator,
+            view: &self.view,
+            table: self.table.id,
+            key: &self.key,
         };
-        self.ask(replica, phase);
+        let sent = partition.ask(replica, phase, self.deadline, (self, number));
+        self.state.borrow_mut().targets[number as usize].sent = sent;
     }
 
     /// Notes that a replica did not get it.
-    pub(crate) fn missed(&mut self, replica: Replica) {
-        self.missed.push(replica);
+    fn missed(&self, state: &mut State, replica: Replica) {
+        state.missed.push(replica);
         if replica.node == self.view.me {
             return;
         }
@@ -143,68 +181,164 @@ impl Learning {
         }
     }
 
-    /// The next replica that has it, or failed; None when nobody else answers in time.
-    pub(crate) async fn next(&mut self) -> Option<(Replica, Told)> {
-        loop {
-            let (replica, came) = self.fan.next(self.deadline).await?;
-            match came.and_then(|came| answer(came, &self.table)) {
-                // It was not among those whose acceptance counted.
-                Ok(PaxosAnswer::Lacking) => self.ask(replica, Phase::Learn(self.proposal.clone())),
-                Ok(_) => {
-                    self.learned.push(replica);
-                    return Some((replica, Told::Learned));
-                }
-                Err(error) => {
-                    self.missed(replica);
-                    let is_stale = matches!(error, TargetError::Stale(_));
-                    return Some((replica, if is_stale { Told::Stale } else { Told::Failed }));
-                }
-            }
-        }
-    }
-
-    /// Those that are not known to have it.
-    pub(crate) fn without(&self) -> impl Iterator<Item = Replica> + '_ {
-        self.fan.silent().chain(self.missed.iter().copied())
-    }
-
-    /// Goes on without the statement.
-    pub(crate) fn go_on(mut self) {
-        let prunes = self.missed.is_empty()
-            && self
-                .proposal
-                .value()
-                .is_some_and(|value| value.len() >= PRUNE_BYTES_MIN);
-        if self.fan.outstanding() == 0 && !prunes {
+    /// Answers the request if it can be answered now, and ends when nobody is outstanding.
+    fn advance(self: &Rc<Self>) {
+        if self.is_beginning.get() {
             return;
         }
-        let under_way = UnderWay::new(&self.coordinator);
-        spawn(async move {
-            let _under_way = under_way;
-            while self.next().await.is_some() {}
-            for replica in self.fan.silent().collect::<SmallVec<[Replica; 6]>>() {
-                self.missed(replica);
+        let mut state = self.state.borrow_mut();
+        if !state.is_answered {
+            let is_enough = self.level == Consistency::Any || state.acks.is_satisfied();
+            if is_enough {
+                self.coordinator
+                    .tell_answered(&self.view, "commit", self.level, &state.answered);
+                self.answer(&mut state, Ok(()));
+            } else if state.acks.is_hopeless() || state.outstanding == 0 {
+                let error = self.unlearned(&state);
+                self.answer(&mut state, Err(error));
             }
-            if prunes && self.missed.is_empty() {
-                // Everybody has it: nobody will have to be taught.
-                self.prune().await;
-            }
-        });
+        }
+        if state.outstanding > 0 {
+            return;
+        }
+        state.under_way = None;
+        let everybody_has_it = state.missed.is_empty();
+        drop(state);
+        self.coordinator.flights.remove(self.id.take());
+        let is_long = |value: &[u8]| value.len() >= PRUNE_BYTES_MIN;
+        // Nobody will have to be taught.
+        if everybody_has_it && self.proposal.value().is_some_and(is_long) {
+            self.prune();
+        }
+    }
+
+    fn answer(&self, state: &mut State, answer: Result<(), Unlearned>) {
+        state.is_answered = true;
+        state.answer = Some(answer);
+        if let Some(waker) = state.waker.take() {
+            waker.wake();
+        }
+        if state.outstanding > 0 {
+            state.under_way = Some(UnderWay::new(&self.coordinator));
+        }
+    }
+
+    fn unlearned(&self, state: &State) -> Unlearned {
+        let silent = state.targets.iter().filter(|target| !target.is_settled);
+        let without = silent.map(|target| target.replica).chain(state.missed.iter().copied());
+        let error = CoordinatorError::WriteTimeout {
+            tally: Tally {
+                consistency: self.level,
+                received: state.acks.received(),
+                block_for: state.acks.requirement().block_for(),
+            },
+            kind: WriteKind::Simple,
+            missing: Coordinator::names(&self.view, without),
+        };
+        match state.is_stale {
+            true => Unlearned::Stale(error),
+            false => Unlearned::Silent(error),
+        }
     }
 
     /// It saves memory there, no more: what is lost is not missed.
-    async fn prune(&mut self) {
-        let phase = Phase::Prune(self.proposal.ballot);
-        self.fan = Fan::new();
-        for replica in std::mem::take(&mut self.learned) {
-            if replica.node == self.view.me {
-                self.ask(replica, phase.clone());
-            } else if let (Some(rpc), Some(peer)) = (&self.coordinator.rpc, self.view.peer(replica.node)) {
-                let mut body = phase.encode(self.table.id, &self.key);
-                Stamp::of(&self.view, self.table.id).sign(&mut body);
-                let _ = rpc.send(&peer, u32::from(replica.shard), Verb::Paxos as u16, body, self.timeout);
+    fn prune(&self) {
+        let (table, phase) = (self.table.id, Phase::Prune(self.proposal.ballot));
+        let stamp = Stamp::of(&self.view, table);
+        let replicas: SmallVec<[Replica; 6]> = self.state.borrow().targets.iter().map(|t| t.replica).collect();
+        for replica in replicas {
+            let shard = u32::from(replica.shard);
+            if replica.node != self.view.me {
+                let (Some(rpc), Some(peer)) = (&self.coordinator.rpc, self.view.peer(replica.node)) else {
+                    continue;
+                };
+                let mut body = Vec::with_capacity(phase.encoded_bytes(&self.key) + Stamp::BYTES);
+                phase.encode(table, &self.key, &mut body);
+                stamp.sign(&mut body);
+                let timeout = self.deadline.saturating_duration_since(runtime::now());
+                let _ = rpc.send(&peer, shard, Verb::Paxos as u16, body, timeout);
+            } else if ShardId(shard) == self.coordinator.shard.id() {
+                if let Some(pruning) =
+                    acceptor::handle(&self.coordinator, (table, &self.key), &phase, stamp, || Whom::Nobody)
+                {
+                    spawn(async move { drop(pruning.await) });
+                }
+            } else {
+                let (key, phase) = (self.key.clone(), phase.to_owned());
+                let pruning = runtime::submit_async_to(ShardId(shard), move || async move {
+                    acceptor::handle_from_beside(&Coordinator::local().shard, (table, key), phase, stamp).await
+                });
+                spawn(async move { drop(pruning.await) });
             }
         }
-        while self.fan.next(self.deadline).await.is_some() {}
+    }
+}
+
+impl PhaseDone for Learning {
+    fn phase_done(self: Rc<Self>, number: u32, outcome: Outcome) {
+        if let Ok(PaxosAnswer::Lacking) = outcome {
+            // It was not among those whose acceptance counted.
+            let replica = self.state.borrow().targets[number as usize].replica;
+            return self.tell(number, replica, &Phase::Learn(self.proposal.clone()));
+        }
+        self.settle(number, outcome);
+        self.advance();
+    }
+}
+
+impl Learning {
+    /// What came of a target's part.
+    fn settle(&self, number: u32, outcome: Outcome) {
+        let mut state = self.state.borrow_mut();
+        let state = &mut *state;
+        let target = &mut state.targets[number as usize];
+        if std::mem::replace(&mut target.is_settled, true) {
+            return;
+        }
+        target.sent = None;
+        let replica = target.replica;
+        state.outstanding -= 1;
+        let datacenter = self.view.locality.datacenter(replica.node);
+        match outcome {
+            Ok(_) => {
+                state.acks.ack(datacenter);
+                state.answered.add(replica);
+            }
+            Err(error) => {
+                state.is_stale |= matches!(error, TargetError::Stale(_));
+                state.acks.fail(datacenter);
+                self.missed(state, replica);
+            }
+        }
+    }
+}
+
+impl AnswerTaker for Learning {
+    fn take_answer(self: Rc<Self>, number: u32, answer: Result<&[u8], RpcError>) {
+        let outcome = decoded(answer, &self.table);
+        self.phase_done(number, outcome);
+    }
+}
+
+impl Expiring for Learning {
+    fn expire(self: Rc<Self>, _: Instant) -> Option<Instant> {
+        let mut state = self.state.borrow_mut();
+        if !state.is_answered && self.level != Consistency::Any {
+            let error = self.unlearned(&state);
+            self.answer(&mut state, Err(error));
+        }
+        let mut silent: SmallVec<[Replica; 3]> = SmallVec::new();
+        for target in state.targets.iter_mut().filter(|target| !target.is_settled) {
+            target.is_settled = true;
+            silent.push(target.replica);
+            if let Some(sent) = target.sent.take() {
+                sent.give_up();
+            }
+        }
+        silent.into_iter().for_each(|replica| self.missed(&mut state, replica));
+        state.outstanding = 0;
+        drop(state);
+        self.advance();
+        None
     }
 }

@@ -13,13 +13,15 @@
 //! ```
 //! Ballots, proposals and promises are those of crate `paxos`.
 
-use paxos::{Ballot, Promise, Proposal};
+use std::borrow::Cow;
+
+use paxos::{BALLOT_BYTES, Ballot, Promise, Proposal};
 use schema::{Table, TableId};
 use stdx::bytes::Reader;
+use stdx::vint;
 use uuid::Uuid;
 
-use crate::fence::Stamp;
-use crate::message::{Answer, Malformed, ReadCommand, put_sized, sized};
+use crate::message::{Answer, Extent, Malformed, ReadCommand, put_sized, sized};
 
 impl From<paxos::Malformed> for Malformed {
     fn from(malformed: paxos::Malformed) -> Self {
@@ -29,8 +31,9 @@ impl From<paxos::Malformed> for Malformed {
 
 /// What an acceptor is asked.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Phase {
-    Prepare(Ballot, Vec<ReadCommand>),
+pub(crate) enum Phase<'a> {
+    /// With what is to be read then.
+    Prepare(Ballot, Reads<'a>),
     Accept(Proposal),
     Learn(Proposal),
     /// Learn what was accepted at this ballot.
@@ -38,12 +41,35 @@ pub(crate) enum Phase {
     Prune(Ballot),
 }
 
-/// A phase for one partition.
+/// Reads, as bytes.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Reads<'a>(Cow<'a, [u8]>);
+
+impl Reads<'_> {
+    pub(crate) fn of<'e>(commands: impl Iterator<Item = ReadCommand<&'e Extent>>) -> Self {
+        let mut bytes = Vec::new();
+        commands.for_each(|command| put_sized(&mut bytes, &command.encode()));
+        Self(Cow::Owned(bytes))
+    }
+
+    /// The bytes of each, which are not looked at yet. An error is the last.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Result<&[u8], Malformed>> {
+        let mut reader = Reader::new(&self.0);
+        let mut is_over = false;
+        std::iter::from_fn(move || {
+            let next = (!is_over && !reader.rest().is_empty()).then(|| sized(&mut reader, "a whole read command"));
+            is_over = next.as_ref().is_none_or(Result::is_err);
+            next
+        })
+    }
+}
+
+/// A phase for one partition, as a leader on another node sent it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct PaxosRequest {
+pub(crate) struct PaxosRequest<'a> {
     pub(crate) table: TableId,
-    pub(crate) key: Vec<u8>,
-    pub(crate) phase: Phase,
+    pub(crate) key: &'a [u8],
+    pub(crate) phase: Phase<'a>,
 }
 
 /// What an acceptor answers.
@@ -63,14 +89,29 @@ const LEARN: u8 = 3;
 const PRUNE: u8 = 4;
 const COMMIT: u8 = 5;
 
-impl Phase {
-    /// A request for this phase of a partition, for another node.
-    pub(crate) fn encode(&self, table: TableId, key: &[u8]) -> Vec<u8> {
+impl Phase<'_> {
+    pub(crate) fn to_owned(&self) -> Phase<'static> {
+        match self {
+            Self::Prepare(ballot, reads) => Phase::Prepare(*ballot, Reads(Cow::Owned(reads.0.to_vec()))),
+            Self::Accept(proposal) => Phase::Accept(proposal.clone()),
+            Self::Learn(proposal) => Phase::Learn(proposal.clone()),
+            Self::Commit(ballot) => Phase::Commit(*ballot),
+            Self::Prune(ballot) => Phase::Prune(*ballot),
+        }
+    }
+
+    /// How many bytes [`Phase::encode`] appends for a partition of this key.
+    pub(crate) fn encoded_bytes(&self, key: &[u8]) -> usize {
         let more = match self {
+            Self::Prepare(_, reads) => BALLOT_BYTES + reads.0.len(),
             Self::Accept(proposal) | Self::Learn(proposal) => proposal.encoded_bytes(),
-            _ => 160,
+            Self::Commit(_) | Self::Prune(_) => BALLOT_BYTES,
         };
-        let mut out = Vec::with_capacity(24 + key.len() + more + Stamp::BYTES);
+        1 + size_of::<Uuid>() + vint::unsigned_len(key.len() as u64) + key.len() + more
+    }
+
+    /// Appends a request for this phase of a partition, for another node.
+    pub(crate) fn encode(&self, table: TableId, key: &[u8], out: &mut Vec<u8>) {
         out.push(match self {
             Self::Prepare(..) => PREPARE,
             Self::Accept(_) => ACCEPT,
@@ -79,38 +120,36 @@ impl Phase {
             Self::Prune(_) => PRUNE,
         });
         out.extend_from_slice(table.0.as_bytes());
-        put_sized(&mut out, key);
+        put_sized(out, key);
         match self {
             Self::Prepare(ballot, reads) => {
-                ballot.encode(&mut out);
-                reads.iter().for_each(|read| put_sized(&mut out, &read.encode()));
+                ballot.encode(out);
+                out.extend_from_slice(&reads.0);
             }
-            Self::Accept(proposal) | Self::Learn(proposal) => proposal.encode(&mut out),
-            Self::Commit(ballot) | Self::Prune(ballot) => ballot.encode(&mut out),
+            Self::Accept(proposal) | Self::Learn(proposal) => proposal.encode(out),
+            Self::Commit(ballot) | Self::Prune(ballot) => ballot.encode(out),
         }
-        out
     }
 }
 
-impl PaxosRequest {
-    pub(crate) fn decode(body: &[u8]) -> Result<Self, Malformed> {
+impl<'a> PaxosRequest<'a> {
+    /// # Errors
+    /// When the bytes are not a phase. Reads are looked at when they are done.
+    pub(crate) fn decode(body: &'a [u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(body);
         let cut = |_| Malformed("a whole phase of a conditional statement");
         let phase = reader.get_u8().map_err(cut)?;
         let table = TableId(Uuid::from_bytes(reader.get_array().map_err(cut)?));
-        let key = sized(&mut reader, "a partition key")?.to_vec();
+        let key = sized(&mut reader, "a partition key")?;
         let phase = match phase {
             PREPARE => {
                 let ballot = Ballot::decode(&mut reader)?;
-                let mut reads = Vec::new();
-                while !reader.rest().is_empty() {
-                    let read = ReadCommand::decode(sized(&mut reader, "a whole read command")?)?;
-                    if read.table != table {
-                        return Err(Malformed("reads of the table that the statement is about"));
-                    }
-                    reads.push(read);
-                }
-                Phase::Prepare(ballot, reads)
+                let reads = Reads(Cow::Borrowed(reader.rest()));
+                return Ok(Self {
+                    table,
+                    key,
+                    phase: Phase::Prepare(ballot, reads),
+                });
             }
             ACCEPT => Phase::Accept(Proposal::decode(&mut reader)?),
             LEARN => Phase::Learn(Proposal::decode(&mut reader)?),

@@ -26,7 +26,7 @@ use crate::deadlines::{Expiring, FlightId};
 use crate::digest::Digest;
 use crate::fence::Stamp;
 use crate::latency::TableLatencies;
-use crate::message::{PointCommand, digest_of_answer};
+use crate::message::{Answer, PointCommand, digest_of_answer};
 use crate::verbs::Verb;
 use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError};
 
@@ -125,6 +125,33 @@ impl Coordinator {
 
     /// A replica's part: the digest of a row that memory has. None: in the general way.
     pub(crate) fn digest_at_once(&self, point: &PointCommand<'_>, stamp: Stamp) -> Option<u128> {
+        let (digest, ()) = self.row_at_once(point, stamp, |_, _| ())?;
+        Some(digest)
+    }
+
+    /// The same with the row, unless only the digest is asked for: what [`crate::service::read`] answers.
+    pub(crate) fn answer_at_once(&self, point: &PointCommand<'_>, stamp: Stamp) -> Option<Answer> {
+        if point.digest_only {
+            return self.digest_at_once(point, stamp).map(Answer::of_digest);
+        }
+        let (digest, block) = self.row_at_once(point, stamp, |token, plain| {
+            let is_known = plain.row.is_some() || !plain.partition.is_none();
+            is_known.then(|| plain.block(token, point.key, point.clustering))
+        })?;
+        Some(Answer {
+            digest,
+            blocks: block.into_iter().collect(),
+            ..Answer::default()
+        })
+    }
+
+    /// Runs `f` on a row that memory has; its digest too. None: in the general way.
+    fn row_at_once<R>(
+        &self,
+        point: &PointCommand<'_>,
+        stamp: Stamp,
+        f: impl FnOnce(Token, &PlainRow<'_>) -> R,
+    ) -> Option<(u128, R)> {
         let store = self.shard.store(point.table)?;
         if stamp.check(&store) != Ok(true) {
             return None;
@@ -140,12 +167,13 @@ impl Coordinator {
         let read = tablet.with_version(|version| {
             let names = (hash, point.key, point.clustering);
             version.read_plain_row(&table, names, &mut scratch.name, &mut scratch.merged, |row| {
-                Digest::of_plain_row(material, &table, point.key, point.clustering, &row, point.now)
+                let digest = Digest::of_plain_row(material, &table, point.key, point.clustering, &row, point.now);
+                (digest, f(hash.token(), &row))
             })
         });
-        let (digest, material) = read?;
+        let ((digest, material), result) = read?;
         scratch.material = material;
-        Some(digest)
+        Some((digest, result))
     }
 
     /// Has other replicas confirm what this shard has read of a row: its digest. `done` is told.

@@ -23,7 +23,7 @@ use schema::TableId;
 use stdx::planted::{self, Bug};
 use topology::{HostId, NodeNumber, WriteTargets};
 
-use crate::{Coordinator, paxos_replica};
+use crate::{Coordinator, acceptor};
 
 impl Coordinator {
     /// The nodes that have replicas of a table: those that a truncation waits for.
@@ -62,7 +62,7 @@ impl Coordinator {
             hints.truncate(table).await.map_err(|e| e.to_string())?;
         }
         if !planted::is_planted(Bug::TruncationForgetsNoProposal) {
-            let forgotten = paxos_replica::forget(&self.shard, table).await;
+            let forgotten = acceptor::forget(&self.shard, table).await;
             forgotten.map_err(|e| e.to_string())?;
         }
         self.shard.truncate(&store).await

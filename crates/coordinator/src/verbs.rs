@@ -11,6 +11,7 @@ use mutation::Located;
 use replica::Shard;
 use rpc::{Handler, Later, RemoteError, RemoteErrorKind, Reply, Request};
 
+use crate::acceptor::Whom;
 use crate::apply::{self, Origin, apply_at_once};
 use crate::commit::Acknowledgement;
 use crate::counter;
@@ -18,7 +19,7 @@ use crate::fence::Stamp;
 use crate::message::{Malformed, PointCommand, ReadCommand, answer_of_digest, decode_mutations, only_mutation};
 use crate::paxos_message::PaxosRequest;
 use crate::service::{self, ReplicaError};
-use crate::{Coordinator, paxos_replica};
+use crate::{Coordinator, acceptor};
 
 /// What is asked of a replica, by its number on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -242,16 +243,17 @@ fn read(coordinator: &Rc<Coordinator>, request: &Request<'_>, stamp: Stamp) -> R
 }
 
 fn paxos(coordinator: &Rc<Coordinator>, request: &Request<'_>, stamp: Stamp) -> Reply {
-    match PaxosRequest::decode(request.body) {
-        Ok(request) => {
-            let table = request.table;
-            let answering = paxos_replica::handle(&coordinator.shard, request, stamp);
-            later(async move {
-                let answer = answering.await.map_err(remote)?;
-                Ok(answer.encode(table))
-            })
-        }
-        Err(e) => malformed(e),
+    let PaxosRequest { table, key, phase } = match PaxosRequest::decode(request.body) {
+        Ok(request) => request,
+        Err(e) => return malformed(e),
+    };
+    let whom = || Whom::Peer(request.responder(), table);
+    match acceptor::handle(coordinator, (table, key), &phase, stamp, whom) {
+        None => Reply::Taken,
+        Some(answering) => later(async move {
+            let answer = answering.await.map_err(remote)?;
+            Ok(answer.encode(table))
+        }),
     }
 }
 

@@ -24,18 +24,25 @@ impl std::fmt::Display for Malformed {
 impl std::error::Error for Malformed {}
 
 /// Bytes of a ballot.
-pub(crate) const BALLOT_BYTES: usize = 16;
+pub const BALLOT_BYTES: usize = 16;
 
 impl Ballot {
-    /// Appends its bytes.
+    /// Its bytes.
     #[inline]
-    pub fn encode(self, out: &mut Vec<u8>) {
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; BALLOT_BYTES] {
         let mut bytes = [0; BALLOT_BYTES];
         bytes[..8].copy_from_slice(&self.timestamp_us.to_le_bytes());
         bytes[8..10].copy_from_slice(&self.node.to_le_bytes());
         bytes[10..12].copy_from_slice(&self.shard.to_le_bytes());
         bytes[12..].copy_from_slice(&self.unique.to_le_bytes());
-        out.extend_from_slice(&bytes);
+        bytes
+    }
+
+    /// Appends its bytes.
+    #[inline]
+    pub fn encode(self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.to_bytes());
     }
 
     /// Reads it.

@@ -28,7 +28,7 @@ mod round;
 mod state;
 
 pub use ballot::Ballot;
-pub use codec::Malformed;
+pub use codec::{BALLOT_BYTES, Malformed};
 pub use leader::{Leader, Step};
 pub use proposal::Proposal;
 pub use round::Round;

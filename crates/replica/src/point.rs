@@ -282,6 +282,18 @@ impl<'a> PlainRow<'a> {
         };
         Some(Self { partition, row })
     }
+
+    /// As a block of its partition.
+    #[must_use]
+    pub fn block(&self, token: Token, key: &[u8], clustering: &[u8]) -> PartitionBlock {
+        let room = clustering.len() + self.row.map_or(0, |row| row.bytes().len());
+        let mut block = PartitionBlock::with_room(token, key, room, 1);
+        block.tombstone = self.partition;
+        if let Some(row) = self.row {
+            block.push_row(clustering, row.bytes());
+        }
+        block
+    }
 }
 
 fn merge_into(table: &Table, have: &mut Option<Box<[u8]>>, row: RowView<'_>) {
@@ -333,13 +345,7 @@ impl Wanted<'_> {
     fn merge_plain(&self, sources: &Sources<'_>, cached: Option<&CachedRow>) -> Option<PartitionBlock> {
         let mut merged = Vec::new();
         let plain = PlainRow::of(self.table, self.clustering, sources, cached, &mut merged)?;
-        let room = self.clustering.len() + plain.row.map_or(0, |row| row.bytes().len());
-        let mut block = PartitionBlock::with_room(self.token, self.key, room, 1);
-        block.tombstone = plain.partition;
-        if let Some(row) = plain.row {
-            block.push_row(self.clustering, row.bytes());
-        }
-        Some(block)
+        Some(plain.block(self.token, self.key, self.clustering))
     }
 }
 

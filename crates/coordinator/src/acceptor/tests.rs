@@ -4,10 +4,15 @@ use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::task::Poll;
 
+use paxos::{Ballot, Proposal};
 use runtime::sim::CrashKind;
 use topology::Consistency;
 
-use super::*;
+use super::handle_from_beside;
+use super::row::WHOLE_BYTES_MAX;
+use crate::fence::Stamp;
+use crate::paxos_message::{PaxosAnswer, Phase, Reads};
+use crate::service::ReplicaError;
 use crate::support::{Cluster, Local, SECOND, Shape, insert, table};
 
 const KEY: &[u8] = b"key";
@@ -25,9 +30,8 @@ fn proposal(at: i64, c: i32, bytes: usize) -> Proposal {
 }
 
 /// A node as an acceptor.
-async fn ask(node: &Local, phase: Phase) -> Result<PaxosAnswer, ReplicaError> {
-    let (table, key) = (table().id, KEY.to_vec());
-    handle(&node.shard, PaxosRequest { table, key, phase }, Stamp::PRESENT).await
+async fn ask(node: &Local, phase: Phase<'static>) -> Result<PaxosAnswer, ReplicaError> {
+    handle_from_beside(&node.shard, (table().id, KEY.to_vec()), phase, Stamp::PRESENT).await
 }
 
 async fn rows(node: Local) -> BTreeMap<i32, Vec<u8>> {
@@ -63,7 +67,7 @@ fn a_promise_that_the_log_lost_is_not_repeated_before_it_is_durable() {
     cluster
         .simulation
         .fail_file_op_after(broken, 0, std::io::ErrorKind::StorageFull);
-    let prepare = |at| move |node| async move { ask(&node, Phase::Prepare(ballot(at), Vec::new())).await };
+    let prepare = |at| move |node| async move { ask(&node, Phase::Prepare(ballot(at), Reads::default())).await };
     let lost = cluster.on(1, prepare(30));
     assert!(matches!(lost, Err(ReplicaError::Log(_))), "{lost:?}");
     // As a leader does that confirms what it has read.
@@ -76,6 +80,30 @@ fn a_promise_that_the_log_lost_is_not_repeated_before_it_is_durable() {
         matches!(earlier, Ok(PaxosAnswer::Refused(promised)) if promised == ballot(30)),
         "a power loss took back what was promised"
     );
+}
+
+#[test]
+fn a_decision_that_the_log_lost_is_not_known_as_learned() {
+    let mut cluster = Cluster::new(1, Shape::default());
+    cluster.on(1, |node| async move {
+        ask(&node, Phase::Accept(proposal(10, 1, 1)))
+            .await
+            .expect("the disk works");
+    });
+    let broken = cluster.id(1);
+    cluster
+        .simulation
+        .fail_file_op_after(broken, 0, std::io::ErrorKind::StorageFull);
+    let lost = cluster.on(1, |node| async move { ask(&node, Phase::Commit(ballot(10))).await });
+    assert!(matches!(lost, Err(ReplicaError::Log(_))), "{lost:?}");
+    let answer = cluster.on(1, |node| async move {
+        ask(&node, Phase::Prepare(ballot(20), Reads::default())).await
+    });
+    let Ok(PaxosAnswer::Promised(promise, _)) = answer else {
+        panic!("no later ballot was promised: {answer:?}");
+    };
+    assert_eq!(promise.committed, Ballot::NONE, "a power loss would take it");
+    assert_eq!(promise.proposal.map(|proposal| proposal.ballot), Some(ballot(10)));
 }
 
 /// Whether an acceptor still knows what it has learned when its power goes at some operation on its disk while it accepts the next proposal.
@@ -100,7 +128,7 @@ fn outlasts_the_next(seed: u64, operations: u64) -> bool {
     cluster.crash(1, CrashKind::PowerLoss);
     cluster.restart(1);
     let promise = cluster.on(1, |node| async move {
-        let promise = ask(&node, Phase::Prepare(ballot(30), Vec::new())).await;
+        let promise = ask(&node, Phase::Prepare(ballot(30), Reads::default())).await;
         match promise.expect("the disk works") {
             PaxosAnswer::Promised(promise, _) => promise,
             other => panic!("no ballot is later: {other:?}"),
@@ -139,7 +167,7 @@ fn a_state_whose_change_is_given_up_is_as_before() {
         let is_done = poll_fn(|context| Poll::Ready(next.as_mut().poll(context).is_ready())).await;
         assert!(!is_done, "it does not wait");
         drop(next);
-        match ask(&node, Phase::Prepare(ballot(15), Vec::new())).await {
+        match ask(&node, Phase::Prepare(ballot(15), Reads::default())).await {
             Ok(PaxosAnswer::Promised(promise, _)) => promise,
             other => panic!("it has promised no later ballot: {other:?}"),
         }

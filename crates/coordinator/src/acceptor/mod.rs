@@ -1,0 +1,345 @@
+//! The acceptor: one shard's part in conditional statements.
+//!
+//! What an acceptor has promised, accepted and learned of a partition is a row of a table beside the partition's ([`paxos_state_of`]), under
+//! the same key and in the same tablets, so it is always where the partition is. It is written as any other row, survives as
+//! they do, and expires when nobody has touched it for the table's `gc_grace_seconds`, three hours at least.
+//!
+//! A request is one step that waits for nothing (`steps.rs`): it looks at the state, changes it and writes its row, or finds out what it has to wait for,
+//! and then changes nothing. Whoever has waited takes the step again from the begin (`phases.rs`).
+//!
+//! Invariants
+//! - A state is changed and its row written in one step.
+//! - A state that is not in memory is read by one request at a time, and by nobody changed meanwhile.
+//! - Promises and acceptances are synced before they are answered, in whatever mode the log is; that may be after the next request's
+//!   step, whose own sync then covers them.
+//! - That a proposal was learned is noted in the row only when its mutation is durable: a power loss may keep a later record of the log and lose an
+//!   earlier one. For the same reason the row keeps a proposal, with its value, until its mutation is durable. The note itself
+//!   need not be durable: without it the proposal is finished once more, which changes nothing.
+//! - Each change of the row has a write timestamp above those before it, those of expired cells included.
+//! - When a table's data is forgotten, so is everything proposed for it; what was promised is not.
+//!
+//! A shard keeps the [`STATES_MAX`] states used last in memory; beyond it a state is read from its row. A note is made there first. It is
+//! written with the next promise or acceptance, and without one when the state leaves memory, after [`NOTES_INTERVAL`], or before the
+//! node ends.
+
+use std::cell::{Cell, RefCell, RefMut};
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use commitlog::{Commitlog, LogError};
+use paxos::Ballot;
+use replica::{BlockLimits, Shard, TabletScan, WriteError, paxos_state_id};
+use runtime::Semaphore;
+use schema::{Table, TableId};
+use stdx::planted::{self, Bug};
+use types::Token;
+
+use crate::service::ReplicaError;
+use crate::spawn;
+
+mod known;
+mod phases;
+mod row;
+mod steps;
+
+pub(crate) use phases::{PhaseDone, Whom, handle, handle_from_beside};
+pub use row::paxos_state_of;
+
+use known::Known;
+use phases::{AwaitingSync, change};
+use row::{Buffers, Row};
+
+/// States kept in memory by each shard: some hundred bytes each, 1.5 KiB at most besides mutations that were not learned everywhere.
+const STATES_MAX: usize = 16_384;
+/// How long a note stays in memory alone. A crash costs the partitions of the notes that are lost one more round each.
+const NOTES_INTERVAL: Duration = Duration::from_secs(60);
+
+/// How much of the states is looked through at once to forget a table's.
+const FORGET_ROWS: usize = 1000;
+const FORGET_BYTES: usize = 256 << 10;
+
+/// Whether this shard's acceptor has never been asked anything about a tablet of a table, as far as it knows.
+pub(crate) fn is_quiet(shard: &Shard, table: TableId, token: Token) -> bool {
+    let is_known = Acceptor::local().entries.borrow().contains_key(&table);
+    let states = shard.store(paxos_state_id(table));
+    !is_known && states.is_some_and(|states| states.tablet(token).is_some_and(|tablet| tablet.is_empty()))
+}
+
+/// Forgets what this shard's memory has of conditional statements on a table, whose state was dropped.
+pub fn forget_paxos_states(table: TableId) {
+    Acceptor::local().forget(table);
+}
+
+type Name = (TableId, Rc<[u8]>);
+type States = HashMap<Rc<[u8]>, Rc<Entry>, foldhash::fast::FixedState>;
+
+struct Entry {
+    key: Rc<[u8]>,
+    token: Token,
+    /// Who reads the state from its row has it.
+    reading: Semaphore,
+    known: RefCell<Option<Box<Known>>>,
+    /// Since it was last considered for leaving memory.
+    was_used: Cell<bool>,
+    /// It stands among those with notes.
+    is_noted: Cell<bool>,
+    /// The log lost what was written of it: all of it is to be written again before anything is answered.
+    is_lost: Cell<bool>,
+    /// The table by which the mutation that was accepted last was checked.
+    checked_by: RefCell<Option<Arc<Table>>>,
+    /// Its token has left the shard; should it come back, it is another entry.
+    has_left: Cell<bool>,
+}
+
+impl Entry {
+    /// The state, if it is in memory. What was learned and perhaps lost is not known any more.
+    fn known(&self, log: &Commitlog) -> RefMut<'_, Option<Box<Known>>> {
+        let mut known = self.known.borrow_mut();
+        if known.as_ref().is_some_and(|known| known.is_doubtful(log)) {
+            *known = None;
+        }
+        known
+    }
+
+    /// Reads the state from its row, unless it is in memory when nobody else does so any more.
+    async fn read(&self, shard: &Rc<Shard>, row: Row) -> Result<(), ReplicaError> {
+        let _reading = self.reading.acquire(1).await;
+        if self.known(&shard.log).is_none() {
+            self.checked_by.take();
+            let known = row.read(shard, &self.key).await?;
+            self.known.replace(Some(Box::new(known)));
+        }
+        Ok(())
+    }
+}
+
+/// One shard's acceptor: a shard local.
+#[derive(Default)]
+struct Acceptor {
+    entries: RefCell<HashMap<TableId, States, foldhash::fast::FixedState>>,
+    /// The names, those to be considered first for leaving memory in front.
+    order: RefCell<VecDeque<Name>>,
+    /// The names of those that may have notes.
+    noted: RefCell<Vec<Name>>,
+    /// A task is going to write the notes.
+    writes_notes: Cell<bool>,
+    buffers: RefCell<Buffers>,
+    awaiting_sync: AwaitingSync,
+}
+
+impl Acceptor {
+    fn local() -> Rc<Self> {
+        runtime::local::<Self>().unwrap_or_else(|| {
+            let acceptor = Rc::new(Self::default());
+            runtime::set_local(Rc::clone(&acceptor));
+            acceptor
+        })
+    }
+
+    /// The entries stay, for somebody may be reading a row; the states are read from their rows again.
+    fn forget(&self, table: TableId) {
+        let entries = self.entries.borrow();
+        for entry in entries.get(&table).into_iter().flat_map(HashMap::values) {
+            entry.known.take();
+        }
+    }
+
+    /// Drops the entries of tokens that have left the shard. Who holds one still changes nothing any more: the tablet of its row has left too.
+    fn forget_left(&self, table: TableId, is_left: impl Fn(Token) -> bool) {
+        let mut entries = self.entries.borrow_mut();
+        let Some(of_table) = entries.get_mut(&table) else {
+            return;
+        };
+        of_table.retain(|_, entry| {
+            entry.has_left.set(is_left(entry.token));
+            !entry.has_left.get()
+        });
+        if of_table.is_empty() {
+            entries.remove(&table);
+        }
+    }
+
+    fn known(&self, table: TableId, key: &[u8]) -> Option<Rc<Entry>> {
+        let entries = self.entries.borrow();
+        entries.get(&table)?.get(key).map(Rc::clone)
+    }
+
+    fn begin_entry(&self, shard: &Rc<Shard>, table: TableId, key: &[u8], token: Token) -> Rc<Entry> {
+        self.make_room(shard);
+        let key: Rc<[u8]> = key.into();
+        let entry = Rc::new(Entry {
+            key: Rc::clone(&key),
+            token,
+            reading: Semaphore::new(1),
+            known: RefCell::new(None),
+            was_used: Cell::new(false),
+            is_noted: Cell::new(false),
+            is_lost: Cell::new(false),
+            checked_by: RefCell::new(None),
+            has_left: Cell::new(false),
+        });
+        self.order.borrow_mut().push_back((table, Rc::clone(&key)));
+        let mut entries = self.entries.borrow_mut();
+        entries.entry(table).or_default().insert(key, Rc::clone(&entry));
+        entry
+    }
+
+    /// Has states leave memory when there are too many. Those in use stay, and those used lately have another turn.
+    fn make_room(&self, shard: &Rc<Shard>) {
+        let mut order = self.order.borrow_mut();
+        for _ in 0..2 * order.len() {
+            if order.len() < STATES_MAX {
+                return;
+            }
+            let Some((table, key)) = order.pop_front() else { return };
+            let Some(entry) = self.known(table, &key) else { continue };
+            // The map has one, this function the other.
+            if Rc::strong_count(&entry) > 2 || entry.was_used.replace(false) || entry.is_lost.get() {
+                order.push_back((table, key));
+                continue;
+            }
+            if let Some(mut known) = entry.known(&shard.log).take().filter(|known| known.has_notes())
+                && known.waits_for(&shard.log).is_none()
+                && let Some(row) = Row::of(shard, table, entry.token)
+            {
+                // What does not find room is lost; see the invariants.
+                let _ = self.write(shard, &row, &entry, &mut known);
+            }
+            let mut entries = self.entries.borrow_mut();
+            if let Some(of_table) = entries.get_mut(&table) {
+                of_table.remove(&key);
+                if of_table.is_empty() {
+                    entries.remove(&table);
+                }
+            }
+        }
+    }
+
+    /// A state has notes: sees to it that they are written.
+    fn noted(self: &Rc<Self>, shard: &Rc<Shard>, table: TableId, entry: &Entry) {
+        if !entry.is_noted.replace(true) {
+            self.noted.borrow_mut().push((table, Rc::clone(&entry.key)));
+        }
+        if self.writes_notes.replace(true) {
+            return;
+        }
+        let (acceptor, shard) = (Rc::clone(self), Rc::clone(shard));
+        spawn(async move {
+            runtime::sleep(NOTES_INTERVAL).await;
+            acceptor.writes_notes.set(false);
+            if let Err(e) = acceptor.write_notes(&shard).await {
+                log::warn!("what acceptors have learned could not be noted: {e}");
+            }
+        });
+    }
+
+    /// Writes the notes. What could not be written is lost; the first reason is the error.
+    async fn write_notes(self: &Rc<Self>, shard: &Rc<Shard>) -> Result<(), ReplicaError> {
+        let mut result = Ok(());
+        // The notes may only be written behind a sync of what they speak of.
+        let log_error = |e: LogError| ReplicaError::Log(e.to_string());
+        if !planted::is_planted(Bug::UnsyncedNote) {
+            shard.commit().map_err(log_error)?;
+            shard.log.sync().await.map_err(log_error)?;
+        }
+        for (table, key) in self.noted.take() {
+            let Some(entry) = self.known(table, &key) else { continue };
+            entry.is_noted.set(false);
+            if entry.has_left.get() {
+                continue;
+            }
+            let stored = self.store_note(shard, table, &entry).await;
+            result = result.and(stored);
+            let is_left = entry.known(&shard.log).as_ref().is_some_and(|known| known.has_notes());
+            if is_left && !entry.has_left.get() {
+                self.noted(shard, table, &entry);
+            }
+            if runtime::should_yield() {
+                runtime::yield_now().await;
+            }
+        }
+        let written = shard.commit().map_err(log_error);
+        result.and(written.map(drop))
+    }
+
+    /// Writes what is noted of a state, when there is room.
+    async fn store_note(&self, shard: &Rc<Shard>, table: TableId, entry: &Entry) -> Result<(), ReplicaError> {
+        loop {
+            let stored = {
+                let mut known = entry.known(&shard.log);
+                let (Some(known), Some(row)) = (known.as_mut(), Row::of(shard, table, entry.token)) else {
+                    return Ok(());
+                };
+                known.prune_what_is_durable(&shard.log);
+                if !known.has_notes() || known.waits_for(&shard.log).is_some() {
+                    return Ok(());
+                }
+                self.write(shard, &row, entry, known)
+            };
+            match stored {
+                Ok(()) => return Ok(()),
+                Err(WriteError::MemoryFull) => shard.room().await?,
+                Err(e) => {
+                    // Its row is read again.
+                    entry.known.take();
+                    return Err(e.into());
+                }
+            }
+        }
+    }
+
+    fn write(&self, shard: &Rc<Shard>, row: &Row, entry: &Entry, known: &mut Known) -> Result<(), WriteError> {
+        row.write(shard, (&entry.key, entry.token), known, &mut self.buffers.borrow_mut())
+    }
+}
+
+/// Forgets what acceptors have in memory of tokens that have left this shard: whoever has them next reads the rows.
+pub(crate) fn forget_left(table: TableId, is_left: impl Fn(Token) -> bool) {
+    Acceptor::local().forget_left(table, is_left);
+}
+
+/// Writes what is noted in memory alone: before the node ends.
+pub(crate) async fn write_notes(shard: &Rc<Shard>) -> Result<(), ReplicaError> {
+    Acceptor::local().write_notes(shard).await
+}
+
+/// Forgets everything proposed for a table on this shard, because its data is about to be forgotten: a proposal that a quorum accepted
+/// and nobody has finished would bring its row back. It is durable when this returns.
+pub(crate) async fn forget(shard: &Rc<Shard>, table: TableId) -> Result<(), ReplicaError> {
+    let Some(states) = shard.store(paxos_state_id(table)) else {
+        return Ok(());
+    };
+    let losses = shard.log.losses();
+    // What was only learned here has no row yet.
+    write_notes(shard).await?;
+    let at = Ballot {
+        timestamp_us: runtime::wall_clock_us(),
+        ..Ballot::NONE
+    };
+    let mut is_changed = false;
+    let limits = BlockLimits {
+        rows: FORGET_ROWS,
+        bytes: FORGET_BYTES,
+    };
+    let mut scan = TabletScan::all(&states, shard.cache.clone(), limits);
+    while let Some(block) = scan.next_block().await? {
+        match change(shard, (table, block.key()), |state| state.forget(at)).await {
+            Ok(()) => {}
+            Err(ReplicaError::NotHere(_) | ReplicaError::UnknownTable(_)) => continue,
+            Err(e) => return Err(e),
+        }
+        is_changed = true;
+        if runtime::should_yield() {
+            runtime::yield_now().await;
+        }
+    }
+    if is_changed {
+        phases::synced(shard, losses).await?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,340 @@
+//! Phases of conditional statements at one shard: their steps, and what is waited for before and behind them.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+
+use paxos::State;
+use replica::Shard;
+use rpc::Responder;
+use runtime::StopPoint;
+use schema::TableId;
+use stdx::planted::{self, Bug};
+use types::Token;
+use types::token::token_of;
+
+use super::steps::{Place, Step, Until, Wait};
+use super::{Acceptor, Entry};
+use crate::commit::Acknowledgement;
+use crate::fence::Stamp;
+use crate::message::{Answer, PointCommand, ReadCommand};
+use crate::paxos_message::{PaxosAnswer, Phase};
+use crate::service::{self, ReplicaError};
+use crate::verbs::remote;
+use crate::{Coordinator, TargetError, apply, spawn};
+
+/// Is told what came of phases on its own shard.
+pub(crate) trait PhaseDone {
+    /// The outcome of the phase that was asked for with this number, once. It may come while it is asked for.
+    fn phase_done(self: Rc<Self>, number: u32, outcome: Result<PaxosAnswer, TargetError>);
+}
+
+/// Who is told what came of a phase.
+pub(crate) enum Whom {
+    /// A leader on another node; the table is that of the phase.
+    Peer(Responder, TableId),
+    /// A leader on this shard, and the number that it asked with.
+    Leader(Rc<dyn PhaseDone>, u32),
+    Nobody,
+}
+
+impl Whom {
+    pub(crate) fn tell(self, outcome: Result<PaxosAnswer, ReplicaError>) {
+        match self {
+            Self::Peer(responder, table) => {
+                responder.answer(outcome.map(|answer| answer.encode(table)).map_err(remote));
+            }
+            Self::Leader(leader, number) => leader.phase_done(number, outcome.map_err(TargetError::from)),
+            Self::Nobody => {}
+        }
+    }
+}
+
+/// A replica's part of a phase, in the making.
+pub(crate) type Answering = Pin<Box<dyn Future<Output = Result<PaxosAnswer, ReplicaError>>>>;
+
+/// Does a replica's part of a phase. None: `whom` is told, now or when the log has it. Else the part waits for something, and whoever called sees to it.
+pub(crate) fn handle(
+    coordinator: &Rc<Coordinator>,
+    (table, key): (TableId, &[u8]),
+    phase: &Phase<'_>,
+    stamp: Stamp,
+    whom: impl FnOnce() -> Whom,
+) -> Option<Answering> {
+    let (shard, acceptor) = (&coordinator.shard, Acceptor::local());
+    let losses = shard.log.losses();
+    let waiting = |step: Step<Done>, answers: Vec<Answer>| -> Answering {
+        let (shard, key, phase) = (Rc::clone(shard), key.to_vec(), phase.to_owned());
+        let part = Part {
+            shard,
+            table,
+            key,
+            phase,
+            stamp,
+        };
+        match step {
+            Step::Wait(wait) => Box::pin(part.go_on(Some(wait))),
+            Step::Done(done) => Box::pin(part.finish(done, answers, losses)),
+        }
+    };
+    let mut done = match step(shard, &acceptor, (table, key), phase, stamp) {
+        Ok(Step::Done(done)) => done,
+        Ok(wait) => return Some(waiting(wait, Vec::new())),
+        Err(e) => {
+            whom().tell(Err(e));
+            return None;
+        }
+    };
+    if let (PaxosAnswer::Promised(_, answers), Phase::Prepare(_, reads)) = (&mut done.answer, phase) {
+        for read in reads.iter() {
+            let point = read.ok().and_then(PointCommand::decode);
+            let point = point.filter(|point| point.table == table);
+            match point.and_then(|point| coordinator.answer_at_once(&point, stamp)) {
+                Some(answer) => answers.push(answer),
+                None => {
+                    let answers = std::mem::take(answers);
+                    return Some(waiting(Step::Done(done), answers));
+                }
+            }
+        }
+    }
+    match done.until {
+        Until::Now => whom().tell(Ok(done.answer)),
+        Until::Synced => {
+            runtime::stop_point(StopPoint::AcceptorNoted);
+            let waiter = Waiter {
+                whom: whom(),
+                answer: done.answer,
+                entry: done.entry,
+            };
+            acceptor.tell_when_synced(shard, losses, waiter);
+        }
+        Until::Committed(position) => {
+            coordinator.acknowledge_committed(losses, position, Acknowledgement::Learned(whom()));
+        }
+    }
+    None
+}
+
+/// Does a replica's part of a phase, as of a leader on another shard of this node.
+pub(crate) async fn handle_from_beside(
+    shard: &Rc<Shard>,
+    (table, key): (TableId, Vec<u8>),
+    phase: Phase<'static>,
+    stamp: Stamp,
+) -> Result<PaxosAnswer, ReplicaError> {
+    let part = Part {
+        shard: Rc::clone(shard),
+        table,
+        key,
+        phase,
+        stamp,
+    };
+    part.go_on(None).await
+}
+
+/// Changes a state, and waits for what there is to wait for before. The result is not durable yet.
+pub(super) async fn change<T>(
+    shard: &Rc<Shard>,
+    (table, key): (TableId, &[u8]),
+    change: impl Fn(&mut State) -> T,
+) -> Result<T, ReplicaError> {
+    let acceptor = Acceptor::local();
+    loop {
+        let wait = match Place::find(shard, &acceptor, (table, key), Stamp::PRESENT)? {
+            Step::Wait(wait) => wait,
+            Step::Done(place) => match place.change(&change)? {
+                Step::Wait(wait) => wait,
+                Step::Done(result) => return Ok(result),
+            },
+        };
+        wait.over(shard, (table, token_of(key)), Stamp::PRESENT).await?;
+    }
+}
+
+/// Waits until everything appended since the log had so many losses is durable.
+pub(super) async fn synced(shard: &Shard, losses: u64) -> Result<(), ReplicaError> {
+    if planted::is_planted(Bug::UnsyncedPromise) {
+        return Ok(());
+    }
+    let durable = shard.log.durable(losses).await;
+    durable.map_err(|e| ReplicaError::Log(e.to_string()))
+}
+
+/// What a phase came to.
+struct Done {
+    answer: PaxosAnswer,
+    until: Until,
+    entry: Rc<Entry>,
+}
+
+/// The one step of a phase. What is to be read then is not in the answer yet.
+fn step(
+    shard: &Rc<Shard>,
+    acceptor: &Rc<Acceptor>,
+    partition: (TableId, &[u8]),
+    phase: &Phase<'_>,
+    stamp: Stamp,
+) -> Result<Step<Done>, ReplicaError> {
+    let place = match Place::find(shard, acceptor, partition, stamp)? {
+        Step::Done(place) => place,
+        Step::Wait(wait) => return Ok(Step::Wait(wait)),
+    };
+    let entry = Rc::clone(&place.entry);
+    let when_synced = |answer: PaxosAnswer| {
+        let until = match answer {
+            PaxosAnswer::Refused(_) => Until::Now,
+            _ => Until::Synced,
+        };
+        (answer, until)
+    };
+    let done = match phase {
+        Phase::Prepare(ballot, _) => place
+            .change(|state| match state.prepare(*ballot) {
+                Ok(promise) => PaxosAnswer::Promised(promise, Vec::new()),
+                Err(refused) => PaxosAnswer::Refused(refused.promised),
+            })?
+            .map(when_synced),
+        Phase::Accept(proposal) => place.accept(proposal)?.map(when_synced),
+        Phase::Learn(proposal) => place.learn(proposal)?,
+        Phase::Commit(ballot) => place.commit(*ballot)?,
+        Phase::Prune(ballot) => place.prune(*ballot),
+    };
+    Ok(done.map(|(answer, until)| Done { answer, until, entry }))
+}
+
+impl<T> Step<T> {
+    fn map<U>(self, f: impl FnOnce(T) -> U) -> Step<U> {
+        match self {
+            Self::Done(done) => Step::Done(f(done)),
+            Self::Wait(wait) => Step::Wait(wait),
+        }
+    }
+}
+
+impl Wait {
+    /// Waits until the step can be tried again.
+    async fn over(self, shard: &Rc<Shard>, (table, token): (TableId, Token), stamp: Stamp) -> Result<(), ReplicaError> {
+        match self {
+            Self::Table => service::store_of(shard, table).await.map(drop),
+            Self::Admission(table, states) => {
+                let both = [(&*table, token), (&*states, token)];
+                apply::ready(both.into_iter(), stamp).await
+            }
+            Self::State(entry, row) => entry.read(shard, row).await,
+            Self::Sync => synced(shard, shard.log.losses()).await,
+            Self::Room => Ok(shard.room().await?),
+        }
+    }
+}
+
+/// A phase that has to wait.
+struct Part {
+    shard: Rc<Shard>,
+    table: TableId,
+    key: Vec<u8>,
+    phase: Phase<'static>,
+    stamp: Stamp,
+}
+
+impl Part {
+    /// Waits, and begins again, until the phase is done.
+    async fn go_on(self, mut wait: Option<Wait>) -> Result<PaxosAnswer, ReplicaError> {
+        let acceptor = Acceptor::local();
+        loop {
+            if let Some(wait) = wait.take() {
+                let over = wait.over(&self.shard, (self.table, token_of(&self.key)), self.stamp);
+                Box::pin(over).await?;
+            }
+            let losses = self.shard.log.losses();
+            match step(&self.shard, &acceptor, (self.table, &self.key), &self.phase, self.stamp)? {
+                Step::Wait(next) => wait = Some(next),
+                Step::Done(done) => return self.finish(done, Vec::new(), losses).await,
+            }
+        }
+    }
+
+    /// Reads what a promise is to bring, behind the answers that there are already, and waits until it may be told.
+    async fn finish(self, done: Done, mut answers: Vec<Answer>, losses: u64) -> Result<PaxosAnswer, ReplicaError> {
+        let Done { answer, until, entry } = done;
+        let answer = match (answer, &self.phase) {
+            (PaxosAnswer::Promised(promise, _), Phase::Prepare(_, reads)) => {
+                for read in reads.iter().skip(answers.len()) {
+                    let read = ReadCommand::decode(read?)?;
+                    if read.table != self.table {
+                        let reason = "expected reads of the table that the statement is about";
+                        return Err(ReplicaError::Malformed(reason.to_owned()));
+                    }
+                    answers.push(Box::pin(service::read(&self.shard, read, self.stamp)).await?);
+                }
+                PaxosAnswer::Promised(promise, answers)
+            }
+            (answer, _) => answer,
+        };
+        match until {
+            Until::Now => {}
+            Until::Synced => {
+                runtime::stop_point(StopPoint::AcceptorNoted);
+                let synced = synced(&self.shard, losses).await;
+                synced.inspect_err(|_| entry.is_lost.set(true))?;
+            }
+            Until::Committed(position) => apply::committed(&self.shard, losses, position).await?,
+        }
+        Ok(answer)
+    }
+}
+
+/// An answer that waits until what it speaks of is durable.
+struct Waiter {
+    whom: Whom,
+    answer: PaxosAnswer,
+    entry: Rc<Entry>,
+}
+
+/// The answers that wait for the next sync.
+#[derive(Default)]
+pub(super) struct AwaitingSync {
+    waiters: RefCell<Vec<Waiter>>,
+    /// What the log had lost before the first of them was written.
+    losses: Cell<u64>,
+    is_running: Cell<bool>,
+}
+
+impl Acceptor {
+    /// Tells an answer when everything that was written is durable. Those that come while a sync runs share the next.
+    fn tell_when_synced(self: &Rc<Self>, shard: &Rc<Shard>, losses: u64, waiter: Waiter) {
+        let awaiting = &self.awaiting_sync;
+        let is_first = {
+            let mut waiters = awaiting.waiters.borrow_mut();
+            waiters.push(waiter);
+            waiters.len() == 1
+        };
+        if is_first {
+            awaiting.losses.set(losses);
+        }
+        if !awaiting.is_running.replace(true) {
+            let (acceptor, shard) = (Rc::clone(self), Rc::clone(shard));
+            spawn(async move { acceptor.sync(&shard).await });
+        }
+    }
+
+    /// Syncs until nobody waits.
+    async fn sync(&self, shard: &Shard) {
+        let awaiting = &self.awaiting_sync;
+        loop {
+            let mut waiters = awaiting.waiters.take();
+            if waiters.is_empty() {
+                awaiting.is_running.set(false);
+                return;
+            }
+            let synced = synced(shard, awaiting.losses.get()).await;
+            for Waiter { whom, answer, entry } in waiters.drain(..) {
+                if synced.is_err() {
+                    entry.is_lost.set(true);
+                }
+                whom.tell(synced.clone().map(|()| answer));
+            }
+        }
+    }
+}

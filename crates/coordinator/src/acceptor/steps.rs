@@ -1,0 +1,253 @@
+//! What an acceptor does in one step, without waiting.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use commitlog::ReplayPosition;
+use mutation::{Located, Mutation};
+use paxos::{Ballot, Proposal, State};
+use replica::{Shard, TableStore, WriteError, paxos_state_id, proposal_life};
+use runtime::StopPoint;
+use schema::TableId;
+use types::token::token_of;
+
+use super::known::{LearnedAt, Summary};
+use super::row::Row;
+use super::{Acceptor, Entry};
+use crate::apply::{Origin, apply_at_once};
+use crate::fence::Stamp;
+use crate::paxos_message::PaxosAnswer;
+use crate::service::ReplicaError;
+
+/// What a step came to.
+pub(super) enum Step<T> {
+    Done(T),
+    /// Nothing was done.
+    Wait(Wait),
+}
+
+/// What a step waits for.
+pub(super) enum Wait {
+    /// The table is not here yet.
+    Table,
+    /// A truncation, or a tablet on its way.
+    Admission(Rc<TableStore>, Rc<TableStore>),
+    /// The state is not in memory.
+    State(Rc<Entry>, Row),
+    /// What the row is about to lose is not durable.
+    Sync,
+    /// Memory is full.
+    Room,
+}
+
+/// When an answer may be told.
+pub(super) enum Until {
+    Now,
+    /// When what was written is durable.
+    Synced,
+    /// When what stands before this position in the log may be acknowledged.
+    Committed(ReplayPosition),
+}
+
+/// One partition at this shard's acceptor, for one step.
+pub(super) struct Place<'s> {
+    pub(super) shard: &'s Rc<Shard>,
+    acceptor: Rc<Acceptor>,
+    id: TableId,
+    table: Rc<TableStore>,
+    row: Row,
+    pub(super) entry: Rc<Entry>,
+    stamp: Stamp,
+}
+
+impl<'s> Place<'s> {
+    /// # Errors
+    /// When the partition is not here, or the request is stale.
+    pub(super) fn find(
+        shard: &'s Rc<Shard>,
+        acceptor: &Rc<Acceptor>,
+        (id, key): (TableId, &[u8]),
+        stamp: Stamp,
+    ) -> Result<Step<Self>, ReplicaError> {
+        let Some(table) = shard.store(id) else {
+            return Ok(Step::Wait(Wait::Table));
+        };
+        let states = shard.store(paxos_state_id(id)).ok_or(ReplicaError::UnknownTable(id))?;
+        let known = acceptor.known(id, key);
+        let token = known.as_ref().map_or_else(|| token_of(key), |entry| entry.token);
+        let is_ready = stamp.check_at(&table, token)?;
+        let Some(tablet) = states.tablet(token).filter(|_| is_ready) else {
+            return Ok(Step::Wait(Wait::Admission(table, states)));
+        };
+        let entry = match known {
+            Some(entry) => {
+                entry.was_used.set(true);
+                entry
+            }
+            None => acceptor.begin_entry(shard, id, key, token),
+        };
+        let ttl = proposal_life(&table.table.borrow());
+        Ok(Step::Done(Self {
+            shard,
+            acceptor: Rc::clone(acceptor),
+            id,
+            table,
+            row: Row { states, tablet, ttl },
+            entry,
+            stamp,
+        }))
+    }
+
+    fn unread<T>(self) -> Step<T> {
+        Step::Wait(Wait::State(self.entry, self.row))
+    }
+
+    /// Changes the state and writes its row. The result of `change` is not to be told before that is durable.
+    pub(super) fn change<T>(self, change: impl FnOnce(&mut State) -> T) -> Result<Step<T>, ReplicaError> {
+        let log = &self.shard.log;
+        let mut in_memory = self.entry.known(log);
+        let Some(known) = in_memory.as_mut() else {
+            drop(in_memory);
+            return Ok(self.unread());
+        };
+        known.prune_what_is_durable(log);
+        let (before, stored) = (known.state.clone(), known.stored);
+        let result = change(&mut known.state);
+        let was_lost = self.entry.is_lost.get();
+        if was_lost {
+            known.stored = Summary::of(&State::default());
+        } else if Summary::of(&known.state) == Summary::of(&before) {
+            return Ok(Step::Done(result));
+        }
+        let wait = match known.waits_for(log) {
+            Some(_) => Wait::Sync,
+            None => match self.acceptor.write(self.shard, &self.row, &self.entry, known) {
+                Ok(()) => {
+                    self.entry.is_lost.set(false);
+                    return Ok(Step::Done(result));
+                }
+                Err(WriteError::MemoryFull) => Wait::Room,
+                Err(e) => {
+                    // Its row is read again.
+                    *in_memory = None;
+                    return Err(e.into());
+                }
+            },
+        };
+        (known.state, known.stored) = (before, stored);
+        Ok(Step::Wait(wait))
+    }
+
+    /// Accepts a proposal; its outcome is told as that of [`Place::change`].
+    pub(super) fn accept(self, proposal: &Proposal) -> Result<Step<PaxosAnswer>, ReplicaError> {
+        self.check(proposal)?;
+        let (entry, checked_by) = (Rc::clone(&self.entry), self.table.table());
+        let accepted = self.change(|state| state.accept(proposal.clone()))?;
+        Ok(match accepted {
+            Step::Done(Ok(())) => {
+                entry.checked_by.replace(Some(checked_by));
+                Step::Done(PaxosAnswer::Done)
+            }
+            Step::Done(Err(refused)) => Step::Done(PaxosAnswer::Refused(refused.promised)),
+            Step::Wait(wait) => Step::Wait(wait),
+        })
+    }
+
+    /// Applies what was chosen.
+    pub(super) fn learn(self, proposal: &Proposal) -> Result<Step<(PaxosAnswer, Until)>, ReplicaError> {
+        self.check(proposal)?;
+        if self.entry.known(&self.shard.log).is_none() {
+            return Ok(self.unread());
+        }
+        self.apply(proposal)
+    }
+
+    /// Applies what this acceptor has accepted at the ballot, which was chosen there.
+    pub(super) fn commit(self, ballot: Ballot) -> Result<Step<(PaxosAnswer, Until)>, ReplicaError> {
+        let accepted = {
+            let known = self.entry.known(&self.shard.log);
+            let Some(known) = known.as_ref() else {
+                drop(known);
+                return Ok(self.unread());
+            };
+            if known.state.committed == ballot {
+                let until = known.learned_at.map_or(Until::Now, |at| Until::Committed(at.position));
+                return Ok(Step::Done((PaxosAnswer::Done, until)));
+            }
+            known
+                .state
+                .proposal
+                .clone()
+                .filter(|proposal| proposal.ballot == ballot)
+        };
+        let Some(proposal) = accepted else {
+            return Ok(Step::Done((PaxosAnswer::Lacking, Until::Now)));
+        };
+        // The table may have been altered since.
+        if !self.was_checked() {
+            self.check(&proposal)?;
+        }
+        self.apply(&proposal)
+    }
+
+    fn apply(&self, proposal: &Proposal) -> Result<Step<(PaxosAnswer, Until)>, ReplicaError> {
+        let log = &self.shard.log;
+        let losses = log.losses();
+        let mut learned_at = None;
+        if let Some(value) = proposal.value() {
+            let mutation = Mutation::new(value);
+            let mutation = mutation.ok_or_else(|| ReplicaError::Malformed("expected a whole mutation".to_owned()))?;
+            let located = Located {
+                token: self.entry.token,
+                mutation,
+            };
+            let Some(position) = apply_at_once(self.shard, located, Origin::Local, self.stamp)? else {
+                return Ok(Step::Wait(Wait::Room));
+            };
+            learned_at = Some(LearnedAt { position, losses });
+        }
+        runtime::stop_point(StopPoint::DecisionApplied);
+        let is_noted = self
+            .entry
+            .known(log)
+            .as_mut()
+            .is_some_and(|known| known.learn(proposal.clone(), learned_at));
+        if is_noted {
+            self.acceptor.noted(self.shard, self.id, &self.entry);
+        }
+        let until = learned_at.map_or(Until::Now, |at| Until::Committed(at.position));
+        Ok(Step::Done((PaxosAnswer::Done, until)))
+    }
+
+    /// Drops the mutation of a proposal that every replica has learned.
+    pub(super) fn prune(self, ballot: Ballot) -> Step<(PaxosAnswer, Until)> {
+        let log = &self.shard.log;
+        let mut known = self.entry.known(log);
+        let Some(is_noted) = known.as_mut().map(|known| known.prune(ballot, log)) else {
+            drop(known);
+            return self.unread();
+        };
+        if is_noted {
+            self.acceptor.noted(self.shard, self.id, &self.entry);
+        }
+        Step::Done((PaxosAnswer::Done, Until::Now))
+    }
+
+    fn was_checked(&self) -> bool {
+        let checked_by = self.entry.checked_by.borrow();
+        checked_by
+            .as_ref()
+            .is_some_and(|t| Arc::ptr_eq(t, &self.table.table.borrow()))
+    }
+
+    /// Refuses what could be accepted and never be learned.
+    fn check(&self, proposal: &Proposal) -> Result<(), ReplicaError> {
+        let Some(value) = proposal.value() else { return Ok(()) };
+        let is_of_partition = |m: &Mutation<'_>| m.table == self.id && *m.key == *self.entry.key;
+        let mutation = Mutation::new(value)
+            .filter(is_of_partition)
+            .ok_or_else(|| ReplicaError::Malformed("expected a mutation of the statement's partition".to_owned()))?;
+        let valid = mutation.validate(&self.table.table.borrow().layout);
+        valid.map_err(|e| ReplicaError::Malformed(e.to_string()))
+    }
+}
