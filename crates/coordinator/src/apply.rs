@@ -3,6 +3,8 @@
 //! A mutation that needs no waiting is applied in the call that brings it ([`apply_at_once`]); what has to wait for its table, a truncation or memory is a
 //! future ([`apply`]). Before a mutation is applied its stamp is compared with the table (`fence.rs`), in the same step.
 //!
+//! Who wants to know what writes of a table change is told from here too (`observe.rs`).
+//!
 //! Acknowledgements wait for the log. Those of one turn of the shard share one write of it (`commit.rs`).
 
 use std::rc::Rc;
@@ -17,6 +19,7 @@ use stdx::planted::{self, Bug};
 use types::Token;
 
 use crate::fence::Stamp;
+use crate::observe;
 use crate::service::{ReplicaError, store_of};
 
 /// How long a request waits for what its coordinator knows and this shard is not done with: a truncation, a tablet that moves.
@@ -76,6 +79,15 @@ pub async fn apply(
     let mut left = &parts[..];
     while let Some((store, token, mutation)) = left.first() {
         let now = if in_one { left } else { &left[..1] };
+        if now.iter().any(|(store, ..)| store.is_observed()) {
+            match Box::pin(observe::write(shard, now, stamp)).await {
+                Ok(position) => last = Some(position),
+                Err(error) if last.is_none() => return Err(error),
+                Err(error) => return Err(ReplicaError::Partial(error.to_string())),
+            }
+            left = &left[now.len()..];
+            continue;
+        }
         let places = now.iter().map(|(store, token, _)| (&**store, *token));
         let is_ready = match are_ready(places.clone(), stamp) {
             Ok(true) => Ok(()),
@@ -117,7 +129,7 @@ pub async fn apply(
 }
 
 /// Writes one mutation as [`apply`] does, as far as that needs no waiting. Where it stands in the log, which is not handed to the kernel yet; None when
-/// nothing was done, because the mutation has to wait for its table, a truncation or memory.
+/// nothing was done, because the mutation has to wait for its table, a truncation or memory, or somebody is told what it changes.
 ///
 /// # Errors
 /// As those of [`apply`].
@@ -146,7 +158,7 @@ pub(crate) fn apply_at_once(
     }
 }
 
-/// Writes one mutation; None when memory is full.
+/// Writes one mutation; None when memory is full, or somebody is told what it changes.
 ///
 /// # Errors
 /// When its token is not here, or the log does not take it.
@@ -156,6 +168,9 @@ pub(crate) fn apply_to(
     store: &TableStore,
     Located { token, mutation }: Located<'_>,
 ) -> Result<Option<ReplayPosition>, ReplicaError> {
+    if store.is_observed() {
+        return Ok(None);
+    }
     match shard.write(store, token, &mutation) {
         Ok(position) => Ok(Some(position)),
         Err(WriteError::MemoryFull) => Ok(None),

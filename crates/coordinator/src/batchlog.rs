@@ -150,13 +150,24 @@ impl Coordinator {
     /// As [`Coordinator::write_logged`].
     pub async fn write_batch(
         self: &Rc<Self>,
+        mut mutations: Mutations,
+        level: Consistency,
+    ) -> Result<(), CoordinatorError> {
+        let following = self.following(mutations.iter().map(Addressed::located))?;
+        mutations.extend(following);
+        self.write_batch_plainly(mutations, level).await
+    }
+
+    /// The same without what follows from the mutations.
+    pub(crate) async fn write_batch_plainly(
+        self: &Rc<Self>,
         mutations: Mutations,
         level: Consistency,
     ) -> Result<(), CoordinatorError> {
         let needs_note = self.with_view(|view| needs_note(view, &mutations));
         match needs_note {
             true => self.write_logged(mutations.into_vec(), level).await,
-            false => self.write(mutations, level, WriteKind::Batch, true).await,
+            false => self.write_plainly(mutations, level, WriteKind::Batch, true).await,
         }
     }
 
@@ -173,7 +184,7 @@ impl Coordinator {
     ) -> Result<(), CoordinatorError> {
         if planted::is_planted(Bug::BatchWithoutNote) {
             return self
-                .write(Mutations::from(mutations), level, WriteKind::Batch, true)
+                .write_plainly(Mutations::from(mutations), level, WriteKind::Batch, true)
                 .await;
         }
         let view = self.view();
@@ -573,7 +584,7 @@ impl Coordinator {
         let wanted: Mutations = wanted.into_iter().cloned().collect();
         if !wanted.is_empty() {
             if since.elapsed() < LEVEL_TIME_MAX || planted::is_planted(Bug::BatchPinsLog) {
-                let written = self.write(wanted, note.level, WriteKind::Batch, true).await;
+                let written = self.write_plainly(wanted, note.level, WriteKind::Batch, true).await;
                 written.map_err(|e| e.to_string())?;
             } else {
                 self.write_or_hint(wanted, note.noted_us).await?;

@@ -20,6 +20,7 @@ mod acceptor;
 mod agreement;
 mod alone;
 mod apply;
+mod augment;
 mod batchlog;
 mod cas;
 mod commit;
@@ -37,6 +38,7 @@ mod gather;
 mod handoff;
 mod latency;
 mod message;
+mod observe;
 mod paxos;
 mod paxos_asking;
 mod paxos_learn;
@@ -80,6 +82,7 @@ use topology::{Consistency, Liveness, NodeNumber, Replica, Requirement};
 pub use self::cas::{CasRead, CasRequest, Decision, Found, SERIAL_BYTES_MAX};
 pub use acceptor::{forget_paxos_states, paxos_state_of};
 pub use apply::{Origin, apply};
+pub use augment::Augment;
 pub use batchlog::NOTE_SEGMENTS_MAX;
 pub use error::{CoordinatorError, Tally, WriteKind};
 pub use fence::Stamp;
@@ -282,6 +285,8 @@ pub struct Coordinator {
     /// Conditional statements and serial reads of this shard's clients.
     cas_turns: PartitionTurns,
     aggregates: RefCell<Option<Aggregates>>,
+    augments: RefCell<augment::Augments>,
+    has_augments: Cell<bool>,
     latencies: RefCell<BTreeMap<TableId, Rc<TableLatencies>>>,
     /// The timestamp of this shard's last ballot.
     last_ballot_us: Cell<i64>,
@@ -319,6 +324,8 @@ impl Coordinator {
             counter_turns: PartitionTurns::default(),
             cas_turns: PartitionTurns::default(),
             aggregates: RefCell::default(),
+            augments: RefCell::default(),
+            has_augments: Cell::default(),
             latencies: RefCell::default(),
             last_ballot_us: Cell::default(),
             phase_usual: Cell::new(PHASE_USUAL),

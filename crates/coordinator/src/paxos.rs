@@ -19,6 +19,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mutation::{Located, Mutation};
 use paxos::{Ballot, Leader, Proposal, Round, Step};
 use replica::proposal_life;
 use runtime::{Instant, StopPoint};
@@ -601,6 +602,7 @@ impl<'r> Attempt<'r> {
             coordinator.count(|m| m.timeouts += 1);
             Err(error)
         };
+        self.write_following(&proposal, level).await?;
         let accepted = &self.group.replicas[..self.group.quorum];
         let mut view = Arc::clone(&self.group.view);
         loop {
@@ -620,6 +622,21 @@ impl<'r> Attempt<'r> {
             }
             view = newer;
         }
+    }
+
+    /// Writes what follows from a decision, before anybody learns that it was made: who finishes it for a coordinator that died here writes that again.
+    async fn write_following(&self, proposal: &Proposal, level: Consistency) -> Result<(), CoordinatorError> {
+        if !self.coordinator.is_augmented(self.request.table.id) {
+            return Ok(());
+        }
+        let token = self.group.token;
+        let base = proposal.value().and_then(Mutation::new);
+        let base = base.map(|mutation| Located { token, mutation });
+        let following = self.coordinator.following(base.into_iter())?;
+        if following.is_empty() {
+            return Ok(());
+        }
+        self.coordinator.write_batch_plainly(following, level).await
     }
 
     async fn learn_in(

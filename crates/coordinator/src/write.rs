@@ -25,7 +25,7 @@ use crate::fence::Stamp;
 use crate::flight::{Flight, Waiting};
 use crate::service::ReplicaError;
 use crate::tombstones::UnderWay;
-use crate::{ClusterView, Coordinator, CoordinatorError, Levels, Route, Tally, TargetError, WriteKind};
+use crate::{ClusterView, Coordinator, CoordinatorError, Levels, Route, Tally, TargetError, WriteKind, spawn};
 
 /// How long a write may wait that needs no other node: longer than [`replica::Shard::room`] takes to refuse it.
 const LOCAL_WAIT_MAX: Duration = Duration::from_secs(15);
@@ -157,7 +157,24 @@ impl Coordinator {
         kind: WriteKind,
         all_or_nothing: bool,
     ) -> Result<(), CoordinatorError> {
-        self.write_from(self.view(), mutations.into(), level, kind, all_or_nothing)
+        let mut mutations = mutations.into();
+        let following = self.following(mutations.iter().map(Addressed::located))?;
+        if following.is_empty() {
+            return self.write_plainly(mutations, level, kind, all_or_nothing).await;
+        }
+        mutations.extend(following);
+        self.write_batch_plainly(mutations, level).await
+    }
+
+    /// The same without what follows from the mutations.
+    pub(crate) async fn write_plainly(
+        self: &Rc<Self>,
+        mutations: Mutations,
+        level: Consistency,
+        kind: WriteKind,
+        all_or_nothing: bool,
+    ) -> Result<(), CoordinatorError> {
+        self.write_from(self.view(), mutations, level, kind, all_or_nothing)
             .await
     }
 
@@ -201,6 +218,9 @@ impl Coordinator {
         let Some(store) = self.shard.store(mutation.mutation.table) else {
             return Ok(None);
         };
+        if self.is_augmented(mutation.mutation.table) {
+            return Ok(None);
+        }
         let is_here = Levels::from_bits(store.writes_here.get()).contains(level);
         if !is_here
             && !self.is_alone_with(&store, mutation.mutation.table, |route, this| {
@@ -242,6 +262,14 @@ impl Coordinator {
             until: Until::LevelMet,
             made_us: None,
         };
+        if self.is_augmented(mutation.table()) {
+            let this = Rc::clone(self);
+            return spawn(async move {
+                let mutations: Mutations = smallvec![mutation];
+                let written = this.write(mutations, level, WriteKind::Simple, false).await;
+                done.0.write_done(done.1, written);
+            });
+        }
         let told = done.clone();
         if let Err(error) = self.begin_write(&self.view(), smallvec![mutation], manner, done) {
             told.0.write_done(told.1, Err(error));

@@ -15,6 +15,7 @@ pub mod packed;
 pub mod range_tombstones;
 pub mod row;
 pub mod stretch;
+pub mod touched;
 
 pub use addressed::{Addressed, Located};
 pub use block::{PartitionBlock, Span};
@@ -22,6 +23,7 @@ pub use bound::{Bound, BoundKind, ClusteringSlice};
 pub use packed::{Mutation, MutationBuilder, MutationItem};
 pub use range_tombstones::{RangeTombstone, RangeTombstoneList};
 pub use row::{Cell, CellFlags, Column, Complex, Liveness, RowBuilder, RowError, RowView};
+pub use touched::touched_slices;
 
 /// A deletion: everything it covers with a write timestamp at or below `timestamp` is gone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]

@@ -13,6 +13,7 @@
 //! - What a read returns is the merge of every source of one version; the active memtable is read in the same step in
 //!   which the answer is made.
 
+mod changes;
 mod compact;
 mod files;
 mod flush;
@@ -32,6 +33,7 @@ mod snapshot;
 mod tablet;
 mod truncation;
 
+pub use changes::{Change, Observer};
 pub use files::{TableCuts, TableFiles, prepare_sstables};
 pub use memory::MemoryStats;
 pub use noted_batches::{NotedBatches, min_timestamp};

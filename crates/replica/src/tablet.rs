@@ -11,6 +11,7 @@ use runtime::{Notify, Permit, Semaphore};
 use schema::Table;
 use types::Token;
 
+use crate::changes::Observer;
 use crate::quarantine::DamageAlarm;
 use crate::row_cache::{RowCache, RowCacheBudget};
 
@@ -280,6 +281,9 @@ pub struct TableStore {
     /// Told when a truncation is done, and when the version of the cluster changes.
     pub admission_changed: Notify,
     pub(crate) dropped: Cell<bool>,
+    pub(crate) is_observed: Cell<bool>,
+    /// Who is told of writes.
+    pub(crate) observer: RefCell<Option<Rc<dyn Observer>>>,
 }
 
 /// Whether a table takes a request.
@@ -311,6 +315,8 @@ impl TableStore {
             is_whole: Cell::new(true),
             admission_changed: Notify::new(),
             dropped: Cell::new(false),
+            is_observed: Cell::new(false),
+            observer: RefCell::default(),
         }
     }
 

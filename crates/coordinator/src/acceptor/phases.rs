@@ -5,7 +5,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 
-use paxos::State;
+use mutation::{Located, Mutation};
+use paxos::{Proposal, State};
 use replica::Shard;
 use rpc::Responder;
 use runtime::StopPoint;
@@ -14,8 +15,10 @@ use stdx::planted::{self, Bug};
 use types::Token;
 use types::token::token_of;
 
+use super::known::LearnedAt;
 use super::steps::{Place, Step, Until, Wait};
 use super::{Acceptor, Entry};
+use crate::apply::Origin;
 use crate::commit::Acknowledgement;
 use crate::fence::Stamp;
 use crate::message::{Answer, PointCommand, ReadCommand};
@@ -78,7 +81,7 @@ pub(crate) fn handle(
             Step::Done(done) => Box::pin(part.finish(done, answers, losses)),
         }
     };
-    let mut done = match step(shard, &acceptor, (table, key), phase, stamp) {
+    let mut done = match step(shard, &acceptor, (table, key), phase, stamp, None) {
         Ok(Step::Done(done)) => done,
         Ok(wait) => return Some(waiting(wait, Vec::new())),
         Err(e) => {
@@ -176,9 +179,10 @@ fn step(
     partition: (TableId, &[u8]),
     phase: &Phase<'_>,
     stamp: Stamp,
+    applied: Option<LearnedAt>,
 ) -> Result<Step<Done>, ReplicaError> {
     let place = match Place::find(shard, acceptor, partition, stamp)? {
-        Step::Done(place) => place,
+        Step::Done(place) => place.applied(applied),
         Step::Wait(wait) => return Ok(Step::Wait(wait)),
     };
     let entry = Rc::clone(&place.entry);
@@ -225,6 +229,7 @@ impl Wait {
             Self::State(entry, row) => entry.read(shard, row).await,
             Self::Sync => synced(shard, shard.log.losses()).await,
             Self::Room => Ok(shard.room().await?),
+            Self::Applied(_) => Ok(()),
         }
     }
 }
@@ -242,17 +247,34 @@ impl Part {
     /// Waits, and begins again, until the phase is done.
     async fn go_on(self, mut wait: Option<Wait>) -> Result<PaxosAnswer, ReplicaError> {
         let acceptor = Acceptor::local();
+        let mut applied = None;
         loop {
+            if let Some(Wait::Applied(proposal)) = &wait {
+                applied = Some(self.apply(proposal).await?);
+            }
             if let Some(wait) = wait.take() {
                 let over = wait.over(&self.shard, (self.table, token_of(&self.key)), self.stamp);
                 Box::pin(over).await?;
             }
             let losses = self.shard.log.losses();
-            match step(&self.shard, &acceptor, (self.table, &self.key), &self.phase, self.stamp)? {
+            let partition = (self.table, &self.key[..]);
+            match step(&self.shard, &acceptor, partition, &self.phase, self.stamp, applied)? {
                 Step::Wait(next) => wait = Some(next),
                 Step::Done(done) => return self.finish(done, Vec::new(), losses).await,
             }
         }
+    }
+
+    /// Applies what was chosen.
+    async fn apply(&self, proposal: &Proposal) -> Result<LearnedAt, ReplicaError> {
+        let mutation = proposal.value().and_then(Mutation::new);
+        let mutation = mutation.ok_or_else(|| ReplicaError::Malformed("expected a whole mutation".to_owned()))?;
+        let token = token_of(&self.key);
+        let losses = self.shard.log.losses();
+        let located = [Located { token, mutation }];
+        apply::apply(&self.shard, &located, false, Origin::Local, self.stamp).await?;
+        let position = self.shard.log.written();
+        Ok(LearnedAt { position, losses })
     }
 
     /// Reads what a promise is to bring, behind the answers that there are already, and waits until it may be told.

@@ -38,6 +38,8 @@ pub(super) enum Wait {
     Sync,
     /// Memory is full.
     Room,
+    /// The decision is applied by whoever waits, because somebody is told what it changes. That is told to the step then.
+    Applied(Proposal),
 }
 
 /// When an answer may be told.
@@ -58,6 +60,8 @@ pub(super) struct Place<'s> {
     row: Row,
     pub(super) entry: Rc<Entry>,
     stamp: Stamp,
+    /// Where the log has what was chosen, if it was applied before the step.
+    applied: Option<LearnedAt>,
 }
 
 impl<'s> Place<'s> {
@@ -95,7 +99,13 @@ impl<'s> Place<'s> {
             row: Row { states, tablet, ttl },
             entry,
             stamp,
+            applied: None,
         }))
+    }
+
+    /// The same place, for a step behind which a decision is applied already.
+    pub(super) fn applied(self, applied: Option<LearnedAt>) -> Self {
+        Self { applied, ..self }
     }
 
     fn unread<T>(self) -> Step<T> {
@@ -193,8 +203,8 @@ impl<'s> Place<'s> {
     fn apply(&self, proposal: &Proposal) -> Result<Step<(PaxosAnswer, Until)>, ReplicaError> {
         let log = &self.shard.log;
         let losses = log.losses();
-        let mut learned_at = None;
-        if let Some(value) = proposal.value() {
+        let mut learned_at = self.applied;
+        if let Some(value) = proposal.value().filter(|_| learned_at.is_none()) {
             let mutation = Mutation::new(value);
             let mutation = mutation.ok_or_else(|| ReplicaError::Malformed("expected a whole mutation".to_owned()))?;
             let located = Located {
@@ -202,7 +212,10 @@ impl<'s> Place<'s> {
                 mutation,
             };
             let Some(position) = apply_at_once(self.shard, located, Origin::Local, self.stamp)? else {
-                return Ok(Step::Wait(Wait::Room));
+                return Ok(Step::Wait(match self.table.is_observed() {
+                    true => Wait::Applied(proposal.clone()),
+                    false => Wait::Room,
+                }));
             };
             learned_at = Some(LearnedAt { position, losses });
         }
