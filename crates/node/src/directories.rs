@@ -147,7 +147,7 @@ fn random_id() -> Uuid {
 
 /// A whole file as text; None when there is none.
 fn read(path: &Path) -> Result<Option<String>, String> {
-    match fs::read(path) {
+    match fs::read_surely(path) {
         Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
         Err(e) => Err(format!("{}: {e}", path.display())),

@@ -182,6 +182,25 @@ fn remove_marker(directory: Directory) {
 }
 
 #[test]
+fn one_damaged_read_keeps_no_node_from_starting_and_changes_no_identity() {
+    let (mut simulation, node) = started();
+    let host_id = || identity::host_id(Path::new(WORKDIR)).expect("it is whole");
+    let before = simulation.on_node(node, host_id);
+    // A start reads fewer than 20 times.
+    for reads in 0..20 {
+        simulation.damage_read_after(node, reads);
+        let started = simulation.on_node(node, || start(&config()));
+        assert_eq!(started, Ok(AcceptedLoss::default()), "the read behind {reads} others");
+        simulation.clear_file_faults(node);
+        assert_eq!(
+            simulation.on_node(node, host_id),
+            before,
+            "the read behind {reads} others"
+        );
+    }
+}
+
+#[test]
 fn a_directory_that_is_not_the_nodes_is_refused_with_what_was_found_and_what_to_do() {
     for directory in Directory::ALL {
         let path = directory.path(&config());

@@ -46,7 +46,7 @@ pub(crate) fn host_id(workdir: &Path) -> Result<Uuid, String> {
     let path = workdir.join("host_id");
     let at = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
     if fs::exists(&path) {
-        let text = fs::read(&path).map_err(|e| at(&e))?;
+        let text = fs::read_surely(&path).map_err(|e| at(&e))?;
         let text = String::from_utf8_lossy(&text);
         return Uuid::parse_str(text.trim()).map_err(|_| at(&"expected a UUID"));
     }
@@ -105,7 +105,7 @@ pub(crate) fn take_counter_source(workdir: &Path, shard: u32) -> Result<[u8; 16]
     if !fs::exists(&path) {
         return Ok(coordinator::new_counter_source());
     }
-    let text = fs::read(&path).map_err(|e| at(&e))?;
+    let text = fs::read_surely(&path).map_err(|e| at(&e))?;
     let source = Uuid::parse_str(String::from_utf8_lossy(&text).trim()).map_err(|_| at(&"expected a UUID"))?;
     fs::remove_file(&path).map_err(|e| at(&e))?;
     fs::sync_dir(workdir).map_err(|e| at(&e))?;

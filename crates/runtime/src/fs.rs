@@ -18,6 +18,9 @@ use std::sync::Arc;
 
 pub use crate::os_file::DIRECT_ALIGNMENT;
 
+/// How often [`read_surely`] reads a file again at the most.
+const SURE_READS_MAX: usize = 4;
+
 /// How to open a file.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OpenOptions {
@@ -257,6 +260,22 @@ pub struct DirEntry {
     pub is_dir: bool,
     /// Length of a file in bytes; 0 for directories.
     pub len: u64,
+}
+
+/// Reads a small file that nothing checks: two reads in a row have to agree, because a disk, a controller or a bus may change a bit on the way once.
+///
+/// # Errors
+/// As [`read`]; and when no two of a few reads in a row agree.
+pub fn read_surely(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
+    let mut last = read(&path)?;
+    for _ in 0..SURE_READS_MAX {
+        let next = read(&path)?;
+        if next == last {
+            return Ok(next);
+        }
+        last = next;
+    }
+    Err(io::Error::other("each read of the file returns something else"))
 }
 
 /// A whole file.
