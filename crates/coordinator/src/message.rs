@@ -426,6 +426,7 @@ impl<'a> PointCommand<'a> {
     }
 
     /// From a peer's bytes, if they are of a read of one row as far as can be told without its table: the bounds of its only slice have one prefix.
+    #[inline]
     pub(crate) fn decode(body: &'a [u8]) -> Option<Self> {
         let mut reader = Reader::new(body);
         let table = TableId(Uuid::from_bytes(reader.get_array().ok()?));

@@ -146,6 +146,7 @@ impl Coordinator {
     }
 
     /// Runs `f` on a row that memory has; its digest too. None: in the general way.
+    #[inline]
     fn row_at_once<R>(
         &self,
         point: &PointCommand<'_>,
