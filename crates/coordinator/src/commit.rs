@@ -64,7 +64,8 @@ impl Coordinator {
             waiting.push(whom);
             waiting.len() == 1
         };
-        commits.position.set(Some(position));
+        // What was applied before is acknowledged again when it is asked for again: its position is an earlier one.
+        commits.position.set(commits.position.get().max(Some(position)));
         if !is_first {
             return;
         }

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use commitlog::ReplayPosition;
 use mutation::{Mutation, PartitionBlock};
-use replica::{Change, Shard, TableStore, WriteError};
+use replica::{Change, Shard, TableStore, Tablet, WriteError};
 use types::Token;
 
 use crate::apply::ready;
@@ -50,11 +50,17 @@ pub(crate) async fn write(
     let places = || mutations.iter().map(|(store, token, _)| (&**store, *token));
     loop {
         ready(places(), stamp).await?;
+        let before: Vec<Option<Rc<Tablet>>> = parts.iter().map(Part::tablet).collect();
         for part in &mut parts {
             part.before = shard.rows_touched_by(part.store, part.token, &part.mutations).await?;
         }
-        // It may have waited for a file.
-        if !places().all(|(store, token)| stamp.check_at(store, token) == Ok(true)) {
+        // It may have waited for a file; and a tablet that comes back is another one.
+        let is_there = |(part, tablet): (&Part<'_, '_>, &Option<Rc<Tablet>>)| {
+            let now = part.tablet();
+            now.as_ref().map(Rc::as_ptr) == tablet.as_ref().map(Rc::as_ptr)
+        };
+        let are_ready = places().all(|(store, token)| stamp.check_at(store, token) == Ok(true));
+        if !are_ready || !parts.iter().zip(&before).all(is_there) {
             continue;
         }
         let written = match mutations {
@@ -73,6 +79,10 @@ pub(crate) async fn write(
 }
 
 impl Part<'_, '_> {
+    fn tablet(&self) -> Option<Rc<Tablet>> {
+        self.store.tablet(self.token)
+    }
+
     fn tell(self) {
         let table = self.store.table();
         if let Some(observer) = self.store.observer()

@@ -36,7 +36,8 @@ use crate::message::{Answer, Extent, ReadCommand};
 use crate::paxos_asking::{Asking, Partition};
 use crate::paxos_learn::{Learning, Unlearned};
 use crate::paxos_message::{PaxosAnswer, Phase, Reads};
-use crate::{ClusterView, Coordinator, CoordinatorError, ReplicatedRead, Stretch, Tally, TargetError};
+use crate::write::Mutations;
+use crate::{ClusterView, Coordinator, CoordinatorError, ReplicatedRead, Stretch, Tally, TargetError, WriteKind};
 
 /// The longest pause after a round that came short.
 const BACKOFF_MAX: Duration = Duration::from_millis(200);
@@ -288,7 +289,11 @@ impl<'r> Attempt<'r> {
                         self.floor_us = self.floor_us.max(timestamp);
                         continue;
                     }
-                    Ok((Decision::Write(value), _)) => (self.leader.propose(ballot, &value), true),
+                    Ok((Decision::Write(value), _)) => {
+                        // What is refused for that must not be decided.
+                        self.following(Some(&value))?;
+                        (self.leader.propose(ballot, &value), true)
+                    }
                     Ok((Decision::Keep | Decision::Above(_) | Decision::ReadOn(_), _)) => return Ok(false),
                 },
             };
@@ -304,7 +309,9 @@ impl<'r> Attempt<'r> {
             self.coordinator.count(|m| m.cas_finished += 1);
             let level = serial_read_level(self.request.serial);
             // The next round finds out how far that went.
-            let _ = self.learn(proposal, level).await;
+            if let Err(error) = self.learn(proposal, level).await {
+                self.again(Short::Failed(error.to_string())).await?;
+            }
         }
     }
 
@@ -382,7 +389,7 @@ impl<'r> Attempt<'r> {
         while !acks.is_satisfied() {
             let until = if all_are_asked { deadline } else { more_at.min(deadline) };
             let wanted = quorum.saturating_sub(usize::from(acks.received()));
-            let Some((replica, outcome)) = asking.next(until, wanted).await else {
+            let Some((replica, outcome, at)) = asking.next(until, wanted).await else {
                 self.last_tally = tally(&acks);
                 if all_are_asked || runtime::now() >= deadline {
                     return Err(short(&reasons));
@@ -399,7 +406,7 @@ impl<'r> Attempt<'r> {
                     return Err(Short::Refused(promised));
                 }
                 Ok(answer) => {
-                    self.coordinator.answered_after(began.elapsed());
+                    self.coordinator.answered_after(at.saturating_duration_since(began));
                     let number = replicas.iter().position(|other| *other == replica);
                     take(number.expect("it was asked"), answer);
                     acks.ack(datacenter);
@@ -487,10 +494,10 @@ impl<'r> Attempt<'r> {
         }
         while asking.outstanding() > 0 {
             match asking.next(self.request.deadline, missing.len()).await {
-                Some((_, Ok(_))) => {}
-                Some((_, Err(TargetError::Silent))) | None => return Err(Short::Silent),
-                Some((_, Err(TargetError::Stale(reason)))) => return Err(Short::Stale(reason)),
-                Some((replica, Err(error))) => {
+                Some((_, Ok(_), _)) => {}
+                Some((_, Err(TargetError::Silent), _)) | None => return Err(Short::Silent),
+                Some((_, Err(TargetError::Stale(reason)), _)) => return Err(Short::Stale(reason)),
+                Some((replica, Err(error), _)) => {
                     let name = Coordinator::names(&self.group.view, std::iter::once(replica));
                     return Err(Short::Failed(error.about(&name)));
                 }
@@ -597,12 +604,12 @@ impl<'r> Attempt<'r> {
     /// view, wherever they are then. A truncation of the table since then has taken it away, which is as good as learned.
     async fn learn(&self, proposal: Proposal, level: Consistency) -> Result<(), CoordinatorError> {
         let (coordinator, table) = (self.coordinator, self.request.table.id);
-        let deadline = runtime::now() + coordinator.timeouts().write;
         let timed_out = |error| {
             coordinator.count(|m| m.timeouts += 1);
             Err(error)
         };
         self.write_following(&proposal, level).await?;
+        let deadline = runtime::now() + coordinator.timeouts().write;
         let accepted = &self.group.replicas[..self.group.quorum];
         let mut view = Arc::clone(&self.group.view);
         loop {
@@ -624,19 +631,46 @@ impl<'r> Attempt<'r> {
         }
     }
 
-    /// Writes what follows from a decision, before anybody learns that it was made: who finishes it for a coordinator that died here writes that again.
-    async fn write_following(&self, proposal: &Proposal, level: Consistency) -> Result<(), CoordinatorError> {
+    /// What follows from a decision.
+    fn following(&self, value: Option<&[u8]>) -> Result<Mutations, CoordinatorError> {
         if !self.coordinator.is_augmented(self.request.table.id) {
-            return Ok(());
+            return Ok(Mutations::new());
         }
         let token = self.group.token;
-        let base = proposal.value().and_then(Mutation::new);
+        let base = value.and_then(Mutation::new);
         let base = base.map(|mutation| Located { token, mutation });
-        let following = self.coordinator.following(base.into_iter())?;
-        if following.is_empty() {
+        self.coordinator.following(base.into_iter())
+    }
+
+    /// Writes what follows from a decision, before anybody learns that it was made: who finishes it for a coordinator that died here writes that again. What
+    /// was truncated since is gone, and what follows from it with it.
+    async fn write_following(&self, proposal: &Proposal, level: Consistency) -> Result<(), CoordinatorError> {
+        let table = self.request.table.id;
+        let following = match self.following(proposal.value()) {
+            Ok(following) => following,
+            // It was asked before the decision, and allowed it then.
+            Err(e) => {
+                log::error!("what follows from a decided statement on {table:?} is not written: {e}");
+                return Ok(());
+            }
+        };
+        let truncated_at = |view: &ClusterView| view.truncated_at(table);
+        if following.is_empty() || self.coordinator.with_view(truncated_at) > truncated_at(&self.group.view) {
             return Ok(());
         }
-        self.coordinator.write_batch_plainly(following, level).await
+        let written = self.coordinator.write_batch_plainly(following, level).await;
+        written.map_err(|error| match error {
+            error @ (CoordinatorError::WriteTimeout { .. } | CoordinatorError::WriteFailure { .. }) => error,
+            // It says that nothing was done, and a decision was made.
+            error => CoordinatorError::WriteTimeout {
+                tally: Tally {
+                    consistency: level,
+                    ..self.last_tally.clone()
+                },
+                kind: WriteKind::Simple,
+                missing: error.to_string(),
+            },
+        })
     }
 
     async fn learn_in(

@@ -112,7 +112,7 @@ struct Answers {
 #[derive(Default)]
 struct Came {
     /// Those that were not taken yet, the last first.
-    outcomes: SmallVec<[(u32, Outcome); 3]>,
+    outcomes: SmallVec<[(u32, Outcome, Instant); 3]>,
     /// Who waits is woken when there are so many of them, or a bad one.
     wanted: usize,
     waker: Option<Waker>,
@@ -122,7 +122,7 @@ impl PhaseDone for Answers {
     fn phase_done(self: Rc<Self>, number: u32, outcome: Outcome) {
         let mut came = self.state.borrow_mut();
         let is_bad = matches!(outcome, Err(_) | Ok(PaxosAnswer::Refused(_)));
-        came.outcomes.insert(0, (number, outcome));
+        came.outcomes.insert(0, (number, outcome, runtime::now()));
         if (is_bad || came.outcomes.len() >= came.wanted)
             && let Some(waker) = came.waker.take()
         {
@@ -179,8 +179,8 @@ impl Asking {
         self.asked.push(Asked { replica, sent });
     }
 
-    /// The next answer; None when none has come by `until`, or everybody has answered. Good answers may wait until there are `wanted`.
-    pub(crate) async fn next(&mut self, until: Instant, wanted: usize) -> Option<(Replica, Outcome)> {
+    /// The next answer, and when it came; None when none has come by `until`, or everybody has answered. Good answers may wait until there are `wanted`.
+    pub(crate) async fn next(&mut self, until: Instant, wanted: usize) -> Option<(Replica, Outcome, Instant)> {
         if self.outstanding == 0 {
             return None;
         }
@@ -192,14 +192,14 @@ impl Asking {
         until: Instant,
         wanted: usize,
         context: &mut Context<'_>,
-    ) -> Poll<Option<(Replica, Outcome)>> {
+    ) -> Poll<Option<(Replica, Outcome, Instant)>> {
         {
             let mut came = self.answers.state.borrow_mut();
-            if let Some((number, outcome)) = came.outcomes.pop() {
+            if let Some((number, outcome, at)) = came.outcomes.pop() {
                 self.outstanding -= 1;
                 let asked = &mut self.asked[number as usize];
                 asked.sent = None;
-                return Poll::Ready(Some((asked.replica, outcome)));
+                return Poll::Ready(Some((asked.replica, outcome, at)));
             }
             came.wanted = wanted;
             came.waker = Some(context.waker().clone());

@@ -19,6 +19,8 @@ use topology::{Consistency, Replication};
 use types::token::token_of;
 
 const KEY: &[u8] = b"key";
+/// Of a partition that is not to be written.
+const REFUSED: &[u8] = b"refused";
 const ALL: Consistency = Consistency::All;
 const QUORUM: Consistency = Consistency::Quorum;
 const SERIAL: Consistency = Consistency::Serial;
@@ -206,14 +208,14 @@ struct Copies;
 
 impl Augment for Copies {
     fn augment(&self, _: &ClusterView, base: Located<'_>) -> Result<Mutations, CoordinatorError> {
+        if base.mutation.key == REFUSED {
+            return Err(CoordinatorError::Rejected("no partition may have this key".to_owned()));
+        }
         let key = copy_of(base.mutation.key);
         let mut bytes = Vec::new();
         let mut builder = MutationBuilder::begin(&mut bytes, base.mutation.table, &key);
         for item in base.mutation.items() {
             if let MutationItem::Row { clustering, row } = item {
-                if clustering == support::clustering(13) {
-                    return Err(CoordinatorError::Rejected("no row may be the thirteenth".to_owned()));
-                }
                 builder.row(clustering, |out| out.extend_from_slice(row));
             }
         }
@@ -280,9 +282,19 @@ fn what_follows_from_a_write_is_written_with_it_by_whichever_way_it_comes() {
 #[test]
 fn a_write_from_which_nothing_may_follow_is_refused_whole() {
     let mut cluster = copying(2);
-    let refused = cluster.on(0, |node| async move { node.insert(KEY, 13, b"a", 10, QUORUM).await });
+    let refused = cluster.on(0, |node| async move { node.insert(REFUSED, 1, b"a", 10, QUORUM).await });
     assert!(matches!(refused, Err(CoordinatorError::Rejected(_))), "{refused:?}");
-    let left = cluster.on(0, |node| async move { node.select(KEY, QUORUM).await });
+    let refused = cluster.on(0, |node| async move {
+        node.swap(REFUSED, (0, 7), (SERIAL, QUORUM), SECOND).await
+    });
+    assert!(matches!(refused, Err(CoordinatorError::Rejected(_))), "{refused:?}");
+    // Nothing was decided that would have to be finished.
+    let register = cluster.on(
+        1,
+        |node| async move { node.read_register(REFUSED, SERIAL, SECOND).await },
+    );
+    assert_eq!(register, Ok(0));
+    let left = cluster.on(0, |node| async move { node.select(REFUSED, QUORUM).await });
     assert!(left.expect("a quorum lives").is_empty());
 }
 

@@ -26,9 +26,9 @@ impl Summary {
     }
 }
 
-/// Where the log has a mutation that was learned.
+/// Where the log has something.
 #[derive(Clone, Copy)]
-pub(super) struct LearnedAt {
+pub(super) struct LogPlace {
     pub(super) position: ReplayPosition,
     /// What the log had lost before.
     pub(super) losses: u64,
@@ -39,10 +39,14 @@ pub(super) struct Known {
     pub(super) state: State,
     /// What the row holds.
     pub(super) stored: Summary,
+    /// The log may have lost what was written of the row: all of it is to be written again before anything is answered.
+    pub(super) is_row_lost: bool,
+    /// Of the last write of the row, until it is known to be durable.
+    pub(super) row_at: Option<LogPlace>,
     /// The write timestamp of the row's last change.
     pub(super) changed_at: i64,
     /// Of the mutation that was learned last, until it is known to be durable.
-    pub(super) learned_at: Option<LearnedAt>,
+    pub(super) learned_at: Option<LogPlace>,
     /// The ballot of a proposal whose value can be dropped as soon as its mutation is durable.
     prunable: Option<Ballot>,
 }
@@ -52,6 +56,8 @@ impl Known {
     pub(super) fn of_row(state: State, changed_at: i64) -> Self {
         Self {
             stored: Summary::of(&state),
+            is_row_lost: false,
+            row_at: None,
             state,
             changed_at,
             learned_at: None,
@@ -68,9 +74,26 @@ impl Known {
         self.learned_at.is_some_and(|at| at.losses != log.losses())
     }
 
+    /// Finds out whether the log may have lost what was written of the row last.
+    pub(super) fn look_at_row(&mut self, log: &Commitlog) {
+        let Some(at) = self.row_at else { return };
+        if at.losses != log.losses() {
+            self.is_row_lost = true;
+        } else if !log.is_synced(at.position) {
+            return;
+        }
+        self.row_at = None;
+    }
+
+    /// Whether everything that was written of the row is durable.
+    pub(super) fn is_row_settled(&mut self, log: &Commitlog) -> bool {
+        self.look_at_row(log);
+        self.row_at.is_none() && !self.is_row_lost
+    }
+
     /// Whether the mutation that was learned last is durable.
     fn is_durable(&mut self, log: &Commitlog) -> bool {
-        let is_synced = |at: LearnedAt| at.losses == log.losses() && log.is_synced(at.position);
+        let is_synced = |at: LogPlace| at.losses == log.losses() && log.is_synced(at.position);
         if planted::is_planted(Bug::UnsyncedNote) || self.learned_at.is_some_and(is_synced) {
             self.learned_at = None;
         }
@@ -78,7 +101,7 @@ impl Known {
     }
 
     /// The proposal was learned: the log has its mutation there. Whether that is news.
-    pub(super) fn learn(&mut self, proposal: Proposal, at: Option<LearnedAt>) -> bool {
+    pub(super) fn learn(&mut self, proposal: Proposal, at: Option<LogPlace>) -> bool {
         let is_news = self.state.learn(proposal);
         if is_news {
             self.learned_at = at;

@@ -85,7 +85,7 @@ struct Entry {
     was_used: Cell<bool>,
     /// It stands among those with notes.
     is_noted: Cell<bool>,
-    /// The log lost what was written of it: all of it is to be written again before anything is answered.
+    /// The log lost what was written of it: see [`Known::is_row_lost`].
     is_lost: Cell<bool>,
     /// The table by which the mutation that was accepted last was checked.
     checked_by: RefCell<Option<Arc<Table>>>,
@@ -98,9 +98,18 @@ impl Entry {
     fn known(&self, log: &Commitlog) -> RefMut<'_, Option<Box<Known>>> {
         let mut known = self.known.borrow_mut();
         if known.as_ref().is_some_and(|known| known.is_doubtful(log)) {
+            self.is_lost.set(true);
             *known = None;
         }
         known
+    }
+
+    /// Whether everything that was written of the row is durable. What a log loses later is known only of states in memory.
+    fn is_settled(&self, log: &Commitlog) -> bool {
+        match self.known(log).as_mut() {
+            Some(known) => known.is_row_settled(log),
+            None => !self.is_lost.get(),
+        }
     }
 
     /// Reads the state from its row, unless it is in memory when nobody else does so any more.
@@ -161,6 +170,13 @@ impl Acceptor {
         }
     }
 
+    /// Of the states of a table that are in memory.
+    fn keys_of(&self, table: TableId) -> Vec<Rc<[u8]>> {
+        let entries = self.entries.borrow();
+        let of_table = entries.get(&table);
+        of_table.map_or_else(Vec::new, |of_table| of_table.keys().map(Rc::clone).collect())
+    }
+
     fn known(&self, table: TableId, key: &[u8]) -> Option<Rc<Entry>> {
         let entries = self.entries.borrow();
         entries.get(&table)?.get(key).map(Rc::clone)
@@ -196,7 +212,7 @@ impl Acceptor {
             let Some((table, key)) = order.pop_front() else { return };
             let Some(entry) = self.known(table, &key) else { continue };
             // The map has one, this function the other.
-            if Rc::strong_count(&entry) > 2 || entry.was_used.replace(false) || entry.is_lost.get() {
+            if Rc::strong_count(&entry) > 2 || entry.was_used.replace(false) || !entry.is_settled(&shard.log) {
                 order.push_back((table, key));
                 continue;
             }
@@ -282,7 +298,8 @@ impl Acceptor {
                 Ok(()) => return Ok(()),
                 Err(WriteError::MemoryFull) => shard.room().await?,
                 Err(e) => {
-                    // Its row is read again.
+                    // Its row is read again, and written.
+                    entry.is_lost.set(true);
                     entry.known.take();
                     return Err(e.into());
                 }
@@ -312,25 +329,32 @@ pub(crate) async fn forget(shard: &Rc<Shard>, table: TableId) -> Result<(), Repl
         return Ok(());
     };
     let losses = shard.log.losses();
-    // What was only learned here has no row yet.
-    write_notes(shard).await?;
     let at = Ballot {
         timestamp_us: runtime::wall_clock_us(),
         ..Ballot::NONE
     };
+    let forget = |key: Rc<[u8]>| async move {
+        match change(shard, (table, &key), |state| state.forget(at)).await {
+            Ok(()) => Ok(true),
+            Err(ReplicaError::NotHere(_) | ReplicaError::UnknownTable(_)) => Ok(false),
+            Err(e) => Err(e),
+        }
+    };
     let mut is_changed = false;
+    // First those in memory: what was only learned has no row yet. One that leaves memory meanwhile has been forgotten, or gets a row.
+    for key in Acceptor::local().keys_of(table) {
+        is_changed |= forget(key).await?;
+        if runtime::should_yield() {
+            runtime::yield_now().await;
+        }
+    }
     let limits = BlockLimits {
         rows: FORGET_ROWS,
         bytes: FORGET_BYTES,
     };
     let mut scan = TabletScan::all(&states, shard.cache.clone(), limits);
     while let Some(block) = scan.next_block().await? {
-        match change(shard, (table, block.key()), |state| state.forget(at)).await {
-            Ok(()) => {}
-            Err(ReplicaError::NotHere(_) | ReplicaError::UnknownTable(_)) => continue,
-            Err(e) => return Err(e),
-        }
-        is_changed = true;
+        is_changed |= forget(block.key().into()).await?;
         if runtime::should_yield() {
             runtime::yield_now().await;
         }

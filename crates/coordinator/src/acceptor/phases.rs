@@ -15,7 +15,7 @@ use stdx::planted::{self, Bug};
 use types::Token;
 use types::token::token_of;
 
-use super::known::LearnedAt;
+use super::known::LogPlace;
 use super::steps::{Place, Step, Until, Wait};
 use super::{Acceptor, Entry};
 use crate::apply::Origin;
@@ -161,6 +161,10 @@ pub(super) async fn synced(shard: &Shard, losses: u64) -> Result<(), ReplicaErro
     if planted::is_planted(Bug::UnsyncedPromise) {
         return Ok(());
     }
+    durable(shard, losses).await
+}
+
+async fn durable(shard: &Shard, losses: u64) -> Result<(), ReplicaError> {
     let durable = shard.log.durable(losses).await;
     durable.map_err(|e| ReplicaError::Log(e.to_string()))
 }
@@ -179,7 +183,7 @@ fn step(
     partition: (TableId, &[u8]),
     phase: &Phase<'_>,
     stamp: Stamp,
-    applied: Option<LearnedAt>,
+    applied: Option<LogPlace>,
 ) -> Result<Step<Done>, ReplicaError> {
     let place = match Place::find(shard, acceptor, partition, stamp)? {
         Step::Done(place) => place.applied(applied),
@@ -227,7 +231,7 @@ impl Wait {
                 apply::ready(both.into_iter(), stamp).await
             }
             Self::State(entry, row) => entry.read(shard, row).await,
-            Self::Sync => synced(shard, shard.log.losses()).await,
+            Self::Sync => durable(shard, shard.log.losses()).await,
             Self::Room => Ok(shard.room().await?),
             Self::Applied(_) => Ok(()),
         }
@@ -266,7 +270,7 @@ impl Part {
     }
 
     /// Applies what was chosen.
-    async fn apply(&self, proposal: &Proposal) -> Result<LearnedAt, ReplicaError> {
+    async fn apply(&self, proposal: &Proposal) -> Result<LogPlace, ReplicaError> {
         let mutation = proposal.value().and_then(Mutation::new);
         let mutation = mutation.ok_or_else(|| ReplicaError::Malformed("expected a whole mutation".to_owned()))?;
         let token = token_of(&self.key);
@@ -274,7 +278,7 @@ impl Part {
         let located = [Located { token, mutation }];
         apply::apply(&self.shard, &located, false, Origin::Local, self.stamp).await?;
         let position = self.shard.log.written();
-        Ok(LearnedAt { position, losses })
+        Ok(LogPlace { position, losses })
     }
 
     /// Reads what a promise is to bring, behind the answers that there are already, and waits until it may be told.

@@ -12,7 +12,7 @@ use stdx::bytes::Reader;
 use types::token::KeyHash;
 use types::{CqlType, Token};
 
-use super::known::Known;
+use super::known::{Known, LogPlace};
 use crate::service::ReplicaError;
 
 /// A row up to this size is written whole, though only a ballot of it changed: it replaces the former row, where a part of it would have to
@@ -120,6 +120,7 @@ impl Row {
             state,
             stored,
             changed_at,
+            is_row_lost,
             ..
         } = &*known;
         let table = self.states.table.borrow();
@@ -131,8 +132,9 @@ impl Row {
         };
         let proposal_bytes = state.proposal.as_ref().map_or(0, Proposal::encoded_bytes_without_past);
         let is_whole = proposal_bytes <= WHOLE_BYTES_MAX;
-        let is_written = |ballot: Ballot, had| ballot != had || is_whole && ballot != Ballot::NONE;
-        let is_proposal_written = says.proposal != stored.proposal || is_whole && says.proposal.is_some();
+        let is_written = |ballot: Ballot, had| *is_row_lost || ballot != had || is_whole && ballot != Ballot::NONE;
+        let is_proposal_written =
+            *is_row_lost || says.proposal != stored.proposal || is_whole && says.proposal.is_some();
         buffers.row.clear();
         let mut builder = MutationBuilder::begin(&mut buffers.row, table.id, key);
         builder.row(&[], |out| {
@@ -154,8 +156,10 @@ impl Row {
             }
         });
         let mutation = Mutation::new(&buffers.row).expect("it was packed just now");
-        shard.write_to(&self.tablet, token, &mutation)?;
-        (known.changed_at, known.stored) = (timestamp, says);
+        let losses = shard.log.losses();
+        let position = shard.write_to(&self.tablet, token, &mutation)?;
+        (known.changed_at, known.stored, known.is_row_lost) = (timestamp, says, false);
+        known.row_at = Some(LogPlace { position, losses });
         Ok(())
     }
 }

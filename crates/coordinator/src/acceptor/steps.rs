@@ -11,7 +11,7 @@ use runtime::StopPoint;
 use schema::TableId;
 use types::token::token_of;
 
-use super::known::{LearnedAt, Summary};
+use super::known::{LogPlace, Summary};
 use super::row::Row;
 use super::{Acceptor, Entry};
 use crate::apply::{Origin, apply_at_once};
@@ -61,7 +61,7 @@ pub(super) struct Place<'s> {
     pub(super) entry: Rc<Entry>,
     stamp: Stamp,
     /// Where the log has what was chosen, if it was applied before the step.
-    applied: Option<LearnedAt>,
+    applied: Option<LogPlace>,
 }
 
 impl<'s> Place<'s> {
@@ -104,7 +104,7 @@ impl<'s> Place<'s> {
     }
 
     /// The same place, for a step behind which a decision is applied already.
-    pub(super) fn applied(self, applied: Option<LearnedAt>) -> Self {
+    pub(super) fn applied(self, applied: Option<LogPlace>) -> Self {
         Self { applied, ..self }
     }
 
@@ -121,30 +121,29 @@ impl<'s> Place<'s> {
             return Ok(self.unread());
         };
         known.prune_what_is_durable(log);
-        let (before, stored) = (known.state.clone(), known.stored);
+        let before = known.state.clone();
         let result = change(&mut known.state);
-        let was_lost = self.entry.is_lost.get();
-        if was_lost {
-            known.stored = Summary::of(&State::default());
-        } else if Summary::of(&known.state) == Summary::of(&before) {
+        known.look_at_row(log);
+        if self.entry.is_lost.take() {
+            known.is_row_lost = true;
+        }
+        if !known.is_row_lost && Summary::of(&known.state) == Summary::of(&before) {
             return Ok(Step::Done(result));
         }
         let wait = match known.waits_for(log) {
             Some(_) => Wait::Sync,
             None => match self.acceptor.write(self.shard, &self.row, &self.entry, known) {
-                Ok(()) => {
-                    self.entry.is_lost.set(false);
-                    return Ok(Step::Done(result));
-                }
+                Ok(()) => return Ok(Step::Done(result)),
                 Err(WriteError::MemoryFull) => Wait::Room,
                 Err(e) => {
-                    // Its row is read again.
+                    // Its row is read again, and written.
+                    self.entry.is_lost.set(known.is_row_lost);
                     *in_memory = None;
                     return Err(e.into());
                 }
             },
         };
-        (known.state, known.stored) = (before, stored);
+        known.state = before;
         Ok(Step::Wait(wait))
     }
 
@@ -217,7 +216,7 @@ impl<'s> Place<'s> {
                     false => Wait::Room,
                 }));
             };
-            learned_at = Some(LearnedAt { position, losses });
+            learned_at = Some(LogPlace { position, losses });
         }
         runtime::stop_point(StopPoint::DecisionApplied);
         let is_noted = self
