@@ -124,6 +124,24 @@ impl ClusteringSlice {
         self.start.compare_key(order, key) == Ordering::Less && self.end.compare_key(order, key) == Ordering::Greater
     }
 
+    /// The same rows by disjoint slices in their order: those that overlap or touch become one.
+    #[must_use]
+    pub fn joined(mut slices: Vec<Self>, order: &ClusteringOrder) -> Vec<Self> {
+        slices.sort_by(|a, b| a.start.compare(order, &b.start));
+        let mut joined: Vec<Self> = Vec::with_capacity(slices.len());
+        for slice in slices {
+            match joined.last_mut() {
+                Some(last) if slice.start.compare(order, &last.end) != Ordering::Greater => {
+                    if slice.end.compare(order, &last.end) == Ordering::Greater {
+                        last.end = slice.end;
+                    }
+                }
+                _ => joined.push(slice),
+            }
+        }
+        joined
+    }
+
     /// Whether nothing can be inside.
     pub fn is_empty(&self, order: &ClusteringOrder) -> bool {
         self.start.compare(order, &self.end) != Ordering::Less

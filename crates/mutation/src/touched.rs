@@ -32,19 +32,7 @@ pub fn touched_slices(order: &ClusteringOrder, mutations: &[Mutation<'_>]) -> Ve
             end: nowhere,
         }];
     }
-    slices.sort_by(|a, b| a.start.compare(order, &b.start));
-    let mut disjoint: Vec<ClusteringSlice> = Vec::with_capacity(slices.len());
-    for slice in slices {
-        match disjoint.last_mut() {
-            Some(last) if slice.start.compare(order, &last.end) != Ordering::Greater => {
-                if slice.end.compare(order, &last.end) == Ordering::Greater {
-                    last.end = slice.end;
-                }
-            }
-            _ => disjoint.push(slice),
-        }
-    }
-    disjoint
+    ClusteringSlice::joined(slices, order)
 }
 
 impl PartitionBlock {

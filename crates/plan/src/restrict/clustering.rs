@@ -371,24 +371,8 @@ impl ClusteringRestriction {
                 }
             }
         }
-        slices.sort_by(|a, b| {
-            a.start
-                .compare(order, &b.start)
-                .then_with(|| a.end.compare(order, &b.end))
-        });
         // Neighbours that touch become one; repeated alternatives vanish.
-        let mut joined: Vec<ClusteringSlice> = Vec::with_capacity(slices.len());
-        for s in slices {
-            match joined.last_mut() {
-                Some(last) if s.start.compare(order, &last.end) != Ordering::Greater => {
-                    if s.end.compare(order, &last.end) == Ordering::Greater {
-                        last.end = s.end;
-                    }
-                }
-                _ => joined.push(s),
-            }
-        }
-        Ok(joined)
+        Ok(ClusteringSlice::joined(slices, order))
     }
 }
 
