@@ -34,6 +34,11 @@ pub const NODE_HEALTH: &str = "node_health";
 /// A node of an earlier release would send requests to the other shard, and leave the data where it is.
 pub const SHARD_MOVES: &str = "shard_moves";
 
+/// Acceptors of conditional statements keep promises in memory, and a file keeps what a restart would forget.
+///
+/// A node of an earlier release does not look at the file: started with this node's directories, it would forget the promises.
+pub const UNWRITTEN_PROMISES: &str = "unwritten_promises";
+
 /// All features of this release.
 pub const FEATURES: &[&str] = &[
     METADATA_HISTORY,
@@ -42,6 +47,7 @@ pub const FEATURES: &[&str] = &[
     ORDERLY_STOP,
     PER_PARTITION_RATE_LIMIT,
     SHARD_MOVES,
+    UNWRITTEN_PROMISES,
 ];
 
 impl Cluster {

@@ -56,6 +56,7 @@ pub use consensus::Epoch;
 pub use error::{ChangeError, ClusterError, LoadError};
 pub use features::{
     FEATURES, METADATA_HISTORY, NODE_HEALTH, ORDERLY_START, ORDERLY_STOP, PER_PARTITION_RATE_LIMIT, SHARD_MOVES,
+    UNWRITTEN_PROMISES,
 };
 pub use file::{Written, load};
 pub use history::History;

@@ -7,7 +7,7 @@ use replica::{TableStore, paxos_state_id};
 use schema::TableId;
 
 use crate::handoff::on_all_shards;
-use crate::{ClusterView, Coordinator, Levels, acceptor};
+use crate::{ClusterView, Coordinator, Levels};
 
 impl Coordinator {
     /// Takes over a newer version of the cluster, and says to each table's store what it means. In the same step the stores get their tablets.
@@ -84,7 +84,7 @@ impl Coordinator {
             // Those of a table's states leave with the table's.
             let table = store.table().id;
             if self.shard.store(paxos_state_id(table)).is_some() {
-                acceptor::forget_left(table, |token| store.tablet(token).is_none());
+                self.acceptor.forget_left(table, |token| store.tablet(token).is_none());
             }
         }
     }

@@ -12,7 +12,7 @@
 //! - its view says that no other replica has the partition, or is to get it;
 //! - the table takes requests of that view (`fence.rs`), and no sstable of it is missing here;
 //! - nobody is told what writes of the table change (`observe.rs`), and nothing follows from them (`augment.rs`), because the write may have to wait then;
-//! - its acceptor knows nothing of the table ([`acceptor::is_quiet`]).
+//! - its acceptor knows nothing of the table ([`crate::acceptor::Acceptor::is_quiet`]).
 //!
 //! The last condition orders it with statements that others lead in a newer view, which this shard may not have yet: their first phase is done by this shard's acceptor. When
 //! that comes first, the statement goes on by Paxos; when it comes later, it reads what was written here, and its sync makes that durable. The statement
@@ -38,7 +38,7 @@ use crate::fence::Stamp;
 use crate::message::{Extent, ReadCommand};
 use crate::service::{self, ReplicaError};
 use crate::turns::Turn;
-use crate::{ClusterView, Coordinator, CoordinatorError, Stretch, Tally, WriteKind, acceptor};
+use crate::{ClusterView, Coordinator, CoordinatorError, Stretch, Tally, WriteKind};
 
 /// How much a serial read holds in memory until it is known to be of one moment: as much as a page of results may have.
 pub const SERIAL_BYTES_MAX: usize = 1 << 20;
@@ -230,7 +230,7 @@ impl Coordinator {
         let is_only = targets.natural.len() == 1 && others.next().is_none();
         // At no level: a truncation, a fence, or a lost sstable.
         let is_withdrawn = store.reads_here.get() == 0 || store.writes_here.get() == 0;
-        let is_quiet = acceptor::is_quiet(&self.shard, table, token) || planted::is_planted(Bug::UnheededAcceptor);
+        let is_quiet = self.acceptor.is_quiet(&self.shard, table, token) || planted::is_planted(Bug::UnheededAcceptor);
         is_only && !is_withdrawn && is_quiet && !store.is_observed() && !self.is_augmented(table)
     }
 
@@ -355,6 +355,7 @@ impl Coordinator {
                 return Err(self.failed_alone(request, lost));
             }
             turn.wrote(position);
+            self.acceptor.decided_alone(position, losses);
             return Ok(Alone::Decided(true));
         }
     }

@@ -80,7 +80,7 @@ use stdx::probe::Answered;
 use topology::{Consistency, Liveness, NodeNumber, Replica, Requirement};
 
 pub use self::cas::{CasRead, CasRequest, Decision, Found, SERIAL_BYTES_MAX};
-pub use acceptor::{forget_paxos_states, paxos_state_of};
+pub use acceptor::{Promises, paxos_state_of};
 pub use apply::{Origin, apply};
 pub use augment::Augment;
 pub use batchlog::NOTE_SEGMENTS_MAX;
@@ -281,6 +281,7 @@ pub struct Coordinator {
     counter_source: Cell<[u8; 16]>,
     /// How many sstables the shard had lost when it took that name.
     sstables_lost: Cell<u64>,
+    acceptor: Rc<acceptor::Acceptor>,
     counter_turns: PartitionTurns,
     /// Conditional statements and serial reads of this shard's clients.
     cas_turns: PartitionTurns,
@@ -321,6 +322,7 @@ impl Coordinator {
             rates: rate::Rates::default(),
             counter_source: Cell::new(new_counter_source()),
             sstables_lost: Cell::new(0),
+            acceptor: acceptor::Acceptor::new(),
             counter_turns: PartitionTurns::default(),
             cas_turns: PartitionTurns::default(),
             aggregates: RefCell::default(),
@@ -386,12 +388,22 @@ impl Coordinator {
         }
     }
 
+    /// Keeps promises of ballots with those of the node's other shards.
+    pub fn keep_promises(&self, promises: Arc<Promises>) {
+        self.acceptor.keep_promises(promises);
+    }
+
+    /// Forgets what is in memory of conditional statements on a table whose states were dropped.
+    pub fn forget_paxos_states(&self, table: TableId) {
+        self.acceptor.forget(table);
+    }
+
     /// Writes what is known of conditional statements in memory alone; before the node ends.
     ///
     /// # Errors
     /// The sentence says what could not be written; later statements on the partitions find it out.
     pub async fn note_learned(&self) -> Result<(), String> {
-        let noted = acceptor::write_notes(&self.shard).await;
+        let noted = self.acceptor.write_notes(&self.shard).await;
         noted.map_err(|e| format!("what acceptors have learned could not be noted: {e}"))
     }
 

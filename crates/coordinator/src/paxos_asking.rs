@@ -78,7 +78,7 @@ impl Partition<'_> {
         }
         let (key, phase) = (key.to_vec(), phase.to_owned());
         let answering = runtime::submit_async_to(ShardId(u32::from(replica.shard)), move || async move {
-            acceptor::handle_from_beside(&Coordinator::local().shard, (table, key), phase, stamp).await
+            acceptor::handle_from_beside(&Coordinator::local(), (table, key), phase, stamp).await
         });
         tell_until(deadline, answering, taker.clone(), number);
         None

@@ -266,7 +266,7 @@ impl Learning {
             } else {
                 let (key, phase) = (self.key.clone(), phase.to_owned());
                 let pruning = runtime::submit_async_to(ShardId(shard), move || async move {
-                    acceptor::handle_from_beside(&Coordinator::local().shard, (table, key), phase, stamp).await
+                    acceptor::handle_from_beside(&Coordinator::local(), (table, key), phase, stamp).await
                 });
                 spawn(async move { drop(pruning.await) });
             }

@@ -62,7 +62,7 @@ impl Coordinator {
             hints.truncate(table).await.map_err(|e| e.to_string())?;
         }
         if !planted::is_planted(Bug::TruncationForgetsNoProposal) {
-            let forgotten = acceptor::forget(&self.shard, table).await;
+            let forgotten = acceptor::forget(&self.shard, &self.acceptor, table).await;
             forgotten.map_err(|e| e.to_string())?;
         }
         self.shard.truncate(&store).await

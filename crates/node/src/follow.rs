@@ -14,7 +14,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use coordinator::{ClusterView, forget_paxos_states};
+use ::cluster::UNWRITTEN_PROMISES;
+use coordinator::{ClusterView, Promises};
 use query::Engine;
 use query::ddl::{SchemaDifference, schema_difference};
 use replica::{Sealed, TokenRange, TruncationMark, WantedTable, paxos_state_id};
@@ -144,13 +145,23 @@ fn with_own_keyspaces(own: &Schema, next: &Schema) -> Schema {
 /// Follows the cluster's metadata. On shard 0, whose local value it is.
 pub(crate) struct Follower {
     engine: Rc<Engine>,
+    promises: Arc<Promises>,
     turn: Semaphore,
 }
 
 impl Follower {
-    pub(crate) fn new(engine: Rc<Engine>) -> Rc<Self> {
+    pub(crate) fn new(engine: Rc<Engine>, promises: Arc<Promises>) -> Rc<Self> {
         let turn = Semaphore::new(1);
-        Rc::new(Self { engine, turn })
+        let view = engine.coordinator.view();
+        let follower = Self { engine, promises, turn };
+        follower.take_features(&view);
+        Rc::new(follower)
+    }
+
+    fn take_features(&self, view: &ClusterView) {
+        if view.topology.enabled_features().contains(UNWRITTEN_PROMISES) {
+            self.promises.need_no_rows();
+        }
     }
 
     /// Keeps the node as it is, tables and tablets, while the permit is held: what looks at one shard after the other needs it.
@@ -161,6 +172,7 @@ impl Follower {
     /// Makes the node what a version says. Returns when all of it is done.
     pub(crate) async fn follow(&self, schema: &Schema, view: Arc<ClusterView>) {
         let _turn = self.turn.acquire(1).await;
+        self.take_features(&view);
         let version = Arc::new(Version::new(&self.engine, schema, view));
         self.prepare(&version).await;
         let taken = version.clone();
@@ -324,7 +336,7 @@ async fn end(engine: &Engine, difference: &SchemaDifference) {
                 log::error!("the files of a table that was dropped are not all removed: {e}");
             }
         }
-        forget_paxos_states(*id);
+        engine.coordinator.forget_paxos_states(*id);
     }
     engine.tell_changes(&difference.changes);
 }

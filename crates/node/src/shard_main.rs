@@ -63,6 +63,7 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
     let Some(stats) = open::open(shared, &shard).await? else {
         return Ok(());
     };
+    shared.promises.wait_for_clock().await;
     let view = shared.first_view();
     let rpc = match &shared.embedded {
         Some(_) => None,
@@ -76,6 +77,7 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
     };
     let coordinator = Coordinator::new(shard.clone(), rpc.clone(), view);
     coordinator.set_timeouts(config.timeouts);
+    coordinator.keep_promises(shared.promises.clone());
     if shared.embedded.is_none() {
         let kept = identity::take_counter_source(&config.workdir, id.0)?;
         // What was counted under the name may be missing: other replicas would take what is counted under it now for older.
@@ -111,7 +113,7 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
         log::warn!("a batch could not be finished yet: {e}");
     }
     if id == ShardId(0) {
-        runtime::set_local(Follower::new(engine.clone()));
+        runtime::set_local(Follower::new(engine.clone(), shared.promises.clone()));
         if shared.embedded.is_some() {
             standalone::keep(shared, &engine);
         }

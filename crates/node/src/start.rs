@@ -12,7 +12,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use ::cluster::Metadata;
-use coordinator::{AcceptedLoss, ClusterView};
+use coordinator::{AcceptedLoss, ClusterView, Promises};
 use cql_server::Clients;
 use query::engine::{NodeState, SharedStatements};
 use query::{Engine, ddl};
@@ -64,6 +64,7 @@ pub(crate) struct Shared {
     pub(crate) old_log_is_gone: AtomicBool,
     pub(crate) tasks: Arc<Tasks>,
     pub(crate) noted_batches: Arc<NotedBatches>,
+    pub(crate) promises: Arc<Promises>,
     pub(crate) stages: [AtomicU32; 13],
     pub(crate) failure: Mutex<Option<String>>,
     /// Told when a shard reaches a stage or fails, when the addresses are bound, when the old log is gone, and when a commitlog begins or ceases to take
@@ -311,6 +312,7 @@ fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Re
     let lock = identity::lock(&config.workdir)?;
     let host_id = identity::host_id(&config.workdir)?;
     let lost = directories::check(&config, host_id)?;
+    let promises = Promises::open(&config.workdir)?;
     identity::note_encryption(&config.workdir, config.encryption.is_some())?;
     let metadata_dir = config.workdir.join(crate::recover::METADATA_DIR);
     let about = Arc::new(About::new(NodeInfo::of(&config, host_id)));
@@ -388,6 +390,7 @@ fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Re
         files: Mutex::default(),
         tasks,
         noted_batches: Arc::new(NotedBatches::new()),
+        promises,
         old_log_users: AtomicU32::new(config.smp),
         old_log_is_gone: AtomicBool::new(old_log.is_empty()),
         old_log,

@@ -11,7 +11,8 @@
 //!    *chosen*: for ever, whoever fails. *Learn* applies it on the replicas.
 //!
 //! Invariants
-//! - An acceptor's state is durable before the answer that follows from it is sent.
+//! - What an acceptor has accepted is durable before it says so. What it has promised is kept across a crash too: it is durable, or an acceptor that
+//!   starts again promises at least as late a ballot.
 //! - No acceptor promises two ballots of one timestamp. As two quorums share an acceptor, the timestamps of chosen proposals grow
 //!   strictly in the order of their choice, and serve as write timestamps: the newer one's cells win.
 //! - When a leader proposes, a quorum has learned every proposal chosen before. So whoever reads a quorum sees all of them, and one

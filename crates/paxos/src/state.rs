@@ -47,7 +47,7 @@ impl Default for State {
 }
 
 impl State {
-    /// A leader begins. The state must be durable before the promise is answered.
+    /// A leader begins. From when the promise is answered it outlasts a crash.
     ///
     /// # Errors
     /// When a later ballot was promised.

@@ -161,7 +161,7 @@ fn a_hint_that_is_dropped_is_found() {
 }
 
 #[test]
-fn a_promise_that_is_not_synced_is_found() {
+fn an_acceptance_that_is_not_synced_is_found() {
     let faults = ClusterFaults {
         blackouts: true,
         ..NONE
@@ -172,7 +172,7 @@ fn a_promise_that_is_not_synced_is_found() {
         ..three_nodes(4, faults)
     };
     // 16 of 30 seeds find it.
-    is_found(Bug::UnsyncedPromise, &scenario, 0..14, &["no order fits"]);
+    is_found(Bug::UnsyncedAcceptance, &scenario, 0..14, &["no order fits"]);
 }
 
 #[test]

@@ -10,8 +10,10 @@ pub enum Bug {
     SkippedQuorum,
     /// The data of the nearest replica is the result, whatever the digests of the others say.
     IgnoredDigest,
-    /// A replica promises and accepts ballots before its log is synced.
-    UnsyncedPromise,
+    /// A replica accepts proposals before its log is synced.
+    UnsyncedAcceptance,
+    /// A replica that starts again forgets what it promised in memory alone.
+    ForgottenPromise,
     /// A replica accepts any proposal, whatever it has promised.
     AcceptedWithoutPromise,
     /// A leader of conditional statements decides without finishing what others have begun.
@@ -83,10 +85,11 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 36] = [
+    pub const ALL: [Self; 37] = [
         Self::SkippedQuorum,
         Self::IgnoredDigest,
-        Self::UnsyncedPromise,
+        Self::UnsyncedAcceptance,
+        Self::ForgottenPromise,
         Self::AcceptedWithoutPromise,
         Self::IgnoredProposal,
         Self::DroppedHint,

@@ -2,12 +2,13 @@
 
 use commitlog::{Commitlog, ReplayPosition};
 use paxos::{Ballot, Proposal, State};
+use smallvec::SmallVec;
 use stdx::planted::{self, Bug};
 
 /// What tells two states of a partition apart: at one ballot there is one proposal, with its mutation or without.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Summary {
-    promised: Ballot,
+    pub(super) promised: Ballot,
     pub(super) committed: Ballot,
     pub(super) proposal: Option<(Ballot, bool)>,
 }
@@ -19,10 +20,6 @@ impl Summary {
             committed: state.committed,
             proposal: state.proposal.as_ref().map(|p| (p.ballot, p.value().is_some())),
         }
-    }
-
-    pub(super) fn promised(&self) -> Ballot {
-        self.promised
     }
 }
 
@@ -45,8 +42,10 @@ pub(super) struct Known {
     pub(super) row_at: Option<LogPlace>,
     /// The write timestamp of the row's last change.
     pub(super) changed_at: i64,
-    /// Of the mutation that was learned last, until it is known to be durable.
+    /// Of the mutation that was learned last, until it is known to be durable, or stands beside the row.
     pub(super) learned_at: Option<LogPlace>,
+    /// Learned proposals whose mutations have no other place any more: until the row is known to be durable, each record of the log that has the row has them too.
+    pub(super) beside: SmallVec<[Proposal; 1]>,
     /// The ballot of a proposal whose value can be dropped as soon as its mutation is durable.
     prunable: Option<Ballot>,
 }
@@ -61,33 +60,38 @@ impl Known {
             state,
             changed_at,
             learned_at: None,
+            beside: SmallVec::new(),
             prunable: None,
         }
     }
 
+    /// Whether the row lacks something that was learned. A promise that it lacks is kept otherwise.
     pub(super) fn has_notes(&self) -> bool {
-        Summary::of(&self.state) != self.stored
+        let Summary {
+            committed, proposal, ..
+        } = Summary::of(&self.state);
+        (committed, proposal) != (self.stored.committed, self.stored.proposal)
     }
 
-    /// Whether the log may have lost the mutation that was learned last. Then nobody knows that it was learned.
-    pub(super) fn is_doubtful(&self, log: &Commitlog) -> bool {
-        self.learned_at.is_some_and(|at| at.losses != log.losses())
-    }
-
-    /// Finds out whether the log may have lost what was written of the row last.
-    pub(super) fn look_at_row(&mut self, log: &Commitlog) {
-        let Some(at) = self.row_at else { return };
-        if at.losses != log.losses() {
-            self.is_row_lost = true;
-        } else if !log.is_synced(at.position) {
-            return;
+    /// Finds out what became of what was written. What was learned and perhaps lost is not known as learned any more.
+    pub(super) fn look_at_log(&mut self, log: &Commitlog) {
+        let losses = log.losses();
+        if self.learned_at.is_some_and(|at| at.losses != losses) {
+            self.state.committed = self.stored.committed;
+            (self.learned_at, self.prunable, self.is_row_lost) = (None, None, true);
         }
-        self.row_at = None;
+        match self.row_at {
+            Some(at) if at.losses != losses => (self.row_at, self.is_row_lost) = (None, true),
+            Some(at) if log.is_synced(at.position) => {
+                self.row_at = None;
+                self.beside.clear();
+            }
+            _ => {}
+        }
     }
 
     /// Whether everything that was written of the row is durable.
-    pub(super) fn is_row_settled(&mut self, log: &Commitlog) -> bool {
-        self.look_at_row(log);
+    pub(super) fn is_row_settled(&self) -> bool {
         self.row_at.is_none() && !self.is_row_lost
     }
 
@@ -142,11 +146,21 @@ impl Known {
         }
     }
 
-    /// The position that must be durable before the row may be written: that of a learned mutation whose proposal, the one other place
-    /// that has it, the row is about to lose.
-    pub(super) fn waits_for(&mut self, log: &Commitlog) -> Option<ReplayPosition> {
+    /// Whether the row may not be written yet: it is about to lose a proposal whose mutation was learned and is not durable, and no other place has that.
+    pub(super) fn has_to_wait(&mut self, log: &Commitlog) -> bool {
         let accepted = self.state.proposal.as_ref().map(|p| p.ballot);
         let replaces = accepted.is_none_or(|ballot| ballot > self.state.committed);
-        (replaces && !self.is_durable(log)).then(|| self.learned_at.map(|at| at.position))?
+        replaces && !self.is_durable(log)
+    }
+
+    /// The row is about to lose this proposal to another, and it need not wait: what was learned of it will stand beside the row. False: it has to.
+    pub(super) fn put_beside(&mut self, replaced: Option<&Proposal>) -> bool {
+        let is_learned = |p: &&Proposal| p.ballot <= self.state.committed && p.value().is_some();
+        let Some(learned) = replaced.filter(is_learned).filter(|_| self.state.proposal.is_some()) else {
+            return false;
+        };
+        self.beside.push(learned.clone());
+        self.learned_at = None;
+        true
     }
 }

@@ -10,8 +10,8 @@
 //! Invariants
 //! - A state is changed and its row written in one step.
 //! - A state that is not in memory is read by one request at a time, and by nobody changed meanwhile.
-//! - Promises and acceptances are synced before they are answered, in whatever mode the log is; that may be after the next request's
-//!   step, whose own sync then covers them.
+//! - An acceptance is synced before it is answered, in whatever mode the log is; that may be after the next request's
+//!   step, whose own sync then covers it. A promise is kept by [`Promises`], or synced like an acceptance.
 //! - That a proposal was learned is noted in the row only when its mutation is durable: a power loss may keep a later record of the log and lose an
 //!   earlier one. For the same reason the row keeps a proposal, with its value, until its mutation is durable. The note itself
 //!   need not be durable: without it the proposal is finished once more, which changes nothing.
@@ -28,7 +28,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use commitlog::{Commitlog, LogError};
+use commitlog::{Commitlog, LogError, ReplayPosition};
 use paxos::Ballot;
 use replica::{BlockLimits, Shard, TabletScan, WriteError, paxos_state_id};
 use runtime::Semaphore;
@@ -41,13 +41,15 @@ use crate::spawn;
 
 mod known;
 mod phases;
+mod promises;
 mod row;
 mod steps;
 
 pub(crate) use phases::{PhaseDone, Whom, handle, handle_from_beside};
+pub use promises::Promises;
 pub use row::paxos_state_of;
 
-use known::Known;
+use known::{Known, LogPlace};
 use phases::{AwaitingSync, change};
 use row::{Buffers, Row};
 
@@ -60,18 +62,6 @@ const NOTES_INTERVAL: Duration = Duration::from_secs(60);
 const FORGET_ROWS: usize = 1000;
 const FORGET_BYTES: usize = 256 << 10;
 
-/// Whether this shard's acceptor has never been asked anything about a tablet of a table, as far as it knows.
-pub(crate) fn is_quiet(shard: &Shard, table: TableId, token: Token) -> bool {
-    let is_known = Acceptor::local().entries.borrow().contains_key(&table);
-    let states = shard.store(paxos_state_id(table));
-    !is_known && states.is_some_and(|states| states.tablet(token).is_some_and(|tablet| tablet.is_empty()))
-}
-
-/// Forgets what this shard's memory has of conditional statements on a table, whose state was dropped.
-pub fn forget_paxos_states(table: TableId) {
-    Acceptor::local().forget(table);
-}
-
 type Name = (TableId, Rc<[u8]>);
 type States = HashMap<Rc<[u8]>, Rc<Entry>, foldhash::fast::FixedState>;
 
@@ -80,13 +70,13 @@ struct Entry {
     token: Token,
     /// Who reads the state from its row has it.
     reading: Semaphore,
+    /// The last ballot that was promised in memory alone.
+    promised: Cell<Ballot>,
     known: RefCell<Option<Box<Known>>>,
     /// Since it was last considered for leaving memory.
     was_used: Cell<bool>,
     /// It stands among those with notes.
     is_noted: Cell<bool>,
-    /// The log lost what was written of it: see [`Known::is_row_lost`].
-    is_lost: Cell<bool>,
     /// The table by which the mutation that was accepted last was checked.
     checked_by: RefCell<Option<Arc<Table>>>,
     /// Its token has left the shard; should it come back, it is another entry.
@@ -94,39 +84,42 @@ struct Entry {
 }
 
 impl Entry {
-    /// The state, if it is in memory. What was learned and perhaps lost is not known any more.
+    /// The state, if it is in memory.
     fn known(&self, log: &Commitlog) -> RefMut<'_, Option<Box<Known>>> {
         let mut known = self.known.borrow_mut();
-        if known.as_ref().is_some_and(|known| known.is_doubtful(log)) {
-            self.is_lost.set(true);
-            *known = None;
+        if let Some(known) = known.as_mut() {
+            known.look_at_log(log);
         }
         known
     }
 
-    /// Whether everything that was written of the row is durable. What a log loses later is known only of states in memory.
-    fn is_settled(&self, log: &Commitlog) -> bool {
-        match self.known(log).as_mut() {
-            Some(known) => known.is_row_settled(log),
-            None => !self.is_lost.get(),
-        }
-    }
-
     /// Reads the state from its row, unless it is in memory when nobody else does so any more.
-    async fn read(&self, shard: &Rc<Shard>, row: Row) -> Result<(), ReplicaError> {
+    async fn read(&self, shard: &Rc<Shard>, promises: &Promises, row: Row) -> Result<(), ReplicaError> {
         let _reading = self.reading.acquire(1).await;
         if self.known(&shard.log).is_none() {
             self.checked_by.take();
-            let known = row.read(shard, &self.key).await?;
+            let mut known = row.read(shard, &self.key).await?;
+            let promised = self.promised.get().max(promises.floor());
+            known.state.promised = known.state.promised.max(promised);
             self.known.replace(Some(Box::new(known)));
         }
         Ok(())
     }
+
+    /// A promise that would be lost with the entry.
+    fn unwritten_promise(&self) -> Option<Ballot> {
+        let promised = self.promised.get();
+        let is_written = |known: &Known| known.stored.promised >= promised;
+        let known = self.known.borrow();
+        (promised != Ballot::NONE && !known.as_deref().is_some_and(is_written)).then_some(promised)
+    }
 }
 
-/// One shard's acceptor: a shard local.
-#[derive(Default)]
-struct Acceptor {
+/// One shard's acceptor.
+pub(crate) struct Acceptor {
+    promises: RefCell<Arc<Promises>>,
+    /// Of the last decision that the shard made alone (`cas.rs`).
+    alone_at: Cell<Option<LogPlace>>,
     entries: RefCell<HashMap<TableId, States, foldhash::fast::FixedState>>,
     /// The names, those to be considered first for leaving memory in front.
     order: RefCell<VecDeque<Name>>,
@@ -139,34 +132,76 @@ struct Acceptor {
 }
 
 impl Acceptor {
-    fn local() -> Rc<Self> {
-        runtime::local::<Self>().unwrap_or_else(|| {
-            let acceptor = Rc::new(Self::default());
-            runtime::set_local(Rc::clone(&acceptor));
-            acceptor
+    pub(crate) fn new() -> Rc<Self> {
+        Rc::new(Self {
+            promises: RefCell::new(Promises::in_rows()),
+            alone_at: Cell::default(),
+            entries: RefCell::default(),
+            order: RefCell::default(),
+            noted: RefCell::default(),
+            writes_notes: Cell::default(),
+            buffers: RefCell::default(),
+            awaiting_sync: AwaitingSync::default(),
         })
     }
 
-    /// The entries stay, for somebody may be reading a row; the states are read from their rows again.
-    fn forget(&self, table: TableId) {
+    /// Keeps promises with those of the node's other shards.
+    pub(crate) fn keep_promises(&self, promises: Arc<Promises>) {
+        self.promises.replace(promises);
+    }
+
+    /// Whether it has never been asked anything about a tablet of a table, as far as it knows.
+    pub(crate) fn is_quiet(&self, shard: &Shard, table: TableId, token: Token) -> bool {
+        let is_known = self.entries.borrow().contains_key(&table);
+        let states = shard.store(paxos_state_id(table));
+        !is_known && states.is_some_and(|states| states.tablet(token).is_some_and(|tablet| tablet.is_empty()))
+    }
+
+    /// The shard decided about a partition alone, and the log has that there. Nobody is told before it is durable.
+    pub(crate) fn decided_alone(&self, position: ReplayPosition, losses: u64) {
+        self.alone_at.set(Some(LogPlace { position, losses }));
+    }
+
+    /// Whether everything that the shard decided alone is durable.
+    fn is_settled_alone(&self, log: &Commitlog) -> bool {
+        let is_open = |at: LogPlace| at.losses == log.losses() && !log.is_synced(at.position);
+        if !self.alone_at.get().is_some_and(is_open) {
+            self.alone_at.set(None);
+        }
+        self.alone_at.get().is_none()
+    }
+
+    /// Forgets what is in memory of a table, whose state was dropped. The entries stay, for somebody may be reading a row; the states are read from their rows again.
+    pub(crate) fn forget(&self, table: TableId) {
         let entries = self.entries.borrow();
         for entry in entries.get(&table).into_iter().flat_map(HashMap::values) {
             entry.known.take();
         }
     }
 
-    /// Drops the entries of tokens that have left the shard. Who holds one still changes nothing any more: the tablet of its row has left too.
-    fn forget_left(&self, table: TableId, is_left: impl Fn(Token) -> bool) {
+    /// Forgets what is in memory of tokens that have left the shard: whoever has them next reads the rows. Who holds an entry still changes nothing any more: the tablet of its row
+    /// has left too.
+    pub(crate) fn forget_left(&self, table: TableId, is_left: impl Fn(Token) -> bool) {
         let mut entries = self.entries.borrow_mut();
         let Some(of_table) = entries.get_mut(&table) else {
             return;
         };
         of_table.retain(|_, entry| {
             entry.has_left.set(is_left(entry.token));
+            if entry.has_left.get() {
+                self.leaves_memory(entry);
+            }
             !entry.has_left.get()
         });
         if of_table.is_empty() {
             entries.remove(&table);
+        }
+    }
+
+    /// An entry goes.
+    fn leaves_memory(&self, entry: &Entry) {
+        if let Some(promised) = entry.unwritten_promise() {
+            self.promises.borrow().raise_floor(promised);
         }
     }
 
@@ -189,10 +224,10 @@ impl Acceptor {
             key: Rc::clone(&key),
             token,
             reading: Semaphore::new(1),
+            promised: Cell::new(Ballot::NONE),
             known: RefCell::new(None),
             was_used: Cell::new(false),
             is_noted: Cell::new(false),
-            is_lost: Cell::new(false),
             checked_by: RefCell::new(None),
             has_left: Cell::new(false),
         });
@@ -204,6 +239,13 @@ impl Acceptor {
 
     /// Has states leave memory when there are too many. Those in use stay, and those used lately have another turn.
     fn make_room(&self, shard: &Rc<Shard>) {
+        // What the log loses later is known only of states in memory.
+        let is_settled = |entry: &Entry| {
+            entry
+                .known(&shard.log)
+                .as_ref()
+                .is_none_or(|known| known.is_row_settled())
+        };
         let mut order = self.order.borrow_mut();
         for _ in 0..2 * order.len() {
             if order.len() < STATES_MAX {
@@ -212,12 +254,13 @@ impl Acceptor {
             let Some((table, key)) = order.pop_front() else { return };
             let Some(entry) = self.known(table, &key) else { continue };
             // The map has one, this function the other.
-            if Rc::strong_count(&entry) > 2 || entry.was_used.replace(false) || !entry.is_settled(&shard.log) {
+            if Rc::strong_count(&entry) > 2 || entry.was_used.replace(false) || !is_settled(&entry) {
                 order.push_back((table, key));
                 continue;
             }
+            self.leaves_memory(&entry);
             if let Some(mut known) = entry.known(&shard.log).take().filter(|known| known.has_notes())
-                && known.waits_for(&shard.log).is_none()
+                && !known.has_to_wait(&shard.log)
                 && let Some(row) = Row::of(shard, table, entry.token)
             {
                 // What does not find room is lost; see the invariants.
@@ -252,7 +295,7 @@ impl Acceptor {
     }
 
     /// Writes the notes. What could not be written is lost; the first reason is the error.
-    async fn write_notes(self: &Rc<Self>, shard: &Rc<Shard>) -> Result<(), ReplicaError> {
+    pub(crate) async fn write_notes(self: &Rc<Self>, shard: &Rc<Shard>) -> Result<(), ReplicaError> {
         let mut result = Ok(());
         // The notes may only be written behind a sync of what they speak of.
         let log_error = |e: LogError| ReplicaError::Log(e.to_string());
@@ -289,7 +332,7 @@ impl Acceptor {
                     return Ok(());
                 };
                 known.prune_what_is_durable(&shard.log);
-                if !known.has_notes() || known.waits_for(&shard.log).is_some() {
+                if !known.has_notes() || known.has_to_wait(&shard.log) {
                     return Ok(());
                 }
                 self.write(shard, &row, entry, known)
@@ -297,12 +340,7 @@ impl Acceptor {
             match stored {
                 Ok(()) => return Ok(()),
                 Err(WriteError::MemoryFull) => shard.room().await?,
-                Err(e) => {
-                    // Its row is read again, and written.
-                    entry.is_lost.set(true);
-                    entry.known.take();
-                    return Err(e.into());
-                }
+                Err(e) => return Err(e.into()),
             }
         }
     }
@@ -312,19 +350,9 @@ impl Acceptor {
     }
 }
 
-/// Forgets what acceptors have in memory of tokens that have left this shard: whoever has them next reads the rows.
-pub(crate) fn forget_left(table: TableId, is_left: impl Fn(Token) -> bool) {
-    Acceptor::local().forget_left(table, is_left);
-}
-
-/// Writes what is noted in memory alone: before the node ends.
-pub(crate) async fn write_notes(shard: &Rc<Shard>) -> Result<(), ReplicaError> {
-    Acceptor::local().write_notes(shard).await
-}
-
 /// Forgets everything proposed for a table on this shard, because its data is about to be forgotten: a proposal that a quorum accepted
 /// and nobody has finished would bring its row back. It is durable when this returns.
-pub(crate) async fn forget(shard: &Rc<Shard>, table: TableId) -> Result<(), ReplicaError> {
+pub(crate) async fn forget(shard: &Rc<Shard>, acceptor: &Rc<Acceptor>, table: TableId) -> Result<(), ReplicaError> {
     let Some(states) = shard.store(paxos_state_id(table)) else {
         return Ok(());
     };
@@ -334,7 +362,7 @@ pub(crate) async fn forget(shard: &Rc<Shard>, table: TableId) -> Result<(), Repl
         ..Ballot::NONE
     };
     let forget = |key: Rc<[u8]>| async move {
-        match change(shard, (table, &key), |state| state.forget(at)).await {
+        match change((shard, acceptor), (table, &key), |state| state.forget(at)).await {
             Ok(()) => Ok(true),
             Err(ReplicaError::NotHere(_) | ReplicaError::UnknownTable(_)) => Ok(false),
             Err(e) => Err(e),
@@ -342,7 +370,7 @@ pub(crate) async fn forget(shard: &Rc<Shard>, table: TableId) -> Result<(), Repl
     };
     let mut is_changed = false;
     // First those in memory: what was only learned has no row yet. One that leaves memory meanwhile has been forgotten, or gets a row.
-    for key in Acceptor::local().keys_of(table) {
+    for key in acceptor.keys_of(table) {
         is_changed |= forget(key).await?;
         if runtime::should_yield() {
             runtime::yield_now().await;

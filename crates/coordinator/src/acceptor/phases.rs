@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use mutation::{Located, Mutation};
 use paxos::{Proposal, State};
@@ -15,9 +16,9 @@ use stdx::planted::{self, Bug};
 use types::Token;
 use types::token::token_of;
 
+use super::Acceptor;
 use super::known::LogPlace;
 use super::steps::{Place, Step, Until, Wait};
-use super::{Acceptor, Entry};
 use crate::apply::Origin;
 use crate::commit::Acknowledgement;
 use crate::fence::Stamp;
@@ -65,12 +66,12 @@ pub(crate) fn handle(
     stamp: Stamp,
     whom: impl FnOnce() -> Whom,
 ) -> Option<Answering> {
-    let (shard, acceptor) = (&coordinator.shard, Acceptor::local());
+    let (shard, acceptor) = (&coordinator.shard, &coordinator.acceptor);
     let losses = shard.log.losses();
     let waiting = |step: Step<Done>, answers: Vec<Answer>| -> Answering {
-        let (shard, key, phase) = (Rc::clone(shard), key.to_vec(), phase.to_owned());
+        let (key, phase) = (key.to_vec(), phase.to_owned());
         let part = Part {
-            shard,
+            coordinator: Rc::clone(coordinator),
             table,
             key,
             phase,
@@ -81,7 +82,7 @@ pub(crate) fn handle(
             Step::Done(done) => Box::pin(part.finish(done, answers, losses)),
         }
     };
-    let mut done = match step(shard, &acceptor, (table, key), phase, stamp, None) {
+    let mut done = match step(shard, acceptor, (table, key), phase, stamp, None) {
         Ok(Step::Done(done)) => done,
         Ok(wait) => return Some(waiting(wait, Vec::new())),
         Err(e) => {
@@ -109,7 +110,6 @@ pub(crate) fn handle(
             let waiter = Waiter {
                 whom: whom(),
                 answer: done.answer,
-                entry: done.entry,
             };
             acceptor.tell_when_synced(shard, losses, waiter);
         }
@@ -122,13 +122,13 @@ pub(crate) fn handle(
 
 /// Does a replica's part of a phase, as of a leader on another shard of this node.
 pub(crate) async fn handle_from_beside(
-    shard: &Rc<Shard>,
+    coordinator: &Rc<Coordinator>,
     (table, key): (TableId, Vec<u8>),
     phase: Phase<'static>,
     stamp: Stamp,
 ) -> Result<PaxosAnswer, ReplicaError> {
     let part = Part {
-        shard: Rc::clone(shard),
+        coordinator: Rc::clone(coordinator),
         table,
         key,
         phase,
@@ -139,26 +139,26 @@ pub(crate) async fn handle_from_beside(
 
 /// Changes a state, and waits for what there is to wait for before. The result is not durable yet.
 pub(super) async fn change<T>(
-    shard: &Rc<Shard>,
+    (shard, acceptor): (&Rc<Shard>, &Rc<Acceptor>),
     (table, key): (TableId, &[u8]),
     change: impl Fn(&mut State) -> T,
 ) -> Result<T, ReplicaError> {
-    let acceptor = Acceptor::local();
     loop {
-        let wait = match Place::find(shard, &acceptor, (table, key), Stamp::PRESENT)? {
+        let wait = match Place::find(shard, acceptor, (table, key), Stamp::PRESENT)? {
             Step::Wait(wait) => wait,
             Step::Done(place) => match place.change(&change)? {
                 Step::Wait(wait) => wait,
                 Step::Done(result) => return Ok(result),
             },
         };
-        wait.over(shard, (table, token_of(key)), Stamp::PRESENT).await?;
+        wait.over((shard, acceptor), (table, token_of(key)), Stamp::PRESENT)
+            .await?;
     }
 }
 
 /// Waits until everything appended since the log had so many losses is durable.
 pub(super) async fn synced(shard: &Shard, losses: u64) -> Result<(), ReplicaError> {
-    if planted::is_planted(Bug::UnsyncedPromise) {
+    if planted::is_planted(Bug::UnsyncedAcceptance) {
         return Ok(());
     }
     durable(shard, losses).await
@@ -173,7 +173,6 @@ async fn durable(shard: &Shard, losses: u64) -> Result<(), ReplicaError> {
 struct Done {
     answer: PaxosAnswer,
     until: Until,
-    entry: Rc<Entry>,
 }
 
 /// The one step of a phase. What is to be read then is not in the answer yet.
@@ -189,48 +188,34 @@ fn step(
         Step::Done(place) => place.applied(applied),
         Step::Wait(wait) => return Ok(Step::Wait(wait)),
     };
-    let entry = Rc::clone(&place.entry);
-    let when_synced = |answer: PaxosAnswer| {
-        let until = match answer {
-            PaxosAnswer::Refused(_) => Until::Now,
-            _ => Until::Synced,
-        };
-        (answer, until)
-    };
     let done = match phase {
-        Phase::Prepare(ballot, _) => place
-            .change(|state| match state.prepare(*ballot) {
-                Ok(promise) => PaxosAnswer::Promised(promise, Vec::new()),
-                Err(refused) => PaxosAnswer::Refused(refused.promised),
-            })?
-            .map(when_synced),
-        Phase::Accept(proposal) => place.accept(proposal)?.map(when_synced),
+        Phase::Prepare(ballot, _) => place.prepare(*ballot)?,
+        Phase::Accept(proposal) => place.accept(proposal)?,
         Phase::Learn(proposal) => place.learn(proposal)?,
         Phase::Commit(ballot) => place.commit(*ballot)?,
         Phase::Prune(ballot) => place.prune(*ballot),
     };
-    Ok(done.map(|(answer, until)| Done { answer, until, entry }))
-}
-
-impl<T> Step<T> {
-    fn map<U>(self, f: impl FnOnce(T) -> U) -> Step<U> {
-        match self {
-            Self::Done(done) => Step::Done(f(done)),
-            Self::Wait(wait) => Step::Wait(wait),
-        }
-    }
+    Ok(done.map(|(answer, until)| Done { answer, until }))
 }
 
 impl Wait {
     /// Waits until the step can be tried again.
-    async fn over(self, shard: &Rc<Shard>, (table, token): (TableId, Token), stamp: Stamp) -> Result<(), ReplicaError> {
+    async fn over(
+        self,
+        (shard, acceptor): (&Rc<Shard>, &Acceptor),
+        (table, token): (TableId, Token),
+        stamp: Stamp,
+    ) -> Result<(), ReplicaError> {
         match self {
             Self::Table => service::store_of(shard, table).await.map(drop),
             Self::Admission(table, states) => {
                 let both = [(&*table, token), (&*states, token)];
                 apply::ready(both.into_iter(), stamp).await
             }
-            Self::State(entry, row) => entry.read(shard, row).await,
+            Self::State(entry, row) => {
+                let promises = Arc::clone(&acceptor.promises.borrow());
+                entry.read(shard, &promises, row).await
+            }
             Self::Sync => durable(shard, shard.log.losses()).await,
             Self::Room => Ok(shard.room().await?),
             Self::Applied(_) => Ok(()),
@@ -240,7 +225,7 @@ impl Wait {
 
 /// A phase that has to wait.
 struct Part {
-    shard: Rc<Shard>,
+    coordinator: Rc<Coordinator>,
     table: TableId,
     key: Vec<u8>,
     phase: Phase<'static>,
@@ -250,19 +235,19 @@ struct Part {
 impl Part {
     /// Waits, and begins again, until the phase is done.
     async fn go_on(self, mut wait: Option<Wait>) -> Result<PaxosAnswer, ReplicaError> {
-        let acceptor = Acceptor::local();
+        let (shard, acceptor) = (&self.coordinator.shard, &self.coordinator.acceptor);
         let mut applied = None;
         loop {
             if let Some(Wait::Applied(proposal)) = &wait {
                 applied = Some(self.apply(proposal).await?);
             }
             if let Some(wait) = wait.take() {
-                let over = wait.over(&self.shard, (self.table, token_of(&self.key)), self.stamp);
+                let over = wait.over((shard, acceptor), (self.table, token_of(&self.key)), self.stamp);
                 Box::pin(over).await?;
             }
-            let losses = self.shard.log.losses();
+            let losses = shard.log.losses();
             let partition = (self.table, &self.key[..]);
-            match step(&self.shard, &acceptor, partition, &self.phase, self.stamp, applied)? {
+            match step(shard, acceptor, partition, &self.phase, self.stamp, applied)? {
                 Step::Wait(next) => wait = Some(next),
                 Step::Done(done) => return self.finish(done, Vec::new(), losses).await,
             }
@@ -273,17 +258,18 @@ impl Part {
     async fn apply(&self, proposal: &Proposal) -> Result<LogPlace, ReplicaError> {
         let mutation = proposal.value().and_then(Mutation::new);
         let mutation = mutation.ok_or_else(|| ReplicaError::Malformed("expected a whole mutation".to_owned()))?;
-        let token = token_of(&self.key);
-        let losses = self.shard.log.losses();
+        let (shard, token) = (&self.coordinator.shard, token_of(&self.key));
+        let losses = shard.log.losses();
         let located = [Located { token, mutation }];
-        apply::apply(&self.shard, &located, false, Origin::Local, self.stamp).await?;
-        let position = self.shard.log.written();
+        apply::apply(shard, &located, false, Origin::Local, self.stamp).await?;
+        let position = shard.log.written();
         Ok(LogPlace { position, losses })
     }
 
     /// Reads what a promise is to bring, behind the answers that there are already, and waits until it may be told.
     async fn finish(self, done: Done, mut answers: Vec<Answer>, losses: u64) -> Result<PaxosAnswer, ReplicaError> {
-        let Done { answer, until, entry } = done;
+        let Done { answer, until } = done;
+        let shard = &self.coordinator.shard;
         let answer = match (answer, &self.phase) {
             (PaxosAnswer::Promised(promise, _), Phase::Prepare(_, reads)) => {
                 for read in reads.iter().skip(answers.len()) {
@@ -292,7 +278,7 @@ impl Part {
                         let reason = "expected reads of the table that the statement is about";
                         return Err(ReplicaError::Malformed(reason.to_owned()));
                     }
-                    answers.push(Box::pin(service::read(&self.shard, read, self.stamp)).await?);
+                    answers.push(Box::pin(service::read(shard, read, self.stamp)).await?);
                 }
                 PaxosAnswer::Promised(promise, answers)
             }
@@ -302,10 +288,9 @@ impl Part {
             Until::Now => {}
             Until::Synced => {
                 runtime::stop_point(StopPoint::AcceptorNoted);
-                let synced = synced(&self.shard, losses).await;
-                synced.inspect_err(|_| entry.is_lost.set(true))?;
+                synced(shard, losses).await?;
             }
-            Until::Committed(position) => apply::committed(&self.shard, losses, position).await?,
+            Until::Committed(position) => apply::committed(shard, losses, position).await?,
         }
         Ok(answer)
     }
@@ -315,7 +300,6 @@ impl Part {
 struct Waiter {
     whom: Whom,
     answer: PaxosAnswer,
-    entry: Rc<Entry>,
 }
 
 /// The answers that wait for the next sync.
@@ -355,10 +339,7 @@ impl Acceptor {
                 return;
             }
             let synced = synced(shard, awaiting.losses.get()).await;
-            for Waiter { whom, answer, entry } in waiters.drain(..) {
-                if synced.is_err() {
-                    entry.is_lost.set(true);
-                }
+            for Waiter { whom, answer } in waiters.drain(..) {
                 whom.tell(synced.clone().map(|()| answer));
             }
         }

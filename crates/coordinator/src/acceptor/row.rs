@@ -60,6 +60,8 @@ pub(super) struct Buffers {
 
 /// Where a partition's state is stored.
 pub(super) struct Row {
+    /// The table that the state is about.
+    pub(super) base: Rc<TableStore>,
     pub(super) states: Rc<TableStore>,
     pub(super) tablet: Rc<Tablet>,
     /// Seconds that what is written now is kept.
@@ -69,12 +71,13 @@ pub(super) struct Row {
 impl Row {
     /// None: the partition is not here, or not any more.
     pub(super) fn of(shard: &Shard, table: TableId, token: Token) -> Option<Self> {
-        let store = shard.store(table)?;
+        let base = shard.store(table)?;
         let states = shard.store(paxos_state_id(table))?;
         Some(Self {
             tablet: states.tablet(token)?,
             states,
-            ttl: proposal_life(&store.table.borrow()),
+            ttl: proposal_life(&base.table()),
+            base,
         })
     }
 
@@ -141,7 +144,7 @@ impl Row {
             let mut row = RowBuilder::begin(out, &table.layout, shared, None, Tombstone::NONE, false, PROPOSAL + 1);
             for (id, ballot, had) in [
                 (COMMITTED, says.committed, stored.committed),
-                (PROMISED, says.promised(), stored.promised()),
+                (PROMISED, says.promised, stored.promised),
             ] {
                 if is_written(ballot, had) {
                     row.value(id, &ballot.to_bytes());
@@ -157,7 +160,18 @@ impl Row {
         });
         let mutation = Mutation::new(&buffers.row).expect("it was packed just now");
         let losses = shard.log.losses();
-        let position = shard.write_to(&self.tablet, token, &mutation)?;
+        let position = match known.beside.is_empty() {
+            true => shard.write_to(&self.tablet, token, &mutation)?,
+            false => {
+                let learned = known
+                    .beside
+                    .iter()
+                    .filter_map(|learned| Mutation::new(learned.value()?));
+                let learned = learned.map(|mutation| (Rc::clone(&self.base), token, mutation));
+                let row = (Rc::clone(&self.states), token, mutation);
+                shard.write_batch(&learned.chain([row]).collect::<Vec<_>>())?
+            }
+        };
         (known.changed_at, known.stored, known.is_row_lost) = (timestamp, says, false);
         known.row_at = Some(LogPlace { position, losses });
         Ok(())

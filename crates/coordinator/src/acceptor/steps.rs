@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use commitlog::ReplayPosition;
 use mutation::{Located, Mutation};
-use paxos::{Ballot, Proposal, State};
+use paxos::{Ballot, Promise, Proposal, Refused, State};
 use replica::{Shard, TableStore, WriteError, paxos_state_id, proposal_life};
 use runtime::StopPoint;
 use schema::TableId;
@@ -24,6 +24,15 @@ pub(super) enum Step<T> {
     Done(T),
     /// Nothing was done.
     Wait(Wait),
+}
+
+impl<T> Step<T> {
+    pub(super) fn map<U>(self, f: impl FnOnce(T) -> U) -> Step<U> {
+        match self {
+            Self::Done(done) => Step::Done(f(done)),
+            Self::Wait(wait) => Step::Wait(wait),
+        }
+    }
 }
 
 /// What a step waits for.
@@ -56,7 +65,6 @@ pub(super) struct Place<'s> {
     pub(super) shard: &'s Rc<Shard>,
     acceptor: Rc<Acceptor>,
     id: TableId,
-    table: Rc<TableStore>,
     row: Row,
     pub(super) entry: Rc<Entry>,
     stamp: Stamp,
@@ -73,15 +81,15 @@ impl<'s> Place<'s> {
         (id, key): (TableId, &[u8]),
         stamp: Stamp,
     ) -> Result<Step<Self>, ReplicaError> {
-        let Some(table) = shard.store(id) else {
+        let Some(base) = shard.store(id) else {
             return Ok(Step::Wait(Wait::Table));
         };
         let states = shard.store(paxos_state_id(id)).ok_or(ReplicaError::UnknownTable(id))?;
         let known = acceptor.known(id, key);
         let token = known.as_ref().map_or_else(|| token_of(key), |entry| entry.token);
-        let is_ready = stamp.check_at(&table, token)?;
+        let is_ready = stamp.check_at(&base, token)?;
         let Some(tablet) = states.tablet(token).filter(|_| is_ready) else {
-            return Ok(Step::Wait(Wait::Admission(table, states)));
+            return Ok(Step::Wait(Wait::Admission(base, states)));
         };
         let entry = match known {
             Some(entry) => {
@@ -90,13 +98,17 @@ impl<'s> Place<'s> {
             }
             None => acceptor.begin_entry(shard, id, key, token),
         };
-        let ttl = proposal_life(&table.table.borrow());
+        let ttl = proposal_life(&base.table.borrow());
         Ok(Step::Done(Self {
             shard,
             acceptor: Rc::clone(acceptor),
             id,
-            table,
-            row: Row { states, tablet, ttl },
+            row: Row {
+                base,
+                states,
+                tablet,
+                ttl,
+            },
             entry,
             stamp,
             applied: None,
@@ -123,43 +135,79 @@ impl<'s> Place<'s> {
         known.prune_what_is_durable(log);
         let before = known.state.clone();
         let result = change(&mut known.state);
-        known.look_at_row(log);
-        if self.entry.is_lost.take() {
-            known.is_row_lost = true;
-        }
         if !known.is_row_lost && Summary::of(&known.state) == Summary::of(&before) {
             return Ok(Step::Done(result));
         }
-        let wait = match known.waits_for(log) {
-            Some(_) => Wait::Sync,
-            None => match self.acceptor.write(self.shard, &self.row, &self.entry, known) {
-                Ok(()) => return Ok(Step::Done(result)),
-                Err(WriteError::MemoryFull) => Wait::Room,
-                Err(e) => {
-                    // Its row is read again, and written.
-                    self.entry.is_lost.set(known.is_row_lost);
-                    *in_memory = None;
-                    return Err(e.into());
-                }
-            },
+        let (learned_at, beside) = (known.learned_at, known.beside.len());
+        let is_ready = !known.has_to_wait(log) || known.put_beside(before.proposal.as_ref());
+        let written = match is_ready {
+            true => self.acceptor.write(self.shard, &self.row, &self.entry, known),
+            false => {
+                known.state = before;
+                return Ok(Step::Wait(Wait::Sync));
+            }
+        };
+        let Err(error) = written else {
+            return Ok(Step::Done(result));
         };
         known.state = before;
-        Ok(Step::Wait(wait))
+        known.learned_at = learned_at;
+        known.beside.truncate(beside);
+        match error {
+            WriteError::MemoryFull => Ok(Step::Wait(Wait::Room)),
+            error => Err(error.into()),
+        }
     }
 
-    /// Accepts a proposal; its outcome is told as that of [`Place::change`].
-    pub(super) fn accept(self, proposal: &Proposal) -> Result<Step<PaxosAnswer>, ReplicaError> {
-        self.check(proposal)?;
-        let (entry, checked_by) = (Rc::clone(&self.entry), self.table.table());
-        let accepted = self.change(|state| state.accept(proposal.clone()))?;
-        Ok(match accepted {
-            Step::Done(Ok(())) => {
-                entry.checked_by.replace(Some(checked_by));
-                Step::Done(PaxosAnswer::Done)
+    /// Promises a ballot, in memory alone if it can be.
+    pub(super) fn prepare(self, ballot: Ballot) -> Result<Step<(PaxosAnswer, Until)>, ReplicaError> {
+        let answer = |promised: Result<Promise, Refused>| match promised {
+            Ok(promise) => PaxosAnswer::Promised(promise, Vec::new()),
+            Err(refused) => PaxosAnswer::Refused(refused.promised),
+        };
+        let is_covered = {
+            let promises = self.acceptor.promises.borrow();
+            promises.follow(ballot);
+            promises.cover(ballot)
+        };
+        if is_covered {
+            let log = &self.shard.log;
+            let mut in_memory = self.entry.known(log);
+            let Some(known) = in_memory.as_mut() else {
+                drop(in_memory);
+                return Ok(self.unread());
+            };
+            if !known.is_row_lost {
+                let promised = known.state.prepare(ballot);
+                if promised.is_ok() {
+                    self.entry.promised.set(ballot);
+                }
+                let until = match self.acceptor.is_settled_alone(log) {
+                    true => Until::Now,
+                    false => Until::Synced,
+                };
+                return Ok(Step::Done((answer(promised), until)));
             }
-            Step::Done(Err(refused)) => Step::Done(PaxosAnswer::Refused(refused.promised)),
-            Step::Wait(wait) => Step::Wait(wait),
-        })
+        }
+        let promised = self.change(|state| state.prepare(ballot))?;
+        Ok(promised.map(|promised| match answer(promised) {
+            refused @ PaxosAnswer::Refused(_) => (refused, Until::Now),
+            answer => (answer, Until::Synced),
+        }))
+    }
+
+    /// Accepts a proposal.
+    pub(super) fn accept(self, proposal: &Proposal) -> Result<Step<(PaxosAnswer, Until)>, ReplicaError> {
+        self.check(proposal)?;
+        let (entry, checked_by) = (Rc::clone(&self.entry), self.row.base.table());
+        let accepted = self.change(|state| state.accept(proposal.clone()))?;
+        Ok(accepted.map(|accepted| match accepted {
+            Ok(()) => {
+                entry.checked_by.replace(Some(checked_by));
+                (PaxosAnswer::Done, Until::Synced)
+            }
+            Err(refused) => (PaxosAnswer::Refused(refused.promised), Until::Now),
+        }))
     }
 
     /// Applies what was chosen.
@@ -211,7 +259,7 @@ impl<'s> Place<'s> {
                 mutation,
             };
             let Some(position) = apply_at_once(self.shard, located, Origin::Local, self.stamp)? else {
-                return Ok(Step::Wait(match self.table.is_observed() {
+                return Ok(Step::Wait(match self.row.base.is_observed() {
                     true => Wait::Applied(proposal.clone()),
                     false => Wait::Room,
                 }));
@@ -249,7 +297,7 @@ impl<'s> Place<'s> {
         let checked_by = self.entry.checked_by.borrow();
         checked_by
             .as_ref()
-            .is_some_and(|t| Arc::ptr_eq(t, &self.table.table.borrow()))
+            .is_some_and(|t| Arc::ptr_eq(t, &self.row.base.table.borrow()))
     }
 
     /// Refuses what could be accepted and never be learned.
@@ -259,7 +307,7 @@ impl<'s> Place<'s> {
         let mutation = Mutation::new(value)
             .filter(is_of_partition)
             .ok_or_else(|| ReplicaError::Malformed("expected a mutation of the statement's partition".to_owned()))?;
-        let valid = mutation.validate(&self.table.table.borrow().layout);
+        let valid = mutation.validate(&self.row.base.table.borrow().layout);
         valid.map_err(|e| ReplicaError::Malformed(e.to_string()))
     }
 }

@@ -31,7 +31,7 @@ fn proposal(at: i64, c: i32, bytes: usize) -> Proposal {
 
 /// A node as an acceptor.
 async fn ask(node: &Local, phase: Phase<'static>) -> Result<PaxosAnswer, ReplicaError> {
-    handle_from_beside(&node.shard, (table().id, KEY.to_vec()), phase, Stamp::PRESENT).await
+    handle_from_beside(&node.coordinator, (table().id, KEY.to_vec()), phase, Stamp::PRESENT).await
 }
 
 async fn rows(node: Local) -> BTreeMap<i32, Vec<u8>> {
@@ -57,7 +57,11 @@ fn what_was_accepted_since_is_not_applied_for_what_was_chosen() {
 
 #[test]
 fn a_promise_that_the_log_lost_is_not_repeated_before_it_is_durable() {
-    let mut cluster = Cluster::new(1, Shape::default());
+    let shape = Shape {
+        promises_in_rows: true,
+        ..Shape::default()
+    };
+    let mut cluster = Cluster::new(1, shape);
     cluster.on(1, |node| async move {
         // Too long for the row to be written whole with each ballot.
         let accepted = ask(&node, Phase::Accept(proposal(10, 1, 2 * WHOLE_BYTES_MAX))).await;
@@ -152,25 +156,168 @@ fn what_was_learned_outlasts_a_power_loss_while_the_next_proposal_is_accepted() 
 #[test]
 fn a_state_whose_change_is_given_up_is_as_before() {
     let mut cluster = Cluster::new(1, Shape::default());
-    let learned = Proposal::new(
-        ballot(10),
+    let accepted = Proposal::new(
+        ballot(20),
         Some(&proposal(5, 1, 1)),
-        &insert(&table(), KEY, 1, b"v", 10),
+        &insert(&table(), KEY, 1, b"v", 20),
     );
-    let known = learned.clone();
+    let known = accepted.clone();
     let promise = cluster.on(1, |node| async move {
-        for phase in [Phase::Accept(known), Phase::Commit(ballot(10))] {
+        for phase in [Phase::Accept(known), Phase::Learn(proposal(10, 1, 1))] {
             ask(&node, phase).await.expect("the disk works");
         }
-        // It waits for the log, because the row is about to lose what was learned.
-        let mut next = Box::pin(ask(&node, Phase::Accept(proposal(20, 2, 1))));
+        // It waits for the log: what was learned is not what the row is about to lose.
+        let mut next = Box::pin(ask(&node, Phase::Accept(proposal(30, 2, 1))));
         let is_done = poll_fn(|context| Poll::Ready(next.as_mut().poll(context).is_ready())).await;
         assert!(!is_done, "it does not wait");
         drop(next);
-        match ask(&node, Phase::Prepare(ballot(15), Reads::default())).await {
+        match ask(&node, Phase::Prepare(ballot(25), Reads::default())).await {
             Ok(PaxosAnswer::Promised(promise, _)) => promise,
             other => panic!("it has promised no later ballot: {other:?}"),
         }
     });
-    assert_eq!((promise.proposal, promise.committed), (Some(learned), ballot(10)));
+    assert_eq!((promise.proposal, promise.committed), (Some(accepted), ballot(10)));
+}
+
+async fn prepare(node: &Local, at: i64) -> PaxosAnswer {
+    let prepare = Phase::Prepare(ballot(at), Reads::default());
+    ask(node, prepare).await.expect("the node has the table")
+}
+
+/// A node whose mark is ahead of the clock, and a ballot of the moment that it has promised without touching its disk.
+fn with_a_promise_in_memory() -> (Cluster, i64) {
+    let mut cluster = Cluster::new(1, Shape::default());
+    let first = cluster.on(1, |node| async move { prepare(&node, runtime::wall_clock_us()).await });
+    assert!(matches!(first, PaxosAnswer::Promised(..)), "{first:?}");
+    cluster.simulation.run_for(SECOND / 10);
+    let acceptor = cluster.id(1);
+    cluster
+        .simulation
+        .fail_file_op_after(acceptor, 0, std::io::ErrorKind::StorageFull);
+    let (at, answer) = cluster.on(1, |node| async move {
+        let now = runtime::wall_clock_us();
+        (now, prepare(&node, now).await)
+    });
+    assert!(
+        matches!(answer, PaxosAnswer::Promised(..)),
+        "it needs the disk: {answer:?}"
+    );
+    cluster.simulation.clear_file_faults(acceptor);
+    (cluster, at)
+}
+
+/// What an acceptor that has promised a ballot says to proposals of an earlier one.
+async fn takes_earlier(node: Local, promised: i64) -> bool {
+    let earlier = ask(&node, Phase::Accept(proposal(promised - 1, 1, 1))).await;
+    match earlier.expect("the disk works") {
+        PaxosAnswer::Refused(by) => {
+            assert!(
+                by.timestamp_us >= promised,
+                "refused for {by}, and {promised} was promised"
+            );
+            false
+        }
+        _ => true,
+    }
+}
+
+#[test]
+fn a_promise_that_was_never_written_outlasts_a_crash() {
+    for kind in [CrashKind::Kill, CrashKind::PowerLoss] {
+        let (mut cluster, promised) = with_a_promise_in_memory();
+        cluster.crash(1, kind);
+        cluster.restart(1);
+        let is_taken = cluster.on(1, move |node| takes_earlier(node, promised));
+        assert!(
+            !is_taken,
+            "a leader before the one that it promised had its way after {kind:?}"
+        );
+    }
+}
+
+#[test]
+#[cfg(debug_assertions)]
+fn that_a_restart_forgot_promises_would_be_seen() {
+    let (mut cluster, promised) = with_a_promise_in_memory();
+    cluster.crash(1, CrashKind::Kill);
+    let _planted = stdx::planted::Planted::new(Some(stdx::planted::Bug::ForgottenPromise));
+    cluster.restart(1);
+    assert!(cluster.on(1, move |node| takes_earlier(node, promised)));
+}
+
+#[test]
+fn a_node_that_starts_refuses_nobody_whose_clock_is_right() {
+    let (mut cluster, _) = with_a_promise_in_memory();
+    cluster.crash(1, CrashKind::Kill);
+    cluster.restart(1);
+    let answer = cluster.on(1, |node| async move { prepare(&node, runtime::wall_clock_us()).await });
+    assert!(matches!(answer, PaxosAnswer::Promised(..)), "{answer:?}");
+}
+
+#[test]
+fn a_promise_that_was_never_written_outlasts_its_place_in_memory() {
+    let (mut cluster, promised) = with_a_promise_in_memory();
+    let is_taken = cluster.on(1, move |node| async move {
+        node.coordinator.acceptor.forget_left(table().id, |_| true);
+        takes_earlier(node, promised).await
+    });
+    assert!(!is_taken, "what left memory was forgotten");
+}
+
+/// The mark is set ahead of the acceptor's clock, not of the leader's.
+#[test]
+fn a_ballot_far_ahead_of_the_clock_is_promised_in_its_row() {
+    let (mut cluster, now) = with_a_promise_in_memory();
+    let ahead = now + 3_600_000_000;
+    let answer = cluster.on(1, move |node| async move { prepare(&node, ahead).await });
+    assert!(matches!(answer, PaxosAnswer::Promised(..)), "{answer:?}");
+    cluster.crash(1, CrashKind::PowerLoss);
+    cluster.restart(1);
+    let later = cluster.on(1, move |node| async move { prepare(&node, ahead - 1).await });
+    assert!(
+        matches!(later, PaxosAnswer::Refused(by) if by == ballot(ahead)),
+        "{later:?}"
+    );
+}
+
+/// A log that takes nothing for a moment, while the next proposal is accepted: the one before was learned, and its row stands in memory alone.
+#[test]
+fn what_was_learned_outlasts_a_log_that_lost_it_with_the_next_proposal() {
+    let mut cluster = Cluster::new(1, Shape::default());
+    cluster.on(1, |node| async move {
+        for phase in [Phase::Accept(proposal(10, 1, 600)), Phase::Commit(ballot(10))] {
+            ask(&node, phase).await.expect("the disk works");
+        }
+    });
+    let acceptor = cluster.id(1);
+    let accept = |at| move |node| async move { ask(&node, Phase::Accept(proposal(at, 2, 1))).await };
+    cluster
+        .simulation
+        .fail_file_op_after(acceptor, 0, std::io::ErrorKind::StorageFull);
+    let lost = cluster.on(1, accept(20));
+    assert!(matches!(lost, Err(ReplicaError::Log(_))), "{lost:?}");
+    cluster.simulation.clear_file_faults(acceptor);
+    let accepted = cluster.on(1, accept(30));
+    assert!(matches!(accepted, Ok(PaxosAnswer::Done)), "{accepted:?}");
+    cluster.crash(1, CrashKind::PowerLoss);
+    cluster.restart(1);
+    let rows = cluster.on(1, rows);
+    assert!(rows.contains_key(&1), "a proposal replaced it, and nothing has its row");
+}
+
+/// What another leader reads with its promise is told to nobody else before a crash cannot take it back.
+#[test]
+fn a_promise_waits_until_what_its_shard_decided_alone_is_durable() {
+    let (mut cluster, _) = with_a_promise_in_memory();
+    cluster.on(1, |node| async move {
+        let learned = ask(&node, Phase::Learn(proposal(10, 1, 1))).await;
+        learned.expect("the disk works");
+        let (log, losses) = (&node.shard.log, node.shard.log.losses());
+        let written = log.written();
+        assert!(!log.is_synced(written), "a sync comes once a second");
+        node.coordinator.acceptor.decided_alone(written, losses);
+        let answer = prepare(&node, runtime::wall_clock_us()).await;
+        assert!(matches!(answer, PaxosAnswer::Promised(..)), "{answer:?}");
+        assert!(log.is_synced(written), "a power loss takes what the leader has read");
+    });
 }

@@ -61,6 +61,8 @@ pub struct Shape {
     pub limits: Limits,
     /// How long `sea.t` keeps tombstones.
     pub gc_grace_seconds: i32,
+    /// Whether acceptors write each promise to its row.
+    pub promises_in_rows: bool,
 }
 
 impl Default for Shape {
@@ -77,6 +79,7 @@ impl Default for Shape {
                 ..Limits::default()
             },
             gc_grace_seconds: TableOptions::default().gc_grace_seconds,
+            promises_in_rows: false,
         }
     }
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use commitlog::Commitlog;
-use coordinator::{ClusterView, Coordinator, ReplicaHandler};
+use coordinator::{ClusterView, Coordinator, Promises, ReplicaHandler};
 use hints::Hints;
 use replica::{NotedBatches, Shard, ShardOptions, TableFiles, TokenRange};
 use rpc::Rpc;
@@ -24,6 +24,7 @@ pub(super) struct Boot {
     noted_batches: Arc<NotedBatches>,
     last_segment: u64,
     generation: Arc<AtomicU64>,
+    promises: Arc<Promises>,
 }
 
 /// So many parts of a range, about equally long.
@@ -50,7 +51,9 @@ pub(super) async fn live(
     let (data_dir, log_dir) = (PathBuf::from("/data"), PathBuf::from("/commitlog"));
     let id = runtime::shard();
     if id == ShardId(0) {
-        *boot.borrow_mut() = Some(Rc::new(prepare(table, &data_dir, &log_dir)));
+        let prepared = prepare(shape, table, &data_dir, &log_dir);
+        prepared.promises.wait_for_clock().await;
+        *boot.borrow_mut() = Some(Rc::new(prepared));
     }
     let boot = loop {
         let ready = boot.borrow().clone();
@@ -77,6 +80,7 @@ pub(super) async fn live(
     config.listen = Some(me.internode);
     let rpc = Rpc::start(config, Rc::new(ReplicaHandler::default())).expect("the port is free");
     let coordinator = Coordinator::new(shard.clone(), Some(rpc.clone()), view.clone());
+    coordinator.keep_promises(boot.promises.clone());
     for (number, _) in view.topology.numbered_nodes() {
         coordinator.set_live(number, true);
     }
@@ -148,7 +152,7 @@ fn new_shard(
 }
 
 /// Makes the directories of a node ready: what its first shard does for all.
-fn prepare(table: &Arc<Table>, data_dir: &Path, log_dir: &Path) -> Boot {
+fn prepare(shape: &Shape, table: &Arc<Table>, data_dir: &Path, log_dir: &Path) -> Boot {
     for dir in [data_dir, log_dir] {
         runtime::fs::create_dir_all(dir).expect("the disk takes directories");
     }
@@ -172,10 +176,15 @@ fn prepare(table: &Arc<Table>, data_dir: &Path, log_dir: &Path) -> Boot {
             }
         }
     }
+    let promises = Promises::open(Path::new("/")).expect("the file of promises can be read");
+    if !shape.promises_in_rows {
+        promises.need_no_rows();
+    }
     Boot {
         noted_batches: Arc::new(NotedBatches::new()),
         last_segment,
         generation: Arc::new(AtomicU64::new(largest)),
+        promises,
     }
 }
 
