@@ -11,9 +11,15 @@ from harness import Cluster, cql
 SHARDS = 2
 
 
+# A move flushes and syncs: on a machine that does much else that may take longer than a request usually waits.
+PATIENT = "write_request_timeout: 20s\nread_request_timeout: 20s\ncas_contention_timeout: 20s\n"
+
+
 @pytest.fixture(scope="module")
-def cluster(request):
-    cluster = Cluster(3, smp=SHARDS, runtime=request.config.getoption("--runtime"))
+def cluster(request, tmp_path_factory):
+    options = tmp_path_factory.mktemp("options") / "ceto.yaml"
+    options.write_text(PATIENT)
+    cluster = Cluster(3, smp=SHARDS, runtime=request.config.getoption("--runtime"), options=["--options-file", str(options)])
     try:
         yield cluster.form().known_to_clients()
     finally:
