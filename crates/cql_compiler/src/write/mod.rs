@@ -309,14 +309,14 @@ fn compile_assignment(a: &cql::ast::Assignment, scope: &mut Scope<'_>) -> Result
     Ok(Assignment { column: at, change })
 }
 
-/// Compiles the assignments of an UPDATE. Additions to one counter are one.
+/// Compiles the assignments of an UPDATE. Additions to one counter are one, and one collection may have several of its elements changed.
 fn compile_assignments(
     assignments: &[cql::ast::Assignment],
     scope: &mut Scope<'_>,
 ) -> Result<Vec<Assignment>, CompileError> {
     for (i, a) in assignments.iter().enumerate() {
         let contradicts = |b: &cql::ast::Assignment| {
-            target_name(&a.target) == target_name(&b.target) && !(adds(a, scope.table) && adds(b, scope.table))
+            target_name(&a.target) == target_name(&b.target) && (sets_whole(a) || sets_whole(b))
         };
         if assignments[..i].iter().any(contradicts) {
             return Err(set_twice(target_name(&a.target)));
@@ -344,11 +344,12 @@ fn target_name(target: &AstTarget) -> &str {
     }
 }
 
-/// Whether an assignment adds to a counter.
-fn adds(assignment: &cql::ast::Assignment, table: &Table) -> bool {
-    let name = target_name(&assignment.target);
-    matches!(assignment.operation, Operation::Add(_) | Operation::Subtract(_))
-        && table.columns.iter().any(|c| c.name == name && c.cql_type.is_counter())
+/// Whether an assignment replaces the column.
+fn sets_whole(assignment: &cql::ast::Assignment) -> bool {
+    matches!(
+        (&assignment.target, &assignment.operation),
+        (AstTarget::Column(_), Operation::Set(_))
+    )
 }
 
 fn set_twice(name: &str) -> CompileError {
@@ -453,14 +454,14 @@ pub fn compile_delete(delete: &Delete, table: &Arc<Table>, scope: &mut Scope<'_>
     check_counter_attributes(table, &delete.attributes)?;
     check_conditional(&conditions, table, &delete.attributes)?;
     let times = attributes(&delete.attributes, scope)?;
-    let assignments = delete
-        .targets
-        .iter()
-        .map(|t| compile_removal(t, scope))
-        .collect::<Result<Vec<_>, _>>()?;
-    for (i, a) in assignments.iter().enumerate() {
-        if assignments[..i].iter().any(|b| b.column == a.column) {
-            return Err(set_twice(&table.columns[a.column].name));
+    let mut assignments: Vec<Assignment> = Vec::with_capacity(delete.targets.len());
+    for target in &delete.targets {
+        let removal = compile_removal(target, scope)?;
+        let is_again = |b: &Assignment| {
+            b.column == removal.column && matches!((&b.change, &removal.change), (Change::Delete, Change::Delete))
+        };
+        if !assignments.iter().any(is_again) {
+            assignments.push(removal);
         }
     }
     let restrictions = restrict::compile(&delete.relations, StatementKind::Delete, scope)?;

@@ -5,7 +5,7 @@
 
 use mutation::Tombstone;
 use mutation::row::Cell;
-use schema::Column;
+use schema::{Column, RowLayout};
 use types::{CollectionIter, CqlType, MapIter, timeuuid};
 
 use super::pack::{Packer, Times};
@@ -38,6 +38,49 @@ impl Element {
 pub(super) struct Elements {
     pub(super) tombstone: Tombstone,
     pub(super) elements: Vec<Element>,
+}
+
+/// A list's elements, each with its path, in their order.
+type List = Vec<(Vec<u8>, Vec<u8>)>;
+
+impl Elements {
+    fn none() -> Self {
+        Self {
+            tombstone: Tombstone::NONE,
+            elements: Vec::new(),
+        }
+    }
+
+    /// Makes the change in a list that is present.
+    fn change(&self, list: &mut List, layout: &RowLayout, id: usize) {
+        if !self.tombstone.is_none() {
+            list.clear();
+        }
+        for Element { path, value } in &self.elements {
+            list.retain(|(present, _)| present != path);
+            if let Some(value) = value {
+                let at = list.partition_point(|(present, _)| layout.compare_paths(id, present, path).is_lt());
+                list.insert(at, (path.clone(), value.clone()));
+            }
+        }
+    }
+
+    /// Adds another change of the same column by the same statement. Where both change one element, what would win between two writes of one timestamp does:
+    /// a removal before a value, and the greater of two values.
+    fn add(&mut self, other: Self, layout: &RowLayout, id: usize) {
+        self.tombstone = self.tombstone.merge(other.tombstone);
+        self.elements.extend(other.elements);
+        self.elements.sort_by(|a, b| {
+            let by_path = layout.compare_paths(id, &a.path, &b.path);
+            // What wins stands first.
+            by_path.then_with(|| match (&a.value, &b.value) {
+                (Some(a), Some(b)) => b.cmp(a),
+                (a, b) => a.is_some().cmp(&b.is_some()),
+            })
+        });
+        self.elements
+            .dedup_by(|b, a| layout.compare_paths(id, &a.path, &b.path).is_eq());
+    }
 }
 
 fn malformed(column: &Column) -> PlanError {
@@ -126,11 +169,41 @@ pub(super) fn sum(addends: &[Addend], ctx: &BindContext<'_>) -> Result<Evaluated
     }))
 }
 
-/// The elements that one assignment of a multi-cell column writes.
-pub(super) fn pack_complex(
+/// The elements that a statement's changes of one multi-cell column write, one after the other: each sees a list as those before it leave it.
+pub(super) fn pack_changes<'c>(
+    packer: &Packer<'_>,
+    changes: impl Iterator<Item = (&'c ColumnChange, &'c Evaluated<'c>)>,
+) -> Result<Elements, PlanError> {
+    let layout = &*packer.plan.table.layout;
+    let mut all: Option<Elements> = None;
+    let mut list: Option<List> = None;
+    for (assignment, value) in changes {
+        let lists = || packer.lists.and_then(|l| l.get(&(packer.row.to_vec(), assignment.id)));
+        if assignment.change.reads() && list.is_none() {
+            let mut present = lists().cloned().unwrap_or_default();
+            if let Some(before) = &all {
+                before.change(&mut present, layout, assignment.id);
+            }
+            list = Some(present);
+        }
+        let change = pack_complex(packer, assignment, value, list.as_ref())?;
+        if let Some(list) = &mut list {
+            change.change(list, layout, assignment.id);
+        }
+        match &mut all {
+            Some(all) => all.add(change, layout, assignment.id),
+            None => all = Some(change),
+        }
+    }
+    Ok(all.unwrap_or_else(Elements::none))
+}
+
+/// The elements that one change writes; `list` has the present ones when it needs them.
+fn pack_complex(
     packer: &Packer<'_>,
     assignment: &ColumnChange,
     value: &Evaluated<'_>,
+    list: Option<&List>,
 ) -> Result<Elements, PlanError> {
     let column = &packer.plan.table.columns[assignment.column];
     let layout = &packer.plan.table.layout;
@@ -141,10 +214,7 @@ pub(super) fn pack_complex(
             .as_bytes()
             .to_vec()
     };
-    let mut out = Elements {
-        tombstone: Tombstone::NONE,
-        elements: Vec::new(),
-    };
+    let mut out = Elements::none();
     match (&assignment.change, value) {
         (_, Evaluated::Unset) => return Ok(out),
         (Change::Delete, _) => {
@@ -188,10 +258,10 @@ pub(super) fn pack_complex(
             });
         }
         (Change::Take(_), Evaluated::Null) => {
-            return Err(PlanError::invalid(format!(
-                "Invalid null value for collection element of {}",
-                column.name
-            )));
+            return Err(PlanError::invalid(match column.cql_type {
+                CqlType::Map(..) => "Invalid null map key",
+                _ => "Invalid null set element",
+            }));
         }
         (Change::Put { key, .. }, value) => match key.eval(packer.ctx)? {
             Evaluated::Value(k) => {
@@ -213,7 +283,7 @@ pub(super) fn pack_complex(
             value: Some(number.to_vec()),
         }),
         (Change::PutAt { .. } | Change::TakeAt(_) | Change::Discard(_), value) => {
-            out.elements = change_list(packer, assignment, column, value)?;
+            out.elements = change_list(packer, assignment, column, value, list)?;
         }
         // Adding or removing null changes nothing.
         (_, Evaluated::Null) => return Ok(out),
@@ -237,12 +307,9 @@ fn change_list(
     assignment: &ColumnChange,
     column: &Column,
     value: &Evaluated<'_>,
+    list: Option<&List>,
 ) -> Result<Vec<Element>, PlanError> {
-    let none = Vec::new();
-    let have = packer
-        .lists
-        .and_then(|l| l.get(&(packer.row.to_vec(), assignment.id)))
-        .unwrap_or(&none);
+    let have = list.map_or(&[][..], Vec::as_slice);
     let place = |index: Evaluated<'_>| -> Result<Vec<u8>, PlanError> {
         let Evaluated::Value(i) = index else {
             return Err(PlanError::invalid("Invalid null value for list index"));

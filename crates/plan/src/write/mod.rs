@@ -162,6 +162,11 @@ impl Change {
         matches!(self, Self::PutAt { .. } | Self::TakeAt(_) | Self::Discard(_))
     }
 
+    /// Whether a statement may have it beside others of the same collection.
+    pub const fn is_partial(&self) -> bool {
+        !matches!(self, Self::Set(_) | Self::Replace(_) | Self::Count(_))
+    }
+
     /// Whether a column of that type can be changed so.
     fn fits(&self, cql_type: &CqlType) -> bool {
         use CqlType as T;
@@ -220,8 +225,13 @@ impl WritePlan {
         }
         for of_kind in [&mut statics, &mut regulars] {
             of_kind.sort_by_key(|change: &ColumnChange| change.id);
-            if of_kind.windows(2).any(|pair| pair[0].id == pair[1].id) {
-                return Err(PlanError::invalid("a write changes each column once"));
+            let contradict = |pair: &[ColumnChange]| {
+                pair[0].id == pair[1].id && !pair.iter().all(|change| change.change.is_partial())
+            };
+            if of_kind.windows(2).any(contradict) {
+                return Err(PlanError::invalid(
+                    "a write changes each column once, or several elements of it",
+                ));
             }
         }
         let writes_rows = matches!(write.target, Target::Row(_) | Target::Rows(_));

@@ -6,7 +6,7 @@ use schema::{CellLayout, push_component};
 use smallvec::SmallVec;
 use types::token::{Token, token_of};
 
-use super::collection::{Elements, pack_complex, sum};
+use super::collection::{Elements, pack_changes, sum};
 use super::{Change, ColumnChange, ListContents, TTL_MAX, Target, WriteClock, WritePlan};
 use crate::Operand;
 use crate::restrict::{PartitionRestriction, Partitions, partition_key_bytes};
@@ -416,13 +416,15 @@ impl<'p> Packer<'p> {
         let shared = times.shared();
         let columns = self.plan.columns;
         let mut builder = RowBuilder::begin(out, layout, shared, marker, Tombstone::NONE, mixed, columns);
-        for (a, v) in assignments.iter().zip(values) {
+        let mut changes = assignments.iter().zip(values).peekable();
+        while let Some((a, v)) = changes.next() {
             match v {
                 Evaluated::Unset => {}
                 Evaluated::Value(v) if simple(a) => builder.value(a.id, v),
                 Evaluated::Null if simple(a) => builder.cell(a.id, &times.dead()),
                 _ => {
-                    let Elements { tombstone, elements } = pack_complex(self, a, v)?;
+                    let more = std::iter::from_fn(|| changes.next_if(|(next, _)| next.id == a.id));
+                    let Elements { tombstone, elements } = pack_changes(self, std::iter::once((a, v)).chain(more))?;
                     if !tombstone.is_none() || !elements.is_empty() {
                         builder.complex(a.id, tombstone, elements.iter().map(|e| e.as_ref(times)));
                     }
