@@ -337,6 +337,13 @@ impl Argument for TermArgument<'_> {
     fn known_type(&self) -> Option<CqlType> {
         known_type(self.scope, self.term)
     }
+
+    fn elements(&self) -> Option<usize> {
+        match self.term {
+            Term::List(elements) => Some(elements.len()),
+            _ => None,
+        }
+    }
 }
 
 /// The type of a term that tells its own.

@@ -47,7 +47,7 @@ use crate::operand::Computed;
 use crate::restrict::{
     Choice, ClusteringBound, ClusteringRestriction, Comparison, Filter, FilterTest, PartitionRestriction, Restrictions,
 };
-use crate::selection::{AggregateCall, Expression, Selection};
+use crate::selection::{AggregateCall, Expression, Selection, Wanted};
 use crate::{InOperand, Operand, PlanError, Select, SelectPlan};
 
 /// The format of an encoded plan.
@@ -410,6 +410,20 @@ fn put_expression(out: &mut Vec<u8>, expression: &Expression) {
             out.push(7);
             put_vint(out, *place);
         }
+        Expression::Cells(column) => {
+            out.push(8);
+            put_vint(out, *column);
+        }
+        Expression::OfCells { cells, is_ttl, wanted } => {
+            out.push(9);
+            put_expression(out, cells);
+            out.push(u8::from(*is_ttl));
+            out.push(match wanted {
+                Wanted::One => 0,
+                Wanted::All => 1,
+                Wanted::Latest => 2,
+            });
+        }
     }
 }
 
@@ -712,6 +726,17 @@ impl<'a> Field<'a> {
                 index: self.small()?,
             },
             7 => Expression::Aggregate(self.number()?),
+            8 => Expression::Cells(self.number()?),
+            9 => Expression::OfCells {
+                cells: Box::new(self.expression(table)?),
+                is_ttl: self.flag()?,
+                wanted: match self.reader.get_u8()? {
+                    0 => Wanted::One,
+                    1 => Wanted::All,
+                    2 => Wanted::Latest,
+                    _ => return Err(DecodeError::Malformed("times that nobody wants")),
+                },
+            },
             _ => return Err(DecodeError::Malformed("an unknown expression")),
         })
     }

@@ -15,14 +15,19 @@ pub struct Slot {
 /// The values of one row, by position in `table.columns`. Reused from row to row.
 ///
 /// Multi-cell collections are serialised here as one value. Timestamps and ttls are kept only when a selector asks
-/// (`writetime`, `ttl`); those of collections are per element and not kept.
+/// (`writetime`, `ttl`); those of collections are per element, and stand in a map of the elements' paths.
 #[derive(Clone, Debug, Default)]
 pub struct Row {
     bytes: Vec<u8>,
     slots: Vec<Slot>,
     timestamps: Vec<i64>,
     ttls: Vec<i32>,
+    /// By column: the serialised map of [`Row::set_cells`].
+    cells: Vec<(usize, Vec<u8>)>,
 }
+
+/// Bytes that say when an element was written, and how long it has to live: an i64 and an i32, big endian.
+pub const CELL_TIMES_BYTES: usize = 12;
 
 /// A timestamp that stands for none.
 pub const NO_TIMESTAMP: i64 = i64::MIN;
@@ -37,6 +42,7 @@ impl Row {
             slots: vec![Slot::default(); n],
             timestamps: vec![NO_TIMESTAMP; n],
             ttls: vec![0; n],
+            cells: Vec::new(),
         }
     }
 
@@ -46,6 +52,7 @@ impl Row {
         self.slots.fill(Slot::default());
         self.timestamps.fill(NO_TIMESTAMP);
         self.ttls.fill(0);
+        self.cells.clear();
     }
 
     /// Sets a column's value.
@@ -71,6 +78,26 @@ impl Row {
     pub fn set_times(&mut self, column: usize, timestamp: i64, ttl_left: i32) {
         self.timestamps[column] = timestamp;
         self.ttls[column] = ttl_left;
+    }
+
+    /// Notes for the elements of a column, by path, when each was written, and the seconds that it still has to live, 0 for ever.
+    pub fn set_cells<'p>(&mut self, column: usize, elements: impl Iterator<Item = (&'p [u8], i64, i32)>) {
+        let mut map = Vec::new();
+        let mut builder = CollectionBuilder::new(&mut map);
+        for (path, timestamp, ttl_left) in elements {
+            let mut times = [0; CELL_TIMES_BYTES];
+            times[..8].copy_from_slice(&timestamp.to_be_bytes());
+            times[8..].copy_from_slice(&ttl_left.to_be_bytes());
+            builder.push_pair(path, &times);
+        }
+        builder.finish();
+        self.cells.push((column, map));
+    }
+
+    /// What [`Row::set_cells`] noted of a column.
+    pub(crate) fn cells(&self, column: usize) -> Option<&[u8]> {
+        let of_column = self.cells.iter().find(|(of, _)| *of == column);
+        of_column.map(|(_, map)| &map[..])
     }
 
     /// A column's value; None is null.

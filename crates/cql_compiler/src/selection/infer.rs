@@ -69,6 +69,20 @@ impl<'a> Inference<'a> {
         name_of(selector, &self.table.keyspace)
     }
 
+    /// Whether a call is about several cells: a collection that has one for each element, or a slice of it.
+    fn is_of_cells(&self, arguments: &[Selector]) -> bool {
+        let name = match arguments {
+            [Selector::Column(name)] => name,
+            [Selector::Slice { collection, .. }] => match &**collection {
+                Selector::Column(name) => name,
+                _ => return false,
+            },
+            _ => return false,
+        };
+        let column = self.column(name).map(|at| &self.table.columns[at].cql_type);
+        column.is_ok_and(|t| t.is_multi_cell() && t.is_collection())
+    }
+
     /// The position of a column.
     pub(super) fn column(&self, name: &str) -> Result<usize, CompileError> {
         self.table
@@ -111,13 +125,17 @@ impl<'a> Inference<'a> {
                 possible: known_type(self.scope, term),
             },
             Selector::CountRows => Inferred::exact(CqlType::BigInt),
-            Selector::FunctionCall { name, .. } if name.keyspace.is_none() && name.name == "ttl" => {
-                Inferred::exact(CqlType::Int)
-            }
-            Selector::FunctionCall { name, .. }
-                if name.keyspace.is_none() && matches!(name.name.as_str(), "writetime" | "maxwritetime") =>
+            Selector::FunctionCall { name, arguments }
+                if name.keyspace.is_none() && matches!(name.name.as_str(), "writetime" | "maxwritetime" | "ttl") =>
             {
-                Inferred::exact(CqlType::BigInt)
+                let one = match name.name.as_str() {
+                    "ttl" => CqlType::Int,
+                    _ => CqlType::BigInt,
+                };
+                Inferred::exact(match name.name != "maxwritetime" && self.is_of_cells(arguments) {
+                    true => CqlType::List(Arc::new(one)),
+                    false => one,
+                })
             }
             _ if is_count_of_constant(selector) => Inferred::exact(CqlType::BigInt),
             Selector::FunctionCall { .. } | Selector::Arithmetic { .. } | Selector::Negation(_) => {
@@ -360,5 +378,13 @@ impl Argument for SelectorArgument<'_> {
 
     fn known_type(&self) -> Option<CqlType> {
         self.inference.infer(self.selector).ok()?.possible
+    }
+
+    fn elements(&self) -> Option<usize> {
+        match self.selector {
+            Selector::List(elements) => Some(elements.len()),
+            Selector::Term(Term::List(elements)) => Some(elements.len()),
+            _ => None,
+        }
     }
 }

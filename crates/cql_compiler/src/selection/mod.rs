@@ -5,7 +5,7 @@ mod names;
 
 use cql::ast::{Select, Selection as AstSelection, Selector, Term};
 use plan::function::{Aggregate, Assignment, Operation};
-use plan::selection::{AggregateCall, Expression, Item, Selection};
+use plan::selection::{AggregateCall, Expression, Item, Selection, Wanted};
 use plan::{Operand, ResultColumn};
 use schema::{ColumnKind, Schema, Table};
 use types::CqlType;
@@ -208,7 +208,37 @@ impl Compiler<'_, '_> {
         Ok(Expression::Aggregate(self.aggregates.len() - 1))
     }
 
-    /// `writetime`, `maxwritetime` and `ttl` of a column that is one cell.
+    /// `writetime`, `maxwritetime` and `ttl` of elements of a collection that has a cell for each.
+    fn of_cells(&mut self, function: &str, argument: &Selector, column: usize) -> Result<Expression, CompileError> {
+        let mut cells = match argument {
+            Selector::Column(_) => Expression::Cells(column),
+            part => self.expression(part, &self.inference.type_of(part)?)?,
+        };
+        match &mut cells {
+            Expression::Element { collection, is_map, .. } if matches!(**collection, Expression::Column(_)) => {
+                (**collection, *is_map) = (Expression::Cells(column), true);
+            }
+            Expression::Slice { collection, is_map, .. } if matches!(**collection, Expression::Column(_)) => {
+                (**collection, *is_map) = (Expression::Cells(column), true);
+            }
+            Expression::Cells(_) => {}
+            _ => {
+                let name = self.inference.name(argument);
+                return refuse(format!("Cannot use selection function {function} on {name}"));
+            }
+        }
+        Ok(Expression::OfCells {
+            is_ttl: function == "ttl",
+            wanted: match &cells {
+                _ if function == "maxwritetime" => Wanted::Latest,
+                Expression::Element { .. } => Wanted::One,
+                _ => Wanted::All,
+            },
+            cells: Box::new(cells),
+        })
+    }
+
+    /// `writetime`, `maxwritetime` and `ttl` of a column.
     fn of_cell(&mut self, function: &str, arguments: &[Selector]) -> Result<Expression, CompileError> {
         let [argument] = arguments else {
             return refuse(format!(
@@ -218,7 +248,10 @@ impl Compiler<'_, '_> {
         };
         // An element or field of a frozen value was written with the whole of it.
         let mut inner = argument;
-        while let Selector::Element { collection, .. } | Selector::Field { value: collection, .. } = inner {
+        while let Selector::Element { collection, .. }
+        | Selector::Slice { collection, .. }
+        | Selector::Field { value: collection, .. } = inner
+        {
             self.inference.infer(inner)?;
             inner = collection;
         }
@@ -235,15 +268,13 @@ impl Compiler<'_, '_> {
                 "Cannot use selection function {function} on PRIMARY KEY part {name}"
             ));
         }
-        if declared.cql_type.is_multi_cell() {
-            let what = if declared.cql_type.is_collection() {
-                "collection"
-            } else {
-                "user type"
-            };
+        if declared.cql_type.is_multi_cell() && !declared.cql_type.is_collection() {
             return refuse(format!(
-                "Cannot use selection function {function} on non-frozen {what} {name}"
+                "Cannot use selection function {function} on non-frozen user type {name}"
             ));
+        }
+        if declared.cql_type.is_multi_cell() {
+            return self.of_cells(function, argument, column);
         }
         let part = match argument {
             Selector::Column(_) => None,

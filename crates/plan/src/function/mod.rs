@@ -103,6 +103,10 @@ pub trait Argument {
     fn has_marker(&self) -> bool;
     /// Its type, when it tells its own.
     fn known_type(&self) -> Option<CqlType>;
+    /// How many elements a list of terms has.
+    fn elements(&self) -> Option<usize> {
+        None
+    }
 }
 
 /// One signature of a function.

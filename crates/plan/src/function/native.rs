@@ -213,9 +213,13 @@ fn similarity(name: &str, similarity: Similarity, arguments: &[&dyn Argument]) -
         ))),
     };
     let dimensions = arguments.iter().map(dimension).collect::<Result<Vec<_>, _>>()?;
-    let Some(dimension) = dimensions.into_iter().flatten().next() else {
+    let listed = || {
+        let elements = arguments.iter().find_map(|argument| argument.elements());
+        elements.and_then(|elements| u16::try_from(elements).ok())
+    };
+    let Some(dimension) = dimensions.into_iter().flatten().next().or_else(listed) else {
         return Err(PlanError::Invalid(format!(
-            "Cannot infer type of argument {} in call to function system.{name}: use type casts to disambiguate",
+            "Cannot infer type of argument {} in call to function system.{name}(vector<float, n>, vector<float, n>): use type casts to disambiguate",
             arguments[0].text()
         )));
     };

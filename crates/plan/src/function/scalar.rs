@@ -284,8 +284,9 @@ impl Similarity {
                         "Function system.similarity_cosine doesn't support all-zero vectors.",
                     ));
                 }
-                let cosine = f64::from(dot(&left, &right)) / (f64::from(left_norm) * f64::from(right_norm)).sqrt();
-                ((1.0 + cosine) / 2.0) as f32
+                let norms = (f64::from(left_norm) * f64::from(right_norm)).sqrt();
+                let cosine = (f64::from(dot(&left, &right)) / norms) as f32;
+                (1.0 + cosine) / 2.0
             }
             Self::Euclidean => {
                 let distance = left.iter().zip(&right).map(|(x, y)| (x - y) * (x - y)).sum::<f32>();

@@ -31,6 +31,17 @@ pub(super) struct Input<'a> {
     pub(super) ctx: &'a BindContext<'a>,
 }
 
+/// What is wanted of the times of elements.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wanted {
+    /// That of the one element.
+    One,
+    /// Those of all, as a list.
+    All,
+    /// The latest.
+    Latest,
+}
+
 /// How a value is made of a row or of a group of rows.
 #[derive(Clone, Debug)]
 pub enum Expression {
@@ -53,6 +64,17 @@ pub enum Expression {
         is_ttl: bool,
         /// The part of the column that is asked about: the result is null when it is.
         part: Option<Box<Expression>>,
+    },
+    /// The map of a multi-cell column's elements, by path, to what [`Expression::OfCells`] knows how to read.
+    Cells(usize),
+    /// When elements of a multi-cell column were written, or how long they have to live.
+    OfCells {
+        /// [`Expression::Cells`], or an element or slice of it.
+        cells: Box<Expression>,
+        /// How long they have to live.
+        is_ttl: bool,
+        /// What is wanted of them.
+        wanted: Wanted,
     },
     /// An aggregate: its place in the group.
     Aggregate(usize),
@@ -107,6 +129,11 @@ impl Expression {
                 uses.times = true;
                 part.iter().for_each(|part| part.uses(uses));
             }
+            Self::Cells(column) => {
+                uses.columns.push(*column);
+                uses.times = true;
+            }
+            Self::OfCells { cells, .. } => cells.uses(uses),
             Self::Aggregate(place) => uses.aggregates = uses.aggregates.max(place.saturating_add(1)),
             Self::Element { collection, .. } | Self::Slice { collection, .. } => collection.uses(uses),
             Self::Field { value, .. } => value.uses(uses),
@@ -138,6 +165,13 @@ impl Expression {
                     false => row.timestamp(*column).map(|timestamp| timestamp.to_be_bytes().to_vec()),
                 };
                 bytes.map(Cow::Owned)
+            }
+            Self::Cells(column) => input.row.and_then(|row| row.cells(*column)).map(Cow::Borrowed),
+            Self::OfCells { cells, is_ttl, wanted } => {
+                let Some(cells) = cells.eval(input)? else {
+                    return Ok(None);
+                };
+                of_cells(&cells, *is_ttl, *wanted).map(Cow::Owned)
             }
             Self::Aggregate(place) => input
                 .group
@@ -195,6 +229,34 @@ impl Expression {
                 part(value, |bytes| TupleIter::new(bytes).nth(*index)?.ok()?)
             }
         })
+    }
+}
+
+/// One of the times that stand together.
+fn time_of(times: &[u8], is_ttl: bool) -> Option<Vec<u8>> {
+    let (timestamp, ttl) = times.split_at_checked(size_of::<i64>())?;
+    match is_ttl {
+        false => Some(timestamp.to_vec()),
+        true => ttl.iter().any(|b| *b != 0).then(|| ttl.to_vec()),
+    }
+}
+
+fn of_cells(cells: &[u8], is_ttl: bool, wanted: Wanted) -> Option<Vec<u8>> {
+    if wanted == Wanted::One {
+        return time_of(cells, is_ttl);
+    }
+    let all = MapIter::new(cells).into_iter().flatten().flatten();
+    let times: Vec<_> = all.map(|(_, times)| time_of(times, is_ttl).map(Cow::Owned)).collect();
+    if times.is_empty() {
+        return None;
+    }
+    match wanted {
+        Wanted::One | Wanted::All => Some(list_with_nulls(&times)),
+        Wanted::Latest => {
+            let number = |time: &Cow<'_, [u8]>| time.first_chunk().copied().map(i64::from_be_bytes);
+            let latest = times.iter().flatten().filter_map(number).max();
+            latest.map(|latest| latest.to_be_bytes().to_vec())
+        }
     }
 }
 

@@ -17,7 +17,7 @@ use crate::restrict::no_column;
 use crate::row::Row;
 use crate::sink::RowSink;
 
-pub use expression::Expression;
+pub use expression::{Expression, Wanted};
 use expression::{Input, Uses};
 
 /// What is returned.

@@ -12,6 +12,7 @@
 //! ```
 
 use mutation::compact::{LiveColumn, LiveElements, LiveRow};
+use mutation::row::Cell;
 use mutation::{ClusteringSlice, PartitionBlock, RangeTombstoneList};
 use plan::selection::AggregateState;
 use plan::{BindContext, Evaluated, Operand, Row, RowSink, SelectPlan, ValueRows, key_component, put_collection};
@@ -573,12 +574,7 @@ fn set_columns(row: &mut Row, plan: &SelectPlan, live: LiveRow<'_>, now: u32) {
             LiveColumn::Simple(c) => {
                 row.set(at, c.value);
                 if plan.selection.needs_times {
-                    let left = if c.ttl > 0 {
-                        c.deletion_time.saturating_sub(now)
-                    } else {
-                        0
-                    };
-                    row.set_times(at, c.timestamp, i32::try_from(left).unwrap_or(i32::MAX));
+                    row.set_times(at, c.timestamp, ttl_left(&c, now));
                 }
             }
             LiveColumn::Complex(elements) if plan.table.columns[at].cql_type.is_counter() => {
@@ -587,11 +583,25 @@ fn set_columns(row: &mut Row, plan: &SelectPlan, live: LiveRow<'_>, now: u32) {
                 row.set_times(at, counter.written_at, 0);
             }
             LiveColumn::Complex(elements) => {
+                if plan.selection.needs_times {
+                    let times = elements
+                        .clone()
+                        .map(|(path, cell)| (path, cell.timestamp, ttl_left(&cell, now)));
+                    row.set_cells(at, times);
+                }
                 row.set_with(at, |out| {
                     put_collection(out, &plan.table.columns[at].cql_type, elements)
                 });
             }
         }
+    }
+}
+
+/// The seconds that a cell still has to live; 0 for ever.
+fn ttl_left(cell: &Cell<'_>, now: u32) -> i32 {
+    match cell.ttl {
+        0 => 0,
+        _ => i32::try_from(cell.deletion_time.saturating_sub(now)).unwrap_or(i32::MAX),
     }
 }
 
