@@ -17,7 +17,7 @@ from harness import cql
 HERE = Path(__file__).parent
 FLUSH_EVERY = 7
 KILL_EVERY = 61
-SCRIPTS = pytest.mark.parametrize("script", ["conditional", "counters", "elements", "numbers", "terms"])
+SCRIPTS = pytest.mark.parametrize("script", ["conditional", "counters", "elements", "groups", "numbers", "terms"])
 
 
 def statements_of(script):

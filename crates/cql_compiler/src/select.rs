@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use cql::ast::{Direction, Select, Selection as AstSelection, Selector};
+use cql::ast::{
+    ComparisonOperator, Direction, InValues, Predicate, Select, Selection as AstSelection, Selector, Subject,
+};
 use plan::restrict::{PartitionRestriction, Restrictions};
 use plan::{SelectPlan, Selection};
 use schema::{ColumnKind, Table};
@@ -48,9 +50,18 @@ pub fn compile_select(select: &Select, table: &Arc<Table>, scope: &mut Scope<'_>
             "PER PARTITION LIMIT is not allowed with SELECT DISTINCT queries",
         ));
     }
-    let reversed = compile_order(select, table, &restrictions)?;
-    let sorted = !select.order_by.is_empty() && matches!(restrictions.partition, PartitionRestriction::Keys(_));
+    let (reversed, ordered) = compile_order(select, table, &restrictions)?;
+    let is_of_several = matches!(restrictions.partition, PartitionRestriction::Keys(_));
     let group_by = compile_group_by(select, table)?;
+    if select.distinct
+        && group_by
+            .iter()
+            .any(|&i| table.columns[i].kind == ColumnKind::Clustering)
+    {
+        return Err(CompileError::invalid(
+            "Grouping on clustering columns is not allowed for SELECT DISTINCT queries",
+        ));
+    }
     Ok(SelectPlan::new(plan::Select {
         table: table.clone(),
         selection,
@@ -60,7 +71,7 @@ pub fn compile_select(select: &Select, table: &Arc<Table>, scope: &mut Scope<'_>
         timeout,
         reversed,
         distinct: select.distinct,
-        sorted,
+        sorted: is_of_several.then_some(ordered).filter(|columns| *columns > 0),
         group_by,
     })?)
 }
@@ -105,7 +116,7 @@ fn check_distinct(
         .enumerate()
         .filter(|(_, c)| c.kind == ColumnKind::PartitionKey)
         .all(|(i, _)| selection.needed.contains(&i));
-    if !all_keys {
+    if !all_keys && !restrictions.partition.is_keys() {
         let missing: Vec<&str> = table
             .columns
             .iter()
@@ -130,10 +141,30 @@ fn is_row_column(table: &Table, column: usize) -> bool {
     matches!(table.columns[column].kind, ColumnKind::Clustering | ColumnKind::Regular)
 }
 
-/// Whether rows are read backwards.
-fn compile_order(select: &Select, table: &Table, restrictions: &Restrictions) -> Result<bool, CompileError> {
+/// Whether the statement's relations give a column one value.
+fn is_fixed(select: &Select, column: &str) -> bool {
+    select.relations.iter().any(|relation| {
+        let is_of_one = match &relation.predicate {
+            Predicate::Compare(operator, _) => *operator == ComparisonOperator::Equal,
+            Predicate::In {
+                negated: false,
+                values: InValues::Terms(terms),
+            } => terms.len() == 1,
+            _ => false,
+        };
+        let is_about = match &relation.subject {
+            Subject::Column(name) => name == column,
+            Subject::Columns(names) => names.iter().any(|name| name == column),
+            _ => false,
+        };
+        is_of_one && is_about
+    })
+}
+
+/// Whether rows are read backwards, and how many clustering columns they are ordered by.
+fn compile_order(select: &Select, table: &Table, restrictions: &Restrictions) -> Result<(bool, usize), CompileError> {
     if select.order_by.is_empty() {
-        return Ok(false);
+        return Ok((false, 0));
     }
     if !restrictions.partition.is_keys() {
         return Err(CompileError::invalid(
@@ -142,7 +173,8 @@ fn compile_order(select: &Select, table: &Table, restrictions: &Restrictions) ->
     }
     let clustering: Vec<_> = table.clustering().collect();
     let mut reversed: Option<bool> = None;
-    for (i, ordering) in select.order_by.iter().enumerate() {
+    let mut next = 0;
+    for ordering in &select.order_by {
         if !table.columns.iter().any(|c| c.name == ordering.column) {
             return Err(CompileError::invalid(format!(
                 "Undefined column name {} in table {}.{}",
@@ -157,11 +189,13 @@ fn compile_order(select: &Select, table: &Table, restrictions: &Restrictions) ->
                 ordering.column
             )));
         };
-        if at != i {
+        // What has one value is in order, named or not.
+        if at < next || clustering[next..at].iter().any(|c| !is_fixed(select, &c.name)) {
             return Err(CompileError::invalid(
                 "Order by currently only supports the ordering of columns following their declared order in the PRIMARY KEY",
             ));
         }
+        next = at + 1;
         let descending = match ordering.direction {
             Direction::Ascending => false,
             Direction::Descending => true,
@@ -177,12 +211,13 @@ fn compile_order(select: &Select, table: &Table, restrictions: &Restrictions) ->
         }
         reversed = Some(this);
     }
-    Ok(reversed.unwrap_or(false))
+    Ok((reversed.unwrap_or(false), next))
 }
 
-/// Columns of GROUP BY: a prefix of the primary key that contains the partition key.
+/// Columns of GROUP BY: a prefix of the primary key that contains the partition key. Columns that have one value may be left out of the statement, and are in the
+/// prefix.
 fn compile_group_by(select: &Select, table: &Table) -> Result<Vec<usize>, CompileError> {
-    let mut out = Vec::new();
+    let mut out: Vec<usize> = Vec::new();
     for selector in &select.group_by {
         let Selector::Column(name) = selector else {
             return Err(CompileError::invalid("GROUP BY with functions is not supported yet"));
@@ -201,11 +236,13 @@ fn compile_group_by(select: &Select, table: &Table) -> Result<Vec<usize>, Compil
                 "Group by is currently only supported on the columns of the PRIMARY KEY, got {name}"
             )));
         }
-        if at != out.len() {
+        let left_out = out.len()..at;
+        if at < out.len() || left_out.clone().any(|i| !is_fixed(select, &table.columns[i].name)) {
             return Err(CompileError::invalid(
                 "Group by currently only support groups of columns following their declared order in the PRIMARY KEY",
             ));
         }
+        out.extend(left_out);
         out.push(at);
     }
     let keys = table.partition_key().count();

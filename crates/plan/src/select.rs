@@ -30,8 +30,9 @@ pub struct Select {
     pub reversed: bool,
     /// Whether each partition gives one row.
     pub distinct: bool,
-    /// Whether the rows of several named partitions are sorted into one clustering order.
-    pub sorted: bool,
+    /// By how many of their first clustering columns the rows of several named partitions are sorted into one order; those that are equal in them stay in the
+    /// order of their partitions.
+    pub sorted: Option<usize>,
     /// The columns that make a group: positions in `table.columns`. Rows of one group follow each other.
     pub group_by: Vec<usize>,
 }
@@ -77,7 +78,7 @@ impl Select {
             timeout: None,
             reversed: false,
             distinct: false,
-            sorted: false,
+            sorted: None,
             group_by: Vec::new(),
         }
     }
@@ -140,7 +141,7 @@ impl SelectPlan {
         if let Some(column) = named.max().filter(|column| *column >= table.columns.len()) {
             return Err(no_column(table, column));
         }
-        if select.sorted && !restrictions.partition.is_keys() {
+        if select.sorted.is_some() && !restrictions.partition.is_keys() {
             return Err(PlanError::invalid(
                 "only rows of named partitions are sorted into one order",
             ));

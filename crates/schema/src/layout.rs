@@ -165,8 +165,14 @@ impl ClusteringOrder {
     ///
     /// Equal means that the shorter one is a prefix of the longer one; bounds add their own weight.
     #[inline]
-    pub fn compare(&self, mut a: &[u8], mut b: &[u8]) -> Ordering {
-        for (comparator, descending) in &self.columns {
+    pub fn compare(&self, a: &[u8], b: &[u8]) -> Ordering {
+        self.compare_first(self.columns.len(), a, b)
+    }
+
+    /// The same over so many components at most.
+    #[inline]
+    pub fn compare_first(&self, columns: usize, mut a: &[u8], mut b: &[u8]) -> Ordering {
+        for (comparator, descending) in self.columns.iter().take(columns) {
             let (Some((x, rest_a)), Some((y, rest_b))) = (split_component(a), split_component(b)) else {
                 return Ordering::Equal;
             };

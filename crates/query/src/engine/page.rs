@@ -206,7 +206,7 @@ impl<S: RowSink> Consumer<S> {
     /// Begins a page, whose rows go to `out`.
     pub fn new(plan: &SelectPlan, ctx: &BindContext<'_>, page: &PageRequest, out: S) -> Result<Self, QueryError> {
         let limit = evaluate_limit(plan.limit.as_ref(), "LIMIT", ctx)?;
-        let per_partition = evaluate_limit(plan.per_partition_limit.as_ref(), "PER PARTITION LIMIT", ctx)?;
+        let per_partition = evaluate_limit(plan.per_partition_limit.as_ref(), "LIMIT", ctx)?;
         let aggregate = plan.selection.is_aggregate() || !plan.group_by.is_empty();
         let mut consumer = Self {
             out,
@@ -226,12 +226,12 @@ impl<S: RowSink> Consumer<S> {
             group: None,
             group_key: Vec::new(),
             row: Row::new(&plan.table),
-            sorted: plan.sorted.then(Kept::default),
+            sorted: plan.sorted.map(|_| Kept::default()),
             row_slices: None,
             patience: None,
             blocks: 0,
         };
-        if plan.sorted && u64::from(consumer.rows_max) < consumer.limit_left && page.rows.is_some() {
+        if plan.sorted.is_some() && u64::from(consumer.rows_max) < consumer.limit_left && page.rows.is_some() {
             return Err(QueryError::invalid(
                 "Cannot page queries with both ORDER BY and a IN restriction on the partition key; you must either remove \
                  the ORDER BY or the IN and sort client side, or disable paging for this query",
@@ -477,16 +477,27 @@ impl<S: RowSink> Consumer<S> {
             .iter()
             .map(|&c| self.row.get(c).map(<[u8]>::to_vec))
             .collect();
-        if self.group.is_some() && key != self.group_key {
+        let is_new = self.group.is_none() || key != self.group_key;
+        if self.group.is_some() && is_new {
             self.finish_group(plan, ctx)?;
             if self.limit_left == 0 {
                 return Ok(Flow::Done);
             }
         }
+        if is_new && !plan.group_by.is_empty() && !plan.distinct {
+            // A group does not reach beyond its partition, whose limit counts groups.
+            if self.per_partition_left == 0 {
+                return Ok(Flow::SkipPartition);
+            }
+            self.per_partition_left -= 1;
+        }
         self.group_key = key;
         let state = self.group.get_or_insert_with(|| plan.selection.new_group());
         plan.selection.accumulate(state, &self.row, ctx)?;
-        Ok(Flow::Continue)
+        Ok(match plan.distinct {
+            true => Flow::SkipPartition,
+            false => Flow::Continue,
+        })
     }
 
     fn finish_group(&mut self, plan: &SelectPlan, ctx: &BindContext<'_>) -> Result<(), QueryError> {
@@ -512,12 +523,12 @@ impl<S: RowSink> Consumer<S> {
         Ok(())
     }
 
-    /// Gives the rows of several partitions to the sink in clustering order, as many as the limit says.
+    /// Gives the rows of several partitions to the sink in the statement's order, as many as the limit says.
     fn give_sorted(&mut self, plan: &SelectPlan, kept: Kept) {
-        let order = &plan.table.clustering_order;
+        let (order, columns) = (&plan.table.clustering_order, plan.sorted.unwrap_or(0));
         let mut rows: Vec<_> = kept.names.into_iter().zip(kept.values.rows).collect();
         rows.sort_by(|(a, _), (b, _)| {
-            let o = order.compare(a, b);
+            let o = order.compare_first(columns, a, b);
             if plan.reversed { o.reverse() } else { o }
         });
         rows.truncate(usize::try_from(self.limit_left).unwrap_or(usize::MAX));
