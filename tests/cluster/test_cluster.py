@@ -46,6 +46,23 @@ def expected(keys, text):
     return [[(f"{text}{k}",)] for k in keys]
 
 
+def test_a_schema_change_waits_for_no_node_that_is_down(cluster, sessions):
+    """Clients compare the versions in system.peers after a schema change, and wait while two differ."""
+    session = sessions(1)
+    versions = "SELECT schema_version FROM system.peers WHERE peer = %s"
+    down = (cluster.node(3).host,)
+    cluster.kill(3)
+    try:
+        eventually("the node is seen down", lambda: cql.rows(session, versions, down) == [(None,)])
+        name = cql.unique("ks")
+        session.execute(f"CREATE KEYSPACE {name} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}")
+        assert session.cluster.control_connection.wait_for_schema_agreement(wait_time=1)
+    finally:
+        cluster.start(3)
+        cluster.sees_itself_whole()
+    eventually("its version is told again", lambda: cql.rows(session, versions, down) != [(None,)])
+
+
 @pytest.mark.parametrize("creator", NODES)
 def test_a_schema_made_on_one_node_is_seen_on_all(cluster, sessions, creator):
     name = cql.unique("ks")

@@ -252,3 +252,15 @@ def test_a_port_that_is_in_use_is_named(cluster):
             node.start()
     finally:
         node.remove()
+
+
+def test_a_second_process_at_the_address_for_other_nodes_is_refused(cluster):
+    """Both would listen there, and each would get a part of the connections of other nodes."""
+    first = cluster.node(1)
+    cql_port, aware_port = free_ports(first.host, 2)
+    second = Node(host=first.host, ports=(cql_port, aware_port, first.storage_port))
+    try:
+        with pytest.raises(NodeFailed, match=f"cannot listen for other nodes on {first.host}:{first.storage_port}"):
+            second.start()
+    finally:
+        second.remove()

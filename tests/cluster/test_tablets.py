@@ -82,6 +82,16 @@ def test_replicas_of_tablets_are_not_altered_without_being_moved(session):
     assert all(len(places) == 3 for _, _, places in tablets(session, name))
 
 
+def test_replicas_on_the_token_ring_are_not_altered_without_being_moved(session):
+    """Reads would go to nodes that do not have the rows."""
+    name = keyspace(session, 1, "{'enabled': false}")
+    alter = f"ALTER KEYSPACE {name} WITH replication = {{'class': 'NetworkTopologyStrategy', 'datacenter1': 3}}"
+    cql.refused(session, alter, cql.INVALID, "rows cannot move to other nodes yet")
+    session.execute(f"ALTER KEYSPACE {name} WITH durable_writes = false")
+    session.execute(f"DROP TABLE {name}.t")
+    session.execute(alter)
+
+
 @pytest.mark.parametrize("ending", ["stop", "kill9"])
 def test_a_node_keeps_its_rows_with_more_and_with_fewer_shards(ending):
     with Node(smp=3) as node:

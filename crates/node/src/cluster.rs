@@ -81,11 +81,16 @@ pub(crate) async fn open_door(shared: &Arc<Shared>) -> Result<Option<Rc<Rpc>>, S
     };
     let encryption = config.encryption.as_ref();
     let is_plain = encryption.is_none_or(|e| e.between != Between::Nodes);
+    let address_tls = encryption.map(|_| SocketAddr::new(config.listen_address, config.ssl_storage_port));
+    if runtime::shard() == ShardId(0) {
+        let listened = is_plain.then_some(address).into_iter().chain(address_tls);
+        crate::shard_main::probe("other nodes", listened).await?;
+    }
     let compresses = config.internode_compression != Between::Nobody;
     let rpc_config = rpc::Config {
         // Where every connection must be encrypted, nobody is listened to who does not.
         listen: is_plain.then_some(address),
-        listen_tls: encryption.map(|_| SocketAddr::new(config.listen_address, config.ssl_storage_port)),
+        listen_tls: address_tls,
         tls: tls_files(config),
         join_secret: config.join_secret.clone(),
         compression: if compresses {

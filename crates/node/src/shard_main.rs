@@ -1,10 +1,13 @@
 //! One shard's life: recover, serve, drain.
 
+use std::future::{Future, poll_fn};
 use std::io::Write;
 use std::net::SocketAddr;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 use std::time::Duration;
 
 use ::cluster::Cluster;
@@ -211,13 +214,25 @@ async fn begin_reports(shared: &Arc<Shared>, coordinator: &Coordinator) -> Resul
     runtime::offload(move || directories::forget_accepted(&workdir)).await
 }
 
+/// A future's output; None when a signal wants the process to end before.
+async fn unless_terminated<F: Future>(terminated: &mut runtime::TerminateSignal, future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    poll_fn(|context| {
+        if Pin::new(&mut *terminated).poll(context).is_ready() {
+            return Poll::Ready(None);
+        }
+        future.as_mut().poll(context).map(Some)
+    })
+    .await
+}
+
 /// Opens the doors, waits for the end, closes them.
 async fn serve(
     shared: &Arc<Shared>,
     engine: Rc<Engine>,
     rpc: Option<Rc<Rpc>>,
     request_bytes_max: usize,
-    terminated: runtime::TerminateSignal,
+    mut terminated: runtime::TerminateSignal,
 ) -> Result<Option<Rc<Cluster>>, String> {
     let id = runtime::shard();
     let config = &shared.config;
@@ -257,9 +272,13 @@ async fn serve(
     }
     let mut member = None;
     if let (ShardId(0), Some(rpc)) = (id, &rpc) {
-        match cluster::enter(shared, &engine, rpc).await {
-            Ok(cluster) => member = Some(cluster),
-            Err(e) => shared.fail(e),
+        match unless_terminated(&mut terminated, cluster::enter(shared, &engine, rpc)).await {
+            Some(Ok(cluster)) => member = Some(cluster),
+            Some(Err(e)) => shared.fail(e),
+            None => {
+                log::info!("a signal ends the node before it serves");
+                shared.end_early();
+            }
         }
     }
     if !shared.meet(Stage::Entered).await {
@@ -283,7 +302,7 @@ async fn serve(
     set_routes(&server, engine.clone());
     runtime::set_local(server.clone());
     if id == ShardId(0)
-        && let Err(e) = probe((cql, aware)).await
+        && let Err(e) = probe("CQL", std::iter::once(cql).chain(aware)).await
     {
         shared.fail(e);
     }
@@ -381,12 +400,12 @@ async fn bind_patiently<T>(mut bind: impl FnMut() -> std::io::Result<T>) -> std:
     }
 }
 
-/// All shards share a port, which would let a second node share it too: look first whether it is free.
-async fn probe((cql, aware): (SocketAddr, Option<SocketAddr>)) -> Result<(), String> {
-    for address in std::iter::once(cql).chain(aware).filter(|a| a.port() != 0) {
+/// All shards share a port, which would let a second node share it too, and each would get a part of the connections: look first whether it is free.
+pub(crate) async fn probe(what: &str, addresses: impl Iterator<Item = SocketAddr>) -> Result<(), String> {
+    for address in addresses.filter(|address| address.port() != 0) {
         let listen = || runtime::net::TcpListener::bind(address, runtime::net::ListenOptions::default());
         let probed = bind_patiently(listen).await;
-        probed.map_err(|e| format!("cannot listen for CQL on {address}: {e}"))?;
+        probed.map_err(|e| format!("cannot listen for {what} on {address}: {e}"))?;
     }
     Ok(())
 }
@@ -397,7 +416,7 @@ async fn addresses(shared: &Shared) -> Option<(SocketAddr, Option<SocketAddr>)> 
     let aware = config.shard_aware_port.map(|p| SocketAddr::new(config.rpc_address, p));
     let wanted = (SocketAddr::new(config.rpc_address, config.native_transport_port), aware);
     if runtime::shard() == ShardId(0) {
-        if let Err(e) = probe(wanted).await {
+        if let Err(e) = probe("CQL", std::iter::once(wanted.0).chain(wanted.1)).await {
             shared.fail(e);
             return None;
         }

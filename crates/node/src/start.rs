@@ -67,6 +67,8 @@ pub(crate) struct Shared {
     pub(crate) promises: Arc<Promises>,
     pub(crate) stages: [AtomicU32; 13],
     pub(crate) failure: Mutex<Option<String>>,
+    /// A signal came before the node served.
+    ends_early: AtomicBool,
     /// Told when a shard reaches a stage or fails, when the addresses are bound, when the old log is gone, and when a commitlog begins or ceases to take
     /// writes.
     pub(crate) changed: SharedNotify,
@@ -232,11 +234,16 @@ impl Shared {
         }
     }
 
+    /// Whether the node does not go on: it failed, or a signal came before it served.
     pub(crate) fn failed(&self) -> bool {
-        self.failure
-            .lock()
-            .expect("nobody panics while holding the failure")
-            .is_some()
+        let failure = self.failure.lock().expect("nobody panics while holding the failure");
+        failure.is_some() || self.ends_early.load(Ordering::Acquire)
+    }
+
+    /// Has all shards end in order, without an error.
+    pub(crate) fn end_early(&self) {
+        self.ends_early.store(true, Ordering::Release);
+        self.changed.notify_all();
     }
 }
 
@@ -397,6 +404,7 @@ fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Re
         last_segment,
         stages: Default::default(),
         failure: Mutex::new(None),
+        ends_early: AtomicBool::new(false),
         changed: SharedNotify::new(),
         log_troubles: Mutex::new(vec![None; config.smp as usize]),
         addresses: Mutex::new(None),

@@ -138,6 +138,11 @@ impl Content for PeersContent {
     }
 }
 
+/// Clients wait after a schema change until all that have a version have the same one: a node that is down does not get it now.
+fn schema_version(peer: &PeerInfo) -> Value<'static> {
+    Value::uuid(peer.schema_version.filter(|_| peer.up))
+}
+
 fn peers_row(peer: &PeerInfo, rows: &mut Rows<'_>) {
     rows.push(&[
         ("peer", Value::Inet(peer.internode.ip())),
@@ -147,7 +152,7 @@ fn peers_row(peer: &PeerInfo, rows: &mut Rows<'_>) {
         ("rack", Value::Text(&peer.rack)),
         ("release_version", Value::Text(&peer.release_version)),
         ("rpc_address", Value::Inet(peer.native.ip())),
-        ("schema_version", Value::uuid(peer.schema_version)),
+        ("schema_version", schema_version(peer)),
         ("tokens", tokens(peer)),
     ]);
 }
@@ -164,7 +169,7 @@ fn peers_v2_row(peer: &PeerInfo, rows: &mut Rows<'_>) {
         ("preferred_port", Value::Null),
         ("rack", Value::Text(&peer.rack)),
         ("release_version", Value::Text(&peer.release_version)),
-        ("schema_version", Value::uuid(peer.schema_version)),
+        ("schema_version", schema_version(peer)),
         ("tokens", tokens(peer)),
     ]);
 }
