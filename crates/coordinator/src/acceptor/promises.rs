@@ -4,7 +4,7 @@
 //! ballot before the mark. A node that starts refuses all ballots before the mark that it finds, as if it had promised a later one. So it keeps
 //! every promise that it made, whether or not it remembers which ones they were.
 //!
-//! The mark is a little ahead of the wall clock and is moved on while conditional statements come, so it costs two writes of a small file a second, and
+//! The mark is a little ahead of the wall clock, if the node trusts that, and of the ballots that come, and is moved on while conditional statements come, so it costs two writes of a small file a second, and
 //! a promise costs neither a row nor a sync. A ballot that is not before the mark is promised in the partition's row: the first ones after a pause, and those of
 //! coordinators whose clock is ahead.
 //!
@@ -134,8 +134,13 @@ impl Promises {
         let Some(path) = self.path.as_ref().filter(|_| !is_ahead(ballot.timestamp_us)) else {
             return;
         };
-        let now_us = runtime::wall_clock_us();
-        if is_ahead(now_us) || !self.is_enabled.load(Ordering::Acquire) || self.is_moving.swap(true, Ordering::AcqRel) {
+        // Were it ahead of all right clocks after a start, leaders would have to take ballots from there, which are write timestamps: so both clocks are asked.
+        let now_us = runtime::wall_clock_us().min(ballot.timestamp_us);
+        if is_ahead(now_us)
+            || !runtime::is_clock_trusted()
+            || !self.is_enabled.load(Ordering::Acquire)
+            || self.is_moving.swap(true, Ordering::AcqRel)
+        {
             return;
         }
         let (promises, path) = (Arc::clone(self), path.clone());

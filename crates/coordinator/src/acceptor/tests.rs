@@ -321,3 +321,25 @@ fn a_promise_waits_until_what_its_shard_decided_alone_is_durable() {
         assert!(log.is_synced(written), "a power loss takes what the leader has read");
     });
 }
+
+/// Its clock is an hour ahead, and corrected while it is down. Ballots are write timestamps: were leaders to take later ones, writes without conditions would not be seen for an hour.
+#[test]
+fn an_acceptor_whose_clock_was_ahead_refuses_nobody_whose_clock_is_right() {
+    const HOUR_US: i64 = 3_600_000_000;
+    let mut cluster = Cluster::new(1, Shape::default());
+    let acceptor = cluster.id(1);
+    cluster.simulation.set_clock_skew_us(acceptor, HOUR_US);
+    for _ in 0..2 {
+        let answer = cluster.on(1, |node| async move {
+            let of_leader = runtime::wall_clock_us() - HOUR_US;
+            prepare(&node, of_leader).await
+        });
+        assert!(matches!(answer, PaxosAnswer::Promised(..)), "{answer:?}");
+        cluster.simulation.run_for(SECOND / 10);
+    }
+    cluster.crash(1, CrashKind::Kill);
+    cluster.simulation.set_clock_skew_us(acceptor, 0);
+    cluster.restart(1);
+    let answer = cluster.on(1, |node| async move { prepare(&node, runtime::wall_clock_us()).await });
+    assert!(matches!(answer, PaxosAnswer::Promised(..)), "{answer:?}");
+}
