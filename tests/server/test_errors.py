@@ -82,6 +82,31 @@ def test_the_limit_of_a_clustering_key(session, table):
     cql.refused(session, insert, cql.INVALID, "is longer than maximum of 65535", (b"x" * (KEY_BYTES_MAX + 1),))
 
 
+def test_the_limit_holds_for_all_clustering_columns_together(session, table):
+    name = table("k int, a blob, b blob, v int, PRIMARY KEY (k, a, b)")
+    half = KEY_BYTES_MAX // 2 + 1
+    long, words = (b"x" * half, b"y" * half), f"Key length of {2 * half} is longer than maximum of {KEY_BYTES_MAX}"
+    for statement in [
+        f"INSERT INTO {name} (k, a, b, v) VALUES (1, ?, ?, 1)",
+        f"UPDATE {name} SET v = 1 WHERE k = 1 AND a = ? AND b = ?",
+        f"UPDATE {name} SET v = 1 WHERE k = 1 AND a = ? AND b IN (?)",
+        f"DELETE FROM {name} WHERE k = 1 AND a = ? AND b = ?",
+    ]:
+        cql.refused(session, session.prepare(statement), cql.INVALID, words, long)
+    select = session.prepare(f"SELECT v FROM {name} WHERE k = 1 AND a = ? AND b = ?")
+    assert cql.rows(session, select, long) == [], "no row has that name"
+    session.execute(session.prepare(f"INSERT INTO {name} (k, a, b, v) VALUES (1, ?, ?, 1)"), (b"x" * half, b"y" * (half - 1)))
+
+
+def test_elements_and_keys_of_collections_may_be_longer_than_keys_of_rows(session, table):
+    name = table("k int PRIMARY KEY, s set<blob>, m map<blob, int>")
+    long = b"x" * (KEY_BYTES_MAX + 1)
+    session.execute(session.prepare(f"INSERT INTO {name} (k, s, m) VALUES (1, ?, ?)"), ({long, b"y"}, {long: 1}))
+    assert cql.rows(session, f"SELECT s, m FROM {name}") == [({long, b"y"}, {long: 1})]
+    session.execute(session.prepare(f"UPDATE {name} SET s = s - ?, m[?] = 2 WHERE k = 1"), ({b"y"}, long))
+    assert cql.rows(session, f"SELECT s, m FROM {name}") == [({long}, {long: 2})]
+
+
 @pytest.mark.parametrize(
     "columns, insert", [("k blob PRIMARY KEY", "(k) VALUES (0x)"), ("k text PRIMARY KEY", "(k) VALUES ('')")]
 )

@@ -14,8 +14,6 @@ use crate::{BindContext, Evaluated, PlanError};
 
 /// 2010-01-01T00:00:00Z in units of 100 ns since 1970: list positions of prepended elements are mirrored at it.
 const MIRROR_TICKS: i64 = 1_262_304_000 * 10_000_000;
-/// The longest element of a set or key of a map, in bytes.
-const ELEMENT_BYTES_MAX: usize = 65_535;
 
 /// What becomes of one element.
 pub(super) struct Element {
@@ -89,17 +87,6 @@ fn malformed(column: &Column) -> PlanError {
 
 /// The elements of a serialised collection as they are stored; list positions come from `position`.
 fn split(column: &Column, value: &[u8], mut position: impl FnMut() -> Vec<u8>) -> Result<Vec<Element>, PlanError> {
-    let too_long =
-        |path: &[u8]| {
-            (path.len() > ELEMENT_BYTES_MAX).then(|| {
-            PlanError::invalid(format!(
-                "{} value is too long. {} value is limited to {ELEMENT_BYTES_MAX} bytes but {} bytes value provided",
-                if matches!(column.cql_type, CqlType::Map(..)) { "Map key" } else { "Set element" },
-                if matches!(column.cql_type, CqlType::Map(..)) { "Map key" } else { "Set element" },
-                path.len()
-            ))
-        })
-        };
     // A negative count is read as zero elsewhere, but nobody means it.
     if value.first().is_some_and(|b| *b >= 0x80) {
         return Err(malformed(column));
@@ -118,9 +105,6 @@ fn split(column: &Column, value: &[u8], mut position: impl FnMut() -> Vec<u8>) -
         CqlType::Set(_) => {
             for v in CollectionIter::new(value).map_err(|_| malformed(column))? {
                 let v = v.map_err(|_| malformed(column))?;
-                if let Some(e) = too_long(v) {
-                    return Err(e);
-                }
                 out.push(Element {
                     path: v.to_vec(),
                     value: Some(Vec::new()),
@@ -130,9 +114,6 @@ fn split(column: &Column, value: &[u8], mut position: impl FnMut() -> Vec<u8>) -
         CqlType::Map(..) => {
             for pair in MapIter::new(value).map_err(|_| malformed(column))? {
                 let (k, v) = pair.map_err(|_| malformed(column))?;
-                if let Some(e) = too_long(k) {
-                    return Err(e);
-                }
                 out.push(Element {
                     path: k.to_vec(),
                     value: Some(v.to_vec()),

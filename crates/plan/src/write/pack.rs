@@ -9,7 +9,7 @@ use types::token::{Token, token_of};
 use super::collection::{Elements, pack_changes, sum};
 use super::{Change, ColumnChange, ListContents, TTL_MAX, Target, WriteClock, WritePlan};
 use crate::Operand;
-use crate::restrict::{PartitionRestriction, Partitions, partition_key_bytes};
+use crate::restrict::{KEY_BYTES_MAX, PartitionRestriction, Partitions, partition_key_bytes};
 use crate::{BindContext, Evaluated, PlanError};
 
 /// The last second that `me` sstables can write as an expiry.
@@ -248,6 +248,7 @@ impl WritePlan {
         for (i, operand) in operands.iter().enumerate() {
             self.push_clustering(&mut prefix, i, operand.eval(ctx)?)?;
         }
+        check_clustering_key(&prefix)?;
         Ok(prefix)
     }
 
@@ -255,13 +256,6 @@ impl WritePlan {
         let name = || self.table.clustering().nth(i).map_or("", |c| &c.name);
         match value {
             Evaluated::Value(v) => {
-                if v.len() > crate::restrict::KEY_BYTES_MAX {
-                    return Err(PlanError::invalid(format!(
-                        "Key length of {} is longer than maximum of {}",
-                        v.len(),
-                        crate::restrict::KEY_BYTES_MAX
-                    )));
-                }
                 push_component(prefix, &v);
                 Ok(())
             }
@@ -271,6 +265,19 @@ impl WritePlan {
             ))),
             Evaluated::Unset => Err(PlanError::invalid(format!("Invalid unset value for column {}", name()))),
         }
+    }
+}
+
+/// Refuses a row whose clustering values are longer in all than a key may be.
+fn check_clustering_key(key: &[u8]) -> Result<(), PlanError> {
+    if key.len() <= KEY_BYTES_MAX {
+        return Ok(());
+    }
+    match schema::components(key).map(<[u8]>::len).sum::<usize>() {
+        0..=KEY_BYTES_MAX => Ok(()),
+        bytes => Err(PlanError::invalid(format!(
+            "Key length of {bytes} is longer than maximum of {KEY_BYTES_MAX}"
+        ))),
     }
 }
 
@@ -311,11 +318,13 @@ impl<'p> Packer<'p> {
             }
             Target::Rows(restriction) => {
                 for prefix in restriction.prefixes(&plan.table, ctx)? {
+                    check_clustering_key(&prefix)?;
                     any |= self.of_row(&prefix).regulars(m)?;
                 }
             }
             Target::WholeRows(restriction) => {
                 for prefix in restriction.prefixes(&plan.table, ctx)? {
+                    check_clustering_key(&prefix)?;
                     m.row(&prefix, |out| {
                         let shared = Shared {
                             timestamp: times.timestamp,
