@@ -30,7 +30,7 @@ use mutation::{Addressed, Mutation, MutationBuilder};
 use runtime::{Instant, StopPoint};
 use schema::TableId;
 use stdx::planted::{self, Bug};
-use topology::{Consistency, HostId, Node, NodeNumber, NodeState, Replica, Unavailable, WriteTargets};
+use topology::{Consistency, HostId, Node, NodeNumber, NodeState, Replica, ReplicaList, Unavailable, WriteTargets};
 use uuid::Uuid;
 
 use crate::fence::Stamp;
@@ -164,7 +164,7 @@ impl Coordinator {
         mutations: Mutations,
         level: Consistency,
     ) -> Result<(), CoordinatorError> {
-        let needs_note = self.with_view(|view| needs_note(view, &mutations));
+        let needs_note = self.with_view(|view| needs_note(|m| replicas_of(view, m), &mutations));
         match needs_note {
             true => self.write_logged(mutations.into_vec(), level).await,
             false => self.write_plainly(mutations, level, WriteKind::Batch, true).await,
@@ -644,24 +644,78 @@ fn is_only_here(view: &ClusterView, mutation: &Addressed) -> bool {
     })
 }
 
-/// Whether some of the mutations could be there without the others.
-fn needs_note(view: &ClusterView, mutations: &[Addressed]) -> bool {
+/// The replicas of a mutation's tablet, sorted; None where its table has no route.
+fn replicas_of(view: &ClusterView, mutation: &Addressed) -> Option<ReplicaList> {
+    let route = view.route(mutation.table())?;
+    let mut replicas: ReplicaList = WriteTargets::new(&route.map.tablet_of(mutation.token()))
+        .all()
+        .collect();
+    replicas.sort_unstable();
+    Some(replicas)
+}
+
+/// Whether some of the mutations could be there without the others. Not where one replica alone has all of them, and not where they are of one partition key and
+/// have the same replicas: each of these has them as one record. Tables of one keyspace have their tablets on different shards.
+fn needs_note(replicas_of: impl Fn(&Addressed) -> Option<ReplicaList>, mutations: &[Addressed]) -> bool {
     let Some((first, others)) = mutations.split_first() else {
         return false;
     };
-    let only_replica = |m: &Addressed| {
-        let targets = WriteTargets::new(&view.route(m.table())?.map.tablet_of(m.token()));
-        let mut all = targets.all();
-        all.next().filter(|_| all.next().is_none())
-    };
     let is_beside = |m: &Addressed| m.token() == first.token() && m.mutation().key == first.mutation().key;
-    let replica = only_replica(first);
-    others
-        .iter()
-        .any(|m| !is_beside(m) && (replica.is_none() || only_replica(m) != replica))
+    if others.iter().all(|m| m.table() == first.table() && is_beside(m)) {
+        return false;
+    }
+    let Some(replicas) = replicas_of(first) else {
+        return true;
+    };
+    let is_one_record = |m: &Addressed| {
+        let same = m.table() == first.table() && is_beside(m);
+        same || ((replicas.len() == 1 || is_beside(m)) && replicas_of(m).as_ref() == Some(&replicas))
+    };
+    !others.iter().all(is_one_record)
 }
 
 fn batch_id(body: &[u8]) -> Result<u128, Malformed> {
     let id = body.try_into().map_err(|_| Malformed("a batch id"))?;
     Ok(u128::from_le_bytes(id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const T: TableId = TableId(Uuid::from_u128(1));
+    const U: TableId = TableId(Uuid::from_u128(2));
+
+    fn part((table, key): (TableId, &[u8])) -> Addressed {
+        let mut out = Vec::new();
+        MutationBuilder::begin(&mut out, table, key);
+        Addressed::new(out).expect("a mutation without rows is one")
+    }
+
+    /// Whether a batch of these parts needs a note where the partitions of `T` are on shard 0 of `nodes` nodes, and those of `U` on `shard_of_u` of theirs.
+    fn is_noted<const N: usize>(nodes: u16, shard_of_u: u16, parts: [(TableId, &[u8]); N]) -> bool {
+        let replicas = |m: &Addressed| {
+            let shard = if m.table() == U { shard_of_u } else { 0 };
+            let replica = |node| Replica {
+                node: NodeNumber(node),
+                shard,
+            };
+            Some((0..nodes).map(replica).collect())
+        };
+        needs_note(replicas, &parts.map(part))
+    }
+
+    #[test]
+    fn a_batch_is_noted_where_its_parts_go_to_different_logs() {
+        for nodes in [1, 3] {
+            assert!(!is_noted(nodes, 1, [(T, b"a")]));
+            assert!(!is_noted(nodes, 1, [(T, b"a"), (T, b"a")]), "one partition");
+            assert!(!is_noted(nodes, 0, [(T, b"a"), (U, b"a")]), "one key, the same shards");
+            assert!(is_noted(nodes, 1, [(T, b"a"), (U, b"a")]), "one key, different shards");
+            assert!(is_noted(nodes, 1, [(T, b"a"), (T, b"a"), (U, b"a")]), "the same, last");
+        }
+        assert!(!is_noted(1, 0, [(T, b"a"), (T, b"b")]), "two partitions of one shard");
+        assert!(is_noted(3, 0, [(T, b"a"), (T, b"b")]), "two partitions of three nodes");
+        assert!(is_noted(1, 1, [(T, b"a"), (U, b"b")]), "two partitions of two shards");
+    }
 }
