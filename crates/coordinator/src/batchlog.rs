@@ -38,7 +38,7 @@ use crate::gather::Gather;
 use crate::message::{Malformed, decode_mutations, encode_mutations};
 use crate::service::ReplicaError;
 use crate::verbs::Verb;
-use crate::write::Mutations;
+use crate::write::{Goal, Mutations};
 use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, WriteKind, spawn};
 
 /// The table of notes. It has no rows anywhere, and a node that does not know notes passes them by.
@@ -151,23 +151,23 @@ impl Coordinator {
     pub async fn write_batch(
         self: &Rc<Self>,
         mut mutations: Mutations,
-        level: Consistency,
+        goal: impl Into<Goal>,
     ) -> Result<(), CoordinatorError> {
         let following = self.following(mutations.iter().map(Addressed::located))?;
         mutations.extend(following);
-        self.write_batch_plainly(mutations, level).await
+        self.write_batch_plainly(mutations, goal.into()).await
     }
 
     /// The same without what follows from the mutations.
     pub(crate) async fn write_batch_plainly(
         self: &Rc<Self>,
         mutations: Mutations,
-        level: Consistency,
+        goal: Goal,
     ) -> Result<(), CoordinatorError> {
         let needs_note = self.with_view(|view| needs_note(|m| replicas_of(view, m), &mutations));
         match needs_note {
-            true => self.write_logged(mutations.into_vec(), level).await,
-            false => self.write_plainly(mutations, level, WriteKind::Batch, true).await,
+            true => self.write_logged(mutations.into_vec(), goal).await,
+            false => self.write_plainly(mutations, goal, WriteKind::Batch, true).await,
         }
     }
 
@@ -180,11 +180,13 @@ impl Coordinator {
     pub async fn write_logged(
         self: &Rc<Self>,
         mutations: Vec<Addressed>,
-        level: Consistency,
+        goal: impl Into<Goal>,
     ) -> Result<(), CoordinatorError> {
+        let goal = goal.into();
+        let level = goal.level;
         if planted::is_planted(Bug::BatchWithoutNote) {
             return self
-                .write_plainly(Mutations::from(mutations), level, WriteKind::Batch, true)
+                .write_plainly(Mutations::from(mutations), goal, WriteKind::Batch, true)
                 .await;
         }
         let view = self.view();
@@ -210,6 +212,7 @@ impl Coordinator {
             }));
         }
         let mutations = Rc::new(mutations);
+        let deadline = goal.timeout.map(|timeout| runtime::now() + timeout);
         let noted = self.note_batch(note, &mutations, true).await;
         let writing = Writing(self, id);
         noted.map_err(|e| match e {
@@ -226,7 +229,8 @@ impl Coordinator {
             },
             e => CoordinatorError::Internal(e.to_string()),
         })?;
-        if let Err(e) = self.store_at(&view, &holders, &note, &mutations).await {
+        let timeout = goal.timeout.unwrap_or(self.timeouts().write);
+        if let Err(e) = self.store_at(&view, &holders, &note, (&mutations, timeout)).await {
             self.end_batch(id, &view, &holders);
             return Err(e);
         }
@@ -234,11 +238,15 @@ impl Coordinator {
             self.end_batch(id, &view, &holders);
         }
         runtime::stop_point(StopPoint::BatchNoted);
+        let goal_left = Goal {
+            timeout: deadline.map(|at| at.saturating_duration_since(runtime::now())),
+            ..goal
+        };
         let written = self
             .write_from(
                 Arc::clone(&view),
                 Mutations::from(&mutations[..]),
-                level,
+                goal_left,
                 WriteKind::Batch,
                 true,
             )
@@ -300,13 +308,12 @@ impl Coordinator {
         view: &Arc<ClusterView>,
         holders: &[Replica],
         note: &Note,
-        mutations: &[Addressed],
+        (mutations, timeout): (&[Addressed], Duration),
     ) -> Result<(), CoordinatorError> {
         let note = note.addressed();
         let all = std::iter::once(&note).chain(mutations);
         let mut body = encode_mutations(false, all);
         Stamp::of_tables(view, mutations.iter().map(Addressed::table)).sign(&mut body);
-        let timeout = self.timeouts().write;
         let gather: Rc<Gather<Stored>> = Gather::new();
         for holder in holders {
             let (coordinator, view, gather) = (Rc::clone(self), view.clone(), Rc::clone(&gather));
@@ -584,7 +591,9 @@ impl Coordinator {
         let wanted: Mutations = wanted.into_iter().cloned().collect();
         if !wanted.is_empty() {
             if since.elapsed() < LEVEL_TIME_MAX || planted::is_planted(Bug::BatchPinsLog) {
-                let written = self.write_plainly(wanted, note.level, WriteKind::Batch, true).await;
+                let written = self
+                    .write_plainly(wanted, note.level.into(), WriteKind::Batch, true)
+                    .await;
                 written.map_err(|e| e.to_string())?;
             } else {
                 self.write_or_hint(wanted, note.noted_us).await?;

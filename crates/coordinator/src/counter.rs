@@ -37,7 +37,7 @@ use crate::fence::Stamp;
 use crate::message::{Malformed, decode_mutations, encode_mutations, put_sized, sized};
 use crate::service::{self, ReplicaError};
 use crate::verbs::Verb;
-use crate::write::Mutations;
+use crate::write::{Goal, Mutations};
 use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, WriteKind, new_counter_source};
 
 /// Bytes that one step of a leader's read takes.
@@ -73,9 +73,14 @@ impl Coordinator {
     /// # Errors
     /// When too few replicas live, answer, or can write. After a timeout or a failure the addition may have happened; it is not tried
     /// again.
-    pub async fn add(self: &Rc<Self>, additions: Vec<Addressed>, level: Consistency) -> Result<(), CoordinatorError> {
-        let deadline = runtime::now() + self.timeouts.get().counter;
-        self.add_until(additions, level, deadline).await
+    pub async fn add(
+        self: &Rc<Self>,
+        additions: Vec<Addressed>,
+        goal: impl Into<Goal>,
+    ) -> Result<(), CoordinatorError> {
+        let goal = goal.into();
+        let deadline = runtime::now() + goal.timeout.unwrap_or(self.timeouts.get().counter);
+        self.add_until(additions, goal.level, deadline).await
     }
 
     async fn add_until(
@@ -202,7 +207,7 @@ impl Coordinator {
             let mut body = vec![level as u8];
             body.extend(encode_mutations(false, additions.iter()));
             stamp.sign(&mut body);
-            let timeout = deadline - runtime::now();
+            let timeout = deadline.saturating_duration_since(runtime::now());
             let answer = self.call(view, leader, Verb::Add, body, timeout).await?;
             return decode_answer(&answer, level).map_err(|e| TargetError::Failed(e.to_string()));
         }
@@ -252,8 +257,12 @@ impl Coordinator {
         if !added.iter().any(has_others) {
             return Ok(outcome);
         }
+        let goal = Goal {
+            level,
+            timeout: Some(deadline.saturating_duration_since(runtime::now())),
+        };
         let told = self
-            .write_from(Arc::clone(&view), added, level, WriteKind::Counter, false)
+            .write_from(Arc::clone(&view), added, goal, WriteKind::Counter, false)
             .await;
         // Whatever kept the others from being told, it is added here.
         Ok(outcome.and(told.map_err(|error| match error {

@@ -96,7 +96,7 @@ pub use turns::{Ended, PartitionTurns, Turn};
 pub use verbs::{ReplicaHandler, Verb};
 pub use view::{ClusterView, Levels, NotAMember, Route};
 pub use virtual_tables::register_system_tables;
-pub use write::{Mutations, WriteDone};
+pub use write::{Goal, Mutations, WriteDone};
 
 use latency::TableLatencies;
 use message::encode_mutations;

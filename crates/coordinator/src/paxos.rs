@@ -658,7 +658,7 @@ impl<'r> Attempt<'r> {
         if following.is_empty() || self.coordinator.with_view(truncated_at) > truncated_at(&self.group.view) {
             return Ok(());
         }
-        let written = self.coordinator.write_batch_plainly(following, level).await;
+        let written = self.coordinator.write_batch_plainly(following, level.into()).await;
         written.map_err(|error| match error {
             error @ (CoordinatorError::WriteTimeout { .. } | CoordinatorError::WriteFailure { .. }) => error,
             // It says that nothing was done, and a decision was made.

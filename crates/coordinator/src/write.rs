@@ -93,6 +93,21 @@ pub(crate) struct Target {
     pub(crate) state: State,
 }
 
+/// What a write is to reach, and how long its client waits for that.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Goal {
+    /// How many replicas must have it.
+    pub level: Consistency,
+    /// How long the client waits; None for as long as the node's options say.
+    pub timeout: Option<Duration>,
+}
+
+impl From<Consistency> for Goal {
+    fn from(level: Consistency) -> Self {
+        Self { level, timeout: None }
+    }
+}
+
 /// When a request is answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Until {
@@ -106,6 +121,8 @@ pub(crate) enum Until {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Manner {
     pub(crate) level: Consistency,
+    /// How long the client waits; None for as long as the node's options say.
+    pub(crate) timeout: Option<Duration>,
     pub(crate) kind: WriteKind,
     /// What goes to one replica is one record of its log.
     pub(crate) all_or_nothing: bool,
@@ -153,28 +170,28 @@ impl Coordinator {
     pub async fn write(
         self: &Rc<Self>,
         mutations: impl Into<Mutations>,
-        level: Consistency,
+        goal: impl Into<Goal>,
         kind: WriteKind,
         all_or_nothing: bool,
     ) -> Result<(), CoordinatorError> {
-        let mut mutations = mutations.into();
+        let (mut mutations, goal) = (mutations.into(), goal.into());
         let following = self.following(mutations.iter().map(Addressed::located))?;
         if following.is_empty() {
-            return self.write_plainly(mutations, level, kind, all_or_nothing).await;
+            return self.write_plainly(mutations, goal, kind, all_or_nothing).await;
         }
         mutations.extend(following);
-        self.write_batch_plainly(mutations, level).await
+        self.write_batch_plainly(mutations, goal).await
     }
 
     /// The same without what follows from the mutations.
     pub(crate) async fn write_plainly(
         self: &Rc<Self>,
         mutations: Mutations,
-        level: Consistency,
+        goal: Goal,
         kind: WriteKind,
         all_or_nothing: bool,
     ) -> Result<(), CoordinatorError> {
-        self.write_from(self.view(), mutations, level, kind, all_or_nothing)
+        self.write_from(self.view(), mutations, goal, kind, all_or_nothing)
             .await
     }
 
@@ -186,13 +203,14 @@ impl Coordinator {
         self: &Rc<Self>,
         view: Arc<ClusterView>,
         mutations: Mutations,
-        level: Consistency,
+        goal: Goal,
         kind: WriteKind,
         all_or_nothing: bool,
     ) -> Result<(), CoordinatorError> {
         let waiting = Rc::new(Waiting::default());
         let manner = Manner {
-            level,
+            level: goal.level,
+            timeout: goal.timeout,
             kind,
             all_or_nothing,
             until: Until::LevelMet,
@@ -257,6 +275,7 @@ impl Coordinator {
     pub fn write_then(self: &Rc<Self>, mutation: Addressed, level: Consistency, done: (Rc<dyn WriteDone>, u32)) {
         let manner = Manner {
             level,
+            timeout: None,
             kind: WriteKind::Simple,
             all_or_nothing: false,
             until: Until::LevelMet,
@@ -285,11 +304,13 @@ impl Coordinator {
     ) -> Result<(), CoordinatorError> {
         self.count(|m| m.writes += 1);
         let write = Write::new(self, view, mutations, manner)?;
-        let timeout = match write.targets.iter().all(|target| target.replica.node == view.me) {
-            // Nobody can be cut off. What it waits for has a limit of its own.
-            true => self.timeouts.get().write.max(LOCAL_WAIT_MAX),
-            false => self.timeouts.get().write,
-        };
+        let timeout = write.manner.timeout.unwrap_or_else(|| {
+            match write.targets.iter().all(|target| target.replica.node == view.me) {
+                // Nobody can be cut off. What it waits for has a limit of its own.
+                true => self.timeouts.get().write.max(LOCAL_WAIT_MAX),
+                false => self.timeouts.get().write,
+            }
+        });
         Flight::start(write, runtime::now() + timeout, done);
         Ok(())
     }
@@ -302,6 +323,7 @@ impl Coordinator {
     pub(crate) async fn write_or_hint(self: &Rc<Self>, mutations: Mutations, made_us: i64) -> Result<(), String> {
         let manner = Manner {
             level: Consistency::Any,
+            timeout: None,
             kind: WriteKind::Batch,
             all_or_nothing: true,
             until: Until::AllKnown,

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use cql::ast::{self, Modification};
-use plan::{BatchKind, BatchPlan, Plan, ResultColumn, WritePlan};
+use plan::{BatchKind, BatchPlan, Operand, Plan, ResultColumn, WritePlan};
 use schema::{Schema, Table};
 use system_tables::KeyspaceKind;
+use types::CqlType;
 
 use crate::CompileError;
 use crate::restrict::Scope;
@@ -18,8 +19,8 @@ use crate::write::{compile_delete, compile_insert, compile_update};
 pub enum Statement {
     /// Reads or writes.
     Plan(Plan),
-    /// Empties a table.
-    Truncate(Arc<Table>),
+    /// Empties a table; the operand is how long its client waits, a duration.
+    Truncate(Arc<Table>, Option<Operand>),
     /// Changes the connection's keyspace.
     Use(String),
     /// Changes the schema.
@@ -34,7 +35,7 @@ impl Statement {
     pub const fn plan(&self) -> Option<&Plan> {
         match self {
             Self::Plan(plan) => Some(plan),
-            Self::Truncate(_) | Self::Use(_) | Self::Ddl(_) | Self::Describe(_) => None,
+            Self::Truncate(..) | Self::Use(_) | Self::Ddl(_) | Self::Describe(_) => None,
         }
     }
 
@@ -153,7 +154,14 @@ pub fn compile(text: &str, schema: &Schema, keyspace: Option<&str>) -> Result<Co
             if is_of_node(&table) {
                 return Err(CompileError::invalid("Cannot truncate virtual tables"));
             }
-            Statement::Truncate(table)
+            let mut scope = Scope {
+                schema,
+                keyspace: &table.keyspace,
+                table: &table,
+                markers: &mut markers,
+            };
+            let timeout = scope.optional(t.timeout.as_ref(), "[timeout]", &CqlType::Duration)?;
+            Statement::Truncate(table, timeout)
         }
         ast::Statement::Use(u) => Statement::Use(u.keyspace),
         ast::Statement::Describe(d) => Statement::Describe(d),
@@ -172,7 +180,7 @@ pub fn compile(text: &str, schema: &Schema, keyspace: Option<&str>) -> Result<Co
             Some(first) => (Some(first.table.clone()), first.key_markers()),
             None => (None, Vec::new()),
         },
-        Statement::Truncate(_) | Statement::Use(_) | Statement::Ddl(_) | Statement::Describe(_) => (None, Vec::new()),
+        Statement::Truncate(..) | Statement::Use(_) | Statement::Ddl(_) | Statement::Describe(_) => (None, Vec::new()),
     };
     Ok(Compiled {
         statement: Arc::new(statement),
@@ -218,22 +226,22 @@ fn compile_batch(
             "Cannot provide custom timestamp for conditional BATCH",
         ));
     }
-    let timestamp = match (&attributes.timestamp, writes.first()) {
-        (Some(timestamp), Some(first)) => {
-            let table = first.table.clone();
-            let mut scope = Scope {
-                schema,
-                keyspace: &table.keyspace,
-                table: &table,
-                markers,
-            };
-            Some(scope.term(timestamp, "[timestamp]", &types::CqlType::BigInt)?)
-        }
-        _ => None,
-    };
+    let (mut timestamp, mut timeout) = (None, None);
+    if let Some(first) = writes.first() {
+        let table = first.table.clone();
+        let mut scope = Scope {
+            schema,
+            keyspace: &table.keyspace,
+            table: &table,
+            markers,
+        };
+        timestamp = scope.optional(attributes.timestamp.as_ref(), "[timestamp]", &CqlType::BigInt)?;
+        timeout = scope.optional(attributes.timeout.as_ref(), "[timeout]", &CqlType::Duration)?;
+    }
     Ok(BatchPlan {
         kind,
         timestamp,
+        timeout,
         writes,
     })
 }

@@ -261,9 +261,10 @@ impl SchemaKeeper for Keeper {
         &self,
         table: TableId,
         replicas: Vec<HostId>,
+        timeout: Option<Duration>,
     ) -> Pin<Box<dyn Future<Output = Result<(), String>> + '_>> {
         Box::pin(async move {
-            let deadline = runtime::now() + self.truncate_timeout;
+            let deadline = runtime::now() + timeout.unwrap_or(self.truncate_timeout);
             self.cluster.truncate(table, &replicas, deadline).await
         })
     }

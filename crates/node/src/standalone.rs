@@ -4,6 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ::cluster::{ChangeError, Command, Metadata, SchemaChange, Standalone};
 use query::Engine;
@@ -62,9 +63,12 @@ impl SchemaKeeper for Keeper {
         &self,
         table: TableId,
         _replicas: Vec<HostId>,
+        timeout: Option<Duration>,
     ) -> Pin<Box<dyn Future<Output = Result<(), String>> + '_>> {
         Box::pin(async move {
-            let truncated = self.propose(Command::Truncate { table }).await;
+            let timeout = timeout.unwrap_or(self.shared.config.timeouts.truncate);
+            let truncated = runtime::timeout(timeout, self.propose(Command::Truncate { table })).await;
+            let truncated = truncated.map_err(|_| format!("it was not done after {timeout:?}; it goes on"))?;
             truncated.map_err(|e| e.to_string())
         })
     }

@@ -1,8 +1,9 @@
 //! Several writes at one moment.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::{BindContext, Evaluated, Operand, PlanError, WritePlan};
+use crate::{BindContext, Evaluated, Operand, PlanError, WritePlan, own_timeout};
 
 /// What a batch promises.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,6 +23,8 @@ pub struct BatchPlan {
     pub kind: BatchKind,
     /// The write timestamp of all of them, a bigint; None for the one of the request.
     pub timestamp: Option<Operand>,
+    /// How long its client waits, a duration; None for the shortest that one of its writes says.
+    pub timeout: Option<Operand>,
     /// The writes.
     pub writes: Vec<Arc<WritePlan>>,
 }
@@ -39,6 +42,14 @@ impl BatchPlan {
             Evaluated::Value(v) => v.as_ref().try_into().ok().map(i64::from_be_bytes),
             Evaluated::Null | Evaluated::Unset => None,
         })
+    }
+
+    /// How long its client waits, if the batch itself says so.
+    ///
+    /// # Errors
+    /// As [`own_timeout`].
+    pub fn own_timeout(&self, ctx: &BindContext<'_>) -> Result<Option<Duration>, PlanError> {
+        own_timeout(self.timeout.as_ref(), ctx)
     }
 
     /// Checks what a batch may hold.

@@ -21,6 +21,7 @@ mod row;
 mod select;
 pub mod selection;
 mod sink;
+mod timeout;
 pub mod write;
 
 use std::sync::Arc;
@@ -33,6 +34,7 @@ pub use row::{Row, key_component, put_collection};
 pub use select::{PointKey, PointSource, Select, SelectPlan};
 pub use selection::Selection;
 pub use sink::{PageSink, RowSink, ValueRows};
+pub use timeout::own_timeout;
 pub use write::{Write, WritePlan};
 
 /// What the engine executes.

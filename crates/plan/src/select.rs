@@ -9,7 +9,7 @@ use types::token::KeyHash;
 
 use crate::restrict::{PartitionRestriction, Restrictions, no_column, partition_key_bytes};
 use crate::selection::{Selection, SelectionKind};
-use crate::{BindContext, Evaluated, Operand, PlanError};
+use crate::{BindContext, Evaluated, Operand, PlanError, own_timeout};
 
 /// What a read says. [`SelectPlan::new`] checks it.
 #[derive(Debug)]
@@ -246,20 +246,7 @@ impl SelectPlan {
     /// # Errors
     /// When the value is no duration that a read may have.
     pub fn own_timeout(&self, ctx: &BindContext<'_>) -> Result<Option<Duration>, PlanError> {
-        let Some(operand) = &self.timeout else { return Ok(None) };
-        let refuse = |why: &str| PlanError::invalid(format!("Invalid USING TIMEOUT: {why}"));
-        let bytes = match operand.eval(ctx)? {
-            Evaluated::Value(bytes) => bytes,
-            Evaluated::Unset => return Ok(None),
-            Evaluated::Null => return Err(refuse("expected a duration, got null")),
-        };
-        let duration = types::Duration::deserialize(&bytes).map_err(|e| refuse(&e.to_string()))?;
-        if duration.months != 0 || duration.days != 0 {
-            return Err(refuse("expected hours and what is shorter, got days or months"));
-        }
-        let nanoseconds = u64::try_from(duration.nanoseconds).ok().filter(|n| *n >= 1_000_000);
-        let nanoseconds = nanoseconds.ok_or_else(|| refuse("expected a millisecond at least"))?;
-        Ok(Some(Duration::from_nanos(nanoseconds)))
+        own_timeout(self.timeout.as_ref(), ctx)
     }
 
     /// For each partition key column the marker that it is compared with, when each has one.

@@ -233,6 +233,7 @@ fn write_of(kind: ModificationKind, row: [Operand; 2], changes: Vec<(usize, Oper
         target: Target::Row(vec![minute]),
         timestamp: None,
         ttl: None,
+        timeout: None,
         kind,
         assignments: changes.into_iter().map(set).collect(),
         conditions: Conditions::None,
@@ -325,6 +326,7 @@ fn rows_are_written_and_read_by_plans_that_were_built_by_hand() {
         let batch = Plan::Batch(Arc::new(BatchPlan {
             kind: BatchKind::Logged,
             timestamp: None,
+            timeout: None,
             writes: vec![write_plan(update), write_plan(delete)],
         }));
         assert_eq!(execute(&engine, &batch, &run, &Params::default()).await, Outcome::Void);

@@ -70,10 +70,19 @@ fn check_keys(
     Ok(())
 }
 
-fn attributes(a: &Attributes, scope: &mut Scope<'_>) -> Result<(Option<Operand>, Option<Operand>), CompileError> {
-    let timestamp = scope.optional(a.timestamp.as_ref(), "[timestamp]", &CqlType::BigInt)?;
-    let ttl = scope.optional(a.ttl.as_ref(), "[ttl]", &CqlType::Int)?;
-    Ok((timestamp, ttl))
+/// What a modification says behind `USING`.
+struct Using {
+    timestamp: Option<Operand>,
+    ttl: Option<Operand>,
+    timeout: Option<Operand>,
+}
+
+fn attributes(a: &Attributes, scope: &mut Scope<'_>) -> Result<Using, CompileError> {
+    Ok(Using {
+        timestamp: scope.optional(a.timestamp.as_ref(), "[timestamp]", &CqlType::BigInt)?,
+        ttl: scope.optional(a.ttl.as_ref(), "[ttl]", &CqlType::Int)?,
+        timeout: scope.optional(a.timeout.as_ref(), "[timeout]", &CqlType::Duration)?,
+    })
 }
 
 /// The time of an addition says in what order its source made it, and nothing of it expires.
@@ -93,18 +102,23 @@ fn finish(
     table: &Arc<Table>,
     partition: PartitionRestriction,
     target: Target,
-    times: (Option<Operand>, Option<Operand>),
+    using: Using,
     kind: ModificationKind,
     assignments: Vec<Assignment>,
     conditions: Conditions,
 ) -> Result<WritePlan, CompileError> {
-    let (timestamp, ttl) = times;
+    let Using {
+        timestamp,
+        ttl,
+        timeout,
+    } = using;
     Ok(WritePlan::new(Write {
         table: table.clone(),
         partition,
         target,
         timestamp,
         ttl,
+        timeout,
         kind,
         assignments,
         conditions,
@@ -157,7 +171,7 @@ pub fn compile_insert(insert: &Insert, table: &Arc<Table>, scope: &mut Scope<'_>
             }),
         }
     }
-    let times = attributes(&insert.attributes, scope)?;
+    let using = attributes(&insert.attributes, scope)?;
     let mut take = |kind: ColumnKind, what: &str| -> Result<Vec<Operand>, CompileError> {
         let mut out = Vec::new();
         let mut missing = Vec::new();
@@ -193,7 +207,7 @@ pub fn compile_insert(insert: &Insert, table: &Arc<Table>, scope: &mut Scope<'_>
         table,
         PartitionRestriction::Key(partition),
         target,
-        times,
+        using,
         ModificationKind::Insert,
         assignments,
         conditions,
@@ -389,7 +403,7 @@ pub fn compile_update(update: &Update, table: &Arc<Table>, scope: &mut Scope<'_>
     let conditions = compile_conditions(&update.conditions, scope)?;
     check_counter_attributes(table, &update.attributes)?;
     check_conditional(&conditions, table, &update.attributes)?;
-    let times = attributes(&update.attributes, scope)?;
+    let using = attributes(&update.attributes, scope)?;
     let assignments = compile_assignments(&update.assignments, scope)?;
     let restrictions = restrict::compile(&update.relations, StatementKind::Update, scope)?;
     check_keys(&conditions, &restrictions, ModificationKind::Update)?;
@@ -407,7 +421,7 @@ pub fn compile_update(update: &Update, table: &Arc<Table>, scope: &mut Scope<'_>
         rows_target(table, restrictions)?
     };
     let kind = ModificationKind::Update;
-    finish(table, partition, target, times, kind, assignments, conditions)
+    finish(table, partition, target, using, kind, assignments, conditions)
 }
 
 fn compile_removal(target: &AstTarget, scope: &mut Scope<'_>) -> Result<Assignment, CompileError> {
@@ -453,7 +467,7 @@ pub fn compile_delete(delete: &Delete, table: &Arc<Table>, scope: &mut Scope<'_>
     let conditions = compile_conditions(&delete.conditions, scope)?;
     check_counter_attributes(table, &delete.attributes)?;
     check_conditional(&conditions, table, &delete.attributes)?;
-    let times = attributes(&delete.attributes, scope)?;
+    let using = attributes(&delete.attributes, scope)?;
     let mut assignments: Vec<Assignment> = Vec::with_capacity(delete.targets.len());
     for target in &delete.targets {
         let removal = compile_removal(target, scope)?;
@@ -507,5 +521,5 @@ pub fn compile_delete(delete: &Delete, table: &Arc<Table>, scope: &mut Scope<'_>
         (restrictions.partition, row_or_rows(table, restrictions.clustering))
     };
     let kind = ModificationKind::Delete;
-    finish(table, partition, target, times, kind, assignments, conditions)
+    finish(table, partition, target, using, kind, assignments, conditions)
 }

@@ -7,12 +7,13 @@ mod pack;
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::time::Duration;
 
 use schema::{ColumnKind, Table};
 use types::CqlType;
 
 use crate::restrict::{ClusteringRestriction, PartitionRestriction, no_column};
-use crate::{Operand, PlanError};
+use crate::{BindContext, Operand, PlanError, own_timeout};
 
 pub use condition::{ColumnCondition, ConditionTest, Conditions, Part};
 pub use conditional::{BoundWrite, ConditionalAnswer, CurrentRows, ReadSpec, Request, collect_lists};
@@ -33,6 +34,8 @@ pub struct Write {
     pub timestamp: Option<Operand>,
     /// The time to live, an int; None for the table's.
     pub ttl: Option<Operand>,
+    /// How long the client waits, a duration; None for as long as the node says.
+    pub timeout: Option<Operand>,
     /// Which of the three kinds it is.
     pub kind: ModificationKind,
     /// What happens to which columns, each named once.
@@ -50,6 +53,7 @@ pub struct WritePlan {
     target: Target,
     timestamp: Option<Operand>,
     ttl: Option<Operand>,
+    timeout: Option<Operand>,
     /// An insertion leaves a row marker.
     marker: bool,
     /// In column id order.
@@ -246,12 +250,26 @@ impl WritePlan {
             target: write.target,
             timestamp: write.timestamp,
             ttl: write.ttl,
+            timeout: write.timeout,
             statics,
             regulars,
             columns,
             kind: write.kind,
             conditions: write.conditions,
         })
+    }
+
+    /// Whether it says how long its client waits.
+    pub const fn has_timeout(&self) -> bool {
+        self.timeout.is_some()
+    }
+
+    /// How long its client waits, if it says so.
+    ///
+    /// # Errors
+    /// As [`own_timeout`].
+    pub fn own_timeout(&self, ctx: &BindContext<'_>) -> Result<Option<Duration>, PlanError> {
+        own_timeout(self.timeout.as_ref(), ctx)
     }
 
     /// Whether it has a write timestamp of its own.

@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use coordinator::{CasRead, CasRequest, Decision, Extent, Found, Stretch};
 use mutation::{ClusteringSlice, PartitionBlock};
@@ -19,20 +20,24 @@ use schema::Table;
 use topology::Consistency;
 
 use super::page::{Consumer, Flow};
+use super::patience::Patience;
 use super::read::{BLOCK_BYTES, BlockSource, consume_partition, partition_left};
+use super::write::time_of_all;
 use super::{Engine, Params};
 use crate::QueryError;
 
 /// Rows that one step of a statement's read takes.
 const STRETCH_ROWS: usize = 1000;
 
-/// The levels of a conditional statement.
+/// What a conditional statement is to reach.
 #[derive(Clone, Copy, Debug)]
-struct Levels {
+struct CasGoal {
     /// Where it is decided.
     serial: Consistency,
     /// How many replicas have learned the decision before it is answered.
     commit: Consistency,
+    /// How long the client waits, if the statement says so.
+    timeout: Option<Duration>,
 }
 
 impl Engine {
@@ -45,16 +50,18 @@ impl Engine {
         params: &Params,
     ) -> Result<ConditionalAnswer, QueryError> {
         let request = Request::new(&statements, batch)?;
-        let levels = Levels {
+        let bound = statements.iter().map(|s| (&*s.plan, &s.run));
+        let goal = CasGoal {
             serial: params.serial_consistency,
             commit: params.consistency,
+            timeout: time_of_all(bound, params)?,
         };
         let owner = ShardId(self.owner(request.table.id, request.token));
         if owner == self.shard.id() {
-            return self.conditional_here(&statements, &request, levels).await;
+            return self.conditional_here(&statements, &request, goal).await;
         }
         runtime::submit_async_to(owner, move || async move {
-            Self::local().conditional_here(&statements, &request, levels).await
+            Self::local().conditional_here(&statements, &request, goal).await
         })
         .await
     }
@@ -63,7 +70,7 @@ impl Engine {
         self: &Rc<Self>,
         statements: &[BoundWrite],
         request: &Request,
-        levels: Levels,
+        goal: CasGoal,
     ) -> Result<ConditionalAnswer, QueryError> {
         let now_us = statements.first().map_or(0, |s| s.run.now_us);
         let now = u32::try_from(now_us / 1_000_000).unwrap_or(0);
@@ -97,10 +104,10 @@ impl Engine {
             key: request.key.clone(),
             reads,
             now,
-            serial: levels.serial,
-            commit: levels.commit,
-            deadline: began + timeouts.write,
-            contention_deadline: began + timeouts.cas_contention,
+            serial: goal.serial,
+            commit: goal.commit,
+            deadline: began + goal.timeout.unwrap_or(timeouts.write),
+            contention_deadline: began + goal.timeout.unwrap_or(timeouts.cas_contention),
             timestamp_us: self.clock.timestamp(runtime::wall_clock_us()),
         };
         let mut last: Option<Result<ConditionalAnswer, QueryError>> = None;
@@ -173,6 +180,7 @@ impl Engine {
             },
             rows: if is_plain { consumer.rows_left() } else { usize::MAX },
             ready: VecDeque::new(),
+            time: consumer.own_time(),
             left: Some(partition_left(select, run, consumer, key)?),
         };
         consume_partition(select, run, consumer, &mut read).await
@@ -189,6 +197,8 @@ struct SerialRead {
     /// Living rows that must be of one moment.
     rows: usize,
     ready: VecDeque<PartitionBlock>,
+    /// What the statement gives itself, if it does.
+    time: Option<Patience>,
     left: Option<Extent>,
 }
 
@@ -199,7 +209,8 @@ impl BlockSource for SerialRead {
                 return Ok(None);
             };
             let (engine, table) = (&self.engine, &self.table);
-            let deadline = runtime::now() + engine.coordinator.timeouts().read;
+            let left = self.time.as_ref().map(Patience::left);
+            let deadline = runtime::now() + left.unwrap_or(engine.coordinator.timeouts().read);
             let read = CasRead {
                 extent: extent.clone(),
                 stretch: self.stretch,

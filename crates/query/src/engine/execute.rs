@@ -45,7 +45,10 @@ impl Engine {
     ) -> Result<Outcome<S>, QueryError> {
         match statement {
             Statement::Plan(plan) => self.execute_plan(plan, run, params).await,
-            Statement::Truncate(table) => self.truncate(table).await.map(|()| Outcome::Void),
+            Statement::Truncate(table, timeout) => {
+                let timeout = run.with(|ctx| plan::own_timeout(timeout.as_ref(), ctx))?;
+                self.truncate(table, timeout).await.map(|()| Outcome::Void)
+            }
             Statement::Use(keyspace) => {
                 if !self.schema().keyspaces.contains_key(keyspace) {
                     return Err(QueryError::invalid(format!("Keyspace '{keyspace}' does not exist")));
@@ -85,6 +88,10 @@ impl Engine {
                     Plan::Batch(b) => (b.writes.as_slice(), true),
                     Plan::Write(w) => (std::slice::from_ref(w), false),
                     Plan::Select(_) => (&[][..], false),
+                };
+                let params = match plan {
+                    Plan::Batch(b) => &self.params_of_batch(b, run, params)?,
+                    _ => params,
                 };
                 let bound = writes.iter().map(|w| BoundWrite {
                     plan: w.clone(),

@@ -77,6 +77,8 @@ pub struct Params {
     pub serial: bool,
     /// The moment to evaluate expiry at, seconds since the epoch, when the client says.
     pub now_in_seconds: Option<i32>,
+    /// How long the client waits, where its batch says so (`USING TIMEOUT`).
+    pub timeout: Option<Duration>,
     /// How long the request has waited for replicas before it is executed.
     pub waited: Duration,
 }
@@ -91,6 +93,7 @@ impl Default for Params {
             page_rows: None,
             paging_state: None,
             timestamp: None,
+            timeout: None,
             now_in_seconds: None,
             waited: Duration::ZERO,
         }

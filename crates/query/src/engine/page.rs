@@ -262,6 +262,11 @@ impl<S: RowSink> Consumer<S> {
         self.patience = Some(patience);
     }
 
+    /// The time that the statement gives itself, if it does.
+    pub(super) fn own_time(&self) -> Option<Patience> {
+        self.patience.clone().filter(Patience::is_own)
+    }
+
     /// What comes of `work` that is done elsewhere, if it comes in time.
     pub(super) async fn within<T>(&self, work: impl Future<Output = T>) -> Result<T, QueryError> {
         match &self.patience {

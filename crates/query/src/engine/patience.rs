@@ -17,6 +17,8 @@ use crate::QueryError;
 #[derive(Clone, Debug)]
 pub(crate) struct Patience {
     limit: Duration,
+    /// The statement says how long (`USING TIMEOUT`).
+    is_own: bool,
     deadline: Instant,
     /// Nobody waits for the result.
     is_over: Arc<AtomicBool>,
@@ -35,16 +37,22 @@ impl Drop for Waiting {
 
 impl Patience {
     /// Begins now.
-    pub(crate) fn new(limit: Duration, level: Consistency, block_for: u16) -> (Self, Waiting) {
+    pub(crate) fn new((limit, is_own): (Duration, bool), level: Consistency, block_for: u16) -> (Self, Waiting) {
         let is_over = Arc::new(AtomicBool::new(false));
         let patience = Self {
             limit,
+            is_own,
             deadline: runtime::now() + limit,
             is_over: Arc::clone(&is_over),
             level,
             block_for,
         };
         (patience, Waiting(is_over))
+    }
+
+    /// Whether the statement itself says how long.
+    pub(crate) const fn is_own(&self) -> bool {
+        self.is_own
     }
 
     /// What is left of the time.
@@ -94,13 +102,13 @@ mod tests {
         sim.start(node, move |_| {
             let out = out.clone();
             Box::pin(async move {
-                let (patience, _waiting) = Patience::new(Duration::from_secs(10), Consistency::Quorum, 2);
+                let (patience, _waiting) = Patience::new((Duration::from_secs(10), false), Consistency::Quorum, 2);
                 runtime::sleep(Duration::from_secs(9)).await;
                 assert_eq!(patience.check(), Ok(()), "its time is not up");
                 runtime::sleep(Duration::from_secs(1)).await;
                 let error = patience.check().expect_err("ten seconds have passed");
                 *out.lock().expect("one thread") = error.message();
-                let (patience, waiting) = Patience::new(Duration::from_secs(10), Consistency::Quorum, 2);
+                let (patience, waiting) = Patience::new((Duration::from_secs(10), false), Consistency::Quorum, 2);
                 let elsewhere = patience.clone();
                 drop(waiting);
                 assert!(elsewhere.check().is_err(), "it goes on though nobody waits for it");

@@ -103,6 +103,9 @@ impl Engine {
         if self.coordinator.reads_here(store, table.id, token, level) {
             return Ok(point::read_here(plan, ctx, (&tablet, hash), scratch, out));
         }
+        if plan.timeout.is_some() {
+            return Ok(PointOutcome::NeedsDisk);
+        }
         let Some(read) = self.coordinator.begin_point(table.id, token, level) else {
             return Ok(PointOutcome::NeedsDisk);
         };
@@ -150,6 +153,24 @@ impl Engine {
         if let Some(table) = self.node.system_tables.virtual_table(select.table.id) {
             return self.read_virtual(&*table.source, select, run, params).await;
         }
+        let own = run.with(|ctx| select.own_timeout(ctx))?;
+        let Some(timeout) = own else {
+            return self.read_stored(select, run, params).await;
+        };
+        // Whatever it waits for.
+        let read = runtime::timeout(timeout, self.read_stored(select, run, params)).await;
+        let level = params.consistency;
+        let block_for = || self.coordinator.block_for(select.table.id, level);
+        read.unwrap_or_else(|_| Err(Patience::new((timeout, true), level, block_for()).0.timeout()))
+    }
+
+    /// The same of a table that is stored, without the bound that the statement gives itself.
+    async fn read_stored<S: PageSink>(
+        self: &Rc<Self>,
+        select: &Arc<SelectPlan>,
+        run: &Execution,
+        params: &Params,
+    ) -> Result<Page<S>, QueryError> {
         let level = params.consistency;
         if let Some(limit) = select.table.options.rate_limits.reads
             && !params.serial
@@ -181,7 +202,9 @@ impl Engine {
         let level = params.consistency;
         // Until the page is read, whoever changes where data is waits for it.
         let view = self.coordinator.view();
-        if !params.serial && select.is_point() {
+        // The flight of a point read has the node's timeout.
+        let is_point = select.is_point() && (is_here || select.timeout.is_none());
+        if is_point && !params.serial {
             let page = match is_here {
                 true => self.point_anywhere(select, run, level).await?,
                 // What memory has was tried already.
@@ -270,7 +293,7 @@ impl Engine {
         if own.is_none() && !select.may_read_much() {
             return Ok(None);
         }
-        let limit = own.unwrap_or(self.coordinator.timeouts().scan);
+        let limit = (own.unwrap_or(self.coordinator.timeouts().scan), own.is_some());
         let block_for = self.coordinator.block_for(select.table.id, level);
         Ok(Some(Patience::new(limit, level, block_for)))
     }

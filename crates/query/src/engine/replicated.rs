@@ -43,6 +43,9 @@ impl Engine {
         let view = self.coordinator.view();
         let read = ReplicatedRead::new(&self.coordinator, &view, &select.table, level, extent, now, stretch);
         let read = read.map_err(QueryError::of_replicas)?;
+        if let Some(time) = consumer.own_time() {
+            return Ok(read.within(time.left()));
+        }
         Ok(match waited.is_zero() {
             true => read,
             false => read.within(self.coordinator.timeouts().read.saturating_sub(waited)),

@@ -9,6 +9,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cql::ast::Statement;
 use cql_compiler::ddl::{self, DdlContext, SchemaChange};
@@ -43,8 +44,12 @@ pub trait SchemaKeeper {
 
     /// Truncates a table everywhere, and waits until the nodes that have replicas of it have done so. The error is a sentence that says whether it may
     /// have happened.
-    fn truncate(&self, table: TableId, replicas: Vec<HostId>)
-    -> Pin<Box<dyn Future<Output = Result<(), String>> + '_>>;
+    fn truncate(
+        &self,
+        table: TableId,
+        replicas: Vec<HostId>,
+        timeout: Option<Duration>,
+    ) -> Pin<Box<dyn Future<Output = Result<(), String>> + '_>>;
 }
 
 impl Engine {

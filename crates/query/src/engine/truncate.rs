@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use runtime::ShardId;
 use schema::{Table, TableId};
@@ -11,17 +12,27 @@ use super::Engine;
 use crate::QueryError;
 
 impl Engine {
-    pub(super) async fn truncate(self: &Rc<Self>, table: &Arc<Table>) -> Result<(), QueryError> {
+    /// Empties a table. Its client waits so long; None for as long as the node's options say.
+    pub(super) async fn truncate(
+        self: &Rc<Self>,
+        table: &Arc<Table>,
+        timeout: Option<Duration>,
+    ) -> Result<(), QueryError> {
         let failed = |e: String| QueryError::Truncate(format!("Error during truncate: {e}"));
         let table = table.id;
         let replicas = self.coordinator.replicas_to_truncate(table).map_err(failed)?;
-        let truncate = move || async move { Self::local().truncate_in_cluster(table, replicas).await };
+        let truncate = move || async move { Self::local().truncate_in_cluster(table, replicas, timeout).await };
         let truncated = runtime::submit_async_to(ShardId(0), truncate).await;
         truncated.map_err(failed)
     }
 
     /// On shard 0, which knows who keeps the cluster's metadata.
-    async fn truncate_in_cluster(self: &Rc<Self>, table: TableId, replicas: Vec<HostId>) -> Result<(), String> {
-        self.keeper()?.truncate(table, replicas).await
+    async fn truncate_in_cluster(
+        self: &Rc<Self>,
+        table: TableId,
+        replicas: Vec<HostId>,
+        timeout: Option<Duration>,
+    ) -> Result<(), String> {
+        self.keeper()?.truncate(table, replicas, timeout).await
     }
 }

@@ -2,13 +2,15 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use commitlog::ReplayPosition;
 use coordinator::service::ReplicaError;
-use coordinator::{Admission, Extent, Mutations, Operation, ReplicatedRead, Stretch, WriteDone, WriteKind};
+use coordinator::{Admission, Extent, Goal, Mutations, Operation, ReplicatedRead, Stretch, WriteDone, WriteKind};
 use mutation::{Addressed, ClusteringSlice, Located, Mutation};
 use plan::write::{ListContents, collect_lists};
 use plan::{BatchKind, BatchPlan, BindContext, Execution, WritePlan};
+use runtime::Instant;
 use schema::{Table, TableId};
 use stdx::planted::{self, Bug};
 use topology::Consistency;
@@ -53,6 +55,39 @@ impl Lists {
     }
 }
 
+/// The time of a statement that gives itself one (`USING TIMEOUT`): from its beginning, whatever it does.
+#[derive(Clone, Copy)]
+pub(super) struct Time(Option<Instant>);
+
+impl Time {
+    /// Begins now.
+    pub(super) fn begin(timeout: Option<Duration>) -> Self {
+        Self(timeout.map(|timeout| runtime::now() + timeout))
+    }
+
+    /// What a request of it may take from now on.
+    fn goal(self, level: Consistency) -> Goal {
+        Goal {
+            level,
+            timeout: self.0.map(|end| end.saturating_duration_since(runtime::now())),
+        }
+    }
+}
+
+/// How long the client of a batch waits: as the batch says, else as the most hurried of its statements says.
+pub(super) fn time_of_all<'p>(
+    writes: impl Iterator<Item = (&'p WritePlan, &'p Execution)>,
+    params: &Params,
+) -> Result<Option<Duration>, QueryError> {
+    let mut shortest = None;
+    for (plan, run) in writes {
+        if let Some(own) = run.with(|ctx| plan.own_timeout(ctx))? {
+            shortest = Some(shortest.map_or(own, |other: Duration| other.min(own)));
+        }
+    }
+    Ok(params.timeout.or(shortest))
+}
+
 fn log_failure(e: &commitlog::LogError) -> QueryError {
     QueryError::of_replica(ReplicaError::Log(e.to_string()))
 }
@@ -69,7 +104,8 @@ impl Engine {
         timestamp: Option<i64>,
         done: impl FnOnce(Token) -> Option<(Rc<dyn WriteDone>, u32)>,
     ) -> Result<Written, QueryError> {
-        if plan.reads() || plan.counts() || plan.is_conditional() || plan.table.options.rate_limits.writes.is_some() {
+        let is_limited = plan.table.options.rate_limits.writes.is_some() || plan.has_timeout();
+        if plan.reads() || plan.counts() || plan.is_conditional() || is_limited {
             return Ok(Written::Later);
         }
         let mut key = self.key.borrow_mut();
@@ -111,12 +147,14 @@ impl Engine {
         {
             self.admit(plan.table.id, token, Operation::Write, limit).await?;
         }
+        let time = Time::begin(run.with(|ctx| plan.own_timeout(ctx))?);
         let mut mutations = Mutations::new();
-        self.pack(plan, run, params, None, &mut mutations).await?;
+        self.pack(plan, run, params, (None, time), &mut mutations).await?;
+        let goal = time.goal(params.consistency);
         if plan.counts() {
-            return self.add(mutations, params.consistency).await;
+            return self.add(mutations, goal).await;
         }
-        self.apply(mutations, params.consistency, WriteKind::Simple).await
+        self.apply(mutations, goal, WriteKind::Simple).await
     }
 
     /// Takes an operation on a partition, if the table's limit leaves room.
@@ -138,8 +176,8 @@ impl Engine {
     }
 
     /// Adds to counters.
-    async fn add(self: &Rc<Self>, additions: Mutations, level: Consistency) -> Result<(), QueryError> {
-        let added = self.coordinator.add(additions.into_vec(), level).await;
+    async fn add(self: &Rc<Self>, additions: Mutations, goal: Goal) -> Result<(), QueryError> {
+        let added = self.coordinator.add(additions.into_vec(), goal).await;
         added.map_err(QueryError::of_replicas)
     }
 
@@ -150,10 +188,24 @@ impl Engine {
         run: &Execution,
         params: &Params,
     ) -> Result<(), QueryError> {
+        let params = &self.params_of_batch(batch, run, params)?;
         let runs: Vec<&Execution> = batch.writes.iter().map(|_| run).collect();
         let own = run.with(|ctx| batch.own_timestamp(ctx))?;
         let writes: Vec<&WritePlan> = batch.writes.iter().map(|w| &**w).collect();
         self.write_all(&writes, &runs, params, own, batch.kind).await
+    }
+
+    /// The parameters with what the batch itself says of its time.
+    pub(super) fn params_of_batch(
+        &self,
+        batch: &BatchPlan,
+        run: &Execution,
+        params: &Params,
+    ) -> Result<Params, QueryError> {
+        Ok(Params {
+            timeout: run.with(|ctx| batch.own_timeout(ctx))?.or(params.timeout),
+            ..params.clone()
+        })
     }
 
     /// Executes several writes as one batch, each with its own values.
@@ -170,10 +222,12 @@ impl Engine {
             self.clock
                 .timestamp(runs.first().map_or_else(runtime::wall_clock_us, |r| r.now_us))
         });
+        let own = writes.iter().zip(runs).map(|(plan, run)| (&**plan, *run));
+        let time = Time::begin(time_of_all(own, params)?);
         let (mut mutations, mut additions) = (Mutations::new(), Mutations::new());
         for (plan, run) in writes.iter().zip(runs) {
             let out = if plan.counts() { &mut additions } else { &mut mutations };
-            self.pack(plan, run, params, Some(timestamp), out).await?;
+            self.pack(plan, run, params, (Some(timestamp), time), out).await?;
         }
         let write_kind = match kind {
             BatchKind::Logged => WriteKind::Batch,
@@ -181,10 +235,10 @@ impl Engine {
             BatchKind::Counter => WriteKind::Counter,
         };
         if !mutations.is_empty() || additions.is_empty() {
-            self.apply(mutations, params.consistency, write_kind).await?;
+            self.apply(mutations, time.goal(params.consistency), write_kind).await?;
         }
         if !additions.is_empty() {
-            self.add(additions, params.consistency).await?;
+            self.add(additions, time.goal(params.consistency)).await?;
         }
         Ok(())
     }
@@ -194,7 +248,7 @@ impl Engine {
         plan: &WritePlan,
         run: &Execution,
         params: &Params,
-        timestamp: Option<i64>,
+        (timestamp, time): (Option<i64>, Time),
         out: &mut Mutations,
     ) -> Result<(), QueryError> {
         let keys = run.with(|ctx| plan.keys(ctx))?;
@@ -208,7 +262,7 @@ impl Engine {
         };
         for (token, key) in keys {
             let lists = if plan.reads() {
-                Some(self.lists(plan, &key, run, params.consistency).await?)
+                Some(self.lists(plan, &key, run, time.goal(params.consistency)).await?)
             } else {
                 None
             };
@@ -228,7 +282,7 @@ impl Engine {
         plan: &WritePlan,
         key: &[u8],
         run: &Execution,
-        level: Consistency,
+        goal: Goal,
     ) -> Result<ListContents, QueryError> {
         let now = u32::try_from(run.now_us / 1_000_000).unwrap_or(0);
         let wanted = Lists {
@@ -237,10 +291,9 @@ impl Engine {
             now,
         };
         let key = key.to_vec();
-        let level = if level == Consistency::Any {
-            Consistency::One
-        } else {
-            level
+        let level = match goal.level {
+            Consistency::Any => Consistency::One,
+            level => level,
         };
         let extent = Extent::Partition {
             key,
@@ -253,23 +306,23 @@ impl Engine {
         };
         let view = self.coordinator.view();
         let read = ReplicatedRead::new(&self.coordinator, &view, &plan.table, level, extent, now, stretch);
-        wanted.collect(&mut read.map_err(QueryError::of_replicas)?).await
+        let read = read.map_err(QueryError::of_replicas)?;
+        let mut read = match goal.timeout {
+            Some(timeout) => read.within(timeout),
+            None => read,
+        };
+        wanted.collect(&mut read).await
     }
 
     /// Applies mutations on all their replicas and waits until the level is met.
-    async fn apply(
-        self: &Rc<Self>,
-        mutations: Mutations,
-        level: Consistency,
-        kind: WriteKind,
-    ) -> Result<(), QueryError> {
+    async fn apply(self: &Rc<Self>, mutations: Mutations, goal: Goal, kind: WriteKind) -> Result<(), QueryError> {
         if mutations.is_empty() {
             return Ok(());
         }
         let written = match kind {
-            WriteKind::Batch => self.coordinator.write_batch(mutations, level).await,
+            WriteKind::Batch => self.coordinator.write_batch(mutations, goal).await,
             // What one replica gets of a request counts all or not at all: so do the rows of one partition.
-            _ => self.coordinator.write(mutations, level, kind, true).await,
+            _ => self.coordinator.write(mutations, goal, kind, true).await,
         };
         written.map_err(QueryError::of_replicas)
     }
