@@ -2,11 +2,12 @@
 
 use std::borrow::Cow;
 
-use types::{CollectionIter, Comparator, CqlType, Malformed, MapIter};
+use types::sorted::sorted;
+use types::{CollectionIter, CqlType, Malformed};
 
 use crate::bind::{BindContext, Bound, Evaluated};
 use crate::error::PlanError;
-use crate::function::{self, Operation};
+use crate::function::Operation;
 
 /// A compiled term.
 #[derive(Clone, Debug)]
@@ -143,7 +144,7 @@ impl Computed {
     }
 }
 
-/// Checks a bound value, and sorts it when it is a set or map out of order.
+/// Checks a bound value, and sorts the sets and maps in it that are out of order.
 #[inline]
 fn check_bound<'v>(cql_type: &CqlType, bytes: &'v [u8]) -> Result<Cow<'v, [u8]>, PlanError> {
     if let CqlType::Blob = cql_type {
@@ -152,31 +153,15 @@ fn check_bound<'v>(cql_type: &CqlType, bytes: &'v [u8]) -> Result<Cow<'v, [u8]>,
     cql_type
         .validate(bytes)
         .map_err(|error| PlanError::Invalid(error.to_string()))?;
-    match cql_type.unfrozen() {
-        CqlType::Set(element) => Ok(sorted_set(bytes, &element.comparator())),
-        CqlType::Map(key, _) => Ok(sorted_map(bytes, &key.comparator())),
-        _ => Ok(Cow::Borrowed(bytes)),
-    }
-}
-
-fn sorted_set<'v>(bytes: &'v [u8], comparator: &Comparator) -> Cow<'v, [u8]> {
-    let elements = || CollectionIter::new(bytes).into_iter().flatten().flatten();
-    if elements().is_sorted_by(|a, b| comparator.compare(a, b).is_lt()) {
-        return Cow::Borrowed(bytes);
-    }
-    Cow::Owned(function::sorted::set(
-        elements().map(Cow::Borrowed).collect(),
-        comparator,
-    ))
-}
-
-fn sorted_map<'v>(bytes: &'v [u8], comparator: &Comparator) -> Cow<'v, [u8]> {
-    let pairs = || MapIter::new(bytes).into_iter().flatten().flatten();
-    if pairs().is_sorted_by(|a, b| comparator.compare(a.0, b.0).is_lt()) {
-        return Cow::Borrowed(bytes);
-    }
-    let pairs = pairs().map(|(key, value)| (Cow::Borrowed(key), Cow::Borrowed(value)));
-    Cow::Owned(function::sorted::map(pairs.collect(), comparator))
+    Ok(match cql_type.unfrozen() {
+        CqlType::Set(_)
+        | CqlType::Map(..)
+        | CqlType::List(_)
+        | CqlType::Tuple(_)
+        | CqlType::Udt(_)
+        | CqlType::Vector(..) => sorted(cql_type, bytes),
+        _ => Cow::Borrowed(bytes),
+    })
 }
 
 fn list_element(cql_type: &CqlType) -> Option<&CqlType> {

@@ -18,6 +18,7 @@ mod format;
 mod literal;
 mod marshal;
 mod numeric;
+pub mod sorted;
 pub mod timeuuid;
 pub mod token;
 mod type_cursor;

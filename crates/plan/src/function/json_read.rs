@@ -5,9 +5,8 @@
 
 use std::fmt;
 
-use types::{CqlType, LiteralKind, TupleBuilder};
+use types::{CqlType, LiteralKind, TupleBuilder, sorted};
 
-use super::sorted;
 use crate::error::PlanError;
 
 /// How deep lists and objects may nest.

@@ -15,7 +15,6 @@ mod number;
 mod operation;
 mod partial;
 mod scalar;
-pub(crate) mod sorted;
 mod time;
 
 use schema::Table;

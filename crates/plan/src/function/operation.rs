@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use stdx::vint;
-use types::{CollectionBuilder, Comparator, CqlType, TupleBuilder, UdtType};
+use types::{CollectionBuilder, Comparator, CqlType, TupleBuilder, UdtType, sorted};
 
-use super::{Scalar, sorted};
+use super::Scalar;
 use crate::bind::BindContext;
 use crate::error::PlanError;
 
