@@ -137,7 +137,7 @@ impl Shard {
                     // Nobody knows how old what is missing is.
                     .chain(version.missing.iter().map(|_| i64::MIN))
                     .min();
-                SstableInfo::of(i as u64, reader.meta(), before, u64::MAX, overlap)
+                SstableInfo::of(i as u64, reader.meta(), before, reader.open_seconds(), overlap)
             })
             .collect()
     }

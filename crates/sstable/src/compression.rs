@@ -72,7 +72,10 @@ impl Compression {
             .or_else(|| options.get("sstable_compression"))
             .map(String::as_str);
         let is_enabled = options.get("enabled").is_none_or(|e| !e.eq_ignore_ascii_case("false"));
-        let Some(class) = class.filter(|c| is_enabled && !c.is_empty()) else {
+        // Cassandra's NoopCompressor stores chunks as they are, each with its checksum: so does no compression.
+        let is_none =
+            |class: &str| class.is_empty() || class.strip_prefix(CLASS_PREFIX).unwrap_or(class) == "NoopCompressor";
+        let Some(class) = class.filter(|class| is_enabled && !is_none(class)) else {
             return Ok(Self::none());
         };
         let level = match options.get("compression_level") {

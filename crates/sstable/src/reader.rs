@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use mutation::{Bound, BoundKind, ClusteringSlice};
+use runtime::Instant;
 use schema::{Table, push_component};
 use stdx::bytes::Reader as Bytes;
 use types::Token;
@@ -197,6 +198,7 @@ pub struct Reader {
     pub(crate) index: Chunks,
     components: Vec<Component>,
     is_suspect: AtomicBool,
+    opened: Instant,
 }
 
 impl std::fmt::Debug for Reader {
@@ -382,6 +384,12 @@ impl Reader {
         self.is_suspect.store(false, Ordering::Relaxed);
     }
 
+    /// For how long it has been open: it is at least as old. Seconds.
+    #[must_use]
+    pub fn open_seconds(&self) -> u64 {
+        self.opened.elapsed().as_secs()
+    }
+
     /// Whether damage was found in it while it was open.
     #[must_use]
     pub fn is_suspect(&self) -> bool {
@@ -443,6 +451,7 @@ impl Reader {
             index,
             components: small.listed.clone(),
             is_suspect: AtomicBool::new(false),
+            opened: runtime::now(),
         }))
     }
 
