@@ -20,7 +20,7 @@ use query::Engine;
 use query::ddl::{SchemaDifference, schema_difference};
 use replica::{Sealed, TokenRange, TruncationMark, WantedTable, paxos_state_id};
 use runtime::{Permit, Semaphore, ShardId};
-use schema::{Schema, Table, TableId};
+use schema::{Column, Schema, Table, TableId};
 use system_tables::KeyspaceKind;
 use tasks::{Origin, Spec};
 
@@ -66,6 +66,10 @@ struct Version {
     /// By shard: the tables that are new or another.
     wanted: Vec<Vec<WantedTable>>,
     moving: Vec<Moving>,
+    /// Tables that lose a column.
+    losing: Vec<TableId>,
+    /// Tables that get a column back.
+    regaining: Vec<TableId>,
 }
 
 impl Version {
@@ -77,6 +81,8 @@ impl Version {
             has_other_schema: former.version != schema.version,
             wanted: vec![Vec::new(); runtime::shard_count() as usize],
             moving: Vec::new(),
+            losing: Vec::new(),
+            regaining: Vec::new(),
             schema: Arc::new(schema),
             view,
         };
@@ -104,6 +110,12 @@ impl Version {
         };
         let is_same = known.is_some_and(|known| Arc::ptr_eq(known, table));
         self.has_other_schema |= !is_same;
+        if known.is_some_and(|known| known.dropped.len() < table.dropped.len()) {
+            self.losing.push(table.id);
+        }
+        if known.is_some_and(|known| regains(known, table)) {
+            self.regaining.push(table.id);
+        }
         if is_same && is_same_map {
             return;
         }
@@ -129,6 +141,18 @@ impl Version {
             }
         }
     }
+}
+
+/// Whether a table gets back a column that it had before.
+fn regains(known: &Table, table: &Table) -> bool {
+    let is_new = |column: &&Column| {
+        known
+            .columns
+            .iter()
+            .all(|other| other.id != column.id || other.name != column.name)
+    };
+    let mut new = table.columns.iter().filter(is_new);
+    new.any(|column| table.dropped.iter().any(|dropped| dropped.name == column.name))
 }
 
 /// A schema with this node's definitions of what each node has for itself.
@@ -174,6 +198,7 @@ impl Follower {
         let _turn = self.turn.acquire(1).await;
         self.take_features(&view);
         let version = Arc::new(Version::new(&self.engine, schema, view));
+        self.flush_losing(&version).await;
         self.prepare(&version).await;
         let taken = version.clone();
         on_all_shards(async move |engine: Rc<Engine>| take(&engine, &taken)).await;
@@ -182,8 +207,28 @@ impl Follower {
             self.hand_over(moving).await;
         }
         let ended = version.clone();
-        on_all_shards(async move |engine: Rc<Engine>| end(&engine, &ended.difference).await).await;
+        on_all_shards(async move |engine: Rc<Engine>| end(&engine, &ended).await).await;
         self.finish_truncations().await;
+    }
+
+    /// Flushes tables that lose a column: a file has its cells by the column's name, so those that are newer than the time of the DROP are its successor's if
+    /// it is added again.
+    async fn flush_losing(&self, version: &Arc<Version>) {
+        if version.losing.is_empty() {
+            return;
+        }
+        let version = version.clone();
+        on_all_shards(async move |engine: Rc<Engine>| {
+            for store in version.losing.iter().filter_map(|table| engine.shard.store(*table)) {
+                for tablet in store.tablets().iter() {
+                    if let Err(e) = engine.shard.flush(&store, tablet).await {
+                        let table = store.table();
+                        log::warn!("{}.{} loses a column without a flush: {e}", table.keyspace, table.name);
+                    }
+                }
+            }
+        })
+        .await;
     }
 
     /// Makes tablets ready that will leave their shard.
@@ -329,7 +374,18 @@ fn take(engine: &Engine, version: &Version) {
 }
 
 /// Drops tables on this shard that the schema does not have any more, and tells its clients what changed.
-async fn end(engine: &Engine, difference: &SchemaDifference) {
+async fn end(engine: &Engine, version: &Version) {
+    let difference = &version.difference;
+    for store in version.regaining.iter().filter_map(|table| engine.shard.store(*table)) {
+        if let Err(e) = engine.shard.reopen_sstables(&store).await {
+            let table = store.table();
+            log::error!(
+                "what {}.{} had in a column that is there again is read at the next start: {e}",
+                table.keyspace,
+                table.name
+            );
+        }
+    }
     for id in &difference.dropped_tables {
         for id in [*id, paxos_state_id(*id)] {
             if let Err(e) = engine.shard.drop_table(id).await {

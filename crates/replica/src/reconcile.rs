@@ -328,6 +328,35 @@ impl Shard {
     }
 }
 
+impl Shard {
+    /// Opens the sstables of a table anew, by its present columns. A file names its columns, and an open one has found their ids by the columns that the table had
+    /// then: a column that was dropped and is there again has another id.
+    ///
+    /// # Errors
+    /// When a file cannot be opened; those of its tablet are read as before then.
+    pub async fn reopen_sstables(&self, store: &TableStore) -> Result<(), String> {
+        for tablet in store.tablets().iter() {
+            // What they are making now is opened by the columns of before.
+            let _compactions = tablet.compaction_turn.acquire(1).await;
+            let _flushes = tablet.flush_turn.acquire(1).await;
+            let (before, table) = (tablet.version().sstables.clone(), store.table());
+            let descriptors: Vec<_> = before.iter().map(|reader| reader.meta().descriptor.clone()).collect();
+            let opened = runtime::offload(move || open_all(&descriptors, &table)).await?;
+            tablet.update(|version| {
+                for reader in &mut version.sstables {
+                    if let Some(at) = before.iter().position(|other| Arc::ptr_eq(other, reader)) {
+                        if reader.is_suspect() {
+                            opened[at].suspect();
+                        }
+                        *reader = opened[at].clone();
+                    }
+                }
+            });
+        }
+        Ok(())
+    }
+}
+
 /// Lets tablets leave and ranges arrive. Whether any does.
 fn change_tablets(store: &TableStore, wanted: &[TokenRange]) -> bool {
     let (kept, left): (Vec<_>, Vec<_>) = store
