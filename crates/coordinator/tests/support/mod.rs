@@ -61,6 +61,8 @@ pub struct Shape {
     pub limits: Limits,
     /// How long `sea.t` keeps tombstones.
     pub gc_grace_seconds: i32,
+    /// Whether reads of `sea.t` repair replicas.
+    pub read_repair: &'static str,
     /// Whether acceptors write each promise to its row.
     pub promises_in_rows: bool,
 }
@@ -79,6 +81,7 @@ impl Default for Shape {
                 ..Limits::default()
             },
             gc_grace_seconds: TableOptions::default().gc_grace_seconds,
+            read_repair: "BLOCKING",
             promises_in_rows: false,
         }
     }
@@ -143,10 +146,11 @@ fn table_of(name: &str, id: u128, value: CqlType) -> Arc<Table> {
     Arc::new(Table::new("sea", name, id, columns, TableOptions::default()))
 }
 
-/// `sea.t`, which keeps tombstones so long.
-fn table_with_grace(gc_grace_seconds: i32) -> Arc<Table> {
+/// `sea.t` with the options of a shape.
+fn table_of_shape(shape: &Shape) -> Arc<Table> {
     let mut table = (*table()).clone();
-    table.options.gc_grace_seconds = gc_grace_seconds;
+    table.options.gc_grace_seconds = shape.gc_grace_seconds;
+    shape.read_repair.clone_into(&mut table.options.read_repair);
     Arc::new(table)
 }
 
@@ -325,12 +329,14 @@ impl Local {
         key: &[u8],
         level: Consistency,
     ) -> Result<BTreeMap<i32, Vec<u8>>, coordinator::CoordinatorError> {
-        let mut read = self.read(&table(), partition(key), level, 100)?;
+        let store = self.shard.store(table().id).expect("the table is open");
+        let table = store.table().clone();
+        let mut read = self.read(&table, partition(key), level, 100)?;
         let mut blocks = Vec::new();
         while let Some(block) = read.next_block().await? {
             blocks.push(block);
         }
-        Ok(rows(&table(), &blocks))
+        Ok(rows(&table, &blocks))
     }
 
     /// Begins a read through the coordinator, some rows at a time.
@@ -537,7 +543,7 @@ impl Cluster {
                 apply(TopologyCommand::SetState { host_id, state });
             }
         }
-        let table = table_with_grace(shape.gc_grace_seconds);
+        let table = table_of_shape(&shape);
         let topology = Arc::new(topology);
         let mut cluster = Self {
             simulation,
