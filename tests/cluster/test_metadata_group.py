@@ -16,6 +16,8 @@ from harness.node import run_ceto
 
 SETTLE_SECONDS = 30
 ELECTION_SECONDS = 1.0
+# cqlsh waits 10 s for an answer, and some drivers 5 s.
+SCHEMA_SECONDS_MAX = 5.0
 # The runtime says so when the machine is too busy to run a shard for some milliseconds; it says nothing of the node.
 MACHINE_IS_BUSY = "[runtime::executor] stall"
 FEATURE = "orderly_stop"
@@ -145,6 +147,19 @@ def test_a_node_of_an_older_feature_level_works_with_the_others_and_holds_the_fe
     with pytest.raises(NodeFailed) as failure:
         held_back.start()
     assert FEATURE in failure.value.log
+
+
+def test_a_schema_change_without_a_majority_is_answered_before_clients_give_up(form):
+    cluster = form()
+    keyspace = create_keyspace(cluster, 1)
+    with cluster.driver(only=1) as driver:
+        session = driver.connect()
+        for number in (2, 3):
+            cluster.kill(number)
+        begun = time.monotonic()
+        cql.refused(session, f"CREATE TABLE {keyspace}.t (k int PRIMARY KEY)", cql.SERVER, "the schema change failed")
+        seconds = time.monotonic() - begun
+    assert seconds < SCHEMA_SECONDS_MAX, f"{seconds:.1f} s"
 
 
 def test_a_lost_majority_is_given_up_by_a_command_and_by_nothing_else(form):

@@ -135,6 +135,8 @@ pub struct Config {
     pub propose_timeout: Duration,
     /// How long a schema change waits for the nodes that are alive to have it.
     pub agreement_timeout: Duration,
+    /// How long a change of the schema takes in all: a client must see the answer, and drivers wait ten seconds, cqlsh five.
+    pub schema_timeout: Duration,
     /// How long a voter must be down before another gets its vote.
     pub replace_voter_after: Duration,
     /// How long a node that joins may be down before its tokens are taken back.
@@ -187,6 +189,7 @@ impl Config {
             join_timeout: Duration::from_secs(120),
             propose_timeout: Duration::from_secs(10),
             agreement_timeout: Duration::from_secs(2),
+            schema_timeout: Duration::from_millis(4500),
             replace_voter_after: Duration::from_secs(60),
             give_up_joining_after: Duration::from_secs(30),
             clock_limits: ClockLimits::default(),

@@ -6,6 +6,7 @@
 use crate::command::Command;
 use crate::error::ChangeError;
 use crate::service::Cluster;
+use runtime::Instant;
 pub use schema::record::PER_PARTITION_RATE_LIMIT;
 
 /// A node that stops hands the leadership of the metadata group over, and says goodbye to the others, who then do not wait for it.
@@ -61,9 +62,8 @@ impl Cluster {
     ///
     /// # Errors
     /// `NeedsFeature`, which names a member that must be upgraded first.
-    pub(crate) async fn wait_for_features(&self, command: &Command) -> Result<(), ChangeError> {
+    pub(crate) async fn wait_for_features(&self, command: &Command, deadline: Instant) -> Result<(), ChangeError> {
         let needs = command.needs();
-        let deadline = runtime::now() + self.config.propose_timeout;
         loop {
             let changed = self.machine.changed.notified();
             let metadata = self.metadata();

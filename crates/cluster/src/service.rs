@@ -24,6 +24,8 @@ use uuid::Uuid;
 
 /// How long a node that stops waits for another to lead.
 const HAND_OVER_WAIT: Duration = Duration::from_millis(500);
+/// What is left of the time of a schema change, at least, to hear that others have it.
+const SCHEMA_AGREEMENT_MIN: Duration = Duration::from_millis(500);
 
 /// A node's part in its cluster. Lives on shard 0, sees the cluster. See the crate.
 pub struct Cluster {
@@ -134,8 +136,11 @@ impl Cluster {
             tablets,
             ..SchemaChange::between(&now.schema, &next)
         };
-        let after = self.propose(Command::Schema(change)).await?;
-        self.agree(after.index).await;
+        let until = runtime::now() + self.config.schema_timeout;
+        let command = Command::Schema(change);
+        let timeout = self.config.schema_timeout.saturating_sub(SCHEMA_AGREEMENT_MIN);
+        let after = self.propose_within(command, timeout).await?;
+        self.agree(after.index, until).await;
         Ok(())
     }
 
@@ -144,11 +149,14 @@ impl Cluster {
     /// # Errors
     /// [`ChangeError`], which says whether it may have happened.
     pub async fn propose(&self, command: Command) -> Result<Arc<Metadata>, ChangeError> {
-        self.wait_for_features(&command).await?;
-        let index = self
-            .consensus
-            .propose(command.encode(), self.config.propose_timeout)
-            .await?;
+        self.propose_within(command, self.config.propose_timeout).await
+    }
+
+    async fn propose_within(&self, command: Command, timeout: Duration) -> Result<Arc<Metadata>, ChangeError> {
+        let until = runtime::now() + timeout;
+        self.wait_for_features(&command, until).await?;
+        let left = until.saturating_duration_since(runtime::now());
+        let index = self.consensus.propose(command.encode(), left).await?;
         let metadata = self.metadata();
         match metadata.rejected.get(&index) {
             Some(rejected) => Err(rejected.clone().into()),
@@ -207,9 +215,9 @@ impl Cluster {
         Ok(self.metadata())
     }
 
-    /// Waits until the nodes that are alive have applied an index, for as long as is configured.
-    async fn agree(&self, log_index: u64) {
-        let deadline = runtime::now() + self.config.agreement_timeout;
+    /// Waits until the nodes that are alive have applied an index, for as long as is configured and no longer than until then.
+    async fn agree(&self, log_index: u64, until: Instant) {
+        let deadline = until.min(runtime::now() + self.config.agreement_timeout);
         loop {
             let heard = self.peers.heard.notified();
             if self.peers.all_live_have(log_index) || !self.wait_until(deadline, heard).await {
