@@ -9,6 +9,7 @@ use system_tables::KeyspaceKind;
 use types::CqlType;
 
 use crate::CompileError;
+use crate::ddl::unbuilt;
 use crate::restrict::Scope;
 use crate::select::{compile_select, warning};
 use crate::term::{MarkerSpec, Markers};
@@ -130,8 +131,10 @@ pub fn compile(text: &str, schema: &Schema, keyspace: Option<&str>) -> Result<Co
         let plan = compile_modification(&m, schema, keyspace, markers)?;
         Ok::<_, CompileError>(Statement::Plan(Plan::Write(Arc::new(plan))))
     };
+    let mut bypasses_cache = false;
     let statement = match parsed.statement {
         ast::Statement::Select(s) => {
+            bypasses_cache = s.bypass_cache;
             let table = table_of(&s.table, schema, keyspace)?;
             let mut scope = Scope {
                 schema,
@@ -173,6 +176,9 @@ pub fn compile(text: &str, schema: &Schema, keyspace: Option<&str>) -> Result<Co
         Statement::Plan(Plan::Select(select)) => {
             columns = select.selection.columns.clone().into();
             warnings.extend(warning(select).map(str::to_owned));
+            if bypasses_cache {
+                warnings.push(unbuilt("BYPASS CACHE"));
+            }
             (Some(select.table.clone()), select.key_markers())
         }
         Statement::Plan(Plan::Write(write)) => (Some(write.table.clone()), write.key_markers()),

@@ -13,6 +13,7 @@ pub(super) fn alter(schema: &Schema, s: &AlterTable, ctx: &DdlContext<'_>) -> Re
         return Ok(None);
     };
     let mut table = Table::clone(old);
+    let mut warnings = Vec::new();
     match &s.change {
         TableChange::Add { if_not_exists, columns } => {
             for c in columns {
@@ -36,6 +37,7 @@ pub(super) fn alter(schema: &Schema, s: &AlterTable, ctx: &DdlContext<'_>) -> Re
         }
         TableChange::Properties(properties) => {
             table.options = options::alter(&old.options, properties)?;
+            warnings = options::warnings(&table.options, properties);
             if old.is_counter() {
                 options::check_counter_ttl(&table.options)?;
             }
@@ -53,7 +55,10 @@ pub(super) fn alter(schema: &Schema, s: &AlterTable, ctx: &DdlContext<'_>) -> Re
     if table == *old {
         return Ok(None);
     }
-    Ok(Some(outcome_of_table(schema, keyspace, table, ChangeKind::Updated)))
+    Ok(Some(DdlOutcome {
+        warnings,
+        ..outcome_of_table(schema, keyspace, table, ChangeKind::Updated)
+    }))
 }
 
 fn add(table: &mut Table, c: &ColumnDefinition, if_not_exists: bool) -> Result<(), CompileError> {

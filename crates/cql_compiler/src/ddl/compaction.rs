@@ -38,6 +38,13 @@ const TIME_UNITS: [&str; 7] = [
     "DAYS",
 ];
 
+/// The names of all sub-options but `class`.
+#[cfg(test)]
+pub(super) fn sub_options() -> impl Iterator<Item = &'static str> {
+    let groups: [&'static [&'static str]; 4] = [&COMMON, &SIZE_TIERED, &LEVELED, &TIME_WINDOW];
+    groups.into_iter().flatten().copied()
+}
+
 /// Checks what was given and adds what is always shown: the full class and both thresholds.
 pub(super) fn prepare(mut given: BTreeMap<String, String>) -> Result<BTreeMap<String, String>, CompileError> {
     let Some(class) = given.remove("class") else {
@@ -118,6 +125,20 @@ fn check_common(given: &BTreeMap<String, String>) -> Result<(), CompileError> {
     }
     if let Some(v) = strange("log_all") {
         return Err(config(format!("'log_all' should either be 'true' or 'false', not {v}")));
+    }
+    match given.get("only_purge_repaired_tombstones") {
+        Some(v) if !is_boolean(v) => {
+            return Err(config(format!(
+                "'only_purge_repaired_tombstones' should be either 'true' or 'false', not '{v}'"
+            )));
+        }
+        Some(v) if v.eq_ignore_ascii_case("true") => {
+            return Err(config(
+                "only_purge_repaired_tombstones is not supported yet: nothing here knows what is repaired, so tombstones would be dropped that it asks to keep"
+                    .to_owned(),
+            ));
+        }
+        _ => {}
     }
     if let Some(v) = strange("enabled") {
         return Err(config(format!("enabled should either be 'true' or 'false', not {v}")));

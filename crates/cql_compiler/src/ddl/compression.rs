@@ -8,8 +8,8 @@ use crate::error::CompileError;
 
 const PACKAGE: &str = "org.apache.cassandra.io.compress.";
 const CHUNK_LENGTH: &str = "chunk_length_in_kb";
-/// The longest chunk, in KiB: its length in bytes is an int in the file.
-const CHUNK_LENGTH_KB_MAX: i64 = i32::MAX as i64 / 1024;
+/// The longest chunk, in KiB: as much is read for one row.
+const CHUNK_LENGTH_KB_MAX: i64 = 64 << 10;
 
 /// Checks what was given and completes it. Also returns `crc_check_chance`, which older schemas have in this map.
 pub(super) fn prepare(

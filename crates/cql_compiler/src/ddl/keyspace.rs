@@ -6,7 +6,7 @@ use cql::ast::{AlterKeyspace, CreateKeyspace, DropKeyspace};
 use schema::{Keyspace, Schema};
 
 use super::properties::Properties;
-use super::{ChangeKind, DdlContext, DdlOutcome, SchemaChange, check_modifiable, outcome};
+use super::{ChangeKind, DdlContext, DdlOutcome, SchemaChange, check_modifiable, outcome, unbuilt};
 use crate::error::CompileError;
 use system_tables::KeyspaceKind;
 
@@ -51,7 +51,8 @@ pub(super) fn create(
             table: String::new(),
         });
     }
-    let (replication, warnings) = prepare_replication(name, replication, &BTreeMap::new(), ctx.nodes)?;
+    let (replication, mut warnings) = prepare_replication(name, replication, &BTreeMap::new(), ctx.nodes)?;
+    warn_of_durability(&properties, durable_writes, &mut warnings);
     let keyspace = Keyspace {
         name: name.clone(),
         replication,
@@ -67,6 +68,12 @@ pub(super) fn create(
         warnings,
         ..outcome(schema, name, Some(keyspace), change)
     }))
+}
+
+fn warn_of_durability(properties: &Properties<'_>, durable_writes: bool, warnings: &mut Vec<String>) {
+    if properties.has("durable_writes") && !durable_writes {
+        warnings.push(unbuilt::warning("durable_writes", "false"));
+    }
 }
 
 pub(super) fn alter(
@@ -100,8 +107,9 @@ pub(super) fn alter(
         Some(new) => new,
         None => keyspace.replication.clone(),
     };
-    let (replication, warnings) = prepare_replication(name, replication, &old.replication, ctx.nodes)?;
+    let (replication, mut warnings) = prepare_replication(name, replication, &old.replication, ctx.nodes)?;
     keyspace.replication = replication;
+    warn_of_durability(&properties, keyspace.durable_writes, &mut warnings);
     check_data_stays(&keyspace, old, ctx)?;
     if keyspace == **old {
         return Ok(None);

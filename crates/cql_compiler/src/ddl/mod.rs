@@ -14,6 +14,7 @@ mod properties;
 mod retry;
 mod table;
 mod types;
+mod unbuilt;
 mod version;
 
 use std::collections::BTreeMap;
@@ -27,6 +28,7 @@ use uuid::Uuid;
 use crate::error::CompileError;
 
 pub use difference::{SchemaDifference, schema_difference};
+pub(crate) use unbuilt::unbuilt;
 pub use version::schema_version;
 
 /// What a schema change needs to know besides the schema and the statement.

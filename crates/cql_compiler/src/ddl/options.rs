@@ -7,7 +7,7 @@ use schema::{RateLimits, TableOptions, java_double};
 use uuid::Uuid;
 
 use super::properties::Properties;
-use super::{compaction, compression, retry};
+use super::{compaction, compression, retry, unbuilt};
 use crate::error::CompileError;
 
 /// The longest time to live, in seconds: twenty years.
@@ -17,7 +17,8 @@ const BLOOM_FILTER_FP_CHANCE_MIN: f64 = 6.71e-5;
 /// The greatest limit of operations on a partition in a second.
 const RATE_LIMIT_MAX: u32 = i32::MAX as u32;
 
-const KNOWN: [&str; 19] = [
+/// The names of all options.
+pub(super) const KNOWN: [&str; 19] = [
     "additional_write_policy",
     "bloom_filter_fp_chance",
     "caching",
@@ -66,6 +67,19 @@ pub(super) fn alter(old: &TableOptions, properties: &[Property]) -> Result<Table
     let options = set(old.clone(), &p, properties)?;
     validate(&options)?;
     Ok(options)
+}
+
+/// What the client is told who has given a table these options: those that have no effect here.
+pub(super) fn warnings(o: &TableOptions, properties: &[Property]) -> Vec<String> {
+    unbuilt::warnings(o, |name| {
+        // Older schemas have it in the map of `compression`.
+        let name = if name == "crc_check_chance" {
+            [name, "compression"]
+        } else {
+            [name, name]
+        };
+        properties.iter().any(|p| name.contains(&p.name.as_str()))
+    })
 }
 
 fn set(mut o: TableOptions, p: &Properties<'_>, properties: &[Property]) -> Result<TableOptions, CompileError> {
@@ -120,6 +134,11 @@ fn set(mut o: TableOptions, p: &Properties<'_>, properties: &[Property]) -> Resu
         o.additional_write_policy = retry::canonical("additional_write_policy", v)?;
     }
     if let Some(v) = p.boolean("cdc")? {
+        if v {
+            return Err(CompileError::Config(
+                "cdc = true is not supported yet: no log of changes would be kept".to_owned(),
+            ));
+        }
         o.cdc = v;
     }
     if let Some(v) = p.text("read_repair")? {

@@ -53,7 +53,11 @@ pub(super) fn create(
             table.id.0
         )));
     }
-    Ok(Some(outcome_of_table(schema, keyspace, table, ChangeKind::Created)))
+    let warnings = options::warnings(&table.options, &s.options.properties);
+    Ok(Some(DdlOutcome {
+        warnings,
+        ..outcome_of_table(schema, keyspace, table, ChangeKind::Created)
+    }))
 }
 
 /// What is wrong whatever the schema is. Returns the primary key.

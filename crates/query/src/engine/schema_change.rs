@@ -92,6 +92,9 @@ impl Engine {
             let keeper = self.keeper().map_err(QueryError::Server)?;
             match keeper.change(base.version, Arc::new(outcome.schema)).await {
                 Ok(()) => {
+                    for warning in &outcome.warnings {
+                        log::warn!("{warning}");
+                    }
                     let first = outcome.changes.into_iter().next();
                     return Ok(first.map(|change| (change, outcome.warnings)));
                 }
