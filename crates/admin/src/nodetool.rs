@@ -115,7 +115,7 @@ const COMMANDS: &[&str] = &[
     "ring [KEYSPACE]: Tokens and their nodes",
     "setcompactionthroughput MB: Limit what compactions write, in MiB per second; 0 for no limit",
     "setmaxhintwindow MS: Say how long a node may be down and is kept hints for",
-    "snapshot [-t TAG] [-cf TABLE] [KEYSPACE…]: Keep the sstables as they are now",
+    "snapshot [-t TAG] [--ttl TIME] [-cf TABLE] [KEYSPACE…]: Keep the sstables as they are now, for a time such as 30d",
     "status [KEYSPACE]: State, load and share of each member",
     "statushandoff: Whether hints are kept, and handed over",
     "stop COMPACTION: Abort all compactions that run or wait",

@@ -7,6 +7,7 @@ use std::future::Future;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tasks::Tasks;
 use uuid::Uuid;
@@ -78,6 +79,8 @@ pub enum Work {
     Snapshot {
         /// The name.
         tag: String,
+        /// How long it is kept; None until it is cleared.
+        ttl: Option<Duration>,
         /// Of which tables.
         what: Selection,
     },

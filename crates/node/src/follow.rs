@@ -19,11 +19,13 @@ use coordinator::{ClusterView, Promises};
 use query::Engine;
 use query::ddl::{SchemaDifference, schema_difference};
 use replica::{Sealed, TokenRange, TruncationMark, WantedTable, paxos_state_id};
-use runtime::{Permit, Semaphore, ShardId};
+use runtime::{Notify, Permit, Semaphore, ShardId};
 use schema::{Column, Schema, Table, TableId};
 use system_tables::KeyspaceKind;
 use tasks::{Origin, Spec};
 
+use crate::config::AutoSnapshot;
+use crate::operator::snapshots::{self, Loss};
 use crate::view::{cuts, ranges_by_shard};
 
 /// How long what failed, say because the disk is full, is left alone.
@@ -170,14 +172,23 @@ fn with_own_keyspaces(own: &Schema, next: &Schema) -> Schema {
 pub(crate) struct Follower {
     engine: Rc<Engine>,
     promises: Arc<Promises>,
+    auto_snapshot: AutoSnapshot,
+    /// Told of snapshots that are not kept for ever.
+    pub(crate) snapshot_with_end: Notify,
     turn: Semaphore,
 }
 
 impl Follower {
-    pub(crate) fn new(engine: Rc<Engine>, promises: Arc<Promises>) -> Rc<Self> {
+    pub(crate) fn new(engine: Rc<Engine>, promises: Arc<Promises>, auto_snapshot: AutoSnapshot) -> Rc<Self> {
         let turn = Semaphore::new(1);
         let view = engine.coordinator.view();
-        let follower = Self { engine, promises, turn };
+        let follower = Self {
+            engine,
+            promises,
+            auto_snapshot,
+            snapshot_with_end: Notify::new(),
+            turn,
+        };
         follower.take_features(&view);
         Rc::new(follower)
     }
@@ -197,6 +208,7 @@ impl Follower {
     pub(crate) async fn follow(&self, schema: &Schema, view: Arc<ClusterView>) {
         let _turn = self.turn.acquire(1).await;
         self.take_features(&view);
+        let former = self.engine.schema();
         let version = Arc::new(Version::new(&self.engine, schema, view));
         self.flush_losing(&version).await;
         self.prepare(&version).await;
@@ -206,6 +218,8 @@ impl Follower {
         for moving in version.moving.iter().rev() {
             self.hand_over(moving).await;
         }
+        self.keep(&former, &version.difference.dropped_tables, Loss::Dropped)
+            .await;
         let ended = version.clone();
         on_all_shards(async move |engine: Rc<Engine>| end(&engine, &ended).await).await;
         self.finish_truncations().await;
@@ -301,6 +315,16 @@ impl Follower {
         }
     }
 
+    /// Keeps what tables have before it is deleted. A disk that is too full for that must not keep its operator from making room.
+    async fn keep(&self, schema: &Schema, tables: &[TableId], loss: Loss) {
+        if !self.auto_snapshot.is_on || tables.is_empty() {
+            return;
+        }
+        if let Err(e) = snapshots::keep(&self.engine, schema, tables, loss, self.auto_snapshot.ttl).await {
+            log::error!("what is deleted of a table is not kept in a snapshot: {e}");
+        }
+    }
+
     /// Does on all shards what is left to do of the truncations in the view: after a change of the cluster, and at a start. The steps are those of
     /// `coordinator/src/truncate.rs`.
     pub(crate) async fn finish_truncations(&self) {
@@ -323,6 +347,7 @@ impl Follower {
             settled.map_err(|e| format!("a batch before it failed: {e}"))
         });
         settled.await.into_iter().collect::<Result<(), String>>()?;
+        self.keep(&self.engine.schema(), &[table], Loss::Truncated).await;
         let forgotten = on_all_shards(async move |engine: Rc<Engine>| engine.coordinator.forget_table(table).await);
         forgotten.await.into_iter().collect::<Result<(), String>>()?;
         let Some(store) = self.engine.shard.store(table) else {

@@ -5,7 +5,7 @@
 mod figures;
 mod handoff;
 mod jobs;
-mod snapshots;
+pub(crate) mod snapshots;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

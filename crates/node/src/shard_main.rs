@@ -26,7 +26,7 @@ use crate::directories::{self, Directory};
 use crate::follow::Follower;
 use crate::identity;
 use crate::open;
-use crate::operator::Doors;
+use crate::operator::{Doors, snapshots};
 use crate::standalone;
 use crate::start::{Shared, Stage};
 
@@ -116,7 +116,11 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
         log::warn!("a batch could not be finished yet: {e}");
     }
     if id == ShardId(0) {
-        runtime::set_local(Follower::new(engine.clone(), shared.promises.clone()));
+        runtime::set_local(Follower::new(
+            engine.clone(),
+            shared.promises.clone(),
+            config.auto_snapshot,
+        ));
         if shared.embedded.is_some() {
             standalone::keep(shared, &engine);
         }
@@ -128,6 +132,9 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
     if id == ShardId(0) {
         // Requests to these tables wait until it is done.
         follower().finish_truncations().await;
+    }
+    if id == ShardId(0) {
+        drop(runtime::spawn(snapshots::remove_expired(engine.clone())));
     }
     drop(runtime::spawn(forget_old_log(shared.clone(), shard.clone())));
     drop(runtime::spawn(log.clone().run_periodic()));

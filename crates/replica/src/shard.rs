@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -156,6 +156,12 @@ impl Shard {
             .data_dir
             .join(&table.keyspace)
             .join(format!("{}-{id}", table.name))
+    }
+
+    /// The directory of all tables' directories.
+    #[must_use]
+    pub fn data_dir(&self) -> &Path {
+        &self.options.data_dir
     }
 
     /// The table's part here.

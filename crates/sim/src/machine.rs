@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use node::Prepared;
-use node::config::{CommitlogSync, Config, Machine};
+use node::config::{AutoSnapshot, CommitlogSync, Config, Machine};
 use runtime::ShardId;
 use runtime::net::TcpStream;
 use runtime::sim::{NodeId, Simulation};
@@ -118,6 +118,7 @@ pub(crate) fn node_config(setup: &Setup, shards: u32, address: SocketAddr) -> Co
         rack: "rack1".to_owned(),
         native_transport_max_frame_size: 1 << 20,
         max_connections_per_shard: 100,
+        auto_snapshot: AutoSnapshot { is_on: true, ttl: None },
         compaction_throughput: None,
         backend: runtime::Backend::Auto,
         log_level: log::LevelFilter::Info,

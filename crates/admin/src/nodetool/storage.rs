@@ -94,6 +94,7 @@ pub(super) async fn accept_quarantined(client: &mut Client, keyspace: &str, tabl
 struct Given<'w> {
     tag: Option<&'w str>,
     tables: Option<&'w str>,
+    ttl: Option<&'w str>,
     all: bool,
     keyspaces: Vec<&'w str>,
 }
@@ -106,6 +107,7 @@ fn given<'w>(words: &[&'w str]) -> Result<Given<'w>, String> {
         match word {
             "-t" | "--tag" => given.tag = Some(value()?),
             "-cf" | "--column-family" | "--table" => given.tables = Some(value()?),
+            "--ttl" => given.ttl = Some(value()?),
             "--all" => given.all = true,
             "--" => {}
             word if word.starts_with('-') => return Err(format!("unknown option {word}")),
@@ -118,7 +120,12 @@ fn given<'w>(words: &[&'w str]) -> Result<Given<'w>, String> {
 impl Given<'_> {
     fn query(&self) -> String {
         let keyspaces = self.keyspaces.join(",");
-        let parameters = [("tag", self.tag), ("kn", Some(keyspaces.as_str())), ("cf", self.tables)];
+        let parameters = [
+            ("tag", self.tag),
+            ("kn", Some(keyspaces.as_str())),
+            ("cf", self.tables),
+            ("ttl", self.ttl),
+        ];
         let parameters = parameters.into_iter().filter_map(|(name, value)| {
             let value = value.filter(|value| !value.is_empty())?;
             Some(format!("{name}={}", escape(value)))
@@ -295,6 +302,7 @@ mod tests {
         let under = |query: &str| Ok(format!("/storage_service/snapshots?{query}"));
         assert_eq!(query(&["-t", "a b", "k1", "k2"]), under("tag=a%20b&kn=k1%2Ck2"));
         assert_eq!(query(&["-cf", "t", "--", "k"]), under("kn=k&cf=t"));
+        assert_eq!(query(&["-t", "a", "--ttl", "30d"]), under("tag=a&ttl=30d"));
         assert_eq!(query(&["-t"]), Err("-t: expected a value".to_owned()));
         assert_eq!(query(&["--skip"]), Err("unknown option --skip".to_owned()));
     }

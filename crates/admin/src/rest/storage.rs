@@ -1,6 +1,7 @@
 //! Keyspaces, what is stored, and what an operator has done with it: flush, compaction, snapshots.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tasks::Class;
@@ -176,14 +177,42 @@ fn tag(call: &Call) -> Result<Option<String>, (u16, String)> {
     Ok(Some(tag.to_owned()))
 }
 
-/// The name of a snapshot that is to be taken.
-pub(super) fn snapshot_tag(call: &Call) -> Result<String, (u16, String)> {
-    tag(call)?.ok_or((400, "parameter tag: expected the snapshot's name".to_owned()))
+/// The snapshot that is to be taken.
+pub(super) fn snapshot(call: &Call) -> Result<Work, (u16, String)> {
+    let tag = tag(call)?.ok_or((400, "parameter tag: expected the snapshot's name".to_owned()))?;
+    let ttl = call.request.parameter("ttl").filter(|text| !text.is_empty());
+    let ttl = ttl.map(|text| {
+        let expected = || {
+            (
+                400,
+                format!("parameter ttl: expected a number with s, m, h or d, such as 30d, got '{text}'"),
+            )
+        };
+        time_to_live(text).ok_or_else(expected)
+    });
+    Ok(Work::Snapshot {
+        tag,
+        ttl: ttl.transpose()?,
+        what: call.selection()?,
+    })
+}
+
+/// `30d`, `12h`, `5m`, `90s`: a time of at least a second.
+fn time_to_live(text: &str) -> Option<Duration> {
+    let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let seconds = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 60 * 60,
+        "d" => 24 * 60 * 60,
+        _ => return None,
+    };
+    let number = number.parse::<u32>().ok().filter(|number| *number > 0)?;
+    Some(Duration::from_secs(u64::from(number) * seconds))
 }
 
 async fn take_snapshot(call: &Call) -> Answer {
-    let (tag, what) = (snapshot_tag(call)?, call.selection()?);
-    let taken = call.operator.start(Work::Snapshot { tag, what }).ended.await;
+    let taken = call.operator.start(snapshot(call)?).ended.await;
     taken.map(|()| Value::Null).map_err(|e| (400, e))
 }
 

@@ -256,8 +256,7 @@ fn start_flush(call: &Call) -> Answer {
 }
 
 fn start_snapshot(call: &Call) -> Answer {
-    let (tag, what) = (storage::snapshot_tag(call)?, call.selection()?);
-    begin(call, Work::Snapshot { tag, what })
+    begin(call, storage::snapshot(call)?)
 }
 
 fn classes(call: &Call) -> Answer {

@@ -37,6 +37,15 @@ pub use error::{ConfigError, Place};
 pub use machine::Machine;
 use options::Options;
 
+/// What is kept of tables that are dropped or truncated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AutoSnapshot {
+    /// A table is kept in a snapshot before it is dropped or truncated.
+    pub is_on: bool,
+    /// How long such a snapshot is kept; None until an operator clears it.
+    pub ttl: Option<Duration>,
+}
+
 /// Everything a node is told.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -132,6 +141,8 @@ pub struct Config {
     pub handshakes_per_shard: usize,
     /// Limit of what compaction writes, bytes per second.
     pub compaction_throughput: Option<u64>,
+    /// What is kept of tables that are dropped or truncated.
+    pub auto_snapshot: AutoSnapshot,
     /// How long a task of the node is kept after its end.
     pub task_ttl: Duration,
     /// How long a task that an operator asked for is kept after its end.
@@ -324,6 +335,7 @@ fn resolve(
         max_connections_per_shard: connections(&mut options, smp)?,
         handshakes_per_shard: handshakes(&mut options)?,
         compaction_throughput: compaction_throughput.filter(|rate| *rate > 0),
+        auto_snapshot: auto_snapshot(&mut options)?,
         task_ttl,
         user_task_ttl,
         backend,
@@ -331,6 +343,14 @@ fn resolve(
         settings: options.settings,
         warnings: options.warnings,
     })
+}
+
+/// `auto_snapshot` and `auto_snapshot_ttl`.
+fn auto_snapshot(options: &mut Options) -> Result<AutoSnapshot, ConfigError> {
+    let is_on = options.get("auto_snapshot", SWITCH, value::switch)?.unwrap_or(true);
+    options.note("auto_snapshot", is_on);
+    let ttl = options.get("auto_snapshot_ttl", "a time such as 30d or 12h", value::duration)?;
+    Ok(AutoSnapshot { is_on, ttl })
 }
 
 /// A number of seconds.

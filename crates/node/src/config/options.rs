@@ -30,6 +30,8 @@ const SPELLINGS: &[(&str, &str, Unit)] = &[
     ("api_address", "api_address", Unit::Same),
     ("api_port", "api_port", Unit::Same),
     ("auto_bootstrap", "auto_bootstrap", Unit::Same),
+    ("auto_snapshot", "auto_snapshot", Unit::Same),
+    ("auto_snapshot_ttl", "auto_snapshot_ttl", Unit::Same),
     ("backend", "backend", Unit::Same),
     ("broadcast_address", "broadcast_address", Unit::Same),
     ("broadcast_rpc_address", "broadcast_rpc_address", Unit::Same),

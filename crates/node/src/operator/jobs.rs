@@ -73,7 +73,7 @@ async fn execute(engine: &Rc<Engine>, cluster: &Rc<Cluster>, task: &Task, work: 
             }
             compact(what, task.as_origin()).await
         }
-        Work::Snapshot { tag, what } => snapshots::take(engine, tag, what, task).await,
+        Work::Snapshot { tag, ttl, what } => snapshots::take(engine, tag, ttl, what, task).await,
         Work::MoveTablet {
             keyspace,
             table,

@@ -2,21 +2,27 @@
 //!
 //! - `schema.records`: the table and its keyspace as records ([`schema::record::seal_objects`]). What a restore goes by: it has the ids of table and columns.
 //! - `schema.cql`: the table as a statement, as Cassandra writes it, for people and tools.
-//! - `manifest.json`: the names of the sstables' files, as Cassandra writes it.
+//! - `manifest.json`: the names of the sstables' files, and when the snapshot was made and ends, as Cassandra writes it.
 //!
-//! The manifest is written last: a snapshot without one was not finished.
+//! The manifest is written last: a snapshot without one was not finished. The directory of a table stays when the table is dropped, with its snapshots.
+//!
+//! Before a table is dropped or truncated its node keeps what it has in a snapshot of its own accord (option `auto_snapshot`), named
+//! `dropped-MILLISECONDS-TABLE` or `truncated-MILLISECONDS-TABLE`.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::Duration;
 
 use admin::operator::{Selection, Snapshot};
 use query::Engine;
-use replica::SNAPSHOTS;
+use replica::{SNAPSHOTS, TableStore};
 use runtime::fs;
 use schema::record::seal_objects;
-use schema::{KeyspaceObject, Object};
-
+use schema::{KeyspaceObject, Object, Schema, TableId};
+use serde_json::{Value, json};
 use tasks::Task;
+use types::{CqlType, LiteralKind, iso_seconds};
 
 use super::jobs::flush;
 use super::selected;
@@ -26,134 +32,299 @@ use crate::shard_main::follower;
 const MANIFEST: &str = "manifest.json";
 const SCHEMA: &str = "schema.cql";
 const RECORDS: &str = "schema.records";
+/// Snapshots that end within it of each other are removed together.
+const EXPIRY_DELAY_MIN: Duration = Duration::from_secs(1);
+/// When a removal that failed is tried again.
+const EXPIRY_RETRY: Duration = Duration::from_mins(1);
 
 /// A table and its directory, as a thread takes them along.
 struct Place {
-    keyspace: String,
-    table: String,
+    id: TableId,
     dir: PathBuf,
+    /// The name of its snapshot.
+    tag: String,
     schema: String,
     records: Vec<u8>,
 }
 
-fn places(engine: &Engine, what: &Selection) -> Vec<Place> {
-    let stores = selected(engine, what);
-    let schema = engine.schema();
-    let places = stores.iter().map(|store| {
+impl Place {
+    /// A table of a schema.
+    fn of(store: &TableStore, schema: &Schema, tag: String) -> Self {
         let table = store.table();
         let keyspace = schema.keyspaces.get(&table.keyspace);
         let keyspace = keyspace.map(|keyspace| Object::Keyspace(KeyspaceObject::of(keyspace)));
         let objects: Vec<Object> = keyspace.into_iter().chain([Object::Table(table.clone())]).collect();
-        Place {
-            keyspace: table.keyspace.clone(),
-            table: table.name.clone(),
+        Self {
+            id: table.id,
             dir: store.dir.clone(),
+            tag,
             schema: schema::describe_table(&table, true),
             records: seal_objects(&objects),
         }
-    });
-    places.collect()
+    }
+
+    fn snapshot(&self) -> PathBuf {
+        self.dir.join(SNAPSHOTS).join(&self.tag)
+    }
 }
 
 fn at(path: &Path, e: &std::io::Error) -> String {
     format!("{}: {e}", path.display())
 }
 
-/// Takes a snapshot of the tables that are meant, with what is in memory.
-pub(super) async fn take(engine: &Rc<Engine>, tag: String, what: Selection, task: &Task) -> Result<(), String> {
-    let places = places(engine, &what);
-    if let Some(place) = places
+/// Takes a snapshot of the tables that are meant, with what is in memory. It ends after `ttl`, if it has one.
+pub(super) async fn take(
+    engine: &Rc<Engine>,
+    tag: String,
+    ttl: Option<Duration>,
+    what: Selection,
+    task: &Task,
+) -> Result<(), String> {
+    let schema = engine.schema();
+    let stores = selected(engine, &what);
+    let places: Vec<Place> = stores
         .iter()
-        .find(|place| fs::exists(place.dir.join(SNAPSHOTS).join(&tag)))
-    {
-        let (keyspace, table) = (&place.keyspace, &place.table);
-        return Err(format!("snapshot {tag} of {keyspace}.{table} already exists"));
+        .map(|store| Place::of(store, &schema, tag.clone()))
+        .collect();
+    if let Some(place) = places.iter().find(|place| fs::exists(place.snapshot())) {
+        let of = stores
+            .iter()
+            .find(|store| store.dir == place.dir)
+            .expect("it is one of them")
+            .table();
+        return Err(format!("snapshot {tag} of {}.{} already exists", of.keyspace, of.name));
     }
     task.set_total(places.len() as u64 * u64::from(runtime::shard_count()));
     flush(what.clone(), task.as_origin()).await?;
     // A tablet that moves between two shards would be missed, or counted twice.
     let _as_it_is = follower().hold().await;
-    let (tag_there, control) = (tag.clone(), task.control());
+    let control = task.control();
+    make(places, ttl, move || control.advance(1)).await
+}
+
+/// Links the sstables of tables into their snapshots and writes what they are of. `linked` is called for each table and shard.
+async fn make(
+    places: Vec<Place>,
+    ttl: Option<Duration>,
+    linked: impl Fn() + Clone + Send + 'static,
+) -> Result<(), String> {
+    let wanted: Vec<(TableId, String)> = places.iter().map(|place| (place.id, place.tag.clone())).collect();
     let link = async move |engine: Rc<Engine>| {
-        let mut linked = Vec::new();
-        for store in selected(&engine, &what) {
-            linked.push((store.dir.clone(), engine.shard.link_snapshot(&store, &tag_there).await?));
-            control.advance(1);
+        let mut names = Vec::new();
+        for (id, tag) in &wanted {
+            if let Some(store) = engine.shard.store(*id) {
+                names.push((*id, engine.shard.link_snapshot(&store, tag).await?));
+            }
+            linked();
         }
-        Ok::<_, String>(linked)
+        Ok::<_, String>(names)
     };
-    let linked: Result<Vec<_>, String> = on_all_shards(link).await.into_iter().collect();
-    let linked: Vec<(PathBuf, Vec<String>)> = linked?.into_iter().flatten().collect();
+    let names: Result<Vec<_>, String> = on_all_shards(link).await.into_iter().collect();
+    let names: Vec<(TableId, Vec<String>)> = names?.into_iter().flatten().collect();
+    let made = runtime::wall_clock_us() / 1_000_000;
+    let ends = ttl.map(|ttl| made.saturating_add(i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX)));
     let describe = move || {
-        for place in places {
-            let target = place.dir.join(SNAPSHOTS).join(&tag);
-            let names = linked
+        for place in &places {
+            let of_table = names
                 .iter()
-                .filter(|(dir, _)| *dir == place.dir)
+                .filter(|(id, _)| *id == place.id)
                 .flat_map(|(_, names)| names);
-            let mut names: Vec<&String> = names.collect();
-            names.sort();
-            let manifest = serde_json::json!({ "files": names }).to_string();
-            let files = [
-                (RECORDS, place.records),
+            let mut files: Vec<&String> = of_table.collect();
+            files.sort();
+            let manifest = json!({
+                "files": files,
+                "created_at": iso_seconds(made),
+                "expires_at": ends.map(iso_seconds),
+            });
+            let texts = [
+                (RECORDS, place.records.clone()),
                 (SCHEMA, format!("{}\n", place.schema).into_bytes()),
                 (MANIFEST, format!("{manifest}\n").into_bytes()),
             ];
-            for (name, bytes) in files {
+            let target = place.snapshot();
+            for (name, bytes) in texts {
                 let path = target.join(name);
                 fs::write(&path, &bytes).map_err(|e| at(&path, &e))?;
             }
             fs::sync_dir(&target).map_err(|e| at(&target, &e))?;
         }
-        Ok(())
+        Ok::<_, String>(())
     };
-    runtime::offload(describe).await
+    runtime::offload(describe).await?;
+    if ttl.is_some() {
+        follower().snapshot_with_end.notify_all();
+    }
+    Ok(())
 }
 
-/// The snapshots of tables that exist.
-pub(super) async fn list(engine: &Rc<Engine>) -> Result<Vec<Snapshot>, String> {
-    let places = places(engine, &Selection::default());
-    let look = move || {
-        let mut found = Vec::new();
-        for place in places {
-            let above = place.dir.join(SNAPSHOTS);
-            if !fs::exists(&above) {
-                continue;
+/// What is about to happen to tables.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Loss {
+    Dropped,
+    Truncated,
+}
+
+/// Keeps what tables have, and what of them is in memory, before it is deleted; `schema` is that in which they are. A table without data leaves no snapshot. It
+/// is held that no tablet moves meanwhile.
+///
+/// # Errors
+/// When something could not be kept.
+pub(crate) async fn keep(
+    engine: &Rc<Engine>,
+    schema: &Schema,
+    tables: &[TableId],
+    loss: Loss,
+    ttl: Option<Duration>,
+) -> Result<(), String> {
+    let ids = tables.to_vec();
+    let flush = async move |engine: Rc<Engine>| {
+        let mut full = Vec::new();
+        for store in ids.iter().filter_map(|id| engine.shard.store(*id)) {
+            for tablet in store.tablets().iter() {
+                engine.shard.flush(&store, tablet).await?;
+                if !tablet.is_empty() {
+                    full.push(store.table().id);
+                }
             }
-            let tags = fs::read_dir(&above).map_err(|e| at(&above, &e))?;
-            for tag in tags.into_iter().filter(|entry| entry.is_dir) {
-                let dir = above.join(&tag.name);
+        }
+        Ok::<_, String>(full)
+    };
+    let full: Result<Vec<_>, String> = on_all_shards(flush).await.into_iter().collect();
+    let full: BTreeSet<TableId> = full?.into_iter().flatten().collect();
+    if full.is_empty() {
+        return Ok(());
+    }
+    let word = match loss {
+        Loss::Dropped => "dropped",
+        Loss::Truncated => "truncated",
+    };
+    let milliseconds = runtime::wall_clock_us() / 1000;
+    let place = |id: &TableId| {
+        let store = engine.shard.store(*id)?;
+        let tag = format!("{word}-{milliseconds}-{}", store.table().name);
+        log::info!(
+            "what {}.{} had when it was {word} is kept in snapshot {tag}",
+            store.table().keyspace,
+            store.table().name
+        );
+        Some(Place::of(&store, schema, tag))
+    };
+    let places: Vec<Place> = full.iter().filter_map(place).collect();
+    make(places, ttl, || ()).await
+}
+
+/// A snapshot on the disk.
+struct Stored {
+    snapshot: Snapshot,
+    dir: PathBuf,
+    /// When it ends, seconds of the wall clock.
+    ends: Option<i64>,
+}
+
+/// Finds the snapshots below the directory of sstables, those of dropped tables too. Blocks.
+fn find(data_dir: &Path) -> Result<Vec<Stored>, String> {
+    let directories = |above: &Path| -> Result<Vec<String>, String> {
+        if !fs::exists(above) {
+            return Ok(Vec::new());
+        }
+        let entries = fs::read_dir(above).map_err(|e| at(above, &e))?;
+        Ok(entries
+            .into_iter()
+            .filter(|entry| entry.is_dir)
+            .map(|entry| entry.name)
+            .collect())
+    };
+    let mut found = Vec::new();
+    for keyspace in directories(data_dir)? {
+        for table_dir in directories(&data_dir.join(&keyspace))? {
+            let of_table = data_dir.join(&keyspace).join(&table_dir);
+            // NAME-ID; names have no dash.
+            let table = table_dir.split('-').next().unwrap_or(&table_dir).to_owned();
+            for tag in directories(&of_table.join(SNAPSHOTS))? {
+                let dir = of_table.join(SNAPSHOTS).join(&tag);
                 let files = fs::read_dir(&dir).map_err(|e| at(&dir, &e))?;
-                let own = files.iter().filter(|file| !fs::exists(place.dir.join(&file.name)));
-                found.push(Snapshot {
-                    tag: tag.name,
-                    keyspace: place.keyspace.clone(),
-                    table: place.table.clone(),
-                    own_bytes: own.map(|file| file.len).sum(),
-                    bytes: files.iter().map(|file| file.len).sum(),
+                let own = files.iter().filter(|file| !fs::exists(of_table.join(&file.name)));
+                found.push(Stored {
+                    snapshot: Snapshot {
+                        tag,
+                        keyspace: keyspace.clone(),
+                        table: table.clone(),
+                        own_bytes: own.map(|file| file.len).sum(),
+                        bytes: files.iter().map(|file| file.len).sum(),
+                    },
+                    ends: end_of(&dir.join(MANIFEST)),
+                    dir,
                 });
             }
         }
-        Ok(found)
-    };
-    runtime::offload(look).await
+    }
+    Ok(found)
+}
+
+/// When the snapshot of a manifest ends. None where it does not, or does not say so.
+fn end_of(manifest: &Path) -> Option<i64> {
+    let bytes = fs::read(manifest).ok()?;
+    let manifest: Value = serde_json::from_slice(&bytes).ok()?;
+    let text = manifest.get("expires_at")?.as_str()?;
+    let milliseconds = CqlType::Timestamp.parse_literal(LiteralKind::String, text).ok()?;
+    Some(i64::from_be_bytes(milliseconds.try_into().ok()?) / 1000)
+}
+
+/// The snapshots of tables that exist, and of those that were dropped.
+pub(super) async fn list(engine: &Rc<Engine>) -> Result<Vec<Snapshot>, String> {
+    let data_dir = engine.shard.data_dir().to_owned();
+    let found = runtime::offload(move || find(&data_dir)).await?;
+    Ok(found.into_iter().map(|stored| stored.snapshot).collect())
 }
 
 /// Forgets the snapshots of a tag, or all, of the tables that are meant.
 pub(super) async fn clear(engine: &Rc<Engine>, tag: Option<String>, what: Selection) -> Result<(), String> {
-    let places = places(engine, &what);
+    let data_dir = engine.shard.data_dir().to_owned();
     let remove = move || {
-        for place in places {
-            let above = place.dir.join(SNAPSHOTS);
-            let dir = match &tag {
-                Some(tag) => above.join(tag),
-                None => above,
-            };
-            if fs::exists(&dir) {
+        for Stored { snapshot, dir, .. } in find(&data_dir)? {
+            let is_meant = tag.as_ref().is_none_or(|tag| *tag == snapshot.tag);
+            if is_meant && what.has(&snapshot.keyspace, &snapshot.table) {
                 fs::remove_dir_all(&dir).map_err(|e| at(&dir, &e))?;
             }
         }
         Ok(())
     };
     runtime::offload(remove).await
+}
+
+/// Removes snapshots whose time is over, again and again. To be spawned; ends never.
+pub(crate) async fn remove_expired(engine: Rc<Engine>) {
+    loop {
+        let made = follower().snapshot_with_end.notified();
+        let data_dir = engine.shard.data_dir().to_owned();
+        let now = runtime::wall_clock_us() / 1_000_000;
+        let remove = move || {
+            let mut next: Option<i64> = None;
+            for Stored { snapshot, dir, ends } in find(&data_dir)? {
+                let Some(end) = ends else { continue };
+                if end > now {
+                    next = Some(next.map_or(end, |next| next.min(end)));
+                    continue;
+                }
+                fs::remove_dir_all(&dir).map_err(|e| at(&dir, &e))?;
+                log::info!(
+                    "snapshot {} of {}.{} has ended",
+                    snapshot.tag,
+                    snapshot.keyspace,
+                    snapshot.table
+                );
+            }
+            Ok::<_, String>(next)
+        };
+        let next = runtime::offload(remove).await;
+        let next = next.inspect_err(|e| log::error!("a snapshot whose time is over is not removed: {e}"));
+        match next {
+            Ok(None) => made.await,
+            Ok(Some(end)) => {
+                let left = Duration::from_secs(u64::try_from(end - now).unwrap_or(0)).max(EXPIRY_DELAY_MIN);
+                let _ = runtime::timeout(left, made).await;
+            }
+            Err(_) => runtime::sleep(EXPIRY_RETRY).await,
+        }
+    }
 }
