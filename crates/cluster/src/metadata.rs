@@ -89,6 +89,15 @@ impl fmt::Display for Rejected {
 impl std::error::Error for Rejected {}
 
 impl Metadata {
+    /// How people are told of a node: by its address, with its id behind.
+    #[must_use]
+    pub fn name_of(&self, host: HostId) -> String {
+        match self.topology.node(host) {
+            Some(node) => format!("{} ({host})", node.internode.ip()),
+            None => host.to_string(),
+        }
+    }
+
     /// Before any command.
     #[must_use]
     pub fn new(schema: Arc<Schema>, topology: Topology) -> Self {

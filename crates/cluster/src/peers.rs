@@ -397,7 +397,7 @@ impl Peers {
             } else {
                 "takes no writes"
             };
-            log::info!("node {from} {says}");
+            log::info!("node {} {says}", self.machine.metadata().name_of(from));
             self.listener.takes_writes(from, health.takes_writes);
         }
     }
@@ -570,7 +570,8 @@ impl Peers {
             peer.since = runtime::now();
             is_live
         };
-        log::info!("node {host} is {}", if is_live { "up" } else { "down" });
+        let word = if is_live { "up" } else { "down" };
+        log::info!("node {} is {word}", self.machine.metadata().name_of(host));
         self.machine.members_changed.notify_all();
         self.listener.liveness(host, is_live);
         self.tell_clients(host);

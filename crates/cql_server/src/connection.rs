@@ -6,6 +6,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
@@ -32,6 +33,8 @@ const ANSWER_BYTES_FIRST: usize = 1 << 20;
 /// What a connection agreed on and has set.
 pub(crate) struct Connection {
     pub(crate) server: Rc<Server>,
+    /// The client's address.
+    pub(crate) peer: SocketAddr,
     pub(crate) outbox: Rc<Outbox>,
     pub(crate) keyspace: RefCell<Option<Rc<str>>>,
     pub(crate) extensions: Extensions,
@@ -199,12 +202,18 @@ pub(crate) async fn run(server: &Rc<Server>, mut stream: TcpStream, uninitialize
     let started = handshake(server, &mut stream, &mut splitter, &uninitialized, &client);
     if let Some(Some(started)) = server.until_drain(started).await {
         uninitialized.become_ready();
-        serve(server, stream, splitter, started, &client).await;
+        serve(server, (stream, peer), splitter, started, &client).await;
     }
 }
 
 /// The same from READY on.
-async fn serve(server: &Rc<Server>, stream: TcpStream, mut splitter: Splitter, started: Started, client: &Client) {
+async fn serve(
+    server: &Rc<Server>,
+    (stream, peer): (TcpStream, SocketAddr),
+    mut splitter: Splitter,
+    started: Started,
+    client: &Client,
+) {
     let Started { version, agreed, input } = started;
     let outbox = Outbox::new();
     outbox.version.set(version);
@@ -215,6 +224,7 @@ async fn serve(server: &Rc<Server>, stream: TcpStream, mut splitter: Splitter, s
     server.note_outbox(&outbox);
     let connection = Rc::new(Connection {
         server: server.clone(),
+        peer,
         outbox: outbox.clone(),
         keyspace: RefCell::default(),
         extensions: Extensions {

@@ -23,6 +23,8 @@ use crate::{ANSWER_BYTES_MAX, Server, metadata};
 
 /// A waiting request's answer is taken to need at least this much.
 const ANSWER_BYTES_MIN: usize = 4 << 10;
+/// Of a statement that changes the schema, so much is logged.
+const CHANGE_CHARS_MAX: usize = 400;
 
 /// Answers of one socket read, before its writes are committed.
 #[derive(Default)]
@@ -406,6 +408,7 @@ impl Connection {
             connection.server.note_latency(&later);
             match result {
                 Ok(outcome) => {
+                    connection.log_change(&later.prepared.statement);
                     if let Outcome::SetKeyspace(k) = &outcome {
                         *connection.keyspace.borrow_mut() = Some(k.as_str().into());
                     }
@@ -434,6 +437,18 @@ impl Connection {
             connection.outbox.has_room().await;
             connection.outbox.push(&mut out);
         }));
+    }
+
+    /// Tells the operator who changed the schema or emptied a table.
+    fn log_change(&self, statement: &Statement) {
+        let text = match statement {
+            Statement::Ddl(statement) => statement.to_string(),
+            Statement::Truncate(table, _) => format!("TRUNCATE {}.{}", table.keyspace, table.name),
+            Statement::Plan(_) | Statement::Use(_) | Statement::Describe(_) => return,
+        };
+        let cut = text.chars().take(CHANGE_CHARS_MAX).collect::<String>();
+        let more = if cut.len() < text.len() { " …" } else { "" };
+        log::info!("client {}: {}{more}", self.peer, cut.replace('\n', " "));
     }
 
     /// Where the tablet of a statement stands, if the client wants to know and asked elsewhere.

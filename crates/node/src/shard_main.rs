@@ -157,6 +157,9 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
     if let Some(rpc) = rpc {
         rpc.stop();
     }
+    if id == ShardId(0) && drained.is_ok() {
+        log::info!("drained; the node ends");
+    }
     drained
 }
 
@@ -337,6 +340,9 @@ async fn serve(
         drop(runtime::spawn_in(runtime::Group::BACKGROUND, hog()));
     }
     let _ = shared.unless_failed(terminated).await;
+    if runtime::shard() == ShardId(0) {
+        log::info!("draining: no new requests; memtables are flushed, then the node ends");
+    }
     // The others begin no requests here any more before the first is refused.
     if let Some(cluster) = &member {
         cluster.leave().await;

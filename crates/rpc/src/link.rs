@@ -84,6 +84,8 @@ pub(crate) struct Link {
     phase: RefCell<Phase>,
     /// Failures since the last time a connection stood.
     failures: Cell<u32>,
+    /// What was logged of the outage that goes on: the same is not said twice.
+    told: RefCell<String>,
     /// Grows with each connection that is begun or ended, so that who connects sees that it is not wanted any more.
     epoch: Cell<u64>,
     pub(crate) counters: Counters,
@@ -101,6 +103,7 @@ impl Link {
                 refused: None,
             }),
             failures: Cell::new(0),
+            told: RefCell::default(),
             epoch: Cell::new(0),
             counters: Counters::default(),
         })
@@ -306,6 +309,33 @@ pub(crate) struct Load {
     pub(crate) received_bytes: u64,
 }
 
+impl Link {
+    /// Logs that there is no connection, where nobody was told that already.
+    fn tell_outage(&self, ended: &Ended) {
+        let (reason, mut told) = (ended.to_string(), self.told.borrow_mut());
+        let Peer { host_id, address, .. } = self.peer;
+        if *told == reason {
+            log::debug!(
+                "no connection to shard {} of node {address} ({host_id}): {reason}",
+                self.shard
+            );
+        } else {
+            log::warn!(
+                "no connection to shard {} of node {address} ({host_id}): {reason}. It is tried again and again",
+                self.shard
+            );
+            *told = reason;
+        }
+    }
+
+    fn tell_connected(&self) {
+        if !std::mem::take(&mut *self.told.borrow_mut()).is_empty() {
+            let Peer { host_id, address, .. } = self.peer;
+            log::info!("shard {} of node {address} ({host_id}) is connected again", self.shard);
+        }
+    }
+}
+
 impl Drain for Link {
     fn drained(&self) {
         self.admit();
@@ -338,6 +368,7 @@ async fn run(rpc: Rc<Rpc>, link: Rc<Link>, epoch: u64) {
         Ok(Ok(_)) if link.epoch.get() != epoch => return,
         Ok(Ok(connected)) => {
             link.failures.set(0);
+            link.tell_connected();
             serve(&rpc, &link, epoch, connected).await
         }
     };
@@ -354,10 +385,7 @@ async fn run(rpc: Rc<Rpc>, link: Rc<Link>, epoch: u64) {
         // Who asks for whoever is there expects nobody in particular, and says itself what it makes of that.
         log::debug!("no connection to {address}: {ended}");
     } else {
-        log::warn!(
-            "no connection to shard {} of node {host_id} at {address}: {ended}",
-            link.shard
-        );
+        link.tell_outage(&ended);
     }
     link.fail(&ended, pause);
 }

@@ -82,6 +82,8 @@ struct Counters {
     kernel_visits: Cell<u64>,
     stalls: Cell<u64>,
     last_stall_log: Cell<Option<Instant>>,
+    /// When the thread's processor time was read last, and what it was.
+    processor: Cell<Option<(u64, Duration)>>,
 }
 
 /// Figures of one shard since its start.
@@ -93,7 +95,7 @@ pub struct Metrics {
     pub sleeps: u64,
     /// Times the shard went to the kernel for submissions and completions, sleeping or not.
     pub kernel_visits: u64,
-    /// Polls that took over 10 ms.
+    /// Polls that took over 10 ms while the thread had a processor.
     pub stalls: u64,
     /// Messages this shard put into other shards' mailboxes, answers included.
     pub messages_sent: u64,
@@ -210,6 +212,7 @@ impl Executor {
     /// The loop of a production shard, until `done`.
     pub(crate) fn run_until(&self, done: impl Fn() -> bool) {
         loop {
+            self.read_processor();
             self.run_groups();
             let busy = self.answer_gate();
             self.fire_timers();
@@ -425,8 +428,31 @@ impl Executor {
         }
     }
 
+    /// Notes the thread's processor time, unless that was done shortly before.
+    #[inline]
+    fn read_processor(&self) {
+        let now = clock::ticks();
+        let last = self.counters.processor.get();
+        if last.is_none_or(|(at, _)| now.wrapping_sub(at) > self.stall_ticks / 2) {
+            self.counters.processor.set(Some((now, clock::thread_cpu_time())));
+        }
+    }
+
+    /// Whether the thread was without a processor for most of a time that ends now: the machine is busy then, and no task is to blame.
+    fn had_no_processor(&self, ticks: u64) -> bool {
+        let Some((at, used)) = self.counters.processor.get() else {
+            return false;
+        };
+        let passed = clock::ticks_to_duration(clock::ticks().wrapping_sub(at));
+        let without = passed.saturating_sub(clock::thread_cpu_time().saturating_sub(used));
+        without > clock::ticks_to_duration(ticks / 2)
+    }
+
     #[cold]
     fn note_stall(&self, group: Group, ticks: u64) {
+        if self.had_no_processor(ticks) {
+            return;
+        }
         self.counters.stalls.set(self.counters.stalls.get() + 1);
         let now = clock::now();
         let recently = self
