@@ -97,3 +97,40 @@ def test_a_known_key_that_is_not_used_only_warns(new_node, connect, tmp_path):
     node = new_node(options=["--options-file", str(file)]).start()
     assert "max_hints_delivery_threads" in "".join(node.lines)
     assert cql.rows(connect(node), "SELECT cluster_name FROM system.local") == [("mine",)]
+
+
+def flushed(new_node, connect):
+    """A node that has stopped, and the directory of its table `t (k, v)` with one sstable."""
+    node = new_node().start()
+    session = connect(node)
+    session.execute("CREATE TABLE t (k int PRIMARY KEY, v int)")
+    session.execute("INSERT INTO t (k, v) VALUES (1, 1)")
+    node.stop()
+    (data,) = node.workdir.glob("data/ks/t-*/*-Data.db")
+    return node, data
+
+
+@pytest.mark.parametrize("name", ["nb-1-big-Data.db", "da-3-bti-Data.db", "ks-t-ka-1-Data.db", "nb-3gcd_0dtp_1d0kw2cpdo5wxxgmvg-big-Data.db"])
+def test_sstables_of_a_version_that_it_cannot_read(new_node, connect, name):
+    """They would be missing, and the table would look empty."""
+    node, data = flushed(new_node, connect)
+    foreign = data.with_name(name)
+    foreign.write_bytes(data.read_bytes())
+    log = refusal(node)
+    assert str(foreign) in log and "version" in log, log
+    foreign.unlink()
+    assert cql.rows(connect(node.start()), "SELECT k, v FROM t") == [(1, 1)]
+
+
+def test_an_sstable_with_a_column_that_the_table_lacks(new_node, connect):
+    """The next rewrite of the file would drop what it has there."""
+    node, data = flushed(new_node, connect)
+    session = connect(node.start())
+    session.execute("CREATE TABLE narrow (k int PRIMARY KEY)")
+    session.execute("INSERT INTO narrow (k) VALUES (1)")
+    node.stop()
+    (narrow,) = node.workdir.glob("data/ks/narrow-*")
+    for file in data.parent.glob("*-1-big-*"):
+        (narrow / file.name.replace("-1-big", "-99-big")).write_bytes(file.read_bytes())
+    log = refusal(node)
+    assert "column v (int) is in the file" in log and "ks.narrow" in log, log

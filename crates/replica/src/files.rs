@@ -90,6 +90,7 @@ pub fn prepare_sstables(
     if !runtime::fs::exists(dir) {
         return Ok((TableFiles::default(), 0));
     }
+    sstable::refuse_unreadable(dir).map_err(|e| e.to_string())?;
     let mut sstables = Vec::new();
     let mut rewritten = 0;
     for descriptor in sstable::list(dir).map_err(|e| e.to_string())? {

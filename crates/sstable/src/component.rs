@@ -217,6 +217,21 @@ pub fn list(dir: &Path) -> Result<Vec<Descriptor>, Error> {
     Ok(found)
 }
 
+/// Refuses a directory with sstables of a version that cannot be read: what they hold would be missing, and nobody would know. Blocks.
+///
+/// # Errors
+/// For the first of them; when the directory cannot be read.
+pub fn refuse_unreadable(dir: &Path) -> Result<(), Error> {
+    let is_data = |name: &String| name.ends_with("-Data.db") && parse_name(name).is_none();
+    match io::list_names(dir)?.into_iter().find(is_data) {
+        None => Ok(()),
+        Some(name) => Err(Error::unsupported(
+            &dir.join(name),
+            "an sstable of a version that cannot be read here (mc, md and me can): move its files out of this directory. docs/moving.md says how its rows get here",
+        )),
+    }
+}
+
 /// Deletes an sstable, its TOC first: if power fails between, the rest is an unsealed leftover. Blocks.
 ///
 /// # Errors

@@ -363,6 +363,13 @@ impl Slots {
                     ));
                 }
             }
+            let is_known = living.is_some() || table.dropped.iter().any(|d| d.kind == kind && d.name == c.name);
+            if !is_known {
+                return Err(format!(
+                    "column {} ({}) is in the file, and {}.{} has none of that name and had none: add the column, or what the file has in it would be lost",
+                    c.name, c.cql_type, table.keyspace, table.name
+                ));
+            }
             let target = living.filter(|t| fits(&c.cql_type, &t.cql_type));
             slots.push(Slot {
                 id: target.map(|t| t.id.0),

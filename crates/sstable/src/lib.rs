@@ -39,7 +39,8 @@ mod writer;
 pub use adopt::{adopt, move_to};
 pub use cache::ChunkCache;
 pub use component::{
-    Component, Descriptor, Generation, Obsolete, Version, delete, list, mark_obsolete, remove_unsealed,
+    Component, Descriptor, Generation, Obsolete, Version, delete, list, mark_obsolete, refuse_unreadable,
+    remove_unsealed,
 };
 pub use compression::{Compression, Compressor};
 pub use cursor::PartitionCursor;
