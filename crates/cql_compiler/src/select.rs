@@ -51,7 +51,7 @@ pub fn compile_select(select: &Select, table: &Arc<Table>, scope: &mut Scope<'_>
         ));
     }
     let (reversed, ordered) = compile_order(select, table, &restrictions)?;
-    let is_of_several = matches!(restrictions.partition, PartitionRestriction::Keys(_));
+    let is_of_several = restrictions.partition.has_alternatives();
     let group_by = compile_group_by(select, table)?;
     if select.distinct
         && group_by

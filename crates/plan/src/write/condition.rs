@@ -57,6 +57,8 @@ pub struct ColumnCondition {
     multi_cell: bool,
     /// The column is a map.
     is_map: bool,
+    /// What it is called if it is a collection.
+    kind: &'static str,
 }
 
 /// Which part of a column a condition is about.
@@ -173,6 +175,11 @@ impl ColumnCondition {
             column,
             multi_cell: declared.cql_type.is_multi_cell() && matches!(access, Access::Whole),
             is_map: matches!(inner, CqlType::Map(..)),
+            kind: match inner {
+                CqlType::Map(..) => "map",
+                CqlType::Set(_) => "set",
+                _ => "list",
+            },
             access,
             test,
             comparator,
@@ -211,7 +218,16 @@ impl ColumnCondition {
             Test::Compare(Comparison::Equal | Comparison::NotEqual, operand) => {
                 vec![owned(operand.eval(ctx)?)?]
             }
-            Test::Compare(operator, operand) => not_null(operand, operator.sign())?,
+            Test::Compare(operator, operand) => {
+                let wanted = not_null(operand, operator.sign())?;
+                if self.multi_cell && wanted[0].as_deref() == Some(EMPTY) {
+                    let (kind, operator) = (self.kind, operator.sign());
+                    return invalid(format!(
+                        "Invalid comparison with an empty {kind} for operator \"{operator}\""
+                    ));
+                }
+                wanted
+            }
             Test::Contains(operand) => not_null(operand, "CONTAINS")?,
             Test::ContainsKey(operand) => not_null(operand, "CONTAINS KEY")?,
             Test::In(operand, cql_type) => alternatives(operand, cql_type, ctx)?,
@@ -308,7 +324,10 @@ impl BoundCondition {
         let Some(actual) = actual else {
             return operator == Comparison::NotEqual;
         };
-        operator.holds(c.comparator.compare(actual, wanted))
+        // A collection without elements is null, which is neither less nor more than anything.
+        let is_null = c.multi_cell && actual == EMPTY;
+        let orders = !matches!(operator, Comparison::Equal | Comparison::NotEqual);
+        !(is_null && orders) && operator.holds(c.comparator.compare(actual, wanted))
     }
 
     fn contains(&self, collection: &[u8]) -> bool {

@@ -60,6 +60,8 @@ pub struct WritePlan {
     statics: Vec<ColumnChange>,
     /// In column id order.
     regulars: Vec<ColumnChange>,
+    /// A write that is not newer than this may be of a column that was dropped.
+    dropped_at_max: i64,
     /// How many bytes of presence bits the rows need.
     columns: usize,
     kind: ModificationKind,
@@ -73,6 +75,8 @@ struct ColumnChange {
     /// Position in `table.columns`.
     column: usize,
     change: Change,
+    /// What is not newer was dropped with a column of this name; `i64::MIN` where none was.
+    dropped_at: i64,
 }
 
 /// Which of the three kinds a modification is.
@@ -221,7 +225,10 @@ impl WritePlan {
                     return Err(PlanError::Invalid(format!("Key column {name} cannot be changed")));
                 }
             };
+            let dropped = table.dropped.iter().filter(|dropped| dropped.name == *name);
+            let dropped_at = dropped.map(|dropped| dropped.dropped_at_us).max();
             of_kind.push(ColumnChange {
+                dropped_at: dropped_at.unwrap_or(i64::MIN),
                 id: usize::from(column.id.0),
                 column: assignment.column,
                 change: assignment.change,
@@ -243,6 +250,8 @@ impl WritePlan {
             return Err(PlanError::invalid("a write of columns names its rows"));
         }
         let columns = statics.iter().chain(&regulars).map(|c| c.id + 1).max().unwrap_or(0);
+        let dropped_at = statics.iter().chain(&regulars).map(|c| c.dropped_at);
+        let dropped_at_max = dropped_at.max().unwrap_or(i64::MIN);
         Ok(Self {
             marker: write.kind == ModificationKind::Insert && matches!(write.target, Target::Row(_)),
             table: write.table,
@@ -254,6 +263,7 @@ impl WritePlan {
             statics,
             regulars,
             columns,
+            dropped_at_max,
             kind: write.kind,
             conditions: write.conditions,
         })

@@ -301,6 +301,12 @@ impl<'p> Packer<'p> {
         let Packer { plan, times, ctx, .. } = *self;
         let mut any = false;
         if !plan.statics.is_empty() {
+            // IN () names no row, and without a row the statement does nothing.
+            if let Target::Rows(restriction) = &plan.target
+                && restriction.prefixes(&plan.table, ctx)?.is_empty()
+            {
+                return Ok(false);
+            }
             let mut result = Ok(false);
             let statics = self.evaluate(&plan.statics)?;
             if statics.iter().any(|v| *v != Evaluated::Unset) {
@@ -396,7 +402,20 @@ impl<'p> Packer<'p> {
                 Change::Delete => Evaluated::Null,
             });
         }
+        if self.times.timestamp <= self.plan.dropped_at_max {
+            self.leave_out_dropped(assignments, &mut values);
+        }
         Ok(values)
+    }
+
+    /// Leaves out what was dropped with an earlier column of the same name: the write is older than the DROP.
+    #[cold]
+    fn leave_out_dropped(&self, assignments: &[ColumnChange], values: &mut Values<'_>) {
+        for (assignment, value) in assignments.iter().zip(values) {
+            if self.times.timestamp <= assignment.dropped_at {
+                *value = Evaluated::Unset;
+            }
+        }
     }
 
     fn row(

@@ -14,6 +14,7 @@
 use mutation::compact::{LiveColumn, LiveElements, LiveRow};
 use mutation::row::Cell;
 use mutation::{ClusteringSlice, PartitionBlock, RangeTombstoneList};
+use plan::restrict::Partitions;
 use plan::selection::AggregateState;
 use plan::{BindContext, Evaluated, Operand, Row, RowSink, SelectPlan, ValueRows, key_component, put_collection};
 use schema::{ColumnKind, components};
@@ -165,6 +166,12 @@ pub struct Consumer<S> {
     in_partition: bool,
     group: Option<AggregateState>,
     group_key: Vec<Option<Vec<u8>>>,
+    /// Limits and pages are of groups, of which each may be of many rows.
+    counts_groups: bool,
+    /// The clustering key of the group's first row, where groups are sorted.
+    group_name: Vec<u8>,
+    /// Partition key and clustering key of the last row of the group, where groups are paged.
+    last_row: (Vec<u8>, Vec<u8>),
     row: Row,
     /// Rows that are sorted over several partitions go to the sink when all are here.
     sorted: Option<Kept>,
@@ -202,6 +209,19 @@ fn evaluate_limit(operand: Option<&Operand>, what: &str, ctx: &BindContext<'_>) 
     }
 }
 
+/// Whether the statement names a partition: IN () does not.
+fn names_any(plan: &SelectPlan, ctx: &BindContext<'_>) -> Result<bool, QueryError> {
+    let partitions = plan.restrictions.partition.partitions(&plan.table, ctx)?;
+    Ok(!matches!(partitions, Partitions::Keys(keys) if keys.is_empty()))
+}
+
+fn too_large() -> QueryError {
+    QueryError::ReadFailure(format!(
+        "The result is larger than the {} MiB that a query without paging may return: use paging",
+        UNPAGED_BYTES_MAX >> 20
+    ))
+}
+
 impl<S: RowSink> Consumer<S> {
     /// Begins a page, whose rows go to `out`.
     pub fn new(plan: &SelectPlan, ctx: &BindContext<'_>, page: &PageRequest, out: S) -> Result<Self, QueryError> {
@@ -212,7 +232,7 @@ impl<S: RowSink> Consumer<S> {
             out,
             rows: 0,
             position: Position::Start,
-            rows_max: if aggregate {
+            rows_max: if aggregate && plan.group_by.is_empty() {
                 u32::MAX
             } else {
                 page.rows.unwrap_or(u32::MAX)
@@ -225,13 +245,17 @@ impl<S: RowSink> Consumer<S> {
             in_partition: false,
             group: None,
             group_key: Vec::new(),
+            counts_groups: !plan.group_by.is_empty(),
+            group_name: Vec::new(),
+            last_row: Default::default(),
             row: Row::new(&plan.table),
             sorted: plan.sorted.map(|_| Kept::default()),
             row_slices: None,
             patience: None,
             blocks: 0,
         };
-        if plan.sorted.is_some() && u64::from(consumer.rows_max) < consumer.limit_left && page.rows.is_some() {
+        let would_page = page.rows.is_some() && u64::from(consumer.rows_max) < consumer.limit_left;
+        if plan.sorted.is_some() && would_page && names_any(plan, ctx)? {
             return Err(QueryError::invalid(
                 "Cannot page queries with both ORDER BY and a IN restriction on the partition key; you must either remove \
                  the ORDER BY or the IN and sort client side, or disable paging for this query",
@@ -369,8 +393,8 @@ impl<S: RowSink> Consumer<S> {
                 self.row.set(first + c, value);
             }
             set_columns(&mut self.row, plan, live, now(ctx));
-            let flow = self.row(plan, ctx, clustering)?;
-            if flow == Flow::PageFull {
+            let flow = self.row(plan, ctx, (block.key(), clustering))?;
+            if flow == Flow::PageFull && plan.group_by.is_empty() {
                 self.position = if self.per_partition_left == 0 {
                     self.in_partition = false;
                     Position::BehindPartition {
@@ -411,8 +435,8 @@ impl<S: RowSink> Consumer<S> {
             return Ok(Flow::Continue);
         }
         self.set_partition_columns(plan, ctx, block);
-        let flow = self.row(plan, ctx, &[])?;
-        if flow == Flow::PageFull {
+        let flow = self.row(plan, ctx, (block.key(), &[]))?;
+        if flow == Flow::PageFull && plan.group_by.is_empty() {
             self.position = Position::BehindPartition {
                 key: block.key().to_vec(),
             };
@@ -424,20 +448,20 @@ impl<S: RowSink> Consumer<S> {
         })
     }
 
-    /// Takes the row that stands in `self.row`, of that clustering key.
-    fn row(&mut self, plan: &SelectPlan, ctx: &BindContext<'_>, clustering: &[u8]) -> Result<Flow, QueryError> {
+    /// Takes the row that stands in `self.row`, of that partition key and clustering key.
+    fn row(&mut self, plan: &SelectPlan, ctx: &BindContext<'_>, name: (&[u8], &[u8])) -> Result<Flow, QueryError> {
         for f in &plan.restrictions.filters {
             if !f.passes(&self.row, ctx)? {
                 return Ok(Flow::Continue);
             }
         }
         if plan.selection.is_aggregate() || !plan.group_by.is_empty() {
-            return self.aggregate(plan, ctx);
+            return self.aggregate(plan, ctx, name);
         }
         let bytes = match &mut self.sorted {
             Some(kept) => {
                 plan.selection.write_row(&self.row, ctx, &mut kept.values)?;
-                kept.names.push(clustering.to_vec());
+                kept.names.push(name.1.to_vec());
                 kept.values.bytes()
             }
             None => {
@@ -446,10 +470,7 @@ impl<S: RowSink> Consumer<S> {
             }
         };
         if bytes > UNPAGED_BYTES_MAX {
-            return Err(QueryError::ReadFailure(format!(
-                "The result is larger than the {} MiB that a query without paging may return: use paging",
-                UNPAGED_BYTES_MAX >> 20
-            )));
+            return Err(too_large());
         }
         self.rows += 1;
         if self.sorted.is_some() {
@@ -476,7 +497,12 @@ impl<S: RowSink> Consumer<S> {
         })
     }
 
-    fn aggregate(&mut self, plan: &SelectPlan, ctx: &BindContext<'_>) -> Result<Flow, QueryError> {
+    fn aggregate(
+        &mut self,
+        plan: &SelectPlan,
+        ctx: &BindContext<'_>,
+        (partition, clustering): (&[u8], &[u8]),
+    ) -> Result<Flow, QueryError> {
         let key: Vec<Option<Vec<u8>>> = plan
             .group_by
             .iter()
@@ -488,6 +514,10 @@ impl<S: RowSink> Consumer<S> {
             if self.limit_left == 0 {
                 return Ok(Flow::Done);
             }
+            if self.paged && self.sorted.is_none() && self.is_page_full() {
+                self.end_page_behind_group(partition);
+                return Ok(Flow::PageFull);
+            }
         }
         if is_new && !plan.group_by.is_empty() && !plan.distinct {
             // A group does not reach beyond its partition, whose limit counts groups.
@@ -497,6 +527,16 @@ impl<S: RowSink> Consumer<S> {
             self.per_partition_left -= 1;
         }
         self.group_key = key;
+        if is_new && self.sorted.is_some() {
+            self.group_name = clustering.to_vec();
+        }
+        if self.paged && !plan.group_by.is_empty() {
+            let (key, row) = &mut self.last_row;
+            for (place, bytes) in [(key, partition), (row, clustering)] {
+                place.clear();
+                place.extend_from_slice(bytes);
+            }
+        }
         let state = self.group.get_or_insert_with(|| plan.selection.new_group());
         plan.selection.accumulate(state, &self.row, ctx)?;
         Ok(match plan.distinct {
@@ -505,25 +545,51 @@ impl<S: RowSink> Consumer<S> {
         })
     }
 
+    fn is_page_full(&self) -> bool {
+        self.rows >= self.rows_max || self.out.bytes() >= PAGE_BYTES_MAX
+    }
+
+    /// Ends the page behind the last row of the group that was just given; the next row is of this partition.
+    fn end_page_behind_group(&mut self, next: &[u8]) {
+        let (key, clustering) = self.last_row.clone();
+        let is_same = key == next && self.per_partition_left > 0;
+        self.in_partition = is_same;
+        self.position = match is_same {
+            true => Position::BehindRow { key, clustering },
+            false => Position::BehindPartition { key },
+        };
+    }
+
     fn finish_group(&mut self, plan: &SelectPlan, ctx: &BindContext<'_>) -> Result<(), QueryError> {
-        if let Some(state) = self.group.take() {
-            plan.selection.write_group(state, ctx, &mut self.out)?;
-            self.rows += 1;
-            self.limit_left -= 1;
+        let Some(state) = self.group.take() else { return Ok(()) };
+        match &mut self.sorted {
+            // Which groups the limit leaves is known when all are here.
+            Some(kept) => {
+                plan.selection.write_group(state, ctx, &mut kept.values)?;
+                kept.names.push(std::mem::take(&mut self.group_name));
+            }
+            None => {
+                plan.selection.write_group(state, ctx, &mut self.out)?;
+                self.limit_left -= 1;
+                if self.out.bytes() > UNPAGED_BYTES_MAX {
+                    return Err(too_large());
+                }
+            }
         }
+        self.rows += 1;
         Ok(())
     }
 
     /// Ends the read: an aggregate over everything has a row even when there was none to count.
     pub fn finish(&mut self, plan: &SelectPlan, ctx: &BindContext<'_>) -> Result<(), QueryError> {
-        if let Some(kept) = self.sorted.take() {
-            self.give_sorted(plan, kept);
-        }
         if plan.selection.is_aggregate() && plan.group_by.is_empty() {
             self.group.get_or_insert_with(|| plan.selection.new_group());
         }
         if self.limit_left > 0 {
             self.finish_group(plan, ctx)?;
+        }
+        if let Some(kept) = self.sorted.take() {
+            self.give_sorted(plan, kept);
         }
         Ok(())
     }
@@ -533,7 +599,9 @@ impl<S: RowSink> Consumer<S> {
         let (order, columns) = (&plan.table.clustering_order, plan.sorted.unwrap_or(0));
         let mut rows: Vec<_> = kept.names.into_iter().zip(kept.values.rows).collect();
         rows.sort_by(|(a, _), (b, _)| {
-            let o = order.compare_first(columns, a, b);
+            // A partition of static columns alone has a row without a name, which comes before all others.
+            let o = b.is_empty().cmp(&a.is_empty());
+            let o = o.then_with(|| order.compare_first(columns, a, b));
             if plan.reversed { o.reverse() } else { o }
         });
         rows.truncate(usize::try_from(self.limit_left).unwrap_or(usize::MAX));
@@ -571,8 +639,11 @@ impl<S: RowSink> Consumer<S> {
         self.rows_left().clamp(1, 1000)
     }
 
-    /// How many more rows the page takes.
+    /// How many more rows the page takes, as far as that is known.
     pub fn rows_left(&self) -> usize {
+        if self.counts_groups {
+            return usize::MAX;
+        }
         let page = u64::from(self.rows_max - self.rows.min(self.rows_max));
         usize::try_from(page.min(self.limit_left)).unwrap_or(usize::MAX)
     }
