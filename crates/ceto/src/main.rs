@@ -91,7 +91,9 @@ fn fail(message: &str) -> ExitCode {
 fn serve(args: &ServerArgs) -> Result<(), String> {
     let config = config::load(args, &Machine::detect()).map_err(|error| error.to_string())?;
     logger::start(config.log_level);
-    node::start(config)
+    let args = args.clone();
+    let reread = move || config::load(&args, &Machine::detect()).map_err(|error| error.to_string());
+    node::start(config, Box::new(reread))
 }
 
 fn measure(command: Perf) -> Result<(), String> {

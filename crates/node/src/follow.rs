@@ -10,6 +10,7 @@
 //! What 3 and 4 cannot do now, say because the disk is full, is tried again until it succeeds; requests for what it is about wait meanwhile, and so do later versions.
 //! After a crash the start does all of it from the files and the log ([`crate::open`]).
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -172,7 +173,7 @@ fn with_own_keyspaces(own: &Schema, next: &Schema) -> Schema {
 pub(crate) struct Follower {
     engine: Rc<Engine>,
     promises: Arc<Promises>,
-    auto_snapshot: AutoSnapshot,
+    auto_snapshot: Cell<AutoSnapshot>,
     /// Told of snapshots that are not kept for ever.
     pub(crate) snapshot_with_end: Notify,
     turn: Semaphore,
@@ -185,7 +186,7 @@ impl Follower {
         let follower = Self {
             engine,
             promises,
-            auto_snapshot,
+            auto_snapshot: Cell::new(auto_snapshot),
             snapshot_with_end: Notify::new(),
             turn,
         };
@@ -315,12 +316,18 @@ impl Follower {
         }
     }
 
+    /// What is kept of tables that are dropped or truncated from now on.
+    pub(crate) fn set_auto_snapshot(&self, auto_snapshot: AutoSnapshot) {
+        self.auto_snapshot.set(auto_snapshot);
+    }
+
     /// Keeps what tables have before it is deleted. A disk that is too full for that must not keep its operator from making room.
     async fn keep(&self, schema: &Schema, tables: &[TableId], loss: Loss) {
-        if !self.auto_snapshot.is_on || tables.is_empty() {
+        let AutoSnapshot { is_on, ttl } = self.auto_snapshot.get();
+        if !is_on || tables.is_empty() {
             return;
         }
-        if let Err(e) = snapshots::keep(&self.engine, schema, tables, loss, self.auto_snapshot.ttl).await {
+        if let Err(e) = snapshots::keep(&self.engine, schema, tables, loss, ttl).await {
             log::error!("what is deleted of a table is not kept in a snapshot: {e}");
         }
     }

@@ -12,6 +12,7 @@ mod identity;
 mod open;
 mod operator;
 mod recover;
+mod reread;
 mod shard_main;
 mod standalone;
 mod start;
@@ -21,4 +22,4 @@ mod virtual_tables;
 
 pub use directories::{Directory, recover_directory};
 pub use recover::{Recover, recover_metadata, rejoin};
-pub use start::{Embedded, Prepared, embed, prepare, start};
+pub use start::{Embedded, Prepared, Reread, embed, prepare, start};

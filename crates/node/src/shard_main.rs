@@ -27,6 +27,7 @@ use crate::follow::Follower;
 use crate::identity;
 use crate::open;
 use crate::operator::{Doors, snapshots};
+use crate::reread;
 use crate::standalone;
 use crate::start::{Shared, Stage};
 
@@ -135,6 +136,7 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
     }
     if id == ShardId(0) {
         drop(runtime::spawn(snapshots::remove_expired(engine.clone())));
+        drop(runtime::spawn(reread::at_hangups(shared.clone())));
     }
     drop(runtime::spawn(forget_old_log(shared.clone(), shard.clone())));
     drop(runtime::spawn(log.clone().run_periodic()));

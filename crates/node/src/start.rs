@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -39,6 +39,8 @@ pub type Embedded = Arc<dyn Fn(Rc<Engine>) -> Pin<Box<dyn Future<Output = ()>>> 
 /// What the shards need of each other while they start and stop.
 pub(crate) struct Shared {
     pub(crate) config: Config,
+    /// Reads the options again, as at a SIGHUP.
+    pub(crate) reread: OnceLock<Reread>,
     pub(crate) host_id: Uuid,
     pub(crate) boot_id: u128,
     /// What the operator has accepted to be lost since the last start.
@@ -247,17 +249,24 @@ impl Shared {
     }
 }
 
-/// Runs a node until SIGTERM or SIGINT has drained it.
-pub fn start(config: Config) -> Result<(), String> {
-    run(config, None)
+/// Reads a node's options as they are now. Blocks.
+pub type Reread = Box<dyn Fn() -> Result<Config, String> + Send + Sync>;
+
+/// Runs a node until SIGTERM or SIGINT has drained it. At SIGHUP it takes over what `reread` gives, as far as that can change while it runs.
+pub fn start(config: Config, reread: Reread) -> Result<(), String> {
+    run(config, None, Some(reread))
 }
 
 /// Runs a node without sockets: `main` on each shard with its engine; ends when all of them have.
 pub fn embed(config: Config, main: Embedded) -> Result<(), String> {
-    run(config, Some(main))
+    run(config, Some(main), None)
 }
 
-fn run(config: Config, embedded: Option<Embedded>) -> Result<(), String> {
+fn run(config: Config, embedded: Option<Embedded>, reread: Option<Reread>) -> Result<(), String> {
+    if reread.is_some() {
+        // From here on: the end of a terminal must not end a node, not even one that still starts.
+        drop(runtime::on_signal_hangup());
+    }
     for warning in &config.warnings {
         log::warn!("{warning}");
     }
@@ -279,6 +288,9 @@ fn run(config: Config, embedded: Option<Embedded>) -> Result<(), String> {
         },
     };
     let prepared = prepare_as(config, embedded, true)?;
+    if let Some(reread) = reread {
+        let _ = prepared.0.reread.set(reread);
+    }
     let for_shards = prepared.clone();
     runtime::run(options, move |_| Box::pin(for_shards.clone().run_shard()))
         .map_err(|e| format!("the shards did not start: {e}"))?;
@@ -384,6 +396,7 @@ fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Re
         statements: SharedStatements::default(),
     });
     let shared = Arc::new(Shared {
+        reread: OnceLock::new(),
         host_id,
         boot_id: runtime::boot_id(),
         lost,

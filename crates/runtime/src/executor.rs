@@ -57,6 +57,8 @@ pub(crate) struct Executor {
     pub(crate) mailboxes: Mailboxes,
     pub(crate) timers: RefCell<Timers>,
     pub(crate) terminate_waiters: RefCell<Vec<Waker>>,
+    pub(crate) hangup_waiters: RefCell<Vec<Waker>>,
+    hangups_seen: Cell<u64>,
     /// Memory for the tasks that other threads woke; empty between turns.
     woken: RefCell<Vec<TaskId>>,
     tasks: RefCell<Tasks>,
@@ -174,6 +176,8 @@ impl Executor {
             mailboxes,
             timers: RefCell::default(),
             terminate_waiters: RefCell::default(),
+            hangup_waiters: RefCell::default(),
+            hangups_seen: Cell::new(crate::signal::hangups()),
             woken: RefCell::default(),
             tasks: RefCell::default(),
             queues: RefCell::new(RunQueues::new(slice_ticks)),
@@ -330,6 +334,12 @@ impl Executor {
             self.woken.replace(woken);
             if crate::signal::is_terminating(self) {
                 for waker in self.terminate_waiters.take() {
+                    waker.wake();
+                }
+            }
+            let hangups = crate::signal::hangups();
+            if self.hangups_seen.replace(hangups) != hangups {
+                for waker in self.hangup_waiters.take() {
                     waker.wake();
                 }
             }

@@ -63,7 +63,7 @@ pub use instructions::InstructionCounter;
 pub use mailbox::{Submitted, submit_async_to, submit_to};
 pub use random::{boot_id, random_bytes, random_u64};
 pub use shared_notify::{Changed, EndNotify, SharedNotify};
-pub use signal::{TerminateSignal, on_signal_terminate};
+pub use signal::{HangupSignal, TerminateSignal, on_signal_hangup, on_signal_terminate};
 pub use start::{Backend, Options, run};
 pub use stop_point::{StopPoint, stop_point};
 pub use sync::{Notified, Notify, Permit, Semaphore, Signal};

@@ -1,5 +1,5 @@
-//! SIGTERM and SIGINT as a future. The handler sets a flag and rings every gate. The second signal of a kind ends the process as if
-//! there were no handler, so that a node that hangs on its way out can be stopped.
+//! SIGTERM and SIGINT as a future, and SIGHUP as another. A handler sets a flag or counts, and rings every gate. The second SIGTERM or SIGINT ends the process
+//! as if there were no handler, so that a node that hangs on its way out can be stopped; SIGHUP never does.
 
 use crate::driver::Driver;
 use crate::executor::{self, Executor};
@@ -7,10 +7,17 @@ use crate::gate::Gate;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Once;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 static TERMINATING: AtomicBool = AtomicBool::new(false);
+/// How many SIGHUP came.
+static HANGUPS: AtomicU64 = AtomicU64::new(0);
+
+/// How many SIGHUP came so far.
+pub(crate) fn hangups() -> u64 {
+    HANGUPS.load(Ordering::Acquire)
+}
 
 /// Whether the process was told to end; in the simulator, the process of the node.
 pub(crate) fn is_terminating(executor: &Executor) -> bool {
@@ -52,30 +59,74 @@ impl Future for TerminateSignal {
     }
 }
 
+/// From here on SIGHUP does not end the process, but resolves what this gives. None comes in the simulator.
+pub fn on_signal_hangup() -> HangupSignal {
+    static INSTALLED: Once = Once::new();
+    if !crate::sim::world::is_simulated() {
+        INSTALLED.call_once(|| install(libc::SIGHUP, handle_hangup, libc::SA_RESTART));
+    }
+    HangupSignal { seen: hangups() }
+}
+
+/// Resolves at the next SIGHUP after [`on_signal_hangup`].
+#[must_use = "futures do nothing unless awaited"]
+pub struct HangupSignal {
+    seen: u64,
+}
+
+impl Future for HangupSignal {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        executor::with(|executor| {
+            // First leave the waker, then look: the handler counts before it rings.
+            executor.hangup_waiters.borrow_mut().push(context.waker().clone());
+            match hangups() == self.seen {
+                true => Poll::Pending,
+                false => Poll::Ready(()),
+            }
+        })
+    }
+}
+
 fn install_handlers() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
         for signal in [libc::SIGTERM, libc::SIGINT] {
-            // SAFETY: an all-zero sigaction is a valid value to fill in.
-            let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-            action.sa_sigaction = handle as *const () as usize;
-            action.sa_flags = libc::SA_RESTART | libc::SA_RESETHAND;
-            // SAFETY: the action is complete, and `handle` does only what a signal handler may do: atomic operations and write(2).
-            let result = unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
-            if result != 0 {
-                log::error!(
-                    "runtime: cannot handle signal {signal}: {}",
-                    std::io::Error::last_os_error()
-                );
-            }
+            install(signal, handle, libc::SA_RESTART | libc::SA_RESETHAND);
         }
     });
 }
 
+fn install(signal: libc::c_int, handler: extern "C" fn(libc::c_int), flags: libc::c_int) {
+    // SAFETY: an all-zero sigaction is a valid value to fill in.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = handler as *const () as usize;
+    action.sa_flags = flags;
+    // SAFETY: the action is complete, and the handlers do only what a signal handler may do: atomic operations and write(2).
+    let result = unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
+    if result != 0 {
+        log::error!(
+            "runtime: cannot handle signal {signal}: {}",
+            std::io::Error::last_os_error()
+        );
+    }
+}
+
 extern "C" fn handle(_signal: libc::c_int) {
+    TERMINATING.store(true, Ordering::Release);
+    ring_all();
+}
+
+extern "C" fn handle_hangup(_signal: libc::c_int) {
+    HANGUPS.fetch_add(1, Ordering::AcqRel);
+    ring_all();
+}
+
+/// Wakes all shards; from a signal handler.
+fn ring_all() {
     // SAFETY: errno of the interrupted thread is read and put back below, through the pointer libc gives for it.
     let errno = unsafe { *libc::__errno_location() };
-    TERMINATING.store(true, Ordering::Release);
     for gate in Gate::all() {
         gate.ring();
     }

@@ -1,0 +1,99 @@
+//! SIGHUP: a node reads its options again and takes over what can change while it runs. It never ends for that.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use query::Engine;
+use tasks::Class;
+
+use crate::config::Config;
+use crate::follow::on_all_shards;
+use crate::shard_main::follower;
+use crate::start::Shared;
+
+/// The options that are taken over; a change of another one waits for a restart.
+const LIVE: [&str; 10] = [
+    "auto_snapshot",
+    "auto_snapshot_ttl",
+    "cas_contention_timeout",
+    "compaction_throughput",
+    "counter_write_request_timeout",
+    "default_log_level",
+    "range_request_timeout",
+    "read_request_timeout",
+    "scan_request_timeout",
+    "write_request_timeout",
+];
+
+/// Takes over changed options at each SIGHUP. To be spawned on shard 0; ends never.
+pub(crate) async fn at_hangups(shared: Arc<Shared>) {
+    let mut former = shared.config.settings.clone();
+    let mut hangup = runtime::on_signal_hangup();
+    loop {
+        hangup.await;
+        hangup = runtime::on_signal_hangup();
+        let asked = shared.clone();
+        let reread = move || asked.reread.get().map(|reread| reread());
+        match runtime::offload(reread).await {
+            None => log::warn!("SIGHUP: this node has no options to read again"),
+            Some(Err(e)) => log::error!("SIGHUP: the options cannot be read, and stay as they are: {e}"),
+            Some(Ok(config)) => {
+                take_over(&shared, &config).await;
+                log::info!("SIGHUP: {}", said(&former, &config.settings));
+                former = config.settings;
+            }
+        }
+    }
+}
+
+async fn take_over(shared: &Shared, config: &Config) {
+    log::set_max_level(config.log_level);
+    let rate = config.compaction_throughput.unwrap_or(0);
+    shared.tasks.set_bytes_per_second(Class::Compaction, rate);
+    follower().set_auto_snapshot(config.auto_snapshot);
+    let timeouts = config.timeouts;
+    on_all_shards(async move |engine: Rc<Engine>| engine.coordinator.set_timeouts(timeouts)).await;
+}
+
+/// What became of the options that are others than before.
+fn said(former: &BTreeMap<String, Option<String>>, now: &BTreeMap<String, Option<String>>) -> String {
+    let mut changed = now.iter().filter(|(name, value)| former.get(*name) != Some(value));
+    let (live, late): (Vec<_>, Vec<_>) = changed.by_ref().partition(|(name, _)| LIVE.contains(&name.as_str()));
+    let text =
+        |(name, value): &(&String, &Option<String>)| format!("{name} is {}", value.as_deref().unwrap_or("not set"));
+    let mut parts: Vec<String> = live.iter().map(text).collect();
+    if !late.is_empty() {
+        let names: Vec<&str> = late.iter().map(|(name, _)| name.as_str()).collect();
+        parts.push(format!(
+            "{} changed, which takes effect at the next start",
+            names.join(", ")
+        ));
+    }
+    match parts.is_empty() {
+        true => "the options were read again; none is another".to_owned(),
+        false => parts.join("; "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_changed_is_told_apart_from_what_waits_for_a_restart() {
+        let settings = |pairs: &[(&str, &str)]| {
+            let pairs = pairs
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), Some((*value).to_owned())));
+            pairs.collect::<BTreeMap<_, _>>()
+        };
+        let former = settings(&[("default_log_level", "info"), ("num_tokens", "16")]);
+        assert_eq!(said(&former, &former), "the options were read again; none is another");
+        let now = settings(&[("default_log_level", "debug"), ("num_tokens", "8")]);
+        assert_eq!(
+            said(&former, &now),
+            "default_log_level is debug; num_tokens changed, which takes effect at the next start"
+        );
+    }
+}
