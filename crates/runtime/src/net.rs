@@ -7,11 +7,26 @@ use crate::driver::{Driver, epoll_net, socket, uring_net};
 use crate::executor;
 use crate::sim::network::{self, SimulatedEnd, SimulatedListener};
 use std::io;
-use std::net::{Shutdown, SocketAddr};
+use std::net::{IpAddr, Shutdown, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// The addresses of a host, as the system's resolver orders them, each once. Blocks, for seconds when a name server does not answer: not to be
+/// called on a shard.
+///
+/// # Errors
+/// As the resolver says: there is no such name, or nobody to ask.
+pub fn lookup(host: &str) -> io::Result<Vec<IpAddr>> {
+    let mut addresses = Vec::new();
+    for address in (host, 0).to_socket_addrs()? {
+        if !addresses.contains(&address.ip()) {
+            addresses.push(address.ip());
+        }
+    }
+    Ok(addresses)
+}
 
 /// How to listen.
 #[derive(Clone, Copy, Debug)]
