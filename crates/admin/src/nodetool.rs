@@ -51,13 +51,23 @@ impl Target {
             return Ok(address);
         }
         let ip = match self.host.as_deref() {
-            None | Some("localhost") => Ok(IpAddr::V4(Ipv4Addr::LOCALHOST)),
-            Some(text) => text
-                .parse()
-                .map_err(|_| format!("--host: expected an IP address or localhost, got '{text}'")),
+            None | Some("localhost") => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            Some(text) => host_address(text)?,
         };
-        Ok(SocketAddr::new(ip?, self.port.unwrap_or(PORT)))
+        Ok(SocketAddr::new(ip, self.port.unwrap_or(PORT)))
     }
+}
+
+/// The address of a host, of a name the first of IPv4, else the first. Blocks.
+fn host_address(text: &str) -> Result<IpAddr, String> {
+    if let Ok(address) = text.parse() {
+        return Ok(address);
+    }
+    let found = runtime::net::lookup(text).map_err(|e| format!("--host: '{text}' does not resolve: {e}"))?;
+    let preferred = found.iter().find(|address| address.is_ipv4()).or(found.first());
+    preferred
+        .copied()
+        .ok_or_else(|| format!("--host: '{text}' has no address"))
 }
 
 /// Runs a command and gives what it prints. Blocks.

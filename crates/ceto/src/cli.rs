@@ -130,7 +130,7 @@ pub enum Sstable {
 /// `ceto nodetool`.
 #[derive(Args, Debug)]
 pub struct Nodetool {
-    /// Where the node's REST API listens [default: as the workdir says, else localhost]
+    /// Address or name of the host where the node's REST API listens [default: as the workdir says, else localhost]
     #[arg(short = 'h', long, value_name = "ADDRESS")]
     pub host: Option<String>,
     /// Its port [default: as the workdir says, else 10000]
