@@ -197,6 +197,7 @@ fn cluster_config(shared: &Shared) -> ::cluster::Config {
         features: features(config),
         release: env!("CARGO_PKG_VERSION").to_owned(),
         clock_limits: config.clock_limits,
+        propose_timeout: config.request_timeout,
         ..base
     }
 }
