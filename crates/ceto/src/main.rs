@@ -1,6 +1,7 @@
 //! The ceto binary: a server, and the tools that come with it.
 //!
-//! Exit codes: 0 when the server has drained or the tool has done its work, 1 for any error, told in one line on standard error. `nodetool tasks
+//! Exit codes: 0 when the server has drained or the tool has done its work, 1 for any error, told on standard error in one line, or in one for
+//! each option that is wrong. `nodetool tasks
 //! wait --quiet` has more, which tell how the task ended.
 
 mod allocator;
@@ -8,12 +9,13 @@ mod cli;
 mod logger;
 
 use std::io::{self, BufWriter, IsTerminal, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
 use cli::{Cli, Command, Perf, RecoverDirectory, RecoverMetadata, Sstable};
 use log::LevelFilter;
-use node::config::{self, Machine, ServerArgs};
+use node::config::{self, Config, Machine, ServerArgs};
 
 #[global_allocator]
 static ALLOCATOR: allocator::Counting = allocator::Counting;
@@ -58,38 +60,49 @@ fn recover_metadata(recover: RecoverMetadata) -> Result<(), String> {
         None if recover.rejoin => node::Recover::Rejoin,
         None => node::Recover::Alone,
     };
-    let args = ServerArgs {
-        workdir: Some(recover.workdir),
-        options_file: recover.options_file,
-        ssl_storage_port: recover.ssl_storage_port,
-        seeds: recover.seeds,
-        ..Default::default()
-    };
-    let config = config::load(&args, &Machine::detect()).map_err(|error| error.to_string())?;
+    let mut args = ServerArgs::default().with("workdir", path(&recover.workdir));
+    args.mode.options_file = recover.options_file;
+    args.set("ssl_storage_port", recover.ssl_storage_port);
+    args.set("seeds", recover.seeds);
+    let config = configuration(&args)?;
     let answer = node::recover_metadata(&config, what, recover.confirm.as_deref())?;
     put(answer.as_bytes())
 }
 
 fn recover_directory(recover: RecoverDirectory) -> Result<(), String> {
-    let args = ServerArgs {
-        workdir: Some(recover.workdir),
-        options_file: recover.options_file,
-        data_file_directories: recover.data_file_directories,
-        commitlog_directory: recover.commitlog_directory,
-        ..Default::default()
-    };
-    let config = config::load(&args, &Machine::detect()).map_err(|error| error.to_string())?;
+    let mut args = ServerArgs::default().with("workdir", path(&recover.workdir));
+    args.mode.options_file = recover.options_file;
+    args.set(
+        "data_file_directories",
+        recover.data_file_directories.as_deref().map(path),
+    );
+    args.set("commitlog_directory", recover.commitlog_directory.as_deref().map(path));
+    let config = configuration(&args)?;
     let answer = node::recover_directory(&config, recover.accept, recover.confirm.as_deref())?;
     put(answer.as_bytes())
 }
 
 fn fail(message: &str) -> ExitCode {
-    eprintln!("ceto: {}", message.trim_end().replace('\n', "; "));
+    for line in message.trim_end().lines() {
+        eprintln!("ceto: {line}");
+    }
     ExitCode::FAILURE
 }
 
+/// The text of an option that names a path.
+fn path(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+fn configuration(args: &ServerArgs) -> Result<Config, String> {
+    config::load(args, &Machine::detect()).map_err(|error| error.to_string())
+}
+
 fn serve(args: &ServerArgs) -> Result<(), String> {
-    let config = config::load(args, &Machine::detect()).map_err(|error| error.to_string())?;
+    let config = configuration(args)?;
+    if args.mode.print_config {
+        return put(config::print(args).as_bytes());
+    }
     logger::start(config.log_level);
     let args = args.clone();
     let reread = move || config::load(&args, &Machine::detect()).map_err(|error| error.to_string());

@@ -100,14 +100,12 @@ impl Options {
 /// When the node does not start with these options, an operation fails, or the result cannot be written.
 pub fn run(options: &Options) -> Result<Report, String> {
     let directory = Directory::create(options.workdir.as_deref())?;
-    let args = ServerArgs {
-        workdir: Some(directory.path().to_owned()),
-        smp: Some(options.smp.to_string()),
-        memory: Some(options.memory.clone()),
-        backend: Some(options.runtime_backend.clone()),
-        overprovisioned: options.overprovisioned.then(|| "true".to_owned()),
-        ..ServerArgs::default()
-    };
+    let mut args = ServerArgs::default()
+        .with("workdir", directory.path().to_string_lossy())
+        .with("smp", options.smp.to_string())
+        .with("memory", &options.memory)
+        .with("backend", &options.runtime_backend);
+    args.set("overprovisioned", options.overprovisioned.then_some("true"));
     let config = config::load(&args, &Machine::detect()).map_err(|error| error.to_string())?;
     let bench = Arc::new(Bench::new(options, config.smp));
     let on_shard = bench.clone();

@@ -13,7 +13,7 @@ use topology::{ClockLimits, Location, Snitch, SnitchError, TOKENS_PER_NODE_MAX};
 use types::Token;
 
 use super::error::ConfigError;
-use super::options::Options;
+use super::options::{self, Lookup, Options};
 use super::{PORT, SWITCH, name, value};
 
 /// What becomes of writes that a replica missed.
@@ -69,25 +69,25 @@ const HINT_WINDOW: Duration = Duration::from_hours(3);
 pub(super) type Properties<'f> = &'f dyn Fn() -> Option<(PathBuf, String)>;
 
 impl Cluster {
-    pub fn resolve(options: &mut Options, broadcast: IpAddr, properties: Properties<'_>) -> Result<Self, ConfigError> {
-        let storage_port = port(options, "storage_port", 7_000)?;
-        let ssl_storage_port = port(options, "ssl_storage_port", 7_001)?;
+    pub fn resolve(options: &mut Options<'_>, broadcast: IpAddr, properties: Properties<'_>) -> Self {
+        let storage_port = port(options, "storage_port", 7_000);
+        let ssl_storage_port = port(options, "ssl_storage_port", 7_001);
         if ssl_storage_port == storage_port && storage_port != 0 {
-            return Err(options.refuse("ssl_storage_port", "another port than storage_port"));
+            options.refuse("ssl_storage_port", "another port than storage_port");
         }
-        let encryption = encryption(options)?;
-        let mut seeds = seeds(options, storage_port)?;
+        let encryption = encryption(options);
+        let mut seeds = seeds(options, storage_port);
         // Nodes know each other by the plain port, also those that are reached by TLS alone; whoever names the other means the same node.
         for seed in seeds.iter_mut().filter(|_| encryption.is_some()) {
             if seed.port() == ssl_storage_port {
                 seed.set_port(storage_port);
             }
         }
-        let (num_tokens, initial_tokens) = tokens(options)?;
-        let auto_bootstrap = switch(options, "auto_bootstrap", true)?;
-        let location = location(options, broadcast, properties)?;
+        let (num_tokens, initial_tokens) = tokens(options);
+        let auto_bootstrap = switch(options, "auto_bootstrap", true);
+        let location = location(options, broadcast, properties);
         let usual = Timeouts::default();
-        Ok(Self {
+        Self {
             seeds,
             storage_port,
             ssl_storage_port,
@@ -96,93 +96,88 @@ impl Cluster {
             auto_bootstrap,
             location,
             timeouts: Timeouts {
-                read: timeout(options, "read_request_timeout", usual.read)?,
-                range: timeout(options, "range_request_timeout", usual.range)?,
-                scan: timeout(options, "scan_request_timeout", usual.scan)?,
-                write: timeout(options, "write_request_timeout", usual.write)?,
-                counter: timeout(options, "counter_write_request_timeout", usual.counter)?,
-                cas_contention: timeout(options, "cas_contention_timeout", usual.cas_contention)?,
-                truncate: timeout(options, "truncate_request_timeout", usual.truncate)?,
+                read: timeout(options, "read_request_timeout", usual.read),
+                range: timeout(options, "range_request_timeout", usual.range),
+                scan: timeout(options, "scan_request_timeout", usual.scan),
+                write: timeout(options, "write_request_timeout", usual.write),
+                counter: timeout(options, "counter_write_request_timeout", usual.counter),
+                cas_contention: timeout(options, "cas_contention_timeout", usual.cas_contention),
+                truncate: timeout(options, "truncate_request_timeout", usual.truncate),
             },
-            request_timeout: timeout(options, "request_timeout", Duration::from_secs(10))?,
-            compression: between(options, "internode_compression")?,
-            compression_algorithms: algorithms(options)?,
+            request_timeout: timeout(options, "request_timeout", Duration::from_secs(10)),
+            compression: between(options, "internode_compression"),
+            compression_algorithms: algorithms(options),
             encryption,
-            clock_limits: clock_limits(options)?,
+            clock_limits: clock_limits(options),
             hints: Hints {
-                allowed: hints_allowed(options)?,
-                window: duration(options, "max_hint_window", HINT_WINDOW, Duration::ZERO)?,
+                allowed: hints_allowed(options),
+                window: duration(options, "max_hint_window", HINT_WINDOW, Duration::ZERO),
             },
-        })
+        }
     }
 }
 
-fn port(options: &mut Options, option: &'static str, default: u16) -> Result<u16, ConfigError> {
-    let port = options.get(option, PORT, |text| text.parse().ok())?.unwrap_or(default);
+fn port(options: &mut Options<'_>, option: &'static str, default: u16) -> u16 {
+    let port = options.get(option, PORT, |text| text.parse().ok()).unwrap_or(default);
     options.note(option, port);
-    Ok(port)
+    port
 }
 
-fn switch(options: &mut Options, option: &'static str, default: bool) -> Result<bool, ConfigError> {
-    let on = options.get(option, SWITCH, value::switch)?.unwrap_or(default);
+fn switch(options: &mut Options<'_>, option: &'static str, default: bool) -> bool {
+    let on = options.get(option, SWITCH, value::switch).unwrap_or(default);
     options.note(option, on);
-    Ok(on)
+    on
 }
 
 /// A request that waits for less is refused at once on any loaded machine.
 const TIMEOUT_MIN: Duration = Duration::from_millis(10);
 
-fn timeout(options: &mut Options, option: &'static str, default: Duration) -> Result<Duration, ConfigError> {
+fn timeout(options: &mut Options<'_>, option: &'static str, default: Duration) -> Duration {
     duration(options, option, default, TIMEOUT_MIN)
 }
 
-fn duration(
-    options: &mut Options,
-    option: &'static str,
-    default: Duration,
-    least: Duration,
-) -> Result<Duration, ConfigError> {
+fn duration(options: &mut Options<'_>, option: &'static str, default: Duration, least: Duration) -> Duration {
     let at_least = |text: &str| value::duration(text).filter(|duration| *duration >= least);
     let expected = format!("a duration of at least {}ms, such as 5000ms", least.as_millis());
-    let duration = options.get(option, &expected, at_least)?.unwrap_or(default);
+    let duration = options.get(option, &expected, at_least).unwrap_or(default);
     options.note(option, format!("{}ms", duration.as_millis()));
-    Ok(duration)
+    duration
 }
 
 /// A smaller limit would take the usual corrections of time servers for jumps.
 const CLOCK_OFFSET_MIN: Duration = Duration::from_millis(500);
 
 /// How far the clock may be off before it is not trusted, and before the node leaves service.
-fn clock_limits(options: &mut Options) -> Result<ClockLimits, ConfigError> {
+fn clock_limits(options: &mut Options<'_>) -> ClockLimits {
     let usual = ClockLimits::default();
-    let suspect = duration(options, "clock_offset_max", usual.suspect, CLOCK_OFFSET_MIN)?;
+    let suspect = duration(options, "clock_offset_max", usual.suspect, CLOCK_OFFSET_MIN);
     let out = "clock_offset_out_of_service";
-    let out_of_service = duration(options, out, usual.out_of_service.max(suspect), CLOCK_OFFSET_MIN)?;
+    let out_of_service = duration(options, out, usual.out_of_service.max(suspect), CLOCK_OFFSET_MIN);
     if out_of_service < suspect {
-        return Err(options.refuse(out, "at least clock_offset_max"));
+        options.refuse(out, "at least clock_offset_max");
     }
-    Ok(ClockLimits {
+    ClockLimits {
         suspect,
         out_of_service,
-    })
+    }
 }
 
-fn between(options: &mut Options, option: &'static str) -> Result<Between, ConfigError> {
+fn between(options: &mut Options<'_>, option: &'static str) -> Between {
     let between = options.get(option, "none, dc, rack or all", |text| match text {
         "none" => Some(Between::Nobody),
         "dc" => Some(Between::Datacenters),
         "rack" => Some(Between::Racks),
         "all" => Some(Between::Nodes),
         _ => None,
-    })?;
+    });
     if between.is_none() {
         options.note(option, NONE);
     }
-    Ok(between.unwrap_or(Between::Nobody))
+    between.unwrap_or(Between::Nobody)
 }
 
 /// The algorithms of compression between nodes, the preferred first.
-fn algorithms(options: &mut Options) -> Result<Vec<Compression>, ConfigError> {
+fn algorithms(options: &mut Options<'_>) -> Vec<Compression> {
     let option = "internode_compression_algorithms";
     let parse = |text: &str| {
         let mut algorithms = Vec::new();
@@ -198,15 +193,15 @@ fn algorithms(options: &mut Options) -> Result<Vec<Compression>, ConfigError> {
         }
         (!algorithms.is_empty()).then_some(algorithms)
     };
-    let given = options.get(option, "lz4, zstd or both, the preferred first", parse)?;
+    let given = options.get(option, "lz4, zstd or both, the preferred first", parse);
     if given.is_none() {
         options.note(option, "lz4,zstd");
     }
-    Ok(given.unwrap_or_else(|| vec![Compression::Lz4, Compression::Zstd]))
+    given.unwrap_or_else(|| vec![Compression::Lz4, Compression::Zstd])
 }
 
 /// For whom hints are kept: the switch, which may list the datacenters that get them, and the list of those that do not.
-fn hints_allowed(options: &mut Options) -> Result<Allowed, ConfigError> {
+fn hints_allowed(options: &mut Options<'_>) -> Allowed {
     let names = |text: &str| parts(text).map(str::to_owned).collect::<BTreeSet<String>>();
     let parse = |text: &str| match value::switch(text) {
         Some(is_enabled) => Some((is_enabled, None)),
@@ -216,7 +211,7 @@ fn hints_allowed(options: &mut Options) -> Result<Allowed, ConfigError> {
     };
     let expected = "true, false, or names of datacenters separated by commas";
     let option = "hinted_handoff_enabled";
-    let given = options.get(option, expected, parse)?;
+    let given = options.get(option, expected, parse);
     if given.is_none() {
         options.note(option, true);
     }
@@ -224,57 +219,60 @@ fn hints_allowed(options: &mut Options) -> Result<Allowed, ConfigError> {
     let option = "hinted_handoff_disabled_datacenters";
     let expected = "names of datacenters separated by commas";
     let except = options
-        .get(option, expected, |text| Some(names(text)))?
+        .get(option, expected, |text| Some(names(text)))
         .unwrap_or_default();
     let shown = except.iter().map(String::as_str).collect::<Vec<_>>().join(",");
     options.note_or_none(option, (!except.is_empty()).then_some(shown));
-    Ok(Allowed {
+    Allowed {
         is_enabled,
         only,
         except,
-    })
+    }
 }
 
-/// The addresses of the nodes to ask, each once, in their order.
-fn seeds(options: &mut Options, default_port: u16) -> Result<Vec<SocketAddr>, ConfigError> {
+/// The addresses of the nodes to ask, each once, in their order. A name that does not resolve is no seed to leave out: the first seed forms the
+/// cluster, and with it gone the second would form another.
+fn seeds(options: &mut Options<'_>, default_port: u16) -> Vec<SocketAddr> {
+    let lookup = options.lookup();
     let parse = |text: &str| {
         let mut seeds = Vec::new();
         for part in parts(text) {
-            let seed = seed(part, default_port)?;
+            let seed = seed(part, default_port, lookup)?;
             if !seeds.contains(&seed) {
                 seeds.push(seed);
             }
         }
-        Some(seeds)
+        Ok(seeds)
     };
-    let expected = "IP addresses with or without a port, separated by commas";
-    let seeds = options.get("seeds", expected, parse)?.unwrap_or_default();
+    let seeds = options.get_or("seeds", parse).unwrap_or_default();
     if seeds.iter().any(|seed| seed.port() == 0) {
-        return Err(options.refuse(
-            "seeds",
-            "addresses with their ports, because storage_port takes any free one",
-        ));
+        let expected = "addresses with their ports, because storage_port takes any free one";
+        options.refuse("seeds", expected);
     }
     let shown = seeds.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
     options.note_or_none("seeds", (!seeds.is_empty()).then_some(shown));
-    Ok(seeds)
+    seeds
 }
 
-fn seed(text: &str, default_port: u16) -> Option<SocketAddr> {
-    let with_port = || {
-        let (host, port) = text.rsplit_once(':')?;
-        Some(SocketAddr::new(value::address(host)?, port.parse().ok()?))
-    };
+fn seed(text: &str, default_port: u16, lookup: Lookup<'_>) -> Result<SocketAddr, String> {
+    const EXPECTED: &str = "IP addresses or host names with or without a port, separated by commas";
     let without_brackets = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
-    let seed = value::address(without_brackets.unwrap_or(text))
-        .map(|address| SocketAddr::new(address, default_port))
-        .or_else(|| text.parse().ok())
-        .or_else(with_port)?;
-    (!seed.ip().is_unspecified()).then_some(seed)
+    let seed = if let Ok(address) = without_brackets.unwrap_or(text).parse() {
+        SocketAddr::new(address, default_port)
+    } else if let Ok(seed) = text.parse() {
+        seed
+    } else if let Some((host, port)) = text.rsplit_once(':') {
+        let port = port.parse().map_err(|_| EXPECTED.to_owned())?;
+        SocketAddr::new(options::address(host, EXPECTED, lookup)?, port)
+    } else {
+        SocketAddr::new(options::address(text, EXPECTED, lookup)?, default_port)
+    };
+    let is_one = !seed.ip().is_unspecified();
+    is_one.then_some(seed).ok_or_else(|| EXPECTED.to_owned())
 }
 
 /// How many tokens the node takes, and which, when it is told.
-fn tokens(options: &mut Options) -> Result<(usize, Vec<Token>), ConfigError> {
+fn tokens(options: &mut Options<'_>) -> (usize, Vec<Token>) {
     let parse = |text: &str| {
         let tokens = parts(text).map(|part| part.parse::<i64>().ok().map(Token));
         let tokens = tokens.collect::<Option<Vec<_>>>()?;
@@ -284,7 +282,7 @@ fn tokens(options: &mut Options) -> Result<(usize, Vec<Token>), ConfigError> {
         (sorted.len() == tokens.len() && !tokens.contains(&Token::MIN)).then_some(tokens)
     };
     let expected = "tokens, each once, above -9223372036854775808 and separated by commas";
-    let initial = options.get("initial_token", expected, parse)?.unwrap_or_default();
+    let initial = options.get("initial_token", expected, parse).unwrap_or_default();
     let shown = initial
         .iter()
         .map(|token| token.0.to_string())
@@ -294,16 +292,15 @@ fn tokens(options: &mut Options) -> Result<(usize, Vec<Token>), ConfigError> {
     let default = if initial.is_empty() { NUM_TOKENS } else { initial.len() };
     let in_range = |text: &str| text.parse().ok().filter(|n| (1..=TOKENS_PER_NODE_MAX).contains(n));
     let expected = format!("a number of tokens from 1 to {TOKENS_PER_NODE_MAX}");
-    let num = options.get("num_tokens", &expected, in_range)?.unwrap_or(default);
+    let num = options.get("num_tokens", &expected, in_range).unwrap_or(default);
     if !initial.is_empty() && num != initial.len() {
         let expected = format!("{}, as many as initial_token has", initial.len());
-        return Err(options.refuse("num_tokens", &expected));
-    }
-    if num > TOKENS_PER_NODE_MAX {
-        return Err(options.refuse("initial_token", &format!("at most {TOKENS_PER_NODE_MAX} tokens")));
+        options.refuse("num_tokens", &expected);
+    } else if num > TOKENS_PER_NODE_MAX {
+        options.refuse("initial_token", &format!("at most {TOKENS_PER_NODE_MAX} tokens"));
     }
     options.note("num_tokens", num);
-    Ok((num, initial))
+    (num, initial)
 }
 
 /// The parts between commas; none of `none` and of nothing.
@@ -314,81 +311,68 @@ fn parts(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Where the node stands: what it is told itself, and else what its snitch says.
-fn location(options: &mut Options, broadcast: IpAddr, properties: Properties<'_>) -> Result<Location, ConfigError> {
-    let snitch_name = name(options, "endpoint_snitch", "SimpleSnitch")?;
+fn location(options: &mut Options<'_>, broadcast: IpAddr, properties: Properties<'_>) -> Location {
+    let snitch_name = name(options, "endpoint_snitch", "SimpleSnitch");
     let told = options.is_given("data_center") && options.is_given("rack");
     let file = properties();
     let text = file.as_ref().map(|(_, text)| text.as_str());
     let inferred = Snitch::parse(&snitch_name, text).and_then(|snitch| snitch.location(broadcast));
-    let inferred = match inferred {
-        Ok(location) => location,
-        // What the snitch would have said is not asked for.
-        Err(SnitchError::MissingFile | SnitchError::NotIpv4(_)) if told => Location {
+    let inferred = inferred.unwrap_or_else(|error| {
+        let is_asked = !(told && matches!(error, SnitchError::MissingFile | SnitchError::NotIpv4(_)));
+        if is_asked {
+            refuse_snitch(options, error, file.as_ref().map(|(path, _)| path.as_path()));
+        }
+        Location {
             datacenter: String::new(),
             rack: String::new(),
-        },
-        Err(SnitchError::UnknownSnitch(_)) => {
-            return Err(options.refuse(
-                "endpoint_snitch",
-                "SimpleSnitch, RackInferringSnitch or GossipingPropertyFileSnitch",
-            ));
         }
-        Err(SnitchError::MissingFile) => {
-            return Err(options.refuse(
-                "endpoint_snitch",
-                "cassandra-rackdc.properties beside the options file or in the workdir, or data_center and rack",
-            ));
-        }
-        Err(SnitchError::NotIpv4(_)) => {
-            return Err(options.refuse(
-                "endpoint_snitch",
-                "a broadcast_address of IPv4, or data_center and rack",
-            ));
-        }
-        Err(error) => {
-            let dir = file
-                .as_ref()
-                .and_then(|(path, _)| path.parent())
-                .unwrap_or(Path::new("."));
-            return Err(ConfigError::Properties {
-                dir: dir.to_owned(),
-                error,
-            });
-        }
-    };
-    Ok(Location {
-        datacenter: name(options, "data_center", &inferred.datacenter)?,
-        rack: name(options, "rack", &inferred.rack)?,
-    })
+    });
+    Location {
+        datacenter: name(options, "data_center", &inferred.datacenter),
+        rack: name(options, "rack", &inferred.rack),
+    }
 }
 
-fn encryption(options: &mut Options) -> Result<Option<Encryption>, ConfigError> {
-    let between = between(options, "server_encryption_options.internode_encryption")?;
-    let mut file = |option| {
-        let path = options.get(option, "a path", |text| Some(PathBuf::from(text)))?;
-        let path = path.filter(|path| !path.as_os_str().is_empty() && path != Path::new(NONE));
-        options.note_or_none(option, path.as_ref().map(|path| path.display().to_string()));
-        match path {
-            None if between != Between::Nobody => Err(options.refuse(
-                "server_encryption_options.internode_encryption",
-                &format!("none, or {option} too, a file in PEM form"),
-            )),
-            path => Ok(path.unwrap_or_default()),
+fn refuse_snitch(options: &mut Options<'_>, error: SnitchError, file: Option<&Path>) {
+    let expected = match error {
+        SnitchError::UnknownSnitch(_) => "SimpleSnitch, RackInferringSnitch or GossipingPropertyFileSnitch",
+        SnitchError::MissingFile => {
+            "cassandra-rackdc.properties beside the options file or in the workdir, or data_center and rack"
+        }
+        SnitchError::NotIpv4(_) => "a broadcast_address of IPv4, or data_center and rack",
+        error => {
+            let dir = file.and_then(Path::parent).unwrap_or(Path::new(".")).to_owned();
+            return options.error(ConfigError::Properties { dir, error });
         }
     };
-    let certificate = file("server_encryption_options.certificate")?;
-    let key = file("server_encryption_options.keyfile")?;
-    let trust = file("server_encryption_options.truststore")?;
+    options.refuse("endpoint_snitch", expected);
+}
+
+fn encryption(options: &mut Options<'_>) -> Option<Encryption> {
+    let between = between(options, "server_encryption_options.internode_encryption");
+    let mut file = |option| {
+        let path = options.get(option, "a path", |text| Some(PathBuf::from(text)));
+        let path = path.filter(|path| !path.as_os_str().is_empty() && path != Path::new(NONE));
+        options.note_or_none(option, path.as_ref().map(|path| path.display().to_string()));
+        if path.is_none() && between != Between::Nobody {
+            let expected = format!("none, or {option} too, a file in PEM form");
+            options.refuse("server_encryption_options.internode_encryption", &expected);
+        }
+        path.unwrap_or_default()
+    };
+    let certificate = file("server_encryption_options.certificate");
+    let key = file("server_encryption_options.keyfile");
+    let trust = file("server_encryption_options.truststore");
     let verify_endpoint = switch(
         options,
         "server_encryption_options.require_endpoint_verification",
         false,
-    )?;
-    Ok((between != Between::Nobody).then_some(Encryption {
+    );
+    (between != Between::Nobody).then_some(Encryption {
         between,
         certificate,
         key,
         trust,
         verify_endpoint,
-    }))
+    })
 }

@@ -21,6 +21,17 @@ pub enum Place {
     Default,
 }
 
+impl Place {
+    /// The option as it is written here.
+    pub(super) fn of(&self, option: &str) -> String {
+        match self {
+            Self::CommandLine => format!("--{}", option.replace('_', "-")),
+            Self::File { path, line } => format!("{}: option '{option}' at line {line}", path.display()),
+            Self::Default => format!("option '{option}'"),
+        }
+    }
+}
+
 /// Why a configuration is refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ConfigError {
@@ -39,13 +50,11 @@ pub enum ConfigError {
         message: String,
     },
     /// A name that nobody knows.
-    UnknownOption {
-        /// The file.
-        path: PathBuf,
-        /// Counted from 1.
-        line: u64,
+    Unknown {
         /// As written.
         name: String,
+        /// Where.
+        place: Place,
         /// A known name that is almost the same.
         nearest: Option<String>,
     },
@@ -76,6 +85,8 @@ pub enum ConfigError {
         /// Where the second is.
         place: Place,
     },
+    /// More than one of these, in the order of the file.
+    Several(Vec<Self>),
 }
 
 impl ConfigError {
@@ -87,29 +98,32 @@ impl ConfigError {
             expected: expected.to_owned(),
         }
     }
-}
 
-/// The option as it is written where it was given.
-fn in_place(option: &str, place: &Place) -> String {
-    match place {
-        Place::CommandLine => format!("--{}", option.replace('_', "-")),
-        Place::File { path, line } => format!("{}: option '{option}' at line {line}", path.display()),
-        Place::Default => format!("option '{option}'"),
+    /// The line of the file where it is; what is in no line comes behind all that are.
+    pub(super) fn line(&self) -> u64 {
+        match self {
+            Self::Unknown { place, .. } | Self::WrongValue { place, .. } | Self::Twice { place, .. } => match place {
+                Place::File { line, .. } => *line,
+                Place::CommandLine | Place::Default => u64::MAX,
+            },
+            Self::Unreadable { .. } | Self::Syntax { .. } | Self::Properties { .. } | Self::Several(_) => u64::MAX,
+        }
     }
 }
 
 impl fmt::Display for ConfigError {
+    /// One line for each error.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreadable { path, reason } => write!(f, "cannot read the options file {}: {reason}", path.display()),
             Self::Syntax { path, message } => write!(f, "{}: {message}", path.display()),
-            Self::UnknownOption {
-                path,
-                line,
-                name,
-                nearest,
-            } => {
-                write!(f, "{}: unknown option '{name}' at line {line}", path.display())?;
+            Self::Unknown { name, place, nearest } => {
+                match place {
+                    Place::File { path, line } => {
+                        write!(f, "{}: unknown option '{name}' at line {line}", path.display())?
+                    }
+                    Place::CommandLine | Place::Default => write!(f, "unknown option '{name}'")?,
+                }
                 nearest
                     .as_ref()
                     .map_or(Ok(()), |nearest| write!(f, "; did you mean '{nearest}'?"))
@@ -121,14 +135,17 @@ impl fmt::Display for ConfigError {
                 given,
                 expected,
             } => {
-                write!(f, "{}: '{given}' given, expected {expected}", in_place(option, place))
+                write!(f, "{}: '{given}' given, expected {expected}", place.of(option))
             }
             Self::Twice { first, second, place } => {
-                write!(
-                    f,
-                    "{}: the same option was given as '{first}' before",
-                    in_place(second, place)
-                )
+                write!(f, "{}: the same option was given as '{first}' before", place.of(second))
+            }
+            Self::Several(errors) => {
+                for (i, error) in errors.iter().enumerate() {
+                    let newline = if i == 0 { "" } else { "\n" };
+                    write!(f, "{newline}{error}")?;
+                }
+                Ok(())
             }
         }
     }

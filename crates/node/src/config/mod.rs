@@ -1,8 +1,9 @@
 //! What a node is told to be: from the command line, a YAML file with the names of cassandra.yaml and scylla.yaml, and defaults.
 //!
 //! The command line beats the file, which beats the default. A value is text until this module knows its option, wherever it came
-//! from; a wrong one is an error that names the option, what was given and what is expected. Nothing is ignored in
-//! silence: a name of the two files without an effect here warns, any other is an error that suggests the nearest.
+//! from; a wrong one is an error that names the option, what was given and what is expected, and all errors are told at once. Nothing is
+//! ignored in silence: what a name of the two files asks for, and is not done, stops the start, is warned of, or is counted as meaningless
+//! here ([`wishes`]); any other name is an error that suggests the nearest. The options are those of one [`table`].
 
 mod admin;
 mod args;
@@ -14,9 +15,14 @@ mod file;
 mod machine;
 mod nested;
 mod options;
+mod print;
+#[cfg(test)]
+mod reference;
+mod table;
 #[cfg(test)]
 mod tests;
 mod value;
+mod wishes;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -30,12 +36,13 @@ use runtime::{Backend, fs};
 use topology::{ClockLimits, Location};
 use types::Token;
 
-pub use args::ServerArgs;
+pub use args::{Mode, ServerArgs};
 use cluster::Cluster;
 pub use cluster::{Between, Encryption, Hints};
 pub use error::{ConfigError, Place};
 pub use machine::Machine;
-use options::Options;
+use options::{Lookup, Options};
+pub use print::print;
 
 /// What is kept of tables that are dropped or truncated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -161,8 +168,12 @@ impl Config {
     /// A node that is told nothing.
     #[must_use]
     pub fn defaults(machine: &Machine) -> Self {
-        resolve(&ServerArgs::default(), None, &|_| None, machine)
-            .expect("each default is a value that its option takes")
+        let world = World {
+            machine,
+            read: &|_| None,
+            lookup: &|_| Err("it is not looked up".to_owned()),
+        };
+        resolve(&ServerArgs::default(), None, &world).expect("each default is a value that its option takes")
     }
 }
 
@@ -201,16 +212,32 @@ const RACKDC_FILE: &str = "cassandra-rackdc.properties";
 /// The workdir of a node that is not told one.
 const WORKDIR: &str = "data";
 
-/// The configuration of a node.
+/// What a configuration depends on besides its options.
+struct World<'w> {
+    machine: &'w Machine,
+    /// Gives the text of a file, if it is there.
+    read: &'w dyn Fn(&Path) -> Option<String>,
+    lookup: Lookup<'w>,
+}
+
+/// The configuration of a node. Host names are looked up, which blocks: the shards must not run yet.
 ///
 /// # Errors
-/// When the options file cannot be read or parsed, or an option is unknown or wrong.
+/// When the options file cannot be read or parsed, and with every option that is unknown or wrong.
 pub fn load(args: &ServerArgs, machine: &Machine) -> Result<Config, ConfigError> {
-    let default_file = args.workdir.as_deref().unwrap_or(Path::new(WORKDIR)).join(OPTIONS_FILE);
-    let path = match &args.options_file {
+    let world = World {
+        machine,
+        read: &|path| {
+            let bytes = fs::read(path).ok()?;
+            Some(String::from_utf8_lossy(&bytes).into_owned())
+        },
+        lookup: &|name| runtime::net::lookup(name).map_err(|error| error.to_string()),
+    };
+    let default_file = Path::new(args.get("workdir").unwrap_or(WORKDIR)).join(OPTIONS_FILE);
+    let path = match &args.mode.options_file {
         Some(path) => path,
-        None if fs::exists(&default_file) => &default_file,
-        None => return resolve(args, None, &|path| read_text(path), machine),
+        None if fs::exists(&default_file) && !args.mode.print_config => &default_file,
+        None => return resolve(args, None, &world),
     };
     let unreadable = |reason: String| ConfigError::Unreadable {
         path: path.clone(),
@@ -218,77 +245,48 @@ pub fn load(args: &ServerArgs, machine: &Machine) -> Result<Config, ConfigError>
     };
     let bytes = fs::read(path).map_err(|error| unreadable(error.to_string()))?;
     let text = String::from_utf8(bytes).map_err(|_| unreadable("it is not UTF-8".to_owned()))?;
-    resolve(args, Some((path, &text)), &|path| read_text(path), machine)
+    resolve(args, Some((path, &text)), &world)
 }
 
-/// A file's text, if it is there.
-fn read_text(path: &Path) -> Option<String> {
-    fs::read(path)
-        .ok()
-        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
-}
-
-/// The same from the text of the options file; `read` gives the text of another.
-fn resolve(
-    args: &ServerArgs,
-    file: Option<(&Path, &str)>,
-    read: &dyn Fn(&Path) -> Option<String>,
-    machine: &Machine,
-) -> Result<Config, ConfigError> {
-    let mut options = Options::default();
+/// The same from the text of the options file.
+fn resolve(args: &ServerArgs, file: Option<(&Path, &str)>, world: &World<'_>) -> Result<Config, ConfigError> {
+    let mut options = Options::new(world.lookup);
     if let Some((path, text)) = file {
         let entries = file::parse(text).map_err(|message| ConfigError::Syntax {
             path: path.to_owned(),
             message,
         })?;
-        options.add_file(path, entries)?;
+        options.add_file(path, entries);
     }
     for (name, text) in args.given() {
-        options.add_argument(name, text)?;
+        options.add_argument(name, text.clone());
     }
-
-    let (workdir, data_dir, commitlog_dir) = directories(&mut options)?;
-    let (smp, cpus, overprovisioned) = shards(&mut options, machine)?;
-    let memory = memory(&mut options, machine)?;
-    let network = network(&mut options)?;
-    let (api, prometheus, table_metrics) = admin::resolve(&mut options, network.port)?;
     let beside = file.and_then(|(path, _)| path.parent());
-    let cluster = Cluster::resolve(&mut options, network.broadcast, &|| {
-        let mut paths = beside.into_iter().chain([&*workdir]).map(|dir| dir.join(RACKDC_FILE));
-        paths.find_map(|path| read(&path).map(|text| (path, text)))
-    })?;
-    let commitlog_sync = commitlog_sync(&mut options)?;
-    let (commitlog_segment_size, commitlog_total_space) = commitlog_sizes(&mut options, smp, memory)?;
-    let developer_mode = options.get("developer_mode", SWITCH, value::switch)?.unwrap_or(false);
-    options.note("developer_mode", developer_mode);
-    let clock_wrong_by_s = args.clock_wrong_by.unwrap_or(0);
-    if clock_wrong_by_s != 0 && !developer_mode {
-        return Err(ConfigError::WrongValue {
-            option: "clock_wrong_by".to_owned(),
-            place: Place::CommandLine,
-            given: clock_wrong_by_s.to_string(),
-            expected: "--developer-mode beside it, for write timestamps follow the clock".to_owned(),
-        });
-    }
-    let compaction_throughput = options.get("compaction_throughput", "a rate such as 64MiB/s, or 0", value::rate)?;
-    options.note(
-        "compaction_throughput",
-        format!("{}/s", value::size_text(compaction_throughput.unwrap_or(0))),
-    );
-    let task_ttl = seconds(&mut options, "task_ttl_in_seconds", tasks::TTL_DEFAULT)?;
-    let user_task_ttl = seconds(&mut options, "user_task_ttl_in_seconds", tasks::USER_TTL_DEFAULT)?;
-    let backend = options
-        .get("backend", "auto, io_uring or epoll", backend)?
-        .unwrap_or_default();
-    options.note("backend", backend_name(backend));
-    let log_level = options
-        .get("default_log_level", "off, error, warn, info, debug or trace", |text| {
-            text.parse().ok()
-        })?
-        .unwrap_or(LevelFilter::Info);
-    options.note("default_log_level", log_level.as_str().to_ascii_lowercase());
-
+    let config = effective(&mut options, args, beside, world);
+    options.check()?;
     Ok(Config {
+        settings: options.settings,
+        warnings: options.warnings,
+        ..config
+    })
+}
+
+/// The configuration by the options, with the defaults in the place of values that are wrong.
+fn effective(options: &mut Options<'_>, args: &ServerArgs, beside: Option<&Path>, world: &World<'_>) -> Config {
+    let (workdir, data_dir, commitlog_dir) = directories(options);
+    let (smp, cpus, overprovisioned) = shards(options, world.machine);
+    let memory = memory(options, world.machine);
+    let network = network(options);
+    let (api, prometheus, table_metrics) = admin::resolve(options, network.port);
+    let cluster = Cluster::resolve(options, network.broadcast, &|| {
+        let mut paths = beside.into_iter().chain([&*workdir]).map(|dir| dir.join(RACKDC_FILE));
+        paths.find_map(|path| (world.read)(&path).map(|text| (path, text)))
+    });
+    let commitlog_sync = commitlog_sync(options);
+    let (commitlog_segment_size, commitlog_total_space) = commitlog_sizes(options, smp, memory);
+    let developer_mode = options.get("developer_mode", SWITCH, value::switch).unwrap_or(false);
+    options.note("developer_mode", developer_mode);
+    Config {
         workdir,
         data_dir,
         commitlog_dir,
@@ -297,9 +295,9 @@ fn resolve(
         overprovisioned,
         memory,
         developer_mode,
-        background_hog: args.background_hog,
-        clock_wrong_by_s,
-        held_back_features: args.hold_back_feature.clone(),
+        background_hog: args.mode.background_hog,
+        clock_wrong_by_s: clock_wrong_by(options, args, developer_mode),
+        held_back_features: args.mode.hold_back_feature.clone(),
         listen_address: network.listen,
         rpc_address: network.rpc,
         broadcast_address: network.broadcast,
@@ -312,8 +310,8 @@ fn resolve(
         commitlog_sync,
         commitlog_segment_size,
         commitlog_total_space,
-        cluster_name: name(&mut options, "cluster_name", "Test Cluster")?,
-        join_secret: join_secret(&mut options)?,
+        cluster_name: name(options, "cluster_name", "Test Cluster"),
+        join_secret: join_secret(options),
         data_center: cluster.location.datacenter.clone(),
         rack: cluster.location.rack.clone(),
         location: cluster.location,
@@ -331,88 +329,139 @@ fn resolve(
         encryption: cluster.encryption,
         internode_limits: rpc::Limits::default(),
         hints: cluster.hints,
-        native_transport_max_frame_size: frame_size(&mut options)?,
-        max_connections_per_shard: connections(&mut options, smp)?,
-        handshakes_per_shard: handshakes(&mut options)?,
-        compaction_throughput: compaction_throughput.filter(|rate| *rate > 0),
-        auto_snapshot: auto_snapshot(&mut options)?,
-        task_ttl,
-        user_task_ttl,
-        backend,
-        log_level,
-        settings: options.settings,
-        warnings: options.warnings,
-    })
+        native_transport_max_frame_size: frame_size(options),
+        max_connections_per_shard: connections(options, smp),
+        handshakes_per_shard: handshakes(options),
+        compaction_throughput: compaction_throughput(options),
+        auto_snapshot: auto_snapshot(options),
+        task_ttl: seconds(options, "task_ttl_in_seconds", tasks::TTL_DEFAULT),
+        user_task_ttl: seconds(options, "user_task_ttl_in_seconds", tasks::USER_TTL_DEFAULT),
+        backend: backend(options),
+        log_level: log_level(options),
+        settings: BTreeMap::new(),
+        warnings: Vec::new(),
+    }
 }
 
 /// `auto_snapshot` and `auto_snapshot_ttl`.
-fn auto_snapshot(options: &mut Options) -> Result<AutoSnapshot, ConfigError> {
-    let is_on = options.get("auto_snapshot", SWITCH, value::switch)?.unwrap_or(true);
+fn auto_snapshot(options: &mut Options<'_>) -> AutoSnapshot {
+    let is_on = options.get("auto_snapshot", SWITCH, value::switch).unwrap_or(true);
     options.note("auto_snapshot", is_on);
-    let ttl = options.get("auto_snapshot_ttl", "a time such as 30d or 12h", value::duration)?;
-    Ok(AutoSnapshot { is_on, ttl })
+    let ttl = options.get("auto_snapshot_ttl", "a time such as 30d or 12h", value::duration);
+    options.note_or_none("auto_snapshot_ttl", ttl.map(|ttl| format!("{}s", ttl.as_secs())));
+    AutoSnapshot { is_on, ttl }
 }
 
 /// A number of seconds.
-fn seconds(options: &mut Options, name: &'static str, default: Duration) -> Result<Duration, ConfigError> {
-    let given = options.get(name, "a number of seconds", |text| text.parse().ok())?;
+fn seconds(options: &mut Options<'_>, name: &'static str, default: Duration) -> Duration {
+    let given = options.get(name, "a number of seconds", |text| text.parse().ok());
     let time = given.map_or(default, Duration::from_secs);
     options.note(name, time.as_secs());
-    Ok(time)
+    time
+}
+
+fn clock_wrong_by(options: &mut Options<'_>, args: &ServerArgs, developer_mode: bool) -> i64 {
+    let seconds = args.mode.clock_wrong_by.unwrap_or(0);
+    if seconds != 0 && !developer_mode {
+        options.error(ConfigError::WrongValue {
+            option: "clock_wrong_by".to_owned(),
+            place: Place::CommandLine,
+            given: seconds.to_string(),
+            expected: "--developer-mode beside it, for write timestamps follow the clock".to_owned(),
+        });
+    }
+    seconds
+}
+
+fn compaction_throughput(options: &mut Options<'_>) -> Option<u64> {
+    let option = "compaction_throughput";
+    let rate = options.get(option, "a rate such as 64MiB/s, or 0", value::rate);
+    options.note(option, format!("{}/s", value::size_text(rate.unwrap_or(0))));
+    rate.filter(|rate| *rate > 0)
+}
+
+fn backend(options: &mut Options<'_>) -> Backend {
+    const BACKENDS: [(&str, Backend); 3] = [
+        ("auto", Backend::Auto),
+        ("io_uring", Backend::IoUring),
+        ("epoll", Backend::Epoll),
+    ];
+    let named = |text: &str| BACKENDS.into_iter().find(|(name, _)| *name == text);
+    let (name, backend) = options
+        .get("backend", "auto, io_uring or epoll", named)
+        .unwrap_or(BACKENDS[0]);
+    options.note("backend", name);
+    backend
+}
+
+fn log_level(options: &mut Options<'_>) -> LevelFilter {
+    let option = "default_log_level";
+    let expected = "off, error, warn, info, debug or trace";
+    let level = options.get(option, expected, |text| text.parse().ok());
+    let level = level.unwrap_or(LevelFilter::Info);
+    options.note(option, level.as_str().to_ascii_lowercase());
+    level
 }
 
 const SWITCH: &str = "true or false";
-const ADDRESS: &str = "an IP address or localhost";
+const ADDRESS: &str = "an IP address or a host name";
 const SIZE: &str = "a size with its unit, such as 32MiB";
 const PORT: &str = "a port from 0 to 65535";
+const PORT_OR_NONE: &str = "a port from 0 to 65535, or none";
 
-fn directories(options: &mut Options) -> Result<(PathBuf, PathBuf, PathBuf), ConfigError> {
+fn port_or_none(text: &str) -> Option<Option<u16>> {
+    match text {
+        "none" => Some(None),
+        _ => text.parse().ok().map(Some),
+    }
+}
+
+fn directories(options: &mut Options<'_>) -> (PathBuf, PathBuf, PathBuf) {
     let mut directory = |option, default: PathBuf| {
-        let path = options.get(option, "a path", |text| (!text.is_empty()).then(|| PathBuf::from(text)))?;
+        let path = options.get(option, "a path", |text| (!text.is_empty()).then(|| PathBuf::from(text)));
         let path = path.unwrap_or(default);
         options.note(option, path.display());
-        Ok(path)
+        path
     };
-    let workdir = directory("workdir", PathBuf::from(WORKDIR))?;
-    let data_dir = directory("data_file_directories", workdir.join("data"))?;
-    let commitlog_dir = directory("commitlog_directory", workdir.join("commitlog"))?;
-    Ok((workdir, data_dir, commitlog_dir))
+    let workdir = directory("workdir", PathBuf::from(WORKDIR));
+    let data_dir = directory("data_file_directories", workdir.join("data"));
+    let commitlog_dir = directory("commitlog_directory", workdir.join("commitlog"));
+    (workdir, data_dir, commitlog_dir)
 }
 
 /// Shards, the processors they are pinned to, and whether the machine is shared.
-fn shards(options: &mut Options, machine: &Machine) -> Result<(u32, Option<Vec<usize>>, bool), ConfigError> {
+fn shards(options: &mut Options<'_>, machine: &Machine) -> (u32, Option<Vec<usize>>, bool) {
     // Under a limit of processor time a spinning shard would use up what another needs.
     let limited = (machine.shards() as usize) < machine.cpus.len();
-    let overprovisioned = options
-        .get("overprovisioned", SWITCH, value::switch)?
-        .unwrap_or(limited);
+    let overprovisioned = options.get("overprovisioned", SWITCH, value::switch).unwrap_or(limited);
     options.note("overprovisioned", overprovisioned);
 
-    let cpuset = options.get("cpuset", "processors such as 0-3,8", value::cpu_list)?;
+    let cpuset = options.get("cpuset", "processors such as 0-3,8", value::cpu_list);
     if let Some(missing) = cpuset.iter().flatten().find(|cpu| !machine.cpus.contains(cpu)) {
-        return Err(options.refuse("cpuset", &format!("processors this process may use; {missing} is none")));
+        options.refuse("cpuset", &format!("processors this process may use; {missing} is none"));
     }
     let cpus = cpuset.as_ref().unwrap_or(&machine.cpus);
     let pinnable = u32::try_from(cpus.len()).unwrap_or(u32::MAX);
 
     let in_range = |text: &str| text.parse().ok().filter(|n| (1..=SHARDS_MAX).contains(n));
-    let smp = options.get("smp", "a number of shards from 1 to 256", in_range)?;
+    let smp = options.get("smp", "a number of shards from 1 to 256", in_range);
     let default = if cpuset.is_some() { pinnable } else { machine.shards() };
     let smp = smp.unwrap_or(default.clamp(1, SHARDS_MAX));
     options.note("smp", smp);
     if overprovisioned {
-        return Ok((smp, None, true));
+        return (smp, None, true);
     }
     if smp > pinnable {
         let expected = format!("at most {pinnable}, one for each processor, or --overprovisioned");
-        return Err(options.refuse("smp", &expected));
+        options.refuse("smp", &expected);
     }
-    Ok((smp, Some(cpus[..smp as usize].to_vec()), false))
+    let pinned = cpus.iter().take(smp as usize).copied();
+    (smp, Some(pinned.collect()), false)
 }
 
-fn memory(options: &mut Options, machine: &Machine) -> Result<u64, ConfigError> {
+fn memory(options: &mut Options<'_>, machine: &Machine) -> u64 {
     let in_range = |text: &str| value::size(text).filter(|size| *size >= MEMORY_MIN);
-    let memory = options.get("memory", "a size such as 512M or 1.5G, at least 128M", in_range)?;
+    let memory = options.get("memory", "a size such as 512M or 1.5G, at least 128M", in_range);
     let memory = memory.unwrap_or((machine.memory_bytes / 2).max(MEMORY_MIN));
     options.note("memory", value::size_text(memory));
     if memory > machine.memory_bytes {
@@ -422,7 +471,7 @@ fn memory(options: &mut Options, machine: &Machine) -> Result<u64, ConfigError> 
             value::size_text(machine.memory_bytes)
         ));
     }
-    Ok(memory)
+    memory
 }
 
 struct Network {
@@ -434,69 +483,56 @@ struct Network {
     shard_aware_port: Option<u16>,
 }
 
-fn network(options: &mut Options) -> Result<Network, ConfigError> {
+fn network(options: &mut Options<'_>) -> Network {
     let localhost = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    let one = |text: &str| value::address(text).filter(|address| !address.is_unspecified());
-    let one_expected = "one IP address, not a wildcard, or localhost";
-    let listen = options.get("listen_address", one_expected, one)?.unwrap_or(localhost);
+    let is_one = |address: IpAddr| !address.is_unspecified();
+    let one = "one IP address or host name, not a wildcard";
+    let listen = options.address("listen_address", one, is_one).unwrap_or(localhost);
     options.note("listen_address", listen);
-    let rpc = options
-        .get("rpc_address", ADDRESS, value::address)?
-        .unwrap_or(localhost);
+    let rpc = options.address("rpc_address", ADDRESS, |_| true).unwrap_or(localhost);
     options.note("rpc_address", rpc);
-    let broadcast = options.get("broadcast_address", one_expected, one)?.unwrap_or(listen);
+    let broadcast = options.address("broadcast_address", one, is_one).unwrap_or(listen);
     options.note("broadcast_address", broadcast);
-    let broadcast_rpc = options.get("broadcast_rpc_address", one_expected, one)?.unwrap_or(rpc);
-    if broadcast_rpc.is_unspecified() {
-        return Err(options.refuse(
-            "rpc_address",
-            "broadcast_rpc_address too, when rpc_address is a wildcard",
-        ));
+    let broadcast_rpc = options.address("broadcast_rpc_address", one, is_one).unwrap_or(rpc);
+    if broadcast_rpc.is_unspecified() && !options.is_given("broadcast_rpc_address") {
+        let expected = "broadcast_rpc_address too, when rpc_address is a wildcard";
+        options.refuse("rpc_address", expected);
     }
     options.note("broadcast_rpc_address", broadcast_rpc);
 
-    let port = options
-        .get("native_transport_port", PORT, |text| text.parse().ok())?
-        .unwrap_or(9_042);
+    let port = options.get("native_transport_port", PORT, |text| text.parse().ok());
+    let port = port.unwrap_or(9_042);
     options.note("native_transport_port", port);
-    let shard_aware = |text: &str| match text {
-        "none" => Some(None),
-        _ => text.parse().ok().map(Some),
-    };
     let option = "native_shard_aware_transport_port";
-    let shard_aware_port = options
-        .get(option, "a port from 0 to 65535, or none", shard_aware)?
-        .unwrap_or(Some(19_042));
+    let shard_aware_port = options.get(option, PORT_OR_NONE, port_or_none).unwrap_or(Some(19_042));
     if shard_aware_port == Some(port) && port != 0 {
-        return Err(options.refuse(option, "another port than native_transport_port"));
+        options.refuse(option, "another port than native_transport_port");
     }
-    options
-        .settings
-        .insert(option.to_owned(), shard_aware_port.map(|port| port.to_string()));
-    Ok(Network {
+    options.note_or_none(option, shard_aware_port.map(|port| port.to_string()));
+    Network {
         listen,
         rpc,
         broadcast,
         broadcast_rpc,
         port,
         shard_aware_port,
-    })
+    }
 }
 
-fn commitlog_sync(options: &mut Options) -> Result<CommitlogSync, ConfigError> {
+fn commitlog_sync(options: &mut Options<'_>) -> CommitlogSync {
     let at_least = |text: &str| value::duration(text).filter(|period| *period >= SYNC_PERIOD_MIN);
     let period = options.get(
         "commitlog_sync_period",
         "a duration of at least 1ms, such as 10000ms",
         at_least,
-    )?;
+    );
     let period = period.unwrap_or(Duration::from_secs(10));
     options.note("commitlog_sync_period", format!("{}ms", period.as_millis()));
     let sync = options.get("commitlog_sync", "periodic or batch", |text| match text {
         "periodic" => Some(CommitlogSync::Periodic { period }),
         "batch" => Some(CommitlogSync::Batch),
         _ => None,
-    })?;
+    });
     let sync = sync.unwrap_or(CommitlogSync::Periodic { period });
     options.note(
         "commitlog_sync",
@@ -506,16 +542,16 @@ fn commitlog_sync(options: &mut Options) -> Result<CommitlogSync, ConfigError> {
             "periodic"
         },
     );
-    Ok(sync)
+    sync
 }
 
 /// The sizes of a segment and of the whole log. Each shard needs a segment to write and one to flush from.
-fn commitlog_sizes(options: &mut Options, smp: u32, memory: u64) -> Result<(u64, u64), ConfigError> {
+fn commitlog_sizes(options: &mut Options<'_>, smp: u32, memory: u64) -> (u64, u64) {
     let range = SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX;
     let expected = format!("{SIZE}, from 1MiB to 1GiB");
     let segment = options.get("commitlog_segment_size", &expected, |t| {
         sized(t).filter(|size| range.contains(size))
-    })?;
+    });
     let segment = segment.unwrap_or(32 << 20);
     options.note("commitlog_segment_size", value::size_text(segment));
 
@@ -524,29 +560,29 @@ fn commitlog_sizes(options: &mut Options, smp: u32, memory: u64) -> Result<(u64,
     let total = options.get(option, &format!("{SIZE}, or -1"), |text| match text {
         "-1" => Some(None),
         _ => sized(text).map(Some),
-    })?;
+    });
     let total = total.flatten();
     if total.is_some_and(|total| total < least) {
         let expected = format!("at least {}, two segments for each shard", value::size_text(least));
-        return Err(options.refuse(option, &expected));
+        options.refuse(option, &expected);
     }
     let total = total.unwrap_or(memory.max(least));
     options.note(option, value::size_text(total));
-    Ok((segment, total))
+    (segment, total)
 }
 
-fn frame_size(options: &mut Options) -> Result<usize, ConfigError> {
+fn frame_size(options: &mut Options<'_>) -> usize {
     let option = "native_transport_max_frame_size";
     let in_range = |text: &str| sized(text).filter(|size| (FRAME_BYTES_MIN..=FRAME_BYTES_MAX).contains(size));
     let size = options
-        .get(option, &format!("{SIZE}, from 4KiB to 256MiB"), in_range)?
+        .get(option, &format!("{SIZE}, from 4KiB to 256MiB"), in_range)
         .unwrap_or(16 << 20);
     options.note(option, value::size_text(size));
-    Ok(usize::try_from(size).unwrap_or(usize::MAX))
+    usize::try_from(size).unwrap_or(usize::MAX)
 }
 
 /// Connections of a shard; the option counts those of the node.
-fn connections(options: &mut Options, smp: u32) -> Result<usize, ConfigError> {
+fn connections(options: &mut Options<'_>, smp: u32) -> usize {
     let option = "native_transport_max_concurrent_connections";
     let limit = options.get(
         option,
@@ -555,57 +591,40 @@ fn connections(options: &mut Options, smp: u32) -> Result<usize, ConfigError> {
             "-1" => Some(None),
             _ => text.parse::<usize>().ok().filter(|limit| *limit > 0).map(Some),
         },
-    )?;
+    );
     let limit = limit.flatten();
     options.note(option, limit.map_or("-1".to_owned(), |limit| limit.to_string()));
-    Ok(limit.map_or(CONNECTIONS_PER_SHARD, |limit| limit.div_ceil(smp as usize)))
+    limit.map_or(CONNECTIONS_PER_SHARD, |limit| limit.div_ceil(smp as usize))
 }
 
 /// Connections of a shard that work for their handshake at once.
-fn handshakes(options: &mut Options) -> Result<usize, ConfigError> {
+fn handshakes(options: &mut Options<'_>) -> usize {
     let option = "uninitialized_connections_semaphore_cpu_concurrency";
     let limit = options.get(option, "a number of connections, at least 1", |text| {
         text.parse::<usize>().ok().filter(|limit| *limit > 0)
-    })?;
+    });
     let limit = limit.unwrap_or(cql_server::HANDSHAKES_MAX);
     options.note(option, limit);
-    Ok(limit)
+    limit
 }
 
-fn name(options: &mut Options, option: &'static str, default: &str) -> Result<String, ConfigError> {
-    let name = options.get(option, "a name", |text| (!text.is_empty()).then(|| text.to_owned()))?;
+fn name(options: &mut Options<'_>, option: &'static str, default: &str) -> String {
+    let name = options.get(option, "a name", |text| (!text.is_empty()).then(|| text.to_owned()));
     let name = name.unwrap_or_else(|| default.to_owned());
     options.note(option, &name);
-    Ok(name)
+    name
 }
 
 /// The secret itself is shown nowhere.
-fn join_secret(options: &mut Options) -> Result<Option<rpc::JoinSecret>, ConfigError> {
+fn join_secret(options: &mut Options<'_>) -> Option<rpc::JoinSecret> {
     let expected = "a text of 16 bytes and more, or none";
     let secret = options.get("join_secret", expected, |text| match text {
         "none" => Some(None),
         _ => rpc::JoinSecret::new(text).ok().map(Some),
-    })?;
+    });
     let secret = secret.flatten();
     options.note_or_none("join_secret", secret.as_ref().map(|_| "(hidden)".to_owned()));
-    Ok(secret)
-}
-
-fn backend(text: &str) -> Option<Backend> {
-    match text {
-        "auto" => Some(Backend::Auto),
-        "io_uring" => Some(Backend::IoUring),
-        "epoll" => Some(Backend::Epoll),
-        _ => None,
-    }
-}
-
-fn backend_name(backend: Backend) -> &'static str {
-    match backend {
-        Backend::Auto => "auto",
-        Backend::IoUring => "io_uring",
-        Backend::Epoll => "epoll",
-    }
+    secret
 }
 
 /// A size with its unit. A bare number is refused: nobody can tell whether bytes or mebibytes were meant.

@@ -21,38 +21,17 @@ pub(super) enum Parts {
     },
 }
 
-/// Keys of `server_encryption_options` without an effect here.
-pub(super) const ENCRYPTION_KEYS_WITHOUT_EFFECT: &[&str] = &[
-    "accepted_protocols",
-    "algorithm",
-    "certficate_revocation_list",
-    "cipher_suites",
-    "enable_legacy_ssl_storage_port",
-    "enabled",
-    "keystore",
-    "keystore_password",
-    "legacy_ssl_storage_port_enabled",
-    "max_certificate_validity_period",
-    "certificate_validity_warn_threshold",
-    "optional",
-    "outbound_keystore",
-    "outbound_keystore_password",
-    "priority_string",
-    "protocol",
-    "require_client_auth",
-    "ssl_context_factory",
-    "store_type",
-    "truststore_password",
-];
+/// The mapping whose keys are options of their own.
+pub(super) const ENCRYPTION: &str = "server_encryption_options";
 
 /// The options of an entry.
 pub(super) fn parts(name: &str, value: Node) -> Parts {
     match name {
         "seed_provider" => seed_provider(value),
-        "server_encryption_options" => match value {
+        ENCRYPTION => match value {
             Node::Null => Parts::Many(Vec::new()),
             Node::Map(entries) => {
-                let full = |(key, value)| (format!("server_encryption_options.{key}"), value);
+                let full = |(key, value)| (format!("{ENCRYPTION}.{key}"), value);
                 Parts::Many(entries.into_iter().map(full).collect())
             }
             Node::Scalar(given) => wrong(given, "a mapping"),

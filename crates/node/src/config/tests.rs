@@ -39,7 +39,23 @@ pub(super) fn resolved_beside(properties: &str, yaml: &str, words: &str) -> Resu
     } else {
         "/etc/ceto/ceto.yaml"
     };
-    resolve(&args(words), Some((Path::new(path), yaml)), &read, &machine())
+    let world = World {
+        machine: &machine(),
+        read: &read,
+        lookup: &names,
+    };
+    resolve(&args(words), Some((Path::new(path), yaml)), &world)
+}
+
+/// The host names of the tests' network.
+fn names(name: &str) -> Result<Vec<IpAddr>, String> {
+    let address = |text: &str| text.parse().expect("the tests' network has addresses");
+    match name {
+        "node1.example.com" => Ok(vec![address("fd00::1"), address("10.0.0.1")]),
+        "node2.example.com" => Ok(vec![address("fd00::2")]),
+        "any.example.com" => Ok(vec![address("0.0.0.0")]),
+        _ => Err("nobody knows it".to_owned()),
+    }
 }
 
 pub(super) fn config(yaml: &str, words: &str) -> Config {
@@ -169,10 +185,7 @@ fn options_have_the_spellings_of_both_files() {
             "rpc_address: 0.0.0.0\nbroadcast_rpc_address: 10.0.0.1",
             "broadcast_rpc_address = 10.0.0.1\nrpc_address = 0.0.0.0",
         ),
-        (
-            "broadcast_address:\nallocate_tokens_for_keyspace:\n",
-            "warning: option 'allocate_tokens_for_keyspace' at line 2 is known to Cassandra, has no effect here",
-        ),
+        ("broadcast_address:\nallocate_tokens_for_keyspace:\n", ""),
         ("# nothing but a comment", ""),
         ("---\n{}", ""),
     ];
@@ -254,61 +267,170 @@ fn a_wish_for_safety_that_cannot_be_met_is_refused() {
         "authenticator: AllowAllAuthenticator",
         "authenticator: org.apache.cassandra.auth.AllowAllAuthenticator",
         "authenticator:\n  class_name: AllowAllAuthenticator",
+        "authenticator:",
         "partitioner: org.apache.cassandra.dht.Murmur3Partitioner",
-        "client_encryption_options:\n  enabled: false\n  optional: true",
+        "client_encryption_options:\n  enabled: no\n  optional: true",
         "start_native_transport: true",
+        "audit: none",
+        "audit: ''",
+        "audit_logging_options:\n  enabled: false\n  logger:\n    - class_name: BinAuditLogger",
+        "incremental_backups: false",
+        "join_ring: true",
+        "enable_tablets: true",
+        "tablets_mode_for_new_keyspaces: enabled",
+        "native_transport_port_ssl:",
+        "replace_address: ''",
+        "large_cell_fail_threshold_mb: 0",
+        "tables_fail_threshold: -1",
+        "write_consistency_levels_disallowed: []",
+        "auto_snapshot: off",
     ];
     for yaml in met {
         assert_eq!(outcome(yaml, ""), "", "yaml {yaml:?}");
     }
-    let refused = [
-        (
-            "authenticator: PasswordAuthenticator",
-            "PasswordAuthenticator",
-            "AllowAllAuthenticator",
-        ),
-        (
-            "authenticator:\n  class_name: PasswordAuthenticator",
-            "PasswordAuthenticator",
-            "AllowAllAuthenticator",
-        ),
-        (
-            "authorizer: CassandraAuthorizer",
-            "CassandraAuthorizer",
-            "AllowAllAuthorizer",
-        ),
-        (
-            "partitioner: org.apache.cassandra.dht.RandomPartitioner",
-            "org.apache.cassandra.dht.RandomPartitioner",
-            "Murmur3Partitioner",
-        ),
-        ("client_encryption_options:\n  enabled: true", "true", "false"),
-        ("start_native_transport: false", "false", "true"),
-    ];
-    for (yaml, given, met) in refused {
-        let name = yaml.split(':').next().unwrap_or_default();
-        let expected = format!(
-            "error: ceto.yaml: option '{name}' at line 1: '{given}' given, expected {met}, the only one there is here"
-        );
-        assert_eq!(outcome(yaml, ""), expected, "yaml {yaml:?}");
+    for yaml in ["audit_logging_options: true", "client_encryption_options: [a, b]"] {
+        assert!(outcome(yaml, "").starts_with("error: "), "{yaml:?} is no mapping");
     }
 }
 
 #[test]
-fn names_without_an_effect_warn_once_each() {
-    let yaml = "allocate_tokens_for_local_replication_factor: 3\nphi_convict_threshold: 8\nalternator_port: 8000\nslow_query_log_timeout_in_ms: 500\nslow_query_log_timeout: 500ms\nserver_encryption_options:\n  keystore: conf/.keystore\n";
+fn every_wish_is_of_a_known_name_and_takes_what_it_says_that_it_takes() {
+    let all = wishes::REFUSED.iter().map(|wish| (wish, true));
+    let all = all.chain(wishes::NOT_DONE.iter().map(|wish| (wish, false)));
+    for ((name, met, reason), stops) in all {
+        let yaml = |value: &str| match name.split_once('.') {
+            Some((option, key)) => format!("{option}:\n  {key}: {value}"),
+            None => format!("{name}: {value}"),
+        };
+        for value in met.split('|').filter(|value| !value.is_empty()) {
+            let outcome = outcome(&yaml(value), "");
+            // One name may have a value that stops the start and another that is warned of.
+            assert!(
+                outcome.is_empty() || name.starts_with("tablets_mode"),
+                "{name}: {value} is met, and gave {outcome}"
+            );
+        }
+        let outcome = outcome(&yaml("'another value'"), "");
+        let begin = if stops {
+            "error: ceto.yaml: option"
+        } else {
+            "warning: ceto.yaml: option"
+        };
+        let refused_as_well = !stops && outcome.starts_with("error: ");
+        assert!(
+            (outcome.starts_with(begin) && outcome.contains(reason)) || refused_as_well,
+            "{name} gave {outcome}"
+        );
+        assert!(outcome.contains("'another value' given"), "{name} gave {outcome}");
+        assert!(
+            outcome.contains(&format!("option '{name}' at")),
+            "{name} gave {outcome}"
+        );
+    }
+}
+
+#[test]
+fn options_that_stop_the_start_are_refused_on_the_command_line_too() {
+    let cases = [
+        (
+            "--replace-address-first-boot 10.0.0.1",
+            "error: --replace-address-first-boot: '10.0.0.1' given, expected no value: a node cannot be replaced; see docs/operating/remove-node.md",
+        ),
+        (
+            "--join-ring 0 --audit table",
+            "error: --audit: 'table' given, expected none: no audit log is kept\n\
+             --join-ring: '0' given, expected true: a node joins its cluster when it starts; auto_bootstrap: false takes no tokens",
+        ),
+        ("--join-ring 1 --audit none", ""),
+    ];
+    for (words, expected) in cases {
+        assert_eq!(outcome("", words), expected, "command line '{words}'");
+    }
+}
+
+#[test]
+fn what_matters_warns_and_what_has_no_meaning_is_counted() {
+    let yaml = "allocate_tokens_for_local_replication_factor: 3\nphi_convict_threshold: 8\nalternator_port: 8000\nslow_query_log_timeout_in_ms: 500\nauto_snapshot: true\nkey_cache_size:\nlarge_cell_fail_threshold_mb: 2\nserver_encryption_options:\n  keystore: conf/.keystore\n";
     let expected = "\
-        warning: option 'allocate_tokens_for_local_replication_factor' at line 1 is known to Cassandra, has no effect here\n\
-        warning: option 'phi_convict_threshold' at line 2 is known to Cassandra, has no effect here\n\
-        warning: option 'alternator_port' at line 3 is known to ScyllaDB, has no effect here\n\
-        warning: option 'slow_query_log_timeout_in_ms' at line 4 is known to Cassandra, has no effect here\n\
-        warning: option 'slow_query_log_timeout' at line 5 is known to Cassandra, has no effect here\n\
-        warning: option 'server_encryption_options.keystore' at line 6 is known to Cassandra or ScyllaDB, has no effect here";
+        warning: ceto.yaml: option 'alternator_port' at line 3: '8000' given, but the API of DynamoDB is not served\n\
+        warning: ceto.yaml: option 'auto_snapshot' at line 5: 'true' given, but TRUNCATE and DROP take no snapshot; take one with ceto nodetool snapshot\n\
+        warning: ceto.yaml: option 'large_cell_fail_threshold_mb' at line 7: '2' given, but this limit is not enforced\n\
+        warning: ceto.yaml: 4 options have no meaning here: allocate_tokens_for_local_replication_factor, phi_convict_threshold, slow_query_log_timeout_in_ms, server_encryption_options.keystore";
     assert_eq!(outcome(yaml, ""), expected);
+    assert_eq!(
+        outcome("column_index_size: 4KiB", ""),
+        "warning: ceto.yaml: 1 option has no meaning here: column_index_size"
+    );
     assert_eq!(
         outcome("", "--memory 9G --commitlog-total-space-in-mb 4096"),
         "warning: memory is 9GiB, but this machine has only 8GiB\nmemory = 9GiB"
     );
+}
+
+#[test]
+fn all_errors_are_told_at_once_in_the_order_of_the_file() {
+    let yaml = "smp: many\nfrobnicate: 1\naudit: syslog\nlisten_address: 0.0.0.0\nnum_tokens: x\ninitial_token: 1,2\nstorage_port: 7001\n";
+    let expected = "\
+        error: ceto.yaml: option 'smp' at line 1: 'many' given, expected a number of shards from 1 to 256\n\
+        ceto.yaml: unknown option 'frobnicate' at line 2\n\
+        ceto.yaml: option 'audit' at line 3: 'syslog' given, expected none: no audit log is kept\n\
+        ceto.yaml: option 'listen_address' at line 4: '0.0.0.0' given, expected one IP address or host name, not a wildcard\n\
+        ceto.yaml: option 'num_tokens' at line 5: 'x' given, expected a number of tokens from 1 to 1536\n\
+        --api-port: 'y' given, expected a port from 0 to 65535, or none\n\
+        option 'ssl_storage_port': 'the default' given, expected another port than storage_port";
+    assert_eq!(outcome(yaml, "--api-port y"), expected);
+}
+
+#[test]
+fn host_names_are_taken_wherever_an_address_is() {
+    let yaml =
+        "listen_address: node1.example.com\nrpc_address: any.example.com\nbroadcast_rpc_address: node2.example.com\n";
+    let config = config(
+        yaml,
+        "--seeds node1.example.com,node2.example.com:7070 --api-address node1.example.com",
+    );
+    assert_eq!(config.listen_address.to_string(), "10.0.0.1", "IPv4 is preferred");
+    assert_eq!(config.broadcast_address.to_string(), "10.0.0.1");
+    assert_eq!(config.broadcast_rpc_address.to_string(), "fd00::2");
+    assert_eq!(config.settings["rpc_address"].as_deref(), Some("0.0.0.0"));
+    let seeds: Vec<String> = config.seeds.iter().map(ToString::to_string).collect();
+    assert_eq!(seeds, ["10.0.0.1:7000", "[fd00::2]:7070"]);
+    assert_eq!(config.api.map(|api| api.ip().to_string()).as_deref(), Some("10.0.0.1"));
+}
+
+#[test]
+fn the_printed_file_is_taken_back() {
+    let defaults = config("", "");
+    let printed = print(&ServerArgs::default());
+    let read = config(&printed, "");
+    assert_eq!(read.settings, defaults.settings, "{printed}");
+    assert_eq!(read.warnings, Vec::<String>::new());
+    for row in table::TABLE {
+        let name = row.name.trim_start_matches("server_encryption_options.");
+        let lines = printed
+            .lines()
+            .filter(|line| line.trim_start().starts_with(&format!("{name}:")));
+        assert_eq!(lines.count(), 1, "{name} is in the file once");
+        if let table::DefaultValue::Is(default) = row.default {
+            let shown = defaults.settings[row.name].as_deref().unwrap_or("none");
+            assert_eq!(default, shown, "the default of {name}");
+        }
+    }
+    let words = "--smp 2 --cluster-name It's --commitlog-sync-period-in-ms 50 --initial-token -5,5 --seeds 10.0.0.1:7000,[::1]:7";
+    let printed = print(&args(words));
+    assert_eq!(config(&printed, "").settings, config("", words).settings, "{printed}");
+}
+
+#[test]
+fn the_command_line_shows_every_option() {
+    use clap::CommandFactory;
+    let help = CommandLine::command().render_long_help().to_string();
+    for row in table::TABLE {
+        let name = format!("--{} ", row.name.replace('_', "-"));
+        assert!(help.contains(&name), "--help does not have {name}");
+        assert!(help.contains(row.meaning), "--help does not say what {name} means");
+    }
+    CommandLine::command().debug_assert();
 }
 
 #[test]
@@ -328,7 +450,7 @@ fn a_file_that_is_not_a_list_of_options_is_refused_with_its_place() {
 
 #[test]
 fn the_lists_of_known_names_are_sorted_and_share_none() {
-    let (cassandra, scylla) = (include_str!("cassandra_names.txt"), include_str!("scylla_names.txt"));
+    let (cassandra, scylla) = (wishes::CASSANDRA_NAMES, wishes::SCYLLA_NAMES);
     for (file, names) in [("cassandra_names.txt", cassandra), ("scylla_names.txt", scylla)] {
         assert!(
             names.lines().is_sorted_by(|a, b| a < b),

@@ -1,8 +1,7 @@
-//! The texts that values of options have: switches, sizes, durations, rates, addresses and processor lists.
+//! The texts that values of options have: switches, sizes, durations, rates, host names and processor lists.
 //!
 //! A parser answers `None` for what it does not take; the caller knows the option's name and says what was expected.
 
-use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 /// A switch, in the forms that YAML and command lines use.
@@ -51,13 +50,20 @@ pub(super) fn rate(text: &str) -> Option<u64> {
     size(per_second)
 }
 
-/// An address; of names only `localhost`, because looking one up would make a start depend on another machine.
-pub(super) fn address(text: &str) -> Option<IpAddr> {
-    if text.eq_ignore_ascii_case("localhost") {
-        return Some(IpAddr::V4(Ipv4Addr::LOCALHOST));
-    }
-    text.parse().ok()
+/// Whether a text may be the name of a host: labels of letters, digits, `-` and `_`, not all of them numbers.
+pub(super) fn is_host_name(text: &str) -> bool {
+    let is_label = |label: &str| {
+        !label.is_empty()
+            && label
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+    };
+    let name = text.strip_suffix('.').unwrap_or(text);
+    name.len() <= HOST_NAME_LEN_MAX && name.split('.').all(is_label) && name.bytes().any(|b| b.is_ascii_alphabetic())
 }
+
+/// The domain name system has no longer ones.
+const HOST_NAME_LEN_MAX: usize = 253;
 
 /// Processors as the kernel writes sets of them: `0-3,8,10-11`; ascending, each once.
 pub(super) fn cpu_list(text: &str) -> Option<Vec<usize>> {

@@ -1,0 +1,360 @@
+//! Every option that a node takes, in one table. The command line, the YAML file, `--help`, `--print-config` and the page
+//! `docs/operating/configuration.md` all follow from it, so that none of them can tell another story.
+//!
+//! An option has one name of ours, the newest that cassandra.yaml or scylla.yaml has for it. Older spellings carry the unit in the name
+//! (`commitlog_sync_period_in_ms: 10000`) and are turned into the newest one's text (`commitlog_sync_period: 10000ms`).
+
+/// One option.
+pub(super) struct Row {
+    /// Its name in the YAML file.
+    pub name: &'static str,
+    pub group: Group,
+    pub takes: Takes,
+    pub default: DefaultValue,
+    /// When another value may be given.
+    pub changes: Changes,
+    /// One sentence, without the full stop.
+    pub meaning: &'static str,
+    /// Other spellings, with the unit that their names carry.
+    pub spellings: &'static [(&'static str, Unit)],
+}
+
+/// The value without the option.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum DefaultValue {
+    /// Always this.
+    Is(&'static str),
+    /// It follows from the machine or from other options, in these words.
+    Follows(&'static str),
+}
+
+/// What an option is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Group {
+    Node,
+    Network,
+    Storage,
+    Cluster,
+    Internode,
+    Timeouts,
+    Hints,
+}
+
+impl Group {
+    pub const ALL: [Self; 7] = [
+        Self::Node,
+        Self::Network,
+        Self::Storage,
+        Self::Cluster,
+        Self::Internode,
+        Self::Timeouts,
+        Self::Hints,
+    ];
+
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Node => "Node",
+            Self::Network => "Network",
+            Self::Storage => "Storage",
+            Self::Cluster => "Cluster",
+            Self::Internode => "Between nodes",
+            Self::Timeouts => "Timeouts",
+            Self::Hints => "Hints",
+        }
+    }
+}
+
+/// The form of a value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Takes {
+    Address,
+    Directory,
+    Duration,
+    File,
+    List,
+    Name,
+    Number,
+    Port,
+    PortOrNone,
+    Rate,
+    Seconds,
+    Size,
+    Switch,
+}
+
+impl Takes {
+    /// The placeholder on the command line.
+    pub fn placeholder(self) -> &'static str {
+        match self {
+            Self::Address => "ADDRESS",
+            Self::Directory => "DIR",
+            Self::Duration => "DURATION",
+            Self::File => "FILE",
+            Self::List => "LIST",
+            Self::Name => "NAME",
+            Self::Number => "N",
+            Self::Port | Self::PortOrNone => "PORT",
+            Self::Rate => "RATE",
+            Self::Seconds => "SECONDS",
+            Self::Size => "SIZE",
+            Self::Switch => "0|1",
+        }
+    }
+
+    /// The form in words, with the unit.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Address => "IP address or host name",
+            Self::Directory => "directory",
+            Self::Duration => "duration with its unit: `200us`, `500ms`, `10s`, `5m`, `3h`, `1d`",
+            Self::File => "file in PEM form",
+            Self::List => "values separated by commas",
+            Self::Name => "text",
+            Self::Number => "number",
+            Self::Port => "port; 0 takes any free one",
+            Self::PortOrNone => "port; 0 takes any free one, `none` does without",
+            Self::Rate => "bytes per second with the unit: `64MiB/s`; `0` for no limit",
+            Self::Seconds => "seconds",
+            Self::Size => "bytes with the unit: `512KiB`, `32MiB`, `4GiB`",
+            Self::Switch => "`true` or `false`",
+        }
+    }
+}
+
+/// When an option may have another value than before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Changes {
+    /// At any restart.
+    Restart,
+    /// At any restart, and in between by a command of nodetool.
+    Command(&'static str),
+    /// Never after the node has joined its cluster.
+    Never,
+    /// Every node of the cluster must have the same.
+    Together,
+}
+
+impl Changes {
+    pub fn words(self) -> String {
+        match self {
+            Self::Restart => "at a restart".to_owned(),
+            Self::Command(command) => format!("at a restart; until the next one by `ceto nodetool {command}`"),
+            Self::Never => "not after the node has joined".to_owned(),
+            Self::Together => "at a restart, on all nodes".to_owned(),
+        }
+    }
+}
+
+/// How the text of a spelling becomes the option's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Unit {
+    /// It is the option's.
+    Same,
+    /// A whole number of milliseconds.
+    Milliseconds,
+    /// A whole number of mebibytes, or -1.
+    Mebibytes,
+    /// A whole number of mebibytes per second.
+    MebibytesPerSecond,
+}
+
+impl Unit {
+    /// The value as the option's text; nothing for what is no whole number where the name has the unit.
+    pub fn apply(self, written: &str) -> Option<String> {
+        let written = written.trim();
+        let suffix = match self {
+            Self::Same => return Some(written.to_owned()),
+            Self::Mebibytes if written == "-1" => return Some(written.to_owned()),
+            Self::Milliseconds => "ms",
+            Self::Mebibytes => "MiB",
+            Self::MebibytesPerSecond => "MiB/s",
+        };
+        let is_whole = !written.is_empty() && written.bytes().all(|b| b.is_ascii_digit());
+        is_whole.then(|| format!("{written}{suffix}"))
+    }
+}
+
+/// The option of a spelling, and the spelling's unit.
+pub(super) fn find(spelling: &str) -> Option<(&'static Row, Unit)> {
+    TABLE.iter().find_map(|row| {
+        if row.name == spelling {
+            return Some((row, Unit::Same));
+        }
+        let (_, unit) = row.spellings.iter().find(|(other, _)| *other == spelling)?;
+        Some((row, *unit))
+    })
+}
+
+/// Every spelling of every option.
+pub(super) fn spellings() -> impl Iterator<Item = &'static str> {
+    TABLE
+        .iter()
+        .flat_map(|row| std::iter::once(row.name).chain(row.spellings.iter().map(|(spelling, _)| *spelling)))
+}
+
+/// A row from its fields in the order of [`Row`]; the table is unreadable with their names repeated.
+const fn row(
+    name: &'static str,
+    group: Group,
+    takes: Takes,
+    default: DefaultValue,
+    changes: Changes,
+    meaning: &'static str,
+    spellings: &'static [(&'static str, Unit)],
+) -> Row {
+    Row {
+        name,
+        group,
+        takes,
+        default,
+        changes,
+        meaning,
+        spellings,
+    }
+}
+
+use Changes::{Command, Never, Restart, Together};
+use DefaultValue::{Follows, Is};
+use Group::{Cluster, Hints, Internode, Network, Node, Storage, Timeouts};
+use Takes::{Address, Directory, Duration, File, List, Name, Number, Port, PortOrNone, Rate, Seconds, Size, Switch};
+use Unit::{Mebibytes, MebibytesPerSecond, Milliseconds, Same};
+
+/// The options, by group and in the order in which they are shown.
+#[rustfmt::skip]
+pub(super) const TABLE: &[Row] = &[
+    row("workdir", Node, Directory, Is("data"), Restart,
+        "Directory of everything that the node keeps", &[]),
+    row("smp", Node, Number, Follows("one for each processor of cpuset"), Restart,
+        "Number of shards, one thread each", &[]),
+    row("memory", Node, Size, Follows("half of the machine's memory"), Restart,
+        "Memory of the whole node, such as 512M or 1.5G", &[]),
+    row("cpuset", Node, List, Follows("the processors that the process may use"), Restart,
+        "Processors to pin shards to, such as 0-3,8", &[]),
+    row("overprovisioned", Node, Switch, Follows("true under a limit of processor time, else false"), Restart,
+        "Neither pin shards nor let them spin: for a machine that is shared", &[]),
+    row("developer_mode", Node, Switch, Is("false"), Restart,
+        "Relax checks of the environment; durability is the same", &[]),
+    row("backend", Node, Name, Is("auto"), Restart,
+        "Interface to the kernel: auto, io_uring or epoll", &[("reactor_backend", Same)]),
+    row("default_log_level", Node, Name, Is("info"), Restart,
+        "Least severe message to log: off, error, warn, info, debug or trace", &[]),
+    row("task_ttl_in_seconds", Node, Seconds, Is("60"), Command("tasks ttl"),
+        "How long a task that the node began by itself is listed after its end", &[]),
+    row("user_task_ttl_in_seconds", Node, Seconds, Is("3600"), Command("tasks user-ttl"),
+        "How long a task that an operator asked for is listed after its end", &[]),
+
+    row("listen_address", Network, Address, Is("127.0.0.1"), Restart,
+        "Address for other nodes", &[]),
+    row("broadcast_address", Network, Address, Follows("listen_address"), Restart,
+        "Address that other nodes are told", &[]),
+    row("rpc_address", Network, Address, Is("127.0.0.1"), Restart,
+        "Address for clients; a wildcard needs broadcast_rpc_address", &[]),
+    row("broadcast_rpc_address", Network, Address, Follows("rpc_address"), Restart,
+        "Address that clients are told", &[]),
+    row("native_transport_port", Network, Port, Is("9042"), Restart,
+        "CQL port", &[]),
+    row("native_shard_aware_transport_port", Network, PortOrNone, Is("19042"), Restart,
+        "CQL port where the client's port chooses the shard", &[]),
+    row("native_transport_max_frame_size", Network, Size, Is("16MiB"), Restart,
+        "Longest request that is taken, from 4KiB to 256MiB", &[("native_transport_max_frame_size_in_mb", Mebibytes)]),
+    row("native_transport_max_concurrent_connections", Network, Number, Is("-1"), Restart,
+        "Client connections of the node; -1 for 10000 a shard", &[]),
+    row("uninitialized_connections_semaphore_cpu_concurrency", Network, Number, Is("8"), Restart,
+        "Connections of a shard that may work for their handshake at once; the others wait in line", &[]),
+    row("api_address", Network, Address, Is("127.0.0.1"), Restart,
+        "Address of the REST API (no authentication)", &[]),
+    row("api_port", Network, PortOrNone, Is("10000"), Restart,
+        "Port of the REST API", &[]),
+    row("prometheus_address", Network, Address, Is("127.0.0.1"), Restart,
+        "Address of the metrics for Prometheus", &[]),
+    row("prometheus_port", Network, PortOrNone, Is("9180"), Restart,
+        "Port of the metrics for Prometheus", &[]),
+    row("enable_node_aggregated_table_metrics", Network, Switch, Is("false"), Restart,
+        "Export per-table metrics", &[]),
+
+    row("data_file_directories", Storage, Directory, Follows("data in the workdir"), Restart,
+        "Directory of sstables; there can be one", &[]),
+    row("commitlog_directory", Storage, Directory, Follows("commitlog in the workdir"), Restart,
+        "Directory of the commitlog", &[]),
+    row("commitlog_sync", Storage, Name, Is("periodic"), Restart,
+        "When a write is acknowledged: periodic (in the kernel; on disk within the period) or batch (on disk)", &[]),
+    row("commitlog_sync_period", Storage, Duration, Is("10000ms"), Restart,
+        "Period of commitlog_sync periodic", &[("commitlog_sync_period_in_ms", Milliseconds)]),
+    row("commitlog_segment_size", Storage, Size, Is("32MiB"), Restart,
+        "Size of a commitlog segment, from 1MiB to 1GiB", &[("commitlog_segment_size_in_mb", Mebibytes)]),
+    row("commitlog_total_space", Storage, Size, Follows("as much as the memory"), Restart,
+        "Size of the whole commitlog; -1 for as much as the memory", &[("commitlog_total_space_in_mb", Mebibytes)]),
+    row("compaction_throughput", Storage, Rate, Is("0B/s"), Command("setcompactionthroughput"),
+        "Limit of what compactions write", &[("compaction_throughput_mb_per_sec", MebibytesPerSecond)]),
+
+    row("auto_snapshot", Storage, Switch, Is("true"), Restart,
+        "Whether a table is kept in a snapshot before it is dropped or truncated", &[]),
+    row("auto_snapshot_ttl", Storage, Duration, Follows("none, they are kept until an operator clears them"), Restart,
+        "How long such snapshots are kept", &[]),
+
+    row("cluster_name", Cluster, Name, Is("Test Cluster"), Never,
+        "Name of the cluster; a node of another name is refused", &[]),
+    row("join_secret", Cluster, Name, Is("none"), Together,
+        "Secret that nodes show each other before they talk, 16 bytes and more; better given in the file", &[]),
+    row("seeds", Cluster, List, Follows("none, a node alone"), Restart,
+        "Nodes that know the cluster, such as 10.0.0.1,node2.example.com:7000; names are resolved at each start", &[("seed_provider", Same)]),
+    row("num_tokens", Cluster, Number, Follows("16, or as many as initial_token has"), Never,
+        "Number of tokens that the node takes when it joins", &[]),
+    row("initial_token", Cluster, List, Follows("chosen by the node"), Never,
+        "The tokens that the node takes when it joins", &[]),
+    row("auto_bootstrap", Cluster, Switch, Is("true"), Never,
+        "Whether a node that joins takes its part of the token ring", &[]),
+    row("endpoint_snitch", Cluster, Name, Is("SimpleSnitch"), Never,
+        "How the node learns where it stands: SimpleSnitch, RackInferringSnitch or GossipingPropertyFileSnitch", &[]),
+    row("data_center", Cluster, Name, Follows("as the snitch says"), Never,
+        "Datacenter of the node", &[]),
+    row("rack", Cluster, Name, Follows("as the snitch says"), Never,
+        "Rack of the node", &[]),
+    row("clock_offset_max", Cluster, Duration, Is("5000ms"), Together,
+        "How far the wall clock may be off before the node stops trusting it", &[]),
+    row("clock_offset_out_of_service", Cluster, Duration, Follows("60000ms, or clock_offset_max when that is longer"), Together,
+        "How far the wall clock may be off before the node leaves service", &[]),
+
+    row("storage_port", Internode, Port, Is("7000"), Together,
+        "Port for other nodes", &[]),
+    row("ssl_storage_port", Internode, Port, Is("7001"), Together,
+        "Port for other nodes' TLS connections", &[]),
+    row("internode_compression", Internode, Name, Is("none"), Restart,
+        "Which connections to other nodes are compressed: none, dc (to other datacenters), rack (to other racks) or all", &[]),
+    row("internode_compression_algorithms", Internode, List, Is("lz4,zstd"), Restart,
+        "With what they are compressed, the preferred first", &[]),
+    row("server_encryption_options.internode_encryption", Internode, Name, Is("none"), Together,
+        "Which connections to other nodes have TLS: none, dc (to other datacenters), rack (to other racks) or all", &[]),
+    row("server_encryption_options.certificate", Internode, File, Follows("none"), Restart,
+        "The node's certificate, with those between it and the root", &[]),
+    row("server_encryption_options.keyfile", Internode, File, Follows("none"), Restart,
+        "The private key of the certificate", &[]),
+    row("server_encryption_options.truststore", Internode, File, Follows("none"), Restart,
+        "The certificates that vouch for other nodes", &[]),
+    row("server_encryption_options.require_endpoint_verification", Internode, Switch, Is("false"), Restart,
+        "Whether a node's certificate must name the address it is reached at", &[]),
+
+    row("read_request_timeout", Timeouts, Duration, Is("5000ms"), Restart,
+        "How long a read of given partitions may take", &[("read_request_timeout_in_ms", Milliseconds)]),
+    row("range_request_timeout", Timeouts, Duration, Is("10000ms"), Restart,
+        "How long a page of a scan may take", &[("range_request_timeout_in_ms", Milliseconds)]),
+    row("scan_request_timeout", Timeouts, Duration, Is("600000ms"), Restart,
+        "How long an aggregate over a whole table may take", &[]),
+    row("write_request_timeout", Timeouts, Duration, Is("2000ms"), Restart,
+        "How long a write may take", &[("write_request_timeout_in_ms", Milliseconds)]),
+    row("counter_write_request_timeout", Timeouts, Duration, Is("5000ms"), Restart,
+        "How long a write of counters may take", &[("counter_write_request_timeout_in_ms", Milliseconds)]),
+    row("cas_contention_timeout", Timeouts, Duration, Is("1000ms"), Restart,
+        "How long a conditional statement retries after losing a ballot", &[("cas_contention_timeout_in_ms", Milliseconds)]),
+    row("truncate_request_timeout", Timeouts, Duration, Is("60000ms"), Restart,
+        "How long TRUNCATE may take", &[("truncate_request_timeout_in_ms", Milliseconds)]),
+    row("request_timeout", Timeouts, Duration, Is("10000ms"), Restart,
+        "How long a change of the schema or of members may wait for the metadata group", &[("request_timeout_in_ms", Milliseconds)]),
+
+    row("hinted_handoff_enabled", Hints, List, Is("true"), Command("enablehandoff"),
+        "Whether writes that a replica missed are kept for it: true, false, or the datacenters whose replicas they are kept for", &[]),
+    row("hinted_handoff_disabled_datacenters", Hints, List, Follows("none"), Command("disablehintsfordc"),
+        "Datacenters whose replicas no hints are kept for", &[]),
+    row("max_hint_window", Hints, Duration, Is("10800000ms"), Command("setmaxhintwindow"),
+        "How long hints are kept for a node that is down", &[("max_hint_window_in_ms", Milliseconds)]),
+];
