@@ -1,14 +1,30 @@
 //! Where operators reach the node: the REST API and the metrics.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
 use super::options::Options;
 use super::{ADDRESS, SWITCH, value};
 
-/// Address of the API, address of the metrics, and whether these tell of each table. `cql_port` is taken already.
-pub(super) fn resolve(options: &mut Options<'_>, cql_port: u16) -> (Option<SocketAddr>, Option<SocketAddr>, bool) {
-    let api = listen(options, ("api_address", "api_port", 10_000), cql_port);
-    let prometheus = listen(options, ("prometheus_address", "prometheus_port", 9_180), cql_port);
+/// Address of the API, address of the metrics, and whether these tell of each table. Both are on the address for other nodes unless they are
+/// told their own, so that several nodes of one machine do not meet. `cql_port` is taken already.
+pub(super) fn resolve(
+    options: &mut Options<'_>,
+    listen_address: IpAddr,
+    cql_port: u16,
+) -> (Option<SocketAddr>, Option<SocketAddr>, bool) {
+    let api = listen(options, ("api_address", "api_port", 10_000), listen_address, cql_port);
+    if let Some(api) = api.filter(|api| !options.is_given("api_address") && !api.ip().is_loopback()) {
+        options.warnings.push(format!(
+            "the REST API listens on {}, as listen_address, and asks nobody for a password; api_address: localhost keeps it to this machine",
+            api.ip()
+        ));
+    }
+    let prometheus = listen(
+        options,
+        ("prometheus_address", "prometheus_port", 9_180),
+        listen_address,
+        cql_port,
+    );
     if api.is_some_and(|api| api.port() != 0 && prometheus == Some(api)) {
         options.refuse("prometheus_port", "another port than api_port");
     }
@@ -21,10 +37,11 @@ pub(super) fn resolve(options: &mut Options<'_>, cql_port: u16) -> (Option<Socke
 fn listen(
     options: &mut Options<'_>,
     (address_option, port_option, default): (&'static str, &'static str, u16),
+    listen_address: IpAddr,
     cql_port: u16,
 ) -> Option<SocketAddr> {
     let address = options.address(address_option, ADDRESS, |_| true);
-    let address = address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    let address = address.unwrap_or(listen_address);
     options.note(address_option, address);
     let port = options.get(port_option, super::PORT_OR_NONE, super::port_or_none);
     let port = port.unwrap_or(Some(default));

@@ -277,7 +277,7 @@ fn effective(options: &mut Options<'_>, args: &ServerArgs, beside: Option<&Path>
     let (smp, cpus, overprovisioned) = shards(options, world.machine);
     let memory = memory(options, world.machine);
     let network = network(options);
-    let (api, prometheus, table_metrics) = admin::resolve(options, network.port);
+    let (api, prometheus, table_metrics) = admin::resolve(options, network.listen, network.port);
     let cluster = Cluster::resolve(options, network.broadcast, &|| {
         let mut paths = beside.into_iter().chain([&*workdir]).map(|dir| dir.join(RACKDC_FILE));
         paths.find_map(|path| (world.read)(&path).map(|text| (path, text)))

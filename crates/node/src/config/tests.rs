@@ -180,7 +180,10 @@ fn options_have_the_spellings_of_both_files() {
             "native_shard_aware_transport_port = none",
         ),
         ("developer_mode: yes", "developer_mode = true"),
-        ("listen_address: ::1", "broadcast_address = ::1\nlisten_address = ::1"),
+        (
+            "listen_address: ::1",
+            "api_address = ::1\nbroadcast_address = ::1\nlisten_address = ::1\nprometheus_address = ::1",
+        ),
         (
             "rpc_address: 0.0.0.0\nbroadcast_rpc_address: 10.0.0.1",
             "broadcast_rpc_address = 10.0.0.1\nrpc_address = 0.0.0.0",
@@ -379,6 +382,34 @@ fn all_errors_are_told_at_once_in_the_order_of_the_file() {
         --api-port: 'y' given, expected a port from 0 to 65535, or none\n\
         option 'ssl_storage_port': 'the default' given, expected another port than storage_port";
     assert_eq!(outcome(yaml, "--api-port y"), expected);
+}
+
+#[test]
+fn operators_find_a_node_at_the_address_for_other_nodes_unless_it_is_told_another() {
+    let addresses = |words: &str| {
+        let config = config("", words);
+        let [api, prometheus] = [config.api, config.prometheus].map(|address| address.map(|a| a.to_string()));
+        let local = config
+            .warnings
+            .iter()
+            .all(|warning| !warning.contains("the REST API listens on"));
+        (api.unwrap_or_default(), prometheus.unwrap_or_default(), local)
+    };
+    let owned = |api: &str, prometheus: &str, local| (api.to_owned(), prometheus.to_owned(), local);
+    assert_eq!(addresses(""), owned("127.0.0.1:10000", "127.0.0.1:9180", true));
+    assert_eq!(
+        addresses("--listen-address 127.0.0.2"),
+        owned("127.0.0.2:10000", "127.0.0.2:9180", true)
+    );
+    assert_eq!(
+        addresses("--listen-address 10.0.0.2"),
+        owned("10.0.0.2:10000", "10.0.0.2:9180", false),
+        "it is warned of an API that is not on this machine alone"
+    );
+    assert_eq!(
+        addresses("--listen-address 10.0.0.2 --api-address localhost --prometheus-address 0.0.0.0"),
+        owned("127.0.0.1:10000", "0.0.0.0:9180", true)
+    );
 }
 
 #[test]
