@@ -18,6 +18,8 @@ mod options;
 mod print;
 #[cfg(test)]
 mod reference;
+#[cfg(test)]
+mod stock_tests;
 mod table;
 #[cfg(test)]
 mod tests;
