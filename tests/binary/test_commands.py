@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from harness import cql
-from harness.node import ceto_binary, run_ceto
+from harness.node import Node, ceto_binary, run_ceto
 
 pytestmark = pytest.mark.ceto_only("the binary itself")
 
@@ -37,6 +37,49 @@ def test_help_names_the_commands_and_the_options_people_know():
         "--overprovisioned",
     ):
         assert word in said, f"--help does not mention {word}"
+
+
+def test_a_printed_configuration_starts_a_node(tmp_path):
+    printed = run_ceto("--print-config", "--smp", "1", "--memory", "512M", "--cluster-name", "It's printed")
+    assert "\n# Port of the REST API." in printed and "\napi_port: 10000\n" in printed, printed
+    options = tmp_path / "printed.yaml"
+    options.write_text(printed)
+    with Node(options=["--options-file", str(options)]) as node:
+        with cql.cluster(node) as cluster:
+            assert cluster.connect().execute("SELECT cluster_name FROM system.local").one() == ("It's printed",)
+    assert "options-file" in refused("--print-config", "--options-file", str(options))
+
+
+def test_all_that_is_wrong_with_the_options_is_told_at_once(tmp_path):
+    options = tmp_path / "ceto.yaml"
+    options.write_text("authenticator: PasswordAuthenticator\nfrobnicate: 1\nseeds: no-such-host.invalid\n")
+    said = refused("--workdir", str(tmp_path), "--replace-address", "127.0.0.9").splitlines()
+    assert len(said) == 4 and all(line.startswith("ceto: ") for line in said), said
+    assert f"{options}: option 'authenticator' at line 1: 'PasswordAuthenticator' given" in said[0]
+    assert "unknown option 'frobnicate' at line 2" in said[1]
+    assert "option 'seeds' at line 3" in said[2] and "'no-such-host.invalid' does not resolve" in said[2]
+    assert "--replace-address: '127.0.0.9' given" in said[3]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ceto.yaml"], "the start came further than its options"
+
+
+def test_a_file_of_cassandra_starts_a_node_that_says_what_it_does_not_do(tmp_path):
+    options = tmp_path / "cassandra.yaml"
+    options.write_text("auto_snapshot: true\nkey_cache_save_period: 4h\nlisten_address: localhost\nmax_hint_window: 3h\n")
+    with Node(options=["--options-file", str(options)]) as node:
+        assert "'auto_snapshot' at line 1: 'true' given, but TRUNCATE and DROP take no snapshot" in "".join(node.lines)
+        assert "1 option has no meaning here: key_cache_save_period" in "".join(node.lines)
+
+
+def test_nodes_of_one_machine_have_the_api_at_their_own_addresses():
+    ports = ["--api-port", "10000", "--prometheus-port", "9180"]
+    with Node(host="127.0.42.1", smp=1, options=ports), Node(host="127.0.42.2", smp=1, options=ports) as second:
+        assert (second.workdir / "api").read_text().strip() == "127.0.42.2:10000"
+        said = run_ceto("nodetool", "--host", "127.0.42.2", "info")
+        assert "ID" in said, said
+    with Node(host="127.0.42.3", smp=1, options=["--api-address", "localhost"]) as node:
+        _, _, port = (node.workdir / "api").read_text().strip().rpartition(":")
+        assert run_ceto("nodetool", "--host", "localhost", "--port", port, "version").strip()
+        assert "does not resolve" in refused("nodetool", "--host", "no-such-host.invalid", "info")
 
 
 def test_the_node_prints_how_to_connect(node):
