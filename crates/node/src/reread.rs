@@ -7,24 +7,10 @@ use std::sync::Arc;
 use query::Engine;
 use tasks::Class;
 
-use crate::config::Config;
+use crate::config::{Config, changes_at_hangup};
 use crate::follow::on_all_shards;
 use crate::shard_main::follower;
 use crate::start::Shared;
-
-/// The options that are taken over; a change of another one waits for a restart.
-const LIVE: [&str; 10] = [
-    "auto_snapshot",
-    "auto_snapshot_ttl",
-    "cas_contention_timeout",
-    "compaction_throughput",
-    "counter_write_request_timeout",
-    "default_log_level",
-    "range_request_timeout",
-    "read_request_timeout",
-    "scan_request_timeout",
-    "write_request_timeout",
-];
 
 /// Takes over changed options at each SIGHUP. To be spawned on shard 0; ends never.
 pub(crate) async fn at_hangups(shared: Arc<Shared>) {
@@ -59,7 +45,7 @@ async fn take_over(shared: &Shared, config: &Config) {
 /// What became of the options that are others than before.
 fn said(former: &BTreeMap<String, Option<String>>, now: &BTreeMap<String, Option<String>>) -> String {
     let mut changed = now.iter().filter(|(name, value)| former.get(*name) != Some(value));
-    let (live, late): (Vec<_>, Vec<_>) = changed.by_ref().partition(|(name, _)| LIVE.contains(&name.as_str()));
+    let (live, late): (Vec<_>, Vec<_>) = changed.by_ref().partition(|(name, _)| changes_at_hangup(name));
     let text =
         |(name, value): &(&String, &Option<String>)| format!("{name} is {}", value.as_deref().unwrap_or("not set"));
     let mut parts: Vec<String> = live.iter().map(text).collect();

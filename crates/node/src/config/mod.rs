@@ -45,6 +45,7 @@ pub use error::{ConfigError, Place};
 pub use machine::Machine;
 use options::{Lookup, Options};
 pub use print::print;
+pub(crate) use table::changes_at_hangup;
 
 /// What is kept of tables that are dropped or truncated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -349,7 +350,16 @@ fn effective(options: &mut Options<'_>, args: &ServerArgs, beside: Option<&Path>
 fn auto_snapshot(options: &mut Options<'_>) -> AutoSnapshot {
     let is_on = options.get("auto_snapshot", SWITCH, value::switch).unwrap_or(true);
     options.note("auto_snapshot", is_on);
-    let ttl = options.get("auto_snapshot_ttl", "a time such as 30d or 12h", value::duration);
+    // ScyllaDB's is a number of seconds.
+    let time = |text: &str| match text {
+        "none" => Some(None),
+        text => value::duration(text)
+            .or_else(|| text.parse().ok().map(Duration::from_secs))
+            .map(Some),
+    };
+    let ttl = options
+        .get("auto_snapshot_ttl", "a time such as 30d or 12h, or none", time)
+        .flatten();
     options.note_or_none("auto_snapshot_ttl", ttl.map(|ttl| format!("{}s", ttl.as_secs())));
     AutoSnapshot { is_on, ttl }
 }

@@ -126,6 +126,8 @@ impl Takes {
 pub(super) enum Changes {
     /// At any restart.
     Restart,
+    /// At any restart, and at a SIGHUP.
+    Hangup,
     /// At any restart, and in between by a command of nodetool.
     Command(&'static str),
     /// Never after the node has joined its cluster.
@@ -138,6 +140,7 @@ impl Changes {
     pub fn words(self) -> String {
         match self {
             Self::Restart => "at a restart".to_owned(),
+            Self::Hangup => "at a restart, or when the node gets SIGHUP".to_owned(),
             Self::Command(command) => format!("at a restart; until the next one by `ceto nodetool {command}`"),
             Self::Never => "not after the node has joined".to_owned(),
             Self::Together => "at a restart, on all nodes".to_owned(),
@@ -172,6 +175,11 @@ impl Unit {
         let is_whole = !written.is_empty() && written.bytes().all(|b| b.is_ascii_digit());
         is_whole.then(|| format!("{written}{suffix}"))
     }
+}
+
+/// Whether a running node takes another value of an option over when it gets SIGHUP.
+pub fn changes_at_hangup(option: &str) -> bool {
+    find(option).is_some_and(|(row, _)| row.changes == Changes::Hangup)
 }
 
 /// The option of a spelling, and the spelling's unit.
@@ -213,7 +221,7 @@ const fn row(
     }
 }
 
-use Changes::{Command, Never, Restart, Together};
+use Changes::{Command, Hangup, Never, Restart, Together};
 use DefaultValue::{Follows, Is};
 use Group::{Cluster, Hints, Internode, Network, Node, Storage, Timeouts};
 use Takes::{Address, Directory, Duration, File, List, Name, Number, Port, PortOrNone, Rate, Seconds, Size, Switch};
@@ -236,7 +244,7 @@ pub(super) const TABLE: &[Row] = &[
         "Relax checks of the environment; durability is the same", &[]),
     row("backend", Node, Name, Is("auto"), Restart,
         "Interface to the kernel: auto, io_uring or epoll", &[("reactor_backend", Same)]),
-    row("default_log_level", Node, Name, Is("info"), Restart,
+    row("default_log_level", Node, Name, Is("info"), Hangup,
         "Least severe message to log: off, error, warn, info, debug or trace", &[]),
     row("task_ttl_in_seconds", Node, Seconds, Is("60"), Command("tasks ttl"),
         "How long a task that the node began by itself is listed after its end", &[]),
@@ -284,12 +292,12 @@ pub(super) const TABLE: &[Row] = &[
         "Size of a commitlog segment, from 1MiB to 1GiB", &[("commitlog_segment_size_in_mb", Mebibytes)]),
     row("commitlog_total_space", Storage, Size, Follows("as much as the memory"), Restart,
         "Size of the whole commitlog; -1 for as much as the memory", &[("commitlog_total_space_in_mb", Mebibytes)]),
-    row("compaction_throughput", Storage, Rate, Is("0B/s"), Command("setcompactionthroughput"),
-        "Limit of what compactions write", &[("compaction_throughput_mb_per_sec", MebibytesPerSecond)]),
+    row("compaction_throughput", Storage, Rate, Is("0B/s"), Hangup,
+        "Limit of what compactions write; until the next start or SIGHUP also by ceto nodetool setcompactionthroughput", &[("compaction_throughput_mb_per_sec", MebibytesPerSecond)]),
 
-    row("auto_snapshot", Storage, Switch, Is("true"), Restart,
+    row("auto_snapshot", Storage, Switch, Is("true"), Hangup,
         "Whether a table is kept in a snapshot before it is dropped or truncated", &[]),
-    row("auto_snapshot_ttl", Storage, Duration, Follows("none, they are kept until an operator clears them"), Restart,
+    row("auto_snapshot_ttl", Storage, Duration, Follows("none, they are kept until an operator clears them"), Hangup,
         "How long such snapshots are kept", &[]),
 
     row("cluster_name", Cluster, Name, Is("Test Cluster"), Never,
@@ -334,17 +342,17 @@ pub(super) const TABLE: &[Row] = &[
     row("server_encryption_options.require_endpoint_verification", Internode, Switch, Is("false"), Restart,
         "Whether a node's certificate must name the address it is reached at", &[]),
 
-    row("read_request_timeout", Timeouts, Duration, Is("5000ms"), Restart,
+    row("read_request_timeout", Timeouts, Duration, Is("5000ms"), Hangup,
         "How long a read of given partitions may take", &[("read_request_timeout_in_ms", Milliseconds)]),
-    row("range_request_timeout", Timeouts, Duration, Is("10000ms"), Restart,
+    row("range_request_timeout", Timeouts, Duration, Is("10000ms"), Hangup,
         "How long a page of a scan may take", &[("range_request_timeout_in_ms", Milliseconds)]),
-    row("scan_request_timeout", Timeouts, Duration, Is("600000ms"), Restart,
+    row("scan_request_timeout", Timeouts, Duration, Is("600000ms"), Hangup,
         "How long an aggregate over a whole table may take", &[]),
-    row("write_request_timeout", Timeouts, Duration, Is("2000ms"), Restart,
+    row("write_request_timeout", Timeouts, Duration, Is("2000ms"), Hangup,
         "How long a write may take", &[("write_request_timeout_in_ms", Milliseconds)]),
-    row("counter_write_request_timeout", Timeouts, Duration, Is("5000ms"), Restart,
+    row("counter_write_request_timeout", Timeouts, Duration, Is("5000ms"), Hangup,
         "How long a write of counters may take", &[("counter_write_request_timeout_in_ms", Milliseconds)]),
-    row("cas_contention_timeout", Timeouts, Duration, Is("1000ms"), Restart,
+    row("cas_contention_timeout", Timeouts, Duration, Is("1000ms"), Hangup,
         "How long a conditional statement retries after losing a ballot", &[("cas_contention_timeout_in_ms", Milliseconds)]),
     row("truncate_request_timeout", Timeouts, Duration, Is("60000ms"), Restart,
         "How long TRUNCATE may take", &[("truncate_request_timeout_in_ms", Milliseconds)]),
