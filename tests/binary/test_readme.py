@@ -1,12 +1,14 @@
 """The commands of README.md do what it says when they are pasted, in its order, with the binary under test as `ceto`.
 
-README's ports are the defaults, so nodes and clients run in a network namespace of their own; where none may be made, the ports must be free.
+README's ports are the defaults, so nodes and clients run in a network namespace of their own. Where none may be made,
+the ports must be free.
 """
 
 import contextlib
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -35,8 +37,8 @@ RUN = {
 NOT_RUN = {
     "./dev test": "builds, and runs this test",
     "./dev cluster 3": "builds, and waits at a prompt; tests/cluster starts nodes with the same harness",
-    "pip install cqlsh": "needs the network; `cqlsh 127.0.0.1 9042` of the same block is run with cqlsh's version of requirements.txt",
-    'let session = SessionBuilder::new().known_node("127.0.0.1:9042").build().await?;': "a part of a program; tests/drivers/rust is a whole one",
+    "pip install cqlsh": "needs the network; the other line of the block is run",
+    'let session = SessionBuilder::new().known_node("127.0.0.1:9042").build().await?;': "no whole program, see drivers/rust",
 }
 
 
@@ -91,8 +93,13 @@ class Room:
         """A command to its end: its output."""
         done = subprocess.run(
             [*self._wrapper, *command],
-            cwd=self.directory, env=self._env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=COMMAND_SECONDS,
-        )  # fmt: skip
+            cwd=self.directory,
+            env=self._env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_SECONDS,
+        )
         assert done.returncode == 0, f"{command}: {done.stdout}\n{done.stderr}"
         return done.stdout
 
@@ -104,7 +111,13 @@ class Room:
 class Started:
     def __init__(self, command, directory, env):
         self._process = subprocess.Popen(
-            command, cwd=directory, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            command,
+            cwd=directory,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
         self._serves = threading.Event()
         self.said = ""
@@ -132,8 +145,6 @@ class Started:
 
 
 def listening(port):
-    import socket
-
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
@@ -146,14 +157,15 @@ def room(tmp_path):
 
 def test_every_block_is_run_or_has_a_reason():
     found = [block.splitlines()[0] for block in blocks()]
-    assert sorted(found) == sorted([*RUN, *NOT_RUN]), "list the block in RUN, with its test, or in NOT_RUN, with a reason"
+    assert sorted(found) == sorted([*RUN, *NOT_RUN]), "list a block in RUN with its test, or in NOT_RUN with a reason"
 
 
 def test_one_node(room):
     node = room.start("ceto --workdir ./data")
     expected = block("serving CQL on 127.0.0.1:9042 (shard-aware port 19042), 2 shards, data in ./data")
     for line in expected.splitlines():
-        assert re.search(re.escape(line).replace(r"2\ shards", r"\d+ shards?"), node.said), f"{line!r} is not printed:\n{node.said}"
+        pattern = re.escape(line).replace(r"2\ shards", r"\d+ shards?")
+        assert re.search(pattern, node.said), f"{line!r} is not printed:\n{node.said}"
     assert "cqlsh 127.0.0.1 9042" in block("pip install cqlsh")
     (room.directory / "shop.cql").write_text(block(next(first for first in RUN if first.startswith("CREATE KEYSPACE"))))
     said = room.run("cqlsh", "127.0.0.1", "9042", "-f", "shop.cql")

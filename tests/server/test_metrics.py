@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -61,8 +62,6 @@ def said(pytestconfig):
 
 def raw(node):
     """The text of /metrics."""
-    from urllib.request import urlopen
-
     port = next(m[1] for line in node.lines if (m := METRICS.search(line)))
     with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
         return answer.read().decode()
