@@ -1,0 +1,270 @@
+"""What a server answers to a statement, byte for byte, and how two answers differ."""
+
+import re
+import struct
+from dataclasses import dataclass, field
+
+from differential.fuzzing.statements import TTL_SECONDS
+from differential.fuzzing.terms import UNSET
+from harness import wire
+
+VOID, ROWS, KEYSPACE_SET, PREPARED, SCHEMA_CHANGE = 1, 2, 3, 4, 5
+LOCAL_QUORUM = 6
+PAGES_MAX = 200
+SERVER_ERROR, SYNTAX = 0x0000, 0x2000
+TYPES = {
+    1: "ascii", 2: "bigint", 3: "blob", 4: "boolean", 5: "counter", 6: "decimal", 7: "double", 8: "float", 9: "int",
+    11: "timestamp", 12: "uuid", 13: "text", 14: "varint", 15: "timeuuid", 16: "inet", 17: "date", 18: "time",
+    19: "smallint", 20: "tinyint", 21: "duration",
+}  # fmt: skip
+
+
+@dataclass
+class Answer:
+    """`columns` are (table, name, type); `binds` those of the markers; `pages` counts the rows of each page."""
+
+    error: tuple | None = None
+    kind: str = "void"
+    columns: list = field(default_factory=list)
+    rows: list = field(default_factory=list)
+    pages: list = field(default_factory=list)
+    binds: list = field(default_factory=list)
+
+    def lines(self):
+        if self.error:
+            return [f"error {self.error[0]:04x} {self.error[1]}"]
+        if self.kind != "rows":
+            return [self.kind]
+        head = " | ".join(f"{name} {type_}" for _, name, type_ in self.columns)
+        types = [type_ for _, _, type_ in self.columns]
+        rows = [" | ".join(text(t, v) for t, v in zip(types, row, strict=True)) for row in self.rows]
+        head += f"   markers {[*self.binds]}" if self.binds else ""
+        return [head, *rows] + ([f"pages of {self.pages}"] if len(self.pages) > 1 else [])
+
+
+class Client:
+    """One connection, and a keyspace of its own."""
+
+    KEYSPACE = "fuzz"
+
+    def __init__(self, server):
+        self.connection = wire.Connection(server)
+        self.connection.socket.settimeout(60)
+        self.connection.startup()
+        self.run(
+            f"CREATE KEYSPACE IF NOT EXISTS {self.KEYSPACE} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
+        )
+        self.run(f"USE {self.KEYSPACE}")
+
+    def run(self, text):
+        return self._query(text, None, None)[0]
+
+    def ask(self, statement):
+        if statement.values is None:
+            return self._paged(statement.page, lambda page, state: self._query(statement.text, page, state))
+        frame = self.connection.ask(wire.PREPARE, wire.long_string(statement.text))
+        if frame.opcode == wire.ERROR:
+            return Answer(error=error(frame))
+        reader = Reader(without_warnings(frame))
+        assert reader.int() == PREPARED, "PREPARE is answered by something else"
+        id_ = reader.bytes_(reader.short())
+        binds = reader.bound_metadata()
+        answer = self._paged(statement.page, lambda page, state: self._execute(id_, statement.values, page, state))
+        answer.binds = binds
+        return answer
+
+    def _paged(self, page, ask):
+        whole, state = ask(page, None)
+        while state is not None and page is not None and len(whole.pages) < PAGES_MAX:
+            more, state = ask(page, state)
+            if more.error:
+                return more
+            whole.rows += more.rows
+            whole.pages += more.pages
+        return whole
+
+    def _query(self, text_, page, state):
+        return self._answer(
+            self.connection.ask(wire.QUERY, wire.query_body(text_, 4, LOCAL_QUORUM, page, state))
+        )
+
+    def _execute(self, id_, values, page, state):
+        flags, options = 0x01, struct.pack(">H", len(values)) + b"".join(map(bound, values))
+        if page is not None:
+            flags, options = flags | 0x04, options + struct.pack(">i", page)
+        if state is not None:
+            flags, options = flags | 0x08, options + struct.pack(">i", len(state)) + state
+        head = struct.pack(">H", len(id_)) + id_ + struct.pack(">HB", LOCAL_QUORUM, flags)
+        return self._answer(self.connection.ask(wire.EXECUTE, head + options))
+
+    def _answer(self, frame):
+        if frame.opcode == wire.ERROR:
+            return Answer(error=error(frame)), None
+        reader = Reader(without_warnings(frame))
+        kind = reader.int()
+        if kind != ROWS:
+            return Answer(kind={VOID: "void", SCHEMA_CHANGE: "schema", KEYSPACE_SET: "keyspace"}[kind]), None
+        columns, state = reader.result_metadata()
+        rows = [[reader.value() for _ in columns] for _ in range(reader.int())]
+        return Answer(kind="rows", columns=columns, rows=rows, pages=[len(rows)]), state
+
+
+def error(frame):
+    reader = Reader(without_warnings(frame))
+    return reader.int(), reader.string()
+
+
+def without_warnings(frame):
+    reader = Reader(frame.body)
+    if frame.flags & 0x08:
+        for _ in range(reader.short()):
+            reader.string()
+    return frame.body[reader.at :]
+
+
+def bound(value):
+    if value is UNSET:
+        return struct.pack(">i", -2)
+    return struct.pack(">i", -1) if value is None else struct.pack(">i", len(value)) + value
+
+
+class Reader:
+    def __init__(self, body):
+        self.body, self.at = body, 0
+
+    def bytes_(self, count):
+        self.at += count
+        return self.body[self.at - count : self.at]
+
+    def int(self):
+        return struct.unpack(">i", self.bytes_(4))[0]
+
+    def short(self):
+        return struct.unpack(">H", self.bytes_(2))[0]
+
+    def string(self):
+        return self.bytes_(self.short()).decode()
+
+    def value(self):
+        length = self.int()
+        return None if length < 0 else self.bytes_(length)
+
+    def type_(self):
+        code = self.short()
+        if code == 0:
+            return custom(self.string())
+        if code == 0x20:
+            return ("list", self.type_())
+        if code == 0x21:
+            return ("map", self.type_(), self.type_())
+        if code == 0x22:
+            return ("set", self.type_())
+        if code == 0x31:
+            return ("tuple", *(self.type_() for _ in range(self.short())))
+        return TYPES[code]
+
+    def result_metadata(self):
+        flags, count = self.int(), self.int()
+        state = self.value() if flags & 0x02 else None
+        return self._columns(flags, count), state
+
+    def bound_metadata(self):
+        flags, count = self.int(), self.int()
+        keys = [self.short() for _ in range(self.int())]
+        return self._columns(flags, count) + [("partition key", str(keys), "")]
+
+    def _columns(self, flags, count):
+        table = None
+        if flags & 0x01:
+            self.string()
+            table = self.string()
+        columns = []
+        for _ in range(count):
+            if not flags & 0x01:
+                self.string()
+                table = self.string()
+            columns.append((table, self.string(), self.type_()))
+        return columns
+
+
+def custom(name):
+    return name.replace("org.apache.cassandra.db.marshal.", "")
+
+
+# --- text of values ---
+
+
+def text(type_, data):
+    """A value as people read it; its bytes where they are no value of the type."""
+    if data is None:
+        return "null"
+    try:
+        return _text(type_, data)
+    except (struct.error, UnicodeDecodeError, ValueError):
+        return f"{type_}:0x{data.hex()}"
+
+
+def _text(type_, data):
+    if isinstance(type_, tuple):
+        kind, *of = type_
+        reader = Reader(data)
+        if kind == "tuple":
+            return "(" + ", ".join(text(t, reader.value()) if reader.at < len(data) else "-" for t in of) + ")"
+        parts = [": ".join(text(t, reader.value()) for t in of) for _ in range(reader.int())]
+        return f"[{', '.join(parts)}]" if kind == "list" else f"{{{', '.join(parts)}}}"
+    if type_ in ("text", "ascii"):
+        decoded = data.decode()
+        return repr(decoded if len(decoded) < 100 else f"{decoded[:20]}... {len(decoded)}")
+    forms = {"boolean": ">?", "tinyint": ">b", "smallint": ">h", "int": ">i", "float": ">f", "double": ">d"}
+    forms |= dict.fromkeys(["bigint", "counter", "timestamp", "time"], ">q")
+    if type_ in forms:
+        return str(struct.unpack(forms[type_], data)[0])
+    if type_ == "varint":
+        return str(int.from_bytes(data, "big", signed=True))
+    if type_ == "decimal":
+        return f"{int.from_bytes(data[4:], 'big', signed=True)}e{-struct.unpack_from('>i', data)[0]}"
+    return "0x" + (data.hex() if len(data) < 100 else f"{data[:20].hex()}...{len(data)}")
+
+
+# --- comparing ---
+
+_NEAR_TTL = re.compile(rb"\x00\x0f[\x34-\x42].", re.S)
+
+
+def comparable_rows(statement, answer):
+    """The rows; a remaining time to live as if no time had passed."""
+    if "ttl(" not in statement.text.lower():
+        return answer.rows
+    ttl = struct.pack(">i", TTL_SECONDS)
+    return [[v and _NEAR_TTL.sub(ttl, v) for v in row] for row in answer.rows]
+
+
+def difference(statement, cassandra, ceto):
+    """None, or what differs in a few words: the first of outcome, code, metadata, rows, order, pages."""
+    if cassandra.error and ceto.error:
+        codes = cassandra.error[0], ceto.error[0]
+        return None if codes[0] == codes[1] else f"error {codes[0]:04x}, not {codes[1]:04x}"
+    if cassandra.error:
+        return f"accepted, not error {cassandra.error[0]:04x}"
+    if ceto.error:
+        return f"refused with {ceto.error[0]:04x}"
+    if cassandra.kind != ceto.kind:
+        return f"result {cassandra.kind}, not {ceto.kind}"
+    if cassandra.binds[:-1] != ceto.binds[:-1]:
+        return "metadata of markers"
+    if cassandra.binds[-1:] != ceto.binds[-1:]:
+        return "markers of the partition key"
+    for part, name in enumerate(("table", "names", "types")):
+        if [c[part] for c in cassandra.columns] != [c[part] for c in ceto.columns]:
+            return f"{name} of columns"
+    expected, got = (comparable_rows(statement, a) for a in (cassandra, ceto))
+    if expected != got:
+        if sorted(map(str, expected)) == sorted(map(str, got)):
+            return "order of rows"
+        return "number of rows" if len(expected) != len(got) else "values"
+    return "lengths of pages" if filled_pages(cassandra) != filled_pages(ceto) else None
+
+
+def filled_pages(answer):
+    """The lengths of the pages that have rows: whether an empty one follows is up to the server."""
+    return [length for length in answer.pages if length]

@@ -1,0 +1,43 @@
+"""Statements as lines of a script that test_scripts.py replays.
+
+A line is the statement; what CQL cannot say stands behind it as a comment: `-- bound 0x01, null, unset` and `-- pages of 2`.
+"""
+
+import re
+
+from differential.fuzzing.terms import UNSET
+
+REMARK = re.compile(r"(.*?)(?: -- bound (.*?))?(?: -- pages of (\d+))?", re.S)
+
+
+def script_line(statement):
+    line = statement.text
+    if statement.values is not None:
+        line += " -- bound " + ", ".join(map(_written, statement.values))
+    if statement.page is not None:
+        line += f" -- pages of {statement.page}"
+    return line
+
+
+def script_lines(statements):
+    return [script_line(s) for s in statements]
+
+
+def _written(value):
+    if value is UNSET:
+        return "unset"
+    return "null" if value is None else "0x" + value.hex()
+
+
+def parse_line(line):
+    """Text, bound values or None, page size or None."""
+    text, values, page = REMARK.fullmatch(line).groups()
+    if values is not None:
+        values = [_read(v) for v in values.split(", ") if v]
+    return text, values, page and int(page)
+
+
+def _read(word):
+    if word in ("unset", "null"):
+        return UNSET if word == "unset" else None
+    return bytes.fromhex(word.removeprefix("0x"))
