@@ -1,7 +1,7 @@
 """Compare ceto with Apache Cassandra on random schemas and statements.
 
     fuzz.py --cassandra HOST:PORT --ceto HOST:PORT --seed N --minutes M    seeds N, N+1, ... for M minutes
-    fuzz.py --seed N --write NAME                                          the statements of seed N as NAME.cql, for test_scripts.py
+    fuzz.py --cassandra HOST:PORT --ceto HOST:PORT --seed N --write NAME   the statements of seed N as NAME.cql, for test_scripts.py
 
 One seed is one table and STATEMENTS statements. A difference is reported once for each shape, with the fewest statements that show it.
 `intended.txt` lists differences that are meant.
@@ -10,31 +10,28 @@ One seed is one table and STATEMENTS statements. A difference is reported once f
 import argparse
 import sys
 import time
-from collections import Counter
 from pathlib import Path
 
+LINE_MAX = 5_000
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
 from differential.fuzzing.answers import Client, difference  # noqa: E402
-from differential.fuzzing.report import Intended, Report  # noqa: E402
-from differential.fuzzing.scripts import script_lines  # noqa: E402
+from differential.fuzzing.report import Intended, Report, key_of  # noqa: E402
+from differential.fuzzing.scripts import BYTE_FOR_BYTE, script_line  # noqa: E402
 from differential.fuzzing.shrink import Shrinker  # noqa: E402
 from differential.fuzzing.statements import STATEMENTS, Generator, Statement  # noqa: E402
 from harness import Server  # noqa: E402
 
-WRITES = ("insert", "update", "delete", "batch", "conditional", "conditional_batch", "count", "truncate", "mistake", "damaged")
-
 
 def main():
     options = parse()
-    if options.write:
-        path = HERE / f"{options.write}.cql"
-        path.write_text("\n".join(script_lines(Generator(options.seed).statements(options.statements))) + "\n")
-        return
     servers = Client(Server.parse(options.cassandra)), Client(Server.parse(options.ceto))
-    report = Report(options.report)
     intended = Intended(HERE / "intended.txt")
+    if options.write:
+        write(options, servers, intended)
+        return
+    report = Report(options.report)
     end = time.monotonic() + 60 * options.minutes
     seed = options.seed
     while time.monotonic() < end and (options.seeds is None or seed < options.seed + options.seeds):
@@ -46,10 +43,26 @@ def main():
     sys.exit(bool(report.groups))
 
 
+def write(options, servers, intended):
+    """A script of one seed, without what differs on purpose."""
+    generator = Generator(options.seed, f"{options.write}_t")
+    lines = [f"{BYTE_FOR_BYTE} Made by fuzz.py --seed {options.seed} --statements {options.statements} --write {options.write}."]
+    for statement in generator.statements(options.statements):
+        answers = [server.ask(statement) for server in servers]
+        found = difference(statement, *answers)
+        if len(script_line(statement)) < LINE_MAX and not (found and intended.reason(found, statement, answers)):
+            lines.append(script_line(statement))
+            if found:
+                print(f"differs: {found}: {script_line(statement)}")
+    for server in servers:
+        server.run(f"DROP TABLE {generator.table.name}")
+    (HERE / f"{options.write}.cql").write_text("\n".join(lines) + "\n")
+
+
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cassandra", metavar="HOST:PORT", default="127.0.0.1:9342")
-    parser.add_argument("--ceto", metavar="HOST:PORT", default="127.0.0.1:9042")
+    parser.add_argument("--cassandra", metavar="HOST:PORT", required=True)
+    parser.add_argument("--ceto", metavar="HOST:PORT", required=True)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seeds", type=int, help="how many seeds; default: until the minutes are over")
     parser.add_argument("--minutes", type=float, default=5)
@@ -79,9 +92,9 @@ def play(seed, servers, report, intended, count, end):
             report.intended[reason] += 1
         else:
             report.differences += 1
-            if report.is_new(found, statement, answers):
-                shrinker = Shrinker(servers, generator.table.name, found)
-                report.add(seed, found, *shrinker.shrink(asked))
+            key = key_of(found, statement, answers)
+            if report.is_new(key):
+                report.add(seed, found, *Shrinker(servers, generator.table.name, key).shrink(asked))
         if statement.kind in ("create", "alter") and any(a.error for a in answers):
             break  # the tables are not the same any more
         if diverged(servers, generator.table.name):

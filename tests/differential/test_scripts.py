@@ -1,6 +1,8 @@
 """Conditional statements, counters and keys that are numbers get the same answers, and the same words when refused, as from Apache Cassandra.
 
-`NAME.cql` has the statements, one a line; `recorded/NAME.txt` has Cassandra's answers.
+`NAME.cql` has the statements, one a line; `recorded/NAME.txt` has Cassandra's answers. When the first line of NAME.cql says so, the answers are
+compared byte for byte, with types and pages, and errors by their code; a comment behind a statement then says what CQL cannot: `-- bound 0x01,
+null, unset`, `-- pages of 2`. `fuzz.py` writes such scripts.
 
 pytest tests/differential/test_scripts.py                                  against the recorded answers
 pytest tests/differential/test_scripts.py --cassandra HOST:PORT --record   write them down again
@@ -12,7 +14,10 @@ from pathlib import Path
 import pytest
 
 from differential import answers
-from harness import cql
+from differential.fuzzing.answers import Client
+from differential.fuzzing.scripts import BYTE_FOR_BYTE, statement_of
+from differential.generate import KEYSPACE
+from harness import Server, cql
 
 HERE = Path(__file__).parent
 FLUSH_EVERY = 7
@@ -43,15 +48,21 @@ def refusal(failure):
     return [f"error {code:04x}" + ("" if code == cql.SYNTAX else f" {words}")]
 
 
-def answer(session, statement):
-    return answers.answer(session, statement, refusal)
+def asker(session, script):
+    """What asks the server of this session and writes the answer down."""
+    if not (HERE / f"{script}.cql").read_text().startswith(BYTE_FOR_BYTE):
+        return lambda statement: answers.answer(session, statement, refusal)
+    client = Client(Server(session.cluster.contact_points[0], session.cluster.port), KEYSPACE)
+    return lambda line: client.ask(statement_of(line)).recorded(line)
 
 
 def compare(session, script, disturb=lambda number, session: session):
-    different = []
+    different, asked, ask = [], None, None
     for number, (statement, expected) in enumerate(answers.read(recorded(script))):
         session = disturb(number, session)
-        got = answer(session, statement)
+        if asked is not session:
+            asked, ask = session, asker(session, script)
+        got = ask(statement)
         if got != expected:
             different.append(f"{statement}\n  expected {expected}\n  got      {got}")
     assert not different, f"{len(different)} answers differ\n" + "\n".join(different[:10])
@@ -62,7 +73,8 @@ def test_recorded_answers(request, script):
     asked = statements_of(script)
     if request.config.getoption("--record"):
         cassandra = without_tables(request.getfixturevalue("cassandra"), script)
-        answers.write(recorded(script), [(statement, answer(cassandra, statement)) for statement in asked])
+        ask = asker(cassandra, script)
+        answers.write(recorded(script), [(statement, ask(statement)) for statement in asked])
         return
     known = [statement for statement, _ in answers.read(recorded(script))]
     assert known == asked, "the recorded answers are those of other statements"

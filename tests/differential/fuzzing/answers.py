@@ -2,7 +2,7 @@
 
 import re
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from differential.fuzzing.statements import TTL_SECONDS
 from differential.fuzzing.terms import UNSET
@@ -11,7 +11,7 @@ from harness import wire
 VOID, ROWS, KEYSPACE_SET, PREPARED, SCHEMA_CHANGE = 1, 2, 3, 4, 5
 LOCAL_QUORUM = 6
 PAGES_MAX = 200
-SERVER_ERROR, SYNTAX = 0x0000, 0x2000
+TEXT_MAX = 400
 TYPES = {
     1: "ascii", 2: "bigint", 3: "blob", 4: "boolean", 5: "counter", 6: "decimal", 7: "double", 8: "float", 9: "int",
     11: "timestamp", 12: "uuid", 13: "text", 14: "varint", 15: "timeuuid", 16: "inet", 17: "date", 18: "time",
@@ -34,27 +34,33 @@ class Answer:
         if self.error:
             return [f"error {self.error[0]:04x} {self.error[1]}"]
         if self.kind != "rows":
-            return [self.kind]
+            return [f"{self.kind}   markers {self.binds}" if self.binds else self.kind]
         head = " | ".join(f"{name} {type_}" for _, name, type_ in self.columns)
         types = [type_ for _, _, type_ in self.columns]
         rows = [" | ".join(text(t, v) for t, v in zip(types, row, strict=True)) for row in self.rows]
         head += f"   markers {[*self.binds]}" if self.binds else ""
-        return [head, *rows] + ([f"pages of {self.pages}"] if len(self.pages) > 1 else [])
+        pages = filled_pages(self)
+        return [head, *rows] + ([f"pages of {pages}"] if len(pages) > 1 else [])
+
+
+    def recorded(self, line):
+        """The lines as they are written down: of an error the code, of a time to live what it was at first, nothing of markers."""
+        if self.error:
+            return [f"error {self.error[0]:04x}"]
+        return replace(self, rows=comparable_rows(line, self), binds=[]).lines()
 
 
 class Client:
-    """One connection, and a keyspace of its own."""
+    """One connection, which uses this keyspace."""
 
-    KEYSPACE = "fuzz"
-
-    def __init__(self, server):
+    def __init__(self, server, keyspace="fuzz"):
         self.connection = wire.Connection(server)
         self.connection.socket.settimeout(60)
         self.connection.startup()
         self.run(
-            f"CREATE KEYSPACE IF NOT EXISTS {self.KEYSPACE} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
+            f"CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
         )
-        self.run(f"USE {self.KEYSPACE}")
+        self.run(f"USE {keyspace}")
 
     def run(self, text):
         return self._query(text, None, None)[0]
@@ -214,7 +220,7 @@ def _text(type_, data):
         return f"[{', '.join(parts)}]" if kind == "list" else f"{{{', '.join(parts)}}}"
     if type_ in ("text", "ascii"):
         decoded = data.decode()
-        return repr(decoded if len(decoded) < 100 else f"{decoded[:20]}... {len(decoded)}")
+        return repr(decoded if len(decoded) < TEXT_MAX else f"{decoded[:20]}... {len(decoded)}")
     forms = {"boolean": ">?", "tinyint": ">b", "smallint": ">h", "int": ">i", "float": ">f", "double": ">d"}
     forms |= dict.fromkeys(["bigint", "counter", "timestamp", "time"], ">q")
     if type_ in forms:
@@ -223,7 +229,7 @@ def _text(type_, data):
         return str(int.from_bytes(data, "big", signed=True))
     if type_ == "decimal":
         return f"{int.from_bytes(data[4:], 'big', signed=True)}e{-struct.unpack_from('>i', data)[0]}"
-    return "0x" + (data.hex() if len(data) < 100 else f"{data[:20].hex()}...{len(data)}")
+    return "0x" + (data.hex() if len(data) < TEXT_MAX else f"{data[:20].hex()}...{len(data)}")
 
 
 # --- comparing ---
@@ -231,9 +237,9 @@ def _text(type_, data):
 _NEAR_TTL = re.compile(rb"\x00\x0f[\x34-\x42].", re.S)
 
 
-def comparable_rows(statement, answer):
+def comparable_rows(text_, answer):
     """The rows; a remaining time to live as if no time had passed."""
-    if "ttl(" not in statement.text.lower():
+    if "ttl(" not in text_.lower():
         return answer.rows
     ttl = struct.pack(">i", TTL_SECONDS)
     return [[v and _NEAR_TTL.sub(ttl, v) for v in row] for row in answer.rows]
@@ -257,7 +263,7 @@ def difference(statement, cassandra, ceto):
     for part, name in enumerate(("table", "names", "types")):
         if [c[part] for c in cassandra.columns] != [c[part] for c in ceto.columns]:
             return f"{name} of columns"
-    expected, got = (comparable_rows(statement, a) for a in (cassandra, ceto))
+    expected, got = (comparable_rows(statement.text, a) for a in (cassandra, ceto))
     if expected != got:
         if sorted(map(str, expected)) == sorted(map(str, got)):
             return "order of rows"

@@ -123,7 +123,7 @@ class Reads:
             names = [self.aggregate() for _ in range(r.choice([1, 1, 2]))]
         elif r.random() < 0.6:
             names += [self.computed() for _ in range(r.choice([1, 1, 2]))]
-        return ", ".join(f"{name} AS a{at}" if r.random() < 0.05 else name for at, name in enumerate(names))
+        return ", ".join(f"{name} AS a{at}" if r.random() < 0.05 and not name.endswith(" json") else name for at, name in enumerate(names))
 
     def aggregate(self):
         r = self.random
@@ -138,7 +138,7 @@ class Reads:
         t, r = self.table, self.random
         column = r.choice(t.columns)
         name, type_ = column.name, column.type
-        forms = [f"token({', '.join(c.name for c in t.partition)})", f"toJson({name})"]
+        forms = [f"token({', '.join(c.name for c in t.partition)})", f"toJson({name}) AS json"]  # without a name, Cassandra's differs
         if column.role in ("static", "regular") and not t.clock:
             forms += 2 * [f"writetime({name})", f"ttl({name})", f"maxwritetime({name})"]
         if type_.scalar and type_.kind not in ("counter",):

@@ -72,8 +72,7 @@ class Report:
         self.groups = {}
         self.unstable = 0
 
-    def is_new(self, found, statement, answers):
-        key = key_of(found, statement, answers)
+    def is_new(self, key):
         if key in self.seen:
             return False
         self.seen.add(key)

@@ -5,8 +5,10 @@ A line is the statement; what CQL cannot say stands behind it as a comment: `-- 
 
 import re
 
+from differential.fuzzing.statements import Statement
 from differential.fuzzing.terms import UNSET
 
+BYTE_FOR_BYTE = "-- Answers are compared byte for byte, errors by their code."
 REMARK = re.compile(r"(.*?)(?: -- bound (.*?))?(?: -- pages of (\d+))?", re.S)
 
 
@@ -19,22 +21,17 @@ def script_line(statement):
     return line
 
 
-def script_lines(statements):
-    return [script_line(s) for s in statements]
-
-
 def _written(value):
     if value is UNSET:
         return "unset"
     return "null" if value is None else "0x" + value.hex()
 
 
-def parse_line(line):
-    """Text, bound values or None, page size or None."""
+def statement_of(line):
     text, values, page = REMARK.fullmatch(line).groups()
     if values is not None:
         values = [_read(v) for v in values.split(", ") if v]
-    return text, values, page and int(page)
+    return Statement("script", text, values, page and int(page))
 
 
 def _read(word):

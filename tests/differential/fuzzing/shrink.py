@@ -4,14 +4,15 @@ import time
 from dataclasses import replace
 
 from differential.fuzzing.answers import difference
+from differential.fuzzing.report import key_of
 from differential.fuzzing.statements import TOKEN
 
-SECONDS_MAX = 25
+SECONDS_MAX = 15
 
 
 class Shrinker:
-    def __init__(self, servers, table, found):
-        self.servers, self.table, self.found = servers, table, found
+    def __init__(self, servers, table, key):
+        self.servers, self.table, self.key = servers, table, key
         self.created = None  # the text of CREATE when the tables are as it left them
         self.end = time.monotonic() + SECONDS_MAX
 
@@ -65,7 +66,7 @@ class Shrinker:
                 shorter, kept = without(tokens, values, at, size)
                 statement = replace(last, text=" ".join(shorter), values=kept)
                 answers = [server.ask(statement) for server in self.servers]
-                if self.shows(statement, answers) and not any(a.error and a.error[0] == 0x2000 for a in answers):
+                if self.shows(statement, answers):
                     tokens, values, removed, last = shorter, kept, True, statement
                 else:
                     at += 1
@@ -90,7 +91,8 @@ class Shrinker:
         return self.shows(last, self.replay(before, create, last))
 
     def shows(self, statement, answers):
-        return difference(statement, *answers) == self.found
+        found = difference(statement, *answers)
+        return found == self.key[0] and (not any(a.error for a in answers) or key_of(found, statement, answers) == self.key)
 
     def replay(self, before, create, last):
         """Both answers to the last statement, after the others on an empty table."""

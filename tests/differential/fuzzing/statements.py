@@ -6,7 +6,7 @@ need that); TTLs are far longer than a run.
 
 import random
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from differential.fuzzing.reads import Reads
 from differential.fuzzing.schema import Table
@@ -26,7 +26,6 @@ class Statement:
     text: str
     values: list | None = None
     page: int | None = None
-    tags: set = field(default_factory=set)
 
 
 class Generator(Terms, Reads):
@@ -217,7 +216,8 @@ class Generator(Terms, Reads):
         t, r = self.table, self.random
         kind = r.choice(["add", "add", "drop", "drop", "rename"])
         if kind == "drop" and t.values and len(t.columns) > 2:
-            return f"ALTER TABLE {t.name} DROP {t.drop()}"
+            using = f" USING TIMESTAMP {r.randint(1, self._clock + 1)}" if not t.clock and r.random() < 0.2 else ""
+            return f"ALTER TABLE {t.name} DROP {t.drop()}{using}"
         if kind == "rename":
             return f"ALTER TABLE {t.name} RENAME {t.rename()}"
         return f"ALTER TABLE {t.name} ADD {t.add()}"

@@ -20,7 +20,7 @@ class Terms:
         self.bound = [] if bind else None
         self.bind_chance = self.random.choice([0.3, 0.8, 1])
         self.named = self.random.random() < 0.2
-        self.odd = 0.15 if bind else 0
+        self.odd = 0.05 if bind else 0
 
     def finish(self, text):
         """The text with markers as CQL writes them, and the bound values in its order; None for a statement without bound values."""
@@ -56,7 +56,7 @@ class Terms:
             return self.unset()
         if chance < 0.145:
             return self.wrong_literal()
-        if chance < 0.155 and column.type.kind in ("text", "blob") and self.bound is not None:
+        if chance < 0.17 and column.type.kind in ("text", "blob") and self.bound is not None:
             return self.of_value(column.type, Value("null", b"y" * LONG))
         return self.of_value(column.type, column.type.value(r, self.odd))
 
