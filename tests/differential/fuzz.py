@@ -46,7 +46,9 @@ def main():
 def write(options, servers, intended):
     """A script of one seed, without what differs on purpose."""
     generator = Generator(options.seed, f"{options.write}_t")
-    lines = [f"{BYTE_FOR_BYTE} Made by fuzz.py --seed {options.seed} --statements {options.statements} --write {options.write}."]
+    lines = [
+        f"{BYTE_FOR_BYTE} Made by fuzz.py --seed {options.seed} --statements {options.statements} --write {options.write}."
+    ]
     for statement in generator.statements(options.statements):
         answers = [server.ask(statement) for server in servers]
         found = difference(statement, *answers)
@@ -94,7 +96,7 @@ def play(seed, servers, report, intended, count, end):
             report.differences += 1
             key = key_of(found, statement, answers)
             if report.is_new(key):
-                report.add(seed, found, *Shrinker(servers, generator.table.name, key).shrink(asked))
+                report.add(seed, found, *Shrinker(servers, generator.table, key).shrink(asked))
         if statement.kind in ("create", "alter") and any(a.error for a in answers):
             break  # the tables are not the same any more
         if diverged(servers, generator.table.name):

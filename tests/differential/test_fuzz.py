@@ -46,7 +46,12 @@ def test_each_part_of_the_grammar_occurs(made, phrase):
 
 def test_each_kind_of_bound_value_and_page_occurs(made):
     values = [v for s in made for v in s.values or []]
-    assert None in values and UNSET in values and b"" in values and any(v and v is not UNSET and len(v) > 65535 for v in values)
+    assert (
+        None in values
+        and UNSET in values
+        and b"" in values
+        and any(v and v is not UNSET and len(v) > 65535 for v in values)
+    )
     assert {s.page for s in made} >= {None, 1, 2, 3}
 
 

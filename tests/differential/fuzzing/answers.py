@@ -11,7 +11,7 @@ from harness import wire
 VOID, ROWS, KEYSPACE_SET, PREPARED, SCHEMA_CHANGE = 1, 2, 3, 4, 5
 LOCAL_QUORUM = 6
 PAGES_MAX = 200
-TEXT_MAX = 400
+TEXT_MAX = 2_000
 TYPES = {
     1: "ascii", 2: "bigint", 3: "blob", 4: "boolean", 5: "counter", 6: "decimal", 7: "double", 8: "float", 9: "int",
     11: "timestamp", 12: "uuid", 13: "text", 14: "varint", 15: "timeuuid", 16: "inet", 17: "date", 18: "time",
@@ -41,7 +41,6 @@ class Answer:
         head += f"   markers {[*self.binds]}" if self.binds else ""
         pages = filled_pages(self)
         return [head, *rows] + ([f"pages of {pages}"] if len(pages) > 1 else [])
-
 
     def recorded(self, line):
         """The lines as they are written down: of an error the code, of a time to live what it was at first, nothing of markers."""
@@ -90,9 +89,7 @@ class Client:
         return whole
 
     def _query(self, text_, page, state):
-        return self._answer(
-            self.connection.ask(wire.QUERY, wire.query_body(text_, 4, LOCAL_QUORUM, page, state))
-        )
+        return self._answer(self.connection.ask(wire.QUERY, wire.query_body(text_, 4, LOCAL_QUORUM, page, state)))
 
     def _execute(self, id_, values, page, state):
         flags, options = 0x01, struct.pack(">H", len(values)) + b"".join(map(bound, values))

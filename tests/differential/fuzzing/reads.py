@@ -9,7 +9,20 @@ class Reads:
     def select(self):
         t, r = self.table, self.random
         kind = r.choice(
-            ["partition", "partition", "slice", "slice", "slice", "in", "all", "all", "token", "filter", "filter", "distinct"]
+            [
+                "partition",
+                "partition",
+                "slice",
+                "slice",
+                "slice",
+                "in",
+                "all",
+                "all",
+                "token",
+                "filter",
+                "filter",
+                "distinct",
+            ]
         )
         where, order, group, filtering = "", "", "", ""
         if kind in ("partition", "slice", "in"):
@@ -35,7 +48,9 @@ class Reads:
             names = [c.name for c in keys[: r.randint(len(t.partition) if r.random() < 0.9 else 1, len(keys))]]
             group = " GROUP BY " + ", ".join(names)
         if kind == "distinct":
-            columns = "DISTINCT " + ", ".join(c.name for c in t.partition + r.sample(t.static, r.randint(0, len(t.static))))
+            columns = "DISTINCT " + ", ".join(
+                c.name for c in t.partition + r.sample(t.static, r.randint(0, len(t.static)))
+            )
             where = r.choice(["", "", self.exact(t.partition), self.token_range()])
         else:
             columns = self.projection(bool(group))
@@ -123,7 +138,10 @@ class Reads:
             names = [self.aggregate() for _ in range(r.choice([1, 1, 2]))]
         elif r.random() < 0.6:
             names += [self.computed() for _ in range(r.choice([1, 1, 2]))]
-        return ", ".join(f"{name} AS a{at}" if r.random() < 0.05 and not name.endswith(" json") else name for at, name in enumerate(names))
+        return ", ".join(
+            f"{name} AS a{at}" if r.random() < 0.05 and not name.endswith(" json") else name
+            for at, name in enumerate(names)
+        )
 
     def aggregate(self):
         r = self.random
@@ -138,18 +156,25 @@ class Reads:
         t, r = self.table, self.random
         column = r.choice(t.columns)
         name, type_ = column.name, column.type
-        forms = [f"token({', '.join(c.name for c in t.partition)})", f"toJson({name}) AS json"]  # without a name, Cassandra's differs
+        forms = [
+            f"token({', '.join(c.name for c in t.partition)})",
+            f"toJson({name}) AS json",
+        ]  # without a name, Cassandra's differs
         if column.role in ("static", "regular") and not t.clock:
             forms += 2 * [f"writetime({name})", f"ttl({name})", f"maxwritetime({name})"]
         if type_.scalar and type_.kind not in ("counter",):
             forms += [f"{type_.kind}AsBlob({name})", f"{type_.kind}_as_blob({name})"]
-            forms += [f"cast({name} AS {r.choice(['text', 'ascii', 'int', 'bigint', 'double', 'date', 'timestamp', 'varint', 'decimal', 'float', 'tinyint'])})"]
+            forms += [
+                f"cast({name} AS {r.choice(['text', 'ascii', 'int', 'bigint', 'double', 'date', 'timestamp', 'varint', 'decimal', 'float', 'tinyint'])})"
+            ]
         if type_.kind in NUMBERS:
             literal = type_.value(r).literal
             forms += [f"{name} {r.choice('+-*/%')} {literal}", f"-{name}", f"{name} + {name}"]
             forms += [f"{function}({name})" for function in ("abs", "round", "exp", "log", "log10")]
         if type_.kind in DATES:
-            forms += [f"{f}({name})" for f in ("toDate", "toTimestamp", "toUnixTimestamp", "to_date", "to_unix_timestamp")]
+            forms += [
+                f"{f}({name})" for f in ("toDate", "toTimestamp", "toUnixTimestamp", "to_date", "to_unix_timestamp")
+            ]
         if type_.kind == "timeuuid":
             forms += [f"dateOf({name})", f"unixTimestampOf({name})"]
         if type_.kind == "timestamp":
@@ -158,11 +183,24 @@ class Reads:
             forms += [f"{name} + 1d", f"{name} - 1mo"]
         if type_.collection and type_.kind != "list":
             keys = [self.of_value(type_.of[0], type_.of[0].value(r, self.odd)) for _ in range(2)]
-            forms += 2 * [f"{name}[{keys[0]}]", f"{name}[{keys[0]}..{keys[1]}]", f"{name}[{keys[0]}..]", f"{name}[..{keys[1]}]"]
+            forms += 2 * [
+                f"{name}[{keys[0]}]",
+                f"{name}[{keys[0]}..{keys[1]}]",
+                f"{name}[{keys[0]}..]",
+                f"{name}[..{keys[1]}]",
+            ]
             if not t.clock and column.role in ("static", "regular"):
                 forms += [f"writetime({name}[{keys[0]}])", f"ttl({name}[{keys[0]}..{keys[1]}])"]
         if type_.collection:
-            functions = ["collection_count", "collection_min", "collection_max", "collection_sum", "collection_avg", "map_keys", "map_values"]
+            functions = [
+                "collection_count",
+                "collection_min",
+                "collection_max",
+                "collection_sum",
+                "collection_avg",
+                "map_keys",
+                "map_values",
+            ]
             forms += [f"{r.choice(functions)}({name})"]
         if type_.kind in ("list", "tuple"):
             forms += [f"{name}[0]"]

@@ -19,9 +19,17 @@ def shape(statement):
     """The statement without names and values: its verb, keywords and functions."""
     words = [t.lower() for t in TOKEN.findall(statement.text)]
     used = sorted(set(words) & KEYWORDS)
-    functions = sorted({f.lower() for f in FUNCTION.findall(statement.text)} - KEYWORDS - {"and", "where", "values", "as"})
+    functions = sorted(
+        {f.lower() for f in FUNCTION.findall(statement.text)} - KEYWORDS - {"and", "where", "values", "as"}
+    )
     functions = [f for f in functions if not re.fullmatch(r"f\d+|\d+", f)]
-    return " ".join(words[:1] + used[:] + functions + (["bound"] if statement.values else []) + (["paged"] if statement.page else []))
+    return " ".join(
+        words[:1]
+        + used[:]
+        + functions
+        + (["bound"] if statement.values else [])
+        + (["paged"] if statement.page else [])
+    )
 
 
 def squash(message):
@@ -108,7 +116,10 @@ class Report:
             print(text)
 
     def progress(self, seed):
-        print(f"before seed {seed}: {self.compared} statements, {self.differences} differences in {len(self.groups)} groups", flush=True)
+        print(
+            f"before seed {seed}: {self.compared} statements, {self.differences} differences in {len(self.groups)} groups",
+            flush=True,
+        )
 
     def summary(self, first, last):
         lines = [

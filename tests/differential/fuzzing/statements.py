@@ -139,7 +139,11 @@ class Generator(Terms, Reads):
     def delete(self, using=None, partition=None, conditions=""):
         t, r = self.table, self.random
         using = self.using(ttl=False) if using is None else using
-        kind = "row" if conditions else r.choice(["row", "row", "columns", "columns", "prefix", "range", "range", "partition"])
+        kind = (
+            "row"
+            if conditions
+            else r.choice(["row", "row", "columns", "columns", "prefix", "range", "range", "partition"])
+        )
         what, where = "", self.exact(t.partition, partition)
         if kind == "columns" and t.values:
             columns = r.sample(t.values, min(len(t.values), r.choice([1, 1, 2])))
@@ -166,7 +170,8 @@ class Generator(Terms, Reads):
         using = self.using(ttl=False) if self.random.random() < 0.7 else ""
         own = "" if using or self.table.clock else None
         parts = [
-            self.random.choice([self.insert, self.update, self.delete])(using=own) for _ in range(self.random.randint(1, 4))
+            self.random.choice([self.insert, self.update, self.delete])(using=own)
+            for _ in range(self.random.randint(1, 4))
         ]
         return self._batch(using, parts)
 
@@ -255,7 +260,7 @@ class Generator(Terms, Reads):
                 f"SELECT * FROM {name} LIMIT {wrong}",
                 f"SELECT * FROM {name} PER PARTITION LIMIT 0",
                 f"SELECT DISTINCT {other.name} FROM {name}",
-                f"SELECT writetime({other.name}) FROM {name}",
+                f"SELECT writetime({first}) FROM {name}",
                 f"SELECT {other.name}[{wrong}] FROM {name}",
                 f"SELECT cast({other.name} AS int) FROM {name}",
                 f"SELECT sum({other.name}) FROM {name}",

@@ -98,7 +98,23 @@ class Terms:
                 self.random.choice(NATIVE[kind]).literal,
                 random_type(self.random).value(self.random).literal,
                 self.random.choice(
-                    ["null", "'x'", "''", "0x", "-1", "1.5", "[]", "{}", "{1: 1}", "[null]", "(1, 2)", "''''", "99999999999", "now()", "NaN"]
+                    [
+                        "null",
+                        "'x'",
+                        "''",
+                        "0x",
+                        "-1",
+                        "1.5",
+                        "[]",
+                        "{}",
+                        "{1: 1}",
+                        "[null]",
+                        "(1, 2)",
+                        "''''",
+                        "99999999999",
+                        "now()",
+                        "NaN",
+                    ]
                 ),
             ]
         )

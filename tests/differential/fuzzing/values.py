@@ -91,7 +91,9 @@ NATIVE = {
         _decimal("1E+30", -30, 1),
         _decimal("-0.01", 2, -1),
     ],
-    "double": _floats(">d", "0", "-0.0", "-1.5", "1e10", "NaN", "Infinity", "-Infinity", "5E-324", "1.7976931348623157E308"),
+    "double": _floats(
+        ">d", "0", "-0.0", "-1.5", "1e10", "NaN", "Infinity", "-Infinity", "5E-324", "1.7976931348623157E308"
+    ),
     "duration": [
         _duration("1y2mo3d4h5m6s", 14, 3, 14706 * 10**9),
         _duration("-1mo", -1, 0, 0),
