@@ -22,7 +22,23 @@ from harness import Server, cql
 HERE = Path(__file__).parent
 FLUSH_EVERY = 7
 KILL_EVERY = 61
-SCRIPTS = pytest.mark.parametrize("script", ["conditional", "counters", "elements", "groups", "numbers", "terms"])
+FOUND = pytest.param("found", marks=pytest.mark.xfail(reason="ceto answers otherwise until this is mended"))
+SCRIPTS = pytest.mark.parametrize(
+    "script",
+    [
+        "conditional",
+        "counters",
+        "elements",
+        "groups",
+        "numbers",
+        "terms",
+        "seed44",
+        "seed53",
+        "seed54",
+        "seed55",
+        FOUND,
+    ],
+)
 
 
 def statements_of(script):
