@@ -100,9 +100,10 @@ def play(seed, servers, report, intended, count, end):
         if statement.kind in ("create", "alter") and any(a.error for a in answers):
             break  # the tables are not the same any more
         if diverged(servers, generator.table.name):
-            for server in servers:
-                server.run(f"TRUNCATE {generator.table.name}")
-            asked.append(Statement("truncate", f"TRUNCATE {generator.table.name}"))
+            truncate = Statement("truncate", f"TRUNCATE {generator.table.name}")
+            if any(server.ask(truncate).error for server in servers):
+                break  # Cassandra cannot flush some tables after DROP of a column USING TIMESTAMP
+            asked.append(truncate)
     for server in servers:
         server.run(f"DROP TABLE IF EXISTS {generator.table.name}")
 
