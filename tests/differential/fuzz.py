@@ -102,7 +102,7 @@ def play(seed, servers, report, intended, count, end):
         if diverged(servers, generator.table.name):
             truncate = Statement("truncate", f"TRUNCATE {generator.table.name}")
             if any(server.ask(truncate).error for server in servers):
-                break  # Cassandra cannot flush some tables after DROP of a column USING TIMESTAMP
+                break  # Cassandra could not flush the table
             asked.append(truncate)
     for server in servers:
         server.run(f"DROP TABLE IF EXISTS {generator.table.name}")
