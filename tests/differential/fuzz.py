@@ -86,6 +86,7 @@ def play(seed, servers, report, intended, count, end):
         report.compared += 1
         report.kinds[statement.kind] += 1
         report.errors += bool(answers[0].error)
+        failed = any(a.error for a in answers)
         found = difference(statement, *answers)
         if not found:
             continue
@@ -96,8 +97,11 @@ def play(seed, servers, report, intended, count, end):
             report.differences += 1
             key = key_of(found, statement, answers)
             if report.is_new(key):
-                report.add(seed, found, *Shrinker(servers, generator.table, key).shrink(asked))
-        if statement.kind in ("create", "alter") and any(a.error for a in answers):
+                script, answers = Shrinker(servers, generator.table, key).shrink(asked)
+                # What stood in a late row before may be recognised now.
+                if not (script and intended.reason(found, script[-1], answers)):
+                    report.add(seed, found, script, answers)
+        if statement.kind in ("create", "alter") and failed:
             break  # the tables are not the same any more
         if diverged(servers, generator.table.name):
             truncate = Statement("truncate", f"TRUNCATE {generator.table.name}")

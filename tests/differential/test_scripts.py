@@ -33,7 +33,6 @@ SCRIPTS = pytest.mark.parametrize(
         "numbers",
         "terms",
         "seed53",
-        "seed55",
         "seed62",
         "seed63",
         FOUND,

@@ -87,6 +87,7 @@ class Report:
         return True
 
     def add(self, seed, found, script, answers):
+        """`script` is None when the difference did not come again."""
         if script is None:
             self.unstable += 1
             return
