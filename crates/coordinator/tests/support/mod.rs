@@ -329,8 +329,8 @@ impl Local {
         key: &[u8],
         level: Consistency,
     ) -> Result<BTreeMap<i32, Vec<u8>>, coordinator::CoordinatorError> {
-        let store = self.shard.store(table().id).expect("the table is open");
-        let table = store.table().clone();
+        // With the options of the shape, where this node has the table.
+        let table = self.shard.store(table().id).map_or_else(table, |store| store.table());
         let mut read = self.read(&table, partition(key), level, 100)?;
         let mut blocks = Vec::new();
         while let Some(block) = read.next_block().await? {
