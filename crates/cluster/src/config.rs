@@ -15,6 +15,9 @@ use topology::{ClockLimits, FailureDetectorConfig, HostId, Location};
 use types::Token;
 use uuid::Uuid;
 
+/// How long a change of the schema takes unless a node is told otherwise.
+pub const SCHEMA_TIMEOUT: Duration = Duration::from_millis(4500);
+
 /// How long a new member serves before it may vote. Longer than the failure detector takes to notice that a member is gone, so one that joins and
 /// vanishes never has a vote.
 pub const VOTE_AFTER: Duration = Duration::from_secs(5);
@@ -189,7 +192,7 @@ impl Config {
             join_timeout: Duration::from_secs(120),
             propose_timeout: Duration::from_secs(10),
             agreement_timeout: Duration::from_secs(2),
-            schema_timeout: Duration::from_millis(4500),
+            schema_timeout: SCHEMA_TIMEOUT,
             replace_voter_after: Duration::from_secs(60),
             give_up_joining_after: Duration::from_secs(30),
             clock_limits: ClockLimits::default(),

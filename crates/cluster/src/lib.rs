@@ -51,7 +51,9 @@ mod wire;
 
 pub use bytes::Malformed;
 pub use command::{Command, SchemaChange, TabletsChange};
-pub use config::{Between, Config, Drain, FORGET_JOINING_AFTER, Listener, Local, NEWCOMERS_MAX, Reach, VOTE_AFTER};
+pub use config::{
+    Between, Config, Drain, FORGET_JOINING_AFTER, Listener, Local, NEWCOMERS_MAX, Reach, SCHEMA_TIMEOUT, VOTE_AFTER,
+};
 pub use consensus::Epoch;
 pub use error::{ChangeError, ClusterError, LoadError};
 pub use features::{

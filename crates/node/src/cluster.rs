@@ -198,6 +198,7 @@ fn cluster_config(shared: &Shared) -> ::cluster::Config {
         release: env!("CARGO_PKG_VERSION").to_owned(),
         clock_limits: config.clock_limits,
         propose_timeout: config.request_timeout,
+        schema_timeout: config.schema_timeout,
         ..base
     }
 }

@@ -118,6 +118,9 @@ pub(crate) fn node_config(setup: &Setup, shards: u32, address: SocketAddr) -> Co
         rack: "rack1".to_owned(),
         native_transport_max_frame_size: 1 << 20,
         max_connections_per_shard: 100,
+        // The model takes a change of the schema that failed for one that does not happen later. A node whose disk keeps it from following the
+        // metadata is restarted within this time.
+        schema_timeout: Duration::from_secs(10),
         auto_snapshot: AutoSnapshot { is_on: true, ttl: None },
         compaction_throughput: None,
         backend: runtime::Backend::Auto,
