@@ -20,6 +20,7 @@ use crate::deadlines::{Expiring, FlightId};
 use crate::fence::Stamp;
 use crate::message::{encoded_bytes, put_mutations};
 use crate::service::ReplicaError;
+use crate::trace::Trace;
 use crate::verbs::Verb;
 use crate::write::{State, Target, Write, WriteDone, numbered};
 use crate::{Coordinator, CoordinatorError, TargetError, WriteKind, spawn};
@@ -29,6 +30,8 @@ pub(crate) struct Flight {
     write: RefCell<Write>,
     deadline: Instant,
     id: Cell<FlightId>,
+    /// Of a request whose client asked for it.
+    trace: Option<Rc<Trace>>,
     /// Who is told of the outcome, once.
     done: RefCell<Option<(Rc<dyn WriteDone>, u32)>>,
 }
@@ -54,6 +57,7 @@ impl Flight {
             write: RefCell::new(write),
             deadline,
             id: Cell::default(),
+            trace: Trace::current(),
             done: RefCell::new(Some(done)),
         });
         let here = flight.send(&coordinator);
@@ -79,9 +83,16 @@ impl Flight {
         for at in 0..write.targets.len() {
             let replica = write.targets[at].replica;
             if !coordinator.takes_writes(replica.node) {
+                self.note(|| {
+                    format!(
+                        "{} is down or takes no writes: a hint is kept for it",
+                        Coordinator::name(&view, replica)
+                    )
+                });
                 write.missed(replica);
                 continue;
             }
+            self.note(|| format!("Sending the write to {}", Coordinator::name(&view, replica)));
             if replica == this {
                 write.targets[at].state = State::Here;
                 write.outstanding += 1;
@@ -101,6 +112,12 @@ impl Flight {
             }
         }
         here
+    }
+
+    fn note(&self, activity: impl FnOnce() -> String) {
+        if let Some(trace) = &self.trace {
+            trace.note(activity());
+        }
     }
 
     /// Asks a replica on another node.
@@ -208,6 +225,14 @@ impl Flight {
     }
 
     fn settle(self: &Rc<Self>, number: u32, result: Result<(), TargetError>) {
+        if let Some(trace) = &self.trace {
+            let write = self.write.borrow();
+            let name = Coordinator::name(&write.view, write.targets[number as usize].replica);
+            trace.note(match &result {
+                Ok(()) => format!("{name} has the write"),
+                Err(error) => format!("{name} has not taken the write: {error:?}"),
+            });
+        }
         self.advance(|write| write.settle(number as usize, result));
     }
 

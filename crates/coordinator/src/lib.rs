@@ -53,6 +53,7 @@ mod stretch;
 #[path = "../tests/support/mod.rs"]
 mod support;
 mod tombstones;
+pub mod trace;
 mod truncate;
 mod turns;
 mod verbs;
@@ -487,12 +488,28 @@ impl Coordinator {
             .map_or(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), |n| n.native.ip())
     }
 
+    /// Where clients reach this node.
+    #[must_use]
+    pub fn own_address(&self) -> (IpAddr, u16) {
+        self.with_view(|view| {
+            let own = view.topology.numbered(view.me).map(|node| node.native);
+            own.map_or((IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0), |own| {
+                (own.ip(), own.port())
+            })
+        })
+    }
+
+    /// The name of a replica in errors and traces: address and shard.
+    fn name(view: &ClusterView, replica: Replica) -> String {
+        format!("{} shard {}", Self::address(view, replica.node), replica.shard)
+    }
+
     /// The names of replicas in errors: address and shard.
     fn names(view: &ClusterView, replicas: impl Iterator<Item = Replica>) -> String {
-        let names: Vec<String> = replicas
-            .map(|r| format!("{} shard {}", Self::address(view, r.node), r.shard))
-            .collect();
-        names.join(", ")
+        replicas
+            .map(|replica| Self::name(view, replica))
+            .collect::<Vec<_>>()
+            .join(", ")
     }
 
     /// Tells a simulation whose answers an acknowledgement has counted.

@@ -30,7 +30,7 @@ use crate::fence::Stamp;
 use crate::gather::Gather;
 use crate::latency::{Latencies, TableLatencies};
 use crate::message::{Answer, Extent, ReadCommand, difference};
-use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, Verb, service, spawn};
+use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, Verb, service, spawn, trace};
 
 /// What the table option `read_repair` says where a read leaves replicas as they are. What one read saw the next one at the same level may not see then.
 const NO_REPAIR: &str = "NONE";
@@ -378,6 +378,15 @@ impl ReplicatedRead {
 
     fn send(&self, fan: &mut Fan<Answer>, replica: Replica, command: ReadCommand<&Extent>) {
         let coordinator = &self.coordinator;
+        trace::note(|| {
+            let what = if command.digest_only { "a digest" } else { "data" };
+            format!(
+                "Asking {} for {what} of {}.{}",
+                Coordinator::name(&self.view, replica),
+                self.table.keyspace,
+                self.table.name
+            )
+        });
         let stamp = Stamp::of(&self.view, self.table.id);
         if replica.node != self.view.me {
             let mut body = command.encode();
@@ -392,6 +401,16 @@ impl ReplicatedRead {
                 service::read(&there.shard, command, stamp).await
             });
         }
+    }
+
+    fn note_answer(&self, replica: Replica, came: &Result<Came<Answer>, TargetError>) {
+        trace::note(|| {
+            let name = Coordinator::name(&self.view, replica);
+            match came {
+                Ok(_) => format!("Answer of {name}"),
+                Err(error) => format!("No answer of {}", error.about(&name)),
+            }
+        });
     }
 
     fn answer(&self, came: Result<Came<Answer>, TargetError>) -> Result<Answer, TargetError> {
@@ -452,6 +471,7 @@ impl ReplicatedRead {
             let asked = digesting.len();
             digesting.retain(|other| *other != replica);
             let was_digest = digesting.len() < asked;
+            self.note_answer(replica, &came);
             match self.answer(came) {
                 Ok(answer) => {
                     acks.ack(self.view.locality.datacenter(replica.node));
@@ -589,6 +609,7 @@ impl ReplicatedRead {
                 return Err(self.read_timeout(&acks, true, &outstanding));
             };
             outstanding.retain(|other| *other != replica);
+            self.note_answer(replica, &came);
             match self.answer(came) {
                 Ok(answer) => {
                     acks.ack(self.view.locality.datacenter(replica.node));
@@ -681,6 +702,7 @@ impl ReplicatedRead {
             };
             self.coordinator.count(|m| m.repairs += 1);
             outstanding.push(*replica);
+            trace::note(|| format!("Repairing {}", Coordinator::name(&self.view, *replica)));
             self.send_repair(*replica, merged.token, mutation, &gather);
         }
         let mut spare = self.spare.clone();

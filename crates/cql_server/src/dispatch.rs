@@ -10,6 +10,7 @@ use cql_protocol::{
 use plan::write::BoundWrite;
 use plan::{BatchPlan, BindContext, Bound, Execution, OwnedBound, Plan};
 use query::engine::{CameTo, Written, partition_of};
+use query::trace::Trace;
 use query::{Engine, Level, Outcome, Params, PointOutcome, Prepared, QueryError, Statement};
 use schema::TableId;
 use smallvec::SmallVec;
@@ -19,6 +20,7 @@ use crate::cells::{CellWriter, Cells};
 use crate::connection::Connection;
 use crate::counts::{OWNER_EVERY, SAMPLE_EVERY, increment};
 use crate::respond::Reply;
+use crate::tracing::{self, Traced};
 use crate::{ANSWER_BYTES_MAX, Server, metadata};
 
 /// A waiting request's answer is taken to need at least this much.
@@ -188,6 +190,9 @@ impl Connection {
             }
             Request::Query { text, params } => {
                 reply.consistency = params.consistency;
+                if reply.tracing_id.is_some() {
+                    self.traced_text.replace(Some(text.to_owned()));
+                }
                 let keyspace = self.keyspace.borrow().clone();
                 match self
                     .server
@@ -287,6 +292,7 @@ impl Connection {
             random: batch.random(),
         };
         match prepared.plan() {
+            _ if reply.tracing_id.is_some() => {}
             Some(Plan::Select(select)) if select.is_point() && !params.consistency.is_serial() => {
                 let out = &mut batch.out;
                 let start = out.len();
@@ -395,7 +401,13 @@ impl Connection {
             let mut out = Vec::new();
             connection.server.note_later(&later);
             let engine = &connection.server.engine;
+            let kind = match connection.traced_text.borrow().is_some() {
+                true => "Execute CQL3 query",
+                false => "Execute CQL3 prepared query",
+            };
+            let traced = connection.begin_trace(later.reply.tracing_id, kind, &later.params);
             let executed = engine.execute::<Cells>(&later.prepared.statement, &later.run, &later.params);
+            let executed = tracing::traced(traced, engine, executed);
             let result = match later.prepared.plan() {
                 // A scan may take minutes, which nobody should work for without a reader.
                 Some(Plan::Select(select)) if !select.is_point() => match connection.outbox.unless_gone(executed).await
@@ -437,6 +449,28 @@ impl Connection {
             connection.outbox.has_room().await;
             connection.outbox.push(&mut out);
         }));
+    }
+
+    /// Begins the trace of a request whose client asked for one.
+    fn begin_trace(&self, id: Option<[u8; 16]>, kind: &'static str, params: &Params) -> Option<Traced> {
+        let id = id?;
+        let text = self.traced_text.take();
+        let level = if params.serial {
+            params.serial_consistency
+        } else {
+            params.consistency
+        };
+        let mut parameters = vec![("consistency_level", level.to_string())];
+        parameters.extend(params.page_rows.map(|rows| ("page_size", rows.to_string())));
+        parameters.extend(text.map(|text| ("query", text)));
+        Some(Traced {
+            id,
+            trace: Trace::begin(),
+            began_us: runtime::wall_clock_us(),
+            client: self.peer,
+            kind,
+            parameters,
+        })
     }
 
     /// Tells the operator who changed the schema or emptied a table.
@@ -532,16 +566,20 @@ impl Connection {
             let _bytes = connection.server.request_room.acquire(bytes).await;
             let mut out = Vec::new();
             let engine = &connection.server.engine;
-            let result = match collected {
-                Ok(()) if conditional => {
-                    let answer = engine
-                        .execute_conditional(conditional_statements(&statements), true, &params)
-                        .await;
-                    answer.map(Some)
+            let traced = connection.begin_trace(reply.tracing_id, "Execute batch of CQL3 queries", &params);
+            let work = async {
+                match collected {
+                    Ok(()) if conditional => {
+                        let answer = engine
+                            .execute_conditional(conditional_statements(&statements), true, &params)
+                            .await;
+                        answer.map(Some)
+                    }
+                    Ok(()) => write_batch(engine, &statements, &params, kind).await.map(|()| None),
+                    Err(e) => Err(e),
                 }
-                Ok(()) => write_batch(engine, &statements, &params, kind).await.map(|()| None),
-                Err(e) => Err(e),
             };
+            let result = tracing::traced(traced, engine, work).await;
             let took = elapsed_us(now_us);
             let counts = &connection.server.counts;
             if conditional {

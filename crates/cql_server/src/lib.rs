@@ -27,6 +27,7 @@ mod pending;
 mod respond;
 mod room;
 mod startup;
+mod tracing;
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};

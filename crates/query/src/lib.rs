@@ -6,6 +6,7 @@
 pub mod engine;
 mod error;
 
+pub use coordinator::trace;
 pub use cql_compiler::{MarkerSpec, Statement, ddl, describe};
 pub use engine::{Engine, NodeState, Outcome, Page, Params, PointOutcome, Prepared};
 pub use error::QueryError;

@@ -15,6 +15,8 @@ use types::Token;
 use types::token::{KeyHash, token_of};
 
 use super::page::{Consumer, Flow, PageRequest, Position};
+use coordinator::trace::{self, Trace};
+
 use super::patience::{Patience, Waiting};
 use super::point::{self, PointOutcome, PointScratch};
 use super::tablets::Place;
@@ -202,8 +204,11 @@ impl Engine {
         let level = params.consistency;
         // Until the page is read, whoever changes where data is waits for it.
         let view = self.coordinator.view();
-        // The flight of a point read has the node's timeout.
-        let is_point = select.is_point() && (is_here || select.timeout.is_none());
+        // The flight of a point read has the node's timeout, and no trace.
+        let is_point = select.is_point() && (is_here || select.timeout.is_none() && Trace::current().is_none());
+        if is_here {
+            trace::note(|| format!("Reading on this node alone, which suffices for {level}"));
+        }
         if is_point && !params.serial {
             let page = match is_here {
                 true => self.point_anywhere(select, run, level).await?,

@@ -1,0 +1,57 @@
+"""TRACING ON: the coordinator's part of a request is in `system_traces` at once, as drivers and cqlsh look it up."""
+
+import pytest
+from cassandra import ConsistencyLevel
+from cassandra.query import BatchStatement, SimpleStatement
+
+from harness import cql
+
+# The driver asks again until the trace is whole; more would mean that it waited in vain.
+WAIT_SECONDS_MAX = 5
+
+
+@pytest.fixture(scope="module")
+def table(session):
+    name = cql.unique("traced")
+    session.execute(f"CREATE TABLE {name} (k int PRIMARY KEY, v int)")
+    yield name
+    session.execute(f"DROP TABLE {name}")
+
+
+def trace_of(session, statement, parameters=None):
+    return session.execute(statement, parameters, trace=True).get_query_trace(max_wait_sec=WAIT_SECONDS_MAX)
+
+
+def test_a_query_is_traced_with_its_text_client_and_duration(session, table):
+    trace = trace_of(session, f"INSERT INTO {table} (k, v) VALUES (1, 1)")
+    assert trace.request_type == "Execute CQL3 query"
+    assert trace.parameters["query"] == f"INSERT INTO {table} (k, v) VALUES (1, 1)"
+    assert trace.parameters["consistency_level"] == "LOCAL_QUORUM"
+    assert trace.client and trace.coordinator and trace.duration.total_seconds() > 0
+    assert trace.events and trace.events[-1].description == "Request complete"
+    assert all(event.source == trace.coordinator and event.source_elapsed <= trace.duration for event in trace.events)
+
+
+def test_prepared_statements_batches_and_conditions_are_traced(session, table):
+    select = session.prepare(f"SELECT v FROM {table} WHERE k = ?")
+    assert trace_of(session, select, (1,)).request_type == "Execute CQL3 prepared query"
+    batch = BatchStatement()
+    batch.add(SimpleStatement(f"INSERT INTO {table} (k, v) VALUES (2, 2)"))
+    batch.add(SimpleStatement(f"DELETE FROM {table} WHERE k = 3"))
+    assert trace_of(session, batch).request_type == "Execute batch of CQL3 queries"
+    assert trace_of(session, f"UPDATE {table} SET v = 5 WHERE k = 1 IF v = 1").events
+    assert trace_of(session, f"SELECT count(*) FROM {table}").events
+
+
+def test_a_trace_is_kept_for_a_day(session, table):
+    trace = trace_of(session, f"SELECT v FROM {table} WHERE k = 1")
+    select = SimpleStatement("SELECT TTL(duration) FROM system_traces.sessions WHERE session_id = %s", consistency_level=ConsistencyLevel.ONE)
+    ((left,),) = cql.rows(session, select, (trace.trace_id,))
+    assert 86_000 < left <= 86_400
+
+
+def test_what_is_not_traced_leaves_nothing(session, table):
+    count = SimpleStatement("SELECT count(*) FROM system_traces.sessions", consistency_level=ConsistencyLevel.ONE)
+    before = cql.rows(session, count)
+    session.execute(f"SELECT v FROM {table} WHERE k = 1")
+    assert cql.rows(session, count) == before
