@@ -30,7 +30,7 @@ from pathlib import Path
 from harness.server import Server
 
 SERVING = re.compile(r"serving CQL on (\S+):(\d+)")
-METRICS = re.compile(r"metrics for Prometheus are at http://\S+:(\d+)/metrics")
+METRICS = re.compile(r"metrics for Prometheus are at http://(\S+):(\d+)/metrics")
 START_SECONDS = 60.0
 STOP_SECONDS = 60.0
 # Another process may take a port between the moment we saw it free and the moment the node binds it.
@@ -273,8 +273,8 @@ class Node:
 
     def metrics(self):
         """What Prometheus is told: values by name and labels, as they are written."""
-        port = int(next(m[1] for line in self.lines if (m := METRICS.search(line))))
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=START_SECONDS)
+        host, port = next(m.groups() for line in self.lines if (m := METRICS.search(line)))
+        connection = http.client.HTTPConnection(host, int(port), timeout=START_SECONDS)
         with contextlib.closing(connection):
             connection.request("GET", "/metrics")
             text = connection.getresponse().read().decode()

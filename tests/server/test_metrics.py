@@ -62,8 +62,8 @@ def said(pytestconfig):
 
 def raw(node):
     """The text of /metrics."""
-    port = next(m[1] for line in node.lines if (m := METRICS.search(line)))
-    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+    host, port = next(m.groups() for line in node.lines if (m := METRICS.search(line)))
+    with urlopen(f"http://{host}:{port}/metrics", timeout=30) as answer:
         return answer.read().decode()
 
 

@@ -28,11 +28,14 @@ def test_a_value_is_stored_in_order_however_it_is_sent(session):
     bound.values = [unsorted, collection(unsorted), element(struct.pack(">i", 7)) + element(unsorted), collection(numbers(9), unsorted, numbers(1, 2, 3))]
     session.execute(bound)
     where = "k = {1, 2, 3} AND c = [{1, 2, 3}]"
-    assert cql.rows(session, f"SELECT t, s FROM {name} WHERE {where}") == [((7, {1, 2, 3}), {frozenset({1, 2, 3}), frozenset({9})})]
+    (((number, inner), sets),) = cql.rows(session, f"SELECT t, s FROM {name} WHERE {where}")
+    assert (number, list(inner)) == (7, [1, 2, 3])
+    assert sorted(map(list, sets)) == [[1, 2, 3], [9]], "one element that was sent twice in other orders is one"
     # And named so too, alone and among several.
     for text, values in (("= ?", [unsorted]), ("IN ?", [collection(unsorted)])):
         select = session.prepare(f"SELECT t FROM {name} WHERE k = ? AND c = ?") if text == "= ?" else session.prepare(f"SELECT t FROM {name} WHERE k IN ?")
         asked = select.bind(({1}, [{1}])) if text == "= ?" else select.bind(([{1}],))
         asked.values = [*values, collection(unsorted)] if text == "= ?" else values
-        assert cql.rows(session, asked) == [((7, {1, 2, 3}),)]
+        (((number, inner),),) = cql.rows(session, asked)
+        assert (number, list(inner)) == (7, [1, 2, 3])
     session.execute(f"DROP TABLE {name}")
