@@ -36,6 +36,20 @@ LITERALS = {
 TOKEN = re.compile(r"'[^']*'|0x[0-9a-f]+|[0-9a-f]{8}-[0-9a-f-]{27}|-?\d[\w.]*|\w+|<=|>=|\S")
 
 
+def damage(random, tokens):
+    """A statement of these tokens with one of them missing, repeated, or in another's place."""
+    at = random.randrange(len(tokens))
+    how = random.choice(["drop", "drop", "repeat", "exchange"])
+    if how == "drop":
+        del tokens[at]
+    elif how == "repeat":
+        tokens.insert(at, tokens[at])
+    else:
+        other = random.randrange(len(tokens))
+        tokens[at], tokens[other] = tokens[other], tokens[at]
+    return " ".join(tokens)
+
+
 class Column:
     def __init__(self, name, kind, order=None):
         self.name = name
@@ -317,17 +331,7 @@ class Generator:
         )
 
     def damaged(self, statement):
-        tokens = TOKEN.findall(statement)
-        at = self.random.randrange(len(tokens))
-        how = self.random.choice(["drop", "drop", "repeat", "exchange"])
-        if how == "drop":
-            del tokens[at]
-        elif how == "repeat":
-            tokens.insert(at, tokens[at])
-        else:
-            other = self.random.randrange(len(tokens))
-            tokens[at], tokens[other] = tokens[other], tokens[at]
-        return " ".join(tokens)
+        return damage(self.random, TOKEN.findall(statement))
 
     def _choose(self, *weighted):
         return self.random.choices([choice for _, choice in weighted], [weight for weight, _ in weighted])[0]

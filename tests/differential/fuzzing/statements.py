@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from differential.fuzzing.reads import Reads
 from differential.fuzzing.schema import Table
 from differential.fuzzing.terms import Terms
+from differential.generate import damage
 
 STATEMENTS = 300
 TTL_SECONDS = 1_000_000
@@ -295,14 +296,4 @@ class Generator(Terms, Reads):
         return f"SELECT {wrong} FROM {name}" if t.counter and made.startswith("DELETE") else made
 
     def damaged(self, text):
-        tokens = TOKEN.findall(text)
-        at = self.random.randrange(len(tokens))
-        how = self.random.choice(["drop", "drop", "repeat", "exchange"])
-        if how == "drop":
-            del tokens[at]
-        elif how == "repeat":
-            tokens.insert(at, tokens[at])
-        else:
-            other = self.random.randrange(len(tokens))
-            tokens[at], tokens[other] = tokens[other], tokens[at]
-        return " ".join(tokens)
+        return damage(self.random, TOKEN.findall(text))
