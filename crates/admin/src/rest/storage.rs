@@ -185,7 +185,7 @@ pub(super) fn snapshot(call: &Call) -> Result<Work, (u16, String)> {
         let expected = || {
             (
                 400,
-                format!("parameter ttl: expected a number with s, m, h or d, such as 30d, got '{text}'"),
+                format!("parameter ttl: expected a time of a second at least, such as 30d or 12h, got '{text}'"),
             )
         };
         time_to_live(text).ok_or_else(expected)
@@ -197,18 +197,14 @@ pub(super) fn snapshot(call: &Call) -> Result<Work, (u16, String)> {
     })
 }
 
-/// `30d`, `12h`, `5m`, `90s`: a time of at least a second.
+/// A duration as CQL writes it, of at least a second, without months.
 fn time_to_live(text: &str) -> Option<Duration> {
-    let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    let seconds = match unit {
-        "s" => 1,
-        "m" => 60,
-        "h" => 60 * 60,
-        "d" => 24 * 60 * 60,
-        _ => return None,
-    };
-    let number = number.parse::<u32>().ok().filter(|number| *number > 0)?;
-    Some(Duration::from_secs(u64::from(number) * seconds))
+    let duration = types::Duration::parse(text)
+        .ok()
+        .filter(|duration| duration.months == 0)?;
+    let days = Duration::from_secs(u64::try_from(duration.days).ok()? * 24 * 60 * 60);
+    let time = days + Duration::from_nanos(u64::try_from(duration.nanoseconds).ok()?);
+    Some(time).filter(|time| *time >= Duration::from_secs(1))
 }
 
 async fn take_snapshot(call: &Call) -> Answer {
