@@ -202,15 +202,15 @@ pub(crate) async fn keep(
     let place = |id: &TableId| {
         let store = engine.shard.store(*id)?;
         let tag = format!("{word}-{milliseconds}-{}", store.table().name);
-        log::info!(
-            "what {}.{} had when it was {word} is kept in snapshot {tag}",
-            store.table().keyspace,
-            store.table().name
-        );
         Some(Place::of(&store, schema, tag))
     };
     let places: Vec<Place> = full.iter().filter_map(place).collect();
-    make(places, ttl, || ()).await
+    let tags: Vec<String> = places.iter().map(|place| place.tag.clone()).collect();
+    make(places, ttl, || ()).await?;
+    for tag in tags {
+        log::info!("what a table had when it was {word} is kept in snapshot {tag}");
+    }
+    Ok(())
 }
 
 /// A snapshot on the disk.
