@@ -1,7 +1,7 @@
 """TRACING ON: the coordinator's part of a request is in `system_traces` at once, as drivers and cqlsh look it up."""
 
 import pytest
-from cassandra import ConsistencyLevel
+from cassandra import ConsistencyLevel, InvalidRequest
 from cassandra.query import BatchStatement, SimpleStatement
 
 from harness import cql
@@ -55,3 +55,18 @@ def test_what_is_not_traced_leaves_nothing(session, table):
     before = cql.rows(session, count)
     session.execute(f"SELECT v FROM {table} WHERE k = 1")
     assert cql.rows(session, count) == before
+
+
+def test_each_of_several_requests_under_way_has_its_own_text(session, table):
+    texts = [f"INSERT INTO {table} (k, v) VALUES ({k}, {k})" for k in range(20, 40)]
+    futures = [session.execute_async(text, trace=True) for text in texts]
+    for text, future in zip(texts, futures, strict=True):
+        future.result()
+        assert future.get_query_trace(max_wait=WAIT_SECONDS_MAX).parameters["query"] == text
+
+
+def test_a_refused_query_leaves_its_text_to_no_other(session, table):
+    select = session.prepare(f"SELECT v FROM {table} WHERE k = ?")
+    with pytest.raises(InvalidRequest):
+        session.execute("SELECT nothing FROM nowhere", trace=True)
+    assert "query" not in trace_of(session, select, (1,)).parameters

@@ -35,8 +35,6 @@ pub(crate) struct Connection {
     pub(crate) server: Rc<Server>,
     /// The client's address.
     pub(crate) peer: SocketAddr,
-    /// The text of a request that is to be traced, until its task begins.
-    pub(crate) traced_text: RefCell<Option<String>>,
     pub(crate) outbox: Rc<Outbox>,
     pub(crate) keyspace: RefCell<Option<Rc<str>>>,
     pub(crate) extensions: Extensions,
@@ -227,7 +225,6 @@ async fn serve(
     let connection = Rc::new(Connection {
         server: server.clone(),
         peer,
-        traced_text: RefCell::default(),
         outbox: outbox.clone(),
         keyspace: RefCell::default(),
         extensions: Extensions {

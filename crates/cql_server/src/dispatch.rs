@@ -190,9 +190,6 @@ impl Connection {
             }
             Request::Query { text, params } => {
                 reply.consistency = params.consistency;
-                if reply.tracing_id.is_some() {
-                    self.traced_text.replace(Some(text.to_owned()));
-                }
                 let keyspace = self.keyspace.borrow().clone();
                 match self
                     .server
@@ -358,8 +355,19 @@ impl Connection {
             }
             _ => {}
         }
-        let later = self.later(prepared, params, metadata_id, reply, &ctx);
+        let mut later = self.later(prepared, params, metadata_id, reply, &ctx);
+        if reply.tracing_id.is_some() {
+            later.text = self.text_of(frame);
+        }
         self.run_later(later, frame.body.len());
+    }
+
+    /// The text of a request that has one, for its trace.
+    fn text_of(&self, frame: &Frame<'_>) -> Option<String> {
+        match decode_request(frame, self.extensions) {
+            Ok((_, Request::Query { text, .. })) => Some(text.to_owned()),
+            _ => None,
+        }
     }
 
     /// A request that owns all it needs.
@@ -382,6 +390,7 @@ impl Connection {
             params: self::params(params, keyspace.as_deref()),
             skip_metadata: params.skip_metadata,
             metadata_id: metadata_id.map(<[u8]>::to_vec),
+            text: None,
             reply,
         }
     }
@@ -401,11 +410,11 @@ impl Connection {
             let mut out = Vec::new();
             connection.server.note_later(&later);
             let engine = &connection.server.engine;
-            let kind = match connection.traced_text.borrow().is_some() {
-                true => "Execute CQL3 query",
-                false => "Execute CQL3 prepared query",
+            let kind = match later.text {
+                Some(_) => "Execute CQL3 query",
+                None => "Execute CQL3 prepared query",
             };
-            let traced = connection.begin_trace(later.reply.tracing_id, kind, &later.params);
+            let traced = connection.begin_trace(later.reply.tracing_id, kind, &later.params, later.text.as_deref());
             let executed = engine.execute::<Cells>(&later.prepared.statement, &later.run, &later.params);
             let executed = tracing::traced(traced, engine, executed);
             let result = match later.prepared.plan() {
@@ -452,9 +461,14 @@ impl Connection {
     }
 
     /// Begins the trace of a request whose client asked for one.
-    fn begin_trace(&self, id: Option<[u8; 16]>, kind: &'static str, params: &Params) -> Option<Traced> {
+    fn begin_trace(
+        &self,
+        id: Option<[u8; 16]>,
+        kind: &'static str,
+        params: &Params,
+        text: Option<&str>,
+    ) -> Option<Traced> {
         let id = id?;
-        let text = self.traced_text.take();
         let level = if params.serial {
             params.serial_consistency
         } else {
@@ -462,7 +476,7 @@ impl Connection {
         };
         let mut parameters = vec![("consistency_level", level.to_string())];
         parameters.extend(params.page_rows.map(|rows| ("page_size", rows.to_string())));
-        parameters.extend(text.map(|text| ("query", text)));
+        parameters.extend(text.map(|text| ("query", text.to_owned())));
         Some(Traced {
             id,
             trace: Trace::begin(),
@@ -566,7 +580,7 @@ impl Connection {
             let _bytes = connection.server.request_room.acquire(bytes).await;
             let mut out = Vec::new();
             let engine = &connection.server.engine;
-            let traced = connection.begin_trace(reply.tracing_id, "Execute batch of CQL3 queries", &params);
+            let traced = connection.begin_trace(reply.tracing_id, "Execute batch of CQL3 queries", &params, None);
             let work = async {
                 match collected {
                     Ok(()) if conditional => {
@@ -782,6 +796,8 @@ pub(crate) struct Later {
     pub(crate) params: Params,
     skip_metadata: bool,
     metadata_id: Option<Vec<u8>>,
+    /// Of one that is to be traced.
+    text: Option<String>,
     pub(crate) reply: Reply,
 }
 

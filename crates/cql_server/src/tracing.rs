@@ -64,11 +64,11 @@ impl Traced {
         let int = |number: i32| value(number.to_be_bytes().to_vec());
         let thread = format!("shard {}", runtime::shard().0);
         let events = self.trace.take();
-        for (number, (elapsed, activity)) in (0_i64..).zip(events) {
+        for (number, (elapsed, activity)) in (0_u16..).zip(events) {
             let elapsed = i64::try_from(elapsed.as_micros()).unwrap_or(0);
-            // Two events of one microsecond are told apart.
-            let ticks = (self.began_us + elapsed) * 10 + number.min(9);
-            let event = timeuuid::from_parts(ticks, u16::try_from(number).unwrap_or(0), node_of(&self.id));
+            // The clock sequence tells two events of one microsecond apart.
+            let ticks = (self.began_us + elapsed) * 10;
+            let event = timeuuid::from_parts(ticks, number, node_of(&self.id));
             let values = vec![
                 id(),
                 value(event.as_bytes().to_vec()),
