@@ -34,3 +34,30 @@ def test_options_are_read_again_and_a_wrong_file_changes_nothing(new_node, conne
         return not any(f"CREATE TABLE {name}" in line for line in node.lines)
 
     eventually("INFO is not logged any more", is_silent)
+
+
+def test_slow_requests_are_logged_with_their_text_from_the_threshold_on(new_node, connect, tmp_path):
+    file = tmp_path / "ceto.yaml"
+    file.write_text("slow_query_log_timeout: 1us\n")
+    node = new_node(options=["--options-file", str(file)]).start()
+    session = connect(node)
+    session.execute("CREATE TABLE slow (k int PRIMARY KEY)")
+    scan = session.prepare("SELECT count(*) FROM slow")
+
+    def slow_lines():
+        # A shard logs few of them in a moment, and counts the others.
+        for _ in range(20):
+            session.execute(scan)
+        slow = [line for line in node.lines if "slow request of client 127.0.0.1" in line]
+        assert all("WARN" in line and "threshold 1µs" in line for line in slow)
+        are_counted = [line for line in node.lines if "more slow requests are not logged" in line]
+        return are_counted and any("SELECT count(*) FROM slow" in line for line in slow)
+
+    eventually("slow requests in the log", slow_lines)
+    file.write_text("slow_query_log_timeout: 0ms\n")
+    hang_up(node, "slow_query_log_timeout is 0ms")
+    before = len(node.lines)
+    session.execute("SELECT count(*) FROM slow WHERE k > -1 ALLOW FILTERING")
+    session.execute("CREATE TABLE after_it (k int PRIMARY KEY)")
+    eventually("a later line", lambda: [line for line in node.lines[before:] if "after_it" in line])
+    assert not [line for line in node.lines[before:] if "slow request" in line]

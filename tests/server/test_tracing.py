@@ -1,4 +1,4 @@
-"""TRACING ON: the coordinator's part of a request is in `system_traces` at once, as drivers and cqlsh look it up."""
+"""TRACING ON: what a node does for a request is in `system_traces`, as drivers and cqlsh look it up. Slow requests are in the log."""
 
 import pytest
 from cassandra import ConsistencyLevel, InvalidRequest
@@ -66,7 +66,17 @@ def test_each_of_several_requests_under_way_has_its_own_text(session, table):
 
 
 def test_a_refused_query_leaves_its_text_to_no_other(session, table):
-    select = session.prepare(f"SELECT v FROM {table} WHERE k = ?")
+    text = f"SELECT v FROM {table} WHERE k = ?"
+    select = session.prepare(text)
     with pytest.raises(InvalidRequest):
         session.execute("SELECT nothing FROM nowhere", trace=True)
-    assert "query" not in trace_of(session, select, (1,)).parameters
+    assert trace_of(session, select, (1,)).parameters["query"] == text
+
+
+def test_a_trace_says_where_the_data_came_from(session, table):
+    def activities(statement):
+        return " / ".join(event.description for event in trace_of(session, statement).events)
+
+    assert f"Appended to the commitlog and the memtable of ks.{table}" in activities(f"INSERT INTO {table} (k, v) VALUES (50, 1)").replace(session.keyspace, "ks")
+    assert "The row is in" in activities(f"SELECT v FROM {table} WHERE k = 50")
+    assert "sstables and" in activities(f"SELECT * FROM {table}")

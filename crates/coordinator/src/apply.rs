@@ -21,6 +21,7 @@ use types::Token;
 use crate::fence::Stamp;
 use crate::observe;
 use crate::service::{ReplicaError, store_of};
+use crate::trace;
 
 /// How long a request waits for what its coordinator knows and this shard is not done with: a truncation, a tablet that moves.
 const CHANGE_WAIT_MAX: Duration = Duration::from_secs(2);
@@ -108,6 +109,7 @@ pub async fn apply(
         };
         let error = match written {
             Ok(position) => {
+                trace::note(|| written_to(store));
                 last = Some(position);
                 left = if in_one { &[] } else { &left[1..] };
                 continue;
@@ -172,10 +174,21 @@ pub(crate) fn apply_to(
         return Ok(None);
     }
     match shard.write(store, token, &mutation) {
-        Ok(position) => Ok(Some(position)),
+        Ok(position) => {
+            trace::note(|| written_to(store));
+            Ok(Some(position))
+        }
         Err(WriteError::MemoryFull) => Ok(None),
         Err(e) => Err(e.into()),
     }
+}
+
+fn written_to(store: &TableStore) -> String {
+    let table = store.table();
+    format!(
+        "Appended to the commitlog and the memtable of {}.{}",
+        table.keyspace, table.name
+    )
 }
 
 /// Whether a mutation, if it came from elsewhere, is what its table takes.
@@ -219,6 +232,7 @@ pub(crate) fn acknowledges_by_sync(shard: &Shard) -> bool {
 /// Waits until the log is durable up to a position.
 pub(crate) async fn durable(shard: &Shard, position: ReplayPosition) -> Result<(), ReplicaError> {
     let synced = shard.log.synced(position).await;
+    trace::note(|| "The commitlog is synced".to_owned());
     synced.map_err(|e| ReplicaError::Log(e.to_string()))
 }
 

@@ -36,6 +36,7 @@ use crate::apply::{self, Origin};
 use crate::fence::Stamp;
 use crate::message::{Malformed, decode_mutations, encode_mutations, put_sized, sized};
 use crate::service::{self, ReplicaError};
+use crate::trace;
 use crate::verbs::Verb;
 use crate::write::{Goal, Mutations};
 use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, WriteKind, new_counter_source};
@@ -216,10 +217,13 @@ impl Coordinator {
         let led = if shard == self.shard.id() {
             self.lead(additions, level, deadline, Origin::Local, stamp).await
         } else {
-            runtime::submit_async_to(shard, move || async move {
-                Coordinator::local()
-                    .lead(additions, level, deadline, Origin::Local, stamp)
-                    .await
+            let traced = trace::current_id();
+            runtime::submit_async_to(shard, move || {
+                trace::beside(traced, async move {
+                    Coordinator::local()
+                        .lead(additions, level, deadline, Origin::Local, stamp)
+                        .await
+                })
             })
             .await
         };

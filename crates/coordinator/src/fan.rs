@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use topology::Replica;
 
 use crate::service::ReplicaError;
-use crate::{ClusterView, Coordinator, TargetError, Verb};
+use crate::{ClusterView, Coordinator, TargetError, Verb, trace};
 
 /// An answer: of this node, or the bytes of another's.
 pub(crate) enum Came<T> {
@@ -70,6 +70,7 @@ impl<T: 'static> Fan<T> {
         let branch = match (&coordinator.rpc, view.peer(replica.node)) {
             (Some(rpc), Some(peer)) => {
                 let shard = u32::from(replica.shard);
+                let (verb, body) = trace::wrapped(view, verb, body);
                 Branch::There(rpc.call(&peer, shard, verb as u16, body, timeout).without_timer())
             }
             _ => Branch::Known(Some(Err(Coordinator::unreachable()))),
@@ -89,9 +90,10 @@ impl<T: 'static> Fan<T> {
         T: Send,
     {
         let shard = ShardId(u32::from(replica.shard));
+        let traced = trace::current_id();
         self.here(
             replica,
-            runtime::submit_async_to(shard, move || work(Coordinator::local())),
+            runtime::submit_async_to(shard, move || trace::beside(traced, work(Coordinator::local()))),
         );
     }
 

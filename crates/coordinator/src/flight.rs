@@ -20,7 +20,7 @@ use crate::deadlines::{Expiring, FlightId};
 use crate::fence::Stamp;
 use crate::message::{encoded_bytes, put_mutations};
 use crate::service::ReplicaError;
-use crate::trace::Trace;
+use crate::trace::{self, Trace};
 use crate::verbs::Verb;
 use crate::write::{State, Target, Write, WriteDone, numbered};
 use crate::{Coordinator, CoordinatorError, TargetError, WriteKind, spawn};
@@ -133,9 +133,21 @@ impl Flight {
             return Err(Coordinator::unreachable());
         };
         let share = numbered(&write.mutations, numbers);
-        let bytes = encoded_bytes(share.clone()) + Stamp::BYTES;
+        let mut bytes = encoded_bytes(share.clone()) + Stamp::BYTES;
         let all_or_nothing = write.manner.all_or_nothing;
+        let traced = match &self.trace {
+            None => None,
+            Some(trace) => trace::to_send(Some(Rc::clone(trace)), &write.view),
+        };
+        let mut verb = Verb::Mutate;
+        if traced.is_some() {
+            bytes += trace::WRAPPED_BYTES;
+            verb = Verb::Traced;
+        }
         let body = move |out: &mut Vec<u8>| {
+            if let Some(id) = &traced {
+                trace::put_wrapping(id, Verb::Mutate, out);
+            }
             put_mutations(out, all_or_nothing, share);
             stamp.sign(out);
         };
@@ -143,7 +155,7 @@ impl Flight {
         let taker: Rc<dyn AnswerTaker> = self.clone();
         let sent = rpc.call_for(
             (&peer, u32::from(replica.shard)),
-            (Verb::Mutate as u16, self.deadline),
+            (verb as u16, self.deadline),
             (bytes, body),
             (taker, number),
         );
@@ -165,10 +177,13 @@ impl Flight {
         let share: Vec<Addressed> = numbered(&write.mutations, numbers).cloned().collect();
         let stamp = write.stamp();
         let all_or_nothing = write.manner.all_or_nothing;
-        let applied = runtime::submit_async_to(ShardId(u32::from(replica.shard)), move || async move {
-            let located: SmallVec<[Located<'_>; 1]> = share.iter().map(Addressed::located).collect();
-            let shard = &Coordinator::local().shard;
-            apply::apply(shard, &located, all_or_nothing, Origin::Local, stamp).await
+        let traced = self.trace.as_ref().map(|trace| trace.id);
+        let applied = runtime::submit_async_to(ShardId(u32::from(replica.shard)), move || {
+            trace::beside(traced, async move {
+                let located: SmallVec<[Located<'_>; 1]> = share.iter().map(Addressed::located).collect();
+                let shard = &Coordinator::local().shard;
+                apply::apply(shard, &located, all_or_nothing, Origin::Local, stamp).await
+            })
         });
         self.await_here(at, applied);
     }
@@ -212,6 +227,7 @@ impl Flight {
     fn await_here(self: &Rc<Self>, at: usize, applied: impl Future<Output = Result<(), ReplicaError>> + 'static) {
         let (flight, deadline) = (Rc::clone(self), self.deadline);
         let number = u32::try_from(at).expect("a write has few targets");
+        let applied = trace::carried(applied);
         spawn(async move {
             if let Ok(result) = runtime::timeout_at(deadline, applied).await {
                 flight.applied_here(number, result);

@@ -287,6 +287,7 @@ pub struct Coordinator {
     /// Conditional statements and serial reads of this shard's clients.
     cas_turns: PartitionTurns,
     aggregates: RefCell<Option<Aggregates>>,
+    trace_keeper: RefCell<Option<trace::Keeper>>,
     augments: RefCell<augment::Augments>,
     has_augments: Cell<bool>,
     latencies: RefCell<BTreeMap<TableId, Rc<TableLatencies>>>,
@@ -327,6 +328,7 @@ impl Coordinator {
             counter_turns: PartitionTurns::default(),
             cas_turns: PartitionTurns::default(),
             aggregates: RefCell::default(),
+            trace_keeper: RefCell::default(),
             augments: RefCell::default(),
             has_augments: Cell::default(),
             latencies: RefCell::default(),
@@ -533,6 +535,7 @@ impl Coordinator {
     ) -> Result<Vec<u8>, TargetError> {
         let rpc = self.rpc.as_ref().ok_or_else(Self::unreachable)?;
         let peer = view.peer(replica.node).ok_or_else(Self::unreachable)?;
+        let (verb, body) = trace::wrapped(view, verb, body);
         let answer = rpc
             .call(&peer, u32::from(replica.shard), verb as u16, body, timeout)
             .await;
@@ -555,9 +558,12 @@ impl Coordinator {
             return Ok(apply(&self.shard, &located, false, Origin::Local, stamp).await?);
         }
         let mutations = mutations.to_vec();
-        let applied = runtime::submit_async_to(shard, move || async move {
-            let located: Vec<Located<'_>> = mutations.iter().map(Addressed::located).collect();
-            apply(&Coordinator::local().shard, &located, false, Origin::Local, stamp).await
+        let traced = trace::current_id();
+        let applied = runtime::submit_async_to(shard, move || {
+            trace::beside(traced, async move {
+                let located: Vec<Located<'_>> = mutations.iter().map(Addressed::located).collect();
+                apply(&Coordinator::local().shard, &located, false, Origin::Local, stamp).await
+            })
         });
         Ok(applied.await?)
     }

@@ -16,6 +16,7 @@ use topology::Replica;
 use crate::acceptor::{self, PhaseDone, Whom};
 use crate::fence::Stamp;
 use crate::paxos_message::{PaxosAnswer, Phase};
+use crate::trace::{self, Trace};
 use crate::{ClusterView, Coordinator, TargetError, Verb, spawn};
 
 /// What one acceptor answered.
@@ -53,14 +54,22 @@ impl Partition<'_> {
         if replica.node != view.me {
             let sent = match (&coordinator.rpc, view.peer(replica.node)) {
                 (Some(rpc), Some(peer)) => {
+                    let traced = trace::to_send(Trace::current(), view);
+                    let (verb, wrapping) = match traced {
+                        None => (Verb::Paxos, 0),
+                        Some(_) => (Verb::Traced, trace::WRAPPED_BYTES),
+                    };
                     let body = |out: &mut Vec<u8>| {
+                        if let Some(id) = &traced {
+                            trace::put_wrapping(id, Verb::Paxos, out);
+                        }
                         phase.encode(table, key, out);
                         stamp.sign(out);
                     };
                     let sent = rpc.call_for(
                         (&peer, u32::from(replica.shard)),
-                        (Verb::Paxos as u16, deadline),
-                        (phase.encoded_bytes(key) + Stamp::BYTES, body),
+                        (verb as u16, deadline),
+                        (wrapping + phase.encoded_bytes(key) + Stamp::BYTES, body),
                         (taker.clone(), number),
                     );
                     sent.map_err(TargetError::from)
@@ -77,8 +86,11 @@ impl Partition<'_> {
             return None;
         }
         let (key, phase) = (key.to_vec(), phase.to_owned());
-        let answering = runtime::submit_async_to(ShardId(u32::from(replica.shard)), move || async move {
-            acceptor::handle_from_beside(&Coordinator::local(), (table, key), phase, stamp).await
+        let traced = trace::current_id();
+        let answering = runtime::submit_async_to(ShardId(u32::from(replica.shard)), move || {
+            trace::beside(traced, async move {
+                acceptor::handle_from_beside(&Coordinator::local(), (table, key), phase, stamp).await
+            })
         });
         tell_until(deadline, answering, taker.clone(), number);
         None
@@ -90,6 +102,7 @@ fn tell_until<F>(deadline: Instant, answering: F, taker: Rc<dyn PhaseDone>, numb
 where
     F: Future<Output = Result<PaxosAnswer, crate::service::ReplicaError>> + 'static,
 {
+    let answering = trace::carried(answering);
     spawn(async move {
         if let Ok(outcome) = runtime::timeout_at(deadline, answering).await {
             taker.phase_done(number, outcome.map_err(TargetError::from));

@@ -41,6 +41,20 @@ pub(crate) enum Phase<'a> {
     Prune(Ballot),
 }
 
+impl Phase<'_> {
+    /// What an acceptor does in it, for a trace.
+    pub(crate) fn activity(&self) -> String {
+        let name = match self {
+            Self::Prepare(..) => "Promising a ballot",
+            Self::Accept(_) => "Accepting a proposal",
+            Self::Learn(_) => "Learning a decision",
+            Self::Commit(_) => "Learning the accepted proposal",
+            Self::Prune(_) => "Forgetting a decision that all replicas have",
+        };
+        name.to_owned()
+    }
+}
+
 /// Reads, as bytes.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Reads<'a>(Cow<'a, [u8]>);

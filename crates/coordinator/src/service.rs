@@ -12,6 +12,7 @@ use crate::apply::{range_ready, ready};
 use crate::fence::Stamp;
 use crate::message::{Answer, Extent, Malformed, ReadCommand};
 use crate::stretch::Stretch;
+use crate::trace;
 
 /// How long a request waits for a table that this node has not heard of yet: the coordinator may be ahead of it.
 const SCHEMA_WAIT_MAX: Duration = Duration::from_secs(2);
@@ -146,5 +147,7 @@ pub async fn read(shard: &Rc<Shard>, command: ReadCommand, stamp: Stamp) -> Resu
     }
     // What was truncated meanwhile may be there in part.
     stamp.check(&store)?;
+    let (live, dead) = stretch.counted();
+    trace::note(|| format!("Read {live} live and {dead} dead rows"));
     Ok(stretch.finish())
 }

@@ -89,6 +89,11 @@ impl Stretch {
         }
     }
 
+    /// The living and the dead rows so far.
+    pub(crate) fn counted(&self) -> (usize, usize) {
+        (self.rows, self.dead_rows)
+    }
+
     fn is_full(&self) -> bool {
         self.end.is_some()
     }

@@ -1,160 +1,115 @@
-//! What a coordinator notes of one request whose client asked for a trace.
+//! Traces that follow a request to its replicas.
 //!
-//! A request that is traced runs in a task of its own. While that task is polled its trace is the thread's current one, and [`note`] adds to it; what sends
-//! requests to replicas keeps it, for their answers come outside of the task. Nothing else pays for traces but a look at a cell for each request to replicas.
+//! A request to a replica on another node is wrapped when it is traced: [`Verb::Traced`](crate::Verb::Traced), then
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 0..16 | id of the trace |
+//! | 16..18 | the verb, big-endian |
+//! | 18.. | the body of that verb |
+//!
+//! A replica notes its own steps and keeps them itself, as Cassandra's do: the answer has no place for them, and a replica that answers too late is the one whose
+//! steps are wanted. They are kept when its work ends, though the coordinator has stopped waiting. What keeps them is registered by the query engine
+//! ([`Coordinator::on_trace`]).
 
-use std::cell::{Cell, RefCell};
 use std::future::Future;
-use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::{Context, Poll};
-use std::time::Duration;
 
-use runtime::Instant;
+use topology::TRACED_REQUESTS;
 
-/// So many events are kept of one request: a scan of many tablets has more.
-const EVENTS_MAX: usize = 500;
+use crate::{ClusterView, Coordinator, Verb};
 
-thread_local! {
-    static CURRENT: RefCell<Option<Rc<Trace>>> = const { RefCell::new(None) };
-    /// Whether there is a current trace: cheaper to ask.
-    static IS_TRACED: Cell<bool> = const { Cell::new(false) };
+pub use replica::trace::{Event, Trace, TraceId, note};
+
+/// Bytes before the body of a wrapped request.
+pub(crate) const WRAPPED_BYTES: usize = size_of::<TraceId>() + size_of::<u16>();
+
+/// Keeps the events of a trace: called once, when the work of a shard has ended.
+pub type Keeper = Box<dyn Fn(Rc<Trace>)>;
+
+/// The trace to send along with a request to other nodes, if it is traced and they understand it.
+pub(crate) fn to_send(trace: Option<Rc<Trace>>, view: &ClusterView) -> Option<TraceId> {
+    let trace = trace?;
+    let is_understood = view.topology.enabled_features().contains(TRACED_REQUESTS);
+    is_understood.then_some(trace.id)
 }
 
-/// The events of one request.
-#[derive(Debug)]
-pub struct Trace {
-    began: Instant,
-    events: RefCell<Vec<(Duration, String)>>,
+/// Writes what stands before the body of a wrapped request.
+pub(crate) fn put_wrapping(id: &TraceId, verb: Verb, out: &mut Vec<u8>) {
+    out.extend_from_slice(id);
+    out.extend_from_slice(&(verb as u16).to_be_bytes());
 }
 
-impl Trace {
-    /// Begins now.
-    #[must_use]
-    pub fn begin() -> Rc<Self> {
-        Rc::new(Self {
-            began: runtime::now(),
-            events: RefCell::default(),
-        })
-    }
+/// A request as it is sent: wrapped if it is traced.
+pub(crate) fn wrapped(view: &ClusterView, verb: Verb, body: Vec<u8>) -> (Verb, Vec<u8>) {
+    let Some(id) = to_send(Trace::current(), view) else {
+        return (verb, body);
+    };
+    let mut out = Vec::with_capacity(WRAPPED_BYTES + body.len());
+    put_wrapping(&id, verb, &mut out);
+    out.extend_from_slice(&body);
+    (Verb::Traced, out)
+}
 
-    /// Adds an event.
-    pub fn note(&self, activity: impl Into<String>) {
-        let mut events = self.events.borrow_mut();
-        if events.len() < EVENTS_MAX {
-            events.push((self.elapsed(), activity.into()));
-        }
-    }
+/// The trace, the verb and the body of a wrapped request; None: it is cut short.
+pub(crate) fn unwrapped(body: &[u8]) -> Option<(TraceId, u16, &[u8])> {
+    let (id, rest) = body.split_first_chunk()?;
+    let (verb, body) = rest.split_first_chunk()?;
+    Some((*id, u16::from_be_bytes(*verb), body))
+}
 
-    /// How long ago it began.
-    #[must_use]
-    pub fn elapsed(&self) -> Duration {
-        self.began.elapsed()
-    }
+/// Does on this shard what another shard of this node asked for, with a trace of its own if that request is traced.
+pub async fn beside<T>(id: Option<TraceId>, work: impl Future<Output = T>) -> T {
+    let Some(id) = id else { return work.await };
+    let trace = Trace::begin(id);
+    let done = trace.during(work).await;
+    Coordinator::local().keep_trace(trace);
+    done
+}
 
-    /// The events so far, each with the time since the beginning.
-    #[must_use]
-    pub fn take(&self) -> Vec<(Duration, String)> {
-        self.events.take()
-    }
-
-    /// Runs `work` with this as the current trace.
-    pub async fn during<T>(self: &Rc<Self>, work: impl Future<Output = T>) -> T {
-        Traced {
-            trace: Rc::clone(self),
-            work: pin!(work),
-        }
-        .await
-    }
-
-    /// The trace of the request that is being worked on, if it is traced.
-    #[inline]
-    #[must_use]
-    pub fn current() -> Option<Rc<Self>> {
-        match IS_TRACED.get() {
-            false => None,
-            true => CURRENT.with_borrow(Clone::clone),
+/// `work` for a task of its own, with the trace that is the current one now.
+pub(crate) fn carried<T>(work: impl Future<Output = T>) -> impl Future<Output = T> {
+    let trace = Trace::current();
+    async move {
+        match trace {
+            Some(trace) => trace.during(work).await,
+            None => work.await,
         }
     }
 }
 
-/// Adds an event to the current trace, if there is one.
+/// The id of the current trace.
 #[inline]
-pub fn note(activity: impl FnOnce() -> String) {
-    if let Some(trace) = Trace::current() {
-        trace.note(activity());
+#[must_use]
+pub fn current_id() -> Option<TraceId> {
+    Trace::current().map(|trace| trace.id)
+}
+
+impl Coordinator {
+    /// Registers what keeps the events that this shard notes as a replica.
+    pub fn on_trace(&self, keeper: Keeper) {
+        *self.trace_keeper.borrow_mut() = Some(keeper);
     }
-}
 
-struct Traced<'w, W> {
-    trace: Rc<Trace>,
-    work: Pin<&'w mut W>,
-}
-
-impl<W: Future> Future for Traced<'_, W> {
-    type Output = W::Output;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<W::Output> {
-        let _current = Current::set(Some(Rc::clone(&self.trace)));
-        self.work.as_mut().poll(context)
-    }
-}
-
-/// Puts the former trace back.
-struct Current(Option<Rc<Trace>>);
-
-impl Current {
-    fn set(trace: Option<Rc<Trace>>) -> Self {
-        IS_TRACED.set(trace.is_some());
-        Self(CURRENT.replace(trace))
-    }
-}
-
-impl Drop for Current {
-    fn drop(&mut self) {
-        IS_TRACED.set(self.0.is_some());
-        CURRENT.set(self.0.take());
+    /// Keeps the events of work that has ended.
+    pub(crate) fn keep_trace(&self, trace: Rc<Trace>) {
+        if let Some(keeper) = &*self.trace_keeper.borrow() {
+            keeper(trace);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
-
-    use runtime::sim::Simulation;
-
     use super::*;
 
     #[test]
-    fn events_go_to_the_request_that_is_worked_on() {
-        let mut sim = Simulation::new(1);
-        let node = sim.add_node(1);
-        let said = Arc::new(Mutex::new(Vec::new()));
-        let out = said.clone();
-        sim.start(node, move |_| {
-            let out = out.clone();
-            Box::pin(async move {
-                let (first, second) = (Trace::begin(), Trace::begin());
-                let work = |name: &'static str| async move {
-                    note(|| format!("{name} begins"));
-                    runtime::sleep(Duration::from_millis(5)).await;
-                    note(|| format!("{name} ends"));
-                };
-                let (one, other) = (first.clone(), second.clone());
-                let beside = runtime::spawn(async move { other.during(work("second")).await });
-                one.during(work("first")).await;
-                beside.await;
-                note(|| "nobody's".to_owned());
-                let mut said = out.lock().expect("one thread");
-                for trace in [first, second] {
-                    let events = trace.take();
-                    assert!(events[1].0 >= Duration::from_millis(5));
-                    said.extend(events.into_iter().map(|(_, activity)| activity));
-                }
-            })
-        });
-        assert!(sim.run_until_ended(node, Duration::from_secs(10)), "it did not end");
-        let said = said.lock().expect("one thread");
-        assert_eq!(*said, ["first begins", "first ends", "second begins", "second ends"]);
+    fn a_wrapped_request_is_read_back_and_a_short_one_is_none() {
+        let mut body = Vec::new();
+        put_wrapping(&[7; 16], Verb::Read, &mut body);
+        assert_eq!(body.len(), WRAPPED_BYTES);
+        body.extend_from_slice(b"body");
+        assert_eq!(unwrapped(&body), Some(([7; 16], Verb::Read as u16, &b"body"[..])));
+        assert!((0..WRAPPED_BYTES).all(|length| unwrapped(&body[..length]).is_none()));
     }
 }

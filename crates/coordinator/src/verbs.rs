@@ -19,6 +19,7 @@ use crate::fence::Stamp;
 use crate::message::{Malformed, PointCommand, ReadCommand, answer_of_digest, decode_mutations, only_mutation};
 use crate::paxos_message::PaxosRequest;
 use crate::service::{self, ReplicaError};
+use crate::trace::{self, Trace};
 use crate::{Coordinator, acceptor};
 
 /// What is asked of a replica, by its number on the wire.
@@ -49,6 +50,8 @@ pub enum Verb {
     Report = 21,
     /// Compute an aggregate over token ranges; the body is the engine's.
     Aggregate = 24,
+    /// Do what another verb asks and keep a trace of it: `trace.rs`. The table has no entry: the verb inside it has.
+    Traced = 25,
 }
 
 /// Whether requests carry a stamp.
@@ -139,20 +142,73 @@ impl Handler for ReplicaHandler {
         of_number(verb).is_some_and(|entry| entry.repeat == Repeat::Harmless)
     }
 
-    fn handle(&self, mut request: Request<'_>) -> Reply {
-        let Some(entry) = of_number(request.verb) else {
-            return Reply::Err(RemoteError::unknown_verb(request.verb));
-        };
+    fn handle(&self, request: Request<'_>) -> Reply {
         // The handler is made before the coordinator, and asked when that is there.
-        let coordinator = self.0.get_or_init(Coordinator::local);
+        let coordinator = || self.0.get_or_init(Coordinator::local);
+        match of_number(request.verb) {
+            Some(entry) => entry.answer(coordinator(), request),
+            None if request.verb == Verb::Traced as u16 => traced(coordinator(), request),
+            None => Reply::Err(RemoteError::unknown_verb(request.verb)),
+        }
+    }
+}
+
+impl Entry {
+    #[inline]
+    fn answer(&self, coordinator: &Rc<Coordinator>, mut request: Request<'_>) -> Reply {
         let mut stamp = Stamp::PRESENT;
-        if entry.fence == Fence::Fenced {
+        if self.fence == Fence::Fenced {
             match coordinator.pass(request.body) {
                 Ok((body, its)) => (request.body, stamp) = (body, its),
                 Err(refused) => return Reply::Err(refused),
             }
         }
-        (entry.handle)(coordinator, &request, stamp)
+        (self.handle)(coordinator, &request, stamp)
+    }
+}
+
+/// Handles a request with a trace of this replica's own.
+#[cold]
+fn traced(coordinator: &Rc<Coordinator>, mut request: Request<'_>) -> Reply {
+    let Some((id, verb, body)) = trace::unwrapped(request.body) else {
+        return Reply::Err(remote(ReplicaError::Malformed(
+            "a traced request is cut short".to_owned(),
+        )));
+    };
+    let Some(entry) = of_number(verb) else {
+        return Reply::Err(RemoteError::unknown_verb(verb));
+    };
+    (request.verb, request.body) = (verb, body);
+    let trace = Trace::begin(id);
+    trace.note(format!(
+        "{:?} request received from {}",
+        entry.verb,
+        request.peer.address.ip()
+    ));
+    let coordinator = Rc::clone(coordinator);
+    match trace.within(|| entry.answer(&coordinator, request)) {
+        // A task of its own: it ends, and its steps are kept, though the caller gives up.
+        Reply::Later(work) => {
+            let done = runtime::spawn(async move {
+                let answer = trace.during(work).await;
+                trace.note(match &answer {
+                    Ok(_) => "Sending the answer".to_owned(),
+                    Err(error) => format!("Sending an error: {}", error.message),
+                });
+                coordinator.keep_trace(trace);
+                answer
+            });
+            later(done)
+        }
+        reply => {
+            match &reply {
+                Reply::Err(error) => trace.note(format!("Sending an error: {}", error.message)),
+                Reply::Taken => trace.note("The answer follows when the log allows it"),
+                _ => trace.note("Sending the answer"),
+            }
+            coordinator.keep_trace(trace);
+            reply
+        }
     }
 }
 
@@ -217,8 +273,8 @@ fn add(coordinator: &Rc<Coordinator>, request: &Request<'_>, stamp: Stamp) -> Re
         Ok((level, additions)) => later(async move {
             let deadline = runtime::now() + coordinator.timeouts().counter;
             // A task of its own: what one replica has added the others are told, or it is hinted, though the caller gives up.
-            let led =
-                runtime::spawn(async move { coordinator.lead(additions, level, deadline, Origin::Peer, stamp).await });
+            let led = async move { coordinator.lead(additions, level, deadline, Origin::Peer, stamp).await };
+            let led = runtime::spawn(trace::carried(led));
             led.await.map(|result| counter::encode_answer(&result)).map_err(remote)
         }),
         Err(e) => malformed(e),

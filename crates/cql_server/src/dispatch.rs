@@ -1,6 +1,7 @@
 //! From request frames to answers: at once where memory answers, else as a task.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use cql_protocol::{
     BatchKind, BatchStatement, Consistency, Frame, LWT_METADATA_MARK, Opcode, ProtocolVersion, QueryParams, Request,
@@ -9,8 +10,8 @@ use cql_protocol::{
 };
 use plan::write::BoundWrite;
 use plan::{BatchPlan, BindContext, Bound, Execution, OwnedBound, Plan};
-use query::engine::{CameTo, Written, partition_of};
-use query::trace::Trace;
+use query::engine::{CameTo, UNPREPARED, Written, partition_of};
+use query::trace::{Trace, TraceId};
 use query::{Engine, Level, Outcome, Params, PointOutcome, Prepared, QueryError, Statement};
 use schema::TableId;
 use smallvec::SmallVec;
@@ -163,8 +164,10 @@ impl Connection {
         let mut reply = Reply::to(header);
         reply.rate_limit_error = self.rate_limit_error;
         if header.flags & frame_flags::TRACING != 0 {
-            let id = uuid::Builder::from_random_bytes(random_bytes()).into_uuid();
-            reply.tracing_id = Some(*id.as_bytes());
+            reply.tracing_id = Some(trace_id());
+        } else if self.server.engine.node.trace_probability.draw() {
+            reply.tracing_id = Some(trace_id());
+            reply.is_sampled = true;
         }
         let request = match decode_request(frame, self.extensions) {
             Ok((_payload, request)) => request,
@@ -337,7 +340,9 @@ impl Connection {
                 let done = |token| {
                     let is_plain = prepared.warnings.is_empty();
                     is_plain
-                        .then(|| self.begin_pending(reply, (write.table.id, token), frame.body.len(), began_us))
+                        .then(|| {
+                            self.begin_pending(reply, (prepared, write.table.id, token), frame.body.len(), began_us)
+                        })
                         .flatten()
                 };
                 match engine.write_now(write, &ctx, level(params.consistency), params.timestamp, done) {
@@ -355,19 +360,8 @@ impl Connection {
             }
             _ => {}
         }
-        let mut later = self.later(prepared, params, metadata_id, reply, &ctx);
-        if reply.tracing_id.is_some() {
-            later.text = self.text_of(frame);
-        }
+        let later = self.later(prepared, params, metadata_id, reply, &ctx);
         self.run_later(later, frame.body.len());
-    }
-
-    /// The text of a request that has one, for its trace.
-    fn text_of(&self, frame: &Frame<'_>) -> Option<String> {
-        match decode_request(frame, self.extensions) {
-            Ok((_, Request::Query { text, .. })) => Some(text.to_owned()),
-            _ => None,
-        }
     }
 
     /// A request that owns all it needs.
@@ -390,7 +384,6 @@ impl Connection {
             params: self::params(params, keyspace.as_deref()),
             skip_metadata: params.skip_metadata,
             metadata_id: metadata_id.map(<[u8]>::to_vec),
-            text: None,
             reply,
         }
     }
@@ -410,11 +403,12 @@ impl Connection {
             let mut out = Vec::new();
             connection.server.note_later(&later);
             let engine = &connection.server.engine;
-            let kind = match later.text {
-                Some(_) => "Execute CQL3 query",
-                None => "Execute CQL3 prepared query",
+            let kind = match later.prepared.id {
+                UNPREPARED => "Execute CQL3 query",
+                _ => "Execute CQL3 prepared query",
             };
-            let traced = connection.begin_trace(later.reply.tracing_id, kind, &later.params, later.text.as_deref());
+            let began = runtime::now();
+            let traced = connection.begin_trace(&later.reply, kind, &later.params, || later.text());
             let executed = engine.execute::<Cells>(&later.prepared.statement, &later.run, &later.params);
             let executed = tracing::traced(traced, engine, executed);
             let result = match later.prepared.plan() {
@@ -427,6 +421,8 @@ impl Connection {
                 _ => executed.await,
             };
             connection.server.note_latency(&later);
+            let took = began.elapsed() + later.params.waited;
+            connection.note_slow(took, || later.text());
             match result {
                 Ok(outcome) => {
                     connection.log_change(&later.prepared.statement);
@@ -463,12 +459,12 @@ impl Connection {
     /// Begins the trace of a request whose client asked for one.
     fn begin_trace(
         &self,
-        id: Option<[u8; 16]>,
+        reply: &Reply,
         kind: &'static str,
         params: &Params,
-        text: Option<&str>,
+        text: impl FnOnce() -> String,
     ) -> Option<Traced> {
-        let id = id?;
+        let id = reply.tracing_id?;
         let level = if params.serial {
             params.serial_consistency
         } else {
@@ -476,11 +472,9 @@ impl Connection {
         };
         let mut parameters = vec![("consistency_level", level.to_string())];
         parameters.extend(params.page_rows.map(|rows| ("page_size", rows.to_string())));
-        parameters.extend(text.map(|text| ("query", text.to_owned())));
+        parameters.push(("query", text()));
         Some(Traced {
-            id,
-            trace: Trace::begin(),
-            began_us: runtime::wall_clock_us(),
+            trace: Trace::begin(id),
             client: self.peer,
             kind,
             parameters,
@@ -494,9 +488,16 @@ impl Connection {
             Statement::Truncate(table, _) => format!("TRUNCATE {}.{}", table.keyspace, table.name),
             Statement::Plan(_) | Statement::Use(_) | Statement::Describe(_) => return,
         };
-        let cut = text.chars().take(CHANGE_CHARS_MAX).collect::<String>();
-        let more = if cut.len() < text.len() { " …" } else { "" };
-        log::info!("client {}: {}{more}", self.peer, cut.replace('\n', " "));
+        log::info!("client {}: {}", self.peer, tracing::shortened(&text, CHANGE_CHARS_MAX));
+    }
+
+    /// Logs a request if it was slow.
+    #[inline]
+    pub(crate) fn note_slow(&self, took: Duration, text: impl FnOnce() -> String) {
+        let threshold = self.server.engine.node.slow_request.get();
+        if let Some(threshold) = threshold.filter(|threshold| took >= *threshold) {
+            self.server.slow.log(took, threshold, self.peer, &text());
+        }
     }
 
     /// Where the tablet of a statement stands, if the client wants to know and asked elsewhere.
@@ -580,7 +581,9 @@ impl Connection {
             let _bytes = connection.server.request_room.acquire(bytes).await;
             let mut out = Vec::new();
             let engine = &connection.server.engine;
-            let traced = connection.begin_trace(reply.tracing_id, "Execute batch of CQL3 queries", &params, None);
+            let began = runtime::now();
+            let text = || text_of_batch(&statements);
+            let traced = connection.begin_trace(&reply, "Execute batch of CQL3 queries", &params, text);
             let work = async {
                 match collected {
                     Ok(()) if conditional => {
@@ -594,6 +597,7 @@ impl Connection {
                 }
             };
             let result = tracing::traced(traced, engine, work).await;
+            connection.note_slow(began.elapsed(), text);
             let took = elapsed_us(now_us);
             let counts = &connection.server.counts;
             if conditional {
@@ -754,9 +758,16 @@ impl Batch {
     }
 }
 
-fn random_bytes() -> [u8; 16] {
+fn trace_id() -> TraceId {
     let (a, b) = (runtime::random_u64(), runtime::random_u64());
-    ((u128::from(a) << 64) | u128::from(b)).to_be_bytes()
+    let bytes = ((u128::from(a) << 64) | u128::from(b)).to_be_bytes();
+    *uuid::Builder::from_random_bytes(bytes).as_uuid().as_bytes()
+}
+
+/// The statements of a batch, for people.
+fn text_of_batch(statements: &[(Rc<Prepared>, Execution)]) -> String {
+    let texts = statements.iter().map(|(prepared, _)| &*prepared.text);
+    format!("BEGIN BATCH {}; APPLY BATCH", texts.collect::<Vec<_>>().join("; "))
 }
 
 fn conditional_statements(statements: &[(Rc<Prepared>, Execution)]) -> Vec<BoundWrite> {
@@ -796,12 +807,15 @@ pub(crate) struct Later {
     pub(crate) params: Params,
     skip_metadata: bool,
     metadata_id: Option<Vec<u8>>,
-    /// Of one that is to be traced.
-    text: Option<String>,
     pub(crate) reply: Reply,
 }
 
 impl Later {
+    /// The statement as the client wrote it.
+    pub(crate) fn text(&self) -> String {
+        self.prepared.text.to_string()
+    }
+
     /// The table and the token of the one partition that it names.
     fn partition(&self) -> Option<(TableId, Token)> {
         partition_of(self.prepared.plan()?, &self.run)

@@ -51,6 +51,7 @@ use admission::Admission;
 use connection::Outbox;
 use events::Events;
 use room::RequestRoom;
+use tracing::SlowRequests;
 
 pub use admission::{Arrivals, UNINITIALIZED_MAX};
 pub use cells::{CellWriter, Cells};
@@ -129,6 +130,7 @@ pub struct Server {
     outboxes: RefCell<Vec<Weak<Outbox>>>,
     pub(crate) requests: Cell<u64>,
     pub(crate) counts: Counts,
+    pub(crate) slow: SlowRequests,
 }
 
 /// A shard's ports. Clients that come before [`Server::open`] are refused.
@@ -179,6 +181,7 @@ impl Server {
             outboxes: RefCell::default(),
             requests: Cell::new(0),
             counts: Counts::default(),
+            slow: SlowRequests::default(),
         });
         let listener = Rc::downgrade(&server);
         engine.set_listener(Box::new(move |change| {

@@ -2,9 +2,10 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::Duration;
 
 use cql_protocol::{Extras, TABLETS_ROUTING_PAYLOAD, write_void};
-use query::{Confirmation, CoordinatorError, QueryError, ReadDone, WriteDone};
+use query::{Confirmation, CoordinatorError, Prepared, QueryError, ReadDone, WriteDone};
 use runtime::{Instant, Permit};
 use schema::TableId;
 use types::Token;
@@ -17,6 +18,7 @@ use crate::respond::Reply;
 /// A write that waits for its replicas.
 struct PendingWrite {
     reply: Reply,
+    statement: Rc<Prepared>,
     table: TableId,
     token: Token,
     /// When it came, microseconds of the wall clock; 0: that is not known.
@@ -81,7 +83,7 @@ impl Connection {
     pub(crate) fn begin_pending(
         self: &Rc<Self>,
         reply: Reply,
-        (table, token): (TableId, Token),
+        (statement, table, token): (&Rc<Prepared>, TableId, Token),
         bytes: usize,
         began_us: i64,
     ) -> Option<(Rc<dyn WriteDone>, u32)> {
@@ -91,6 +93,7 @@ impl Connection {
         );
         let number = self.pending.writes.add(PendingWrite {
             reply,
+            statement: Rc::clone(statement),
             table,
             token,
             began_us,
@@ -149,7 +152,10 @@ impl ReadDone for Connection {
             return;
         };
         match confirmation {
-            Confirmation::Agreed => self.server.note_latency(&again),
+            Confirmation::Agreed => {
+                self.server.note_latency(&again);
+                self.note_slow(began.elapsed(), || again.text());
+            }
             Confirmation::Open => {
                 drop(_permits);
                 again.params.waited = began.elapsed();
@@ -172,6 +178,7 @@ impl WriteDone for Connection {
         if write.began_us != 0 {
             let took = u64::try_from(runtime::wall_clock_us() - write.began_us).unwrap_or(0);
             self.server.counts.writes.add(took, 1);
+            self.note_slow(Duration::from_micros(took), || write.statement.text.to_string());
         }
         let mut out = self.answer.take();
         match result {

@@ -7,6 +7,7 @@ use cql_protocol::{
 };
 use plan::write::ConditionalAnswer;
 use query::ddl::{ChangeKind, SchemaChange};
+use query::trace::TraceId;
 use query::{CoordinatorError, Operation, Outcome, Page, Prepared, QueryError, WriteKind};
 
 use crate::cells::{self, Cells};
@@ -56,7 +57,10 @@ const ROWS_FRAME_BYTES: usize = 64;
 pub(crate) struct Reply {
     pub(crate) version: ProtocolVersion,
     pub(crate) stream: i16,
-    pub(crate) tracing_id: Option<[u8; 16]>,
+    /// The trace of the request, if it is traced.
+    pub(crate) tracing_id: Option<TraceId>,
+    /// Whether the operator asked for the trace, not the client, who is not told of it.
+    pub(crate) is_sampled: bool,
     pub(crate) consistency: Consistency,
     /// What a failed write says that it was.
     pub(crate) write_type: WriteType,
@@ -72,6 +76,7 @@ impl Reply {
             version: header.version,
             stream: header.stream,
             tracing_id: None,
+            is_sampled: false,
             consistency: Consistency::One,
             write_type: WriteType::Simple,
             rate_limit_error: false,
@@ -80,7 +85,7 @@ impl Reply {
 
     pub(crate) fn extras(&self) -> Extras<'static> {
         Extras {
-            tracing_id: self.tracing_id,
+            tracing_id: self.tracing_id.filter(|_| !self.is_sampled),
             ..Extras::default()
         }
     }

@@ -1,32 +1,33 @@
-//! Requests whose client asked for a trace (`TRACING ON` in cqlsh): what their coordinator did, in `system_traces.sessions` and `system_traces.events`, for a day.
+//! Requests that are traced because their client asked for it (`TRACING ON` in cqlsh) or by chance (`nodetool settraceprobability`), and requests that were slow.
 //!
-//! A traced request takes the general way, in a task. Its rows are written when it has been answered; clients ask again until the session has its duration.
+//! A traced request takes the general way, in a task. What is noted of it is written when it has been answered ([`query::engine::traces`]); clients ask again
+//! until the session has its duration.
+//!
+//! A request is slow when its answer came later than `slow_query_log_timeout` after it was read. It is logged with its text. A shard logs so many of them in
+//! [`SLOW_PERIOD`] and counts the others: when everything is slow, the log is not another load. Requests that memory answers at once are not looked at.
 
+use std::cell::Cell;
 use std::future::Future;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::rc::Rc;
+use std::time::Duration;
 
-use plan::{Execution, OwnedBound, Plan};
+use query::engine::traces::Session;
 use query::trace::Trace;
-use query::{Engine, Level, Params, QueryError};
-use types::timeuuid;
+use query::{Engine, QueryError};
+use runtime::Instant;
 
-/// How long traces are kept, in seconds.
-const TTL: i32 = 86_400;
-
-const SESSION: &str = "INSERT INTO system_traces.sessions (session_id, client, command, coordinator, coordinator_port, duration, request, started_at, \
-                       parameters) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) USING TTL ?";
-const EVENT: &str = "INSERT INTO system_traces.events (session_id, event_id, activity, source, source_port, source_elapsed, thread) \
-                     VALUES (?, ?, ?, ?, ?, ?, ?) USING TTL ?";
+/// Slow requests that a shard logs in [`SLOW_PERIOD`].
+const SLOW_MAX: u32 = 5;
+const SLOW_PERIOD: Duration = Duration::from_secs(5);
+/// Of a slow request's text, so much is logged.
+const SLOW_CHARS_MAX: usize = 1000;
 
 /// A request that is being traced.
 pub(crate) struct Traced {
-    pub(crate) id: [u8; 16],
     pub(crate) trace: Rc<Trace>,
-    /// When it came, microseconds.
-    pub(crate) began_us: i64,
     pub(crate) client: SocketAddr,
-    /// What kind of request it is, as Cassandra calls it.
+    /// What kind of request it is, in Cassandra's words.
     pub(crate) kind: &'static str,
     /// Names and values that describe it.
     pub(crate) parameters: Vec<(&'static str, String)>,
@@ -39,105 +40,76 @@ pub(crate) async fn traced<T>(
     work: impl Future<Output = Result<T, QueryError>>,
 ) -> Result<T, QueryError> {
     let Some(traced) = traced else { return work.await };
-    let result = traced.trace.during(work).await;
-    traced.trace.note(match &result {
+    let Traced {
+        trace,
+        client,
+        kind,
+        parameters,
+    } = traced;
+    let result = trace.during(work).await;
+    trace.note(match &result {
         Ok(_) => "Request complete".to_owned(),
         Err(e) => format!("Request failed: {}", e.message()),
     });
-    drop(runtime::spawn(traced.keep(Rc::clone(engine))));
+    let session = Session {
+        client,
+        request: kind,
+        duration: trace.elapsed(),
+        parameters,
+    };
+    let engine = Rc::clone(engine);
+    drop(runtime::spawn(
+        async move { engine.keep_trace(&trace, Some(session)).await },
+    ));
     result
 }
 
-impl Traced {
-    /// Writes its rows. To be spawned.
-    async fn keep(self, engine: Rc<Engine>) {
-        if let Err(e) = self.write(&engine).await {
-            log::warn!("a trace is not kept: {e}");
+/// The shard's account of slow requests.
+#[derive(Default)]
+pub(crate) struct SlowRequests {
+    period_began: Cell<Option<Instant>>,
+    /// Those of the period.
+    seen: Cell<u32>,
+}
+
+impl SlowRequests {
+    /// Logs a request that took longer than the threshold, unless the period has had its share.
+    #[cold]
+    pub(crate) fn log(&self, took: Duration, threshold: Duration, client: SocketAddr, text: &str) {
+        let now = runtime::now();
+        let is_over = |began: Instant| now.saturating_duration_since(began) >= SLOW_PERIOD;
+        if self.period_began.get().is_none_or(is_over) {
+            let unlogged = self.seen.replace(0).saturating_sub(SLOW_MAX);
+            self.period_began.set(Some(now));
+            if unlogged > 0 {
+                log::warn!("{unlogged} more slow requests are not logged");
+            }
+        }
+        self.seen.set(self.seen.get() + 1);
+        if self.seen.get() <= SLOW_MAX {
+            log::warn!(
+                "slow request of client {client}: {took:?}, threshold {threshold:?}: {}",
+                shortened(text, SLOW_CHARS_MAX)
+            );
         }
     }
+}
 
-    async fn write(&self, engine: &Rc<Engine>) -> Result<(), String> {
-        let duration = i32::try_from(self.trace.elapsed().as_micros()).unwrap_or(i32::MAX);
-        let (address, port) = engine.coordinator.own_address();
-        let id = || value(self.id.to_vec());
-        let text = |text: &str| value(text.as_bytes().to_vec());
-        let int = |number: i32| value(number.to_be_bytes().to_vec());
-        let thread = format!("shard {}", runtime::shard().0);
-        let events = self.trace.take();
-        for (number, (elapsed, activity)) in (0_u16..).zip(events) {
-            let elapsed = i64::try_from(elapsed.as_micros()).unwrap_or(0);
-            // The clock sequence tells two events of one microsecond apart.
-            let ticks = (self.began_us + elapsed) * 10;
-            let event = timeuuid::from_parts(ticks, number, node_of(&self.id));
-            let values = vec![
-                id(),
-                value(event.as_bytes().to_vec()),
-                text(&activity),
-                value(bytes_of(address)),
-                int(i32::from(port)),
-                int(i32::try_from(elapsed).unwrap_or(i32::MAX)),
-                text(&thread),
-                int(TTL),
-            ];
-            insert(engine, EVENT, values).await?;
-        }
-        let values = vec![
-            id(),
-            value(bytes_of(self.client.ip())),
-            text("QUERY"),
-            value(bytes_of(address)),
-            int(i32::from(port)),
-            int(duration),
-            text(self.kind),
-            value((self.began_us / 1000).to_be_bytes().to_vec()),
-            value(map_of(&self.parameters)),
-            int(TTL),
-        ];
-        insert(engine, SESSION, values).await
+/// A text in one line and of so many characters at the most.
+pub(crate) fn shortened(text: &str, chars_max: usize) -> String {
+    let cut: String = text.chars().take(chars_max).collect();
+    let more = if cut.len() < text.len() { " …" } else { "" };
+    format!("{}{more}", cut.replace('\n', " "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_text_is_cut_between_characters_and_stands_in_one_line() {
+        assert_eq!(shortened("SELECT\n1", 20), "SELECT 1");
+        assert_eq!(shortened("äöü", 2), "äö …");
+        assert_eq!(shortened("äöü", 3), "äöü");
     }
-}
-
-const fn value(bytes: Vec<u8>) -> OwnedBound {
-    OwnedBound::Value(bytes)
-}
-
-fn bytes_of(address: IpAddr) -> Vec<u8> {
-    match address {
-        IpAddr::V4(address) => address.octets().to_vec(),
-        IpAddr::V6(address) => address.octets().to_vec(),
-    }
-}
-
-fn node_of(id: &[u8; 16]) -> [u8; 6] {
-    *id.first_chunk().expect("an id has sixteen bytes")
-}
-
-/// A serialised map of texts.
-fn map_of(pairs: &[(&'static str, String)]) -> Vec<u8> {
-    let mut pairs: Vec<_> = pairs.to_vec();
-    pairs.sort();
-    let mut out = Vec::new();
-    let mut builder = types::CollectionBuilder::new(&mut out);
-    for (name, text) in &pairs {
-        builder.push_pair(name.as_bytes(), text.as_bytes());
-    }
-    builder.finish();
-    out
-}
-
-async fn insert(engine: &Rc<Engine>, text: &str, values: Vec<OwnedBound>) -> Result<(), String> {
-    let prepared = engine.prepare(text, None).map_err(|e| e.message())?;
-    let Some(Plan::Write(write)) = prepared.plan() else {
-        return Err("the statement of a trace is no write".to_owned());
-    };
-    let run = Execution {
-        values,
-        now_us: runtime::wall_clock_us(),
-        random: runtime::random_u64(),
-    };
-    let params = Params {
-        consistency: Level::One,
-        ..Params::default()
-    };
-    engine.write(write, &run, &params).await.map_err(|e| e.message())
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use ::cluster::Metadata;
 use coordinator::{AcceptedLoss, ClusterView, Promises};
 use cql_server::Clients;
-use query::engine::{NodeState, SharedStatements};
+use query::engine::{NodeState, SharedStatements, SlowRequest, TraceProbability};
 use query::{Engine, ddl};
 use record::Known;
 use replica::{NotedBatches, TableFiles};
@@ -394,7 +394,10 @@ fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Re
             Box::new(move || about.info().described())
         },
         statements: SharedStatements::default(),
+        trace_probability: TraceProbability::default(),
+        slow_request: SlowRequest::default(),
     });
+    node.slow_request.set(config.slow_request);
     let shared = Arc::new(Shared {
         reread: OnceLock::new(),
         host_id,

@@ -24,7 +24,7 @@ use plan::{
     BatchKind, BatchPlan, BindContext, Bound, Execution, InOperand, Operand, OwnedBound, Plan, PlanError, ResultColumn,
     Select, SelectPlan, Selection, ValueRows, Write, WritePlan,
 };
-use query::engine::{NodeState, SharedStatements};
+use query::engine::{NodeState, SharedStatements, SlowRequest, TraceProbability};
 use query::{Engine, Outcome, Page, Params, PointOutcome};
 use replica::{Shard, ShardOptions, TableFiles};
 use runtime::sim::Simulation;
@@ -115,6 +115,8 @@ fn engine(id: ShardId) -> Rc<Engine> {
         system_tables: Arc::new(Builder::new().build()),
         described: Box::new(|| panic!("nobody asks to describe the cluster")),
         statements: SharedStatements::default(),
+        trace_probability: TraceProbability::default(),
+        slow_request: SlowRequest::default(),
     };
     let member = Node {
         host_id: HOST,

@@ -31,6 +31,7 @@ mod scan;
 mod shard;
 mod snapshot;
 mod tablet;
+pub mod trace;
 mod truncation;
 
 pub use changes::{Change, Observer};

@@ -15,6 +15,7 @@ use types::token::KeyHash;
 use crate::read::{BlockLimits, PartitionRead, PartitionReader, ReadError};
 use crate::row_cache::{CachedRow, RowCache, put_name};
 use crate::tablet::Version;
+use crate::trace;
 
 /// The memtables of a tablet that hold a partition: the active one and those being flushed.
 pub struct Sources<'a> {
@@ -152,10 +153,12 @@ impl Version {
         };
         self.check_whole((token, token))?;
         let mut entry = CachedRow::default();
+        let mut files = 0_usize;
         for reader in &self.sstables {
             if !reader.may_contain(hash) {
                 continue;
             }
+            files += 1;
             let cursor = reader.read_partition(cache, token, key, &slices, false, limits).await;
             let Some(mut cursor) = cursor.map_err(|e| self.read_error(e))? else {
                 continue;
@@ -175,6 +178,13 @@ impl Version {
                 }
             }
         }
+        trace::note(|| {
+            let all = self.sstables.len();
+            format!(
+                "Read a row of {}.{} from {files} of {all} sstables into the row cache",
+                table.keyspace, table.name
+            )
+        });
         let mut name = Vec::new();
         put_name(&mut name, key, clustering);
         self.rows.borrow_mut().put(&name, &entry);

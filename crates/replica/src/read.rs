@@ -19,6 +19,7 @@ use types::Token;
 use types::token::KeyHash;
 
 use crate::tablet::{MemtableCell, TokenRange, Version};
+use crate::trace;
 
 /// Why this node cannot say what it has.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -300,6 +301,7 @@ impl PartitionReader {
                 });
             }
         }
+        let files = self.feeds.len();
         for m in memtables(&self.version) {
             self.feeds.push(Feed {
                 source: Source::Memtable(m),
@@ -307,6 +309,15 @@ impl PartitionReader {
                 exhausted: false,
             });
         }
+        trace::note(|| {
+            format!(
+                "Reading a partition of {}.{} from {files} of {} sstables and {} memtables",
+                self.table.keyspace,
+                self.table.name,
+                self.version.sstables.len(),
+                self.feeds.len() - files
+            )
+        });
         self.slice = Some(slice);
         Ok(())
     }
@@ -467,6 +478,17 @@ impl ScanReader {
             let head = cursor.next_block().await.map_err(|e| self.version.read_error(e))?;
             self.scans.push((cursor, head));
         }
+        trace::note(|| {
+            format!(
+                "Reading tokens {} to {} of {}.{} from {} sstables and {} memtables",
+                first.0,
+                self.range.to.0,
+                self.table.keyspace,
+                self.table.name,
+                self.scans.len(),
+                memtables(&self.version).count()
+            )
+        });
         self.started = true;
         Ok(())
     }

@@ -49,3 +49,6 @@ pub use tablet_map::{
     TabletId, TabletMap, Transition,
 };
 pub use targets::{ReadTargets, WriteTargets};
+
+/// The feature of a cluster whose nodes all understand a request that carries the id of a trace.
+pub const TRACED_REQUESTS: &str = "traced_requests";

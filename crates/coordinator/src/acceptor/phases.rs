@@ -26,7 +26,7 @@ use crate::message::{Answer, PointCommand, ReadCommand};
 use crate::paxos_message::{PaxosAnswer, Phase};
 use crate::service::{self, ReplicaError};
 use crate::verbs::remote;
-use crate::{Coordinator, TargetError, apply, spawn};
+use crate::{Coordinator, TargetError, apply, spawn, trace};
 
 /// Is told what came of phases on its own shard.
 pub(crate) trait PhaseDone {
@@ -66,6 +66,7 @@ pub(crate) fn handle(
     stamp: Stamp,
     whom: impl FnOnce() -> Whom,
 ) -> Option<Answering> {
+    trace::note(|| phase.activity());
     let (shard, acceptor) = (&coordinator.shard, &coordinator.acceptor);
     let losses = shard.log.losses();
     let waiting = |step: Step<Done>, answers: Vec<Answer>| -> Answering {
@@ -127,6 +128,7 @@ pub(crate) async fn handle_from_beside(
     phase: Phase<'static>,
     stamp: Stamp,
 ) -> Result<PaxosAnswer, ReplicaError> {
+    trace::note(|| phase.activity());
     let part = Part {
         coordinator: Rc::clone(coordinator),
         table,

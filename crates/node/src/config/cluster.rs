@@ -51,6 +51,8 @@ pub(super) struct Cluster {
     pub location: Location,
     pub timeouts: Timeouts,
     pub request_timeout: Duration,
+    /// From when on a request is slow; zero: none is.
+    pub slow_request: Duration,
     pub compression: Between,
     pub compression_algorithms: Vec<Compression>,
     pub encryption: Option<Encryption>,
@@ -105,6 +107,7 @@ impl Cluster {
                 truncate: timeout(options, "truncate_request_timeout", usual.truncate),
             },
             request_timeout: timeout(options, "request_timeout", Duration::from_secs(10)),
+            slow_request: duration(options, "slow_query_log_timeout", SLOW_REQUEST, Duration::ZERO),
             compression: between(options, "internode_compression"),
             compression_algorithms: algorithms(options),
             encryption,
@@ -116,6 +119,9 @@ impl Cluster {
         }
     }
 }
+
+/// The usual threshold of the log of slow requests: as Cassandra's.
+const SLOW_REQUEST: Duration = Duration::from_millis(500);
 
 fn port(options: &mut Options<'_>, option: &'static str, default: u16) -> u16 {
     let port = options.get(option, PORT, |text| text.parse().ok()).unwrap_or(default);
@@ -140,7 +146,11 @@ fn duration(options: &mut Options<'_>, option: &'static str, default: Duration, 
     let at_least = |text: &str| value::duration(text).filter(|duration| *duration >= least);
     let expected = format!("a duration of at least {}ms, such as 5000ms", least.as_millis());
     let duration = options.get(option, &expected, at_least).unwrap_or(default);
-    options.note(option, format!("{}ms", duration.as_millis()));
+    let shown = match duration.subsec_micros() % 1000 {
+        0 => format!("{}ms", duration.as_millis()),
+        _ => format!("{}us", duration.as_micros()),
+    };
+    options.note(option, shown);
     duration
 }
 

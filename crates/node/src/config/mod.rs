@@ -133,6 +133,8 @@ pub struct Config {
     pub timeouts: Timeouts,
     /// How long a request that is none of these may take.
     pub request_timeout: Duration,
+    /// From when on a request is logged as slow; zero: none is.
+    pub slow_request: Duration,
     /// How long a change of the schema takes in all, its answer included. No option: the simulator gives more.
     pub schema_timeout: Duration,
     /// Connections to other nodes that are compressed.
@@ -329,6 +331,7 @@ fn effective(options: &mut Options<'_>, args: &ServerArgs, beside: Option<&Path>
         auto_bootstrap: cluster.auto_bootstrap,
         timeouts: cluster.timeouts,
         request_timeout: cluster.request_timeout,
+        slow_request: cluster.slow_request,
         schema_timeout: ::cluster::SCHEMA_TIMEOUT.min(cluster.request_timeout),
         internode_compression: cluster.compression,
         internode_compression_algorithms: cluster.compression_algorithms,

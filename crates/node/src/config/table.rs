@@ -356,6 +356,8 @@ pub(super) const TABLE: &[Row] = &[
         "How long a conditional statement retries after losing a ballot", &[("cas_contention_timeout_in_ms", Milliseconds)]),
     row("truncate_request_timeout", Timeouts, Duration, Is("60000ms"), Restart,
         "How long TRUNCATE may take", &[("truncate_request_timeout_in_ms", Milliseconds)]),
+    row("slow_query_log_timeout", Timeouts, Duration, Is("500ms"), Hangup,
+        "How long a request may take before it is logged as slow; 0ms: none is logged", &[("slow_query_log_timeout_in_ms", Milliseconds)]),
     row("request_timeout", Timeouts, Duration, Is("10000ms"), Restart,
         "How long a change of the schema or of members may wait for the metadata group", &[("request_timeout_in_ms", Milliseconds)]),
 

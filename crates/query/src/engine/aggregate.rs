@@ -32,7 +32,7 @@ use super::aggregate_message::{Part, PartRequest, Span, decode_answer};
 use super::page::{Consumer, Position};
 use super::read::Page;
 use super::{Engine, Params};
-use crate::QueryError;
+use crate::{QueryError, trace};
 
 /// Shards that are at work for one request at a time.
 const SHARDS_MAX: u32 = 64;
@@ -291,9 +291,12 @@ impl Engine {
         }
         if replica.node == me.node {
             let (select, run, level) = (work.select.clone(), work.run.clone(), work.level);
-            let part = runtime::submit_async_to(ShardId(u32::from(replica.shard)), move || async move {
-                let engine = Self::local();
-                engine.aggregate_part(&select, &run, level, &spans, timeout).await
+            let traced = trace::current_id();
+            let part = runtime::submit_async_to(ShardId(u32::from(replica.shard)), move || {
+                trace::beside(traced, async move {
+                    let engine = Self::local();
+                    engine.aggregate_part(&select, &run, level, &spans, timeout).await
+                })
             });
             return runtime::timeout(timeout, part).await.map_err(|_| silent())?;
         }

@@ -24,7 +24,7 @@ use super::patience::Patience;
 use super::read::{BLOCK_BYTES, BlockSource, consume_partition, partition_left};
 use super::write::time_of_all;
 use super::{Engine, Params};
-use crate::QueryError;
+use crate::{QueryError, trace};
 
 /// Rows that one step of a statement's read takes.
 const STRETCH_ROWS: usize = 1000;
@@ -60,8 +60,11 @@ impl Engine {
         if owner == self.shard.id() {
             return self.conditional_here(&statements, &request, goal).await;
         }
-        runtime::submit_async_to(owner, move || async move {
-            Self::local().conditional_here(&statements, &request, goal).await
+        let traced = trace::current_id();
+        runtime::submit_async_to(owner, move || {
+            trace::beside(traced, async move {
+                Self::local().conditional_here(&statements, &request, goal).await
+            })
         })
         .await
     }

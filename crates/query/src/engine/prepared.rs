@@ -23,11 +23,16 @@ const STATEMENTS_MAX: usize = 10_000;
 /// MD5 of keyspace and text.
 pub type PreparedId = [u8; 16];
 
+/// The id of what is not prepared.
+pub const UNPREPARED: PreparedId = [0; 16];
+
 /// A statement that is ready to be executed on this shard.
 #[derive(Debug)]
 pub struct Prepared {
-    /// Its id.
+    /// Its id; of a statement that is executed once, [`UNPREPARED`].
     pub id: PreparedId,
+    /// As the client wrote it.
+    pub text: Arc<str>,
     /// Names the result's metadata: changes when its columns do.
     pub metadata_id: [u8; 16],
     /// What is executed.
@@ -78,14 +83,14 @@ struct Texts {
 pub struct SharedStatements(Mutex<Texts>);
 
 impl SharedStatements {
-    fn remember(&self, id: PreparedId, text: &str, keyspace: Option<&str>) {
+    fn remember(&self, id: PreparedId, text: Arc<str>, keyspace: Option<&str>) {
         let mut texts = self.0.lock().expect("nobody panics while holding the statements");
         texts.uses += 1;
         let used = texts.uses;
         texts.by_id.insert(
             id,
             Text {
-                text: text.into(),
+                text,
                 keyspace: keyspace.map(Into::into),
                 used,
             },
@@ -128,10 +133,11 @@ fn metadata_id(columns: &[ResultColumn]) -> [u8; 16] {
     md5::compute(text.as_bytes()).0
 }
 
-fn prepare(id: PreparedId, text: &str, schema: &Schema, keyspace: Option<&str>) -> Result<Prepared, QueryError> {
-    let c = compile(text, schema, keyspace)?;
+fn prepare(id: PreparedId, text: Arc<str>, schema: &Schema, keyspace: Option<&str>) -> Result<Prepared, QueryError> {
+    let c = compile(&text, schema, keyspace)?;
     Ok(Prepared {
         id,
+        text,
         metadata_id: metadata_id(&c.columns),
         statement: c.statement,
         markers: c.markers,
@@ -146,7 +152,7 @@ fn prepare(id: PreparedId, text: &str, schema: &Schema, keyspace: Option<&str>) 
 impl Engine {
     /// Compiles a statement that is executed once.
     pub fn compile(&self, text: &str, keyspace: Option<&str>) -> Result<Prepared, QueryError> {
-        prepare(PreparedId::default(), text, &self.schema(), keyspace)
+        prepare(UNPREPARED, text.into(), &self.schema(), keyspace)
     }
 
     /// Prepares a statement for the node.
@@ -157,8 +163,8 @@ impl Engine {
         if let Some(p) = self.prepared.0.borrow().get(&id) {
             return Ok(p.clone());
         }
-        let prepared = Rc::new(prepare(id, text, &self.schema(), keyspace)?);
-        self.node.statements.remember(id, text, keyspace);
+        let prepared = Rc::new(prepare(id, text.into(), &self.schema(), keyspace)?);
+        self.node.statements.remember(id, prepared.text.clone(), keyspace);
         self.keep(prepared.clone());
         Ok(prepared)
     }
@@ -189,7 +195,7 @@ impl Engine {
         let id: PreparedId = id.try_into().map_err(|_| unprepared())?;
         let text = self.node.statements.find(&id).ok_or_else(unprepared)?;
         // A statement that no longer compiles is forgotten: preparing it again tells the client why.
-        let prepared = prepare(id, &text.text, &self.schema(), text.keyspace.as_deref()).map_err(|_| unprepared())?;
+        let prepared = prepare(id, text.text, &self.schema(), text.keyspace.as_deref()).map_err(|_| unprepared())?;
         let prepared = Rc::new(prepared);
         self.keep(prepared.clone());
         Ok(prepared)

@@ -313,7 +313,10 @@ impl Engine {
     ) -> Result<Option<Page<S>>, QueryError> {
         let mut sink = S::default();
         match run.with(|ctx| self.read_admitted(select, ctx, level, &mut sink))? {
-            PointOutcome::Rows(rows) => Ok(Some(page_of(rows, sink))),
+            PointOutcome::Rows(rows) => {
+                trace::note(|| "The row is in memory".to_owned());
+                Ok(Some(page_of(rows, sink)))
+            }
             PointOutcome::NeedsDisk | PointOutcome::Unconfirmed(_) => {
                 self.forget_unconfirmed();
                 self.point_from_disk(select, run, level).await
@@ -333,11 +336,14 @@ impl Engine {
                 })
                 .await?;
                 if page.is_some() {
+                    trace::note(|| format!("The row is in the memory of shard {owner}"));
                     return Ok(page);
                 }
-                let (select, run) = (select.clone(), run.clone());
-                runtime::submit_async_to(ShardId(owner), move || async move {
-                    Engine::local().point_from_disk(&select, &run, level).await
+                let (select, run, traced) = (select.clone(), run.clone(), trace::current_id());
+                runtime::submit_async_to(ShardId(owner), move || {
+                    trace::beside(traced, async move {
+                        Engine::local().point_from_disk(&select, &run, level).await
+                    })
                 })
                 .await
             }
@@ -395,11 +401,13 @@ impl Engine {
         if ShardId(shard) == self.shard.id() {
             return Box::pin(self.placed_part(select, run, consumer, part, asked_by)).await;
         }
-        let (select, run) = (select.clone(), run.clone());
-        runtime::submit_async_to(ShardId(shard), move || async move {
-            Engine::local()
-                .placed_part(&select, &run, consumer, part, asked_by)
-                .await
+        let (select, run, traced) = (select.clone(), run.clone(), trace::current_id());
+        runtime::submit_async_to(ShardId(shard), move || {
+            trace::beside(traced, async move {
+                Engine::local()
+                    .placed_part(&select, &run, consumer, part, asked_by)
+                    .await
+            })
         })
         .await
     }

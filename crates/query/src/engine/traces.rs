@@ -1,0 +1,154 @@
+//! Traces on the disk: `system_traces.sessions` has a row for each request that was traced, `system_traces.events` one for each step, both for a day.
+//!
+//! The coordinator writes the session and its own steps, each replica its own. So the steps of a replica may come after the session's duration is there, as
+//! in Cassandra: drivers show what they find then.
+
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::time::Duration;
+
+use coordinator::trace::{Event, Trace};
+use plan::{Execution, OwnedBound, Plan};
+use types::timeuuid;
+
+use super::Engine;
+use crate::{Level, Params};
+
+/// How long traces are kept, in seconds.
+const TTL: i32 = 86_400;
+
+const SESSION: &str = "INSERT INTO system_traces.sessions (session_id, client, command, coordinator, coordinator_port, duration, request, started_at, \
+                       parameters) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) USING TTL ?";
+const EVENT: &str = "INSERT INTO system_traces.events (session_id, event_id, activity, source, source_port, source_elapsed, thread) \
+                     VALUES (?, ?, ?, ?, ?, ?, ?) USING TTL ?";
+
+/// What a coordinator says of a traced request as a whole.
+#[derive(Clone, Debug)]
+pub struct Session {
+    /// Who sent it.
+    pub client: SocketAddr,
+    /// What kind of request it is, in Cassandra's words.
+    pub request: &'static str,
+    /// How long it took.
+    pub duration: Duration,
+    /// Names and values that describe it, such as its text.
+    pub parameters: Vec<(&'static str, String)>,
+}
+
+impl Engine {
+    /// Writes the events of a trace, and the session's row behind them if this node coordinated the request. A failure is logged.
+    pub async fn keep_trace(self: &Rc<Self>, trace: &Trace, session: Option<Session>) {
+        let kept = async {
+            self.keep_events(trace).await?;
+            match &session {
+                Some(session) => self.keep_session(trace, session).await,
+                None => Ok(()),
+            }
+        };
+        if let Err(error) = kept.await {
+            log::warn!("cannot write the trace of a request: {error}");
+        }
+    }
+
+    async fn keep_events(self: &Rc<Self>, trace: &Trace) -> Result<(), String> {
+        let (address, port) = self.coordinator.own_address();
+        let thread = format!("shard {}", runtime::shard().0);
+        // Chance tells the events of two shards apart, the clock sequence those of one.
+        let node = *runtime::random_u64()
+            .to_be_bytes()
+            .first_chunk()
+            .expect("a number has eight bytes");
+        let mut numbers = 0_u16..;
+        for Event {
+            elapsed,
+            at_us,
+            activity,
+        } in trace.take()
+        {
+            let number = numbers.next().expect("a trace has few events");
+            let event = timeuuid::from_parts(at_us * 10, number, node);
+            let values = vec![
+                value(trace.id.to_vec()),
+                value(event.as_bytes().to_vec()),
+                text(&activity),
+                value(bytes_of(address)),
+                int(i32::from(port)),
+                int(microseconds(elapsed)),
+                text(&thread),
+                int(TTL),
+            ];
+            self.keep_row(EVENT, values).await?;
+        }
+        Ok(())
+    }
+
+    async fn keep_session(self: &Rc<Self>, trace: &Trace, session: &Session) -> Result<(), String> {
+        let (address, port) = self.coordinator.own_address();
+        let values = vec![
+            value(trace.id.to_vec()),
+            value(bytes_of(session.client.ip())),
+            text("QUERY"),
+            value(bytes_of(address)),
+            int(i32::from(port)),
+            int(microseconds(session.duration)),
+            text(session.request),
+            value((trace.began_us() / 1000).to_be_bytes().to_vec()),
+            value(map_of(&session.parameters)),
+            int(TTL),
+        ];
+        self.keep_row(SESSION, values).await
+    }
+
+    async fn keep_row(self: &Rc<Self>, statement: &str, values: Vec<OwnedBound>) -> Result<(), String> {
+        let prepared = self.prepare(statement, None).map_err(|e| e.message())?;
+        let Some(Plan::Write(write)) = prepared.plan() else {
+            return Err("the statement is no write".to_owned());
+        };
+        let run = Execution {
+            values,
+            now_us: runtime::wall_clock_us(),
+            random: runtime::random_u64(),
+        };
+        let params = Params {
+            consistency: Level::One,
+            ..Params::default()
+        };
+        self.write(write, &run, &params).await.map_err(|e| e.message())
+    }
+}
+
+const fn value(bytes: Vec<u8>) -> OwnedBound {
+    OwnedBound::Value(bytes)
+}
+
+fn text(text: &str) -> OwnedBound {
+    value(text.as_bytes().to_vec())
+}
+
+fn int(number: i32) -> OwnedBound {
+    value(number.to_be_bytes().to_vec())
+}
+
+fn microseconds(duration: Duration) -> i32 {
+    i32::try_from(duration.as_micros()).unwrap_or(i32::MAX)
+}
+
+fn bytes_of(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    }
+}
+
+/// A serialised map of texts.
+fn map_of(pairs: &[(&'static str, String)]) -> Vec<u8> {
+    let mut pairs: Vec<_> = pairs.to_vec();
+    pairs.sort();
+    let mut out = Vec::new();
+    let mut builder = types::CollectionBuilder::new(&mut out);
+    for (name, text) in &pairs {
+        builder.push_pair(name.as_bytes(), text.as_bytes());
+    }
+    builder.finish();
+    out
+}
