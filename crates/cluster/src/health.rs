@@ -74,16 +74,21 @@ impl Cluster {
         Ok(())
     }
 
-    /// Whether the node takes requests. It does not while its wall clock is far off.
+    /// Has the node leave service until it is restarted: its clients are sent away, and the other nodes take it for down.
+    pub fn retire(&self) {
+        self.is_retired.set(true);
+    }
+
+    /// Whether the node takes requests. It does not while its wall clock is far off, and once it has retired.
     #[must_use]
     pub fn is_in_service(&self) -> bool {
         self.is_in_service.get()
     }
 
-    /// Leaves service and returns to it as the clock demands, until the node stops.
+    /// Leaves service and returns to it as the clock and the disks demand, until the node stops.
     pub(crate) async fn run_service(self: Rc<Self>) {
         while !self.is_stopping.get() && !self.is_departing.get() {
-            let is_out = self.clock().state == ClockState::OutOfService;
+            let is_out = self.is_retired.get() || self.clock().state == ClockState::OutOfService;
             // A node that does not serve yet has nothing to leave.
             if is_out && self.is_in_service.get() && self.is_open.get() {
                 self.leave_service().await;

@@ -44,8 +44,10 @@ pub struct Cluster {
     pub(crate) is_fatal: Cell<bool>,
     /// This node serves clients.
     pub(crate) is_open: Cell<bool>,
-    /// It has not left service because of its clock.
+    /// It has not left service.
     pub(crate) is_in_service: Cell<bool>,
+    /// It may not return to service before it has been restarted.
+    pub(crate) is_retired: Cell<bool>,
     /// It is about to stop.
     pub(crate) is_departing: Cell<bool>,
     /// Since its start no member has said whether it knows a later run of this node.

@@ -162,6 +162,7 @@ async fn begin(
         told_differing: RefCell::default(),
         is_open: Cell::new(false),
         is_in_service: Cell::new(true),
+        is_retired: Cell::new(false),
         is_departing: Cell::new(false),
         greeted: RefCell::default(),
         told_open: RefCell::default(),

@@ -23,7 +23,7 @@ mod segment;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -114,7 +114,7 @@ impl std::fmt::Display for LogError {
                     "Mutation of {bytes} bytes is too large for the maximum size of {bytes_max}"
                 )
             }
-            Self::Io { file, message, .. } => write!(f, "commitlog {}: {message}", file.display()),
+            Self::Io { file, message, .. } => write!(f, "commitlog {}: {message}", name_of(file)),
             Self::Lost => f.write_str("a write to it failed meanwhile"),
             Self::Broken { message } => {
                 write!(
@@ -127,6 +127,11 @@ impl std::fmt::Display for LogError {
 }
 
 impl std::error::Error for LogError {}
+
+/// A file's name for errors, which clients see: there is one directory of the commitlog, and it is nobody's business.
+fn name_of(file: &Path) -> std::borrow::Cow<'_, str> {
+    file.file_name().unwrap_or(file.as_os_str()).to_string_lossy()
+}
 
 /// One shard's log.
 pub struct Commitlog {
@@ -486,7 +491,7 @@ impl Commitlog {
             .collect();
         for segment in dirty {
             if let Err(e) = segment.sync().await {
-                let message = format!("{}: {e}", segment.path().display());
+                let message = format!("{}: {e}", name_of(&segment.path()));
                 log::error!("commitlog sync failed: {message}; no more writes are accepted");
                 *self.broken.borrow_mut() = Some(message.clone());
                 self.is_broken.set(true);

@@ -21,6 +21,7 @@ use types::Token;
 use uuid::Uuid;
 
 use crate::config::{Between, Config};
+use crate::disks;
 use crate::recover::METADATA_DIR;
 use crate::shard_main::{CLIENTS_WAIT_MAX, follower};
 use crate::start::{Shared, Stage};
@@ -222,6 +223,7 @@ pub(crate) async fn enter(shared: &Arc<Shared>, engine: &Rc<Engine>, rpc: &Rc<Rp
     }));
     drop(runtime::spawn(describe_members(shared.clone(), cluster.clone())));
     drop(runtime::spawn(watch_logs(shared.clone(), cluster.clone())));
+    drop(runtime::spawn(disks::retire_when_told(shared.clone(), cluster.clone())));
     let meeting = {
         let cluster = cluster.clone();
         runtime::spawn(async move { cluster.meet_peers().await })

@@ -7,6 +7,7 @@
 mod cluster;
 pub mod config;
 mod directories;
+mod disks;
 mod follow;
 mod identity;
 mod open;

@@ -38,6 +38,7 @@ async fn take_over(shared: &Shared, config: &Config) {
     let rate = config.compaction_throughput.unwrap_or(0);
     shared.tasks.set_bytes_per_second(Class::Compaction, rate);
     follower().set_auto_snapshot(config.auto_snapshot);
+    shared.disks.set_policy(config.disk_failure_policy);
     shared.node.slow_request.set(config.slow_request);
     let timeouts = config.timeouts;
     on_all_shards(async move |engine: Rc<Engine>| engine.coordinator.set_timeouts(timeouts)).await;

@@ -23,6 +23,7 @@ use runtime::ShardId;
 use crate::cluster;
 use crate::config::{CommitlogSync, Config};
 use crate::directories::{self, Directory};
+use crate::disks;
 use crate::follow::Follower;
 use crate::identity;
 use crate::open;
@@ -125,6 +126,10 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
         if shared.embedded.is_some() {
             standalone::keep(shared, &engine);
         }
+        let are_whole = shard.stores().iter().all(|store| store.is_whole.get());
+        if let Err(e) = disks::check_start(shared, are_whole) {
+            shared.fail(e);
+        }
     }
     // Nobody may read what another shard has not finished.
     if !shared.meet(Stage::Finished).await {
@@ -141,6 +146,7 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
     drop(runtime::spawn(forget_old_log(shared.clone(), shard.clone())));
     drop(runtime::spawn(log.clone().run_periodic()));
     drop(runtime::spawn(shard.clone().watch_log()));
+    disks::watch(shared, &shard);
     drop(runtime::spawn(shard.clone().watch_damage()));
     if let Some(main) = &shared.embedded {
         main(engine).await;

@@ -28,6 +28,7 @@ use uuid::Uuid;
 
 use crate::config::Config;
 use crate::directories;
+use crate::disks::Disks;
 use crate::identity::{self, WorkdirLock};
 use crate::shard_main;
 use crate::view::{cluster_view, stored_tables};
@@ -76,6 +77,8 @@ pub(crate) struct Shared {
     pub(crate) changed: SharedNotify,
     /// Why the commitlog of each shard takes no writes; None where it does.
     pub(crate) log_troubles: Mutex<Vec<Option<String>>>,
+    /// What to do when a disk fails.
+    pub(crate) disks: Disks,
     /// Where CQL and the shard-aware port listen, once shard 0 has bound them.
     pub(crate) addresses: Mutex<Option<(SocketAddr, Option<SocketAddr>)>>,
     /// Where other nodes are listened to, once shard 0 has bound it.
@@ -423,6 +426,7 @@ fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Re
         ends_early: AtomicBool::new(false),
         changed: SharedNotify::new(),
         log_troubles: Mutex::new(vec![None; config.smp as usize]),
+        disks: Disks::new(config.disk_failure_policy),
         addresses: Mutex::new(None),
         internode: Mutex::new(None),
         embedded,

@@ -12,13 +12,14 @@ use std::time::Duration;
 use commitlog::Discard;
 use memtable::Memtable;
 use mutation::{ClusteringSlice, PartitionBlock};
-use runtime::StopPoint;
+use runtime::{Instant, StopPoint};
 use schema::Table;
 use sstable::{EncodingBase, Reader, Writer, WriterOptions};
 use stdx::planted::{self, Bug};
 use tasks::{JobControl, Meter, Origin, Task};
 
 use crate::kinds;
+use crate::quarantine::DiskFailure;
 use crate::reconcile::make_table_dir;
 use crate::shard::Shard;
 use crate::tablet::{Frozen, MemtableCell, TableStore, Tablet};
@@ -27,6 +28,8 @@ use crate::tablet::{Frozen, MemtableCell, TableStore, Tablet};
 const BLOCK_BYTES: usize = 256 << 10;
 /// How long a failed flush waits before it is tried again.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
+/// How often a flush that keeps failing for the same reason is logged.
+const RELOG_PERIOD: Duration = Duration::from_mins(1);
 
 /// The blocks of a memtable's partitions, large partitions in several.
 fn for_each_block<E>(memtable: &Memtable, mut f: impl FnMut(&PartitionBlock) -> Result<(), E>) -> Result<(), E> {
@@ -44,6 +47,31 @@ fn for_each_block<E>(memtable: &Memtable, mut f: impl FnMut(&PartitionBlock) -> 
     Ok(())
 }
 
+/// Why a memtable was not written.
+struct FlushError {
+    text: String,
+    /// The disk could not write or read a place.
+    is_disk_failure: bool,
+}
+
+impl From<sstable::Error> for FlushError {
+    fn from(error: sstable::Error) -> Self {
+        Self {
+            text: error.to_string(),
+            is_disk_failure: error.is_disk_failure(),
+        }
+    }
+}
+
+impl From<String> for FlushError {
+    fn from(text: String) -> Self {
+        Self {
+            text,
+            is_disk_failure: false,
+        }
+    }
+}
+
 /// Writes a memtable as an sstable. Runs on a background thread; blocks.
 fn write_sstable(
     memtable: &Memtable,
@@ -52,29 +80,31 @@ fn write_sstable(
     generation: u64,
     host_id: uuid::Uuid,
     control: JobControl,
-) -> Result<Arc<Reader>, String> {
+) -> Result<Arc<Reader>, FlushError> {
     let base = EncodingBase::of_minima(Some(memtable.min_timestamp()).filter(|&t| t != i64::MAX), None, None);
     let mut options = WriterOptions::of_table(table, memtable.partition_count() as u64, base)?;
     options.host_id = Some(host_id);
     // The entries of the table's and the keyspace's directory must survive a power loss as the files do. That a directory is
     // there says nothing, as whoever made it may have been killed; a sealed sstable in it does.
-    let is_durable = runtime::fs::exists(dir) && !sstable::list(dir).map_err(|e| e.to_string())?.is_empty();
+    let is_durable = runtime::fs::exists(dir) && !sstable::list(dir)?.is_empty();
     if !is_durable {
         make_table_dir(dir)?;
     }
-    let mut writer = Writer::create(dir, generation, table, options).map_err(|e| e.to_string())?;
+    let mut writer = Writer::create(dir, generation, table, options)?;
     let mut meter = Meter::new(control, memtable.bytes() as u64);
     for_each_block(memtable, |block| {
-        writer.append(block).map_err(|e| e.to_string())?;
+        writer.append(block)?;
         let bytes = block.size() as u64;
-        meter.add(bytes, bytes).map_err(String::from)
+        meter
+            .add(bytes, bytes)
+            .map_err(|ended| FlushError::from(String::from(ended)))
     })?;
-    meter.settle()?;
-    let meta = writer.finish().map_err(|e| e.to_string())?;
+    meter.settle().map_err(String::from)?;
+    let meta = writer.finish()?;
     Reader::open_descriptor(&meta.descriptor, table).map_err(|e| {
         // It is written again; this one would bring back after the next start what was deleted from the other.
         remove_unused(std::slice::from_ref(&meta.descriptor));
-        e.to_string()
+        e.into()
     })
 }
 
@@ -167,7 +197,12 @@ impl Shard {
             self.forget_in_log(&table, tablet, frozen.position).await;
         }
         runtime::stop_point(StopPoint::FlushFrozen);
-        let reader = task.run_job(job).await??;
+        let reader = task.run_job(job).await?.map_err(|error| {
+            if error.is_disk_failure {
+                self.tell_of_disk(DiskFailure::Io, &error.text);
+            }
+            error.text
+        })?;
         runtime::stop_point(StopPoint::FlushSealed);
         let bytes = frozen.memtable.bytes();
         if tablet.epoch.get() != epoch {
@@ -260,14 +295,22 @@ impl Shard {
 
     /// Flushes, and tries again while that fails.
     async fn flush_until_done(self: &Rc<Self>, store: &Rc<TableStore>, tablet: &Rc<Tablet>) {
+        let mut logged: Option<(String, Instant)> = None;
         while let Err(e) = self.flush(store, tablet).await {
             self.failed_flushes.set(self.failed_flushes.get() + 1);
-            let table = store.table();
-            log::error!(
-                "cannot flush {}.{}: {e}; writes will be refused when memory is full",
-                table.keyspace,
-                table.name
-            );
+            let now = runtime::now();
+            let is_known = logged
+                .as_ref()
+                .is_some_and(|(error, at)| *error == e && now.saturating_duration_since(*at) < RELOG_PERIOD);
+            if !is_known {
+                let table = store.table();
+                log::error!(
+                    "cannot flush {}.{}: {e}. The node tries again; it refuses writes when memory is full",
+                    table.keyspace,
+                    table.name
+                );
+                logged = Some((e, now));
+            }
             runtime::sleep(RETRY_DELAY).await;
             if store.dropped.get() {
                 return;

@@ -39,6 +39,7 @@ pub use files::{TableCuts, TableFiles, prepare_sstables};
 pub use memory::MemoryStats;
 pub use noted_batches::{NotedBatches, min_timestamp};
 pub use point::{PlainRow, Sources, row_of};
+pub use quarantine::{DiskFailure, OnDiskFailure};
 pub use read::{BlockLimits, PartitionRead, PartitionReader, ReadError, ScanReader, split_block};
 pub use reconcile::{Sealed, WantedTable};
 pub use recovery::{Foreign, RecoveryError, RecoveryStats};

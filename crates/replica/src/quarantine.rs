@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use runtime::Notify;
+use runtime::{Instant, Notify};
 use schema::TableId;
 use sstable::{Component, Quarantined, Reader};
 use tasks::{Origin, Task};
@@ -25,15 +25,31 @@ use crate::tablet::{TableStore, Tablet};
 
 /// How long the task waits before it looks again at an sstable that could neither be read nor moved.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
+/// How often reads that fail are logged.
+const UNREADABLE_PERIOD: Duration = Duration::from_secs(10);
 
 /// Called with a table of which an sstable became missing on this shard, or of which a loss was accepted.
 pub type OnQuarantine = Box<dyn Fn(TableId)>;
+
+/// What became of a disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DiskFailure {
+    /// An sstable is not what was written; it was moved aside.
+    Corruption,
+    /// The disk could not read or write a place.
+    Io,
+}
+
+/// Called with what became of a disk and a sentence about it.
+pub type OnDiskFailure = Box<dyn Fn(DiskFailure, &str)>;
 
 /// Wakes the task that looks into damage.
 #[derive(Default)]
 pub(crate) struct DamageAlarm {
     is_raised: Cell<bool>,
     changed: Notify,
+    /// When a file was last logged that could not be opened or read, though it is not damaged.
+    unreadable_logged: Cell<Option<Instant>>,
 }
 
 impl std::fmt::Debug for DamageAlarm {
@@ -46,6 +62,17 @@ impl DamageAlarm {
     pub(crate) fn raise(&self) {
         self.is_raised.set(true);
         self.changed.notify_all();
+    }
+
+    /// Logs that a file cannot be read though nothing says that it is damaged (no permission, too many open files): at most once in
+    /// [`UNREADABLE_PERIOD`], as each read of it fails.
+    pub(crate) fn log_unreadable(&self, error: &sstable::Error) {
+        let now = runtime::now();
+        let is_due = |at: Instant| now.saturating_duration_since(at) >= UNREADABLE_PERIOD;
+        if self.unreadable_logged.get().is_none_or(is_due) {
+            self.unreadable_logged.set(Some(now));
+            log::error!("a read fails: {error}");
+        }
     }
 
     async fn wait(&self) {
@@ -86,6 +113,26 @@ impl Shard {
         *self.on_quarantine.borrow_mut() = Some(told);
     }
 
+    /// Who is told when a disk fails.
+    pub fn on_disk_failure(&self, told: OnDiskFailure) {
+        *self.on_disk_failure.borrow_mut() = Some(told);
+    }
+
+    /// Tells of a disk that failed.
+    pub(crate) fn tell_of_disk(&self, failure: DiskFailure, reason: &str) {
+        if failure == DiskFailure::Io {
+            self.disk_failures.set(self.disk_failures.get() + 1);
+        }
+        if let Some(told) = &*self.on_disk_failure.borrow() {
+            told(failure, reason);
+        }
+    }
+
+    /// How often the disk could not read or write a place since the start.
+    pub fn disk_failures(&self) -> u64 {
+        self.disk_failures.get()
+    }
+
     /// How many sstables were moved aside since the start.
     pub fn sstables_lost(&self) -> u64 {
         self.sstables_lost.get()
@@ -99,6 +146,7 @@ impl Shard {
             while let Err(error) = self.look_into_damage().await {
                 if !std::mem::replace(&mut is_told, true) {
                     log::error!("{error}; this is tried again until it succeeds");
+                    self.tell_of_disk(DiskFailure::Io, &error);
                 }
                 runtime::sleep(RETRY_DELAY).await;
             }
@@ -152,7 +200,7 @@ impl Shard {
         task: &Task,
     ) -> Result<(), String> {
         let (dir, descriptor) = (store.dir.clone(), reader.descriptor().clone());
-        let work = move |_| -> Result<Option<(Quarantined, Vec<Quarantined>)>, String> {
+        let work = move |_| -> Result<Option<(DiskFailure, Quarantined, Vec<Quarantined>)>, String> {
             let data = descriptor.path(Component::Data);
             let error = match sstable::read_twice(|| sstable::tool::verify(&data)) {
                 Ok(_) => return Ok(None),
@@ -162,9 +210,13 @@ impl Shard {
             let moved = |e| format!("{error}; moving the sstable aside: {e}");
             let moved = sstable::quarantine(&descriptor, &error).map_err(moved)?;
             let all = sstable::quarantined(&dir).map_err(|e| e.to_string())?;
-            Ok(Some((moved, all)))
+            let failure = match error.is_disk_failure() {
+                true => DiskFailure::Io,
+                false => DiskFailure::Corruption,
+            };
+            Ok(Some((failure, moved, all)))
         };
-        let Some((moved, all)) = task.run_job(work).await?? else {
+        let Some((failure, moved, all)) = task.run_job(work).await?? else {
             reader.trust();
             log::warn!(
                 "{} was read again and is whole: the damage is not in the file. Check memory, controller and cables",
@@ -184,6 +236,7 @@ impl Shard {
             moved.last.0
         );
         self.tell_of_quarantine(store);
+        self.tell_of_disk(failure, &moved.reason);
         Ok(())
     }
 

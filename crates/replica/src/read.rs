@@ -24,14 +24,12 @@ use crate::trace;
 /// Why this node cannot say what it has.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ReadError {
-    /// A file could not be read or is damaged; the text names it and the place.
+    /// A file could not be read or is damaged; the text, which clients see, names it and the place in it.
     File(String),
     /// A damaged sstable that may have had the tokens was moved aside.
     Missing {
         /// The name by which an operator knows it.
         name: String,
-        /// Which file was damaged, and where.
-        reason: String,
     },
 }
 
@@ -39,10 +37,10 @@ impl std::fmt::Display for ReadError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::File(text) => f.write_str(text),
-            Self::Missing { name, reason } => write!(
+            Self::Missing { name } => write!(
                 f,
-                "this node lacks the sstable {name}, which may have the data: {reason}. Other replicas can be read; to read here \
-                 without it, accept the loss with ceto nodetool acceptquarantined"
+                "this node lacks the sstable {name}, which may have the data: it is damaged and was moved aside. Other replicas can be read; to \
+                 read here without it, accept the loss with ceto nodetool acceptquarantined"
             ),
         }
     }
@@ -57,10 +55,7 @@ impl Version {
         let Some(missing) = self.missing.iter().find(|m| m.overlaps(first, last)) else {
             return Ok(());
         };
-        Err(ReadError::Missing {
-            name: missing.name(),
-            reason: missing.reason.clone(),
-        })
+        Err(ReadError::Missing { name: missing.name() })
     }
 
     /// The error of a read. An sstable that is damaged is suspect from here on.
@@ -68,7 +63,10 @@ impl Version {
         if note_damage(&self.sstables, &error) {
             self.alarm.raise();
         }
-        ReadError::File(error.to_string())
+        if !error.is_damage() {
+            self.alarm.log_unreadable(&error);
+        }
+        ReadError::File(error.without_directory())
     }
 }
 

@@ -305,7 +305,7 @@ impl Shard {
         let (table, dir, generation) = (store.table(), store.dir.clone(), self.options.generation.clone());
         let work = move || -> Result<Vec<Arc<Reader>>, String> {
             let next = || generation.fetch_add(1, Ordering::Relaxed) + 1;
-            make_table_dir(&dir)?;
+            make_table_dir(&dir).map_err(|e| e.to_string())?;
             let adopted = sstable::adopt(&originals, &dir, next).map_err(|e| e.to_string())?;
             open_all(&adopted, &table).inspect_err(|_| remove_unused(&adopted))
         };
@@ -410,10 +410,13 @@ fn open_all(descriptors: &[Descriptor], table: &Table) -> Result<Vec<Arc<Reader>
 }
 
 /// The directory of a table that may never have been flushed. Blocks.
-pub(crate) fn make_table_dir(dir: &Path) -> Result<(), String> {
+pub(crate) fn make_table_dir(dir: &Path) -> Result<(), sstable::Error> {
     let create = || -> std::io::Result<()> {
         runtime::fs::create_dir_all(dir)?;
         dir.ancestors().skip(1).take(2).try_for_each(runtime::fs::sync_dir)
     };
-    create().map_err(|e| format!("{}: {e}", dir.display()))
+    create().map_err(|source| sstable::Error::Io {
+        path: dir.to_owned(),
+        source,
+    })
 }

@@ -17,7 +17,7 @@ use types::Token;
 
 use crate::memory::{DirtyMemory, MemoryStats};
 use crate::noted_batches::{self, NotedBatches};
-use crate::quarantine::{DamageAlarm, OnQuarantine};
+use crate::quarantine::{DamageAlarm, OnDiskFailure, OnQuarantine};
 use crate::retention::HoldTombstones;
 use crate::row_cache::RowCacheBudget;
 use crate::tablet::{TableStore, Tablet, TokenRange};
@@ -104,6 +104,8 @@ pub struct Shard {
     /// One task at a time changes what is quarantined, or looks.
     pub(crate) quarantine_turn: runtime::Semaphore,
     pub(crate) on_quarantine: RefCell<Option<OnQuarantine>>,
+    pub(crate) on_disk_failure: RefCell<Option<OnDiskFailure>>,
+    pub(crate) disk_failures: Cell<u64>,
     /// Sstables that were moved aside since the start.
     pub(crate) sstables_lost: Cell<u64>,
 }
@@ -130,6 +132,8 @@ impl Shard {
             alarm: Rc::default(),
             quarantine_turn: runtime::Semaphore::new(1),
             on_quarantine: RefCell::default(),
+            on_disk_failure: RefCell::default(),
+            disk_failures: Cell::new(0),
             sstables_lost: Cell::new(0),
         })
     }

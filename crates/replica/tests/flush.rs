@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use mutation::row::Shared;
 use mutation::{Mutation, MutationBuilder, RowBuilder, Tombstone};
-use replica::{PartitionReader, Shard, TableStore};
+use replica::{DiskFailure, PartitionReader, Shard, TableStore};
 use runtime::StopPoint;
-use runtime::sim::{CrashKind, NodeId, Simulation, Stop};
+use runtime::sim::{CrashKind, DiskErrors, NodeId, Simulation, Stop};
 use schema::{Column, ColumnKind, Table, TableId, TableOptions, push_component};
 use support::{open_table, replay, shard, whole};
 use types::CqlType;
@@ -245,4 +245,49 @@ fn what_a_compaction_wrote_that_a_full_disk_stopped_does_not_bring_rows_back() {
         failed > 0 && finished > 0,
         "{failed} compactions failed, {finished} did not"
     );
+}
+
+#[test]
+fn a_flush_that_the_disk_fails_is_told_once_an_attempt_and_succeeds_on_a_healed_disk() {
+    let mut simulation = Simulation::new(1);
+    let node = simulation.add_node(1);
+    let stage = Rc::new(Cell::new(0));
+    let shared = stage.clone();
+    simulation.start(node, move |_| {
+        let stage = shared.clone();
+        Box::pin(async move {
+            let until = async |wanted| {
+                while stage.get() < wanted {
+                    runtime::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            let (shard, store) = start(0).await;
+            let failures = Rc::new(Cell::new(0));
+            let seen = failures.clone();
+            shard.on_disk_failure(Box::new(move |failure, reason| {
+                assert_eq!(failure, DiskFailure::Io, "{reason}");
+                seen.set(seen.get() + 1);
+            }));
+            write(&shard, &store, 0);
+            stage.set(1);
+            until(2).await;
+            let refused = shard.flush(&store, &store.tablets()[0]).await;
+            refused.expect_err("the disk writes nothing");
+            assert_eq!((failures.get(), shard.disk_failures()), (1, 1));
+            stage.set(3);
+            until(4).await;
+            shard
+                .flush(&store, &store.tablets()[0])
+                .await
+                .expect("the disk is healed");
+            assert_eq!((failures.get(), rows(&shard, &store).await), (1, 1));
+        })
+    });
+    assert!(simulation.run_until(HOUR, || stage.get() == 1));
+    simulation.set_disk_errors(node, Some(DiskErrors::Writes));
+    stage.set(2);
+    assert!(simulation.run_until(HOUR, || stage.get() == 3));
+    simulation.set_disk_errors(node, None);
+    stage.set(4);
+    assert!(simulation.run_until_ended(node, HOUR), "the node has not ended");
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use mutation::compact::LiveRow;
 use mutation::row::{RowBuilder, Shared};
 use mutation::{Liveness, Mutation, MutationBuilder, Tombstone};
-use replica::{PartitionReader, ReadError, ScanReader, Shard, TableCuts, TableStore, TokenRange};
+use replica::{DiskFailure, PartitionReader, ReadError, ScanReader, Shard, TableCuts, TableStore, TokenRange};
 use runtime::sim::{CrashKind, NodeId, Simulation};
 use schema::{Column, ColumnKind, Table, TableId, TableOptions};
 use sstable::Component;
@@ -420,12 +420,17 @@ fn watched() -> (Rc<Shard>, Rc<TableStore>) {
 fn damage_that_a_read_meets_is_moved_aside_while_the_node_runs() {
     for part in [Component::Data, Component::Index] {
         let (mut simulation, node) = damaged(move || flip(&component(2, part), 1));
-        run(&mut simulation, node, || async {
+        run(&mut simulation, node, move || async move {
             let (shard, store) = watched();
             assert!(store.is_whole.get(), "no start looks at all of a file");
             let told = Rc::new(RefCell::new(0));
             let count = told.clone();
             shard.on_quarantine(Box::new(move |_| *count.borrow_mut() += 1));
+            let failures = Rc::new(RefCell::new(Vec::new()));
+            let seen = failures.clone();
+            shard.on_disk_failure(Box::new(move |failure, reason| {
+                seen.borrow_mut().push((failure, reason.to_owned()));
+            }));
             assert!(meets_damage(&shard, &store).await);
             runtime::sleep(Duration::from_secs(1)).await;
             assert_eq!(
@@ -433,6 +438,13 @@ fn damage_that_a_read_meets_is_moved_aside_while_the_node_runs() {
                 ["missing", "missing", "missing", "row", "row"]
             );
             assert!(!store.is_whole.get() && shard.sstables_lost() == 1 && *told.borrow() == 1);
+            let reason = component(2, part).display().to_string();
+            let told_of = failures.borrow().clone();
+            assert!(
+                matches!(&told_of[..], [(DiskFailure::Corruption, text)] if text.contains(&reason)),
+                "{told_of:?} should name {reason}"
+            );
+            assert_eq!(shard.disk_failures(), 0, "the disk read all places");
             shard.accept_loss(&store).await.expect("the disk works");
             assert!(store.is_whole.get() && *told.borrow() == 2);
             assert_eq!(reads(&shard, &store).await, ["row"; 5]);

@@ -60,9 +60,27 @@ impl Error {
             Self::Damaged { .. } => true,
             Self::Io { source, .. } => {
                 let is_gone = matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof);
-                is_gone || source.raw_os_error().is_some_and(|code| UNREADABLE.contains(&code))
+                is_gone || self.is_disk_failure()
             }
             Self::Unsupported { .. } | Self::Schema { .. } | Self::Rejected { .. } => false,
+        }
+    }
+
+    /// Whether the disk could not read or write a place: EIO, EBADMSG, EUCLEAN.
+    #[must_use]
+    pub fn is_disk_failure(&self) -> bool {
+        let Self::Io { source, .. } = self else { return false };
+        source.raw_os_error().is_some_and(|code| UNREADABLE.contains(&code))
+    }
+
+    /// The error for clients: it names the file and the place in it, and no directory of the server.
+    #[must_use]
+    pub fn without_directory(&self) -> String {
+        let (whole, path) = (self.to_string(), self.path().display().to_string());
+        let name = self.path().file_name().map(|name| name.to_string_lossy());
+        match name {
+            Some(name) => whole.replace(&path, &name),
+            None => whole,
         }
     }
 
@@ -170,5 +188,34 @@ impl From<Truncated> for Damage {
             at: t.at,
             expected: format!("{} more bytes", t.wanted),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_see_the_file_and_the_place_and_no_directory() {
+        let path = Path::new("/var/lib/ceto/data/ks/t-1/me-3-big-Data.db");
+        for error in [
+            Error::damaged(path, 4096, "a checksum of 7"),
+            Error::io(path)(io::Error::from_raw_os_error(5)),
+        ] {
+            assert!(
+                error.to_string().contains("/var/lib/ceto"),
+                "the log has the whole path"
+            );
+            let shown = error.without_directory();
+            assert!(shown.contains("me-3-big-Data.db") && !shown.contains("/var"), "{shown}");
+        }
+        assert!(Error::damaged(path, 4096, "x").without_directory().contains("4096"));
+    }
+
+    #[test]
+    fn a_place_that_cannot_be_read_is_a_failure_of_the_disk_and_a_missing_file_is_not() {
+        let of = |code| Error::io(Path::new("file"))(io::Error::from_raw_os_error(code)).is_disk_failure();
+        // EIO, EBADMSG, EUCLEAN; ENOENT, EMFILE, ENOSPC.
+        assert_eq!([5, 74, 117, 2, 24, 28].map(of), [true, true, true, false, false, false]);
     }
 }

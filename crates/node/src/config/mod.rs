@@ -157,6 +157,8 @@ pub struct Config {
     pub compaction_throughput: Option<u64>,
     /// What is kept of tables that are dropped or truncated.
     pub auto_snapshot: AutoSnapshot,
+    /// What the node does when a disk fails.
+    pub disk_failure_policy: DiskFailurePolicy,
     /// How long a task of the node is kept after its end.
     pub task_ttl: Duration,
     /// How long a task that an operator asked for is kept after its end.
@@ -343,6 +345,7 @@ fn effective(options: &mut Options<'_>, args: &ServerArgs, beside: Option<&Path>
         handshakes_per_shard: handshakes(options),
         compaction_throughput: compaction_throughput(options),
         auto_snapshot: auto_snapshot(options),
+        disk_failure_policy: disk_failure_policy(options),
         task_ttl: seconds(options, "task_ttl_in_seconds", tasks::TTL_DEFAULT),
         user_task_ttl: seconds(options, "user_task_ttl_in_seconds", tasks::USER_TTL_DEFAULT),
         backend: backend(options),
@@ -368,6 +371,39 @@ fn auto_snapshot(options: &mut Options<'_>) -> AutoSnapshot {
         .flatten();
     options.note_or_none("auto_snapshot_ttl", ttl.map(|ttl| format!("{}s", ttl.as_secs())));
     AutoSnapshot { is_on, ttl }
+}
+
+/// What a node does when a disk fails, by Cassandra's names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DiskFailurePolicy {
+    /// Go on without what is damaged: reads of its tokens are refused. Also Cassandra's `ignore`.
+    BestEffort,
+    /// Leave service when the disk cannot read or write a place.
+    Stop,
+    /// Leave service, or do not start, when an sstable is damaged, too.
+    StopParanoid,
+    /// End in all these cases.
+    Die,
+}
+
+fn disk_failure_policy(options: &mut Options<'_>) -> DiskFailurePolicy {
+    const POLICIES: [(&str, DiskFailurePolicy); 5] = [
+        ("best_effort", DiskFailurePolicy::BestEffort),
+        ("ignore", DiskFailurePolicy::BestEffort),
+        ("stop", DiskFailurePolicy::Stop),
+        ("stop_paranoid", DiskFailurePolicy::StopParanoid),
+        ("die", DiskFailurePolicy::Die),
+    ];
+    let named = |text: &str| POLICIES.into_iter().find(|(name, _)| *name == text);
+    let (name, policy) = options
+        .get(
+            "disk_failure_policy",
+            "best_effort, ignore, stop, stop_paranoid or die",
+            named,
+        )
+        .unwrap_or(POLICIES[0]);
+    options.note("disk_failure_policy", name);
+    policy
 }
 
 /// A number of seconds.

@@ -295,6 +295,9 @@ pub(super) const TABLE: &[Row] = &[
     row("compaction_throughput", Storage, Rate, Is("0B/s"), Hangup,
         "Limit of what compactions write; until the next start or SIGHUP also by ceto nodetool setcompactionthroughput", &[("compaction_throughput_mb_per_sec", MebibytesPerSecond)]),
 
+    row("disk_failure_policy", Storage, Name, Is("best_effort"), Hangup,
+        "What the node does when a disk fails: best_effort or ignore (refuse the reads concerned), stop (leave service when the disk cannot read or write a place), stop_paranoid (also when an sstable is damaged), die (end)", &[]),
+
     row("auto_snapshot", Storage, Switch, Is("true"), Hangup,
         "Whether a table is kept in a snapshot before it is dropped or truncated", &[]),
     row("auto_snapshot_ttl", Storage, Duration, Follows("none, they are kept until an operator clears them"), Hangup,
