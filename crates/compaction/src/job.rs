@@ -33,7 +33,7 @@ pub struct Job {
     /// Where the outputs go.
     pub dir: PathBuf,
     /// Names each output.
-    pub next_generation: Box<dyn FnMut() -> u64 + Send>,
+    pub next_generation: Box<dyn FnMut() -> sstable::Generation + Send>,
     /// Tokens greater than the first and at most the second are rewritten; others are left out.
     pub range: (Token, Token),
     /// Seconds since the epoch.

@@ -51,7 +51,7 @@ fn job(dir: &TempDir, table: &Table, inputs: &[Arc<Reader>]) -> Job {
         table: Arc::new(table.clone()),
         inputs: inputs.to_vec(),
         dir: dir.0.clone(),
-        next_generation: Box::new(move || next.fetch_add(1, Ordering::Relaxed)),
+        next_generation: Box::new(move || next.fetch_add(1, Ordering::Relaxed).into()),
         range: (Token::MIN, Token::MAX),
         now: NOW,
         gc_before: 0,

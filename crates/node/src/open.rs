@@ -61,10 +61,11 @@ async fn open_files(shared: &Arc<Shared>, shard: &Rc<Shard>, task: &Task) -> Res
     for (tablets_of, table) in stored_tables(&shared.schema, &shared.node.system_tables) {
         let dir = shard.table_dir(&table);
         let cuts = cuts(&view, tablets_of, shared.config.smp);
-        let (count, generation, host_id) = (cuts.all.len(), shared.generation.clone(), shared.host_id);
+        let (count, generations, host_id) = (cuts.all.len(), shared.generations.clone(), shared.host_id);
         let (name, id) = (format!("{}.{}", table.keyspace, table.name), table.id);
-        let work =
-            move |control: JobControl| replica::prepare_sstables(&table, &dir, &cuts, (&generation, host_id), &control);
+        let work = move |control: JobControl| {
+            replica::prepare_sstables(&table, &dir, &cuts, (&generations, host_id), &control)
+        };
         let (files, rewritten) = task.run_job(work).await??;
         if rewritten > 0 {
             log::info!("rewrote {rewritten} sstables of {name} for {count} parts of its tokens");

@@ -199,7 +199,7 @@ fn new_shard(shared: &Arc<Shared>, memory: usize) -> (Rc<Shard>, Rc<Commitlog>) 
             dirty_bytes_max: memory * 3 / 10,
             cache_bytes_max: memory * 2 / 10,
             log_bytes_max: config.commitlog_total_space / u64::from(config.smp),
-            generation: shared.generation.clone(),
+            generations: shared.generations.clone(),
             tasks: shared.tasks.clone(),
             noted_batches: shared.noted_batches.clone(),
             host_id: shared.host_id,

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
@@ -20,6 +20,7 @@ use record::Known;
 use replica::{NotedBatches, TableFiles};
 use runtime::{ShardId, SharedNotify};
 use schema::{Schema, TableId};
+use sstable::Generations;
 use system_tables::Registry;
 use tasks::{Class, Tasks};
 use topology::{HostId, Topology, TopologyCommand};
@@ -56,7 +57,7 @@ pub(crate) struct Shared {
     pub(crate) about: Arc<About>,
     /// Who is connected.
     pub(crate) clients: Arc<Clients>,
-    pub(crate) generation: Arc<AtomicU64>,
+    pub(crate) generations: Arc<Generations>,
     /// What the tables' directories hold, until every shard has its part.
     pub(crate) files: Mutex<HashMap<TableId, Arc<TableFiles>>>,
     /// Log files of earlier runs, and the largest segment id among them.
@@ -362,11 +363,11 @@ fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Re
     commitlog::remove_spares(&config.commitlog_dir).map_err(|e| e.to_string())?;
     let (last_segment, old_log) = commitlog::last_segment(&config.commitlog_dir).map_err(|e| e.to_string())?;
     commitlog::sync_segments(&old_log).map_err(|e| e.to_string())?;
-    let generation = Arc::new(AtomicU64::new(largest_generation(
-        &config.data_dir,
-        &schema,
-        &system_tables,
-    )?));
+    let largest = largest_generation(&config.data_dir, &schema, &system_tables)?;
+    let generations = Arc::new(match config.uuid_generations {
+        true => Generations::uuids(),
+        false => Generations::above(largest),
+    });
     let (topology, tablets, truncations, version, fence) = match &metadata {
         Some(metadata) => (
             with_shards(&metadata.topology, host_id, config.smp),
@@ -412,7 +413,7 @@ fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Re
         node,
         about,
         clients,
-        generation,
+        generations,
         files: Mutex::default(),
         tasks,
         noted_batches: Arc::new(NotedBatches::new()),

@@ -99,7 +99,7 @@ fn engine(id: ShardId) -> Rc<Engine> {
         dirty_bytes_max: 1 << 20,
         cache_bytes_max: 1 << 20,
         log_bytes_max: 16 << 20,
-        generation: Arc::default(),
+        generations: Arc::default(),
         tasks: tasks::Tasks::new(SHARDS, Uuid::nil()),
         noted_batches: Arc::default(),
         host_id: HOST.0,

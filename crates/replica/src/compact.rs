@@ -8,13 +8,12 @@ use std::fmt;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use compaction::strategy::{Choice, Reason, SstableInfo, Strategy, major};
 use compaction::{Job, Outcome};
 use runtime::Permit;
 use schema::Table;
-use sstable::Reader;
+use sstable::{Generations, Reader};
 use tasks::{Aborted, JobControl, Kind, Origin, Task, Worker};
 
 use crate::flush::remove_unused;
@@ -205,7 +204,7 @@ impl Shard {
             &table,
             inputs.clone(),
             &store.dir,
-            &self.options.generation,
+            &self.options.generations,
             (tablet.range.after, tablet.range.to),
             self.options.host_id,
             task.control(),
@@ -324,17 +323,17 @@ fn job(
     table: &Arc<Table>,
     inputs: Vec<Arc<Reader>>,
     dir: &Path,
-    generation: &Arc<AtomicU64>,
+    generations: &Arc<Generations>,
     range: (types::Token, types::Token),
     host_id: uuid::Uuid,
     control: JobControl,
 ) -> Job {
-    let generation = generation.clone();
+    let generations = generations.clone();
     Job {
         table: table.clone(),
         inputs,
         dir: dir.to_owned(),
-        next_generation: Box::new(move || generation.fetch_add(1, Ordering::Relaxed) + 1),
+        next_generation: Box::new(move || generations.next()),
         range,
         now: 0,
         gc_before: 0,
@@ -378,7 +377,7 @@ pub(crate) fn rewrite(
     whole: &Arc<Reader>,
     dir: &Path,
     ranges: &[TokenRange],
-    (generation, host_id): (&Arc<AtomicU64>, uuid::Uuid),
+    (generations, host_id): (&Arc<Generations>, uuid::Uuid),
     control: &JobControl,
 ) -> Result<Vec<Arc<Reader>>, compaction::Error> {
     let mut written = Vec::new();
@@ -389,7 +388,7 @@ pub(crate) fn rewrite(
             table,
             vec![whole.clone()],
             dir,
-            generation,
+            generations,
             range,
             host_id,
             control.clone(),

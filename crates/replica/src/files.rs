@@ -2,10 +2,9 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use schema::Table;
-use sstable::{Descriptor, Quarantined, Reader};
+use sstable::{Descriptor, Generations, Quarantined, Reader};
 use tasks::JobControl;
 
 use crate::compact::rewrite;
@@ -84,7 +83,7 @@ pub fn prepare_sstables(
     table: &Arc<Table>,
     dir: &Path,
     cuts: &TableCuts,
-    (generation, host_id): (&Arc<AtomicU64>, uuid::Uuid),
+    (generations, host_id): (&Arc<Generations>, uuid::Uuid),
     control: &JobControl,
 ) -> Result<(TableFiles, usize), String> {
     if !runtime::fs::exists(dir) {
@@ -107,7 +106,7 @@ pub fn prepare_sstables(
             continue;
         }
         control.add_total(reader.meta().data_len);
-        let split = || rewrite(table, &reader, dir, &ranges, (generation, host_id), control);
+        let split = || rewrite(table, &reader, dir, &ranges, (generations, host_id), control);
         // What was changed on the way from the disk is whole the next time.
         let is_whole = || sstable::tool::verify(&descriptor.path(sstable::Component::Data)).is_ok();
         let done = match split() {

@@ -6,7 +6,6 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use commitlog::Discard;
@@ -14,7 +13,7 @@ use memtable::Memtable;
 use mutation::{ClusteringSlice, PartitionBlock};
 use runtime::{Instant, StopPoint};
 use schema::Table;
-use sstable::{EncodingBase, Reader, Writer, WriterOptions};
+use sstable::{EncodingBase, Generation, Reader, Writer, WriterOptions};
 use stdx::planted::{self, Bug};
 use tasks::{JobControl, Meter, Origin, Task};
 
@@ -77,7 +76,7 @@ fn write_sstable(
     memtable: &Memtable,
     table: &Table,
     dir: &std::path::Path,
-    generation: u64,
+    generation: Generation,
     host_id: uuid::Uuid,
     control: JobControl,
 ) -> Result<Arc<Reader>, FlushError> {
@@ -187,7 +186,7 @@ impl Shard {
             log::warn!("{}.{} is flushed before its log is synced", table.keyspace, table.name);
         }
         let (memtable, dir) = (frozen.memtable.clone(), store.dir.clone());
-        let generation = self.options.generation.fetch_add(1, Ordering::Relaxed) + 1;
+        let generation = self.options.generations.next();
         let host_id = self.options.host_id;
         let job = {
             let table = table.clone();

@@ -20,7 +20,6 @@
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use runtime::StopPoint;
 use schema::Table;
@@ -185,10 +184,10 @@ impl Shard {
         task: &Task,
     ) -> Result<Vec<Arc<Reader>>, String> {
         let (table, dir, whole) = (store.table(), store.dir.clone(), reader.clone());
-        let (generation, host_id) = (self.options.generation.clone(), self.options.host_id);
+        let (generations, host_id) = (self.options.generations.clone(), self.options.host_id);
         let ranges = parts_of(reader, cuts);
         let work = move |control| -> Result<Vec<Arc<Reader>>, String> {
-            rewrite(&table, &whole, &dir, &ranges, (&generation, host_id), &control).map_err(|e| e.to_string())
+            rewrite(&table, &whole, &dir, &ranges, (&generations, host_id), &control).map_err(|e| e.to_string())
         };
         let parts = task.run_job(work).await??;
         runtime::stop_point(StopPoint::SstableCut);
@@ -302,9 +301,9 @@ impl Shard {
             }
             epochs.push(tablet.epoch());
         }
-        let (table, dir, generation) = (store.table(), store.dir.clone(), self.options.generation.clone());
+        let (table, dir, generations) = (store.table(), store.dir.clone(), self.options.generations.clone());
         let work = move || -> Result<Vec<Arc<Reader>>, String> {
-            let next = || generation.fetch_add(1, Ordering::Relaxed) + 1;
+            let next = || generations.next();
             make_table_dir(&dir).map_err(|e| e.to_string())?;
             let adopted = sstable::adopt(&originals, &dir, next).map_err(|e| e.to_string())?;
             open_all(&adopted, &table).inspect_err(|_| remove_unused(&adopted))

@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use commitlog::{Commitlog, LogError, ReplayPosition};
 use mutation::Mutation;
 use runtime::{Notify, ShardId};
 use schema::{Table, TableId};
+use sstable::Generations;
 use tasks::Tasks;
 use types::Token;
 
@@ -41,8 +41,8 @@ pub struct ShardOptions {
     pub cache_bytes_max: usize,
     /// Most bytes of log before the oldest memtables are flushed to release it.
     pub log_bytes_max: u64,
-    /// The next sstable generation of the node, shared by its shards.
-    pub generation: Arc<AtomicU64>,
+    /// Names for sstables, shared by the node's shards.
+    pub generations: Arc<Generations>,
     /// The node's tasks.
     pub tasks: Arc<Tasks>,
     /// The node's logged batches that may be written again, shared by its shards.

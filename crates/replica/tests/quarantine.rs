@@ -63,7 +63,7 @@ fn open_with(tablets: &[TokenRange]) -> (Rc<Shard>, Rc<TableStore>) {
     if runtime::fs::exists(dir()) {
         sstable::remove_unsealed(&dir()).expect("the disk works");
     }
-    let generation = Arc::new(AtomicU64::new(generation()));
+    let generations = Arc::new(sstable::Generations::above(generation()));
     let spec = tasks::Spec::of(&replica::kinds::RESHARD);
     let task = tasks::Tasks::new(1, Uuid::nil()).start(spec, &tasks::Origin::Node);
     let control = task.control();
@@ -71,7 +71,7 @@ fn open_with(tablets: &[TokenRange]) -> (Rc<Shard>, Rc<TableStore>) {
         all: tablets.to_vec(),
         here: tablets.to_vec(),
     };
-    let prepared = replica::prepare_sstables(&table, &dir(), &cuts, (&generation, Uuid::from_u128(1)), &control);
+    let prepared = replica::prepare_sstables(&table, &dir(), &cuts, (&generations, Uuid::from_u128(1)), &control);
     let (files, _) = prepared.expect("the start goes on");
     shard.open_table(&table, &[shard.token_range()], &files);
     let store = shard.store(table.id).expect("it was opened");

@@ -7,7 +7,6 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use commitlog::{Commitlog, SyncMode};
@@ -95,7 +94,7 @@ fn cuts(ranges: &Ranges) -> Vec<TokenRange> {
     all
 }
 
-fn new_shard(id: u32, first_segment: u64, generation: Arc<AtomicU64>, tasks: Arc<Tasks>) -> Rc<Shard> {
+fn new_shard(id: u32, first_segment: u64, generations: Arc<sstable::Generations>, tasks: Arc<Tasks>) -> Rc<Shard> {
     let log = Commitlog::new(commitlog::Options {
         dir: PathBuf::from("/log"),
         shard: id,
@@ -112,7 +111,7 @@ fn new_shard(id: u32, first_segment: u64, generation: Arc<AtomicU64>, tasks: Arc
         dirty_bytes_max: 16 << 20,
         cache_bytes_max: 1 << 20,
         log_bytes_max: 64 << 20,
-        generation,
+        generations,
         noted_batches: Arc::new(NotedBatches::new()),
         tasks,
         host_id: Uuid::from_u128(1),
@@ -135,7 +134,7 @@ impl Local {
             let numbers = sstable::list(&dir()).expect("the disk works").into_iter();
             last = numbers.map(|d| number(&d)).max().unwrap_or(0);
         }
-        let (generation, tasks) = (Arc::new(AtomicU64::new(last)), Tasks::new(2, Uuid::nil()));
+        let (generations, tasks) = (Arc::new(sstable::Generations::above(last)), Tasks::new(2, Uuid::nil()));
         let here = cuts(ranges);
         let all = match here.len() {
             1 if here[0] != TokenRange::ALL => vec![LOW, HIGH],
@@ -143,10 +142,10 @@ impl Local {
         };
         let control = tasks.start(Spec::of(&replica::kinds::RESHARD), &Origin::Node).control();
         let cuts = TableCuts { all, here };
-        let made_by = (&generation, Uuid::from_u128(1));
+        let made_by = (&generations, Uuid::from_u128(1));
         let prepared = replica::prepare_sstables(&table(), &dir(), &cuts, made_by, &control);
         let (files, _): (TableFiles, usize) = prepared.expect("the files are whole");
-        let shards = [0, 1].map(|id| new_shard(id, last_segment + 1, generation.clone(), tasks.clone()));
+        let shards = [0, 1].map(|id| new_shard(id, last_segment + 1, generations.clone(), tasks.clone()));
         for (shard, ranges) in shards.iter().zip(ranges) {
             shard.open_table(&table(), ranges, &files);
             if !old_log.is_empty() {

@@ -6,8 +6,9 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::component::{Component, Descriptor, Generation, delete};
+use crate::component::{Component, Descriptor, delete};
 use crate::error::Error;
+use crate::generation::Generation;
 use crate::io;
 
 const PREFIX: &str = "adoption-";
@@ -21,14 +22,14 @@ const SUFFIX: &str = ".txt";
 pub fn adopt(
     originals: &[Descriptor],
     into: &Path,
-    mut next_generation: impl FnMut() -> u64,
+    mut next_generation: impl FnMut() -> Generation,
 ) -> Result<Vec<Descriptor>, Error> {
     let adopted: Vec<Descriptor> = originals
         .iter()
         .map(|original| Descriptor {
             dir: into.to_owned(),
             version: original.version,
-            generation: Generation::Number(next_generation()),
+            generation: next_generation(),
         })
         .collect();
     let Some(first) = adopted.first() else {

@@ -8,10 +8,10 @@
 //! final name only when it is durable; then they go; then it goes. Otherwise a crash could leave an sstable whose rows were deleted, and not the
 //! one that deletes them. How several come into a directory together says [`crate::adopt`].
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
+use crate::generation::Generation;
 use crate::io;
 
 /// One file of an sstable.
@@ -102,37 +102,6 @@ impl Version {
 
     fn parse(name: &str) -> Option<Self> {
         [Self::Mc, Self::Md, Self::Me].into_iter().find(|v| v.name() == name)
-    }
-}
-
-/// What tells the sstables of one table apart.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Generation {
-    /// A counter; what ceto writes.
-    Number(u64),
-    /// A time-UUID in the spelling of file names; what others may write.
-    Uuid(String),
-}
-
-impl fmt::Display for Generation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Number(n) => n.fmt(f),
-            Self::Uuid(text) => f.write_str(text),
-        }
-    }
-}
-
-impl Generation {
-    fn parse(text: &str) -> Option<Self> {
-        if let Ok(n) = text.parse() {
-            return Some(Self::Number(n));
-        }
-        let is_uuid = text.len() == 28
-            && text
-                .bytes()
-                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
-        is_uuid.then(|| Self::Uuid(text.to_owned()))
     }
 }
 

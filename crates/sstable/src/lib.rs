@@ -23,6 +23,7 @@ mod decode;
 mod encode;
 mod error;
 mod filter;
+mod generation;
 mod header;
 mod histogram;
 mod index;
@@ -39,12 +40,12 @@ mod writer;
 pub use adopt::{adopt, move_to};
 pub use cache::ChunkCache;
 pub use component::{
-    Component, Descriptor, Generation, Obsolete, Version, delete, list, mark_obsolete, refuse_unreadable,
-    remove_unsealed,
+    Component, Descriptor, Obsolete, Version, delete, list, mark_obsolete, refuse_unreadable, remove_unsealed,
 };
 pub use compression::{Compression, Compressor};
 pub use cursor::PartitionCursor;
 pub use error::Error;
+pub use generation::{Generation, Generations};
 pub use header::{EncodingBase, HeaderColumn, SerializationHeader};
 pub use histogram::{EstimatedHistogram, TombstoneHistogram};
 pub use quarantine::{Quarantined, accept, quarantine, quarantined, read_twice};

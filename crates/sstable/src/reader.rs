@@ -17,12 +17,13 @@ use types::token::{KeyHash, token_of};
 
 use crate::cache::ChunkCache;
 use crate::chunks::{Chunks, Cut};
-use crate::component::{Component, Descriptor, Generation, Version, list};
+use crate::component::{Component, Descriptor, Version, list};
 use crate::compression::CompressionInfo;
 use crate::cursor::PartitionCursor;
 use crate::encode::Format;
 use crate::error::{Damage, Error};
 use crate::filter::Filter;
+use crate::generation::Generation;
 use crate::index::{Entry, IndexBytes, skip_others};
 use crate::io::{self, InputFile};
 use crate::quarantine::read_twice;
@@ -313,12 +314,13 @@ impl Reader {
     ///
     /// # Errors
     /// When there is none, it is damaged, or it is not of the table.
-    pub fn open(dir: &Path, generation: u64, table: &Table) -> Result<Arc<Self>, Error> {
+    pub fn open(dir: &Path, generation: impl Into<Generation>, table: &Table) -> Result<Arc<Self>, Error> {
+        let generation = generation.into();
         for version in [Version::Me, Version::Md, Version::Mc] {
             let descriptor = Descriptor {
                 dir: dir.to_owned(),
                 version,
-                generation: Generation::Number(generation),
+                generation: generation.clone(),
             };
             if runtime::fs::exists(descriptor.path(Component::Toc)) {
                 return Self::open_descriptor(&descriptor, table);

@@ -16,11 +16,12 @@ use types::Token;
 use uuid::Uuid;
 
 use crate::clustering::{boundary_kind, end_kind, start_kind};
-use crate::component::{Component, Descriptor, Generation, Version};
+use crate::component::{Component, Descriptor, Version};
 use crate::compression::{Compression, CompressionInfo, Scratch};
 use crate::encode::{Encoder, Format, flag, partition_header};
 use crate::error::Error;
 use crate::filter::{self, Filter};
+use crate::generation::Generation;
 use crate::header::{EncodingBase, SerializationHeader};
 use crate::index::{Prefix, PromotedWriter};
 use crate::io::{self, OutputFile};
@@ -232,11 +233,16 @@ impl Writer {
     ///
     /// # Errors
     /// When the files cannot be made.
-    pub fn create(dir: &Path, generation: u64, table: &Table, options: WriterOptions) -> Result<Self, Error> {
+    pub fn create(
+        dir: &Path,
+        generation: impl Into<Generation>,
+        table: &Table,
+        options: WriterOptions,
+    ) -> Result<Self, Error> {
         let descriptor = Descriptor {
             dir: dir.to_owned(),
             version: Version::Me,
-            generation: Generation::Number(generation),
+            generation: generation.into(),
         };
         let header = SerializationHeader::of_table(table, options.base);
         let data_path = descriptor.path(Component::Data);

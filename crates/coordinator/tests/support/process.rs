@@ -4,7 +4,6 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use commitlog::Commitlog;
@@ -23,7 +22,7 @@ use super::{Local, Seen, Shape, counters};
 pub(super) struct Boot {
     noted_batches: Arc<NotedBatches>,
     last_segment: u64,
-    generation: Arc<AtomicU64>,
+    generations: Arc<sstable::Generations>,
     promises: Arc<Promises>,
 }
 
@@ -141,7 +140,7 @@ fn new_shard(
             dirty_bytes_max: 16 << 20,
             cache_bytes_max: 1 << 20,
             log_bytes_max: 64 << 20,
-            generation: boot.generation.clone(),
+            generations: boot.generations.clone(),
             noted_batches: boot.noted_batches.clone(),
             tasks: tasks::Tasks::new(1, host.0),
             host_id: host.0,
@@ -183,7 +182,7 @@ fn prepare(shape: &Shape, table: &Arc<Table>, data_dir: &Path, log_dir: &Path) -
     Boot {
         noted_batches: Arc::new(NotedBatches::new()),
         last_segment,
-        generation: Arc::new(AtomicU64::new(largest)),
+        generations: Arc::new(sstable::Generations::above(largest)),
         promises,
     }
 }

@@ -129,7 +129,7 @@ fn port(options: &mut Options<'_>, option: &'static str, default: u16) -> u16 {
     port
 }
 
-fn switch(options: &mut Options<'_>, option: &'static str, default: bool) -> bool {
+pub(super) fn switch(options: &mut Options<'_>, option: &'static str, default: bool) -> bool {
     let on = options.get(option, SWITCH, value::switch).unwrap_or(default);
     options.note(option, on);
     on

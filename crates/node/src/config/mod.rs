@@ -157,6 +157,8 @@ pub struct Config {
     pub compaction_throughput: Option<u64>,
     /// What is kept of tables that are dropped or truncated.
     pub auto_snapshot: AutoSnapshot,
+    /// Whether new sstables are named by UUIDs.
+    pub uuid_generations: bool,
     /// What the node does when a disk fails.
     pub disk_failure_policy: DiskFailurePolicy,
     /// How long a task of the node is kept after its end.
@@ -345,6 +347,7 @@ fn effective(options: &mut Options<'_>, args: &ServerArgs, beside: Option<&Path>
         handshakes_per_shard: handshakes(options),
         compaction_throughput: compaction_throughput(options),
         auto_snapshot: auto_snapshot(options),
+        uuid_generations: cluster::switch(options, "uuid_sstable_identifiers_enabled", true),
         disk_failure_policy: disk_failure_policy(options),
         task_ttl: seconds(options, "task_ttl_in_seconds", tasks::TTL_DEFAULT),
         user_task_ttl: seconds(options, "user_task_ttl_in_seconds", tasks::USER_TTL_DEFAULT),

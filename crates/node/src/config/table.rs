@@ -298,6 +298,8 @@ pub(super) const TABLE: &[Row] = &[
     row("disk_failure_policy", Storage, Name, Is("best_effort"), Hangup,
         "What the node does when a disk fails: best_effort or ignore (refuse the reads concerned), stop (leave service when the disk cannot read or write a place), stop_paranoid (also when an sstable is damaged), die (end)", &[]),
 
+    row("uuid_sstable_identifiers_enabled", Storage, Switch, Is("true"), Restart,
+        "Whether new sstables are named by UUIDs, which no file copied into the table's directory has; Cassandra before 4.1 reads numbers only", &[]),
     row("auto_snapshot", Storage, Switch, Is("true"), Hangup,
         "Whether a table is kept in a snapshot before it is dropped or truncated", &[]),
     row("auto_snapshot_ttl", Storage, Duration, Follows("none, they are kept until an operator clears them"), Hangup,

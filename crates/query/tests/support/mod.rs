@@ -53,7 +53,7 @@ pub async fn engine(boot_id: u128, schema: Schema, system_tables: Registry) -> R
         dirty_bytes_max: 1 << 20,
         cache_bytes_max: 1 << 20,
         log_bytes_max: 16 << 20,
-        generation: Arc::default(),
+        generations: Arc::default(),
         tasks: tasks::Tasks::new(1, uuid::Uuid::nil()),
         noted_batches: Arc::default(),
         host_id: Uuid::from_u128(7),

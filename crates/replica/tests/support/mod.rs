@@ -4,7 +4,6 @@
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use commitlog::{Commitlog, SyncMode};
@@ -69,7 +68,7 @@ pub fn shard_with(limits: Limits, generation: u64, tasks: Arc<Tasks>) -> Rc<Shar
         dirty_bytes_max: limits.dirty_bytes_max,
         cache_bytes_max: limits.cache_bytes_max,
         log_bytes_max: limits.log_bytes_max,
-        generation: Arc::new(AtomicU64::new(generation)),
+        generations: Arc::new(sstable::Generations::above(generation)),
         noted_batches: Arc::new(NotedBatches::new()),
         tasks,
         host_id: Uuid::from_u128(1),
