@@ -6,6 +6,7 @@ mod client;
 mod cluster;
 mod handoff;
 mod layout;
+mod loggers;
 mod storage;
 mod tasks;
 
@@ -107,6 +108,7 @@ const COMMANDS: &[&str] = &[
     "enablehintsfordc DATACENTER: Keep hints for nodes of a datacenter again",
     "flush [KEYSPACE [TABLE…]]: Write memtables to sstables",
     "getcompactionthroughput: Print the limit of what compactions write",
+    "getlogginglevels: Print the log level of the node, and those of modules that have one of their own",
     "getmaxhintwindow: Print how long a node may be down and is kept hints for",
     "gossipinfo: What the node knows of each member",
     "info: Load, uptime and memory of the node",
@@ -124,6 +126,7 @@ const COMMANDS: &[&str] = &[
     "resumehandoff: Hand hints over again",
     "ring [KEYSPACE]: Tokens and their nodes",
     "setcompactionthroughput MB: Limit what compactions write, in MiB per second; 0 for no limit",
+    "setlogginglevel [MODULE [LEVEL]]: Set the log level of a module or of ROOT; without LEVEL remove it, without MODULE reset all",
     "setmaxhintwindow MS: Say how long a node may be down and is kept hints for",
     "snapshot [-t TAG] [--ttl TIME] [-cf TABLE] [KEYSPACE…]: Keep the sstables as they are now, for a time such as 30d",
     "status [KEYSPACE]: State, load and share of each member",
@@ -152,9 +155,19 @@ fn usage() -> String {
     text
 }
 
+/// The name that a command is listed under: some are known in the singular and in the plural.
+fn canonical(name: &str) -> &str {
+    match name {
+        "getlogginglevel" => "getlogginglevels",
+        "setlogginglevels" => "setlogginglevel",
+        name => name,
+    }
+}
+
 async fn execute(address: SocketAddr, shows_progress: bool, words: &[String]) -> Result<Output, String> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let (name, arguments) = words.split_first().ok_or("expected a command")?;
+    let name = &canonical(name);
     if !commands().any(|(known, ..)| known == *name) {
         let known: Vec<&str> = commands().map(|(known, ..)| known).collect();
         return Err(format!("unknown command '{name}'; known are: {}", known.join(", ")));
@@ -206,6 +219,10 @@ async fn execute(address: SocketAddr, shows_progress: bool, words: &[String]) ->
         ("listsnapshots", []) => storage::list_snapshots(client).await,
         ("clearsnapshot", arguments) => storage::clear_snapshots(client, arguments).await,
         ("tablestats", names) => storage::table_stats(client, names).await,
+        ("getlogginglevels", []) => loggers::levels(client).await,
+        ("setlogginglevel", []) => loggers::set_level(client, None, None).await,
+        ("setlogginglevel", [module]) => loggers::set_level(client, Some(module), None).await,
+        ("setlogginglevel", [module, level]) => loggers::set_level(client, Some(module), Some(level)).await,
         ("getcompactionthroughput", []) => storage::throughput(client).await,
         ("setcompactionthroughput", [limit]) => storage::set_throughput(client, limit).await,
         (name, _) => {

@@ -7,6 +7,7 @@ mod cluster;
 mod figures;
 mod handoff;
 mod health;
+mod loggers;
 mod storage;
 mod tablets;
 mod tasks;
@@ -38,13 +39,14 @@ enum Handler {
 /// Method, pattern of the path, and who answers.
 type Route = (&'static str, &'static str, Handler);
 
-const ROUTES: [&[Route]; 7] = [
+const ROUTES: [&[Route]; 8] = [
     cluster::ROUTES,
     storage::ROUTES,
     tablets::ROUTES,
     figures::ROUTES,
     handoff::ROUTES,
     health::ROUTES,
+    loggers::ROUTES,
     tasks::ROUTES,
 ];
 

@@ -6,7 +6,6 @@
 
 mod allocator;
 mod cli;
-mod logger;
 
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::Path;
@@ -31,7 +30,10 @@ fn main() -> ExitCode {
         Err(error) => return fail(&cli::one_line(&error)),
     };
     let result = match cli.command {
-        None => serve(&cli.server),
+        None => match serve(&cli.server) {
+            Ok(code) => return code,
+            Err(message) => Err(message),
+        },
         Some(Command::Perf(command)) => measure(*command),
         Some(Command::Sstable(command)) => inspect(&command),
         Some(Command::Nodetool(nodetool)) => {
@@ -98,19 +100,28 @@ fn configuration(args: &ServerArgs) -> Result<Config, String> {
     config::load(args, &Machine::detect()).map_err(|error| error.to_string())
 }
 
-fn serve(args: &ServerArgs) -> Result<(), String> {
+fn serve(args: &ServerArgs) -> Result<ExitCode, String> {
     let config = configuration(args)?;
     if args.mode.print_config {
-        return put(config::print(args).as_bytes());
+        return put(config::print(args).as_bytes()).map(|()| ExitCode::SUCCESS);
     }
-    logger::start(config.log_level);
+    let format = config.log_format;
+    logging::start(format, config.log_level);
     let args = args.clone();
     let reread = move || config::load(&args, &Machine::detect()).map_err(|error| error.to_string());
-    node::start(config, Box::new(reread))
+    match node::start(config, Box::new(reread)) {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        // Every line on standard error is JSON from the first one on, the reason of the end too.
+        Err(message) if format == logging::Format::Json => {
+            log::error!("the node ends: {message}");
+            Ok(ExitCode::FAILURE)
+        }
+        Err(message) => Err(message),
+    }
 }
 
 fn measure(command: Perf) -> Result<(), String> {
-    logger::start(LevelFilter::Warn);
+    logging::start(logging::Format::Text, LevelFilter::Warn);
     let report = match command {
         Perf::SimpleQuery(options) => perf::simple_query::run(&options)?.to_string(),
         Perf::MemoryFootprint(options) => perf::memory_footprint::run(&options)?.to_string(),

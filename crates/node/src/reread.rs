@@ -34,7 +34,7 @@ pub(crate) async fn at_hangups(shared: Arc<Shared>) {
 }
 
 async fn take_over(shared: &Shared, config: &Config) {
-    log::set_max_level(config.log_level);
+    logging::configure(config.log_level);
     let rate = config.compaction_throughput.unwrap_or(0);
     shared.tasks.set_bytes_per_second(Class::Compaction, rate);
     follower().set_auto_snapshot(config.auto_snapshot);

@@ -493,6 +493,12 @@ pub fn shard() -> ShardId {
     with(|executor| ShardId(executor.shard))
 }
 
+/// The shard that runs the caller; `None` on a thread that runs no shard.
+#[must_use]
+pub fn try_shard() -> Option<ShardId> {
+    try_with(|executor| ShardId(executor.shard))
+}
+
 /// Shards of this node.
 ///
 /// # Panics

@@ -56,7 +56,7 @@ pub use clock::{
 };
 pub use executor::{
     Metrics, ShardId, continue_in, group, local, metrics, set_local, shard, shard_count, should_yield, spawn, spawn_in,
-    yield_now,
+    try_shard, yield_now,
 };
 pub use group::Group;
 pub use instructions::InstructionCounter;

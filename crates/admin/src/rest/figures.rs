@@ -89,9 +89,6 @@ pub(super) const ROUTES: &[Route] = &[
         "/system/uptime_ms",
         Now(|c| Ok(json!(c.operator.node().uptime_ms))),
     ),
-    ("GET", "/system/logger", Now(|_| Ok(json!(["root"])))),
-    ("GET", "/system/logger/{name}", Now(logger)),
-    ("POST", "/system/logger/{name}", Now(set_logger)),
 ];
 
 fn column_families(call: &Call) -> Answer {
@@ -258,26 +255,4 @@ async fn everything(call: &Call) -> Answer {
         .into_iter()
         .map(|name| (name.to_owned(), json!(total(&figures, name))));
     Ok(Value::Object(sums.collect()))
-}
-
-fn logger(call: &Call) -> Answer {
-    if call.part() != "root" {
-        return Err((400, format!("Unknown logger name {}: there is root", call.part())));
-    }
-    Ok(json!(log::max_level().as_str().to_ascii_lowercase()))
-}
-
-fn set_logger(call: &Call) -> Answer {
-    if call.part() != "root" {
-        return Err((400, format!("Unknown logger name {}: there is root", call.part())));
-    }
-    let given = call.request.parameter("level").unwrap_or("");
-    let level = given.parse().map_err(|_| {
-        (
-            400,
-            format!("parameter level: expected off, error, warn, info, debug or trace, got '{given}'"),
-        )
-    })?;
-    log::set_max_level(level);
-    Ok(Value::Null)
 }

@@ -169,6 +169,8 @@ pub struct Config {
     pub backend: Backend,
     /// The least severe message that is logged.
     pub log_level: LevelFilter,
+    /// The form of log lines.
+    pub log_format: logging::Format,
     /// Every effective setting by YAML name as text, for `system_views.settings`.
     pub settings: BTreeMap<String, Option<String>>,
     /// What the operator should know; log each once at start.
@@ -353,6 +355,7 @@ fn effective(options: &mut Options<'_>, args: &ServerArgs, beside: Option<&Path>
         user_task_ttl: seconds(options, "user_task_ttl_in_seconds", tasks::USER_TTL_DEFAULT),
         backend: backend(options),
         log_level: log_level(options),
+        log_format: log_format(options),
         settings: BTreeMap::new(),
         warnings: Vec::new(),
     }
@@ -458,6 +461,19 @@ fn log_level(options: &mut Options<'_>) -> LevelFilter {
     let level = level.unwrap_or(LevelFilter::Info);
     options.note(option, level.as_str().to_ascii_lowercase());
     level
+}
+
+fn log_format(options: &mut Options<'_>) -> logging::Format {
+    let option = "log_format";
+    let format = options.get(option, "text or json", |text| match text {
+        "text" => Some(logging::Format::Text),
+        "json" => Some(logging::Format::Json),
+        _ => None,
+    });
+    if format.is_none() {
+        options.note(option, "text");
+    }
+    format.unwrap_or(logging::Format::Text)
 }
 
 const SWITCH: &str = "true or false";
