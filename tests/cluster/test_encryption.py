@@ -1,6 +1,7 @@
 """Three nodes that talk by TLS with mutual certificates, and compressed."""
 
 import ipaddress
+import signal
 import socket
 import ssl
 import subprocess
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness import Cluster, Node, NodeFailed
-from harness.cluster import address
+from harness.cluster import address, eventually
 from harness.node import free_ports, run_ceto
 from harness.witness import Witness
 
@@ -186,3 +187,56 @@ def test_a_node_without_a_certificate_of_ours_does_not_come_in(cluster, director
     with cluster.driver(only=1) as driver:
         peers = driver.connect().execute("SELECT peer FROM system.cluster_status")
         assert {row.peer for row in peers} == {node.host for node in cluster}
+
+
+def peer_certificate(node, port, authority):
+    """The certificate that a node shows to one that connects now."""
+    certificate, key = authority.certify(address(STRANGER))
+    client = ssl.create_default_context(cafile=str(authority.certificate))
+    client.check_hostname = False
+    client.load_cert_chain(certificate, key)
+    with socket.create_connection((node.host, port), timeout=30) as plain, client.wrap_socket(plain) as encrypted:
+        return encrypted.getpeercert()["serialNumber"]
+
+
+def established(port):
+    """The connections to this port that nodes have with each other, by both ends' ports."""
+    lines = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
+    return {(local, remote) for _, local, remote, state, *_ in lines if state == ESTABLISHED and remote.endswith(f":{port:04X}")}
+
+
+def test_certificates_are_read_again_at_sighup(cluster, authority, tls_port):
+    node = cluster.node(2)
+    first = peer_certificate(node, tls_port, authority)
+
+    def hang_up(*words):
+        before = len(node.lines)
+        node.process.send_signal(signal.SIGHUP)
+        eventually(f"a line with {words}", lambda: any(all(word in line for word in words) for line in node.lines[before:]))
+
+    with Witness(cluster) as witness:
+        witness.more(REQUESTS)
+        standing = established(tls_port)
+        certificate, key = authority.certify(node.host)
+        hang_up("INFO", "SIGHUP", "new connections between nodes use the certificate in", str(certificate))
+        second = peer_certificate(node, tls_port, authority)
+        assert second != first, "a new connection gets the new certificate"
+        witness.more(REQUESTS)
+        assert standing <= established(tls_port), "connections that stood still stand"
+
+        # What cannot be used is named, and changes nothing: a key of another certificate, no key, no file.
+        good = key.read_bytes()
+        for damaged, words in [
+            ((authority.directory / f"{cluster.node(1).host}.key").read_bytes(), "is not the key of the certificate in"),
+            (b"nothing", "no private key in PEM form"),
+            (None, "No such file"),
+        ]:
+            key.unlink() if damaged is None else key.write_bytes(damaged)
+            hang_up("ERROR", "SIGHUP", str(key), words)
+            assert peer_certificate(node, tls_port, authority) == second
+        key.write_bytes(good)
+        hang_up("INFO", "SIGHUP", "new connections between nodes use the certificate in")
+        cluster.restart(3)
+        witness.sees_all()
+        witness.more(REQUESTS)
+        witness.finish().check()

@@ -5,8 +5,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use query::Engine;
+use rpc::{Rpc, Tls};
 use tasks::Class;
 
+use crate::cluster::tls_files;
 use crate::config::{Config, changes_at_hangup};
 use crate::follow::on_all_shards;
 use crate::shard_main::follower;
@@ -42,6 +44,33 @@ async fn take_over(shared: &Shared, config: &Config) {
     shared.node.slow_request.set(config.slow_request);
     let timeouts = config.timeouts;
     on_all_shards(async move |engine: Rc<Engine>| engine.coordinator.set_timeouts(timeouts)).await;
+    reread_certificates(shared, config).await;
+}
+
+/// Reads the certificates and keys of TLS with other nodes again, from the files that the options name now. If one of them is bad, all stay as
+/// they are. Whether there is TLS at all changes at a start only.
+async fn reread_certificates(shared: &Shared, config: &Config) {
+    let Some(files) = tls_files(config).filter(|_| shared.config.encryption.is_some()) else {
+        return;
+    };
+    let certificate = files.certificate.clone();
+    match runtime::offload(move || Tls::load(&files)).await {
+        Ok(tls) => {
+            let take = async move |_: Rc<Engine>| {
+                if let Some(rpc) = runtime::local::<Rpc>() {
+                    rpc.set_tls(tls.clone());
+                }
+            };
+            on_all_shards(take).await;
+            log::info!(
+                "SIGHUP: new connections between nodes use the certificate in {}",
+                certificate.display()
+            );
+        }
+        Err(e) => {
+            log::error!("SIGHUP: the node keeps the certificate that it has, because the new one cannot be used: {e}")
+        }
+    }
 }
 
 /// What became of the options that are others than before.

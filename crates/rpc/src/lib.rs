@@ -46,6 +46,7 @@ pub use error::{RemoteError, RemoteErrorKind, RpcError, StartError};
 pub use link::{Call, Sent};
 pub use secret::{JoinSecret, SECRET_BYTES_MIN};
 pub use server::{Caller, Handler, Later, Reply, Request, Responder};
+pub use tls::Tls;
 
 use calls::{Taker, Ticket};
 use codec::Codec;
@@ -63,7 +64,6 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
-use tls::Tls;
 use uuid::Uuid;
 
 /// A link that serves one question.
@@ -80,7 +80,7 @@ pub struct Rpc {
     pub(crate) config: Config,
     /// Those of the configuration that are not hidden.
     pub(crate) features: Vec<String>,
-    pub(crate) tls: Option<Tls>,
+    pub(crate) tls: RefCell<Option<Tls>>,
     pub(crate) handler: Option<Rc<dyn Handler>>,
     pub(crate) codec: Rc<RefCell<Codec>>,
     links: RefCell<BTreeMap<(Uuid, u32, Lane), Rc<Link>>>,
@@ -202,7 +202,7 @@ impl Rpc {
     fn new(config: Config, handler: Option<Rc<dyn Handler>>) -> Result<Self, StartError> {
         Ok(Self {
             features: config.shown_features(),
-            tls: config.tls.as_ref().map(Tls::load).transpose()?,
+            tls: RefCell::new(config.tls.as_ref().map(Tls::load).transpose()?),
             config,
             handler,
             codec: Rc::default(),
@@ -387,6 +387,15 @@ impl Rpc {
     pub fn retry_now(&self, host_id: Uuid) {
         let of_host = (host_id, 0, Lane::Data)..=(host_id, u32::MAX, Lane::Control);
         for (_, link) in self.links.borrow().range(of_host) {
+            link.retry_now();
+        }
+    }
+
+    /// Has new connections made with other certificates. Those that stand keep theirs.
+    pub fn set_tls(&self, tls: Tls) {
+        *self.tls.borrow_mut() = Some(tls);
+        // A peer that refused the former certificate may take this one.
+        for link in self.links.borrow().values() {
             link.retry_now();
         }
     }

@@ -398,7 +398,7 @@ struct Connected {
 
 async fn connect(rpc: &Rpc, link: &Link) -> Result<Connected, Ended> {
     let stream = TcpStream::connect(link.peer.address).await?;
-    let session = match (&rpc.tls, link.peer.tls) {
+    let session = match (&*rpc.tls.borrow(), link.peer.tls) {
         (_, false) => None,
         (Some(tls), true) => Some(tls.connect(link.peer.address.ip())?),
         (None, true) => return Err(Ended::Tls("this node has no certificate".to_owned())),

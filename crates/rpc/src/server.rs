@@ -17,6 +17,7 @@ use crate::hello::{self, Answer, Hello, Lane, Proof};
 use crate::outbox::{Drain, Outbox, write};
 use crate::parts::LongAnswers;
 use crate::secret::{self, CODE_BYTES, Side};
+use crate::tls::Tls;
 use runtime::net::{TcpListener, TcpStream};
 use runtime::{Instant, Permit, ShardId, Signal};
 use std::cell::{Cell, RefCell};
@@ -276,15 +277,16 @@ async fn welcome(rpc: Rc<Rpc>, stream: TcpStream, is_tls: bool, permit: Permit) 
     let address = stream
         .peer_addr()
         .map_or_else(|_| "?".to_owned(), |address| address.to_string());
-    let session = match &rpc.tls {
-        Some(tls) if is_tls => match tls.accept() {
+    let accepted = rpc.tls.borrow().as_ref().filter(|_| is_tls).map(Tls::accept);
+    let session = match accepted {
+        Some(accepted) => match accepted {
             Ok(session) => Some(session),
             Err(ended) => {
                 log::warn!("a connection from {address} is closed: {ended}");
                 return;
             }
         },
-        _ => None,
+        None => None,
     };
     let mut channel = Channel::new(stream, session);
     let heard = runtime::timeout(rpc.config.limits.hello_timeout, async {

@@ -10,13 +10,12 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use rustls::time_provider::TimeProvider;
 use rustls::{
     CertificateError, ClientConfig, ClientConnection, Connection, DigitallySignedStruct, Error, RootCertStore,
     ServerConfig, ServerConnection, SignatureScheme,
 };
-use std::fmt;
 use std::io::{Read, Write};
 use std::net::IpAddr;
 use std::path::Path;
@@ -26,8 +25,9 @@ use std::time::Duration;
 /// Plain bytes that are taken out of the TLS library at once.
 const CHUNK_BYTES: usize = 16 << 10;
 
-/// What the connections of a shard share.
-pub(crate) struct Tls {
+/// Certificates and keys, read and checked: what new connections are made with. Connections that stand keep those that they began with.
+#[derive(Clone, Debug)]
+pub struct Tls {
     client: Arc<ClientConfig>,
     server: Arc<ServerConfig>,
 }
@@ -104,13 +104,16 @@ fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, StartE
     Ok(certificates)
 }
 
-fn setup_error(error: impl fmt::Display) -> StartError {
-    StartError::Tls(error.to_string())
+fn verifier_error(error: VerifierBuilderError) -> Error {
+    Error::General(error.to_string())
 }
 
 impl Tls {
-    /// Reads the files. Blocking; at start only.
-    pub(crate) fn load(files: &TlsFiles) -> Result<Self, StartError> {
+    /// Reads the files. Blocks.
+    ///
+    /// # Errors
+    /// When a file cannot be read or holds nothing that is expected of it, and when the key is not that of the certificate.
+    pub fn load(files: &TlsFiles) -> Result<Self, StartError> {
         let certificates = read_certificates(&files.certificate)?;
         let key_error = |reason: String| StartError::TlsFile(files.key.clone(), reason);
         let key = runtime::fs::read(&files.key).map_err(|e| key_error(e.to_string()))?;
@@ -122,16 +125,26 @@ impl Tls {
                 .add(certificate)
                 .map_err(|e| StartError::TlsFile(files.trust.clone(), e.to_string()))?;
         }
+        let setup_error = |error: Error| match error {
+            Error::InconsistentKeys(_) => key_error(format!(
+                "it is not the key of the certificate in {}",
+                files.certificate.display()
+            )),
+            error => StartError::Tls(error.to_string()),
+        };
         let (trust, provider) = (Arc::new(trust), Arc::new(rustls::crypto::ring::default_provider()));
         Ok(Self {
-            client: Arc::new(client_config(
-                &provider,
-                &trust,
-                certificates.clone(),
-                key.clone_key(),
-                files.verify_endpoint,
-            )?),
-            server: Arc::new(server_config(&provider, &trust, certificates, key)?),
+            client: Arc::new(
+                client_config(
+                    &provider,
+                    &trust,
+                    certificates.clone(),
+                    key.clone_key(),
+                    files.verify_endpoint,
+                )
+                .map_err(setup_error)?,
+            ),
+            server: Arc::new(server_config(&provider, &trust, certificates, key).map_err(setup_error)?),
         })
     }
 
@@ -157,13 +170,12 @@ fn client_config(
     certificates: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
     verify_endpoint: bool,
-) -> Result<ClientConfig, StartError> {
+) -> Result<ClientConfig, Error> {
     let verifier = WebPkiServerVerifier::builder_with_provider(trust.clone(), provider.clone())
         .build()
-        .map_err(setup_error)?;
+        .map_err(verifier_error)?;
     let builder = ClientConfig::builder_with_details(provider.clone(), Arc::new(RuntimeClock))
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .map_err(setup_error)?;
+        .with_protocol_versions(&[&rustls::version::TLS13])?;
     let builder = if verify_endpoint {
         builder.with_webpki_verifier(verifier)
     } else {
@@ -171,7 +183,7 @@ fn client_config(
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(AnyEndpoint(verifier)))
     };
-    let mut config = builder.with_client_auth_cert(certificates, key).map_err(setup_error)?;
+    let mut config = builder.with_client_auth_cert(certificates, key)?;
     config.resumption = rustls::client::Resumption::disabled();
     Ok(config)
 }
@@ -181,16 +193,14 @@ fn server_config(
     trust: &Arc<RootCertStore>,
     certificates: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
-) -> Result<ServerConfig, StartError> {
+) -> Result<ServerConfig, Error> {
     let verifier = WebPkiClientVerifier::builder_with_provider(trust.clone(), provider.clone())
         .build()
-        .map_err(setup_error)?;
+        .map_err(verifier_error)?;
     let mut config = ServerConfig::builder_with_details(provider.clone(), Arc::new(RuntimeClock))
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .map_err(setup_error)?
+        .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_client_cert_verifier(verifier)
-        .with_single_cert(certificates, key)
-        .map_err(setup_error)?;
+        .with_single_cert(certificates, key)?;
     config.send_tls13_tickets = 0;
     Ok(config)
 }

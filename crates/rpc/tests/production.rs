@@ -3,7 +3,7 @@
 mod support;
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
-use rpc::{Compression, Config, Peer, Rpc, RpcError, StartError, TlsFiles};
+use rpc::{Compression, Config, Peer, Rpc, RpcError, StartError, Tls, TlsFiles};
 use runtime::net::TcpStream;
 use runtime::{Backend, Options, ShardId};
 use rustls::pki_types::ServerName;
@@ -332,6 +332,38 @@ fn tls_refuses_who_shows_no_certificate() {
 }
 
 #[test]
+fn new_connections_get_the_new_certificate_and_others_stay() {
+    on_each_backend(1, async |_| {
+        let certificates = Certificates::new();
+        let (server, _) = start(|config| {
+            config.tls = Some(certificates.files("ours", "ours"));
+            config.listen_tls = Some(ANY_PORT);
+        });
+        let mut peer = Peer::new(host(0), server.tls_address().expect("it listens"));
+        peer.tls = true;
+        let call = async |client: &Rc<Rpc>| client.call(&peer, 0, ECHO, vec![1], MINUTE).await;
+        let (ours, theirs) = (
+            certificates.files("ours", "ours"),
+            certificates.files("theirs", "theirs"),
+        );
+        let connected = client_with(ours.clone(), false);
+        assert_eq!(call(&connected).await, Ok(vec![1]));
+
+        server.set_tls(Tls::load(&theirs).expect("the files are good"));
+        assert_eq!(call(&connected).await, Ok(vec![1]), "a connection that stands stays");
+        assert_eq!(connected.link_metrics()[0].disconnects, 0);
+        let late = client_with(ours, false);
+        assert!(call(&late).await.is_err(), "a new one meets the new certificate");
+        // Who takes over the new ones too is not held off for having been refused.
+        late.set_tls(Tls::load(&theirs).expect("the files are good"));
+        assert_eq!(call(&late).await, Ok(vec![1]));
+        for rpc in [connected, late, server] {
+            rpc.stop();
+        }
+    });
+}
+
+#[test]
 fn files_that_hold_no_certificate_are_named() {
     on_each_backend(1, async |_| {
         let certificates = Certificates::new();
@@ -341,6 +373,7 @@ fn files_that_hold_no_certificate_are_named() {
             ("ours.key", |files| files.certificate.set_file_name("ours.key")),
             ("ours.ca", |files| files.key.set_file_name("ours.ca")),
             ("nothing", |files| files.trust.set_file_name("nothing")),
+            ("theirs.key", |files| files.key.set_file_name("theirs.key")),
         ];
         write(&certificates.0, "nothing", "");
         for (name, change) in cases {
