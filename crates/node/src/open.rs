@@ -47,6 +47,7 @@ pub(crate) async fn open(shared: &Arc<Shared>, shard: &Rc<Shard>) -> Result<Opti
     if shard.id() == ShardId(0) {
         shared.forget_files();
     }
+    runtime::set_start_phase(Some("replaying the commitlog"));
     let stats = replay(shared, shard, &view).await.map_err(|e| e.to_string())?;
     if !shared.meet(Stage::Replayed).await {
         return Ok(None);

@@ -63,11 +63,13 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
     // From here a signal is a wish to drain, not the end of the process.
     let terminated = runtime::on_signal_terminate();
     shared.tasks.size_pool();
+    runtime::set_start_phase(Some("opening sstables"));
     let memory = usize::try_from(config.memory.saturating_sub(UNCOUNTED_BYTES) / u64::from(config.smp)).unwrap_or(0);
     let (shard, log) = new_shard(shared, memory);
     let Some(stats) = open::open(shared, &shard).await? else {
         return Ok(());
     };
+    runtime::set_start_phase(Some("entering the cluster"));
     shared.promises.wait_for_clock().await;
     let view = shared.first_view();
     let rpc = match &shared.embedded {
@@ -142,6 +144,8 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
     if id == ShardId(0) {
         drop(runtime::spawn(snapshots::remove_expired(engine.clone())));
         drop(runtime::spawn(reread::at_hangups(shared.clone())));
+        let activity = shared.activity.clone();
+        drop(runtime::spawn(async move { activity.report().await }));
     }
     drop(runtime::spawn(forget_old_log(shared.clone(), shard.clone())));
     drop(runtime::spawn(log.clone().run_periodic()));
@@ -149,6 +153,7 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
     disks::watch(shared, &shard);
     drop(runtime::spawn(shard.clone().watch_damage()));
     if let Some(main) = &shared.embedded {
+        runtime::set_start_phase(None);
         main(engine).await;
         shared.meet(Stage::Drained).await;
         return Ok(());
@@ -166,6 +171,7 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
         rpc.stop();
     }
     if id == ShardId(0) && drained.is_ok() {
+        shared.activity.summarize();
         log::info!("drained; the node ends");
     }
     drained
@@ -202,6 +208,7 @@ fn new_shard(shared: &Arc<Shared>, memory: usize) -> (Rc<Shard>, Rc<Commitlog>) 
             generations: shared.generations.clone(),
             tasks: shared.tasks.clone(),
             noted_batches: shared.noted_batches.clone(),
+            activity: shared.activity.clone(),
             host_id: shared.host_id,
         },
         log.clone(),
@@ -327,6 +334,7 @@ async fn serve(
     if !shared.meet(Stage::Serving).await {
         return Ok(None);
     }
+    runtime::set_start_phase(None);
     if let Err(e) = server.open(listeners) {
         shared.fail(e.to_string());
     }

@@ -102,6 +102,7 @@ fn engine(id: ShardId) -> Rc<Engine> {
         generations: Arc::default(),
         tasks: tasks::Tasks::new(SHARDS, Uuid::nil()),
         noted_batches: Arc::default(),
+        activity: Arc::default(),
         host_id: HOST.0,
     };
     let shard = Shard::new(options, log);

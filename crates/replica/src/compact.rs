@@ -173,6 +173,7 @@ impl Shard {
         choice: &Choice,
         (task, worker): (&Task, Worker),
     ) -> Result<bool, Failure> {
+        let began = runtime::now();
         let version = tablet.version();
         let chosen = |i: usize| choice.inputs.contains(&(i as u64));
         let pick = |wanted: bool| -> Vec<Arc<Reader>> {
@@ -251,6 +252,8 @@ impl Shard {
             v.sstables.retain(|r| !inputs.iter().any(|i| Arc::ptr_eq(i, r)));
             v.sstables.extend(done.iter().cloned());
         });
+        let table = store.table();
+        self.options.activity.compacted(&table, &inputs, &done, began);
         self.delete_obsolete(&inputs, obsolete).await;
         Ok(true)
     }

@@ -185,6 +185,7 @@ impl Shard {
         if !self.replaying.get() && (self.log.write().is_err() || self.log.sync().await.is_err()) {
             log::warn!("{}.{} is flushed before its log is synced", table.keyspace, table.name);
         }
+        let began = runtime::now();
         let (memtable, dir) = (frozen.memtable.clone(), store.dir.clone());
         let generation = self.options.generations.next();
         let host_id = self.options.host_id;
@@ -218,6 +219,7 @@ impl Shard {
             v.frozen.retain(|f| !Arc::ptr_eq(&f.memtable, &frozen.memtable));
             v.sstables.push(reader.clone());
         });
+        self.options.activity.flushed(&table, bytes, reader, began);
         // Its memory is free from here, not only when the log has been synced.
         let position = frozen.position;
         drop(frozen);

@@ -13,6 +13,7 @@
 //! - What a read returns is the merge of every source of one version; the active memtable is read in the same step in
 //!   which the answer is made.
 
+mod activity;
 mod changes;
 mod compact;
 mod files;
@@ -34,6 +35,7 @@ mod tablet;
 pub mod trace;
 mod truncation;
 
+pub use activity::Activity;
 pub use changes::{Change, Observer};
 pub use files::{TableCuts, TableFiles, prepare_sstables};
 pub use memory::MemoryStats;

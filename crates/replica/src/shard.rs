@@ -15,6 +15,7 @@ use sstable::Generations;
 use tasks::Tasks;
 use types::Token;
 
+use crate::activity::Activity;
 use crate::memory::{DirtyMemory, MemoryStats};
 use crate::noted_batches::{self, NotedBatches};
 use crate::quarantine::{DamageAlarm, OnDiskFailure, OnQuarantine};
@@ -47,6 +48,8 @@ pub struct ShardOptions {
     pub tasks: Arc<Tasks>,
     /// The node's logged batches that may be written again, shared by its shards.
     pub noted_batches: Arc<NotedBatches>,
+    /// What the node's flushes and compactions have done, shared by its shards.
+    pub activity: Arc<Activity>,
     /// The node's identity, written into sstables.
     pub host_id: uuid::Uuid,
 }

@@ -113,6 +113,7 @@ fn new_shard(id: u32, first_segment: u64, generations: Arc<sstable::Generations>
         log_bytes_max: 64 << 20,
         generations,
         noted_batches: Arc::new(NotedBatches::new()),
+        activity: Arc::default(),
         tasks,
         host_id: Uuid::from_u128(1),
     };

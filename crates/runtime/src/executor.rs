@@ -84,6 +84,8 @@ struct Counters {
     kernel_visits: Cell<u64>,
     stalls: Cell<u64>,
     last_stall_log: Cell<Option<Instant>>,
+    /// What the node does before it serves; None while it serves.
+    start_phase: Cell<Option<&'static str>>,
     /// When the thread's processor time was read last, and what it was.
     processor: Cell<Option<(u64, Duration)>>,
 }
@@ -472,15 +474,29 @@ impl Executor {
             .is_some_and(|last| now - last < Duration::from_secs(1));
         if !recently {
             self.counters.last_stall_log.set(Some(now));
-            log::warn!(
-                "stall: {} was kept by one poll of a task in group {} for {:?} ({} stalls so far)",
-                ShardId(self.shard),
-                group.name(),
-                clock::ticks_to_duration(ticks),
-                self.counters.stalls.get(),
-            );
+            let (shard, group, time) = (ShardId(self.shard), group.name(), clock::ticks_to_duration(ticks));
+            let stalls = self.counters.stalls.get();
+            match self.counters.start_phase.get() {
+                None => log::warn!(
+                    "stall: {shard} was kept by one poll of a task in group {group} for {time:?} ({stalls} stalls so far)"
+                ),
+                // Nobody is served, so nobody waits.
+                Some(phase) => log::debug!(
+                    "stall while the node starts ({phase}): {shard} was kept by one poll of a task in group {group} for {time:?}"
+                ),
+            }
         }
     }
+}
+
+/// Says what this shard does before the node serves, or that it serves (`None`, as without a call). Stalls are logged at DEBUG with the phase
+/// before, and at WARN from then on.
+pub fn set_start_phase(phase: Option<&'static str>) {
+    with(|executor| {
+        executor.counters.start_phase.set(phase);
+        // A line of one phase does not keep back one of the next.
+        executor.counters.last_stall_log.set(None);
+    });
 }
 
 /// The shard that runs the caller.

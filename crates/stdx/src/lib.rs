@@ -1,4 +1,4 @@
-//! What std lacks: varints, byte cursors, checksums, histograms, dates.
+//! What std lacks: varints, byte cursors, checksums, histograms, dates, sizes for people.
 
 pub mod bytes;
 pub mod civil;
@@ -7,4 +7,5 @@ pub mod histogram;
 pub mod planted;
 pub mod probe;
 pub mod random;
+pub mod size;
 pub mod vint;

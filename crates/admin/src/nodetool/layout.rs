@@ -1,5 +1,7 @@
 //! Texts as Cassandra's tool lays them out.
 
+pub(super) use stdx::size::text as size;
+
 /// Columns as wide as their widest cell, two blanks between them; no blanks at the end of a line.
 pub(super) fn columns(rows: &[Vec<String>]) -> String {
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
@@ -20,40 +22,9 @@ pub(super) fn columns(rows: &[Vec<String>]) -> String {
     out
 }
 
-/// A number of bytes for people.
-pub(super) fn size(bytes: u64) -> String {
-    let units = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-    if bytes < 1024 {
-        return format!("{bytes} bytes");
-    }
-    #[expect(clippy::cast_precision_loss, reason = "two digits are shown")]
-    let mut value = bytes as f64 / 1024.0;
-    let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < units.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    let text = format!("{value:.2}");
-    format!("{} {}", text.trim_end_matches('0').trim_end_matches('.'), units[unit])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_are_told_in_the_unit_that_fits() {
-        for (bytes, expected) in [
-            (0, "0 bytes"),
-            (1023, "1023 bytes"),
-            (1024, "1 KiB"),
-            (1536, "1.5 KiB"),
-            (102_400, "100 KiB"),
-            (u64::MAX, "16 EiB"),
-        ] {
-            assert_eq!(size(bytes), expected);
-        }
-    }
 
     #[test]
     fn columns_are_as_wide_as_what_is_in_them() {

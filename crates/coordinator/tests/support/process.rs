@@ -142,6 +142,7 @@ fn new_shard(
             log_bytes_max: 64 << 20,
             generations: boot.generations.clone(),
             noted_batches: boot.noted_batches.clone(),
+            activity: Arc::default(),
             tasks: tasks::Tasks::new(1, host.0),
             host_id: host.0,
         },

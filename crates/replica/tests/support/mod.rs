@@ -70,6 +70,7 @@ pub fn shard_with(limits: Limits, generation: u64, tasks: Arc<Tasks>) -> Rc<Shar
         log_bytes_max: limits.log_bytes_max,
         generations: Arc::new(sstable::Generations::above(generation)),
         noted_batches: Arc::new(NotedBatches::new()),
+        activity: Arc::default(),
         tasks,
         host_id: Uuid::from_u128(1),
     };
