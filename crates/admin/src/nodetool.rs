@@ -65,10 +65,7 @@ fn host_address(text: &str) -> Result<IpAddr, String> {
         return Ok(address);
     }
     let found = runtime::net::lookup(text).map_err(|e| format!("--host: '{text}' does not resolve: {e}"))?;
-    let preferred = found.iter().find(|address| address.is_ipv4()).or(found.first());
-    preferred
-        .copied()
-        .ok_or_else(|| format!("--host: '{text}' has no address"))
+    runtime::net::preferred(&found).ok_or_else(|| format!("--host: '{text}' has no address"))
 }
 
 /// Runs a command and gives what it prints. Blocks.

@@ -1,6 +1,7 @@
 //! How a node takes part in a cluster, and who is told of what happens there.
 
 use crate::metadata::Metadata;
+use crate::seeds::Seed;
 use record::Known;
 use rpc::Peer;
 use schema::Schema;
@@ -117,9 +118,9 @@ pub struct Config {
     pub num_tokens: usize,
     /// The tokens it takes when it joins; empty: `num_tokens` that follow from the host id.
     pub initial_tokens: Vec<Token>,
-    /// Internode addresses of nodes that know the cluster; may contain the node's own. Whoever is the first of the list forms a cluster when no
+    /// Nodes that know the cluster, with their internode addresses; may contain the node's own. Whoever is the first of the list forms a cluster when no
     /// other has one.
-    pub seeds: Vec<SocketAddr>,
+    pub seeds: Vec<Seed>,
     /// How it reaches others.
     pub reach: Reach,
     /// Whether it takes its part of the ring.

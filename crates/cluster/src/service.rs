@@ -9,6 +9,7 @@ use crate::file::Written;
 use crate::machine::Machine;
 use crate::metadata::Metadata;
 use crate::peers::{Peers, raft_id};
+use crate::seeds::Seeds;
 use crate::wire::GreetingAnswer;
 use consensus::Consensus;
 use rpc::Rpc;
@@ -32,6 +33,7 @@ pub struct Cluster {
     pub(crate) config: Config,
     pub(crate) rpc: Rc<Rpc>,
     pub(crate) listener: Rc<dyn Listener>,
+    pub(crate) seeds: Rc<Seeds>,
     pub(crate) machine: Rc<Machine>,
     pub(crate) peers: Rc<Peers>,
     pub(crate) consensus: Consensus,

@@ -11,6 +11,7 @@ use crate::lineage::{RUN_TIMEOUT, ask_runs, is_older, may_vote_at_once, older_di
 use crate::machine::Machine;
 use crate::metadata::Metadata;
 use crate::peers::{Peers, RaftTransport, parts};
+use crate::seeds::Seeds;
 use crate::service::Cluster;
 use crate::tokens;
 use crate::verbs::Door;
@@ -78,8 +79,10 @@ impl Cluster {
             cluster: RefCell::new(None),
         });
         runtime::set_local(door.clone());
+        let seeds = Seeds::new(&config.seeds);
         let candidate = Candidate {
             config: &config,
+            seeds: &seeds,
             rpc: &rpc,
             listener: &*listener,
             incarnation,
@@ -88,7 +91,7 @@ impl Cluster {
             Some(metadata) => candidate.come_back(metadata).await?,
             None => candidate.form_or_join().await?,
         };
-        let cluster = begin(config, rpc, listener, incarnation, beginning).await?;
+        let cluster = begin((config, seeds), rpc, listener, incarnation, beginning).await?;
         door.cluster_id.set(Some(cluster.metadata().topology.cluster_id()));
         *door.cluster.borrow_mut() = Some(cluster.clone());
         door.metadata.take();
@@ -100,7 +103,7 @@ impl Cluster {
 }
 
 async fn begin(
-    config: Config,
+    (config, seeds): (Config, Rc<Seeds>),
     rpc: Rc<Rpc>,
     listener: Rc<dyn Listener>,
     incarnation: u64,
@@ -149,6 +152,7 @@ async fn begin(
         config,
         rpc,
         listener,
+        seeds,
         machine,
         peers,
         consensus,
@@ -187,6 +191,7 @@ enum Found {
 /// A node that is not in yet.
 struct Candidate<'a> {
     config: &'a Config,
+    seeds: &'a Rc<Seeds>,
     rpc: &'a Rc<Rpc>,
     listener: &'a dyn Listener,
     incarnation: u64,
@@ -264,7 +269,7 @@ impl Candidate<'_> {
     /// Whether the seeds that answer at once are of the cluster that the node's files are of.
     async fn check_seeds(&self, topology: &Topology) -> Result<(), ClusterError> {
         let own = self.config.internode;
-        let others = self.config.seeds.iter().copied().filter(|seed| *seed != own);
+        let others = self.seeds.addresses().into_iter().filter(|seed| *seed != own);
         for (seed, found) in ask(self.config, self.rpc, others.collect()).await {
             match found {
                 Found::Node(_, who) if who.cluster_id.is_some_and(|id| id != topology.cluster_id()) => {
@@ -274,7 +279,8 @@ impl Candidate<'_> {
                 Found::Refuses(reason) => {
                     return Err(ClusterError::Refused(format!("the seed {seed} says: {reason}")));
                 }
-                Found::Node(..) | Found::Starting | Found::Silent => {}
+                Found::Silent => self.seeds.note_silent(seed),
+                Found::Node(..) | Found::Starting => {}
             }
         }
         Ok(())
@@ -282,13 +288,14 @@ impl Candidate<'_> {
 
     async fn form_or_join(&self) -> Result<Beginning, ClusterError> {
         let own = self.config.internode;
-        let others: BTreeSet<SocketAddr> = self.config.seeds.iter().copied().filter(|seed| *seed != own).collect();
-        let is_first = self.config.seeds.first().is_none_or(|seed| *seed == own);
         let begun = runtime::now();
         let mut last_reason = "no seed answers".to_owned();
         let mut told_at = begun;
         loop {
-            let mut may_form = is_first;
+            // Names may have led elsewhere since the last round.
+            let seeds = self.seeds.addresses();
+            let mut may_form = seeds.first().is_none_or(|seed| *seed == own);
+            let others: BTreeSet<SocketAddr> = seeds.into_iter().filter(|seed| *seed != own).collect();
             let mut all_answered = true;
             for seed in &others {
                 match self.who(*seed).await {
@@ -310,7 +317,10 @@ impl Candidate<'_> {
                     Found::Refuses(reason) => {
                         return Err(ClusterError::Refused(format!("the seed {seed} says: {reason}")));
                     }
-                    Found::Silent => all_answered = false,
+                    Found::Silent => {
+                        all_answered = false;
+                        self.seeds.note_silent(*seed);
+                    }
                 }
             }
             let waited = runtime::now() - begun;
@@ -325,7 +335,8 @@ impl Candidate<'_> {
             }
             if runtime::now() - told_at >= TELL_INTERVAL {
                 told_at = runtime::now();
-                let seeds: Vec<String> = others.iter().map(SocketAddr::to_string).collect();
+                let others = self.seeds.all().into_iter().filter(|seed| seed.address != own);
+                let seeds: Vec<String> = others.map(|seed| seed.to_string()).collect();
                 log::info!("waiting to be let in by the seeds {}: {last_reason}", seeds.join(", "));
             }
             runtime::sleep(ROUND).await;
@@ -587,12 +598,13 @@ impl Cluster {
     pub(crate) async fn find_members(&self) -> Option<SocketAddr> {
         let own = self.config.internode;
         let members = self.peers.addresses().into_iter().map(|(_, address)| address);
-        let addresses = members
-            .chain(self.config.seeds.iter().copied())
-            .filter(|address| *address != own);
+        let addresses = members.chain(self.seeds.addresses()).filter(|address| *address != own);
         let mut elsewhere = None;
         for (address, found) in ask(&self.config, &self.rpc, addresses.collect()).await {
             let Found::Node(host, who) = found else {
+                if matches!(found, Found::Silent) {
+                    self.seeds.note_silent(address);
+                }
                 continue;
             };
             if who.cluster_id != Some(self.metadata().topology.cluster_id()) || host == self.config.host_id {

@@ -7,6 +7,7 @@ use cluster::{ChangeError, Cluster, ClusterError};
 use runtime::sim::CrashKind;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use support::{Dice, SECOND, Sea, Seen, create_keyspace, dir, host};
@@ -141,7 +142,7 @@ fn nodes_that_come_back_elsewhere_are_found_there() {
             sea.crash(number, CrashKind::PowerLoss);
             sea.nodes[number].config.borrow_mut().internode.set_port(7002);
         }
-        let moved = sea.addresses(0..2);
+        let moved = sea.seeds(0..2);
         for number in 0..3 {
             sea.nodes[number].config.borrow_mut().seeds = moved.clone();
             sea.restart(number);
@@ -232,7 +233,7 @@ fn files_that_are_not_this_nodes_are_refused() {
     }
     other.expect("both clusters are there", |views| views.len() == 4);
     other.crash(3, CrashKind::Kill);
-    let seeds = other.addresses(0..2);
+    let seeds = other.seeds(0..2);
     other.nodes[3].config.borrow_mut().seeds = seeds;
     other.restart(3);
     let reason = other.refusal(3).to_string();
@@ -453,10 +454,41 @@ fn a_failing_disk_delays_a_change_and_loses_none() {
 }
 
 #[test]
+fn a_seed_whose_name_gets_another_address_is_found_without_a_restart() {
+    for seed in seeds(310..312) {
+        let mut sea = Sea::new(seed, 3);
+        let (port, elsewhere) = (sea.addresses(0..1)[0].port(), sea.addresses(2..3)[0]);
+        let address = sea.addresses(0..1)[0].ip();
+        // The name leads to a machine where nothing runs.
+        let named = cluster::Seed {
+            host: Some("seed.example.com".to_owned()),
+            address: SocketAddr::new(elsewhere.ip(), port),
+        };
+        sea.sim.set_name("seed.example.com", &[elsewhere.ip()]);
+        sea.nodes[0].config.borrow_mut().seeds.clear();
+        sea.nodes[1].config.borrow_mut().seeds = vec![named];
+        sea.start(0);
+        sea.start(1);
+        let joined = sea.nodes[1].seen.clone();
+        let is_in = || joined.cluster.borrow().is_some();
+        assert!(!sea.sim.run_until(30 * SECOND, is_in), "there is nobody to let it in");
+        // While the name server does not know the name, the last address stays.
+        sea.sim.set_name("seed.example.com", &[]);
+        assert!(!sea.sim.run_until(10 * SECOND, is_in), "nor now");
+        sea.sim.set_name("seed.example.com", &[address]);
+        assert!(
+            sea.sim.run_until(10 * SECOND, is_in),
+            "the seed is at the name's new address"
+        );
+        sea.expect_normal(0..2);
+    }
+}
+
+#[test]
 fn nodes_that_start_one_after_the_other_wait_for_no_timer() {
     for seed in seeds(290..300) {
         let mut sea = Sea::new(seed, 4);
-        let seed_address = sea.addresses(0..1);
+        let seed_address = sea.seeds(0..1);
         for number in 0..4 {
             sea.nodes[number].config.borrow_mut().seeds = seed_address.clone();
             let before = sea.sim.now();
@@ -727,14 +759,14 @@ fn in_a_storm_no_acknowledged_change_is_lost_and_all_agree_afterwards() {
                         let port = sea.nodes[number].config.borrow().internode.port();
                         sea.nodes[number].config.borrow_mut().internode.set_port(port + 1);
                     }
-                    let addresses = sea.addresses(0..count);
+                    let addresses = sea.seeds(0..count);
                     sea.nodes[number].config.borrow_mut().seeds = addresses;
                     sea.restart(number);
                 }
             }
         }
         sea.sim.heal(&ids, &ids);
-        let addresses = sea.addresses(0..count);
+        let addresses = sea.seeds(0..count);
         for (number, id) in ids.iter().enumerate() {
             sea.sim.clear_file_faults(*id);
             sea.nodes[number].config.borrow_mut().seeds = addresses.clone();

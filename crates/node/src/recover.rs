@@ -83,7 +83,7 @@ pub fn recover_metadata(config: &Config, what: Recover, confirmation: Option<&st
             if let Some(explanation) = check_rejoin(config, host_id, confirmation)? {
                 return Ok(explanation);
             }
-            let (dir, seeds) = (dir.clone(), config.seeds.clone());
+            let (dir, seeds) = (dir.clone(), seed_addresses(config));
             return with_rpc(config, &cluster_name(config), host_id, move |rpc, reach| {
                 Box::pin(take_anew(dir.clone(), host_id, seeds.clone(), rpc, reach))
             })?;
@@ -123,7 +123,7 @@ pub async fn rejoin(config: &Config, confirmation: Option<&str>) -> Result<Strin
     if let Some(explanation) = check_rejoin(config, host_id, confirmation)? {
         return Ok(explanation);
     }
-    let seeds = config.seeds.clone();
+    let seeds = seed_addresses(config);
     let rpc_config = rpc_config(config, &cluster_name(config), host_id);
     let take = |rpc, reach| take_anew(dir, host_id, seeds, rpc, reach);
     by_rpc(rpc_config, cluster::reach(config), take).await?
@@ -151,6 +151,11 @@ fn check_rejoin(config: &Config, host_id: HostId, confirmation: Option<&str>) ->
         )),
         Some(_) => Ok(None),
     }
+}
+
+/// Where the seeds are.
+fn seed_addresses(config: &Config) -> Vec<SocketAddr> {
+    config.seeds.iter().map(|seed| seed.address).collect()
 }
 
 /// Takes the metadata from the members.

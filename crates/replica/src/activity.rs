@@ -66,7 +66,8 @@ fn bytes_of(sstables: &[impl AsRef<Reader>]) -> u64 {
 fn names_of(sstables: &[impl AsRef<Reader>]) -> String {
     let names = sstables.iter().map(|reader| {
         let path = reader.as_ref().descriptor().path(sstable::Component::Data);
-        path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+        path.file_name()
+            .map_or_else(String::new, |name| name.to_string_lossy().into_owned())
     });
     names.collect::<Vec<_>>().join(", ")
 }

@@ -55,8 +55,8 @@ pub use clock::{
     system_clock_us, wall_clock_us,
 };
 pub use executor::{
-    Metrics, ShardId, continue_in, group, local, metrics, set_local, set_start_phase, shard, shard_count, should_yield, spawn, spawn_in,
-    try_shard, yield_now,
+    Metrics, ShardId, continue_in, group, local, metrics, set_local, set_start_phase, shard, shard_count, should_yield,
+    spawn, spawn_in, try_shard, yield_now,
 };
 pub use group::Group;
 pub use instructions::InstructionCounter;

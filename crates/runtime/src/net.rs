@@ -6,6 +6,7 @@ use crate::driver::epoll::Source;
 use crate::driver::{Driver, epoll_net, socket, uring_net};
 use crate::executor;
 use crate::sim::network::{self, SimulatedEnd, SimulatedListener};
+use crate::sim::world;
 use std::io;
 use std::net::{IpAddr, Shutdown, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -14,11 +15,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The addresses of a host, as the system's resolver orders them, each once. Blocks, for seconds when a name server does not answer: not to be
-/// called on a shard.
+/// called on a shard, where [`resolve`] is the function. In the simulator names are those of [`crate::sim::Simulation::set_name`].
 ///
 /// # Errors
 /// As the resolver says: there is no such name, or nobody to ask.
 pub fn lookup(host: &str) -> io::Result<Vec<IpAddr>> {
+    if world::is_simulated() {
+        return world::world().lookup(host);
+    }
     let mut addresses = Vec::new();
     for address in (host, 0).to_socket_addrs()? {
         if !addresses.contains(&address.ip()) {
@@ -26,6 +30,22 @@ pub fn lookup(host: &str) -> io::Result<Vec<IpAddr>> {
         }
     }
     Ok(addresses)
+}
+
+/// The same on a shard: the resolver is asked on another thread.
+///
+/// # Errors
+/// As those of [`lookup`].
+pub async fn resolve(host: &str) -> io::Result<Vec<IpAddr>> {
+    let host = host.to_owned();
+    crate::offload(move || lookup(&host)).await
+}
+
+/// The address to use of several: the first of IPv4, else the first.
+#[must_use]
+pub fn preferred(addresses: &[IpAddr]) -> Option<IpAddr> {
+    let preferred = addresses.iter().find(|address| address.is_ipv4());
+    preferred.or(addresses.first()).copied()
 }
 
 /// How to listen.

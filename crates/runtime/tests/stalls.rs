@@ -54,7 +54,10 @@ fn a_stall_is_a_warning_only_from_when_the_node_serves() {
             runtime::set_start_phase(None);
             let (level, line) = stall().await;
             assert_eq!(level, Level::Warn, "{line}");
-            assert!(line.starts_with("stall: shard 0 was kept by one poll of a task in group statement"), "{line}");
+            assert!(
+                line.starts_with("stall: shard 0 was kept by one poll of a task in group statement"),
+                "{line}"
+            );
         })
     });
     result.expect("one of the backends works");

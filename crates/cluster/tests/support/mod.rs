@@ -1,6 +1,6 @@
 //! A simulated cluster: real `rpc` over the simulated network, the metadata group on simulated disks, and a listener that notes what it is told.
 
-use cluster::{ChangeError, Cluster, ClusterError, Config, Drain, Listener, Local, Metadata, RejoinError};
+use cluster::{ChangeError, Cluster, ClusterError, Config, Drain, Listener, Local, Metadata, RejoinError, Seed};
 use rpc::Rpc;
 use runtime::ShardId;
 use runtime::sim::{CrashKind, DirectoryCopy, NodeId, Simulation, TaskQueue};
@@ -182,7 +182,7 @@ impl Sea {
                 seen: Rc::default(),
             });
         }
-        let seeds = sea.addresses(0..count.min(2));
+        let seeds = sea.seeds(0..count.min(2));
         for node in &sea.nodes {
             node.config.borrow_mut().seeds = seeds.clone();
         }
@@ -203,6 +203,11 @@ impl Sea {
         numbers
             .map(|number| self.nodes[number].config.borrow().internode)
             .collect()
+    }
+
+    /// The same nodes as the seeds of others.
+    pub fn seeds(&self, numbers: std::ops::Range<usize>) -> Vec<Seed> {
+        self.addresses(numbers).into_iter().map(Seed::from).collect()
     }
 
     pub fn start(&mut self, number: usize) {
@@ -397,7 +402,8 @@ async fn run(config: Config, seen: Rc<Seen>) {
     if seen.rejoins.take() {
         let rpc_config = rpc::Config::new(&config.cluster_name, config.host_id.0);
         let rpc = Rpc::client(rpc_config).expect("a client needs no port");
-        let result = cluster::rejoin(&config.dir, config.host_id, &config.seeds, &rpc, &config.reach).await;
+        let seeds: Vec<SocketAddr> = config.seeds.iter().map(|seed| seed.address).collect();
+        let result = cluster::rejoin(&config.dir, config.host_id, &seeds, &rpc, &config.reach).await;
         rpc.stop();
         *seen.rejoined.borrow_mut() = Some(result);
         return;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use ::cluster::Between;
+use ::cluster::Seed;
 use coordinator::Timeouts;
 use hints::Allowed;
 use rpc::Compression;
@@ -42,7 +43,7 @@ pub struct Encryption {
 
 /// The options of this module, as `Config` has them.
 pub(super) struct Cluster {
-    pub seeds: Vec<SocketAddr>,
+    pub seeds: Vec<Seed>,
     pub storage_port: u16,
     pub ssl_storage_port: u16,
     pub num_tokens: usize,
@@ -81,8 +82,8 @@ impl Cluster {
         let mut seeds = seeds(options, storage_port);
         // Nodes know each other by the plain port, also those that are reached by TLS alone; whoever names the other means the same node.
         for seed in seeds.iter_mut().filter(|_| encryption.is_some()) {
-            if seed.port() == ssl_storage_port {
-                seed.set_port(storage_port);
+            if seed.address.port() == ssl_storage_port {
+                seed.address.set_port(storage_port);
             }
         }
         let (num_tokens, initial_tokens) = tokens(options);
@@ -242,7 +243,7 @@ fn hints_allowed(options: &mut Options<'_>) -> Allowed {
 
 /// The addresses of the nodes to ask, each once, in their order. A name that does not resolve is no seed to leave out: the first seed forms the
 /// cluster, and with it gone the second would form another.
-fn seeds(options: &mut Options<'_>, default_port: u16) -> Vec<SocketAddr> {
+fn seeds(options: &mut Options<'_>, default_port: u16) -> Vec<Seed> {
     let lookup = options.lookup();
     let parse = |text: &str| {
         let mut seeds = Vec::new();
@@ -255,29 +256,40 @@ fn seeds(options: &mut Options<'_>, default_port: u16) -> Vec<SocketAddr> {
         Ok(seeds)
     };
     let seeds = options.get_or("seeds", parse).unwrap_or_default();
-    if seeds.iter().any(|seed| seed.port() == 0) {
+    if seeds.iter().any(|seed| seed.address.port() == 0) {
         let expected = "addresses with their ports, because storage_port takes any free one";
         options.refuse("seeds", expected);
     }
-    let shown = seeds.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    let shown = |seed: &Seed| match &seed.host {
+        Some(host) => format!("{host}:{}", seed.address.port()),
+        None => seed.address.to_string(),
+    };
+    let shown = seeds.iter().map(shown).collect::<Vec<_>>().join(",");
     options.note_or_none("seeds", (!seeds.is_empty()).then_some(shown));
     seeds
 }
 
-fn seed(text: &str, default_port: u16, lookup: Lookup<'_>) -> Result<SocketAddr, String> {
+fn seed(text: &str, default_port: u16, lookup: Lookup<'_>) -> Result<Seed, String> {
     const EXPECTED: &str = "IP addresses or host names with or without a port, separated by commas";
     let without_brackets = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
-    let seed = if let Ok(address) = without_brackets.unwrap_or(text).parse() {
-        SocketAddr::new(address, default_port)
-    } else if let Ok(seed) = text.parse() {
-        seed
-    } else if let Some((host, port)) = text.rsplit_once(':') {
-        let port = port.parse().map_err(|_| EXPECTED.to_owned())?;
-        SocketAddr::new(options::address(host, EXPECTED, lookup)?, port)
-    } else {
-        SocketAddr::new(options::address(text, EXPECTED, lookup)?, default_port)
+    let named = |host: &str, port| {
+        let address = SocketAddr::new(options::address(host, EXPECTED, lookup)?, port);
+        let is_name = !host.eq_ignore_ascii_case("localhost");
+        Ok::<_, String>(Seed {
+            host: is_name.then(|| host.to_owned()),
+            address,
+        })
     };
-    let is_one = !seed.ip().is_unspecified();
+    let seed = if let Ok(address) = without_brackets.unwrap_or(text).parse() {
+        Seed::from(SocketAddr::new(address, default_port))
+    } else if let Ok(seed) = text.parse::<SocketAddr>() {
+        Seed::from(seed)
+    } else if let Some((host, port)) = text.rsplit_once(':') {
+        named(host, port.parse().map_err(|_| EXPECTED.to_owned())?)?
+    } else {
+        named(text, default_port)?
+    };
+    let is_one = !seed.address.ip().is_unspecified();
     is_one.then_some(seed).ok_or_else(|| EXPECTED.to_owned())
 }
 

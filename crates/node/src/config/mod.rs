@@ -118,7 +118,7 @@ pub struct Config {
     /// How far the node's wall clock may be off.
     pub clock_limits: ClockLimits,
     /// Where nodes are asked that know the cluster; none for a node that forms one of its own.
-    pub seeds: Vec<SocketAddr>,
+    pub seeds: Vec<::cluster::Seed>,
     /// Port for other nodes; 0 takes any free one.
     pub storage_port: u16,
     /// Port for other nodes' TLS connections; 0 takes any free one.

@@ -247,10 +247,7 @@ pub(super) fn address(text: &str, expected: &str, lookup: Lookup<'_>) -> Result<
         return Err(expected.to_owned());
     }
     let found = lookup(text).map_err(|reason| format!("{expected}; the name '{text}' does not resolve: {reason}"))?;
-    let preferred = found.iter().find(|address| address.is_ipv4()).or(found.first());
-    preferred
-        .copied()
-        .ok_or_else(|| format!("{expected}; the name '{text}' has no address"))
+    runtime::net::preferred(&found).ok_or_else(|| format!("{expected}; the name '{text}' has no address"))
 }
 
 /// The one scalar of a value, nothing for none; else what it is.

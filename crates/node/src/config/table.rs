@@ -312,7 +312,7 @@ pub(super) const TABLE: &[Row] = &[
     row("join_secret", Cluster, Name, Is("none"), Together,
         "Secret that nodes show each other before they talk, 16 bytes and more; better given in the file", &[]),
     row("seeds", Cluster, List, Follows("none, a node alone"), Restart,
-        "Nodes that know the cluster, such as 10.0.0.1,node2.example.com:7000; names are resolved at each start", &[("seed_provider", Same)]),
+        "Nodes that know the cluster, such as 10.0.0.1,node2.example.com:7000; a name is resolved at each start, and again when nobody answers at its address", &[("seed_provider", Same)]),
     row("num_tokens", Cluster, Number, Follows("16, or as many as initial_token has"), Never,
         "Number of tokens that the node takes when it joins", &[]),
     row("initial_token", Cluster, List, Follows("chosen by the node"), Never,

@@ -425,7 +425,13 @@ fn host_names_are_taken_wherever_an_address_is() {
     assert_eq!(config.broadcast_rpc_address.to_string(), "fd00::2");
     assert_eq!(config.settings["rpc_address"].as_deref(), Some("0.0.0.0"));
     let seeds: Vec<String> = config.seeds.iter().map(ToString::to_string).collect();
-    assert_eq!(seeds, ["10.0.0.1:7000", "[fd00::2]:7070"]);
+    assert_eq!(
+        seeds,
+        [
+            "node1.example.com (10.0.0.1:7000)",
+            "node2.example.com ([fd00::2]:7070)"
+        ]
+    );
     assert_eq!(config.api.map(|api| api.ip().to_string()).as_deref(), Some("10.0.0.1"));
 }
 

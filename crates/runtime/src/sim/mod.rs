@@ -127,6 +127,14 @@ impl Simulation {
         network::address_of(node)
     }
 
+    /// Gives a host name these addresses from now on, as an operator of the name server does; none at all makes it resolve to nothing.
+    pub fn set_name(&mut self, name: &str, addresses: &[IpAddr]) {
+        self.world
+            .names
+            .borrow_mut()
+            .insert(name.to_owned(), addresses.to_vec());
+    }
+
     /// Starts a process on a machine: `main` on each shard, as [`crate::run`] does.
     ///
     /// # Panics

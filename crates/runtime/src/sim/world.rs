@@ -13,7 +13,9 @@ use crate::clock::Instant;
 use crate::executor::Executor;
 use crate::random::Generator;
 use std::cell::{Cell, RefCell};
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::io;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -33,6 +35,8 @@ pub(crate) struct World {
     next_event: Cell<u64>,
     pub(crate) nodes: RefCell<Vec<Rc<SimulatedNode>>>,
     pub(crate) network: RefCell<Network>,
+    /// The addresses of host names.
+    pub(crate) names: RefCell<BTreeMap<String, Vec<IpAddr>>>,
 }
 
 /// A machine: it keeps its disk and its address when its process dies.
@@ -98,7 +102,13 @@ impl World {
             next_event: Cell::new(0),
             nodes: RefCell::default(),
             network: RefCell::default(),
+            names: RefCell::default(),
         })
+    }
+
+    pub(crate) fn lookup(&self, host: &str) -> io::Result<Vec<IpAddr>> {
+        let found = self.names.borrow().get(host).cloned();
+        found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the name is not known"))
     }
 
     pub(crate) fn node(&self, id: NodeId) -> Rc<SimulatedNode> {

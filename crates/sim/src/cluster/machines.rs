@@ -148,8 +148,8 @@ impl Cluster {
     /// The configuration of a node, by its number of shards.
     fn config_of(&self, node: usize) -> impl Fn(u32) -> Config + 'static {
         let seeds = self.members[..self.setup.seeds].iter();
-        let seeds: Vec<SocketAddr> = seeds
-            .map(|m| SocketAddr::new(self.sim.address(m.machine), INTERNODE_PORT))
+        let seeds: Vec<_> = seeds
+            .map(|m| SocketAddr::new(self.sim.address(m.machine), INTERNODE_PORT).into())
             .collect();
         let (datacenter, rack) = self.setup.places[node].clone();
         let address = SocketAddr::new(self.sim.address(self.members[node].machine), CQL_PORT);
