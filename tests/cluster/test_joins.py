@@ -186,12 +186,3 @@ def test_a_node_that_comes_when_there_are_rows_owns_nothing(cluster, witness, ne
     with Witness(cluster, ring=True, hosts=[node.host]) as through_it:
         through_it.more(REQUESTS)
         through_it.finish().check()
-
-
-def test_a_node_that_waits_for_its_seeds_ends_at_once_when_it_is_told_to(new_node):
-    node = new_node(seeds=[NOBODY])
-    printed = node._spawn()
-    while "waiting to be let in by the seeds" not in (printed.get(timeout=60) or "the node ended"):
-        pass
-    assert node.stop() == 0
-    assert "a signal ends the node before it serves" in node.log()
