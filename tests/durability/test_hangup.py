@@ -21,7 +21,7 @@ def test_options_are_read_again_and_a_wrong_file_changes_nothing(new_node, conne
     hang_up(node, "default_log_level is debug", "read_request_timeout is 7000ms", "num_tokens changed, which takes effect at the next start")
     connect(node).execute("CREATE TABLE t (k int PRIMARY KEY)")
     file.write_text("read_request_timeout: soon\n")
-    hang_up(node, "ERROR", "stay as they are", "read_request_timeout")
+    hang_up(node, "ERROR", "cannot read the options", "read_request_timeout")
     assert cql.rows(connect(node), "SELECT * FROM t") == []
     # At WARN nobody is told that a level was taken over, nor of a table.
     file.write_text("default_log_level: warn\n")

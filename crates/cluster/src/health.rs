@@ -69,7 +69,7 @@ impl Cluster {
                 off_by(ahead_us)
             )
         })?;
-        log::warn!("an operator says that the wall clock is right");
+        log::warn!("an operator confirmed the wall clock");
         self.judge_clock();
         Ok(())
     }

@@ -47,7 +47,7 @@ impl Cluster {
         };
         if !has_met {
             let unmet: Vec<String> = self.unmet().iter().map(HostId::to_string).collect();
-            log::info!("it is not known whether these nodes are up: {}", unmet.join(", "));
+            log::info!("cannot tell whether these nodes are up: {}", unmet.join(", "));
         }
         self.listener.liveness_taken().await;
         has_met

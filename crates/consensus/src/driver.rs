@@ -594,7 +594,7 @@ impl Member {
                     self.failed_compaction_at = None;
                 }
                 Err(error) => {
-                    log::warn!("metadata group: the log was not compacted and goes on growing: {error}");
+                    log::warn!("metadata group: cannot compact the log, which keeps growing: {error}");
                     self.failed_compaction_at = Some(grown);
                 }
             }

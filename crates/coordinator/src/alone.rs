@@ -75,7 +75,7 @@ impl Coordinator {
         };
         let looked = self.shard.look_for_quarantined(&store).await;
         self.set_levels(&store, &self.view());
-        looked.inspect_err(|e| log::error!("cannot look what is quarantined of a table: {e}"))
+        looked.inspect_err(|e| log::error!("cannot list the quarantined sstables of a table: {e}"))
     }
 
     /// Forgets what this shard's acceptors have in memory of tokens that are not its own any more. In the step in which the tablets of `changed` left.

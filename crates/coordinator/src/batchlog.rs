@@ -408,7 +408,7 @@ impl Coordinator {
         if self.batches.borrow_mut().0.remove(&id).is_some() {
             self.shard.end_batch(id);
             if let Err(e) = self.shard.commit() {
-                log::warn!("the end of a logged batch could not be written: {e}");
+                log::warn!("cannot record the end of a logged batch: {e}");
             }
         }
     }

@@ -407,7 +407,7 @@ impl Coordinator {
     /// The sentence says what could not be written; later statements on the partitions find it out.
     pub async fn note_learned(&self) -> Result<(), String> {
         let noted = self.acceptor.write_notes(&self.shard).await;
-        noted.map_err(|e| format!("what acceptors have learned could not be noted: {e}"))
+        noted.map_err(|e| format!("cannot record what Paxos acceptors have learned: {e}"))
     }
 
     /// How many replicas of a table's partition a level waits for.

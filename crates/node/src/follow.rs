@@ -261,7 +261,11 @@ impl Follower {
                 if let Err(e) = engine.shard.prepare_to_leave(&store, wanted, cuts).await {
                     let table = store.table();
                     let name = (&table.keyspace, &table.name);
-                    log::warn!("tablets of {}.{} move with less made ready: {e}", name.0, name.1);
+                    log::warn!(
+                        "cannot prepare every tablet of {}.{} before its move; the move continues: {e}",
+                        name.0,
+                        name.1
+                    );
                 }
             }
         })
@@ -328,7 +332,7 @@ impl Follower {
             return;
         }
         if let Err(e) = snapshots::keep(&self.engine, schema, tables, loss, ttl).await {
-            log::error!("what is deleted of a table is not kept in a snapshot: {e}");
+            log::error!("cannot snapshot a table before its data is deleted: {e}");
         }
     }
 
@@ -421,7 +425,7 @@ async fn end(engine: &Engine, version: &Version) {
     for id in &difference.dropped_tables {
         for id in [*id, paxos_state_id(*id)] {
             if let Err(e) = engine.shard.drop_table(id).await {
-                log::error!("the files of a table that was dropped are not all removed: {e}");
+                log::error!("cannot remove all files of a dropped table: {e}");
             }
         }
         engine.coordinator.forget_paxos_states(*id);

@@ -25,7 +25,7 @@ pub(crate) async fn at_hangups(shared: Arc<Shared>) {
         let reread = move || asked.reread.get().map(|reread| reread());
         match runtime::offload(reread).await {
             None => log::warn!("SIGHUP: this node has no options to read again"),
-            Some(Err(e)) => log::error!("SIGHUP: the options cannot be read, and stay as they are: {e}"),
+            Some(Err(e)) => log::error!("SIGHUP: cannot read the options; the node keeps those it has: {e}"),
             Some(Ok(config)) => {
                 take_over(&shared, &config).await;
                 log::info!("SIGHUP: {}", said(&former, &config.settings));
@@ -68,7 +68,7 @@ async fn reread_certificates(shared: &Shared, config: &Config) {
             );
         }
         Err(e) => {
-            log::error!("SIGHUP: the node keeps the certificate that it has, because the new one cannot be used: {e}")
+            log::error!("SIGHUP: cannot use the new certificate; the node keeps the one it has: {e}")
         }
     }
 }

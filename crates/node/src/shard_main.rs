@@ -117,7 +117,7 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
     }
     // Now where this node can, else in the background.
     if has_unfinished && let Err(e) = engine.coordinator.finish_batches().await {
-        log::warn!("a batch could not be finished yet: {e}");
+        log::warn!("cannot finish a logged batch yet; the node retries in the background: {e}");
     }
     if id == ShardId(0) {
         runtime::set_local(Follower::new(
@@ -481,7 +481,7 @@ fn announce(shared: &Shared) {
 /// shard may forget a tombstone: after a crash the log would bring back what it covers.
 async fn forget_old_log(shared: Arc<Shared>, shard: Rc<Shard>) {
     while let Err(e) = shard.flush_all().await {
-        log::error!("cannot flush what was replayed: {e}; the old log stays");
+        log::error!("cannot flush the replayed mutations: {e}; the old commitlog is kept, and the flush is retried");
         runtime::sleep(Duration::from_secs(5)).await;
     }
     if shared.old_log_users.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -490,7 +490,7 @@ async fn forget_old_log(shared: Arc<Shared>, shard: Rc<Shard>) {
             match runtime::offload(move || commitlog::remove_segments(&for_job.old_log)).await {
                 Ok(()) => break,
                 Err(e) => {
-                    log::error!("cannot remove the old log: {e}");
+                    log::error!("cannot remove the old commitlog; retrying: {e}");
                     runtime::sleep(Duration::from_secs(5)).await;
                 }
             }
@@ -516,7 +516,7 @@ async fn drain(shared: &Shared, engine: &Rc<Engine>, shard: &Rc<Shard>) -> Resul
     while shard.has_open_batches() && runtime::now() < deadline {
         let ended = shard.batch_ended.notified();
         if let Err(e) = engine.coordinator.finish_batches().await {
-            log::warn!("a batch that failed half way could not be finished yet: {e}");
+            log::warn!("cannot finish a partly written logged batch yet; retrying: {e}");
             runtime::sleep(BATCH_RETRY_DELAY).await;
         } else if shard.has_open_batches() {
             let _ = runtime::timeout_at(deadline, ended).await;
@@ -539,11 +539,11 @@ async fn drain(shared: &Shared, engine: &Rc<Engine>, shard: &Rc<Shard>) -> Resul
     }
     match flushed {
         Ok(()) if shard.has_open_batches() => {
-            log::error!("a batch is not finished; the next start replays the commitlog");
+            log::error!("a logged batch is unfinished; the next start replays the commitlog");
             shard.log.sync().await.map_err(|e| e.to_string())
         }
         Ok(()) if !shared.old_log_is_gone.load(Ordering::Acquire) => {
-            log::error!("the log of an earlier run could not be removed; the next start replays the commitlog");
+            log::error!("the commitlog of an earlier run was not removed; the next start replays it");
             shard.log.sync().await.map_err(|e| e.to_string())
         }
         Ok(()) => shard.log.close().await.map_err(|e| e.to_string()),

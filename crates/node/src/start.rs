@@ -277,7 +277,7 @@ fn run(config: Config, embedded: Option<Embedded>, reread: Option<Reread>) -> Re
     }
     if config.clock_wrong_by_s != 0 {
         log::warn!(
-            "the clock of this node is wrong by {} s, as it was told to be",
+            "this node runs with its clock off by {} s (--clock-wrong-by)",
             config.clock_wrong_by_s
         );
         runtime::set_wall_clock_wrong_by(config.clock_wrong_by_s.saturating_mul(1_000_000));

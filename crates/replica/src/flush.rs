@@ -476,7 +476,7 @@ impl Shard {
     pub(crate) async fn delete_obsolete(&self, readers: &[Arc<Reader>], obsolete: sstable::Obsolete) {
         readers.iter().for_each(|r| r.evict_from(&self.cache));
         if let Err(e) = runtime::offload(move || obsolete.delete()).await {
-            log::error!("cannot remove sstables that are not needed any more: {e}");
+            log::error!("cannot remove obsolete sstables: {e}");
         }
     }
 

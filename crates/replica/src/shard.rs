@@ -303,7 +303,7 @@ impl Shard {
         self.batch_ended.notify_all();
         let noted = self.note_batch_end(id);
         if let Err(e) = &noted {
-            log::warn!("the end of a batch could not be noted yet: {e}");
+            log::warn!("cannot record the end of a logged batch yet: {e}");
         }
         let is_first = {
             let mut ended = self.ended_batches.borrow_mut();

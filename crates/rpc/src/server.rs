@@ -265,7 +265,7 @@ pub(crate) async fn accept(rpc: Rc<Rpc>, listener: TcpListener, is_tls: bool) {
             Some(Ok(stream)) => drop(runtime::spawn(welcome(rpc.clone(), stream, is_tls, permit))),
             Some(Err(error)) => {
                 // Out of file descriptors, or a node that gave up: go on after a breath.
-                log::warn!("cannot accept a connection of a node: {error}");
+                log::warn!("cannot accept a connection from a node: {error}");
                 runtime::sleep(Duration::from_millis(10)).await;
             }
         }
@@ -282,7 +282,7 @@ async fn welcome(rpc: Rc<Rpc>, stream: TcpStream, is_tls: bool, permit: Permit) 
         Some(accepted) => match accepted {
             Ok(session) => Some(session),
             Err(ended) => {
-                log::warn!("a connection from {address} is closed: {ended}");
+                log::warn!("closed the connection from {address}: {ended}");
                 return;
             }
         },
@@ -301,7 +301,7 @@ async fn welcome(rpc: Rc<Rpc>, stream: TcpStream, is_tls: bool, permit: Permit) 
     let (hello, shown) = match heard.unwrap_or(Err(Ended::Silent)) {
         Ok(heard) => heard,
         Err(ended) => {
-            log::warn!("a connection from {address} is closed: {ended}");
+            log::warn!("closed the connection from {address}: {ended}");
             if matches!(ended, Ended::Tls(_)) {
                 channel.linger().await;
             }

@@ -289,7 +289,7 @@ impl Acceptor {
             runtime::sleep(NOTES_INTERVAL).await;
             acceptor.writes_notes.set(false);
             if let Err(e) = acceptor.write_notes(&shard).await {
-                log::warn!("what acceptors have learned could not be noted: {e}");
+                log::warn!("cannot record what Paxos acceptors have learned: {e}");
             }
         });
     }

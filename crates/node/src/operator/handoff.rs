@@ -86,7 +86,7 @@ impl Handoff for NodeOperator {
     }
 
     fn release_tombstones(&self, target: Option<Uuid>) -> Local<'_, Result<(), String>> {
-        log::info!("an operator says that what was missed is repaired: {target:?} (none: all nodes)");
+        log::info!("an operator declared missed writes repaired: {target:?} (none: all nodes)");
         Box::pin(self.engine.coordinator.release_tombstones(target.map(HostId)))
     }
 

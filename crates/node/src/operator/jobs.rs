@@ -98,7 +98,7 @@ async fn execute(engine: &Rc<Engine>, cluster: &Rc<Cluster>, task: &Task, work: 
             };
             let deadline = runtime::now() + MOVE_WAIT_MAX;
             let moved = cluster.move_between_shards(&wanted, deadline).await;
-            moved.inspect_err(|e| log::warn!("a tablet of {keyspace}.{table} does not move: {e}"))?;
+            moved.inspect_err(|e| log::warn!("cannot move a tablet of {keyspace}.{table}: {e}"))?;
             task.advance(1);
             Ok(())
         }

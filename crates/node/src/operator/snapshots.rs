@@ -208,7 +208,7 @@ pub(crate) async fn keep(
     let tags: Vec<String> = places.iter().map(|place| place.tag.clone()).collect();
     make(places, ttl, || ()).await?;
     for tag in tags {
-        log::info!("what a table had when it was {word} is kept in snapshot {tag}");
+        log::info!("snapshot {tag} keeps the data of a table that was {word}");
     }
     Ok(())
 }
@@ -308,7 +308,7 @@ pub(crate) async fn remove_expired(engine: Rc<Engine>) {
                 }
                 fs::remove_dir_all(&dir).map_err(|e| at(&dir, &e))?;
                 log::info!(
-                    "snapshot {} of {}.{} has ended",
+                    "removed expired snapshot {} of {}.{}",
                     snapshot.tag,
                     snapshot.keyspace,
                     snapshot.table
@@ -317,7 +317,7 @@ pub(crate) async fn remove_expired(engine: Rc<Engine>) {
             Ok::<_, String>(next)
         };
         let next = runtime::offload(remove).await;
-        let next = next.inspect_err(|e| log::error!("a snapshot whose time is over is not removed: {e}"));
+        let next = next.inspect_err(|e| log::error!("cannot remove an expired snapshot: {e}"));
         match next {
             Ok(None) => made.await,
             Ok(Some(end)) => {
