@@ -48,12 +48,10 @@ fn first_text(tokens: &TokenStream) -> Option<String> {
     for token in tokens.clone() {
         match token {
             TokenTree::Ident(ident) => is_target = ident == "target",
+            TokenTree::Literal(_) if is_target => is_target = false,
             TokenTree::Literal(literal) => {
-                if !std::mem::take(&mut is_target) {
-                    return syn::parse_str::<syn::LitStr>(&literal.to_string())
-                        .ok()
-                        .map(|text| text.value());
-                }
+                let text = syn::parse_str::<syn::LitStr>(&literal.to_string());
+                return text.ok().map(|text| text.value());
             }
             _ => {}
         }
