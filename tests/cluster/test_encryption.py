@@ -104,8 +104,8 @@ def connections(cluster, port):
 
 
 def sent_bytes(cluster):
-    figures = (figure for node in cluster for figure in node.metrics().items())
-    return sum(value for name, value in figures if name.startswith("ceto_rpc_sent_bytes_total"))
+    metrics = (metric for node in cluster for metric in node.metrics().items())
+    return sum(value for name, value in metrics if name.startswith("ceto_rpc_sent_bytes_total"))
 
 
 def test_quorum_reads_and_writes_go_by_tls_and_survive_a_restart(cluster, tls_port):

@@ -27,7 +27,7 @@ pub async fn serve_api(listener: TcpListener, operator: Rc<dyn Operator>) {
     http::serve(listener, service).await;
 }
 
-/// Answers Prometheus, with a figure for each table if `tells_tables`. To be spawned; ends never.
+/// Answers Prometheus, with a metric for each table if `tells_tables`. To be spawned; ends never.
 pub async fn serve_metrics(listener: TcpListener, operator: Rc<dyn Operator>, tells_tables: bool) {
     let service: http::Service = Rc::new(move |request| {
         let operator = operator.clone();
@@ -35,14 +35,14 @@ pub async fn serve_metrics(listener: TcpListener, operator: Rc<dyn Operator>, te
             if request.path != "/metrics" {
                 return http::Response::refusal(404, "Not found: metrics are at /metrics");
             }
-            let mut figures = operator.figures().await;
+            let mut metrics = operator.metrics().await;
             if tells_tables {
-                figures.extend(prometheus::of_tables(&operator.tables().await));
+                metrics.extend(prometheus::of_tables(&operator.tables().await));
             }
             http::Response {
                 status: 200,
                 content_type: prometheus::CONTENT_TYPE,
-                body: prometheus::exposition(&figures).into_bytes(),
+                body: prometheus::exposition(&metrics).into_bytes(),
             }
         })
     });

@@ -28,7 +28,7 @@ pub trait Operator: Handoff {
     /// The tables that have files, summed over the node's shards.
     fn tables(&self) -> Local<'_, Vec<Table>>;
     /// Everything that is counted, of each shard.
-    fn figures(&self) -> Local<'_, Vec<Figure>>;
+    fn metrics(&self) -> Local<'_, Vec<Metric>>;
     /// Begins long work, as a task.
     fn start(&self, work: Work) -> Started;
     /// The node's tasks.
@@ -350,7 +350,7 @@ pub struct Snapshot {
 
 /// Something that is counted or measured.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Figure {
+pub struct Metric {
     /// Its name, with its unit, without `ceto_`.
     pub name: &'static str,
     /// What it is, in a sentence.
@@ -374,10 +374,10 @@ pub enum Value {
 
 /// The sum of all counters and gauges of a name.
 #[must_use]
-pub fn total(figures: &[Figure], name: &str) -> u64 {
-    let of_name = figures.iter().filter(|figure| figure.name == name);
+pub fn total(metrics: &[Metric], name: &str) -> u64 {
+    let of_name = metrics.iter().filter(|metric| metric.name == name);
     of_name
-        .map(|figure| match &figure.value {
+        .map(|metric| match &metric.value {
             Value::Counter(count) => *count,
             #[expect(
                 clippy::cast_possible_truncation,
@@ -392,11 +392,11 @@ pub fn total(figures: &[Figure], name: &str) -> u64 {
 
 /// The histogram of a name and a label's value, of all shards together, and its sum.
 #[must_use]
-pub fn histogram(figures: &[Figure], name: &str, label: &str) -> (BTreeMap<u64, u64>, u64) {
+pub fn histogram(metrics: &[Metric], name: &str, label: &str) -> (BTreeMap<u64, u64>, u64) {
     let mut merged = (BTreeMap::new(), 0);
-    for figure in figures.iter().filter(|figure| figure.name == name) {
-        if let Value::Histogram(buckets, sum) = &figure.value
-            && figure.labels.iter().any(|(_, value)| value == label)
+    for metric in metrics.iter().filter(|metric| metric.name == name) {
+        if let Value::Histogram(buckets, sum) = &metric.value
+            && metric.labels.iter().any(|(_, value)| value == label)
         {
             buckets
                 .iter()

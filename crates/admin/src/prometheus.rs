@@ -6,40 +6,40 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use crate::operator::{Figure, Table, Value};
+use crate::operator::{Metric, Table, Value};
 
 /// The type of the text.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The text of figures.
+/// The text of metrics.
 #[must_use]
-pub fn exposition(figures: &[Figure]) -> String {
+pub fn exposition(metrics: &[Metric]) -> String {
     // All lines of a name stand together, as the format wants it.
-    let mut names: BTreeMap<&str, Vec<&Figure>> = BTreeMap::new();
-    for figure in figures {
-        names.entry(figure.name).or_default().push(figure);
+    let mut names: BTreeMap<&str, Vec<&Metric>> = BTreeMap::new();
+    for metric in metrics {
+        names.entry(metric.name).or_default().push(metric);
     }
     let mut out = String::new();
     for (name, group) in names {
-        let kind = match group.first().map(|figure| &figure.value) {
+        let kind = match group.first().map(|metric| &metric.value) {
             Some(Value::Counter(_)) => "counter",
             Some(Value::Histogram(..)) => "histogram",
             _ => "gauge",
         };
-        let help = group.first().map_or("", |figure| figure.help);
+        let help = group.first().map_or("", |metric| metric.help);
         let _ = writeln!(out, "# HELP ceto_{name} {help}\n# TYPE ceto_{name} {kind}");
-        for figure in group {
-            put(&mut out, figure);
+        for metric in group {
+            put(&mut out, metric);
         }
     }
     out
 }
 
-fn put(out: &mut String, figure: &Figure) {
-    let name = figure.name;
-    let _ = match &figure.value {
-        Value::Counter(count) => writeln!(out, "ceto_{name}{} {count}", labels(&figure.labels, None)),
-        Value::Gauge(value) => writeln!(out, "ceto_{name}{} {value}", labels(&figure.labels, None)),
+fn put(out: &mut String, metric: &Metric) {
+    let name = metric.name;
+    let _ = match &metric.value {
+        Value::Counter(count) => writeln!(out, "ceto_{name}{} {count}", labels(&metric.labels, None)),
+        Value::Gauge(value) => writeln!(out, "ceto_{name}{} {value}", labels(&metric.labels, None)),
         Value::Histogram(buckets, sum_us) => {
             let mut below = 0;
             for (last_us, count) in buckets {
@@ -50,16 +50,16 @@ fn put(out: &mut String, figure: &Figure) {
                     let _ = writeln!(
                         out,
                         "ceto_{name}_bucket{} {below}",
-                        labels(&figure.labels, Some(&bound))
+                        labels(&metric.labels, Some(&bound))
                     );
                 }
             }
             let _ = writeln!(
                 out,
                 "ceto_{name}_bucket{} {below}",
-                labels(&figure.labels, Some("+Inf"))
+                labels(&metric.labels, Some("+Inf"))
             );
-            let plain = labels(&figure.labels, None);
+            let plain = labels(&metric.labels, None);
             writeln!(
                 out,
                 "ceto_{name}_sum{plain} {}\nceto_{name}_count{plain} {below}",
@@ -92,7 +92,7 @@ fn labels(labels: &[(&'static str, String)], bound: Option<&str>) -> String {
 
 /// What is told of each table where the operator asked for it.
 #[must_use]
-pub fn of_tables(tables: &[Table]) -> Vec<Figure> {
+pub fn of_tables(tables: &[Table]) -> Vec<Metric> {
     type Get = fn(&Table) -> u64;
     let told: [(&'static str, &'static str, Get); 5] = [
         ("table_sstables", "Sstables of a table.", |t| t.sstables),
@@ -109,12 +109,12 @@ pub fn of_tables(tables: &[Table]) -> Vec<Figure> {
             t.flushes
         }),
     ];
-    let mut figures = Vec::with_capacity(tables.len() * told.len());
+    let mut metrics = Vec::with_capacity(tables.len() * told.len());
     for (name, help, get) in told {
         for table in tables {
             #[expect(clippy::cast_precision_loss, reason = "a gauge is told in floating point")]
             let value = get(table) as f64;
-            figures.push(Figure {
+            metrics.push(Metric {
                 name,
                 help,
                 labels: vec![("keyspace", table.keyspace.clone()), ("table", table.name.clone())],
@@ -122,7 +122,7 @@ pub fn of_tables(tables: &[Table]) -> Vec<Figure> {
             });
         }
     }
-    figures
+    metrics
 }
 
 #[cfg(test)]
@@ -130,18 +130,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_told_as_prometheus_reads_them() {
-        let figure = |name, labels: &[(&'static str, &str)], value| Figure {
+    fn metrics_are_told_as_prometheus_reads_them() {
+        let metric = |name, labels: &[(&'static str, &str)], value| Metric {
             name,
             help: "What it is.",
             labels: labels.iter().map(|(n, v)| (*n, (*v).to_owned())).collect(),
             value,
         };
-        let figures = [
-            figure("b_total", &[("shard", "0")], Value::Counter(1)),
-            figure("a_bytes", &[], Value::Gauge(2.5)),
-            figure("b_total", &[("shard", "1"), ("odd", "\"\\")], Value::Counter(3)),
-            figure(
+        let metrics = [
+            metric("b_total", &[("shard", "0")], Value::Counter(1)),
+            metric("a_bytes", &[], Value::Gauge(2.5)),
+            metric("b_total", &[("shard", "1"), ("odd", "\"\\")], Value::Counter(3)),
+            metric(
                 "c_seconds",
                 &[("kind", "read")],
                 Value::Histogram(vec![(1, 4), (2, 1), (3, 1), (9, 2)], 30),
@@ -162,7 +162,7 @@ ceto_c_seconds_bucket{kind="read",le="+Inf"} 8
 ceto_c_seconds_sum{kind="read"} 0.00003
 ceto_c_seconds_count{kind="read"} 8
 "#;
-        assert_eq!(exposition(&figures), expected);
+        assert_eq!(exposition(&metrics), expected);
     }
 
     #[test]

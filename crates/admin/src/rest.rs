@@ -4,10 +4,10 @@
 //! `{"message": …, "code": …}`.
 
 mod cluster;
-mod figures;
 mod handoff;
 mod health;
 mod loggers;
+mod metrics;
 mod storage;
 mod tablets;
 mod tasks;
@@ -43,7 +43,7 @@ const ROUTES: [&[Route]; 8] = [
     cluster::ROUTES,
     storage::ROUTES,
     tablets::ROUTES,
-    figures::ROUTES,
+    metrics::ROUTES,
     handoff::ROUTES,
     health::ROUTES,
     loggers::ROUTES,

@@ -2,9 +2,9 @@
 //!
 //! Lives on shard 0 and sees the node; what other shards have is asked for by message, and summed.
 
-mod figures;
 mod handoff;
 mod jobs;
+mod metrics;
 pub(crate) mod snapshots;
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use ::cluster::Cluster;
 use admin::Handoff;
 use admin::operator::{
-    Clock, ClockState, Figure, Keyspace, Local, Member, Node, Operator, Quarantined, Raft, Range, Selection, Snapshot,
+    Clock, ClockState, Keyspace, Local, Member, Metric, Node, Operator, Quarantined, Raft, Range, Selection, Snapshot,
     Started, State, Table, Work,
 };
 use query::Engine;
@@ -345,13 +345,13 @@ impl Operator for NodeOperator {
         })
     }
 
-    fn figures(&self) -> Local<'_, Vec<Figure>> {
+    fn metrics(&self) -> Local<'_, Vec<Metric>> {
         Box::pin(async move {
-            let of_shards = on_all_shards(async |engine: Rc<Engine>| figures::of_shard(&engine)).await;
-            let mut all: Vec<Figure> = of_shards.into_iter().flatten().collect();
-            all.extend(figures::of_node(&self.node()));
-            all.extend(figures::of_tasks(&self.shared.tasks.classes()));
-            all.extend(figures::of_handoff(
+            let of_shards = on_all_shards(async |engine: Rc<Engine>| metrics::of_shard(&engine)).await;
+            let mut all: Vec<Metric> = of_shards.into_iter().flatten().collect();
+            all.extend(metrics::of_node(&self.node()));
+            all.extend(metrics::of_tasks(&self.shared.tasks.classes()));
+            all.extend(metrics::of_handoff(
                 &self.handoff(),
                 &self.pending_hints().await,
                 &self.missed_writes(),

@@ -298,8 +298,8 @@ fn clock(clock: &Value) -> String {
 
 pub(super) async fn info(client: &mut Client) -> Result<String, String> {
     let tokens = strings(&client.get("/storage_service/tokens").await?);
-    let figures = client.get("/metrics/all").await?;
-    let figure = |name: &str| figures[name].as_u64().unwrap_or(0);
+    let metrics = client.get("/metrics/all").await?;
+    let metric = |name: &str| metrics[name].as_u64().unwrap_or(0);
     let megabytes = |bytes: u64| format!("{}.{:02}", bytes >> 20, ((bytes & 0xF_FFFF) * 100) >> 20);
     let rows = [
         ("ID", client.text("/storage_service/hostid/local").await?),
@@ -312,7 +312,7 @@ pub(super) async fn info(client: &mut Client) -> Result<String, String> {
             client.get("/storage_service/native_transport").await?.to_string(),
         ),
         ("Load", size(client.number("/storage_service/load").await?)),
-        ("Generation No", figure_of_self(client).await?),
+        ("Generation No", generation_of_self(client).await?),
         (
             "Uptime (seconds)",
             (client.number("/system/uptime_ms").await? / 1000).to_string(),
@@ -321,31 +321,31 @@ pub(super) async fn info(client: &mut Client) -> Result<String, String> {
             "Memtables (MB)",
             format!(
                 "{} / {}",
-                megabytes(figure("dirty_bytes")),
-                megabytes(figure("dirty_bytes_max"))
+                megabytes(metric("dirty_bytes")),
+                megabytes(metric("dirty_bytes_max"))
             ),
         ),
-        ("Commitlog (MB)", megabytes(figure("commitlog_bytes"))),
-        ("Hints", hints_text(&figure)),
+        ("Commitlog (MB)", megabytes(metric("commitlog_bytes"))),
+        ("Hints", hints_text(&metric)),
         (
             "Tombstones kept since",
-            match figure("tombstones_held_since_seconds") {
+            match metric("tombstones_held_since_seconds") {
                 0 => "none beyond the grace period".to_owned(),
                 second => format!("second {second} (nodetool listmissedwrites)"),
             },
         ),
         ("Clock", clock(&client.get("/ceto/clock").await?)),
-        ("Takes writes", (figure("takes_writes") == 1).to_string()),
+        ("Takes writes", (metric("takes_writes") == 1).to_string()),
         ("Data Center", client.text("/snitch/datacenter").await?),
         ("Rack", client.text("/snitch/rack").await?),
-        ("Row Cache", format!("size {}", size(figure("row_cache_bytes")))),
+        ("Row Cache", format!("size {}", size(metric("row_cache_bytes")))),
         (
             "Chunk Cache",
             format!(
                 "size {}, {} hits, {} misses",
-                size(figure("chunk_cache_bytes")),
-                figure("chunk_cache_hits_total"),
-                figure("chunk_cache_misses_total")
+                size(metric("chunk_cache_bytes")),
+                metric("chunk_cache_hits_total"),
+                metric("chunk_cache_misses_total")
             ),
         ),
         (
@@ -360,19 +360,19 @@ pub(super) async fn info(client: &mut Client) -> Result<String, String> {
     Ok(lines.collect())
 }
 
-fn hints_text(figure: &dyn Fn(&str) -> u64) -> String {
+fn hints_text(metric: &dyn Fn(&str) -> u64) -> String {
     format!(
         "{} written, {} replayed, {} dropped, {} expired, {} rejected, {} waiting",
-        figure("hints_written_total"),
-        figure("hints_replayed_total"),
-        figure("hints_dropped_total"),
-        figure("hints_expired_total"),
-        figure("hints_rejected_total"),
-        size(figure("hints_waiting_bytes"))
+        metric("hints_written_total"),
+        metric("hints_replayed_total"),
+        metric("hints_dropped_total"),
+        metric("hints_expired_total"),
+        metric("hints_rejected_total"),
+        size(metric("hints_waiting_bytes"))
     )
 }
 
-async fn figure_of_self(client: &mut Client) -> Result<String, String> {
+async fn generation_of_self(client: &mut Client) -> Result<String, String> {
     let id = client.text("/storage_service/hostid/local").await?;
     let generation = client.number(&format!("/gossiper/generation_number/{id}")).await?;
     Ok(generation.to_string())
@@ -380,12 +380,12 @@ async fn figure_of_self(client: &mut Client) -> Result<String, String> {
 
 pub(super) async fn net_stats(client: &mut Client) -> Result<String, String> {
     let mode = client.text("/storage_service/operation_mode").await?;
-    let figures = client.get("/metrics/all").await?;
-    let figure = |name: &str| figures[name].as_u64().unwrap_or(0);
+    let metrics = client.get("/metrics/all").await?;
+    let metric = |name: &str| metrics[name].as_u64().unwrap_or(0);
     let mut out = format!(
         "Mode: {mode}\nNot sending any streams.\nRead Repair Statistics:\nAttempted: {}\nMismatch (Blocking): {}\nMismatch (Background): 0\n",
-        figure("coordinator_repairs_total"),
-        figure("coordinator_digest_mismatches_total")
+        metric("coordinator_repairs_total"),
+        metric("coordinator_digest_mismatches_total")
     );
     let [pending, sent, dropped] =
         ["pending", "sent", "timeout"].map(|kind| format!("/messaging_service/messages/{kind}"));

@@ -255,9 +255,9 @@ pub(super) async fn table_stats(client: &mut Client, names: &[&str]) -> Result<S
                 .find(|s| string(&s["ks"]) == keyspace && string(&s["cf"]) == table);
             out.push_str(&format!("\t\tTable: {table}\n"));
             for (title, metric) in FIGURES {
-                // A table that is computed has no figures.
-                let figure = told.and_then(|s| s[*metric].as_u64()).unwrap_or(0);
-                out.push_str(&format!("\t\t{title}: {figure}\n"));
+                // A table that is computed has no metrics.
+                let value = told.and_then(|s| s[*metric].as_u64()).unwrap_or(0);
+                out.push_str(&format!("\t\t{title}: {value}\n"));
             }
             out.push('\n');
         }

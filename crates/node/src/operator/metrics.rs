@@ -1,27 +1,27 @@
-//! Everything that a shard counts, as figures with the shard's label.
+//! Everything that a shard counts, as metrics with the shard's label.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use admin::handoff::{MissedWrites, Pending, State};
-use admin::operator::{Figure, Node, Value};
+use admin::operator::{Metric, Node, Value};
 use coordinator::Metrics;
 use cql_server::Server;
 use query::Engine;
 use rpc::Rpc;
 use tasks::ClassStatus;
 
-/// Figures of one shard, made one after another.
+/// Metrics of one shard, made one after another.
 struct Shard {
     label: String,
-    figures: Vec<Figure>,
+    metrics: Vec<Metric>,
 }
 
 impl Shard {
     fn add(&mut self, name: &'static str, help: &'static str, labels: &[(&'static str, &str)], value: Value) {
         let shard = std::iter::once(("shard", self.label.clone()));
         let labels = shard.chain(labels.iter().map(|(name, value)| (*name, (*value).to_owned())));
-        self.figures.push(Figure {
+        self.metrics.push(Metric {
             name,
             help,
             labels: labels.collect(),
@@ -52,10 +52,10 @@ fn float(value: u64) -> f64 {
 }
 
 /// What the shard that runs this counts.
-pub(super) fn of_shard(engine: &Engine) -> Vec<Figure> {
+pub(super) fn of_shard(engine: &Engine) -> Vec<Metric> {
     let mut shard = Shard {
         label: runtime::shard().0.to_string(),
-        figures: Vec::new(),
+        metrics: Vec::new(),
     };
     if let Some(server) = runtime::local::<Server>() {
         requests(&mut shard, &server);
@@ -69,7 +69,7 @@ pub(super) fn of_shard(engine: &Engine) -> Vec<Figure> {
     if let Some(rpc) = runtime::local::<Rpc>() {
         links(&mut shard, &rpc);
     }
-    shard.figures
+    shard.metrics
 }
 
 fn requests(shard: &mut Shard, server: &Server) {
@@ -413,11 +413,11 @@ fn links(shard: &mut Shard, rpc: &Rpc) {
 }
 
 /// What the classes of tasks do and did on the node, and their limits.
-pub(super) fn of_tasks(classes: &[ClassStatus]) -> Vec<Figure> {
-    let mut figures = Vec::new();
+pub(super) fn of_tasks(classes: &[ClassStatus]) -> Vec<Metric> {
+    let mut metrics = Vec::new();
     for class in classes {
         let mut add = |name, help, value| {
-            figures.push(Figure {
+            metrics.push(Metric {
                 name,
                 help,
                 labels: vec![("class", class.class.name().to_owned())],
@@ -456,18 +456,18 @@ pub(super) fn of_tasks(classes: &[ClassStatus]) -> Vec<Figure> {
             Value::Counter(counts.bytes),
         );
     }
-    figures
+    metrics
 }
 
 /// Whether hints are kept and handed over, and what waits: a line for each node that hints wait for.
-pub(super) fn of_handoff(state: &State, pending: &[Pending], missed: &[MissedWrites]) -> Vec<Figure> {
-    let gauge = |name, help, labels, value| Figure {
+pub(super) fn of_handoff(state: &State, pending: &[Pending], missed: &[MissedWrites]) -> Vec<Metric> {
+    let gauge = |name, help, labels, value| Metric {
         name,
         help,
         labels,
         value: Value::Gauge(float(value)),
     };
-    let mut figures = vec![
+    let mut metrics = vec![
         gauge(
             "handoff_is_enabled",
             "Whether hints are kept for any datacenter.",
@@ -500,22 +500,22 @@ pub(super) fn of_handoff(state: &State, pending: &[Pending], missed: &[MissedWri
         ),
     ];
     let help = "Bytes of writes kept for a node.";
-    figures.extend(pending.iter().map(|hints| {
+    metrics.extend(pending.iter().map(|hints| {
         let labels = vec![("peer", hints.target.to_string())];
         gauge("hints_pending_bytes", help, labels, hints.bytes)
     }));
-    figures
+    metrics
 }
 
 /// What the node has once.
-pub(super) fn of_node(node: &Node) -> Vec<Figure> {
-    let figure = |name, help, value| Figure {
+pub(super) fn of_node(node: &Node) -> Vec<Metric> {
+    let metric = |name, help, value| Metric {
         name,
         help,
         labels: Vec::new(),
         value,
     };
-    let gauge = |name, help, value| figure(name, help, Value::Gauge(float(value)));
+    let gauge = |name, help, value| metric(name, help, Value::Gauge(float(value)));
     let live = node.members.iter().filter(|member| member.is_live).count() as u64;
     let leads = u64::from(node.raft.leader == Some(node.host_id));
     vec![
@@ -536,7 +536,7 @@ pub(super) fn of_node(node: &Node) -> Vec<Figure> {
             "Members of the cluster whose commitlogs take no writes.",
             node.members.iter().filter(|member| !member.takes_writes).count() as u64,
         ),
-        figure(
+        metric(
             "clock_offset_seconds",
             "How far the node's wall clock is ahead of the other nodes, or of where it was before a step.",
             Value::Gauge(node.clock.ahead_seconds),
@@ -546,17 +546,17 @@ pub(super) fn of_node(node: &Node) -> Vec<Figure> {
             "Whether the node trusts its wall clock: 0 yes, 1 no, 2 no and the node is out of service.",
             node.clock.state as u64,
         ),
-        figure(
+        metric(
             "raft_term",
             "The metadata group's term.",
             Value::Counter(node.raft.term),
         ),
-        figure(
+        metric(
             "raft_applied_index",
             "The last entry of the metadata log that was applied.",
             Value::Counter(node.raft.applied),
         ),
-        figure(
+        metric(
             "raft_commit_index",
             "The last entry of the metadata log that is committed.",
             Value::Counter(node.raft.committed),

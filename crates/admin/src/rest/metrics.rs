@@ -6,7 +6,7 @@ use super::Handler::{Later, Now};
 use super::{Answer, Call, Route};
 use crate::operator::{Table, histogram, percentile, total};
 
-/// A table's figure.
+/// Reads one metric of a table.
 type OfTable = fn(&Table) -> u64;
 
 pub(super) const ROUTES: &[Route] = &[
@@ -125,7 +125,7 @@ fn of_table(metric: &str) -> Result<OfTable, (u16, String)> {
     })
 }
 
-/// All figures of all tables at once, by the names that stand for them in the paths.
+/// All metrics of all tables at once, by the names that stand for them in the paths.
 async fn stats(call: &Call) -> Answer {
     let metrics = [
         "live_ss_table_count",
@@ -150,13 +150,13 @@ async fn stats(call: &Call) -> Answer {
 }
 
 async fn all_tables(call: &Call) -> Answer {
-    let figure = of_table(call.part())?;
-    Ok(json!(call.operator.tables().await.iter().map(figure).sum::<u64>()))
+    let read = of_table(call.part())?;
+    Ok(json!(call.operator.tables().await.iter().map(read).sum::<u64>()))
 }
 
 /// A table is named `keyspace:table`.
 async fn one_table(call: &Call) -> Answer {
-    let figure = of_table(call.part())?;
+    let read = of_table(call.part())?;
     let name = call.parts.get(1).map_or("", String::as_str);
     let tables = call.operator.tables().await;
     let named = |table: &&Table| name.split_once(':') == Some((&table.keyspace, &table.name));
@@ -166,7 +166,7 @@ async fn one_table(call: &Call) -> Answer {
             format!("Column family '{name}' not found: expected keyspace:table"),
         )
     })?;
-    Ok(json!(figure(table)))
+    Ok(json!(read(table)))
 }
 
 /// The kind of request that a path names.
@@ -182,24 +182,24 @@ fn kind(call: &Call) -> Result<&'static str, (u16, String)> {
 
 async fn proxy_count(call: &Call) -> Answer {
     let kind = kind(call)?;
-    let figures = call.operator.figures().await;
-    let (buckets, _) = histogram(&figures, "request_latency_seconds", kind);
+    let metrics = call.operator.metrics().await;
+    let (buckets, _) = histogram(&metrics, "request_latency_seconds", kind);
     Ok(json!(buckets.values().sum::<u64>()))
 }
 
 async fn proxy_metric(call: &Call) -> Answer {
     let kind = kind(call)?;
-    let figures = call.operator.figures().await;
-    let (buckets, sum) = histogram(&figures, "request_latency_seconds", kind);
-    let figure = match call.parts.get(1).map_or("", String::as_str) {
+    let metrics = call.operator.metrics().await;
+    let (buckets, sum) = histogram(&metrics, "request_latency_seconds", kind);
+    let value = match call.parts.get(1).map_or("", String::as_str) {
         "latency" | "total_latency" => sum,
         "estimated_recent_histogram" | "estimated_histogram" => return Ok(estimated(&buckets)),
         // The coordinator counts these of reads and writes together.
-        "timeouts" | "timeouts_rates" => total(&figures, "coordinator_timeouts_total"),
-        "unavailables" | "unavailables_rates" => total(&figures, "coordinator_unavailable_total"),
+        "timeouts" | "timeouts_rates" => total(&metrics, "coordinator_timeouts_total"),
+        "unavailables" | "unavailables_rates" => total(&metrics, "coordinator_unavailable_total"),
         _ => return Err((404, "Not found".to_owned())),
     };
-    Ok(json!(figure))
+    Ok(json!(value))
 }
 
 fn estimated(buckets: &std::collections::BTreeMap<u64, u64>) -> Value {
@@ -215,8 +215,8 @@ async fn proxy_histogram(call: &Call) -> Answer {
     if call.parts.get(1).is_none_or(|metric| metric != "latency") {
         return Err((404, "Not found".to_owned()));
     }
-    let figures = call.operator.figures().await;
-    let (buckets, sum) = histogram(&figures, "request_latency_seconds", kind);
+    let metrics = call.operator.metrics().await;
+    let (buckets, sum) = histogram(&metrics, "request_latency_seconds", kind);
     let nonempty = || buckets.iter().filter(|(_, count)| **count > 0).map(|(last, _)| *last);
     let at = |part| percentile(&buckets, part);
     Ok(json!({
@@ -230,18 +230,18 @@ async fn proxy_histogram(call: &Call) -> Answer {
 }
 
 async fn sum(call: &Call, name: &'static str) -> Answer {
-    Ok(json!(total(&call.operator.figures().await, name)))
+    Ok(json!(total(&call.operator.metrics().await, name)))
 }
 
 /// Of each peer, all of its links together.
 async fn messages(call: &Call, name: &'static str) -> Answer {
-    let figures = call.operator.figures().await;
+    let metrics = call.operator.metrics().await;
     let node = call.operator.node();
     let peers = node.members.iter().filter(|member| member.host_id != node.host_id);
     let listed = peers.map(|member| {
         let id = member.host_id.to_string();
-        let of_peer = |figure: &&crate::operator::Figure| figure.labels.iter().any(|(_, value)| *value == id);
-        let of_peer: Vec<_> = figures.iter().filter(of_peer).cloned().collect();
+        let of_peer = |metric: &&crate::operator::Metric| metric.labels.iter().any(|(_, value)| *value == id);
+        let of_peer: Vec<_> = metrics.iter().filter(of_peer).cloned().collect();
         json!({"key": member.address.to_string(), "value": total(&of_peer, name)})
     });
     Ok(listed.collect())
@@ -249,10 +249,10 @@ async fn messages(call: &Call, name: &'static str) -> Answer {
 
 /// All counters and gauges, added over shards and labels.
 async fn everything(call: &Call) -> Answer {
-    let figures = call.operator.figures().await;
-    let names: std::collections::BTreeSet<&str> = figures.iter().map(|figure| figure.name).collect();
+    let metrics = call.operator.metrics().await;
+    let names: std::collections::BTreeSet<&str> = metrics.iter().map(|metric| metric.name).collect();
     let sums = names
         .into_iter()
-        .map(|name| (name.to_owned(), json!(total(&figures, name))));
+        .map(|name| (name.to_owned(), json!(total(&metrics, name))));
     Ok(Value::Object(sums.collect()))
 }
