@@ -258,9 +258,18 @@ pub(crate) fn thread_cpu_time() -> Duration {
     if world::is_simulated() {
         return Duration::ZERO;
     }
+    cpu_time(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// Processor time of this process, in user mode and in the kernel.
+pub(crate) fn process_cpu_time() -> Duration {
+    cpu_time(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+fn cpu_time(clock: libc::clockid_t) -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes one timespec, to a place that lives through the call.
-    let code = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    let code = unsafe { libc::clock_gettime(clock, &mut time) };
     assert_eq!(code, 0, "every Linux has this clock");
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))

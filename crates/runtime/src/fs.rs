@@ -435,23 +435,37 @@ pub fn hard_link(original: impl AsRef<Path>, link: impl AsRef<Path>) -> io::Resu
     os::hard_link(original, link)
 }
 
-/// Bytes that can still be written to the file system that holds the path.
+/// Room in a file system, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DiskSpace {
+    /// Its size.
+    pub total: u64,
+    /// Held by files and by the file system itself.
+    pub used: u64,
+    /// Left to processes without special rights: `total - used` without what the file system reserves for the superuser.
+    pub available: u64,
+}
+
+/// The room in the file system that holds the path.
 ///
 /// # Errors
 /// As the system says.
-pub fn available_bytes(path: impl AsRef<Path>) -> io::Result<u64> {
+pub fn disk_space(path: impl AsRef<Path>) -> io::Result<DiskSpace> {
     use std::os::unix::ffi::OsStrExt;
     if is_simulated() {
-        return simulated::available_bytes();
+        return simulated::disk_space();
     }
     let path = std::ffi::CString::new(path.as_ref().as_os_str().as_bytes())?;
     // SAFETY: statvfs is plain data for which all zeros is valid.
-    let mut figures: libc::statvfs = unsafe { std::mem::zeroed() };
-    // SAFETY: the path ends with a zero and the figures are a valid local.
-    let result = unsafe { libc::statvfs(path.as_ptr(), &raw mut figures) };
-    if result == 0 {
-        Ok(figures.f_bavail * figures.f_frsize)
-    } else {
-        Err(io::Error::last_os_error())
+    let mut told: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the path ends with a zero and the struct is a valid local.
+    let result = unsafe { libc::statvfs(path.as_ptr(), &raw mut told) };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
     }
+    Ok(DiskSpace {
+        total: told.f_blocks * told.f_frsize,
+        used: told.f_blocks.saturating_sub(told.f_bfree) * told.f_frsize,
+        available: told.f_bavail * told.f_frsize,
+    })
 }

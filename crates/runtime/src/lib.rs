@@ -37,6 +37,7 @@ mod instructions;
 mod mailbox;
 pub mod net;
 mod os_file;
+mod process;
 mod random;
 mod shared_notify;
 mod signal;
@@ -61,6 +62,7 @@ pub use executor::{
 pub use group::Group;
 pub use instructions::InstructionCounter;
 pub use mailbox::{Submitted, submit_async_to, submit_to};
+pub use process::{Process, process};
 pub use random::{boot_id, random_bytes, random_u64};
 pub use shared_notify::{Changed, EndNotify, SharedNotify};
 pub use signal::{HangupSignal, TerminateSignal, on_signal_hangup, on_signal_terminate};

@@ -189,10 +189,8 @@ impl Machines {
     /// Bytes of files on the node's disk.
     #[must_use]
     pub fn used_bytes(&mut self) -> u64 {
-        self.sim.set_disk_capacity(self.node, Some(1 << 40));
-        let available = self.sim.on_node(self.node, || runtime::fs::available_bytes("/"));
-        self.sim.set_disk_capacity(self.node, None);
-        (1 << 40) - available.unwrap_or(0)
+        let space = self.sim.on_node(self.node, || runtime::fs::disk_space("/"));
+        space.map_or(0, |space| space.used)
     }
 }
 

@@ -9,6 +9,7 @@
 //! The disk knows no time, no faults and no chance of its own: those come from the caller.
 
 use super::faults::FailedSync;
+use crate::fs::DiskSpace;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Error, ErrorKind, Result};
 use std::ops::Bound;
@@ -80,11 +81,22 @@ impl Disk {
         self.capacity = capacity;
     }
 
-    /// Bytes that can still be written.
-    pub(crate) fn available(&self) -> u64 {
+    /// The room that files have and can still get.
+    pub(crate) fn space(&self) -> DiskSpace {
         const UNLIMITED: u64 = 1 << 40;
-        self.capacity
-            .map_or(UNLIMITED, |capacity| capacity.saturating_sub(self.used()))
+        let used = self.used();
+        let available = self
+            .capacity
+            .map_or(UNLIMITED, |capacity| capacity.saturating_sub(used));
+        DiskSpace {
+            total: used + available,
+            used,
+            available,
+        }
+    }
+
+    fn available(&self) -> u64 {
+        self.space().available
     }
 
     fn used(&self) -> u64 {

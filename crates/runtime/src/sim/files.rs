@@ -7,7 +7,7 @@ use super::disk::{FileNumber, Open};
 use super::faults::{DiskErrors, when_awake};
 use super::world::{SimulatedNode, World, world_and_node};
 use super::{CrashKind, NodeId, SimulatedCrash};
-use crate::fs::{DirEntry, OpenOptions};
+use crate::fs::{DirEntry, DiskSpace, OpenOptions};
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
@@ -307,8 +307,8 @@ pub(crate) fn hard_link(original: &Path, link: &Path) -> io::Result<()> {
     node.disk.borrow_mut().hard_link(original, link)
 }
 
-pub(crate) fn available_bytes() -> io::Result<u64> {
+pub(crate) fn disk_space() -> io::Result<DiskSpace> {
     let (_, node) = begin(Kind::Look, "available")?;
-    let available = node.disk.borrow().available();
-    Ok(available)
+    let space = node.disk.borrow().space();
+    Ok(space)
 }

@@ -322,9 +322,8 @@ impl Cluster {
         let Some(room) = room else {
             return self.sim.set_disk_capacity(machine, None);
         };
-        self.sim.set_disk_capacity(machine, Some(1 << 40));
-        let available = self.sim.on_node(machine, || runtime::fs::available_bytes("/"));
-        let used = (1 << 40) - available.unwrap_or(0);
+        let space = self.sim.on_node(machine, || runtime::fs::disk_space("/"));
+        let used = space.map_or(0, |space| space.used);
         self.sim.set_disk_capacity(machine, Some(used + room));
     }
 }
