@@ -273,9 +273,61 @@ pub enum ErrorCode {
 }
 
 impl ErrorCode {
+    /// Every error code.
+    pub const ALL: [ErrorCode; 21] = [
+        ErrorCode::Server,
+        ErrorCode::Protocol,
+        ErrorCode::BadCredentials,
+        ErrorCode::Unavailable,
+        ErrorCode::Overloaded,
+        ErrorCode::IsBootstrapping,
+        ErrorCode::Truncate,
+        ErrorCode::WriteTimeout,
+        ErrorCode::ReadTimeout,
+        ErrorCode::ReadFailure,
+        ErrorCode::FunctionFailure,
+        ErrorCode::WriteFailure,
+        ErrorCode::CdcWriteFailure,
+        ErrorCode::CasWriteUnknown,
+        ErrorCode::Syntax,
+        ErrorCode::Unauthorized,
+        ErrorCode::Invalid,
+        ErrorCode::Config,
+        ErrorCode::AlreadyExists,
+        ErrorCode::Unprepared,
+        ErrorCode::RateLimit,
+    ];
+
     /// Its number.
     pub fn number(self) -> i32 {
         self as i32
+    }
+
+    /// Its name in the specification, in lower case with underscores.
+    pub fn name(self) -> &'static str {
+        match self {
+            ErrorCode::Server => "server_error",
+            ErrorCode::Protocol => "protocol_error",
+            ErrorCode::BadCredentials => "bad_credentials",
+            ErrorCode::Unavailable => "unavailable",
+            ErrorCode::Overloaded => "overloaded",
+            ErrorCode::IsBootstrapping => "is_bootstrapping",
+            ErrorCode::Truncate => "truncate_error",
+            ErrorCode::WriteTimeout => "write_timeout",
+            ErrorCode::ReadTimeout => "read_timeout",
+            ErrorCode::ReadFailure => "read_failure",
+            ErrorCode::FunctionFailure => "function_failure",
+            ErrorCode::WriteFailure => "write_failure",
+            ErrorCode::CdcWriteFailure => "cdc_write_failure",
+            ErrorCode::CasWriteUnknown => "cas_write_unknown",
+            ErrorCode::Syntax => "syntax_error",
+            ErrorCode::Unauthorized => "unauthorized",
+            ErrorCode::Invalid => "invalid",
+            ErrorCode::Config => "config_error",
+            ErrorCode::AlreadyExists => "already_exists",
+            ErrorCode::Unprepared => "unprepared",
+            ErrorCode::RateLimit => "rate_limit_error",
+        }
     }
 }
 
@@ -388,5 +440,21 @@ impl EventSet {
     /// Whether nothing is in it.
     pub fn is_empty(self) -> bool {
         self.bits == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn error_codes_have_one_number_and_one_name_each() {
+        let numbers = ErrorCode::ALL.map(ErrorCode::number);
+        assert!(
+            numbers.is_sorted_by(|a, b| a < b),
+            "in the order of their numbers: {numbers:x?}"
+        );
+        let names: std::collections::BTreeSet<_> = ErrorCode::ALL.into_iter().map(ErrorCode::name).collect();
+        assert_eq!(names.len(), ErrorCode::ALL.len(), "a name is used twice: {names:?}");
     }
 }

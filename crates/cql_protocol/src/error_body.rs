@@ -275,7 +275,7 @@ impl<'a> ErrorBody<'a> {
     }
 }
 
-/// Writes an ERROR.
+/// Writes an ERROR. The code that the client sees: versions that do not know the error's own code are told another one.
 pub fn write_error(
     out: &mut Vec<u8>,
     version: ProtocolVersion,
@@ -283,17 +283,19 @@ pub fn write_error(
     extras: &Extras<'_>,
     message: &str,
     body: &ErrorBody<'_>,
-) {
+) -> ErrorCode {
     let body = body.in_words_of(version);
+    let code = body.code();
     let mark = begin_response(out, version, stream, Opcode::Error, extras);
-    put_int(out, body.code().number());
+    put_int(out, code.number());
     put_string(out, message);
     body.write_fields(out, version);
     finish_small(out, mark);
+    code
 }
 
 /// Writes the ERROR that answers a frame which could not be read. The connection is of no use after it.
-pub fn write_frame_error(out: &mut Vec<u8>, error: &FrameError) {
+pub fn write_frame_error(out: &mut Vec<u8>, error: &FrameError) -> ErrorCode {
     write_error(
         out,
         error.version,
@@ -301,7 +303,7 @@ pub fn write_frame_error(out: &mut Vec<u8>, error: &FrameError) {
         &Extras::default(),
         &error.error.to_string(),
         &ErrorBody::Protocol,
-    );
+    )
 }
 
 impl From<&ProtocolError> for ErrorBody<'static> {

@@ -64,7 +64,7 @@ fn responses_are_the_bytes_that_drivers_understand() {
     );
 }
 
-fn write(fill: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+fn write<R>(fill: impl FnOnce(&mut Vec<u8>) -> R) -> Vec<u8> {
     let mut out = Vec::new();
     fill(&mut out);
     out
@@ -482,10 +482,14 @@ fn errors(version: ProtocolVersion) -> Vec<(&'static str, Vec<u8>)> {
     let mut frames: Vec<(&'static str, Vec<u8>)> = bodies
         .into_iter()
         .map(|(name, body)| {
-            (
-                name,
-                write(|out| write_error(out, version, 11, &NO_EXTRAS, "why", &body)),
-            )
+            let mut frame = Vec::new();
+            let told = write_error(&mut frame, version, 11, &NO_EXTRAS, "why", &body);
+            assert_eq!(
+                frame[9..13],
+                told.number().to_be_bytes(),
+                "{name}: the code that is returned is the one in the frame"
+            );
+            (name, frame)
         })
         .collect();
     let error = FrameError {
