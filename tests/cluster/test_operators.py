@@ -178,7 +178,7 @@ def counted(cluster, part):
 
 
 def test_metrics_tell_what_was_asked(cluster, keyspace):
-    parts = ("ceto_requests_total", 'came_to="owner"', 'came_to="elsewhere"', "ceto_request_latency_seconds_count")
+    parts = ("ceto_requests_total", 'kind="owner"', 'kind="elsewhere"', "ceto_request_latency_seconds_count")
     before = [counted(cluster, part) for part in parts]
     driver = cluster.driver()
     session = driver.connect()

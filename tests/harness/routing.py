@@ -9,7 +9,7 @@ def routed(cluster):
     for node in cluster:
         for name, value in node.metrics().items():
             if name.startswith("ceto_routed_requests_total{"):
-                counts[next(place for place in PLACES if f'came_to="{place}"' in name)] += value
+                counts[next(place for place in PLACES if f'kind="{place}"' in name)] += value
     return counts
 
 

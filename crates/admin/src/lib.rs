@@ -27,7 +27,7 @@ pub async fn serve_api(listener: TcpListener, operator: Rc<dyn Operator>) {
     http::serve(listener, service).await;
 }
 
-/// Answers Prometheus, with a metric for each table if `tells_tables`. To be spawned; ends never.
+/// Answers Prometheus, with the metrics of each table if `tells_tables`. Spawn this; it never returns.
 pub async fn serve_metrics(listener: TcpListener, operator: Rc<dyn Operator>, tells_tables: bool) {
     let service: http::Service = Rc::new(move |request| {
         let operator = operator.clone();

@@ -304,6 +304,8 @@ pub struct Table {
     pub sstables: u64,
     /// Bytes of their files.
     pub disk_bytes: u64,
+    /// Bytes of those files that wait to be compacted, or are being compacted.
+    pub compaction_backlog_bytes: u64,
     /// Bytes of their data before compression.
     pub data_bytes: u64,
     /// Partitions in them, counted in each.
@@ -366,19 +368,22 @@ pub struct Metric {
 pub enum Value {
     /// Only grows.
     Counter(u64),
+    /// Time that only grows: a counter of seconds.
+    Time(Duration),
     /// Goes up and down.
     Gauge(f64),
     /// Latencies: the count of each bucket by its last microsecond, in order, and the sum in microseconds.
     Histogram(Vec<(u64, u64)>, u64),
 }
 
-/// The sum of all counters and gauges of a name.
+/// The sum of all counters and gauges of a name; of times, whole seconds.
 #[must_use]
 pub fn total(metrics: &[Metric], name: &str) -> u64 {
     let of_name = metrics.iter().filter(|metric| metric.name == name);
     of_name
         .map(|metric| match &metric.value {
             Value::Counter(count) => *count,
+            Value::Time(time) => time.as_secs(),
             #[expect(
                 clippy::cast_possible_truncation,
                 clippy::cast_sign_loss,

@@ -1,7 +1,7 @@
 //! The text that Prometheus scrapes: exposition format 0.0.4.
 //!
-//! Every name begins with `ceto_`. The number of lines is bounded by shards, peers and a fixed list of kinds; tables are told only where the
-//! operator asked for them.
+//! Every name begins with `ceto_` and ends with its base unit, and a counter's with `_total`. Histograms have the bounds 1, 2, 5, 10, …
+//! The number of lines is bounded by shards, peers and a fixed list of kinds; tables are exported only where the operator asked for them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -22,7 +22,7 @@ pub fn exposition(metrics: &[Metric]) -> String {
     let mut out = String::new();
     for (name, group) in names {
         let kind = match group.first().map(|metric| &metric.value) {
-            Some(Value::Counter(_)) => "counter",
+            Some(Value::Counter(_) | Value::Time(_)) => "counter",
             Some(Value::Histogram(..)) => "histogram",
             _ => "gauge",
         };
@@ -39,13 +39,19 @@ fn put(out: &mut String, metric: &Metric) {
     let name = metric.name;
     let _ = match &metric.value {
         Value::Counter(count) => writeln!(out, "ceto_{name}{} {count}", labels(&metric.labels, None)),
+        Value::Time(time) => writeln!(
+            out,
+            "ceto_{name}{} {}",
+            labels(&metric.labels, None),
+            time.as_secs_f64()
+        ),
         Value::Gauge(value) => writeln!(out, "ceto_{name}{} {value}", labels(&metric.labels, None)),
         Value::Histogram(buckets, sum_us) => {
             let mut below = 0;
             for (last_us, count) in buckets {
                 below += count;
-                // Four buckets in an octave are told as one.
-                if (last_us + 1).is_power_of_two() {
+                // The buckets between two bounds are exported as one.
+                if is_bound(last_us + 1) {
                     let bound = seconds(last_us + 1).to_string();
                     let _ = writeln!(
                         out,
@@ -69,6 +75,12 @@ fn put(out: &mut String, metric: &Metric) {
     };
 }
 
+/// Whether a value is 1, 2 or 5 times a power of ten.
+fn is_bound(us: u64) -> bool {
+    us.checked_ilog10()
+        .is_some_and(|power| matches!((us / 10_u64.pow(power), us % 10_u64.pow(power)), (1 | 2 | 5, 0)))
+}
+
 fn seconds(us: u64) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "a second more or less in centuries")]
     let seconds = us as f64 / 1e6;
@@ -90,29 +102,39 @@ fn labels(labels: &[(&'static str, String)], bound: Option<&str>) -> String {
     out
 }
 
-/// What is told of each table where the operator asked for it.
+/// The metrics of each table.
 #[must_use]
 pub fn of_tables(tables: &[Table]) -> Vec<Metric> {
     type Get = fn(&Table) -> u64;
-    let told: [(&'static str, &'static str, Get); 5] = [
-        ("table_sstables", "Sstables of a table.", |t| t.sstables),
-        ("table_disk_bytes", "Bytes of a table's sstables.", |t| t.disk_bytes),
-        ("table_memtable_bytes", "Bytes of a table's memtables.", |t| {
-            t.memtable_bytes
-        }),
+    let told: [(&'static str, &'static str, Get); 7] = [
+        ("table_sstables", "Number of sstables.", |t| t.sstables),
+        ("table_live_disk_bytes", "Size of the sstables.", |t| t.disk_bytes),
+        (
+            "table_total_disk_bytes",
+            "Size of the sstables and of the files that only snapshots keep.",
+            |t| t.disk_bytes + t.snapshot_bytes,
+        ),
+        (
+            "table_compaction_backlog_bytes",
+            "Size of the sstables that wait to be compacted or are being compacted.",
+            |t| t.compaction_backlog_bytes,
+        ),
+        ("table_memtable_bytes", "Size of the memtables.", |t| t.memtable_bytes),
         (
             "table_partitions",
-            "Partitions in a table's sstables, counted in each.",
+            "Number of partitions in the sstables; a partition in several sstables counts once for each.",
             |t| t.partitions,
         ),
-        ("table_flushes", "Memtables of a table that are being flushed.", |t| {
-            t.flushes
-        }),
+        (
+            "table_flushes",
+            "Number of memtables that are being flushed or wait to be flushed.",
+            |t| t.flushes,
+        ),
     ];
     let mut metrics = Vec::with_capacity(tables.len() * told.len());
     for (name, help, get) in told {
         for table in tables {
-            #[expect(clippy::cast_precision_loss, reason = "a gauge is told in floating point")]
+            #[expect(clippy::cast_precision_loss, reason = "gauges are floating-point numbers")]
             let value = get(table) as f64;
             metrics.push(Metric {
                 name,
@@ -127,6 +149,8 @@ pub fn of_tables(tables: &[Table]) -> Vec<Metric> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -144,8 +168,9 @@ mod tests {
             metric(
                 "c_seconds",
                 &[("kind", "read")],
-                Value::Histogram(vec![(1, 4), (2, 1), (3, 1), (9, 2)], 30),
+                Value::Histogram(vec![(1, 4), (2, 1), (4, 1), (9, 2), (11, 1)], 41),
             ),
+            metric("d_seconds_total", &[], Value::Time(Duration::from_micros(1_500_001))),
         ];
         let expected = r#"# HELP ceto_a_bytes What it is.
 # TYPE ceto_a_bytes gauge
@@ -157,10 +182,14 @@ ceto_b_total{shard="1",odd="\"\\"} 3
 # HELP ceto_c_seconds What it is.
 # TYPE ceto_c_seconds histogram
 ceto_c_seconds_bucket{kind="read",le="0.000002"} 4
-ceto_c_seconds_bucket{kind="read",le="0.000004"} 6
-ceto_c_seconds_bucket{kind="read",le="+Inf"} 8
-ceto_c_seconds_sum{kind="read"} 0.00003
-ceto_c_seconds_count{kind="read"} 8
+ceto_c_seconds_bucket{kind="read",le="0.000005"} 6
+ceto_c_seconds_bucket{kind="read",le="0.00001"} 8
+ceto_c_seconds_bucket{kind="read",le="+Inf"} 9
+ceto_c_seconds_sum{kind="read"} 0.000041
+ceto_c_seconds_count{kind="read"} 9
+# HELP ceto_d_seconds_total What it is.
+# TYPE ceto_d_seconds_total counter
+ceto_d_seconds_total 1.500001
 "#;
         assert_eq!(exposition(&metrics), expected);
     }

@@ -11,9 +11,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-use cql_protocol::{
-    ClusterEvent, Extensions, Framing, Limits, ProtocolVersion, Splitter, encode_wire, write_event, write_frame_error,
-};
+use cql_protocol::{ClusterEvent, Extensions, Framing, Limits, ProtocolVersion, Splitter, encode_wire, write_event};
 use runtime::net::{TcpStream, WriteHalf};
 use runtime::{Group, Notify, Semaphore};
 
@@ -22,6 +20,7 @@ use crate::clients::Client;
 use crate::dispatch::{Batch, Taken};
 use crate::handshake::{Started, handshake};
 use crate::pending::Pending;
+use crate::respond::frame_error;
 use crate::{ANSWER_BYTES_MAX, IN_FLIGHT_MAX, OUTBOX_BYTES_MAX, Server};
 
 /// A read buffer begins with this size and returns to it.
@@ -302,7 +301,7 @@ async fn serve(
         client.add_requests(requests);
         if let Some(error) = end {
             let mut frame = Vec::new();
-            write_frame_error(&mut frame, &error);
+            frame_error(&mut frame, &error);
             outbox.push(&mut frame);
             break;
         }

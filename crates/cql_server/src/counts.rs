@@ -3,15 +3,14 @@
 
 use std::cell::Cell;
 
-use stdx::histogram::{Histogram, buckets_of};
+use cql_protocol::ErrorCode;
+use stdx::latencies::Latencies;
 
 /// One socket read in so many is timed.
 pub(crate) const SAMPLE_EVERY: u64 = 16;
 /// Of so many requests that were not answered at once it is found whether they came to an owner; a prime, so that no pattern of
 /// clients hides from it.
 pub(crate) const OWNER_EVERY: u64 = 7;
-/// Latencies in microseconds, in buckets that are each a fifth wider than the one before, up to 2^34 µs, more than any request takes.
-pub type Latencies = Histogram<2, { buckets_of(2, 34) }>;
 
 /// What a shard's front door counts.
 #[derive(Default, Debug)]
@@ -40,10 +39,27 @@ pub struct Counts {
     pub conditional: Latencies,
     /// Reads of more than one partition.
     pub ranges: Latencies,
+    /// ERROR responses, by the place of their code in [`ErrorCode::ALL`].
+    errors: [Cell<u64>; ErrorCode::ALL.len()],
     /// Socket reads, to know which to time.
     pub(crate) socket_reads: Cell<u64>,
     /// Requests that were not answered at once, to know of which to find the owner.
     pub(crate) later: Cell<u64>,
+}
+
+impl Counts {
+    /// ERROR responses by code.
+    pub fn errors(&self) -> impl Iterator<Item = (ErrorCode, u64)> + '_ {
+        ErrorCode::ALL.into_iter().zip(self.errors.iter().map(Cell::get))
+    }
+
+    /// Counts an ERROR response.
+    #[cold]
+    pub(crate) fn count_error(&self, code: ErrorCode) {
+        if let Some(place) = ErrorCode::ALL.iter().position(|known| *known == code) {
+            increment(&self.errors[place]);
+        }
+    }
 }
 
 #[inline]

@@ -6,16 +6,14 @@
 
 use std::time::Duration;
 
-use cql_protocol::{
-    Extensions, Frame, ProtocolVersion, Request, Splitter, decode_request, write_frame_error, write_ready,
-};
+use cql_protocol::{Extensions, Frame, ProtocolVersion, Request, Splitter, decode_request, write_ready};
 use runtime::net::TcpStream;
 
 use crate::Server;
 use crate::admission::Uninitialized;
 use crate::clients::Client;
 use crate::counts::increment;
-use crate::respond::Reply;
+use crate::respond::{Reply, frame_error};
 use crate::startup::{self, Agreed};
 
 /// How long a client may take for its part of the handshake, all its pauses together. Twice what drivers allow us for ours.
@@ -84,7 +82,7 @@ pub(crate) async fn handshake(
                 }
                 Ok(None) => break,
                 Err(error) => {
-                    write_frame_error(&mut out, &error);
+                    frame_error(&mut out, &error);
                     ends = true;
                 }
             }

@@ -57,7 +57,7 @@ pub use admission::{Arrivals, UNINITIALIZED_MAX};
 pub use cells::{CellWriter, Cells};
 pub use client_tables::register_system_tables;
 pub use clients::Clients;
-pub use counts::{Counts, Latencies};
+pub use counts::Counts;
 pub use cql_protocol::TabletRoute;
 pub use events::TopologyChange;
 

@@ -1,15 +1,16 @@
 //! From outcomes and errors to answer frames.
 
 use cql_protocol::{
-    Consistency, ErrorBody, Extras, FrameHeader, Opcode, ProtocolVersion, RateLimitedOperation, SchemaChangeKind,
-    SchemaTarget, TABLETS_ROUTING_PAYLOAD, WriteType, begin_response, begin_rows, finish_response, finish_rows,
-    write_error, write_schema_change, write_set_keyspace, write_void,
+    Consistency, ErrorBody, ErrorCode, Extras, FrameError, FrameHeader, Opcode, ProtocolVersion, RateLimitedOperation,
+    SchemaChangeKind, SchemaTarget, TABLETS_ROUTING_PAYLOAD, WriteType, begin_response, begin_rows, finish_response,
+    finish_rows, write_schema_change, write_set_keyspace, write_void,
 };
 use plan::write::ConditionalAnswer;
 use query::ddl::{ChangeKind, SchemaChange};
 use query::trace::TraceId;
 use query::{CoordinatorError, Operation, Outcome, Page, Prepared, QueryError, WriteKind};
 
+use crate::Server;
 use crate::cells::{self, Cells};
 use crate::metadata;
 
@@ -46,6 +47,20 @@ fn write_type(kind: WriteKind) -> WriteType {
         WriteKind::Counter => WriteType::Counter,
         WriteKind::BatchLog => WriteType::BatchLog,
         WriteKind::Cas => WriteType::Cas,
+    }
+}
+
+/// Writes the ERROR that answers a frame which could not be read.
+#[cold]
+pub(crate) fn frame_error(out: &mut Vec<u8>, error: &FrameError) {
+    count_error(cql_protocol::write_frame_error(out, error));
+}
+
+/// Counts an ERROR response on the shard that writes it. Replies know no server, so that they stay small; an error may look for it.
+#[cold]
+fn count_error(code: ErrorCode) {
+    if let Some(server) = runtime::local::<Server>() {
+        server.counts.count_error(code);
     }
 }
 
@@ -127,7 +142,7 @@ impl Reply {
             },
             QueryError::Server(_) => ErrorBody::Server,
         };
-        write_error(out, self.version, self.stream, &self.extras(), &message, &body);
+        self.write_error(out, &message, &body);
     }
 
     /// Writes how replicas did not do what the level wants.
@@ -204,20 +219,19 @@ impl Reply {
             CoordinatorError::Rejected(_) => ErrorBody::Invalid,
             CoordinatorError::Internal(_) => ErrorBody::Server,
         };
-        write_error(out, self.version, self.stream, &self.extras(), message, &body);
+        self.write_error(out, message, &body);
     }
 
     /// Writes a protocol error.
     #[cold]
     pub(crate) fn protocol_error(&self, out: &mut Vec<u8>, message: &str) {
-        write_error(
-            out,
-            self.version,
-            self.stream,
-            &self.extras(),
-            message,
-            &ErrorBody::Protocol,
-        );
+        self.write_error(out, message, &ErrorBody::Protocol);
+    }
+
+    #[cold]
+    fn write_error(&self, out: &mut Vec<u8>, message: &str, body: &ErrorBody<'_>) {
+        let code = cql_protocol::write_error(out, self.version, self.stream, &self.extras(), message, body);
+        count_error(code);
     }
 
     /// Writes rows with the metadata given.

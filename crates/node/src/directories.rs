@@ -56,9 +56,9 @@ pub enum Directory {
 }
 
 impl Directory {
-    const ALL: [Self; 3] = [Self::Data, Self::Commitlog, Self::Hints];
+    pub(crate) const ALL: [Self; 3] = [Self::Data, Self::Commitlog, Self::Hints];
 
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Data => "data",
             Self::Commitlog => "commitlog",

@@ -119,6 +119,7 @@ fn tables_here(engine: &Engine) -> Vec<Table> {
         let mut told = Table {
             keyspace: table.keyspace.clone(),
             name: table.name.clone(),
+            compaction_backlog_bytes: engine.shard.compaction_backlog_bytes(store),
             ..Table::default()
         };
         for tablet in store.tablets().iter() {
@@ -326,6 +327,7 @@ impl Operator for NodeOperator {
                 *whole = Table {
                     sstables: whole.sstables + part.sstables,
                     disk_bytes: whole.disk_bytes + part.disk_bytes,
+                    compaction_backlog_bytes: whole.compaction_backlog_bytes + part.compaction_backlog_bytes,
                     data_bytes: whole.data_bytes + part.data_bytes,
                     partitions: whole.partitions + part.partitions,
                     sstable_memory_bytes: whole.sstable_memory_bytes + part.sstable_memory_bytes,
@@ -349,9 +351,13 @@ impl Operator for NodeOperator {
         Box::pin(async move {
             let of_shards = on_all_shards(async |engine: Rc<Engine>| metrics::of_shard(&engine)).await;
             let mut all: Vec<Metric> = of_shards.into_iter().flatten().collect();
-            all.extend(metrics::of_node(&self.node()));
-            all.extend(metrics::of_tasks(&self.shared.tasks.classes()));
-            all.extend(metrics::of_handoff(
+            let node = self.node();
+            all.extend(metrics::node::build(&node));
+            all.extend(metrics::node::cluster(&node));
+            all.extend(metrics::node::tasks(&self.shared.tasks.classes()));
+            let shared = self.shared.clone();
+            all.extend(runtime::offload(move || metrics::node::machine(&shared.config)).await);
+            all.extend(metrics::node::handoff(
                 &self.handoff(),
                 &self.pending_hints().await,
                 &self.missed_writes(),

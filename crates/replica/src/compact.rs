@@ -115,6 +115,21 @@ impl Shard {
         strategy.choose(&self.infos(store, tablet))
     }
 
+    /// Bytes of this shard's sstables of a table that wait to be compacted, or are being compacted.
+    pub fn compaction_backlog_bytes(&self, store: &TableStore) -> u64 {
+        let Ok(strategy) = Strategy::of_options(&store.table.borrow().options.compaction) else {
+            return 0;
+        };
+        let tablets = store.tablets();
+        // No strategy merges a single sstable for its size.
+        let several = tablets
+            .iter()
+            .filter(|tablet| tablet.with_version(|v| v.sstables.len() > 1));
+        several
+            .map(|tablet| strategy.backlog_bytes(self.infos(store, tablet)))
+            .sum()
+    }
+
     fn infos(&self, store: &TableStore, tablet: &Tablet) -> Vec<SstableInfo> {
         let before = self
             .purge_limit(&store.table.borrow(), tablet.range, purge_now_seconds())

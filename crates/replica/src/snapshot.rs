@@ -22,6 +22,12 @@ pub struct Work {
     pub flushes: u64,
     /// Tablets that are being compacted.
     pub compactions: u64,
+    /// Bytes of sstables that wait to be compacted, or are being compacted.
+    pub compaction_backlog_bytes: u64,
+    /// Sstables.
+    pub sstables: u64,
+    /// Bytes of their files.
+    pub sstable_bytes: u64,
     /// Flushes that failed since the start.
     pub failed_flushes: u64,
     /// Sstables that were moved aside and whose loss nobody has accepted.
@@ -77,12 +83,15 @@ impl Shard {
             for tablet in store.tablets().iter() {
                 tablet.with_version(|version| {
                     missing.extend(version.missing.iter().map(sstable::Quarantined::name));
+                    work.sstables += version.sstables.len() as u64;
+                    work.sstable_bytes += version.sstables.iter().map(|r| r.meta().disk_len).sum::<u64>();
                     work.suspects += version.sstables.iter().filter(|r| r.is_suspect()).count() as u64;
                 });
                 work.flushes += tablet.with_version(|version| version.frozen.len() as u64);
                 work.compactions += u64::from(tablet.is_compacting());
             }
             work.quarantined += missing.len() as u64;
+            work.compaction_backlog_bytes += self.compaction_backlog_bytes(store);
         }
         work
     }

@@ -90,7 +90,7 @@ struct Counters {
     processor: Cell<Option<(u64, Duration)>>,
 }
 
-/// Figures of one shard since its start.
+/// Metrics of one shard since its start.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
     /// Times a task was polled.
@@ -111,7 +111,7 @@ pub struct Metrics {
     pub group_run_times: Vec<(String, Duration)>,
     /// Processor time of the shard's thread, the kernel's part included; zero in the simulator.
     pub cpu_time: Duration,
-    /// User instructions of the shard's thread since somebody first asked for these figures, where they are counted.
+    /// User instructions of the shard's thread since the first call of [`metrics`], where the kernel counts them.
     pub user_instructions: Option<u64>,
 }
 
@@ -620,7 +620,7 @@ pub fn local<T: 'static>() -> Option<Rc<T>> {
     })
 }
 
-/// The figures of this shard.
+/// The metrics of this shard.
 #[must_use]
 pub fn metrics() -> Metrics {
     with(|executor| {

@@ -4,6 +4,7 @@ pub mod bytes;
 pub mod civil;
 pub mod crc32c;
 pub mod histogram;
+pub mod latencies;
 pub mod planted;
 pub mod probe;
 pub mod random;

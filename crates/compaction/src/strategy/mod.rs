@@ -122,6 +122,27 @@ impl Strategy {
             Self::Disabled => None,
         }
     }
+
+    /// Bytes on disk of the sstables that [`choose`](Self::choose) would merge, one choice after another, before it calls the table tidy. What a
+    /// job merges now is a part of it until the job has ended. Outputs, which may be merged again, and sstables that are chosen only because
+    /// much of them can be dropped are not.
+    #[must_use]
+    pub fn backlog_bytes(&self, mut sstables: Vec<SstableInfo>) -> u64 {
+        let mut bytes = 0;
+        while let Some(choice) = self
+            .choose(&sstables)
+            .filter(|choice| choice.reason == Reason::SizeTier)
+        {
+            let is_chosen = |sstable: &SstableInfo| choice.inputs.contains(&sstable.id);
+            bytes += sstables
+                .iter()
+                .filter(|sstable| is_chosen(sstable))
+                .map(|sstable| sstable.bytes)
+                .sum::<u64>();
+            sstables.retain(|sstable| !is_chosen(sstable));
+        }
+        bytes
+    }
 }
 
 /// Everything into one. Also of a single sstable, which may have tombstones to drop; None of none.
@@ -131,4 +152,54 @@ pub fn major(sstables: &[SstableInfo]) -> Option<Choice> {
         inputs: sstables.iter().map(|s| s.id).collect(),
         reason: Reason::Major,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sstables(sizes: &[u64]) -> Vec<SstableInfo> {
+        let infos = sizes.iter().enumerate().map(|(i, bytes)| SstableInfo {
+            id: i as u64,
+            bytes: *bytes,
+            min_timestamp: 0,
+            max_timestamp: 0,
+            droppable_ratio: 0.0,
+            age_seconds: 0,
+            overlap_min_timestamp: None,
+        });
+        infos.collect()
+    }
+
+    #[test]
+    fn the_backlog_is_all_that_would_be_merged_one_choice_after_another() {
+        const GIB: u64 = 1 << 30;
+        let strategy = Strategy::SizeTiered(SizeTieredOptions::default());
+        for (sizes, expected) in [
+            (&[][..], 0),
+            (&[1, 1, 1][..], 0),
+            (&[1, 1, 1, 1][..], 4),
+            (&[1, 1, 1, 1, GIB, GIB, GIB][..], 4),
+            (&[1, 1, 1, 1, GIB, GIB, GIB, GIB][..], 4 + 4 * GIB),
+            // Beyond max_threshold there is a second choice of the same tier.
+            (&[1; 36][..], 36),
+            (&[1; 35][..], 32),
+        ] {
+            assert_eq!(strategy.backlog_bytes(sstables(sizes)), expected, "of {sizes:?}");
+        }
+        assert_eq!(Strategy::Disabled.backlog_bytes(sstables(&[1; 36])), 0);
+    }
+
+    #[test]
+    fn sstables_with_much_to_drop_are_no_backlog() {
+        let mut one = sstables(&[1]);
+        one[0].droppable_ratio = 1.0;
+        one[0].age_seconds = u64::MAX;
+        let strategy = Strategy::SizeTiered(SizeTieredOptions::default());
+        assert_eq!(
+            strategy.choose(&one).map(|choice| choice.reason),
+            Some(Reason::Tombstones)
+        );
+        assert_eq!(strategy.backlog_bytes(one), 0);
+    }
 }

@@ -24,7 +24,7 @@ mod truncate;
 mod virtual_tables;
 mod write;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -179,6 +179,7 @@ pub struct Engine {
     point: RefCell<point::PointScratch>,
     /// What was read last and has to be confirmed, with its digest.
     unconfirmed: RefCell<Option<(PointRead, u128)>>,
+    tombstones_read: Cell<u64>,
     mutation: RefCell<Vec<u8>>,
     key: RefCell<Vec<u8>>,
     listener: RefCell<Option<SchemaListener>>,
@@ -205,6 +206,7 @@ impl Engine {
             prepared: prepared::Cache::default(),
             point: RefCell::default(),
             unconfirmed: RefCell::default(),
+            tombstones_read: Cell::new(0),
             mutation: RefCell::default(),
             key: RefCell::default(),
             listener: RefCell::default(),
@@ -232,6 +234,16 @@ impl Engine {
     /// The engine of the shard that runs this.
     pub fn local() -> Rc<Self> {
         runtime::local::<Self>().expect("every shard keeps its engine before it takes messages")
+    }
+
+    /// Tombstones that statements met on this shard: range tombstones, deleted partitions, and rows of which nothing lives. Statements that read one
+    /// row by its whole key are not counted.
+    pub fn tombstones_read(&self) -> u64 {
+        self.tombstones_read.get()
+    }
+
+    fn count_tombstones(&self, count: u64) {
+        self.tombstones_read.set(self.tombstones_read.get() + count);
     }
 
     /// The schema as it is now.

@@ -20,6 +20,7 @@ use plan::{BindContext, Evaluated, Operand, Row, RowSink, SelectPlan, ValueRows,
 use schema::{ColumnKind, components};
 use stdx::vint;
 
+use super::Engine;
 use super::patience::Patience;
 use crate::QueryError;
 
@@ -331,13 +332,15 @@ impl<S: RowSink> Consumer<S> {
         .encode()
     }
 
-    /// Begins a partition, unless the page goes on inside it.
-    fn begin_partition(&mut self) {
-        if !self.in_partition {
+    /// Begins a partition, unless the page goes on inside it. Whether it began.
+    fn begin_partition(&mut self) -> bool {
+        let begins = !self.in_partition;
+        if begins {
             self.in_partition = true;
             self.partition_has_rows = false;
             self.per_partition_left = self.per_partition_max;
         }
+        begins
     }
 
     fn set_partition_columns(&mut self, plan: &SelectPlan, ctx: &BindContext<'_>, block: &PartitionBlock) {
@@ -356,14 +359,30 @@ impl<S: RowSink> Consumer<S> {
         }
     }
 
-    /// Takes the rows of a block.
+    /// Takes the rows of a block, and counts its tombstones on the shard that runs this.
     pub fn block(
         &mut self,
         plan: &SelectPlan,
         ctx: &BindContext<'_>,
         block: &PartitionBlock,
     ) -> Result<Flow, QueryError> {
-        self.begin_partition();
+        let is_deleted = self.begin_partition() && !block.tombstone.is_none();
+        let mut tombstones = block.range_tombstones.len() as u64 + u64::from(is_deleted);
+        let flow = self.live_rows(plan, ctx, block, &mut tombstones);
+        if tombstones > 0 {
+            Engine::local().count_tombstones(tombstones);
+        }
+        flow
+    }
+
+    /// Takes the rows of a block that live, and counts the others.
+    fn live_rows(
+        &mut self,
+        plan: &SelectPlan,
+        ctx: &BindContext<'_>,
+        block: &PartitionBlock,
+        dead_rows: &mut u64,
+    ) -> Result<Flow, QueryError> {
         let ranges = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
         let order = &plan.table.clustering_order;
         let n = block.len();
@@ -384,6 +403,7 @@ impl<S: RowSink> Consumer<S> {
             };
             let live = LiveRow::new(view, &plan.table.layout, deletion, now(ctx));
             if !live.is_live() {
+                *dead_rows += 1;
                 continue;
             }
             self.partition_has_rows = true;
