@@ -205,6 +205,80 @@ def test_each_alert_is_on_the_page_of_metrics_and_no_other():
         assert promql_parser.parse_duration(rule.get("for", "1m")), rule["alert"]
 
 
+# What a healthy node says, as promtool writes series: a value, or a value and what each sample adds.
+HEALTHY = {
+    'up{job="ceto"}': "1",
+    "ceto_members": "3",
+    "ceto_members_live": "3",
+    "ceto_takes_writes": "1",
+    "ceto_members_refusing_writes": "0",
+    'ceto_disk_total_bytes{kind="data"}': "1000",
+    'ceto_disk_available_bytes{kind="data"}': "500",
+    "ceto_sstables_quarantined": "0",
+    "ceto_clock_state": "0",
+    "ceto_metadata_differing_members": "0",
+    "ceto_raft_is_withdrawn": "0",
+    'ceto_raft_is_leader{job="ceto"}': "1",
+    "ceto_tombstones_held_since_seconds": "0",
+    "ceto_hints_dropped_total": "7",
+    "ceto_hints_expired_total": "7",
+    "ceto_hints_rejected_total": "7",
+    "ceto_failed_flushes_total": "7",
+    'ceto_tasks_failed_total{class="compaction"}': "7",
+    'ceto_cql_errors_total{kind="unavailable"}': "7",
+    # An application's own faults.
+    'ceto_cql_errors_total{kind="syntax_error"}': "0+100",
+    "ceto_cql_connections_shed_total": "7",
+    "ceto_dirty_bytes": "50",
+    "ceto_dirty_bytes_max": "100",
+    "ceto_compaction_backlog_bytes": "20000000000",
+    "ceto_sstable_bytes": "100000000000",
+    "ceto_process_open_fds": "100",
+    "ceto_process_max_fds": "1000",
+}
+# What fires each alert, and no other.
+SICK = {
+    "CetoNotScraped": {'up{job="ceto"}': "0"},
+    "CetoNodeDown": {"ceto_members_live": "2"},
+    "CetoWritesRefused": {"ceto_takes_writes": "0"},
+    "CetoDiskAlmostFull": {'ceto_disk_available_bytes{kind="data"}': "90"},
+    "CetoDiskFillsSoon": {'ceto_disk_available_bytes{kind="data"}': "500-1"},
+    "CetoDamagedSstables": {"ceto_sstables_quarantined": "1"},
+    "CetoClockWrong": {"ceto_clock_state": "1"},
+    "CetoMetadataDiffers": {"ceto_raft_is_withdrawn": "1"},
+    "CetoNoLeader": {'ceto_raft_is_leader{job="ceto"}': "0"},
+    "CetoTombstonesHeld": {"ceto_tombstones_held_since_seconds": "1000000"},
+    "CetoHintsLost": {"ceto_hints_rejected_total": "0+1"},
+    "CetoFlushesFail": {"ceto_failed_flushes_total": "0+1"},
+    "CetoTasksFail": {'ceto_tasks_failed_total{class="compaction"}': "0+1"},
+    "CetoClientsGetErrors": {'ceto_cql_errors_total{kind="unavailable"}': "0+1"},
+    "CetoConnectionsShed": {"ceto_cql_connections_shed_total": "0+1"},
+    "CetoMemtablesFull": {"ceto_dirty_bytes": "95"},
+    "CetoCompactionBehind": {"ceto_compaction_backlog_bytes": "60000000000"},
+    "CetoFewFileDescriptors": {"ceto_process_open_fds": "900"},
+}
+MINUTES = 4
+# More than any rule waits or looks back, but for the one that waits for days.
+HOURS, LONG_HOURS = 14, 50
+
+
+def rule_test(sick, firing):
+    """One test for promtool: a node that is healthy but for these series, and the alerts that fire in the end."""
+    hours = LONG_HOURS if "CetoTombstonesHeld" in firing else HOURS
+    samples = hours * 60 // MINUTES
+    return {
+        "interval": f"{MINUTES}m",
+        "input_series": [{"series": name, "values": f"{value}x{samples}"} for name, value in (HEALTHY | sick).items()],
+        "promql_expr_test": [
+            {
+                "expr": 'count by (alertname) (ALERTS{alertstate="firing"})',
+                "eval_time": f"{hours}h",
+                "exp_samples": [{"labels": f'{{alertname="{name}"}}', "value": 1} for name in firing],
+            }
+        ],
+    }
+
+
 # --- with the real Prometheus ---
 
 
@@ -222,6 +296,14 @@ def promtool(*arguments, **options):
 def test_promtool_accepts_configuration_and_rules():
     said = promtool("check", "config", FILES / "prometheus.yml")
     assert f"{len(ALERTS)} rules found" in said
+
+
+def test_each_alert_fires_when_it_should_and_is_silent_on_a_healthy_node(tmp_path):
+    assert list(SICK) == [rule["alert"] for rule in ALERTS]
+    tests = [rule_test({}, [])] + [rule_test(sick, [name]) for name, sick in SICK.items()]
+    path = tmp_path / "test.yml"
+    path.write_text(yaml.safe_dump({"rule_files": [str(FILES / "ceto-alerts.yml")], "evaluation_interval": f"{MINUTES}m", "tests": tests}))
+    assert "SUCCESS" in promtool("test", "rules", path)
 
 
 def test_promtool_finds_nothing_to_say_of_names_and_types(cluster):
