@@ -288,7 +288,7 @@ def installed(name):
 
 
 def promtool(*arguments, **options):
-    done = subprocess.run([installed("promtool"), *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False, **options)
+    done = subprocess.run([installed("promtool"), *map(str, arguments)], capture_output=True, text=True, timeout=300, check=False, **options)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 
