@@ -39,12 +39,10 @@ fn put(out: &mut String, metric: &Metric) {
     let name = metric.name;
     let _ = match &metric.value {
         Value::Counter(count) => writeln!(out, "ceto_{name}{} {count}", labels(&metric.labels, None)),
-        Value::Time(time) => writeln!(
-            out,
-            "ceto_{name}{} {}",
-            labels(&metric.labels, None),
-            time.as_secs_f64()
-        ),
+        Value::Time(time) => {
+            let (seconds, nanos) = (time.as_secs(), time.subsec_nanos());
+            writeln!(out, "ceto_{name}{} {seconds}.{nanos:09}", labels(&metric.labels, None))
+        }
         Value::Gauge(value) => writeln!(out, "ceto_{name}{} {value}", labels(&metric.labels, None)),
         Value::Histogram(buckets, sum_us) => {
             let mut below = 0;
@@ -189,7 +187,7 @@ ceto_c_seconds_sum{kind="read"} 0.000041
 ceto_c_seconds_count{kind="read"} 9
 # HELP ceto_d_seconds_total What it is.
 # TYPE ceto_d_seconds_total counter
-ceto_d_seconds_total 1.500001
+ceto_d_seconds_total 1.500001000
 "#;
         assert_eq!(exposition(&metrics), expected);
     }
