@@ -355,7 +355,7 @@ fn machine(shard: &mut Shard) {
         ),
         (
             "stalls_total",
-            "Polls that took longer than 10 ms of processor time.",
+            "Polls that took longer than 10 ms while the thread had a processor.",
             metrics.stalls,
         ),
         (
