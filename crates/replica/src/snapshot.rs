@@ -32,8 +32,12 @@ pub struct Work {
     pub failed_flushes: u64,
     /// Sstables that were moved aside and whose loss nobody has accepted.
     pub quarantined: u64,
-    /// Sstables in which damage was found since the start.
+    /// Sstables in which damage was found, and that are being examined.
     pub suspects: u64,
+    /// Sstables that were moved aside since the start.
+    pub damaged: u64,
+    /// How often the disk could not read or write a place since the start.
+    pub disk_failures: u64,
 }
 
 impl Shard {
@@ -76,6 +80,8 @@ impl Shard {
     pub fn work(&self) -> Work {
         let mut work = Work {
             failed_flushes: self.failed_flushes.get(),
+            damaged: self.sstables_lost.get(),
+            disk_failures: self.disk_failures.get(),
             ..Work::default()
         };
         for store in self.tables.borrow().values() {

@@ -301,6 +301,16 @@ fn storage(shard: &mut Shard, engine: &Engine) {
         "Sstables with damage that is being examined; no compaction uses them.",
         work.suspects,
     );
+    shard.count(
+        "sstables_damaged_total",
+        "Sstables that were found damaged while the node ran, and moved aside.",
+        work.damaged,
+    );
+    shard.count(
+        "disk_failures_total",
+        "Sstables that the disk could not read or write in some place (EIO).",
+        work.disk_failures,
+    );
 }
 
 fn kept_writes(shard: &mut Shard, metrics: &hints::Metrics) {
