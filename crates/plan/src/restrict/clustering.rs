@@ -315,6 +315,10 @@ impl ClusteringRestriction {
                 .iter()
                 .flat_map(|p| alternatives.iter().map(move |a| [&p[..], &a[..]].concat()))
                 .collect();
+            // IN () names no row, whatever the columns behind it are compared with.
+            if prefixes.is_empty() {
+                break;
+            }
         }
         if self.has_in() {
             let order = &table.clustering_order;

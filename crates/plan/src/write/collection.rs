@@ -150,6 +150,18 @@ pub(super) fn sum(addends: &[Addend], ctx: &BindContext<'_>) -> Result<Evaluated
     }))
 }
 
+/// Makes additions to counters so many times as large: a statement adds to a static counter once for each row that it names.
+pub(super) fn multiply(changes: &[ColumnChange], values: &mut [Evaluated<'_>], times: usize) {
+    let times = i64::try_from(times).unwrap_or(i64::MAX);
+    for (change, value) in changes.iter().zip(values) {
+        if let (Change::Count(_), Evaluated::Value(number)) = (&change.change, &mut *value)
+            && let Ok(number) = number.as_ref().try_into().map(i64::from_be_bytes)
+        {
+            *value = Evaluated::Value(number.wrapping_mul(times).to_be_bytes().to_vec().into());
+        }
+    }
+}
+
 /// The elements that a statement's changes of one multi-cell column write, one after the other: each sees a list as those before it leave it.
 pub(super) fn pack_changes<'c>(
     packer: &Packer<'_>,

@@ -107,17 +107,17 @@ impl WritePlan {
 
     /// The clustering keys that it names; none when it is about static columns, a range or the partition.
     fn named_rows(&self, run: &Execution) -> Result<Vec<Vec<u8>>, PlanError> {
+        if let Target::Rows(r) | Target::WholeRows(r) | Target::Range(r) = &self.target
+            && r.has_alternatives()
+        {
+            return Err(PlanError::invalid(format!(
+                "IN on the clustering key columns is not supported with conditional {}",
+                self.kind.plural()
+            )));
+        }
         match &self.target {
             Target::Row(operands) => run.with(|ctx| Ok(vec![self.clustering_key(operands, ctx)?])),
-            Target::Rows(r) | Target::WholeRows(r) => {
-                if r.has_alternatives() {
-                    return Err(PlanError::invalid(format!(
-                        "IN on the clustering key columns is not supported with conditional {}",
-                        self.kind.plural()
-                    )));
-                }
-                run.with(|ctx| r.prefixes(&self.table, ctx))
-            }
+            Target::Rows(r) | Target::WholeRows(r) => run.with(|ctx| r.prefixes(&self.table, ctx)),
             Target::Partition if self.table.clustering_order.is_empty() => Ok(vec![Vec::new()]),
             Target::Partition | Target::Range(_) | Target::Statics => Ok(Vec::new()),
         }

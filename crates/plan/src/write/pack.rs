@@ -6,7 +6,7 @@ use schema::{CellLayout, push_component};
 use smallvec::SmallVec;
 use types::token::{Token, token_of};
 
-use super::collection::{Elements, pack_changes, sum};
+use super::collection::{self, Elements, pack_changes, sum};
 use super::{Change, ColumnChange, ListContents, TTL_MAX, Target, WriteClock, WritePlan};
 use crate::Operand;
 use crate::restrict::{KEY_BYTES_MAX, PartitionRestriction, Partitions, partition_key_bytes};
@@ -20,8 +20,8 @@ const EXPIRY_MAX: i64 = i32::MAX as i64 - 1;
 pub(crate) struct Times {
     /// Client write timestamp, microseconds.
     pub(crate) timestamp: i64,
-    /// Of what it deletes as a whole: collections, rows, ranges, the partition.
-    pub(crate) deletion_timestamp: i64,
+    /// Of the ranges and partitions that it deletes.
+    pub(crate) range_timestamp: i64,
     /// Seconds, 0 is forever.
     pub(crate) ttl: u32,
     /// Seconds since the epoch.
@@ -33,9 +33,18 @@ impl Times {
         if self.ttl == 0 { 0 } else { self.now + self.ttl }
     }
 
+    /// Deletes a collection or a row, with all that has this write's timestamp.
     pub(crate) fn tombstone(self) -> Tombstone {
         Tombstone {
-            timestamp: self.deletion_timestamp,
+            timestamp: self.timestamp,
+            deletion_time: self.now,
+        }
+    }
+
+    /// Deletes a range or the partition.
+    fn range_tombstone(self) -> Tombstone {
+        Tombstone {
+            timestamp: self.range_timestamp,
             deletion_time: self.now,
         }
     }
@@ -114,6 +123,21 @@ impl WritePlan {
         }
     }
 
+    /// Checks the values that name its rows: for a statement that names no partition, and so packs nothing.
+    ///
+    /// # Errors
+    /// When one is null, unset or none of its type.
+    pub fn check_rows(&self, ctx: &BindContext<'_>) -> Result<(), PlanError> {
+        match &self.target {
+            Target::Row(operands) => self.clustering_key(operands, ctx).map(|_| ()),
+            Target::Rows(restriction) | Target::WholeRows(restriction) => {
+                restriction.prefixes(&self.table, ctx).map(|_| ())
+            }
+            Target::Range(restriction) => restriction.slices(&self.table, ctx).map(|_| ()),
+            Target::Partition | Target::Statics => Ok(()),
+        }
+    }
+
     /// The timestamp that the statement gives, if it gives one.
     pub fn own_timestamp(&self, ctx: &BindContext<'_>) -> Result<Option<i64>, PlanError> {
         let Some(operand) = &self.timestamp else {
@@ -172,7 +196,7 @@ impl WritePlan {
         }
         Ok(Times {
             timestamp,
-            deletion_timestamp: timestamp,
+            range_timestamp: timestamp,
             ttl,
             now: u32::try_from(now_s).unwrap_or(0),
         })
@@ -206,8 +230,9 @@ impl WritePlan {
         }
     }
 
-    /// As [`WritePlan::pack`], onto the one mutation of a conditional request. Its deletions are as of just before: they hide
-    /// what was read, and not what other statements of the request write. After an error the mutation is not whole.
+    /// As [`WritePlan::pack`], onto the one mutation of a conditional request. Deletions of ranges and partitions are dated just
+    /// before the request: they hide what was read, and not what other statements of the request write. Deletions of rows and
+    /// columns hide both, as in Cassandra. After an error the mutation is incomplete.
     pub(crate) fn pack_onto(
         &self,
         m: &mut MutationBuilder<'_>,
@@ -218,7 +243,7 @@ impl WritePlan {
         lists: Option<&ListContents>,
     ) -> Result<bool, PlanError> {
         let mut times = self.times(ctx, timestamp)?;
-        times.deletion_timestamp = timestamp.wrapping_sub(1);
+        times.range_timestamp = timestamp.wrapping_sub(1);
         self.packer(key, times, ctx, clock, lists).items(m)
     }
 
@@ -301,19 +326,10 @@ impl<'p> Packer<'p> {
         let Packer { plan, times, ctx, .. } = *self;
         let mut any = false;
         if !plan.statics.is_empty() {
-            // IN () names no row, and without a row the statement does nothing.
-            if let Target::Rows(restriction) = &plan.target
-                && restriction.prefixes(&plan.table, ctx)?.is_empty()
-            {
-                return Ok(false);
-            }
-            let mut result = Ok(false);
-            let statics = self.evaluate(&plan.statics)?;
-            if statics.iter().any(|v| *v != Evaluated::Unset) {
-                m.static_row(|out| result = self.row(&plan.statics, &statics, false, out));
-                result?;
-                any = true;
-            }
+            any |= match &plan.target {
+                Target::Rows(restriction) => self.statics(restriction.prefixes(&plan.table, ctx)?.len(), m)?,
+                _ => self.statics(1, m)?,
+            };
         }
         let mut clustering = SmallVec::<[u8; 64]>::new();
         match &plan.target {
@@ -347,17 +363,44 @@ impl<'p> Packer<'p> {
                     m.range_tombstone(&RangeTombstone {
                         start,
                         end,
-                        tombstone: times.tombstone(),
+                        tombstone: times.range_tombstone(),
                     });
                     any = true;
                 }
             }
             Target::Partition => {
-                m.partition_tombstone(times.tombstone());
+                m.partition_tombstone(times.range_tombstone());
                 any = true;
             }
         }
         Ok(any)
+    }
+
+    /// Packs the static columns of a statement that names so many rows. Says whether there are any.
+    ///
+    /// As in Cassandra, the statement changes the static columns once for each row: it adds to counters and lists that often,
+    /// and without a row it does nothing.
+    fn statics(&self, rows: usize, m: &mut MutationBuilder<'_>) -> Result<bool, PlanError> {
+        if rows == 0 {
+            return Ok(false);
+        }
+        let statics = &self.plan.statics;
+        let mut values = self.evaluate(statics)?;
+        if values.iter().all(|v| *v == Evaluated::Unset) {
+            return Ok(false);
+        }
+        let adds_to_list = |c: &ColumnChange| matches!(c.change, Change::Append(_) | Change::Prepend(_));
+        let mut times = 1;
+        if rows > 1 {
+            collection::multiply(statics, &mut values, rows);
+            times = if statics.iter().any(adds_to_list) { rows } else { 1 };
+        }
+        for _ in 0..times {
+            let mut result = Ok(false);
+            m.static_row(|out| result = self.row(statics, &values, false, out));
+            result?;
+        }
+        Ok(true)
     }
 
     /// For another row of the partition.

@@ -260,6 +260,9 @@ impl Engine {
             Some(t) => t,
             None => self.clock.timestamp(run.now_us),
         };
+        if keys.is_empty() {
+            run.with(|ctx| plan.check_rows(ctx))?;
+        }
         for (token, key) in keys {
             let lists = if plan.reads() {
                 Some(self.lists(plan, &key, run, time.goal(params.consistency)).await?)
