@@ -122,16 +122,87 @@ pub(crate) enum Accumulator {
     },
 }
 
+/// A sum of floating point numbers.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct FloatingTotal {
+    /// Kahan's sum.
+    pub(crate) sum: f64,
+    /// What was rounded away from it.
+    pub(crate) lost: f64,
+    /// The sum without correction: keeps infinities and NaN.
+    pub(crate) simple: f64,
+    /// The sum in decimals, once finite numbers have led beyond the largest double: the mean is taken from it.
+    pub(crate) exact: Option<Decimal>,
+}
+
+impl FloatingTotal {
+    fn add(&mut self, value: f64) -> Result<(), String> {
+        let before = self.sum;
+        self.simple += value;
+        let corrected = value - self.lost;
+        self.sum = before + corrected;
+        self.lost = (self.sum - before) - corrected;
+        self.exact = match self.exact.take() {
+            None if self.sum.is_finite() || !before.is_finite() => None,
+            _ if !value.is_finite() => None,
+            exact => {
+                let exact = exact.map_or_else(|| Number::Double(before).to_decimal(), Ok)?;
+                let value = Number::Double(value).to_decimal()?;
+                Some(arithmetic::in_decimals(ArithmeticOperator::Add, &exact, &value)?)
+            }
+        };
+        Ok(())
+    }
+
+    /// The sum in decimals; `None` when a number was infinite or NaN.
+    fn in_decimals(&self) -> Result<Option<Decimal>, String> {
+        match &self.exact {
+            None if self.sum.is_finite() => Number::Double(self.sum).to_decimal().map(Some),
+            exact => Ok(exact.clone()),
+        }
+    }
+
+    /// Adds the sum of the rows behind its own.
+    pub(crate) fn merge(&mut self, behind: &Self) -> Result<(), String> {
+        let before = self.sum;
+        let corrected = behind.sum - (self.lost + behind.lost);
+        let sum = before + corrected;
+        let overflows = self.exact.is_some() || behind.exact.is_some() || (before.is_finite() && !sum.is_finite());
+        let both = match overflows {
+            true => self.in_decimals()?.zip(behind.in_decimals()?),
+            false => None,
+        };
+        // A sum beyond the largest double is infinite, and stays so whatever finite numbers follow.
+        if both.is_none() || self.exact.is_none() {
+            self.simple += behind.simple;
+        }
+        let exact = both.map(|(a, b)| arithmetic::in_decimals(ArithmeticOperator::Add, &a, &b));
+        self.exact = exact.transpose()?;
+        self.lost = (sum - before) - corrected;
+        self.sum = sum;
+        Ok(())
+    }
+
+    fn finish(self, rows: Option<i64>) -> f64 {
+        if let (Some(exact), Some(rows)) = (self.exact, rows) {
+            return Number::Decimal(part_of(exact, rows)).to_f64();
+        }
+        let corrected = self.sum - self.lost;
+        let total = match corrected.is_nan() && self.simple.is_infinite() {
+            true => self.simple,
+            false => corrected,
+        };
+        #[expect(clippy::cast_precision_loss, reason = "a count of rows beyond 2^53 is not reached")]
+        let mean = total / rows.unwrap_or(1).max(1) as f64;
+        mean
+    }
+}
+
 /// A sum of any width.
 #[derive(Clone, Debug)]
 pub(crate) enum Total {
     Integer(BigInt),
-    /// Kahan's sum: `lost` is what was rounded away; `simple` keeps infinities and NaN.
-    Floating {
-        sum: f64,
-        lost: f64,
-        simple: f64,
-    },
+    Floating(FloatingTotal),
     Decimal(Decimal),
     /// The mean so far, as Cassandra keeps it: each row moves it by its part of the difference.
     DecimalMean(Decimal),
@@ -140,11 +211,7 @@ pub(crate) enum Total {
 impl Total {
     fn of(cql_type: &CqlType) -> Self {
         match cql_type {
-            CqlType::Float | CqlType::Double => Self::Floating {
-                sum: 0.0,
-                lost: 0.0,
-                simple: 0.0,
-            },
+            CqlType::Float | CqlType::Double => Self::Floating(FloatingTotal::default()),
             CqlType::Decimal => Self::Decimal(Decimal {
                 unscaled: BigInt::zero(),
                 scale: 0,
@@ -160,14 +227,7 @@ impl Total {
                 Number::Integer(n) => *sum += *n,
                 other => *sum += other.to_varint()?,
             },
-            Self::Floating { sum, lost, simple } => {
-                let value = number.to_f64();
-                *simple += value;
-                let corrected = value - *lost;
-                let next = *sum + corrected;
-                *lost = (next - *sum) - corrected;
-                *sum = next;
-            }
+            Self::Floating(total) => total.add(number.to_f64())?,
             Self::Decimal(sum) => {
                 *sum = arithmetic::in_decimals(ArithmeticOperator::Add, sum, &number.to_decimal()?)?;
             }
@@ -179,23 +239,12 @@ impl Total {
         Ok(())
     }
 
-    fn finish(self, rows: Option<i64>) -> Result<Number, String> {
-        let rows = rows.unwrap_or(1).max(1);
-        Ok(match self {
-            Self::Integer(sum) => Number::VarInt(sum / rows),
-            Self::Floating { sum, lost, simple } => {
-                let corrected = sum - lost;
-                let total = if corrected.is_nan() && simple.is_infinite() {
-                    simple
-                } else {
-                    corrected
-                };
-                #[expect(clippy::cast_precision_loss, reason = "a count of rows beyond 2^53 is not reached")]
-                let mean = total / rows as f64;
-                Number::Double(mean)
-            }
+    fn finish(self, rows: Option<i64>) -> Number {
+        match self {
+            Self::Integer(sum) => Number::VarInt(sum / rows.unwrap_or(1).max(1)),
+            Self::Floating(total) => Number::Double(total.finish(rows)),
             Self::Decimal(sum) | Self::DecimalMean(sum) => Number::Decimal(sum),
-        })
+        }
     }
 }
 
@@ -253,7 +302,7 @@ impl Accumulator {
             Self::Count { rows, .. } => Ok(Some(rows.to_be_bytes().to_vec())),
             Self::Extreme { best, .. } => Ok(best),
             Self::Total { cql_type, total, rows } => {
-                let number = total.finish(rows).map_err(PlanError::Function)?;
+                let number = total.finish(rows);
                 number.write(&cql_type).map(Some).map_err(PlanError::Function)
             }
         }

@@ -3,8 +3,8 @@
 //! ```text
 //! count    i64 rows
 //! extreme  u8 0, or u8 1, vint length and value
-//! total    u8 0, or u8 1 and i64 rows; then of integers vint length and digits; of floating numbers f64 sum, f64 lost, f64 simple;
-//!          of decimals i32 scale, vint length and digits
+//! total    u8 0, or u8 1 and i64 rows; then of integers vint length and digits; of floating numbers f64 sum, f64 lost, f64 simple,
+//!          and u8 0, or u8 1 and a decimal; of decimals i32 scale, vint length and digits
 //! ```
 //!
 //! Numbers are little endian, digits a big endian two's complement. Which of the three it is both sides know from the statement.
@@ -76,15 +76,16 @@ impl Accumulator {
                 }
                 match total {
                     Total::Integer(sum) => put_sized(out, &sum.to_signed_bytes_be()),
-                    Total::Floating { sum, lost, simple } => {
-                        for part in [sum, lost, simple] {
+                    Total::Floating(total) => {
+                        for part in [total.sum, total.lost, total.simple] {
                             out.extend_from_slice(&part.to_le_bytes());
                         }
+                        out.push(u8::from(total.exact.is_some()));
+                        if let Some(exact) = &total.exact {
+                            put_decimal(out, exact);
+                        }
                     }
-                    Total::Decimal(sum) | Total::DecimalMean(sum) => {
-                        out.extend_from_slice(&sum.scale.to_le_bytes());
-                        put_sized(out, &sum.unscaled.to_signed_bytes_be());
-                    }
+                    Total::Decimal(sum) | Total::DecimalMean(sum) => put_decimal(out, sum),
                 }
             }
         }
@@ -107,16 +108,16 @@ impl Accumulator {
                 };
                 match total {
                     Total::Integer(sum) => *sum = BigInt::from_signed_bytes_be(sized(reader)?),
-                    Total::Floating { sum, lost, simple } => {
-                        for part in [sum, lost, simple] {
+                    Total::Floating(total) => {
+                        for part in [&mut total.sum, &mut total.lost, &mut total.simple] {
                             *part = f64::from_le_bytes(reader.get_array()?);
                         }
+                        total.exact = match reader.get_u8()? {
+                            0 => None,
+                            _ => Some(decimal(reader)?),
+                        };
                     }
-                    Total::Decimal(sum) | Total::DecimalMean(sum) => {
-                        let scale = i32::from_le_bytes(reader.get_array()?);
-                        let unscaled = BigInt::from_signed_bytes_be(sized(reader)?);
-                        *sum = Decimal { unscaled, scale };
-                    }
+                    Total::Decimal(sum) | Total::DecimalMean(sum) => *sum = decimal(reader)?,
                 }
             }
         }
@@ -128,20 +129,7 @@ impl Total {
     fn merge(&mut self, behind: Self) -> Result<(), String> {
         match (self, behind) {
             (Self::Integer(sum), Self::Integer(more)) => *sum += more,
-            (
-                Self::Floating { sum, lost, simple },
-                Self::Floating {
-                    sum: more,
-                    lost: more_lost,
-                    simple: more_simple,
-                },
-            ) => {
-                *simple += more_simple;
-                let corrected = more - (*lost + more_lost);
-                let next = *sum + corrected;
-                *lost = (next - *sum) - corrected;
-                *sum = next;
-            }
+            (Self::Floating(total), Self::Floating(more)) => total.merge(&more)?,
             (Self::Decimal(sum), Self::Decimal(more)) => {
                 *sum = arithmetic::in_decimals(ArithmeticOperator::Add, sum, &more)?;
             }
@@ -149,6 +137,17 @@ impl Total {
         }
         Ok(())
     }
+}
+
+fn put_decimal(out: &mut Vec<u8>, decimal: &Decimal) {
+    out.extend_from_slice(&decimal.scale.to_le_bytes());
+    put_sized(out, &decimal.unscaled.to_signed_bytes_be());
+}
+
+fn decimal(reader: &mut Reader<'_>) -> Result<Decimal, Truncated> {
+    let scale = i32::from_le_bytes(reader.get_array()?);
+    let unscaled = BigInt::from_signed_bytes_be(sized(reader)?);
+    Ok(Decimal { unscaled, scale })
 }
 
 fn put_sized(out: &mut Vec<u8>, bytes: &[u8]) {
@@ -212,9 +211,7 @@ mod tests {
         let decimals: Vec<_> = [(1, 0), (100, 2), (-35, 1), (7, 5)]
             .map(|(u, s)| Some(decimal(u, s)))
             .to_vec();
-        let doubles: Vec<_> = [1.5_f64, -0.25, 1e300, 3.0, f64::INFINITY]
-            .map(|v| Some(v.to_be_bytes().to_vec()))
-            .to_vec();
+        let doubles = |values: &[f64]| -> Vec<_> { values.iter().map(|v| Some(v.to_be_bytes().to_vec())).collect() };
         for values in [ints(&[]), ints(&[5]), ints(&[i32::MAX, 1, -7, i32::MAX])] {
             for aggregate in [
                 Aggregate::CountRows,
@@ -231,9 +228,20 @@ mod tests {
         for aggregate in [Aggregate::Min, Aggregate::Max, Aggregate::Sum] {
             check(&aggregate(CqlType::Decimal), &decimals);
         }
-        for aggregate in [Aggregate::Min, Aggregate::Max, Aggregate::Sum, Aggregate::Avg] {
-            check(&aggregate(CqlType::Double), &doubles);
+        for values in [
+            &[1.5_f64, -0.25, 1e300, 3.0, f64::INFINITY][..],
+            &[f64::MAX, f64::MAX, 2.5],
+            &[1.5, f64::MAX, 0.5, f64::MAX, f64::INFINITY, 7.0],
+        ] {
+            for aggregate in [Aggregate::Min, Aggregate::Max, Aggregate::Sum, Aggregate::Avg] {
+                check(&aggregate(CqlType::Double), &doubles(values));
+            }
         }
+        // The sum of each half is infinite, and none of the numbers.
+        check(
+            &Aggregate::Avg(CqlType::Double),
+            &doubles(&[f64::MAX, f64::MAX, f64::MIN, f64::MIN]),
+        );
         assert!(!Aggregate::Avg(CqlType::Decimal).is_mergeable());
         assert!(Aggregate::Sum(CqlType::Decimal).is_mergeable());
     }
