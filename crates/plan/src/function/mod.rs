@@ -16,6 +16,7 @@ mod operation;
 mod partial;
 mod scalar;
 mod time;
+mod transcendental;
 
 use schema::Table;
 use types::CqlType;

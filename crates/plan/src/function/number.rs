@@ -214,7 +214,7 @@ pub(crate) fn double_text(value: f64) -> String {
     if is_plain {
         format!("{value:?}")
     } else {
-        scientific(&format!("{value:e}"))
+        scientific(&format!("{value:e}"), &format!("{value:.1e}"))
     }
 }
 
@@ -227,15 +227,15 @@ pub(crate) fn float_text(value: f32) -> String {
     if is_plain {
         format!("{value:?}")
     } else {
-        scientific(&format!("{value:e}"))
+        scientific(&format!("{value:e}"), &format!("{value:.1e}"))
     }
 }
 
-fn scientific(text: &str) -> String {
-    match text.split_once('e') {
-        Some((digits, exponent)) if digits.contains('.') => format!("{digits}E{exponent}"),
-        Some((digits, exponent)) => format!("{digits}.0E{exponent}"),
-        None => text.to_owned(),
+/// The shortest form of a number, or where that has one digit, the nearest of two digits.
+fn scientific(shortest: &str, of_two_digits: &str) -> String {
+    match shortest.contains('.') {
+        true => shortest.replace('e', "E"),
+        false => of_two_digits.replace('e', "E"),
     }
 }
 

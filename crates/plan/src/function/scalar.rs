@@ -3,17 +3,18 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use num_bigint::BigInt;
 use types::{CqlType, timeuuid};
 use uuid::Uuid;
 
 use super::arithmetic::{self, Arithmetic};
 use super::collection::CollectionFunction;
-use super::number::{Number, ten_to};
+use super::number::{DECIMAL_DIGITS_MAX, Number, Problem, ten_to};
 use super::operation::Arguments;
 use super::time::{self, Moment};
 use stdx::random::SplitMix64;
 
-use super::{cast, json, json_read};
+use super::{cast, json, json_read, transcendental};
 use crate::bind::BindContext;
 use crate::error::PlanError;
 
@@ -232,10 +233,18 @@ impl Math {
                 unscaled: num_traits::Signed::abs(&d.unscaled),
                 scale: d.scale,
             }),
-            (Self::Round, Number::Float(x)) => Number::Float((x + 0.5).floor()),
-            (Self::Round, Number::Double(x)) => Number::Double((x + 0.5).floor()),
-            (Self::Round, Number::Decimal(d)) => Number::Decimal(round(d)),
+            (Self::Round, Number::Float(x)) => Number::Float(round_float(*x)),
+            (Self::Round, Number::Double(x)) => Number::Double(round_double(*x)),
+            (Self::Round, Number::Decimal(d)) => Number::Decimal(round(d).map_err(PlanError::Function)?),
             (Self::Round, integer) => integer.clone(),
+            (_, Number::Decimal(_) | Number::VarInt(_)) => {
+                let decimal = number.to_decimal().and_then(|decimal| match self {
+                    Self::Exp => transcendental::exp(&decimal),
+                    Self::Log => transcendental::log(&decimal),
+                    _ => transcendental::log10(&decimal),
+                });
+                Number::Decimal(decimal.map_err(PlanError::Function)?)
+            }
             (Self::Exp, number) => Number::Double(number.to_f64().exp()),
             (Self::Log, number) => Number::Double(number.to_f64().ln()),
             (Self::Log10, number) => Number::Double(number.to_f64().log10()),
@@ -244,21 +253,45 @@ impl Math {
     }
 }
 
-/// To a whole number, half away from zero.
-fn round(decimal: &types::Decimal) -> types::Decimal {
-    let Some(power) = ten_to(i64::from(decimal.scale)).filter(|_| decimal.scale > 0) else {
-        return decimal.clone();
+/// To a whole number, half up. Numbers beyond those of 64 bits become the nearest of these, as in Java, and NaN zero.
+fn round_double(x: f64) -> f64 {
+    let whole = x.floor();
+    let rounded = if x - whole >= 0.5 { whole + 1.0 } else { whole };
+    #[expect(clippy::cast_possible_truncation, reason = "saturates, as Java's conversion does")]
+    let integer = rounded as i64;
+    #[expect(clippy::cast_precision_loss, reason = "the nearest double is wanted")]
+    let rounded = integer as f64;
+    rounded
+}
+
+/// The same of 32 bits.
+fn round_float(x: f32) -> f32 {
+    let whole = x.floor();
+    let rounded = if x - whole >= 0.5 { whole + 1.0 } else { whole };
+    #[expect(clippy::cast_possible_truncation, reason = "saturates, as Java's conversion does")]
+    let integer = rounded as i32;
+    #[expect(clippy::cast_precision_loss, reason = "the nearest float is wanted")]
+    let rounded = integer as f32;
+    rounded
+}
+
+/// To a whole number without an exponent, half away from zero.
+fn round(decimal: &types::Decimal) -> Result<types::Decimal, Problem> {
+    let power = i64::from(decimal.scale).abs();
+    let whole = |unscaled| types::Decimal { unscaled, scale: 0 };
+    let Some(unit) = ten_to(power) else {
+        // More digits behind the point than there are: less than a half.
+        let bits = i64::try_from(decimal.unscaled.bits()).unwrap_or(i64::MAX);
+        return match decimal.scale > 0 && bits < power || bits == 0 {
+            true => Ok(whole(BigInt::ZERO)),
+            false => Err(format!("more than {DECIMAL_DIGITS_MAX} digits are needed")),
+        };
     };
-    let half: num_bigint::BigInt = &power / 2;
-    let half = if num_traits::Signed::is_negative(&decimal.unscaled) {
-        -half
-    } else {
-        half
-    };
-    types::Decimal {
-        unscaled: (&decimal.unscaled + half) / power,
-        scale: 0,
+    if decimal.scale <= 0 {
+        return Ok(whole(&decimal.unscaled * unit));
     }
+    let half = &unit / 2 * num_traits::Signed::signum(&decimal.unscaled);
+    Ok(whole((&decimal.unscaled + half) / unit))
 }
 
 impl Similarity {
