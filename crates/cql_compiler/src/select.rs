@@ -25,7 +25,9 @@ pub fn compile_select(select: &Select, table: &Arc<Table>, scope: &mut Scope<'_>
     let kinds = || selection.needed.iter().map(|&i| table.columns[i].kind);
     let only_statics = kinds().any(|k| k == ColumnKind::Static)
         && kinds().all(|k| matches!(k, ColumnKind::Static | ColumnKind::PartitionKey));
-    if only_statics && !restrictions.clustering.is_empty() {
+    let is_clustering = |column: usize| table.columns[column].kind == ColumnKind::Clustering;
+    let filters_clustering = restrictions.filters.iter().any(|f| is_clustering(f.column()));
+    if only_statics && (filters_clustering || !restrictions.clustering.is_empty()) {
         return Err(CompileError::invalid(
             "Cannot restrict clustering columns when selecting only static columns",
         ));

@@ -16,16 +16,9 @@ pub(crate) fn term_text(term: &Term) -> String {
 fn write_term(out: &mut String, term: &Term) {
     match term {
         Term::Literal(literal) => out.push_str(&literal_text(literal)),
-        Term::BindMarker(marker) => match &marker.name {
-            Some(name) => {
-                out.push(':');
-                out.push_str(name);
-            }
-            None => out.push('?'),
-        },
+        Term::BindMarker(_) => out.push('?'),
         Term::List(terms) => write_joined(out, ["[", "]"], terms),
         Term::Set(terms) => write_joined(out, ["{", "}"], terms),
-        Term::Tuple(terms) if terms.len() == 1 => write_term(out, &terms[0]),
         Term::Tuple(terms) => write_joined(out, ["(", ")"], terms),
         Term::Map(pairs) => {
             out.push('{');

@@ -28,6 +28,7 @@ use uuid::Uuid;
 use crate::error::CompileError;
 
 pub use difference::{SchemaDifference, schema_difference};
+pub(crate) use types::has_duration;
 pub(crate) use unbuilt::unbuilt;
 pub use version::schema_version;
 

@@ -192,7 +192,7 @@ fn written(name: &TypeName, frozen: bool) -> String {
 }
 
 /// Whether a duration is in the type at any depth: such values have no order.
-pub(super) fn has_duration(t: &CqlType) -> bool {
+pub(crate) fn has_duration(t: &CqlType) -> bool {
     match t {
         CqlType::Duration => true,
         CqlType::List(e) | CqlType::Set(e) | CqlType::Vector(e, _) | CqlType::Frozen(e) => has_duration(e),

@@ -7,6 +7,7 @@
 mod clustering;
 mod filter;
 mod partition;
+mod together;
 
 use cql::ast::{ComparisonOperator, InValues, Predicate, Relation, Subject, Term};
 use plan::restrict::{Comparison, Restrictions};
@@ -15,6 +16,7 @@ use schema::{Column, ColumnKind, Schema, Table};
 use types::CqlType;
 
 use crate::CompileError;
+use crate::ddl::has_duration;
 use crate::term::{Markers, Receiver, compile_in, compile_term_of_table};
 
 /// What terms of one statement are compiled in.
@@ -139,6 +141,7 @@ pub fn compile(
     let mut clustering: Vec<&Relation> = Vec::new();
     let mut others: Vec<&Relation> = Vec::new();
     for r in relations {
+        check_predicate(r)?;
         let name = match &r.subject {
             Subject::Column(name) | Subject::Element { column: name, .. } | Subject::Field { column: name, .. } => name,
             Subject::Columns(names) => {
@@ -168,6 +171,7 @@ pub fn compile(
             _ => others.push(r),
         }
     }
+    together::check(relations)?;
     let (partition, mut residue) = partition::compile(&partition, kind, scope)?;
     if !matches!(kind, StatementKind::Select { .. })
         && let Some(r) = others.first()
@@ -193,6 +197,29 @@ pub fn compile(
         clustering,
         filters,
     })
+}
+
+/// Refuses predicates of later versions of CQL, which the grammar knows.
+fn check_predicate(r: &Relation) -> Result<(), CompileError> {
+    let what = match &r.predicate {
+        Predicate::Between(..) => "BETWEEN is not supported in WHERE; use >= and <=",
+        Predicate::In { negated: true, .. } => "NOT IN is not supported in WHERE",
+        Predicate::Compare(ComparisonOperator::NotContains, _) => "NOT CONTAINS is not supported in WHERE",
+        Predicate::Compare(ComparisonOperator::NotContainsKey, _) => "NOT CONTAINS KEY is not supported in WHERE",
+        _ => return Ok(()),
+    };
+    Err(CompileError::Syntax(what.to_owned()))
+}
+
+/// What a type that has durations in it is called, if it does; a duration alone has a name of its own.
+pub(crate) fn holder_of_durations(cql_type: &CqlType) -> Option<&'static str> {
+    let kind = match cql_type.unfrozen() {
+        CqlType::List(_) | CqlType::Set(_) | CqlType::Map(..) => "collections",
+        CqlType::Tuple(_) => "tuples",
+        CqlType::Udt(_) => "UDTs",
+        _ => return None,
+    };
+    has_duration(cql_type).then_some(kind)
 }
 
 /// Refuses operators that a column's type does not have.
@@ -239,6 +266,22 @@ fn check_operator(column: &Column, r: &Relation) -> Result<(), CompileError> {
             return Err(CompileError::invalid(
                 "Slice restrictions are not supported on duration columns",
             ));
+        }
+        Predicate::Compare(op, _)
+            if matches!(r.subject, Subject::Column(_))
+                && flip(*op).is_some()
+                && let Some(holder) = holder_of_durations(&column.cql_type) =>
+        {
+            return Err(CompileError::invalid(format!(
+                "Slice restrictions are not supported on {holder} containing durations"
+            )));
+        }
+        _ if matches!((&r.subject, &column.cql_type), (Subject::Element { .. }, CqlType::Frozen(inner)) if matches!(**inner, CqlType::Map(..))) =>
+        {
+            return Err(CompileError::invalid(format!(
+                "Map-entry equality predicates on frozen map column {} are not supported",
+                column.name
+            )));
         }
         Predicate::In { .. } if column.cql_type.is_multi_cell() => {
             return Err(CompileError::invalid(format!(

@@ -6,7 +6,7 @@ use schema::{Column, ColumnKind};
 use types::CqlType;
 
 use crate::CompileError;
-use crate::restrict::{Scope, comparison};
+use crate::restrict::{Scope, comparison, holder_of_durations};
 
 fn invalid<T>(text: impl Into<String>) -> Result<T, CompileError> {
     Err(CompileError::invalid(text))
@@ -87,6 +87,13 @@ fn compile_test(
             if is_slice(*operator) && compared.unfrozen() == &CqlType::Duration {
                 return invalid(format!(
                     "Slice conditions ( {operator} ) are not supported on durations"
+                ));
+            }
+            if is_slice(*operator)
+                && let Some(holder) = holder_of_durations(compared)
+            {
+                return invalid(format!(
+                    "Slice conditions are not supported on {holder} containing durations"
                 ));
             }
             let Some(comparison) = comparison(*operator) else {

@@ -436,7 +436,6 @@ fn compile_removal(target: &AstTarget, scope: &mut Scope<'_>) -> Result<Assignme
     let change = match target {
         AstTarget::Column(_) => Change::Delete,
         AstTarget::Element { key, .. } => {
-            let name_of_key = format!("key({name})");
             if matches!(column.cql_type, CqlType::Frozen(_)) {
                 return Err(CompileError::invalid(format!(
                     "Invalid deletion operation for frozen collection column {name}"
@@ -446,10 +445,8 @@ fn compile_removal(target: &AstTarget, scope: &mut Scope<'_>) -> Result<Assignme
                 CompileError::invalid(format!("Invalid deletion operation for non collection column {name}"))
             })? {
                 CqlType::List(_) => Change::TakeAt(scope.term(key, &format!("idx({name})"), &CqlType::Int)?),
-                CqlType::Set(e) | CqlType::Map(e, _) => {
-                    let e = (**e).clone();
-                    Change::Take(scope.term(key, &name_of_key, &e)?)
-                }
+                CqlType::Set(e) => Change::Take(scope.term(key, &format!("value({name})"), &e.clone())?),
+                CqlType::Map(k, _) => Change::Take(scope.term(key, &format!("key({name})"), &k.clone())?),
                 _ => Change::Delete,
             }
         }

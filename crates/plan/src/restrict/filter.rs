@@ -1,5 +1,7 @@
 //! Conditions that are checked row by row.
 
+use std::borrow::Cow;
+
 use schema::Table;
 use types::{CollectionIter, Comparator, CqlType, MapIter};
 
@@ -42,11 +44,12 @@ enum Test {
     Element { key: Operand, value: Operand, map: CqlType },
 }
 
-fn value<'v>(operand: &'v Operand, ctx: &BindContext<'v>) -> Result<std::borrow::Cow<'v, [u8]>, PlanError> {
+fn value<'v>(operand: &'v Operand, ctx: &BindContext<'v>) -> Result<Cow<'v, [u8]>, PlanError> {
+    let refuse = |what: &str| PlanError::Invalid(format!("Unsupported {what} value for a condition"));
     match operand.eval(ctx)? {
         Evaluated::Value(v) => Ok(v),
-        Evaluated::Null => Err(PlanError::invalid("Unsupported null value for a condition")),
-        Evaluated::Unset => Err(PlanError::invalid("Unsupported unset value for a condition")),
+        Evaluated::Null => Err(refuse("null")),
+        Evaluated::Unset => Err(refuse("unset")),
     }
 }
 
@@ -114,6 +117,34 @@ impl Filter {
                 key: key.clone(),
                 value: value.clone(),
             },
+        }
+    }
+
+    /// Checks the values of one execution, whether or not there are rows to test.
+    ///
+    /// # Errors
+    /// When a value is null, unset or none of its type.
+    pub fn check(&self, table: &Table, ctx: &BindContext<'_>) -> Result<(), PlanError> {
+        let check = |operand: &Operand, what: &str| {
+            let kind = match operand.eval(ctx)? {
+                Evaluated::Value(_) => return Ok(()),
+                Evaluated::Null => "null",
+                Evaluated::Unset => "unset",
+            };
+            let name = table.columns.get(self.column).map_or("", |column| &column.name);
+            Err(PlanError::Invalid(format!(
+                "Unsupported {kind} {what} for column {name}"
+            )))
+        };
+        match &self.test {
+            Test::Compare(_, operand, _) | Test::Contains(operand, _) | Test::ContainsKey(operand, _) => {
+                check(operand, "value")
+            }
+            Test::In(operand, _) => operand.eval(ctx).map(|_| ()),
+            Test::Element { key, value, .. } => {
+                check(key, "map key")?;
+                check(value, "map value")
+            }
         }
     }
 

@@ -148,14 +148,15 @@ impl PartitionRestriction {
                         .map_err(|_| PlanError::invalid("Expected 8 byte long"))?;
                     Ok(Some((i64::from_be_bytes(bytes), b.inclusive)))
                 };
-                let from = match bound(start)? {
+                let (start, end) = (bound(start)?, bound(end)?);
+                let from = match start {
                     None | Some((i64::MIN, _)) => i64::MIN,
                     Some((t, true)) => t,
                     Some((i64::MAX, false)) => return Ok(Partitions::None),
                     Some((t, false)) => t + 1,
                 };
                 // The minimum token as an upper bound means the end of the ring, as drivers' range scans use it.
-                let to = match bound(end)? {
+                let to = match end {
                     None | Some((i64::MIN, _)) => i64::MAX,
                     Some((t, true)) => t,
                     Some((t, false)) => t - 1,

@@ -226,6 +226,9 @@ fn too_large() -> QueryError {
 impl<S: RowSink> Consumer<S> {
     /// Begins a page, whose rows go to `out`.
     pub fn new(plan: &SelectPlan, ctx: &BindContext<'_>, page: &PageRequest, out: S) -> Result<Self, QueryError> {
+        for filter in &plan.restrictions.filters {
+            filter.check(&plan.table, ctx)?;
+        }
         let limit = evaluate_limit(plan.limit.as_ref(), "LIMIT", ctx)?;
         let per_partition = evaluate_limit(plan.per_partition_limit.as_ref(), "LIMIT", ctx)?;
         let aggregate = plan.selection.is_aggregate() || !plan.group_by.is_empty();
