@@ -1,11 +1,12 @@
 """The generator of fuzz.py itself, without a server: the same seed makes the same statements, and every kind of them occurs."""
 
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
 import pytest
 
-from differential.fuzzing.answers import Answer, difference, text
+from differential.fuzzing.answers import BATCH, Answer, difference, text
 from differential.fuzzing.report import Intended
 from differential.fuzzing.scripts import script_line, statement_of
 from differential.fuzzing.shrink import top_level, without
@@ -15,7 +16,8 @@ from differential.fuzzing.values import Type, unsigned_vint, varint
 
 SEEDS = range(40)
 KINDS = {
-    "create", "insert", "update", "delete", "batch", "conditional", "conditional_batch", "count", "select", "mistake", "damaged",
+    "create", "insert", "update", "delete", "batch", "conditional", "conditional_batch", "count", "counter_batch", "select",
+    "mistake", "damaged",
     "alter", "truncate",
 }  # fmt: skip
 PHRASES = [
@@ -52,7 +54,23 @@ def test_each_kind_of_bound_value_and_page_occurs(made):
         and b"" in values
         and any(v and v is not UNSET and len(v) > 65535 for v in values)
     )
-    assert {s.page for s in made} >= {None, 1, 2, 3}
+    assert {s.page for s in made} >= {None, *range(1, 9)}
+    assert {s.protocol for s in made} == {3, 4, 5}
+    assert {s.kind for s in made if s.frame} == {"batch", "conditional_batch", "counter_batch"}
+    assert not any(v is UNSET for s in made if s.protocol == 3 for v in s.values or [])
+    assert any(s.values and "LIMIT ?" in s.text for s in made)
+
+
+def test_distinct_groups_and_limits_meet(made):
+    for phrases in (["DISTINCT", "GROUP BY"], ["GROUP BY", "PER PARTITION LIMIT"], ["DISTINCT", "PER PARTITION LIMIT"]):
+        assert any(all(phrase in s.text for phrase in phrases) for s in made), phrases
+
+
+def test_a_batch_frame_is_the_batch_of_its_text(made):
+    for s in made:
+        if s.frame:
+            kind, timestamp, parts = BATCH.fullmatch(s.text).groups()
+            assert len(parts.split("; ")) >= 1 and all(p.split()[0] in ("INSERT", "UPDATE", "DELETE") for p in parts.split("; "))
 
 
 def test_markers_and_values_are_equally_many(made):
@@ -64,7 +82,7 @@ def test_markers_and_values_are_equally_many(made):
 def test_a_script_holds_the_statement(made):
     for s in made:
         read = statement_of(script_line(s))
-        assert (read.text, read.values, read.page) == (s.text, s.values, s.page)
+        assert replace(read, kind=s.kind) == s
         assert len(script_line(s).splitlines()) == 1
 
 

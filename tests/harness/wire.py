@@ -16,6 +16,7 @@ PREPARE, EXECUTE, REGISTER, EVENT, BATCH, AUTH_CHALLENGE, AUTH_RESPONSE, AUTH_SU
 COMPRESSED = 0x01
 HEADER = struct.Struct(">BBhBI")
 SECONDS = 20
+SEGMENT_BYTES_MAX = 0x1FFFF
 
 
 @dataclass
@@ -73,7 +74,7 @@ class Connection:
 
     def send(self, opcode, body=b"", stream=1, flags=0, version=None):
         data = frame(opcode, body, stream, flags, version or self.version)
-        self.send_bytes(segment(data) if self.segments else data)
+        self.send_bytes(segments(data) if self.segments else data)
 
     def recv(self):
         version, flags, stream, opcode, length = HEADER.unpack(self._read(HEADER.size))
@@ -118,6 +119,14 @@ def segment(payload, self_contained=True):
     header = (len(payload) | (1 << 17 if self_contained else 0)).to_bytes(3, "little")
     checksum = zlib.crc32(payload, zlib.crc32(b"\xfa\x2d\x55\xca"))
     return header + crc24(header).to_bytes(3, "little") + payload + checksum.to_bytes(4, "little")
+
+
+def segments(data):
+    """A frame in as many v5 segments as it needs."""
+    if len(data) <= SEGMENT_BYTES_MAX:
+        return segment(data)
+    starts = range(0, len(data), SEGMENT_BYTES_MAX)
+    return b"".join(segment(data[at : at + SEGMENT_BYTES_MAX], self_contained=False) for at in starts)
 
 
 def crc24(data):

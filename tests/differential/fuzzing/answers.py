@@ -4,7 +4,7 @@ import re
 import struct
 from dataclasses import dataclass, field, replace
 
-from differential.fuzzing.statements import TTL_SECONDS
+from differential.fuzzing.statements import TOKEN, TTL_SECONDS
 from differential.fuzzing.terms import UNSET
 from harness import wire
 
@@ -12,6 +12,7 @@ VOID, ROWS, KEYSPACE_SET, PREPARED, SCHEMA_CHANGE = 1, 2, 3, 4, 5
 LOCAL_QUORUM = 6
 PAGES_MAX = 200
 TEXT_MAX = 2_000
+BATCH = re.compile(r"BEGIN (UNLOGGED |COUNTER )?BATCH (?:USING TIMESTAMP (\d+) )?(.*?);? APPLY BATCH", re.S)
 TYPES = {
     1: "ascii", 2: "bigint", 3: "blob", 4: "boolean", 5: "counter", 6: "decimal", 7: "double", 8: "float", 9: "int",
     11: "timestamp", 12: "uuid", 13: "text", 14: "varint", 15: "timeuuid", 16: "inet", 17: "date", 18: "time",
@@ -50,33 +51,62 @@ class Answer:
 
 
 class Client:
-    """One connection, which uses this keyspace."""
+    """One connection for each version of the protocol, which all use this keyspace."""
 
     def __init__(self, server, keyspace="fuzz"):
-        self.connection = wire.Connection(server)
-        self.connection.socket.settimeout(60)
-        self.connection.startup()
+        self.server, self.keyspace = server, keyspace
+        self.connections = {}
         self.run(
             f"CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
         )
         self.run(f"USE {keyspace}")
 
+    def close(self):
+        """Forget the connections: the server ended. The next statement opens new ones."""
+        for connection in self.connections.values():
+            connection.socket.close()
+        self.connections = {}
+
     def run(self, text):
-        return self._query(text, None, None)[0]
+        return self._query(self._connection(4, uses=False), text, None, None)[0]
 
     def ask(self, statement):
+        connection = self._connection(statement.protocol)
+        if statement.frame:
+            return self._batch(connection, statement)
         if statement.values is None:
-            return self._paged(statement.page, lambda page, state: self._query(statement.text, page, state))
-        frame = self.connection.ask(wire.PREPARE, wire.long_string(statement.text))
+            return self._paged(statement.page, lambda page, state: self._query(connection, statement.text, page, state))
+        prepared = self._prepare(connection, statement.text)
+        if isinstance(prepared, Answer):
+            return prepared
+        head, binds = prepared
+        answer = self._paged(
+            statement.page, lambda page, state: self._execute(connection, head, statement.values, page, state)
+        )
+        answer.binds = binds
+        return answer
+
+    def _connection(self, version, uses=True):
+        if version not in self.connections:
+            connection = wire.Connection(self.server, version)
+            connection.socket.settimeout(60)
+            connection.startup()
+            if uses:
+                self._query(connection, f"USE {self.keyspace}", None, None)
+            self.connections[version] = connection
+        return self.connections[version]
+
+    def _prepare(self, connection, text_):
+        """What an EXECUTE begins with, and the metadata of the markers; or the error."""
+        flags = struct.pack(">I", 0) if connection.version >= 5 else b""
+        frame = connection.ask(wire.PREPARE, wire.long_string(text_) + flags)
         if frame.opcode == wire.ERROR:
             return Answer(error=error(frame))
         reader = Reader(without_warnings(frame))
         assert reader.int() == PREPARED, "PREPARE is answered by something else"
-        id_ = reader.bytes_(reader.short())
-        binds = reader.bound_metadata()
-        answer = self._paged(statement.page, lambda page, state: self._execute(id_, statement.values, page, state))
-        answer.binds = binds
-        return answer
+        ids = [reader.bytes_(reader.short()) for _ in range(2 if connection.version >= 5 else 1)]
+        head = b"".join(struct.pack(">H", len(id_)) + id_ for id_ in ids)
+        return head, reader.bound_metadata(connection.version)
 
     def _paged(self, page, ask):
         whole, state = ask(page, None)
@@ -88,17 +118,43 @@ class Client:
             whole.pages += more.pages
         return whole
 
-    def _query(self, text_, page, state):
-        return self._answer(self.connection.ask(wire.QUERY, wire.query_body(text_, 4, LOCAL_QUORUM, page, state)))
+    def _query(self, connection, text_, page, state):
+        body = wire.query_body(text_, connection.version, LOCAL_QUORUM, page, state)
+        return self._answer(connection.ask(wire.QUERY, body))
 
-    def _execute(self, id_, values, page, state):
+    def _execute(self, connection, head, values, page, state):
         flags, options = 0x01, struct.pack(">H", len(values)) + b"".join(map(bound, values))
         if page is not None:
             flags, options = flags | 0x04, options + struct.pack(">i", page)
         if state is not None:
             flags, options = flags | 0x08, options + struct.pack(">i", len(state)) + state
-        head = struct.pack(">H", len(id_)) + id_ + struct.pack(">HB", LOCAL_QUORUM, flags)
-        return self._answer(self.connection.ask(wire.EXECUTE, head + options))
+        head += struct.pack(">H", LOCAL_QUORUM) + flags_of(connection, flags)
+        return self._answer(connection.ask(wire.EXECUTE, head + options))
+
+    def _batch(self, connection, statement):
+        """The statements of a BATCH's text in a BATCH frame: those with markers are prepared, the others sent as text."""
+        kind, timestamp, parts = BATCH.fullmatch(statement.text).groups()
+        values = list(statement.values or [])
+        body, count = b"", 0
+        for part in parts.split("; "):
+            if not part:
+                continue
+            count += 1
+            markers = sum(token == "?" or token.startswith(":m") for token in TOKEN.findall(part))
+            if not markers:
+                body += b"\0" + wire.long_string(part) + struct.pack(">H", 0)
+                continue
+            prepared = self._prepare(connection, part)
+            if isinstance(prepared, Answer):
+                return prepared
+            head = prepared[0]
+            (length,) = struct.unpack_from(">H", head)
+            body += b"\1" + head[: 2 + length] + struct.pack(">H", markers) + b"".join(map(bound, values[:markers]))
+            values = values[markers:]
+        flags, options = (0x20, struct.pack(">q", int(timestamp))) if timestamp else (0, b"")
+        head = bytes([["", "UNLOGGED ", "COUNTER "].index(kind or "")]) + struct.pack(">H", count)
+        body = head + body + struct.pack(">H", LOCAL_QUORUM) + flags_of(connection, flags) + options
+        return self._answer(connection.ask(wire.BATCH, body))[0]
 
     def _answer(self, frame):
         if frame.opcode == wire.ERROR:
@@ -110,6 +166,10 @@ class Client:
         columns, state = reader.result_metadata()
         rows = [[reader.value() for _ in columns] for _ in range(reader.int())]
         return Answer(kind="rows", columns=columns, rows=rows, pages=[len(rows)]), state
+
+
+def flags_of(connection, flags):
+    return struct.pack(">I" if connection.version >= 5 else ">B", flags)
 
 
 def error(frame):
@@ -169,11 +229,13 @@ class Reader:
     def result_metadata(self):
         flags, count = self.int(), self.int()
         state = self.value() if flags & 0x02 else None
+        if flags & 0x08:
+            self.bytes_(self.short())  # the id of the metadata, which changed
         return self._columns(flags, count), state
 
-    def bound_metadata(self):
+    def bound_metadata(self, version=4):
         flags, count = self.int(), self.int()
-        keys = [self.short() for _ in range(self.int())]
+        keys = [self.short() for _ in range(self.int())] if version >= 4 else []
         return self._columns(flags, count) + [("partition key", str(keys), "")]
 
     def _columns(self, flags, count):

@@ -22,6 +22,8 @@ class Reads:
                 "filter",
                 "filter",
                 "distinct",
+                "grouped",
+                "grouped",
             ]
         )
         where, order, group, filtering = "", "", "", ""
@@ -37,28 +39,30 @@ class Reads:
             where = self.token_range()
             if t.clustering and r.random() < 0.2:
                 where = self.slice(where)
+        elif kind == "grouped":
+            where = r.choice(["", self.exact(t.partition), self.key_in(t.partition), self.token_range()])
         elif kind == "filter":
             where = " AND ".join(self.filter() for _ in range(r.choice([1, 1, 2])))
             if r.random() < 0.3:
                 where += " AND " + self.exact(t.partition)
         if kind == "filter" or r.random() < 0.15:
             filtering = " ALLOW FILTERING" if r.random() < 0.95 else ""
-        if r.random() < 0.12:
+        if r.random() < (0.9 if kind == "grouped" else 0.3 if kind == "distinct" else 0.08):
             keys = t.partition + t.clustering
             names = [c.name for c in keys[: r.randint(len(t.partition) if r.random() < 0.9 else 1, len(keys))]]
             group = " GROUP BY " + ", ".join(names)
-        if kind == "distinct":
+        if kind == "distinct" or (kind == "grouped" and r.random() < 0.25):
             columns = "DISTINCT " + ", ".join(
                 c.name for c in t.partition + r.sample(t.static, r.randint(0, len(t.static)))
             )
-            where = r.choice(["", "", self.exact(t.partition), self.token_range()])
+            where = where or r.choice(["", "", self.exact(t.partition), self.token_range()])
         else:
             columns = self.projection(bool(group))
         limits = ""
-        if kind != "distinct" and r.random() < 0.2:
-            limits += f" PER PARTITION LIMIT {r.choice([1, 1, 2, 3])}"
+        if r.random() < (0.6 if kind == "grouped" else 0.03 if kind == "distinct" else 0.2):
+            limits += f" PER PARTITION LIMIT {self.limit([1, 1, 2, 3])}"
         if r.random() < 0.25:
-            limits += f" LIMIT {r.choice([1, 2, 3, 5])}"
+            limits += f" LIMIT {self.limit([1, 2, 3, 5])}"
         json = "JSON " if r.random() < 0.04 else ""
         where = f" WHERE {where}" if where else ""
         return f"SELECT {json}{columns} FROM {t.name}{where}{group}{order}{limits}{filtering}"

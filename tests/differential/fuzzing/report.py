@@ -128,5 +128,6 @@ class Report:
             f"{self.differences} differences in {len(self.groups)} groups, {self.unstable} did not come again; "
             f"{sum(self.intended.values())} intended",
         ]
+        lines.append("  " + ", ".join(f"{count} {kind}" for kind, count in self.kinds.most_common()))
         lines += [f"  {count} intended: {reason}" for reason, count in self.intended.most_common()]
         return "\n".join(lines)

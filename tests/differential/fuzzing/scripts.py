@@ -1,6 +1,7 @@
 """Statements as lines of a script that test_scripts.py replays.
 
-A line is the statement; what CQL cannot say stands behind it as a comment: `-- bound 0x01, null, unset` and `-- pages of 2`.
+A line is the statement; what CQL cannot say stands behind it as a comment: `-- bound 0x01, null, unset`, `-- pages of 2`,
+`-- as frame` for a BATCH that is sent as a BATCH frame, and `-- protocol 3`.
 """
 
 import re
@@ -9,7 +10,7 @@ from differential.fuzzing.statements import Statement
 from differential.fuzzing.terms import UNSET
 
 BYTE_FOR_BYTE = "-- Answers are compared byte for byte, errors by their code."
-REMARK = re.compile(r"(.*?)(?: -- bound (.*?))?(?: -- pages of (\d+))?", re.S)
+REMARK = re.compile(r"(.*?)(?: -- bound (.*?))?(?: -- pages of (\d+))?(?: (-- as frame))?(?: -- protocol (\d))?", re.S)
 
 
 def script_line(statement):
@@ -18,6 +19,10 @@ def script_line(statement):
         line += " -- bound " + ", ".join(map(_written, statement.values))
     if statement.page is not None:
         line += f" -- pages of {statement.page}"
+    if statement.frame:
+        line += " -- as frame"
+    if statement.protocol != 4:
+        line += f" -- protocol {statement.protocol}"
     return line
 
 
@@ -28,10 +33,10 @@ def _written(value):
 
 
 def statement_of(line):
-    text, values, page = REMARK.fullmatch(line).groups()
+    text, values, page, frame, protocol = REMARK.fullmatch(line).groups()
     if values is not None:
         values = [_read(v) for v in values.split(", ") if v]
-    return Statement("script", text, values, page and int(page))
+    return Statement("script", text, values, page and int(page), frame is not None, int(protocol or 4))
 
 
 def _read(word):

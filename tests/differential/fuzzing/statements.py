@@ -21,35 +21,44 @@ TOKEN = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"|0x[0-9a-f]*|[0-9a-f]{8}-[0-9a-f-]
 
 @dataclass
 class Statement:
-    """`values` is None for a text that is sent as it is; else it is prepared, and these are bound: bytes, None or UNSET."""
+    """`values` is None for a text that is sent as it is; else it is prepared, and these are bound: bytes, None or UNSET.
+
+    `frame` sends the text of a BATCH as a BATCH frame, each statement of it for itself. `protocol` is the version that it is sent in.
+    """
 
     kind: str
     text: str
     values: list | None = None
     page: int | None = None
+    frame: bool = False
+    protocol: int = 4
 
 
 class Generator(Terms, Reads):
     def __init__(self, seed, name=None):
         self.random = random.Random(f"ceto fuzz {seed}")
         self.table = Table(self.random, name or f"f{seed}")
+        self.protocol = self.random.choice([3, 4, 4, 5])
         self.bound = None
         self._clock = 0
 
     def statements(self, count=STATEMENTS):
-        yield Statement("create", self.table.create())
+        yield self.sent("create", self.table.create())
         writes = (
-            [(20, self.count)]
+            [(20, self.count), (3, self.counter_batch)]
             if self.table.counter
             else [(9, self.insert), (8, self.update), (6, self.delete), (3, self.batch)]
         )
         if self.table.clock and not self.table.counter:
             writes += [(6, self.conditional), (2, self.conditional_batch)]
-        rest = [(24, self.select), (1.5, self.mistake), (0.4, self.alter), (0.1, self.truncate)]
+        rest = [(24, self.select), (1.5, self.mistake), (0.6, self.alter), (0.1, self.truncate)]
         for _ in range(count):
             make = self.choose(*writes, *rest)
             yield self.statement(make)
-        yield Statement("select", f"SELECT * FROM {self.table.name}")
+        yield self.sent("select", f"SELECT * FROM {self.table.name}")
+
+    def sent(self, kind, text, values=None, page=None, frame=False):
+        return Statement(kind, text, values, page, frame, self.protocol)
 
     def statement(self, make):
         r = self.random
@@ -58,10 +67,11 @@ class Generator(Terms, Reads):
         text = make()
         kind = make.__name__
         if r.random() < 0.02:
-            return Statement("damaged", self.damaged(self.without_markers(text)))
+            return self.sent("damaged", self.damaged(self.without_markers(text)))
         text, values = self.finish(text)
-        page = r.choice([1, 1, 2, 3, 5, 7]) if kind == "select" and r.random() < 0.4 else None
-        return Statement(kind, text, values, page)
+        page = r.choice([1, 1, 2, 2, 3, 4, 5, 6, 7, 8, 10]) if kind == "select" and r.random() < 0.5 else None
+        frame = "batch" in kind and r.random() < 0.5
+        return self.sent(kind, text, values, page, frame)
 
     def using(self, ttl=True):
         parts = []
@@ -166,6 +176,10 @@ class Generator(Terms, Reads):
 
     def count(self):
         return self.update(using="")
+
+    def counter_batch(self):
+        parts = [self.update(using="") for _ in range(self.random.randint(1, 3))]
+        return f"BEGIN COUNTER BATCH {'; '.join(parts)}; APPLY BATCH"
 
     def batch(self):
         using = self.using(ttl=False) if self.random.random() < 0.7 else ""

@@ -4,6 +4,7 @@ While a statement is built, a marker stands as NUL n NUL, because parts are made
 """
 
 import re
+import struct
 
 from differential.fuzzing.values import LONG, NATIVE, NULL, Type, Value, random_type
 
@@ -12,7 +13,7 @@ MARKER = re.compile("\0(\\d+)\0")
 
 
 class Terms:
-    random, table, bound = None, None, None
+    random, table, bound, protocol = None, None, None, 4
 
     # --- one statement ---
 
@@ -60,8 +61,16 @@ class Terms:
             return self.of_value(column.type, Value("null", b"y" * LONG))
         return self.of_value(column.type, column.type.value(r, self.odd))
 
+    def limit(self, choices):
+        """A number of rows."""
+        number = self.random.choice(choices)
+        if self.bound is not None and self.random.random() < 0.05:
+            return self.unset()
+        return self.of_value(Type("int"), Value(str(number), struct.pack(">i", number)))
+
     def unset(self):
-        self.bound.append(("null", UNSET))
+        # Protocol 3 does not know it.
+        self.bound.append(("null", UNSET if self.protocol > 3 else None))
         return f"\0{len(self.bound) - 1}\0"
 
     def element(self, type_):
