@@ -35,7 +35,7 @@ pub struct BoundWrite {
 pub struct ReadSpec {
     /// Clustering keys, in order, each once.
     pub rows: Vec<Vec<u8>>,
-    /// And the first row that lives.
+    /// And the first row that can be answered.
     pub first_row: bool,
 }
 
@@ -44,7 +44,7 @@ pub struct ReadSpec {
 pub struct CurrentRows {
     /// The rows asked for by name.
     pub named: Vec<PartitionBlock>,
-    /// Up to the first row that lives, when it was asked for.
+    /// Up to the first row that can be answered, when it was asked for.
     pub first: Vec<PartitionBlock>,
     /// The moment at which cells live or have expired, seconds.
     pub now: u32,
@@ -74,6 +74,10 @@ pub struct Request {
     shown: Vec<usize>,
     /// For each of `table.columns`: whether its value is answered, or null.
     is_read: Vec<bool>,
+    /// Whether a statement with a condition changes static columns.
+    updates_statics: bool,
+    /// Whether a statement with a condition changes rows.
+    updates_rows: bool,
     reads: ReadSpec,
 }
 
@@ -149,6 +153,7 @@ impl Request {
             return invalid("Batch with conditions cannot span multiple tables");
         }
         let (token, key) = one_partition(statements)?;
+        let conditional = || statements.iter().filter(|s| s.plan.is_conditional());
         let mut request = Self {
             token,
             key,
@@ -156,6 +161,8 @@ impl Request {
             statics: None,
             shown: Vec::new(),
             is_read: vec![false; table.columns.len()],
+            updates_statics: conditional().any(|s| s.plan.updates_statics()),
+            updates_rows: conditional().any(|s| s.plan.updates_rows()),
             reads: ReadSpec {
                 rows: Vec::new(),
                 first_row: false,
@@ -225,10 +232,7 @@ impl Request {
         let is_key = |c: &Column| matches!(c.kind, ColumnKind::PartitionKey | ColumnKind::Clustering);
         if exists {
             self.shown = (0..table.columns.len()).collect();
-            let (of_statics, of_rows) = (
-                statements.iter().any(|s| s.plan.updates_statics()),
-                statements.iter().any(|s| s.plan.updates_rows()),
-            );
+            let (of_statics, of_rows) = (self.updates_statics, self.updates_rows);
             for (i, c) in table.columns.iter().enumerate() {
                 self.is_read[i] = match c.kind {
                     ColumnKind::PartitionKey | ColumnKind::Clustering => true,
@@ -372,7 +376,7 @@ impl Request {
         let mut rows: Vec<Row> = Vec::new();
         if !applied {
             if self.rows.is_empty() {
-                let first = current.first_row(table);
+                let first = current.first_row(self);
                 rows.extend(first.map(|(clustering, live)| self.row(current, Some(clustering), Some(&live))));
             }
             for (clustering, _) in &self.rows {
@@ -394,14 +398,42 @@ impl Request {
         }
     }
 
-    /// Whether static columns that are answered have a value.
+    /// Whether the static row is answered where no row is: one of the columns that are answered has a value, or the statements change
+    /// static columns.
     fn shows_statics(&self, current: &CurrentRows) -> bool {
         let Some(live) = current.static_row(&self.table) else {
             return false;
         };
+        if self.updates_statics {
+            return true;
+        }
         let mut row = Row::new(&self.table);
         self.set(&mut row, &live);
         (0..self.table.columns.len()).any(|c| self.is_read[c] && row.get(c).is_some())
+    }
+
+    /// Whether a row that lives counts as one for the answer: the statements change rows, an INSERT wrote it, or a column that is
+    /// answered has a value.
+    fn shows_row(&self, live: &LiveRow<'_>) -> bool {
+        let is_read = |id: usize| {
+            let columns = self.table.columns.iter().zip(&self.is_read);
+            let mut regular = columns.filter(|(c, _)| c.kind == ColumnKind::Regular);
+            regular.any(|(c, is_read)| *is_read && usize::from(c.id.0) == id)
+        };
+        self.updates_rows || live.has_live_marker() || live.columns().any(|(id, _)| is_read(id))
+    }
+
+    /// Whether a block has a row that can be answered.
+    pub fn shows_row_of(&self, block: &PartitionBlock, now: u32) -> bool {
+        let rows = CurrentRows {
+            named: Vec::new(),
+            first: Vec::new(),
+            now,
+        };
+        let table = &*self.table;
+        let ranges = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
+        let mut live = (0..block.len()).filter_map(|i| rows.live(table, block, &ranges, i));
+        live.any(|live| self.shows_row(&live))
     }
 
     /// The one mutation that the statements make of the partition; None when they change nothing.
@@ -492,23 +524,15 @@ impl CurrentRows {
         })
     }
 
-    /// The first row that lives, and its clustering key.
-    fn first_row<'a>(&'a self, table: &'a Table) -> Option<(&'a [u8], LiveRow<'a>)> {
+    /// The first row that can be answered, and its clustering key.
+    fn first_row<'a>(&'a self, request: &'a Request) -> Option<(&'a [u8], LiveRow<'a>)> {
         self.first.iter().find_map(|block| {
             let ranges = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
-            (0..block.len()).find_map(|i| Some((block.clustering(i), self.live(table, block, &ranges, i)?)))
+            let live = |i: usize| Some((block.clustering(i), self.live(&request.table, block, &ranges, i)?));
+            (0..block.len())
+                .filter_map(live)
+                .find(|(_, live)| request.shows_row(live))
         })
-    }
-
-    /// Whether a block has a row that lives.
-    pub fn has_live_row(table: &Table, block: &PartitionBlock, now: u32) -> bool {
-        let ranges = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
-        let rows = Self {
-            named: Vec::new(),
-            first: Vec::new(),
-            now,
-        };
-        (0..block.len()).any(|i| rows.live(table, block, &ranges, i).is_some())
     }
 
     /// The static row, if it lives.

@@ -117,8 +117,8 @@ impl Engine {
         let mut decide = |found: &mut [Found], timestamp: i64| {
             for (at, is_enough) in [(named_at, false), (first_at, true)] {
                 let Some(at) = at else { continue };
-                let has_live = |found: &Found| found.blocks.iter().any(|b| CurrentRows::has_live_row(table, b, now));
-                let is_complete = found[at].is_all || (is_enough && has_live(&found[at]));
+                let has_row = |found: &Found| found.blocks.iter().any(|b| request.shows_row_of(b, now));
+                let is_complete = found[at].is_all || (is_enough && has_row(&found[at]));
                 if !is_complete {
                     return Decision::ReadOn(at);
                 }
