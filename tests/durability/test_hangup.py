@@ -12,6 +12,20 @@ def hang_up(node, *words):
     return eventually(f"a line with {words}", lambda: [line for line in node.lines[before:] if "SIGHUP" in line and all(word in line for word in words)])
 
 
+def test_the_largest_batch_changes(new_node, connect, tmp_path):
+    file = tmp_path / "ceto.yaml"
+    file.write_text("batch_size_fail_threshold_in_kb: 5\n")
+    node = new_node(options=["--options-file", str(file)]).start()
+    session = connect(node)
+    session.execute("CREATE TABLE b (k int PRIMARY KEY, v text)")
+    batch = f"BEGIN BATCH INSERT INTO b (k, v) VALUES (1, '{'x' * 6000}'); INSERT INTO b (k) VALUES (2); APPLY BATCH"
+    cql.refused(session, batch, cql.INVALID, "Batch too large: it has 6120 bytes, and batch_size_fail_threshold is 5120")
+    file.write_text("batch_size_fail_threshold: 6KiB\n")
+    hang_up(node, "batch_size_fail_threshold is 6KiB")
+    session.execute(batch)
+    assert sorted(cql.rows(session, "SELECT k FROM b")) == [(1,), (2,)]
+
+
 def test_options_are_read_again_and_a_wrong_file_changes_nothing(new_node, connect, tmp_path):
     file = tmp_path / "ceto.yaml"
     file.write_text("default_log_level: info\n")

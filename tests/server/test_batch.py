@@ -101,6 +101,29 @@ def test_a_wrong_batch_is_refused(session, rows_table, statement, code, words):
     cql.refused(session, statement.format(t=rows_table), code, words)
 
 
+def test_a_large_batch_over_several_partitions_is_refused(session, rows_table):
+    half = "x" * (600 << 10)
+    parts = [f"INSERT INTO {rows_table} (k, c, v) VALUES ({{}}, {c}, '{half}')" for c in (1, 2)]
+    for begin in ("BEGIN BATCH", "BEGIN UNLOGGED BATCH"):
+        apart = f"{begin} {parts[0].format(1)}; {parts[1].format(2)}; APPLY BATCH"
+        cql.refused(session, apart, cql.INVALID, "Batch too large")
+    batch = BatchStatement()
+    for k, part in enumerate(parts):
+        batch.add(SimpleStatement(part.format(k)))
+    cql.refused(session, batch, cql.INVALID, "Batch too large")
+    assert cql.rows(session, f"SELECT * FROM {rows_table}") == []
+    # A batch of one partition is one write.
+    session.execute(f"BEGIN BATCH {parts[0].format(1)}; {parts[1].format(1)}; APPLY BATCH")
+    assert cql.rows(session, f"SELECT k, c FROM {rows_table}") == [(1, 1), (1, 2)]
+
+
+def test_a_static_column_is_changed_once_for_each_row(session, table):
+    name = table("k int, c int, s list<int> static, v int, PRIMARY KEY (k, c)")
+    session.execute(f"UPDATE {name} SET s = [5, 6], v = 1 WHERE k = 1 AND c IN (1, 2)")
+    session.execute(f"UPDATE {name} SET s = s + [7], v = 1 WHERE k = 1 AND c IN (1, 2)")
+    assert cql.rows(session, f"SELECT c, s FROM {name}") == [(1, [5, 6, 7, 7]), (2, [5, 6, 7, 7])]
+
+
 def test_a_select_in_a_batch_message_is_refused(session, rows_table):
     batch = BatchStatement()
     batch.add(f"SELECT * FROM {rows_table}")

@@ -43,7 +43,12 @@ async fn take_over(shared: &Shared, config: &Config) {
     shared.disks.set_policy(config.disk_failure_policy);
     shared.node.slow_request.set(config.slow_request);
     let timeouts = config.timeouts;
-    on_all_shards(async move |engine: Rc<Engine>| engine.coordinator.set_timeouts(timeouts)).await;
+    let batch_bytes_max = config.batch_size_fail_threshold;
+    on_all_shards(async move |engine: Rc<Engine>| {
+        engine.coordinator.set_timeouts(timeouts);
+        engine.set_batch_bytes_max(batch_bytes_max);
+    })
+    .await;
     reread_certificates(shared, config).await;
 }
 

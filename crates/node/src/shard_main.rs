@@ -107,6 +107,7 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
         config.smp,
         shared.schema.clone(),
     );
+    engine.set_batch_bytes_max(config.batch_size_fail_threshold);
     runtime::set_local(engine.clone());
     if !shared.meet(Stage::Recovered).await {
         return Ok(());

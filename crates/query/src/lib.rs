@@ -8,7 +8,7 @@ mod error;
 
 pub use coordinator::trace;
 pub use cql_compiler::{MarkerSpec, Statement, ddl, describe};
-pub use engine::{Engine, NodeState, Outcome, Page, Params, PointOutcome, Prepared};
+pub use engine::{BATCH_BYTES_MAX, Engine, NodeState, Outcome, Page, Params, PointOutcome, Prepared};
 pub use error::QueryError;
 pub use plan::{BindContext, Bound, Execution, OwnedBound, Plan, ResultColumn};
 

@@ -155,6 +155,8 @@ pub struct Config {
     pub handshakes_per_shard: usize,
     /// Limit of what compaction writes, bytes per second.
     pub compaction_throughput: Option<u64>,
+    /// The most bytes of a batch over several partitions.
+    pub batch_size_fail_threshold: usize,
     /// What is kept of tables that are dropped or truncated.
     pub auto_snapshot: AutoSnapshot,
     /// Whether new sstables are named by UUIDs.
@@ -348,6 +350,7 @@ fn effective(options: &mut Options<'_>, args: &ServerArgs, beside: Option<&Path>
         max_connections_per_shard: connections(options, smp),
         handshakes_per_shard: handshakes(options),
         compaction_throughput: compaction_throughput(options),
+        batch_size_fail_threshold: batch_size(options),
         auto_snapshot: auto_snapshot(options),
         uuid_generations: cluster::switch(options, "uuid_sstable_identifiers_enabled", true),
         disk_failure_policy: disk_failure_policy(options),
@@ -438,6 +441,15 @@ fn compaction_throughput(options: &mut Options<'_>) -> Option<u64> {
     let rate = options.get(option, "a rate such as 64MiB/s, or 0", value::rate);
     options.note(option, format!("{}/s", value::size_text(rate.unwrap_or(0))));
     rate.filter(|rate| *rate > 0)
+}
+
+fn batch_size(options: &mut Options<'_>) -> usize {
+    let option = "batch_size_fail_threshold";
+    let in_range = |text: &str| usize::try_from(value::size(text)?).ok().filter(|size| *size >= 1 << 10);
+    let size = options.get(option, "a size such as 50KiB or 1MiB, at least 1KiB", in_range);
+    let size = size.unwrap_or(query::BATCH_BYTES_MAX);
+    options.note(option, value::size_text(size as u64));
+    size
 }
 
 fn backend(options: &mut Options<'_>) -> Backend {

@@ -78,6 +78,7 @@ fn line(row: &Row) -> String {
         let unit = match unit {
             Unit::Same => "",
             Unit::Milliseconds => " (ms)",
+            Unit::Kibibytes => " (KiB)",
             Unit::Mebibytes => " (MiB)",
             Unit::MebibytesPerSecond => " (MiB/s)",
         };

@@ -15,13 +15,8 @@ fn warnings(yaml: &str) -> Vec<String> {
 
 #[test]
 fn a_node_starts_with_the_file_of_each_release_and_names_what_it_does_not_do() {
-    let cassandra = [
-        "tombstone_failure_threshold",
-        "batch_size_fail_threshold",
-        "commit_failure_policy",
-    ];
+    let cassandra = ["tombstone_failure_threshold", "commit_failure_policy"];
     let scylla = [
-        "batch_size_fail_threshold_in_kb",
         "large_partition_fail_threshold_mb",
         "large_row_fail_threshold_mb",
         "large_cell_fail_threshold_mb",

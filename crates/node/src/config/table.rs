@@ -155,6 +155,8 @@ pub(super) enum Unit {
     Same,
     /// A whole number of milliseconds.
     Milliseconds,
+    /// A whole number of kibibytes.
+    Kibibytes,
     /// A whole number of mebibytes, or -1.
     Mebibytes,
     /// A whole number of mebibytes per second.
@@ -169,6 +171,7 @@ impl Unit {
             Self::Same => return Some(written.to_owned()),
             Self::Mebibytes if written == "-1" => return Some(written.to_owned()),
             Self::Milliseconds => "ms",
+            Self::Kibibytes => "KiB",
             Self::Mebibytes => "MiB",
             Self::MebibytesPerSecond => "MiB/s",
         };
@@ -225,7 +228,7 @@ use Changes::{Command, Hangup, Never, Restart, Together};
 use DefaultValue::{Follows, Is};
 use Group::{Cluster, Hints, Internode, Network, Node, Storage, Timeouts};
 use Takes::{Address, Directory, Duration, File, List, Name, Number, Port, PortOrNone, Rate, Seconds, Size, Switch};
-use Unit::{Mebibytes, MebibytesPerSecond, Milliseconds, Same};
+use Unit::{Kibibytes, Mebibytes, MebibytesPerSecond, Milliseconds, Same};
 
 /// The options, by group and in the order in which they are shown.
 #[rustfmt::skip]
@@ -302,6 +305,9 @@ pub(super) const TABLE: &[Row] = &[
 
     row("uuid_sstable_identifiers_enabled", Storage, Switch, Is("true"), Restart,
         "Whether new sstables are named by UUIDs, which no file copied into the table's directory has; Cassandra before 4.1 reads numbers only", &[]),
+    row("batch_size_fail_threshold", Storage, Size, Is("1MiB"), Hangup,
+        "Size of a batch over several partitions above which it is refused, at least 1KiB", &[("batch_size_fail_threshold_in_kb", Kibibytes)]),
+
     row("auto_snapshot", Storage, Switch, Is("true"), Hangup,
         "Whether a table is kept in a snapshot before it is dropped or truncated", &[]),
     row("auto_snapshot_ttl", Storage, Duration, Follows("none, they are kept until an operator clears them"), Hangup,

@@ -129,7 +129,7 @@ fn defaults_are_those_of_the_manual() {
 #[test]
 fn every_option_that_is_shown_can_be_given_and_its_shown_text_is_taken_back() {
     let config = config("", "--cpuset 0-3");
-    assert_eq!(config.settings.len(), 68, "{:?}", config.settings);
+    assert_eq!(config.settings.len(), 69, "{:?}", config.settings);
     for (name, text) in &config.settings {
         let given = text.as_deref().unwrap_or("none");
         let shown = resolved(&format!("{name}: {given}"), "").map(|config| config.settings[name].clone());
@@ -142,6 +142,11 @@ fn options_have_the_spellings_of_both_files() {
     let cases = [
         ("commitlog_sync_period_in_ms: 2000", "commitlog_sync_period = 2000ms"),
         ("commitlog_sync_period: 2s", "commitlog_sync_period = 2000ms"),
+        (
+            "batch_size_fail_threshold_in_kb: 50",
+            "batch_size_fail_threshold = 50KiB",
+        ),
+        ("batch_size_fail_threshold: 2MiB", "batch_size_fail_threshold = 2MiB"),
         ("auto_snapshot_ttl: 864000", "auto_snapshot_ttl = 864000s"),
         ("auto_snapshot_ttl: 30d", "auto_snapshot_ttl = 2592000s"),
         ("task_ttl_in_seconds: 5", "task_ttl_in_seconds = 5"),

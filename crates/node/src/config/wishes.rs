@@ -89,8 +89,6 @@ pub(super) const NOT_DONE: &[Wish] = &[
     ("alternator_port", "0", "the API of DynamoDB is not served"),
     ("auto_hints_cleanup_enabled", "false", "hints of a replica that was down for too long are kept until it takes them"),
     ("auto_repair_enabled_default", "false", "there is no repair"),
-    ("batch_size_fail_threshold", "", "batches of any size are taken, up to the largest request"),
-    ("batch_size_fail_threshold_in_kb", "", "batches of any size are taken, up to the largest request"),
     ("commit_failure_policy", "stop_commit", "a node whose commitlog takes no writes goes on serving reads"),
     ("commitlog_compression", "", "the commitlog is not compressed"),
     ("compact_tables_enabled", "true", "COMPACT STORAGE is refused in any case"),

@@ -8,6 +8,7 @@
 mod aggregate;
 mod aggregate_message;
 mod aggregate_part;
+mod batch_size;
 mod conditional;
 mod execute;
 mod ownership;
@@ -161,6 +162,9 @@ impl Default for Params {
     }
 }
 
+/// The most bytes of a batch over several partitions, unless the node says otherwise.
+pub const BATCH_BYTES_MAX: usize = 1 << 20;
+
 /// Called on each shard for each change of the schema.
 pub type SchemaListener = Box<dyn Fn(&SchemaChange)>;
 
@@ -185,6 +189,8 @@ pub struct Engine {
     listener: RefCell<Option<SchemaListener>>,
     schema_lock: runtime::Semaphore,
     keeper: RefCell<Option<Rc<dyn SchemaKeeper>>>,
+    /// The most bytes of a batch over several partitions.
+    batch_bytes_max: Cell<usize>,
 }
 
 impl Engine {
@@ -212,6 +218,7 @@ impl Engine {
             listener: RefCell::default(),
             schema_lock: runtime::Semaphore::new(1),
             keeper: RefCell::default(),
+            batch_bytes_max: Cell::new(BATCH_BYTES_MAX),
         });
         engine.coordinator.begin_alone();
         engine.coordinator.on_aggregate(Box::new(|body| {
@@ -259,6 +266,11 @@ impl Engine {
     fn keeper(&self) -> Result<Rc<dyn SchemaKeeper>, String> {
         let keeper = self.keeper.borrow().clone();
         keeper.ok_or_else(|| "the node is starting, and does not change its metadata yet".to_owned())
+    }
+
+    /// Sets the most bytes that a batch over several partitions may have, [`BATCH_BYTES_MAX`] at first.
+    pub fn set_batch_bytes_max(&self, bytes: usize) {
+        self.batch_bytes_max.set(bytes);
     }
 
     /// Who is told of schema changes on this shard.

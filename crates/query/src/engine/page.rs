@@ -210,10 +210,12 @@ fn evaluate_limit(operand: Option<&Operand>, what: &str, ctx: &BindContext<'_>) 
     }
 }
 
-/// Whether the statement names a partition: IN () does not.
+/// Whether the statement names a partition and rows of it: IN () and bounds that contradict each other do not.
 fn names_any(plan: &SelectPlan, ctx: &BindContext<'_>) -> Result<bool, QueryError> {
-    let partitions = plan.restrictions.partition.partitions(&plan.table, ctx)?;
-    Ok(!matches!(partitions, Partitions::Keys(keys) if keys.is_empty()))
+    let (table, restrictions) = (&plan.table, &plan.restrictions);
+    let partitions = restrictions.partition.partitions(table, ctx)?;
+    let names_none = matches!(partitions, Partitions::Keys(keys) if keys.is_empty());
+    Ok(!names_none && !restrictions.clustering.slices(table, ctx)?.is_empty())
 }
 
 fn too_large() -> QueryError {

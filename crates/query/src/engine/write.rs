@@ -16,6 +16,7 @@ use stdx::planted::{self, Bug};
 use topology::Consistency;
 use types::Token;
 
+use super::batch_size::BatchSize;
 use super::read::BlockSource;
 use super::{Engine, Params};
 use crate::QueryError;
@@ -229,6 +230,7 @@ impl Engine {
             let out = if plan.counts() { &mut additions } else { &mut mutations };
             self.pack(plan, run, params, (Some(timestamp), time), out).await?;
         }
+        self.check_size(writes, mutations.iter().chain(&additions))?;
         let write_kind = match kind {
             BatchKind::Logged => WriteKind::Batch,
             BatchKind::Unlogged => WriteKind::UnloggedBatch,
@@ -241,6 +243,28 @@ impl Engine {
             self.add(additions, time.goal(params.consistency)).await?;
         }
         Ok(())
+    }
+
+    /// Refuses a batch of several partitions with more bytes than the limit.
+    fn check_size<'m>(
+        &self,
+        writes: &[&WritePlan],
+        mutations: impl Iterator<Item = &'m Addressed>,
+    ) -> Result<(), QueryError> {
+        let mut size = BatchSize::default();
+        for mutation in mutations {
+            let mutation = mutation.mutation();
+            if let Some(plan) = writes.iter().find(|plan| plan.table.id == mutation.table) {
+                size.add(&plan.table, &mutation);
+            }
+        }
+        let (bytes, max) = (size.bytes(), self.batch_bytes_max.get());
+        if bytes <= max || !size.is_of_several() {
+            return Ok(());
+        }
+        Err(QueryError::invalid(format!(
+            "Batch too large: it has {bytes} bytes, and batch_size_fail_threshold is {max}"
+        )))
     }
 
     async fn pack(

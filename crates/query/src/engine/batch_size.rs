@@ -1,0 +1,90 @@
+//! The bytes of a batch, counted as Cassandra counts them, so that a limit means the same here.
+//!
+//! ```text
+//! partition  8, the static row, the rows; and when it has range tombstones 4, with 12 and both bounds for each
+//! row        the values of the clustering key, 8 (20 when it expires), 13, and its columns
+//! cell       20 and its value; an element of a collection also its path, and its column 12
+//! ```
+//!
+//! A partition without a static row counts an empty one. A row that several statements write counts for each of them.
+
+use std::collections::BTreeSet;
+
+use mutation::row::{Column, RowView};
+use mutation::{Mutation, MutationItem, RangeTombstone};
+use schema::{Table, components};
+
+const PARTITION_BYTES: usize = 8;
+const ROW_BYTES: usize = 8 + 13;
+const EXPIRY_BYTES: usize = 12;
+const CELL_BYTES: usize = 20;
+const COLLECTION_BYTES: usize = 12;
+const RANGES_BYTES: usize = 4;
+const RANGE_BYTES: usize = 12;
+
+/// Counts the mutations of a batch.
+#[derive(Default)]
+pub(super) struct BatchSize<'a> {
+    bytes: usize,
+    /// Partitions of tables.
+    partitions: BTreeSet<(&'a str, &'a str, &'a [u8])>,
+    /// Those among them with a static row.
+    with_static_row: BTreeSet<(&'a str, &'a str, &'a [u8])>,
+    with_ranges: BTreeSet<(&'a str, &'a str, &'a [u8])>,
+}
+
+impl<'a> BatchSize<'a> {
+    /// Adds a mutation of the table.
+    pub(super) fn add(&mut self, table: &'a Table, mutation: &Mutation<'a>) {
+        let partition = (&*table.keyspace, &*table.name, mutation.key);
+        self.partitions.insert(partition);
+        for item in mutation.items() {
+            self.bytes += match item {
+                MutationItem::Partition(_) => 0,
+                MutationItem::StaticRow(row) => {
+                    self.with_static_row.insert(partition);
+                    row_bytes(table, row)
+                }
+                MutationItem::Row { clustering, row } => values(clustering) + row_bytes(table, row),
+                MutationItem::Range(RangeTombstone { start, end, .. }) => {
+                    self.with_ranges.insert(partition);
+                    RANGE_BYTES + values(&start.prefix) + values(&end.prefix)
+                }
+            };
+        }
+    }
+
+    /// Whether the batch is about several partitions: one of a single partition is one write, however large.
+    pub(super) fn is_of_several(&self) -> bool {
+        let mut names = self.partitions.iter().map(|(keyspace, _, key)| (keyspace, key));
+        let first = names.next();
+        names.any(|name| Some(name) != first)
+    }
+
+    /// The bytes of all that was added.
+    pub(super) fn bytes(&self) -> usize {
+        let empty_static_rows = self.partitions.len() - self.with_static_row.len();
+        self.bytes
+            + self.partitions.len() * PARTITION_BYTES
+            + empty_static_rows * ROW_BYTES
+            + self.with_ranges.len() * RANGES_BYTES
+    }
+}
+
+fn values(clustering: &[u8]) -> usize {
+    components(clustering).map(<[u8]>::len).sum()
+}
+
+fn row_bytes(table: &Table, row: &[u8]) -> usize {
+    let Some(row) = RowView::new(row) else { return 0 };
+    let expires = row.marker.is_some_and(|marker| marker.ttl > 0);
+    let columns = row.columns(&table.layout).map(|(_, column)| match column {
+        Column::Simple(cell) => CELL_BYTES + cell.value.len(),
+        Column::Complex(collection) => {
+            let elements = collection.elements();
+            let bytes = elements.map(|(path, cell)| CELL_BYTES + path.len() + cell.value.len());
+            COLLECTION_BYTES + bytes.sum::<usize>()
+        }
+    });
+    ROW_BYTES + if expires { EXPIRY_BYTES } else { 0 } + columns.sum::<usize>()
+}
