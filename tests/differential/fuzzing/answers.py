@@ -56,8 +56,11 @@ class Client:
     def __init__(self, server, keyspace="fuzz"):
         self.server, self.keyspace = server, keyspace
         self.connections = {}
-        self.run(
-            f"CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
+        self._query(
+            self._connection(4),
+            f"CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}",
+            None,
+            None,
         )
         self.run(f"USE {keyspace}")
 
@@ -68,7 +71,7 @@ class Client:
         self.connections = {}
 
     def run(self, text):
-        return self._query(self._connection(4, uses=False), text, None, None)[0]
+        return self._query(self._connection(4), text, None, None)[0]
 
     def ask(self, statement):
         connection = self._connection(statement.protocol)
@@ -86,13 +89,13 @@ class Client:
         answer.binds = binds
         return answer
 
-    def _connection(self, version, uses=True):
+    def _connection(self, version):
         if version not in self.connections:
             connection = wire.Connection(self.server, version)
             connection.socket.settimeout(60)
             connection.startup()
-            if uses:
-                self._query(connection, f"USE {self.keyspace}", None, None)
+            # The first one of a new server finds no keyspace.
+            self._query(connection, f"USE {self.keyspace}", None, None)
             self.connections[version] = connection
         return self.connections[version]
 
