@@ -316,4 +316,42 @@ mod tests {
             assert_eq!(select.is_point(), expected, "{text}");
         }
     }
+
+    #[test]
+    fn relations_on_one_column_go_together_only_as_bounds_and_searches() {
+        let schema = schema();
+        for (relations, refusal) in [
+            ("v > 1 AND v <= 5", None),
+            ("l CONTAINS 1 AND l CONTAINS 2", None),
+            (
+                "v > 1 AND v > 2",
+                Some("More than one restriction was found for the start bound on v"),
+            ),
+            (
+                "v < 1 AND v <= 2",
+                Some("More than one restriction was found for the end bound on v"),
+            ),
+            (
+                "v = 1 AND v > 0",
+                Some("v cannot be restricted by more than one relation if it includes an Equal"),
+            ),
+            (
+                "v IN (1, 2) AND v = 1",
+                Some("v cannot be restricted by more than one relation if it includes a IN"),
+            ),
+            (
+                "v > 1 AND v = 1",
+                Some("Column \"v\" cannot be restricted by both an equality and an inequality relation"),
+            ),
+            (
+                "v BETWEEN 1 AND 2",
+                Some("BETWEEN is not supported in WHERE; use >= and <="),
+            ),
+            ("l NOT CONTAINS 1", Some("NOT CONTAINS is not supported in WHERE")),
+        ] {
+            let text = format!("SELECT k FROM ks.t WHERE {relations} ALLOW FILTERING");
+            let refused = compile(&text, &schema, None).err().map(|e| e.to_string());
+            assert_eq!(refused.as_deref(), refusal, "{text}");
+        }
+    }
 }

@@ -249,9 +249,9 @@ impl Math {
             (Self::Log, number) => Number::Double(number.to_f64().ln()),
             (Self::Log10, number) => Number::Double(number.to_f64().log10()),
         };
-        // The processor's NaN has a sign; Java's has none.
+        // A NaN that a function makes of a number has a sign, on every machine: Cassandra's has the one of the processor.
         let result = match result {
-            Number::Double(x) if x.is_nan() => Number::Double(f64::NAN),
+            Number::Double(x) if x.is_nan() && !number.to_f64().is_nan() => Number::Double(-f64::NAN),
             result => result,
         };
         result.write(cql_type).map(Some).map_err(PlanError::Function)
