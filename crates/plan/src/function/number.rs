@@ -111,6 +111,9 @@ impl Number {
         match self {
             Self::Integer(n) => Ok((*n).into()),
             Self::VarInt(n) => Ok(n.clone()),
+            // Infinities become what a bigint holds, and NaN zero, as in Java.
+            Self::Float(x) if !x.is_finite() => Ok(self.to_i64().into()),
+            Self::Double(x) if !x.is_finite() => Ok(self.to_i64().into()),
             Self::Float(_) | Self::Double(_) | Self::Decimal(_) => {
                 truncate(&self.to_decimal()?).ok_or_else(|| "the number has too many digits".to_owned())
             }
