@@ -1,7 +1,7 @@
 //! What nodes say to each other about aggregates that are computed beside the data, as bytes.
 //!
 //! ```text
-//! request  u8 format 2, [u8; 16] schema version, vint length and encoded plan (`plan::encoding`),
+//! request  u8 format 3, [u8; 16] schema version, vint length and encoded plan (`plan::encoding`),
 //!          vint count of bound values: u8 0, vint length and bytes; u8 1 null; u8 2 unset
 //!          i64 now, u64 random, u16 consistency level, u32 milliseconds to answer in,
 //!          vint count of spans: i64 after, i64 to, u8 0, or u8 1 and a place
@@ -19,7 +19,8 @@
 //! Numbers are little endian; a part is [`AggregateState`], as the plan's types make it. A plan names columns by position, so it is
 //! decoded under the same schema only. A node that has another schema, or knows another format of request or plan, answers that it does not
 //! do it, and the coordinator goes elsewhere, at last to itself. So nodes of two releases compute aggregates together, each where it can: the
-//! format of answers stays when that of requests changes. Requests of format 1 had the text of the statement.
+//! format of answers stays when that of requests changes. Requests of format 1 had the text of the
+//! statement; a part that answers one of format 2 has no exact total of floating numbers.
 
 use std::net::IpAddr;
 
@@ -36,7 +37,7 @@ use uuid::Uuid;
 use crate::QueryError;
 
 /// The format of requests.
-const REQUEST_FORMAT: u8 = 2;
+const REQUEST_FORMAT: u8 = 3;
 /// The format of answers.
 const ANSWER_FORMAT: u8 = 1;
 
