@@ -142,17 +142,7 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
         // Requests to these tables wait until it is done.
         follower().finish_truncations().await;
     }
-    if id == ShardId(0) {
-        drop(runtime::spawn(snapshots::remove_expired(engine.clone())));
-        drop(runtime::spawn(reread::at_hangups(shared.clone())));
-        let activity = shared.activity.clone();
-        drop(runtime::spawn(async move { activity.report().await }));
-    }
-    drop(runtime::spawn(forget_old_log(shared.clone(), shard.clone())));
-    drop(runtime::spawn(log.clone().run_periodic()));
-    drop(runtime::spawn(shard.clone().watch_log()));
-    disks::watch(shared, &shard);
-    drop(runtime::spawn(shard.clone().watch_damage()));
+    begin_chores(shared, &engine, log);
     if let Some(main) = &shared.embedded {
         runtime::set_start_phase(None);
         main(engine).await;
@@ -176,6 +166,22 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
         log::info!("drained; the node ends");
     }
     drained
+}
+
+/// Begins what a shard does beside requests until the node ends.
+fn begin_chores(shared: &Arc<Shared>, engine: &Rc<Engine>, log: Rc<Commitlog>) {
+    let shard = &engine.shard;
+    if shard.id() == ShardId(0) {
+        drop(runtime::spawn(snapshots::remove_expired(engine.clone())));
+        drop(runtime::spawn(reread::at_hangups(shared.clone())));
+        let activity = shared.activity.clone();
+        drop(runtime::spawn(async move { activity.report().await }));
+    }
+    drop(runtime::spawn(forget_old_log(shared.clone(), shard.clone())));
+    drop(runtime::spawn(log.run_periodic()));
+    drop(runtime::spawn(shard.clone().watch_log()));
+    disks::watch(shared, shard);
+    drop(runtime::spawn(shard.clone().watch_damage()));
 }
 
 /// What follows the cluster's metadata. On shard 0.
