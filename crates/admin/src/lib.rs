@@ -7,6 +7,8 @@
 //! - Bytes from a connection never panic, and cost a bounded amount of memory ([`http`]).
 //! - No request of an operator is on the path of a client's request.
 
+#[doc(hidden)]
+pub mod fuzz;
 pub mod handoff;
 pub mod http;
 pub mod nodetool;

@@ -31,15 +31,15 @@ pub(crate) struct Call {
 }
 
 /// Who answers.
-enum Handler {
+pub(crate) enum Handler {
     Now(fn(&Call) -> Answer),
     Later(for<'a> fn(&'a Call) -> Local<'a, Answer>),
 }
 
 /// Method, pattern of the path, and who answers.
-type Route = (&'static str, &'static str, Handler);
+pub(crate) type Route = (&'static str, &'static str, Handler);
 
-const ROUTES: [&[Route]; 8] = [
+pub(crate) const ROUTES: [&[Route]; 8] = [
     cluster::ROUTES,
     storage::ROUTES,
     tablets::ROUTES,
@@ -143,7 +143,7 @@ pub(crate) async fn answer(operator: Rc<dyn Operator>, request: Request) -> Resp
 }
 
 /// The handler of a path, and what stands in it for the pattern's `{…}`.
-fn find(method: &str, path: &str) -> Result<(&'static Handler, Vec<String>), (u16, String)> {
+pub(crate) fn find(method: &str, path: &str) -> Result<(&'static Handler, Vec<String>), (u16, String)> {
     let method = if method == "HEAD" { "GET" } else { method };
     let path = path.trim_end_matches('/');
     let mut allowed = Vec::new();

@@ -125,7 +125,7 @@ pub fn load(dir: &Path, known: &Known) -> Result<Option<Metadata>, LoadError> {
     read(&bytes, known).map(Some).map_err(at)
 }
 
-fn read(bytes: &[u8], known: &Known) -> Result<Metadata, String> {
+pub(crate) fn read(bytes: &[u8], known: &Known) -> Result<Metadata, String> {
     let mut reader = match bytes.strip_prefix(MAGIC) {
         Some(rest) => Reader::new(rest),
         None if bytes.starts_with(b"CETOMET") => return Err(FORMER_BUILD.to_owned()),
@@ -288,7 +288,7 @@ fn put_change(out: &mut Vec<u8>, index: u64, command: &[u8]) {
     out.extend_from_slice(command);
 }
 
-fn encode_record(number: u64, changes: &[u8]) -> Vec<u8> {
+pub(crate) fn encode_record(number: u64, changes: &[u8]) -> Vec<u8> {
     let mut record = vec![0; 4];
     let length = u32::try_from(changes.len()).expect("a record is a command and what waited, of 64 KiB");
     record.extend_from_slice(&length.to_be_bytes());
@@ -299,7 +299,7 @@ fn encode_record(number: u64, changes: &[u8]) -> Vec<u8> {
     record
 }
 
-fn encode_base(encoded: &[u8]) -> Vec<u8> {
+pub(crate) fn encode_base(encoded: &[u8]) -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();
     bytes.extend_from_slice(&(encoded.len() as u64).to_be_bytes());
     bytes.extend_from_slice(encoded);

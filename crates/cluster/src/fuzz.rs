@@ -2,7 +2,8 @@
 
 use crate::bytes::Malformed;
 use crate::command::{Command, SchemaChange};
-use crate::metadata::Metadata;
+use crate::file;
+use crate::metadata::{Metadata, Run};
 use crate::wire::{self, Greeting, GreetingAnswer, Health, JoinAnswer, Settled, State, Who};
 use record::Known;
 use std::collections::{BTreeMap, BTreeSet};
@@ -92,11 +93,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         has_applied: true,
         has_user_data: false,
     };
-    let schema = schema::Schema {
-        version: Uuid::from_u128(1),
-        keyspaces: BTreeMap::new(),
-    };
-    let metadata = Metadata::new(Arc::new(schema), Topology::new("sea", Uuid::from_u128(5)));
+    let metadata = start();
     let keyspace = schema::Keyspace {
         name: "ks".to_owned(),
         replication: BTreeMap::new(),
@@ -120,12 +117,40 @@ pub fn seeds() -> Vec<Vec<u8>> {
         settled.encode(),
         Greeting { is_open: true }.encode(),
         greeted.encode(),
+        wire::encode_run(Run { generation: 3, name: 5 }),
         metadata.encode(),
         create.encode(),
         remove.encode(),
     ];
     let without_checksum = |bytes: Vec<u8>| bytes[..bytes.len().saturating_sub(4)].to_vec();
-    sealed.into_iter().map(without_checksum).collect()
+    let mut seeds: Vec<Vec<u8>> = sealed.into_iter().map(without_checksum).collect();
+    // Changes of the metadata file.
+    for command in [create.encode(), remove.encode()] {
+        let mut change = 8_u64.to_be_bytes().to_vec();
+        change.extend_from_slice(&u32::try_from(command.len()).expect("short").to_be_bytes());
+        change.extend_from_slice(&command);
+        seeds.push(change);
+    }
+    seeds
+}
+
+fn start() -> Metadata {
+    let schema = schema::Schema {
+        version: Uuid::from_u128(1),
+        keyspaces: BTreeMap::new(),
+    };
+    Metadata::new(Arc::new(schema), Topology::new("sea", Uuid::from_u128(5)))
+}
+
+/// Reads the bytes as the whole value in the metadata file, and as the changes that stand behind a value.
+fn read_file(sealed: &[u8], bytes: &[u8], known: &Known) {
+    let behind = [file::encode_base(&start().encode()), file::encode_record(1, bytes)].concat();
+    for metadata in [file::encode_base(sealed), behind] {
+        if let Ok(metadata) = file::read(&metadata, known) {
+            let again = file::read(&file::encode_base(&metadata.encode()), known);
+            assert_eq!(again, Ok(metadata), "metadata change when they are written anew");
+        }
+    }
 }
 
 /// Reads the bytes as every kind of message, with the checksum that they should have.
@@ -134,7 +159,7 @@ pub fn read(bytes: &[u8]) {
     sealed.extend_from_slice(&crc32fast::hash(bytes).to_be_bytes());
     let known = Known::everything();
     let read = |bytes: &[u8]| {
-        let outcomes: [Result<(), Malformed>; 8] = [
+        let outcomes: [Result<(), Malformed>; 9] = [
             State::decode(bytes).map(drop),
             Who::decode(bytes).map(drop),
             wire::decode_join(bytes).map(drop),
@@ -143,6 +168,7 @@ pub fn read(bytes: &[u8]) {
             Settled::decode(bytes).map(drop),
             Greeting::decode(bytes).map(drop),
             GreetingAnswer::decode(bytes).map(drop),
+            wire::decode_run(bytes).map(drop),
         ];
         // A refusal is put into words, too.
         outcomes
@@ -153,6 +179,7 @@ pub fn read(bytes: &[u8]) {
     };
     read(&sealed);
     read(bytes);
+    read_file(&sealed, bytes, &known);
 }
 
 #[cfg(test)]

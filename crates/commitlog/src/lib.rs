@@ -17,6 +17,8 @@
 //! Lives on its shard, sees only its shard's files. See docs/dev/commitlog.md.
 
 mod format;
+#[doc(hidden)]
+pub mod fuzz;
 mod replay;
 mod segment;
 

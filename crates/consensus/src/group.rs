@@ -833,7 +833,7 @@ fn to_conf_change(changes: &[Change]) -> ConfChangeV2 {
 }
 
 /// `u8` role (1 learner, 2 voter, 3 none) and `u64` id, for each.
-fn encode_changes(changes: &[Change]) -> Vec<u8> {
+pub(crate) fn encode_changes(changes: &[Change]) -> Vec<u8> {
     let mut out = Vec::new();
     for change in changes {
         out.push(match change {

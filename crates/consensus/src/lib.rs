@@ -31,6 +31,8 @@ mod config;
 mod driver;
 mod epoch;
 mod error;
+#[doc(hidden)]
+pub mod fuzz;
 mod group;
 mod handle;
 mod log;

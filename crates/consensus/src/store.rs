@@ -132,7 +132,7 @@ fn io_error(file: &Path) -> impl Fn(io::Error) -> StoreError {
 
 /// The content of a chunk, item by item.
 #[derive(Default)]
-pub(crate) struct Items(Vec<u8>);
+pub(crate) struct Items(pub(crate) Vec<u8>);
 
 impl Items {
     pub(crate) fn base(&mut self, truncated: (u64, u64), index: u64, term: u64, conf: &ConfState, data: &[u8]) {
@@ -388,7 +388,7 @@ fn write_whole(dir: &Path, group: u64, id: u64, items: &[u8]) -> Result<(File, u
     Ok((file, bytes.len() as u64))
 }
 
-fn encode_header(group: u64, id: u64) -> [u8; HEADER_BYTES] {
+pub(crate) fn encode_header(group: u64, id: u64) -> [u8; HEADER_BYTES] {
     let mut out = [0; HEADER_BYTES];
     out[..8].copy_from_slice(MAGIC);
     out[8..12].copy_from_slice(&FORMAT.to_be_bytes());
@@ -453,7 +453,7 @@ fn read_file(dir: &Path, group: u64, id: u64) -> Result<Option<(Read, u64)>, Sto
     Ok(Some((read, bytes.len() as u64)))
 }
 
-fn encode_chunk(number: u64, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn encode_chunk(number: u64, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(CHUNK_HEADER_BYTES + payload.len());
     put_u32(&mut out, CHUNK_MAGIC);
     put_u32(&mut out, 0);
@@ -484,15 +484,15 @@ fn chunk_at(bytes: &[u8], at: usize) -> Option<(u64, &[u8])> {
     (crc32fast::hash(&whole[8..]) == crc).then(|| (number, &whole[CHUNK_HEADER_BYTES..]))
 }
 
-struct Read {
-    state: Recovered,
+pub(crate) struct Read {
+    pub(crate) state: Recovered,
     format: u32,
     end: u64,
     chunks: u64,
     first_end: u64,
 }
 
-fn read_chunks(file: &Path, bytes: &[u8]) -> Result<Read, StoreError> {
+pub(crate) fn read_chunks(file: &Path, bytes: &[u8]) -> Result<Read, StoreError> {
     let damaged = |offset: usize, expected: String| StoreError::Damaged {
         file: file.to_owned(),
         offset: offset as u64,

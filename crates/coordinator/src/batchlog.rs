@@ -683,7 +683,7 @@ fn needs_note(replicas_of: impl Fn(&Addressed) -> Option<ReplicaList>, mutations
     !others.iter().all(is_one_record)
 }
 
-fn batch_id(body: &[u8]) -> Result<u128, Malformed> {
+pub(crate) fn batch_id(body: &[u8]) -> Result<u128, Malformed> {
     let id = body.try_into().map_err(|_| Malformed("a batch id"))?;
     Ok(u128::from_le_bytes(id))
 }

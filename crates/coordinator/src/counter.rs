@@ -562,7 +562,7 @@ pub(crate) fn encode_answer(result: &Result<(), CoordinatorError>) -> Vec<u8> {
     out
 }
 
-fn decode_answer(bytes: &[u8], level: Consistency) -> Result<Result<(), CoordinatorError>, Malformed> {
+pub(crate) fn decode_answer(bytes: &[u8], level: Consistency) -> Result<Result<(), CoordinatorError>, Malformed> {
     const WHAT: &str = "how an addition ended";
     let mut reader = Reader::new(bytes);
     let kind = reader.get_u8().map_err(|_| Malformed(WHAT))?;

@@ -68,7 +68,7 @@ impl Stamp {
         body.extend_from_slice(&self.truncated_at.to_le_bytes());
     }
 
-    fn take(body: &[u8]) -> Option<(&[u8], Self)> {
+    pub(crate) fn take(body: &[u8]) -> Option<(&[u8], Self)> {
         let (body, truncated_at) = body.split_last_chunk()?;
         let (body, version) = body.split_last_chunk()?;
         let stamp = Self {

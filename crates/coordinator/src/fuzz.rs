@@ -1,14 +1,18 @@
 //! What the fuzzer of nodes' messages needs: real messages to begin with, and the decoders.
 
-use crate::batchlog::Note;
-use crate::counter::decode_additions;
-use crate::message::{Answer, Extent, ReadCommand, decode_mutations, encode_mutations};
+use crate::acceptor::promises;
+use crate::batchlog::{Note, batch_id};
+use crate::counter::{decode_additions, decode_answer, encode_answer};
+use crate::error::CoordinatorError;
+use crate::fence::Stamp;
+use crate::message::{Answer, Extent, PointCommand, ReadCommand, decode_mutations, encode_mutations, only_mutation};
 use crate::paxos_message::{PaxosAnswer, PaxosRequest, Phase, Reads};
 use crate::rate::Admission;
 use mutation::row::Shared;
 use mutation::{Addressed, Liveness, Mutation, MutationBuilder, RowBuilder, Tombstone};
 use paxos::Ballot;
 use schema::{Column, ColumnKind, Table, TableId, TableOptions};
+use topology::Consistency;
 use types::{CqlType, Token};
 use uuid::Uuid;
 
@@ -101,28 +105,67 @@ pub fn seeds() -> Vec<Vec<u8>> {
         Answer::default().encode(table.id),
         PaxosAnswer::Refused(BALLOT).encode(table.id),
         vec![0; 40],
+        encode_answer(&Err(CoordinatorError::Internal("no room".to_owned()))),
+        promises::encode(1_600_000_000_000_000).into_bytes(),
     ]
 }
 
-/// Reads the bytes as every kind of message.
+/// Reads the bytes as every kind of message. What is read is the same when it is written again.
 pub fn read(bytes: &[u8]) {
     let table = table();
-    if let Ok((mutations, _)) = decode_mutations(bytes) {
+    if let Ok((mutations, all_or_nothing)) = decode_mutations(bytes) {
+        let written = encode_mutations(all_or_nothing, mutations.iter());
+        let again = decode_mutations(&written);
+        assert_eq!(again, Ok((mutations.clone(), all_or_nothing)), "mutations change when they are written");
         for bytes in mutations.iter().map(Addressed::bytes) {
             let _ = Mutation::new(bytes).map(|mutation| mutation.validate(&table.layout));
         }
     }
+    if let Some(only) = only_mutation(bytes) {
+        let (all, _) = decode_mutations(bytes).expect("a message of one mutation is one of mutations");
+        assert_eq!(all.len(), 1, "the only mutation is not alone");
+        assert_eq!(all[0].bytes(), only.mutation.bytes(), "the only mutation is another");
+    }
     let _ = decode_additions(bytes);
-    let _ = (ReadCommand::decode(bytes), Answer::decode(bytes, &table).map(drop));
-    if let Ok(PaxosRequest {
-        phase: Phase::Prepare(_, reads),
-        ..
-    }) = PaxosRequest::decode(bytes)
-    {
-        for read in reads.iter() {
-            let _ = read.and_then(ReadCommand::decode).map(drop);
+    if let Ok(command) = ReadCommand::decode(bytes) {
+        let again = ReadCommand::decode(&command.encode());
+        assert_eq!(again.as_ref(), Ok(&command), "a read changes when it is written");
+    }
+    if let Some(point) = PointCommand::decode(bytes) {
+        assert!(ReadCommand::decode(bytes).is_ok(), "a read of one row is no read");
+        assert_eq!(ReadCommand::decode(&point.encode()), ReadCommand::decode(bytes), "a read of one row is another");
+    }
+    if let Ok(answer) = Answer::decode(bytes, &table) {
+        let written = answer.encode(table.id);
+        let again = Answer::decode(&written, &table).expect("it was encoded");
+        assert_eq!(again.encode(table.id), written, "an answer changes when it is written");
+    }
+    read_paxos(bytes, &table);
+    let _ = (Note::decode(bytes).is_some(), Admission::decode(bytes).is_ok());
+    let _ = (batch_id(bytes), Stamp::take(bytes).is_some());
+    if let Ok(Err(error)) = decode_answer(bytes, Consistency::One) {
+        drop(error.to_string());
+    }
+    if let Some(mark_us) = promises::decode(bytes) {
+        assert_eq!(promises::decode(promises::encode(mark_us).as_bytes()), Some(mark_us), "a mark changes");
+    }
+}
+
+fn read_paxos(bytes: &[u8], table: &Table) {
+    if let Ok(request) = PaxosRequest::decode(bytes) {
+        let mut written = Vec::new();
+        request.phase.encode(request.table, request.key, &mut written);
+        assert_eq!(written.len(), request.phase.encoded_bytes(request.key), "a phase has another length");
+        assert_eq!(PaxosRequest::decode(&written).as_ref(), Ok(&request), "a phase changes when it is written");
+        if let Phase::Prepare(_, reads) = &request.phase {
+            for read in reads.iter() {
+                let _ = read.and_then(ReadCommand::decode).map(drop);
+            }
         }
     }
-    let _ = PaxosAnswer::decode(bytes, &table).map(drop);
-    let _ = (Note::decode(bytes).is_some(), Admission::decode(bytes).is_ok());
+    if let Ok(answer) = PaxosAnswer::decode(bytes, table) {
+        let written = answer.encode(table.id);
+        let again = PaxosAnswer::decode(&written, table).expect("it was encoded");
+        assert_eq!(again.encode(table.id), written, "an acceptor's answer changes when it is written");
+    }
 }

@@ -15,6 +15,8 @@ mod ast_auth;
 mod ast_schema;
 mod display;
 mod error;
+#[doc(hidden)]
+pub mod fuzz;
 mod keyword;
 mod lexer;
 mod parser;

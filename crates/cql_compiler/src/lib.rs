@@ -9,6 +9,8 @@ pub mod ddl;
 pub mod describe;
 mod error;
 mod function_call;
+#[doc(hidden)]
+pub mod fuzz;
 mod literal;
 pub mod restrict;
 mod select;

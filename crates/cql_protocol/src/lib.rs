@@ -26,6 +26,8 @@ mod error;
 mod error_body;
 mod event;
 mod frame;
+#[doc(hidden)]
+pub mod fuzz;
 mod metadata;
 mod reader;
 mod request;

@@ -126,7 +126,7 @@ fn host_of(reader: &mut Reader<'_>) -> Option<HostId> {
 }
 
 impl Ledger {
-    fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
         let put = |out: &mut Vec<u8>, report: &Report| {
             let bytes = report.encode();
@@ -144,7 +144,7 @@ impl Ledger {
         out
     }
 
-    fn decode(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let (body, crc) = bytes.split_last_chunk::<4>()?;
         if u32::from_le_bytes(*crc) != crc32fast::hash(body) {
             return None;

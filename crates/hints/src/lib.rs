@@ -21,6 +21,8 @@
 
 mod allowed;
 mod format;
+#[doc(hidden)]
+pub mod fuzz;
 mod ledger;
 mod missed;
 mod rejected;

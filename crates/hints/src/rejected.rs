@@ -29,7 +29,7 @@ fn file_name(shard: u32, target: HostId) -> String {
     format!("hints-{shard}-{}.rejected", target.0.simple())
 }
 
-fn parse_file_name(name: &str) -> Option<(u32, HostId)> {
+pub(crate) fn parse_file_name(name: &str) -> Option<(u32, HostId)> {
     let (shard, target) = name
         .strip_prefix("hints-")?
         .strip_suffix(".rejected")?

@@ -10,6 +10,8 @@ pub mod block;
 pub mod bound;
 pub mod compact;
 pub mod cut;
+#[doc(hidden)]
+pub mod fuzz;
 pub mod merge;
 pub mod packed;
 pub mod range_tombstones;

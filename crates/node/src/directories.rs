@@ -173,6 +173,25 @@ impl Marker {
     }
 }
 
+/// What the fuzzer begins with: a marker and a note.
+pub(crate) fn samples() -> Vec<String> {
+    let id = Uuid::from_u128(7);
+    let noted = |is_loss_accepted| Noted { id, is_loss_accepted };
+    let note = Directory::ALL.into_iter().zip([false, true].into_iter().cycle());
+    let note = Note(note.map(|(directory, accepted)| (directory, noted(accepted))).collect());
+    vec![Marker { node: id, id }.encode(), note.encode()]
+}
+
+/// Reads a text as a marker and as a note; what is read is written as it was.
+pub(crate) fn read_sample(text: &str) {
+    if let Some(marker) = Marker::decode(text) {
+        assert_eq!(Marker::decode(&marker.encode()), Some(marker), "a marker changes when it is written");
+    }
+    if let Some(note) = Note::decode(text) {
+        assert_eq!(Note::decode(&note.encode()), Some(note), "a note changes when it is written");
+    }
+}
+
 impl Note {
     fn encode(&self) -> String {
         let mut text = format!("{FORMAT}\n");

@@ -9,6 +9,8 @@ pub mod config;
 mod directories;
 mod disks;
 mod follow;
+#[doc(hidden)]
+pub mod fuzz;
 mod identity;
 mod open;
 mod operator;

@@ -23,6 +23,8 @@
 
 mod ballot;
 mod codec;
+#[doc(hidden)]
+pub mod fuzz;
 mod leader;
 mod proposal;
 mod round;

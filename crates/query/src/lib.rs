@@ -6,6 +6,9 @@
 pub mod engine;
 mod error;
 
+#[doc(hidden)]
+pub use engine::fuzz;
+
 pub use coordinator::trace;
 pub use cql_compiler::{MarkerSpec, Statement, ddl, describe};
 pub use engine::{BATCH_BYTES_MAX, Engine, NodeState, Outcome, Page, Params, PointOutcome, Prepared};

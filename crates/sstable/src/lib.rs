@@ -23,6 +23,8 @@ mod decode;
 mod encode;
 mod error;
 mod filter;
+#[doc(hidden)]
+pub mod fuzz;
 mod generation;
 mod header;
 mod histogram;

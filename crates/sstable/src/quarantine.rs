@@ -83,12 +83,12 @@ impl Quarantined {
     }
 }
 
-fn encode(first: Token, last: Token, reason: &str) -> String {
+pub(crate) fn encode(first: Token, last: Token, reason: &str) -> String {
     let reason = reason.replace('\n', " ");
     format!("{HEAD}\ntokens {} {}\nreason {reason}\n", first.0, last.0)
 }
 
-fn decode(text: &str) -> Option<(Token, Token, String)> {
+pub(crate) fn decode(text: &str) -> Option<(Token, Token, String)> {
     let mut lines = text.lines();
     if lines.next()? != HEAD {
         return None;

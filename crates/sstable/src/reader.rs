@@ -135,7 +135,7 @@ impl Checksums {
         out
     }
 
-    fn decode(bytes: &[u8]) -> Result<Self, Damage> {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Damage> {
         let Some((body, crc)) = bytes.split_last_chunk::<4>() else {
             return Err(Damage::new(bytes.len(), "checksums"));
         };
@@ -293,7 +293,7 @@ impl<'d> Small<'d> {
     }
 }
 
-fn decode_crc(bytes: &[u8]) -> Result<Cut, Damage> {
+pub(crate) fn decode_crc(bytes: &[u8]) -> Result<Cut, Damage> {
     let mut r = Bytes::new(bytes);
     let chunk_len = r.get_u32()?;
     if chunk_len == 0 || chunk_len > 1 << 30 {

@@ -18,6 +18,8 @@ mod codec;
 mod command;
 mod consistency;
 mod failure_detector;
+#[doc(hidden)]
+pub mod fuzz;
 mod node;
 mod place;
 pub mod record;

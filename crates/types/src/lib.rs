@@ -15,6 +15,8 @@ mod cql_type;
 mod duration;
 mod error;
 mod format;
+#[doc(hidden)]
+pub mod fuzz;
 mod literal;
 mod marshal;
 mod numeric;

@@ -41,7 +41,7 @@ use crate::spawn;
 
 mod known;
 mod phases;
-mod promises;
+pub(crate) mod promises;
 mod row;
 mod steps;
 

@@ -164,11 +164,11 @@ impl Promises {
     }
 }
 
-fn encode(mark_us: i64) -> String {
+pub(crate) fn encode(mark_us: i64) -> String {
     format!("{FORMAT}\nbefore {mark_us}\ncheck {}\n", !mark_us)
 }
 
-fn decode(bytes: &[u8]) -> Option<i64> {
+pub(crate) fn decode(bytes: &[u8]) -> Option<i64> {
     let text = std::str::from_utf8(bytes).ok()?;
     let numbers = text
         .strip_prefix(FORMAT)?

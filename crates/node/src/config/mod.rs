@@ -12,6 +12,7 @@ mod cluster;
 mod cluster_tests;
 mod error;
 mod file;
+pub(crate) mod fuzz;
 mod machine;
 mod nested;
 mod options;

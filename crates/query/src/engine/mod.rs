@@ -11,6 +11,8 @@ mod aggregate_part;
 mod batch_size;
 mod conditional;
 mod execute;
+#[doc(hidden)]
+pub mod fuzz;
 mod ownership;
 mod page;
 mod patience;

@@ -1,0 +1,121 @@
+//! What the fuzzer needs of the engine: paging states and parts of aggregates to begin with, and the decoders.
+
+use coordinator::{CoordinatorError, Tally};
+use cql_compiler::fuzz::{schema, select};
+use mutation::Bound;
+use plan::{Execution, OwnedBound};
+use stdx::bytes::Reader;
+use topology::{Consistency, Unavailable};
+use types::Token;
+use uuid::Uuid;
+
+use super::aggregate_message::{Part, PartRequest, Place, Span, decode_answer, encode_answer};
+use super::page::PagingState;
+use crate::QueryError;
+
+/// What the answers are about.
+const AGGREGATE: &str = "SELECT count(*), min(x), max(f), sum(b), avg(i), sum(dc) FROM ks.t";
+const SPANS: usize = 3;
+
+fn place() -> Place {
+    Place {
+        from: (Token(7), b"key".to_vec()),
+        inside: Some((Bound::after(&[4, 0, 0, 0, 1]), true)),
+    }
+}
+
+fn request() -> PartRequest {
+    let span = |place| Span {
+        after: Token(-9),
+        to: Token(9),
+        place,
+    };
+    PartRequest {
+        schema: Uuid::from_u128(7),
+        plan: b"a plan".to_vec(),
+        run: Execution {
+            values: vec![OwnedBound::Value(vec![1, 2]), OwnedBound::Null, OwnedBound::Unset],
+            now_us: 5,
+            random: 6,
+        },
+        level: Consistency::Quorum,
+        timeout_ms: 5_000,
+        spans: vec![span(None), span(Some(place()))],
+    }
+}
+
+fn answers() -> Vec<Vec<u8>> {
+    let plan = select(&schema(), AGGREGATE).expect("a SELECT");
+    let state = || plan.selection.new_group();
+    let tally = || Tally {
+        consistency: Consistency::Quorum,
+        received: 1,
+        block_for: 2,
+    };
+    let failed = [
+        CoordinatorError::Unavailable(Unavailable {
+            consistency: Consistency::All,
+            required: 3,
+            alive: 2,
+            datacenter: None,
+        }),
+        CoordinatorError::ReadTimeout {
+            tally: tally(),
+            data_present: true,
+            missing: "10.0.0.1".to_owned(),
+        },
+        CoordinatorError::ReadFailure {
+            tally: tally(),
+            data_present: false,
+            failures: vec![([10, 0, 0, 1].into(), 7), ([0; 16].into(), 8)],
+            reason: "the disk is full".to_owned(),
+        },
+    ];
+    let part = Part {
+        done: vec![state(), state()],
+        begun: Some((state(), place())),
+    };
+    let mut answers = vec![encode_answer(&Ok(part))];
+    answers.extend(failed.map(|error| encode_answer(&Err(QueryError::Replicas(error)))));
+    answers.push(encode_answer(&Err(QueryError::Function("a division by zero".to_owned()))));
+    answers
+}
+
+/// Paging states, a request for a part of an aggregate, answers of each kind.
+#[must_use]
+pub fn seeds() -> Vec<Vec<u8>> {
+    let mut seeds = answers();
+    seeds.push(request().encode());
+    let limits = [&[1][..], &[0, 0, 0, 0, 0, 0, 0, 9], &[0xff; 8]].concat();
+    for position in [&[0][..], &[1, 3, b'k', b'e', b'y'], &[2, 2, 4, 5, 3, b'k', b'e', b'y']] {
+        seeds.push([&limits, position].concat());
+    }
+    seeds
+}
+
+/// Reads the bytes as each of these.
+pub fn read(bytes: &[u8]) {
+    match PagingState::decode(bytes) {
+        Ok(state) => {
+            let again = PagingState::decode(&state.encode());
+            assert_eq!(again, Ok(state), "a paging state changes when it is written");
+        }
+        Err(error) => drop(error.message()),
+    }
+    if let Ok(request) = PartRequest::decode(bytes) {
+        let written = request.encode();
+        let again = PartRequest::decode(&written).expect("it was encoded");
+        assert_eq!(again.encode(), written, "a request changes when it is written");
+    }
+    let plan = select(&schema(), AGGREGATE).expect("a SELECT");
+    if let Ok(answer) = decode_answer(bytes, &plan.selection, SPANS) {
+        let written = encode_answer(&answer);
+        let again = decode_answer(&written, &plan.selection, SPANS).expect("it was encoded");
+        // Errors that are not among those of the encoding come back as what they say.
+        assert_eq!(encode_answer(&again), written, "an answer changes when it is written");
+        if let Ok(part) = answer {
+            assert!(part.done.len() + usize::from(part.begun.is_some()) <= SPANS, "more parts than spans");
+        }
+    }
+    let _ = plan.selection.decode_group(&mut Reader::new(bytes));
+}
