@@ -13,6 +13,7 @@ use mutation::{Addressed, Located};
 use rpc::{AnswerTaker, RpcError, Sent};
 use runtime::{Instant, ShardId};
 use smallvec::SmallVec;
+use stdx::probe;
 
 use crate::apply::{self, Origin, apply_at_once};
 use crate::commit::Acknowledgement;
@@ -114,7 +115,8 @@ impl Flight {
         here
     }
 
-    fn note(&self, activity: impl FnOnce() -> String) {
+    fn note(&self, activity: impl Fn() -> String) {
+        probe::step(|| format!("coordinator: {}", activity()));
         if let Some(trace) = &self.trace {
             trace.note(activity());
         }
@@ -241,14 +243,14 @@ impl Flight {
     }
 
     fn settle(self: &Rc<Self>, number: u32, result: Result<(), TargetError>) {
-        if let Some(trace) = &self.trace {
+        self.note(|| {
             let write = self.write.borrow();
             let name = Coordinator::name(&write.view, write.targets[number as usize].replica);
-            trace.note(match &result {
+            match &result {
                 Ok(()) => format!("{name} has the write"),
                 Err(error) => format!("{name} has not taken the write: {error:?}"),
-            });
-        }
+            }
+        });
         self.advance(|write| write.settle(number as usize, result));
     }
 

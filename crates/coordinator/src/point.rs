@@ -17,7 +17,7 @@ use runtime::Instant;
 use schema::{Table, TableId, components};
 use smallvec::SmallVec;
 use stdx::planted::{self, Bug};
-use stdx::probe::Answered;
+use stdx::probe::{self, Answered};
 use topology::{Acks, Consistency, ReadTargets, Replica, ReplicaCounts, ReplicaList, Requirement};
 use types::Token;
 use types::token::KeyHash;
@@ -273,6 +273,7 @@ impl AnswerTaker for PointFlight {
         let mut state = self.state.borrow_mut();
         state.outstanding.retain(|(asked, _)| *asked != number);
         let replica = state.replicas[number as usize];
+        probe::step(|| format!("coordinator: Answer of {}", Coordinator::name(&self.view, replica)));
         match answer.map(digest_of_answer) {
             Ok(Some(digest)) if digest == self.digest || planted::is_planted(Bug::IgnoredDigest) => {
                 state.acks.ack(self.view.locality.datacenter(replica.node));
@@ -338,6 +339,7 @@ impl PointFlight {
                 (taker, number),
             );
             if let Ok(sent) = sent {
+                probe::step(|| format!("coordinator: Asking {} for a digest", Coordinator::name(&self.view, replica)));
                 state.outstanding.push((number, sent));
                 return true;
             }
@@ -372,6 +374,7 @@ impl PointFlight {
         }
         self.coordinator.flights.remove(self.id.take());
         if let Some((done, number)) = self.done.take() {
+            probe::step(|| format!("coordinator: the read is {confirmation:?}"));
             done.read_done(number, confirmation);
         }
     }

@@ -16,7 +16,7 @@ use rpc::Sent;
 use schema::TableId;
 use smallvec::{SmallVec, smallvec};
 use stdx::planted::{self, Bug};
-use stdx::probe::Answered;
+use stdx::probe::{self, Answered};
 use topology::{Acks, Consistency, DatacenterNumber, Replica, ReplicaCounts, Requirement, WriteTargets};
 use types::Token;
 
@@ -247,6 +247,7 @@ impl Coordinator {
         {
             return Ok(None);
         }
+        probe::step(|| format!("coordinator: this shard suffices for a write at {level}"));
         match apply_to(&self.shard, &store, mutation) {
             Err(ReplicaError::NotHere(_)) => Ok(None),
             applied => applied,

@@ -14,6 +14,7 @@ use std::task::Poll;
 use cql_protocol::{ClusterEvent, Extensions, Framing, Limits, ProtocolVersion, Splitter, encode_wire, write_event};
 use runtime::net::{TcpStream, WriteHalf};
 use runtime::{Group, Notify, Semaphore};
+use stdx::probe;
 
 use crate::admission::Uninitialized;
 use crate::clients::Client;
@@ -95,6 +96,7 @@ impl Outbox {
         if frames.is_empty() {
             return;
         }
+        probe::step(|| format!("connection: {} bytes of answers go to the writer", frames.len()));
         let mut waiting = self.frames.borrow_mut();
         if waiting.is_empty() {
             std::mem::swap(&mut *waiting, frames);

@@ -15,6 +15,7 @@ use query::trace::{Trace, TraceId};
 use query::{Engine, Level, Outcome, Params, PointOutcome, Prepared, QueryError, Statement};
 use schema::TableId;
 use smallvec::SmallVec;
+use stdx::probe;
 use types::Token;
 
 use crate::cells::{CellWriter, Cells};
@@ -286,6 +287,14 @@ impl Connection {
             Ok(values) => values,
             Err(e) => return reply.error(&mut batch.out, &e),
         };
+        probe::step(|| {
+            let plan = match prepared.plan() {
+                Some(Plan::Select(select)) => format!("SELECT of {}.{}", select.table.keyspace, select.table.name),
+                Some(Plan::Write(write)) => format!("write to {}.{}", write.table.keyspace, write.table.name),
+                _ => "another statement".to_owned(),
+            };
+            format!("dispatch: a {plan} with {} values at {:?}", values.len(), params.consistency)
+        });
         let ctx = BindContext {
             values: &values,
             now_us: batch.now(params),

@@ -9,6 +9,7 @@ use mutation::{ClusteringSlice, PartitionBlock, RangeTombstone, RangeTombstoneLi
 use schema::{Table, components};
 use smallvec::SmallVec;
 use sstable::ChunkCache;
+use stdx::probe;
 use types::Token;
 use types::token::KeyHash;
 
@@ -69,9 +70,19 @@ impl Version {
         }
         let rows = self.rows.borrow();
         let cached = match self.has_files {
-            true => self.cached(&rows, hash, key, clustering, name)?,
-            false => None,
+            true => self.cached(&rows, hash, key, clustering, name),
+            false => Some(None),
         };
+        probe::step(|| {
+            let in_files = match (self.has_files, &cached) {
+                (false, _) => "there is no sstable",
+                (true, None) => "an sstable may have the row, and the row cache has not",
+                (true, Some(None)) => "no bloom filter has the key",
+                (true, Some(Some(_))) => "the row cache has the row",
+            };
+            format!("memory: {} memtables; {in_files}", 1 + self.frozen.len())
+        });
+        let cached = cached?;
         Some(self.with_memtables(hash.token(), key, |sources| f(sources, cached)))
     }
 

@@ -12,6 +12,7 @@ use mutation::Mutation;
 use runtime::{Notify, ShardId};
 use schema::{Table, TableId};
 use sstable::Generations;
+use stdx::probe;
 use tasks::Tasks;
 use types::Token;
 
@@ -215,7 +216,9 @@ impl Shard {
             return Err(WriteError::NotHere(token));
         }
         let position = self.log.append(mutation.bytes()).map_err(WriteError::Log)?;
+        probe::step(|| format!("log: a mutation of {} bytes is appended", mutation.bytes().len()));
         self.apply(tablet, token, mutation, position.segment);
+        probe::step(|| "memtable: the mutation is applied".to_owned());
         Ok(position)
     }
 
@@ -411,6 +414,7 @@ impl Shard {
     /// Hands the log of everything written so far to the kernel; with it periodic mode may acknowledge.
     #[inline]
     pub fn commit(&self) -> Result<ReplayPosition, LogError> {
+        probe::step(|| "log: what was appended is handed to the kernel".to_owned());
         self.log.write()
     }
 

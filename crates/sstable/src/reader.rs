@@ -12,6 +12,7 @@ use mutation::{Bound, BoundKind, ClusteringSlice};
 use runtime::Instant;
 use schema::{Table, push_component};
 use stdx::bytes::Reader as Bytes;
+use stdx::probe;
 use types::Token;
 use types::token::{KeyHash, token_of};
 
@@ -696,6 +697,7 @@ impl Reader {
                     return Err(Error::damaged(self.index.path(), at, "an index entry inside its page"));
                 };
                 if entry.key == key {
+                    probe::step(|| format!("sstable {}: its index has the key", self.meta.descriptor.generation));
                     let position = entry.position;
                     if position >= self.data.len() {
                         return Err(Error::damaged(self.index.path(), at, "a position inside Data.db"));

@@ -3,6 +3,8 @@
 //! A coordinator counts answers by datacenter; who gave them it does not need to know. To check that each acknowledged request had its answers from
 //! *distinct* replicas, in the right datacenters, it keeps their names in [`Answered`] and tells them to whoever watches the thread. In builds without debug
 //! assertions an [`Answered`] has no size, and nothing is told.
+//!
+//! To check what a request does and in which order, each layer names its steps ([`step`]); `crates/sim/tests/steps` has them as text.
 
 use std::marker::PhantomData;
 use std::net::IpAddr;
@@ -43,6 +45,44 @@ impl Drop for Watch {
     fn drop(&mut self) {
         WATCHER.set(None);
     }
+}
+
+type StepWatcher = Box<dyn Fn(String)>;
+
+thread_local! {
+    static STEP_WATCHER: std::cell::RefCell<Option<StepWatcher>> = const { std::cell::RefCell::new(None) };
+}
+
+/// Tells a function of every [`step`] in this thread as long as it lives.
+#[derive(Debug)]
+pub struct StepWatch(());
+
+impl StepWatch {
+    /// Begins to watch, instead of who watched before.
+    #[must_use]
+    pub fn new(watcher: impl Fn(String) + 'static) -> Self {
+        STEP_WATCHER.set(Some(Box::new(watcher)));
+        Self(())
+    }
+}
+
+impl Drop for StepWatch {
+    fn drop(&mut self) {
+        STEP_WATCHER.set(None);
+    }
+}
+
+/// A request takes a step that a test watches. Nothing in builds without debug assertions.
+#[inline]
+pub fn step(words: impl FnOnce() -> String) {
+    #[cfg(debug_assertions)]
+    STEP_WATCHER.with_borrow(|watcher| {
+        if let Some(watcher) = watcher {
+            watcher(words());
+        }
+    });
+    #[cfg(not(debug_assertions))]
+    let _ = words;
 }
 
 /// The replicas whose answers a request has counted so far.
@@ -129,5 +169,17 @@ mod tests {
             replicas: vec![address(&1); 2],
         };
         assert_eq!(*seen.borrow(), [expected]);
+    }
+
+    #[test]
+    fn a_step_is_told_to_whoever_watches_and_costs_no_words_otherwise() {
+        step(|| panic!("nobody watches"));
+        let seen = Rc::new(RefCell::new(Vec::new()));
+        let told = seen.clone();
+        let watch = StepWatch::new(move |words| told.borrow_mut().push(words));
+        step(|| "one".to_owned());
+        drop(watch);
+        step(|| panic!("nobody watches any more"));
+        assert_eq!(*seen.borrow(), ["one"]);
     }
 }

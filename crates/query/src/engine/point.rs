@@ -9,6 +9,7 @@ use plan::{BindContext, PlanError, PointSource, RowSink, SelectPlan, key_compone
 use replica::{CachedRow, PlainRow, Sources, TableStore, Tablet};
 use schema::components;
 use smallvec::SmallVec;
+use stdx::probe;
 use types::Token;
 use types::token::KeyHash;
 
@@ -53,9 +54,11 @@ pub(super) fn read_point(
     plan.point_names(ctx, &mut scratch.key, &mut scratch.clustering)?;
     let hash = KeyHash::of(&scratch.key);
     let token = hash.token();
+    probe::step(|| format!("engine: key of {} bytes, token {}", scratch.key.len(), token.0));
     let Some(tablet) = store.tablet(token) else {
         return Ok(PointOutcome::OtherShard(owner(token)));
     };
+    probe::step(|| "coordinator: this shard suffices for a read of every level".to_owned());
     Ok(read_named(plan, sources, ctx, (&tablet, hash), scratch, out))
 }
 

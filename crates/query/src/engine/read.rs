@@ -10,6 +10,7 @@ use plan::restrict::Partitions;
 use plan::{BindContext, Execution, PageSink, RowSink, SelectPlan};
 use replica::{BlockLimits, PartitionRead, PartitionReader, PlainRow, ReadError, TableStore, TabletScan, TokenRange};
 use runtime::{ShardId, Signal};
+use stdx::probe;
 use topology::Consistency;
 use types::Token;
 use types::token::{KeyHash, token_of};
@@ -99,10 +100,12 @@ impl Engine {
         }
         let hash = KeyHash::of(&scratch.key);
         let (table, token) = (&plan.table, hash.token());
+        probe::step(|| format!("engine: key of {} bytes, token {}", scratch.key.len(), token.0));
         let Some(tablet) = store.tablet(token) else {
             return Ok(PointOutcome::NeedsDisk);
         };
         if self.coordinator.reads_here(store, table.id, token, level) {
+            probe::step(|| format!("coordinator: this shard suffices for a read at {level}"));
             return Ok(point::read_here(plan, ctx, (&tablet, hash), scratch, out));
         }
         if plan.timeout.is_some() {

@@ -13,6 +13,7 @@ use plan::{BatchKind, BatchPlan, BindContext, Execution, WritePlan};
 use runtime::Instant;
 use schema::{Table, TableId};
 use stdx::planted::{self, Bug};
+use stdx::probe;
 use topology::Consistency;
 use types::Token;
 
@@ -124,6 +125,7 @@ impl Engine {
         if !plan.pack(&key, timestamp, ctx, &self.clock, None, &mut packed)? {
             return Ok(Written::Nothing);
         }
+        probe::step(|| format!("engine: key of {} bytes, token {}, row packed", key.len(), token.0));
         let mutation = Mutation::new(&packed).expect("it was packed just now");
         let mutation = Located { token, mutation };
         let written = self.coordinator.write_here(mutation, level);

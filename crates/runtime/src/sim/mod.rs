@@ -39,6 +39,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 pub use task_queue::TaskQueue;
+pub use world::current_machine;
 use world::{Inside, SimulatedNode, World};
 
 /// A machine of the simulation.

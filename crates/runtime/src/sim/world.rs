@@ -264,6 +264,12 @@ pub(crate) fn world() -> Rc<World> {
         .expect("the thread is inside a simulation")
 }
 
+/// The machine that runs the caller; None between machines and outside of a simulation.
+#[must_use]
+pub fn current_machine() -> Option<NodeId> {
+    NODE.get()
+}
+
 /// The world and the node that runs the caller.
 pub(crate) fn world_and_node() -> (Rc<World>, Rc<SimulatedNode>) {
     let world = world();
