@@ -23,7 +23,8 @@
 //! expression  u8 0 column: vint; 1 operand; 2 operation, vint count, expressions; 3 time of a cell: vint column, u8 is ttl,
 //!             u8 0 or u8 1 and expression; 4 element: text name, expression, u8 is map, comparator, operand;
 //!             5 slice: text name, expression, u8 is map, comparator, (u8 0 or u8 1 and operand) twice, u8 is multi-cell;
-//!             6 field: expression, vint index; 7 aggregate: vint place
+//!             6 field: expression, vint index; 7 aggregate: vint place;
+//!             8 cells of a column: vint column; 9 times of cells: expression, u8 is ttl, u8 0 one, 1 all, 2 latest
 //! comparator  u8 0 to 11, in the order of [`types::Comparator`]; 12 list: comparator; 13 map: two; 14 tuple: vint count, each;
 //!             15 vector: comparator, u8 0 or u8 1 and vint length
 //! type        text: the Java class
