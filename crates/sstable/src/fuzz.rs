@@ -223,7 +223,6 @@ pub fn read(bytes: &[u8]) {
             let histogram = &statistics.partition_size;
             let _ = (histogram.count(), histogram.mean(), histogram.buckets().count());
             let _ = (statistics.tombstones.count_before(u32::MAX), statistics.tombstones.bins().count());
-            assert!(Statistics::decode(&statistics.encode(), Version::Me).is_ok(), "statistics cannot be read again");
         }
     }
     if let Ok(info) = CompressionInfo::decode(bytes) {

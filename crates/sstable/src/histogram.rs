@@ -68,7 +68,8 @@ impl EstimatedHistogram {
                 .max(0)
                 .cast_unsigned();
             let count = count.max(0).cast_unsigned();
-            sum += u128::from(bound) * u128::from(count);
+            // Numbers of a file may be any.
+            sum = sum.saturating_add(u128::from(bound) * u128::from(count));
             n += u128::from(count);
         }
         sum.checked_div(n).map_or(0, |m| u64::try_from(m).unwrap_or(u64::MAX))
@@ -151,7 +152,8 @@ impl TombstoneHistogram {
     /// How many were deleted or expire before `second`.
     #[must_use]
     pub fn count_before(&self, second: u32) -> u64 {
-        self.bins.range(..second).map(|(_, n)| n).sum()
+        let counts = self.bins.range(..second);
+        counts.fold(0, |sum, (_, n)| sum.saturating_add(*n))
     }
 
     /// Deletion times and counts.
@@ -205,4 +207,28 @@ fn read_count(r: &mut Reader<'_>) -> Result<usize, Truncated> {
         });
     }
     Ok(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_a_damaged_file_are_added_up_without_overflow() {
+        let mut bytes = 6_u32.to_be_bytes().to_vec();
+        for _ in 0..6 {
+            bytes.extend_from_slice(&i64::MAX.to_be_bytes());
+            bytes.extend_from_slice(&i64::MAX.to_be_bytes());
+        }
+        let sizes = EstimatedHistogram::read(&mut Reader::new(&bytes)).expect("six buckets");
+        assert_eq!(sizes.count(), u64::MAX);
+        assert!(sizes.mean() <= i64::MAX.cast_unsigned(), "{}", sizes.mean());
+        let mut bytes = [100_u32, 2].map(u32::to_be_bytes).concat();
+        for second in [1.0, 2.0] {
+            bytes.extend_from_slice(&f64::to_be_bytes(second));
+            bytes.extend_from_slice(&u64::MAX.to_be_bytes());
+        }
+        let tombstones = TombstoneHistogram::read(&mut Reader::new(&bytes)).expect("two bins");
+        assert_eq!(tombstones.count_before(10), u64::MAX);
+    }
 }
