@@ -304,6 +304,25 @@ pub fn file_seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
+/// Writes the components of an input into a directory.
+fn write_components(dir: &Path, version: Version, bytes: &[u8]) -> Descriptor {
+    let descriptor = Descriptor {
+        dir: dir.to_owned(),
+        version,
+        generation: Generation::Number(1),
+    };
+    let mut rest = bytes;
+    while let Some((head, behind)) = rest.split_first_chunk::<5>() {
+        let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
+        let (component, behind) = behind.split_at(length.min(behind.len()));
+        if let Some(known) = COMPONENTS.get(usize::from(head[0])) {
+            fs::write(descriptor.path(*known), component).expect("room on the disk");
+        }
+        rest = behind;
+    }
+    descriptor
+}
+
 /// Writes the components, and reads the sstable in every way: dumped, verified, scanned, and by key.
 pub fn read_files(bytes: Vec<u8>) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(async move {
@@ -314,20 +333,7 @@ pub fn read_files(bytes: Vec<u8>) -> Pin<Box<dyn Future<Output = ()>>> {
             1 => Version::Md,
             _ => Version::Me,
         };
-        let descriptor = Descriptor {
-            dir: dir.clone(),
-            version,
-            generation: Generation::Number(1),
-        };
-        let mut rest = &bytes[..];
-        while let Some((head, behind)) = rest.split_first_chunk::<5>() {
-            let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
-            let (component, behind) = behind.split_at(length.min(behind.len()));
-            if let Some(known) = COMPONENTS.get(usize::from(head[0])) {
-                fs::write(descriptor.path(*known), component).expect("room on the disk");
-            }
-            rest = behind;
-        }
+        let descriptor = write_components(&dir, version, &bytes);
         let path = descriptor.path(Component::Data);
         let mut dumped = Vec::new();
         let _ = tool::dump(&path, 0, &mut dumped);
@@ -361,4 +367,44 @@ async fn read_by_key(reader: &Arc<Reader>) -> Result<(), crate::Error> {
     let mut scan = reader.scan(&cache, Token::MIN, b"", Token::MAX, limits).await?;
     while scan.next_block().await?.is_some() {}
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use runtime::sim::Simulation;
+    use std::cell::Cell as Flag;
+    use std::time::Duration;
+
+    #[test]
+    fn every_seed_is_a_component_that_is_read() {
+        seeds().iter().for_each(|seed| read(seed));
+        let filters = seeds().iter().filter(|seed| Filter::decode(seed).is_ok()).count();
+        assert_eq!(filters, 1, "the filter is not read");
+    }
+
+    #[test]
+    fn every_seed_of_files_is_an_sstable_that_is_verified() {
+        let mut simulation = Simulation::new(1);
+        let machine = simulation.add_node(1);
+        let verified = Rc::new(Flag::new(0));
+        let seen = verified.clone();
+        simulation.start(machine, move |_| {
+            let seen = seen.clone();
+            Box::pin(async move {
+                for seed in file_seeds() {
+                    let dir = Path::new("/read");
+                    fs::create_dir_all(dir).expect("a directory");
+                    let descriptor = write_components(dir, Version::Me, &seed);
+                    let report = tool::verify(&descriptor.path(Component::Data)).expect("a sound sstable");
+                    assert_eq!(report.partitions, 4);
+                    let reader = Reader::open_descriptor(&descriptor, &table()).expect("a sound sstable");
+                    read_by_key(&reader).await.expect("a sound sstable");
+                    seen.set(seen.get() + 1);
+                }
+            })
+        });
+        simulation.run_until_ended(machine, Duration::from_secs(60));
+        assert_eq!(verified.get(), 2, "a seed was not looked at");
+    }
 }
