@@ -14,8 +14,16 @@ pub fn seeds() -> Vec<Vec<u8>> {
         "HEAD /column_family/metrics/live_ss_table_count/ks%3At HTTP/1.1\r\nAccept: */*\r\n\r\n",
         "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
     ];
-    let paths = rest::ROUTES.into_iter().flatten().map(|(method, pattern, _)| format!("{method} {pattern}?a=b HTTP/1.1\r\n\r\n"));
-    requests.iter().map(|text| (*text).to_owned()).chain(paths).map(String::into_bytes).collect()
+    let paths = rest::ROUTES
+        .into_iter()
+        .flatten()
+        .map(|(method, pattern, _)| format!("{method} {pattern}?a=b HTTP/1.1\r\n\r\n"));
+    requests
+        .iter()
+        .map(|text| (*text).to_owned())
+        .chain(paths)
+        .map(String::into_bytes)
+        .collect()
 }
 
 /// Reads the bytes as requests of one connection, and looks for the handler of each.
@@ -26,11 +34,18 @@ pub fn read(bytes: &[u8]) {
             Ok(Some(whole)) => whole,
             Ok(None) => break,
             Err(refusal) => {
-                assert!((400..600).contains(&refusal.status), "a refusal has status {}", refusal.status);
+                assert!(
+                    (400..600).contains(&refusal.status),
+                    "a refusal has status {}",
+                    refusal.status
+                );
                 break;
             }
         };
-        assert!((1..=rest.len()).contains(&taken), "a request of {taken} bytes is not in its bytes");
+        assert!(
+            (1..=rest.len()).contains(&taken),
+            "a request of {taken} bytes is not in its bytes"
+        );
         let target = format!("GET /{} HTTP/1.1\r\n\r\n", escape(&request.path));
         let again = parse(target.as_bytes());
         if let Ok(Some((again, _))) = again {

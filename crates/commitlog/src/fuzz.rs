@@ -115,8 +115,15 @@ fn replay(dir: &Path, boot_id: u128, bytes: usize) {
         }
     }
     let unfinished = replay.unfinished_batches();
-    replayed += unfinished.iter().flat_map(|(_, parts)| parts).map(Vec::len).sum::<usize>();
-    assert!(replayed <= bytes, "{replayed} bytes of mutations are in a segment of {bytes}");
+    replayed += unfinished
+        .iter()
+        .flat_map(|(_, parts)| parts)
+        .map(Vec::len)
+        .sum::<usize>();
+    assert!(
+        replayed <= bytes,
+        "{replayed} bytes of mutations are in a segment of {bytes}"
+    );
 }
 
 /// Puts id and checksum of the header and of every chunk right whose length leaves it in the file.

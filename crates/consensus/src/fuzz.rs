@@ -72,8 +72,10 @@ fn messages() -> Vec<Vec<u8>> {
         ..Message::default()
     };
     snapshot.set_snapshot(make_snapshot(9, 2, conf(), applied().encode(b"machine")));
-    let mut messages: Vec<Vec<u8>> =
-        [append, snapshot].iter().filter_map(|message| message::encode(header(5), message)).collect();
+    let mut messages: Vec<Vec<u8>> = [append, snapshot]
+        .iter()
+        .filter_map(|message| message::encode(header(5), message))
+        .collect();
     messages.push(message::encode_epoch_over(header(0)));
     messages
 }
@@ -138,7 +140,11 @@ pub fn read(bytes: &[u8]) {
                 let Body::Raft(again_message) = body else {
                     panic!("a message of Raft is written as another kind");
                 };
-                assert_eq!((again, again_message), (header, message), "a message changes when it is written");
+                assert_eq!(
+                    (again, again_message),
+                    (header, message),
+                    "a message changes when it is written"
+                );
             }
             Ok((_, Body::EpochOver)) => {}
             Err(error) => assert!(error.at <= bytes.len(), "the place of an error is not in the bytes"),
@@ -146,15 +152,27 @@ pub fn read(bytes: &[u8]) {
         LOG => read_log(bytes),
         _ => {
             if let Some((id, settled_below, command)) = decode_proposal(bytes) {
-                assert_eq!(encode_proposal(id, settled_below, command), bytes, "a proposal is written otherwise");
+                assert_eq!(
+                    encode_proposal(id, settled_below, command),
+                    bytes,
+                    "a proposal is written otherwise"
+                );
                 let mut applied = applied();
                 applied.admit(id, settled_below, 10);
                 let written = applied.encode(b"machine");
-                assert_eq!(Applied::decode(&written), Ok((applied, &b"machine"[..])), "what was applied changes");
+                assert_eq!(
+                    Applied::decode(&written),
+                    Ok((applied, &b"machine"[..])),
+                    "what was applied changes"
+                );
             }
             if let Ok((applied, machine)) = Applied::decode(bytes) {
                 let written = applied.encode(machine);
-                assert_eq!(Applied::decode(&written), Ok((applied, machine)), "what was applied changes");
+                assert_eq!(
+                    Applied::decode(&written),
+                    Ok((applied, machine)),
+                    "what was applied changes"
+                );
             }
             let _ = decode_changes(bytes);
             let _ = crate::codec::get_snapshot(&mut Reader::new(bytes));
@@ -172,7 +190,11 @@ fn read_log(items: &[u8]) {
         };
         let items = Items::whole(&read.state).0;
         let again = read_chunks(path, &file_of(&[&items])).expect("it was written");
-        assert_eq!(Items::whole(&again.state).0, items, "a log changes when it is written anew");
+        assert_eq!(
+            Items::whole(&again.state).0,
+            items,
+            "a log changes when it is written anew"
+        );
     }
     let _ = read_chunks(path, &[&encode_header(0xce70, 1), items].concat());
 }

@@ -116,7 +116,11 @@ pub fn read(bytes: &[u8]) {
     if let Ok((mutations, all_or_nothing)) = decode_mutations(bytes) {
         let written = encode_mutations(all_or_nothing, mutations.iter());
         let again = decode_mutations(&written);
-        assert_eq!(again, Ok((mutations.clone(), all_or_nothing)), "mutations change when they are written");
+        assert_eq!(
+            again,
+            Ok((mutations.clone(), all_or_nothing)),
+            "mutations change when they are written"
+        );
         for bytes in mutations.iter().map(Addressed::bytes) {
             let _ = Mutation::new(bytes).map(|mutation| mutation.validate(&table.layout));
         }
@@ -133,7 +137,11 @@ pub fn read(bytes: &[u8]) {
     }
     if let Some(point) = PointCommand::decode(bytes) {
         assert!(ReadCommand::decode(bytes).is_ok(), "a read of one row is no read");
-        assert_eq!(ReadCommand::decode(&point.encode()), ReadCommand::decode(bytes), "a read of one row is another");
+        assert_eq!(
+            ReadCommand::decode(&point.encode()),
+            ReadCommand::decode(bytes),
+            "a read of one row is another"
+        );
     }
     if let Ok(answer) = Answer::decode(bytes, &table) {
         let written = answer.encode(table.id);
@@ -147,7 +155,11 @@ pub fn read(bytes: &[u8]) {
         drop(error.to_string());
     }
     if let Some(mark_us) = promises::decode(bytes) {
-        assert_eq!(promises::decode(promises::encode(mark_us).as_bytes()), Some(mark_us), "a mark changes");
+        assert_eq!(
+            promises::decode(promises::encode(mark_us).as_bytes()),
+            Some(mark_us),
+            "a mark changes"
+        );
     }
 }
 
@@ -155,8 +167,16 @@ fn read_paxos(bytes: &[u8], table: &Table) {
     if let Ok(request) = PaxosRequest::decode(bytes) {
         let mut written = Vec::new();
         request.phase.encode(request.table, request.key, &mut written);
-        assert_eq!(written.len(), request.phase.encoded_bytes(request.key), "a phase has another length");
-        assert_eq!(PaxosRequest::decode(&written).as_ref(), Ok(&request), "a phase changes when it is written");
+        assert_eq!(
+            written.len(),
+            request.phase.encoded_bytes(request.key),
+            "a phase has another length"
+        );
+        assert_eq!(
+            PaxosRequest::decode(&written).as_ref(),
+            Ok(&request),
+            "a phase changes when it is written"
+        );
         if let Phase::Prepare(_, reads) = &request.phase {
             for read in reads.iter() {
                 let _ = read.and_then(ReadCommand::decode).map(drop);
@@ -166,6 +186,10 @@ fn read_paxos(bytes: &[u8], table: &Table) {
     if let Ok(answer) = PaxosAnswer::decode(bytes, table) {
         let written = answer.encode(table.id);
         let again = PaxosAnswer::decode(&written, table).expect("it was encoded");
-        assert_eq!(again.encode(table.id), written, "an acceptor's answer changes when it is written");
+        assert_eq!(
+            again.encode(table.id),
+            written,
+            "an acceptor's answer changes when it is written"
+        );
     }
 }

@@ -339,7 +339,12 @@ impl PointFlight {
                 (taker, number),
             );
             if let Ok(sent) = sent {
-                probe::step(|| format!("coordinator: Asking {} for a digest", Coordinator::name(&self.view, replica)));
+                probe::step(|| {
+                    format!(
+                        "coordinator: Asking {} for a digest",
+                        Coordinator::name(&self.view, replica)
+                    )
+                });
                 state.outstanding.push((number, sent));
                 return true;
             }

@@ -39,12 +39,18 @@ pub fn read(bytes: &[u8]) {
     }
     if let Ok(parsed) = parse_type(text) {
         let written = parsed.to_string();
-        assert_eq!(parse_type(&written).as_ref(), Ok(&parsed), "the type {text:?} is written as {written:?}");
+        assert_eq!(
+            parse_type(&written).as_ref(),
+            Ok(&parsed),
+            "the type {text:?} is written as {written:?}"
+        );
     }
     let _ = parse_many(text);
     let mut rest = &**text;
     for statement in split_statements(text) {
-        let at = rest.find(statement).expect("a statement is a part of its script, behind the one before");
+        let at = rest
+            .find(statement)
+            .expect("a statement is a part of its script, behind the one before");
         rest = &rest[at + statement.len()..];
     }
 }

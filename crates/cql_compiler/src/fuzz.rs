@@ -78,9 +78,8 @@ fn node_counts() -> BTreeMap<String, u32> {
 /// Never: its statements are right.
 #[must_use]
 pub fn schema() -> Schema {
-    let table = format!(
-        "CREATE TABLE ks.t ({COLUMNS}, PRIMARY KEY (k, c, d)) WITH CLUSTERING ORDER BY (c DESC, d ASC)"
-    );
+    let table =
+        format!("CREATE TABLE ks.t ({COLUMNS}, PRIMARY KEY (k, c, d)) WITH CLUSTERING ORDER BY (c DESC, d ASC)");
     let statements = [
         "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
         &table,
@@ -115,7 +114,11 @@ fn table(schema: &Schema) -> &Arc<Table> {
 /// Statements of every kind.
 #[must_use]
 pub fn seeds() -> Vec<Vec<u8>> {
-    STATEMENTS.iter().chain(AGGREGATES).map(|text| text.as_bytes().to_vec()).collect()
+    STATEMENTS
+        .iter()
+        .chain(AGGREGATES)
+        .map(|text| text.as_bytes().to_vec())
+        .collect()
 }
 
 /// Compiles the text, applies it where it changes the schema, and describes what comes of it.
@@ -213,7 +216,11 @@ pub fn json_seeds() -> Vec<Vec<u8>> {
 /// Reads the bytes as a row of JSON; every value that is read is valid.
 pub fn read_json(bytes: &[u8]) {
     let schema = schema();
-    let columns: Vec<_> = table(&schema).columns.iter().map(|column| (&*column.name, &column.cql_type)).collect();
+    let columns: Vec<_> = table(&schema)
+        .columns
+        .iter()
+        .map(|column| (&*column.name, &column.cql_type))
+        .collect();
     let Ok(values) = decode_json_row(bytes, &columns) else {
         return;
     };

@@ -32,7 +32,10 @@ pub fn seeds() -> Vec<Vec<u8>> {
         let [framing, version, _, hex] = line.split(' ').collect::<Vec<_>>()[..] else {
             continue;
         };
-        let pairs = hex.as_bytes().chunks(2).filter_map(|pair| std::str::from_utf8(pair).ok());
+        let pairs = hex
+            .as_bytes()
+            .chunks(2)
+            .filter_map(|pair| std::str::from_utf8(pair).ok());
         let bytes: Option<Vec<u8>> = pairs.map(|pair| u8::from_str_radix(pair, 16).ok()).collect();
         let number = match (framing, version) {
             ("plain", "v3") => 0,
@@ -65,17 +68,26 @@ fn batches() -> Vec<Vec<u8>> {
         seed.extend_from_slice(body);
         seed
     };
-    let entries = [&[1, 0, 2, 0, 0, 0, 0, 3][..], b"USE", &[0, 1, 0, 0, 0, 1, 9, 1, 0, 2, 7, 7, 0, 0]].concat();
+    let entries = [
+        &[1, 0, 2, 0, 0, 0, 0, 3][..],
+        b"USE",
+        &[0, 1, 0, 0, 0, 1, 9, 1, 0, 2, 7, 7, 0, 0],
+    ]
+    .concat();
     let v4 = [&entries[..], &[0, 1, 0x30, 0, 8, 0, 0, 0, 0, 0, 0, 0, 7]].concat();
     let v5 = [
         &entries[..],
-        &[0, 1, 0, 0, 1, 0xb0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 7, 0, 2, b'k', b's', 0, 0, 0, 9],
+        &[
+            0, 1, 0, 0, 1, 0xb0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 7, 0, 2, b'k', b's', 0, 0, 0, 9,
+        ],
     ]
     .concat();
     let query = [
         &[0, 0, 0, 3][..],
         b"USE",
-        &[0, 1, 0, 0, 1, 0xff, 0, 1, 0, 1, b'n', 0, 0, 0, 1, 9, 0, 0, 0, 5, 0, 0, 0, 2, 1, 2, 0, 8],
+        &[
+            0, 1, 0, 0, 1, 0xff, 0, 1, 0, 1, b'n', 0, 0, 0, 1, 9, 0, 0, 0, 5, 0, 0, 0, 2, 1, 2, 0, 8,
+        ],
         &[0, 0, 0, 0, 0, 0, 0, 7, 0, 2, b'k', b's', 0, 0, 0, 9],
     ]
     .concat();
@@ -121,7 +133,10 @@ pub fn read(bytes: &[u8]) {
         }
     }
     let body = bytes.get(FRAME_HEADER_BYTES..).unwrap_or_default();
-    for opcode in (0..=u8::MAX).filter_map(Opcode::from_number).filter(|opcode| opcode.is_request()) {
+    for opcode in (0..=u8::MAX)
+        .filter_map(Opcode::from_number)
+        .filter(|opcode| opcode.is_request())
+    {
         for version in [ProtocolVersion::V3, ProtocolVersion::V4, ProtocolVersion::V5] {
             let header = FrameHeader {
                 version,
@@ -141,7 +156,10 @@ fn split(mut splitter: Splitter, bytes: &[u8]) {
     loop {
         match splitter.next(bytes, &mut consumed) {
             Ok(Some(frame)) => {
-                assert_eq!(frame.header.body_bytes, frame.header.body_bytes.min(LIMITS.frame_bytes_max));
+                assert_eq!(
+                    frame.header.body_bytes,
+                    frame.header.body_bytes.min(LIMITS.frame_bytes_max)
+                );
                 read_request(&frame);
             }
             Ok(None) => break,
@@ -151,7 +169,10 @@ fn split(mut splitter: Splitter, bytes: &[u8]) {
             }
         }
         assert!(consumed <= bytes.len(), "more was consumed than there is");
-        assert!(before != Some(consumed) || !matches!(splitter.wanted_bytes(), 0), "nothing is wanted any more");
+        assert!(
+            before != Some(consumed) || !matches!(splitter.wanted_bytes(), 0),
+            "nothing is wanted any more"
+        );
         before = Some(consumed);
     }
     assert!(consumed <= bytes.len(), "more was consumed than there is");

@@ -293,7 +293,11 @@ impl Connection {
                 Some(Plan::Write(write)) => format!("write to {}.{}", write.table.keyspace, write.table.name),
                 _ => "another statement".to_owned(),
             };
-            format!("dispatch: a {plan} with {} values at {:?}", values.len(), params.consistency)
+            format!(
+                "dispatch: a {plan} with {} values at {:?}",
+                values.len(),
+                params.consistency
+            )
         });
         let ctx = BindContext {
             values: &values,

@@ -74,7 +74,13 @@ pub struct Find {
 
 impl fmt::Display for Find {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "input {} of {} bytes: {}\n    ", self.number, self.input.len(), self.what)?;
+        write!(
+            f,
+            "input {} of {} bytes: {}\n    ",
+            self.number,
+            self.input.len(),
+            self.what
+        )?;
         self.input.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }

@@ -69,7 +69,9 @@ fn play(name: &str, wish: &Wish, mut round: impl FnMut(u64) -> Result<Round, Str
                 broken += u64::from(!played.works);
             }
             Err(find) => {
-                eprintln!("{name}: round {seed}: {find}\nPlay it again with: ./dev fuzz 1 --target {name} --seed {seed}");
+                eprintln!(
+                    "{name}: round {seed}: {find}\nPlay it again with: ./dev fuzz 1 --target {name} --seed {seed}"
+                );
                 return false;
             }
         }
@@ -92,11 +94,18 @@ static SEED: AtomicU64 = AtomicU64::new(0);
 fn end_when_an_input_hangs() {
     let mut last = (u64::MAX, u64::MAX);
     loop {
-        #[expect(clippy::disallowed_methods, reason = "no shard runs on this thread, and none must be waited for")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "no shard runs on this thread, and none must be waited for"
+        )]
         std::thread::sleep(HANGS_AFTER);
         let now = (SEED.load(Ordering::Relaxed), INPUTS_READ.load(Ordering::Relaxed));
         if now == last {
-            eprintln!("an input of round {} does not end in {} s", now.0, HANGS_AFTER.as_secs());
+            eprintln!(
+                "an input of round {} does not end in {} s",
+                now.0,
+                HANGS_AFTER.as_secs()
+            );
             std::process::exit(1);
         }
         last = now;
@@ -111,7 +120,10 @@ fn main() -> ExitCode {
             return ExitCode::from(64);
         }
     };
-    #[expect(clippy::disallowed_methods, reason = "it watches the thread that reads, whatever that does")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "it watches the thread that reads, whatever that does"
+    )]
     drop(std::thread::spawn(end_when_an_input_hangs));
     let is_wished = |name: &str| wish.target.as_deref().is_none_or(|target| target == name);
     let mut is_clean = true;

@@ -8,8 +8,18 @@ const PAGE: &str = include_str!("../../../docs/dev/fuzzing.md");
 /// Crates that read nothing from outside, or only for tests.
 const WITHOUT_DECODERS: [&str; 6] = ["fuzz", "perf", "runtime", "sim", "stdx", "testkit"];
 /// How the name of a function begins that may decode.
-const VERBS: [&str; 10] =
-    ["decode", "deserialize", "get_", "load", "open", "parse", "read", "split", "unpack", "validate"];
+const VERBS: [&str; 10] = [
+    "decode",
+    "deserialize",
+    "get_",
+    "load",
+    "open",
+    "parse",
+    "read",
+    "split",
+    "unpack",
+    "validate",
+];
 /// The arguments of one that decodes bytes.
 const BYTES: [&str; 4] = ["[u8]", "Reader<", "Decoder<", "IndexBytes"];
 /// The target of the metadata group, which is no decoder of the registry.
@@ -22,8 +32,14 @@ fn quoted(cell: &str) -> impl Iterator<Item = &str> {
 
 /// Each file of the table with its targets.
 fn table() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
-    let section = PAGE.split("## Targets").nth(1).and_then(|rest| rest.split("\n## ").next());
-    let rows = section.expect("the page has the section").lines().filter(|line| line.starts_with("| `"));
+    let section = PAGE
+        .split("## Targets")
+        .nth(1)
+        .and_then(|rest| rest.split("\n## ").next());
+    let rows = section
+        .expect("the page has the section")
+        .lines()
+        .filter(|line| line.starts_with("| `"));
     let mut table = BTreeMap::new();
     for row in rows {
         let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
@@ -34,9 +50,15 @@ fn table() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
             true => BTreeSet::new(),
             false => quoted(targets).collect(),
         };
-        assert!(targets.is_empty() == targets_are_refused(cells[2]), "neither a target nor a reason: {row}");
+        assert!(
+            targets.is_empty() == targets_are_refused(cells[2]),
+            "neither a target nor a reason: {row}"
+        );
         for file in quoted(files) {
-            assert!(table.insert(file, targets.clone()).is_none(), "{file} stands there twice");
+            assert!(
+                table.insert(file, targets.clone()).is_none(),
+                "{file} stands there twice"
+            );
         }
     }
     table
@@ -47,12 +69,18 @@ fn targets_are_refused(cell: &str) -> bool {
 }
 
 fn crates() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("crates").to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("crates")
+        .to_owned()
 }
 
 /// The sources below a directory.
 fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("an entry").path()) {
+    for entry in std::fs::read_dir(dir)
+        .expect("a directory")
+        .map(|entry| entry.expect("an entry").path())
+    {
         if entry.is_dir() {
             sources(&entry, found);
         } else if entry.extension().is_some_and(|extension| extension == "rs") {
@@ -67,7 +95,11 @@ fn decoders(source: &str) -> Vec<&str> {
     let functions = source.split("\n").enumerate().filter_map(|(number, line)| {
         let (_, name) = line.split_once("fn ")?;
         let is_item = line.trim_start().starts_with("pub") || line.trim_start().starts_with("fn ");
-        VERBS.iter().any(|verb| name.starts_with(verb)).then_some((number, name)).filter(|_| is_item)
+        VERBS
+            .iter()
+            .any(|verb| name.starts_with(verb))
+            .then_some((number, name))
+            .filter(|_| is_item)
     });
     let lines: Vec<&str> = source.split('\n').collect();
     let decodes = |number: usize| {
@@ -77,9 +109,14 @@ fn decoders(source: &str) -> Vec<&str> {
             return false;
         };
         BYTES.iter().any(|kind| arguments.contains(kind))
-            && ["Result<", "Option<", "Decoded<"].iter().any(|kind| result.contains(kind))
+            && ["Result<", "Option<", "Decoded<"]
+                .iter()
+                .any(|kind| result.contains(kind))
     };
-    functions.filter(|(number, _)| decodes(*number)).map(|(_, name)| name).collect()
+    functions
+        .filter(|(number, _)| decodes(*number))
+        .map(|(_, name)| name)
+        .collect()
 }
 
 #[test]

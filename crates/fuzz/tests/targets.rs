@@ -19,7 +19,11 @@ fn every_target_has_a_name_and_seeds_of_its_own() {
     assert_eq!(names.len(), TARGETS.len(), "two targets have one name");
     for target in TARGETS.iter().filter(|target| matches!(target.read, Read::Bytes(_))) {
         let seeds = (target.seeds)();
-        assert!(seeds.iter().any(|seed| seed.len() > 2), "{} begins with nothing", target.name);
+        assert!(
+            seeds.iter().any(|seed| seed.len() > 2),
+            "{} begins with nothing",
+            target.name
+        );
     }
 }
 

@@ -69,14 +69,20 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let point = (0..digits.len() / 2 - 4).map(|at| u8::from_str_radix(&digits[2 * at..2 * at + 2], 16).unwrap_or(0));
     let kinds = [
         (RECORDS, records),
-        (TRUNCATIONS, without_checksum(format::put_truncations([truncation; 2].into_iter()))),
+        (
+            TRUNCATIONS,
+            without_checksum(format::put_truncations([truncation; 2].into_iter())),
+        ),
         (LEDGER, without_checksum(ledger.encode())),
         (LEDGER, report().encode()),
         (SYNC_POINT, point.collect()),
         (NAME, segment().file_name().into_bytes()),
         (NAME, b"hints-3-00000000000000000000000000000005.rejected".to_vec()),
     ];
-    kinds.into_iter().map(|(kind, bytes)| [&[kind], &bytes[..]].concat()).collect()
+    kinds
+        .into_iter()
+        .map(|(kind, bytes)| [&[kind], &bytes[..]].concat())
+        .collect()
 }
 
 /// Reads the bytes as the kind of file that they are of, with the checksums that they should have.
@@ -105,7 +111,11 @@ pub fn read(bytes: &[u8]) {
                 let _ = report.all();
             }
             if let Some(ledger) = Ledger::decode(&sealed()) {
-                assert_eq!(Ledger::decode(&ledger.encode()), Some(ledger), "a ledger changes when it is written");
+                assert_eq!(
+                    Ledger::decode(&ledger.encode()),
+                    Some(ledger),
+                    "a ledger changes when it is written"
+                );
             }
         }
         SYNC_POINT => {
@@ -118,7 +128,11 @@ pub fn read(bytes: &[u8]) {
         _ => {
             let name = String::from_utf8_lossy(bytes);
             if let Some(id) = SegmentId::parse(&name) {
-                assert_eq!(SegmentId::parse(&id.file_name()), Some(id), "a segment has another name");
+                assert_eq!(
+                    SegmentId::parse(&id.file_name()),
+                    Some(id),
+                    "a segment has another name"
+                );
             }
             let _ = crate::rejected::parse_file_name(&name);
         }
@@ -138,7 +152,10 @@ fn read_segment(bytes: &[u8]) {
         let mut at = format::read_progress(file);
         assert!(at >= format::RECORDS_AT, "the records begin in the header");
         while let Some(record) = format::read_record(file, at) {
-            assert!(record.end > at && record.end <= file.len(), "a record is not in its file");
+            assert!(
+                record.end > at && record.end <= file.len(),
+                "a record is not in its file"
+            );
             at = record.end;
         }
         let _ = format::has_record_behind(file, at);
@@ -149,7 +166,8 @@ fn seal_records(file: &mut [u8]) {
     let mut at = format::RECORDS_AT;
     while let Some(header) = file.get(at..at + format::RECORD_HEADER_BYTES) {
         let length = u32::from_le_bytes(*header[4..].first_chunk().expect("it is longer")) as usize;
-        let Some(whole) = file.get_mut(at..at.saturating_add(format::RECORD_HEADER_BYTES).saturating_add(length)) else {
+        let Some(whole) = file.get_mut(at..at.saturating_add(format::RECORD_HEADER_BYTES).saturating_add(length))
+        else {
             return;
         };
         let crc = crc32fast::hash(&whole[12..]);

@@ -134,7 +134,10 @@ fn read_slices(order: &ClusteringOrder, mutation: &Mutation<'_>) {
         })
         .collect();
     let count = slices.len();
-    assert!(ClusteringSlice::joined(slices, order).len() <= count, "slices are more when they are joined");
+    assert!(
+        ClusteringSlice::joined(slices, order).len() <= count,
+        "slices are more when they are joined"
+    );
 }
 
 /// What a row says, whatever its cells share.
@@ -145,7 +148,11 @@ fn contents(layout: &RowLayout, bytes: &[u8]) -> String {
         out += &match column {
             Column::Simple(cell) => format!("\n{id} {cell:?}"),
             Column::Complex(complex) => {
-                format!("\n{id} {:?} {:?}", complex.tombstone, complex.elements().collect::<Vec<_>>())
+                format!(
+                    "\n{id} {:?} {:?}",
+                    complex.tombstone,
+                    complex.elements().collect::<Vec<_>>()
+                )
             }
         };
     }
@@ -166,17 +173,33 @@ fn read_row(layout: &RowLayout, bytes: &[u8]) {
     let mut settled = Vec::new();
     settle_row(layout, view, &mut settled);
     let settled = RowView::new(&settled).expect("it was packed");
-    assert_eq!(merged(settled, settled), settled.bytes(), "a settled row changes when it is merged with itself");
+    assert_eq!(
+        merged(settled, settled),
+        settled.bytes(),
+        "a settled row changes when it is merged with itself"
+    );
     let both = merged(view, other);
     let turned = merged(other, view);
     // The bytes may differ: the timestamp that most cells share may be either row's, where both have as many.
-    assert_eq!(contents(layout, &both), contents(layout, &turned), "the order of merging matters");
+    assert_eq!(
+        contents(layout, &both),
+        contents(layout, &turned),
+        "the order of merging matters"
+    );
     let mut part = Vec::new();
     let both = RowView::new(&both).expect("it was packed");
     if missing_part(layout, both, other, &mut part) {
-        assert_eq!(RowView::validate(&part, layout), Ok(()), "the missing part of a row is not valid");
+        assert_eq!(
+            RowView::validate(&part, layout),
+            Ok(()),
+            "the missing part of a row is not valid"
+        );
     }
-    let _ = (cell_count(view, layout), last_position(view, layout), view.min_timestamp(layout));
+    let _ = (
+        cell_count(view, layout),
+        last_position(view, layout),
+        view.min_timestamp(layout),
+    );
     let mut compacted = Vec::new();
     let purge = Purge {
         now: 10_000,
@@ -185,7 +208,11 @@ fn read_row(layout: &RowLayout, bytes: &[u8]) {
         held: &[],
     };
     if compact_row(layout, view, DELETION, &purge, &mut compacted) {
-        assert_eq!(RowView::validate(&compacted, layout), Ok(()), "a compacted row is not valid");
+        assert_eq!(
+            RowView::validate(&compacted, layout),
+            Ok(()),
+            "a compacted row is not valid"
+        );
     }
 }
 

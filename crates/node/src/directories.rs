@@ -185,10 +185,18 @@ pub(crate) fn samples() -> Vec<String> {
 /// Reads a text as a marker and as a note; what is read is written as it was.
 pub(crate) fn read_sample(text: &str) {
     if let Some(marker) = Marker::decode(text) {
-        assert_eq!(Marker::decode(&marker.encode()), Some(marker), "a marker changes when it is written");
+        assert_eq!(
+            Marker::decode(&marker.encode()),
+            Some(marker),
+            "a marker changes when it is written"
+        );
     }
     if let Some(note) = Note::decode(text) {
-        assert_eq!(Note::decode(&note.encode()), Some(note), "a note changes when it is written");
+        assert_eq!(
+            Note::decode(&note.encode()),
+            Some(note),
+            "a note changes when it is written"
+        );
     }
 }
 

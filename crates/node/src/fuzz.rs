@@ -13,9 +13,14 @@ const BESIDE: char = '\u{1}';
 #[must_use]
 pub fn seeds() -> Vec<Vec<u8>> {
     let options = config::fuzz::seeds().into_iter().map(|text| (OPTIONS, text));
-    let small = directories::samples().into_iter().chain(config::fuzz::machine_samples());
+    let small = directories::samples()
+        .into_iter()
+        .chain(config::fuzz::machine_samples());
     let small = small.map(|text| (SMALL_FILE, text));
-    options.chain(small).map(|(kind, text)| [&[kind], text.as_bytes()].concat()).collect()
+    options
+        .chain(small)
+        .map(|(kind, text)| [&[kind], text.as_bytes()].concat())
+        .collect()
 }
 
 /// Reads the bytes as options, or as each of the small files.

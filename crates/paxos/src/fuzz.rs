@@ -64,10 +64,22 @@ pub fn read(bytes: &[u8]) {
 fn read_proposal(proposal: &Proposal) {
     let mut out = Vec::new();
     proposal.encode_without_past(&mut out);
-    assert_eq!(out.len(), proposal.encoded_bytes_without_past(), "a proposal has another length");
+    assert_eq!(
+        out.len(),
+        proposal.encoded_bytes_without_past(),
+        "a proposal has another length"
+    );
     let without = Proposal::decode(&mut Reader::new(&out)).expect("it was encoded");
-    assert_eq!(without.value(), proposal.value(), "a proposal loses its value with its past");
-    let next = Proposal::new(ballot(proposal.origin.timestamp_us.saturating_add(1)), Some(proposal), b"next");
+    assert_eq!(
+        without.value(),
+        proposal.value(),
+        "a proposal loses its value with its past"
+    );
+    let next = Proposal::new(
+        ballot(proposal.origin.timestamp_us.saturating_add(1)),
+        Some(proposal),
+        b"next",
+    );
     assert!(next.chain().count() >= 1, "a proposal has an origin");
     let mut pruned = proposal.clone();
     pruned.prune();

@@ -26,7 +26,9 @@ fn level(name: &str) -> u16 {
 
 fn ask(story: &mut Story, level: u16, statement: &str) -> String {
     let steps: Rc<RefCell<Vec<String>>> = Rc::default();
-    let machines: Vec<_> = (0..story.cluster.size()).map(|node| story.cluster.machine(node)).collect();
+    let machines: Vec<_> = (0..story.cluster.size())
+        .map(|node| story.cluster.machine(node))
+        .collect();
     let taken = steps.clone();
     let watch = StepWatch::new(move |words| {
         let node = machines.iter().position(|machine| Some(*machine) == current_machine());

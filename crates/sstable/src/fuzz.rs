@@ -7,9 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use mutation::row::Shared;
-use mutation::{
-    Bound, Cell, ClusteringSlice, Liveness, PartitionBlock, RangeTombstone, RowBuilder, Tombstone,
-};
+use mutation::{Bound, Cell, ClusteringSlice, Liveness, PartitionBlock, RangeTombstone, RowBuilder, Tombstone};
 use runtime::fs;
 use schema::{Column, ColumnKind, Table, TableId, TableOptions};
 use types::token::token_of;
@@ -94,7 +92,8 @@ fn blocks(table: &Table) -> Vec<PartitionBlock> {
             block.tombstone = DELETION;
         }
         let mut row = Vec::new();
-        RowBuilder::begin(&mut row, &table.layout, SHARED, None, Tombstone::NONE, false, count).value(ids("s"), &[0, 0, 0, 1]);
+        RowBuilder::begin(&mut row, &table.layout, SHARED, None, Tombstone::NONE, false, count)
+            .value(ids("s"), &[0, 0, 0, 1]);
         block.set_static_row(&row);
         for number in (0..6).rev() {
             row.clear();
@@ -107,7 +106,15 @@ fn blocks(table: &Table) -> Vec<PartitionBlock> {
             let mut builder = RowBuilder::begin(&mut row, &table.layout, SHARED, marker, tombstone, true, count);
             let number_bytes = i32::to_be_bytes(number);
             builder.cell(ids("a"), &cell(SHARED.timestamp, false, 0, &number_bytes));
-            builder.cell(ids("b"), &cell(SHARED.timestamp - 5, number == 1, 0, if number == 1 { b"" } else { b"some text" }));
+            builder.cell(
+                ids("b"),
+                &cell(
+                    SHARED.timestamp - 5,
+                    number == 1,
+                    0,
+                    if number == 1 { b"" } else { b"some text" },
+                ),
+            );
             let elements = [
                 (&[0, 0, 0, 1][..], cell(SHARED.timestamp, false, 100, b"x")),
                 (&[0, 0, 0, 2][..], cell(SHARED.timestamp, true, 0, b"")),
@@ -161,11 +168,18 @@ fn statistics() -> Statistics {
 fn compressed(compressor: Compressor) -> Vec<u8> {
     let mut out = Vec::new();
     let mut scratch = crate::compression::Scratch::new();
-    compressor.compress(&[7; 500], &mut out, &mut scratch).expect("it can be compressed");
+    compressor
+        .compress(&[7; 500], &mut out, &mut scratch)
+        .expect("it can be compressed");
     out
 }
 
-const COMPRESSORS: [Compressor; 4] = [Compressor::Lz4, Compressor::Snappy, Compressor::Deflate, Compressor::Zstd(3)];
+const COMPRESSORS: [Compressor; 4] = [
+    Compressor::Lz4,
+    Compressor::Snappy,
+    Compressor::Deflate,
+    Compressor::Zstd(3),
+];
 
 /// The small components, an entry of the index, compressed chunks, the note of a quarantine, and file names.
 #[must_use]
@@ -186,7 +200,9 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let checksums = checksums.encode();
     // A key, a position, and a promoted index of one block.
     let mut promoted = vec![9, 0x7f, 0xff, 0xff, 0xff, 0x80, 0, 0, 0, 0, 0, 0, 0, 1];
-    promoted.extend_from_slice(&[4, 0, 3, b'r', b'o', b'w', 0, 0, 0, 1, 4, 0, 3, b'r', b'o', b'w', 0, 0, 0, 2, 5, 0, 0]);
+    promoted.extend_from_slice(&[
+        4, 0, 3, b'r', b'o', b'w', 0, 0, 0, 1, 4, 0, 3, b'r', b'o', b'w', 0, 0, 0, 2, 5, 0, 0,
+    ]);
     promoted.extend_from_slice(&[0, 0, 0, 0]);
     let mut entry = vec![0, 3, b'k', b'e', b'y', 7, u8::try_from(promoted.len()).expect("short")];
     entry.extend_from_slice(&promoted);
@@ -213,8 +229,15 @@ pub fn read(bytes: &[u8]) {
         let _ = filter.may_contain(filter::hash(b"key"));
     }
     if let Ok(summary) = Summary::decode(bytes) {
-        assert_eq!(Summary::decode(&summary.encode()).map(|again| again.encode()), Ok(summary.encode()));
-        let _ = (summary.page_of(Token(0), b"key"), summary.page_behind(Token(0)), summary.memory());
+        assert_eq!(
+            Summary::decode(&summary.encode()).map(|again| again.encode()),
+            Ok(summary.encode())
+        );
+        let _ = (
+            summary.page_of(Token(0), b"key"),
+            summary.page_behind(Token(0)),
+            summary.memory(),
+        );
     }
     for version in [Version::Mc, Version::Md, Version::Me] {
         if let Ok(statistics) = Statistics::decode(bytes, version) {
@@ -222,24 +245,41 @@ pub fn read(bytes: &[u8]) {
             let _ = crate::encode::Format::of(&statistics.header, &table);
             let histogram = &statistics.partition_size;
             let _ = (histogram.count(), histogram.mean(), histogram.buckets().count());
-            let _ = (statistics.tombstones.count_before(u32::MAX), statistics.tombstones.bins().count());
+            let _ = (
+                statistics.tombstones.count_before(u32::MAX),
+                statistics.tombstones.bins().count(),
+            );
         }
     }
     if let Ok(info) = CompressionInfo::decode(bytes) {
         let again = CompressionInfo::decode(&info.encode());
-        assert_eq!(again.as_ref(), Ok(&info), "the places of chunks change when they are written");
+        assert_eq!(
+            again.as_ref(),
+            Ok(&info),
+            "the places of chunks change when they are written"
+        );
     }
     let sealed = [bytes, &crc32fast::hash(bytes).to_be_bytes()].concat();
     if let Ok(checksums) = Checksums::decode(&sealed) {
         let again = Checksums::decode(&checksums.encode()).expect("it was encoded");
-        assert_eq!(again.encode(), checksums.encode(), "checksums change when they are written");
+        assert_eq!(
+            again.encode(),
+            checksums.encode(),
+            "checksums change when they are written"
+        );
     }
     let _ = decode_crc(bytes);
     if let Ok(entry) = Entry::read(bytes) {
-        assert!(entry.promoted.0 <= bytes.len(), "a promoted index begins behind its bytes");
+        assert!(
+            entry.promoted.0 <= bytes.len(),
+            "a promoted index begins behind its bytes"
+        );
     }
     for key in [&b"key"[..], b""] {
-        assert!(skip_others(bytes, key) <= bytes.len(), "more entries are skipped than there are");
+        assert!(
+            skip_others(bytes, key) <= bytes.len(),
+            "more entries are skipped than there are"
+        );
     }
     if let Ok(promoted) = Promoted::decode(IndexBytes::from(bytes.to_vec())) {
         for number in 0..promoted.len().min(100) {
@@ -263,8 +303,14 @@ pub fn read(bytes: &[u8]) {
 }
 
 /// The components that a sample has: none of them has checksums, so that every change is read.
-const COMPONENTS: [Component; 6] =
-    [Component::Data, Component::Index, Component::Summary, Component::Filter, Component::Statistics, Component::Toc];
+const COMPONENTS: [Component; 6] = [
+    Component::Data,
+    Component::Index,
+    Component::Summary,
+    Component::Filter,
+    Component::Statistics,
+    Component::Toc,
+];
 
 /// Whole sstables: of each component its number in [`COMPONENTS`], a length of four bytes, and its bytes. Blocks.
 ///
@@ -286,7 +332,9 @@ pub fn file_seeds() -> Vec<Vec<u8>> {
             ..WriterOptions::of_table(&table, 4, base).expect("known options")
         };
         let mut writer = Writer::create(dir, 1, &table, options).expect("an empty directory");
-        blocks.iter().for_each(|block| writer.append(block).expect("room on the disk"));
+        blocks
+            .iter()
+            .for_each(|block| writer.append(block).expect("room on the disk"));
         let descriptor = writer.finish().expect("room on the disk").descriptor;
         let mut seed = Vec::new();
         for (number, component) in (0..).zip(COMPONENTS) {
@@ -350,7 +398,10 @@ pub fn read_files(bytes: Vec<u8>) -> Pin<Box<dyn Future<Output = ()>>> {
 
 async fn read_by_key(reader: &Arc<Reader>) -> Result<(), crate::Error> {
     let cache = Rc::new(ChunkCache::new(1 << 20));
-    let limits = ReadLimits { rows: 2, bytes: 1 << 16 };
+    let limits = ReadLimits {
+        rows: 2,
+        bytes: 1 << 16,
+    };
     let slice = ClusteringSlice {
         start: Bound::after(&clustering("row", 4)),
         end: Bound::after(&clustering("row", 1)),

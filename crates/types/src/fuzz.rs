@@ -49,7 +49,9 @@ const KINDS: [LiteralKind; 7] = [
 const IS_TEXT: u8 = 0x80;
 
 fn types() -> impl Iterator<Item = CqlType> {
-    TYPES.iter().map(|name| CqlType::parse_native(name).expect("the name of a type"))
+    TYPES
+        .iter()
+        .map(|name| CqlType::parse_native(name).expect("the name of a type"))
 }
 
 /// Values of each type, literals, and names of types.
@@ -68,15 +70,28 @@ pub fn seeds() -> Vec<Vec<u8>> {
         (13, "ä text".as_bytes()),
         (14, &[0, 0, 0x4e, 0x94, 0x91, 0x4e, 0xff, 0xff]),
         (15, &[0, 0, 1, 0x8c, 0, 0, 0, 0]),
-        (16, &[0x5d, 0x1a, 0x4b, 0, 0xf6, 0xd4, 0x11, 0xea, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80]),
+        (
+            16,
+            &[
+                0x5d, 0x1a, 0x4b, 0, 0xf6, 0xd4, 0x11, 0xea, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80,
+            ],
+        ),
         (19, &[0x80, 0, 0, 0, 0, 0, 0, 0, 0]),
         (20, &[0, 0, 0, 2, 0, 0, 0, 4, 0, 0, 0, 1, 0, 0, 0, 4, 0, 0, 0, 2]),
         (21, &[0, 0, 0, 2, 0, 0, 0, 1, b'a', 0, 0, 0, 1, b'b']),
-        (22, &[0, 0, 0, 2, 0, 0, 0, 1, 1, 0, 0, 0, 1, b'a', 0, 0, 0, 1, 9, 0, 0, 0, 0]),
+        (
+            22,
+            &[0, 0, 0, 2, 0, 0, 0, 1, 1, 0, 0, 0, 1, b'a', 0, 0, 0, 1, 9, 0, 0, 0, 0],
+        ),
         (23, &[0, 0, 0, 4, 0, 0, 0, 1, 0, 0, 0, 1, b'x', 0xff, 0xff, 0xff, 0xff]),
         (24, &[0x3f, 0x80, 0, 0, 0x40, 0, 0, 0, 0x7f, 0x80, 0, 0]),
         (25, &[1, b'a', 2, b'b', b'c']),
-        (26, &[0, 0, 0, 1, 0, 0, 0, 4, 0, 0, 0, 1, 0, 0, 0, 13, 0, 0, 0, 1, 0, 0, 0, 5, 0, 0, 0, 1, 7]),
+        (
+            26,
+            &[
+                0, 0, 0, 1, 0, 0, 0, 4, 0, 0, 0, 1, 0, 0, 0, 13, 0, 0, 0, 1, 0, 0, 0, 5, 0, 0, 0, 1, 7,
+            ],
+        ),
     ];
     let texts = [
         "2024-02-29 23:59:59.999+0100",
@@ -99,7 +114,9 @@ pub fn seeds() -> Vec<Vec<u8>> {
         "org.apache.cassandra.db.marshal.UserType(ks,706f696e74,78:org.apache.cassandra.db.marshal.Int32Type,79:org.apache.cassandra.db.marshal.UTF8Type)",
     ];
     let values = values.iter().map(|(number, bytes)| [&[*number], *bytes].concat());
-    values.chain(texts.iter().map(|text| [&[IS_TEXT], text.as_bytes()].concat())).collect()
+    values
+        .chain(texts.iter().map(|text| [&[IS_TEXT], text.as_bytes()].concat()))
+        .collect()
 }
 
 /// Reads the bytes as a value of the chosen type and as a text.
@@ -120,21 +137,44 @@ fn read_value(cql_type: &CqlType, bytes: &[u8]) {
     // Text for an error message, whatever the bytes are.
     let (_, unquoted) = (cql_type.format(bytes), cql_type.format_unquoted(bytes));
     let Ok(value) = cql_type.deserialize(bytes) else {
-        assert!(cql_type.validate(bytes).is_err(), "{cql_type} is refused, but was validated");
+        assert!(
+            cql_type.validate(bytes).is_err(),
+            "{cql_type} is refused, but was validated"
+        );
         return;
     };
-    assert_eq!(comparator.compare(bytes, bytes), Ordering::Equal, "a {cql_type} differs from itself");
+    assert_eq!(
+        comparator.compare(bytes, bytes),
+        Ordering::Equal,
+        "a {cql_type} differs from itself"
+    );
     let written = value.serialize();
     assert_eq!(cql_type.validate(&written), Ok(()), "a {cql_type} was written wrong");
     let again = cql_type.deserialize(&written).expect("it was validated");
-    assert_eq!(again.serialize(), written, "a {cql_type} changes when it is written twice");
+    assert_eq!(
+        again.serialize(),
+        written,
+        "a {cql_type} changes when it is written twice"
+    );
     let in_order = sorted::sorted(cql_type, bytes);
-    assert_eq!(cql_type.validate(&in_order), Ok(()), "a {cql_type} is damaged by sorting");
-    assert_eq!(sorted::sorted(cql_type, &in_order), in_order, "a {cql_type} is sorted twice");
+    assert_eq!(
+        cql_type.validate(&in_order),
+        Ok(()),
+        "a {cql_type} is damaged by sorting"
+    );
+    assert_eq!(
+        sorted::sorted(cql_type, &in_order),
+        in_order,
+        "a {cql_type} is sorted twice"
+    );
     if CqlType::SCALARS.contains(cql_type) && !bytes.is_empty() {
         for kind in KINDS {
             if let Ok(read) = cql_type.parse_literal(kind, &unquoted) {
-                assert_eq!(cql_type.validate(&read), Ok(()), "the {cql_type} {unquoted:?} was read wrong");
+                assert_eq!(
+                    cql_type.validate(&read),
+                    Ok(()),
+                    "the {cql_type} {unquoted:?} was read wrong"
+                );
             }
         }
     }
@@ -144,7 +184,11 @@ fn read_text(text: &str) {
     for cql_type in CqlType::SCALARS {
         for kind in KINDS {
             if let Ok(bytes) = cql_type.parse_literal(kind, text) {
-                assert_eq!(cql_type.validate(&bytes), Ok(()), "the {kind} {text:?} is no {cql_type}");
+                assert_eq!(
+                    cql_type.validate(&bytes),
+                    Ok(()),
+                    "the {kind} {text:?} is no {cql_type}"
+                );
             }
         }
     }
@@ -155,14 +199,26 @@ fn read_text(text: &str) {
     }
     if let Ok(cql_type) = CqlType::parse_native(text) {
         let name = cql_type.to_string();
-        assert_eq!(CqlType::parse_native(&name).as_ref(), Ok(&cql_type), "the type {text:?} is named {name:?}");
+        assert_eq!(
+            CqlType::parse_native(&name).as_ref(),
+            Ok(&cql_type),
+            "the type {text:?} is named {name:?}"
+        );
     }
     if let Ok((cql_type, _)) = CqlType::from_marshal_name(text) {
         let name = cql_type.marshal_name();
-        assert_eq!(CqlType::from_marshal_name(&name), Ok((cql_type, false)), "the class {text:?} is named {name:?}");
+        assert_eq!(
+            CqlType::from_marshal_name(&name),
+            Ok((cql_type, false)),
+            "the class {text:?} is named {name:?}"
+        );
     }
     if let Ok(columns) = partition_key_from_marshal_name(text) {
         let name = partition_key_marshal_name(&columns);
-        assert_eq!(partition_key_from_marshal_name(&name), Ok(columns), "the key {text:?} is named {name:?}");
+        assert_eq!(
+            partition_key_from_marshal_name(&name),
+            Ok(columns),
+            "the key {text:?} is named {name:?}"
+        );
     }
 }

@@ -46,7 +46,12 @@ shadow_round_ms: 0x10
 pub(crate) fn seeds() -> Vec<String> {
     let mut seeds: Vec<String> = STOCK.iter().map(|text| (*text).to_owned()).collect();
     // A line of a stock file, so that most changes hit something that matters.
-    seeds.extend(STOCK.iter().flat_map(|text| text.split_inclusive('\n')).map(str::to_owned));
+    seeds.extend(
+        STOCK
+            .iter()
+            .flat_map(|text| text.split_inclusive('\n'))
+            .map(str::to_owned),
+    );
     seeds.push(SHORT.to_owned());
     seeds.push(format!("{SHORT}\u{1}dc=DC1\nrack=RAC1\nprefer_local=true\n"));
     seeds
@@ -68,7 +73,11 @@ pub(crate) fn read(yaml: &str, properties: &str) {
         read: &|path| (path.ends_with(RACKDC_FILE) && !properties.is_empty()).then(|| properties.to_owned()),
         lookup: &lookup,
     };
-    let read = resolve(&ServerArgs::default(), Some((Path::new("/etc/ceto.yaml"), yaml)), &world);
+    let read = resolve(
+        &ServerArgs::default(),
+        Some((Path::new("/etc/ceto.yaml"), yaml)),
+        &world,
+    );
     if let Err(error) = read {
         drop(error.to_string());
     }
@@ -89,5 +98,8 @@ pub(crate) fn machine_samples() -> Vec<String> {
 /// Reads a text as each of the kernel's files that say what the process may use.
 pub(crate) fn read_machine(text: &str) {
     let machine = Machine::from_texts(|_| Some(text.to_owned()));
-    assert!(!machine.cpus.is_empty() && machine.shards() >= 1, "a machine without a processor");
+    assert!(
+        !machine.cpus.is_empty() && machine.shards() >= 1,
+        "a machine without a processor"
+    );
 }

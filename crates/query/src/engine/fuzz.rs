@@ -77,7 +77,9 @@ fn answers() -> Vec<Vec<u8>> {
     };
     let mut answers = vec![encode_answer(&Ok(part))];
     answers.extend(failed.map(|error| encode_answer(&Err(QueryError::Replicas(error)))));
-    answers.push(encode_answer(&Err(QueryError::Function("a division by zero".to_owned()))));
+    answers.push(encode_answer(&Err(QueryError::Function(
+        "a division by zero".to_owned(),
+    ))));
     answers
 }
 
@@ -114,7 +116,10 @@ pub fn read(bytes: &[u8]) {
         // Errors that are not among those of the encoding come back as what they say.
         assert_eq!(encode_answer(&again), written, "an answer changes when it is written");
         if let Ok(part) = answer {
-            assert!(part.done.len() + usize::from(part.begun.is_some()) <= SPANS, "more parts than spans");
+            assert!(
+                part.done.len() + usize::from(part.begun.is_some()) <= SPANS,
+                "more parts than spans"
+            );
         }
     }
     let _ = plan.selection.decode_group(&mut Reader::new(bytes));
