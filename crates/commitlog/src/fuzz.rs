@@ -127,7 +127,7 @@ fn replay(dir: &Path, boot_id: u128, bytes: usize) {
 }
 
 /// Puts id and checksum of the header and of every chunk right whose length leaves it in the file.
-fn seal(segment: &mut Vec<u8>) {
+fn seal(segment: &mut [u8]) {
     let Some(header) = segment.first_chunk_mut::<SEGMENT_HEADER_BYTES>() else {
         return;
     };

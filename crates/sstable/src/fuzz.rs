@@ -387,10 +387,10 @@ pub fn read_files(bytes: Vec<u8>) -> Pin<Box<dyn Future<Output = ()>>> {
         let _ = tool::dump(&path, 0, &mut dumped);
         let _ = tool::verify(&path);
         let _ = tool::metadata(&path);
-        if let Ok(reader) = Reader::open_descriptor(&descriptor, &table()) {
-            if let Err(error) = read_by_key(&reader).await {
-                drop(error.to_string());
-            }
+        if let Ok(reader) = Reader::open_descriptor(&descriptor, &table())
+            && let Err(error) = read_by_key(&reader).await
+        {
+            drop(error.to_string());
         }
         fs::remove_dir_all(&dir).expect("it was made");
     })
