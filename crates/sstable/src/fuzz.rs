@@ -14,9 +14,10 @@ use types::token::token_of;
 use types::{CqlType, Token};
 use uuid::Uuid;
 
-use crate::component::{Component, Descriptor, Generation, Version, parse_name};
+use crate::component::{Component, Descriptor, Version, parse_name};
 use crate::compression::{Compression, CompressionInfo, Compressor};
 use crate::filter::{self, Filter};
+use crate::generation::Generation;
 use crate::header::{EncodingBase, SerializationHeader};
 use crate::index::{Entry, IndexBytes, Promoted, skip_others};
 use crate::reader::{Checksums, Reader, decode_crc};
