@@ -17,7 +17,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let paths = rest::ROUTES
         .into_iter()
         .flatten()
-        .map(|(method, pattern, _)| format!("{method} {pattern}?a=b HTTP/1.1\r\n\r\n"));
+        .map(|route| format!("{} {}?a=b HTTP/1.1\r\n\r\n", route.method, route.path));
     requests
         .iter()
         .map(|text| (*text).to_owned())

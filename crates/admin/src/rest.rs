@@ -1,13 +1,14 @@
 //! The REST API: the paths and answers that tools for ScyllaDB use, for what exists here.
 //!
-//! [`ROUTES`] is all of it. A handler is given the node's operator and the request; what it refuses is answered as
-//! `{"message": …, "code": …}`.
+//! [`ROUTES`] is all of it, and `GET /` lists it. A handler gets the node's operator and the request; what it refuses is answered as
+//! `{"message": …, "code": …}`. A parameter that a route does not name is refused.
 
 mod cluster;
 mod handoff;
 mod health;
 mod loggers;
 mod metrics;
+mod route;
 mod storage;
 mod tablets;
 mod tasks;
@@ -19,6 +20,8 @@ use serde_json::Value;
 use crate::http::{JSON, Request, Response};
 use crate::operator::{Keyspace, Local, Member, Operator, Selection};
 
+use route::Route;
+
 /// An answer, or status and reason.
 type Answer = Result<Value, (u16, String)>;
 
@@ -26,6 +29,7 @@ type Answer = Result<Value, (u16, String)>;
 pub(crate) struct Call {
     operator: Rc<dyn Operator>,
     request: Request,
+    route: &'static Route,
     /// What stands in the path for each `{…}` of the pattern.
     parts: Vec<String>,
 }
@@ -36,10 +40,8 @@ pub(crate) enum Handler {
     Later(for<'a> fn(&'a Call) -> Local<'a, Answer>),
 }
 
-/// Method, pattern of the path, and who answers.
-pub(crate) type Route = (&'static str, &'static str, Handler);
-
-pub(crate) const ROUTES: [&[Route]; 8] = [
+pub(crate) const ROUTES: [&[Route]; 9] = [
+    route::ROUTES_OF_INDEX,
     cluster::ROUTES,
     storage::ROUTES,
     tablets::ROUTES,
@@ -53,6 +55,17 @@ pub(crate) const ROUTES: [&[Route]; 8] = [
 impl Call {
     fn part(&self) -> &str {
         self.parts.first().map_or("", String::as_str)
+    }
+
+    /// The value of a query parameter, which the route names; None when it is not given or empty.
+    fn parameter(&self, name: &str) -> Option<&str> {
+        debug_assert!(
+            self.route.parameters.iter().any(|(known, _)| *known == name),
+            "{} {} does not name its parameter {name}",
+            self.route.method,
+            self.route.path
+        );
+        self.request.parameter(name)
     }
 
     fn keyspace_named(&self, name: &str) -> Result<Keyspace, (u16, String)> {
@@ -69,7 +82,7 @@ impl Call {
         let node = self.operator.node();
         let name = match self.parts.first() {
             Some(name) => Some(name.as_str()),
-            None => self.request.parameter("host").or(self.request.parameter("endpoint")),
+            None => self.parameter("host").or_else(|| self.parameter("endpoint")),
         };
         let member = match name {
             Some(name) => node.member(name),
@@ -96,10 +109,10 @@ impl Call {
             self.parts
                 .first()
                 .map(String::as_str)
-                .or(self.request.parameter("kn"))
+                .or_else(|| self.parameter("kn"))
                 .unwrap_or(""),
         );
-        let tables: Vec<String> = list(self.request.parameter("cf").unwrap_or(""));
+        let tables: Vec<String> = list(self.parameter("cf").unwrap_or(""));
         for name in &keyspaces {
             let keyspace = self.keyspace_named(name)?;
             if let Some(table) = tables.iter().find(|table| !keyspace.tables.contains(table)) {
@@ -115,16 +128,19 @@ impl Call {
 
 /// Answers a request.
 pub(crate) async fn answer(operator: Rc<dyn Operator>, request: Request) -> Response {
-    let (handler, parts) = match find(&request.method, &request.path) {
+    let found = find(&request.method, &request.path);
+    let found = found.and_then(|found| found.0.check_parameters(&request.query).map(|()| found));
+    let (route, parts) = match found {
         Ok(found) => found,
         Err((status, reason)) => return Response::refusal(status, &reason),
     };
     let call = Call {
         operator,
         request,
+        route,
         parts,
     };
-    let answer = match handler {
+    let answer = match &route.handler {
         Handler::Now(handler) => handler(&call),
         Handler::Later(handler) => handler(&call).await,
     };
@@ -142,17 +158,17 @@ pub(crate) async fn answer(operator: Rc<dyn Operator>, request: Request) -> Resp
     }
 }
 
-/// The handler of a path, and what stands in it for the pattern's `{…}`.
-pub(crate) fn find(method: &str, path: &str) -> Result<(&'static Handler, Vec<String>), (u16, String)> {
+/// The route of a path, and what stands in it for the pattern's `{…}`.
+pub(crate) fn find(method: &str, path: &str) -> Result<(&'static Route, Vec<String>), (u16, String)> {
     let method = if method == "HEAD" { "GET" } else { method };
     let path = path.trim_end_matches('/');
     let mut allowed = Vec::new();
-    for (taken, pattern, handler) in ROUTES.into_iter().flatten() {
-        if let Some(parts) = matched(pattern, path) {
-            if *taken == method {
-                return Ok((handler, parts));
+    for route in ROUTES.into_iter().flatten() {
+        if let Some(parts) = matched(route.path, path) {
+            if route.method == method {
+                return Ok((route, parts));
             }
-            allowed.push(*taken);
+            allowed.push(route.method);
         }
     }
     if allowed.is_empty() {
@@ -218,10 +234,28 @@ mod tests {
     }
 
     #[test]
+    fn a_parameter_that_a_path_does_not_take_is_refused() {
+        let checked = |method, path, name: &str| {
+            let (route, _) = find(method, path).expect("the path is there");
+            route.check_parameters(&[(name.to_owned(), "1".to_owned())])
+        };
+        assert_eq!(checked("POST", "/storage_service/flush", "kn"), Ok(()));
+        let refused = |reason: &str| Err((400, reason.to_owned()));
+        assert_eq!(
+            checked("POST", "/storage_service/flush", "keyspace"),
+            refused("unknown parameter 'keyspace': this path takes kn, cf")
+        );
+        assert_eq!(
+            checked("GET", "/storage_service/load", "kn"),
+            refused("unknown parameter 'kn': this path takes none")
+        );
+    }
+
+    #[test]
     fn no_path_is_there_twice() {
         let mut seen = BTreeSet::new();
-        for (method, pattern, _) in ROUTES.into_iter().flatten() {
-            assert!(seen.insert((method, pattern)), "{method} {pattern} has two handlers");
+        for Route { method, path, .. } in ROUTES.into_iter().flatten() {
+            assert!(seen.insert((method, path)), "{method} {path} has two handlers");
         }
     }
 }

@@ -11,114 +11,241 @@ use super::{Answer, Call, Route, failed};
 use crate::operator::{Member, Range, State};
 
 pub(super) const ROUTES: &[Route] = &[
-    (
-        "GET",
+    Route::get(
         "/storage_service/hostid/local",
+        "The node's host id",
         Now(|c| Ok(json!(c.operator.node().host_id.to_string()))),
     ),
-    (
-        "GET",
+    Route::get(
         "/storage_service/host_id/local",
+        "The node's host id",
         Now(|c| Ok(json!(c.operator.node().host_id.to_string()))),
     ),
-    ("GET", "/storage_service/host_id", Now(host_ids)),
-    (
-        "GET",
+    Route::get(
+        "/storage_service/host_id",
+        "Address and host id of each member",
+        Now(host_ids),
+    ),
+    Route::get(
         "/storage_service/cluster_name",
+        "The cluster's name",
         Now(|c| Ok(json!(c.operator.node().cluster_name))),
     ),
-    (
-        "GET",
+    Route::get(
         "/storage_service/partitioner_name",
+        "The partitioner's class",
         Now(|_| Ok(json!("org.apache.cassandra.dht.Murmur3Partitioner"))),
     ),
-    (
-        "GET",
+    Route::get(
         "/storage_service/schema_version",
+        "The version of the schema that the node has",
         Now(|c| Ok(json!(c.operator.node().schema_version.to_string()))),
     ),
-    (
-        "GET",
+    Route::get(
         "/storage_service/release_version",
+        "The release of Cassandra that the node is compatible with",
         Now(|c| Ok(json!(c.operator.node().release))),
     ),
-    (
-        "GET",
+    Route::get(
         "/storage_service/scylla_release_version",
+        "The node's release of ceto",
         Now(|c| Ok(json!(c.operator.node().version))),
     ),
-    (
-        "GET",
+    Route::get(
         "/storage_service/operation_mode",
+        "What the node does: JOINING, NORMAL, LEAVING, OUT_OF_SERVICE, DRAINING or DRAINED",
         Now(|c| Ok(json!(c.operator.node().mode))),
     ),
-    ("GET", "/storage_service/is_initialized", Now(|_| Ok(json!(true)))),
-    ("GET", "/storage_service/is_starting", Now(|_| Ok(json!(false)))),
-    (
-        "GET",
+    Route::get(
+        "/storage_service/is_initialized",
+        "Whether the node has started: true",
+        Now(|_| Ok(json!(true))),
+    ),
+    Route::get(
+        "/storage_service/is_starting",
+        "Whether the node is starting: false",
+        Now(|_| Ok(json!(false))),
+    ),
+    Route::get(
         "/storage_service/native_transport",
+        "Whether CQL clients are served",
         Now(|c| Ok(json!(c.operator.node().serves_cql))),
     ),
-    ("GET", "/storage_service/rpc_server", Now(|_| Ok(json!(false)))),
-    ("GET", "/storage_service/gossiping", Now(|_| Ok(json!(true)))),
-    ("GET", "/storage_service/tokens", Now(tokens)),
-    ("GET", "/storage_service/tokens/{endpoint}", Now(tokens)),
-    ("GET", "/storage_service/token_endpoint", Now(token_endpoint)),
-    ("GET", "/storage_service/tokens_endpoint", Now(token_endpoint)),
-    (
-        "GET",
+    Route::get(
+        "/storage_service/rpc_server",
+        "Whether Thrift clients are served: false",
+        Now(|_| Ok(json!(false))),
+    ),
+    Route::get(
+        "/storage_service/gossiping",
+        "Whether the node exchanges liveness with the others: true",
+        Now(|_| Ok(json!(true))),
+    ),
+    Route::get("/storage_service/tokens", "Tokens of a member", Now(tokens)).takes(&[
+        ("host", "a member's address or host id; the node itself without it"),
+        ("endpoint", "the same"),
+    ]),
+    Route::get("/storage_service/tokens/{endpoint}", "Tokens of a member", Now(tokens)),
+    Route::get(
+        "/storage_service/token_endpoint",
+        "Each token and the address of its member",
+        Now(token_endpoint),
+    )
+    .takes(&[(
+        "keyspace",
+        "last tokens of the keyspace's ranges with their first replicas instead",
+    )]),
+    Route::get(
+        "/storage_service/tokens_endpoint",
+        "Each token and the address of its member",
+        Now(token_endpoint),
+    )
+    .takes(&[(
+        "keyspace",
+        "last tokens of the keyspace's ranges with their first replicas instead",
+    )]),
+    Route::get(
         "/storage_service/nodes/joining",
+        "Addresses of members that join",
         Now(|c| in_state(c, State::Joining)),
     ),
-    (
-        "GET",
+    Route::get(
         "/storage_service/nodes/leaving",
+        "Addresses of members that leave",
         Now(|c| in_state(c, State::Leaving)),
     ),
-    ("GET", "/storage_service/nodes/moving", Now(|_| Ok(json!([])))),
-    (
-        "POST",
-        "/storage_service/remove_node",
-        Later(|c| Box::pin(remove_node(c))),
+    Route::get(
+        "/storage_service/nodes/moving",
+        "Addresses of members that move to other tokens: none ever does",
+        Now(|_| Ok(json!([]))),
     ),
-    (
-        "GET",
+    Route::post(
+        "/storage_service/remove_node",
+        "Remove a member that is down, for ever",
+        Later(|c| Box::pin(remove_node(c))),
+    )
+    .takes(&[("host_id", "the member"), ("ignore_nodes", "refused")]),
+    Route::get(
         "/storage_service/metadata_differences",
+        "Members whose metadata differs from the node's",
         Now(metadata_differences),
     ),
-    ("GET", "/storage_service/describe_ring/{keyspace}", Now(describe_ring)),
-    (
-        "GET",
+    Route::get(
+        "/storage_service/describe_ring/{keyspace}",
+        "Token ranges of a keyspace with their replicas",
+        Now(describe_ring),
+    )
+    .takes(&[("table", "one of its tables"), ("cf", "the same")]),
+    Route::get(
         "/storage_service/range_to_endpoint_map/{keyspace}",
+        "Token ranges of a keyspace and the addresses of their replicas",
         Now(range_to_endpoint_map),
-    ),
-    (
-        "GET",
+    )
+    .takes(&[("table", "one of its tables"), ("cf", "the same")]),
+    Route::get(
         "/storage_service/natural_endpoints/{keyspace}",
+        "Addresses of the replicas of a partition",
         Now(natural_endpoints),
+    )
+    .takes(&[
+        ("table", "one of its tables"),
+        ("cf", "the same"),
+        (
+            "key",
+            "the partition key; values of several columns are separated by colons",
+        ),
+        ("token", "its token, instead of the key"),
+    ]),
+    Route::get(
+        "/storage_service/ownership",
+        "Share of the ring's tokens of each member",
+        Now(ownership),
     ),
-    ("GET", "/storage_service/ownership", Now(ownership)),
-    ("GET", "/storage_service/ownership/{keyspace}", Now(ownership)),
-    ("GET", "/gossiper/endpoint/live/", Now(|c| alive(c, true))),
-    ("GET", "/gossiper/endpoint/down/", Now(|c| alive(c, false))),
-    ("GET", "/gossiper/generation_number/{endpoint}", Now(generation)),
-    ("GET", "/gossiper/heart_beat_version/{endpoint}", Now(heart_beat)),
-    ("GET", "/failure_detector/endpoints/", Now(endpoints)),
-    ("GET", "/failure_detector/simple_states", Now(simple_states)),
-    ("GET", "/failure_detector/count/endpoint/up", Now(|c| count(c, true))),
-    ("GET", "/failure_detector/count/endpoint/down", Now(|c| count(c, false))),
-    ("GET", "/failure_detector/endpoint_phi_values", Now(|_| Ok(json!([])))),
-    ("GET", "/snitch/name", Now(|c| Ok(json!(c.operator.node().snitch)))),
-    ("GET", "/snitch/datacenter", Now(|c| Ok(json!(c.member()?.datacenter)))),
-    ("GET", "/snitch/rack", Now(|c| Ok(json!(c.member()?.rack)))),
-    ("GET", "/raft/leader_host", Now(leader)),
-    ("GET", "/raft/status", Now(raft)),
-    (
-        "POST",
+    Route::get(
+        "/storage_service/ownership/{keyspace}",
+        "Share of a keyspace's data of each member",
+        Now(ownership),
+    )
+    .takes(&[("table", "one of its tables"), ("cf", "the same")]),
+    Route::get(
+        "/gossiper/endpoint/live/",
+        "Addresses of members that answer",
+        Now(|c| alive(c, true)),
+    ),
+    Route::get(
+        "/gossiper/endpoint/down/",
+        "Addresses of members that do not answer",
+        Now(|c| alive(c, false)),
+    ),
+    Route::get(
+        "/gossiper/generation_number/{endpoint}",
+        "Second in which the node started; 0 for other members",
+        Now(generation),
+    ),
+    Route::get(
+        "/gossiper/heart_beat_version/{endpoint}",
+        "Seconds that the node has run; 0 for other members",
+        Now(heart_beat),
+    ),
+    Route::get(
+        "/failure_detector/endpoints/",
+        "What the node knows of each member",
+        Now(endpoints),
+    ),
+    Route::get(
+        "/failure_detector/simple_states",
+        "UP or DOWN of each member",
+        Now(simple_states),
+    ),
+    Route::get(
+        "/failure_detector/count/endpoint/up",
+        "Number of members that answer",
+        Now(|c| count(c, true)),
+    ),
+    Route::get(
+        "/failure_detector/count/endpoint/down",
+        "Number of members that do not answer",
+        Now(|c| count(c, false)),
+    ),
+    Route::get(
+        "/failure_detector/endpoint_phi_values",
+        "Phi values: none, the failure detector does not compute any",
+        Now(|_| Ok(json!([]))),
+    ),
+    Route::get(
+        "/snitch/name",
+        "The snitch's class",
+        Now(|c| Ok(json!(c.operator.node().snitch))),
+    ),
+    Route::get(
+        "/snitch/datacenter",
+        "Datacenter of a member",
+        Now(|c| Ok(json!(c.member()?.datacenter))),
+    )
+    .takes(&[
+        ("host", "a member's address or host id; the node itself without it"),
+        ("endpoint", "the same"),
+    ]),
+    Route::get("/snitch/rack", "Rack of a member", Now(|c| Ok(json!(c.member()?.rack)))).takes(&[
+        ("host", "a member's address or host id; the node itself without it"),
+        ("endpoint", "the same"),
+    ]),
+    Route::get(
+        "/raft/leader_host",
+        "Host id of the leader of the metadata group",
+        Now(leader),
+    ),
+    Route::get("/raft/status", "The node's part in the metadata group", Now(raft)),
+    Route::post(
         "/raft/read_barrier",
+        "Wait until the node has all metadata that was agreed on before",
         Later(|c| Box::pin(async move { c.operator.barrier().await.map(|()| Value::Null).map_err(failed) })),
     ),
-    ("GET", "/storage_proxy/schema_versions", Now(schema_versions)),
+    Route::get(
+        "/storage_proxy/schema_versions",
+        "Schema versions and the members that have them",
+        Now(schema_versions),
+    ),
 ];
 
 fn address(member: &Member) -> String {
@@ -143,7 +270,7 @@ fn tokens(call: &Call) -> Answer {
 }
 
 fn token_endpoint(call: &Call) -> Answer {
-    if let Some(keyspace) = call.request.parameter("keyspace") {
+    if let Some(keyspace) = call.parameter("keyspace") {
         let ranges = ranges(call, keyspace)?;
         let node = call.operator.node();
         let first = |range: &Range| {
@@ -170,16 +297,11 @@ fn token_endpoint(call: &Call) -> Answer {
 /// Removes the member that the parameter `host_id` names.
 async fn remove_node(call: &Call) -> Answer {
     let given = call
-        .request
         .parameter("host_id")
         .ok_or_else(|| (400, "Missing mandatory parameter 'host_id'".to_owned()))?;
     let host_id =
         Uuid::try_parse(given.trim()).map_err(|_| (400, format!("host_id: expected a UUID, got '{given}'")))?;
-    if call
-        .request
-        .parameter("ignore_nodes")
-        .is_some_and(|nodes| !nodes.is_empty())
-    {
+    if call.parameter("ignore_nodes").is_some_and(|nodes| !nodes.is_empty()) {
         return Err((400, "ignore_nodes is not supported".to_owned()));
     }
     let removed = call.operator.remove_node(host_id).await;
@@ -215,7 +337,7 @@ fn in_state(call: &Call, state: State) -> Answer {
 /// The ranges of a keyspace, or of the table that the parameter `table` or `cf` names.
 fn ranges(call: &Call, keyspace: &str) -> Result<Vec<Range>, (u16, String)> {
     let known = call.keyspace_named(keyspace)?;
-    let table = call.request.parameter("table").or(call.request.parameter("cf"));
+    let table = call.parameter("table").or_else(|| call.parameter("cf"));
     if let Some(table) = table.filter(|table| !known.tables.iter().any(|t| t == table)) {
         return Err((400, format!("Can't find a table {table} in keyspace {keyspace}")));
     }
@@ -256,10 +378,7 @@ fn range_to_endpoint_map(call: &Call) -> Answer {
 
 /// The replicas of a token, which the parameter `token` gives; keys are the client's to hash.
 fn natural_endpoints(call: &Call) -> Answer {
-    let token = call
-        .request
-        .parameter("token")
-        .and_then(|token| token.parse::<i64>().ok());
+    let token = call.parameter("token").and_then(|token| token.parse::<i64>().ok());
     let token = token.ok_or((400, "parameter token: expected a whole number of 64 bits".to_owned()))?;
     let ranges = ranges(call, call.part())?;
     let node = call.operator.node();

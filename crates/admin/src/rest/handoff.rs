@@ -16,69 +16,125 @@ const WAIT_SLICE: Duration = Duration::from_secs(1);
 const WAIT_MAX: Duration = Duration::from_hours(24 * 365);
 
 pub(super) const ROUTES: &[Route] = &[
-    ("GET", "/hinted_handoff/hints", Later(|c| Box::pin(targets(c)))),
-    ("DELETE", "/hinted_handoff/hints", Later(|c| Box::pin(truncate(c)))),
-    ("GET", "/hinted_handoff/pending", Later(|c| Box::pin(pending(c)))),
-    ("GET", "/hinted_handoff/rejected", Later(|c| Box::pin(rejected(c)))),
-    (
-        "DELETE",
+    Route::get(
+        "/hinted_handoff/hints",
+        "Nodes that hints wait for",
+        Later(|c| Box::pin(targets(c))),
+    ),
+    Route::delete(
+        "/hinted_handoff/hints",
+        "Delete hints",
+        Later(|c| Box::pin(truncate(c))),
+    )
+    .takes(&[("host", "of this node only")]),
+    Route::get(
+        "/hinted_handoff/pending",
+        "Hints that wait, by node",
+        Later(|c| Box::pin(pending(c))),
+    ),
+    Route::get(
         "/hinted_handoff/rejected",
+        "Hints that their nodes have refused for good",
+        Later(|c| Box::pin(rejected(c))),
+    ),
+    Route::delete(
+        "/hinted_handoff/rejected",
+        "Delete hints that their nodes have refused for good",
         Later(|c| Box::pin(clear_rejected(c))),
+    )
+    .takes(&[("host", "of this node only")]),
+    Route::get(
+        "/storage_service/missed_writes",
+        "Why tombstones are kept beyond the grace period",
+        Now(missed_writes),
     ),
-    ("GET", "/storage_service/missed_writes", Now(missed_writes)),
-    (
-        "POST",
+    Route::post(
         "/storage_service/release_tombstones",
+        "Declare that nodes have what the node reports as missed",
         Later(|c| Box::pin(release_tombstones(c))),
-    ),
-    ("POST", "/hinted_handoff/schedule", Later(|c| Box::pin(schedule(c)))),
-    (
-        "GET",
+    )
+    .takes(&[("host", "this node only")]),
+    Route::post(
+        "/hinted_handoff/schedule",
+        "Send hints to a node now",
+        Later(|c| Box::pin(schedule(c))),
+    )
+    .takes(&[("host", "the node")]),
+    Route::get(
         "/hinted_handoff/pause",
+        "Whether sending hints is paused",
         Now(|c| Ok(json!(c.operator.handoff().is_paused))),
     ),
-    ("POST", "/hinted_handoff/pause", Later(|c| Box::pin(pause(c)))),
-    (
-        "POST",
+    Route::post(
+        "/hinted_handoff/pause",
+        "Pause sending hints, or resume",
+        Later(|c| Box::pin(pause(c))),
+    )
+    .takes(&[("pause", "true or false")]),
+    Route::post(
         "/hinted_handoff/sync_point",
+        "Name the hints that wait now; answers with the name",
         Later(|c| Box::pin(create_sync_point(c))),
-    ),
-    (
-        "GET",
+    )
+    .takes(&[(
+        "target_hosts",
+        "for these nodes, separated by commas; for all without it",
+    )]),
+    Route::get(
         "/hinted_handoff/sync_point",
+        "Wait until the hints of a name have arrived",
         Later(|c| Box::pin(await_sync_point(c))),
-    ),
-    (
-        "GET",
+    )
+    .takes(&[
+        ("id", "the name"),
+        (
+            "timeout",
+            "seconds; 0 does not wait, a negative number waits without end",
+        ),
+    ]),
+    Route::get(
         "/storage_proxy/hinted_handoff_enabled",
+        "Whether hints are kept",
         Now(|c| Ok(json!(c.operator.handoff().is_enabled))),
     ),
-    (
-        "POST",
+    Route::post(
         "/storage_proxy/hinted_handoff_enabled",
+        "Keep hints, or do not",
         Later(|c| Box::pin(enable(c))),
-    ),
-    ("GET", "/storage_proxy/hinted_handoff_enabled_by_dc", Now(by_datacenter)),
-    (
-        "POST",
+    )
+    .takes(&[("enable", "true or false")]),
+    Route::get(
         "/storage_proxy/hinted_handoff_enabled_by_dc",
+        "Datacenters for whose nodes hints are kept",
+        Now(by_datacenter),
+    ),
+    Route::post(
+        "/storage_proxy/hinted_handoff_enabled_by_dc",
+        "Keep hints for nodes of some datacenters only",
         Later(|c| Box::pin(enable_only(c))),
-    ),
-    (
-        "POST",
+    )
+    .takes(&[("dcs", "the datacenters, separated by commas")]),
+    Route::post(
         "/storage_proxy/hinted_handoff_enabled_by_dc/{datacenter}",
+        "Keep hints for nodes of a datacenter, or do not",
         Later(|c| Box::pin(enable_datacenter(c))),
-    ),
-    ("GET", "/storage_proxy/max_hint_window", Now(window)),
-    (
-        "POST",
+    )
+    .takes(&[("enable", "true or false")]),
+    Route::get(
         "/storage_proxy/max_hint_window",
-        Later(|c| Box::pin(set_window(c))),
+        "How long hints are kept for a node that is down, in milliseconds",
+        Now(window),
     ),
+    Route::post(
+        "/storage_proxy/max_hint_window",
+        "Set how long hints are kept for a node that is down",
+        Later(|c| Box::pin(set_window(c))),
+    )
+    .takes(&[("ms", "milliseconds")]),
 ];
 
 fn required<'c>(call: &'c Call, name: &str) -> Result<&'c str, (u16, String)> {
-    let given = call.request.parameter(name);
+    let given = call.parameter(name);
     given.ok_or_else(|| (400, format!("Missing mandatory parameter '{name}'")))
 }
 
@@ -169,7 +225,7 @@ async fn release_tombstones(call: &Call) -> Answer {
 
 /// The node that is named, if one is.
 fn host(call: &Call) -> Result<Option<Uuid>, (u16, String)> {
-    let host = call.request.parameter("host");
+    let host = call.parameter("host");
     host.map(|host| target(&call.operator.node(), host)).transpose()
 }
 
@@ -249,7 +305,7 @@ async fn set_window(call: &Call) -> Answer {
 
 async fn create_sync_point(call: &Call) -> Answer {
     let node = call.operator.node();
-    let named = call.request.parameter("target_hosts").map(|names| {
+    let named = call.parameter("target_hosts").map(|names| {
         let names = names.split(',').filter(|name| !name.trim().is_empty());
         names.map(|name| target(&node, name)).collect::<Result<Vec<Uuid>, _>>()
     });
@@ -259,7 +315,7 @@ async fn create_sync_point(call: &Call) -> Answer {
 async fn await_sync_point(call: &Call) -> Answer {
     let id = required(call, "id")?;
     // A negative number waits for ever, none not at all.
-    let given = call.request.parameter("timeout").unwrap_or("0");
+    let given = call.parameter("timeout").unwrap_or("0");
     let seconds = given.parse::<i64>();
     let seconds = seconds.map_err(|_| (400, format!("parameter timeout: expected whole seconds, got '{given}'")))?;
     let deadline = u64::try_from(seconds).ok();

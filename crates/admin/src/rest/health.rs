@@ -6,9 +6,17 @@ use super::Handler::Now;
 use super::{Answer, Call, Route};
 
 pub(super) const ROUTES: &[Route] = &[
-    ("GET", "/ceto/clock", Now(clock)),
-    ("POST", "/ceto/clock/confirm", Now(confirm)),
-    ("GET", "/ceto/refuse_writes", Now(refuse_writes)),
+    Route::get("/ceto/clock", "The node's wall clock as it judges it", Now(clock)),
+    Route::post(
+        "/ceto/clock/confirm",
+        "Say that the wall clock is right as it is now",
+        Now(confirm),
+    ),
+    Route::get(
+        "/ceto/refuse_writes",
+        "Addresses of members whose commitlogs take no writes",
+        Now(refuse_writes),
+    ),
 ];
 
 fn clock(call: &Call) -> Answer {

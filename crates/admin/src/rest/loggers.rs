@@ -7,11 +7,16 @@ use super::Handler::Now;
 use super::{Answer, Call, Route};
 
 pub(super) const ROUTES: &[Route] = &[
-    ("GET", "/system/logger", Now(|_| Ok(json!(logging::names())))),
-    ("DELETE", "/system/logger", Now(reset)),
-    ("GET", "/system/logger/{name}", Now(level)),
-    ("POST", "/system/logger/{name}", Now(set_level)),
-    ("DELETE", "/system/logger/{name}", Now(remove_level)),
+    Route::get(
+        "/system/logger",
+        "Names of the loggers with a level of their own, and root",
+        Now(|_| Ok(json!(logging::names()))),
+    ),
+    Route::delete("/system/logger", "Reset all levels to those of the options", Now(reset)),
+    Route::get("/system/logger/{name}", "Level of a logger", Now(level)),
+    Route::post("/system/logger/{name}", "Set the level of a logger", Now(set_level))
+        .takes(&[("level", "off, error, warn, info, debug or trace")]),
+    Route::delete("/system/logger/{name}", "Remove the level of a logger", Now(remove_level)),
 ];
 
 fn level(call: &Call) -> Answer {
@@ -20,7 +25,7 @@ fn level(call: &Call) -> Answer {
 }
 
 fn set_level(call: &Call) -> Answer {
-    let given = call.request.parameter("level").unwrap_or("");
+    let given = call.parameter("level").unwrap_or("");
     let level: LevelFilter = given.parse().map_err(|_| {
         (
             400,

@@ -10,83 +10,99 @@ use crate::operator::{Table, histogram, percentile, total};
 type OfTable = fn(&Table) -> u64;
 
 pub(super) const ROUTES: &[Route] = &[
-    ("GET", "/column_family/", Now(column_families)),
-    ("GET", "/column_family/name", Now(names)),
-    (
-        "GET",
+    Route::get(
+        "/column_family/",
+        "Keyspace and name of each table",
+        Now(column_families),
+    ),
+    Route::get("/column_family/name", "Each table as keyspace:table", Now(names)),
+    Route::get(
         "/column_family/name/keyspace",
+        "Names of keyspaces",
         Now(|c| Ok(c.operator.keyspaces().iter().map(|k| json!(k.name)).collect())),
     ),
-    ("GET", "/column_family/stats", Later(|c| Box::pin(stats(c)))),
-    (
-        "GET",
+    Route::get(
+        "/column_family/stats",
+        "Figures of each table that has files",
+        Later(|c| Box::pin(stats(c))),
+    ),
+    Route::get(
         "/column_family/metrics/{metric}",
+        "A figure, summed over all tables",
         Later(|c| Box::pin(all_tables(c))),
     ),
-    (
-        "GET",
+    Route::get(
         "/column_family/metrics/{metric}/{name}",
+        "A figure of the table keyspace:table",
         Later(|c| Box::pin(one_table(c))),
     ),
-    (
-        "GET",
+    Route::get(
         "/storage_proxy/metrics/{kind}",
+        "Number of requests of a kind: read, write, range, cas_read or cas_write",
         Later(|c| Box::pin(proxy_count(c))),
     ),
-    (
-        "GET",
+    Route::get(
         "/storage_proxy/metrics/{kind}/{metric}",
+        "latency (sum in microseconds), estimated_histogram, timeouts or unavailables",
         Later(|c| Box::pin(proxy_metric(c))),
     ),
-    (
-        "GET",
+    Route::get(
         "/storage_proxy/metrics/{kind}/{metric}/histogram",
+        "Percentiles of latencies in microseconds",
         Later(|c| Box::pin(proxy_histogram(c))),
     ),
-    (
-        "GET",
+    Route::get(
         "/storage_proxy/total_hints",
+        "Hints written since the start",
         Later(|c| Box::pin(sum(c, "hints_written_total"))),
     ),
-    (
-        "GET",
+    Route::get(
         "/messaging_service/messages/sent",
+        "Calls and messages to each other node",
         Later(|c| Box::pin(messages(c, "rpc_calls_total"))),
     ),
-    (
-        "GET",
+    Route::get(
         "/messaging_service/messages/timeout",
+        "Calls to each other node that had no answer in time",
         Later(|c| Box::pin(messages(c, "rpc_timeouts_total"))),
     ),
-    (
-        "GET",
+    Route::get(
         "/messaging_service/messages/pending",
+        "Calls to each other node that have no answer yet",
         Later(|c| Box::pin(messages(c, "rpc_waiting"))),
     ),
-    ("GET", "/metrics/all", Later(|c| Box::pin(everything(c)))),
-    (
-        "GET",
+    Route::get(
+        "/metrics/all",
+        "All counters and gauges, summed over shards and labels",
+        Later(|c| Box::pin(everything(c))),
+    ),
+    Route::get(
         "/commitlog/metrics/total_commit_log_size",
+        "Bytes of the commitlog",
         Later(|c| Box::pin(sum(c, "commitlog_bytes"))),
     ),
-    (
-        "GET",
+    Route::get(
         "/cache_service/metrics/row/size",
+        "Bytes of cached rows",
         Later(|c| Box::pin(sum(c, "row_cache_bytes"))),
     ),
-    ("GET", "/cache_service/metrics/key/size", Now(|_| Ok(json!(0)))),
-    (
-        "GET",
+    Route::get(
+        "/cache_service/metrics/key/size",
+        "Bytes of cached keys: 0, there is no key cache",
+        Now(|_| Ok(json!(0))),
+    ),
+    Route::get(
         "/compaction_manager/metrics/pending_tasks",
+        "Compactions that wait for a worker",
         Now(|c| {
             let classes = c.operator.tasks().classes();
             let compactions = classes.iter().filter(|class| class.class == tasks::Class::Compaction);
             Ok(json!(compactions.map(|class| class.waiting).sum::<u64>()))
         }),
     ),
-    (
-        "GET",
+    Route::get(
         "/system/uptime_ms",
+        "Milliseconds since the node began to serve",
         Now(|c| Ok(json!(c.operator.node().uptime_ms))),
     ),
 ];

@@ -11,54 +11,113 @@ use super::{Answer, Call, Route, failed};
 use crate::operator::{Snapshot, Table, Work};
 
 pub(super) const ROUTES: &[Route] = &[
-    ("GET", "/storage_service/keyspaces", Now(keyspaces)),
-    ("GET", "/storage_service/load", Later(|c| Box::pin(load(c)))),
-    ("GET", "/storage_service/load_map", Later(|c| Box::pin(load_map(c)))),
-    (
-        "POST",
+    Route::get("/storage_service/keyspaces", "Names of keyspaces", Now(keyspaces))
+        .takes(&[("type", "all, user or non_local_strategy")]),
+    Route::get(
+        "/storage_service/load",
+        "Bytes of the node's sstables",
+        Later(|c| Box::pin(load(c))),
+    ),
+    Route::get(
+        "/storage_service/load_map",
+        "Bytes of the sstables of each member that answers",
+        Later(|c| Box::pin(load_map(c))),
+    ),
+    Route::post(
         "/storage_service/keyspace_flush/{keyspace}",
+        "Write memtables to sstables",
         Later(|c| Box::pin(flush(c))),
-    ),
-    ("POST", "/storage_service/flush", Later(|c| Box::pin(flush(c)))),
-    (
-        "POST",
+    )
+    .takes(&[("cf", "tables of the keyspace, separated by commas; all without it")]),
+    Route::post(
+        "/storage_service/flush",
+        "Write memtables to sstables",
+        Later(|c| Box::pin(flush(c))),
+    )
+    .takes(&[
+        ("kn", "keyspaces, separated by commas; all without it"),
+        ("cf", "tables of the keyspace, separated by commas; all without it"),
+    ]),
+    Route::post(
         "/storage_service/keyspace_compaction/{keyspace}",
+        "Merge the sstables of each tablet into one",
         Later(|c| Box::pin(compact(c))),
-    ),
-    ("POST", "/storage_service/compact", Later(|c| Box::pin(compact(c)))),
-    ("GET", "/storage_service/snapshots", Later(|c| Box::pin(snapshots(c)))),
-    (
-        "POST",
+    )
+    .takes(&[
+        ("cf", "tables of the keyspace, separated by commas; all without it"),
+        ("flush_memtables", "true: flush first"),
+    ]),
+    Route::post(
+        "/storage_service/compact",
+        "Merge the sstables of each tablet into one",
+        Later(|c| Box::pin(compact(c))),
+    )
+    .takes(&[
+        ("kn", "keyspaces, separated by commas; all without it"),
+        ("cf", "tables of the keyspace, separated by commas; all without it"),
+        ("flush_memtables", "true: flush first"),
+    ]),
+    Route::get(
         "/storage_service/snapshots",
+        "Snapshots, their tables and sizes",
+        Later(|c| Box::pin(snapshots(c))),
+    ),
+    Route::post(
+        "/storage_service/snapshots",
+        "Take a snapshot",
         Later(|c| Box::pin(take_snapshot(c))),
-    ),
-    (
-        "DELETE",
+    )
+    .takes(&[
+        ("tag", "the snapshot's name"),
+        ("kn", "keyspaces, separated by commas; all without it"),
+        ("cf", "tables of the keyspace, separated by commas; all without it"),
+        (
+            "ttl",
+            "how long it is kept, such as 30d or 12h; until it is cleared without it",
+        ),
+    ]),
+    Route::delete(
         "/storage_service/snapshots",
+        "Delete snapshots",
         Later(|c| Box::pin(clear_snapshots(c))),
-    ),
-    (
-        "GET",
+    )
+    .takes(&[
+        ("tag", "the snapshot's name; all without it"),
+        ("kn", "keyspaces, separated by commas; all without it"),
+        ("cf", "tables of the keyspace, separated by commas; all without it"),
+    ]),
+    Route::get(
         "/storage_service/snapshots/size/true",
+        "Bytes that snapshots alone keep on the disk",
         Later(|c| Box::pin(snapshot_size(c))),
     ),
-    (
-        "GET",
+    Route::get(
         "/storage_service/quarantined",
+        "Damaged sstables that were moved aside",
         Later(|c| Box::pin(quarantined(c))),
     ),
-    (
-        "DELETE",
+    Route::delete(
         "/storage_service/quarantined/{keyspace}",
+        "Accept the loss of what a table's damaged sstables had",
         Later(|c| Box::pin(accept_quarantined(c))),
+    )
+    .takes(&[("cf", "the table")]),
+    Route::get(
+        "/storage_service/compaction_throughput",
+        "Limit of what compactions write, in MiB per second; 0 for no limit",
+        Now(throughput),
     ),
-    ("GET", "/storage_service/compaction_throughput", Now(throughput)),
-    ("POST", "/storage_service/compaction_throughput", Now(set_throughput)),
+    Route::post(
+        "/storage_service/compaction_throughput",
+        "Limit what compactions write",
+        Now(set_throughput),
+    )
+    .takes(&[("value", "MiB per second; 0 for no limit")]),
 ];
 
 /// Names of keyspaces: all, or with `type` those of users or those with replicas elsewhere.
 fn keyspaces(call: &Call) -> Answer {
-    let kind = call.request.parameter("type").unwrap_or("all");
+    let kind = call.parameter("type").unwrap_or("all");
     if !["all", "user", "non_local_strategy"].contains(&kind) {
         return Err((
             400,
@@ -150,7 +209,7 @@ async fn quarantined(call: &Call) -> Answer {
 /// Of one table, which the parameter `cf` names: nothing is accepted that was not meant. Tables that a node keeps for others, such as the
 /// state of acceptors, are in no keyspace's list.
 async fn accept_quarantined(call: &Call) -> Answer {
-    let (keyspace, name) = (call.part(), call.request.parameter("cf").unwrap_or(""));
+    let (keyspace, name) = (call.part(), call.parameter("cf").unwrap_or(""));
     let tables = call.operator.tables().await;
     if !tables
         .iter()
@@ -164,7 +223,7 @@ async fn accept_quarantined(call: &Call) -> Answer {
 
 /// A tag becomes a directory's name.
 fn tag(call: &Call) -> Result<Option<String>, (u16, String)> {
-    let Some(tag) = call.request.parameter("tag") else {
+    let Some(tag) = call.parameter("tag") else {
         return Ok(None);
     };
     let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.: ".contains(c);
@@ -180,7 +239,7 @@ fn tag(call: &Call) -> Result<Option<String>, (u16, String)> {
 /// The snapshot that is to be taken.
 pub(super) fn snapshot(call: &Call) -> Result<Work, (u16, String)> {
     let tag = tag(call)?.ok_or((400, "parameter tag: expected the snapshot's name".to_owned()))?;
-    let ttl = call.request.parameter("ttl").filter(|text| !text.is_empty());
+    let ttl = call.parameter("ttl").filter(|text| !text.is_empty());
     let ttl = ttl.map(|text| {
         let expected = || {
             (
@@ -227,7 +286,7 @@ fn throughput(call: &Call) -> Answer {
 }
 
 fn set_throughput(call: &Call) -> Answer {
-    let given = call.request.parameter("value").unwrap_or("");
+    let given = call.parameter("value").unwrap_or("");
     let mebibytes = given.parse::<u64>().ok().filter(|mebibytes| *mebibytes < 1 << 40);
     let mebibytes = mebibytes.ok_or_else(|| {
         (

@@ -8,16 +8,36 @@ use super::{Answer, Call, Route, failed};
 use crate::operator::Work;
 
 pub(super) const ROUTES: &[Route] = &[
-    (
-        "POST",
+    Route::post(
         "/storage_service/tablets/move",
+        "Move a tablet to another shard of its node, and wait for it",
         Later(|c| Box::pin(move_tablet(c))),
-    ),
-    ("POST", "/ceto/tasks/move_tablet", Now(start_move)),
+    )
+    .takes(&[
+        ("ks", "the keyspace"),
+        ("table", "the table"),
+        ("token", "a token of the tablet"),
+        ("dst_shard", "the shard that gets it"),
+        ("src_host", "the node's host id"),
+        ("src_shard", "the shard that has it"),
+        ("dst_host", "the same node"),
+    ]),
+    Route::post(
+        "/ceto/tasks/move_tablet",
+        "Begin to move a tablet to another shard of its node; answers with the task's id",
+        Now(start_move),
+    )
+    .takes(&[
+        ("ks", "the keyspace"),
+        ("table", "the table"),
+        ("token", "a token of the tablet"),
+        ("dst_shard", "the shard that gets it"),
+        ("host", "the node's host id; the node itself without it"),
+    ]),
 ];
 
 fn parameter<'c, T: std::str::FromStr>(call: &'c Call, name: &str, expected: &str) -> Result<T, (u16, String)> {
-    let given: Option<&'c str> = call.request.parameter(name);
+    let given: Option<&'c str> = call.parameter(name);
     let given = given.ok_or_else(|| (400, format!("Missing mandatory parameter '{name}'")))?;
     let parsed = given.trim().parse();
     parsed.map_err(|_| (400, format!("parameter {name}: expected {expected}, got '{given}'")))
@@ -55,7 +75,7 @@ async fn move_tablet(call: &Call) -> Answer {
 
 /// Begins to do the same, from whichever shard has it, on the node `host` or the one that is asked. Answers with the task.
 fn start_move(call: &Call) -> Answer {
-    let host = match call.request.parameter("host") {
+    let host = match call.parameter("host") {
         Some(_) => Some(parameter(call, "host", "the id of a node")?),
         None => None,
     };

@@ -16,41 +16,132 @@ const WAIT_SLICE: Duration = Duration::from_secs(1);
 const SECONDS_MAX: u64 = 1_000_000_000;
 
 pub(super) const ROUTES: &[Route] = &[
-    ("GET", "/task_manager/list_modules", Now(modules)),
-    ("GET", "/task_manager/list_module_tasks/{module}", Now(list)),
-    ("GET", "/task_manager/task_status/{id}", Now(status)),
-    ("GET", "/task_manager/task_status_recursive/{id}", Now(tree)),
-    ("GET", "/task_manager/wait_task/{id}", Later(|c| Box::pin(wait(c)))),
-    ("POST", "/task_manager/abort_task/{id}", Now(abort)),
-    (
-        "GET",
+    Route::get("/task_manager/list_modules", "Modules of tasks", Now(modules)),
+    Route::get(
+        "/task_manager/list_module_tasks/{module}",
+        "Tasks of a module",
+        Now(list),
+    )
+    .takes(&[
+        (
+            "internal",
+            "true: with those that no operator asked for, and parts of tasks",
+        ),
+        ("keyspace", "of this keyspace only"),
+        ("table", "of this table only"),
+    ]),
+    Route::get("/task_manager/task_status/{id}", "A task", Now(status)),
+    Route::get(
+        "/task_manager/task_status_recursive/{id}",
+        "A task and its parts",
+        Now(tree),
+    ),
+    Route::get(
+        "/task_manager/wait_task/{id}",
+        "Wait until a task has ended",
+        Later(|c| Box::pin(wait(c))),
+    )
+    .takes(&[("timeout", "seconds; 408 when they are over")]),
+    Route::post("/task_manager/abort_task/{id}", "Abort a task", Now(abort)),
+    Route::get(
         "/task_manager/ttl",
+        "How long a task that the node began by itself is listed after its end, in seconds",
         Now(|c| Ok(json!(c.operator.tasks().ttls().0.as_secs()))),
     ),
-    ("POST", "/task_manager/ttl", Now(set_ttl)),
-    (
-        "GET",
+    Route::post(
+        "/task_manager/ttl",
+        "Set how long a task that the node began by itself is listed after its end",
+        Now(set_ttl),
+    )
+    .takes(&[("ttl", "seconds")]),
+    Route::get(
         "/task_manager/user_ttl",
+        "How long a task that an operator asked for is listed after its end, in seconds",
         Now(|c| Ok(json!(c.operator.tasks().ttls().1.as_secs()))),
     ),
-    ("POST", "/task_manager/user_ttl", Now(set_user_ttl)),
-    ("POST", "/task_manager/drain/{module}", Now(drain)),
-    (
-        "POST",
+    Route::post(
+        "/task_manager/user_ttl",
+        "Set how long a task that an operator asked for is listed after its end",
+        Now(set_user_ttl),
+    )
+    .takes(&[("user_ttl", "seconds")]),
+    Route::post(
+        "/task_manager/drain/{module}",
+        "Forget the tasks of a module that have ended",
+        Now(drain),
+    ),
+    Route::post(
         "/tasks/compaction/keyspace_compaction/{keyspace}",
+        "Begin to merge the sstables of a keyspace; answers with the task's id",
         Now(start_compaction),
+    )
+    .takes(&[
+        ("cf", "tables of the keyspace, separated by commas; all without it"),
+        ("flush_memtables", "true: flush first"),
+    ]),
+    Route::post(
+        "/ceto/tasks/compact",
+        "Begin to merge sstables; answers with the task's id",
+        Now(start_compaction),
+    )
+    .takes(&[
+        ("kn", "keyspaces, separated by commas; all without it"),
+        ("cf", "tables of the keyspace, separated by commas; all without it"),
+        ("flush_memtables", "true: flush first"),
+    ]),
+    Route::post(
+        "/ceto/tasks/flush",
+        "Begin to write memtables to sstables; answers with the task's id",
+        Now(start_flush),
+    )
+    .takes(&[
+        ("kn", "keyspaces, separated by commas; all without it"),
+        ("cf", "tables of the keyspace, separated by commas; all without it"),
+    ]),
+    Route::post(
+        "/ceto/tasks/snapshot",
+        "Begin to take a snapshot; answers with the task's id",
+        Now(start_snapshot),
+    )
+    .takes(&[
+        ("tag", "the snapshot's name"),
+        ("kn", "keyspaces, separated by commas; all without it"),
+        ("cf", "tables of the keyspace, separated by commas; all without it"),
+        (
+            "ttl",
+            "how long it is kept, such as 30d or 12h; until it is cleared without it",
+        ),
+    ]),
+    Route::get(
+        "/ceto/task_classes",
+        "Limits of the classes of tasks, and what they do",
+        Now(classes),
     ),
-    ("POST", "/ceto/tasks/compact", Now(start_compaction)),
-    ("POST", "/ceto/tasks/flush", Now(start_flush)),
-    ("POST", "/ceto/tasks/snapshot", Now(start_snapshot)),
-    ("GET", "/ceto/task_classes", Now(classes)),
-    ("POST", "/ceto/task_classes/{class}", Now(set_limits)),
-    ("POST", "/compaction_manager/stop_compaction", Now(stop_compactions)),
-    (
-        "POST",
-        "/compaction_manager/stop_keyspace_compaction/{keyspace}",
+    Route::post(
+        "/ceto/task_classes/{class}",
+        "Change the limits of a class of tasks",
+        Now(set_limits),
+    )
+    .takes(&[
+        ("workers", "jobs that a shard runs at once"),
+        ("shard", "on this shard only"),
+        ("bytes_per_second", "of all jobs together; 0 for no limit"),
+    ]),
+    Route::post(
+        "/compaction_manager/stop_compaction",
+        "Abort all compactions that run or wait",
         Now(stop_compactions),
-    ),
+    )
+    .takes(&[("type", "COMPACTION")]),
+    Route::post(
+        "/compaction_manager/stop_keyspace_compaction/{keyspace}",
+        "Abort the compactions of a keyspace",
+        Now(stop_compactions),
+    )
+    .takes(&[
+        ("type", "COMPACTION"),
+        ("tables", "of these tables only, separated by commas"),
+    ]),
 ];
 
 fn modules(_: &Call) -> Answer {
@@ -79,7 +170,7 @@ fn unknown(id: Uuid) -> (u16, String) {
 }
 
 fn is_set(call: &Call, name: &str) -> Result<bool, (u16, String)> {
-    match call.request.parameter(name) {
+    match call.parameter(name) {
         None | Some("false" | "0") => Ok(false),
         Some("true" | "1") => Ok(true),
         Some(given) => Err((400, format!("parameter {name}: expected true or false, got '{given}'"))),
@@ -88,7 +179,7 @@ fn is_set(call: &Call, name: &str) -> Result<bool, (u16, String)> {
 
 /// A number of the query; None when it is not given.
 fn number(call: &Call, name: &str, max: u64) -> Result<Option<u64>, (u16, String)> {
-    let Some(given) = call.request.parameter(name) else {
+    let Some(given) = call.parameter(name) else {
         return Ok(None);
     };
     let number = given.parse().ok().filter(|number| *number <= max);
@@ -102,7 +193,7 @@ fn number(call: &Call, name: &str, max: u64) -> Result<Option<u64>, (u16, String
 }
 
 fn list(call: &Call) -> Answer {
-    let (keyspace, table) = (call.request.parameter("keyspace"), call.request.parameter("table"));
+    let (keyspace, table) = (call.parameter("keyspace"), call.parameter("table"));
     let mut listed = call.operator.tasks().list(module(call)?, is_set(call, "internal")?);
     listed.retain(|status| {
         keyspace.is_none_or(|keyspace| keyspace == status.keyspace) && table.is_none_or(|table| table == status.table)
@@ -305,7 +396,7 @@ fn set_limits(call: &Call) -> Answer {
 
 /// Aborts compactions, automatic ones and those that somebody asked for: of all tables, or of a keyspace and perhaps some `tables` of it.
 fn stop_compactions(call: &Call) -> Answer {
-    match call.request.parameter("type") {
+    match call.parameter("type") {
         None | Some("COMPACTION") => {}
         Some(other) => {
             return Err((
@@ -318,7 +409,7 @@ fn stop_compactions(call: &Call) -> Answer {
     if let Some(name) = keyspace {
         call.keyspace_named(name)?;
     }
-    let tables: Option<Vec<&str>> = call.request.parameter("tables").map(|names| names.split(',').collect());
+    let tables: Option<Vec<&str>> = call.parameter("tables").map(|names| names.split(',').collect());
     call.operator.tasks().abort_all(|status| {
         status.kind.class == Class::Compaction
             && keyspace.is_none_or(|keyspace| *keyspace == status.keyspace)
