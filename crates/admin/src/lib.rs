@@ -7,6 +7,8 @@
 //! - Bytes from a connection never panic, and cost a bounded amount of memory ([`http`]).
 //! - No request of an operator is on the path of a client's request.
 
+pub mod control;
+mod distribution;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod handoff;
@@ -20,6 +22,8 @@ use std::rc::Rc;
 
 use runtime::net::TcpListener;
 
+pub use control::Control;
+pub use distribution::Distribution;
 pub use handoff::Handoff;
 pub use operator::Operator;
 

@@ -1,14 +1,19 @@
 //! `ceto nodetool`: asks a node's REST API and prints what Cassandra's tool of that name would.
 //!
-//! [`run`] finds the API, opens one connection, and gives both to the command. What is printed is made in [`cluster`], [`handoff`] and [`storage`].
+//! [`run`] finds the API, opens one connection, and gives both to the command. [`commands`] lists the commands with their help; the other modules make
+//! what they print.
 
 mod client;
 mod cluster;
+mod commands;
+mod control;
 mod handoff;
 mod layout;
 mod loggers;
 mod storage;
+mod tables;
 mod tasks;
+mod words;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -73,8 +78,8 @@ fn host_address(text: &str) -> Result<IpAddr, String> {
 /// # Errors
 /// In words for the user, when there is no such command or no such node, or the node refuses.
 pub fn run(target: Target, words: Vec<String>) -> Result<Output, String> {
-    if words.first().is_some_and(|word| word == "help") {
-        return Ok(usage().into());
+    if let Some(help) = commands::help(&words)? {
+        return Ok(help.into());
     }
     let (address, shows_progress) = (target.address()?, target.shows_progress);
     let answer = Arc::new(Mutex::new(Err("the node did not answer".to_owned())));
@@ -90,88 +95,13 @@ pub fn run(target: Target, words: Vec<String>) -> Result<Output, String> {
     answer.lock().expect("nobody panics while holding the answer").clone()
 }
 
-/// Each command with its arguments, and behind a colon what it does.
-const COMMANDS: &[&str] = &[
-    "clearrejectedhints [NODE…]: Delete hints that some nodes, or all, have refused for good",
-    "acceptquarantined KEYSPACE TABLE: Read a table again without its quarantined sstables",
-    "clearsnapshot [-t TAG] [--all] [KEYSPACE…]: Forget snapshots",
-    "compact [KEYSPACE [TABLE…]]: Merge sstables",
-    "confirmclock: Say that the node's wall clock is right after it was set",
-    "describecluster: Name, snitch and schema versions of the cluster",
-    "describering KEYSPACE: Token ranges and who has them",
-    "disablehandoff: Keep no hints for nodes that miss writes",
-    "disablehintsfordc DATACENTER: Keep no hints for nodes of a datacenter",
-    "enablehandoff: Keep hints again",
-    "enablehintsfordc DATACENTER: Keep hints for nodes of a datacenter again",
-    "flush [KEYSPACE [TABLE…]]: Write memtables to sstables",
-    "getcompactionthroughput: Print the limit of what compactions write",
-    "getlogginglevels: Print the log level of the node, and those of modules that have one of their own",
-    "getmaxhintwindow: Print how long a node may be down and is kept hints for",
-    "gossipinfo: What the node knows of each member",
-    "info: Load, uptime and memory of the node",
-    "listmissedwrites: List why tombstones are kept beyond the grace period",
-    "listpendinghints: List the nodes that hints wait for",
-    "listrejectedhints: List the nodes that have refused hints for good",
-    "listquarantined: List damaged sstables that were moved aside; reads of their tokens are refused",
-    "listsnapshots: List snapshots and their sizes",
-    "movetablet KEYSPACE TABLE TOKEN SHARD [HOST_ID]: Have a tablet on another shard of its node",
-    "netstats: Mode of the node and messages to others",
-    "pausehandoff: Hand no hints over",
-    "proxyhistograms: Latencies of requests that the node coordinates",
-    "releasetombstones [NODE…]: Declare that some nodes, or all, have what this node reports as missed",
-    "removenode HOST_ID: Remove a node that is down, for ever, if that loses no data",
-    "resumehandoff: Hand hints over again",
-    "ring [KEYSPACE]: Tokens and their nodes",
-    "setcompactionthroughput MB: Limit what compactions write, in MiB per second; 0 for no limit",
-    "setlogginglevel [MODULE [LEVEL]]: Set the log level of a module or of ROOT; without LEVEL remove it, without MODULE reset all",
-    "setmaxhintwindow MS: Say how long a node may be down and is kept hints for",
-    "snapshot [-t TAG] [--ttl TIME] [-cf TABLE] [KEYSPACE…]: Keep the sstables as they are now, for a time such as 30d",
-    "status [KEYSPACE]: State, load and share of each member",
-    "statushandoff: Whether hints are kept, and handed over",
-    "stop COMPACTION: Abort all compactions that run or wait",
-    "tasks list|tree|status|wait|abort|modules|ttl|user-ttl|drain|limits …: List, watch, abort and limit long work; `tasks` alone prints the arguments",
-    "tablestats [KEYSPACE[.TABLE]…]: What the node has of each table",
-    "truncatehints [NODE…]: Forget hints: those for some nodes, or all",
-    "version: Release of Cassandra that the node is compatible with",
-];
-
-/// The commands: name, arguments, and what it does.
-fn commands() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
-    COMMANDS.iter().map(|command| {
-        let (synopsis, help) = command.split_once(": ").unwrap_or((command, ""));
-        let (name, arguments) = synopsis.split_once(' ').unwrap_or((synopsis, ""));
-        (name, arguments, help)
-    })
-}
-
-fn usage() -> String {
-    let mut text = "usage: ceto nodetool [--host ADDRESS] [--port PORT] [--workdir DIR] COMMAND\n\n".to_owned();
-    for (name, arguments, help) in commands() {
-        text.push_str(&format!("    {:<56} {help}\n", format!("{name} {arguments}")));
-    }
-    text
-}
-
-/// The name that a command is listed under: some are known in the singular and in the plural.
-fn canonical(name: &str) -> &str {
-    match name {
-        "getlogginglevel" => "getlogginglevels",
-        "setlogginglevels" => "setlogginglevel",
-        name => name,
-    }
-}
-
 async fn execute(address: SocketAddr, shows_progress: bool, words: &[String]) -> Result<Output, String> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let (name, arguments) = words.split_first().ok_or("expected a command")?;
-    let name = &canonical(name);
-    if !commands().any(|(known, ..)| known == *name) {
-        let known: Vec<&str> = commands().map(|(known, ..)| known).collect();
-        return Err(format!("unknown command '{name}'; known are: {}", known.join(", ")));
-    }
+    let command = commands::find(name)?;
     let mut client = Client::connect(address, shows_progress).await?;
     let client = &mut client;
-    let text = match (*name, arguments) {
+    let text = match (command.name, arguments) {
         ("tasks", words) => return tasks::run(client, words).await,
         ("stop", [kind]) => tasks::stop(client, kind).await,
         ("status", []) => cluster::status(client, None).await,
@@ -215,18 +145,37 @@ async fn execute(address: SocketAddr, shows_progress: bool, words: &[String]) ->
         ("acceptquarantined", [keyspace, table]) => storage::accept_quarantined(client, keyspace, table).await,
         ("listsnapshots", []) => storage::list_snapshots(client).await,
         ("clearsnapshot", arguments) => storage::clear_snapshots(client, arguments).await,
-        ("tablestats", names) => storage::table_stats(client, names).await,
+        ("tablestats", names) => tables::stats(client, names).await,
+        ("tablehistograms", [name]) if name.contains('.') => {
+            let (keyspace, table) = name.split_once('.').unwrap_or((name, ""));
+            tables::histograms(client, keyspace, table).await
+        }
+        ("tablehistograms", [keyspace, table]) => tables::histograms(client, keyspace, table).await,
+        ("toppartitions", words) if !words.is_empty() => tables::top_partitions(client, words).await,
+        ("compactionstats", words) => tables::compactions(client, words).await,
+        ("compactionhistory", []) => tables::compaction_history(client).await,
+        ("drain", []) => control::drain(client).await,
+        ("enablebinary", []) => control::set_binary(client, true).await,
+        ("disablebinary", []) => control::set_binary(client, false).await,
+        ("statusbinary", []) => control::status(client, "/storage_service/native_transport").await,
+        ("statusgossip", []) => control::status(client, "/storage_service/gossiping").await,
+        ("enableautocompaction", names) => control::set_auto_compaction(client, names, true).await,
+        ("disableautocompaction", names) => control::set_auto_compaction(client, names, false).await,
+        ("statusautocompaction", names) => control::auto_compaction(client, names).await,
+        ("gettraceprobability", []) => control::trace_probability(client).await,
+        ("settraceprobability", [probability]) => control::set_trace_probability(client, probability).await,
+        ("getseeds", []) => control::seeds(client).await,
+        ("getendpoints", [keyspace, table, key]) => control::endpoints(client, [keyspace, table, key]).await,
+        ("getsstables", [keyspace, table, key]) => control::sstables(client, [keyspace, table, key]).await,
+        ("tpstats", []) => control::thread_pools(client).await,
+        ("clientstats", words) => control::client_stats(client, words).await,
         ("getlogginglevels", []) => loggers::levels(client).await,
         ("setlogginglevel", []) => loggers::set_level(client, None, None).await,
         ("setlogginglevel", [module]) => loggers::set_level(client, Some(module), None).await,
         ("setlogginglevel", [module, level]) => loggers::set_level(client, Some(module), Some(level)).await,
         ("getcompactionthroughput", []) => storage::throughput(client).await,
         ("setcompactionthroughput", [limit]) => storage::set_throughput(client, limit).await,
-        (name, _) => {
-            let found = commands().find(|(known, ..)| *known == name);
-            let arguments = found.map_or("", |(_, arguments, _)| arguments);
-            Err(format!("usage: ceto nodetool {name} {arguments}"))
-        }
+        _ => Err(command.usage()),
     };
     text.map(Output::from)
 }
@@ -249,13 +198,5 @@ mod tests {
         assert_eq!(told(target(Some("::1"), Some(7))), "[::1]:7");
         assert!(told(target(Some("no-such-host.invalid"), None)).contains("does not resolve"));
         assert!(told(target(None, None)).contains("no node runs on /nowhere"));
-    }
-
-    #[test]
-    fn help_lists_every_command() {
-        let usage = usage();
-        for (name, ..) in commands() {
-            assert!(usage.contains(name), "{name} is not in the help");
-        }
     }
 }

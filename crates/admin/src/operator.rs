@@ -12,13 +12,15 @@ use std::time::Duration;
 use tasks::Tasks;
 use uuid::Uuid;
 
+use crate::control::Control;
+use crate::distribution::Distribution;
 use crate::handoff::Handoff;
 
 /// A future of this shard that borrows.
 pub type Local<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
 /// A node, as its operator sees it. Lives on shard 0, sees the node, and of the cluster what the node knows.
-pub trait Operator: Handoff {
+pub trait Operator: Handoff + Control {
     /// The node and its cluster.
     fn node(&self) -> Node;
     /// All keyspaces, by name.
@@ -294,7 +296,7 @@ impl Range {
 }
 
 /// What the node has of a table.
-#[derive(Clone, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, PartialEq, Default, Debug)]
 pub struct Table {
     /// Its keyspace.
     pub keyspace: String,
@@ -320,6 +322,36 @@ pub struct Table {
     pub flushes: u64,
     /// Bytes that snapshots alone keep on the disk.
     pub snapshot_bytes: u64,
+    /// Rows of memtables.
+    pub memtable_rows: u64,
+    /// Bytes of bloom filters.
+    pub filter_bytes: u64,
+    /// How often the index of an sstable was searched for a partition because its filter let it pass.
+    pub index_lookups: u64,
+    /// How often the sstable did not have the partition then.
+    pub filter_false_positives: u64,
+    /// Bytes of data before compression of the sstables that are compressed.
+    pub compressed_from_bytes: u64,
+    /// Bytes that these have after compression.
+    pub compressed_to_bytes: u64,
+    /// Its compactions do not begin by themselves on some shard.
+    pub is_auto_compaction_off: bool,
+    /// Bytes of data of each partition of each sstable.
+    pub partition_bytes: Distribution,
+    /// Cells of each partition of each sstable.
+    pub partition_cells: Distribution,
+    /// Latencies of reads of one partition that the node coordinated, in microseconds.
+    pub reads: Distribution,
+    /// The same of reads of more than one partition.
+    pub scans: Distribution,
+    /// The same of writes.
+    pub writes: Distribution,
+    /// Sstables that were read from, of each read of a partition.
+    pub sstables_per_read: Distribution,
+    /// Dead rows and range tombstones that were met, of each read of a partition.
+    pub tombstones_per_read: Distribution,
+    /// Living rows that were met, of each read of a partition.
+    pub rows_per_read: Distribution,
     /// Damaged sstables that were moved aside and whose loss nobody has accepted, by name.
     pub quarantined: BTreeMap<String, Quarantined>,
 }

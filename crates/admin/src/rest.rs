@@ -4,6 +4,7 @@
 //! `{"message": …, "code": …}`. A parameter that a route does not name is refused.
 
 mod cluster;
+mod control;
 mod handoff;
 mod health;
 mod loggers;
@@ -40,9 +41,10 @@ pub(crate) enum Handler {
     Later(for<'a> fn(&'a Call) -> Local<'a, Answer>),
 }
 
-pub(crate) const ROUTES: [&[Route]; 9] = [
+pub(crate) const ROUTES: [&[Route]; 10] = [
     route::ROUTES_OF_INDEX,
     cluster::ROUTES,
+    control::ROUTES,
     storage::ROUTES,
     tablets::ROUTES,
     metrics::ROUTES,

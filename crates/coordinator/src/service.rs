@@ -6,7 +6,7 @@ use std::time::Duration;
 use replica::{PartitionRead, ReadError, Shard, TableStore};
 use schema::TableId;
 use types::Token;
-use types::token::token_of;
+use types::token::{KeyHash, token_of};
 
 use crate::apply::{range_ready, ready};
 use crate::fence::Stamp;
@@ -131,8 +131,12 @@ pub async fn read(shard: &Rc<Shard>, command: ReadCommand, stamp: Stamp) -> Resu
                 reversed,
                 limits: stretch.limits(),
             };
+            store.metrics.note_read(&read.key);
+            let hash = KeyHash::of(&read.key);
+            let sstables = store.tablet(token).map(|tablet| tablet.with_version(|version| version.sstables_for(hash)));
             let done = stretch.partition(shard, &store, read).await;
             done.map_err(|e| stamp.or_moved(&store, e))?;
+            store.metrics.note_partition_read(sstables.unwrap_or(0), stretch.met());
         }
         Extent::Tokens {
             after,
@@ -147,7 +151,7 @@ pub async fn read(shard: &Rc<Shard>, command: ReadCommand, stamp: Stamp) -> Resu
     }
     // What was truncated meanwhile may be there in part.
     stamp.check(&store)?;
-    let (live, dead) = stretch.counted();
-    trace::note(|| format!("Read {live} live and {dead} dead rows"));
+    let (live, tombstones) = stretch.met();
+    trace::note(|| format!("Read {live} live rows and {tombstones} tombstones"));
     Ok(stretch.finish())
 }

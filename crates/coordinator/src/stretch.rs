@@ -48,6 +48,7 @@ pub(crate) struct Stretch {
     bytes: usize,
     dead_rows: usize,
     dead_bytes: usize,
+    range_tombstones: usize,
     /// The partition of the last block, and whether anything of it counted as a row.
     partition: Option<(Token, Vec<u8>, bool)>,
     /// Where it ends, when not everything was read.
@@ -74,6 +75,7 @@ impl Stretch {
             bytes: 0,
             dead_rows: 0,
             dead_bytes: 0,
+            range_tombstones: 0,
             partition: None,
             end: None,
             is_paused: false,
@@ -89,9 +91,9 @@ impl Stretch {
         }
     }
 
-    /// The living and the dead rows so far.
-    pub(crate) fn counted(&self) -> (usize, usize) {
-        (self.rows, self.dead_rows)
+    /// Living rows so far, and tombstones: dead rows and range tombstones.
+    pub(crate) fn met(&self) -> (u64, u64) {
+        (self.rows as u64, (self.dead_rows + self.range_tombstones) as u64)
     }
 
     fn is_full(&self) -> bool {
@@ -153,6 +155,7 @@ impl Stretch {
 
     /// Counts the rows of a block; the bound behind the one with which the stretch is full.
     fn count(&mut self, block: &PartitionBlock, is_reversed: bool) -> Option<Bound> {
+        self.range_tombstones += block.range_tombstones.len();
         let ranges = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
         let before = self.bytes;
         for n in 0..block.len() {

@@ -12,7 +12,7 @@ use plan::write::BoundWrite;
 use plan::{BatchPlan, BindContext, Bound, Execution, OwnedBound, Plan};
 use query::engine::{CameTo, UNPREPARED, Written, partition_of};
 use query::trace::{Trace, TraceId};
-use query::{Engine, Level, Outcome, Params, PointOutcome, Prepared, QueryError, Statement};
+use query::{Engine, Level, Outcome, Params, PointOutcome, Prepared, QueryError, Recorded, Statement};
 use schema::TableId;
 use smallvec::SmallVec;
 use stdx::probe;
@@ -41,6 +41,8 @@ pub(crate) struct Batch {
     losses: u64,
     /// Requests of one partition that this shard answered at once.
     owned: u64,
+    /// The table of the last of them.
+    table: Option<TableId>,
 }
 
 /// What became of a frame.
@@ -318,6 +320,7 @@ impl Connection {
                 match engine.read_now(select, &ctx, level(params.consistency), &mut CellWriter(out)) {
                     Ok(PointOutcome::Rows(n)) => {
                         batch.owned += 1;
+                        batch.table = Some(select.table.id);
                         finish_rows(out, rows_mark, n, None);
                         if let Err(e) = finish_response(out, mark) {
                             reply.error(out, &QueryError::invalid(e.to_string()));
@@ -362,6 +365,7 @@ impl Connection {
                     Ok(Written::UnderWay) => return,
                     Ok(Written::Here(_) | Written::Nothing) => {
                         batch.owned += 1;
+                        batch.table = Some(write.table.id);
                         let start = batch.out.len();
                         write_void(&mut batch.out, reply.version, reply.stream, &reply.extras());
                         batch.writes.push((start, batch.out.len(), reply));
@@ -677,12 +681,25 @@ impl Server {
         let reads = counts.socket_reads.get();
         counts.socket_reads.set(reads + 1);
         if reads.is_multiple_of(SAMPLE_EVERY) && batch.now_us != 0 {
-            let kind = if batch.writes.is_empty() {
-                &counts.reads
-            } else {
-                &counts.writes
-            };
-            kind.add(elapsed_us(batch.now_us), owned * SAMPLE_EVERY);
+            let (took, weight) = (elapsed_us(batch.now_us), owned * SAMPLE_EVERY);
+            let writes = !batch.writes.is_empty();
+            if writes { &counts.writes } else { &counts.reads }.add(took, weight);
+            // The last statement's table stands for those of the others.
+            self.record(batch.table, |recorded| {
+                if writes {
+                    recorded.writes.add(took, weight);
+                } else {
+                    recorded.reads.add(took, weight);
+                    recorded.sstables_per_read.add(0, weight);
+                }
+            });
+        }
+    }
+
+    /// Records something of a table, if this shard has any of it.
+    pub(crate) fn record(&self, table: Option<TableId>, record: impl FnOnce(&Recorded)) {
+        if let Some(store) = table.and_then(|table| self.engine.shard.store(table)) {
+            record(store.metrics.recorded());
         }
     }
 
@@ -722,8 +739,20 @@ impl Server {
             Some(Plan::Batch(_)) | None => return,
         };
         // A client's own present says nothing of when the request came.
-        if later.params.now_in_seconds.is_none() {
-            latencies.add(elapsed_us(later.run.now_us), 1);
+        if later.params.now_in_seconds.is_some() {
+            return;
+        }
+        let took = elapsed_us(later.run.now_us);
+        latencies.add(took, 1);
+        match later.prepared.plan() {
+            Some(Plan::Select(select)) => {
+                let is_of_one = select.is_point() || later.partition().is_some();
+                self.record(Some(select.table.id), |recorded| {
+                    if is_of_one { &recorded.reads } else { &recorded.scans }.add(took, 1);
+                });
+            }
+            Some(Plan::Write(write)) => self.record(Some(write.table.id), |recorded| recorded.writes.add(took, 1)),
+            Some(Plan::Batch(_)) | None => {}
         }
     }
 }

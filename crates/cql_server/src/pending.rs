@@ -179,6 +179,8 @@ impl WriteDone for Connection {
             let took = u64::try_from(runtime::wall_clock_us() - write.began_us).unwrap_or(0);
             self.server.counts.writes.add(took, 1);
             self.note_slow(Duration::from_micros(took), || write.statement.text.to_string());
+            self.server
+                .record(Some(write.table), |recorded| recorded.writes.add(took, 1));
         }
         let mut out = self.answer.take();
         match result {

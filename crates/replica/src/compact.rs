@@ -58,6 +58,24 @@ impl fmt::Display for Failure {
     }
 }
 
+/// A compaction that has ended well.
+#[derive(Clone, Debug)]
+pub struct Compacted {
+    /// The table.
+    pub table: Arc<Table>,
+    /// Bytes of all files of the sstables that were merged.
+    pub bytes_in: u64,
+    /// Bytes of all files of those that stand for them.
+    pub bytes_out: u64,
+    /// How many sstables were merged.
+    pub inputs: usize,
+    /// Partitions of those that stand for them.
+    pub partitions: u64,
+}
+
+/// Who is told of compactions that have ended well.
+pub type OnCompaction = Box<dyn Fn(Compacted)>;
+
 /// A compaction that was chosen, and who wants it.
 struct Wanted<'a> {
     choice: &'a Choice,
@@ -108,7 +126,7 @@ impl Shard {
     }
 
     fn choose(&self, store: &TableStore, tablet: &Tablet) -> Option<Choice> {
-        if store.dropped.get() || tablet.is_leaving() {
+        if store.dropped.get() || tablet.is_leaving() || !store.compacts_by_itself.get() {
             return None;
         }
         let strategy = Strategy::of_options(&store.table.borrow().options.compaction).ok()?;
@@ -270,7 +288,35 @@ impl Shard {
         let table = store.table();
         self.options.activity.compacted(&table, &inputs, &done, began);
         self.delete_obsolete(&inputs, obsolete).await;
+        self.tell_of_compaction(&store.table(), &inputs, &done);
         Ok(true)
+    }
+
+    fn tell_of_compaction(&self, table: &Arc<Table>, inputs: &[Arc<Reader>], outputs: &[Arc<Reader>]) {
+        let bytes = |readers: &[Arc<Reader>]| readers.iter().map(|reader| reader.meta().disk_len).sum();
+        if let Some(told) = &*self.on_compaction.borrow() {
+            told(Compacted {
+                table: table.clone(),
+                bytes_in: bytes(inputs),
+                bytes_out: bytes(outputs),
+                inputs: inputs.len(),
+                partitions: outputs.iter().map(|reader| reader.meta().partitions).sum(),
+            });
+        }
+    }
+
+    /// Who is told of compactions that have ended well.
+    pub fn on_compaction(&self, told: OnCompaction) {
+        *self.on_compaction.borrow_mut() = Some(told);
+    }
+
+    /// Lets compactions of a table begin by themselves, or not. Those that run go on.
+    pub fn set_compacts_by_itself(self: &Rc<Self>, store: &Rc<TableStore>, does: bool) {
+        if store.compacts_by_itself.replace(does) != does && does {
+            for tablet in store.tablets().iter() {
+                self.compact_soon(store, tablet);
+            }
+        }
     }
 
     /// Merges every tablet's sstables into one.

@@ -17,6 +17,7 @@ use tasks::Tasks;
 use types::Token;
 
 use crate::activity::Activity;
+use crate::compact::OnCompaction;
 use crate::memory::{DirtyMemory, MemoryStats};
 use crate::noted_batches::{self, NotedBatches};
 use crate::quarantine::{DamageAlarm, OnDiskFailure, OnQuarantine};
@@ -110,6 +111,7 @@ pub struct Shard {
     pub(crate) on_quarantine: RefCell<Option<OnQuarantine>>,
     pub(crate) on_disk_failure: RefCell<Option<OnDiskFailure>>,
     pub(crate) disk_failures: Cell<u64>,
+    pub(crate) on_compaction: RefCell<Option<OnCompaction>>,
     /// Sstables that were moved aside since the start.
     pub(crate) sstables_lost: Cell<u64>,
 }
@@ -138,6 +140,7 @@ impl Shard {
             on_quarantine: RefCell::default(),
             on_disk_failure: RefCell::default(),
             disk_failures: Cell::new(0),
+            on_compaction: RefCell::default(),
             sstables_lost: Cell::new(0),
         })
     }
@@ -195,6 +198,7 @@ impl Shard {
         mutation: &Mutation<'_>,
     ) -> Result<ReplayPosition, WriteError> {
         let tablet = store.tablet(token).ok_or(WriteError::NotHere(token))?;
+        store.metrics.note_write(mutation.key);
         self.write_to(&tablet, token, mutation)
     }
 
@@ -239,7 +243,8 @@ impl Shard {
         let tablets: Vec<Rc<Tablet>> = mutations.iter().map(here).collect::<Result<_, _>>()?;
         let bytes = mutations.iter().map(|(_, _, m)| m.bytes());
         let position = self.log.append_batch(bytes).map_err(WriteError::Log)?;
-        for ((_, token, m), tablet) in mutations.iter().zip(&tablets) {
+        for ((store, token, m), tablet) in mutations.iter().zip(&tablets) {
+            store.metrics.note_write(m.key);
             self.merge(tablet, *token, m, position.segment);
         }
         // Only now: a memtable frozen between them would become durable without the rest.

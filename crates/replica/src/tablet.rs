@@ -10,10 +10,12 @@ use memtable::Memtable;
 use runtime::{Notify, Permit, Semaphore};
 use schema::Table;
 use types::Token;
+use types::token::KeyHash;
 
 use crate::changes::Observer;
 use crate::quarantine::DamageAlarm;
 use crate::row_cache::{RowCache, RowCacheBudget};
+use crate::table_metrics::TableMetrics;
 
 /// Tokens above `after` up to and including `to`. The lowest range begins at the lowest token of all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -121,6 +123,13 @@ pub struct Version {
     pub(crate) rows: Rc<RefCell<RowCache>>,
     /// Raised when a read meets damage.
     pub(crate) alarm: Rc<DamageAlarm>,
+}
+
+impl Version {
+    /// How many sstables a read of the partition with this hash looks into, as their filters say.
+    pub fn sstables_for(&self, hash: KeyHash) -> u64 {
+        self.sstables.iter().filter(|reader| reader.may_contain(hash)).count() as u64
+    }
 }
 
 /// One tablet of a table on its shard.
@@ -280,6 +289,10 @@ pub struct TableStore {
     pub is_whole: Cell<bool>,
     /// Told when a truncation is done, and when the version of the cluster changes.
     pub admission_changed: Notify,
+    /// What is recorded of its requests.
+    pub metrics: TableMetrics,
+    /// Whether its compactions begin by themselves.
+    pub(crate) compacts_by_itself: Cell<bool>,
     pub(crate) dropped: Cell<bool>,
     pub(crate) is_observed: Cell<bool>,
     /// Who is told of writes.
@@ -314,6 +327,8 @@ impl TableStore {
             truncated_at: Cell::new(0),
             is_whole: Cell::new(true),
             admission_changed: Notify::new(),
+            metrics: TableMetrics::default(),
+            compacts_by_itself: Cell::new(true),
             dropped: Cell::new(false),
             is_observed: Cell::new(false),
             observer: RefCell::default(),
@@ -405,6 +420,11 @@ impl TableStore {
             covered = covered.max(range.to);
         }
         covered >= to
+    }
+
+    /// Whether its compactions begin by themselves.
+    pub fn compacts_by_itself(&self) -> bool {
+        self.compacts_by_itself.get()
     }
 
     /// The table as last altered.

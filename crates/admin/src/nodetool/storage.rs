@@ -1,8 +1,6 @@
 //! Commands about what is stored.
 
-use std::collections::BTreeMap;
-
-use super::client::{Client, pairs, string, strings};
+use super::client::{Client, pairs, string};
 use super::layout::{columns, size};
 use super::tasks::{begin_and_wait, follow};
 use crate::http::escape;
@@ -204,66 +202,6 @@ pub(super) async fn list_snapshots(client: &mut Client) -> Result<String, String
         columns(&rows),
         size(own)
     ))
-}
-
-/// What is printed of a table, and where the API has it.
-const FIGURES: &[(&str, &str)] = &[
-    ("SSTable count", "live_ss_table_count"),
-    ("Space used (live)", "live_disk_space_used"),
-    ("Space used (total)", "total_disk_space_used"),
-    ("Space used by snapshots (total)", "snapshots_size"),
-    ("Off heap memory used (total)", "sstable_memory_bytes"),
-    ("Number of partitions (estimate)", "estimated_row_count"),
-    ("Memtable cell count", "memtable_columns_count"),
-    ("Memtable data size", "memtable_live_data_size"),
-    ("Pending flushes", "pending_flushes"),
-];
-
-pub(super) async fn table_stats(client: &mut Client, names: &[&str]) -> Result<String, String> {
-    let is_meant = |keyspace: &str, table: &str| {
-        let named = |name: &&str| match name.split_once('.') {
-            Some((k, t)) => (k, t) == (keyspace, table),
-            None => *name == keyspace,
-        };
-        names.is_empty() || names.iter().any(named)
-    };
-    let all = strings(&client.get("/column_family/name").await?);
-    let mut keyspaces: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for (keyspace, table) in all.iter().filter_map(|name| name.split_once(':')) {
-        if is_meant(keyspace, table) {
-            keyspaces.entry(keyspace).or_default().push(table);
-        }
-    }
-    for name in names {
-        let (keyspace, table) = name.split_once('.').map_or((*name, None), |(k, t)| (k, Some(t)));
-        let tables = keyspaces
-            .get(keyspace)
-            .ok_or_else(|| format!("Unknown keyspace or table: {name}"))?;
-        if table.is_some_and(|table| !tables.contains(&table)) {
-            return Err(format!("Unknown keyspace or table: {name}"));
-        }
-    }
-    let count = keyspaces.values().map(Vec::len).sum::<usize>();
-    let mut out = format!("Total number of tables: {count}\n----------------\n");
-    let stats = client.get("/column_family/stats").await?;
-    let stats = stats.as_array().map(Vec::as_slice).unwrap_or_default();
-    for (keyspace, tables) in keyspaces {
-        out.push_str(&format!("Keyspace : {keyspace}\n"));
-        for table in tables {
-            let told = stats
-                .iter()
-                .find(|s| string(&s["ks"]) == keyspace && string(&s["cf"]) == table);
-            out.push_str(&format!("\t\tTable: {table}\n"));
-            for (title, metric) in FIGURES {
-                // A table that is computed has no metrics.
-                let value = told.and_then(|s| s[*metric].as_u64()).unwrap_or(0);
-                out.push_str(&format!("\t\t{title}: {value}\n"));
-            }
-            out.push('\n');
-        }
-        out.push_str("----------------\n");
-    }
-    Ok(out)
 }
 
 pub(super) async fn throughput(client: &mut Client) -> Result<String, String> {

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::client::{Client, string, strings};
 use super::layout::{columns, size};
+use super::words::Given;
 use crate::http::escape;
 
 /// Exit codes of `tasks wait --quiet`.
@@ -19,7 +20,7 @@ const BAR_WIDTH: u64 = 40;
 /// Seconds between two drawings of it.
 const DRAW_SECONDS: u64 = 1;
 
-const USAGE: &str = "usage: ceto nodetool tasks list MODULE [--internal] [-ks KEYSPACE] [-t TABLE] [--interval SECONDS] [-i ITERATIONS] | tree [ID] | \
+pub(super) const USAGE: &str = "usage: ceto nodetool tasks list MODULE [--internal] [-ks KEYSPACE] [-t TABLE] [--interval SECONDS] [-i ITERATIONS] | tree [ID] | \
                      status ID | wait ID [-q] [--timeout SECONDS] | abort ID | modules | ttl [--set SECONDS] | user-ttl [--set SECONDS] | \
                      drain [--module MODULE] | limits [CLASS [--workers N] [--shard N] [--throughput MB]]";
 
@@ -35,65 +36,6 @@ pub struct Output {
 impl From<String> for Output {
     fn from(text: String) -> Self {
         Self { text, exit_code: 0 }
-    }
-}
-
-/// Words without options, and options with their values; those without one have an empty one.
-struct Given<'w> {
-    words: Vec<&'w str>,
-    options: Vec<(&'static str, &'w str)>,
-}
-
-impl<'w> Given<'w> {
-    /// `known` are the spellings of an option, the name that it is asked for by, and whether it has a value.
-    fn parse(words: &[&'w str], known: &[(&str, &'static str, bool)]) -> Result<Self, String> {
-        let mut given = Self {
-            words: Vec::new(),
-            options: Vec::new(),
-        };
-        let mut rest = words.iter().copied();
-        while let Some(word) = rest.next() {
-            if !word.starts_with('-') {
-                given.words.push(word);
-                continue;
-            }
-            let found = known.iter().find(|(spelling, ..)| *spelling == word);
-            let (_, name, has_value) = found.ok_or_else(|| format!("unknown option {word}; {USAGE}"))?;
-            let value = match has_value {
-                true => rest.next().ok_or_else(|| format!("{word}: expected a value"))?,
-                false => "",
-            };
-            given.options.push((name, value));
-        }
-        Ok(given)
-    }
-
-    fn option(&self, name: &str) -> Option<&'w str> {
-        let found = self.options.iter().rev().find(|(given, _)| *given == name);
-        found.map(|(_, value)| *value)
-    }
-
-    fn seconds(&self, name: &str) -> Result<Option<u64>, String> {
-        let given = self.option(name);
-        let number = given.map(|text| {
-            text.parse()
-                .map_err(|_| format!("--{name}: expected a number, got '{text}'"))
-        });
-        number.transpose()
-    }
-
-    /// The path with the options that were given as its parameters.
-    fn path(&self, path: &str, parameters: &[&str]) -> String {
-        let given = parameters.iter().filter_map(|name| {
-            let value = self.option(name)?;
-            let value = if value.is_empty() { "true" } else { value };
-            Some(format!("{name}={}", escape(value)))
-        });
-        let given: Vec<String> = given.collect();
-        match given.is_empty() {
-            true => path.to_owned(),
-            false => format!("{path}?{}", given.join("&")),
-        }
     }
 }
 
@@ -120,7 +62,8 @@ pub(super) async fn run(client: &mut Client, words: &[&str]) -> Result<Output, S
             ("--shard", "shard", true),
             ("--throughput", "throughput", true),
         ],
-    )?;
+    )
+    .map_err(|e| format!("{e}; {USAGE}"))?;
     let text = match (*command, given.words.as_slice()) {
         ("list", [module]) => list(client, module, &given).await,
         ("tree", []) => trees(client).await,

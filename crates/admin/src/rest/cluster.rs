@@ -376,10 +376,23 @@ fn range_to_endpoint_map(call: &Call) -> Answer {
     Ok(mapped.collect())
 }
 
-/// The replicas of a token, which the parameter `token` gives; keys are the client's to hash.
+/// The replicas of a partition, which the parameters name by `key` and `cf`, or by `token`.
 fn natural_endpoints(call: &Call) -> Answer {
-    let token = call.parameter("token").and_then(|token| token.parse::<i64>().ok());
-    let token = token.ok_or((400, "parameter token: expected a whole number of 64 bits".to_owned()))?;
+    let token = match (
+        call.parameter("key"),
+        call.parameter("cf").or_else(|| call.parameter("table")),
+    ) {
+        (Some(key), Some(table)) => {
+            call.keyspace_named(call.part())?;
+            let token = call.operator.token_of(call.part(), table, key);
+            token.map_err(|reason| (400, reason))?
+        }
+        (Some(_), None) => return Err((400, "parameter cf: expected the key's table".to_owned())),
+        (None, _) => {
+            let token = call.parameter("token").and_then(|token| token.parse::<i64>().ok());
+            token.ok_or((400, "parameter token: expected a whole number of 64 bits".to_owned()))?
+        }
+    };
     let ranges = ranges(call, call.part())?;
     let node = call.operator.node();
     let inside = |range: &&Range| match range.start < range.end {

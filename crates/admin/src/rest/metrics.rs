@@ -160,9 +160,38 @@ async fn stats(call: &Call) -> Answer {
         for metric in metrics {
             told[metric] = json!(of_table(metric)?(&table));
         }
+        describe(&table, &mut told);
         listed.push(told);
     }
     Ok(Value::Array(listed))
+}
+
+/// Adds what has no path of its own.
+fn describe(table: &Table, told: &mut Value) {
+    told["memtable_rows"] = json!(table.memtable_rows);
+    told["bloom_filter_bytes"] = json!(table.filter_bytes);
+    told["bloom_filter_false_positives"] = json!(table.filter_false_positives);
+    told["index_lookups"] = json!(table.index_lookups);
+    told["compressed_from_bytes"] = json!(table.compressed_from_bytes);
+    told["compressed_to_bytes"] = json!(table.compressed_to_bytes);
+    told["auto_compaction"] = json!(!table.is_auto_compaction_off);
+    let distributions = [
+        ("partition_bytes", &table.partition_bytes),
+        ("partition_cells", &table.partition_cells),
+        ("read_latency_us", &table.reads),
+        ("scan_latency_us", &table.scans),
+        ("write_latency_us", &table.writes),
+        ("sstables_per_read", &table.sstables_per_read),
+        ("tombstones_per_read", &table.tombstones_per_read),
+        ("rows_per_read", &table.rows_per_read),
+    ];
+    for (name, values) in distributions {
+        let at = |part| values.percentile(part);
+        told[name] = json!({
+            "count": values.count(), "mean": values.mean(), "min": values.min(), "max": values.max(),
+            "p50": at(0.5), "p75": at(0.75), "p95": at(0.95), "p98": at(0.98), "p99": at(0.99),
+        });
+    }
 }
 
 async fn all_tables(call: &Call) -> Answer {

@@ -8,7 +8,7 @@ use tasks::Class;
 
 use super::Handler::{Later, Now};
 use super::{Answer, Call, Route, failed};
-use crate::operator::{Snapshot, Table, Work};
+use crate::operator::{Member, Snapshot, Table, Work};
 
 pub(super) const ROUTES: &[Route] = &[
     Route::get("/storage_service/keyspaces", "Names of keyspaces", Now(keyspaces))
@@ -140,15 +140,15 @@ async fn load(call: &Call) -> Answer {
     Ok(json!(bytes(call).await))
 }
 
-/// The node's own load: what others have they are to be asked for.
+/// Of each member that answers in time.
 async fn load_map(call: &Call) -> Answer {
+    let loads = call.operator.loads().await;
     let node = call.operator.node();
-    let bytes = bytes(call).await;
-    Ok(node
-        .me()
-        .map(|me| json!({"key": me.address.to_string(), "value": bytes}))
-        .into_iter()
-        .collect())
+    let of_member = |member: &Member| {
+        let bytes = loads.get(&member.host_id)?;
+        Some(json!({"key": member.address.to_string(), "value": bytes}))
+    };
+    Ok(node.members.iter().filter_map(of_member).collect())
 }
 
 async fn flush(call: &Call) -> Answer {

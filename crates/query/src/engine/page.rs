@@ -182,6 +182,8 @@ pub struct Consumer<S> {
     patience: Option<Patience>,
     /// Blocks since the patience was asked.
     blocks: u8,
+    /// Living rows that it was given, and tombstones: dead rows and range tombstones.
+    met: (u64, u64),
 }
 
 /// Result rows that are kept until their order is known.
@@ -259,6 +261,7 @@ impl<S: RowSink> Consumer<S> {
             row_slices: None,
             patience: None,
             blocks: 0,
+            met: (0, 0),
         };
         let would_page = page.rows.is_some() && u64::from(consumer.rows_max) < consumer.limit_left;
         if plan.sorted.is_some() && would_page && names_any(plan, ctx)? {
@@ -364,6 +367,11 @@ impl<S: RowSink> Consumer<S> {
         }
     }
 
+    /// How many living rows and how many tombstones it was given since this was asked last.
+    pub(super) fn take_met(&mut self) -> (u64, u64) {
+        std::mem::take(&mut self.met)
+    }
+
     /// Takes the rows of a block, and counts its tombstones on the shard that runs this.
     pub fn block(
         &mut self,
@@ -372,8 +380,10 @@ impl<S: RowSink> Consumer<S> {
         block: &PartitionBlock,
     ) -> Result<Flow, QueryError> {
         let is_deleted = self.begin_partition() && !block.tombstone.is_none();
-        let mut tombstones = block.range_tombstones.len() as u64 + u64::from(is_deleted);
-        let flow = self.live_rows(plan, ctx, block, &mut tombstones);
+        let before = self.met.1;
+        self.met.1 += block.range_tombstones.len() as u64 + u64::from(is_deleted);
+        let flow = self.live_rows(plan, ctx, block);
+        let tombstones = self.met.1 - before;
         if tombstones > 0 {
             Engine::local().count_tombstones(tombstones);
         }
@@ -386,7 +396,6 @@ impl<S: RowSink> Consumer<S> {
         plan: &SelectPlan,
         ctx: &BindContext<'_>,
         block: &PartitionBlock,
-        dead_rows: &mut u64,
     ) -> Result<Flow, QueryError> {
         let ranges = RangeTombstoneList::from_sorted(block.range_tombstones.clone());
         let order = &plan.table.clustering_order;
@@ -408,9 +417,10 @@ impl<S: RowSink> Consumer<S> {
             };
             let live = LiveRow::new(view, &plan.table.layout, deletion, now(ctx));
             if !live.is_live() {
-                *dead_rows += 1;
+                self.met.1 += 1;
                 continue;
             }
+            self.met.0 += 1;
             self.partition_has_rows = true;
             self.set_partition_columns(plan, ctx, block);
             let first = plan.table.partition_key().count();

@@ -59,6 +59,7 @@ pub(super) fn read_point(
         return Ok(PointOutcome::OtherShard(owner(token)));
     };
     probe::step(|| "coordinator: this shard suffices for a read of every level".to_owned());
+    store.metrics.note_read(&scratch.key);
     Ok(read_named(plan, sources, ctx, (&tablet, hash), scratch, out))
 }
 

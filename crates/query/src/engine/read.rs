@@ -104,6 +104,7 @@ impl Engine {
         let Some(tablet) = store.tablet(token) else {
             return Ok(PointOutcome::NeedsDisk);
         };
+        store.metrics.note_read(&scratch.key);
         if self.coordinator.reads_here(store, table.id, token, level) {
             probe::step(|| format!("coordinator: this shard suffices for a read at {level}"));
             return Ok(point::read_here(plan, ctx, (&tablet, hash), scratch, out));
@@ -370,6 +371,7 @@ impl Engine {
             return Ok(None);
         };
         let version = tablet.version();
+        store.metrics.note_row_read(version.sstables_for(hash));
         let cache = self.shard.cache.clone();
         version
             .load_row(&select.table, &cache, hash, &key, &clustering)
@@ -494,8 +496,14 @@ impl Engine {
             reversed: select.reversed,
             limits,
         };
-        let mut reader = PartitionReader::new(table, tablet.version(), cache, read);
-        consume_partition(select, run, consumer, &mut reader).await
+        store.metrics.note_read(key);
+        let version = tablet.version();
+        let sstables = version.sstables_for(KeyHash::of(key));
+        let mut reader = PartitionReader::new(table, version, cache, read);
+        consumer.take_met();
+        let consumed = consume_partition(select, run, consumer, &mut reader).await;
+        store.metrics.note_partition_read(sstables, consumer.take_met());
+        consumed
     }
 
     async fn tokens(

@@ -1,0 +1,265 @@
+//! What `nodetool` can do: each command with its arguments and its help.
+
+/// A command.
+pub(super) struct Command {
+    pub(super) name: &'static str,
+    /// Other names, which Cassandra or ScyllaDB know it by.
+    pub(super) aliases: &'static [&'static str],
+    pub(super) arguments: &'static str,
+    /// In one line.
+    about: &'static str,
+    /// More, for the command's own help.
+    details: &'static str,
+}
+
+/// A command that has no meaning here: its name and why.
+type Refused = (&'static str, &'static str);
+
+const fn command(name: &'static str, arguments: &'static str, about: &'static str) -> Command {
+    Command {
+        name,
+        aliases: &[],
+        arguments,
+        about,
+        details: "",
+    }
+}
+
+impl Command {
+    const fn or(mut self, aliases: &'static [&'static str]) -> Self {
+        self.aliases = aliases;
+        self
+    }
+
+    const fn with(mut self, details: &'static str) -> Self {
+        self.details = details;
+        self
+    }
+
+    /// How it is called.
+    pub(super) fn usage(&self) -> String {
+        let text = format!("usage: ceto nodetool {} {}", self.name, self.arguments);
+        text.trim_end().to_owned()
+    }
+
+    /// Everything about it.
+    fn help(&self) -> String {
+        let mut text = format!("{}\n\n{}\n", self.usage(), self.about);
+        if !self.details.is_empty() {
+            text.push_str(&format!("\n{}\n", self.details));
+        }
+        if !self.aliases.is_empty() {
+            text.push_str(&format!("\nAlso called {}.\n", self.aliases.join(", ")));
+        }
+        text
+    }
+}
+
+const NODES: &str = "A node is named by its address or host id.";
+const TABLES: &str = "Without a keyspace: all keyspaces. Without a table: all tables of the keyspace.";
+const KEY: &str = "KEY is the partition key as CQL writes its value, without quotes. Values of several columns are separated by colons.";
+
+pub(super) const COMMANDS: &[Command] = &[
+    command("acceptquarantined", "KEYSPACE TABLE", "Read a table again without its quarantined sstables")
+        .with("What these sstables had is lost on this node. See docs/operating/damaged-sstables.md."),
+    command("clearrejectedhints", "[NODE…]", "Delete hints that some nodes, or all, have refused for good").with(NODES),
+    command("clearsnapshot", "[-t TAG] [--all] [KEYSPACE…]", "Delete snapshots")
+        .with("-t TAG   the snapshot's name\n--all    all snapshots\nOne of the two is required."),
+    command("clientstats", "[--all] [--by-protocol]", "Print the connections of CQL clients")
+        .with("--all          a line for each connection\n--by-protocol  connections by version of the protocol"),
+    command("compact", "[KEYSPACE [TABLE…]]", "Merge the sstables of each tablet into one").with(TABLES),
+    command("compactionhistory", "", "Print the compactions of the last seven days that ended well")
+        .with("The same is in the table system.compaction_history. A restart does not lose it."),
+    command("compactionstats", "[-H]", "Print compactions that run or wait")
+        .with("-H, --human-readable   bytes as KiB, MiB, …"),
+    command("confirmclock", "", "Say that the node's wall clock is right after it was set").with("See docs/operating/clocks.md."),
+    command("describecluster", "", "Print name, snitch and schema versions of the cluster"),
+    command("describering", "KEYSPACE", "Print token ranges and their replicas"),
+    command("disableautocompaction", "[KEYSPACE [TABLE…]]", "Let no compaction begin by itself").with(
+        "Without a keyspace: all tables that exist now. Compactions that run go on, and `compact` still works. Forgotten when the node restarts.",
+    ),
+    command("disablebinary", "", "Close the connections of CQL clients and listen for them no more")
+        .with("Requests that were read are answered first. The node remains a replica. Forgotten when the node restarts."),
+    command("disablehandoff", "", "Keep no hints for nodes that miss writes"),
+    command("disablehintsfordc", "DATACENTER", "Keep no hints for nodes of a datacenter"),
+    command("drain", "", "Stop serving, flush everything, and stay until the process is stopped").with(
+        "The node says goodbye to the others, which take it for down, closes the connections of clients, and writes its memtables to sstables. It serves \
+         nothing until it is started again; `nodetool` still answers. SIGTERM does the same and ends the process.",
+    ),
+    command("enableautocompaction", "[KEYSPACE [TABLE…]]", "Let compactions begin by themselves again").with(TABLES),
+    command("enablebinary", "", "Listen for CQL clients again"),
+    command("enablehandoff", "", "Keep hints again"),
+    command("enablehintsfordc", "DATACENTER", "Keep hints for nodes of a datacenter again"),
+    command("flush", "[KEYSPACE [TABLE…]]", "Write memtables to sstables").with(TABLES),
+    command("getcompactionthroughput", "", "Print the limit of what compactions write"),
+    command("getendpoints", "KEYSPACE TABLE KEY", "Print the addresses of the replicas of a partition").with(KEY),
+    command("getlogginglevels", "", "Print the log level of the node, and those of modules that have one of their own").or(&["getlogginglevel"]),
+    command("getmaxhintwindow", "", "Print how long hints are kept for a node that is down"),
+    command("getseeds", "", "Print the addresses that the node asks for its cluster when it starts"),
+    command("getsstables", "KEYSPACE TABLE KEY", "Print the data files of this node that have a partition").with(KEY),
+    command("gettraceprobability", "", "Print which part of the requests is traced"),
+    command("gossipinfo", "", "Print what the node knows of each member"),
+    command("info", "", "Print load, uptime and memory of the node"),
+    command("listmissedwrites", "", "List why tombstones are kept beyond the grace period"),
+    command("listpendinghints", "", "List the nodes that hints wait for"),
+    command("listquarantined", "", "List damaged sstables that were moved aside; reads of their tokens are refused"),
+    command("listrejectedhints", "", "List the nodes that have refused hints for good"),
+    command("listsnapshots", "", "List snapshots and their sizes"),
+    command("movetablet", "KEYSPACE TABLE TOKEN SHARD [HOST_ID]", "Move a tablet to another shard of its node")
+        .with("See docs/operating/move-tablets.md."),
+    command("netstats", "", "Print what the node does, and messages to others"),
+    command("pausehandoff", "", "Send no hints"),
+    command("proxyhistograms", "", "Print latencies of requests that the node coordinates"),
+    command("releasetombstones", "[NODE…]", "Declare that some nodes, or all, have what this node reports as missed").with(NODES),
+    command("removenode", "HOST_ID", "Remove a node that is down, for ever, if that loses no data")
+        .with("See docs/operating/remove-node.md."),
+    command("resumehandoff", "", "Send hints again"),
+    command("ring", "[KEYSPACE]", "Print tokens and their nodes"),
+    command("setcompactionthroughput", "MB", "Limit what compactions write, in MiB per second; 0 for no limit"),
+    command("setlogginglevel", "[MODULE [LEVEL]]", "Set the log level of a module, or of ROOT")
+        .or(&["setlogginglevels"])
+        .with("Without LEVEL the level of the module is removed; without MODULE all levels are those of the options again. SIGHUP does that, too."),
+    command("setmaxhintwindow", "MS", "Set how long hints are kept for a node that is down, in milliseconds"),
+    command("settraceprobability", "PROBABILITY", "Trace a part of the requests, 0 to 1")
+        .with("Traces are in system_traces.sessions and system_traces.events for a day. Forgotten when the node restarts."),
+    command("snapshot", "[-t TAG] [--ttl TIME] [-cf TABLE] [KEYSPACE…]", "Keep the sstables as they are now").with(
+        "-t TAG       the snapshot's name; the time in milliseconds without it\n--ttl TIME   delete it after a time such as 30d\n-cf TABLE    of this \
+         table only",
+    ),
+    command("status", "[KEYSPACE]", "Print state, load and share of each member").with(
+        "Load is the bytes of a member's sstables; ? for one that does not answer. Owns is the share of the keyspace's data, replicas counted.",
+    ),
+    command("statusautocompaction", "[KEYSPACE [TABLE…]]", "Print whether compactions of tables begin by themselves").with(TABLES),
+    command("statusbinary", "", "Print whether the node listens for CQL clients: running or not running"),
+    command("statusgossip", "", "Print whether the node exchanges liveness with the others: running").with(
+        "Members watch each other with a failure detector of their own, which runs as long as the process; it cannot be switched off.",
+    ),
+    command("statushandoff", "", "Print whether hints are kept and sent"),
+    command("stop", "COMPACTION", "Abort all compactions that run or wait"),
+    command("tablehistograms", "KEYSPACE TABLE", "Print percentiles of a table's latencies, partitions and reads")
+        .or(&["cfhistograms"])
+        .with(
+            "SSTables: sstables that a read of a partition looks into. Latencies are those of requests that this node coordinates; requests that memory \
+             answers are sampled. Partition size and cell count are those of each sstable's partitions. Since the node started.",
+        ),
+    command("tablestats", "[KEYSPACE[.TABLE]…]", "Print what the node has of each table").or(&["cfstats"]).with(
+        "Latencies are those of requests that this node coordinates; requests that memory answers are sampled. Rows and tombstones per read are of \
+         reads of a partition, but for single rows. Counted since the node started.",
+    ),
+    command("tasks", "list|tree|status|wait|abort|modules|ttl|user-ttl|drain|limits …", "List, watch, abort and limit long work")
+        .with(super::tasks::USAGE),
+    command(
+        "toppartitions",
+        "KEYSPACE TABLE MILLISECONDS [-s CAPACITY] [-k COUNT] [-a READS,WRITES]",
+        "Count for a time which partitions of a table are read and written most",
+    )
+    .with(
+        "-s CAPACITY   partitions that each shard keeps; 256 without it\n-k COUNT      partitions that are printed; 10 without it\n-a SAMPLERS   READS, \
+         WRITES or both\nRequests that this node does as a replica are counted.",
+    ),
+    command("tpstats", "", "Print how much work of each kind runs, waits and has ended"),
+    command("truncatehints", "[NODE…]", "Delete hints: those for some nodes, or all").with(NODES),
+    command("version", "", "Print the release of Cassandra that the node is compatible with"),
+];
+
+const NO_GOSSIP: &str = "there is no gossip that could be switched off: members watch each other with a failure detector, which runs as long as the \
+                         process. `disablebinary` closes the door for clients, `drain` takes the node out of its cluster's traffic";
+
+const REFUSED: &[Refused] = &[("disablegossip", NO_GOSSIP), ("enablegossip", NO_GOSSIP)];
+
+/// The command of a name.
+///
+/// # Errors
+/// When there is none, or it has no meaning here.
+pub(super) fn find(name: &str) -> Result<&'static Command, String> {
+    if let Some(found) = COMMANDS
+        .iter()
+        .find(|command| command.name == name || command.aliases.contains(&name))
+    {
+        return Ok(found);
+    }
+    if let Some((_, why)) = REFUSED.iter().find(|(refused, _)| *refused == name) {
+        return Err(format!("{name}: {why}"));
+    }
+    let known: Vec<&str> = COMMANDS.iter().map(|command| command.name).collect();
+    Err(format!("unknown command '{name}'; known are: {}", known.join(", ")))
+}
+
+/// The help that words ask for: `help`, `help COMMAND`, or `COMMAND … --help`. None: they ask for none.
+///
+/// # Errors
+/// When there is no such command.
+pub(super) fn help(words: &[String]) -> Result<Option<String>, String> {
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["help"] => Ok(Some(usage())),
+        ["help", name, ..] => Ok(Some(find(name)?.help())),
+        [name, rest @ ..] if rest.contains(&"--help") => Ok(Some(find(name)?.help())),
+        _ => Ok(None),
+    }
+}
+
+fn usage() -> String {
+    let mut text = "usage: ceto nodetool [--host ADDRESS] [--port PORT] [--workdir DIR] COMMAND\n\n".to_owned();
+    for command in COMMANDS {
+        let synopsis = format!("{} {}", command.name, command.arguments);
+        text.push_str(&format!("    {synopsis:<56} {}\n", command.about));
+    }
+    text.push_str("\n`ceto nodetool help COMMAND` prints more about a command.\n");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(words: &str) -> Result<Option<String>, String> {
+        help(&words.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn help_lists_every_command_and_each_has_its_own() {
+        let all = asked("help").expect("help is there").expect("it was asked for");
+        for command in COMMANDS {
+            assert!(all.contains(command.name), "{} is not in the help", command.name);
+            for words in [format!("help {}", command.name), format!("{} --help", command.name)] {
+                let help = asked(&words)
+                    .expect("the command is known")
+                    .expect("help was asked for");
+                assert!(
+                    help.starts_with(&command.usage()) && help.contains(command.about),
+                    "{words}: {help}"
+                );
+            }
+        }
+        assert_eq!(asked("status ks"), Ok(None));
+        assert_eq!(asked(""), Ok(None));
+    }
+
+    #[test]
+    fn commands_are_in_order_and_no_name_is_there_twice() {
+        assert!(COMMANDS.is_sorted_by_key(|command| command.name));
+        let names = COMMANDS
+            .iter()
+            .flat_map(|command| std::iter::once(command.name).chain(command.aliases.iter().copied()));
+        let mut names: Vec<&str> = names.chain(REFUSED.iter().map(|(name, _)| *name)).collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+
+    #[test]
+    fn what_has_no_meaning_here_is_refused_with_the_reason() {
+        for words in ["help disablegossip", "enablegossip --help"] {
+            let refused = asked(words).expect_err("it is refused");
+            assert!(refused.contains("failure detector"), "{refused}");
+        }
+        assert_eq!(
+            find("enablegossip").err().as_deref().map(|e| e.contains("no gossip")),
+            Some(true)
+        );
+        assert_eq!(find("cfstats").map(|command| command.name), Ok("tablestats"));
+        assert!(find("frobnicate").is_err_and(|e| e.starts_with("unknown command 'frobnicate'")));
+    }
+}
