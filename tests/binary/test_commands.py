@@ -152,3 +152,20 @@ def test_unknown_commands_are_refused(node):
     assert "nonsense" in refused("nonsense")
     assert "nonsense" in refused("perf", "nonsense")
     assert "nonsense" in refused("nodetool", "--workdir", str(node.workdir), "nonsense")
+
+
+def test_nodetool_has_help_for_each_command():
+    listed = [line.split()[0] for line in run_ceto("nodetool", "help").splitlines() if line.startswith("    ")]
+    for name in ("status", "drain", "toppartitions", "tablehistograms", "compactionhistory"):
+        assert name in listed, listed
+    for name in listed:
+        said = run_ceto("nodetool", "help", name)
+        assert said.startswith(f"usage: ceto nodetool {name}"), said
+        assert run_ceto("nodetool", name, "--help") == said
+    assert "Also called cfstats" in run_ceto("nodetool", "help", "cfstats")
+
+
+def test_nodetool_refuses_what_has_no_meaning_here_with_the_reason(tmp_path):
+    for words in (["help", "disablegossip"], ["enablegossip", "--help"]):
+        assert "failure detector" in refused("nodetool", "--workdir", str(tmp_path), *words)
+    assert "unknown command 'frobnicate'" in refused("nodetool", "help", "frobnicate")

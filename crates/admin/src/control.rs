@@ -82,8 +82,6 @@ pub struct PastCompaction {
     pub bytes_in: u64,
     /// Bytes of those that stand for them.
     pub bytes_out: u64,
-    /// Partitions by the number of sstables that were merged.
-    pub rows_merged: BTreeMap<i32, i64>,
 }
 
 /// A connection of a CQL client.

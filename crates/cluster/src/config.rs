@@ -241,6 +241,9 @@ pub trait Listener {
     /// Whether any table of users holds data on this node, in memory or on disk. Asked before a node that joins takes ranges of the token ring.
     fn has_user_data(&self) -> Local<'_, bool>;
 
+    /// Bytes of the node's sstables: what other members tell their operators.
+    fn load(&self) -> Local<'_, u64>;
+
     /// The node must stop: it was removed, or another process has its identity.
     fn fatal(&self, reason: String);
 }

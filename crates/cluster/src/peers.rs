@@ -138,6 +138,11 @@ impl Peers {
         peers
     }
 
+    /// The way to other nodes.
+    pub(crate) fn rpc(&self) -> &Rc<Rpc> {
+        &self.rpc
+    }
+
     /// Watches whoever is a member now.
     pub(crate) fn set_members(&self) {
         let metadata = self.machine.metadata();

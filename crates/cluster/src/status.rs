@@ -2,6 +2,8 @@
 
 use crate::peers::raft_id;
 use crate::service::Cluster;
+use crate::wire;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 use topology::{ClockVerdict, HostId, Location, NodeNumber, NodeState};
@@ -80,7 +82,35 @@ pub struct Status {
     pub unreadable: Option<String>,
 }
 
+/// How long a member may take to say its load.
+const LOAD_WAIT_MAX: Duration = Duration::from_secs(1);
+
 impl Cluster {
+    /// Bytes of the sstables of each other member that says so in time. One of an earlier release does not.
+    pub async fn loads(&self) -> BTreeMap<HostId, u64> {
+        let others = self
+            .peers
+            .live()
+            .into_iter()
+            .filter(|host| *host != self.config.host_id);
+        let asked = others.filter_map(|host| Some((host, self.peers.peer(host)?)));
+        let asked: Vec<_> = asked
+            .map(|(host, peer)| {
+                let answer = self.peers.rpc().call(&peer, 0, wire::LOAD, Vec::new(), LOAD_WAIT_MAX);
+                (host, answer)
+            })
+            .collect();
+        let mut loads = BTreeMap::new();
+        for (host, answer) in asked {
+            if let Ok(answer) = answer.await
+                && let Ok(load) = wire::decode_load(&answer)
+            {
+                loads.insert(host, load);
+            }
+        }
+        loads
+    }
+
     /// The cluster, as this node sees it.
     #[must_use]
     pub fn status(&self) -> Status {

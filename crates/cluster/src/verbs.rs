@@ -113,6 +113,10 @@ fn answer(cluster: Rc<Cluster>, request: &Request<'_>) -> Reply {
             Ok(index) => Reply::Later(Box::pin(async move { Ok(cluster.settled(index).await.encode()) })),
             Err(error) => Reply::Err(RemoteError::failed(error.to_string())),
         },
+        wire::LOAD => Reply::Later(Box::pin(async move {
+            let load = cluster.listener.load().await;
+            Ok(wire::encode_load(load))
+        })),
         wire::GOODBYE => {
             cluster.peers.on_goodbye(from);
             Reply::Later(Box::pin(async move {

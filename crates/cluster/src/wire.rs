@@ -11,6 +11,7 @@
 //! | 106 | call | the sender has started, and serves clients or not yet; only where the feature `orderly_start` is enabled |
 //! | 107 | call | which run of the sender was noted last; no body; only where the feature `metadata_history` is enabled |
 //! | 108 | call | a node without its metadata asks for it, and for another Raft id; no body; the answer is that to a request to join |
+//! | 109 | call | how many bytes the sstables of the node have; no body |
 
 use crate::bytes::{Decoder, Encoder, Form, Malformed};
 use crate::history::History;
@@ -33,6 +34,7 @@ pub(crate) const GOODBYE: u16 = 105;
 pub(crate) const GREETING: u16 = 106;
 pub(crate) const RUN: u16 = 107;
 pub(crate) const REJOIN: u16 = 108;
+pub(crate) const LOAD: u16 = 109;
 
 const fn form(kind: u8, name: &'static str) -> Form {
     Form {
@@ -61,6 +63,7 @@ const SETTLED_FORM: Form = form(b'q', "a question for data");
 const SETTLED_ANSWER_FORM: Form = form(b'Q', "the answer to a question for data");
 const GREETING_FORM: Form = form(b'g', "a greeting");
 const GREETING_ANSWER_FORM: Form = form(b'G', "the answer to a greeting");
+const LOAD_FORM: Form = form(b'l', "a node's load");
 const RUN_FORM: Form = form(b'r', "a node's last run");
 
 /// A node's word about itself.
@@ -331,6 +334,19 @@ pub(crate) fn decode_settled(bytes: &[u8]) -> Result<u64, Malformed> {
     let log_index = d.number()?;
     d.end()?;
     Ok(log_index)
+}
+
+pub(crate) fn encode_load(bytes: u64) -> Vec<u8> {
+    let mut out = Encoder::begin(LOAD_FORM);
+    out.number(bytes);
+    out.seal()
+}
+
+pub(crate) fn decode_load(bytes: &[u8]) -> Result<u64, Malformed> {
+    let mut d = Decoder::open(bytes, LOAD_FORM)?;
+    let load = d.number()?;
+    d.end()?;
+    Ok(load)
 }
 
 /// Whether a member has applied the index that was asked for, and whether it holds data since.

@@ -133,7 +133,9 @@ pub async fn read(shard: &Rc<Shard>, command: ReadCommand, stamp: Stamp) -> Resu
             };
             store.metrics.note_read(&read.key);
             let hash = KeyHash::of(&read.key);
-            let sstables = store.tablet(token).map(|tablet| tablet.with_version(|version| version.sstables_for(hash)));
+            let sstables = store
+                .tablet(token)
+                .map(|tablet| tablet.with_version(|version| version.sstables_for(hash)));
             let done = stretch.partition(shard, &store, read).await;
             done.map_err(|e| stamp.or_moved(&store, e))?;
             store.metrics.note_partition_read(sstables.unwrap_or(0), stretch.met());

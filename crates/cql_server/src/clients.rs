@@ -50,33 +50,33 @@ struct State {
 
 /// A connection, as the tables of clients show it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct ClientInfo {
+pub struct ClientInfo {
     /// The client's address.
-    pub(crate) address: IpAddr,
+    pub address: IpAddr,
     /// The client's port.
-    pub(crate) port: u16,
+    pub port: u16,
     /// The shard that serves it.
-    pub(crate) shard: u32,
+    pub shard: u32,
     /// Its host name, or its address when it has none.
-    pub(crate) hostname: String,
+    pub hostname: String,
     /// Who logged in; `anonymous` where nobody must.
-    pub(crate) username: String,
+    pub username: String,
     /// How far it came: `established`, `authenticating` or `ready`.
-    pub(crate) connection_stage: String,
+    pub connection_stage: String,
     /// The scheduling group that its requests run in.
-    pub(crate) scheduling_group: String,
+    pub scheduling_group: String,
     /// The version of the protocol that it speaks, once it is ready.
-    pub(crate) protocol_version: Option<u8>,
+    pub protocol_version: Option<u8>,
     /// What it said of itself at STARTUP.
-    pub(crate) driver_name: Option<String>,
+    pub driver_name: Option<String>,
     /// What it said of itself at STARTUP.
-    pub(crate) driver_version: Option<String>,
+    pub driver_version: Option<String>,
     /// All options of STARTUP.
-    pub(crate) client_options: BTreeMap<String, String>,
+    pub client_options: BTreeMap<String, String>,
     /// How many requests it made.
-    pub(crate) request_count: i64,
+    pub request_count: i64,
     /// TLS protocol and cipher suite of an encrypted connection.
-    pub(crate) tls: Option<(String, String)>,
+    pub tls: Option<(String, String)>,
 }
 
 /// A connection that is listed until this is dropped.
@@ -127,7 +127,7 @@ impl Clients {
     }
 
     /// All connections of the node.
-    pub(crate) fn list(&self) -> Vec<ClientInfo> {
+    pub fn list(&self) -> Vec<ClientInfo> {
         let shards = 0..u32::try_from(self.shards.len()).unwrap_or(u32::MAX);
         shards
             .flat_map(|shard| self.lock(shard).open.values().cloned().collect::<Vec<_>>())

@@ -56,7 +56,7 @@ use tracing::SlowRequests;
 pub use admission::{Arrivals, UNINITIALIZED_MAX};
 pub use cells::{CellWriter, Cells};
 pub use client_tables::register_system_tables;
-pub use clients::Clients;
+pub use clients::{ClientInfo, Clients};
 pub use counts::Counts;
 pub use cql_protocol::TabletRoute;
 pub use events::TopologyChange;

@@ -5,6 +5,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -310,7 +311,7 @@ fn tell_of_members(before: &BTreeMap<HostId, SocketAddr>, after: &BTreeMap<HostI
 }
 
 /// Lets clients in on this shard, or out.
-async fn set_doors(is_open: bool) {
+pub(crate) async fn set_doors(is_open: bool) {
     let Some(server) = runtime::local::<Server>() else {
         return;
     };
@@ -490,6 +491,10 @@ impl Listener for NodeListener {
 
     fn set_in_service(&self, is_in_service: bool) -> Local<'_, ()> {
         Box::pin(async move {
+            // An operator wants none.
+            if is_in_service && self.shared.refuses_clients.load(Ordering::Acquire) {
+                return;
+            }
             let shards = (0..runtime::shard_count()).map(ShardId);
             let asked: Vec<_> = shards
                 .map(|shard| runtime::submit_async_to(shard, move || set_doors(is_in_service)))
@@ -510,6 +515,10 @@ impl Listener for NodeListener {
             }
             false
         })
+    }
+
+    fn load(&self) -> Local<'_, u64> {
+        Box::pin(crate::operator::load())
     }
 
     fn fatal(&self, reason: String) {

@@ -5,6 +5,7 @@
 //! opens its sstables and replays its log; when all are ready the doors open.
 
 mod cluster;
+mod compaction_history;
 pub mod config;
 mod directories;
 mod disks;

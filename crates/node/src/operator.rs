@@ -2,6 +2,7 @@
 //!
 //! Lives on shard 0 and sees the node; what other shards have is asked for by message, and summed.
 
+mod control;
 mod handoff;
 mod jobs;
 mod metrics;
@@ -127,6 +128,7 @@ fn tables_here(engine: &Engine) -> Vec<Table> {
                 for reader in &version.sstables {
                     let meta = reader.meta();
                     told.sstables += 1;
+                    describe_sstable(reader, &mut told);
                     told.disk_bytes += meta.disk_len;
                     told.data_bytes += meta.data_len;
                     told.partitions += meta.partitions;
@@ -143,16 +145,135 @@ fn tables_here(engine: &Engine) -> Vec<Table> {
                 let active = version.active.borrow();
                 told.memtable_bytes += active.bytes() as u64;
                 told.memtable_partitions += active.partition_count() as u64;
+                told.memtable_rows += active.row_count();
                 for frozen in &version.frozen {
                     told.flushes += 1;
                     told.memtable_bytes += frozen.memtable.bytes() as u64;
                     told.memtable_partitions += frozen.memtable.partition_count() as u64;
+                    told.memtable_rows += frozen.memtable.row_count();
                 }
             });
+        }
+        told.is_auto_compaction_off = !store.compacts_by_itself();
+        if let Some(recorded) = store.metrics.recorded_so_far() {
+            for (told, histogram) in [
+                (&mut told.reads, &recorded.reads),
+                (&mut told.scans, &recorded.scans),
+                (&mut told.writes, &recorded.writes),
+                (&mut told.sstables_per_read, &recorded.sstables_per_read),
+                (&mut told.tombstones_per_read, &recorded.tombstones_per_read),
+                (&mut told.rows_per_read, &recorded.rows_per_read),
+            ] {
+                told.add(histogram.buckets(), histogram.sum());
+            }
         }
         told
     });
     tables.collect()
+}
+
+/// Adds what an sstable's statistics say.
+fn describe_sstable(reader: &sstable::Reader, told: &mut Table) {
+    let meta = reader.meta();
+    let statistics = &meta.statistics;
+    told.filter_bytes += reader.filter_memory() as u64;
+    let (lookups, misses) = reader.lookups_and_misses();
+    told.index_lookups += lookups;
+    told.filter_false_positives += misses;
+    if statistics.compression_ratio > 0.0 {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss,
+            reason = "a ratio is told with five digits"
+        )]
+        let compressed = (meta.data_len as f64 * statistics.compression_ratio) as u64;
+        told.compressed_from_bytes += meta.data_len;
+        told.compressed_to_bytes += compressed;
+    }
+    add_estimated(&mut told.partition_bytes, &statistics.partition_size);
+    add_estimated(&mut told.partition_cells, &statistics.cell_count);
+}
+
+/// Adds a histogram of an sstable. Of values above its last bound it says no more than that.
+fn add_estimated(told: &mut admin::Distribution, histogram: &sstable::EstimatedHistogram) {
+    let mut last = 0;
+    let buckets = histogram.buckets().map(|(bound, count)| {
+        last = bound.map_or(last, |bound| u64::try_from(bound).unwrap_or(0));
+        (last, u64::try_from(count).unwrap_or(0))
+    });
+    let buckets: Vec<(u64, u64)> = buckets.collect();
+    let sum = buckets.iter().map(|(last, count)| last.saturating_mul(*count)).sum();
+    told.add(buckets, sum);
+}
+
+/// The tables that have files, summed over the node's shards, by keyspace and name.
+pub(crate) async fn tables() -> BTreeMap<(String, String), Table> {
+    let mut merged: BTreeMap<(String, String), Table> = BTreeMap::new();
+    let parts = on_all_shards(async |engine: Rc<Engine>| tables_here(&engine)).await;
+    for part in parts.into_iter().flatten() {
+        let whole = merged.entry((part.keyspace.clone(), part.name.clone())).or_default();
+        merge(whole, part);
+    }
+    merged
+}
+
+/// Adds a shard's part of a table.
+fn merge(whole: &mut Table, part: Table) {
+    whole.keyspace = part.keyspace;
+    whole.name = part.name;
+    whole.sstables += part.sstables;
+    whole.disk_bytes += part.disk_bytes;
+    whole.compaction_backlog_bytes += part.compaction_backlog_bytes;
+    whole.data_bytes += part.data_bytes;
+    whole.partitions += part.partitions;
+    whole.sstable_memory_bytes += part.sstable_memory_bytes;
+    whole.memtable_bytes += part.memtable_bytes;
+    whole.memtable_partitions += part.memtable_partitions;
+    whole.memtable_rows += part.memtable_rows;
+    whole.flushes += part.flushes;
+    whole.filter_bytes += part.filter_bytes;
+    whole.index_lookups += part.index_lookups;
+    whole.filter_false_positives += part.filter_false_positives;
+    whole.compressed_from_bytes += part.compressed_from_bytes;
+    whole.compressed_to_bytes += part.compressed_to_bytes;
+    whole.is_auto_compaction_off |= part.is_auto_compaction_off;
+    // Several shards may lack tokens of one.
+    whole.quarantined.extend(part.quarantined);
+    for (whole, part) in [
+        (&mut whole.partition_bytes, part.partition_bytes),
+        (&mut whole.partition_cells, part.partition_cells),
+        (&mut whole.reads, part.reads),
+        (&mut whole.scans, part.scans),
+        (&mut whole.writes, part.writes),
+        (&mut whole.sstables_per_read, part.sstables_per_read),
+        (&mut whole.tombstones_per_read, part.tombstones_per_read),
+        (&mut whole.rows_per_read, part.rows_per_read),
+    ] {
+        whole.merge(part);
+    }
+}
+
+/// Bytes of the node's sstables.
+pub(crate) async fn load() -> u64 {
+    let of_shard = async |engine: Rc<Engine>| -> u64 {
+        let stores = engine.shard.stores();
+        let of_store = |store: &Rc<TableStore>| -> u64 {
+            let tablets = store.tablets();
+            let of_tablet = |tablet: &Rc<replica::Tablet>| {
+                tablet.with_version(|version| {
+                    version
+                        .sstables
+                        .iter()
+                        .map(|reader| reader.meta().disk_len)
+                        .sum::<u64>()
+                })
+            };
+            tablets.iter().map(of_tablet).sum()
+        };
+        stores.iter().map(of_store).sum()
+    };
+    on_all_shards(of_shard).await.into_iter().sum()
 }
 
 fn state(state: topology::NodeState) -> State {
@@ -245,6 +366,8 @@ impl Operator for NodeOperator {
         {
             Some(State::Joining) => "JOINING",
             Some(State::Leaving) => "LEAVING",
+            Some(State::Normal) | None if self.shared.is_drained() => "DRAINED",
+            Some(State::Normal) | None if self.shared.drain_is_wanted() => "DRAINING",
             Some(State::Normal) | None if !status.is_in_service => "OUT_OF_SERVICE",
             Some(State::Normal) | None => "NORMAL",
         };
@@ -261,7 +384,7 @@ impl Operator for NodeOperator {
             mode: mode.to_owned(),
             uptime_ms: u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
             started_s: self.started_us / 1_000_000,
-            serves_cql: status.is_in_service,
+            serves_cql: status.is_in_service && !self.shared.drain_is_wanted() && !self.refuses_clients(),
             clock: clock(&status.clock),
             memory: self.shared.config.memory,
             members,
@@ -317,27 +440,7 @@ impl Operator for NodeOperator {
 
     fn tables(&self) -> Local<'_, Vec<Table>> {
         Box::pin(async move {
-            let mut merged: BTreeMap<(String, String), Table> = BTreeMap::new();
-            let parts = on_all_shards(async |engine: Rc<Engine>| tables_here(&engine)).await;
-            for part in parts.into_iter().flatten() {
-                let whole = merged.entry((part.keyspace.clone(), part.name.clone())).or_default();
-                // Several shards may lack tokens of one.
-                let quarantined = std::mem::take(&mut whole.quarantined).into_iter();
-                let quarantined = quarantined.chain(part.quarantined.clone()).collect();
-                *whole = Table {
-                    sstables: whole.sstables + part.sstables,
-                    disk_bytes: whole.disk_bytes + part.disk_bytes,
-                    compaction_backlog_bytes: whole.compaction_backlog_bytes + part.compaction_backlog_bytes,
-                    data_bytes: whole.data_bytes + part.data_bytes,
-                    partitions: whole.partitions + part.partitions,
-                    sstable_memory_bytes: whole.sstable_memory_bytes + part.sstable_memory_bytes,
-                    memtable_bytes: whole.memtable_bytes + part.memtable_bytes,
-                    memtable_partitions: whole.memtable_partitions + part.memtable_partitions,
-                    flushes: whole.flushes + part.flushes,
-                    quarantined,
-                    ..part
-                };
-            }
+            let mut merged = tables().await;
             for snapshot in snapshots::list(&self.engine).await.unwrap_or_default() {
                 if let Some(table) = merged.get_mut(&(snapshot.keyspace, snapshot.table)) {
                     table.snapshot_bytes += snapshot.own_bytes;

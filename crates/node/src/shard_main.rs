@@ -61,7 +61,7 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
         shared.begin_with_clock();
     }
     // From here a signal is a wish to drain, not the end of the process.
-    let terminated = runtime::on_signal_terminate();
+    let mut terminated = runtime::on_signal_terminate();
     shared.tasks.size_pool();
     runtime::set_start_phase(Some("opening sstables"));
     let memory = usize::try_from(config.memory.saturating_sub(UNCOUNTED_BYTES) / u64::from(config.smp)).unwrap_or(0);
@@ -109,6 +109,7 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
     );
     engine.set_batch_bytes_max(config.batch_size_fail_threshold);
     runtime::set_local(engine.clone());
+    crate::compaction_history::keep(&engine);
     if !shared.meet(Stage::Recovered).await {
         return Ok(());
     }
@@ -149,7 +150,7 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
         shared.meet(Stage::Drained).await;
         return Ok(());
     }
-    let member = serve(shared, engine.clone(), rpc.clone(), memory / 10, terminated).await?;
+    let member = serve(shared, engine.clone(), rpc.clone(), memory / 10, &mut terminated).await?;
     let mut drained = drain(shared, &engine, &shard).await;
     if drained.is_ok() {
         drained = identity::keep_counter_source(&config.workdir, id.0, engine.coordinator.counter_source());
@@ -160,6 +161,9 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
     }
     if let Some(rpc) = rpc {
         rpc.stop();
+    }
+    if shared.drain_is_wanted() {
+        stay_drained(shared, &drained, &mut terminated).await;
     }
     if id == ShardId(0) && drained.is_ok() {
         shared.activity.summarize();
@@ -182,6 +186,19 @@ fn begin_chores(shared: &Arc<Shared>, engine: &Rc<Engine>, log: Rc<Commitlog>) {
     drop(runtime::spawn(shard.clone().watch_log()));
     disks::watch(shared, shard);
     drop(runtime::spawn(shard.clone().watch_damage()));
+}
+
+/// Stays until a signal ends the process, where an operator has had the node drain. What fails ends all shards.
+async fn stay_drained(shared: &Arc<Shared>, drained: &Result<(), String>, terminated: &mut runtime::TerminateSignal) {
+    if let Err(e) = drained {
+        return shared.fail_everywhere(e.clone());
+    }
+    shared.note_drained();
+    if runtime::shard() == ShardId(0) {
+        shared.changed.until(|| shared.is_drained() || shared.failed()).await;
+        log::info!("drained; the node serves nothing and waits for the end of its process");
+    }
+    let _ = shared.unless_failed(terminated).await;
 }
 
 /// What follows the cluster's metadata. On shard 0.
@@ -264,7 +281,7 @@ async fn serve(
     engine: Rc<Engine>,
     rpc: Option<Rc<Rpc>>,
     request_bytes_max: usize,
-    mut terminated: runtime::TerminateSignal,
+    terminated: &mut runtime::TerminateSignal,
 ) -> Result<Option<Rc<Cluster>>, String> {
     let id = runtime::shard();
     let config = &shared.config;
@@ -304,7 +321,7 @@ async fn serve(
     }
     let mut member = None;
     if let (ShardId(0), Some(rpc)) = (id, &rpc) {
-        match unless_terminated(&mut terminated, cluster::enter(shared, &engine, rpc)).await {
+        match unless_terminated(terminated, cluster::enter(shared, &engine, rpc)).await {
             Some(Ok(cluster)) => member = Some(cluster),
             Some(Err(e)) => shared.fail(e),
             None => {
@@ -362,9 +379,13 @@ async fn serve(
     if config.background_hog {
         drop(runtime::spawn_in(runtime::Group::BACKGROUND, hog()));
     }
-    let _ = shared.unless_failed(terminated).await;
+    let drain_is_wanted = shared.changed.until(|| shared.drain_is_wanted());
+    let _ = shared
+        .unless_failed(unless_terminated(terminated, drain_is_wanted))
+        .await;
     if runtime::shard() == ShardId(0) {
-        log::info!("draining: no new requests; memtables are flushed, then the node ends");
+        let then = if shared.drain_is_wanted() { "stays" } else { "ends" };
+        log::info!("draining: no new requests; memtables are flushed, then the node {then}");
     }
     // The others begin no requests here any more before the first is refused.
     if let Some(cluster) = &member {

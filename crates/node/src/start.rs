@@ -74,6 +74,12 @@ pub(crate) struct Shared {
     pub(crate) failure: Mutex<Option<String>>,
     /// A signal came before the node served.
     ends_early: AtomicBool,
+    /// An operator wants the node to drain and stay.
+    drain_is_wanted: AtomicBool,
+    /// Shards that have drained and stay.
+    drained_shards: AtomicU32,
+    /// An operator wants no CQL clients.
+    pub(crate) refuses_clients: AtomicBool,
     /// Told when a shard reaches a stage or fails, when the addresses are bound, when the old log is gone, and when a commitlog begins or ceases to take
     /// writes.
     pub(crate) changed: SharedNotify,
@@ -231,6 +237,28 @@ impl Shared {
             .lock()
             .expect("nobody panics while holding the troubles");
         troubles.iter().flatten().next().cloned()
+    }
+
+    /// Has all shards drain, and stay.
+    pub(crate) fn want_drain(&self) {
+        self.drain_is_wanted.store(true, Ordering::Release);
+        self.changed.notify_all();
+    }
+
+    /// Whether an operator wants the node to drain and stay.
+    pub(crate) fn drain_is_wanted(&self) -> bool {
+        self.drain_is_wanted.load(Ordering::Acquire)
+    }
+
+    /// This shard has drained and stays.
+    pub(crate) fn note_drained(&self) {
+        self.drained_shards.fetch_add(1, Ordering::AcqRel);
+        self.changed.notify_all();
+    }
+
+    /// Whether all shards have drained and stay.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.drained_shards.load(Ordering::Acquire) >= self.config.smp
     }
 
     /// The node cannot go on while it serves: it drains.
@@ -427,6 +455,9 @@ fn prepare_as(config: Config, embedded: Option<Embedded>, announces: bool) -> Re
         stages: Default::default(),
         failure: Mutex::new(None),
         ends_early: AtomicBool::new(false),
+        drain_is_wanted: AtomicBool::new(false),
+        drained_shards: AtomicU32::new(0),
+        refuses_clients: AtomicBool::new(false),
         changed: SharedNotify::new(),
         log_troubles: Mutex::new(vec![None; config.smp as usize]),
         disks: Disks::new(config.disk_failure_policy),

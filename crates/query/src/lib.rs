@@ -13,9 +13,9 @@ pub use coordinator::trace;
 pub use cql_compiler::{MarkerSpec, Statement, ddl, describe};
 pub use engine::{BATCH_BYTES_MAX, Engine, NodeState, Outcome, Page, Params, PointOutcome, Prepared};
 pub use error::QueryError;
+pub use plan::{BindContext, Bound, Execution, OwnedBound, Plan, ResultColumn, ValueRows};
 /// What is recorded of a table's requests on a shard.
 pub use replica::Recorded;
-pub use plan::{BindContext, Bound, Execution, OwnedBound, Plan, ResultColumn};
 
 /// A consistency level, and how requests end that replicas do not answer as it wants.
 pub use coordinator::{Confirmation, CoordinatorError, Operation, ReadDone, WriteDone, WriteKind};

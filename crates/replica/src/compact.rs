@@ -67,10 +67,6 @@ pub struct Compacted {
     pub bytes_in: u64,
     /// Bytes of all files of those that stand for them.
     pub bytes_out: u64,
-    /// How many sstables were merged.
-    pub inputs: usize,
-    /// Partitions of those that stand for them.
-    pub partitions: u64,
 }
 
 /// Who is told of compactions that have ended well.
@@ -299,8 +295,6 @@ impl Shard {
                 table: table.clone(),
                 bytes_in: bytes(inputs),
                 bytes_out: bytes(outputs),
-                inputs: inputs.len(),
-                partitions: outputs.iter().map(|reader| reader.meta().partitions).sum(),
             });
         }
     }

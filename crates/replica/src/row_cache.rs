@@ -79,6 +79,11 @@ impl RowCacheBudget {
         })
     }
 
+    /// The most bytes that may be held.
+    pub fn bytes_max(&self) -> usize {
+        self.bytes_max
+    }
+
     /// Bytes held now.
     pub fn bytes(&self) -> usize {
         self.bytes.get()

@@ -111,7 +111,10 @@ mod tests {
         assert_eq!(top.len(), 8, "no more are kept than was asked for");
         for ((key, sampled), (expected, times)) in top.iter().zip([(b"a", 5000), (b"b", 3000)]) {
             assert_eq!(&key[..], expected);
-            assert!(sampled.count >= times && sampled.count - sampled.error <= times, "{sampled:?}");
+            assert!(
+                sampled.count >= times && sampled.count - sampled.error <= times,
+                "{sampled:?}"
+            );
         }
     }
 

@@ -56,6 +56,18 @@ impl ChunkCache {
         }
     }
 
+    /// The most bytes that it holds.
+    #[must_use]
+    pub fn budget(&self) -> usize {
+        self.inner.borrow().budget
+    }
+
+    /// How many chunks it holds.
+    #[must_use]
+    pub fn chunks(&self) -> usize {
+        self.inner.borrow().entries.len()
+    }
+
     /// Changes the budget, evicting at once when it shrinks.
     pub fn set_budget(&self, budget: usize) {
         let mut inner = self.inner.borrow_mut();

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use mutation::{Bound, BoundKind, ClusteringSlice};
 use runtime::Instant;
@@ -201,6 +201,9 @@ pub struct Reader {
     components: Vec<Component>,
     is_suspect: AtomicBool,
     opened: Instant,
+    /// How often the index was searched for a partition, and how often that was not there.
+    lookups: AtomicU64,
+    misses: AtomicU64,
 }
 
 impl std::fmt::Debug for Reader {
@@ -455,6 +458,8 @@ impl Reader {
             components: small.listed.clone(),
             is_suspect: AtomicBool::new(false),
             opened: runtime::now(),
+            lookups: AtomicU64::new(0),
+            misses: AtomicU64::new(0),
         }))
     }
 
@@ -549,6 +554,21 @@ impl Reader {
             + size_of::<Self>()
     }
 
+    /// Bytes of its bloom filter.
+    #[must_use]
+    pub fn filter_memory(&self) -> usize {
+        self.filter.as_ref().map_or(0, Filter::memory)
+    }
+
+    /// How often the index was searched for a partition that the filter let pass, and how often that was not there.
+    #[must_use]
+    pub fn lookups_and_misses(&self) -> (u64, u64) {
+        (
+            self.lookups.load(Ordering::Relaxed),
+            self.misses.load(Ordering::Relaxed),
+        )
+    }
+
     /// False: no partition whose key has this hash is in the file.
     #[inline]
     #[must_use]
@@ -580,7 +600,9 @@ impl Reader {
         reversed: bool,
         limits: ReadLimits,
     ) -> Result<Option<PartitionCursor>, Error> {
+        self.lookups.fetch_add(1, Ordering::Relaxed);
         let Some((position, promoted)) = self.find(cache, token, key).await? else {
+            self.misses.fetch_add(1, Ordering::Relaxed);
             return Ok(None);
         };
         PartitionCursor::new(

@@ -251,16 +251,9 @@ pub(super) async fn compaction_history(client: &mut Client) -> Result<String, St
         "compacted_at",
         "bytes_in",
         "bytes_out",
-        "rows_merged",
     ];
     let mut rows = vec![header.map(str::to_owned).to_vec()];
     for past in history {
-        let merged: Vec<String> = past["rows_merged"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .map(|pair| format!("{}:{}", pair["key"], pair["value"]))
-            .collect();
         let ended = past["compacted_at"].as_i64().unwrap_or(0);
         rows.push(vec![
             string(&past["id"]).to_owned(),
@@ -269,7 +262,6 @@ pub(super) async fn compaction_history(client: &mut Client) -> Result<String, St
             types::iso_seconds(ended.div_euclid(1000)),
             past["bytes_in"].to_string(),
             past["bytes_out"].to_string(),
-            format!("{{{}}}", merged.join(", ")),
         ]);
     }
     Ok(format!("Compaction History: \n{}", columns(&rows)))

@@ -244,10 +244,6 @@ async fn compaction_history(call: &Call) -> Answer {
     let mut history = call.operator.compaction_history().await.map_err(failed)?;
     history.sort_by_key(|past| std::cmp::Reverse((past.ended_ms, past.id)));
     let told = |past: &PastCompaction| {
-        let merged = past.rows_merged.iter();
-        let merged: Vec<Value> = merged
-            .map(|(inputs, partitions)| json!({"key": inputs, "value": partitions}))
-            .collect();
         json!({
             "id": past.id.to_string(),
             "ks": past.keyspace,
@@ -255,7 +251,6 @@ async fn compaction_history(call: &Call) -> Answer {
             "compacted_at": past.ended_ms,
             "bytes_in": past.bytes_in,
             "bytes_out": past.bytes_out,
-            "rows_merged": merged,
         })
     };
     Ok(history.iter().map(told).collect())

@@ -141,6 +141,10 @@ impl Listener for Notes {
         ))
     }
 
+    fn load(&self) -> Local<'_, u64> {
+        Box::pin(std::future::ready(self.0.rows.borrow().len() as u64))
+    }
+
     fn fatal(&self, reason: String) {
         self.0.fatal.borrow_mut().get_or_insert(reason);
     }

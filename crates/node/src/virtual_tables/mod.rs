@@ -1,6 +1,8 @@
-//! The system tables whose facts the node has: itself, its settings and the other nodes of its cluster.
+//! The system tables whose facts the node has: itself, its settings, the other nodes of its cluster, and what it measures.
 
+mod estimates;
 mod info;
+mod measured;
 mod own;
 mod peers;
 #[cfg(test)]
@@ -18,6 +20,8 @@ pub(crate) fn registry(about: &Arc<About>, clients: &Arc<Clients>) -> Registry {
     let mut tables = Builder::new();
     coordinator::register_system_tables(&mut tables);
     cql_server::register_system_tables(&mut tables, clients);
+    crate::compaction_history::register(&mut tables);
+    measured::register(&mut tables);
     register(&mut tables, about);
     tables.build()
 }

@@ -1,0 +1,451 @@
+//! Tables of what the node measures: estimates of sizes, caches, workers, latencies, compactions, hints. Columns are those of Apache Cassandra 4.1.
+//!
+//! A table is a [`Measured`]: its definition, and a function that gathers its rows from all shards when it is read.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use admin::Distribution;
+use admin::control::{REQUESTS_POOL, pool_name};
+use admin::operator::Table;
+use coordinator::Coordinator;
+use cql_server::Server;
+use query::Engine;
+use system_tables::{Builder, Content, Definition, Opening, Options, Partitions, Request, Rows, Value, VirtualTable};
+use tasks::{Module, State};
+use uuid::Uuid;
+
+use super::estimates;
+use crate::follow::on_all_shards;
+use crate::operator;
+
+/// A value that was gathered.
+#[derive(Clone, PartialEq, PartialOrd, Debug)]
+pub(super) enum Cell {
+    Null,
+    Text(String),
+    Int(i32),
+    BigInt(i64),
+    Double(f64),
+    Uuid(Uuid),
+    Inet(IpAddr),
+    /// Milliseconds.
+    Timestamp(i64),
+}
+
+impl Cell {
+    pub(super) fn text(text: impl Into<String>) -> Self {
+        Self::Text(text.into())
+    }
+
+    pub(super) fn count(count: u64) -> Self {
+        Self::BigInt(i64::try_from(count).unwrap_or(i64::MAX))
+    }
+
+    fn int(count: u64) -> Self {
+        Self::Int(i32::try_from(count).unwrap_or(i32::MAX))
+    }
+
+    fn value(&self) -> Value<'_> {
+        match self {
+            Self::Null => Value::Null,
+            Self::Text(text) => Value::Text(text),
+            Self::Int(number) => Value::Int(*number),
+            Self::BigInt(number) => Value::BigInt(*number),
+            Self::Double(number) => Value::Double(*number),
+            Self::Uuid(uuid) => Value::Uuid(*uuid),
+            Self::Inet(address) => Value::Inet(*address),
+            Self::Timestamp(ms) => Value::Timestamp(*ms),
+        }
+    }
+}
+
+/// A row: all columns with their names, in the order of the definition.
+pub(super) type Row = Vec<(&'static str, Cell)>;
+
+type Gathering = Pin<Box<dyn Future<Output = Vec<Row>>>>;
+
+/// A table of what the node measures.
+struct Measured {
+    definition: Definition,
+    /// How many columns the partition key has.
+    key_columns: usize,
+    gather: fn(Request) -> Gathering,
+}
+
+impl VirtualTable for Measured {
+    fn definition(&self) -> &Definition {
+        &self.definition
+    }
+
+    fn open(&self, request: Request) -> Opening<'_> {
+        Box::pin(async move {
+            let rows = (self.gather)(request).await;
+            let content: Box<dyn Content> = Box::new(Gathered::new(rows, self.key_columns));
+            content
+        })
+    }
+}
+
+/// Rows by partition.
+struct Gathered {
+    key_columns: usize,
+    partitions: Vec<Vec<Row>>,
+}
+
+impl Gathered {
+    fn new(mut rows: Vec<Row>, key_columns: usize) -> Self {
+        let key = |row: &Row| {
+            row[..key_columns]
+                .iter()
+                .map(|(_, cell)| cell.clone())
+                .collect::<Vec<_>>()
+        };
+        rows.sort_by(|a, b| key(a).partial_cmp(&key(b)).expect("no key is a number that is none"));
+        let mut partitions: Vec<Vec<Row>> = Vec::new();
+        for row in rows {
+            match partitions
+                .last_mut()
+                .filter(|partition| key(&partition[0]) == key(&row))
+            {
+                Some(partition) => partition.push(row),
+                None => partitions.push(vec![row]),
+            }
+        }
+        Self {
+            key_columns,
+            partitions,
+        }
+    }
+}
+
+impl Content for Gathered {
+    fn partitions(&self, partitions: &mut Partitions) {
+        for (number, rows) in self.partitions.iter().enumerate() {
+            let key = rows[0][..self.key_columns].iter().map(|(_, cell)| cell.value());
+            partitions.add(number, &key.collect::<Vec<_>>());
+        }
+    }
+
+    fn rows(&self, partition: usize, rows: &mut Rows<'_>) {
+        for row in &self.partitions[partition] {
+            let row: Vec<_> = row.iter().map(|(name, cell)| (*name, cell.value())).collect();
+            rows.push(&row);
+        }
+    }
+}
+
+pub(super) fn register(tables: &mut Builder) {
+    let mut add =
+        |keyspace: &'static str, options, key_columns, cql: &'static str, gather: fn(Request) -> Gathering| {
+            tables.virtual_table(Arc::new(Measured {
+                definition: Definition { keyspace, cql, options },
+                key_columns,
+                gather,
+            }));
+        };
+    let (system, views) = (Options::NO_GRACE, Options::USUAL);
+    add("system", system, 1, SIZE_ESTIMATES, |request| {
+        Box::pin(estimates::gather(request, &[None]))
+    });
+    add("system", system, 1, TABLE_ESTIMATES, |request| {
+        Box::pin(estimates::gather(request, &[Some("primary"), Some("local_primary")]))
+    });
+    add("system_views", views, 1, CACHES, |_| Box::pin(caches()));
+    add("system_views", views, 1, CQL_METRICS, |_| Box::pin(cql_metrics()));
+    add("system_views", views, 1, THREAD_POOLS, |_| Box::pin(thread_pools()));
+    add("system_views", views, 1, SSTABLE_TASKS, |_| {
+        Box::pin(std::future::ready(sstable_tasks()))
+    });
+    add("system_views", views, 1, PENDING_HINTS, |_| Box::pin(pending_hints()));
+    add("system_views", views, 2, DISK_USAGE, |_| {
+        Box::pin(of_tables(|table| sized(table.disk_bytes)))
+    });
+    add("system_views", views, 2, MAX_PARTITION_SIZE, |_| {
+        Box::pin(of_tables(|table| sized(table.partition_bytes.max())))
+    });
+    add("system_views", views, 2, READ_LATENCY, |_| {
+        Box::pin(of_tables(|table| latencies(&table.reads)))
+    });
+    add("system_views", views, 2, SCAN_LATENCY, |_| {
+        Box::pin(of_tables(|table| latencies(&table.scans)))
+    });
+    add("system_views", views, 2, WRITE_LATENCY, |_| {
+        Box::pin(of_tables(|table| latencies(&table.writes)))
+    });
+    add("system_views", views, 2, TOMBSTONES_PER_READ, |_| {
+        Box::pin(of_tables(|table| counts(&table.tombstones_per_read)))
+    });
+    add("system_views", views, 2, ROWS_PER_READ, |_| {
+        Box::pin(of_tables(|table| counts(&table.rows_per_read)))
+    });
+}
+
+const SIZE_ESTIMATES: &str = "size_estimates (keyspace_name text, table_name text, range_start text, range_end text, \
+     mean_partition_size bigint, partitions_count bigint, \
+     PRIMARY KEY (keyspace_name, table_name, range_start, range_end))";
+const TABLE_ESTIMATES: &str = "table_estimates (keyspace_name text, table_name text, range_type text, range_start text, range_end text, \
+     mean_partition_size bigint, partitions_count bigint, \
+     PRIMARY KEY (keyspace_name, table_name, range_type, range_start, range_end))";
+const CACHES: &str = "caches (name text PRIMARY KEY, capacity_bytes bigint, entry_count int, hit_count bigint, hit_ratio double, \
+     recent_hit_rate_per_second bigint, recent_request_rate_per_second bigint, request_count bigint, \
+     size_bytes bigint)";
+const CQL_METRICS: &str = "cql_metrics (name text PRIMARY KEY, value double)";
+const THREAD_POOLS: &str = "thread_pools (name text PRIMARY KEY, active_tasks int, active_tasks_limit int, blocked_tasks bigint, \
+     blocked_tasks_all_time bigint, completed_tasks bigint, pending_tasks int)";
+const SSTABLE_TASKS: &str = "sstable_tasks (keyspace_name text, table_name text, task_id timeuuid, completion_ratio double, kind text, \
+     progress bigint, sstables int, total bigint, unit text, PRIMARY KEY (keyspace_name, table_name, task_id))";
+const PENDING_HINTS: &str = "pending_hints (host_id uuid PRIMARY KEY, address inet, dc text, files int, newest timestamp, oldest timestamp, \
+     port int, rack text, status text)";
+const DISK_USAGE: &str =
+    "disk_usage (keyspace_name text, table_name text, mebibytes bigint, PRIMARY KEY ((keyspace_name, table_name)))";
+const MAX_PARTITION_SIZE: &str = "max_partition_size (keyspace_name text, table_name text, mebibytes bigint, PRIMARY KEY ((keyspace_name, table_name)))";
+const READ_LATENCY: &str = "coordinator_read_latency (keyspace_name text, table_name text, count bigint, max_ms double, p50th_ms double, \
+     p99th_ms double, per_second double, PRIMARY KEY ((keyspace_name, table_name)))";
+const SCAN_LATENCY: &str = "coordinator_scan_latency (keyspace_name text, table_name text, count bigint, max_ms double, p50th_ms double, \
+     p99th_ms double, per_second double, PRIMARY KEY ((keyspace_name, table_name)))";
+const WRITE_LATENCY: &str = "coordinator_write_latency (keyspace_name text, table_name text, count bigint, max_ms double, p50th_ms double, \
+     p99th_ms double, per_second double, PRIMARY KEY ((keyspace_name, table_name)))";
+const TOMBSTONES_PER_READ: &str = "tombstones_per_read (keyspace_name text, table_name text, count bigint, max double, p50th double, \
+     p99th double, PRIMARY KEY ((keyspace_name, table_name)))";
+const ROWS_PER_READ: &str = "rows_per_read (keyspace_name text, table_name text, count bigint, max double, p50th double, p99th double, \
+     PRIMARY KEY ((keyspace_name, table_name)))";
+
+/// A row for each table of which the node stores anything. What the node keeps beside a user's table is no table to a client.
+async fn of_tables(columns: fn(&Table) -> Row) -> Vec<Row> {
+    let engine = Engine::local();
+    let schema = engine.schema();
+    let known: BTreeSet<(String, String)> = schema
+        .keyspaces
+        .values()
+        .flat_map(|keyspace| {
+            keyspace
+                .tables
+                .keys()
+                .map(|table| (keyspace.name.clone(), table.clone()))
+        })
+        .collect();
+    let tables = operator::tables().await.into_iter();
+    let rows = tables
+        .filter(|(name, _)| known.contains(name))
+        .map(|((keyspace, name), table)| {
+            let key = [
+                ("keyspace_name", Cell::Text(keyspace)),
+                ("table_name", Cell::Text(name)),
+            ];
+            key.into_iter().chain(columns(&table)).collect()
+        });
+    rows.collect()
+}
+
+/// Bytes in whole mebibytes, rounded up.
+fn sized(bytes: u64) -> Row {
+    vec![("mebibytes", Cell::count(bytes.div_ceil(1 << 20)))]
+}
+
+#[expect(clippy::cast_precision_loss, reason = "milliseconds with a few digits")]
+fn latencies(latencies: &Distribution) -> Row {
+    let ms = |us: u64| Cell::Double(us as f64 / 1000.0);
+    vec![
+        ("count", Cell::count(latencies.count())),
+        ("max_ms", ms(latencies.max())),
+        ("p50th_ms", ms(latencies.percentile(0.5))),
+        ("p99th_ms", ms(latencies.percentile(0.99))),
+        // Counted since the start; nobody keeps a rate.
+        ("per_second", Cell::Null),
+    ]
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
+fn counts(counts: &Distribution) -> Row {
+    let number = |count: u64| Cell::Double(count as f64);
+    vec![
+        ("count", Cell::count(counts.count())),
+        ("max", number(counts.max())),
+        ("p50th", number(counts.percentile(0.5))),
+        ("p99th", number(counts.percentile(0.99))),
+    ]
+}
+
+/// A cache, summed over shards.
+#[derive(Default)]
+struct Cache {
+    capacity: u64,
+    size: u64,
+    entries: Option<u64>,
+    hits: Option<(u64, u64)>,
+}
+
+async fn caches() -> Vec<Row> {
+    let of_shard = async |engine: Rc<Engine>| {
+        let (chunks, rows) = (&engine.shard.cache, &engine.shard.row_cache_budget);
+        [
+            (
+                chunks.budget() as u64,
+                chunks.used() as u64,
+                chunks.chunks() as u64,
+                chunks.hits_and_misses(),
+            ),
+            (rows.bytes_max() as u64, rows.bytes() as u64, 0, (0, 0)),
+        ]
+    };
+    let (mut chunks, mut rows) = (Cache::default(), Cache::default());
+    for [
+        (capacity, size, entries, (hits, misses)),
+        (rows_capacity, rows_size, ..),
+    ] in on_all_shards(of_shard).await
+    {
+        chunks.capacity += capacity;
+        chunks.size += size;
+        chunks.entries = Some(chunks.entries.unwrap_or(0) + entries);
+        let (had_hits, had_misses) = chunks.hits.unwrap_or((0, 0));
+        chunks.hits = Some((had_hits + hits, had_misses + misses));
+        rows.capacity += rows_capacity;
+        rows.size += rows_size;
+    }
+    vec![cache("chunks", &chunks), cache("rows", &rows)]
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a ratio is told with a few digits")]
+fn cache(name: &str, cache: &Cache) -> Row {
+    let count = |count: Option<u64>| count.map_or(Cell::Null, Cell::count);
+    let requests = cache.hits.map(|(hits, misses)| hits + misses);
+    let ratio = cache.hits.zip(requests.filter(|requests| *requests > 0));
+    vec![
+        ("name", Cell::text(name)),
+        ("capacity_bytes", Cell::count(cache.capacity)),
+        ("entry_count", cache.entries.map_or(Cell::Null, Cell::int)),
+        ("hit_count", count(cache.hits.map(|(hits, _)| hits))),
+        (
+            "hit_ratio",
+            ratio.map_or(Cell::Null, |((hits, _), requests)| {
+                Cell::Double(hits as f64 / requests as f64)
+            }),
+        ),
+        // Counted since the start; nobody keeps a rate.
+        ("recent_hit_rate_per_second", Cell::Null),
+        ("recent_request_rate_per_second", Cell::Null),
+        ("request_count", count(requests)),
+        ("size_bytes", Cell::count(cache.size)),
+    ]
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts are told in floating point")]
+async fn cql_metrics() -> Vec<Row> {
+    let of_shard = async |_: Rc<Engine>| {
+        let server = runtime::local::<Server>();
+        server.map_or((0, 0), |server| {
+            (server.counts().executes.get(), server.counts().queries.get())
+        })
+    };
+    let (mut prepared, mut regular) = (0, 0);
+    for (executes, queries) in on_all_shards(of_shard).await {
+        prepared += executes;
+        regular += queries;
+    }
+    let ratio = prepared as f64 / (prepared + regular).max(1) as f64;
+    let row = |name, value| vec![("name", Cell::text(name)), ("value", Cell::Double(value))];
+    vec![
+        row("prepared_statements_executed", prepared as f64),
+        row("prepared_statements_ratio", ratio),
+        row("regular_statements_executed", regular as f64),
+    ]
+}
+
+async fn thread_pools() -> Vec<Row> {
+    let engine = Engine::local();
+    let mut rows = Vec::new();
+    for class in engine.shard.tasks().classes() {
+        let counts = class.counts;
+        let limit = class.workers.iter().map(|workers| u64::from(*workers)).sum();
+        rows.push(vec![
+            ("name", Cell::text(pool_name(class.class))),
+            ("active_tasks", Cell::int(class.running)),
+            ("active_tasks_limit", Cell::int(limit)),
+            ("blocked_tasks", Cell::Null),
+            ("blocked_tasks_all_time", Cell::Null),
+            (
+                "completed_tasks",
+                Cell::count(counts.done + counts.failed + counts.aborted),
+            ),
+            ("pending_tasks", Cell::int(class.waiting)),
+        ]);
+    }
+    let frames = async |_: Rc<Engine>| runtime::local::<Server>().map_or(0, |server| server.requests());
+    rows.push(vec![
+        ("name", Cell::text(REQUESTS_POOL)),
+        ("active_tasks", Cell::Null),
+        ("active_tasks_limit", Cell::Null),
+        ("blocked_tasks", Cell::Null),
+        ("blocked_tasks_all_time", Cell::Null),
+        (
+            "completed_tasks",
+            Cell::count(on_all_shards(frames).await.into_iter().sum()),
+        ),
+        ("pending_tasks", Cell::Null),
+    ]);
+    rows
+}
+
+/// Compactions of tablets that run.
+#[expect(clippy::cast_precision_loss, reason = "a ratio is told with a few digits")]
+fn sstable_tasks() -> Vec<Row> {
+    let engine = Engine::local();
+    let mut running = engine.shard.tasks().list(Module::Compaction, true);
+    running.retain(|status| status.state == State::Running && status.scope == "tablet");
+    let row = |status: tasks::Status| {
+        let ratio = status.completed as f64 / status.total.max(1) as f64;
+        vec![
+            ("keyspace_name", Cell::Text(status.keyspace)),
+            ("table_name", Cell::Text(status.table)),
+            ("task_id", Cell::Uuid(status.id)),
+            ("completion_ratio", Cell::Double(ratio)),
+            ("kind", Cell::text(status.kind.name)),
+            ("progress", Cell::count(status.completed)),
+            ("sstables", Cell::Null),
+            ("total", Cell::count(status.total)),
+            ("unit", Cell::text(status.kind.units)),
+        ]
+    };
+    running.into_iter().map(row).collect()
+}
+
+async fn pending_hints() -> Vec<Row> {
+    let engine = Engine::local();
+    let view = engine.coordinator.view();
+    let pending = Coordinator::pending_hints().await.into_iter();
+    let rows = pending.map(|hints| {
+        let node = view.topology.node(hints.target);
+        let number = view.topology.number(hints.target);
+        let is_live = number.is_some_and(|number| engine.coordinator.is_live(number));
+        let time = |us: Option<i64>| us.map_or(Cell::Null, |us| Cell::Timestamp(us / 1000));
+        vec![
+            ("host_id", Cell::Uuid(hints.target.0)),
+            (
+                "address",
+                node.map_or(Cell::Null, |node| Cell::Inet(node.internode.ip())),
+            ),
+            (
+                "dc",
+                node.map_or(Cell::Null, |node| Cell::text(&*node.location.datacenter)),
+            ),
+            ("files", Cell::int(hints.segments as u64)),
+            ("newest", time(hints.begun_us.map(|(_, newest)| newest))),
+            ("oldest", time(hints.begun_us.map(|(oldest, _)| oldest))),
+            (
+                "port",
+                node.map_or(Cell::Null, |node| Cell::Int(i32::from(node.internode.port()))),
+            ),
+            ("rack", node.map_or(Cell::Null, |node| Cell::text(&*node.location.rack))),
+            ("status", Cell::text(if is_live { "UP" } else { "DOWN" })),
+        ]
+    });
+    rows.collect()
+}
+
+/// Rows of tables by name, for estimates.
+pub(super) type ByTable<T> = BTreeMap<schema::TableId, Vec<T>>;
