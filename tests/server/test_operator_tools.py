@@ -110,7 +110,7 @@ def test_a_compaction_is_in_the_history_that_a_restart_keeps():
             deadline = time.monotonic() + 60
             while not (before := cql.rows(session, "SELECT * FROM system.compaction_history")):
                 assert time.monotonic() < deadline, "the compaction is not in its history"
-            with pytest.raises(Exception, match="not user-modifiable|nauthorized|read-only"):
+            with pytest.raises(InvalidRequest, match="Modification is not supported"):
                 session.execute("DELETE FROM system.compaction_history WHERE id = 50554d6e-29bb-11e5-b345-feff819cdc9f")
         node.stop()
         node.start()
@@ -172,7 +172,7 @@ def test_toppartitions_counts_reads_and_writes_for_a_time(node, session, loaded)
     with pytest.raises(NodeFailed, match="expected READS, WRITES or both"):
         node.nodetool("toppartitions", loaded, "t", "10", "-a", "CAS")
     with pytest.raises(NodeFailed, match="from 1 to"):
-        node.nodetool("toppartitions", loaded, "t", "-5")
+        node.nodetool("toppartitions", loaded, "t", "0")
 
 
 def test_what_runs_and_who_is_connected(node, session):
@@ -181,7 +181,8 @@ def test_what_runs_and_who_is_connected(node, session):
         assert pool in pools, pools
     said = node.nodetool("clientstats")
     assert "Total connected clients: " in said and "anonymous" in said, said
-    assert "5/v5" in node.nodetool("clientstats", "--by-protocol")
+    protocol = session.cluster.protocol_version
+    assert f"{protocol}/v{protocol} " in node.nodetool("clientstats", "--by-protocol")
     everybody = node.nodetool("clientstats", "--all")
     assert "Driver-Name" in everybody and "Python" in everybody, everybody
     assert "does not contain any" in node.nodetool("getseeds")

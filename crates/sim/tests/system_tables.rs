@@ -9,7 +9,24 @@ use sim::story::{ONE, Story};
 use testkit::Case;
 
 /// Columns whose values are random, or depend on what is.
-const RANDOM_COLUMNS: [&str; 6] = ["dropped_time", "owns", "port", "replicas", "schema_version", "shard_id"];
+const RANDOM_COLUMNS: [&str; 16] = [
+    "capacity_bytes",
+    "completed_tasks",
+    "count",
+    "dropped_time",
+    "max_ms",
+    "mean_partition_size",
+    "owns",
+    "p50th_ms",
+    "p99th_ms",
+    "partitions_count",
+    "port",
+    "replicas",
+    "schema_version",
+    "shard_id",
+    "size_bytes",
+    "value",
+];
 
 /// Names for UUIDs that are another in each run, in the order in which the answers show them.
 #[derive(Default)]
