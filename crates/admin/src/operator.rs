@@ -106,6 +106,16 @@ pub struct Selection {
 }
 
 impl Selection {
+    /// What is meant, in words.
+    #[must_use]
+    pub fn named(&self) -> String {
+        match (self.keyspaces.as_slice(), self.tables.as_slice()) {
+            ([], _) => "all keyspaces".to_owned(),
+            (keyspaces, []) => format!("keyspace {}", keyspaces.join(", ")),
+            (keyspaces, tables) => format!("{} in {}", tables.join(", "), keyspaces.join(", ")),
+        }
+    }
+
     /// Whether a table is meant.
     #[must_use]
     pub fn has(&self, keyspace: &str, table: &str) -> bool {

@@ -91,19 +91,27 @@ pub(super) const ROUTES: &[Route] = &[
         "Each token and the address of its member",
         Now(token_endpoint),
     )
-    .takes(&[(
-        "keyspace",
-        "last tokens of the keyspace's ranges with their first replicas instead",
-    )]),
+    .takes(&[
+        (
+            "keyspace",
+            "last tokens of the keyspace's ranges with their first replicas instead",
+        ),
+        ("table", "of one of its tables"),
+        ("cf", "the same"),
+    ]),
     Route::get(
         "/storage_service/tokens_endpoint",
         "Each token and the address of its member",
         Now(token_endpoint),
     )
-    .takes(&[(
-        "keyspace",
-        "last tokens of the keyspace's ranges with their first replicas instead",
-    )]),
+    .takes(&[
+        (
+            "keyspace",
+            "last tokens of the keyspace's ranges with their first replicas instead",
+        ),
+        ("table", "of one of its tables"),
+        ("cf", "the same"),
+    ]),
     Route::get(
         "/storage_service/nodes/joining",
         "Addresses of members that join",

@@ -409,7 +409,8 @@ fn stop_compactions(call: &Call) -> Answer {
     if let Some(name) = keyspace {
         call.keyspace_named(name)?;
     }
-    let tables: Option<Vec<&str>> = call.parameter("tables").map(|names| names.split(',').collect());
+    let tables = keyspace.and_then(|_| call.parameter("tables"));
+    let tables: Option<Vec<&str>> = tables.map(|names| names.split(',').collect());
     call.operator.tasks().abort_all(|status| {
         status.kind.class == Class::Compaction
             && keyspace.is_none_or(|keyspace| *keyspace == status.keyspace)

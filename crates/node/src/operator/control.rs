@@ -130,7 +130,7 @@ impl Control for NodeOperator {
         } else {
             "do not begin by themselves"
         };
-        log::info!("compactions of {what:?} {does}, as an operator wants");
+        log::info!("compactions of {} {does}, as an operator wants", what.named());
         Box::pin(async move {
             let switch = async move |engine: Rc<Engine>| {
                 for store in selected(&engine, &what) {

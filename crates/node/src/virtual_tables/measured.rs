@@ -433,7 +433,7 @@ async fn pending_hints() -> Vec<Row> {
                 "dc",
                 node.map_or(Cell::Null, |node| Cell::text(&*node.location.datacenter)),
             ),
-            ("files", Cell::int(hints.segments as u64)),
+            ("files", Cell::int(hints.segments)),
             ("newest", time(hints.begun_us.map(|(_, newest)| newest))),
             ("oldest", time(hints.begun_us.map(|(oldest, _)| oldest))),
             (
