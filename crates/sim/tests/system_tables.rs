@@ -40,7 +40,8 @@ impl Names {
             let mut parts = text.split(&start);
             let first = parts.next().unwrap_or_default().to_owned();
             parts.fold(first, |out, rest| {
-                let end = rest.find(", \"").or_else(|| rest.find('}')).unwrap_or(rest.len());
+                let ends = [rest.find(", \""), rest.find('}')];
+                let end = ends.into_iter().flatten().min().unwrap_or(rest.len());
                 out + &start + "random" + &rest[end..]
             })
         });
