@@ -160,7 +160,7 @@ pub fn read(bytes: &[u8]) {
     sealed.extend_from_slice(&crc32fast::hash(bytes).to_be_bytes());
     let known = Known::everything();
     let read = |bytes: &[u8]| {
-        let outcomes: [Result<(), Malformed>; 9] = [
+        let outcomes: [Result<(), Malformed>; 10] = [
             State::decode(bytes).map(drop),
             Who::decode(bytes).map(drop),
             wire::decode_join(bytes).map(drop),

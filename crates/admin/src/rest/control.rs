@@ -278,7 +278,7 @@ fn clients(call: &Call) -> Answer {
 
 /// Pools by the names that Cassandra's tools know, where the work is the same.
 async fn thread_pools(call: &Call) -> Answer {
-    let figures = call.operator.figures().await;
+    let metrics = call.operator.metrics().await;
     let mut pools: Vec<Value> = call
         .operator
         .tasks()
@@ -299,7 +299,7 @@ async fn thread_pools(call: &Call) -> Answer {
         "active": Value::Null,
         "active_limit": Value::Null,
         "pending": Value::Null,
-        "completed": total(&figures, "frames_total"),
+        "completed": total(&metrics, "frames_total"),
     }));
-    Ok(json!({"pools": pools, "timed_out_calls": total(&figures, "rpc_timeouts_total")}))
+    Ok(json!({"pools": pools, "timed_out_calls": total(&metrics, "rpc_timeouts_total")}))
 }

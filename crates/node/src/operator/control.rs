@@ -93,8 +93,8 @@ impl Control for NodeOperator {
             .shared
             .internode_address()
             .map_or(config.listen_address, |own| own.ip());
-        let others = config.seeds.iter().filter(|seed| seed.ip() != own);
-        others.map(|seed| seed.ip().to_string()).collect()
+        let others = config.seeds.iter().filter(|seed| seed.address.ip() != own);
+        others.map(|seed| seed.address.ip().to_string()).collect()
     }
 
     fn loads(&self) -> Local<'_, BTreeMap<Uuid, u64>> {
