@@ -16,7 +16,11 @@ pub(super) const ROUTES: &[Route] = &[
     Route::get("/system/logger/{name}", "Level of a logger", Now(level)),
     Route::post("/system/logger/{name}", "Set the level of a logger", Now(set_level))
         .takes(&[("level", "off, error, warn, info, debug or trace")]),
-    Route::delete("/system/logger/{name}", "Remove the level of a logger", Now(remove_level)),
+    Route::delete(
+        "/system/logger/{name}",
+        "Remove the level of a logger",
+        Now(remove_level),
+    ),
 ];
 
 fn level(call: &Call) -> Answer {

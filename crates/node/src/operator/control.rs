@@ -29,7 +29,7 @@ impl NodeOperator {
 
     async fn drain_and_stay(&self) -> Result<(), String> {
         if !self.shared.drain_is_wanted() {
-            log::info!("an operator has the node drain");
+            log::info!("an operator drains the node");
             self.shared.want_drain();
         }
         let (changed, shared) = (&self.shared.changed, &self.shared);
@@ -46,7 +46,7 @@ impl NodeOperator {
         }
         if is_enabled && !self.cluster.is_in_service() {
             return Err(
-                "the node is out of service because of its clock: it serves clients when it returns".to_owned(),
+                "the node is out of service, because of its clock or a disk: its log has the reason".to_owned(),
             );
         }
         self.shared.refuses_clients.store(!is_enabled, Ordering::Release);
@@ -55,7 +55,7 @@ impl NodeOperator {
         } else {
             "listens for no CQL clients"
         };
-        log::info!("the node {does}, as an operator wants");
+        log::info!("an operator changed the CQL listener: the node {does}");
         on_all_shards(async move |_| set_doors(is_enabled).await).await;
         Ok(())
     }
@@ -125,12 +125,11 @@ impl Control for NodeOperator {
     }
 
     fn set_auto_compaction(&self, what: Selection, is_enabled: bool) -> Local<'_, ()> {
-        let does = if is_enabled {
-            "begin by themselves again"
-        } else {
-            "do not begin by themselves"
-        };
-        log::info!("compactions of {} {does}, as an operator wants", what.named());
+        let does = if is_enabled { "is on again" } else { "is off" };
+        log::info!(
+            "an operator changed automatic compaction of {}: it {does}",
+            what.named()
+        );
         Box::pin(async move {
             let switch = async move |engine: Rc<Engine>| {
                 for store in selected(&engine, &what) {
