@@ -54,7 +54,7 @@ pub struct CasRead {
 
 /// What was read of an extent so far.
 #[derive(Debug)]
-pub struct Found {
+pub struct ReadResult {
     /// In reading order.
     pub blocks: Vec<PartitionBlock>,
     /// Whether that is all; else more can be read.
@@ -116,7 +116,7 @@ impl Coordinator {
     pub async fn cas(
         self: &Rc<Self>,
         request: &CasRequest,
-        decide: &mut dyn FnMut(&mut [Found], i64) -> Decision,
+        decide: &mut dyn FnMut(&mut [ReadResult], i64) -> Decision,
     ) -> Result<bool, CoordinatorError> {
         let turn = self.cas_turn(request).await?;
         loop {
@@ -149,7 +149,7 @@ impl Coordinator {
         serial: Consistency,
         now: u32,
         deadline: Instant,
-    ) -> Result<Found, CoordinatorError> {
+    ) -> Result<ReadResult, CoordinatorError> {
         let Extent::Partition { key, .. } = &read.extent else {
             return Err(CoordinatorError::Internal(
                 "a serial read is of one partition".to_owned(),
@@ -166,11 +166,11 @@ impl Coordinator {
             contention_deadline: runtime::now() + self.timeouts().cas_contention,
             timestamp_us: runtime::wall_clock_us(),
         };
-        let mut result = Found {
+        let mut result = ReadResult {
             blocks: Vec::new(),
             is_all: true,
         };
-        let mut decide = |found: &mut [Found], _| {
+        let mut decide = |found: &mut [ReadResult], _| {
             let has_rows: usize = found[0].blocks.iter().map(|block| live_rows(table, block, now)).sum();
             let has_bytes: usize = found[0].blocks.iter().map(PartitionBlock::size).sum();
             if !found[0].is_all && has_rows < rows && has_bytes < SERIAL_BYTES_MAX {
@@ -238,7 +238,7 @@ impl Coordinator {
         self: &Rc<Self>,
         request: &CasRequest,
         turn: &Turn,
-        decide: &mut dyn FnMut(&mut [Found], i64) -> Decision,
+        decide: &mut dyn FnMut(&mut [ReadResult], i64) -> Decision,
     ) -> Result<Alone, CoordinatorError> {
         let (view, token) = (self.view(), token_of(&request.key));
         let store = self.shard.store(request.table.id);
@@ -251,7 +251,7 @@ impl Coordinator {
         let mut all = Vec::with_capacity(request.reads.len());
         let mut left: Vec<Option<Extent>> = Vec::with_capacity(request.reads.len());
         for read in &request.reads {
-            let mut found = Found {
+            let mut found = ReadResult {
                 blocks: Vec::new(),
                 is_all: false,
             };
@@ -299,7 +299,7 @@ impl Coordinator {
         request: &CasRequest,
         read: &CasRead,
         extent: Extent,
-        found: &mut Found,
+        found: &mut ReadResult,
     ) -> Result<Option<Extent>, ReplicaError> {
         let command = ReadCommand {
             table: request.table.id,

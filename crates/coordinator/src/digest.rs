@@ -14,7 +14,7 @@ use stdx::planted::{self, Bug};
 use stdx::vint;
 use types::token::murmur3_x64_128;
 
-use crate::message::Place;
+use crate::message::ReadPosition;
 
 /// Collects what counts of a stretch, block by block.
 pub(crate) struct Digest {
@@ -192,7 +192,7 @@ impl Digest {
     }
 
     /// The digest, of a stretch that ends here.
-    pub(crate) fn finish(&mut self, order: &ClusteringOrder, end: Option<&Place>) -> u128 {
+    pub(crate) fn finish(&mut self, order: &ClusteringOrder, end: Option<&ReadPosition>) -> u128 {
         self.end_partition(order);
         self.material.push(END);
         if let Some(end) = end {

@@ -17,22 +17,22 @@ use topology::Replica;
 use crate::service::ReplicaError;
 use crate::{ClusterView, Coordinator, TargetError, Verb, trace};
 
-/// An answer: of this node, or the bytes of another's.
-pub(crate) enum Came<T> {
-    Here(T),
-    There(Vec<u8>),
+/// A replica's answer: a value of this node, or the bytes that another node sent.
+pub(crate) enum Response<T> {
+    Local(T),
+    Remote(Vec<u8>),
 }
 
-/// What one replica came to.
-pub(crate) type Outcome<T> = (Replica, Result<Came<T>, TargetError>);
+/// One replica's answer or error.
+pub(crate) type Outcome<T> = (Replica, Result<Response<T>, TargetError>);
 
 type Work<T> = Pin<Box<dyn Future<Output = Result<T, ReplicaError>>>>;
 
 enum Branch<T> {
     Here(Work<T>),
     There(rpc::Call),
-    /// What it came to is known, and is told once.
-    Known(Option<Result<Came<T>, TargetError>>),
+    /// The outcome is known; it is returned once.
+    Known(Option<Result<Response<T>, TargetError>>),
 }
 
 /// See the module.
@@ -111,10 +111,10 @@ impl<T: 'static> Fan<T> {
                 Branch::Here(work) => work
                     .as_mut()
                     .poll(context)
-                    .map(|r| r.map(Came::Here).map_err(TargetError::from)),
+                    .map(|r| r.map(Response::Local).map_err(TargetError::from)),
                 Branch::There(call) => Pin::new(call)
                     .poll(context)
-                    .map(|r| r.map(Came::There).map_err(TargetError::from)),
+                    .map(|r| r.map(Response::Remote).map_err(TargetError::from)),
                 Branch::Known(result) => match result.take() {
                     Some(result) => Poll::Ready(result),
                     None => continue,

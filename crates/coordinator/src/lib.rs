@@ -24,10 +24,10 @@ mod augment;
 mod batchlog;
 mod cas;
 mod commit;
+mod contention;
 mod counter;
 mod deadlines;
 mod digest;
-mod door;
 mod error;
 mod fan;
 mod fence;
@@ -80,7 +80,7 @@ use stdx::planted::{self, Bug};
 use stdx::probe::Answered;
 use topology::{Consistency, Liveness, NodeNumber, Replica, Requirement};
 
-pub use self::cas::{CasRead, CasRequest, Decision, Found, SERIAL_BYTES_MAX};
+pub use self::cas::{CasRead, CasRequest, Decision, ReadResult, SERIAL_BYTES_MAX};
 pub use acceptor::{Promises, paxos_state_of};
 pub use apply::{Origin, apply};
 pub use augment::Augment;
@@ -295,7 +295,7 @@ pub struct Coordinator {
     last_ballot_us: Cell<i64>,
     /// What acceptors usually take to answer.
     phase_usual: Cell<Duration>,
-    doors: door::Doors,
+    contention: contention::Contention,
     view_changed: Notify,
     /// What the others refuse, as they say: requests from before this version.
     fenced_off: Cell<u64>,
@@ -334,7 +334,7 @@ impl Coordinator {
             latencies: RefCell::default(),
             last_ballot_us: Cell::default(),
             phase_usual: Cell::new(PHASE_USUAL),
-            doors: door::Doors::default(),
+            contention: contention::Contention::default(),
             view_changed: Notify::new(),
             fenced_off: Cell::new(0),
         })

@@ -8,7 +8,7 @@
 //!          tokens:    i64 after, i64 to, i64 first token, vint length and first key, u8 1 and a bound when inside that partition
 //!          until:     a place
 //! BATCHSTORE  as MUTATE; the first mutation is the note (`batchlog.rs`)
-//! TAKETURN, ENDTURN  `door.rs`
+//! TAKETURN, ENDTURN  `contention.rs`
 //! ADMIT  `rate.rs`
 //! REPORT  `hints/src/ledger.rs`
 //! AGGREGATE  as the engine that computes it wants (`query`); the answer too
@@ -193,7 +193,7 @@ pub enum Extent {
 
 /// A place in a read: behind a partition, or behind a bound inside it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct ReadPosition {
     /// The partition's token.
     pub token: Token,
     /// Its serialised key.
@@ -202,7 +202,7 @@ pub struct Place {
     pub inside: Option<Bound>,
 }
 
-impl Place {
+impl ReadPosition {
     /// Where a block ends.
     pub(crate) fn behind(block: &PartitionBlock) -> Self {
         Self {
@@ -256,7 +256,7 @@ pub struct ReadCommand<E = Extent> {
     /// The stretch ends behind the living row that reaches so many bytes of what lives.
     pub bytes: usize,
     /// The stretch goes no further than this place, where another replica's pauses.
-    pub until: Option<Place>,
+    pub until: Option<ReadPosition>,
     /// Answer with the digest alone.
     pub digest_only: bool,
 }
@@ -380,7 +380,7 @@ impl ReadCommand {
         };
         let until = match flags & UNTIL {
             0 => None,
-            _ => Some(Place::get(&mut reader)?),
+            _ => Some(ReadPosition::get(&mut reader)?),
         };
         if !reader.rest().is_empty() {
             return Err(Malformed("nothing behind a read command"));
@@ -473,11 +473,11 @@ impl Extent {
     /// What is left of it behind a block. None: nothing.
     #[must_use]
     pub fn behind(self, last: &PartitionBlock, order: &ClusteringOrder) -> Option<Self> {
-        self.behind_place(&Place::behind(last), order)
+        self.behind_place(&ReadPosition::behind(last), order)
     }
 
     /// What is left of it behind a place. None: nothing.
-    pub(crate) fn behind_place(self, place: &Place, order: &ClusteringOrder) -> Option<Self> {
+    pub(crate) fn behind_place(self, place: &ReadPosition, order: &ClusteringOrder) -> Option<Self> {
         match self {
             Self::Partition {
                 key,
@@ -545,7 +545,7 @@ pub struct Answer {
     /// go; the last of the answer does so when the stretch ended inside its partition.
     pub blocks: Vec<PartitionBlock>,
     /// Where the stretch ends; None when everything that was asked for was read.
-    pub end: Option<Place>,
+    pub end: Option<ReadPosition>,
     /// It ends there because of what is dead, which other replicas may have more or less of.
     pub is_paused: bool,
 }
@@ -566,7 +566,7 @@ impl Answer {
     }
 
     /// The same answer up to a place that is nearer.
-    pub(crate) fn cut(&mut self, place: &Place, table: &Table, now: u32, is_reversed: bool) {
+    pub(crate) fn cut(&mut self, place: &ReadPosition, table: &Table, now: u32, is_reversed: bool) {
         let order = &table.clustering_order;
         let mut digest = Digest::new(is_reversed);
         for block in std::mem::take(&mut self.blocks) {
@@ -618,7 +618,7 @@ impl Answer {
         let kind = reader.get_u8().map_err(cut)?;
         let end = match kind {
             0 => None,
-            1 | 2 => Some(Place::get(&mut reader)?),
+            1 | 2 => Some(ReadPosition::get(&mut reader)?),
             _ => return Err(Malformed("how a stretch ends, 0, 1 or 2")),
         };
         let mut blocks = Vec::new();

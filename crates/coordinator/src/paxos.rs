@@ -5,7 +5,7 @@
 //! consistency level. What comes between, when others were there before, says `paxos::Leader`; here its steps become requests.
 //!
 //! - Statements of one shard on one partition come one at a time (`cas.rs`).
-//! - Who was refused takes turns with other coordinators from then on (`door.rs`).
+//! - Who was refused takes turns with other coordinators from then on (`contention.rs`).
 //! - A refused ballot waits a random while, some durations of a round, and tries again until the deadline; for `cas_contention_timeout`
 //!   at most while nothing was proposed.
 //! - A statement whose proposal may have been accepted by some finds out what became of it before it is decided again, so it takes
@@ -30,8 +30,8 @@ use topology::{Acks, Consistency, ReadTargets, Replica, ReplicaCounts, Requireme
 use types::Token;
 use types::token::token_of;
 
-use crate::cas::{CasRead, CasRequest, Decision, Found};
-use crate::door::DoorTurn;
+use crate::cas::{CasRead, CasRequest, Decision, ReadResult};
+use crate::contention::QueueTurn;
 use crate::message::{Answer, Extent, ReadCommand};
 use crate::paxos_asking::{Asking, Partition};
 use crate::paxos_learn::{Learning, Unlearned};
@@ -39,7 +39,7 @@ use crate::paxos_message::{PaxosAnswer, Phase, Reads};
 use crate::write::Mutations;
 use crate::{ClusterView, Coordinator, CoordinatorError, ReplicatedRead, Stretch, Tally, TargetError, WriteKind};
 
-/// The longest pause after a round that came short.
+/// The longest pause after a round that fell short of a quorum.
 const BACKOFF_MAX: Duration = Duration::from_millis(200);
 /// The longest pause in durations of the round: enough for the few coordinators that contend, and so short that those that go on
 /// meanwhile decide few statements.
@@ -57,12 +57,12 @@ struct Group {
     /// How many of them are a quorum.
     quorum: usize,
     requirement: Requirement,
-    /// Where coordinators that contend take turns: the same for all of them that believe the same to be alive.
-    door: Replica,
+    /// The replica whose queue contending coordinators wait in: identical on every coordinator with the same liveness view.
+    queue: Replica,
 }
 
-/// How a phase ended short of a quorum.
-enum Short {
+/// Why a phase fell short of a quorum.
+enum QuorumShortfall {
     /// A later ballot was promised.
     Refused(Ballot),
     /// Nobody knows who did it.
@@ -76,7 +76,7 @@ enum Short {
 /// Why a round ends without a decision.
 enum Undecided {
     /// Another round may come to one.
-    Short(Short),
+    Shortfall(QuorumShortfall),
     Error(CoordinatorError),
 }
 
@@ -100,11 +100,11 @@ struct Attempt<'r> {
     group: Group,
     leader: Leader,
     contentions: u16,
-    /// Rounds that came short.
+    /// Rounds that fell short of a quorum.
     shorts: u32,
     /// When the round under way began.
     began: Instant,
-    /// As the request's, from the turn at the door on.
+    /// As the request's, from its turn in the queue on.
     contention_deadline: Instant,
     /// Ballots are taken above it.
     floor_us: i64,
@@ -119,7 +119,7 @@ impl Coordinator {
     pub(crate) async fn cas_of_quorum(
         self: &Rc<Self>,
         request: &CasRequest,
-        decide: &mut dyn FnMut(&mut [Found], i64) -> Decision,
+        decide: &mut dyn FnMut(&mut [ReadResult], i64) -> Decision,
     ) -> Result<bool, CoordinatorError> {
         let group = self.group(request)?;
         self.count(|m| m.cas += 1);
@@ -162,13 +162,13 @@ impl Coordinator {
             !before
         };
         let quorum = replicas.iter().take_while(is_not_enough).count();
-        let door = targets.all().find(|r| replicas.contains(r)).unwrap_or(replicas[0]);
+        let queue = targets.all().find(|r| replicas.contains(r)).unwrap_or(replicas[0]);
         Ok(Group {
             token,
             replicas,
             quorum,
             requirement,
-            door,
+            queue,
             view: Arc::clone(&view),
         })
     }
@@ -193,11 +193,11 @@ fn serial_read_level(serial: Consistency) -> Consistency {
     }
 }
 
-/// Why a phase came short of a quorum, where nobody refused it.
-fn short(reasons: &[String]) -> Short {
+/// Why a phase fell short of a quorum, where nobody refused it.
+fn shortfall(reasons: &[String]) -> QuorumShortfall {
     match reasons {
-        [] => Short::Silent,
-        reasons => Short::Failed(reasons.join("; ")),
+        [] => QuorumShortfall::Silent,
+        reasons => QuorumShortfall::Failed(reasons.join("; ")),
     }
 }
 
@@ -229,7 +229,10 @@ impl<'r> Attempt<'r> {
         }
     }
 
-    async fn run(&mut self, decide: &mut dyn FnMut(&mut [Found], i64) -> Decision) -> Result<bool, CoordinatorError> {
+    async fn run(
+        &mut self,
+        decide: &mut dyn FnMut(&mut [ReadResult], i64) -> Decision,
+    ) -> Result<bool, CoordinatorError> {
         let mut turn = None;
         loop {
             if turn.is_none() {
@@ -269,8 +272,8 @@ impl<'r> Attempt<'r> {
                 Step::Finish(proposal) => (proposal, false),
                 Step::Propose(proposal) => (proposal, true),
                 Step::Decide => match self.decide(&round, found, decide).await {
-                    Err(Undecided::Short(short)) => {
-                        self.again(short).await?;
+                    Err(Undecided::Shortfall(shortfall)) => {
+                        self.again(shortfall).await?;
                         continue;
                     }
                     Err(Undecided::Error(error)) => return Err(error),
@@ -310,20 +313,20 @@ impl<'r> Attempt<'r> {
             let level = serial_read_level(self.request.serial);
             // The next round finds out how far that went.
             if let Err(error) = self.learn(proposal, level).await {
-                self.again(Short::Failed(error.to_string())).await?;
+                self.again(QuorumShortfall::Failed(error.to_string())).await?;
             }
         }
     }
 
     /// Takes a turn with other coordinators if the partition is contended. From then on others should not come before.
-    async fn turn(&mut self) -> Option<DoorTurn> {
+    async fn turn(&mut self) -> Option<QueueTurn> {
         let (coordinator, request) = (self.coordinator, self.request);
         let partition = (request.table.id, &request.key[..]);
-        if !coordinator.doors.is_contended(partition.0, partition.1) {
+        if !coordinator.contention.is_contended(partition.0, partition.1) {
             return None;
         }
-        let Group { view, door, .. } = &self.group;
-        let turn = coordinator.take_turn(view, *door, partition, request.deadline).await?;
+        let Group { view, queue, .. } = &self.group;
+        let turn = coordinator.take_turn(view, *queue, partition, request.deadline).await?;
         let more = coordinator.timeouts().cas_contention;
         self.contention_deadline = self.contention_deadline.max(runtime::now() + more);
         Some(turn)
@@ -362,7 +365,7 @@ impl<'r> Attempt<'r> {
         &mut self,
         phase: impl Fn(usize) -> &'p Phase<'p>,
         mut take: impl FnMut(usize, PaxosAnswer),
-    ) -> Result<(), Short> {
+    ) -> Result<(), QuorumShortfall> {
         let replicas = self.group.replicas.clone();
         let possible = ReplicaCounts::of(&replicas, &self.group.view.locality, |_| true);
         let mut acks = Acks::new(self.group.requirement.clone(), possible);
@@ -392,7 +395,7 @@ impl<'r> Attempt<'r> {
             let Some((replica, outcome, at)) = asking.next(until, wanted).await else {
                 self.last_tally = tally(&acks);
                 if all_are_asked || runtime::now() >= deadline {
-                    return Err(short(&reasons));
+                    return Err(shortfall(&reasons));
                 }
                 ask(self, &mut asking, quorum..replicas.len());
                 (all_are_asked, began) = (true, runtime::now());
@@ -403,7 +406,7 @@ impl<'r> Attempt<'r> {
                 Ok(PaxosAnswer::Refused(promised)) => {
                     // What others promise at this ballot would be overtaken.
                     self.last_tally = tally(&acks);
-                    return Err(Short::Refused(promised));
+                    return Err(QuorumShortfall::Refused(promised));
                 }
                 Ok(answer) => {
                     self.coordinator.answered_after(at.saturating_duration_since(began));
@@ -416,7 +419,7 @@ impl<'r> Attempt<'r> {
                 Err(TargetError::Silent) => {}
                 Err(TargetError::Stale(reason)) => {
                     self.last_tally = tally(&acks);
-                    return Err(Short::Stale(reason));
+                    return Err(QuorumShortfall::Stale(reason));
                 }
                 Err(error) => {
                     let name = Coordinator::names(&self.group.view, std::iter::once(replica));
@@ -426,7 +429,7 @@ impl<'r> Attempt<'r> {
             acks.fail(datacenter);
             if acks.is_hopeless() {
                 self.last_tally = tally(&acks);
-                return Err(short(&reasons));
+                return Err(shortfall(&reasons));
             }
             if !all_are_asked {
                 ask(self, &mut asking, quorum..replicas.len());
@@ -439,7 +442,7 @@ impl<'r> Attempt<'r> {
         Ok(())
     }
 
-    async fn prepare(&mut self, ballot: Ballot) -> Result<Prepared, Short> {
+    async fn prepare(&mut self, ballot: Ballot) -> Result<Prepared, QuorumShortfall> {
         let (request, quorum) = (self.request, self.group.quorum);
         let replicas = self.group.replicas.clone();
         // One of the quorum sends data. One that is asked because another fails or is slow sends data too: it may have been that one.
@@ -487,7 +490,7 @@ impl<'r> Attempt<'r> {
     }
 
     /// Has replicas of the quorum learn what was chosen before.
-    async fn teach(&mut self, proposal: &Proposal, missing: &[Replica]) -> Result<(), Short> {
+    async fn teach(&mut self, proposal: &Proposal, missing: &[Replica]) -> Result<(), QuorumShortfall> {
         let (mut asking, phase) = (Asking::new(&self.request.table), Phase::Learn(proposal.clone()));
         for replica in missing {
             asking.ask(self.partition(), *replica, &phase, self.request.deadline);
@@ -495,24 +498,24 @@ impl<'r> Attempt<'r> {
         while asking.outstanding() > 0 {
             match asking.next(self.request.deadline, missing.len()).await {
                 Some((_, Ok(_), _)) => {}
-                Some((_, Err(TargetError::Silent), _)) | None => return Err(Short::Silent),
-                Some((_, Err(TargetError::Stale(reason)), _)) => return Err(Short::Stale(reason)),
+                Some((_, Err(TargetError::Silent), _)) | None => return Err(QuorumShortfall::Silent),
+                Some((_, Err(TargetError::Stale(reason)), _)) => return Err(QuorumShortfall::Stale(reason)),
                 Some((replica, Err(error), _)) => {
                     let name = Coordinator::names(&self.group.view, std::iter::once(replica));
-                    return Err(Short::Failed(error.about(&name)));
+                    return Err(QuorumShortfall::Failed(error.about(&name)));
                 }
             }
         }
         Ok(())
     }
 
-    async fn accept(&mut self, proposal: &Proposal) -> Result<(), Short> {
+    async fn accept(&mut self, proposal: &Proposal) -> Result<(), QuorumShortfall> {
         let phase = Phase::Accept(proposal.clone());
         self.quorum(|_| &phase, |_, _| {}).await
     }
 
     /// Whether a quorum still promises this ballot: nothing was chosen after it so far, so what was read at several moments is of one.
-    async fn confirm(&mut self, ballot: Ballot) -> Result<(), Short> {
+    async fn confirm(&mut self, ballot: Ballot) -> Result<(), QuorumShortfall> {
         if planted::is_planted(Bug::NoConfirm) {
             return Ok(());
         }
@@ -525,10 +528,10 @@ impl<'r> Attempt<'r> {
         &self,
         round: &Round<Replica>,
         found: Option<Vec<Answer>>,
-        decide: &mut dyn FnMut(&mut [Found], i64) -> Decision,
+        decide: &mut dyn FnMut(&mut [ReadResult], i64) -> Decision,
     ) -> Result<(Decision, bool), Undecided> {
         let mut rests: Vec<Option<ReplicatedRead>> = Vec::with_capacity(self.request.reads.len());
-        let mut all: Vec<Found> = Vec::with_capacity(self.request.reads.len());
+        let mut all: Vec<ReadResult> = Vec::with_capacity(self.request.reads.len());
         let differ = found.is_none();
         let answers = found.unwrap_or_else(|| self.request.reads.iter().map(|_| Answer::default()).collect());
         for (read, answer) in self.request.reads.iter().zip(answers) {
@@ -539,7 +542,7 @@ impl<'r> Attempt<'r> {
                 _ => None,
             };
             let rest = left.map(|extent| self.rest(round, extent, read.stretch)).transpose()?;
-            all.push(Found {
+            all.push(ReadResult {
                 is_all: rest.is_none(),
                 blocks: answer.blocks,
             });
@@ -582,12 +585,12 @@ impl<'r> Attempt<'r> {
     async fn read_on(
         &self,
         rests: &mut [Option<ReplicatedRead>],
-        all: &mut [Found],
+        all: &mut [ReadResult],
         number: usize,
     ) -> Result<(), Undecided> {
         let Some(rest) = &mut rests[number] else { return Ok(()) };
         let next = rest.next_block().await.map_err(|error| match rest.is_stale() {
-            true => Undecided::Short(Short::Stale(error.to_string())),
+            true => Undecided::Shortfall(QuorumShortfall::Stale(error.to_string())),
             false => Undecided::Error(error),
         })?;
         match next {
@@ -704,25 +707,25 @@ impl<'r> Attempt<'r> {
         learning.answered().await
     }
 
-    /// A phase came short: waits before the next round, or ends the statement.
-    async fn again(&mut self, short: Short) -> Result<(), CoordinatorError> {
+    /// A phase fell short of a quorum: waits before the next round, or ends the statement.
+    async fn again(&mut self, shortfall: QuorumShortfall) -> Result<(), CoordinatorError> {
         self.shorts += 1;
         let mut left = self.left();
-        let reason = match short {
-            Short::Refused(promised) => {
+        let reason = match shortfall {
+            QuorumShortfall::Refused(promised) => {
                 if !self.leader.may_happen() {
                     left = left.min(self.contention_deadline.saturating_duration_since(runtime::now()));
                 }
                 let request = self.request;
-                self.coordinator.doors.met_others(request.table.id, &request.key);
+                self.coordinator.contention.met_others(request.table.id, &request.key);
                 self.contentions = self.contentions.saturating_add(1);
                 self.coordinator.count(|m| m.cas_contentions += 1);
                 self.floor_us = self.floor_us.max(promised.timestamp_us);
                 "others are decided first".to_owned()
             }
-            Short::Silent => "acceptors did not answer in time".to_owned(),
-            Short::Failed(reason) => reason,
-            Short::Stale(reason) => {
+            QuorumShortfall::Silent => "acceptors did not answer in time".to_owned(),
+            QuorumShortfall::Failed(reason) => reason,
+            QuorumShortfall::Stale(reason) => {
                 let (view, deadline) = (Arc::clone(&self.group.view), self.request.deadline);
                 if self.coordinator.newer_view(&view, deadline).await.is_some() {
                     return self.regroup();

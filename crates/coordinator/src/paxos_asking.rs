@@ -119,11 +119,11 @@ pub(crate) fn decoded(answer: Result<&[u8], RpcError>, table: &Table) -> Outcome
 /// The answers of one phase.
 struct Answers {
     table: Arc<Table>,
-    state: RefCell<Came>,
+    state: RefCell<Received>,
 }
 
 #[derive(Default)]
-struct Came {
+struct Received {
     /// Those that were not taken yet, the last first.
     outcomes: SmallVec<[(u32, Outcome, Instant); 3]>,
     /// Who waits is woken when there are so many of them, or a bad one.
@@ -133,11 +133,11 @@ struct Came {
 
 impl PhaseDone for Answers {
     fn phase_done(self: Rc<Self>, number: u32, outcome: Outcome) {
-        let mut came = self.state.borrow_mut();
+        let mut received = self.state.borrow_mut();
         let is_bad = matches!(outcome, Err(_) | Ok(PaxosAnswer::Refused(_)));
-        came.outcomes.insert(0, (number, outcome, runtime::now()));
-        if (is_bad || came.outcomes.len() >= came.wanted)
-            && let Some(waker) = came.waker.take()
+        received.outcomes.insert(0, (number, outcome, runtime::now()));
+        if (is_bad || received.outcomes.len() >= received.wanted)
+            && let Some(waker) = received.waker.take()
         {
             waker.wake();
         }
@@ -207,15 +207,15 @@ impl Asking {
         context: &mut Context<'_>,
     ) -> Poll<Option<(Replica, Outcome, Instant)>> {
         {
-            let mut came = self.answers.state.borrow_mut();
-            if let Some((number, outcome, at)) = came.outcomes.pop() {
+            let mut received = self.answers.state.borrow_mut();
+            if let Some((number, outcome, at)) = received.outcomes.pop() {
                 self.outstanding -= 1;
                 let asked = &mut self.asked[number as usize];
                 asked.sent = None;
                 return Poll::Ready(Some((asked.replica, outcome, at)));
             }
-            came.wanted = wanted;
-            came.waker = Some(context.waker().clone());
+            received.wanted = wanted;
+            received.waker = Some(context.waker().clone());
         }
         let timer = match &mut self.timer {
             Some((at, timer)) if *at == until => timer,

@@ -25,7 +25,7 @@ use topology::{Acks, Consistency, ReadTargets, Replica, ReplicaCounts, ReplicaLi
 use types::Token;
 use types::token::token_of;
 
-use crate::fan::{Came, Fan};
+use crate::fan::{Fan, Response};
 use crate::fence::Stamp;
 use crate::gather::Gather;
 use crate::latency::{Latencies, TableLatencies};
@@ -403,20 +403,20 @@ impl ReplicatedRead {
         }
     }
 
-    fn note_answer(&self, replica: Replica, came: &Result<Came<Answer>, TargetError>) {
+    fn note_answer(&self, replica: Replica, response: &Result<Response<Answer>, TargetError>) {
         trace::note(|| {
             let name = Coordinator::name(&self.view, replica);
-            match came {
+            match response {
                 Ok(_) => format!("Answer of {name}"),
                 Err(error) => format!("No answer of {}", error.about(&name)),
             }
         });
     }
 
-    fn answer(&self, came: Result<Came<Answer>, TargetError>) -> Result<Answer, TargetError> {
-        match came? {
-            Came::Here(answer) => Ok(answer),
-            Came::There(body) => Answer::decode(&body, &self.table)
+    fn answer(&self, response: Result<Response<Answer>, TargetError>) -> Result<Answer, TargetError> {
+        match response? {
+            Response::Local(answer) => Ok(answer),
+            Response::Remote(body) => Answer::decode(&body, &self.table)
                 .map_err(|e| TargetError::Failed(format!("a malformed answer to a read: {e}"))),
         }
     }
@@ -453,7 +453,7 @@ impl ReplicatedRead {
                 return Err(self.read_failure(&acks, data.is_some(), &failures, &outstanding));
             }
             let until = speculates.map_or(deadline, |at| at.min(deadline));
-            let Some((replica, came)) = fan.next(until).await else {
+            let Some((replica, response)) = fan.next(until).await else {
                 if runtime::now() >= deadline {
                     self.coordinator.count(|m| m.timeouts += 1);
                     return Err(self.read_timeout(&acks, data.is_some(), &outstanding));
@@ -471,8 +471,8 @@ impl ReplicatedRead {
             let asked = digesting.len();
             digesting.retain(|other| *other != replica);
             let was_digest = digesting.len() < asked;
-            self.note_answer(replica, &came);
-            match self.answer(came) {
+            self.note_answer(replica, &response);
+            match self.answer(response) {
                 Ok(answer) => {
                     acks.ack(self.view.locality.datacenter(replica.node));
                     if was_digest || data.is_some() {
@@ -561,9 +561,9 @@ impl ReplicatedRead {
         if answer.end.as_ref() != Some(&nearest) {
             answer.cut(&nearest, &self.table, self.now, self.reversed);
         }
-        while let Some((replica, came)) = fan.next(deadline).await {
+        while let Some((replica, response)) = fan.next(deadline).await {
             let other = digests.iter_mut().find(|(other, _)| *other == replica);
-            if let (Some((_, other)), Ok(again)) = (other, self.answer(came)) {
+            if let (Some((_, other)), Ok(again)) = (other, self.answer(response)) {
                 *other = again;
             }
         }
@@ -604,13 +604,13 @@ impl ReplicatedRead {
         }
         let mut acks = Acks::new(self.requirement.clone(), ReplicaCounts::default());
         while !outstanding.is_empty() {
-            let Some((replica, came)) = fan.next(deadline).await else {
+            let Some((replica, response)) = fan.next(deadline).await else {
                 self.coordinator.count(|m| m.timeouts += 1);
                 return Err(self.read_timeout(&acks, true, &outstanding));
             };
             outstanding.retain(|other| *other != replica);
-            self.note_answer(replica, &came);
-            match self.answer(came) {
+            self.note_answer(replica, &response);
+            match self.answer(response) {
                 Ok(answer) => {
                     acks.ack(self.view.locality.datacenter(replica.node));
                     let at = self.feeds.iter().position(|feed| feed.replica == replica);

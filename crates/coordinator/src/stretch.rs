@@ -23,7 +23,7 @@ use types::Token;
 use types::token::KeyHash;
 
 use crate::digest::{self, Digest};
-use crate::message::{Answer, Extent, Place, ReadCommand};
+use crate::message::{Answer, Extent, ReadCommand, ReadPosition};
 use crate::service::ReplicaError;
 
 /// Dead rows behind which a stretch pauses.
@@ -37,7 +37,7 @@ pub(crate) struct Stretch {
     now: u32,
     rows_max: usize,
     bytes_max: usize,
-    until: Option<Place>,
+    until: Option<ReadPosition>,
     digest_only: bool,
     is_scan: bool,
     is_reversed: bool,
@@ -52,7 +52,7 @@ pub(crate) struct Stretch {
     /// The partition of the last block, and whether anything of it counted as a row.
     partition: Option<(Token, Vec<u8>, bool)>,
     /// Where it ends, when not everything was read.
-    end: Option<Place>,
+    end: Option<ReadPosition>,
     is_paused: bool,
 }
 
@@ -128,7 +128,7 @@ impl Stretch {
             if block.covered.as_ref() != Some(&bound) {
                 split_block(&mut block, &bound, &order, is_reversed);
             }
-            self.end = Some(Place::behind(&block));
+            self.end = Some(ReadPosition::behind(&block));
         } else {
             self.end = reached;
         }
@@ -191,13 +191,13 @@ impl Stretch {
             *is_counted = true;
             self.rows += 1;
             if self.is_scan && (self.rows >= self.rows_max || self.bytes >= self.bytes_max) {
-                self.end = Some(Place::behind(block));
+                self.end = Some(ReadPosition::behind(block));
                 return;
             }
         }
         let is_paused = self.dead_rows >= DEAD_ROWS_MAX || self.dead_bytes >= DEAD_BYTES_MAX;
         if is_paused && (self.is_scan || block.covered.is_some()) {
-            self.end = Some(Place::behind(block));
+            self.end = Some(ReadPosition::behind(block));
             self.is_paused = true;
         }
     }
@@ -297,7 +297,7 @@ impl Stretch {
     }
 }
 
-impl Place {
+impl ReadPosition {
     /// The part of a block that does not go beyond the place, and whether that reaches it; None when the block is behind it.
     pub(crate) fn clip(
         &self,

@@ -35,20 +35,20 @@ struct Queue {
 pub struct Turn {
     // Dropped first: the place then knows whether somebody goes on.
     permit: Permit,
-    place: Place,
+    place: Queued,
 }
 
 /// A turn that has ended, whose writes may not be durable yet.
-pub struct Ended(Place);
+pub struct Ended(Queued);
 
 /// Keeps the queue while somebody is in it.
-struct Place {
+struct Queued {
     queues: Rc<Queues>,
     name: PartitionName,
     queue: Rc<Queue>,
 }
 
-impl Drop for Place {
+impl Drop for Queued {
     fn drop(&mut self) {
         // The map's and this one: nobody else knows of what was written here.
         if Rc::strong_count(&self.queue) == 2 {
@@ -71,7 +71,7 @@ impl PartitionTurns {
             });
             Rc::clone(queue)
         };
-        let place = Place {
+        let place = Queued {
             queues: Rc::clone(&self.0),
             name,
             queue,

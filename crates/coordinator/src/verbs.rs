@@ -34,7 +34,7 @@ pub enum Verb {
     Paxos = 4,
     /// Lead additions to counters: `counter.rs`.
     Add = 5,
-    /// A turn at a partition's door, and its end: `door.rs`.
+    /// A turn in the queue of a contended partition, and its end: `contention.rs`.
     TakeTurn = 6,
     /// See [`Verb::TakeTurn`].
     EndTurn = 7,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use commitlog::Replay;
-use coordinator::{CasRequest, ClusterView, CoordinatorError, Decision, Found, Levels, Origin, Stamp, apply};
+use coordinator::{CasRequest, ClusterView, CoordinatorError, Decision, Levels, Origin, ReadResult, Stamp, apply};
 use mutation::compact::{LiveColumn, LiveRow};
 use mutation::{Addressed, Mutation, MutationBuilder, RowView, Tombstone};
 use support::{Cluster, Local, SECOND, Shape, addition, addressed, counters, insert, partition, table};
@@ -268,7 +268,7 @@ fn a_conditional_statement_is_decided_above_a_row_that_has_its_very_timestamp() 
             timestamp_us: runtime::wall_clock_us(),
         };
         let mut asked: Vec<i64> = Vec::new();
-        let mut decide = |_: &mut [Found], timestamp: i64| {
+        let mut decide = |_: &mut [ReadResult], timestamp: i64| {
             asked.push(timestamp);
             match asked.len() {
                 1 => Decision::Above(timestamp),

@@ -5,7 +5,7 @@ mod support;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use coordinator::{CasRequest, ClusterView, CoordinatorError, Decision, Found, Levels};
+use coordinator::{CasRequest, ClusterView, CoordinatorError, Decision, Levels, ReadResult};
 use runtime::sim::CrashKind;
 use stdx::planted::{Bug, Planted};
 use support::{Cluster, Local, SECOND, Shape, insert, read_of, rows, table};
@@ -30,7 +30,7 @@ async fn increment(node: &Local) -> Result<u8, CoordinatorError> {
         timestamp_us: runtime::wall_clock_us(),
     };
     let mut written = 0;
-    let mut decide = |found: &mut [Found], timestamp: i64| {
+    let mut decide = |found: &mut [ReadResult], timestamp: i64| {
         let markers = found[0].blocks.iter().flat_map(mutation::PartitionBlock::rows);
         let markers = markers.filter_map(|(_, row)| row.marker.map(|marker| marker.timestamp));
         match markers.max() {

@@ -4,7 +4,7 @@ mod support;
 
 use std::time::Duration;
 
-use coordinator::{CasRequest, Decision, Found};
+use coordinator::{CasRequest, Decision, ReadResult};
 use mutation::PartitionBlock;
 use runtime::sim::CrashKind;
 #[cfg(debug_assertions)]
@@ -145,7 +145,7 @@ async fn climb(node: &support::Local, key: &[u8]) -> bool {
         contention_deadline: runtime::now() + SECOND,
         timestamp_us: runtime::wall_clock_us(),
     };
-    let mut decide = |found: &mut [Found], timestamp: i64| {
+    let mut decide = |found: &mut [ReadResult], timestamp: i64| {
         let (zero, one) = two_rows(found[0].blocks.iter());
         let (c, number) = if zero <= one { (0, one + 1) } else { (1, zero + 1) };
         Decision::Write(insert(&table, key, c, &number.to_be_bytes(), timestamp))

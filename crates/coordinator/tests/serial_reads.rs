@@ -4,7 +4,7 @@ mod support;
 
 use std::time::Duration;
 
-use coordinator::{CasRequest, CoordinatorError, Decision, Found};
+use coordinator::{CasRequest, CoordinatorError, Decision, ReadResult};
 #[cfg(debug_assertions)]
 use stdx::planted::{Bug, Planted};
 use support::{Cluster, Local, SECOND, Shape, insert, read_of, rows, table};
@@ -30,7 +30,8 @@ async fn set(node: &Local, key: u8, c: i32, v: u8) -> Result<bool, CoordinatorEr
         contention_deadline: runtime::now() + 10 * SECOND,
         timestamp_us: runtime::wall_clock_us(),
     };
-    let mut decide = |_: &mut [Found], timestamp: i64| Decision::Write(insert(&table(), &[key], c, &[v], timestamp));
+    let mut decide =
+        |_: &mut [ReadResult], timestamp: i64| Decision::Write(insert(&table(), &[key], c, &[v], timestamp));
     node.coordinator.cas(&request, &mut decide).await
 }
 

@@ -18,7 +18,7 @@ use types::token::token_of;
 
 use super::Acceptor;
 use super::known::LogPlace;
-use super::steps::{Place, Step, Until, Wait};
+use super::steps::{AcceptorStep, Step, Until, Wait};
 use crate::apply::Origin;
 use crate::commit::Acknowledgement;
 use crate::fence::Stamp;
@@ -146,7 +146,7 @@ pub(super) async fn change<T>(
     change: impl Fn(&mut State) -> T,
 ) -> Result<T, ReplicaError> {
     loop {
-        let wait = match Place::find(shard, acceptor, (table, key), Stamp::PRESENT)? {
+        let wait = match AcceptorStep::find(shard, acceptor, (table, key), Stamp::PRESENT)? {
             Step::Wait(wait) => wait,
             Step::Done(place) => match place.change(&change)? {
                 Step::Wait(wait) => wait,
@@ -186,7 +186,7 @@ fn step(
     stamp: Stamp,
     applied: Option<LogPlace>,
 ) -> Result<Step<Done>, ReplicaError> {
-    let place = match Place::find(shard, acceptor, partition, stamp)? {
+    let place = match AcceptorStep::find(shard, acceptor, partition, stamp)? {
         Step::Done(place) => place.applied(applied),
         Step::Wait(wait) => return Ok(Step::Wait(wait)),
     };

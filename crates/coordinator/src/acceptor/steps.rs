@@ -61,7 +61,7 @@ pub(super) enum Until {
 }
 
 /// One partition at this shard's acceptor, for one step.
-pub(super) struct Place<'s> {
+pub(super) struct AcceptorStep<'s> {
     pub(super) shard: &'s Rc<Shard>,
     acceptor: Rc<Acceptor>,
     id: TableId,
@@ -72,7 +72,7 @@ pub(super) struct Place<'s> {
     applied: Option<LogPlace>,
 }
 
-impl<'s> Place<'s> {
+impl<'s> AcceptorStep<'s> {
     /// # Errors
     /// When the partition is not here, or the request is stale.
     pub(super) fn find(

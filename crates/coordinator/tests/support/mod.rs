@@ -24,7 +24,8 @@ use std::time::Duration;
 
 use commitlog::SyncMode;
 use coordinator::{
-    CasRead, CasRequest, ClusterView, Coordinator, CoordinatorError, Decision, Extent, Found, ReplicatedRead, Stretch,
+    CasRead, CasRequest, ClusterView, Coordinator, CoordinatorError, Decision, Extent, ReadResult, ReplicatedRead,
+    Stretch,
 };
 use mutation::compact::LiveRow;
 use mutation::row::{Cell, Shared};
@@ -421,7 +422,7 @@ impl Local {
             timestamp_us: runtime::wall_clock_us(),
         };
         let mut seen = 0;
-        let mut decide = |found: &mut [Found], timestamp: i64| {
+        let mut decide = |found: &mut [ReadResult], timestamp: i64| {
             assert!(found[0].is_all, "a small partition is read at once");
             seen = register(&table, &found[0].blocks);
             if seen != from {
@@ -483,7 +484,8 @@ impl Local {
             contention_deadline: runtime::now() + contention,
             timestamp_us: runtime::wall_clock_us(),
         };
-        let mut decide = |found: &mut [Found], timestamp: i64| decide(register(&table, &found[0].blocks), timestamp);
+        let mut decide =
+            |found: &mut [ReadResult], timestamp: i64| decide(register(&table, &found[0].blocks), timestamp);
         self.coordinator.cas(&request, &mut decide).await
     }
 

@@ -1,11 +1,11 @@
-//! Turns of coordinators on a partition that they contend for.
+//! Turns of coordinators on a contended partition.
 //!
-//! Paxos needs no order among leaders, but without one those that contend refuse each other's ballots, and a few wait for ever. So a statement
-//! whose ballot was refused first takes its turn at the partition's *door*, a queue on the shard of the partition's first live replica, and
-//! so do those that follow it on this shard for [`CONTENDED_FOR`]. Statements of one shard queue on it before, so at a door stand as many as
-//! there are shards that contend, and each of them is served after the others were once.
+//! Paxos needs no order among coordinators, but without one those that contend keep refusing each other's ballots, and a few never finish. So a statement
+//! whose ballot was refused waits for its turn in the partition's *queue*, which is on the shard of the partition's first live replica. So do the statements
+//! that follow it on this shard for [`CONTENDED_FOR`]. Statements of one shard queue there first, so a partition's queue is as long as the number of shards
+//! that contend, and each shard is served once before any is served again.
 //!
-//! What is right does not depend on it. Who does not find the door goes on without; a turn that is not given back ends after [`LEASE`].
+//! Correctness does not depend on it. A coordinator that cannot reach the queue proceeds without a turn; a turn that is not given back ends after [`LEASE`].
 //!
 //! ```text
 //! TAKETURN  [u8; 16] table, partition key; the answer, when it is the caller's turn, is u64 number of the turn
@@ -36,9 +36,9 @@ const LEASE: Duration = Duration::from_millis(500);
 
 type Contended = HashMap<(TableId, Box<[u8]>), Instant, foldhash::fast::FixedState>;
 
-/// What a shard knows of doors: its own, and those where it has to knock.
+/// What a shard knows of contention: the queues of its own partitions, and the partitions whose queues it waits in.
 #[derive(Default)]
-pub(crate) struct Doors {
+pub(crate) struct Contention {
     queues: PartitionTurns,
     /// Turns of other nodes.
     given: RefCell<HashMap<u64, Rc<Notify>, foldhash::fast::FixedState>>,
@@ -47,7 +47,7 @@ pub(crate) struct Doors {
     contended: RefCell<Contended>,
 }
 
-impl Doors {
+impl Contention {
     /// A ballot was refused.
     pub(crate) fn met_others(&self, table: TableId, key: &[u8]) {
         let now = runtime::now();
@@ -78,88 +78,88 @@ impl Doors {
     }
 }
 
-/// A turn at a door; it ends when this is dropped.
+/// A turn in a queue; dropping it ends the turn.
 #[expect(dead_code, reason = "they are kept for what dropping them does")]
-pub(crate) enum DoorTurn {
+pub(crate) enum QueueTurn {
     Here(Turn),
     There(Ending),
 }
 
-/// Tells the shard where the door is that the turn has ended.
+/// Tells the shard of the queue that the turn has ended.
 pub(crate) struct Ending {
     coordinator: Rc<Coordinator>,
     view: Arc<ClusterView>,
-    door: Replica,
+    queue: Replica,
     number: u64,
 }
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        let (door, number) = (self.door, self.number);
-        if door.node == self.view.me {
+        let (queue, number) = (self.queue, self.number);
+        if queue.node == self.view.me {
             // Nobody waits for it.
-            drop(runtime::submit_to(ShardId(u32::from(door.shard)), move || {
+            drop(runtime::submit_to(ShardId(u32::from(queue.shard)), move || {
                 Coordinator::local().end_turn(number)
             }));
-        } else if let (Some(rpc), Some(peer)) = (&self.coordinator.rpc, self.view.peer(door.node)) {
+        } else if let (Some(rpc), Some(peer)) = (&self.coordinator.rpc, self.view.peer(queue.node)) {
             let body = number.to_le_bytes().to_vec();
             // One that is lost ends with its lease.
-            let _ = rpc.send(&peer, u32::from(door.shard), Verb::EndTurn as u16, body, LEASE);
+            let _ = rpc.send(&peer, u32::from(queue.shard), Verb::EndTurn as u16, body, LEASE);
         }
     }
 }
 
 impl Coordinator {
-    /// Waits for a turn at the door of a partition, which is at this replica. None: there is no door, or not in time.
+    /// Waits for a turn in the queue of a partition, which this replica has. None: the queue cannot be reached, or not in time.
     pub(crate) async fn take_turn(
         self: &Rc<Self>,
         view: &Arc<ClusterView>,
-        door: Replica,
+        queue: Replica,
         (table, key): (TableId, &[u8]),
         until: Instant,
-    ) -> Option<DoorTurn> {
+    ) -> Option<QueueTurn> {
         let timeout = until.saturating_duration_since(runtime::now());
-        let shard = ShardId(u32::from(door.shard));
-        let number = if door.node != view.me {
+        let shard = ShardId(u32::from(queue.shard));
+        let number = if queue.node != view.me {
             let mut body = table.0.as_bytes().to_vec();
             body.extend_from_slice(key);
-            let answer = self.call(view, door, Verb::TakeTurn, body, timeout).await.ok()?;
+            let answer = self.call(view, queue, Verb::TakeTurn, body, timeout).await.ok()?;
             u64::from_le_bytes(answer.try_into().ok()?)
         } else if shard == self.shard.id() {
-            let turn = runtime::timeout(timeout, self.doors.queues.take(table, key)).await;
-            return turn.ok().map(DoorTurn::Here);
+            let turn = runtime::timeout(timeout, self.contention.queues.take(table, key)).await;
+            return turn.ok().map(QueueTurn::Here);
         } else {
             let key = key.to_vec();
             let given =
                 runtime::submit_async_to(shard, move || async move { Self::local().give_turn(table, &key).await });
             runtime::timeout(timeout, given).await.ok()?
         };
-        Some(DoorTurn::There(Ending {
+        Some(QueueTurn::There(Ending {
             coordinator: Rc::clone(self),
             view: Arc::clone(view),
-            door,
+            queue,
             number,
         }))
     }
 
-    /// Gives a turn at a door of this shard to another, when all before have had theirs.
+    /// Gives another node its turn in a queue of this shard, after all turns before it.
     async fn give_turn(self: Rc<Self>, table: TableId, key: &[u8]) -> u64 {
-        let turn = self.doors.queues.take(table, key).await;
-        let number = self.doors.last_number.get() + 1;
-        self.doors.last_number.set(number);
+        let turn = self.contention.queues.take(table, key).await;
+        let number = self.contention.last_number.get() + 1;
+        self.contention.last_number.set(number);
         let ended = Rc::new(Notify::new());
         let is_over = runtime::timeout(LEASE, ended.notified());
-        self.doors.given.borrow_mut().insert(number, ended);
+        self.contention.given.borrow_mut().insert(number, ended);
         spawn(async move {
             let _ = is_over.await;
-            self.doors.given.borrow_mut().remove(&number);
+            self.contention.given.borrow_mut().remove(&number);
             drop(turn);
         });
         number
     }
 
     fn end_turn(&self, number: u64) {
-        let ended = self.doors.given.borrow_mut().remove(&number);
+        let ended = self.contention.given.borrow_mut().remove(&number);
         if let Some(ended) = ended {
             ended.notify_all();
         }
