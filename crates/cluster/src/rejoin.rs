@@ -19,7 +19,7 @@ use crate::service::Cluster;
 use crate::start::has_identity_elsewhere;
 use crate::wire::{self, JoinAnswer};
 use record::Known;
-use rpc::{Place, Rpc};
+use rpc::{NodeAddress, Rpc};
 use runtime::Instant;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -115,7 +115,7 @@ async fn ask(
         let mut reasons = Vec::new();
         for address in addresses {
             let peer = reach.anywhere(Uuid::nil(), *address);
-            let place = Place {
+            let place = NodeAddress {
                 address: peer.address,
                 tls: peer.tls,
             };

@@ -107,7 +107,7 @@ impl Cluster {
         self.machine.members_changed.notified()
     }
 
-    /// Where a member's internode door is, to be called with crate `rpc`.
+    /// The internode address of a member, for crate `rpc`.
     #[must_use]
     pub fn peer(&self, host: HostId) -> Option<rpc::Peer> {
         self.peers.peer(host)
@@ -258,7 +258,7 @@ impl Cluster {
         }
     }
 
-    /// Leaves the group's work to the others: proposals are told so, and tasks end. The doors of `rpc` are the caller's to close.
+    /// Leaves the group's work to the others: proposals are told so, and tasks end. The caller closes the listeners of `rpc`.
     pub async fn stop(&self) {
         self.leave().await;
         self.is_stopping.set(true);

@@ -14,10 +14,10 @@ use crate::peers::{Peers, RaftTransport, parts};
 use crate::seeds::Seeds;
 use crate::service::Cluster;
 use crate::tokens;
-use crate::verbs::Door;
+use crate::verbs::LocalCluster;
 use crate::wire::{self, JoinAnswer, Who};
 use consensus::{Consensus, Options, Part, Start};
-use rpc::{Peer, Place, Rpc, RpcError};
+use rpc::{NodeAddress, Peer, Rpc, RpcError};
 use runtime::Notify;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -72,13 +72,13 @@ impl Cluster {
         initial: Option<Metadata>,
     ) -> Result<Rc<Self>, ClusterError> {
         let incarnation = runtime::random_u64();
-        let door = Rc::new(Door {
+        let local = Rc::new(LocalCluster {
             incarnation,
             cluster_id: Cell::new(initial.as_ref().map(|metadata| metadata.topology.cluster_id())),
             metadata: RefCell::new(initial.clone().map(Arc::new)),
             cluster: RefCell::new(None),
         });
-        runtime::set_local(door.clone());
+        runtime::set_local(local.clone());
         let seeds = Seeds::new(&config.seeds);
         let candidate = Candidate {
             config: &config,
@@ -92,9 +92,9 @@ impl Cluster {
             None => candidate.form_or_join().await?,
         };
         let cluster = begin((config, seeds), rpc, listener, incarnation, beginning).await?;
-        door.cluster_id.set(Some(cluster.metadata().topology.cluster_id()));
-        *door.cluster.borrow_mut() = Some(cluster.clone());
-        door.metadata.take();
+        local.cluster_id.set(Some(cluster.metadata().topology.cluster_id()));
+        *local.cluster.borrow_mut() = Some(cluster.clone());
+        local.metadata.take();
         cluster.peers.broadcast();
         cluster.take_place().await;
         cluster.spawn_own();
@@ -176,8 +176,8 @@ async fn begin(
     Ok(cluster)
 }
 
-/// What is known of the node behind an address.
-enum Found {
+/// How the node at an address answers.
+enum SeedAnswer {
     /// It answers.
     Node(HostId, Who),
     /// It answers, and is not ready to say who it is.
@@ -272,15 +272,15 @@ impl Candidate<'_> {
         let others = self.seeds.addresses().into_iter().filter(|seed| *seed != own);
         for (seed, found) in ask(self.config, self.rpc, others.collect()).await {
             match found {
-                Found::Node(_, who) if who.cluster_id.is_some_and(|id| id != topology.cluster_id()) => {
+                SeedAnswer::Node(_, who) if who.cluster_id.is_some_and(|id| id != topology.cluster_id()) => {
                     let reason = other_cluster(topology, seed, who.cluster_id.unwrap_or_default());
                     return Err(ClusterError::Refused(reason));
                 }
-                Found::Refuses(reason) => {
+                SeedAnswer::Refuses(reason) => {
                     return Err(ClusterError::Refused(format!("the seed {seed} says: {reason}")));
                 }
-                Found::Silent => self.seeds.note_silent(seed),
-                Found::Node(..) | Found::Starting => {}
+                SeedAnswer::Silent => self.seeds.note_silent(seed),
+                SeedAnswer::Node(..) | SeedAnswer::Starting => {}
             }
         }
         Ok(())
@@ -299,12 +299,12 @@ impl Candidate<'_> {
             let mut all_answered = true;
             for seed in &others {
                 match self.who(*seed).await {
-                    Found::Node(host, who) if host == self.config.host_id => {
+                    SeedAnswer::Node(host, who) if host == self.config.host_id => {
                         if who.incarnation != self.incarnation {
                             return Err(ClusterError::Refused(duplicate(self.config, *seed)));
                         }
                     }
-                    Found::Node(host, who) if who.cluster_id.is_some() => {
+                    SeedAnswer::Node(host, who) if who.cluster_id.is_some() => {
                         may_form = false;
                         let member = self.config.reach.peer(host.0, *seed, &self.config.location, None);
                         match self.join(member).await? {
@@ -312,12 +312,12 @@ impl Candidate<'_> {
                             Err(reason) => last_reason = format!("{seed}: {reason}"),
                         }
                     }
-                    Found::Node(..) => {}
-                    Found::Starting => may_form = false,
-                    Found::Refuses(reason) => {
+                    SeedAnswer::Node(..) => {}
+                    SeedAnswer::Starting => may_form = false,
+                    SeedAnswer::Refuses(reason) => {
                         return Err(ClusterError::Refused(format!("the seed {seed} says: {reason}")));
                     }
-                    Found::Silent => {
+                    SeedAnswer::Silent => {
                         all_answered = false;
                         self.seeds.note_silent(*seed);
                     }
@@ -424,7 +424,7 @@ impl Candidate<'_> {
         kept.await.map_err(ClusterError::Disk)
     }
 
-    async fn who(&self, address: SocketAddr) -> Found {
+    async fn who(&self, address: SocketAddr) -> SeedAnswer {
         who(self.config, self.rpc, address).await
     }
 }
@@ -462,9 +462,9 @@ fn duplicate(config: &Config, address: SocketAddr) -> String {
 }
 
 /// How a node at an address is reached, whoever it is.
-pub(crate) fn place(config: &Config, address: SocketAddr) -> Place {
+pub(crate) fn place(config: &Config, address: SocketAddr) -> NodeAddress {
     let peer = config.reach.peer(Uuid::nil(), address, &config.location, None);
-    Place {
+    NodeAddress {
         address: peer.address,
         tls: peer.tls,
     }
@@ -561,23 +561,23 @@ pub(crate) async fn has_identity_elsewhere(
 }
 
 /// Who answers at an address.
-async fn who(config: &Config, rpc: &Rc<Rpc>, address: SocketAddr) -> Found {
+async fn who(config: &Config, rpc: &Rc<Rpc>, address: SocketAddr) -> SeedAnswer {
     match rpc
         .ask(place(config, address), wire::WHO, Vec::new(), WHO_TIMEOUT)
         .await
     {
         Ok((host, Ok(answer))) => match Who::decode(&answer) {
-            Ok(who) => Found::Node(HostId(host), who),
-            Err(error) => Found::Refuses(error.to_string()),
+            Ok(who) => SeedAnswer::Node(HostId(host), who),
+            Err(error) => SeedAnswer::Refuses(error.to_string()),
         },
-        Ok((_, Err(_))) => Found::Starting,
-        Err(RpcError::Refused(reason)) => Found::Refuses(reason),
-        Err(_) => Found::Silent,
+        Ok((_, Err(_))) => SeedAnswer::Starting,
+        Err(RpcError::Refused(reason)) => SeedAnswer::Refuses(reason),
+        Err(_) => SeedAnswer::Silent,
     }
 }
 
 /// Who answers at these addresses at once.
-async fn ask(config: &Config, rpc: &Rc<Rpc>, addresses: BTreeSet<SocketAddr>) -> Vec<(SocketAddr, Found)> {
+async fn ask(config: &Config, rpc: &Rc<Rpc>, addresses: BTreeSet<SocketAddr>) -> Vec<(SocketAddr, SeedAnswer)> {
     let asked: Vec<_> = addresses
         .into_iter()
         .map(|address| {
@@ -588,7 +588,7 @@ async fn ask(config: &Config, rpc: &Rc<Rpc>, addresses: BTreeSet<SocketAddr>) ->
         .collect();
     let mut found = Vec::with_capacity(asked.len());
     for (address, answer) in asked {
-        found.push((address, answer.await.unwrap_or(Found::Silent)));
+        found.push((address, answer.await.unwrap_or(SeedAnswer::Silent)));
     }
     found
 }
@@ -601,8 +601,8 @@ impl Cluster {
         let addresses = members.chain(self.seeds.addresses()).filter(|address| *address != own);
         let mut elsewhere = None;
         for (address, found) in ask(&self.config, &self.rpc, addresses.collect()).await {
-            let Found::Node(host, who) = found else {
-                if matches!(found, Found::Silent) {
+            let SeedAnswer::Node(host, who) = found else {
+                if matches!(found, SeedAnswer::Silent) {
                     self.seeds.note_silent(address);
                 }
                 continue;

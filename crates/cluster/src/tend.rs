@@ -37,7 +37,7 @@ const LAG_MAX: u64 = 64;
 
 /// How far a node has come with its place.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Place {
+enum Settlement {
     /// It has all that it will get.
     Taken,
     /// Somebody holds data, so it owns nothing.
@@ -158,10 +158,10 @@ impl Cluster {
     }
 
     /// One step of this node towards its place.
-    async fn settle(&self) -> Place {
+    async fn settle(&self) -> Settlement {
         let metadata = match self.barrier().await {
             Ok(metadata) => metadata,
-            Err(error) => return Place::Waiting(error.to_string()),
+            Err(error) => return Settlement::Waiting(error.to_string()),
         };
         let host_id = self.config.host_id;
         let Some(node) = metadata
@@ -169,7 +169,7 @@ impl Cluster {
             .node(host_id)
             .filter(|node| node.state == NodeState::Joining)
         else {
-            return Place::Taken;
+            return Settlement::Taken;
         };
         let set_tokens = |tokens| TopologyCommand::SetTokens { host_id, tokens };
         let command = if self.config.auto_bootstrap {
@@ -179,9 +179,9 @@ impl Cluster {
                     host_id,
                     state: NodeState::Normal,
                 },
-                Ok(Some(holder)) if node.tokens.is_empty() => return Place::Receiver(holder),
+                Ok(Some(holder)) if node.tokens.is_empty() => return Settlement::Receiver(holder),
                 Ok(Some(_)) => set_tokens(Vec::new()),
-                Err(reason) => return Place::Waiting(reason),
+                Err(reason) => return Settlement::Waiting(reason),
             }
         } else {
             // Without tokens it owns nothing of the ring as a full member either.
@@ -191,8 +191,8 @@ impl Cluster {
             }
         };
         match self.propose(Command::Topology(command)).await {
-            Ok(_) => Place::Advanced,
-            Err(error) => Place::Waiting(error.to_string()),
+            Ok(_) => Settlement::Advanced,
+            Err(error) => Settlement::Waiting(error.to_string()),
         }
     }
 
@@ -210,17 +210,17 @@ impl Cluster {
         let begun = runtime::now();
         while !self.is_stopping.get() {
             match self.settle().await {
-                Place::Taken => {
+                Settlement::Taken => {
                     log::info!("this node is a full member of the cluster");
                     return;
                 }
-                Place::Receiver(holder) => return self.say_receiver(holder),
-                Place::Advanced => {}
-                Place::Waiting(reason) if runtime::now() - begun >= PLACE_WAIT => {
+                Settlement::Receiver(holder) => return self.say_receiver(holder),
+                Settlement::Advanced => {}
+                Settlement::Waiting(reason) if runtime::now() - begun >= PLACE_WAIT => {
                     log::warn!("this node has no place in the cluster yet and goes on as an empty receiver: {reason}");
                     return;
                 }
-                Place::Waiting(reason) => {
+                Settlement::Waiting(reason) => {
                     log::info!("this node waits for its place in the cluster: {reason}");
                     self.rest(PLACE_INTERVAL).await;
                 }
@@ -246,7 +246,7 @@ impl Cluster {
                 let metadata = self.metadata();
                 let node = metadata.topology.node(self.config.host_id);
                 if node.is_some_and(|node| node.state == NodeState::Joining)
-                    && let Place::Receiver(holder) = self.settle().await
+                    && let Settlement::Receiver(holder) = self.settle().await
                 {
                     is_receiver = true;
                     self.say_receiver(holder);

@@ -1,4 +1,4 @@
-//! What other nodes ask of this one. The handler finds the shard's door, so that it can be given to `rpc` before the cluster is known.
+//! What other nodes ask of this one. The handler finds the shard's local, so that it can be given to `rpc` before the cluster is known.
 
 use crate::metadata::Metadata;
 use crate::peers;
@@ -28,7 +28,7 @@ pub fn handler() -> Rc<dyn Handler> {
 }
 
 /// What of this node others may know at any time since its start.
-pub(crate) struct Door {
+pub(crate) struct LocalCluster {
     pub(crate) incarnation: u64,
     pub(crate) cluster_id: Cell<Option<Uuid>>,
     /// What the node's files said when it started; the cluster knows better once it is there.
@@ -40,20 +40,20 @@ struct Verbs;
 
 impl Handler for Verbs {
     fn handle(&self, request: Request<'_>) -> Reply {
-        let Some(door) = runtime::local::<Door>() else {
+        let Some(local) = runtime::local::<LocalCluster>() else {
             return starting();
         };
-        let cluster = door.cluster.borrow().clone();
+        let cluster = local.cluster.borrow().clone();
         if request.verb == wire::WHO {
             let who = Who {
-                incarnation: door.incarnation,
-                cluster_id: door.cluster_id.get(),
+                incarnation: local.incarnation,
+                cluster_id: local.cluster_id.get(),
                 peers: cluster.map(|cluster| cluster.peers.addresses()).unwrap_or_default(),
             };
             return Reply::Now(who.encode());
         }
         if request.verb == wire::RUN {
-            let known = door.metadata.borrow().clone();
+            let known = local.metadata.borrow().clone();
             let metadata = cluster.map(|cluster| cluster.metadata()).or(known);
             let run = metadata.and_then(|metadata| metadata.run_of(HostId(request.peer.host_id)));
             return match run {

@@ -176,7 +176,7 @@ impl Config {
 
 /// Where some node is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct NodeAddress {
     /// Its plain or its TLS port.
     pub address: SocketAddr,
     /// Whether the address is the TLS port.

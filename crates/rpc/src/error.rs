@@ -170,7 +170,7 @@ impl fmt::Display for RemoteError {
 
 impl std::error::Error for RemoteError {}
 
-/// Why the front door for nodes cannot open.
+/// Why the node cannot accept connections from other nodes.
 #[derive(Debug)]
 pub enum StartError {
     /// The address cannot be listened at.

@@ -39,8 +39,8 @@ pub use calls::AnswerTaker;
 pub use codec::Compression;
 pub use config::{
     ANSWER_BYTES_MAX, BODY_BYTES_MAX, CONNECTIONS_MAX, Config, HANDLING_BYTES_MAX, HANDLING_MAX, HELLOS_MAX,
-    IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX, LONG_ANSWER_BYTES_MAX, LONG_WAITING_BYTES_MAX, Limits, OUTBOX_BYTES_MAX,
-    PART_BYTES, Peer, Place, TlsFiles, WAITING_BYTES_MAX, WAITING_MAX,
+    IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX, LONG_ANSWER_BYTES_MAX, LONG_WAITING_BYTES_MAX, Limits, NodeAddress,
+    OUTBOX_BYTES_MAX, PART_BYTES, Peer, TlsFiles, WAITING_BYTES_MAX, WAITING_MAX,
 };
 pub use error::{RemoteError, RemoteErrorKind, RpcError, StartError};
 pub use link::{Call, Sent};
@@ -159,7 +159,7 @@ pub struct ServedMetrics {
 }
 
 impl Rpc {
-    /// Opens this shard's doors and answers with `handler`. Called once on every shard, each with the same configuration: a connection
+    /// Accepts connections on this shard and answers with `handler`. Called once on every shard, each with the same configuration: a connection
     /// is handed to the shard it is for by whichever shard accepts it. Reads the files of TLS, blocking.
     ///
     /// # Errors
@@ -327,7 +327,7 @@ impl Rpc {
     /// When nobody answers, or who does talks to nobody of this cluster.
     pub async fn ask(
         self: &Rc<Self>,
-        place: Place,
+        place: NodeAddress,
         verb: u16,
         body: Vec<u8>,
         timeout: Duration,
@@ -400,7 +400,7 @@ impl Rpc {
         }
     }
 
-    /// Closes the doors and all connections. Calls fail from now on.
+    /// Closes the listeners and all connections. Calls fail from now on.
     pub fn stop(&self) {
         self.stopped.set(true);
         self.stop.notify_all();
@@ -413,7 +413,7 @@ impl Rpc {
         }
     }
 
-    /// The future's output, or `None` once the doors are closed.
+    /// The future's output, or `None` once the listeners are closed.
     pub(crate) async fn until_stopped<F: Future>(&self, future: F) -> Option<F::Output> {
         let mut stopped = pin!(self.stop.notified());
         let mut future = pin!(future);

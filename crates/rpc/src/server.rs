@@ -1,4 +1,4 @@
-//! The answering side: doors, hellos, and one task for each connection that another node made.
+//! The answering side: listeners, hellos, and one task for each connection that another node made.
 //!
 //! Whichever shard accepts a connection reads its hello and hands it to the shard that the hello names. There the reader gives each
 //! request to the handler, in the order they came. What the handler knows at once goes to the outbox without a task; what takes longer
@@ -255,7 +255,7 @@ impl Slot {
     }
 }
 
-/// Accepts connections until the front door closes.
+/// Accepts connections until the listener closes.
 pub(crate) async fn accept(rpc: Rc<Rpc>, listener: TcpListener, is_tls: bool) {
     loop {
         let permit = rpc.hellos.acquire(1).await;

@@ -267,13 +267,13 @@ fn a_long_answer_that_nobody_waits_for_is_not_sent_on() {
 #[test]
 fn whoever_is_at_an_address_says_who_it_is_and_other_connections_go_on() {
     let mut cluster = Cluster::new(2, &[1, 1], |_, _| {});
-    let place = |cluster: &Cluster, number: u32| rpc::Place {
+    let place = |cluster: &Cluster, number: u32| rpc::NodeAddress {
         address: cluster.peer(number).address,
         tls: false,
     };
     let (there, nowhere) = (
         place(&cluster, 1),
-        rpc::Place {
+        rpc::NodeAddress {
             address: SocketAddr::new(cluster.peer(1).address.ip(), PORT + 1),
             tls: false,
         },
