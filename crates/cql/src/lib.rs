@@ -29,7 +29,7 @@ pub use parser::NESTING_MAX;
 pub use quote::{quote_identifier, quote_string};
 pub use script::split_statements;
 
-/// The longest text that is read at all. Front doors refuse far shorter ones.
+/// The longest text that is read at all. Servers refuse far shorter ones.
 pub const TEXT_BYTES_MAX: usize = 1 << 30;
 
 /// A statement and the bind markers in it.

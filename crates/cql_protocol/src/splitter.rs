@@ -92,7 +92,7 @@ pub struct Splitter {
 }
 
 /// Where a frame that is ready stands.
-enum Place {
+enum FrameBytes {
     Input(Range<usize>),
     Scratch(Range<usize>),
 }
@@ -137,8 +137,8 @@ impl Splitter {
         };
         Ok(ready.map(|(header, place)| {
             let body = match place {
-                Place::Input(range) => &input[range],
-                Place::Scratch(range) => &self.scratch[range],
+                FrameBytes::Input(range) => &input[range],
+                FrameBytes::Scratch(range) => &self.scratch[range],
             };
             Frame { header, body }
         }))
@@ -175,7 +175,7 @@ impl Splitter {
         input: &[u8],
         consumed: &mut usize,
         compression: Option<Compression>,
-    ) -> Result<Option<(FrameHeader, Place)>, FrameError> {
+    ) -> Result<Option<(FrameHeader, FrameBytes)>, FrameError> {
         let at = *consumed;
         let available = input.get(at..).unwrap_or_default();
         let Some(header) = self.parse_header(available)? else {
@@ -190,7 +190,7 @@ impl Splitter {
         let body = at + FRAME_HEADER_BYTES..*consumed;
         // Some clients mark empty bodies as compressed and send nothing.
         if header.flags & frame_flags::COMPRESSION == 0 || body.is_empty() {
-            return Ok(Some((header, Place::Input(body))));
+            return Ok(Some((header, FrameBytes::Input(body))));
         }
         let fail = |error| FrameError {
             version: header.version,
@@ -210,7 +210,7 @@ impl Splitter {
             &mut self.scratch,
         )
         .map_err(fail)?;
-        Ok(Some((header, Place::Scratch(0..self.scratch.len()))))
+        Ok(Some((header, FrameBytes::Scratch(0..self.scratch.len()))))
     }
 
     fn next_in_segments(
@@ -218,7 +218,7 @@ impl Splitter {
         input: &[u8],
         consumed: &mut usize,
         lz4: bool,
-    ) -> Result<Option<(FrameHeader, Place)>, FrameError> {
+    ) -> Result<Option<(FrameHeader, FrameBytes)>, FrameError> {
         loop {
             if self.segment_left > 0 {
                 return self.next_in_checked_segment(input, consumed);
@@ -244,7 +244,7 @@ impl Splitter {
         &mut self,
         input: &[u8],
         consumed: &mut usize,
-    ) -> Result<Option<(FrameHeader, Place)>, FrameError> {
+    ) -> Result<Option<(FrameHeader, FrameBytes)>, FrameError> {
         let at = *consumed;
         let end = at + self.segment_left;
         let segment = input
@@ -260,11 +260,11 @@ impl Splitter {
         if self.segment_left == 0 {
             *consumed += CRC32_BYTES;
         }
-        Ok(Some((header, Place::Input(body))))
+        Ok(Some((header, FrameBytes::Input(body))))
     }
 
     /// A frame of the decompressed segment, or the frame put together from segments; `None` when that is not complete.
-    fn next_in_scratch(&mut self) -> Result<Option<(FrameHeader, Place)>, FrameError> {
+    fn next_in_scratch(&mut self) -> Result<Option<(FrameHeader, FrameBytes)>, FrameError> {
         let rest = &self.scratch[self.scratch_at..];
         let header = match self.parse_header(rest)? {
             Some(header) if header.frame_bytes() <= rest.len() => header,
@@ -278,7 +278,7 @@ impl Splitter {
         self.assembling = false;
         let body = self.scratch_at + FRAME_HEADER_BYTES..self.scratch_at + header.frame_bytes();
         self.scratch_at = body.end;
-        Ok(Some((header, Place::Scratch(body))))
+        Ok(Some((header, FrameBytes::Scratch(body))))
     }
 
     /// Takes the next segment from the input, if it is complete.

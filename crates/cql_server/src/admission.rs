@@ -44,7 +44,7 @@ pub struct Arrivals {
     pub waiting: usize,
 }
 
-/// The door of one shard.
+/// Admission of connections on one shard.
 pub(crate) struct Admission {
     places: Semaphore,
     uninitialized_max: usize,

@@ -1,4 +1,4 @@
-//! What a shard's front door counts. Written on the request path, so a count costs an addition to memory that is in the cache, and the
+//! What a shard's CQL server counts. Written on the request path, so a count costs an addition to memory that is in the cache, and the
 //! clock is asked for one socket read in [`SAMPLE_EVERY`] only; what it says then stands for all of them.
 
 use std::cell::Cell;
@@ -12,7 +12,7 @@ pub(crate) const SAMPLE_EVERY: u64 = 16;
 /// clients hides from it.
 pub(crate) const OWNER_EVERY: u64 = 7;
 
-/// What a shard's front door counts.
+/// What a shard's CQL server counts.
 #[derive(Default, Debug)]
 pub struct Counts {
     /// Statements that came as text.

@@ -1,4 +1,4 @@
-//! The CQL front door: connections, prepared statements, events.
+//! The CQL server: connections, prepared statements, events.
 //!
 //! Each shard accepts connections and serves them wholly: requests of one socket read are executed in a loop, their
 //! answers go into one buffer, the log is committed once, and one write sends them ([`connection`]). What cannot be
@@ -76,7 +76,7 @@ pub const HANDSHAKES_MAX: usize = 8;
 /// Connections that wait in the kernel until they are accepted, which is the cheapest place.
 const BACKLOG: u32 = 4096;
 
-/// How the front door is set up.
+/// How the server is set up.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Where CQL listens.
@@ -107,7 +107,7 @@ pub struct Options {
 /// tablet's replicas. Asked of statements that this shard did not answer at once, on connections that want to know.
 pub type Routes = Box<dyn Fn(TableId, Token) -> Option<TabletRoute>>;
 
-/// One shard's front door.
+/// One shard's CQL server.
 pub struct Server {
     pub(crate) engine: Rc<Engine>,
     pub(crate) options: Options,
@@ -163,7 +163,7 @@ impl Listeners {
 }
 
 impl Server {
-    /// A front door over an engine. `request_bytes_max` bounds the requests that wait.
+    /// A server over an engine. `request_bytes_max` bounds the requests that wait.
     pub fn new(engine: Rc<Engine>, options: Options, request_bytes_max: usize) -> Rc<Self> {
         let server = Rc::new(Self {
             engine: engine.clone(),
@@ -212,7 +212,7 @@ impl Server {
         self.admission.arrivals()
     }
 
-    /// Opens the doors for clients. They are closed when the node drains.
+    /// Starts to accept clients, until the node drains.
     ///
     /// # Errors
     /// When another process listens there by now.
@@ -314,13 +314,13 @@ impl Server {
         self.events.tell(&ClusterEvent::Schema(respond::schema_change(change)));
     }
 
-    /// Closes the doors for ever, as [`Server::close`] does for a while.
+    /// Stops accepting clients for good, as [`Server::close`] does for a while.
     pub async fn drain(&self, patience: Duration) {
         self.is_ending.set(true);
         self.close(patience).await;
     }
 
-    /// Opens the doors again after [`Server::close`], unless the node ends.
+    /// Accepts clients again after [`Server::close`], unless the node ends.
     ///
     /// # Errors
     /// When another process listens there by now.

@@ -70,7 +70,7 @@ fn metadata(prepared: &Prepared) -> &StatementMetadata {
         .attachment
         .get_or_init(|| Box::new(StatementMetadata::default()))
         .downcast_ref()
-        .expect("this front door is the only one that attaches to statements")
+        .expect("the CQL server alone attaches to statements")
 }
 
 /// The result's metadata.

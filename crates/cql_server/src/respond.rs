@@ -291,7 +291,7 @@ impl Reply {
         .map(String::as_str)
         .collect();
         let extras = Extras {
-            tracing_id: self.tracing_id,
+            tracing_id: self.extras().tracing_id,
             warnings: &warnings,
             custom_payload: payload.as_slice(),
         };

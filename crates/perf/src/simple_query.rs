@@ -1,7 +1,7 @@
 //! `ceto perf simple-query`: what a statement costs inside the server, without the network.
 //!
 //! A whole node starts in a temporary workdir, without sockets. Each shard prepares the statement and then does batches of
-//! `concurrency` operations, as the front door does with the requests of its socket reads: look the prepared statement up by
+//! `concurrency` operations, as the CQL server does with the requests of its socket reads: look the prepared statement up by
 //! its id, check the consistency level, bind a random key that this shard owns, execute, and write the answer frame; after a
 //! batch the writes go to the commitlog and the shard turns to other work.
 //!

@@ -1,6 +1,6 @@
 //! What a statement can end with, other than a result.
 //!
-//! Each variant is an error that clients know by its code; texts are in the words of Cassandra's users. Front doors turn
+//! Each variant is an error that clients know by its code; texts are in the words of Cassandra's users. Servers turn
 //! them into their protocol's bodies.
 
 use std::fmt;

@@ -256,7 +256,7 @@ impl CqlType {
         }
     }
 
-    fn write_name(&self, f: &mut fmt::Formatter<'_>, place: Place) -> fmt::Result {
+    fn write_name(&self, f: &mut fmt::Formatter<'_>, place: Nesting) -> fmt::Result {
         if let Some(name) = self.native_name() {
             return f.write_str(name);
         }
@@ -264,10 +264,10 @@ impl CqlType {
         let says_frozen = match self {
             Self::Tuple(_) => true,
             Self::Vector(..) => false,
-            _ => matches!(place, Place::Inside),
+            _ => matches!(place, Nesting::Inside),
         };
         if let Self::Frozen(inner) = self {
-            return inner.write_name(f, Place::Inside);
+            return inner.write_name(f, Nesting::Inside);
         }
         if says_frozen {
             f.write_str("frozen<")?;
@@ -294,7 +294,7 @@ impl CqlType {
 
 /// Where in a type's name a part of it stands.
 #[derive(Clone, Copy)]
-enum Place {
+enum Nesting {
     Outermost,
     Inside,
 }
@@ -303,14 +303,14 @@ struct Inside<'a>(&'a CqlType);
 
 impl fmt::Display for Inside<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.write_name(f, Place::Inside)
+        self.0.write_name(f, Nesting::Inside)
     }
 }
 
 /// The name as `system_schema.columns.type` has it.
 impl fmt::Display for CqlType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.write_name(f, Place::Outermost)
+        self.write_name(f, Nesting::Outermost)
     }
 }
 

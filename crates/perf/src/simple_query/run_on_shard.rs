@@ -225,7 +225,7 @@ fn statement_texts(workload: Workload, counters: bool) -> (String, String) {
     (measured, write)
 }
 
-/// One shard's operations: what a front door keeps between requests.
+/// One shard's operations: what a server keeps between requests.
 struct Worker<'e> {
     engine: &'e Rc<Engine>,
     id: [u8; 16],
@@ -319,7 +319,7 @@ impl<'e> Worker<'e> {
         }
     }
 
-    /// What the front door does with an EXECUTE when memory can answer; false when it cannot.
+    /// What the CQL server does with an EXECUTE when memory can answer; false when it cannot.
     #[inline]
     fn operation_now(&mut self, id: &[u8], key: &[u8], now_us: i64) -> Result<bool, QueryError> {
         let engine = self.engine;

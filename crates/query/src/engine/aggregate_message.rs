@@ -47,12 +47,12 @@ pub(super) struct Span {
     pub(super) after: Token,
     pub(super) to: Token,
     /// Where in them it goes on; None at their beginning.
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<ResumePoint>,
 }
 
 /// Behind what was aggregated already.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Place {
+pub(super) struct ResumePoint {
     /// The first partition to come.
     pub(super) from: (Token, Vec<u8>),
     /// In the middle of it: behind this bound, and whether it had rows before.
@@ -77,7 +77,7 @@ pub(super) struct Part {
     /// Of each span that is done, in their order.
     pub(super) done: Vec<AggregateState>,
     /// Of the span behind them, as far as it was read.
-    pub(super) begun: Option<(AggregateState, Place)>,
+    pub(super) begun: Option<(AggregateState, ResumePoint)>,
 }
 
 /// The bytes are not a message of this kind.
@@ -116,7 +116,7 @@ fn level(reader: &mut Reader<'_>) -> Result<Consistency, Malformed> {
     Consistency::from_number(le_u16(reader)?).ok_or(Malformed)
 }
 
-impl Place {
+impl ResumePoint {
     fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.from.0.0.to_le_bytes());
         put_sized(out, &self.from.1);
@@ -207,7 +207,7 @@ impl PartRequest {
             let (after, to) = (Token(le_i64(reader)?), Token(le_i64(reader)?));
             let place = match reader.get_u8()? {
                 0 => None,
-                _ => Some(Place::decode(reader)?),
+                _ => Some(ResumePoint::decode(reader)?),
             };
             spans.push(Span { after, to, place });
         }
@@ -333,7 +333,7 @@ pub(super) fn decode_answer(
             let done = states.collect::<Result<Vec<_>, _>>()?;
             let begun = match reader.get_u8()? {
                 0 => None,
-                1 if !has_more(1) => Some((selection.decode_group(reader)?, Place::decode(reader)?)),
+                1 if !has_more(1) => Some((selection.decode_group(reader)?, ResumePoint::decode(reader)?)),
                 _ => return Err(Malformed),
             };
             Ok(Part { done, begun })

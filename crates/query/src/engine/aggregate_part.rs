@@ -15,7 +15,7 @@ use topology::Consistency;
 use types::Token;
 
 use super::Engine;
-use super::aggregate_message::{Part, PartRequest, Place, Span, encode_answer};
+use super::aggregate_message::{Part, PartRequest, ResumePoint, Span, encode_answer};
 use super::page::{Consumer, Flow, PageRequest};
 use super::read::{BLOCK_BYTES, successor, yield_if_due};
 use crate::QueryError;
@@ -81,7 +81,7 @@ impl Engine {
         level: Consistency,
         span: &Span,
         (until, timeout): (Instant, Duration),
-    ) -> Result<(AggregateState, Option<Place>), QueryError> {
+    ) -> Result<(AggregateState, Option<ResumePoint>), QueryError> {
         let mut consumer = run.with(|ctx| Consumer::new(select, ctx, &PageRequest::default(), NoRows))?;
         run.with(|ctx| consumer.begin_scan(select, ctx))?;
         let (mut first, mut inside) = ((first_of(span.after), Vec::new()), None);
@@ -139,7 +139,7 @@ async fn consume_until(
     consumer: &mut Consumer<NoRows>,
     mut read: ReplicatedRead,
     until: Instant,
-) -> Result<Option<Place>, QueryError> {
+) -> Result<Option<ResumePoint>, QueryError> {
     while let Some(block) = read.next_block().await.map_err(QueryError::of_replicas)? {
         let flow = run.with(|ctx| consumer.block(select, ctx, &block))?;
         let is_skipped = flow == Flow::SkipPartition;
@@ -158,14 +158,14 @@ async fn consume_until(
     Ok(None)
 }
 
-fn place_behind(block: PartitionBlock, ends: bool, consumer: &Consumer<NoRows>) -> Place {
+fn place_behind(block: PartitionBlock, ends: bool, consumer: &Consumer<NoRows>) -> ResumePoint {
     let key = block.key().to_vec();
     match block.covered {
-        Some(bound) if !ends => Place {
+        Some(bound) if !ends => ResumePoint {
             from: (block.token, key),
             inside: Some((bound, consumer.partition_has_rows())),
         },
-        _ => Place {
+        _ => ResumePoint {
             from: (block.token, successor(key)),
             inside: None,
         },

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use coordinator::{CasRead, CasRequest, Decision, Extent, Found, Stretch};
+use coordinator::{CasRead, CasRequest, Decision, Extent, ReadResult, Stretch};
 use mutation::{ClusteringSlice, PartitionBlock};
 use plan::write::{BoundWrite, ConditionalAnswer, CurrentRows, Request};
 use plan::{Execution, RowSink, SelectPlan};
@@ -114,10 +114,10 @@ impl Engine {
             timestamp_us: self.clock.timestamp(runtime::wall_clock_us()),
         };
         let mut last: Option<Result<ConditionalAnswer, QueryError>> = None;
-        let mut decide = |found: &mut [Found], timestamp: i64| {
+        let mut decide = |found: &mut [ReadResult], timestamp: i64| {
             for (at, is_enough) in [(named_at, false), (first_at, true)] {
                 let Some(at) = at else { continue };
-                let has_row = |found: &Found| found.blocks.iter().any(|b| request.shows_row_of(b, now));
+                let has_row = |found: &ReadResult| found.blocks.iter().any(|b| request.shows_row_of(b, now));
                 let is_complete = found[at].is_all || (is_enough && has_row(&found[at]));
                 if !is_complete {
                     return Decision::ReadOn(at);

@@ -9,7 +9,7 @@ use topology::{Consistency, Unavailable};
 use types::Token;
 use uuid::Uuid;
 
-use super::aggregate_message::{Part, PartRequest, Place, Span, decode_answer, encode_answer};
+use super::aggregate_message::{Part, PartRequest, ResumePoint, Span, decode_answer, encode_answer};
 use super::page::PagingState;
 use crate::QueryError;
 
@@ -17,8 +17,8 @@ use crate::QueryError;
 const AGGREGATE: &str = "SELECT count(*), min(x), max(f), sum(b), avg(i), sum(dc) FROM ks.t";
 const SPANS: usize = 3;
 
-fn place() -> Place {
-    Place {
+fn place() -> ResumePoint {
+    ResumePoint {
         from: (Token(7), b"key".to_vec()),
         inside: Some((Bound::after(&[4, 0, 0, 0, 1]), true)),
     }

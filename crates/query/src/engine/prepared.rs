@@ -47,7 +47,7 @@ pub struct Prepared {
     pub columns: Arc<[ResultColumn]>,
     /// What the user should know whenever it is executed.
     pub warnings: Vec<String>,
-    /// What a front door keeps with the statement, such as its encoded metadata.
+    /// What a server keeps with the statement, such as its encoded metadata.
     pub attachment: OnceCell<Box<dyn Any>>,
 }
 

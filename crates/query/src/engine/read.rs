@@ -20,7 +20,7 @@ use coordinator::trace::{self, Trace};
 
 use super::patience::{Patience, Waiting};
 use super::point::{self, PointOutcome, PointScratch};
-use super::tablets::Place;
+use super::tablets::TokenOwners;
 use super::{Engine, Params};
 use crate::QueryError;
 
@@ -433,8 +433,8 @@ impl Engine {
             Part::Tokens(first, last) => (*first, *last),
         };
         let pieces = match self.place_of(select.table.id, tokens, asked_by).await? {
-            Place::Here => return self.part(select, run, consumer, part).await,
-            Place::Elsewhere(pieces) => pieces,
+            TokenOwners::Here => return self.part(select, run, consumer, part).await,
+            TokenOwners::Elsewhere(pieces) => pieces,
         };
         if let (Part::Partition(..), [(shard, ..)]) = (&part, &pieces[..]) {
             return Box::pin(self.part_on(*shard, select, run, consumer, part)).await;

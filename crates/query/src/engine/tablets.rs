@@ -13,7 +13,7 @@ use crate::QueryError;
 const MOVE_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// Where the tokens of a part of a read are.
-pub(super) enum Place {
+pub(super) enum TokenOwners {
     /// On this shard, all of them.
     Here,
     /// On these shards, in order: each with the first and the last of its tokens.
@@ -37,22 +37,22 @@ impl Engine {
         table: TableId,
         (first, last): (Token, Token),
         asked_by: u64,
-    ) -> Result<Place, QueryError> {
+    ) -> Result<TokenOwners, QueryError> {
         let Some(store) = self.shard.store(table) else {
-            return Ok(Place::Here);
+            return Ok(TokenOwners::Here);
         };
         let after = Token(first.0.saturating_sub(1));
         let deadline = runtime::now() + MOVE_WAIT_MAX;
         loop {
             let changed = store.admission_changed.notified();
             if store.covers(after, last) {
-                return Ok(Place::Here);
+                return Ok(TokenOwners::Here);
             }
             if store.version() >= asked_by && !store.is_any_arriving(after, last) {
                 let here = self.shard.id().0;
                 let pieces = self.pieces(table, first, last);
                 if pieces.iter().any(|(shard, ..)| *shard != here) {
-                    return Ok(Place::Elsewhere(pieces));
+                    return Ok(TokenOwners::Elsewhere(pieces));
                 }
             }
             if runtime::timeout_at(deadline, changed).await.is_err() {
