@@ -1,4 +1,4 @@
-//! A node's part in its cluster: the doors for other nodes, and what follows on each shard when the cluster changes.
+//! A node's part in its cluster: the connections from other nodes, and what follows on each shard when the cluster changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -42,13 +42,13 @@ const LOG_RETRY_DELAY: Duration = Duration::from_millis(500);
 const REOPEN_PAUSE: Duration = Duration::from_secs(1);
 
 /// Gives each request of another node to the crate whose verb it is.
-struct Door {
+struct InternodeHandler {
     shared: Arc<Shared>,
     replica: ReplicaHandler,
     cluster: Rc<dyn Handler>,
 }
 
-impl Handler for Door {
+impl Handler for InternodeHandler {
     fn handle(&self, request: Request<'_>) -> Reply {
         match request.verb {
             ::cluster::FIRST_VERB..=::cluster::LAST_VERB => self.cluster.handle(request),
@@ -69,8 +69,8 @@ impl Handler for Door {
     }
 }
 
-/// Opens this shard's door for other nodes. The first shard chooses the port where any will do.
-pub(crate) async fn open_door(shared: &Arc<Shared>) -> Result<Option<Rc<Rpc>>, String> {
+/// Starts to accept connections from other nodes on this shard. The first shard chooses the port where any will do.
+pub(crate) async fn accept_nodes(shared: &Arc<Shared>) -> Result<Option<Rc<Rpc>>, String> {
     let config = &shared.config;
     let wanted = SocketAddr::new(config.listen_address, config.storage_port);
     let address = if runtime::shard() == ShardId(0) {
@@ -106,12 +106,12 @@ pub(crate) async fn open_door(shared: &Arc<Shared>) -> Result<Option<Rc<Rpc>>, S
         limits: config.internode_limits.clone(),
         ..rpc::Config::new(&config.cluster_name, shared.host_id)
     };
-    let door = Door {
+    let handler = InternodeHandler {
         shared: shared.clone(),
         replica: ReplicaHandler::default(),
         cluster: ::cluster::handler(),
     };
-    let rpc = Rpc::start(rpc_config, Rc::new(door))
+    let rpc = Rpc::start(rpc_config, Rc::new(handler))
         .map_err(|e| format!("cannot listen for other nodes on {address}: {e}"))?;
     if runtime::shard() == ShardId(0) {
         if is_plain && config.join_secret.is_none() && !address.ip().is_loopback() {
@@ -205,7 +205,7 @@ fn cluster_config(shared: &Shared) -> ::cluster::Config {
     }
 }
 
-/// Brings the node into its cluster. On shard 0, when every shard has its engine and its door. Returns when the node and those of its peers that
+/// Brings the node into its cluster. On shard 0, when every shard has its engine and accepts connections from other nodes. Returns when the node and those of its peers that
 /// are there take each other for up: clients may be let in.
 pub(crate) async fn enter(shared: &Arc<Shared>, engine: &Rc<Engine>, rpc: &Rc<Rpc>) -> Result<Rc<Cluster>, String> {
     let listener = Rc::new(NodeListener {
@@ -311,7 +311,7 @@ fn tell_of_members(before: &BTreeMap<HostId, SocketAddr>, after: &BTreeMap<HostI
 }
 
 /// Lets clients in on this shard, or out.
-pub(crate) async fn set_doors(is_open: bool) {
+pub(crate) async fn set_serving(is_open: bool) {
     let Some(server) = runtime::local::<Server>() else {
         return;
     };
@@ -497,7 +497,7 @@ impl Listener for NodeListener {
             }
             let shards = (0..runtime::shard_count()).map(ShardId);
             let asked: Vec<_> = shards
-                .map(|shard| runtime::submit_async_to(shard, move || set_doors(is_in_service)))
+                .map(|shard| runtime::submit_async_to(shard, move || set_serving(is_in_service)))
                 .collect();
             for done in asked {
                 done.await;

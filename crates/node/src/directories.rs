@@ -107,9 +107,9 @@ struct Marker {
     id: Uuid,
 }
 
-/// What is at the place of a directory.
+/// The state of a directory that the options name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Found {
+enum DirectoryState {
     /// The directory that the node ran with.
     Same,
     /// No directory.
@@ -125,7 +125,7 @@ enum Found {
     OtherId,
 }
 
-impl std::fmt::Display for Found {
+impl std::fmt::Display for DirectoryState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Same => f.write_str("is the one that the node ran with"),
@@ -264,19 +264,19 @@ impl Note {
 }
 
 /// What is at the place of a directory, for a node that has noted this id.
-fn look(directory: Directory, path: &Path, host_id: Uuid, noted: Option<Uuid>) -> Result<Found, String> {
+fn look(directory: Directory, path: &Path, host_id: Uuid, noted: Option<Uuid>) -> Result<DirectoryState, String> {
     if let Some(text) = read(&path.join(directory.marker()))? {
         return Ok(match Marker::decode(&text) {
-            None => Found::Damaged,
-            Some(marker) if Some(marker.id) == noted => Found::Same,
-            Some(marker) if marker.node != host_id => Found::OfNode(marker.node),
-            Some(_) => Found::OtherId,
+            None => DirectoryState::Damaged,
+            Some(marker) if Some(marker.id) == noted => DirectoryState::Same,
+            Some(marker) if marker.node != host_id => DirectoryState::OfNode(marker.node),
+            Some(_) => DirectoryState::OtherId,
         });
     }
     match fs::read_dir(path) {
-        Ok(entries) if entries.iter().all(|entry| entry.name == LOST_AND_FOUND) => Ok(Found::Empty),
-        Ok(_) => Ok(Found::Unmarked),
-        Err(e) if e.kind() == ErrorKind::NotFound => Ok(Found::Nothing),
+        Ok(entries) if entries.iter().all(|entry| entry.name == LOST_AND_FOUND) => Ok(DirectoryState::Empty),
+        Ok(_) => Ok(DirectoryState::Unmarked),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(DirectoryState::Nothing),
         Err(e) => Err(format!("{}: {e}", path.display())),
     }
 }
@@ -298,7 +298,7 @@ pub(crate) fn check(config: &Config, host_id: Uuid) -> Result<AcceptedLoss, Stri
             continue;
         }
         let found = look(*directory, &path, host_id, Some(noted.id))?;
-        if found != Found::Same {
+        if found != DirectoryState::Same {
             wrong.push((*directory, path, found));
         }
     }
@@ -313,7 +313,7 @@ fn begin(config: &Config, host_id: Uuid) -> Result<AcceptedLoss, String> {
     for directory in Directory::ALL {
         let path = directory.path(config);
         // What another node left there is no part of this one.
-        if let Found::OfNode(node) = look(directory, &path, host_id, None)? {
+        if let DirectoryState::OfNode(node) = look(directory, &path, host_id, None)? {
             return Err(format!(
                 "the {} directory {} is a directory of node {node}, and this workdir is that of node {host_id}, which starts with its directories for the first \
                  time. Give this node directories of its own: mount the right volume, or correct {}. Nothing was changed",
@@ -339,7 +339,7 @@ fn create(path: &Path) -> Result<(), String> {
     identity::create_durably(path).map_err(|e| format!("cannot create the directory {}: {e}", path.display()))
 }
 
-fn refusal(config: &Config, wrong: &[(Directory, PathBuf, Found)]) -> String {
+fn refusal(config: &Config, wrong: &[(Directory, PathBuf, DirectoryState)]) -> String {
     let mut text = String::new();
     for (directory, path, found) in wrong {
         let _ = write!(
@@ -405,18 +405,22 @@ pub fn recover_directory(config: &Config, directory: Directory, confirmation: Op
     let found = look(directory, &path, host_id, Some(noted.id))?;
     let place = format!("the {} directory {}", directory.name(), path.display());
     match found {
-        Found::Same => {
+        DirectoryState::Same => {
             return Err(format!(
                 "{place} is the one that this node ran with last: nothing is lost. Start the node. Nothing was changed"
             ));
         }
-        Found::OfNode(node) => {
+        DirectoryState::OfNode(node) => {
             return Err(format!(
                 "{place} is a directory of node {node}, and this is node {host_id}. Mount this node's own directory, or an empty one, or give the options \
                  that the node is started with (--options-file, --data-file-directories, --commitlog-directory). Nothing was changed"
             ));
         }
-        Found::Nothing | Found::Empty | Found::Unmarked | Found::Damaged | Found::OtherId => {}
+        DirectoryState::Nothing
+        | DirectoryState::Empty
+        | DirectoryState::Unmarked
+        | DirectoryState::Damaged
+        | DirectoryState::OtherId => {}
     }
     let expected = format!(
         "node {host_id} goes on without what its {} directory had",
@@ -449,7 +453,7 @@ pub fn recover_directory(config: &Config, directory: Directory, confirmation: Op
     ))
 }
 
-fn explain(directory: Directory, place: &str, found: Found, host_id: Uuid, sentence: &str) -> String {
+fn explain(directory: Directory, place: &str, found: DirectoryState, host_id: Uuid, sentence: &str) -> String {
     let lacks = match directory {
         Directory::Data | Directory::Commitlog => {
             "If the node starts without what the directory had, it lacks rows that it has acknowledged:\n\

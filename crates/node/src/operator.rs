@@ -28,13 +28,13 @@ use topology::{HostId, NodeNumber, TabletMap};
 use crate::follow::on_all_shards;
 use crate::start::Shared;
 
-/// The doors for operators.
-pub(crate) struct Doors {
+/// The listeners of the REST API and of the metrics.
+pub(crate) struct OperatorListeners {
     api: Option<(TcpListener, SocketAddr)>,
     metrics: Option<(TcpListener, SocketAddr)>,
 }
 
-impl Doors {
+impl OperatorListeners {
     /// Takes the addresses that the configuration names. What the workdir says of an earlier run is not true any more.
     pub(crate) async fn bind(shared: &Shared) -> Result<Self, String> {
         let config = &shared.config;

@@ -27,7 +27,7 @@ use crate::disks;
 use crate::follow::Follower;
 use crate::identity;
 use crate::open;
-use crate::operator::{Doors, snapshots};
+use crate::operator::{OperatorListeners, snapshots};
 use crate::reread;
 use crate::standalone;
 use crate::start::{Shared, Stage};
@@ -74,7 +74,7 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
     let view = shared.first_view();
     let rpc = match &shared.embedded {
         Some(_) => None,
-        None => match cluster::open_door(shared).await? {
+        None => match cluster::accept_nodes(shared).await? {
             Some(rpc) => {
                 runtime::set_local(rpc.clone());
                 Some(rpc)
@@ -155,7 +155,7 @@ async fn live(shared: &Arc<Shared>) -> Result<(), String> {
     if drained.is_ok() {
         drained = identity::keep_counter_source(&config.workdir, id.0, engine.coordinator.counter_source());
     }
-    // Only now: what was asked before the doors closed may need the others.
+    // Only now: what was asked before the listeners closed may need the others.
     if let Some(cluster) = member {
         cluster.stop().await;
     }
@@ -275,7 +275,7 @@ async fn unless_terminated<F: Future>(terminated: &mut runtime::TerminateSignal,
     .await
 }
 
-/// Opens the doors, waits for the end, closes them.
+/// Opens the listeners, waits for the end, closes them.
 async fn serve(
     shared: &Arc<Shared>,
     engine: Rc<Engine>,
@@ -300,10 +300,10 @@ async fn serve(
             return Ok(None);
         }
     };
-    let mut doors = None;
+    let mut for_operators = None;
     if id == ShardId(0) {
-        match Doors::bind(shared).await {
-            Ok(bound) => doors = Some(bound),
+        match OperatorListeners::bind(shared).await {
+            Ok(bound) => for_operators = Some(bound),
             Err(e) => {
                 shared.fail(e);
                 return Ok(None);
@@ -369,8 +369,8 @@ async fn serve(
         if let Some(cluster) = &member {
             cluster.open();
         }
-        if let (Some(doors), Some(cluster)) = (doors, &member) {
-            doors.open(shared, &engine, cluster)?;
+        if let (Some(listeners), Some(cluster)) = (for_operators, &member) {
+            listeners.open(shared, &engine, cluster)?;
         }
         if shared.announces {
             announce(shared);
@@ -396,7 +396,7 @@ async fn serve(
     Ok(member)
 }
 
-/// What the front door is told; it may listen on other addresses where one of these is free to choose.
+/// The options of the CQL server; it may listen on other addresses where one of these is free to choose.
 fn cql_options(shared: &Shared, (cql, aware): (SocketAddr, Option<SocketAddr>)) -> cql_server::Options {
     let config = &shared.config;
     cql_server::Options {
@@ -414,7 +414,7 @@ fn cql_options(shared: &Shared, (cql, aware): (SocketAddr, Option<SocketAddr>)) 
     }
 }
 
-/// Lets the front door tell drivers where a tablet is.
+/// Lets the CQL server tell drivers where a tablet is.
 fn set_routes(server: &Server, engine: Rc<Engine>) {
     server.set_routes(Box::new(move |table, token| {
         let place = engine.tablet_elsewhere(table, token)?;

@@ -163,7 +163,7 @@ pub(super) const COMMANDS: &[Command] = &[
 ];
 
 const NO_GOSSIP: &str = "there is no gossip that could be switched off: members watch each other with a failure detector, which runs as long as the \
-                         process. `disablebinary` closes the door for clients, `drain` takes the node out of its cluster's traffic";
+                         process. `disablebinary` stops accepting clients, `drain` takes the node out of its cluster's traffic";
 
 const REFUSED: &[Refused] = &[("disablegossip", NO_GOSSIP), ("enablegossip", NO_GOSSIP)];
 

@@ -7,7 +7,7 @@ use topology::SnitchError;
 
 /// Where a value was given.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum OptionOrigin {
     /// On the command line.
     CommandLine,
     /// In the options file.
@@ -21,7 +21,7 @@ pub enum Place {
     Default,
 }
 
-impl Place {
+impl OptionOrigin {
     /// The option as it is written here.
     pub(super) fn of(&self, option: &str) -> String {
         match self {
@@ -54,7 +54,7 @@ pub enum ConfigError {
         /// As written.
         name: String,
         /// Where.
-        place: Place,
+        place: OptionOrigin,
         /// A known name that is almost the same.
         nearest: Option<String>,
     },
@@ -70,7 +70,7 @@ pub enum ConfigError {
         /// The spelling used.
         option: String,
         /// Where.
-        place: Place,
+        place: OptionOrigin,
         /// The value as written.
         given: String,
         /// What it takes.
@@ -83,14 +83,14 @@ pub enum ConfigError {
         /// The second.
         second: String,
         /// Where the second is.
-        place: Place,
+        place: OptionOrigin,
     },
     /// More than one of these, in the order of the file.
     Several(Vec<Self>),
 }
 
 impl ConfigError {
-    pub(super) fn wrong(option: &str, place: Place, given: String, expected: &str) -> Self {
+    pub(super) fn wrong(option: &str, place: OptionOrigin, given: String, expected: &str) -> Self {
         Self::WrongValue {
             option: option.to_owned(),
             place,
@@ -103,8 +103,8 @@ impl ConfigError {
     pub(super) fn line(&self) -> u64 {
         match self {
             Self::Unknown { place, .. } | Self::WrongValue { place, .. } | Self::Twice { place, .. } => match place {
-                Place::File { line, .. } => *line,
-                Place::CommandLine | Place::Default => u64::MAX,
+                OptionOrigin::File { line, .. } => *line,
+                OptionOrigin::CommandLine | OptionOrigin::Default => u64::MAX,
             },
             Self::Unreadable { .. } | Self::Syntax { .. } | Self::Properties { .. } | Self::Several(_) => u64::MAX,
         }
@@ -119,10 +119,10 @@ impl fmt::Display for ConfigError {
             Self::Syntax { path, message } => write!(f, "{}: {message}", path.display()),
             Self::Unknown { name, place, nearest } => {
                 match place {
-                    Place::File { path, line } => {
+                    OptionOrigin::File { path, line } => {
                         write!(f, "{}: unknown option '{name}' at line {line}", path.display())?
                     }
-                    Place::CommandLine | Place::Default => write!(f, "unknown option '{name}'")?,
+                    OptionOrigin::CommandLine | OptionOrigin::Default => write!(f, "unknown option '{name}'")?,
                 }
                 nearest
                     .as_ref()

@@ -42,7 +42,7 @@ use types::Token;
 pub use args::{Mode, ServerArgs};
 use cluster::Cluster;
 pub use cluster::{Between, Encryption, Hints};
-pub use error::{ConfigError, Place};
+pub use error::{ConfigError, OptionOrigin};
 pub use machine::Machine;
 use options::{Lookup, Options};
 pub use print::print;
@@ -429,7 +429,7 @@ fn clock_wrong_by(options: &mut Options<'_>, args: &ServerArgs, developer_mode: 
     if seconds != 0 && !developer_mode {
         options.error(ConfigError::WrongValue {
             option: "clock_wrong_by".to_owned(),
-            place: Place::CommandLine,
+            place: OptionOrigin::CommandLine,
             given: seconds.to_string(),
             expected: "--developer-mode beside it, for write timestamps follow the clock".to_owned(),
         });

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
-use super::error::{ConfigError, Place};
+use super::error::{ConfigError, OptionOrigin};
 use super::file::{Entry, Node};
 use super::nested::{self, Parts};
 use super::wishes::{self, Judgement};
@@ -24,7 +24,7 @@ struct Given {
     written: String,
     /// The value as the option's text.
     text: String,
-    place: Place,
+    place: OptionOrigin,
 }
 
 /// The options given, and the effective ones as they are asked for.
@@ -56,7 +56,7 @@ impl<'w> Options<'w> {
     pub fn add_file(&mut self, path: &Path, entries: Vec<Entry>) {
         let mut meaningless = Vec::new();
         for Entry { name, line, value } in entries {
-            let place = Place::File {
+            let place = OptionOrigin::File {
                 path: path.to_owned(),
                 line,
             };
@@ -84,7 +84,7 @@ impl<'w> Options<'w> {
         }
     }
 
-    fn add_entry(&mut self, place: &Place, name: &str, value: &Node, meaningless: &mut Vec<String>) {
+    fn add_entry(&mut self, place: &OptionOrigin, name: &str, value: &Node, meaningless: &mut Vec<String>) {
         if table::find(name).is_some() {
             match scalar(value) {
                 Ok(None) => {}
@@ -118,21 +118,21 @@ impl<'w> Options<'w> {
         let Some((row, _)) = table::find(name) else {
             // The command line knows the table and what is refused.
             if let Judgement::Refused { given, expected, .. } = wishes::judge(name, &Node::Scalar(text)) {
-                self.error(ConfigError::wrong(name, Place::CommandLine, given, &expected));
+                self.error(ConfigError::wrong(name, OptionOrigin::CommandLine, given, &expected));
             }
             return;
         };
         if self
             .given
             .get(row.name)
-            .is_some_and(|given| given.place != Place::CommandLine)
+            .is_some_and(|given| given.place != OptionOrigin::CommandLine)
         {
             self.given.remove(row.name);
         }
-        self.add(name, text, Place::CommandLine);
+        self.add(name, text, OptionOrigin::CommandLine);
     }
 
-    fn add(&mut self, name: &str, written: String, place: Place) {
+    fn add(&mut self, name: &str, written: String, place: OptionOrigin) {
         let (row, unit) = table::find(name).expect("the caller has found it");
         if let Some(first) = self.given.get(row.name) {
             let (first, second) = (first.spelling.clone(), name.to_owned());
@@ -195,7 +195,7 @@ impl<'w> Options<'w> {
         }
         let error = match self.given.get(option) {
             Some(given) => ConfigError::wrong(&given.spelling, given.place.clone(), given.written.clone(), expected),
-            None => ConfigError::wrong(option, Place::Default, "the default".to_owned(), expected),
+            None => ConfigError::wrong(option, OptionOrigin::Default, "the default".to_owned(), expected),
         };
         self.error(error);
     }

@@ -1,7 +1,7 @@
 //! What options of cassandra.yaml and scylla.yaml that are none of ours ask for, and what becomes of it.
 //!
 //! A value that asks for what a node does anyway is met. Of the others, one whose loss would be dangerous stops the start: it would lose
-//! data, leave a door open that the operator takes for shut, or give other answers. One that matters, and harms nothing, is warned of in
+//! data, accept connections that the operator takes for refused, or give other answers. One that matters, and harms nothing, is warned of in
 //! a line of its own. The rest (sizes of caches that are not there, threads, intervals) has no meaning here, and is counted in one line.
 
 use super::file::Node;

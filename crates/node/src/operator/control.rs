@@ -18,7 +18,7 @@ use types::{CqlType, LiteralKind, Token};
 use uuid::Uuid;
 
 use super::{NodeOperator, selected};
-use crate::cluster::set_doors;
+use crate::cluster::set_serving;
 use crate::compaction_history;
 use crate::follow::on_all_shards;
 
@@ -56,7 +56,7 @@ impl NodeOperator {
             "listens for no CQL clients"
         };
         log::info!("an operator changed the CQL listener: the node {does}");
-        on_all_shards(async move |_| set_doors(is_enabled).await).await;
+        on_all_shards(async move |_| set_serving(is_enabled).await).await;
         Ok(())
     }
 

@@ -38,7 +38,7 @@ const EXPIRY_DELAY_MIN: Duration = Duration::from_secs(1);
 const EXPIRY_RETRY: Duration = Duration::from_mins(1);
 
 /// A table and its directory, as a thread takes them along.
-struct Place {
+struct SnapshotTarget {
     id: TableId,
     dir: PathBuf,
     /// The name of its snapshot.
@@ -47,7 +47,7 @@ struct Place {
     records: Vec<u8>,
 }
 
-impl Place {
+impl SnapshotTarget {
     /// A table of a schema.
     fn of(store: &TableStore, schema: &Schema, tag: String) -> Self {
         let table = store.table();
@@ -82,9 +82,9 @@ pub(super) async fn take(
 ) -> Result<(), String> {
     let schema = engine.schema();
     let stores = selected(engine, &what);
-    let places: Vec<Place> = stores
+    let places: Vec<SnapshotTarget> = stores
         .iter()
-        .map(|store| Place::of(store, &schema, tag.clone()))
+        .map(|store| SnapshotTarget::of(store, &schema, tag.clone()))
         .collect();
     if let Some(place) = places.iter().find(|place| fs::exists(place.snapshot())) {
         let of = stores
@@ -104,7 +104,7 @@ pub(super) async fn take(
 
 /// Links the sstables of tables into their snapshots and writes what they are of. `linked` is called for each table and shard.
 async fn make(
-    places: Vec<Place>,
+    places: Vec<SnapshotTarget>,
     ttl: Option<Duration>,
     linked: impl Fn() + Clone + Send + 'static,
 ) -> Result<(), String> {
@@ -202,9 +202,9 @@ pub(crate) async fn keep(
     let place = |id: &TableId| {
         let store = engine.shard.store(*id)?;
         let tag = format!("{word}-{milliseconds}-{}", store.table().name);
-        Some(Place::of(&store, schema, tag))
+        Some(SnapshotTarget::of(&store, schema, tag))
     };
-    let places: Vec<Place> = full.iter().filter_map(place).collect();
+    let places: Vec<SnapshotTarget> = full.iter().filter_map(place).collect();
     let tags: Vec<String> = places.iter().map(|place| place.tag.clone()).collect();
     make(places, ttl, || ()).await?;
     for tag in tags {
