@@ -189,8 +189,7 @@ impl WritePlan {
         if now_s + i64::from(ttl) > EXPIRY_MAX && ttl > 0 {
             return Err(PlanError::invalid(format!(
                 "Request on table {}.{} with ttl of {ttl} seconds exceeds maximum supported expiration date of \
-                 2038-01-19T03:14:06+00:00. In order to avoid this use a lower TTL, change the expiration date overflow \
-                 policy or upgrade to a version where this limitation is fixed. See CASSANDRA-14092 for more details.",
+                 2038-01-19T03:14:06+00:00, the last that the sstable format me can hold. Use a lower TTL",
                 self.table.keyspace, self.table.name
             )));
         }
