@@ -297,13 +297,13 @@ impl PartitionDecoder {
                     }
                     if self.slices.is_some() {
                         match self.place(order) {
-                            Place::Inside => {}
-                            Place::Behind => return Ok((at, self.finish_slices())),
-                            Place::Between if !self.has_offered_skip => {
+                            SlicePosition::Inside => {}
+                            SlicePosition::Behind => return Ok((at, self.finish_slices())),
+                            SlicePosition::Between if !self.has_offered_skip => {
                                 self.has_offered_skip = true;
                                 return Ok((at, Progress::Skip));
                             }
-                            Place::Between => {
+                            SlicePosition::Between => {
                                 self.remember(None);
                                 at += item.body.end;
                                 continue;
@@ -403,21 +403,21 @@ impl PartitionDecoder {
     }
 
     /// Where the current row stands among the slices.
-    fn place(&mut self, order: &ClusteringOrder) -> Place {
+    fn place(&mut self, order: &ClusteringOrder) -> SlicePosition {
         let Some(slices) = &self.slices else {
-            return Place::Inside;
+            return SlicePosition::Inside;
         };
         while let Some(slice) = slices.get(self.slice) {
             if slice.end.compare_key(order, &self.clustering) == Ordering::Less {
                 self.slice += 1;
                 self.has_offered_skip = false;
             } else if slice.start.compare_key(order, &self.clustering) == Ordering::Less {
-                return Place::Inside;
+                return SlicePosition::Inside;
             } else {
-                return Place::Between;
+                return SlicePosition::Between;
             }
         }
-        Place::Behind
+        SlicePosition::Behind
     }
 
     /// Whether no slice reaches behind `bound`.
@@ -486,7 +486,7 @@ fn weight(side: BoundKind) -> Ordering {
 }
 
 /// Where a row stands among the slices that are read.
-enum Place {
+enum SlicePosition {
     Inside,
     /// Before the next of them.
     Between,

@@ -156,7 +156,7 @@ impl Task {
     pub async fn worker(&self) -> Result<Worker, Aborted> {
         let shard = runtime::shard().0;
         let limits = &self.entry.limits;
-        let mut place = Place {
+        let mut place = QueueTicket {
             limits,
             shard,
             ticket: None,
@@ -293,13 +293,13 @@ impl Meter {
 }
 
 /// A place in the queue for a worker; left when it is dropped.
-struct Place<'a> {
+struct QueueTicket<'a> {
     limits: &'a Limits,
     shard: u32,
     ticket: Option<u64>,
 }
 
-impl Drop for Place<'_> {
+impl Drop for QueueTicket<'_> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket {
             self.limits.leave(self.shard, ticket);

@@ -257,7 +257,7 @@ pub enum Proximity {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct NodeLocality {
     datacenter: DatacenterNumber,
     proximity: Proximity,
 }
@@ -265,7 +265,7 @@ struct Place {
 /// One node's view of where all others stand. Made once per topology version; a lookup is an array access.
 #[derive(Clone, Debug)]
 pub struct Locality {
-    places: Vec<Place>,
+    places: Vec<NodeLocality>,
     datacenters: Vec<String>,
     pub(crate) nodes_by_datacenter: Vec<u16>,
     local: DatacenterNumber,
@@ -302,7 +302,7 @@ impl Locality {
             } else {
                 Proximity::Remote
             };
-            places.push(Place { datacenter, proximity });
+            places.push(NodeLocality { datacenter, proximity });
         }
         let local = number(&here.datacenter);
         Some(Self {
