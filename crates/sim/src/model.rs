@@ -63,13 +63,13 @@ pub enum Change {
     /// The end of an INSERT's TTL.
     Unmark(i32),
     /// A whole value, or null.
-    Set(Place, Option<Value>),
+    Set(CellAddress, Option<Value>),
     /// Entries of a set, map or list.
-    Add(Place, Value),
+    Add(CellAddress, Value),
     /// Entries removed by key.
-    Remove(Place, BTreeSet<i32>),
+    Remove(CellAddress, BTreeSet<i32>),
     /// Elements of a list removed.
-    RemoveElements(Place, BTreeSet<Element>),
+    RemoveElements(CellAddress, BTreeSet<Element>),
     /// Rows removed, both ends inclusive.
     DeleteRows(i32, i32),
     /// Everything removed.
@@ -78,7 +78,7 @@ pub enum Change {
 
 /// A column of a row, or of the partition where there is no row.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Place {
+pub struct CellAddress {
     /// The clustering key; 0 in tables without one.
     pub row: Option<i32>,
     /// The column.
@@ -87,7 +87,7 @@ pub struct Place {
 
 impl Change {
     /// The column it is about, if it is about one.
-    fn place(&self) -> Option<&Place> {
+    fn place(&self) -> Option<&CellAddress> {
         match self {
             Self::Set(p, _) | Self::Add(p, _) | Self::Remove(p, _) | Self::RemoveElements(p, _) => Some(p),
             Self::Marker(_) | Self::Unmark(_) | Self::DeleteRows(..) | Self::DeletePartition => None,
@@ -243,7 +243,7 @@ impl Content {
     }
 
     /// Takes entries out of a collection; an empty one is null.
-    fn remove(&mut self, place: &Place, remove: impl FnOnce(&mut Value)) {
+    fn remove(&mut self, place: &CellAddress, remove: impl FnOnce(&mut Value)) {
         let cells = self.cells(place.row);
         if let Some(value) = cells.get_mut(&place.column) {
             remove(value);
@@ -311,7 +311,7 @@ impl Partition {
 
     /// The elements of a list, where no statement is in doubt and none may expire.
     #[must_use]
-    pub fn list(&self, place: &Place) -> Option<BTreeMap<Element, i32>> {
+    pub fn list(&self, place: &CellAddress) -> Option<BTreeMap<Element, i32>> {
         if self.statements.iter().any(|s| s.in_doubt() || s.expires.is_some()) {
             return None;
         }
@@ -538,7 +538,7 @@ mod tests {
     const NOW: Seconds = Seconds { first: 100, last: 100 };
 
     fn insert(row: i32, value: i32) -> Vec<Change> {
-        let place = Place {
+        let place = CellAddress {
             row: Some(row),
             column: "a".to_owned(),
         };
@@ -618,7 +618,7 @@ mod tests {
 
     #[test]
     fn list_elements_stand_in_the_order_of_their_writing() {
-        let place = Place {
+        let place = CellAddress {
             row: Some(1),
             column: "l".to_owned(),
         };

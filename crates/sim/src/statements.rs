@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::model::{Change, Element, Partition, Place, Seconds, TTL_MAX, Value};
+use crate::model::{CellAddress, Change, Element, Partition, Seconds, TTL_MAX, Value};
 
 pub(crate) const PARTITIONS: u64 = 6;
 const ROWS: u64 = 8;
@@ -133,9 +133,9 @@ impl Table {
         }
     }
 
-    fn place(&self, row: i32, column: &str) -> Place {
+    fn place(&self, row: i32, column: &str) -> CellAddress {
         let row = if column == "st" { None } else { Some(row) };
-        Place {
+        CellAddress {
             row,
             column: column.to_owned(),
         }
