@@ -1,19 +1,25 @@
 //! One SELECT and one INSERT, step by step, as text: which layer of which node does what, in which order.
 //!
 //! The nodes are whole ones in the simulator. Each layer names its steps by `stdx::probe::step`, and a case is answered with those that are taken between a
-//! request and its answer. A step that is added, lost or moved is a difference; so the walks of ARCHITECTURE.md cannot rot.
+//! request and the end of all that it caused. A step that is added, lost or moved is a difference; so the walks of ARCHITECTURE.md cannot rot.
+//!
+//! What chance decides is not shown: the steps of each node stand together, in their order; other nodes, which are alike, are "a peer"; an sstable has no name.
 //!
 //! - `ask LEVEL`, and a statement in the next line: asks the first node.
 //! - `flush KEYSPACE`: has every node flush it. Its steps are not shown.
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::Duration;
 
 use runtime::sim::current_machine;
 use sim::client::Answer;
 use sim::story::{ALL, ONE, QUORUM, Story};
 use stdx::probe::StepWatch;
 use testkit::Case;
+
+/// When everything that a request causes has happened, and nothing that the nodes do of themselves.
+const QUIET_AFTER: Duration = Duration::from_millis(10);
 
 fn level(name: &str) -> u16 {
     match name {
@@ -25,27 +31,58 @@ fn level(name: &str) -> u16 {
 }
 
 fn ask(story: &mut Story, level: u16, statement: &str) -> String {
-    let steps: Rc<RefCell<Vec<String>>> = Rc::default();
+    let steps: Rc<RefCell<Vec<(usize, String)>>> = Rc::default();
     let machines: Vec<_> = (0..story.cluster.size())
         .map(|node| story.cluster.machine(node))
+        .collect();
+    let peers: Vec<String> = story.cluster.addresses()[1..]
+        .iter()
+        .map(|address| address.ip().to_string())
         .collect();
     let taken = steps.clone();
     let watch = StepWatch::new(move |words| {
         let node = machines.iter().position(|machine| Some(*machine) == current_machine());
         if let Some(node) = node {
-            taken.borrow_mut().push(format!("node {}: {words}\n", node + 1));
+            taken.borrow_mut().push((node, without_chance(&words, &peers)));
         }
     });
     let answer = story.ask(0, statement, level);
+    story.cluster.sim.run_for(QUIET_AFTER);
     drop(watch);
     let answer = match answer.expect("the node answers") {
         Answer::Rows(rows, _) => format!("{} rows", rows.len()),
         other => format!("{other:?}"),
     };
+    let mut steps = steps.take();
     // The handshake of the client's connection is not a step of the request.
-    let steps = steps.take();
-    let request = steps.iter().position(|step| step.contains(": dispatch: ")).unwrap_or(0);
-    format!("{}client: {answer}\n", steps[request..].concat())
+    let request = steps
+        .iter()
+        .position(|(_, step)| step.starts_with("dispatch: "))
+        .unwrap_or(0);
+    steps.drain(..request);
+    let of = |node| -> String {
+        let own = steps.iter().filter(|(of, _)| *of == node);
+        own.map(|(_, step)| format!("  {step}\n")).collect()
+    };
+    // Which of two peers does something is chance, too.
+    let mut others: Vec<String> = (1..story.cluster.size())
+        .map(of)
+        .filter(|steps| !steps.is_empty())
+        .collect();
+    others.sort();
+    let others: String = others.iter().map(|steps| format!("a peer:\n{steps}")).collect();
+    format!("this node:\n{}{others}client: {answer}\n", of(0))
+}
+
+/// The words of a step without what another seed would say otherwise.
+fn without_chance(words: &str, peers: &[String]) -> String {
+    let words = peers
+        .iter()
+        .fold(words.to_owned(), |words, peer| words.replace(peer, "a peer"));
+    match words.strip_prefix("sstable ").and_then(|rest| rest.split_once(':')) {
+        Some((_, does)) => format!("an sstable:{does}"),
+        None => words,
+    }
 }
 
 fn answer(story: &mut Story, case: &Case) -> String {

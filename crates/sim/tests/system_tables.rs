@@ -141,11 +141,18 @@ fn answer(story: &mut Story, case: &Case) -> String {
     }
 }
 
+/// Lines that differ in nothing but chance, once: how many ranges the random tokens make is chance, too.
+fn without_repeats(text: &str) -> String {
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.dedup();
+    lines.iter().map(|line| format!("{line}\n")).collect()
+}
+
 fn run(mut story: Story, path: &str) {
     let mut names = Names::default();
     testkit::run(path, |case| {
         let answer = answer(&mut story, case);
-        names.normalise(&answer)
+        without_repeats(&names.normalise(&answer))
     });
 }
 
