@@ -5,6 +5,7 @@ from cassandra import ConsistencyLevel, InvalidRequest
 from cassandra.query import BatchStatement, SimpleStatement
 
 from harness import cql
+from harness.cluster import eventually
 
 # The driver asks again until the trace is whole; more would mean that it waited in vain.
 WAIT_SECONDS_MAX = 5
@@ -80,3 +81,16 @@ def test_a_trace_says_where_the_data_came_from(session, table):
     assert f"Appended to the commitlog and the memtable of ks.{table}" in activities(f"INSERT INTO {table} (k, v) VALUES (50, 1)").replace(session.keyspace, "ks")
     assert "The row is in" in activities(f"SELECT v FROM {table} WHERE k = 50")
     assert "sstables and" in activities(f"SELECT * FROM {table}")
+
+
+@pytest.mark.ceto_only("nodetool is ceto's")
+def test_requests_are_traced_by_chance_and_their_clients_are_not_told(session, node, table):
+    text = f"INSERT INTO {table} (k, v) VALUES (60, 60)"
+    node.nodetool("settraceprobability", "1")
+    try:
+        told = session.execute(text).response_future.get_query_trace()
+    finally:
+        node.nodetool("settraceprobability", "0")
+    assert not told
+    sessions = SimpleStatement("SELECT parameters FROM system_traces.sessions", consistency_level=ConsistencyLevel.ONE)
+    eventually("a session of the request", lambda: any(parameters and parameters.get("query") == text for (parameters,) in cql.rows(session, sessions)))
