@@ -54,6 +54,7 @@ fn sample_request(address: SocketAddr) -> JoinRequest {
             state: NodeState::Joining,
             features: BTreeSet::from(["a".to_owned()]),
             release: "1".to_owned(),
+            loss: None,
         },
         wall_clock: std::time::Duration::from_secs(1),
         auto_bootstrap: true,

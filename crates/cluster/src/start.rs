@@ -509,6 +509,7 @@ fn join_request(config: &Config, cluster_id: Option<Uuid>, tokens: Vec<Token>) -
             state: NodeState::Joining,
             features: config.features.clone(),
             release: config.release.clone(),
+            loss: None,
         },
         wall_clock: wall_clock(),
         auto_bootstrap: config.auto_bootstrap,

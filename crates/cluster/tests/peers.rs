@@ -154,6 +154,7 @@ fn request_of(number: u128) -> JoinRequest {
                 .map(|feature| (*feature).to_owned())
                 .collect::<BTreeSet<_>>(),
             release: "0".to_owned(),
+            loss: None,
         },
         wall_clock: Duration::ZERO,
         auto_bootstrap: true,

@@ -37,6 +37,7 @@ fn node() -> Node {
         state: NodeState::Normal,
         features: BTreeSet::from([METADATA_HISTORY.to_owned()]),
         release: "1".to_owned(),
+        loss: None,
     }
 }
 

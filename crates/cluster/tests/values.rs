@@ -34,6 +34,7 @@ fn node(number: u128) -> Node {
         },
         features: BTreeSet::new(),
         release: "1".to_owned(),
+        loss: None,
     }
 }
 

@@ -477,6 +477,7 @@ mod tests {
                 state,
                 features: Default::default(),
                 release: "1".to_owned(),
+                loss: None,
             };
             apply(TopologyCommand::AddNode(Box::new(node)));
             if state == NodeState::Joining {

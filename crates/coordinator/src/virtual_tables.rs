@@ -117,8 +117,6 @@ fn stage(stage: Stage) -> &'static str {
         Stage::Streaming => "streaming",
         Stage::WriteBothReadNew => "write_both_read_new",
         Stage::UseNew => "use_new",
-        Stage::Cleanup => "cleanup",
         Stage::CleanupTarget => "cleanup_target",
-        Stage::Revert => "revert_migration",
     }
 }

@@ -516,6 +516,7 @@ fn first_node(config: &Config, host_id: Uuid) -> topology::Node {
         state: topology::NodeState::Normal,
         features: Default::default(),
         release: env!("CARGO_PKG_VERSION").to_owned(),
+        loss: None,
     }
 }
 

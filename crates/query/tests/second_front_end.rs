@@ -133,6 +133,7 @@ fn engine(id: ShardId) -> Rc<Engine> {
         state: topology::NodeState::Normal,
         features: Default::default(),
         release: "1".to_owned(),
+        loss: None,
     };
     let topology = Arc::new(Topology::alone("test", member));
     let keyspaces = [("ks", Replication::Simple { factor: 1 }, vec![table.id])].into_iter();

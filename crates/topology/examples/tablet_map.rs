@@ -31,6 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             state: NodeState::Joining,
             features: Default::default(),
             release: "example".to_owned(),
+            loss: None,
         };
         topology.apply(&TopologyCommand::AddNode(Box::new(node)))?;
         let state = NodeState::Normal;

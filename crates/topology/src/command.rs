@@ -11,6 +11,8 @@
 //!               |   SetState     |   RemoveNode       |  RemoveNode     ^
 //!               +----------------+--------------------+-----------------+
 //! ```
+//!
+//! `GiveUp` makes a `Normal` or `Leaving` node one that is lost: it stays `Leaving` until it is `Left`.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -19,7 +21,7 @@ use std::net::SocketAddr;
 use types::Token;
 
 use crate::codec::TEXT_BYTES_MAX;
-use crate::node::{HostId, NODES_MAX, Node, NodeState, TOKENS_PER_NODE_MAX, Topology};
+use crate::node::{HostId, Loss, NODES_MAX, Node, NodeState, TOKENS_PER_NODE_MAX, Topology};
 
 /// One change of the topology.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -73,6 +75,13 @@ pub enum TopologyCommand {
     RemoveNode {
         /// The node.
         host_id: HostId,
+    },
+    /// An operator gives a node up. It becomes `Leaving` for good: others get copies of what it had, then it is removed.
+    GiveUp {
+        /// The node.
+        host_id: HostId,
+        /// The member that takes its place, if one does.
+        replaced_by: Option<HostId>,
     },
 }
 
@@ -233,6 +242,7 @@ impl Topology {
                 self.enabled_features.extend(features.iter().cloned());
             }
             TopologyCommand::RemoveNode { host_id } => leave(self.member_mut(*host_id)?),
+            TopologyCommand::GiveUp { host_id, replaced_by } => self.give_up(*host_id, *replaced_by)?,
         }
         self.version += 1;
         Ok(())
@@ -266,10 +276,41 @@ impl Topology {
         Ok(())
     }
 
+    fn give_up(&mut self, host_id: HostId, replaced_by: Option<HostId>) -> Result<(), CommandError> {
+        if let Some(other) = replaced_by {
+            let heir = self.member(other)?;
+            if other == host_id || heir.loss.is_some() || heir.state == NodeState::Leaving {
+                return Err(CommandError::State {
+                    host_id: other,
+                    from: heir.state,
+                    to: NodeState::Normal,
+                });
+            }
+        }
+        let node = self.member_mut(host_id)?;
+        if node.state == NodeState::Joining {
+            return Err(CommandError::State {
+                host_id,
+                from: node.state,
+                to: NodeState::Leaving,
+            });
+        }
+        node.state = NodeState::Leaving;
+        node.loss = Some(Loss { replaced_by });
+        Ok(())
+    }
+
     fn set_state(&mut self, host_id: HostId, state: NodeState) -> Result<(), CommandError> {
         use NodeState::{Joining, Leaving, Left, Normal};
         let node = self.member_mut(host_id)?;
         match (node.state, state) {
+            (Leaving, Normal) if node.loss.is_some() => {
+                return Err(CommandError::State {
+                    host_id,
+                    from: node.state,
+                    to: state,
+                });
+            }
             (Joining | Leaving, Normal) | (Normal, Leaving) => node.state = state,
             (Joining | Leaving, Left) => leave(node),
             (from, to) => return Err(CommandError::State { host_id, from, to }),

@@ -24,7 +24,7 @@ use stdx::planted::{self, Bug};
 
 use crate::node::{DatacenterNumber, Locality};
 use crate::replication::Replication;
-use crate::tablet_map::Replica;
+use crate::tablet_map::{Replica, Tablet};
 
 /// A consistency level. `cql_protocol` has the same with the numbers of the wire; siblings do not see each other.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -123,6 +123,17 @@ impl ReplicaCounts {
         self.0.iter().find(|(d, _)| *d == datacenter).map_or(0, |(_, n)| *n)
     }
 
+    /// Whether there is no number.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The datacenters and their numbers.
+    pub fn iter(&self) -> impl Iterator<Item = (DatacenterNumber, u16)> + '_ {
+        self.0.iter().copied()
+    }
+
     /// The sum.
     #[inline]
     #[must_use]
@@ -163,6 +174,22 @@ impl Factors {
                     by_datacenter,
                 }
             }
+        }
+    }
+}
+
+impl Factors {
+    /// The copies that one tablet has now, counted as these are: by datacenter or not.
+    #[must_use]
+    pub fn of_tablet(&self, tablet: &Tablet<'_>, locality: &Locality) -> Self {
+        let has = ReplicaCounts::of(tablet.read_replicas(), locality, |_| true);
+        Self {
+            total: has.total(),
+            by_datacenter: if self.by_datacenter.is_empty() {
+                ReplicaCounts::default()
+            } else {
+                has
+            },
         }
     }
 }

@@ -6,8 +6,8 @@ use types::Token;
 
 use crate::codec;
 use crate::{
-    Boundaries, NodeNumber, Replica, ReplicaList, Replication, Snitch, Stage, TabletChange, TabletEdit, TabletId,
-    TabletMap, Transition,
+    Boundaries, MoveStep, NodeNumber, Replica, ReplicaList, Replication, Snitch, Stage, TabletChange, TabletEdit,
+    TabletId, TabletMap, Transition,
 };
 
 fn replicas(nodes: [u16; 2]) -> ReplicaList {
@@ -41,7 +41,24 @@ fn change() -> TabletChange {
     }
 }
 
-/// Tablet maps and a change without their checksums, a properties file, replication options.
+fn steps() -> Vec<MoveStep> {
+    let tablet = TabletId(2);
+    vec![
+        MoveStep::Begin {
+            tablet,
+            replicas: replicas([1, 300]),
+            next: replicas([1, 4]),
+        },
+        MoveStep::Advance {
+            tablet: TabletId(1),
+            version: 8,
+            stage: Stage::WriteBothReadOld,
+        },
+        MoveStep::End { tablet, version: 300 },
+    ]
+}
+
+/// Tablet maps, a change and steps without their checksums, a properties file, replication options.
 #[must_use]
 pub fn seeds() -> Vec<Vec<u8>> {
     let tokens = [Token(-5), Token(9), Token(i64::MAX)];
@@ -49,6 +66,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         map(Boundaries::PowerOfTwo(2)).encode(),
         map(Boundaries::LastTokens(tokens.into())).encode(),
         change().encode(),
+        MoveStep::encode(&steps()),
     ];
     let mut seeds: Vec<Vec<u8>> = sealed.iter().map(|bytes| bytes[..bytes.len() - 4].to_vec()).collect();
     seeds.push(b"# Where it stands\ndc=DC1\nrack = RAC1\ndc_suffix=_x\nprefer_local=true\n".to_vec());
@@ -74,6 +92,18 @@ pub fn read(bytes: &[u8]) {
         let mut map = map(Boundaries::PowerOfTwo(2));
         if map.apply(&change).is_ok() {
             assert_eq!(TabletMap::decode(&map.encode()), Ok(map), "a changed map is refused");
+        }
+    }
+    if let Ok(steps) = MoveStep::decode(&sealed) {
+        let again = MoveStep::decode(&MoveStep::encode(&steps));
+        assert_eq!(again.as_ref(), Ok(&steps), "steps change when they are written");
+        let mut map = map(Boundaries::PowerOfTwo(2));
+        if map.step(9, &steps).is_ok() {
+            assert_eq!(
+                TabletMap::decode(&map.encode()),
+                Ok(map),
+                "a map after steps is refused"
+            );
         }
     }
     let text = String::from_utf8_lossy(bytes);

@@ -6,6 +6,7 @@
 //!
 //! - [`Topology`]: the nodes of the cluster; changed by [`TopologyCommand`]s, in the order of the metadata's Raft group.
 //! - [`TabletMap`]: token → replicas, for keyspaces with tablets and (computed by [`ring_map`]) for those on the token ring.
+//! - [`MoveStep`], [`fills`]: how a tablet gets other replicas.
 //! - [`Replication`], [`place_tablets`], [`ring_map`]: from a keyspace's options to a map.
 //! - [`Locality`], [`Factors`], [`Requirement`], [`Acks`], [`ReadTargets`], [`WriteTargets`]: what a coordinator asks on each
 //!   request. They are precomputed per topology version; nothing of it allocates per request in usual clusters.
@@ -20,6 +21,7 @@ mod consistency;
 mod failure_detector;
 #[doc(hidden)]
 pub mod fuzz;
+mod movement;
 mod node;
 mod place;
 pub mod record;
@@ -36,8 +38,9 @@ pub use codec::DecodeError;
 pub use command::{CommandError, TopologyCommand};
 pub use consistency::{Acks, Consistency, Factors, ReplicaCounts, Requirement, Unavailable};
 pub use failure_detector::{FailureDetector, FailureDetectorConfig, Message, Output, Status};
+pub use movement::{Fill, MoveStep, TABLET_MOVES, TooFewSources, fills};
 pub use node::{
-    DatacenterNumber, HostId, Liveness, Locality, Location, NODES_MAX, Node, NodeNumber, NodeState, Proximity,
+    DatacenterNumber, HostId, Liveness, Locality, Location, Loss, NODES_MAX, Node, NodeNumber, NodeState, Proximity,
     TOKENS_PER_NODE_MAX, Topology,
 };
 pub use place::{

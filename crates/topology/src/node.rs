@@ -105,6 +105,15 @@ pub struct Node {
     pub features: BTreeSet<String>,
     /// Its release.
     pub release: String,
+    /// Set when an operator has given the node up: it is `Leaving`, nothing is read from it, and others get copies of what it had.
+    pub loss: Option<Loss>,
+}
+
+/// How a node that is lost for good leaves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Loss {
+    /// The node that takes its place, if one does.
+    pub replaced_by: Option<HostId>,
 }
 
 /// The nodes of a cluster at one version. Changed by [`crate::TopologyCommand`]s only.
@@ -327,6 +336,19 @@ impl Locality {
         self.places
             .get(node.index())
             .map_or(DatacenterNumber::NONE, |p| p.datacenter)
+    }
+
+    /// How many nodes serve reads, everywhere.
+    #[must_use]
+    pub fn nodes(&self) -> u16 {
+        self.nodes_by_datacenter.iter().sum()
+    }
+
+    /// How many nodes of a datacenter serve reads.
+    #[must_use]
+    pub fn nodes_in(&self, datacenter: DatacenterNumber) -> u16 {
+        let count = self.nodes_by_datacenter.get(usize::from(datacenter.0));
+        count.copied().unwrap_or(0)
     }
 
     /// How near a node is; what the topology does not have is as far as can be.

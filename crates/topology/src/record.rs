@@ -11,7 +11,8 @@ use uuid::Uuid;
 
 use crate::codec::TEXT_BYTES_MAX;
 use crate::command::{CommandError, TopologyCommand};
-use crate::node::{HostId, Location, NODES_MAX, Node, NodeState, Topology};
+use crate::movement::TABLET_MOVES;
+use crate::node::{HostId, Location, Loss, NODES_MAX, Node, NodeState, Topology};
 
 /// Where something listens.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -60,6 +61,17 @@ pub struct NodeRecord {
     /// Its release.
     #[prost(string, tag = "11")]
     pub release: String,
+    /// Its operator has given it up.
+    #[prost(message, optional, tag = "12")]
+    pub loss: Option<LossRecord>,
+}
+
+/// How a lost node leaves.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct LossRecord {
+    /// The node that takes its place, if one does.
+    #[prost(bytes = "vec", optional, tag = "1")]
+    pub replaced_by: Option<Vec<u8>>,
 }
 
 /// A topology.
@@ -102,6 +114,8 @@ pub struct TopologyCommandRecord {
     pub enable_features: Option<EnableFeaturesRecord>,
     #[prost(message, optional, tag = "8")]
     pub remove_node: Option<RemoveNodeRecord>,
+    #[prost(message, optional, tag = "9")]
+    pub give_up: Option<GiveUpRecord>,
 }
 
 /// See [`TopologyCommand::SetState`].
@@ -184,6 +198,17 @@ pub struct RemoveNodeRecord {
     pub host_id: Vec<u8>,
 }
 
+/// See [`TopologyCommand::GiveUp`].
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct GiveUpRecord {
+    /// The node.
+    #[prost(bytes = "vec", tag = "1")]
+    pub host_id: Vec<u8>,
+    /// As in [`LossRecord`].
+    #[prost(bytes = "vec", optional, tag = "2")]
+    pub replaced_by: Option<Vec<u8>>,
+}
+
 const HOST_ID: Field = Field::new(1, "host_id", Of::Bytes);
 
 static ADDRESS: Message = Message::new(
@@ -205,8 +230,11 @@ static NODE: Message = Message::new(
         Field::new(9, "state", Of::U32),
         Field::list(10, "features", Of::Text),
         Field::new(11, "release", Of::Text),
+        Field::new(12, "loss", Of::Record(&LOSS)).since(TABLET_MOVES),
     ],
 );
+
+static LOSS: Message = Message::new("loss", &[Field::new(1, "replaced_by", Of::Bytes)]);
 
 /// Of [`TopologyRecord`].
 pub static TOPOLOGY: Message = Message::new(
@@ -232,6 +260,7 @@ pub static COMMAND: Message = Message::new(
         Field::new(6, "set_features", Of::Record(&SET_FEATURES)),
         Field::new(7, "enable_features", Of::Record(&ENABLE_FEATURES)),
         Field::new(8, "remove_node", Of::Record(&REMOVE_NODE)),
+        Field::new(9, "give_up", Of::Record(&GIVE_UP)).since(TABLET_MOVES),
     ],
 );
 
@@ -257,6 +286,7 @@ static SET_FEATURES: Message = Message::new(
 );
 static ENABLE_FEATURES: Message = Message::new("enable_features", &[Field::list(1, "features", Of::Text)]);
 static REMOVE_NODE: Message = Message::new("remove_node", &[HOST_ID]);
+static GIVE_UP: Message = Message::new("give_up", &[HOST_ID, Field::new(2, "replaced_by", Of::Bytes)]);
 
 impl Record for NodeRecord {
     const MESSAGE: &'static Message = &NODE;
@@ -286,6 +316,9 @@ impl NodeRecord {
             state: state_number(node.state),
             features: node.features.iter().cloned().collect(),
             release: node.release.clone(),
+            loss: node.loss.map(|loss| LossRecord {
+                replaced_by: loss.replaced_by.map(|heir| id_bytes(heir.0)),
+            }),
         }
     }
 
@@ -310,6 +343,12 @@ impl NodeRecord {
             state: state(self.state, &at("state"))?,
             features: texts(self.features, &at("features"))?,
             release: short(self.release, &at("release"))?,
+            loss: match self.loss {
+                Some(record) => Some(Loss {
+                    replaced_by: heir(record.replaced_by, &at("loss, replaced_by"))?,
+                }),
+                None => None,
+            },
         })
     }
 }
@@ -431,6 +470,12 @@ impl TopologyCommandRecord {
                     features: features.iter().cloned().collect(),
                 });
             }
+            TopologyCommand::GiveUp { host_id, replaced_by } => {
+                record.give_up = Some(GiveUpRecord {
+                    host_id: id_bytes(host_id.0),
+                    replaced_by: replaced_by.map(|heir| id_bytes(heir.0)),
+                });
+            }
             TopologyCommand::RemoveNode { host_id } => {
                 record.remove_node = Some(RemoveNodeRecord {
                     host_id: id_bytes(host_id.0),
@@ -503,6 +548,12 @@ impl TopologyCommandRecord {
             let host_id = host_id(&record.host_id, "remove_node, host_id")?;
             kinds.push(TopologyCommand::RemoveNode { host_id });
         }
+        if let Some(record) = self.give_up {
+            kinds.push(TopologyCommand::GiveUp {
+                host_id: host_id(&record.host_id, "give_up, host_id")?,
+                replaced_by: heir(record.replaced_by, "give_up, replaced_by")?,
+            });
+        }
         Ok(kinds)
     }
 }
@@ -514,6 +565,10 @@ fn id_bytes(id: Uuid) -> Vec<u8> {
 fn id(bytes: &[u8], place: &str) -> Result<Uuid, RecordError> {
     let why = || format!("expected the 16 bytes of a UUID, found {}", bytes.len());
     Uuid::from_slice(bytes).map_err(|_| RecordError::damaged(place, why()))
+}
+
+fn heir(bytes: Option<Vec<u8>>, place: &str) -> Result<Option<HostId>, RecordError> {
+    bytes.map(|bytes| host_id(&bytes, place)).transpose()
 }
 
 fn host_id(bytes: &[u8], place: &str) -> Result<HostId, RecordError> {

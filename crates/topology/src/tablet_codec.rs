@@ -3,7 +3,9 @@
 //! ```text
 //! map     version · boundaries · tablet of each, in order
 //! change  from version · version · count · (distance from the tablet before, tablet) of each, in order
+//! steps   count · (kind: u8, tablet, what it is) of each
 //!
+//! step         1: begin, count: u8, replicas, count: u8, next replicas   or   2: advance, version, stage: u8   or   3: end, version
 //! boundaries   0, log2 of the count           or   1, count, last token of the first, distances to the next
 //! tablet       count of replicas: 7 bits, 1 bit "moves" · replicas · if it moves: stage: u8, version, count: u8, replicas
 //! replica      node number · shard
@@ -17,6 +19,7 @@ use stdx::vint;
 use types::Token;
 
 use crate::codec::{self, DecodeError, Decoder, Form};
+use crate::movement::MoveStep;
 use crate::node::NodeNumber;
 use crate::tablet_map::{
     Boundaries, Builder, MapError, Replica, ReplicaList, Stage, TabletChange, TabletEdit, TabletId, TabletMap,
@@ -32,6 +35,11 @@ const CHANGE: Form = Form {
     kind: b'D',
     format: 1,
     name: "tablet change",
+};
+const STEPS: Form = Form {
+    kind: b'S',
+    format: 1,
+    name: "steps of moves",
 };
 const MOVES: u8 = 0x80;
 
@@ -132,6 +140,73 @@ impl TabletChange {
     }
 }
 
+impl MoveStep {
+    /// Steps of one table as bytes.
+    ///
+    /// # Panics
+    /// When a step has more than 127 replicas, which no map takes.
+    #[must_use]
+    pub fn encode(steps: &[Self]) -> Vec<u8> {
+        let mut out = codec::begin(STEPS);
+        vint::put_unsigned(&mut out, steps.len() as u64);
+        for step in steps {
+            let kind = match step {
+                Self::Begin { .. } => 1,
+                Self::Advance { .. } => 2,
+                Self::End { .. } => 3,
+            };
+            out.push(kind);
+            vint::put_unsigned(&mut out, u64::from(step.tablet().0));
+            match step {
+                Self::Begin { replicas, next, .. } => {
+                    put_replicas(&mut out, replicas, 0);
+                    put_replicas(&mut out, next, 0);
+                }
+                Self::Advance { version, stage, .. } => {
+                    vint::put_unsigned(&mut out, *version);
+                    out.push(stage_byte(*stage));
+                }
+                Self::End { version, .. } => vint::put_unsigned(&mut out, *version),
+            }
+        }
+        codec::seal(out)
+    }
+
+    /// The steps of these bytes; whether they fit a map is found when they are applied.
+    ///
+    /// # Errors
+    /// When they are damaged, of a later format, or no steps.
+    pub fn decode(bytes: &[u8]) -> Result<Vec<Self>, DecodeError> {
+        let mut d = Decoder::open(bytes, STEPS)?;
+        let count = d.count("step count", 3)?;
+        let mut steps = Vec::new();
+        for _ in 0..count {
+            let kind = d.byte("step")?;
+            let tablet = u32::try_from(d.number("tablet")?).map_err(|_| d.invalid("tablet", "a 32-bit number"))?;
+            let tablet = TabletId(tablet);
+            steps.push(match kind {
+                1 => Self::Begin {
+                    tablet,
+                    replicas: counted_replicas(&mut d)?,
+                    next: counted_replicas(&mut d)?,
+                },
+                2 => Self::Advance {
+                    tablet,
+                    version: d.number("transition version")?,
+                    stage: stage(&mut d)?,
+                },
+                3 => Self::End {
+                    tablet,
+                    version: d.number("transition version")?,
+                },
+                _ => return Err(d.invalid("step", "a number from 1 to 3")),
+            });
+        }
+        d.end()?;
+        Ok(steps)
+    }
+}
+
 fn inconsistent(e: MapError) -> DecodeError {
     DecodeError::Inconsistent { what: e.to_string() }
 }
@@ -174,12 +249,16 @@ fn tablet(d: &mut Decoder<'_>) -> Result<(ReplicaList, Option<Transition>), Deco
     }
     let stage = stage(d)?;
     let version = d.number("transition version")?;
+    let next = counted_replicas(d)?;
+    Ok((replicas, Some(Transition { stage, next, version })))
+}
+
+fn counted_replicas(d: &mut Decoder<'_>) -> Result<ReplicaList, DecodeError> {
     let count = d.byte("replica count")?;
     if count & MOVES != 0 {
         return Err(d.invalid("replica count", "at most 127 replicas"));
     }
-    let next = self::replicas(d, count)?;
-    Ok((replicas, Some(Transition { stage, next, version })))
+    replicas(d, count)
 }
 
 fn replicas(d: &mut Decoder<'_>, count: u8) -> Result<ReplicaList, DecodeError> {
@@ -200,9 +279,7 @@ fn stage_byte(stage: Stage) -> u8 {
         Stage::Streaming => 3,
         Stage::WriteBothReadNew => 4,
         Stage::UseNew => 5,
-        Stage::Cleanup => 6,
         Stage::CleanupTarget => 7,
-        Stage::Revert => 8,
     }
 }
 
@@ -213,9 +290,7 @@ fn stage(d: &mut Decoder<'_>) -> Result<Stage, DecodeError> {
         3 => Stage::Streaming,
         4 => Stage::WriteBothReadNew,
         5 => Stage::UseNew,
-        6 => Stage::Cleanup,
         7 => Stage::CleanupTarget,
-        8 => Stage::Revert,
-        _ => return Err(d.invalid("stage", "a number from 1 to 8")),
+        _ => return Err(d.invalid("stage", "a number from 1 to 5, or 7")),
     })
 }

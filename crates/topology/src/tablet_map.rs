@@ -91,9 +91,8 @@ impl Boundaries {
 
 /// A step of a tablet's move from its replicas to others.
 ///
-/// The order is that of the variants up to `Cleanup`, after which the transition is gone and the new replicas are the replicas.
-/// A move that fails before `UseNew` goes to `CleanupTarget` (or `Revert` when nothing was received yet), after which the transition is
-/// gone and the replicas are as before.
+/// The order is that of the variants up to `UseNew`, after which the transition is gone and the new replicas are the replicas. A move that fails before
+/// `WriteBothReadNew` goes to `CleanupTarget`, after which the transition is gone and the replicas are as before. See [`crate::MoveStep`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Stage {
     /// New replicas accept writes; coordinators do not send any yet.
@@ -106,12 +105,8 @@ pub enum Stage {
     WriteBothReadNew,
     /// The new ones are written and read.
     UseNew,
-    /// Those that are replicas no more drop their data.
-    Cleanup,
-    /// After a failure: the new replicas drop what they received.
+    /// After a failure: the new replicas are not written any more, and drop what they received.
     CleanupTarget,
-    /// After a failure: nothing to drop.
-    Revert,
 }
 
 /// One of the two replica sets of a transition, or their union.
@@ -130,16 +125,16 @@ impl Stage {
     #[must_use]
     pub fn writes(self) -> Selector {
         match self {
-            Self::AllowWriteBothReadOld | Self::CleanupTarget | Self::Revert => Selector::Old,
+            Self::AllowWriteBothReadOld | Self::CleanupTarget => Selector::Old,
             Self::WriteBothReadOld | Self::Streaming | Self::WriteBothReadNew => Selector::Both,
-            Self::UseNew | Self::Cleanup => Selector::New,
+            Self::UseNew => Selector::New,
         }
     }
 
     /// Whether the new replicas are read.
     #[must_use]
     pub fn reads_new(self) -> bool {
-        matches!(self, Self::WriteBothReadNew | Self::UseNew | Self::Cleanup)
+        matches!(self, Self::WriteBothReadNew | Self::UseNew)
     }
 
     /// The stage that follows when all goes well; None behind the last.
@@ -150,8 +145,7 @@ impl Stage {
             Self::WriteBothReadOld => Some(Self::Streaming),
             Self::Streaming => Some(Self::WriteBothReadNew),
             Self::WriteBothReadNew => Some(Self::UseNew),
-            Self::UseNew => Some(Self::Cleanup),
-            Self::Cleanup | Self::CleanupTarget | Self::Revert => None,
+            Self::UseNew | Self::CleanupTarget => None,
         }
     }
 }
@@ -338,6 +332,15 @@ impl TabletMap {
     /// All tablets in order.
     pub fn tablets(&self) -> impl Iterator<Item = Tablet<'_>> {
         (0..self.tablet_count()).map(|id| self.view(TabletId(id)))
+    }
+
+    /// The tablets that move, in order. Costs a look at each chunk of 1,024 tablets.
+    pub fn moving(&self) -> impl Iterator<Item = Tablet<'_>> {
+        (0..).zip(&self.chunks).flat_map(move |(number, chunk)| {
+            let first: u32 = number << CHUNK_LOG2;
+            let tablets = chunk.transitions.iter();
+            tablets.map(move |(at, _)| self.view(TabletId(first + u32::from(*at))))
+        })
     }
 
     #[inline]

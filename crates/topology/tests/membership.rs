@@ -703,6 +703,7 @@ fn any_node() -> impl Strategy<Value = Node> {
                 state: NodeState::Joining,
                 features,
                 release,
+                loss: None,
             }
         },
     )
@@ -734,6 +735,8 @@ fn any_command() -> impl Strategy<Value = TopologyCommand> {
         }),
         1 => names().prop_map(TopologyCommand::EnableFeatures),
         1 => id().prop_map(|host_id| TopologyCommand::RemoveNode { host_id }),
+        1 => (id(), prop::option::of(id()))
+            .prop_map(|(host_id, replaced_by)| TopologyCommand::GiveUp { host_id, replaced_by }),
     ]
 }
 

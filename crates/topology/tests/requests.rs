@@ -260,9 +260,7 @@ fn writes_go_to_those_that_are_read_and_to_those_that_will_be() {
         (Some(Stage::Streaming), "a1 a2 a3 + b1"),
         (Some(Stage::WriteBothReadNew), "a1 a2 b1 + a3"),
         (Some(Stage::UseNew), "a1 a2 b1 + "),
-        (Some(Stage::Cleanup), "a1 a2 b1 + "),
         (Some(Stage::CleanupTarget), "a1 a2 a3 + "),
-        (Some(Stage::Revert), "a1 a2 a3 + "),
     ];
     for (stage, expected) in table {
         let map = one_tablet(&cluster, "a1 a2 a3", stage.map(|s| (s, "a1 a2 b1")));

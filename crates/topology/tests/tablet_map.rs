@@ -281,9 +281,7 @@ fn any_transition() -> impl Strategy<Value = Option<Transition>> {
         Stage::Streaming,
         Stage::WriteBothReadNew,
         Stage::UseNew,
-        Stage::Cleanup,
         Stage::CleanupTarget,
-        Stage::Revert,
     ]);
     prop::option::of(
         (stages, any_replicas(), any::<u64>()).prop_map(|(stage, next, version)| Transition { stage, next, version }),

@@ -537,6 +537,7 @@ impl Cluster {
                 state,
                 features: Default::default(),
                 release: "1".to_owned(),
+                loss: None,
             };
             let mut apply = |command| topology.apply(&command).expect("the nodes form a cluster");
             apply(TopologyCommand::AddNode(Box::new(node)));

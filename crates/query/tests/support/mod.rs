@@ -118,5 +118,6 @@ fn member(host_id: HostId) -> Node {
         state: topology::NodeState::Normal,
         features: Default::default(),
         release: "1".to_owned(),
+        loss: None,
     }
 }

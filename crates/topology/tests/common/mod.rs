@@ -36,6 +36,7 @@ pub fn node(n: u16, datacenter: &str, rack: &str) -> Node {
         state: NodeState::Joining,
         features: BTreeSet::from(["A".to_owned(), "B".to_owned()]),
         release: "1.0".to_owned(),
+        loss: None,
     }
 }
 
