@@ -183,7 +183,9 @@ impl Coordinator {
             let tablet = route.map.tablet_of(mutation.token());
             let all: SmallVec<[Replica; 6]> = WriteTargets::new(&tablet).all().collect();
             let its: SmallVec<[Replica; 6]> = all.iter().copied().filter(|r| Some(r.node) == number).collect();
-            for replica in if its.is_empty() { all } else { its } {
+            // A tablet that moves may have been copied before the hint comes.
+            let is_for_all = its.is_empty() || tablet.transition.is_some();
+            for replica in if is_for_all { all } else { its } {
                 shares.entry(replica).or_default().push(mutation.clone());
             }
         }

@@ -78,7 +78,7 @@ use runtime::{Notify, ShardId};
 use schema::TableId;
 use stdx::planted::{self, Bug};
 use stdx::probe::Answered;
-use topology::{Consistency, Liveness, NodeNumber, Replica, Requirement};
+use topology::{Consistency, Liveness, NodeNumber, Replica};
 
 pub use self::cas::{CasRead, CasRequest, Decision, ReadResult, SERIAL_BYTES_MAX};
 pub use acceptor::{Promises, paxos_state_of};
@@ -414,9 +414,8 @@ impl Coordinator {
     #[must_use]
     pub fn block_for(&self, table: TableId, level: Consistency) -> u16 {
         self.with_view(|view| {
-            let here = view.locality.local_datacenter();
             let route = view.route(table);
-            route.map_or(1, |route| Requirement::of(level, &route.factors, here).block_for())
+            route.map_or(1, |route| route.block_for(level, &view.locality))
         })
     }
 

@@ -145,7 +145,9 @@ impl Coordinator {
         let local = view.locality.local_datacenter();
         let targets = WriteTargets::new(&tablet);
         let pending = ReplicaCounts::of(&targets.pending, &view.locality, |_| true);
-        let requirement = Requirement::of(request.serial, &route.factors, local).with_pending(&pending);
+        let requirement = route
+            .requirement(request.serial, &tablet, &view.locality)
+            .with_pending(&pending);
         let liveness = self.liveness.borrow();
         let best = ReadTargets::new(&tablet, token, &view.locality, &liveness);
         let more = targets.pending.iter().filter(|r| liveness.is_live(r.node));
@@ -686,10 +688,10 @@ impl<'r> Attempt<'r> {
     ) -> Result<(), Unlearned> {
         let coordinator = self.coordinator;
         let route = view.route(self.request.table.id).expect("the table is in the view");
-        let targets = WriteTargets::new(&route.map.tablet_of(self.group.token));
+        let tablet = route.map.tablet_of(self.group.token);
+        let targets = WriteTargets::new(&tablet);
         let pending = ReplicaCounts::of(&targets.pending, &view.locality, |_| true);
-        let local = view.locality.local_datacenter();
-        let requirement = Requirement::of(level, &route.factors, local).with_pending(&pending);
+        let requirement = route.requirement(level, &tablet, &view.locality).with_pending(&pending);
         let (live, dead): (SmallVec<[Replica; 6]>, SmallVec<[Replica; 6]>) =
             targets.all().partition(|r| coordinator.is_live(r.node));
         let counts = ReplicaCounts::of(&live, &view.locality, |_| true);

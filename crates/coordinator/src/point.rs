@@ -84,8 +84,8 @@ impl Coordinator {
         if Stamp::of(&view, table).check(&store) != Ok(true) || view.version < self.fence(&view) {
             return None;
         }
-        let requirement = Requirement::of(level, &route.factors, view.locality.local_datacenter());
         let tablet = route.map.tablet_of(token);
+        let requirement = route.requirement(level, &tablet, &view.locality);
         let mut targets = ReadTargets::new(&tablet, token, &view.locality, &self.liveness.borrow());
         targets.replicas.truncate(targets.live);
         let replicas = targets.replicas;

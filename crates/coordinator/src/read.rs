@@ -7,15 +7,16 @@
 //! A read of tokens goes piece by piece: neighbouring tokens that have the same replicas. When a replica takes no requests of the view any more
 //! (`fence.rs`), what was not returned yet is read again in the next view, cut anew into pieces.
 
+mod repair;
+
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mutation::cut::cut as cut_mutation;
+use mutation::PartitionBlock;
 use mutation::merge::merge_blocks;
-use mutation::{Addressed, Mutation, PartitionBlock};
 use replica::split_block;
 use runtime::{Instant, ShardId};
 use schema::Table;
@@ -27,16 +28,12 @@ use types::token::token_of;
 
 use crate::fan::{Fan, Response};
 use crate::fence::Stamp;
-use crate::gather::Gather;
 use crate::latency::{Latencies, TableLatencies};
-use crate::message::{Answer, Extent, ReadCommand, difference};
-use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, Verb, service, spawn, trace};
+use crate::message::{Answer, Extent, ReadCommand};
+use crate::{ClusterView, Coordinator, CoordinatorError, Tally, TargetError, Verb, service, trace};
 
 /// What the table option `read_repair` says where a read leaves replicas as they are. What one read saw the next one at the same level may not see then.
 const NO_REPAIR: &str = "NONE";
-
-/// A repair that is longer is sent in cuts.
-const REPAIR_BYTES_MAX: usize = 4 << 20;
 
 /// How much of a read one round of requests asks for.
 #[derive(Clone, Copy, Debug)]
@@ -54,9 +51,6 @@ struct Feed {
     /// What it was not asked for yet; None when it has nothing behind `ready`.
     left: Option<Extent>,
 }
-
-/// Who was repaired.
-type Repaired = (Replica, Result<(), TargetError>);
 
 /// What is left of a read whose replicas differ, should it begin again.
 struct Unread {
@@ -162,8 +156,9 @@ impl ReplicatedRead {
         let reversed = left.as_ref().is_some_and(Extent::is_reversed);
         let token = left.as_ref().map_or(Token(i64::MAX), token_in);
         let liveness = coordinator.liveness.borrow();
-        let targets = ReadTargets::new(&route.map.tablet_of(token), token, &view.locality, &liveness);
-        let requirement = Requirement::of(level, &route.factors, view.locality.local_datacenter());
+        let tablet = route.map.tablet_of(token);
+        let targets = ReadTargets::new(&tablet, token, &view.locality, &liveness);
+        let requirement = route.requirement(level, &tablet, &view.locality);
         Ok(Self {
             coordinator: Rc::clone(coordinator),
             view: Arc::clone(view),
@@ -199,7 +194,7 @@ impl ReplicatedRead {
         let tablet = route.map.tablet_of(self.token);
         let liveness = self.coordinator.liveness.borrow();
         self.targets = ReadTargets::new(&tablet, self.token, &self.view.locality, &liveness);
-        self.requirement = Requirement::of(self.level, &route.factors, self.view.locality.local_datacenter());
+        self.requirement = route.requirement(self.level, &tablet, &self.view.locality);
         self.left = Some(extent);
         let live = ReplicaCounts::of(self.targets.live(), &self.view.locality, |_| true);
         self.requirement
@@ -684,69 +679,6 @@ impl ReplicatedRead {
             self.repair(&merged, &parts).await?;
         }
         Ok(Some(merged))
-    }
-
-    /// Writes to each replica what it lacked, and waits for it: who reads next at this level must see what this read saw. In the place of
-    /// one that fails another gets all of the block, because nobody knows what it has.
-    async fn repair(
-        &mut self,
-        merged: &PartitionBlock,
-        parts: &[(Replica, Option<PartitionBlock>)],
-    ) -> Result<(), CoordinatorError> {
-        let deadline = runtime::now() + self.timeout;
-        let gather: Rc<Gather<Repaired>> = Gather::new();
-        let mut outstanding = Vec::new();
-        for (replica, part) in parts {
-            let Some(mutation) = difference(merged, part.as_ref(), &self.table) else {
-                continue;
-            };
-            self.coordinator.count(|m| m.repairs += 1);
-            outstanding.push(*replica);
-            trace::note(|| format!("Repairing {}", Coordinator::name(&self.view, *replica)));
-            self.send_repair(*replica, merged.token, mutation, &gather);
-        }
-        let mut spare = self.spare.clone();
-        let acks = Acks::new(self.requirement.clone(), ReplicaCounts::default());
-        while !outstanding.is_empty() && !planted::is_planted(Bug::UnawaitedRepair) {
-            let Some((replica, result)) = gather.next(deadline).await else {
-                self.coordinator.count(|m| m.timeouts += 1);
-                return Err(self.read_timeout(&acks, true, &outstanding));
-            };
-            outstanding.retain(|other| *other != replica);
-            let Err(error) = result else { continue };
-            self.is_stale |= matches!(error, TargetError::Stale(_));
-            let stands_in = spare.iter().position(|other| self.can_replace(*other, replica));
-            let stands_in = stands_in.filter(|_| !self.is_stale);
-            let Some(other) = stands_in.and_then(|at| spare.remove(at)) else {
-                return Err(self.read_failure(&acks, true, &[(replica, error)], &outstanding));
-            };
-            if let Some(mutation) = difference(merged, None, &self.table) {
-                outstanding.push(other);
-                self.send_repair(other, merged.token, mutation, &gather);
-            }
-        }
-        Ok(())
-    }
-
-    /// Repairs a replica: by one mutation, or by cuts of it, one after the other, where it is longer than a log takes.
-    fn send_repair(&self, replica: Replica, token: Token, mutation: Vec<u8>, gather: &Rc<Gather<Repaired>>) {
-        let (coordinator, view, gather) = (Rc::clone(&self.coordinator), Arc::clone(&self.view), Rc::clone(gather));
-        let bytes_max = coordinator.shard.log.mutation_bytes_max().min(REPAIR_BYTES_MAX);
-        let cuts = match Mutation::new(&mutation) {
-            Some(whole) if mutation.len() > bytes_max => cut_mutation(&whole, &self.table.layout, bytes_max / 2),
-            _ => vec![mutation],
-        };
-        spawn(async move {
-            let mut result = Ok(());
-            for mutation in cuts {
-                let mutation = Addressed::at(token, mutation).expect("it was packed just now");
-                result = coordinator.mutate(&view, replica, &[mutation]).await;
-                if result.is_err() {
-                    break;
-                }
-            }
-            gather.put((replica, result));
-        });
     }
 
     fn tally(&self, acks: &Acks) -> Tally {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use schema::TableId;
-use topology::{Consistency, Replica, ReplicaCounts, ReplicaList, Requirement};
+use topology::{Consistency, Replica, ReplicaCounts, ReplicaList};
 use types::Token;
 
 use crate::fence::Stamp;
@@ -56,12 +56,12 @@ impl Coordinator {
             return Ok(None);
         };
         let here = view.locality.local_datacenter();
-        let requirement = Requirement::of(level, &route.factors, here);
         let liveness = self.liveness.borrow();
         let mut pieces = Vec::new();
         let mut shards: Vec<Replica> = Vec::new();
         for (start, end) in Self::pieces(view, table, after, to) {
             let tablet = route.map.tablet_of(end);
+            let requirement = route.requirement(level, &tablet, &view.locality);
             let mut live: ReplicaList = tablet.read_replicas().into();
             live.retain(|replica| liveness.is_live(replica.node));
             let counts = ReplicaCounts::of(&live, &view.locality, |_| true);
@@ -109,7 +109,7 @@ impl Coordinator {
         }
         Ok(Some(Spread {
             shares,
-            block_for: requirement.block_for(),
+            block_for: route.block_for(level, &view.locality),
         }))
     }
 

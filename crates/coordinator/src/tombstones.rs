@@ -5,7 +5,7 @@
 //! missed. So each node keeps a *report*: up to a second (`until`) all writes that it coordinated have reached their replicas, or hints
 //! wait for them, or the replica and the seconds in question are named as a *span*. It makes the report durable, then sends it to all others. A
 //! replica may purge what was deleted in a second only when every member has reported beyond it and no report has it in a span of another
-//! replica of the tablet. Whoever does not report (a node that is down, or of an earlier release) holds what was deleted since its last report.
+//! node. Of any other node, not of the tablet's other replicas alone: a tablet moves, and its new replica lacks what the one lacked that it was copied from. Whoever does not report (a node that is down, or of an earlier release) holds what was deleted since its last report.
 //!
 //! - What waits as a hint is a span from the oldest hint on, for as long as it waits.
 //! - A node that did not stop in order may have lost hints, and requests that were under way: its next run reports all nodes as having missed writes
@@ -13,7 +13,8 @@
 //! - A node that has lost its data or its log with a directory, as its operator accepted, reports that it missed all writes until its start; one that has
 //!   lost its hints and the ledger reports the same of all nodes.
 //! - When a node is removed, the others take over what it reported, and add a span for all nodes since its last report.
-//! - A span ends when an operator says that its node has everything, or when that node is removed.
+//! - A span ends when an operator says that its node has everything, or when that node is removed as lost. When a node leaves that gave its data to others, its
+//!   spans become those of all nodes.
 //!
 //! Shard 0 keeps the ledger (`hints/src/ledger.rs`); every shard has what follows from it for its compactions. See docs/dev/tombstones.md.
 
@@ -175,11 +176,10 @@ impl Coordinator {
             };
         }
         let holds = Arc::clone(&self.tombstones.holds.borrow());
+        let me = view.with(|_, me| me);
         let mut spans = Spans::default();
-        for node in others.into_iter().filter_map(|node| view.topology.numbered(node)) {
-            if let Some(missed) = holds.missed.get(&node.host_id) {
-                spans.extend(missed);
-            }
+        for (_, missed) in holds.missed.iter().filter(|(host, _)| **host != me) {
+            spans.extend(missed);
         }
         TombstoneHold {
             from: holds.until,
@@ -402,7 +402,7 @@ fn count_lost(ledger: &mut Ledger, view: &ClusterView, lost: AcceptedLoss, now: 
     }
 }
 
-/// Takes over what nodes have reported that are members no more, and forgets what these have missed.
+/// Takes over what nodes have reported that are members no more, and forgets what these have missed: unless others copied it, who lack it then.
 fn inherit(ledger: &mut Ledger, view: &ClusterView, now: u32) {
     let is_member = |host: &HostId| {
         let node = view.topology.node(*host);
@@ -420,7 +420,14 @@ fn inherit(ledger: &mut Ledger, view: &ClusterView, now: u32) {
             }
         }
     }
-    ledger.own.missed.retain(|host, _| is_member(host));
+    let left: Missed = ledger.own.missed.extract_if(.., |host, _| !is_member(host)).collect();
+    let was_copied = |host: &HostId| view.topology.node(*host).is_some_and(|node| node.loss.is_none());
+    for spans in left.iter().filter(|(host, _)| was_copied(host)).map(|(_, spans)| spans) {
+        for host in &members {
+            let missed = ledger.own.missed.entry(*host).or_default();
+            missed.extend(spans);
+        }
+    }
 }
 
 fn holds_of(ledger: &Ledger, view: &ClusterView) -> Holds {
@@ -454,6 +461,14 @@ mod tests {
 
     /// As node 1 sees the nodes 1, 2 and 3, of which the last has perhaps left.
     fn view(has_left: bool) -> ClusterView {
+        view_after(has_left.then_some(TopologyCommand::SetState {
+            host_id: host(3),
+            state: NodeState::Leaving,
+        }))
+    }
+
+    /// The same; node 3 has left after a command.
+    fn view_after(command: Option<TopologyCommand>) -> ClusterView {
         let mut topology = Topology::new("sea", Uuid::from_u128(1));
         let mut apply = |command| topology.apply(&command).expect("the nodes form a cluster");
         for number in 1..=3u8 {
@@ -485,11 +500,9 @@ mod tests {
                 apply(TopologyCommand::SetState { host_id, state });
             }
         }
-        if has_left {
-            for state in [NodeState::Leaving, NodeState::Left] {
-                let host_id = host(3);
-                apply(TopologyCommand::SetState { host_id, state });
-            }
+        if let Some(command) = command {
+            apply(command);
+            apply(TopologyCommand::RemoveNode { host_id: host(3) });
         }
         ClusterView::new(Arc::new(topology), host(1), std::iter::empty(), &BTreeMap::new()).expect("a member")
     }
@@ -547,9 +560,13 @@ mod tests {
     }
 
     #[test]
-    fn what_a_node_reported_stays_when_it_has_left_and_what_it_missed_goes() {
+    fn what_a_node_reported_stays_when_it_is_removed_as_lost_and_what_it_missed_goes() {
+        let lost = TopologyCommand::GiveUp {
+            host_id: host(3),
+            replaced_by: None,
+        };
         for (is_final, since) in [(true, vec![]), (false, vec![(150, 300)])] {
-            let (view, mut ledger) = (view(true), Ledger::default());
+            let (view, mut ledger) = (view_after(Some(lost.clone())), Ledger::default());
             let mut last = report(150);
             last.is_final = is_final;
             last.missed.entry(host(2)).or_default().add(5, 7);
@@ -562,5 +579,15 @@ mod tests {
             assert_eq!(spans(&ledger.own.missed, host(3)), []);
             assert!(!ledger.others.contains_key(&host(3)));
         }
+    }
+
+    #[test]
+    fn what_a_node_missed_that_has_given_its_data_to_others_they_may_have_missed_too() {
+        let (view, mut ledger) = (view(true), Ledger::default());
+        ledger.own.missed.entry(host(3)).or_default().add(20, 30);
+        inherit(&mut ledger, &view, 300);
+        assert_eq!(spans(&ledger.own.missed, host(1)), [(20, 30)]);
+        assert_eq!(spans(&ledger.own.missed, host(2)), [(20, 30)]);
+        assert_eq!(spans(&ledger.own.missed, host(3)), []);
     }
 }

@@ -10,8 +10,8 @@ use rpc::Peer;
 use runtime::{EndNotify, SharedNotify};
 use schema::TableId;
 use topology::{
-    Boundaries, Consistency, Factors, HostId, Locality, Node, NodeNumber, Replica, ReplicaList, Replication,
-    Requirement, TabletMap, Topology, ring_map,
+    Boundaries, Consistency, Factors, HostId, Locality, Node, NodeNumber, Replica, ReplicaCounts, ReplicaList,
+    Replication, Requirement, Tablet, TabletMap, Topology, ring_map,
 };
 use types::Token;
 
@@ -57,8 +57,10 @@ impl Levels {
 pub struct Route {
     /// Its tablets and their replicas.
     pub map: Arc<TabletMap>,
-    /// How many copies it has.
-    pub factors: Arc<Factors>,
+    /// How many copies it has, or is to have when its replication changes.
+    factors: Arc<Factors>,
+    /// Some tablets have other numbers of copies than the factors say, because they do not have all their replicas yet, or still have more. Each counts its own then.
+    is_changing: bool,
     /// The levels at which this node may answer reads from its own data, whatever the key.
     pub read_here: Levels,
     /// The levels at which a write needs no other node, whatever the key.
@@ -271,14 +273,42 @@ impl Route {
         let is_only = has_all && map.tablets().all(|t| t.replicas.len() == 1);
         let met = |level| Requirement::of(level, &factors, locality.local_datacenter()).block_for() <= 1;
         let levels = Levels::that(met);
+        let is_changing = has_own_tablets && is_changing(&map, &factors, locality);
         Self {
             map,
             factors,
+            is_changing,
             read_here: if has_all { levels } else { Levels::NONE },
             write_here: if is_only { levels } else { Levels::NONE },
             of_one: levels,
             has_own_tablets,
         }
+    }
+
+    /// What a level needs of a tablet.
+    #[inline]
+    #[must_use]
+    pub fn requirement(&self, level: Consistency, tablet: &Tablet<'_>, locality: &Locality) -> Requirement {
+        if self.is_changing {
+            return self.own_requirement(level, tablet, locality);
+        }
+        Requirement::of(level, &self.factors, locality.local_datacenter())
+    }
+
+    /// What a level needs of a tablet that has other numbers of copies than its table is to have: those that are read now count.
+    #[cold]
+    fn own_requirement(&self, level: Consistency, tablet: &Tablet<'_>, locality: &Locality) -> Requirement {
+        Requirement::of(
+            level,
+            &self.factors.of_tablet(tablet, locality),
+            locality.local_datacenter(),
+        )
+    }
+
+    /// What a level waits for, of tablets that have all their replicas.
+    #[must_use]
+    pub fn block_for(&self, level: Consistency, locality: &Locality) -> u16 {
+        Requirement::of(level, &self.factors, locality.local_datacenter()).block_for()
     }
 
     /// Whether a replica may answer a read of a token at a level from its own data.
@@ -293,6 +323,30 @@ impl Route {
     pub fn writes_alone(&self, replica: Replica, token: Token, level: Consistency) -> bool {
         self.reads_alone(replica, token, level) && self.map.tablet_of(token).replicas.len() == 1
     }
+}
+
+/// Whether some tablet has another number of copies than its table is to have, and can have with the nodes that are there.
+fn is_changing(map: &TabletMap, factors: &Factors, locality: &Locality) -> bool {
+    let has_others = |replicas: &[Replica]| {
+        let others = |has: u16, wanted: u16, nodes: u16| has > wanted || has < wanted.min(nodes);
+        let has = ReplicaCounts::of(replicas, locality, |_| true);
+        if factors.by_datacenter.is_empty() {
+            return others(has.total(), factors.total, locality.nodes());
+        }
+        let mut datacenters = has.iter().chain(factors.by_datacenter.iter());
+        datacenters.any(|(datacenter, _)| {
+            let wanted = factors.by_datacenter.get(datacenter);
+            others(has.get(datacenter), wanted, locality.nodes_in(datacenter))
+        })
+    };
+    let mut last: &[Replica] = &[];
+    map.tablets().any(|tablet| {
+        // Neighbours often have the same replicas.
+        let is_known = tablet.transition.is_none() && tablet.replicas == last && !last.is_empty();
+        last = tablet.replicas;
+        let next = tablet.transition.map(|transition| &transition.next[..]);
+        !is_known && (has_others(tablet.replicas) || next.is_some_and(has_others))
+    })
 }
 
 /// The topology does not have this node.

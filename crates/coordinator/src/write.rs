@@ -17,7 +17,7 @@ use schema::TableId;
 use smallvec::{SmallVec, smallvec};
 use stdx::planted::{self, Bug};
 use stdx::probe::{self, Answered};
-use topology::{Acks, Consistency, DatacenterNumber, Replica, ReplicaCounts, Requirement, WriteTargets};
+use topology::{Acks, Consistency, DatacenterNumber, Replica, ReplicaCounts, WriteTargets};
 use types::Token;
 
 use crate::apply::apply_to;
@@ -360,8 +360,9 @@ impl Coordinator {
     ) -> Result<(Part, WriteTargets), CoordinatorError> {
         let unknown = || CoordinatorError::Internal("a write to a table that is not in the cluster's map".to_owned());
         let route = view.route(table).ok_or_else(unknown)?;
-        let targets = WriteTargets::new(&route.map.tablet_of(token));
-        let mut requirement = Requirement::of(level, &route.factors, view.locality.local_datacenter());
+        let tablet = route.map.tablet_of(token);
+        let targets = WriteTargets::new(&tablet);
+        let mut requirement = route.requirement(level, &tablet, &view.locality);
         if !targets.pending.is_empty() {
             let pending = ReplicaCounts::of(&targets.pending, &view.locality, |_| true);
             requirement = requirement.with_pending(&pending);
