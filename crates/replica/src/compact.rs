@@ -145,9 +145,7 @@ impl Shard {
     }
 
     fn infos(&self, store: &TableStore, tablet: &Tablet) -> Vec<SstableInfo> {
-        let before = self
-            .purge_limit(&store.table.borrow(), tablet.range, purge_now_seconds())
-            .certain();
+        let before = self.purge_limit(store, tablet.range, purge_now_seconds()).certain();
         let version = tablet.version();
         version
             .sstables
@@ -215,8 +213,11 @@ impl Shard {
         let table = store.table();
         let now = purge_now_seconds();
         // What is missing may come back when an operator mends it: then it needs the tombstones that hide some of it. So may what stands in a log that takes no
-        // writes: it does not say what was flushed since, and may lack the deletions that were.
-        let may_return = self.old_log.get() || !version.missing.is_empty() || self.log.trouble().is_some();
+        // writes: it does not say what was flushed since, and may lack the deletions that were. So does what another node is still to send.
+        let may_return = self.old_log.get()
+            || !version.missing.is_empty()
+            || self.log.trouble().is_some()
+            || store.awaits_data(tablet.range);
         let memtables_min_timestamp = if may_return {
             i64::MIN
         } else {
@@ -239,7 +240,7 @@ impl Shard {
             self.options.host_id,
             task.control(),
         );
-        let limit = self.purge_limit(&table, tablet.range, now);
+        let limit = self.purge_limit(store, tablet.range, now);
         let job = Job {
             now,
             gc_before: limit.before,

@@ -6,6 +6,9 @@
 //! long as proposals live.
 //!
 //! And a replica of a tablet may have missed a deletion that no hint will bring it. What the others know of that comes from above ([`HoldTombstones`]).
+//!
+//! A tablet that is new on this node takes writes before it has its older data. Until that has come, its compactions purge nothing
+//! ([`TableStore::set_awaited`]).
 
 use std::ops::RangeInclusive;
 
@@ -14,7 +17,7 @@ use stdx::planted::{self, Bug};
 use uuid::Uuid;
 
 use crate::shard::Shard;
-use crate::tablet::TokenRange;
+use crate::tablet::{TableStore, TokenRange};
 
 /// How old a proposal may be and still be finished, seconds, where the table's grace is shorter.
 pub const PROPOSAL_LIFE_MIN: u32 = 3 * 60 * 60;
@@ -87,7 +90,14 @@ impl Shard {
     }
 
     /// What a compaction of some tokens may forget at the second `now`.
-    pub(crate) fn purge_limit(&self, table: &Table, range: TokenRange, now: u32) -> PurgeLimit {
+    pub(crate) fn purge_limit(&self, store: &TableStore, range: TokenRange, now: u32) -> PurgeLimit {
+        let table = &store.table.borrow();
+        if store.awaits_data(range) {
+            return PurgeLimit {
+                before: 0,
+                held: Vec::new(),
+            };
+        }
         let mut limit = PurgeLimit {
             before: self.gc_before(table, now),
             held: Vec::new(),

@@ -9,6 +9,7 @@ use commitlog::ReplayPosition;
 use memtable::Memtable;
 use runtime::{Notify, Permit, Semaphore};
 use schema::Table;
+use stdx::planted::{self, Bug};
 use types::Token;
 use types::token::KeyHash;
 
@@ -42,6 +43,16 @@ impl TokenRange {
     /// Whether any token from the first of these up to the second is inside.
     pub fn overlaps(self, (first, last): (Token, Token)) -> bool {
         (last > self.after || self.after.0 == i64::MIN) && first <= self.to
+    }
+
+    /// Whether the two ranges have a token in common.
+    pub fn intersects(self, other: Self) -> bool {
+        self.after < other.to && other.after < self.to
+    }
+
+    /// Whether every token of the other range is inside.
+    pub fn includes(self, other: Self) -> bool {
+        self.after <= other.after && other.to <= self.to
     }
 }
 
@@ -268,6 +279,8 @@ pub struct TableStore {
     tablets: RefCell<Rc<[Rc<Tablet>]>>,
     /// Tokens that are this shard's, and of which it does not have everything yet: requests wait.
     pub(crate) arriving: RefCell<Vec<TokenRange>>,
+    /// Tokens of tablets here whose older data is still on its way from other nodes.
+    awaited: RefCell<Vec<TokenRange>>,
     /// Tablets that are this shard's no more, until somebody has everything that was written to them.
     pub(crate) leaving: RefCell<Vec<Rc<Tablet>>>,
     /// Where its sstables are.
@@ -317,6 +330,7 @@ impl TableStore {
             table: RefCell::new(table.clone()),
             tablets: RefCell::new(tablets.into()),
             arriving: RefCell::default(),
+            awaited: RefCell::default(),
             leaving: RefCell::default(),
             dir,
             reads_here: Cell::new(0),
@@ -367,6 +381,21 @@ impl TableStore {
     pub fn is_any_arriving(&self, after: Token, to: Token) -> bool {
         let first = Token(after.0.saturating_add(1));
         self.arriving.borrow().iter().any(|range| range.overlaps((first, to)))
+    }
+
+    /// Says of which tokens older data is still on its way from other nodes; replaces what was said before. Until a tablet has all of its data, compactions
+    /// of it purge nothing: a tombstone that hides nothing here may hide a row that is still to come.
+    ///
+    /// Call this in the step in which the tokens become this shard's, at a start too, before any of their writes can be compacted. The shard does not
+    /// remember it over a restart.
+    pub fn set_awaited(&self, ranges: Vec<TokenRange>) {
+        *self.awaited.borrow_mut() = ranges;
+    }
+
+    /// Whether older data of any of these tokens is still on its way from other nodes.
+    pub fn awaits_data(&self, range: TokenRange) -> bool {
+        let awaited = self.awaited.borrow();
+        awaited.iter().any(|awaited| awaited.intersects(range)) && !planted::is_planted(Bug::PurgedBeforeArrival)
     }
 
     /// Whether the table takes a request that was routed by this version of the cluster, and whose sender knows `truncation` as the last one of the tables

@@ -13,11 +13,12 @@ use mutation::{
     Bound, Liveness, Mutation, MutationBuilder, PartitionBlock, RangeTombstone, RangeTombstoneList, RowBuilder,
     Tombstone,
 };
-use replica::{PartitionReader, Shard, TableStore, TombstoneHold};
+use replica::{PartitionReader, Shard, TableStore, TokenRange, TombstoneHold};
 use runtime::sim::{FailedSync, Simulation};
 use schema::{Column, ColumnKind, Table, TableId, TableOptions, push_component};
+use stdx::planted::{self, Bug, Planted};
 use support::{open_table, shard, whole};
-use types::CqlType;
+use types::{CqlType, Token};
 use types::token::token_of;
 use uuid::Uuid;
 
@@ -327,6 +328,75 @@ fn a_tombstone_stays_while_a_replica_may_lack_it() {
             }
         });
     }
+}
+
+/// A tablet that is new on its node takes a deletion before it has the older row.
+async fn delete_compact_and_receive(local: &Local) -> usize {
+    local.store.set_awaited(vec![local.shard.token_range()]);
+    local.delete(0, 20);
+    local.flush().await;
+    local.compact().await;
+    // What the other node had.
+    local.insert(0, 10);
+    local.flush().await;
+    local.store.set_awaited(Vec::new());
+    local.living(100).await
+}
+
+#[test]
+fn a_tombstone_stays_while_older_data_is_on_its_way_from_another_node() {
+    play(|local| async move {
+        assert_eq!(delete_compact_and_receive(&local).await, 0, "the row stays deleted");
+        local.compact().await;
+        assert!(!local.keeps_deletion().await, "all is here: the tombstone may go");
+    });
+}
+
+#[test]
+fn a_deleted_row_is_back_where_its_tombstone_is_purged_before_it_has_arrived() {
+    let _planted = Planted::new(Some(Bug::PurgedBeforeArrival));
+    play(|local| async move {
+        let expected = usize::from(planted::is_planted(Bug::PurgedBeforeArrival));
+        assert_eq!(delete_compact_and_receive(&local).await, expected);
+    });
+}
+
+#[test]
+fn data_that_is_awaited_for_other_tokens_keeps_no_tombstone() {
+    play(|local| async move {
+        let token = token_of(KEY);
+        let (after, to) = (Token(token.0 - 1), Token(token.0 + 1));
+        let range = |after, to| TokenRange { after, to };
+        for (awaited, is_kept) in [
+            (range(token, to), false),
+            (range(Token(i64::MIN), after), false),
+            (range(after, token), true),
+        ] {
+            local.store.set_awaited(vec![awaited]);
+            assert_eq!(local.store.awaits_data(range(after, token)), is_kept, "{awaited:?}");
+        }
+    });
+}
+
+#[test]
+fn an_expired_cell_hides_an_older_one_that_is_on_its_way_from_another_node() {
+    play(|local| async move {
+        let expiring = |timestamp: i64, ttl: u32, expiry: u32| {
+            local.mutation(|builder, table| {
+                builder.row(&clustering(0), |out| {
+                    let shared = Shared { timestamp, ttl, expiry };
+                    let marker = Liveness { timestamp, ttl, expiry };
+                    RowBuilder::begin(out, &table.layout, shared, Some(marker), Tombstone::NONE, false, 0);
+                });
+            })
+        };
+        local.store.set_awaited(vec![local.shard.token_range()]);
+        local.take(&expiring(20, 10, LONG_AGO));
+        local.flush().await;
+        local.compact().await;
+        local.insert(0, 10);
+        assert_eq!(local.living(100).await, 0, "the row has expired");
+    });
 }
 
 #[test]

@@ -81,11 +81,13 @@ pub enum Bug {
     EarlyBatchEnd,
     /// A tablet moves to another shard without what is in the memory of the one that had it.
     UnflushedMove,
+    /// Tombstones of a tablet are purged while older data of it is on its way from another node.
+    PurgedBeforeArrival,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 37] = [
+    pub const ALL: [Self; 38] = [
         Self::SkippedQuorum,
         Self::IgnoredDigest,
         Self::UnsyncedAcceptance,
@@ -123,6 +125,7 @@ impl Bug {
         Self::EarlyDiscard,
         Self::EarlyBatchEnd,
         Self::UnflushedMove,
+        Self::PurgedBeforeArrival,
     ];
 }
 
