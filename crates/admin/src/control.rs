@@ -54,7 +54,7 @@ pub fn pool_name(class: Class) -> &'static str {
     match class {
         Class::Compaction => "CompactionExecutor",
         Class::Flush => "MemtableFlushWriter",
-        Class::Reshard | Class::Maintenance => class.name(),
+        Class::Reshard | Class::Maintenance | Class::Streaming => class.name(),
     }
 }
 

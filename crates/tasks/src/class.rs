@@ -19,11 +19,19 @@ pub enum Class {
     Reshard,
     /// Snapshots, truncations, and checks of damaged sstables.
     Maintenance,
+    /// Sstables copied between nodes, in both directions.
+    Streaming,
 }
 
 impl Class {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Flush, Self::Compaction, Self::Reshard, Self::Maintenance];
+    pub const ALL: [Self; 5] = [
+        Self::Flush,
+        Self::Compaction,
+        Self::Reshard,
+        Self::Maintenance,
+        Self::Streaming,
+    ];
 
     /// In the API and in metrics.
     #[must_use]
@@ -33,6 +41,7 @@ impl Class {
             Self::Compaction => "compaction",
             Self::Reshard => "reshard",
             Self::Maintenance => "maintenance",
+            Self::Streaming => "streaming",
         }
     }
 
@@ -47,7 +56,7 @@ impl Class {
     pub fn workers_default(self) -> u32 {
         match self {
             Self::Flush => 2,
-            Self::Compaction | Self::Reshard | Self::Maintenance => 1,
+            Self::Compaction | Self::Reshard | Self::Maintenance | Self::Streaming => 1,
         }
     }
 }
@@ -295,6 +304,19 @@ impl Bandwidth {
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |until| Some(paid(until)));
         let until = paid(before.unwrap_or_else(|until| until));
         Duration::from_nanos(until.saturating_sub(now))
+    }
+
+    /// Spends bytes: waits until the budget allows it, the limit changes, or `is_aborted`. For a shard's thread.
+    pub(crate) async fn spend_on_shard(&self, bytes: u64, is_aborted: impl Fn() -> bool) {
+        self.spent.fetch_add(bytes, Ordering::Relaxed);
+        let rate = self.bytes_per_second();
+        let wait = self.charge(bytes, runtime::now());
+        if wait.is_zero() {
+            return;
+        }
+        let is_over = || is_aborted() || self.bytes_per_second() != rate;
+        // When the time is over, the bytes are paid for.
+        let _ = runtime::timeout(wait, self.changed.until(is_over)).await;
     }
 
     /// Spends bytes: blocks until the budget allows it, the limit changes, or `is_aborted`.

@@ -20,15 +20,18 @@ pub enum Module {
     Snapshot,
     /// Moving tablets.
     Tablets,
+    /// Copying sstables between nodes.
+    Streaming,
 }
 
 impl Module {
     /// All of them, by name.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Compaction,
         Self::Flush,
         Self::Quarantine,
         Self::Snapshot,
+        Self::Streaming,
         Self::Tablets,
         Self::Truncation,
     ];
@@ -43,6 +46,7 @@ impl Module {
             Self::Quarantine => "quarantine",
             Self::Snapshot => "snapshot",
             Self::Tablets => "tablets",
+            Self::Streaming => "streaming",
         }
     }
 

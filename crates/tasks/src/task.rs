@@ -45,6 +45,10 @@ impl Entry {
         self.is_aborted.load(Ordering::Acquire)
     }
 
+    async fn aborted(&self) {
+        self.changed.until(|| self.is_aborted()).await;
+    }
+
     pub(crate) fn has_ended(&self) -> bool {
         self.result.get().is_some()
     }
@@ -124,7 +128,7 @@ impl Task {
 
     /// Waits until the task is aborted.
     pub async fn aborted(&self) {
-        self.entry.changed.until(|| self.entry.is_aborted()).await;
+        self.entry.aborted().await;
     }
 
     /// What the job takes along to a background thread.
@@ -221,6 +225,11 @@ impl JobControl {
         self.0.is_aborted()
     }
 
+    /// Waits until the task is aborted.
+    pub async fn aborted(&self) {
+        self.0.aborted().await;
+    }
+
     /// Completes units.
     pub fn advance(&self, units: u64) {
         self.0.advance(units);
@@ -234,6 +243,12 @@ impl JobControl {
     /// Accounts for bytes that were read or written: blocks until the limit of the task's class allows them, the limit changes, or the task is aborted.
     pub fn spend(&self, bytes: u64) {
         self.0.limits.bandwidth().spend(bytes, || self.is_aborted());
+    }
+
+    /// The same for bytes that the shard's thread moves: waits where [`JobControl::spend`] blocks.
+    pub async fn spend_on_shard(&self, bytes: u64) {
+        let bandwidth = self.0.limits.bandwidth();
+        bandwidth.spend_on_shard(bytes, || self.is_aborted()).await;
     }
 }
 
