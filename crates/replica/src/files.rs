@@ -11,6 +11,10 @@ use crate::compact::rewrite;
 use crate::tablet::TokenRange;
 use crate::truncation::TruncationMark;
 
+/// The directory of sstables that other nodes are copying from this one, inside the table's; a directory for each stream.
+pub const STREAMS: &str = "streams";
+/// The directory of sstables that are being copied from other nodes, inside the table's; a directory for each stream.
+pub const INCOMING: &str = "incoming";
 /// The directory of sstables whose tokens are not the node's, inside the table's.
 const UNOWNED: &str = "unowned";
 
@@ -73,7 +77,7 @@ impl TableFiles {
     }
 }
 
-/// Opens a table's sstables as a node does at its start, and how many of them it rewrote. Damaged ones are moved aside. Those that have tokens of several tablets,
+/// Opens a table's sstables as a node does at its start, and how many of them it rewrote. Leftovers of streams are removed. Damaged ones are moved aside. Those that have tokens of several tablets,
 /// which are not those that the node wrote the files with, are rewritten, one file a tablet, and removed. Those of tablets that this node does not have are set
 /// aside: they do not come back with the tablet. `control` is of the task that this is part of. Blocks.
 ///
@@ -89,6 +93,7 @@ pub fn prepare_sstables(
     if !runtime::fs::exists(dir) {
         return Ok((TableFiles::default(), 0));
     }
+    remove_streams(dir)?;
     sstable::refuse_unreadable(dir).map_err(|e| e.to_string())?;
     let mut sstables = Vec::new();
     let mut rewritten = 0;
@@ -130,6 +135,16 @@ pub fn prepare_sstables(
         ..TableFiles::without_sstables(dir)?
     };
     Ok((files, rewritten))
+}
+
+/// Removes what an earlier run was copying to or from other nodes: nobody asks for it any more.
+fn remove_streams(dir: &Path) -> Result<(), String> {
+    for leftover in [STREAMS, INCOMING].map(|name| dir.join(name)) {
+        if runtime::fs::exists(&leftover) {
+            runtime::fs::remove_dir_all(&leftover).map_err(|e| format!("{}: {e}", leftover.display()))?;
+        }
+    }
+    Ok(())
 }
 
 /// Moves a damaged sstable aside and says so; any other error is returned.

@@ -338,7 +338,11 @@ impl Shard {
     }
 
     async fn truncate_tablets(self: &Rc<Self>, store: &Rc<TableStore>, task: &Task) -> Result<(), String> {
-        for tablet in store.tablets().iter().filter(|tablet| !tablet.is_empty()) {
+        for tablet in store.tablets().iter() {
+            if tablet.is_empty() {
+                tablet.end_adoptions().await;
+                continue;
+            }
             if let Err(e) = self.flush_for(store, tablet, &task.as_origin()).await {
                 let table = store.table();
                 log::warn!(

@@ -2,7 +2,7 @@
 
 use tasks::{Class, Kind, Module, Spec};
 
-use crate::tablet::{TableStore, Tablet};
+use crate::tablet::{TableStore, Tablet, TokenRange};
 
 /// A frozen memtable written as an sstable.
 pub const FLUSH: Kind = Kind {
@@ -37,6 +37,16 @@ pub const RESHARD: Kind = Kind {
     units: "bytes",
     // The start waits for it, and the API is not open yet.
     is_abortable: false,
+};
+
+/// A part of an sstable written for another node.
+pub const CUT_SSTABLE: Kind = Kind {
+    name: "cut sstable",
+    module: Module::Streaming,
+    // It has workers of its own: a node that copies to another may wait for that other, which copies from it.
+    class: Class::Reshard,
+    units: "bytes",
+    is_abortable: true,
 };
 
 /// Everything that a table holds removed.
@@ -104,7 +114,12 @@ pub(crate) fn of_table(kind: &'static Kind, store: &TableStore, total: u64) -> S
 
 /// A task on a tablet. Where its tokens are not all, the entity says which they are.
 pub(crate) fn of_tablet(kind: &'static Kind, store: &TableStore, tablet: &Tablet, total: u64) -> Spec {
-    let (after, to) = (tablet.range.after.0, tablet.range.to.0);
+    of_range(kind, store, tablet.range, total)
+}
+
+/// A task on tokens of a table.
+pub fn of_range(kind: &'static Kind, store: &TableStore, range: TokenRange, total: u64) -> Spec {
+    let (after, to) = (range.after.0, range.to.0);
     Spec {
         scope: "tablet",
         entity: format!("({after}, {to}]"),

@@ -14,8 +14,10 @@
 //!   which the answer is made.
 
 mod activity;
+mod baseline;
 mod changes;
 mod compact;
+mod export;
 mod files;
 mod flush;
 pub mod kinds;
@@ -38,15 +40,17 @@ pub mod trace;
 mod truncation;
 
 pub use activity::Activity;
+pub use baseline::{Baseline, Lost};
 pub use changes::{Change, Observer};
 pub use compact::{Compacted, OnCompaction};
-pub use files::{TableCuts, TableFiles, prepare_sstables};
+pub use export::{ExportError, Exported};
+pub use files::{INCOMING, STREAMS, TableCuts, TableFiles, prepare_sstables};
 pub use memory::MemoryStats;
 pub use noted_batches::{NotedBatches, min_timestamp};
 pub use point::{PlainRow, Sources, row_of};
 pub use quarantine::{DiskFailure, OnDiskFailure};
 pub use read::{BlockLimits, PartitionRead, PartitionReader, ReadError, ScanReader, split_block};
-pub use reconcile::{Sealed, WantedTable};
+pub use reconcile::{AdoptError, Sealed, WantedTable};
 pub use recovery::{Foreign, RecoveryError, RecoveryStats};
 pub use retention::{HoldTombstones, PROPOSAL_LIFE_MIN, TombstoneHold, paxos_state_id, proposal_life};
 pub use row_cache::{CachedRow, RowCacheBudget};

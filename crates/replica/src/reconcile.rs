@@ -17,6 +17,7 @@
 //! - A tablet that has left takes no write, ever: another of the same range is another tablet.
 //! - What a tablet had is opened elsewhere, or deleted, only when the log entries of its writes are discarded durably: they do not come back on top of it.
 
+use std::fmt;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use sstable::{Descriptor, Quarantined, Reader};
 use stdx::planted::{self, Bug};
 use tasks::{Origin, Task};
 
+use crate::baseline::{Baseline, Lost};
 use crate::compact::rewrite;
 use crate::flush::remove_unused;
 use crate::kinds;
@@ -49,6 +51,38 @@ pub struct Sealed {
     pub sstables: Vec<Arc<Reader>>,
     /// What of it is missing.
     pub missing: Vec<Quarantined>,
+}
+
+/// Why sstables were not adopted.
+#[derive(Debug)]
+pub enum AdoptError {
+    /// One cannot be opened, or the disk refuses.
+    Sstable(sstable::Error),
+    /// One has tokens that are not of one tablet here.
+    NotHere(String),
+    /// The table was dropped or truncated, or the tablet left.
+    Lost(Lost),
+    /// The same, and the disk refused to remove what had been linked: the next start would find it.
+    Undone(String),
+}
+
+impl fmt::Display for AdoptError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sstable(e) => e.fmt(f),
+            Self::NotHere(reason) => f.write_str(reason),
+            Self::Lost(lost) => write!(f, "{lost}; no sstable was taken"),
+            Self::Undone(reason) => write!(f, "linked sstables that must not be taken cannot be removed: {reason}"),
+        }
+    }
+}
+
+impl std::error::Error for AdoptError {}
+
+impl From<sstable::Error> for AdoptError {
+    fn from(error: sstable::Error) -> Self {
+        Self::Sstable(error)
+    }
 }
 
 impl TableStore {
@@ -277,44 +311,46 @@ impl Shard {
     /// its tokens. The originals stay. How many were taken.
     ///
     /// # Errors
-    /// When one cannot be opened or has tokens that are not of one tablet here, when the disk refuses, or the table is dropped or truncated, or the tablet leaves,
-    /// meanwhile. None was taken then.
+    /// When one cannot be opened or has tokens that are not of one tablet here, when the disk refuses, or when the table is dropped or truncated, or the tablet
+    /// leaves, at any time from the call on. None was taken then.
     pub async fn adopt_sstables(
         self: &Rc<Self>,
         store: &Rc<TableStore>,
         originals: Vec<Descriptor>,
-    ) -> Result<usize, String> {
-        let table = store.table();
+    ) -> Result<usize, AdoptError> {
+        let (table, before) = (store.table(), Baseline::of(store));
         let to_open = originals.clone();
         let opened = runtime::offload(move || open_all(&to_open, &table)).await?;
         let tablets: Vec<Rc<Tablet>> = opened
             .iter()
             .map(|reader| tablet_of(store, reader))
-            .collect::<Result<_, _>>()?;
+            .collect::<Result<_, _>>()
+            .map_err(AdoptError::NotHere)?;
         drop(opened);
-        let mut turns = Vec::new();
-        let mut epochs = Vec::new();
-        for (i, tablet) in tablets.iter().enumerate() {
-            // A compaction that runs does not know what they have that its tombstones still hide.
-            if !tablets[..i].iter().any(|other| Rc::ptr_eq(other, tablet)) {
-                turns.push(tablet.compaction_turn.acquire(1).await);
-            }
-            epochs.push(tablet.epoch());
+        let mut distinct: Vec<&Rc<Tablet>> = tablets.iter().collect();
+        distinct.sort_by_key(|tablet| tablet.range.to);
+        distinct.dedup_by(|one, other| Rc::ptr_eq(one, other));
+        let mut turns = Vec::with_capacity(distinct.len());
+        // A compaction that runs does not know what they have that its tombstones still hide. Whoever takes several turns takes them in token order.
+        for tablet in distinct {
+            turns.push(tablet.compaction_turn.acquire(1).await);
         }
+        before.check(&tablets).map_err(AdoptError::Lost)?;
         let (table, dir, generations) = (store.table(), store.dir.clone(), self.options.generations.clone());
-        let work = move || -> Result<Vec<Arc<Reader>>, String> {
+        let work = move || -> Result<Vec<Arc<Reader>>, sstable::Error> {
             let next = || generations.next();
-            make_table_dir(&dir).map_err(|e| e.to_string())?;
-            let adopted = sstable::adopt(&originals, &dir, next).map_err(|e| e.to_string())?;
+            make_table_dir(&dir)?;
+            let adopted = sstable::adopt(&originals, &dir, next)?;
             open_all(&adopted, &table).inspect_err(|_| remove_unused(&adopted))
         };
         let adopted = runtime::offload(work).await?;
-        let is_as_before = |(tablet, epoch): (&Rc<Tablet>, &u64)| tablet.epoch() == *epoch && !tablet.has_left();
-        if store.dropped.get() || !tablets.iter().zip(&epochs).all(is_as_before) {
-            self.delete_sstables(&adopted).await?;
-            return Err(
-                "the table was dropped or truncated, or its tablet moved, meanwhile; no sstable was taken".to_owned(),
-            );
+        // A truncation waits for the turns before it ends, so what is deleted here does not outlive it.
+        if let Err(lost) = before.check(&tablets) {
+            if self.delete_sstables(&adopted).await.is_err() {
+                // A full disk has no place for the list of what goes.
+                self.delete_one_by_one(&adopted).await.map_err(AdoptError::Undone)?;
+            }
+            return Err(AdoptError::Lost(lost));
         }
         for (reader, tablet) in adopted.iter().zip(&tablets) {
             tablet.update(|version| version.sstables.push(reader.clone()));
@@ -340,7 +376,8 @@ impl Shard {
             let _flushes = tablet.flush_turn.acquire(1).await;
             let (before, table) = (tablet.version().sstables.clone(), store.table());
             let descriptors: Vec<_> = before.iter().map(|reader| reader.meta().descriptor.clone()).collect();
-            let opened = runtime::offload(move || open_all(&descriptors, &table)).await?;
+            let opened = runtime::offload(move || open_all(&descriptors, &table)).await;
+            let opened = opened.map_err(|e| e.to_string())?;
             tablet.update(|version| {
                 for reader in &mut version.sstables {
                     if let Some(at) = before.iter().position(|other| Arc::ptr_eq(other, reader)) {
@@ -403,8 +440,8 @@ fn tablet_of(store: &TableStore, reader: &Reader) -> Result<Rc<Tablet>, String> 
     })
 }
 
-fn open_all(descriptors: &[Descriptor], table: &Table) -> Result<Vec<Arc<Reader>>, String> {
-    let open = |descriptor| Reader::open_descriptor(descriptor, table).map_err(|e| e.to_string());
+fn open_all(descriptors: &[Descriptor], table: &Table) -> Result<Vec<Arc<Reader>>, sstable::Error> {
+    let open = |descriptor| Reader::open_descriptor(descriptor, table);
     descriptors.iter().map(open).collect()
 }
 

@@ -10,6 +10,7 @@ use std::rc::Rc;
 use runtime::fs;
 
 use crate::Shard;
+use crate::export::link_all;
 use crate::tablet::TableStore;
 
 /// The directory of a table's snapshots, inside the table's.
@@ -53,15 +54,9 @@ impl Shard {
         let target = store.dir.join(SNAPSHOTS).join(tag);
         let work = move || {
             let at = |path: &Path, e: std::io::Error| format!("{}: {e}", path.display());
-            fs::create_dir_all(&target).map_err(|e| at(&target, e))?;
+            link_all(&readers, &target)?;
             let mut names = Vec::with_capacity(readers.len());
             for reader in &readers {
-                for component in reader.components() {
-                    let from = reader.descriptor().path(*component);
-                    let Some(name) = from.file_name() else { continue };
-                    let to = target.join(name);
-                    fs::hard_link(&from, &to).map_err(|e| at(&to, e))?;
-                }
                 let data = reader.descriptor().path(sstable::Component::Data);
                 names.extend(data.file_name().map(|name| name.to_string_lossy().into_owned()));
             }

@@ -170,6 +170,15 @@ pub struct Tablet {
 }
 
 impl Tablet {
+    /// Truncates a tablet that is empty: sstables that are being adopted are not taken any more, and their files are gone when this ends.
+    pub(crate) async fn end_adoptions(&self) {
+        self.epoch.set(self.epoch.get() + 1);
+        let is_held_to_leave = self.leave.borrow().is_some();
+        if !is_held_to_leave {
+            drop(self.compaction_turn.acquire(1).await);
+        }
+    }
+
     /// How often it was truncated since the start.
     pub fn epoch(&self) -> u64 {
         self.epoch.get()
@@ -396,6 +405,16 @@ impl TableStore {
     pub fn awaits_data(&self, range: TokenRange) -> bool {
         let awaited = self.awaited.borrow();
         awaited.iter().any(|awaited| awaited.intersects(range)) && !planted::is_planted(Bug::PurgedBeforeArrival)
+    }
+
+    /// The version of the last truncation that this shard knows of; it may not be done yet.
+    pub fn truncation(&self) -> u64 {
+        self.truncation.get()
+    }
+
+    /// Whether the table was dropped.
+    pub fn is_dropped(&self) -> bool {
+        self.dropped.get()
     }
 
     /// Whether the table takes a request that was routed by this version of the cluster, and whose sender knows `truncation` as the last one of the tables

@@ -18,8 +18,8 @@ use runtime::sim::{FailedSync, Simulation};
 use schema::{Column, ColumnKind, Table, TableId, TableOptions, push_component};
 use stdx::planted::{self, Bug, Planted};
 use support::{open_table, shard, whole};
-use types::{CqlType, Token};
 use types::token::token_of;
+use types::{CqlType, Token};
 use uuid::Uuid;
 
 const KEY: &[u8] = b"key";

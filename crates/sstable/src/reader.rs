@@ -508,6 +508,14 @@ impl Reader {
         Ok(())
     }
 
+    /// Reads all of Index.db against its checksums, where there are any. Blocks.
+    ///
+    /// # Errors
+    /// When a page is damaged, or cannot be read.
+    pub fn verify_index_blocking(&self) -> Result<(), Error> {
+        self.index.verify_blocking()
+    }
+
     /// What is known without reading data.
     #[must_use]
     pub fn meta(&self) -> &Meta {
