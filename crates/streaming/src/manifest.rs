@@ -1,0 +1,202 @@
+//! The list of a stream's files: what the source answers when the copy is ready.
+//!
+//! ```text
+//! sized text      the table's columns, as the source has them
+//! vint            sstables, each:
+//!   u8            version: 1 mc, 2 md, 3 me
+//!   vint          components, each: u8 number, vint length, u32 CRC-32 of all of the file
+//! ```
+//!
+//! Files are known by their place in the list: no name goes over the wire, so none can lead out of a directory.
+
+use std::fmt::Write;
+
+use schema::Table;
+use sstable::{Component, Version};
+use stdx::bytes::Reader;
+use stdx::vint;
+
+use crate::message::{Malformed, component_of, get_sized, number_of, put_sized};
+
+/// A file of an sstable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ListedFile {
+    pub(crate) component: Component,
+    pub(crate) len: u64,
+    /// CRC-32 of the whole file.
+    pub(crate) crc: u32,
+}
+
+/// An sstable of a copy.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct ListedSstable {
+    pub(crate) version: Version,
+    /// Each component once; the list of components last.
+    pub(crate) files: Vec<ListedFile>,
+}
+
+/// All files of a copy.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Manifest {
+    pub(crate) columns: String,
+    pub(crate) sstables: Vec<ListedSstable>,
+}
+
+/// What a table's sstables are read by: two nodes that agree on it read the same rows from the same file.
+pub(crate) fn columns_of(table: &Table) -> String {
+    let mut text = String::new();
+    for c in &table.columns {
+        let (name, kind, order) = (&c.name, c.kind, if c.descending { "desc" } else { "asc" });
+        let _ = writeln!(
+            text,
+            "{name:?} {} {kind:?} {} {order} {}",
+            c.cql_type, c.position, c.id.0
+        );
+    }
+    for c in &table.dropped {
+        let (name, kind) = (&c.name, c.kind);
+        let _ = writeln!(
+            text,
+            "dropped {name:?} {} {kind:?} {} {}",
+            c.cql_type, c.id.0, c.dropped_at_us
+        );
+    }
+    text
+}
+
+/// Most sstables of a stream.
+pub(crate) const SSTABLES_MAX: usize = 16 << 10;
+const VERSIONS: [Version; 3] = [Version::Mc, Version::Md, Version::Me];
+/// What every sstable has.
+const NEEDED: [Component; 4] = [Component::Data, Component::Index, Component::Statistics, Component::Toc];
+
+impl Manifest {
+    /// Bytes of all files.
+    pub(crate) fn bytes(&self) -> u64 {
+        let files = self.sstables.iter().flat_map(|sstable| &sstable.files);
+        files.fold(0, |sum, file| sum.saturating_add(file.len))
+    }
+
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        put_sized(out, self.columns.as_bytes());
+        vint::put_unsigned(out, self.sstables.len() as u64);
+        for sstable in &self.sstables {
+            let version = VERSIONS.iter().position(|version| *version == sstable.version);
+            out.push(u8::try_from(version.expect("all versions are listed") + 1).expect("there are three versions"));
+            vint::put_unsigned(out, sstable.files.len() as u64);
+            for file in &sstable.files {
+                out.push(number_of(file.component));
+                vint::put_unsigned(out, file.len);
+                out.extend_from_slice(&file.crc.to_be_bytes());
+            }
+        }
+    }
+
+    pub(crate) fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let columns = std::str::from_utf8(get_sized(reader)?).map_err(|_| Malformed("the columns are not text"))?;
+        let mut manifest = Self {
+            columns: columns.to_owned(),
+            sstables: Vec::new(),
+        };
+        let count = reader.get_vint()?;
+        if count > SSTABLES_MAX as u64 {
+            return Err(Malformed("the list has more sstables than a stream may have"));
+        }
+        for _ in 0..count {
+            let sstable = get_sstable(reader)?;
+            manifest.sstables.push(sstable);
+        }
+        Ok(manifest)
+    }
+}
+
+fn get_sstable(reader: &mut Reader<'_>) -> Result<ListedSstable, Malformed> {
+    let version = usize::from(reader.get_u8()?).checked_sub(1);
+    let version = version.and_then(|at| VERSIONS.get(at));
+    let mut sstable = ListedSstable {
+        version: *version.ok_or(Malformed("the version of an sstable is not known"))?,
+        files: Vec::new(),
+    };
+    for _ in 0..reader.get_vint()? {
+        let file = ListedFile {
+            component: component_of(reader.get_u8()?)?,
+            len: reader.get_vint()?,
+            crc: reader.get_u32()?,
+        };
+        if sstable.files.iter().any(|other| other.component == file.component) {
+            return Err(Malformed("an sstable has a component twice"));
+        }
+        sstable.files.push(file);
+    }
+    let has = |component: &Component| sstable.files.iter().any(|file| file.component == *component);
+    match NEEDED.iter().all(has) {
+        true => Ok(sstable),
+        false => Err(Malformed("an sstable lacks a component that each has")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn manifest() -> Manifest {
+        let file = |component, len| ListedFile {
+            component,
+            len,
+            crc: 77,
+        };
+        let files = vec![
+            file(Component::Data, 1 << 33),
+            file(Component::Index, 500),
+            file(Component::Statistics, 40),
+            file(Component::Toc, 60),
+        ];
+        let sstable = ListedSstable {
+            version: Version::Me,
+            files,
+        };
+        Manifest {
+            columns: "\"k\" int".to_owned(),
+            sstables: vec![
+                sstable.clone(),
+                ListedSstable {
+                    version: Version::Mc,
+                    ..sstable
+                },
+            ],
+        }
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Manifest, Malformed> {
+        Manifest::get(&mut Reader::new(bytes))
+    }
+
+    #[test]
+    fn a_list_of_files_is_read_back_and_cut_short_it_is_none() {
+        let (manifest, mut bytes) = (manifest(), Vec::new());
+        manifest.put(&mut bytes);
+        assert_eq!(decode(&bytes), Ok(manifest.clone()));
+        assert_eq!(manifest.bytes(), 2 * ((1 << 33) + 600));
+        for len in 0..bytes.len() {
+            assert!(decode(&bytes[..len]).is_err(), "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn an_sstable_that_lacks_a_component_or_has_one_twice_is_refused() {
+        let changed = |change: fn(&mut Vec<ListedFile>)| {
+            let (mut manifest, mut bytes) = (manifest(), Vec::new());
+            change(&mut manifest.sstables[1].files);
+            manifest.put(&mut bytes);
+            decode(&bytes)
+        };
+        assert_eq!(
+            changed(|files| files.truncate(3)),
+            Err(Malformed("an sstable lacks a component that each has"))
+        );
+        assert_eq!(
+            changed(|files| files.push(files[0])),
+            Err(Malformed("an sstable has a component twice"))
+        );
+    }
+}

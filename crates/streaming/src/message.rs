@@ -1,0 +1,369 @@
+//! What target and source say to each other. Integers are big-endian; `sized` bytes follow their length as a vint.
+//!
+//! | verb | request | answer |
+//! |---|---|---|
+//! | 60 open | stream, `u8[16]` table, `i64` after, `i64` to, `u64` truncation | `0`, `u64` bytes so far: the copy is not ready · `1`, the list of files ([`crate::manifest`]) |
+//! | 61 read | stream, vint sstable, `u8` component, `u64` offset, `u32` length | `1`, the bytes |
+//! | 62 close | stream | empty |
+//!
+//! A stream is `u8[16]` session, `u64` attempt. Where a request is refused, the answer is `2`, `u8` reason, sized text.
+//! To read no bytes keeps the stream open.
+
+use replica::TokenRange;
+use schema::TableId;
+use sstable::Component;
+use stdx::bytes::{Reader, Truncated};
+use stdx::vint;
+use types::Token;
+use uuid::Uuid;
+
+use crate::CHUNK_BYTES;
+use crate::error::Refusal;
+use crate::manifest::Manifest;
+
+/// Open a stream, or ask how far it is.
+pub(crate) const OPEN: u16 = crate::FIRST_VERB;
+/// Read a part of a file.
+pub(crate) const READ: u16 = crate::FIRST_VERB + 1;
+/// Close a stream.
+pub(crate) const CLOSE: u16 = crate::FIRST_VERB + 2;
+
+const PREPARING: u8 = 0;
+/// The first byte of an answer that has what was asked for.
+pub(crate) const GIVEN: u8 = 1;
+const REFUSED: u8 = 2;
+
+/// Bytes that are not what they should be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Malformed(pub(crate) &'static str);
+
+impl From<Truncated> for Malformed {
+    fn from(_: Truncated) -> Self {
+        Self("the message ends early")
+    }
+}
+
+/// One attempt to copy a range from one source.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub(crate) struct StreamId {
+    /// What the caller of `pull` does it for.
+    pub(crate) session: Uuid,
+    /// By chance: what is late of an attempt before does not meddle with this one.
+    pub(crate) attempt: u64,
+}
+
+impl StreamId {
+    /// The name of its directory.
+    pub(crate) fn directory(self) -> String {
+        format!("{}-{:016x}", self.session.simple(), self.attempt)
+    }
+
+    fn put(self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.session.as_bytes());
+        out.extend_from_slice(&self.attempt.to_be_bytes());
+    }
+
+    fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Self {
+            session: Uuid::from_bytes(reader.get_array()?),
+            attempt: reader.get_u64()?,
+        })
+    }
+
+    /// The request to close it.
+    pub(crate) fn encode(self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(24);
+        self.put(&mut out);
+        out
+    }
+
+    /// Reads such a request.
+    pub(crate) fn decode(body: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(body);
+        let stream = Self::get(&mut reader)?;
+        ended(&reader, stream)
+    }
+}
+
+fn ended<T>(reader: &Reader<'_>, value: T) -> Result<T, Malformed> {
+    match reader.rest() {
+        [] => Ok(value),
+        _ => Err(Malformed("bytes follow the message")),
+    }
+}
+
+/// Asks a source for a copy of a range.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Open {
+    pub(crate) stream: StreamId,
+    pub(crate) table: TableId,
+    pub(crate) range: TokenRange,
+    /// The last truncation that the target is done with.
+    pub(crate) truncated_at: u64,
+}
+
+impl Open {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(64);
+        self.stream.put(&mut out);
+        out.extend_from_slice(self.table.0.as_bytes());
+        out.extend_from_slice(&self.range.after.0.to_be_bytes());
+        out.extend_from_slice(&self.range.to.0.to_be_bytes());
+        out.extend_from_slice(&self.truncated_at.to_be_bytes());
+        out
+    }
+
+    pub(crate) fn decode(body: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(body);
+        let open = Self {
+            stream: StreamId::get(&mut reader)?,
+            table: TableId(Uuid::from_bytes(reader.get_array()?)),
+            range: TokenRange {
+                after: Token(reader.get_i64()?),
+                to: Token(reader.get_i64()?),
+            },
+            truncated_at: reader.get_u64()?,
+        };
+        if open.range.after >= open.range.to {
+            return Err(Malformed("the range of tokens is empty"));
+        }
+        ended(&reader, open)
+    }
+}
+
+/// Asks for a part of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Read {
+    pub(crate) stream: StreamId,
+    /// Which sstable of the list.
+    pub(crate) sstable: u64,
+    pub(crate) component: Component,
+    pub(crate) offset: u64,
+    /// At most [`CHUNK_BYTES`].
+    pub(crate) len: u32,
+}
+
+impl Read {
+    /// Keeps a stream open.
+    pub(crate) fn nothing(stream: StreamId) -> Self {
+        Self {
+            stream,
+            sstable: 0,
+            component: Component::Toc,
+            offset: 0,
+            len: 0,
+        }
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(48);
+        self.stream.put(&mut out);
+        vint::put_unsigned(&mut out, self.sstable);
+        out.push(number_of(self.component));
+        out.extend_from_slice(&self.offset.to_be_bytes());
+        out.extend_from_slice(&self.len.to_be_bytes());
+        out
+    }
+
+    pub(crate) fn decode(body: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(body);
+        let read = Self {
+            stream: StreamId::get(&mut reader)?,
+            sstable: reader.get_vint()?,
+            component: component_of(reader.get_u8()?)?,
+            offset: reader.get_u64()?,
+            len: reader.get_u32()?,
+        };
+        if read.len as usize > CHUNK_BYTES {
+            return Err(Malformed("more bytes are asked for than one request may read"));
+        }
+        ended(&reader, read)
+    }
+}
+
+/// A component's number on the wire: its place in [`Component::ALL`], from 1.
+pub(crate) fn number_of(component: Component) -> u8 {
+    let at = Component::ALL.iter().position(|known| *known == component);
+    u8::try_from(at.expect("all components are listed") + 1).expect("there are ten components")
+}
+
+pub(crate) fn component_of(number: u8) -> Result<Component, Malformed> {
+    let at = usize::from(number).checked_sub(1);
+    let component = at.and_then(|at| Component::ALL.get(at));
+    component.copied().ok_or(Malformed("the component is not known"))
+}
+
+pub(crate) fn put_sized(out: &mut Vec<u8>, bytes: &[u8]) {
+    vint::put_unsigned(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+pub(crate) fn get_sized<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], Malformed> {
+    let len = usize::try_from(reader.get_vint()?).map_err(|_| Malformed("a length is too long"))?;
+    Ok(reader.get_slice(len)?)
+}
+
+/// What a source answers to [`Open`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Opened {
+    /// It flushes, or cuts sstables.
+    Preparing,
+    /// The copy is there.
+    Ready(Manifest),
+}
+
+impl Opened {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Preparing => vec![PREPARING],
+            Self::Ready(manifest) => {
+                let mut out = vec![GIVEN];
+                manifest.put(&mut out);
+                out
+            }
+        }
+    }
+
+    pub(crate) fn decode(body: &[u8]) -> Result<Result<Self, Refusal>, Malformed> {
+        let mut reader = Reader::new(body);
+        let opened = match reader.get_u8()? {
+            PREPARING => Self::Preparing,
+            GIVEN => Self::Ready(Manifest::get(&mut reader)?),
+            REFUSED => return Ok(Err(Refusal::get(&mut reader)?)),
+            _ => return Err(Malformed("the answer is of no known kind")),
+        };
+        Ok(Ok(ended(&reader, opened)?))
+    }
+}
+
+/// The bytes that a source answers to [`Read`] with, behind the first byte.
+pub(crate) fn decode_bytes(body: &[u8]) -> Result<Result<&[u8], Refusal>, Malformed> {
+    match body.split_first() {
+        Some((&GIVEN, bytes)) => Ok(Ok(bytes)),
+        Some((&REFUSED, refusal)) => Ok(Err(Refusal::get(&mut Reader::new(refusal))?)),
+        _ => Err(Malformed("the answer is of no known kind")),
+    }
+}
+
+impl Refusal {
+    fn number_and_text(&self) -> (u8, &str) {
+        match self {
+            Self::UnknownTable => (1, ""),
+            Self::NotHere => (2, ""),
+            Self::Missing(text) => (3, text),
+            Self::Truncated => (4, ""),
+            Self::Overloaded => (5, ""),
+            Self::Ended => (6, ""),
+            Self::Aborted => (7, ""),
+            Self::Failed(text) => (8, text),
+        }
+    }
+
+    /// The answer that says so.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let (number, text) = self.number_and_text();
+        let mut out = vec![REFUSED, number];
+        put_sized(&mut out, text.as_bytes());
+        out
+    }
+
+    /// A reason that only later versions know is a failure.
+    fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let number = reader.get_u8()?;
+        let text = String::from_utf8_lossy(get_sized(reader)?).into_owned();
+        let refusal = match number {
+            1 => Self::UnknownTable,
+            2 => Self::NotHere,
+            3 => Self::Missing(text),
+            4 => Self::Truncated,
+            5 => Self::Overloaded,
+            6 => Self::Ended,
+            7 => Self::Aborted,
+            _ => Self::Failed(text),
+        };
+        ended(reader, refusal)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_read_back_and_cut_short_they_are_none() {
+        let stream = StreamId {
+            session: Uuid::from_u128(7),
+            attempt: 9,
+        };
+        let open = Open {
+            stream,
+            table: TableId(Uuid::from_u128(3)),
+            range: TokenRange {
+                after: Token(-5),
+                to: Token(i64::MAX),
+            },
+            truncated_at: 12,
+        };
+        let read = Read {
+            stream,
+            sstable: 300,
+            component: Component::Data,
+            offset: 1 << 40,
+            len: 4096,
+        };
+        assert_eq!(Open::decode(&open.encode()), Ok(open.clone()));
+        assert_eq!(Read::decode(&read.encode()), Ok(read));
+        assert_eq!(StreamId::decode(&stream.encode()), Ok(stream));
+        for len in 0..open.encode().len() {
+            assert!(Open::decode(&open.encode()[..len]).is_err());
+        }
+        for len in 0..read.encode().len() {
+            assert!(Read::decode(&read.encode()[..len]).is_err());
+        }
+        let longer = [open.encode(), vec![0]].concat();
+        assert_eq!(Open::decode(&longer), Err(Malformed("bytes follow the message")));
+    }
+
+    #[test]
+    fn an_empty_range_and_a_chunk_that_is_too_long_are_refused() {
+        let stream = StreamId {
+            session: Uuid::nil(),
+            attempt: 0,
+        };
+        let open = |after, to| Open {
+            stream,
+            table: TableId(Uuid::nil()),
+            range: TokenRange {
+                after: Token(after),
+                to: Token(to),
+            },
+            truncated_at: 0,
+        };
+        assert!(Open::decode(&open(5, 5).encode()).is_err());
+        assert!(Open::decode(&open(5, 4).encode()).is_err());
+        let read = Read {
+            len: u32::try_from(CHUNK_BYTES).expect("a small number") + 1,
+            ..Read::nothing(stream)
+        };
+        assert!(Read::decode(&read.encode()).is_err());
+    }
+
+    #[test]
+    fn refusals_are_read_back() {
+        for refusal in [
+            Refusal::UnknownTable,
+            Refusal::NotHere,
+            Refusal::Missing("me-7-big-0".to_owned()),
+            Refusal::Truncated,
+            Refusal::Overloaded,
+            Refusal::Ended,
+            Refusal::Aborted,
+            Refusal::Failed("the disk is full".to_owned()),
+        ] {
+            assert_eq!(Opened::decode(&refusal.encode()), Ok(Err(refusal.clone())));
+            assert_eq!(decode_bytes(&refusal.encode()), Ok(Err(refusal.clone())));
+        }
+        assert_eq!(decode_bytes(&[GIVEN, 4, 5]), Ok(Ok(&[4, 5][..])));
+        assert!(decode_bytes(&[]).is_err() && decode_bytes(&[9]).is_err());
+    }
+}

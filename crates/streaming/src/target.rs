@@ -1,0 +1,337 @@
+//! The target's side: [`pull`].
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+use replica::{Baseline, INCOMING, Shard, TableStore, TokenRange};
+use rpc::{Peer, Rpc};
+use runtime::{Group, Notify, fs};
+use schema::TableId;
+use sstable::{Descriptor, Reader};
+use tasks::{JobControl, Task};
+use uuid::Uuid;
+
+use crate::CHUNK_BYTES;
+use crate::error::{Refusal, StreamError};
+use crate::manifest::{Manifest, columns_of};
+use crate::message::{self, Malformed, Open, Opened, StreamId};
+use crate::receive::{Asking, descriptor_of, receive};
+use crate::source::remove_dir;
+use crate::streams::Streams;
+
+/// Most bytes of a stream that are asked for and not written yet: what it holds in memory here, and at its source.
+pub const IN_FLIGHT_BYTES_MAX: usize = 4 * CHUNK_BYTES;
+/// How long a source has to hear that a stream is closed. Where it does not, the stream ends by itself.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A shard to copy from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Source {
+    /// Its node.
+    pub peer: Peer,
+    /// Which of the node's shards.
+    pub shard: u32,
+}
+
+impl Source {
+    pub(crate) fn refused(&self, refusal: Refusal) -> StreamError {
+        StreamError::Refused {
+            host: self.peer.host_id,
+            shard: self.shard,
+            refusal,
+        }
+    }
+
+    pub(crate) fn malformed(&self, malformed: Malformed) -> StreamError {
+        StreamError::Damaged(format!("the answer of node {}: {}", self.peer.host_id, malformed.0))
+    }
+}
+
+/// What to copy.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Request {
+    /// The table.
+    pub table: TableId,
+    /// The tokens. This shard has them, and each source has them.
+    pub range: TokenRange,
+    /// From whom: everything that each of them has.
+    pub sources: Vec<Source>,
+    /// The version of the last truncation that the copy must come after.
+    pub truncated_at: u64,
+    /// What the copy is for. A call with the same session, table and range ends the streams of the call before.
+    pub session: Uuid,
+}
+
+/// What was copied.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Pulled {
+    /// From each source, in the order of the request.
+    pub sources: Vec<PulledFrom>,
+}
+
+impl Pulled {
+    /// Sstables that are part of the table now.
+    #[must_use]
+    pub fn sstables(&self) -> usize {
+        self.sources.iter().map(|source| source.sstables).sum()
+    }
+
+    /// Bytes of their files.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.sources.iter().map(|source| source.bytes).sum()
+    }
+}
+
+/// What was copied from one source.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PulledFrom {
+    /// The node.
+    pub host: Uuid,
+    /// Its shard.
+    pub shard: u32,
+    /// Sstables.
+    pub sstables: usize,
+    /// Bytes of their files.
+    pub bytes: u64,
+}
+
+/// Copies what the sources have of a range. When this returns Ok, all of it is durable and part of the tablets here. `task` is of
+/// [`crate::kinds::STREAM_TABLET`] ([`crate::kinds::stream_tablet`]) and has not begun; the caller ends it. Sources are read one after the other.
+///
+/// Both ends must get all writes of the range already, and the sources must have every write from before: what is in no memtable and no sstable of a source when
+/// it is asked is not copied. Until this has returned Ok, the range is awaited here ([`TableStore::set_awaited`]).
+///
+/// Call it again after any failure or crash: what was taken twice counts once. Dropping the future ends the streams.
+///
+/// # Errors
+/// See [`StreamError`]; nothing of the source that the error is about was taken then, and its files are removed.
+pub async fn pull(rpc: &Rc<Rpc>, shard: &Rc<Shard>, request: &Request, task: &Task) -> Result<Pulled, StreamError> {
+    let worker = task.worker().await?;
+    let stop = Rc::new(Stop {
+        control: task.control(),
+        is_given_up: Cell::new(false),
+        changed: Notify::new(),
+    });
+    let _guard = GivesUp(Rc::clone(&stop));
+    let (rpc, shard, request) = (Rc::clone(rpc), Rc::clone(shard), request.clone());
+    // A task of its own: its files are removed though the caller gives up.
+    let pulling = async move {
+        let _worker = worker;
+        pull_all(&rpc, &shard, &request, &stop).await
+    };
+    runtime::spawn_in(Group::BACKGROUND, pulling).await
+}
+
+/// When a stream is to end before its time.
+pub(crate) struct Stop {
+    pub(crate) control: JobControl,
+    is_given_up: Cell<bool>,
+    changed: Notify,
+}
+
+impl Stop {
+    fn is_over(&self) -> bool {
+        self.is_given_up.get() || self.control.is_aborted()
+    }
+
+    /// The future's output, or the error that ends the stream.
+    pub(crate) async fn or<T>(&self, future: impl Future<Output = T>) -> Result<T, StreamError> {
+        let mut aborted = pin!(self.control.aborted());
+        let mut given_up = pin!(self.changed.notified());
+        let mut future = pin!(future);
+        poll_fn(|context| {
+            let is_changed = aborted.as_mut().poll(context).is_ready() || given_up.as_mut().poll(context).is_ready();
+            if is_changed || self.is_over() {
+                return Poll::Ready(Err(StreamError::Aborted));
+            }
+            future.as_mut().poll(context).map(Ok)
+        })
+        .await
+    }
+
+    fn check(&self) -> Result<(), StreamError> {
+        match self.is_over() {
+            true => Err(StreamError::Aborted),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Tells the stream that nobody waits for it any more.
+struct GivesUp(Rc<Stop>);
+
+impl Drop for GivesUp {
+    fn drop(&mut self) {
+        self.0.is_given_up.set(true);
+        self.0.changed.notify_all();
+    }
+}
+
+async fn pull_all(rpc: &Rc<Rpc>, shard: &Rc<Shard>, request: &Request, stop: &Stop) -> Result<Pulled, StreamError> {
+    let streams = Streams::local();
+    let mut pulled = Pulled::default();
+    for source in &request.sources {
+        let asking = Asking { rpc, source, stop };
+        streams.count(|metrics| metrics.pulling += 1);
+        let from_source = pull_from(&asking, &streams, shard, request).await;
+        streams.count(|metrics| {
+            metrics.pulling -= 1;
+            metrics.failed_pulling += u64::from(from_source.is_err());
+        });
+        pulled.sources.push(from_source?);
+    }
+    Ok(pulled)
+}
+
+async fn pull_from(
+    asking: &Asking<'_>,
+    streams: &Streams,
+    shard: &Rc<Shard>,
+    request: &Request,
+) -> Result<PulledFrom, StreamError> {
+    let store = shard.store(request.table).ok_or(StreamError::UnknownTable)?;
+    if !store.covers(request.range.after, request.range.to) {
+        return Err(StreamError::NotHere);
+    }
+    // What a truncation here has forgotten, or is about to, must not come from a source that has not heard of it.
+    let (baseline, truncated_at) = (Baseline::of(&store), store.truncated_at.get());
+    if truncated_at < request.truncated_at || store.truncation() > truncated_at {
+        return Err(StreamError::NotTruncated);
+    }
+    let stream = StreamId {
+        session: request.session,
+        attempt: runtime::random_u64(),
+    };
+    let open = Open {
+        stream,
+        table: request.table,
+        range: request.range,
+        truncated_at,
+    };
+    let incoming = store.dir.join(INCOMING).join(stream.directory());
+    let copy = Copy {
+        asking,
+        streams,
+        store: &store,
+        baseline: &baseline,
+        range: request.range,
+    };
+    let taken = copy.take(shard, &open, &incoming).await;
+    close(asking, stream);
+    remove_dir(incoming).await;
+    taken
+}
+
+/// Tells the source that the stream is over.
+fn close(asking: &Asking<'_>, stream: StreamId) {
+    let (rpc, source) = (Rc::clone(asking.rpc), *asking.source);
+    drop(runtime::spawn(async move {
+        // Where it does not hear of it, it ends the stream by itself.
+        let _ = rpc
+            .call(
+                &source.peer,
+                source.shard,
+                message::CLOSE,
+                stream.encode(),
+                CLOSE_TIMEOUT,
+            )
+            .await;
+    }));
+}
+
+/// A copy of a range on its way from one source.
+struct Copy<'a> {
+    asking: &'a Asking<'a>,
+    streams: &'a Streams,
+    store: &'a Rc<TableStore>,
+    baseline: &'a Baseline,
+    range: TokenRange,
+}
+
+impl Copy<'_> {
+    async fn take(&self, shard: &Rc<Shard>, open: &Open, incoming: &Path) -> Result<PulledFrom, StreamError> {
+        let manifest = self.list(open).await?;
+        if manifest.columns != columns_of(&self.store.table()) {
+            return Err(StreamError::SchemaDiffers);
+        }
+        let bytes = manifest.bytes();
+        self.asking.stop.control.add_total(bytes);
+        if !manifest.sstables.is_empty() {
+            make_room(incoming.to_owned(), bytes).await?;
+            receive(self.asking, self.streams, (open.stream, &manifest), incoming).await?;
+            self.adopt(shard, &manifest, incoming).await?;
+        }
+        Ok(PulledFrom {
+            host: self.asking.source.peer.host_id,
+            shard: self.asking.source.shard,
+            sstables: manifest.sstables.len(),
+            bytes,
+        })
+    }
+
+    /// Opens the stream, and waits until the source has its copy ready.
+    async fn list(&self, open: &Open) -> Result<Manifest, StreamError> {
+        loop {
+            let answer = self.asking.answer(message::OPEN, || open.encode(), None).await?;
+            match Opened::decode(&answer) {
+                Ok(Ok(Opened::Ready(manifest))) => return Ok(manifest),
+                Ok(Ok(Opened::Preparing)) => self.baseline.check_range(self.range)?,
+                Ok(Err(refusal)) => return Err(self.asking.source.refused(refusal)),
+                Err(malformed) => return Err(self.asking.source.malformed(malformed)),
+            }
+        }
+    }
+
+    /// Opens and checks the sstables, and takes them into the table.
+    async fn adopt(&self, shard: &Rc<Shard>, manifest: &Manifest, incoming: &Path) -> Result<(), StreamError> {
+        let count = manifest.sstables.len();
+        let descriptors: Vec<Descriptor> = (0..count).map(|at| descriptor_of(incoming, manifest, at)).collect();
+        let (table, range, dir) = (self.store.table(), self.range, incoming.to_owned());
+        let to_check = descriptors.clone();
+        let work = move || -> Result<(), StreamError> {
+            fs::sync_dir(&dir).map_err(|e| StreamError::of_io(&dir, &e))?;
+            for descriptor in &to_check {
+                let reader = Reader::open_descriptor(descriptor, &table).map_err(|e| StreamError::of_sstable(&e))?;
+                reader
+                    .verify_index_blocking()
+                    .map_err(|e| StreamError::of_sstable(&e))?;
+                let (first, last) = reader.tokens();
+                if !range.contains(first) || !range.contains(last) {
+                    let (after, to) = (range.after.0, range.to.0);
+                    let reason = format!("tokens {} to {}, expected above {after} up to {to}", first.0, last.0);
+                    return Err(StreamError::Damaged(format!("an sstable of the source has {reason}")));
+                }
+            }
+            Ok(())
+        };
+        runtime::offload(work).await?;
+        self.asking.stop.check()?;
+        // From here on `adopt_sstables` looks.
+        self.baseline.check_range(self.range)?;
+        shard.adopt_sstables(self.store, descriptors).await?;
+        self.streams.count(|metrics| metrics.adopted_sstables += count as u64);
+        Ok(())
+    }
+}
+
+/// Makes the directory of a copy, if the disk has room for so many bytes.
+async fn make_room(dir: PathBuf, bytes: u64) -> Result<(), StreamError> {
+    let work = move || {
+        fs::create_dir_all(&dir).map_err(|e| StreamError::of_io(&dir, &e))?;
+        let space = fs::disk_space(&dir).map_err(|e| StreamError::of_io(&dir, &e))?;
+        if space.available < bytes {
+            let (dir, available) = (dir.display(), space.available);
+            return Err(StreamError::DiskFull(format!(
+                "{dir}: the copy has {bytes} bytes, and {available} are free"
+            )));
+        }
+        Ok(())
+    };
+    runtime::offload(work).await
+}

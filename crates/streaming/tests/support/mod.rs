@@ -1,0 +1,544 @@
+//! Nodes of one shard each in the simulator, with the table `sea.t (k int PRIMARY KEY, v blob)`, that copy from each other.
+//!
+//! ```text
+//! let mut cluster = Cluster::new(1, &[WHOLE, WHOLE]);
+//! cluster.on(0, |node| async move { node.write(7, 10).await });
+//! cluster.pull(1, WHOLE, &[0]).expect("nothing fails");
+//! ```
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use commitlog::{Commitlog, SyncMode};
+use mutation::compact::{LiveColumn, LiveRow};
+use mutation::row::Shared;
+use mutation::{ClusteringSlice, Liveness, Mutation, MutationBuilder, RowBuilder, Tombstone};
+use replica::{
+    BlockLimits, INCOMING, NotedBatches, PartitionRead, PartitionReader, STREAMS, Shard, ShardOptions, TableCuts,
+    TableStore, TokenRange, TruncationMark,
+};
+use rpc::{Limits, Peer, Rpc};
+use runtime::ShardId;
+use runtime::sim::{CrashKind, NodeId, Simulation, TaskQueue};
+use schema::{Column, ColumnKind, Table, TableId, TableOptions};
+use streaming::{Pulled, Request, Source, StreamError};
+use tasks::{Origin, Spec, Tasks};
+use types::token::token_of;
+use types::{CqlType, Token};
+use uuid::Uuid;
+
+pub const SECOND: Duration = Duration::from_secs(1);
+pub const HOUR: Duration = Duration::from_hours(1);
+const PORT: u16 = 7000;
+
+pub const WHOLE: TokenRange = TokenRange::ALL;
+/// The ring cut in two.
+pub const LOW: TokenRange = TokenRange {
+    after: Token(i64::MIN),
+    to: Token(0),
+};
+pub const HIGH: TokenRange = TokenRange {
+    after: Token(0),
+    to: Token(i64::MAX),
+};
+
+/// What a client sees: for each key the time of its row.
+pub type Rows = BTreeMap<u32, i64>;
+
+/// The table, whose deletions may be forgotten at once.
+pub fn table() -> Table {
+    let columns = vec![
+        Column::new("k", CqlType::Int, ColumnKind::PartitionKey),
+        Column::new("v", CqlType::Blob, ColumnKind::Regular),
+    ];
+    let options = TableOptions {
+        gc_grace_seconds: 0,
+        ..TableOptions::default()
+    };
+    Table::new("sea", "t", TableId(Uuid::from_u128(7)), columns, options)
+}
+
+pub fn table_dir() -> PathBuf {
+    Path::new("/data/sea").join(format!("t-{}", table().id.0.simple()))
+}
+
+pub fn session() -> Uuid {
+    Uuid::from_u128(0x5e55)
+}
+
+/// The value of a row: of its key and time, and of no use to a compressor.
+fn value(k: u32, at: i64, len: usize) -> Vec<u8> {
+    let mut state = u64::from(k) << 32 ^ at.cast_unsigned() ^ 0x9e37_79b9_7f4a_7c15;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    };
+    let mut bytes: Vec<u8> = at.to_be_bytes().to_vec();
+    while bytes.len() < len {
+        bytes.extend_from_slice(&next());
+    }
+    bytes
+}
+
+/// The insert of a row, or its deletion.
+fn mutation(table: &Table, k: u32, at: i64, len: Option<usize>) -> Vec<u8> {
+    let mut out = Vec::new();
+    let (ttl, expiry, timestamp) = (0, 0, at);
+    let shared = Shared { timestamp, ttl, expiry };
+    let marker = Liveness { timestamp, ttl, expiry };
+    MutationBuilder::begin(&mut out, table.id, &k.to_be_bytes()).row(&[], |out| match len {
+        Some(len) => {
+            let id = usize::from(table.column("v").expect("a column").id.0);
+            let value = value(k, at, len);
+            let mut row = RowBuilder::begin(out, &table.layout, shared, Some(marker), Tombstone::NONE, false, id + 1);
+            row.value(id, &value);
+        }
+        None => {
+            let deletion = Tombstone {
+                timestamp,
+                deletion_time: 1,
+            };
+            RowBuilder::begin(out, &table.layout, shared, None, deletion, false, 0);
+        }
+    });
+    out
+}
+
+/// What a task on a node works with.
+#[derive(Clone)]
+pub struct Local {
+    pub shard: Rc<Shard>,
+    pub rpc: Rc<Rpc>,
+}
+
+impl Local {
+    pub fn store(&self) -> Rc<TableStore> {
+        self.shard.store(table().id).expect("the table is open")
+    }
+
+    pub async fn apply(&self, k: u32, at: i64, len: Option<usize>) {
+        let store = self.store();
+        let bytes = mutation(&store.table(), k, at, len);
+        let (mutation, token) = (Mutation::new(&bytes).expect("a whole one"), token_of(&k.to_be_bytes()));
+        if store.tablet(token).is_none() {
+            return;
+        }
+        let position = self.shard.write(&store, token, &mutation).expect("there is room");
+        self.shard.commit().expect("the log takes it");
+        self.shard.log.synced(position).await.expect("the log takes it");
+    }
+
+    /// Inserts a row, where its token is here.
+    pub async fn write(&self, k: u32, at: i64) {
+        self.apply(k, at, Some(100)).await;
+    }
+
+    pub async fn delete(&self, k: u32, at: i64) {
+        self.apply(k, at, None).await;
+    }
+
+    pub async fn flush(&self) {
+        self.shard.flush_all().await.expect("the disk works");
+    }
+
+    pub async fn compact(&self) {
+        self.shard.compact_all().await.expect("the disk works");
+    }
+
+    /// The rows of these keys that live here, and that each has the value that was written with it.
+    pub async fn rows(&self, keys: std::ops::Range<u32>) -> Rows {
+        let (store, mut rows) = (self.store(), Rows::new());
+        let v = store.table().column("v").map(|column| usize::from(column.id.0));
+        for k in keys {
+            let key = k.to_be_bytes();
+            let Some(tablet) = store.tablet(token_of(&key)) else {
+                continue;
+            };
+            let read = PartitionRead {
+                token: token_of(&key),
+                key: key.to_vec(),
+                slices: vec![ClusteringSlice::all()],
+                reversed: false,
+                limits: BlockLimits {
+                    rows: 10,
+                    bytes: 1 << 20,
+                },
+            };
+            let (table, version) = (store.table(), tablet.version());
+            let mut reader = PartitionReader::new(table.clone(), version, self.shard.cache.clone(), read);
+            while let Some(block) = reader.next_block().await.expect("the files can be read") {
+                for (_, row) in block.rows() {
+                    let live = LiveRow::new(row, &table.layout, block.tombstone, 1_000);
+                    if !live.is_live() {
+                        continue;
+                    }
+                    let cell = live.columns().find(|(id, _)| Some(*id) == v);
+                    let Some((_, LiveColumn::Simple(cell))) = cell else {
+                        panic!("row {k} has no value");
+                    };
+                    let at = i64::from_be_bytes(cell.value[..8].try_into().expect("eight bytes"));
+                    assert_eq!(cell.value, value(k, at, cell.value.len()), "the value of row {k}");
+                    assert!(rows.insert(k, at).is_none(), "row {k} is there twice");
+                }
+            }
+        }
+        rows
+    }
+
+    /// What a node does when the cluster truncates the table.
+    pub async fn truncate(&self, version: u64) {
+        let store = self.store();
+        store.set_version(version, 0, version);
+        self.shard.truncate(&store).await.expect("the disk works");
+        let dir = store.dir.clone();
+        let marked = runtime::offload(move || TruncationMark::of(&dir).write(version)).await;
+        marked.expect("the disk works");
+        store.set_truncated_at(version);
+    }
+
+    /// Copies a range from nodes, as a task of its own.
+    pub async fn pull(&self, range: TokenRange, sources: Vec<Source>) -> Result<Pulled, StreamError> {
+        let Some(store) = self.shard.store(table().id) else {
+            return Err(StreamError::UnknownTable);
+        };
+        let request = Request {
+            table: table().id,
+            range,
+            sources,
+            truncated_at: 0,
+            session: session(),
+        };
+        let task = streaming::kinds::stream_tablet(&self.shard, &store, range, &Origin::Node);
+        let pulled = streaming::pull(&self.rpc, &self.shard, &request, &task).await;
+        task.end(&pulled);
+        pulled
+    }
+}
+
+/// Streams whose directories are there. Blocks.
+pub fn stream_dirs() -> Vec<String> {
+    let mut found = Vec::new();
+    for kind in [STREAMS, INCOMING] {
+        let dir = table_dir().join(kind);
+        if runtime::fs::exists(&dir) {
+            let entries = runtime::fs::read_dir(&dir).expect("the disk works");
+            found.extend(entries.into_iter().map(|entry| format!("{kind}/{}", entry.name)));
+        }
+    }
+    found
+}
+
+/// What a node is started with.
+#[derive(Clone)]
+struct Setup {
+    range: TokenRange,
+    table: Rc<RefCell<Arc<Table>>>,
+    host: Uuid,
+    address: SocketAddr,
+}
+
+#[derive(Default)]
+struct Seen {
+    local: RefCell<Option<Local>>,
+    tasks: TaskQueue<Local>,
+}
+
+struct Machine {
+    id: NodeId,
+    setup: Setup,
+    seen: Rc<Seen>,
+}
+
+pub struct Cluster {
+    pub simulation: Simulation,
+    machines: Vec<Machine>,
+}
+
+fn host(number: usize) -> Uuid {
+    Uuid::from_u128(number as u128 + 1)
+}
+
+impl Cluster {
+    /// Nodes with these tokens of the table.
+    pub fn new(seed: u64, ranges: &[TokenRange]) -> Self {
+        let mut cluster = Self {
+            simulation: Simulation::new(seed),
+            machines: Vec::new(),
+        };
+        for (number, range) in ranges.iter().enumerate() {
+            let id = cluster.simulation.add_node(1);
+            let setup = Setup {
+                range: *range,
+                table: Rc::new(RefCell::new(Arc::new(table()))),
+                host: host(number),
+                address: SocketAddr::new(cluster.simulation.address(id), PORT),
+            };
+            let seen = Rc::new(Seen::default());
+            let (of_start, its) = (setup.clone(), seen.clone());
+            cluster.simulation.start(id, move |_| {
+                let (setup, seen) = (of_start.clone(), its.clone());
+                Box::pin(async move {
+                    let local = start(&setup).await;
+                    *seen.local.borrow_mut() = Some(local.clone());
+                    seen.tasks.serve(local).await;
+                })
+            });
+            cluster.machines.push(Machine { id, setup, seen });
+        }
+        for number in 0..ranges.len() {
+            cluster.await_start(number);
+        }
+        cluster
+    }
+
+    fn await_start(&mut self, number: usize) {
+        let seen = self.machines[number].seen.clone();
+        let is_up = || seen.local.borrow().is_some();
+        assert!(self.simulation.run_until(HOUR, is_up), "node {number} starts");
+    }
+
+    pub fn id(&self, number: usize) -> NodeId {
+        self.machines[number].id
+    }
+
+    pub fn source(&self, number: usize) -> Source {
+        let setup = &self.machines[number].setup;
+        Source {
+            peer: Peer::new(setup.host, setup.address),
+            shard: 0,
+        }
+    }
+
+    pub fn local(&self, number: usize) -> Local {
+        self.machines[number]
+            .seen
+            .local
+            .borrow()
+            .clone()
+            .expect("the node runs")
+    }
+
+    /// Loses power on a machine, if it runs, and starts it again.
+    pub fn restart(&mut self, number: usize, kind: CrashKind) {
+        self.kill(number, kind);
+        self.start_again(number);
+    }
+
+    pub fn kill(&mut self, number: usize, kind: CrashKind) {
+        let machine = &self.machines[number];
+        self.simulation.crash(machine.id, kind);
+        machine.seen.local.take();
+        machine.seen.tasks.clear();
+    }
+
+    pub fn start_again(&mut self, number: usize) {
+        let id = self.machines[number].id;
+        self.machines[number].seen.local.take();
+        self.machines[number].seen.tasks.clear();
+        self.simulation.clear_file_faults(id);
+        self.simulation.restart(id);
+        self.await_start(number);
+    }
+
+    /// Changes the table as a node knows it, as of its next start too.
+    pub fn alter(&mut self, number: usize, change: impl FnOnce(&mut Table) + 'static) {
+        let known = &self.machines[number].setup.table;
+        let mut table = (**known.borrow()).clone();
+        change(&mut table);
+        *known.borrow_mut() = Arc::new(table.clone());
+        self.on(number, |local| async move {
+            let wanted = replica::WantedTable {
+                table: Arc::new(table),
+                ranges: local.store().tablets().iter().map(|tablet| tablet.range).collect(),
+            };
+            local.shard.reconcile(&[wanted]);
+            local
+                .shard
+                .reopen_sstables(&local.store())
+                .await
+                .expect("the disk works");
+        });
+    }
+
+    pub fn spawn<T: 'static, F: Future<Output = T> + 'static>(
+        &mut self,
+        number: usize,
+        task: impl FnOnce(Local) -> F + 'static,
+    ) -> Rc<RefCell<Option<T>>> {
+        let machine = &self.machines[number];
+        self.simulation.spawn(machine.id, &machine.seen.tasks, task)
+    }
+
+    pub fn on<T: 'static, F: Future<Output = T> + 'static>(
+        &mut self,
+        number: usize,
+        task: impl FnOnce(Local) -> F + 'static,
+    ) -> T {
+        let machine = &self.machines[number];
+        self.simulation.run_task(machine.id, &machine.seen.tasks, HOUR, task)
+    }
+
+    pub fn begin_pull(
+        &mut self,
+        to: usize,
+        range: TokenRange,
+        from: &[usize],
+    ) -> Rc<RefCell<Option<Result<Pulled, StreamError>>>> {
+        let sources = from.iter().map(|number| self.source(*number)).collect();
+        self.spawn(to, move |local| async move { local.pull(range, sources).await })
+    }
+
+    pub fn pull(&mut self, to: usize, range: TokenRange, from: &[usize]) -> Result<Pulled, StreamError> {
+        let sources = from.iter().map(|number| self.source(*number)).collect();
+        self.on(to, move |local| async move { local.pull(range, sources).await })
+    }
+
+    pub fn rows(&mut self, number: usize, keys: std::ops::Range<u32>) -> Rows {
+        self.on(number, move |local| async move { local.rows(keys).await })
+    }
+
+    /// Streams whose directories a node has, once a close had the time to arrive.
+    pub fn leftovers(&mut self, number: usize) -> Vec<String> {
+        self.simulation.run_for(3 * SECOND);
+        let id = self.id(number);
+        self.simulation.on_node(id, stream_dirs)
+    }
+
+    pub fn dirs(&mut self, number: usize) -> Vec<String> {
+        let id = self.id(number);
+        self.simulation.on_node(id, stream_dirs)
+    }
+}
+
+fn complement(range: TokenRange) -> Vec<TokenRange> {
+    match (range == LOW, range == HIGH) {
+        (true, _) | (_, true) => vec![LOW, HIGH],
+        _ => vec![range],
+    }
+}
+
+/// A node's start, on what a run before left.
+async fn start(setup: &Setup) -> Local {
+    for dir in ["/log", "/data"] {
+        runtime::fs::create_dir_all(dir).expect("the disk works");
+    }
+    runtime::fs::sync_dir("/").expect("the disk works");
+    let (last_segment, old_log) = commitlog::last_segment(Path::new("/log")).expect("the disk works");
+    commitlog::sync_segments(&old_log).expect("the disk works");
+    let mut last = 0;
+    if runtime::fs::exists(table_dir()) {
+        sstable::remove_unsealed(&table_dir()).expect("the disk works");
+        for descriptor in sstable::list(&table_dir()).expect("the disk works") {
+            if let sstable::Generation::Number(n) = descriptor.generation {
+                last = last.max(n);
+            }
+        }
+    }
+    let (generations, tasks) = (Arc::new(sstable::Generations::above(last)), Tasks::new(1, setup.host));
+    let table = setup.table.borrow().clone();
+    let control = tasks.start(Spec::of(&replica::kinds::RESHARD), &Origin::Node).control();
+    let cuts = TableCuts {
+        all: complement(setup.range),
+        here: vec![setup.range],
+    };
+    let prepared = replica::prepare_sstables(&table, &table_dir(), &cuts, (&generations, setup.host), &control);
+    let (files, _) = prepared.expect("the files can be opened");
+    assert_eq!(stream_dirs(), Vec::<String>::new(), "a start removes what streams left");
+    let log = Commitlog::new(commitlog::Options {
+        dir: PathBuf::from("/log"),
+        shard: 0,
+        shards: 1,
+        segment_bytes: 1 << 20,
+        sync: SyncMode::Batch,
+        boot_id: runtime::boot_id(),
+        first_segment: last_segment + 1,
+    });
+    let options = ShardOptions {
+        shard: ShardId(0),
+        shards: 1,
+        data_dir: PathBuf::from("/data"),
+        dirty_bytes_max: 64 << 20,
+        cache_bytes_max: 1 << 20,
+        log_bytes_max: 64 << 20,
+        generations,
+        noted_batches: Arc::new(NotedBatches::new()),
+        activity: Arc::default(),
+        tasks,
+        host_id: setup.host,
+    };
+    let shard = Shard::new(options, log);
+    shard.open_table(&table, &[setup.range], &files);
+    shard.keep_old_log();
+    let nobody = async |_| Ok(());
+    let replayed = shard.replay(Path::new("/log"), runtime::boot_id(), nobody).await;
+    replayed.expect("the log is whole");
+    shard.end_replay();
+    shard.flush_all().await.expect("the disk works");
+    commitlog::remove_segments(&old_log).expect("the disk works");
+    shard.forget_old_log().await;
+    runtime::set_local(shard.clone());
+    let store = shard.store(table.id).expect("the table is open");
+    let truncated_at = store.truncated_at.get();
+    store.set_version(truncated_at, 0, truncated_at);
+    let config = rpc::Config {
+        listen: Some(setup.address),
+        limits: Limits {
+            ping_interval: SECOND,
+            ..Limits::default()
+        },
+        ..rpc::Config::new("sea", setup.host)
+    };
+    let rpc = Rpc::start(config, streaming::handler()).expect("the port is free");
+    Local { shard, rpc }
+}
+
+/// Counts how often something came out, for tests that want to see each outcome.
+#[derive(Clone, Default)]
+pub struct Tally(Rc<RefCell<BTreeMap<String, u32>>>);
+
+impl Tally {
+    pub fn note(&self, outcome: impl Into<String>) {
+        *self.0.borrow_mut().entry(outcome.into()).or_default() += 1;
+    }
+
+    pub fn has(&self, outcome: &str) -> bool {
+        self.0.borrow().contains_key(outcome)
+    }
+}
+
+impl std::fmt::Debug for Tally {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.borrow().fmt(f)
+    }
+}
+
+/// A short name of a result.
+pub fn name_of<T>(result: &Result<T, StreamError>) -> &'static str {
+    match result {
+        Ok(_) => "copied",
+        Err(StreamError::UnknownTable) => "unknown table",
+        Err(StreamError::NotHere) => "not here",
+        Err(StreamError::NotTruncated) => "not truncated",
+        Err(StreamError::Lost(_)) => "lost",
+        Err(StreamError::SchemaDiffers) => "schema differs",
+        Err(StreamError::Refused { .. }) => "refused",
+        Err(StreamError::Unreachable { .. }) => "unreachable",
+        Err(StreamError::Damaged(_)) => "damaged",
+        Err(StreamError::DiskFull(_)) => "disk full",
+        Err(StreamError::Disk(_)) => "disk",
+        Err(StreamError::Aborted) => "aborted",
+    }
+}
+
+/// A cell that a test shares with a task.
+pub fn shared<T: Copy>(value: T) -> Rc<Cell<T>> {
+    Rc::new(Cell::new(value))
+}
