@@ -14,7 +14,7 @@ use coordinator::{ClusterView, Coordinator, ReplicaHandler};
 use cql_server::{Server, TopologyChange};
 use query::Engine;
 use query::engine::{KeepError, SchemaKeeper};
-use rpc::{Handler, Peer, RemoteError, Reply, Request, Rpc};
+use rpc::{Handler, Peer, RemoteError, RemoteErrorKind, Reply, Request, Rpc};
 use runtime::{ShardId, SharedNotify};
 use schema::{Schema, TableId};
 use topology::{HostId, Node, Topology};
@@ -46,12 +46,20 @@ struct InternodeHandler {
     shared: Arc<Shared>,
     replica: ReplicaHandler,
     cluster: Rc<dyn Handler>,
+    streaming: Rc<dyn Handler>,
 }
 
 impl Handler for InternodeHandler {
     fn handle(&self, request: Request<'_>) -> Reply {
         match request.verb {
             ::cluster::FIRST_VERB..=::cluster::LAST_VERB => self.cluster.handle(request),
+            streaming::FIRST_VERB..=streaming::LAST_VERB if !self.shared.have_met(Stage::Finished) => {
+                Reply::Err(RemoteError {
+                    kind: RemoteErrorKind::Refused,
+                    message: "the node is starting".to_owned(),
+                })
+            }
+            streaming::FIRST_VERB..=streaming::LAST_VERB => self.streaming.handle(request),
             // Who did not notice that the node ended takes it for up. What another shard has not finished nobody may read.
             verb if verb < ::cluster::FIRST_VERB && !self.shared.have_met(Stage::Finished) => {
                 Reply::Err(RemoteError::failed("the node is starting"))
@@ -64,6 +72,7 @@ impl Handler for InternodeHandler {
     fn is_repeatable(&self, verb: u16) -> bool {
         match verb {
             ::cluster::FIRST_VERB..=::cluster::LAST_VERB => self.cluster.is_repeatable(verb),
+            streaming::FIRST_VERB..=streaming::LAST_VERB => self.streaming.is_repeatable(verb),
             verb => self.replica.is_repeatable(verb),
         }
     }
@@ -110,6 +119,7 @@ pub(crate) async fn accept_nodes(shared: &Arc<Shared>) -> Result<Option<Rc<Rpc>>
         shared: shared.clone(),
         replica: ReplicaHandler::default(),
         cluster: ::cluster::handler(),
+        streaming: streaming::handler(),
     };
     let rpc = Rpc::start(rpc_config, Rc::new(handler))
         .map_err(|e| format!("cannot listen for other nodes on {address}: {e}"))?;
